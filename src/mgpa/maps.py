@@ -1,0 +1,492 @@
+"""Frozen corrections: what is stored, sent to colleagues and applied to new embeddings.
+
+A map needs numpy and nothing else, never asks for a source label, and never changes. Estimators make maps
+(``model.to_map()``); files hold them (:meth:`CorrectionMap.save`, :func:`load_map`).
+"""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass, field, fields, replace
+from pathlib import Path
+from typing import Any, ClassVar, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ._version import __version__
+from .replay import Replay
+
+Floats = NDArray[Any]
+PathLike = str | Path
+
+# How far a stored basis may be from orthonormal: float32 rounding, the bound the paper's own loader used.
+ORTHONORMAL_TOLERANCE = 2e-5
+
+
+class MapError(ValueError):
+    """A correction map is inconsistent, damaged, or not a map at all."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class MapInfo:
+    """Where a map came from. Everything here is for people; nothing here changes what the map does."""
+
+    method: str = ""
+    parameters: dict[str, Any] = field(default_factory=dict)
+    random_state: int | None = None
+    feature_names: tuple[str, ...] | None = None
+    source_names: tuple[str, ...] = ()
+    n_rows: int | None = None
+    n_contrasts: int | None = None
+    fingerprint: str | None = None
+    gate_rank: int | None = None
+    gate_energy: float | None = None
+    n_tokens: int | None = None
+    library_version: str = __version__
+    notes: str = ""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class CorrectionMap:
+    """Base of all stored corrections: x ↦ x + strength · displacement(x).
+
+    Attributes
+    ----------
+    center, scale : arrays of shape (d,)
+        The standardisation the correction was fitted in. Input and output are in the user's own units.
+    strength : float
+        How much of the displacement is applied; 1 is the fitted correction and values above 1 overshoot it.
+    info : MapInfo
+        Provenance: method, parameters, fitting-data fingerprint, versions, notes.
+    """
+
+    center: Floats
+    scale: Floats
+    strength: float = 1.0
+    info: MapInfo = field(default_factory=MapInfo)
+
+    kind: ClassVar[str]
+    tensor_names: ClassVar[tuple[str, ...]]
+    scalar_names: ClassVar[tuple[str, ...]]
+
+    def __post_init__(self) -> None:
+        for name in self.tensor_names:
+            array = np.asarray(getattr(self, name))
+            if array.dtype not in (np.float32, np.float64):
+                raise MapError(f"{name} has dtype {array.dtype}; a map holds float32 or float64 arrays.")
+            if not np.isfinite(array).all():
+                raise MapError(f"{name} holds NaN or infinite values.")
+            array = array.view()
+            array.flags.writeable = False
+            object.__setattr__(self, name, array)
+        for name in self.scalar_names:
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, (int, float)) or not np.isfinite(value):
+                raise MapError(f"{name} must be a finite number; got {value!r}.")
+        d = self.center.size
+        self._require_shape("center", (d,))
+        self._require_shape("scale", (d,))
+        if d == 0:
+            raise MapError("A map needs at least one feature.")
+        if not (self.scale > 0).all():
+            raise MapError("scale must be positive everywhere.")
+        if self.strength < 0:
+            raise MapError(f"strength must not be negative; got {self.strength!r}.")
+        names = self.info.feature_names
+        if names is not None and len(names) != d:
+            raise MapError(f"{len(names)} feature names for {d} features.")
+
+    def _require_shape(self, name: str, shape: tuple[int, ...]) -> None:
+        found = getattr(self, name).shape
+        if found != shape:
+            raise MapError(f"{name} has shape {found}; expected {shape}.")
+
+    @property
+    def n_features(self) -> int:
+        """Width of the embeddings this map corrects."""
+        return int(self.center.size)
+
+    def with_strength(self, strength: float) -> Self:
+        """Return the same map applying ``strength`` times its displacement (an absolute value, not a factor)."""
+        return replace(self, strength=float(strength))
+
+    def with_notes(self, notes: str) -> Self:
+        """Return the same map carrying free text, stored in the file and shown by :meth:`summary`."""
+        return replace(self, info=replace(self.info, notes=str(notes)))
+
+    def transform(self, X: Any) -> Any:
+        """Correct embeddings. No source label is needed or accepted.
+
+        Parameters
+        ----------
+        X : array of shape (n, d)
+            numpy array, anything numpy can read (a pandas frame, a list), or a torch tensor.
+
+        Returns
+        -------
+        array of shape (n, d)
+            Same floating-point type as X; a torch tensor on the same device if X was one.
+        """
+        if type(X).__module__.partition(".")[0] == "torch":
+            return self.to_torch().to(X.device)(X)
+        columns = getattr(X, "columns", None)
+        if columns is not None and self.info.feature_names is not None:
+            self._check_feature_names(tuple(columns))
+        X = as_float_matrix(X, n_features=self.n_features)
+        out = np.empty(X.shape, dtype=X.dtype)
+        if len(X):
+            with np.errstate(over="ignore", invalid="ignore"):
+                finite = self._apply(X, out)
+            if not finite:
+                require_finite(X, "X")
+                raise MapError("The correction overflows: X is many orders of magnitude from the fitting data.")
+        return out
+
+    def _check_feature_names(self, columns: tuple[str, ...]) -> None:
+        names = self.info.feature_names
+        if columns != names:
+            raise ValueError(
+                f"X has columns {_shorten(columns)} but the map was fitted on {_shorten(names)}; "
+                "reorder or select columns to match."
+            )
+
+    def _apply(self, X: Floats, out: Floats) -> bool:
+        """Write corrected rows into ``out``; False if any edit is not finite (bad input shows up there)."""
+        raise NotImplementedError
+
+    def displacement(self, X: Any) -> Floats:
+        """Return how far each row moves, in standardised coordinates: (transform(X) - X) / scale."""
+        X = as_float_matrix(X, n_features=self.n_features)
+        return np.asarray((self.transform(X) - X) / self.scale)
+
+    def save(self, path: PathLike, *, overwrite: bool = True) -> Path:
+        """Write the map to one safetensors file, atomically: the file is complete or not there.
+
+        Parameters
+        ----------
+        path : str or Path
+            By convention ``*.safetensors``.
+        overwrite : bool
+            With False, an existing file is an error.
+        """
+        from .mapfile import write_map
+
+        return write_map(self, Path(path), overwrite=overwrite)
+
+    def to_torch(self) -> Any:
+        """Return the map as a ``torch.nn.Module`` (no gradients through its weights; differentiable in X)."""
+        from .torch_module import as_module
+
+        return as_module(self)
+
+    def to_onnx(self, path: PathLike) -> Path:
+        """Write the map as an ONNX model with input ``X`` and output ``Y``, both (n, d) float32."""
+        from .onnx_export import write_onnx
+
+        return write_onnx(self, Path(path))
+
+    def summary(self) -> str:
+        """Return a few readable lines: what this map is, what it was fitted on, how it will act."""
+        info = self.info
+        lines = [f"{type(self).__name__}: {self._describe()}"]
+        rows = {
+            "method": info.method,
+            "features": str(self.n_features),
+            "sources": ", ".join(info.source_names),
+            "gate": _gate_line(info.gate_rank, info.gate_energy),
+            "fitted on": _fitted_line(info.n_rows, info.n_contrasts),
+            "tokens": "" if info.n_tokens is None else f"mean of {info.n_tokens}",
+            "strength": f"{self.strength:g}",
+            "seed": "" if info.random_state is None else str(info.random_state),
+            "parameters": ", ".join(f"{k}={v}" for k, v in info.parameters.items()),
+            "data": info.fingerprint or "",
+            "written by": f"mgpa {info.library_version}",
+            "notes": info.notes,
+        }
+        return "\n".join([*lines, *(f"  {k:<11}{v}" for k, v in rows.items() if v)])
+
+    def _describe(self) -> str:
+        raise NotImplementedError
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__}: {self._describe()}, {self.n_features} features>"
+
+
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class AffineMap(CorrectionMap):
+    """x' = x - strength · ((x - center) G + offset) Dᵀ, with k-column G and D in the input's units.
+
+    The closed form with K sources has k = K - 1 columns, so applying it costs little more than copying.
+    ``k = 0`` is the identity.
+    """
+
+    readout: Floats
+    direction: Floats
+    offset: Floats
+
+    kind: ClassVar[str] = "affine"
+    tensor_names: ClassVar[tuple[str, ...]] = ("center", "scale", "readout", "direction", "offset")
+    scalar_names: ClassVar[tuple[str, ...]] = ("strength",)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.readout.ndim != 2:
+            raise MapError(f"readout has shape {self.readout.shape}; expected (d, k).")
+        d, k = self.n_features, self.readout.shape[1]
+        self._require_shape("readout", (d, k))
+        self._require_shape("direction", (d, k))
+        self._require_shape("offset", (k,))
+
+    @classmethod
+    def identity(cls, n_features: int, *, info: MapInfo | None = None, **standardisation: Floats) -> Self:
+        """Return the map that changes nothing (a zero-rank gate)."""
+        nothing = np.zeros((n_features, 0))
+        center = standardisation.get("center", np.zeros(n_features))
+        scale = standardisation.get("scale", np.ones(n_features))
+        return cls(
+            center=center,
+            scale=scale,
+            readout=nothing,
+            direction=nothing,
+            offset=np.zeros(0),
+            info=info or MapInfo(method="identity"),
+        )
+
+    def _apply(self, X: Floats, out: Floats) -> bool:
+        def cast(array: Floats) -> Floats:
+            return np.ascontiguousarray(array, dtype=X.dtype)
+
+        center, readout, offset = cast(self.center), cast(self.readout), cast(self.offset)
+        negative = cast(-self.strength * self.direction.T)
+        if readout.shape[1] == 0 or self.strength == 0:
+            np.copyto(out, X)
+            return bool(np.isfinite(out).all())
+        finite = True
+        # Blocks of about a quarter megabyte stay in cache between the four passes over them.
+        block = max(1, 2**18 // (X.itemsize * X.shape[1]))
+        for start in range(0, len(X), block):
+            x, y = X[start : start + block], out[start : start + block]
+            np.subtract(x, center, out=y)
+            coefficient = y @ readout
+            coefficient += offset
+            finite &= bool(np.isfinite(coefficient).all())
+            if negative.shape[0] == 1:
+                np.multiply(coefficient, negative, out=y)
+            else:
+                np.matmul(coefficient, negative, out=y)
+            y += x
+        return finite
+
+    def _describe(self) -> str:
+        k = self.readout.shape[1]
+        return "identity" if k == 0 else f"affine, rank {k}, strength {self.strength:g}"
+
+
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class StagedMap(CorrectionMap):
+    """A sequence of critic-guided stages, each a bounded step inside the gate (Algorithm 1, replay).
+
+    Attributes
+    ----------
+    basis : (d, r)
+        Orthonormal gate basis B in standardised coordinates.
+    linear_weight, linear_bias : (S, L, d), (S, L)
+        Affine critic scores of each of the S stages.
+    hidden_weight, hidden_bias, output_weight, output_bias : (S, H, d), (S, H), (S, N, H), (S, N)
+        GELU critic: N scores from H hidden units. Scores are logit differences against the first source.
+    anchor_weight, anchor_bias : (S, L + N, d), (S, L + N)
+        Each score's target as an affine function of the original standardised input; the weights lie in
+        the preserved complement, so the target never moves with the edit.
+    damping, radius, stabilizer : float
+        τ, ρ (absolute) and λ of the trust-region step.
+    fraction : float in [0, 1]
+        How much of the last stage is applied.
+    """
+
+    basis: Floats
+    linear_weight: Floats
+    linear_bias: Floats
+    hidden_weight: Floats
+    hidden_bias: Floats
+    output_weight: Floats
+    output_bias: Floats
+    anchor_weight: Floats
+    anchor_bias: Floats
+    damping: float
+    radius: float
+    stabilizer: float
+    fraction: float = 1.0
+    _replays: dict[np.dtype[Any], Replay] = field(default_factory=dict, init=False)
+
+    kind: ClassVar[str] = "staged"
+    stage_tensors: ClassVar[tuple[str, ...]] = (
+        "linear_weight", "linear_bias", "hidden_weight", "hidden_bias",
+        "output_weight", "output_bias", "anchor_weight", "anchor_bias",
+    )  # fmt: skip
+    tensor_names: ClassVar[tuple[str, ...]] = ("center", "scale", "basis", *stage_tensors)
+    scalar_names: ClassVar[tuple[str, ...]] = ("strength", "damping", "radius", "stabilizer", "fraction")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name, ndim in (("basis", 2), ("linear_weight", 3), ("hidden_weight", 3), ("output_weight", 3)):
+            if getattr(self, name).ndim != ndim:
+                raise MapError(f"{name} has {getattr(self, name).ndim} dimensions; expected {ndim}.")
+        d, (S, L, H, N) = self.n_features, self.sizes
+        self._require_shape("basis", (d, self.basis.shape[1]))
+        for name, shape in (
+            ("linear_weight", (S, L, d)),
+            ("linear_bias", (S, L)),
+            ("hidden_weight", (S, H, d)),
+            ("hidden_bias", (S, H)),
+            ("output_weight", (S, N, H)),
+            ("output_bias", (S, N)),
+            ("anchor_weight", (S, L + N, d)),
+            ("anchor_bias", (S, L + N)),
+        ):
+            self._require_shape(name, shape)
+        if S and L + N == 0:
+            raise MapError("A stage needs at least one critic score.")
+        if N and not H:
+            raise MapError("Network scores need hidden units.")
+        B = self.basis.astype(np.float64)
+        if B.shape[1] > d or np.abs(B.T @ B - np.eye(B.shape[1])).max(initial=0.0) > ORTHONORMAL_TOLERANCE:
+            raise MapError("basis is not orthonormal.")
+        if not (self.damping > 0 and self.radius > 0 and self.stabilizer > 0):
+            raise MapError("damping, radius and stabilizer must be positive.")
+        if not 0 <= self.fraction <= 1:
+            raise MapError(f"fraction must lie in [0, 1]; got {self.fraction!r}.")
+
+    @property
+    def sizes(self) -> tuple[int, int, int, int]:
+        """Numbers of stages, linear scores, hidden units and network scores: S, L, H, N."""
+        S, L = self.linear_weight.shape[:2]
+        return S, L, self.hidden_weight.shape[1], self.output_weight.shape[1]
+
+    @property
+    def rank(self) -> int:
+        """Dimension of the subspace the map may edit."""
+        return int(self.basis.shape[1])
+
+    def __len__(self) -> int:
+        return int(self.linear_weight.shape[0])
+
+    def __getitem__(self, stages: slice) -> Self:
+        """Return a prefix: ``m[:13]`` applies the first 13 stages."""
+        if not isinstance(stages, slice):
+            raise TypeError("A single stage is not a map; take a prefix such as m[:13].")
+        start, stop, step = stages.indices(len(self))
+        if start != 0 or step != 1:
+            raise ValueError("Only prefixes such as m[:13] are maps: later stages rely on the earlier ones.")
+        return self.prefix(stop)
+
+    def prefix(self, n_stages: int, fraction: float = 1.0) -> Self:
+        """Return the first ``n_stages`` stages, the last of them applied by ``fraction``."""
+        if not 0 <= n_stages <= len(self):
+            raise ValueError(f"n_stages is {n_stages}; this map has {len(self)} stages.")
+        if n_stages == len(self) and fraction == 1.0:
+            return self
+        cut = {name: getattr(self, name)[:n_stages] for name in self.stage_tensors}
+        return replace(self, fraction=float(fraction), **cut)
+
+    def _replay(self, dtype: np.dtype[Any]) -> Replay:
+        if dtype not in self._replays:
+            self._replays[dtype] = Replay(self, dtype)
+        return self._replays[dtype]
+
+    def _apply(self, X: Floats, out: Floats) -> bool:
+        if len(self) == 0 or self.rank == 0 or self.strength == 0:
+            np.copyto(out, X)
+            return bool(np.isfinite(out).all())
+        return self._replay(X.dtype).apply(X, out, self.strength)
+
+    def _describe(self) -> str:
+        S, L, H, N = self.sizes
+        if S == 0 or self.rank == 0:
+            return "identity"
+        critics = [f"{L} linear"] * bool(L) + [f"{N} GELU-{H}"] * bool(N)
+        last = "" if self.fraction == 1 else f" (last x {self.fraction:g})"
+        return f"{S} stages{last} in a rank-{self.rank} gate, scores per stage: {', '.join(critics)}"
+
+
+def load_map(path: PathLike) -> CorrectionMap:
+    """Open a stored correction.
+
+    Parameters
+    ----------
+    path : str or Path
+        A file written by :meth:`CorrectionMap.save`, or a directory (``model.json`` + ``model.npz``)
+        written by the paper authors' code.
+
+    Returns
+    -------
+    AffineMap or StagedMap
+
+    Raises
+    ------
+    MapError
+        If the file is damaged, inconsistent, too new or something else entirely. Files are data: opening
+        one never runs code from it.
+    """
+    path = Path(path)
+    if path.is_dir():
+        from .release import read_release
+
+        return read_release(path)
+    from .mapfile import read_map
+
+    return read_map(path)
+
+
+def as_float_matrix(X: Any, *, n_features: int | None = None, name: str = "X") -> Floats:
+    """Return X as an (n, d) float32 or float64 array, or say what is wrong with it."""
+    X = np.asarray(X)
+    if X.dtype.kind in "iub":
+        warnings.warn(
+            f"{name} has integer dtype {X.dtype}; computing and returning float64. "
+            "Convert it yourself to choose the precision.",
+            stacklevel=3,
+        )
+        X = X.astype(np.float64)
+    elif X.dtype == np.float16:
+        raise ValueError(f"{name} is float16, too coarse to correct in; convert with {name}.astype('float32').")
+    elif X.dtype not in (np.float32, np.float64):
+        raise ValueError(f"{name} has dtype {X.dtype}; expected a float32 or float64 array of embeddings.")
+    if X.ndim != 2:
+        hint = " For tokens (n, t, d) use mgpa.TokenMean or mgpa.transform_tokens." if X.ndim == 3 else ""
+        raise ValueError(f"{name} has shape {X.shape}; expected two dimensions (rows, features).{hint}")
+    if n_features is not None and X.shape[1] != n_features:
+        raise ValueError(f"{name} has {X.shape[1]} features; this correction was fitted on {n_features}.")
+    return X
+
+
+def require_finite(X: Floats, name: str) -> None:
+    """Raise if X has NaN or infinite entries, naming the first bad row."""
+    bad = ~np.isfinite(X).all(axis=tuple(range(1, X.ndim)))
+    if bad.any():
+        raise ValueError(
+            f"{name} contains NaN or infinite values in {int(bad.sum())} of {len(X)} rows "
+            f"(first: row {int(np.flatnonzero(bad)[0])}). Drop or impute those rows yourself."
+        )
+
+
+def _shorten(names: tuple[Any, ...] | None) -> str:
+    names = names or ()
+    shown = ", ".join(map(repr, names[:4]))
+    return f"[{shown}{', …' if len(names) > 4 else ''}] ({len(names)})"
+
+
+def _gate_line(rank: int | None, energy: float | None) -> str:
+    if rank is None:
+        return ""
+    return f"rank {rank}" + ("" if energy is None else f", {energy:.1%} of contrast energy")
+
+
+def _fitted_line(n_rows: int | None, n_contrasts: int | None) -> str:
+    parts = [f"{n_rows} rows"] * (n_rows is not None) + [f"{n_contrasts} contrasts"] * (n_contrasts is not None)
+    return ", ".join(parts)
+
+
+def map_fields(cls: type[CorrectionMap]) -> set[str]:
+    """Return the constructor arguments of a map class (used by the file reader)."""
+    return {f.name for f in fields(cls) if f.init}
