@@ -1,0 +1,164 @@
+"""What the estimators share: reading the fitting data, refusing bad input, applying the fitted map."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.base import BaseEstimator, OneToOneFeatureMixin, TransformerMixin, clone
+from sklearn.exceptions import DataConversionWarning
+from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
+
+from .gate import MeasurementGate, fit_gate
+from .maps import CorrectionMap, MapInfo, require_finite
+from .moments import Standardizer
+from .pairs import Contrasts, check_pair_id, encode_source, to_numpy
+
+Floats = NDArray[Any]
+
+
+NO_PAIRS = (
+    "No pairs: pass pairs=(A, B), two aligned views of the same events, or pair_id=, one id per row of X. "
+    "Source labels alone cannot tell a measurement effect from a population difference."
+)
+
+
+class MissingEvidence(ValueError):
+    """Nothing to fit from: no source labels, no pairs, or pairs whose views are identical."""
+
+
+@dataclass(frozen=True)
+class FitData:
+    """One call's worth of validated fitting data."""
+
+    X: Floats
+    sources: NDArray[Any]
+    codes: NDArray[np.int64]
+    contrasts: Contrasts | None
+    pair_id: NDArray[Any] | None
+    sample_weight: Floats | None
+
+
+def require_several(sources: NDArray[Any]) -> int:
+    """Return the number of sources, or explain why one is not enough."""
+    if len(sources) < 2:
+        raise ValueError(
+            f"source has 1 distinct value ({sources[0].item()!r}); a correction needs at least two acquisition "
+            "conditions. Pass every condition you want attenuated."
+        )
+    return len(sources)
+
+
+class CorrectionEstimator(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc]
+    """Base of the estimators: fit from source labels and pairs, then apply one stored map to anything."""
+
+    # Row-aligned metadata is requested by default, so that it follows X through pipelines and
+    # cross-validation when the user enables routing. ``pairs`` is not: it would reach every fold whole.
+    __metadata_request__fit: ClassVar[dict[str, bool]] = {"source": True, "pair_id": True}
+
+    gate: Any
+    on_missing: str
+    map_: CorrectionMap
+
+    def _validate_rows(self, X: Any, *, reset: bool) -> Floats:
+        X = to_numpy(X) if type(X).__module__.partition(".")[0] == "torch" else X
+        dtype = getattr(X, "dtype", None)
+        if dtype is None and not hasattr(X, "columns"):
+            dtype = np.asarray(X).dtype
+        if dtype is not None and getattr(dtype, "kind", "") in "iub":
+            warnings.warn(
+                f"X has integer dtype {dtype}; computing and returning float64. "
+                "Convert it yourself to choose the precision.",
+                DataConversionWarning,
+                stacklevel=3,
+            )
+        if dtype == np.float16:
+            raise ValueError("X is float16, too coarse to correct in; convert with X.astype('float32').")
+        checked: Floats = validate_data(
+            self, X, dtype=(np.float64, np.float32), reset=reset, ensure_all_finite=False
+        )
+        require_finite(checked, "X")
+        return checked
+
+    def _read(
+        self, X: Any, source: Any, pairs: Any, pair_id: Any, sample_weight: Any, *, reset: bool = True
+    ) -> FitData:
+        """Validate one call's data. Raises MissingEvidence where there is no source."""
+        if self.on_missing not in ("raise", "warn"):
+            raise ValueError(f"on_missing must be 'raise' or 'warn'; got {self.on_missing!r}.")
+        X = self._validate_rows(X, reset=reset)
+        if source is None:
+            raise MissingEvidence(
+                "source is missing: pass source=, one acquisition label per row of X "
+                "(y is the task and is never used as the source)."
+            )
+        sources, codes = encode_source(source, len(X))
+        if pairs is not None and pair_id is not None:
+            raise ValueError("Pass pairs=(A, B) or pair_id=, not both.")
+        contrasts = None if pairs is None else Contrasts.from_pairs(pairs, X.shape[1])
+        ids = None if pair_id is None else check_pair_id(pair_id, len(X))
+        weight = None
+        if sample_weight is not None:
+            weight = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
+        return FitData(X, sources, codes, contrasts, ids, weight)
+
+    def _fit_gate(
+        self, gate: Any, contrasts: Contrasts, rows: Floats, standardizer: Standardizer
+    ) -> Any:
+        """Fit a clone of ``gate`` on standardised contrasts (or rows, for the control gates)."""
+        gate = MeasurementGate() if gate is None else clone(gate)
+        fitted = fit_gate(gate, contrasts.values / standardizer.scale, rows, standardizer.varies)
+        if fitted.rank_ == 0 and gate.fitted_on == "contrasts" and not fitted.n_contrasts_:
+            raise MissingEvidence(
+                f"All {len(contrasts)} contrasts are zero: the paired views are identical, so they show no "
+                "measurement effect. Check that the second view really is the other condition."
+            )
+        return fitted
+
+    def _info(self, **known: Any) -> MapInfo:
+        parameters = {k: v for k, v in self.get_params().items() if "__" not in k}
+        names = getattr(self, "feature_names_in_", None)
+        return MapInfo(
+            method=type(self).__name__,
+            parameters={k: v if isinstance(v, (int, float, str, bool, type(None))) else repr(v)
+                        for k, v in parameters.items()},
+            feature_names=None if names is None else tuple(map(str, names)),
+            **known,
+        )  # fmt: skip
+
+    def _missing(self, reason: MissingEvidence) -> None:
+        """Raise, or warn that the identity is returned, as ``on_missing`` says."""
+        if self.on_missing == "raise":
+            raise reason
+        warnings.warn(f"{reason} Returning the identity map (on_missing='warn').", stacklevel=3)
+
+    def transform(self, X: Any, *, strength: float | None = None) -> Any:
+        """Correct embeddings. Never takes a source.
+
+        Parameters
+        ----------
+        X : (n, d) array or torch tensor
+            New embeddings, from any source or from unknown ones.
+        strength : float or None
+            Apply this multiple of the displacement instead of the fitted strength.
+        """
+        return self._transform(X, self.map_ if strength is None else self.map_.with_strength(strength))
+
+    def _transform(self, X: Any, m: CorrectionMap) -> Any:
+        check_is_fitted(self)
+        if type(X).__module__.partition(".")[0] == "torch":
+            return m.transform(X)
+        return m.transform(self._validate_rows(X, reset=False))
+
+    def to_map(self) -> CorrectionMap:
+        """Return the frozen correction: save it, send it, apply it with numpy alone."""
+        check_is_fitted(self)
+        return self.map_
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.transformer_tags.preserves_dtype = ["float64", "float32"]
+        return tags

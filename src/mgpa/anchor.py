@@ -1,0 +1,110 @@
+"""What a correction aims for: the expected value given what is preserved (section 4, eq. targets).
+
+The anchor of a score is its ridge regression on the preserved coordinates Q = (I - P)h. Q never changes
+during a fit, so its factorisation is computed once and every later anchor costs one thin product.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import scipy.linalg
+
+from .trust_region import namespace
+
+Array = Any  # numpy array or torch tensor
+
+TARGETS = ("conditional", "mean", "zero")
+_BLOCK = 65536  # rows that are held in float64 at a time
+
+
+class RidgeSolver:
+    """(G + ridge I)⁻¹ for one Gram matrix and many right-hand sides."""
+
+    def __init__(self, gram: Array, ridge: float) -> None:
+        xp = namespace(gram)
+        if ridge < 0:
+            raise ValueError(f"ridge must not be negative; got {ridge!r}.")
+        if ridge == 0:
+            # Q has no more than d - r independent columns: the minimum-norm solution.
+            inverse = xp.linalg.pinv(gram, hermitian=True)
+            self.solve = lambda cross: inverse @ cross
+            return
+        shifted = gram + ridge * xp.eye(len(gram), dtype=gram.dtype, **_like(gram))
+        if xp is np:
+            factor = scipy.linalg.cho_factor(shifted, lower=True)
+            self.solve = lambda cross: scipy.linalg.cho_solve(factor, cross)
+        else:
+            lower = xp.linalg.cholesky(shifted)
+            self.solve = lambda cross: xp.cholesky_solve(cross, lower)
+
+
+class ConditionalMean:
+    """Ridge regression of any scores on the preserved coordinates of fixed rows.
+
+    Parameters
+    ----------
+    H : array of shape (n, d)
+        Original (standardised) rows.
+    basis : array of shape (d, r)
+        Gate basis whose complement is Q.
+    ridge : float
+        Penalty on the coefficients (not on the intercept), on the sum-of-squares scale.
+    sample_weight : array of shape (n,) or None
+        Row weights.
+    """
+
+    def __init__(self, H: Array, basis: Array, ridge: float, sample_weight: Array | None = None) -> None:
+        xp = namespace(H)
+        n, d = H.shape
+        weight = xp.ones(n, dtype=xp.float64, **_like(H)) if sample_weight is None else sample_weight
+        self._H, self._basis = H, basis
+        self._share = weight / weight.sum()
+        self._weight = weight
+        self._mean = xp.zeros(d, dtype=xp.float64, **_like(H))
+        for rows in _blocks(n):
+            self._mean += self._share[rows] @ _double(H[rows])
+        gram = xp.zeros((d, d), dtype=xp.float64, **_like(H))
+        for rows in _blocks(n):
+            centred = _double(H[rows]) - self._mean
+            gram += (centred * weight[rows, None]).T @ centred
+        self._solver = RidgeSolver(self._preserve(self._preserve(gram).T), ridge)
+
+    def _preserve(self, columns: Array) -> Array:
+        """Return (I - BBᵀ) applied to columns."""
+        return columns - self._basis @ (self._basis.T @ columns)
+
+    def fit(self, scores: Array) -> tuple[Array, Array]:
+        """Return coefficients (J, d), lying in the complement, and intercepts (J,) for scores (n, J)."""
+        mean = self._share @ scores
+        cross = 0.0
+        for rows in _blocks(len(scores)):
+            centred = _double(self._H[rows]) - self._mean
+            cross = cross + centred.T @ ((scores[rows] - mean) * self._weight[rows, None])
+        coefficients = self._preserve(self._solver.solve(self._preserve(cross)))
+        return coefficients.T, mean - self._mean @ coefficients
+
+
+def fit_anchor(target: str, regression: ConditionalMean, scores: Array) -> tuple[Array, Array]:
+    """Return the anchor's coefficients (J, d) and intercepts (J,) for the chosen target."""
+    coefficients, intercepts = regression.fit(scores)
+    if target == "conditional":
+        return coefficients, intercepts
+    if target == "mean":
+        return coefficients * 0.0, regression._share @ scores
+    if target == "zero":
+        return coefficients * 0.0, intercepts * 0.0
+    raise ValueError(f"target must be one of {', '.join(TARGETS)}; got {target!r}.")
+
+
+def _blocks(n: int) -> list[slice]:
+    return [slice(start, start + _BLOCK) for start in range(0, n, _BLOCK)]
+
+
+def _double(array: Array) -> Array:
+    return array.astype(np.float64) if isinstance(array, np.ndarray) else array.double()
+
+
+def _like(array: Array) -> dict[str, Any]:
+    return {} if isinstance(array, np.ndarray) else {"device": array.device}

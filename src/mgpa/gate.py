@@ -1,0 +1,300 @@
+"""Where a correction may act (section 3, "Estimating the measurement gate").
+
+A gate is an orthonormal basis B of the directions along which paired measurements of the same thing
+differ. Corrections move embeddings inside its span only. :class:`MeasurementGate` learns B from paired
+contrasts; the other gates are the paper's controls, which ignore the pairs.
+"""
+
+from __future__ import annotations
+
+from numbers import Integral, Real
+from typing import Any, ClassVar, Self
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.base import BaseEstimator
+from sklearn.model_selection import GroupKFold, KFold
+from sklearn.utils.validation import check_array, check_is_fitted, check_random_state, validate_data
+
+Floats = NDArray[np.float64]
+
+# A contrast shorter than this (in standardised units) is two copies of the same embedding.
+ZERO_NORM = 1e-10
+
+
+class Gate(BaseEstimator):  # type: ignore[misc]
+    """Common to all gates: a fitted orthonormal ``basis_`` and the projections it defines."""
+
+    #: What ``fit`` takes: paired "contrasts" or embedding "rows".
+    fitted_on: ClassVar[str] = "rows"
+
+    basis_: Floats
+    rank_: int
+    cumulative_energy_: Floats
+    mean_contrast_: Floats
+
+    def editable(self, H: Any) -> Floats:
+        """Return Z = Bᵀh for every row: the coordinates a correction may change."""
+        check_is_fitted(self, "basis_")
+        return np.asarray(H) @ self.basis_
+
+    def preserved(self, H: Any) -> Floats:
+        """Return Q = (I - BBᵀ)h for every row: what no correction changes."""
+        H = np.asarray(H)
+        return np.asarray(H - self.editable(H) @ self.basis_.T)
+
+    def coverage(self, contrasts: Any) -> float:
+        """Return the share of directional energy that these contrasts have inside the gate.
+
+        Evaluate it on pairs the gate was not fitted on: near 1, the gate also covers their measurement
+        change; well below the retained energy, the gate has learnt its own pairs.
+        """
+        check_is_fitted(self, "basis_")
+        directions = unit_rows(check_array(contrasts, dtype=np.float64))
+        if not len(directions):
+            raise ValueError("All contrasts are zero: identical views say nothing about coverage.")
+        return float(np.mean(np.sum((directions @ self.basis_) ** 2, axis=1)))
+
+    def _set_basis(self, basis: Floats, energy: Floats, mean: Floats) -> Self:
+        self.basis_, self.rank_ = basis, basis.shape[1]
+        self.cumulative_energy_, self.mean_contrast_ = energy, mean
+        return self
+
+
+class MeasurementGate(Gate):
+    """The leading right singular vectors of unit-length paired contrasts.
+
+    Parameters
+    ----------
+    rank : int or float
+        An int is the rank. A float in (0, 1] is the share of directional energy to retain.
+    norm_quantile : float
+        Contrasts shorter than this quantile of the non-zero lengths are left out: the direction of a very
+        short contrast is mostly noise, and unit length would give it full weight.
+    max_contrasts : int or None
+        If there are more, use this many, evenly spaced in the order given.
+
+    Attributes
+    ----------
+    basis_ : (d, rank_) array
+        Orthonormal; the largest entry of each column is positive.
+    rank_ : int
+        0 if all contrasts are zero.
+    cumulative_energy_ : (d,) array
+        Share of directional energy inside the first 1, 2, … directions.
+    mean_contrast_ : (d,) array
+        Mean of the contrasts as given (neither filtered nor scaled).
+    n_contrasts_ : int
+        Contrasts that passed the filter.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> rng = np.random.default_rng(0)
+    >>> contrasts = rng.normal(size=(200, 2)) @ np.eye(2, 6) + 0.01 * rng.normal(size=(200, 6))
+    >>> gate = MeasurementGate(rank=0.9).fit(contrasts)
+    >>> gate.rank_, bool(gate.coverage(contrasts) > 0.99)
+    (2, True)
+    """
+
+    fitted_on: ClassVar[str] = "contrasts"
+
+    def __init__(
+        self, rank: int | float = 0.9, *, norm_quantile: float = 0.05, max_contrasts: int | None = None
+    ) -> None:
+        self.rank = rank
+        self.norm_quantile = norm_quantile
+        self.max_contrasts = max_contrasts
+
+    def fit(self, X: Any, y: Any = None) -> Self:
+        """Fit on contrasts, one per row (second view minus first; the sign does not matter)."""
+        self._seen: list[Floats] = []
+        return self.partial_fit(X)
+
+    def partial_fit(self, X: Any, y: Any = None) -> Self:
+        """Add contrasts. The result equals one fit on all of them, whatever the batches.
+
+        The filter and the scaling depend on all contrasts, so they are kept (m x d numbers).
+        """
+        first = not getattr(self, "_seen", None)
+        X = validate_data(self, X, dtype=np.float64, reset=first)
+        self._seen = [*getattr(self, "_seen", []), X]
+        contrasts = np.concatenate(self._seen)
+        kept = self._select(contrasts)
+        self.n_contrasts_ = len(kept)
+        vectors, energy = principal_directions(kept, contrasts.shape[1])
+        rank = choose_rank(self.rank, energy, len(kept), "contrasts")
+        return self._set_basis(vectors[:, :rank], cumulative_share(energy), contrasts.mean(axis=0))
+
+    def _select(self, contrasts: Floats) -> Floats:
+        if not 0 <= self.norm_quantile < 1:
+            raise ValueError(f"norm_quantile must lie in [0, 1); got {self.norm_quantile!r}.")
+        if self.max_contrasts is not None:
+            if self.max_contrasts < 1:
+                raise ValueError(f"max_contrasts must be positive or None; got {self.max_contrasts!r}.")
+            if len(contrasts) > self.max_contrasts:
+                rows = np.linspace(0, len(contrasts) - 1, self.max_contrasts).astype(int)
+                contrasts = contrasts[rows]
+        norms = np.linalg.norm(contrasts, axis=1)
+        moving = norms > ZERO_NORM
+        if not moving.any():
+            return contrasts[:0]
+        return unit_rows(contrasts[moving & (norms >= np.quantile(norms[moving], self.norm_quantile))])
+
+
+class PCAGate(Gate):
+    """Control: the leading principal directions of the embeddings themselves, blind to the pairs.
+
+    Parameters
+    ----------
+    rank : int or float
+        As in :class:`MeasurementGate`; the float is the share of variance.
+    """
+
+    def __init__(self, rank: int | float = 0.9) -> None:
+        self.rank = rank
+
+    def fit(self, X: Any, y: Any = None) -> Self:
+        """Fit on (standardised) embeddings, one per row."""
+        X = validate_data(self, X, dtype=np.float64, ensure_min_samples=2)
+        vectors, energy = principal_directions(X - X.mean(axis=0), X.shape[1])
+        rank = choose_rank(self.rank, energy, len(X), "rows")
+        return self._set_basis(vectors[:, :rank], cumulative_share(energy), np.zeros(X.shape[1]))
+
+
+class RandomGate(Gate):
+    """Control: a random subspace of the given rank.
+
+    Parameters
+    ----------
+    rank : int
+        Dimension of the subspace.
+    random_state : int or None
+        Seed. The basis is the sign-fixed QR factor of a normal matrix, hence uniformly distributed.
+    """
+
+    def __init__(self, rank: int = 1, *, random_state: int | None = None) -> None:
+        self.rank = rank
+        self.random_state = random_state
+
+    def fit(self, X: Any, y: Any = None) -> Self:
+        """Fit on anything of the right width; only the number of columns is used."""
+        X = validate_data(self, X, dtype=np.float64)
+        d = X.shape[1]
+        rank = choose_rank(self.rank, np.ones(d), d, "features")
+        if isinstance(self.random_state, Integral) or self.random_state is None:
+            normal = np.random.default_rng(self.random_state).normal(size=(d, rank))
+        else:
+            normal = check_random_state(self.random_state).normal(size=(d, rank))
+        Q, R = np.linalg.qr(normal)
+        basis = Q * np.where(np.diag(R) < 0, -1.0, 1.0)
+        return self._set_basis(basis, np.arange(1, d + 1) / d, np.zeros(d))
+
+
+class FullGate(Gate):
+    """Control: no restriction; every direction may be edited."""
+
+    def fit(self, X: Any, y: Any = None) -> Self:
+        """Fit on anything of the right width; only the number of columns is used."""
+        X = validate_data(self, X, dtype=np.float64)
+        d = X.shape[1]
+        return self._set_basis(np.eye(d), np.arange(1, d + 1) / d, np.zeros(d))
+
+
+def unit_rows(contrasts: Floats) -> Floats:
+    """Return the non-zero rows scaled to unit length, so that directions count and magnitudes do not."""
+    norms = np.linalg.norm(contrasts, axis=1)
+    moving = norms > ZERO_NORM
+    return contrasts[moving] / norms[moving, None]
+
+
+def principal_directions(rows: Floats, n_features: int) -> tuple[Floats, Floats]:
+    """Return right singular vectors (columns, largest entry positive) and squared singular values of rows."""
+    if not len(rows):
+        return np.zeros((n_features, 0)), np.zeros(n_features)
+    if len(rows) < n_features:
+        _, sigma, Vt = np.linalg.svd(rows, full_matrices=False)
+        vectors, energy = Vt.T, sigma**2
+    else:
+        energy, vectors = np.linalg.eigh(rows.T @ rows)
+        energy, vectors = energy[::-1], vectors[:, ::-1]
+    resolved = energy > energy[0] * max(rows.shape) * np.finfo(np.float64).eps
+    vectors = vectors[:, resolved]
+    vectors = vectors * np.sign(vectors[np.abs(vectors).argmax(axis=0), np.arange(vectors.shape[1])])
+    padded = np.zeros(n_features)
+    padded[: resolved.sum()] = energy[resolved]
+    return vectors, padded
+
+
+def cumulative_share(energy: Floats) -> Floats:
+    """Return cumulative energy as a share of the total (zeros if there is none)."""
+    total = energy.sum()
+    return np.cumsum(energy) / total if total > 0 else np.zeros_like(energy)
+
+
+def choose_rank(rank: int | float, energy: Floats, n_rows: int, what: str) -> int:
+    """Turn ``rank`` (an int, or a float share of energy) into a number of directions."""
+    available = int((energy > 0).sum())
+    if isinstance(rank, Integral) and not isinstance(rank, bool):
+        if not 0 <= rank <= len(energy):
+            raise ValueError(f"rank={rank} does not fit {len(energy)} features; use 0 to {len(energy)}.")
+        if rank > available and available:
+            raise ValueError(
+                f"rank={rank} needs at least {rank} independent {what}; {n_rows} {what} give {available}. "
+                "Lower the rank, supply more, or ask for a share of energy such as rank=0.9."
+            )
+        return min(int(rank), available)
+    if isinstance(rank, Real) and not isinstance(rank, bool) and 0 < rank <= 1:
+        share = cumulative_share(energy)
+        return min(int(np.searchsorted(share, float(rank), side="left")) + 1, available)
+    raise ValueError(f"rank must be an int, or a float in (0, 1] for retained energy; got {rank!r}.")
+
+
+def held_out_coverage(
+    contrasts: Any, *, groups: Any = None, n_splits: int = 5, norm_quantile: float = 0.05
+) -> Floats:
+    """Return the held-out directional energy inside gates of rank 1, 2, …: evidence for choosing a rank.
+
+    Parameters
+    ----------
+    contrasts : (m, d) array
+        Paired contrasts, standardised as the estimator would (divided by the feature scale).
+    groups : (m,) array or None
+        Participants; contrasts of one participant are never on both sides of a split.
+    n_splits : int
+        Number of folds.
+    norm_quantile : float
+        As in :class:`MeasurementGate`.
+
+    Returns
+    -------
+    (k,) array
+        Mean over folds; entry i is the coverage of rank i + 1, up to the largest rank every fold supports.
+        The curve flattens where further directions are no longer shared between pairs.
+    """
+    contrasts = check_array(contrasts, dtype=np.float64, ensure_min_samples=2)
+    splitter = KFold(n_splits, shuffle=True, random_state=0) if groups is None else GroupKFold(n_splits)
+    curves = []
+    for train, test in splitter.split(contrasts, groups=groups):
+        gate = MeasurementGate(rank=1.0, norm_quantile=norm_quantile).fit(contrasts[train])
+        directions = unit_rows(contrasts[test])
+        if gate.rank_ and len(directions):
+            curves.append(np.cumsum(np.mean((directions @ gate.basis_) ** 2, axis=0)))
+    if not curves:
+        raise ValueError("All contrasts are zero: identical views say nothing about coverage.")
+    shortest = min(map(len, curves))
+    return np.asarray(np.mean([curve[:shortest] for curve in curves], axis=0))
+
+
+def fit_gate(gate: Any, contrasts: Floats, rows: Floats, editable: NDArray[np.bool_]) -> Any:
+    """Fit ``gate`` (a clone) on the editable features only, then express it in all features.
+
+    A feature that never varied in the fitting data gets exact zeros in the basis, so it is never edited.
+    """
+    data = contrasts if gate.fitted_on == "contrasts" else rows
+    gate = gate.fit(data[:, editable])
+    if not editable.all():
+        basis, mean = np.zeros((len(editable), gate.rank_)), np.zeros(len(editable))
+        basis[editable], mean[editable] = gate.basis_, gate.mean_contrast_
+        gate.basis_, gate.mean_contrast_ = basis, mean
+    return gate

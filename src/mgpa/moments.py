@@ -1,0 +1,167 @@
+"""Sufficient statistics that merge: batch, streamed and distributed fits see the same numbers.
+
+The closed form needs nothing of the rows but each source's weight, mean and centred scatter, so memory is
+O(K d²) whatever the number of rows.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class SourceMoments:
+    """One source's rows: total weight, mean, scatter Σ w (x - mean)(x - mean)ᵀ, and a content checksum."""
+
+    n_rows: int
+    weight: float
+    mean: Floats
+    scatter: Floats
+    checksum: NDArray[np.uint64]
+
+    @classmethod
+    def from_rows(cls, X: Floats, weight: Floats | None) -> SourceMoments:
+        """Summarise rows that all belong to this source."""
+        X = np.ascontiguousarray(X, dtype=np.float64)
+        total = float(len(X)) if weight is None else float(weight.sum())
+        # Sums of the bit patterns do not depend on row order or batching.
+        checksum = X.view(np.uint64).sum(axis=0, dtype=np.uint64)
+        if total == 0:
+            d = X.shape[1]
+            return cls(len(X), 0.0, np.zeros(d), np.zeros((d, d)), checksum)
+        mean = X.mean(axis=0) if weight is None else weight @ X / total
+        centred = X - mean
+        if weight is not None:
+            centred *= np.sqrt(weight)[:, None]
+        return cls(len(X), total, mean, centred.T @ centred, checksum)
+
+    def __add__(self, other: SourceMoments) -> SourceMoments:
+        weight = self.weight + other.weight
+        if weight == 0:
+            return SourceMoments(
+                self.n_rows + other.n_rows, 0.0, self.mean, self.scatter, self.checksum + other.checksum
+            )
+        gap = other.mean - self.mean
+        share = other.weight / weight
+        return SourceMoments(
+            self.n_rows + other.n_rows,
+            weight,
+            self.mean + share * gap,
+            self.scatter + other.scatter + (self.weight * share) * np.outer(gap, gap),
+            self.checksum + other.checksum,
+        )
+
+
+@dataclass(frozen=True)
+class Moments:
+    """Moments of embeddings by source. ``a + b`` merges; order and grouping do not matter (to rounding).
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> X, source = np.arange(12.0).reshape(6, 2), np.array(["dry", "wet"] * 3)
+    >>> whole = Moments.from_rows(X, source)
+    >>> merged = Moments.from_rows(X[:2], source[:2]) + Moments.from_rows(X[2:], source[2:])
+    >>> bool(np.allclose(whole.scatter, merged.scatter)), whole.sources
+    (True, ('dry', 'wet'))
+    """
+
+    parts: dict[Any, SourceMoments]
+
+    @classmethod
+    def from_rows(cls, X: Any, source: Any, sample_weight: Any = None) -> Moments:
+        """Summarise rows X with one source label each."""
+        X, labels = np.asarray(X), np.asarray(source)
+        weight = None if sample_weight is None else np.asarray(sample_weight, dtype=np.float64)
+        parts = {}
+        for label in np.unique(labels):
+            rows = labels == label
+            chosen = X if rows.all() else X[rows]
+            parts[label.item()] = SourceMoments.from_rows(chosen, None if weight is None else weight[rows])
+        return cls(parts)
+
+    def __add__(self, other: Moments) -> Moments:
+        parts = dict(self.parts)
+        for label, part in other.parts.items():
+            parts[label] = parts[label] + part if label in parts else part
+        return Moments({label: parts[label] for label in sorted(parts)})
+
+    @classmethod
+    def merge(cls, many: Iterable[Moments]) -> Moments:
+        """Merge any number of moments."""
+        total = cls({})
+        for moments in many:
+            total = total + moments
+        return total
+
+    @property
+    def sources(self) -> tuple[Any, ...]:
+        """Source labels, sorted."""
+        return tuple(self.parts)
+
+    @property
+    def n_rows(self) -> int:
+        """Number of rows seen."""
+        return sum(part.n_rows for part in self.parts.values())
+
+    @property
+    def n_features(self) -> int:
+        """Width of the rows."""
+        return len(next(iter(self.parts.values())).mean)
+
+    @property
+    def weights(self) -> Floats:
+        """Total weight of each source, shape (K,)."""
+        return np.array([part.weight for part in self.parts.values()])
+
+    @property
+    def means(self) -> Floats:
+        """Mean of each source, shape (K, d)."""
+        return np.stack([part.mean for part in self.parts.values()])
+
+    @property
+    def mean(self) -> Floats:
+        """Mean of all rows."""
+        return np.asarray(self.weights @ self.means / self.weights.sum())
+
+    @property
+    def scatter(self) -> Floats:
+        """Total scatter Σ w (x - mean)(x - mean)ᵀ: within sources plus between them."""
+        within = sum(part.scatter for part in self.parts.values())
+        gaps = self.means - self.mean
+        return np.asarray(within + (gaps.T * self.weights) @ gaps)
+
+    @property
+    def fingerprint(self) -> str:
+        """A short digest of the rows seen, independent of their order and batching."""
+        digest = hashlib.sha256()
+        for label, part in self.parts.items():
+            digest.update(f"{label!r}:{part.n_rows};".encode())
+            digest.update(part.checksum.tobytes())
+        return digest.hexdigest()[:16]
+
+
+@dataclass(frozen=True)
+class Standardizer:
+    """Per-feature centre and scale of the fitting data, and which features varied at all."""
+
+    center: Floats
+    scale: Floats
+    varies: NDArray[np.bool_]
+
+    @classmethod
+    def from_spread(cls, mean: Floats, variance: Floats, weight: float, standardize: bool) -> Standardizer:
+        """Use population variance; a feature that is constant up to rounding gets scale 1."""
+        eps = np.finfo(np.float64).eps
+        varies = variance > weight * eps * variance + (weight * mean * eps) ** 2
+        if not standardize:
+            return cls(np.zeros_like(mean), np.ones_like(mean), varies)
+        return cls(mean, np.where(varies, np.sqrt(np.maximum(variance, 0.0)), 1.0), varies)

@@ -1,0 +1,170 @@
+"""Paired measurements: the same thing seen under two or more acquisition conditions.
+
+Pairs come as two aligned arrays ``(A, B)``, or as one id per row of X. Both become :class:`Contrasts`.
+"""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass
+from itertools import combinations
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .maps import as_float_matrix, require_finite
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Contrasts:
+    """Differences between paired views: ``values[i]`` is view ``second[i]`` minus view ``first[i]``."""
+
+    values: Floats
+    first: NDArray[np.int64]
+    second: NDArray[np.int64]
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    @classmethod
+    def from_pairs(cls, pairs: Any, n_features: int) -> Self:
+        """Make contrasts from ``(A, B)``: row i of A and row i of B are two views of one thing."""
+        if isinstance(pairs, np.ndarray) or not hasattr(pairs, "__len__") or len(pairs) != 2:
+            raise ValueError(
+                "pairs must be a tuple (A, B) of two aligned arrays, first view and second view; "
+                f"got {_describe(pairs)}."
+            )
+        A, B = (as_float_matrix(to_numpy(side), name=f"pairs[{i}]") for i, side in enumerate(pairs))
+        if A.shape != B.shape:
+            raise ValueError(
+                f"pairs are not aligned: the first view has shape {A.shape}, the second {B.shape}. "
+                "Row i of both must be the same event."
+            )
+        if A.shape[1] != n_features:
+            raise ValueError(f"pairs have {A.shape[1]} features but X has {n_features}.")
+        if not len(A):
+            raise ValueError("pairs are empty; a gate needs at least one pair.")
+        require_finite(A, "pairs[0]")
+        require_finite(B, "pairs[1]")
+        values = B.astype(np.float64) - A.astype(np.float64)
+        return cls(values, np.zeros(len(A), np.int64), np.ones(len(A), np.int64))
+
+    @classmethod
+    def from_ids(cls, X: Any, codes: NDArray[np.int64], pair_id: NDArray[Any]) -> Self:
+        """Make contrasts between all rows that share a pair id, one for every two sources.
+
+        Rows are matched by id and source, so neither their order nor how they were batched matters.
+        """
+        paired = is_paired(pair_id)
+        rows = np.flatnonzero(paired)
+        rows = rows[np.lexsort((codes[rows], pair_id[rows]))]
+        ids, starts, counts = np.unique(pair_id[rows], return_index=True, return_counts=True)
+        values, first, second = [], [], []
+        same = (pair_id[rows][1:] == pair_id[rows][:-1]) & (codes[rows][1:] == codes[rows][:-1])
+        if same.any():
+            repeated = pair_id[rows][1:][same]
+            raise ValueError(
+                f"pair_id {repeated[0]!r} occurs more than once in the same source "
+                f"({len(np.unique(repeated))} such ids); a pair is one row per source."
+            )
+        if (counts == 1).any():
+            warnings.warn(
+                f"{int((counts == 1).sum())} of {len(ids)} pair ids have a single row and form no pair "
+                f"(first: {ids[counts == 1][0]!r}). Splitting by row separates pairs; split by participant, "
+                "or mark unpaired rows with a negative id.",
+                stacklevel=4,
+            )
+        # Groups of one size are stacked, so two sources cost one vectorised difference.
+        for size in np.unique(counts[counts > 1]):
+            members = rows[starts[counts == size][:, None] + np.arange(size)]
+            for a, b in combinations(range(size), 2):
+                values.append(X[members[:, b]].astype(np.float64) - X[members[:, a]].astype(np.float64))
+                first.append(codes[members[:, a]])
+                second.append(codes[members[:, b]])
+        if not values:
+            return cls(np.zeros((0, X.shape[1])), np.zeros(0, np.int64), np.zeros(0, np.int64))
+        return cls(np.concatenate(values), np.concatenate(first), np.concatenate(second))
+
+    @classmethod
+    def concatenate(cls, many: list[Contrasts]) -> Contrasts:
+        """Return all contrasts in one; an empty list gives none."""
+        if not many:
+            return cls(np.zeros((0, 0)), np.zeros(0, np.int64), np.zeros(0, np.int64))
+        return cls(*(np.concatenate([getattr(c, name) for c in many]) for name in ("values", "first", "second")))
+
+    def source_effects(self, n_sources: int) -> Floats:
+        """Return Δ, shape (K - 1, d): each source's mean measurement response relative to the first.
+
+        Least squares over all contrasts; with two sources this is the mean contrast.
+        """
+        m = len(self)
+        design = np.zeros((m, n_sources))
+        design[np.arange(m), self.second] += 1.0
+        design[np.arange(m), self.first] -= 1.0
+        normal = design.T @ design
+        # A chain of pairs must link every source to the first, else their effects cannot be compared.
+        if np.linalg.matrix_rank(normal) < n_sources - 1:
+            raise ValueError(
+                f"The pairs do not connect all {n_sources} sources; every source needs pairs that lead, "
+                "directly or through others, to every other source."
+            )
+        effects = np.linalg.pinv(normal) @ (design.T @ self.values)
+        return np.asarray(effects[1:] - effects[0])
+
+
+def check_pair_id(pair_id: Any, n: int) -> NDArray[Any]:
+    """Return ids as an integer or string array of length n."""
+    ids = to_numpy(pair_id)
+    if ids.shape != (n,):
+        raise ValueError(f"pair_id has shape {ids.shape}; expected one id for each of the {n} rows of X.")
+    if ids.dtype.kind == "O":
+        ids = np.array([str(i) for i in ids]) if all(isinstance(i, str) for i in ids) else ids
+    if ids.dtype.kind not in "iuUS":
+        raise ValueError(
+            f"pair_id has dtype {ids.dtype}; use integers (negative = unpaired) or strings (empty = unpaired)."
+        )
+    return ids
+
+
+def is_paired(pair_id: NDArray[Any]) -> NDArray[np.bool_]:
+    """Return which ids name a pair: non-negative integers, non-empty strings."""
+    return pair_id != "" if pair_id.dtype.kind in "US" else pair_id >= 0
+
+
+def encode_source(source: Any, n: int, name: str = "source") -> tuple[NDArray[Any], NDArray[np.int64]]:
+    """Return the distinct sources, sorted, and each row's index among them."""
+    labels = to_numpy(source)
+    if labels.shape != (n,):
+        raise ValueError(f"{name} has shape {labels.shape}; expected one label for each of the {n} rows of X.")
+    if labels.dtype.kind == "O":
+        missing = np.array([label is None or label != label for label in labels])
+    else:
+        missing = np.isnan(labels) if labels.dtype.kind == "f" else np.zeros(n, bool)
+    if missing.any():
+        raise ValueError(
+            f"{name} is missing (None or NaN) in {int(missing.sum())} of {n} rows "
+            f"(first: row {int(np.flatnonzero(missing)[0])}); drop those rows or label them."
+        )
+    if labels.dtype.kind == "O":
+        kinds = {type(label).__name__ for label in labels}
+        if len(kinds) > 1:
+            raise ValueError(f"{name} mixes {' and '.join(sorted(kinds))} labels; use one type.")
+        labels = np.array(labels.tolist())
+    if labels.dtype.kind not in "biufUS":
+        raise ValueError(f"{name} has dtype {labels.dtype}; use integers, booleans or strings.")
+    sources, codes = np.unique(labels, return_inverse=True)
+    return sources, codes.astype(np.int64)
+
+
+def to_numpy(values: Any) -> NDArray[Any]:
+    """Return values as a numpy array, moving torch tensors to the host."""
+    if type(values).__module__.partition(".")[0] == "torch":
+        return np.asarray(values.detach().cpu().numpy())
+    return np.asarray(values)
+
+
+def _describe(value: Any) -> str:
+    return f"an array of shape {value.shape}" if isinstance(value, np.ndarray) else repr(type(value).__name__)
