@@ -21,8 +21,9 @@ Floats = NDArray[Any]
 
 
 NO_PAIRS = (
-    "No pairs: pass pairs=(A, B), two aligned views of the same events, or pair_id=, one id per row of X. "
-    "Source labels alone cannot tell a measurement effect from a population difference."
+    "No pairs: pass pairs=(A, B), two aligned views of the same events, or pair_id=, one id per row of X, "
+    "shared by the rows of one event in different sources. Source labels alone cannot tell a measurement "
+    "effect from a population difference."
 )
 
 
@@ -46,10 +47,47 @@ def require_several(sources: NDArray[Any]) -> int:
     """Return the number of sources, or explain why one is not enough."""
     if len(sources) < 2:
         raise ValueError(
-            f"source has 1 distinct value ({sources[0].item()!r}); a correction needs at least two acquisition "
-            "conditions. Pass every condition you want attenuated."
+            f"source has 1 distinct value ({sources[0].item()!r}); a correction needs at least two "
+            "acquisition conditions. Pass every condition you want attenuated."
         )
     return len(sources)
+
+
+def forget(estimator: Any) -> None:
+    """Drop fitted attributes: a fit that fails leaves an unfitted estimator, not a mixture of two fits."""
+    for name in [name for name in vars(estimator) if name.endswith("_") and not name.startswith("_")]:
+        delattr(estimator, name)
+
+
+def validate_rows(estimator: Any, X: Any, *, reset: bool, name: str = "X") -> Floats:
+    """Return X as finite float rows, remembering (``reset``) or checking its width and feature names."""
+    X = to_numpy(X) if type(X).__module__.partition(".")[0] == "torch" else X
+    # Lists have neither shape nor dtype, and frames have no dtype of their own.
+    array = X if hasattr(X, "shape") and hasattr(X, "dtype") else np.asarray(X)
+    shape, dtype = array.shape, array.dtype
+    if getattr(dtype, "kind", "") in "iub":
+        warnings.warn(
+            f"{name} has integer dtype {dtype}; computing and returning float64. "
+            "Convert it yourself to choose the precision.",
+            DataConversionWarning,
+            stacklevel=4,
+        )
+    if dtype == np.float16:
+        raise ValueError(
+            f"{name} is float16, too coarse to correct in; convert with {name}.astype('float32')."
+        )
+    if len(shape) == 3:
+        raise ValueError(
+            f"{name} has shape {shape}; expected two dimensions (rows, features). "
+            "For tokens (n, t, d) use mgpa.TokenMean or mgpa.transform_tokens."
+        )
+    if name != "X" and len(shape) == 2 and shape[1] != estimator.n_features_in_:
+        raise ValueError(f"{name} has {shape[1]} features but X has {estimator.n_features_in_}.")
+    checked: Floats = validate_data(
+        estimator, X, dtype=(np.float64, np.float32), reset=reset, ensure_all_finite=False
+    )
+    require_finite(checked, name)
+    return checked
 
 
 class CorrectionEstimator(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc]
@@ -63,25 +101,8 @@ class CorrectionEstimator(OneToOneFeatureMixin, TransformerMixin, BaseEstimator)
     on_missing: str
     map_: CorrectionMap
 
-    def _validate_rows(self, X: Any, *, reset: bool) -> Floats:
-        X = to_numpy(X) if type(X).__module__.partition(".")[0] == "torch" else X
-        dtype = getattr(X, "dtype", None)
-        if dtype is None and not hasattr(X, "columns"):
-            dtype = np.asarray(X).dtype
-        if dtype is not None and getattr(dtype, "kind", "") in "iub":
-            warnings.warn(
-                f"X has integer dtype {dtype}; computing and returning float64. "
-                "Convert it yourself to choose the precision.",
-                DataConversionWarning,
-                stacklevel=3,
-            )
-        if dtype == np.float16:
-            raise ValueError("X is float16, too coarse to correct in; convert with X.astype('float32').")
-        checked: Floats = validate_data(
-            self, X, dtype=(np.float64, np.float32), reset=reset, ensure_all_finite=False
-        )
-        require_finite(checked, "X")
-        return checked
+    def _validate_rows(self, X: Any, *, reset: bool, name: str = "X") -> Floats:
+        return validate_rows(self, X, reset=reset, name=name)
 
     def _read(
         self, X: Any, source: Any, pairs: Any, pair_id: Any, sample_weight: Any, *, reset: bool = True
@@ -89,7 +110,12 @@ class CorrectionEstimator(OneToOneFeatureMixin, TransformerMixin, BaseEstimator)
         """Validate one call's data. Raises MissingEvidence where there is no source."""
         if self.on_missing not in ("raise", "warn"):
             raise ValueError(f"on_missing must be 'raise' or 'warn'; got {self.on_missing!r}.")
+        if reset:
+            forget(self)
         X = self._validate_rows(X, reset=reset)
+        weight = None
+        if sample_weight is not None:
+            weight = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
         if source is None:
             raise MissingEvidence(
                 "source is missing: pass source=, one acquisition label per row of X "
@@ -99,15 +125,16 @@ class CorrectionEstimator(OneToOneFeatureMixin, TransformerMixin, BaseEstimator)
         if pairs is not None and pair_id is not None:
             raise ValueError("Pass pairs=(A, B) or pair_id=, not both.")
         contrasts = None if pairs is None else Contrasts.from_pairs(pairs, X.shape[1])
+        names = list(getattr(self, "feature_names_in_", []))
+        for i, side in enumerate(pairs or ()):
+            if names and names != list(getattr(side, "columns", names)):
+                raise ValueError(
+                    f"pairs[{i}] has other columns than X, or in another order; select X's columns."
+                )
         ids = None if pair_id is None else check_pair_id(pair_id, len(X))
-        weight = None
-        if sample_weight is not None:
-            weight = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
         return FitData(X, sources, codes, contrasts, ids, weight)
 
-    def _fit_gate(
-        self, gate: Any, contrasts: Contrasts, rows: Floats, standardizer: Standardizer
-    ) -> Any:
+    def _fit_gate(self, gate: Any, contrasts: Contrasts, rows: Floats, standardizer: Standardizer) -> Any:
         """Fit a clone of ``gate`` on standardised contrasts (or rows, for the control gates)."""
         gate = MeasurementGate() if gate is None else clone(gate)
         fitted = fit_gate(gate, contrasts.values / standardizer.scale, rows, standardizer.varies)

@@ -6,6 +6,7 @@ during a fit, so its factorisation is computed once and every later anchor costs
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -29,7 +30,7 @@ class RidgeSolver:
         if ridge == 0:
             # Q has no more than d - r independent columns: the minimum-norm solution.
             inverse = xp.linalg.pinv(gram, hermitian=True)
-            self.solve = lambda cross: inverse @ cross
+            self.solve: Callable[[Array], Array] = lambda cross: inverse @ cross
             return
         shifted = gram + ridge * xp.eye(len(gram), dtype=gram.dtype, **_like(gram))
         if xp is np:

@@ -222,6 +222,8 @@ class ClosedFormMGPA(CorrectionEstimator):
         self._solved = None
         return self
 
+    n_features_in_: int
+
     def merge(self, other: ClosedFormMGPA) -> Self:
         """Add everything another (partially) fitted estimator has seen, for instance on another machine."""
         self._data = getattr(self, "_data", Evidence()) + other._data
@@ -342,9 +344,7 @@ def solve(model: ClosedFormMGPA, data: Evidence) -> Solution:
             f"pairs=(A, B) does not say which of the {K} sources each view is; use pair_id= with source=."
         )
     moments, n = data.moments, float(data.moments.weights.sum())
-    standardizer = Standardizer.from_spread(
-        moments.mean, np.diag(moments.scatter) / n, n, model.standardize
-    )
+    standardizer = Standardizer.from_spread(moments.mean, np.diag(moments.scatter) / n, n, model.standardize)
     scale = standardizer.scale
     scatter = moments.scatter / np.outer(scale, scale)
     gate = model._fit_gate(model.gate, contrasts, _rows_like(scatter, n), standardizer)

@@ -7,14 +7,13 @@ contrasts; the other gates are the paper's controls, which ignore the pairs.
 
 from __future__ import annotations
 
-from numbers import Integral, Real
 from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
 from sklearn.model_selection import GroupKFold, KFold
-from sklearn.utils.validation import check_array, check_is_fitted, check_random_state, validate_data
+from sklearn.utils.validation import check_array, check_is_fitted, validate_data
 
 Floats = NDArray[np.float64]
 
@@ -182,10 +181,7 @@ class RandomGate(Gate):
         X = validate_data(self, X, dtype=np.float64)
         d = X.shape[1]
         rank = choose_rank(self.rank, np.ones(d), d, "features")
-        if isinstance(self.random_state, Integral) or self.random_state is None:
-            normal = np.random.default_rng(self.random_state).normal(size=(d, rank))
-        else:
-            normal = check_random_state(self.random_state).normal(size=(d, rank))
+        normal = np.random.default_rng(self.random_state).normal(size=(d, rank))
         Q, R = np.linalg.qr(normal)
         basis = Q * np.where(np.diag(R) < 0, -1.0, 1.0)
         return self._set_basis(basis, np.arange(1, d + 1) / d, np.zeros(d))
@@ -205,7 +201,7 @@ def unit_rows(contrasts: Floats) -> Floats:
     """Return the non-zero rows scaled to unit length, so that directions count and magnitudes do not."""
     norms = np.linalg.norm(contrasts, axis=1)
     moving = norms > ZERO_NORM
-    return contrasts[moving] / norms[moving, None]
+    return np.asarray(contrasts[moving] / norms[moving, None])
 
 
 def principal_directions(rows: Floats, n_features: int) -> tuple[Floats, Floats]:
@@ -229,13 +225,13 @@ def principal_directions(rows: Floats, n_features: int) -> tuple[Floats, Floats]
 def cumulative_share(energy: Floats) -> Floats:
     """Return cumulative energy as a share of the total (zeros if there is none)."""
     total = energy.sum()
-    return np.cumsum(energy) / total if total > 0 else np.zeros_like(energy)
+    return np.asarray(np.cumsum(energy) / total) if total > 0 else np.zeros_like(energy)
 
 
-def choose_rank(rank: int | float, energy: Floats, n_rows: int, what: str) -> int:
+def choose_rank(rank: Any, energy: Floats, n_rows: int, what: str) -> int:
     """Turn ``rank`` (an int, or a float share of energy) into a number of directions."""
     available = int((energy > 0).sum())
-    if isinstance(rank, Integral) and not isinstance(rank, bool):
+    if isinstance(rank, (int, np.integer)) and not isinstance(rank, bool):
         if not 0 <= rank <= len(energy):
             raise ValueError(f"rank={rank} does not fit {len(energy)} features; use 0 to {len(energy)}.")
         if rank > available and available:
@@ -244,7 +240,7 @@ def choose_rank(rank: int | float, energy: Floats, n_rows: int, what: str) -> in
                 "Lower the rank, supply more, or ask for a share of energy such as rank=0.9."
             )
         return min(int(rank), available)
-    if isinstance(rank, Real) and not isinstance(rank, bool) and 0 < rank <= 1:
+    if isinstance(rank, (float, np.floating)) and 0 < rank <= 1:
         share = cumulative_share(energy)
         return min(int(np.searchsorted(share, float(rank), side="left")) + 1, available)
     raise ValueError(f"rank must be an int, or a float in (0, 1] for retained energy; got {rank!r}.")
@@ -291,6 +287,11 @@ def fit_gate(gate: Any, contrasts: Floats, rows: Floats, editable: NDArray[np.bo
 
     A feature that never varied in the fitting data gets exact zeros in the basis, so it is never edited.
     """
+    if not editable.any():
+        raise ValueError(
+            f"All {len(editable)} features of X are constant, so there is nothing to correct. "
+            "Check that the embeddings were computed."
+        )
     data = contrasts if gate.fitted_on == "contrasts" else rows
     gate = gate.fit(data[:, editable])
     if not editable.all():

@@ -7,7 +7,7 @@ A map needs numpy and nothing else, never asks for a source label, and never cha
 from __future__ import annotations
 
 import warnings
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
@@ -22,6 +22,8 @@ PathLike = str | Path
 
 # How far a stored basis may be from orthonormal: float32 rounding, the bound the paper's own loader used.
 ORTHONORMAL_TOLERANCE = 2e-5
+# Up to this many standard deviations from zero, float32 sums of uncentred features are exact enough.
+FAR_FROM_ZERO = 8.0
 
 
 class MapError(ValueError):
@@ -65,6 +67,8 @@ class CorrectionMap:
     scale: Floats
     strength: float = 1.0
     info: MapInfo = field(default_factory=MapInfo)
+    # Prepared forms (per dtype, per torch device); rebuilt on demand, never copied or stored.
+    _cache: dict[Any, Any] = field(default_factory=dict, init=False)
 
     kind: ClassVar[str]
     tensor_names: ClassVar[tuple[str, ...]]
@@ -77,13 +81,14 @@ class CorrectionMap:
                 raise MapError(f"{name} has dtype {array.dtype}; a map holds float32 or float64 arrays.")
             if not np.isfinite(array).all():
                 raise MapError(f"{name} holds NaN or infinite values.")
-            array = array.view()
+            # C order, so that a reloaded map rounds exactly as this one; a copy, so that it stays frozen.
+            array = np.array(array, order="C")
             array.flags.writeable = False
             object.__setattr__(self, name, array)
         for name in self.scalar_names:
             value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, (int, float)) or not np.isfinite(value):
-                raise MapError(f"{name} must be a finite number; got {value!r}.")
+            if not isinstance(value, float) or not np.isfinite(value):
+                raise MapError(f"{name} must be a finite float; got {value!r}.")
         d = self.center.size
         self._require_shape("center", (d,))
         self._require_shape("scale", (d,))
@@ -108,7 +113,7 @@ class CorrectionMap:
         return int(self.center.size)
 
     def with_strength(self, strength: float) -> Self:
-        """Return the same map applying ``strength`` times its displacement (an absolute value, not a factor)."""
+        """Return the same map with another strength (absolute, not a factor on the present one)."""
         return replace(self, strength=float(strength))
 
     def with_notes(self, notes: str) -> Self:
@@ -129,18 +134,25 @@ class CorrectionMap:
             Same floating-point type as X; a torch tensor on the same device if X was one.
         """
         if type(X).__module__.partition(".")[0] == "torch":
-            return self.to_torch().to(X.device)(X)
+            if X.device not in self._cache:
+                self._cache[X.device] = self.to_torch().to(X.device)
+            return self._cache[X.device](X)
         columns = getattr(X, "columns", None)
         if columns is not None and self.info.feature_names is not None:
             self._check_feature_names(tuple(columns))
         X = as_float_matrix(X, n_features=self.n_features)
         out = np.empty(X.shape, dtype=X.dtype)
         if len(X):
-            with np.errstate(over="ignore", invalid="ignore"):
-                finite = self._apply(X, out)
+            try:
+                with np.errstate(over="ignore", invalid="ignore"):
+                    finite = self._apply(X, out)
+            except np.linalg.LinAlgError:  # an eigenvalue routine met NaN
+                finite = False
             if not finite:
                 require_finite(X, "X")
-                raise MapError("The correction overflows: X is many orders of magnitude from the fitting data.")
+                raise MapError(
+                    "The correction overflows: X is many orders of magnitude from the fitting data."
+                )
         return out
 
     def _check_feature_names(self, columns: tuple[str, ...]) -> None:
@@ -209,6 +221,9 @@ class CorrectionMap:
     def _describe(self) -> str:
         raise NotImplementedError
 
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_cache": {}}
+
     def __repr__(self) -> str:
         return f"<{type(self).__name__}: {self._describe()}, {self.n_features} features>"
 
@@ -257,18 +272,20 @@ class AffineMap(CorrectionMap):
         def cast(array: Floats) -> Floats:
             return np.ascontiguousarray(array, dtype=X.dtype)
 
-        center, readout, offset = cast(self.center), cast(self.readout), cast(self.offset)
+        center, readout = cast(self.center), cast(self.readout)
         negative = cast(-self.strength * self.direction.T)
         if readout.shape[1] == 0 or self.strength == 0:
             np.copyto(out, X)
             return bool(np.isfinite(out).all())
+        # Means many spreads from zero would swamp float32 sums: only then is centring worth its pass.
+        far = X.dtype == np.float32 and bool((np.abs(self.center) > FAR_FROM_ZERO * self.scale).any())
+        offset = cast(self.offset if far else self.offset - self.center @ self.readout.astype(np.float64))
         finite = True
-        # Blocks of about a quarter megabyte stay in cache between the four passes over them.
+        # Blocks of about a quarter megabyte stay in cache between the passes over them.
         block = max(1, 2**18 // (X.itemsize * X.shape[1]))
         for start in range(0, len(X), block):
             x, y = X[start : start + block], out[start : start + block]
-            np.subtract(x, center, out=y)
-            coefficient = y @ readout
+            coefficient = (np.subtract(x, center, out=y) if far else x) @ readout
             coefficient += offset
             finite &= bool(np.isfinite(coefficient).all())
             if negative.shape[0] == 1:
@@ -317,7 +334,6 @@ class StagedMap(CorrectionMap):
     radius: float
     stabilizer: float
     fraction: float = 1.0
-    _replays: dict[np.dtype[Any], Replay] = field(default_factory=dict, init=False)
 
     kind: ClassVar[str] = "staged"
     stage_tensors: ClassVar[tuple[str, ...]] = (
@@ -390,15 +406,24 @@ class StagedMap(CorrectionMap):
         return replace(self, fraction=float(fraction), **cut)
 
     def _replay(self, dtype: np.dtype[Any]) -> Replay:
-        if dtype not in self._replays:
-            self._replays[dtype] = Replay(self, dtype)
-        return self._replays[dtype]
+        if dtype not in self._cache:
+            self._cache[dtype] = Replay(self, dtype)
+        replay: Replay = self._cache[dtype]
+        return replay
 
     def _apply(self, X: Floats, out: Floats) -> bool:
         if len(self) == 0 or self.rank == 0 or self.strength == 0:
             np.copyto(out, X)
             return bool(np.isfinite(out).all())
         return self._replay(X.dtype).apply(X, out, self.strength)
+
+    def stage_movement(self, X: Any) -> NDArray[np.float64]:
+        """Return ‖H' - H‖_F over the rows of X after 1, 2, … stages, in standardised coordinates."""
+        X = as_float_matrix(X, n_features=self.n_features)
+        squares = np.zeros(len(self))
+        if len(X) and len(self) and self.rank:
+            self._replay(X.dtype).apply(X, np.empty_like(X), 1.0, squares)
+        return np.sqrt(squares)
 
     def _describe(self) -> str:
         S, L, H, N = self.sizes
@@ -441,6 +466,9 @@ def load_map(path: PathLike) -> CorrectionMap:
 def as_float_matrix(X: Any, *, n_features: int | None = None, name: str = "X") -> Floats:
     """Return X as an (n, d) float32 or float64 array, or say what is wrong with it."""
     X = np.asarray(X)
+    if X.ndim != 2:
+        hint = " For tokens (n, t, d) use mgpa.TokenMean or mgpa.transform_tokens." if X.ndim == 3 else ""
+        raise ValueError(f"{name} has shape {X.shape}; expected two dimensions (rows, features).{hint}")
     if X.dtype.kind in "iub":
         warnings.warn(
             f"{name} has integer dtype {X.dtype}; computing and returning float64. "
@@ -449,15 +477,15 @@ def as_float_matrix(X: Any, *, n_features: int | None = None, name: str = "X") -
         )
         X = X.astype(np.float64)
     elif X.dtype == np.float16:
-        raise ValueError(f"{name} is float16, too coarse to correct in; convert with {name}.astype('float32').")
+        raise ValueError(
+            f"{name} is float16, too coarse to correct in; convert with {name}.astype('float32')."
+        )
     elif X.dtype not in (np.float32, np.float64):
         raise ValueError(f"{name} has dtype {X.dtype}; expected a float32 or float64 array of embeddings.")
-    if X.ndim != 2:
-        hint = " For tokens (n, t, d) use mgpa.TokenMean or mgpa.transform_tokens." if X.ndim == 3 else ""
-        raise ValueError(f"{name} has shape {X.shape}; expected two dimensions (rows, features).{hint}")
     if n_features is not None and X.shape[1] != n_features:
         raise ValueError(f"{name} has {X.shape[1]} features; this correction was fitted on {n_features}.")
-    return X
+    checked: Floats = X
+    return checked
 
 
 def require_finite(X: Floats, name: str) -> None:
@@ -483,10 +511,7 @@ def _gate_line(rank: int | None, energy: float | None) -> str:
 
 
 def _fitted_line(n_rows: int | None, n_contrasts: int | None) -> str:
-    parts = [f"{n_rows} rows"] * (n_rows is not None) + [f"{n_contrasts} contrasts"] * (n_contrasts is not None)
+    parts = [f"{n_rows} rows"] * (n_rows is not None) + [f"{n_contrasts} contrasts"] * (
+        n_contrasts is not None
+    )
     return ", ".join(parts)
-
-
-def map_fields(cls: type[CorrectionMap]) -> set[str]:
-    """Return the constructor arguments of a map class (used by the file reader)."""
-    return {f.name for f in fields(cls) if f.init}

@@ -32,8 +32,7 @@ class SourceMoments:
         """Summarise rows that all belong to this source."""
         X = np.ascontiguousarray(X, dtype=np.float64)
         total = float(len(X)) if weight is None else float(weight.sum())
-        # Sums of the bit patterns do not depend on row order or batching.
-        checksum = X.view(np.uint64).sum(axis=0, dtype=np.uint64)
+        checksum = content_checksum(X)
         if total == 0:
             d = X.shape[1]
             return cls(len(X), 0.0, np.zeros(d), np.zeros((d, d)), checksum)
@@ -142,11 +141,32 @@ class Moments:
     @property
     def fingerprint(self) -> str:
         """A short digest of the rows seen, independent of their order and batching."""
-        digest = hashlib.sha256()
-        for label, part in self.parts.items():
-            digest.update(f"{label!r}:{part.n_rows};".encode())
-            digest.update(part.checksum.tobytes())
-        return digest.hexdigest()[:16]
+        return _digest({label: (part.n_rows, part.checksum) for label, part in self.parts.items()})
+
+    @staticmethod
+    def fingerprint_of(X: Any, source: Any) -> str:
+        """Return the fingerprint that moments of these rows would have."""
+        X, labels = np.asarray(X), np.asarray(source)
+        return _digest(
+            {
+                s.item(): (int((labels == s).sum()), content_checksum(X[labels == s]))
+                for s in np.unique(labels)
+            }
+        )
+
+
+def content_checksum(X: Any) -> NDArray[np.uint64]:
+    """Return the per-feature sum of the rows' bit patterns: it does not depend on row order or batching."""
+    X = np.ascontiguousarray(X, dtype=np.float64)
+    return np.asarray(X.view(np.uint64).sum(axis=0, dtype=np.uint64))
+
+
+def _digest(parts: dict[Any, tuple[int, NDArray[np.uint64]]]) -> str:
+    digest = hashlib.sha256()
+    for label, (n_rows, checksum) in parts.items():
+        digest.update(f"{label!r}:{n_rows};".encode())
+        digest.update(checksum.tobytes())
+    return digest.hexdigest()[:16]
 
 
 @dataclass(frozen=True)

@@ -32,7 +32,7 @@ class Contrasts:
     @classmethod
     def from_pairs(cls, pairs: Any, n_features: int) -> Self:
         """Make contrasts from ``(A, B)``: row i of A and row i of B are two views of one thing."""
-        if isinstance(pairs, np.ndarray) or not hasattr(pairs, "__len__") or len(pairs) != 2:
+        if not isinstance(pairs, (tuple, list)) or len(pairs) != 2:
             raise ValueError(
                 "pairs must be a tuple (A, B) of two aligned arrays, first view and second view; "
                 f"got {_describe(pairs)}."
@@ -67,14 +67,14 @@ class Contrasts:
         if same.any():
             repeated = pair_id[rows][1:][same]
             raise ValueError(
-                f"pair_id {repeated[0]!r} occurs more than once in the same source "
+                f"pair_id {repeated[0].item()!r} occurs more than once in the same source "
                 f"({len(np.unique(repeated))} such ids); a pair is one row per source."
             )
         if (counts == 1).any():
             warnings.warn(
                 f"{int((counts == 1).sum())} of {len(ids)} pair ids have a single row and form no pair "
-                f"(first: {ids[counts == 1][0]!r}). Splitting by row separates pairs; split by participant, "
-                "or mark unpaired rows with a negative id.",
+                f"(first: {ids[counts == 1][0].item()!r}). Splitting by row separates pairs; split by "
+                "participant, or mark unpaired rows with a negative id.",
                 stacklevel=4,
             )
         # Groups of one size are stacked, so two sources cost one vectorised difference.
@@ -93,7 +93,9 @@ class Contrasts:
         """Return all contrasts in one; an empty list gives none."""
         if not many:
             return cls(np.zeros((0, 0)), np.zeros(0, np.int64), np.zeros(0, np.int64))
-        return cls(*(np.concatenate([getattr(c, name) for c in many]) for name in ("values", "first", "second")))
+        return cls(
+            *(np.concatenate([getattr(c, name) for c in many]) for name in ("values", "first", "second"))
+        )
 
     def source_effects(self, n_sources: int) -> Floats:
         """Return Δ, shape (K - 1, d): each source's mean measurement response relative to the first.
@@ -117,30 +119,34 @@ class Contrasts:
 
 def check_pair_id(pair_id: Any, n: int) -> NDArray[Any]:
     """Return ids as an integer or string array of length n."""
-    ids = to_numpy(pair_id)
+    ids = _labels(pair_id)
     if ids.shape != (n,):
         raise ValueError(f"pair_id has shape {ids.shape}; expected one id for each of the {n} rows of X.")
-    if ids.dtype.kind == "O":
-        ids = np.array([str(i) for i in ids]) if all(isinstance(i, str) for i in ids) else ids
-    if ids.dtype.kind not in "iuUS":
+    if ids.dtype.kind == "O" and len(_kinds(ids)) == 1:
+        ids = np.array(ids.tolist())
+    if ids.dtype.kind == "S":
+        ids = ids.astype(str)
+    if ids.dtype.kind not in "iuU" or ids.shape != (n,):
         raise ValueError(
-            f"pair_id has dtype {ids.dtype}; use integers (negative = unpaired) or strings (empty = unpaired)."
+            f"pair_id has dtype {ids.dtype}; use integers (negative: unpaired) or strings (empty: unpaired)."
         )
     return ids
 
 
 def is_paired(pair_id: NDArray[Any]) -> NDArray[np.bool_]:
     """Return which ids name a pair: non-negative integers, non-empty strings."""
-    return pair_id != "" if pair_id.dtype.kind in "US" else pair_id >= 0
+    return pair_id != "" if pair_id.dtype.kind == "U" else pair_id >= 0
 
 
 def encode_source(source: Any, n: int, name: str = "source") -> tuple[NDArray[Any], NDArray[np.int64]]:
     """Return the distinct sources, sorted, and each row's index among them."""
-    labels = to_numpy(source)
+    labels = _labels(source)
     if labels.shape != (n,):
-        raise ValueError(f"{name} has shape {labels.shape}; expected one label for each of the {n} rows of X.")
+        raise ValueError(
+            f"{name} has shape {labels.shape}; expected one label for each of the {n} rows of X."
+        )
     if labels.dtype.kind == "O":
-        missing = np.array([label is None or label != label for label in labels])
+        missing = np.array([_is_missing(label) for label in labels], dtype=bool)
     else:
         missing = np.isnan(labels) if labels.dtype.kind == "f" else np.zeros(n, bool)
     if missing.any():
@@ -149,22 +155,45 @@ def encode_source(source: Any, n: int, name: str = "source") -> tuple[NDArray[An
             f"(first: row {int(np.flatnonzero(missing)[0])}); drop those rows or label them."
         )
     if labels.dtype.kind == "O":
-        kinds = {type(label).__name__ for label in labels}
+        kinds = _kinds(labels)
         if len(kinds) > 1:
-            raise ValueError(f"{name} mixes {' and '.join(sorted(kinds))} labels; use one type.")
+            raise ValueError(f"{name} mixes {' and '.join(sorted(kinds.values()))} labels; use one type.")
         labels = np.array(labels.tolist())
-    if labels.dtype.kind not in "biufUS":
+    if labels.dtype.kind not in "biufUS" or labels.shape != (n,):
         raise ValueError(f"{name} has dtype {labels.dtype}; use integers, booleans or strings.")
     sources, codes = np.unique(labels, return_inverse=True)
     return sources, codes.astype(np.int64)
 
 
+def _labels(values: Any) -> NDArray[Any]:
+    """Return labels as an array; a list is read entry by entry, lest numpy turn all of it into strings."""
+    labels = to_numpy(values)
+    if labels.dtype.kind == "U" and isinstance(values, (list, tuple)):
+        labels = np.array(values, dtype=object)
+    return labels
+
+
+def _kinds(labels: NDArray[Any]) -> dict[str, str]:
+    """Return the kinds of label in an object array, each with the name of one of its types."""
+    return {np.asarray(label).dtype.kind: type(label).__name__ for label in labels}
+
+
+def _is_missing(label: Any) -> bool:
+    # pandas.NA refuses to be compared.
+    return label is None or type(label).__name__ == "NAType" or bool(np.all(label != label))
+
+
 def to_numpy(values: Any) -> NDArray[Any]:
     """Return values as a numpy array, moving torch tensors to the host."""
     if type(values).__module__.partition(".")[0] == "torch":
-        return np.asarray(values.detach().cpu().numpy())
+        values = values.detach().cpu()
+        if str(values.dtype) == "torch.bfloat16":
+            raise ValueError("X is bfloat16, too coarse to correct in; convert it with X.float().")
+        return np.asarray(values.numpy())
     return np.asarray(values)
 
 
 def _describe(value: Any) -> str:
-    return f"an array of shape {value.shape}" if isinstance(value, np.ndarray) else repr(type(value).__name__)
+    if isinstance(value, (tuple, list)):
+        return f"{len(value)} of them"
+    return f"a single {type(value).__name__}"

@@ -81,11 +81,12 @@ class Replay:
         linear, hidden = m.linear_weight.astype(np.float64), m.hidden_weight.astype(np.float64)
         # The linear critic and its anchor are both affine in h₀: their difference is one row. The last
         # entry of every row meets a column of ones.
-        rows = [hidden, linear - m.anchor_weight[:, :n_linear], m.anchor_weight[:, n_linear:]]
+        anchor, anchor_bias = m.anchor_weight.astype(np.float64), m.anchor_bias.astype(np.float64)
+        rows = [hidden, linear - anchor[:, :n_linear], anchor[:, n_linear:]]
         constants = [
             m.hidden_bias,
-            m.linear_bias - m.anchor_bias[:, :n_linear],
-            m.anchor_bias[:, n_linear:] - m.output_bias,
+            m.linear_bias - anchor_bias[:, :n_linear],
+            anchor_bias[:, n_linear:] - m.output_bias,
         ]
         first = np.concatenate(
             [np.concatenate(rows, axis=1), np.concatenate(constants, axis=1)[..., None]], axis=2
@@ -104,14 +105,19 @@ class Replay:
         self.gradient_gate = cast(m.output_weight.astype(np.float64)[..., None] * (hidden @ basis)[:, None])
         self.linear_gram = linear @ basis @ np.swapaxes(linear @ basis, 1, 2)  # (stage, linear, linear)
         self.scaled_basis_t = cast((basis * m.scale[:, None]).T)
-        self.center, self.inverse_scale = cast(m.center), cast(1.0 / m.scale)
+        self.center, self.inverse_scale = cast(m.center), cast(1.0 / m.scale.astype(np.float64))
         self.damping, self.radius, self.stabilizer = m.damping, m.radius, m.stabilizer
         self.last_fraction = m.fraction
 
-    def apply(self, X: Floats, out: Floats, strength: float) -> bool:
-        """Write the corrected rows of X into ``out``; say whether all edits are finite."""
-        if len(X) <= FEW_ROWS and self.n_linear == 1 and self.n_network == 1:
-            z = np.stack([self._row(row) for row in self._first(X)])
+    def apply(
+        self, X: Floats, out: Floats, strength: float, squares: NDArray[np.float64] | None = None
+    ) -> bool:
+        """Write the corrected rows of X into ``out``; say whether all edits are finite.
+
+        ``squares``, one number per stage, receives the sum of squared displacements after each.
+        """
+        if squares is None and len(X) <= FEW_ROWS and self.n_linear == 1 and self.n_network == 1:
+            z = np.stack([self._row(row) for row in self._first(X, pad=False)])
             return self._write(X, z, strength, out)
         finite = True
         blocks = [slice(i, i + BLOCK_ROWS) for i in range(0, len(X), BLOCK_ROWS)]
@@ -123,19 +129,22 @@ class Replay:
                 first = upcoming.result()
                 if following is not None:
                     upcoming = pool.submit(self._first, X[following])
-                finite &= self._write(X[block], self._rows(first), strength, out[block])
+                finite &= self._write(
+                    X[block], self._rows(first, len(X[block]), squares), strength, out[block]
+                )
         return finite
 
-    def _first(self, X: Floats) -> Floats:
+    def _first(self, X: Floats, pad: bool = True) -> Floats:
         """Return the one product of the module's docstring, rows padded for :func:`_stacked_matmul`."""
         n = len(X)
         h = np.ones((n, X.shape[1] + 1), dtype=X.dtype)
         np.subtract(X, self.center, out=h[:, :-1])
         h[:, :-1] *= self.inverse_scale
-        padded = n if n <= FEW_ROWS else -(-n // BLAS_ROWS) * BLAS_ROWS
+        padded = -(-n // BLAS_ROWS) * BLAS_ROWS if pad else n
         first = np.empty((padded, self.first.shape[1]), dtype=X.dtype)
         first[n:] = 0.0
-        np.matmul(h, self.first, out=first[:n])
+        with np.errstate(over="ignore", invalid="ignore"):  # the caller's does not reach this thread
+            np.matmul(h, self.first, out=first[:n])
         return first
 
     def _write(self, X: Floats, z: Floats, strength: float, out: Floats) -> bool:
@@ -145,7 +154,7 @@ class Replay:
         out += X
         return bool(np.isfinite(z).all())
 
-    def _rows(self, first: Floats) -> Floats:
+    def _rows(self, first: Floats, n_real: int, squares: NDArray[np.float64] | None) -> Floats:
         """Return Δz after the last stage; ``first`` is the one product of the module's docstring."""
         n, dtype = len(first), first.dtype
         first = first.reshape(n, self.n_stages, self.width)
@@ -182,6 +191,8 @@ class Replay:
             columns = y.astype(dtype).T[:, :, None]
             for direction, column in zip([*linear_gate, *gradients], columns, strict=True):
                 z -= np.multiply(direction, column, out=step)
+            if squares is not None:
+                squares[k] += np.square(z[:n_real], dtype=np.float64).sum()
         return z
 
     def _row(self, first: Floats) -> Floats:
@@ -229,10 +240,11 @@ def weighted_coefficients(
     if n_scores == 2:
         # Columns instead of 2 x 2 matrices: contiguous vectors are what numpy is fast at.
         w1, w2 = weight.T.copy()
-        y = two_scores(
+        y1, y2 = two_scores(
             gram[:, 0, 0] * w1 * w1, gram[:, 1, 1] * w2 * w2, gram[:, 1, 0] * w1 * w2,
             e[:, 0].copy(), e[:, 1].copy(), damping, radius,
         )  # fmt: skip
-        return np.stack([y[0] * w1, y[1] * w2], axis=1)
+        return np.stack([y1 * w1, y2 * w2], axis=1)
     gram = gram * weight[:, :, None] * weight[:, None, :]
-    return step_coefficients(gram, e, damping=damping, radius=radius) * weight
+    y = step_coefficients(gram, e, damping=damping, radius=radius)
+    return np.asarray(y * weight)

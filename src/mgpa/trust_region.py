@@ -88,10 +88,12 @@ def multiplier(spectrum: list[tuple[Array, Array]], damping: float, radius: floa
 def _settled(newton: Array, scale: Array) -> bool:
     # Convergence is quadratic: after a step this small the error is below rounding.
     if isinstance(newton, float):
-        return newton <= 1e-9 * scale
+        return bool(newton <= 1e-9 * scale)
     if isinstance(newton, np.ndarray):
-        return not np.any(newton > 1e-9 * scale)
-    return False  # asking a device costs more than the steps it would save
+        return not bool(np.any(newton > 1e-9 * scale))
+    if namespace(newton).compiler.is_compiling():
+        return False  # a traced graph cannot branch on its data
+    return not bool((newton > 1e-9 * scale).any())
 
 
 def one_score(g: Array, e: Array, damping: float, radius: float) -> Array:

@@ -1,0 +1,255 @@
+"""Speed as ratios within one run against the physical work each operation must do.
+
+    python benchmarks/run.py                     # everything on the CPU
+    python benchmarks/run.py --device cuda       # the torch paths on a GPU
+    python benchmarks/run.py transform row       # some of: transform row affine fit stream
+
+Every line gives the time, the time of the bare work in the same process, and their ratio.
+"""
+
+import argparse
+import resource
+import time
+
+import numpy as np
+
+N, D, R, STAGES, HIDDEN = 10_000, 512, 64, 48, 128
+
+
+def best(function, repeats=5, prepare=None):
+    """Return the shortest of several runs, in seconds."""
+    times = []
+    for _ in range(repeats + 1):
+        if prepare is not None:
+            prepare()
+        start = time.perf_counter()
+        function()
+        times.append(time.perf_counter() - start)
+    return min(times[1:])
+
+
+def report(name, seconds, bare_name, bare, aim):
+    print(
+        f"{name:<46}{seconds * 1e3:>11.2f} ms {bare_name:<34}{bare * 1e3:>10.2f} ms"
+        f"   ratio {seconds / bare:>6.2f}   (aim {aim})",
+        flush=True,
+    )
+
+
+def simulated(n=N, seed=0):
+    """Return rows, sources and pairs with a device effect of rank R inside D features."""
+    rng = np.random.default_rng(seed)
+    response = rng.normal(size=(R, D)) / np.sqrt(D)
+    X = rng.normal(size=(n, D)).astype(np.float32)
+    source = rng.integers(0, 2, n)
+    X += (source[:, None] * (0.5 + rng.normal(size=(n, R)) @ response)).astype(np.float32)
+    A = rng.normal(size=(500, D)).astype(np.float32)
+    B = A + (0.5 + rng.normal(size=(500, R)) @ response).astype(np.float32)
+    return X, source, (A, B)
+
+
+def staged_map(seed=0):
+    """Return a map of the benchmark's size with random weights of realistic scale."""
+    import mgpa
+
+    rng = np.random.default_rng(seed)
+
+    def weights(*shape):
+        return (rng.normal(size=shape) / np.sqrt(shape[-1])).astype(np.float32)
+
+    return mgpa.StagedMap(
+        center=np.zeros(D),
+        scale=np.ones(D),
+        basis=np.linalg.qr(rng.normal(size=(D, R)))[0],
+        linear_weight=weights(STAGES, 1, D),
+        linear_bias=weights(STAGES, 1),
+        hidden_weight=weights(STAGES, HIDDEN, D),
+        hidden_bias=weights(STAGES, HIDDEN),
+        output_weight=weights(STAGES, 1, HIDDEN),
+        output_bias=weights(STAGES, 1),
+        anchor_weight=0.1 * weights(STAGES, 2, D),
+        anchor_bias=weights(STAGES, 2),
+        damping=1e-3,
+        radius=0.05 * D**0.5,
+        stabilizer=0.1,
+    )
+
+
+def bench_transform(device):
+    m = staged_map()
+    X = np.random.default_rng(1).normal(size=(N, D)).astype(np.float32)
+    first = m._replay(X.dtype).first[:-1]
+    if device == "cpu":
+        report(
+            f"staged transform, {N} x {D}, {STAGES} stages",
+            best(lambda: m.transform(X)),
+            f"one product {N}x{D}x{first.shape[1]}",
+            best(lambda: X @ first),
+            "2",
+        )
+        return
+    import torch
+
+    for n in (N, 10 * N):
+        rows = torch.randn(n, D, device=device)
+        weights = torch.as_tensor(first, device=device)
+        report(
+            f"staged transform on {device}, {n} rows",
+            best(lambda rows=rows: (m.transform(rows), torch.cuda.synchronize())),
+            f"one product {n}x{D}x{first.shape[1]}",
+            best(lambda rows=rows: (rows @ weights, torch.cuda.synchronize())),
+            "2",
+        )
+
+
+def bench_row(device):
+    if device != "cpu":
+        return
+    from threadpoolctl import threadpool_limits
+
+    m = staged_map()
+    x = np.random.default_rng(1).normal(size=(1, D)).astype(np.float32)
+    first = m._replay(x.dtype).first[:-1]
+    with threadpool_limits(1):
+        report(
+            f"one row, {STAGES} stages, one core",
+            best(lambda: m.transform(x), 200),
+            f"one product 1x{D}x{first.shape[1]}",
+            best(lambda: x @ first, 200),
+            "1 ms",
+        )
+
+
+def bench_affine(device):
+    import mgpa
+
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(N, D)).astype(np.float32)
+    m = mgpa.AffineMap(
+        center=rng.normal(size=D), scale=np.ones(D), readout=rng.normal(size=(D, 1)),
+        direction=rng.normal(size=(D, 1)), offset=np.zeros(1),
+    )  # fmt: skip
+    if device == "cpu":
+        report(
+            f"closed-form transform, {N} x {D}",
+            best(lambda: m.transform(X), 20),
+            "copy",
+            best(X.copy, 20),
+            "3",
+        )
+        return
+    import torch
+
+    rows = torch.randn(50 * N, D, device=device)
+    report(
+        f"closed-form transform on {device}, {50 * N} rows",
+        best(lambda: (m.transform(rows), torch.cuda.synchronize())),
+        "copy",
+        best(lambda: (rows.clone(), torch.cuda.synchronize())),
+        "3",
+    )
+
+
+def bench_fit(device):
+    import torch
+
+    import mgpa
+    from mgpa.critics import fit_linear, fit_network
+
+    X, source, pairs = simulated()
+    H = torch.as_tensor((X - X.mean(0)) / X.std(0), device=device)
+    stages = STAGES
+
+    def training_steps():
+        for k in range(stages):
+            fit_linear(H, source, 2)
+            fit_network(H, source, 2, seed=k, epochs=12, learning_rate=1e-3)
+        if device != "cpu":
+            torch.cuda.synchronize()
+
+    def plain_torch():
+        """The same number of AdamW steps written as a tutorial would."""
+        net = torch.nn.Sequential(torch.nn.Linear(D, 128), torch.nn.GELU(), torch.nn.Linear(128, 2)).to(
+            device
+        )
+        optimizer = torch.optim.AdamW(net.parameters(), lr=1e-3, weight_decay=1e-3)
+        target = torch.as_tensor(source, device=device)
+        for _ in range(12):
+            for rows in torch.randperm(N, device=device).split(256):
+                optimizer.zero_grad()
+                torch.nn.functional.cross_entropy(net(H[rows]), target[rows]).backward()
+                optimizer.step()
+        if device != "cpu":
+            torch.cuda.synchronize()
+
+    model = mgpa.IterativeMGPA.paper(gate=mgpa.MeasurementGate(rank=R), n_stages=stages, device=device)
+    fitting = best(lambda: model.fit(X, source=source, pairs=pairs), 1)
+    report(
+        f"iterative fit on {device}, {stages} stages",
+        fitting,
+        "its critics' training alone",
+        best(training_steps, 1),
+        "1.3",
+    )
+    tutorial = stages * best(plain_torch, 2)
+    report(
+        f"iterative fit on {device}, {stages} stages", fitting, "same GELU steps, plain torch", tutorial, "-"
+    )
+    closed = mgpa.ClosedFormMGPA(gate=mgpa.MeasurementGate(rank=R))
+    wide = X.astype(np.float64)
+    report(
+        f"closed-form fit, {N} x {D}",
+        best(lambda: closed.fit(X, source=source, pairs=pairs), 3),
+        "Gram product (float64)",
+        best(lambda: wide.T @ wide, 3),
+        "-",
+    )
+
+
+def bench_stream(device):
+    if device != "cpu":
+        return
+    import mgpa
+
+    n, chunk = 1_000_000, 20_000
+    X, source, pairs = simulated(chunk)
+    model = mgpa.ClosedFormMGPA(gate=mgpa.MeasurementGate(rank=R))
+    wide = X.astype(np.float64)
+
+    def gram():
+        total = np.zeros((D, D))
+        for _ in range(n // chunk):
+            total += wide.T @ wide
+
+    start = time.perf_counter()
+    for i in range(n // chunk):
+        model.partial_fit(X, source=source, pairs=pairs if i == 0 else None)
+    model.to_map()
+    seconds = time.perf_counter() - start
+    report(f"closed-form fit streamed, {n} x {D}", seconds, "Gram products (float64)", best(gram, 1), "1.5")
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    print(f"  peak memory of the process {peak:.0f} MiB; the rows would need {n * D * 4 / 2**20:.0f} MiB")
+
+
+BENCHES = {
+    "transform": bench_transform,
+    "row": bench_row,
+    "affine": bench_affine,
+    "fit": bench_fit,
+    "stream": bench_stream,
+}
+
+
+def main():
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("names", nargs="*", help=f"some of: {' '.join(BENCHES)}")
+    parser.add_argument("--device", default="cpu")
+    arguments = parser.parse_args()
+    for name in arguments.names or BENCHES:
+        BENCHES[name](arguments.device)
+
+
+if __name__ == "__main__":
+    main()

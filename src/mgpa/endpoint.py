@@ -1,0 +1,183 @@
+"""Operating points: how much of a fitted correction to apply (section 4.3, appendix B).
+
+Native applies the whole map. A movement budget stops where held-out rows have moved by a given share. The
+development rule of the reuse study picks the point with the best worst-association AUROC among those that
+cost no head more than .01.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .maps import CorrectionMap, StagedMap, as_float_matrix
+
+Floats = NDArray[np.float64]
+
+#: The affine strengths searched in the paper's reuse study: 0, .02, …, 1, 1.1, 1.2, 1.3.
+STRENGTHS: tuple[float, ...] = (*(round(0.02 * i, 2) for i in range(51)), 1.1, 1.2, 1.3)
+
+
+class BudgetNotAttained(RuntimeError):
+    """The map never moves the validation rows that far; there is no map at this budget."""
+
+
+@dataclass(frozen=True)
+class Endpoint:
+    """One operating point of a map.
+
+    Attributes
+    ----------
+    attained : bool
+        False if the requested budget is beyond the map; then :attr:`map` raises.
+    movement : float
+        Relative movement of the validation rows: at this point, or of the native map if not attained.
+    n_stages, fraction, strength : int or None, float, float
+        Prefix and fraction of its last stage (staged maps), or strength (affine maps).
+    """
+
+    attained: bool
+    movement: float
+    n_stages: int | None = None
+    fraction: float = 1.0
+    strength: float = 1.0
+    _map: CorrectionMap | None = None
+
+    @property
+    def map(self) -> CorrectionMap:
+        """The map at this operating point."""
+        if not self.attained or self._map is None:
+            raise BudgetNotAttained(
+                f"The budget was not attained: the whole map moves the validation rows by only "
+                f"{self.movement:.4g}. Ask for a smaller budget, or use the native map knowingly."
+            )
+        return self._map
+
+
+def relative_movement(m: CorrectionMap, X: Any) -> float:
+    """Return ‖H' - H‖_F / ‖H‖_F over the rows of X, in the map's standardised coordinates."""
+    X = as_float_matrix(X, n_features=m.n_features)
+    H = (X.astype(np.float64) - m.center) / m.scale
+    return float(np.linalg.norm(m.displacement(X.astype(np.float64))) / np.linalg.norm(H))
+
+
+def native(m: CorrectionMap, X_val: Any) -> Endpoint:
+    """Return the complete map as an operating point."""
+    stages = len(m) if isinstance(m, StagedMap) else None
+    return Endpoint(True, relative_movement(m, X_val), stages, strength=m.strength, _map=m)
+
+
+def movement_budget(m: CorrectionMap, X_val: Any, budget: float) -> Endpoint:
+    """Return the operating point where the rows of X_val have moved by ``budget``.
+
+    Affine maps take the chord: strength = budget / movement at full strength, never above it. Staged maps
+    take the first stage at which the movement crosses the budget upward, and only as much of that stage as
+    needed. If the map never gets there the endpoint says so, and has no map.
+
+    Parameters
+    ----------
+    m : CorrectionMap
+        A map at strength 1.
+    X_val : (n, d) array
+        Validation rows.
+    budget : float
+        Relative movement ‖H' - H‖_F / ‖H‖_F, for instance .05.
+    """
+    if not (np.isfinite(budget) and budget >= 0):
+        raise ValueError(f"budget must be zero or a positive number; got {budget!r}.")
+    X = as_float_matrix(X_val, n_features=m.n_features).astype(np.float64)
+    H = (X - m.center) / m.scale
+    norm = float(np.linalg.norm(H))
+    if not isinstance(m, StagedMap):
+        native_movement = float(np.linalg.norm(m.displacement(X))) / norm
+        if budget > native_movement:
+            return Endpoint(False, native_movement, strength=m.strength)
+        strength = m.strength * budget / native_movement if native_movement else 0.0
+        return Endpoint(True, budget, strength=strength, _map=m.with_strength(strength))
+    if budget == 0:
+        return Endpoint(True, 0.0, 0, _map=m[:0])
+    after = m.stage_movement(X) / norm
+    before = np.concatenate([[0.0], after[:-1]])
+    crossings = np.flatnonzero((before < budget) & (budget <= after))
+    if not len(crossings):
+        return Endpoint(False, float(after[-1]) if len(m) else 0.0, len(m))
+    k = int(crossings[0]) + 1
+    start = m[: k - 1].displacement(X)
+    fraction = _crossing(start, m[:k].displacement(X) - start, budget * norm)
+    return Endpoint(True, budget, k, fraction, _map=m.prefix(k, fraction))
+
+
+def _crossing(start: Floats, step: Floats, length: float) -> float:
+    """Return the fraction t in [0, 1] with ‖start + t step‖ = length: the upward root of a quadratic."""
+    a, b = float(np.vdot(step, step)), float(np.vdot(start, step))
+    c = float(np.vdot(start, start)) - length**2
+    # c ≤ 0 because the start lies inside; this form of the root does not cancel.
+    root = np.sqrt(max(b * b - a * c, 0.0))
+    t = (root - b) / a if b <= 0 else -c / (b + root)
+    return float(np.clip(t, 0.0, 1.0))
+
+
+def operating_points(m: CorrectionMap, strengths: Sequence[float] = STRENGTHS) -> Iterator[CorrectionMap]:
+    """Yield every candidate of the reuse study: all prefixes of a staged map, or the affine strengths.
+
+    The first is always the identity.
+    """
+    if isinstance(m, StagedMap):
+        yield from (m[:k] for k in range(len(m) + 1))
+    else:
+        yield from (m.with_strength(strength) for strength in strengths)
+
+
+def select_by_development(
+    worst: Any, heads: Any, movement: Any, *, identity: int = 0, max_loss: float = 0.01
+) -> int:
+    """Return the index of the operating point the reuse study's development rule picks.
+
+    Maximise worst-association AUROC among points that lose at most ``max_loss`` of every head's AUROC under
+    independent association; ties go to less movement, then to the earlier point.
+
+    Parameters
+    ----------
+    worst : (n_points,) array
+        Worst-association AUROC of the shortcut head on development data.
+    heads : (n_points, n_heads) array
+        AUROC of each head at independent association.
+    movement : (n_points,) array
+        Development movement.
+    identity : int
+        Which point is the uncorrected one; losses are relative to it.
+
+    Examples
+    --------
+    >>> select_by_development([0.5, 0.7, 0.8], [[0.62], [0.615], [0.6]], [0, 0.1, 0.2])   # 0.8 costs 0.02
+    1
+    """
+    worst, heads, movement = (np.asarray(a, dtype=np.float64) for a in (worst, heads, movement))
+    if heads.ndim != 2 or not len(worst) == len(heads) == len(movement):
+        raise ValueError(
+            f"worst {worst.shape}, heads {heads.shape} and movement {movement.shape} must describe the same "
+            "points: (n,), (n, n_heads) and (n,)."
+        )
+    for name, values in (("worst", worst), ("heads", heads), ("movement", movement)):
+        if not np.isfinite(values).all():
+            raise ValueError(f"{name} has missing values; every point must be scored.")
+    slack = 4 * np.finfo(np.float64).eps
+    admissible = np.flatnonzero((heads >= heads[identity] - max_loss - slack).all(axis=1))
+    best = worst[admissible].max()
+    tied = admissible[worst[admissible] >= best - slack]
+    return int(min(tied, key=lambda i: (movement[i], i)))
+
+
+def select_within_family(worst: Any, movement: Any, *, tolerance: float = 0.002) -> int:
+    """Return the recipe to take among a family's selected points.
+
+    Recipes within ``tolerance`` of the best worst-association AUROC count as equal; the one that moves
+    least wins, then the earlier.
+    """
+    worst, movement = np.asarray(worst, dtype=np.float64), np.asarray(movement, dtype=np.float64)
+    near = np.flatnonzero(worst >= worst.max() - tolerance - 1e-15)
+    return int(min(near, key=lambda i: (movement[i], i)))

@@ -1,0 +1,561 @@
+"""Iterative correction with source critics (section 4.2, Algorithm 1).
+
+Stage k refits the critics on the current embeddings, regresses their scores on the preserved coordinates
+(the anchors), and moves every row by one bounded step toward its anchors inside the gate:
+
+    h ← h + B Δz,   Δz = argmin_{‖Δz‖ ≤ ρ} ½‖W(A Δz + e)‖² + ½ τ‖Δz‖²,   e = s(h) - a(q(h)).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Self
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.utils.validation import check_is_fitted, check_random_state
+
+from ._base import NO_PAIRS, CorrectionEstimator, FitData, MissingEvidence, require_several
+from ._progress import progress
+from .anchor import TARGETS, ConditionalMean, fit_anchor
+from .critics import CRITICS, HIDDEN_WIDTH, LinearCritic, NetworkCritic, fit_linear, fit_network
+from .do_no_harm import Evidence, held_out_folds
+from .maps import StagedMap
+from .moments import Moments, Standardizer
+from .pairs import Contrasts, encode_source, to_numpy
+from .trust_region import namespace, smooth_weights, step_coefficients
+
+Array = Any  # numpy array or torch tensor
+STEP_ROWS = 16384  # rows that take a step together, to bound memory
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One fitted stage: its critics and the anchors of their scores (linear scores first)."""
+
+    critics: tuple[LinearCritic | NetworkCritic, ...]
+    anchor_weight: Array  # (J, d), in the complement
+    anchor_bias: Array  # (J,)
+
+    def residuals(self, H: Array, original: Array) -> Array:
+        """Return e = s(h) - a(q): how far each score is from its anchor."""
+        scores = namespace(H).concatenate([critic.scores(H) for critic in self.critics], -1)
+        return scores - (original @ self.anchor_weight.T + self.anchor_bias)
+
+
+@dataclass(frozen=True)
+class Step:
+    """The numerical settings of the bounded step, with the radius absolute."""
+
+    damping: float
+    radius: float
+    stabilizer: float
+
+    def __call__(self, stage: Stage, H: Array, original: Array, basis: Array) -> Array:
+        """Return Δz, shape (n, r), for the current rows H of inputs ``original``."""
+        xp = namespace(H)
+        out = []
+        for start in range(0, len(H), STEP_ROWS):
+            rows = slice(start, start + STEP_ROWS)
+            parts = [critic.gated(H[rows], basis) for critic in stage.critics]
+            scores = xp.concatenate([part[0] for part in parts], -1)
+            A = xp.concatenate([part[1] for part in parts], 1)
+            e = scores - (original[rows] @ stage.anchor_weight.T + stage.anchor_bias)
+            gram = _double(A @ xp.swapaxes(A, -1, -2))
+            W = smooth_weights(xp.einsum("njj->nj", gram), self.stabilizer)
+            y = W * step_coefficients(
+                gram * W[:, :, None] * W[:, None, :], _double(e) * W, damping=self.damping, radius=self.radius
+            )
+            out.append(-xp.einsum("nj,njr->nr", _like(A, y), A))
+        return xp.concatenate(out, 0)
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """Everything about a fit that does not depend on its rows."""
+
+    critics: tuple[str, ...]
+    target: str
+    step: Step
+    ridge: float
+    epochs: int
+    learning_rate: float
+    patience: int | None  # None: no source-validation early stopping
+    seed: int
+    n_sources: int
+    basis: Array
+    anchor_basis: Array
+
+
+class Trajectory:
+    """Rows on their way through the stages: critics are fitted on ``H``, ``held`` only follows."""
+
+    def __init__(
+        self,
+        recipe: Recipe,
+        H: Array,
+        codes: NDArray[np.int64],
+        sample_weight: NDArray[np.float64] | None = None,
+        held: Array | None = None,
+        held_codes: NDArray[np.int64] | None = None,
+    ) -> None:
+        self.recipe, self.codes, self.sample_weight = recipe, codes, sample_weight
+        self.original, self.H = H, H
+        self.held_original, self.held, self.held_codes = held, held, held_codes
+        # Q never changes, so its ridge factorisation serves every stage.
+        weight = None if sample_weight is None else _like_float64(H, sample_weight)
+        self.regression = ConditionalMean(H, _double(recipe.anchor_basis), recipe.ridge, weight)
+
+    def fit_stage(self, k: int) -> Stage:
+        """Fit critics on the current rows and anchors on the original complement (Algorithm 1, step 3)."""
+        recipe, seed = self.recipe, self.recipe.seed + 20000 + 1009 * k
+        critics: list[LinearCritic | NetworkCritic] = []
+        if "linear" in recipe.critics:
+            critics.append(fit_linear(self.H, self.codes, recipe.n_sources, self.sample_weight))
+        if "gelu" in recipe.critics:
+            early = recipe.patience is not None
+            critics.append(
+                fit_network(
+                    self.H,
+                    self.codes,
+                    recipe.n_sources,
+                    seed=seed + 1,
+                    epochs=recipe.epochs,
+                    learning_rate=recipe.learning_rate,
+                    sample_weight=self.sample_weight,
+                    validation=(self.held, self.held_codes) if early else None,
+                    patience=recipe.patience or 0,
+                )
+            )
+        scores = namespace(self.H).concatenate([critic.scores(self.H) for critic in critics], -1)
+        weight, bias = fit_anchor(recipe.target, self.regression, _double(scores))
+        return Stage(tuple(critics), _like(self.H, weight), _like(self.H, bias))
+
+    def residuals(self, stage: Stage) -> NDArray[Any]:
+        """Return the held-out score residuals e, (n, J): what the critics read beyond their anchors."""
+        return to_numpy(stage.residuals(self.held, self.held_original))
+
+    def advance(self, stage: Stage) -> None:
+        """Move fitting and held-out rows by the stage's bounded step (Algorithm 1, step 4)."""
+        basis = self.recipe.basis
+        self.H = self.H + self.recipe.step(stage, self.H, self.original, basis) @ basis.T
+        if self.held is not None:
+            self.held = self.held + self.recipe.step(stage, self.held, self.held_original, basis) @ basis.T
+
+    def held_movement(self) -> float | None:
+        """Return the relative movement of the held-out rows, ‖H' - H‖ / ‖H‖."""
+        if self.held is None:
+            return None
+        norm = namespace(self.held).linalg.norm
+        return float(norm(self.held - self.held_original) / norm(self.held_original))
+
+
+class IterativeMGPA(CorrectionEstimator):
+    """Correct embeddings by bounded, critic-guided steps inside the measurement gate.
+
+    Parameters
+    ----------
+    gate : gate estimator or None
+        Where the correction may act; None is ``MeasurementGate(rank=0.9)``.
+    n_stages : int
+        At most this many stages.
+    critics : sequence of {"linear", "gelu"}
+        Source critics refitted at every stage. With ``("linear",)`` the damping is halved, which keeps the
+        price of movement relative to the mean critic loss; torch is then not needed.
+    target : {"conditional", "mean", "zero"}
+        What the scores aim for: their conditional mean given the preserved coordinates, their mean on the
+        fitting rows, or zero.
+    radius : float
+        Longest step of a stage, per √d.
+    damping, stabilizer : float
+        τ, the price of movement, and λ, which keeps weak critics from being scaled up.
+    ridge : float
+        Penalty of the anchor regression.
+    critic_epochs, learning_rate : int, float
+        Training of the GELU critic.
+    early_stopping, patience : bool, int
+        Keep the epoch of each GELU critic with the lowest source cross-entropy on (X_val, source_val); give
+        up after ``patience`` epochs without improvement. ``critic_epochs`` is then a maximum.
+    do_no_harm : bool
+        Stop adding stages when, on held-out rows, the critics no longer predict the source beyond what the
+        preserved coordinates predict; with nothing to remove at the start the map is the identity. Held-out
+        rows are X_val if given. Otherwise a fifth of the rows (whole groups or pairs) is kept from the
+        critics, or, with few rows, five cross-fitted runs decide and the critics see all rows.
+    standardize : bool
+        As in :class:`~mgpa.ClosedFormMGPA`; radius and movement are in standardised units.
+    anchor_gate : gate estimator or None
+        For control gates: the gate whose complement the anchors condition on. None uses ``gate``.
+    device : {"auto", "cpu", "cuda", ...}
+        Where critics are trained; "auto" takes CUDA if torch sees it.
+    random_state : int, RandomState or None
+        Seed of the critics; the same seed gives the same map.
+    verbose : bool
+        Show progress.
+    on_missing : {"raise", "warn"}
+        As in :class:`~mgpa.ClosedFormMGPA`.
+
+    Attributes
+    ----------
+    gate_, anchor_gate_ : fitted gates
+        The editable subspace, and the one whose complement anchors see.
+    map_ : StagedMap
+        The stored correction.
+    n_stages_ : int
+        Stages fitted.
+    history_ : list of dict
+        Per stage: held-out residual AUROC by score (``auroc``), its standardised excess over chance
+        (``z``), whether the stage was kept, and the movement of the held-out rows after it.
+    sources_ : array
+        Source labels.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> rng = np.random.default_rng(0)
+    >>> source = np.repeat([0, 1], 300)
+    >>> shift = np.array([2.0, 0, 0, 0, 0, 0])
+    >>> X = rng.normal(size=(600, 6)) + source[:, None] * shift
+    >>> A = rng.normal(size=(40, 6)); B = A + shift + 0.1 * rng.normal(size=(40, 6))
+    >>> model = IterativeMGPA(critics=("linear",), random_state=0)
+    >>> Xc = model.fit(X, source=source, pairs=(A, B)).transform(X)
+    >>> bool(abs(np.diff([Xc[source == s, 0].mean() for s in (0, 1)])[0]) < 0.3)
+    True
+    """
+
+    # Participants, like the source, follow their rows.
+    __metadata_request__fit: ClassVar[dict[str, bool]] = {"source": True, "pair_id": True, "groups": True}
+
+    map_: StagedMap
+    history_: list[dict[str, Any]]
+
+    def __init__(
+        self,
+        gate: Any = None,
+        *,
+        n_stages: int = 48,
+        critics: Sequence[str] = ("linear", "gelu"),
+        target: str = "conditional",
+        radius: float = 0.05,
+        damping: float = 1e-3,
+        stabilizer: float = 0.1,
+        ridge: float = 10.0,
+        critic_epochs: int = 12,
+        learning_rate: float = 1e-3,
+        early_stopping: bool = False,
+        patience: int = 10,
+        do_no_harm: bool = True,
+        standardize: bool = True,
+        anchor_gate: Any = None,
+        device: str = "auto",
+        random_state: Any = None,
+        verbose: bool = False,
+        on_missing: str = "raise",
+    ) -> None:
+        self.gate = gate
+        self.n_stages = n_stages
+        self.critics = critics
+        self.target = target
+        self.radius = radius
+        self.damping = damping
+        self.stabilizer = stabilizer
+        self.ridge = ridge
+        self.critic_epochs = critic_epochs
+        self.learning_rate = learning_rate
+        self.early_stopping = early_stopping
+        self.patience = patience
+        self.do_no_harm = do_no_harm
+        self.standardize = standardize
+        self.anchor_gate = anchor_gate
+        self.device = device
+        self.random_state = random_state
+        self.verbose = verbose
+        self.on_missing = on_missing
+
+    @classmethod
+    def paper(cls, study: str = "native", **changes: Any) -> Self:
+        """Return the published settings: all 48 stages, no stopping rule, seed 17.
+
+        Parameters
+        ----------
+        study : {"native", "reuse"}
+            "native" is the controlled, N170 and recorded-SSVEP recipe; "reuse" trains critics longer with
+            early stopping on (X_val, source_val), smaller steps and a rank-8 gate.
+        **changes
+            Parameters to override, for instance ``random_state=29`` for the second published fit.
+        """
+        settings: dict[str, Any] = {"do_no_harm": False, "random_state": 17}
+        if study == "reuse":
+            from .gate import MeasurementGate
+
+            settings |= {"critic_epochs": 100, "learning_rate": 3e-4, "early_stopping": True, "radius": 0.025}
+            settings["gate"] = MeasurementGate(rank=8)
+        elif study != "native":
+            raise ValueError(f"study must be 'native' or 'reuse'; got {study!r}.")
+        return cls(**(settings | changes))
+
+    def fit(
+        self,
+        X: Any,
+        y: Any = None,
+        *,
+        source: Any = None,
+        pairs: Any = None,
+        pair_id: Any = None,
+        X_val: Any = None,
+        source_val: Any = None,
+        sample_weight: Any = None,
+        groups: Any = None,
+    ) -> Self:
+        """Fit the correction.
+
+        Parameters
+        ----------
+        X, y, source, pairs, pair_id, sample_weight
+            As in :meth:`mgpa.ClosedFormMGPA.fit`.
+        X_val, source_val : (n_val, d) array, (n_val,) array
+            Held-out rows, best from other participants: they decide when to stop (``do_no_harm``) and, with
+            ``early_stopping``, how long each critic trains. Never used to fit anything else.
+        groups : (n,) array or None
+            Participants. Without X_val, rows of one participant are never on both sides of a split.
+
+        Notes
+        -----
+        An interrupt (Ctrl-C) is raised again, but the stages fitted so far are kept and usable.
+        """
+        self._check_settings()
+        try:
+            data = self._read(X, source, pairs, pair_id, sample_weight)
+            self._fit(data, X_val, source_val, groups)
+        except MissingEvidence as reason:
+            self._missing(reason)
+            d = self.n_features_in_
+            self.sources_, self.history_, self.n_stages_ = np.array([]), [], 0
+            nothing = Standardizer(np.zeros(d), np.ones(d), np.ones(d, bool))
+            self.map_ = self._to_map([], np.zeros((d, 0)), nothing, self._info(gate_rank=0))
+        return self
+
+    def _check_settings(self) -> None:
+        critics = tuple(self.critics)
+        if not critics or len(set(critics)) != len(critics) or not set(critics) <= set(CRITICS):
+            raise ValueError(f"critics must name some of {CRITICS} once each; got {self.critics!r}.")
+        if self.target not in TARGETS:
+            raise ValueError(f"target must be one of {TARGETS}; got {self.target!r}.")
+        for name in ("radius", "damping", "stabilizer", "learning_rate", "critic_epochs", "patience"):
+            if not getattr(self, name) > 0:
+                raise ValueError(f"{name} must be positive; got {getattr(self, name)!r}.")
+        if (
+            isinstance(self.n_stages, bool)
+            or not isinstance(self.n_stages, (int, np.integer))
+            or self.n_stages < 0
+        ):
+            raise ValueError(f"n_stages must be a whole number, 0 or more; got {self.n_stages!r}.")
+
+    def _fit(self, data: FitData, X_val: Any, source_val: Any, groups: Any) -> None:
+        K = require_several(data.sources)
+        contrasts = data.contrasts
+        if data.pair_id is not None:
+            contrasts = Contrasts.from_ids(data.X, data.codes, data.pair_id)
+        if contrasts is None or not len(contrasts):
+            raise MissingEvidence(NO_PAIRS)
+        held, held_codes = self._read_validation(X_val, source_val, data)
+        weight = data.sample_weight
+        total = float(len(data.X)) if weight is None else float(weight.sum())
+        mean = np.average(data.X, axis=0, weights=weight).astype(np.float64)
+        variance = np.average((data.X - mean) ** 2, axis=0, weights=weight)
+        standardizer = Standardizer.from_spread(mean, variance, total, self.standardize)
+
+        def standardize(rows: Any) -> NDArray[np.float32]:
+            return np.asarray((rows - standardizer.center) / standardizer.scale, dtype=np.float32)
+
+        H = standardize(data.X)
+        self.gate_ = self._fit_gate(self.gate, contrasts, H, standardizer)
+        self.anchor_gate_ = self.gate_
+        if self.anchor_gate is not None:
+            self.anchor_gate_ = self._fit_gate(self.anchor_gate, contrasts, H, standardizer)
+        rank = self.gate_.rank_
+        self.sources_ = data.sources
+        info = self._info(
+            random_state=self.random_state if isinstance(self.random_state, (int, np.integer)) else None,
+            source_names=tuple(map(str, data.sources)),
+            n_rows=len(data.X),
+            n_contrasts=len(contrasts),
+            fingerprint=Moments.fingerprint_of(data.X, data.sources[data.codes]),
+            gate_rank=rank,
+            gate_energy=float(self.gate_.cumulative_energy_[rank - 1]) if rank else 0.0,
+        )
+        to_backend = self._backend()
+        seed = self.random_state
+        if not isinstance(seed, (int, np.integer)):
+            seed = int(check_random_state(seed).randint(2**31 - 1))
+        recipe = Recipe(
+            critics=tuple(self.critics),
+            target=self.target,
+            step=Step(
+                # Damping is relative to the mean loss of two critics.
+                damping=self.damping * len(tuple(self.critics)) / 2,
+                radius=self.radius * float(np.sqrt(data.X.shape[1])),
+                stabilizer=self.stabilizer,
+            ),
+            ridge=self.ridge,
+            epochs=self.critic_epochs,
+            learning_rate=self.learning_rate,
+            patience=self.patience if self.early_stopping else None,
+            seed=int(seed),
+            n_sources=K,
+            basis=to_backend(self.gate_.basis_),
+            anchor_basis=to_backend(self.anchor_gate_.basis_),
+        )
+        H = to_backend(H)
+        held = None if held is None else to_backend(standardize(held))
+        main, witnesses, rule = self._trajectories(recipe, data, H, held, held_codes, groups, seed)
+        stages: list[Stage] = []
+        self.history_ = []
+        try:
+            for k in progress(range(self.n_stages if rank else 0), "MGPA stages", self.verbose):
+                fitted = [(trajectory, trajectory.fit_stage(k)) for trajectory in witnesses]
+                record: dict[str, Any] = {"stage": k}
+                if rule is not None:
+                    record |= rule.weigh([t.residuals(stage) for t, stage in fitted])
+                    if not record["kept"]:
+                        self.history_.append(record)
+                        break
+                stage = next((s for t, s in fitted if t is main), None) or main.fit_stage(k)
+                for trajectory, own in [*((t, s) for t, s in fitted if t is not main), (main, stage)]:
+                    trajectory.advance(own)
+                record["held_movement"] = main.held_movement()
+                self.history_.append(record)
+                stages.append(stage)
+        finally:
+            # An interrupted fit keeps its complete stages: a prefix is a map.
+            self.n_stages_ = len(stages)
+            self.map_ = self._to_map(stages, self.gate_.basis_, standardizer, info)
+
+    def _trajectories(
+        self, recipe: Recipe, data: FitData, H: Array, held: Array | None,
+        held_codes: NDArray[np.int64] | None, groups: Any, seed: int,
+    ) -> tuple[Trajectory, list[Trajectory], Evidence | None]:  # fmt: skip
+        """Return the run that makes the map, the runs whose held-out rows decide, and the rule."""
+        weight = data.sample_weight
+        if not self.do_no_harm or held is not None:
+            main = Trajectory(recipe, H, data.codes, weight, held, held_codes)
+            if not self.do_no_harm or held_codes is None:
+                return main, [main], None
+            return main, [main], Evidence([held_codes], self.sources_)
+        # Views of one event belong together, and so do rows of one participant.
+        folds = held_out_folds(data.codes, groups, data.pair_id, seed)
+
+        def part(train: NDArray[np.intp], test: NDArray[np.intp]) -> Trajectory:
+            own = None if weight is None else weight[train]
+            return Trajectory(recipe, H[train], data.codes[train], own, H[test], data.codes[test])
+
+        witnesses = [part(train, test) for train, test in folds]
+        main = witnesses[0] if len(folds) == 1 else Trajectory(recipe, H, data.codes, weight)
+        return main, witnesses, Evidence([data.codes[test] for _, test in folds], self.sources_)
+
+    def _read_validation(self, X_val: Any, source_val: Any, data: FitData) -> tuple[Any, Any]:
+        if X_val is None:
+            if self.early_stopping:
+                raise ValueError(
+                    "early_stopping=True needs X_val and source_val: held-out rows with sources."
+                )
+            return None, None
+        if source_val is None and (self.early_stopping or self.do_no_harm):
+            raise ValueError(
+                "X_val without source_val: early_stopping and do_no_harm need the held-out rows' sources. "
+                "Pass source_val, or turn both off."
+            )
+        held = self._validate_rows(X_val, reset=False)
+        if source_val is None:
+            return held, None
+        names, codes = encode_source(source_val, len(held), "source_val")
+        unknown = sorted(set(names.tolist()) - set(data.sources.tolist()))
+        if unknown:
+            raise ValueError(
+                f"source_val has {unknown}, which source does not; known: {data.sources.tolist()}."
+            )
+        return held, np.searchsorted(data.sources, names)[codes].astype(np.int64)
+
+    def _backend(self) -> Any:
+        """Return the function that puts float32 rows where the critics are trained."""
+        if "gelu" not in self.critics and self.device in ("auto", "cpu"):
+            return lambda array: np.asarray(array, dtype=np.float32)
+        try:
+            import torch
+        except ImportError:
+            raise ImportError(
+                "GELU critics need torch: pip install 'mgpa[torch]', or use critics=('linear',)."
+            ) from None
+        device = self.device
+        if device == "auto":
+            device = "cuda" if torch.cuda.is_available() else "cpu"
+        return lambda array: torch.as_tensor(np.asarray(array), dtype=torch.float32, device=device)
+
+    def _to_map(self, stages: list[Stage], basis: Any, standardizer: Standardizer, info: Any) -> StagedMap:
+        d, K = len(basis), max(len(self.sources_), 2)
+        n_linear = (K - 1) * ("linear" in self.critics)
+        n_network = (K - 1) * ("gelu" in self.critics)
+        n_hidden = HIDDEN_WIDTH if n_network else 0
+
+        def stack(parts: list[Any], shape: tuple[int, ...]) -> NDArray[np.float32]:
+            out = np.zeros((len(stages), *shape), dtype=np.float32)
+            for k, array in enumerate(parts):
+                out[k] = to_numpy(array)
+            return out
+
+        linear = [c for stage in stages for c in stage.critics if isinstance(c, LinearCritic)]
+        network = [c for stage in stages for c in stage.critics if isinstance(c, NetworkCritic)]
+        return StagedMap(
+            center=standardizer.center,
+            scale=standardizer.scale,
+            basis=np.asarray(basis, dtype=np.float64),
+            linear_weight=stack([c.weight for c in linear], (n_linear, d)),
+            linear_bias=stack([c.bias for c in linear], (n_linear,)),
+            hidden_weight=stack([c.hidden_weight for c in network], (n_hidden, d)),
+            hidden_bias=stack([c.hidden_bias for c in network], (n_hidden,)),
+            output_weight=stack([c.output_weight for c in network], (n_network, n_hidden)),
+            output_bias=stack([c.output_bias for c in network], (n_network,)),
+            anchor_weight=stack([s.anchor_weight for s in stages], (n_linear + n_network, d)),
+            anchor_bias=stack([s.anchor_bias for s in stages], (n_linear + n_network,)),
+            damping=float(self.damping * len(tuple(self.critics)) / 2),
+            radius=float(self.radius * np.sqrt(d)),
+            stabilizer=float(self.stabilizer),
+            info=info,
+        )
+
+    def transform(
+        self,
+        X: Any,
+        *,
+        strength: float | None = None,
+        n_stages: int | None = None,
+        fraction: float = 1.0,
+    ) -> Any:
+        """Correct embeddings. Never takes a source.
+
+        Parameters
+        ----------
+        X : (n, d) array or torch tensor
+            New embeddings.
+        strength : float or None
+            Apply this multiple of the whole displacement.
+        n_stages, fraction : int, float
+            Apply only the first ``n_stages`` stages, the last of them by ``fraction``.
+        """
+        check_is_fitted(self, "map_")
+        m = self.map_.prefix(len(self.map_) if n_stages is None else n_stages, fraction)
+        return self._transform(X, m if strength is None else m.with_strength(strength))
+
+
+def _double(array: Array) -> Array:
+    return array.astype(np.float64) if isinstance(array, np.ndarray) else array.double()
+
+
+def _like(reference: Array, array: Array) -> Array:
+    return array.astype(reference.dtype) if isinstance(array, np.ndarray) else array.to(reference.dtype)
+
+
+def _like_float64(reference: Array, values: NDArray[np.float64]) -> Array:
+    if isinstance(reference, np.ndarray):
+        return values
+    return namespace(reference).as_tensor(values, device=reference.device)

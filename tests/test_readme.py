@@ -1,0 +1,53 @@
+"""The README's quickstart and the demo run as printed."""
+
+import re
+import runpy
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from sklearn.linear_model import LogisticRegression
+from sklearn.metrics import roc_auc_score
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+def test_quickstart_runs_and_makes_the_headset_unreadable(tmp_path, monkeypatch):
+    code = re.search(r"## Quickstart\s+```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+    assert code is not None
+    monkeypatch.chdir(tmp_path)
+    names: dict = {}
+    exec(code.group(1), names)
+    lines = [line for line in code.group(1).splitlines() if line.strip()]
+    assert len(lines) <= 10
+    assert (tmp_path / "adapter.safetensors").is_file()
+    X, Y, on_b = names["X"], names["corrected"], names["source"] == "headset B"
+    reader = LogisticRegression(max_iter=1000)
+    before = roc_auc_score(on_b[1::2], reader.fit(X[::2], on_b[::2]).decision_function(X[1::2]))
+    after = roc_auc_score(on_b[1::2], reader.fit(Y[::2], on_b[::2]).decision_function(Y[1::2]))
+    assert before > 0.95
+    assert abs(after - 0.5) < 0.1
+    assert Y.dtype == X.dtype == np.float64
+
+
+def test_every_file_the_readme_links_to_exists():
+    for target in re.findall(r"\]\((?!http|#)([^)]+)\)", (ROOT / "README.md").read_text()):
+        assert (ROOT / target).exists(), target
+
+
+@pytest.mark.slow
+def test_demo_prints_its_table(capsys):
+    runpy.run_path(str(ROOT / "examples" / "demo.py"), run_name="__main__")
+    out = capsys.readouterr().out
+    rows = {line[:14].strip(): [float(v) for v in line[14:].split()] for line in out.splitlines()[-3:]}
+    assert rows["uncorrected"][0] > 0.9
+    for name in ("closed form", "iterative"):
+        assert abs(rows[name][0] - 0.5) < 0.1
+        assert rows[name][1] > rows["uncorrected"][1] + 0.1
+
+
+def test_the_version_is_the_same_everywhere():
+    code = "import mgpa; from importlib.metadata import version; assert mgpa.__version__ == version('mgpa')"
+    subprocess.run([sys.executable, "-c", code], check=True)
