@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -43,12 +44,17 @@ class FitData:
     sample_weight: Floats | None
 
 
-def require_several(sources: NDArray[Any]) -> int:
-    """Return the number of sources, or explain why one is not enough."""
+def require_several(sources: NDArray[Any], weights: Floats | None = None) -> int:
+    """Return the number of sources, or explain why one is not enough or why a weightless one is none."""
     if len(sources) < 2:
         raise ValueError(
             f"source has 1 distinct value ({sources[0].item()!r}); a correction needs at least two "
             "acquisition conditions. Pass every condition you want attenuated."
+        )
+    if weights is not None and not weights.all():
+        raise ValueError(
+            f"sample_weight is zero in every row of source {sources[weights == 0].tolist()}; "
+            "leave such a source out, or give it weight."
         )
     return len(sources)
 
@@ -72,6 +78,8 @@ def validate_rows(estimator: Any, X: Any, *, reset: bool, name: str = "X") -> Fl
             DataConversionWarning,
             stacklevel=4,
         )
+    if getattr(dtype, "kind", "") in "US":
+        raise ValueError(f"{name} holds text (dtype {dtype}); expected numbers.")
     if dtype == np.float16:
         raise ValueError(
             f"{name} is float16, too coarse to correct in; convert with {name}.astype('float32')."
@@ -134,7 +142,9 @@ class CorrectionEstimator(OneToOneFeatureMixin, TransformerMixin, BaseEstimator)
         ids = None if pair_id is None else check_pair_id(pair_id, len(X))
         return FitData(X, sources, codes, contrasts, ids, weight)
 
-    def _fit_gate(self, gate: Any, contrasts: Contrasts, rows: Floats, standardizer: Standardizer) -> Any:
+    def _fit_gate(
+        self, gate: Any, contrasts: Contrasts, rows: Callable[[], Floats], standardizer: Standardizer
+    ) -> Any:
         """Fit a clone of ``gate`` on standardised contrasts (or rows, for the control gates)."""
         gate = MeasurementGate() if gate is None else clone(gate)
         fitted = fit_gate(gate, contrasts.values / standardizer.scale, rows, standardizer.varies)
@@ -179,6 +189,9 @@ class CorrectionEstimator(OneToOneFeatureMixin, TransformerMixin, BaseEstimator)
         if type(X).__module__.partition(".")[0] == "torch":
             return m.transform(X)
         return m.transform(self._validate_rows(X, reset=False))
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return "map_" in vars(self)
 
     def to_map(self) -> CorrectionMap:
         """Return the frozen correction: save it, send it, apply it with numpy alone."""

@@ -347,7 +347,7 @@ def solve(model: ClosedFormMGPA, data: Evidence) -> Solution:
     standardizer = Standardizer.from_spread(moments.mean, np.diag(moments.scatter) / n, n, model.standardize)
     scale = standardizer.scale
     scatter = moments.scatter / np.outer(scale, scale)
-    gate = model._fit_gate(model.gate, contrasts, _rows_like(scatter, n), standardizer)
+    gate = model._fit_gate(model.gate, contrasts, lambda: _rows_like(scatter), standardizer)
     B, rank = gate.basis_, gate.rank_
     info = model._info(
         source_names=tuple(map(str, sources)),
@@ -385,8 +385,8 @@ def solve(model: ClosedFormMGPA, data: Evidence) -> Solution:
     return Solution(gate, stored, sources, Delta.T, C)
 
 
-def _rows_like(scatter: Floats, n: float) -> Floats:
-    """Return d rows with this second moment: all the PCA control needs of the rows, which are not kept."""
+def _rows_like(scatter: Floats) -> Floats:
+    """Return rows with this second moment: all the PCA control needs of the rows, which are not kept."""
     values, vectors = np.linalg.eigh(scatter)
     half = (vectors * np.sqrt(np.maximum(values, 0.0))).T
     return np.concatenate([half, -half])  # centred

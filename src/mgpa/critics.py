@@ -7,6 +7,7 @@ Only the network needs torch, imported when it is fitted.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -164,30 +165,37 @@ def fit_network(
     with torch.no_grad():
         W1, b1, W2, b2 = _views(flat.detach(), shapes)
         gW1, gb1, gW2, gb2 = _views(flat.grad, shapes)
-    optimizer = torch.optim.AdamW([flat], lr=learning_rate, weight_decay=WEIGHT_DECAY, fused=True)
+    on_cuda = device.type == "cuda"
+    optimizer = torch.optim.AdamW(
+        [flat], lr=learning_rate, weight_decay=WEIGHT_DECAY, fused=True, capturable=on_cuda
+    )
     shuffle = torch.Generator().manual_seed(seed % MAX_SEED)
+
+    def step(batch: Array) -> None:
+        x = H[batch]
+        u = torch.addmm(b1, x, W1.T)
+        g = F.gelu(u)
+        error = torch.softmax(torch.addmm(b2, g, W2.T), dim=1).sub_(onehot[batch])
+        if weight is not None:
+            error *= weight[batch]
+        error /= len(batch)
+        torch.mm(error.T, g, out=gW2)
+        torch.sum(error, 0, out=gb2)
+        back = torch.ops.aten.gelu_backward(error @ W2, u)
+        torch.mm(back.T, x, out=gW1)
+        torch.sum(back, 0, out=gb1)
+        optimizer.step()
 
     best, best_loss, stale = None, float("inf"), 0
     with torch.no_grad():
+        full_step = _as_cuda_graph(step, flat, optimizer) if on_cuda and n >= BATCH_SIZE else step
         for _ in range(epochs):
             # A torch DataLoader with its own generator draws a base seed, an order and an order it discards.
             torch.empty((), dtype=torch.int64).random_(generator=shuffle)
             order = torch.randperm(n, generator=shuffle).to(device)
             torch.randperm(n, generator=shuffle)
             for batch in order.split(BATCH_SIZE):
-                x = H[batch]
-                u = torch.addmm(b1, x, W1.T)
-                g = F.gelu(u)
-                error = torch.softmax(torch.addmm(b2, g, W2.T), dim=1).sub_(onehot[batch])
-                if weight is not None:
-                    error *= weight[batch]
-                error /= len(batch)
-                torch.mm(error.T, g, out=gW2)
-                torch.sum(error, 0, out=gb2)
-                back = torch.ops.aten.gelu_backward(error @ W2, u)
-                torch.mm(back.T, x, out=gW1)
-                torch.sum(back, 0, out=gb1)
-                optimizer.step()
+                (full_step if len(batch) == BATCH_SIZE else step)(batch)
             if validation is not None:
                 rows, held_codes = validation
                 logits = F.gelu(rows @ W1.T + b1) @ W2.T + b2
@@ -200,6 +208,31 @@ def fit_network(
                         break
         W1, b1, W2, b2 = _views(flat.detach() if best is None else best, shapes)
         return NetworkCritic(W1, b1, W2[1:] - W2[0], b2[1:] - b2[0])
+
+
+def _as_cuda_graph(step: Callable[[Array], None], flat: Array, optimizer: Any) -> Callable[[Array], None]:
+    """Record a full-batch step as a CUDA graph: launching its kernels singly would be most of its time."""
+    import torch
+
+    batch = torch.zeros(BATCH_SIZE, dtype=torch.int64, device=flat.device)
+    start = flat.detach().clone()
+    side = torch.cuda.Stream(flat.device)
+    side.wait_stream(torch.cuda.current_stream(flat.device))
+    with torch.cuda.stream(side):
+        step(batch)  # makes the optimiser's state and the libraries' handles, which a recording may not
+    torch.cuda.current_stream(flat.device).wait_stream(side)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        step(batch)
+    flat.detach().copy_(start)
+    for state in optimizer.state[flat].values():
+        state.zero_()
+
+    def run(rows: Array) -> None:
+        batch.copy_(rows)
+        graph.replay()
+
+    return run
 
 
 def _views(flat: Array, shapes: list[Any]) -> list[Array]:

@@ -7,6 +7,7 @@ contrasts; the other gates are the paper's controls, which ignore the pairs.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -208,7 +209,7 @@ def principal_directions(rows: Floats, n_features: int) -> tuple[Floats, Floats]
     """Return right singular vectors (columns, largest entry positive) and squared singular values of rows."""
     if not len(rows):
         return np.zeros((n_features, 0)), np.zeros(n_features)
-    if len(rows) < n_features:
+    if 2 * len(rows) < n_features:
         _, sigma, Vt = np.linalg.svd(rows, full_matrices=False)
         vectors, energy = Vt.T, sigma**2
     else:
@@ -236,7 +237,7 @@ def choose_rank(rank: Any, energy: Floats, n_rows: int, what: str) -> int:
             raise ValueError(f"rank={rank} does not fit {len(energy)} features; use 0 to {len(energy)}.")
         if rank > available and available:
             raise ValueError(
-                f"rank={rank} needs at least {rank} independent {what}; {n_rows} {what} give {available}. "
+                f"rank={rank} needs {rank} independent {what}; the {n_rows} usable ones give {available}. "
                 "Lower the rank, supply more, or ask for a share of energy such as rank=0.9."
             )
         return min(int(rank), available)
@@ -282,7 +283,7 @@ def held_out_coverage(
     return np.asarray(np.mean([curve[:shortest] for curve in curves], axis=0))
 
 
-def fit_gate(gate: Any, contrasts: Floats, rows: Floats, editable: NDArray[np.bool_]) -> Any:
+def fit_gate(gate: Any, contrasts: Floats, rows: Callable[[], Floats], editable: NDArray[np.bool_]) -> Any:
     """Fit ``gate`` (a clone) on the editable features only, then express it in all features.
 
     A feature that never varied in the fitting data gets exact zeros in the basis, so it is never edited.
@@ -292,7 +293,7 @@ def fit_gate(gate: Any, contrasts: Floats, rows: Floats, editable: NDArray[np.bo
             f"All {len(editable)} features of X are constant, so there is nothing to correct. "
             "Check that the embeddings were computed."
         )
-    data = contrasts if gate.fitted_on == "contrasts" else rows
+    data = contrasts if gate.fitted_on == "contrasts" else rows()
     gate = gate.fit(data[:, editable])
     if not editable.all():
         basis, mean = np.zeros((len(editable), gate.rank_)), np.zeros(len(editable))

@@ -369,10 +369,10 @@ class IterativeMGPA(CorrectionEstimator):
             return np.asarray((rows - standardizer.center) / standardizer.scale, dtype=np.float32)
 
         H = standardize(data.X)
-        self.gate_ = self._fit_gate(self.gate, contrasts, H, standardizer)
+        self.gate_ = self._fit_gate(self.gate, contrasts, lambda: H, standardizer)
         self.anchor_gate_ = self.gate_
         if self.anchor_gate is not None:
-            self.anchor_gate_ = self._fit_gate(self.anchor_gate, contrasts, H, standardizer)
+            self.anchor_gate_ = self._fit_gate(self.anchor_gate, contrasts, lambda: H, standardizer)
         rank = self.gate_.rank_
         self.sources_ = data.sources
         info = self._info(

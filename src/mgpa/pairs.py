@@ -143,7 +143,8 @@ def encode_source(source: Any, n: int, name: str = "source") -> tuple[NDArray[An
     labels = _labels(source)
     if labels.shape != (n,):
         raise ValueError(
-            f"{name} has shape {labels.shape}; expected one label for each of the {n} rows of X."
+            f"{name} has shape {labels.shape}; expected one label for each of the {n} rows of "
+            f"{'X_val' if name == 'source_val' else 'X'}."
         )
     if labels.dtype.kind == "O":
         missing = np.array([_is_missing(label) for label in labels], dtype=bool)

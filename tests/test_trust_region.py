@@ -1,0 +1,270 @@
+"""The bounded step solves its problem: against an independent solver and by its optimality conditions."""
+
+import numpy as np
+import pytest
+from scipy.optimize import elementwise
+
+from mgpa.trust_region import one_score, smooth_weights, step_coefficients, trust_region_step, two_scores
+from shared import FIXTURES, needs_shared
+
+ROUNDINGS = 20
+SIZES = [(J, r) for J in range(1, 6) for r in range(1, 9)]
+
+
+def reference(A, e, damping, radius):
+    """Return Δz and ν from the singular values of Aᵀ and a bracketing root search over log(τ + ν)."""
+    U, sigma, Vt = np.linalg.svd(np.swapaxes(A, 1, 2), full_matrices=False)
+    pull = sigma * np.einsum("nkj,nj->nk", Vt, e)  # Aᵀe in the basis U
+
+    def length(log_shift, row):
+        row = row.astype(int)
+        return np.linalg.norm(pull[row] / (sigma[row] ** 2 + np.exp(log_shift)[..., None]), axis=-1)
+
+    log_shift = np.full(len(A), np.log(damping))
+    active = np.flatnonzero(length(log_shift, np.arange(len(A))) > radius)
+    if len(active):
+        # ‖Δz(ν)‖ ≤ ‖Aᵀe‖ / (τ + ν) brackets the root from the right.
+        right = np.log(damping + np.linalg.norm(pull[active], axis=1) / radius) + 1e-6
+        found = elementwise.find_root(
+            lambda t, row: np.log(radius) - np.log(length(t, row)),
+            (log_shift[active], right),
+            args=(active.astype(float),),
+            tolerances={"xatol": 0, "xrtol": 4e-16, "fatol": 0, "frtol": 0},
+            maxiter=200,
+        )
+        assert np.abs(found.f_x).max() < 1e-12
+        log_shift[active] = found.x
+    shift = np.exp(log_shift)
+    nu = np.zeros(len(A))
+    nu[active] = shift[active] - damping
+    return -np.einsum("nrk,nk->nr", U, pull / (sigma**2 + shift[:, None])), nu
+
+
+def generic(rng, n, J, r):
+    return rng.normal(size=(n, J, r)), rng.normal(size=(n, J))
+
+
+def weighted(rng, n, J, r):
+    """As the fit makes them: critics of very different scale, weighted by eq. normalization."""
+    A = rng.normal(size=(n, J, r)) * 10 ** rng.uniform(-3, 3, size=(n, J, 1))
+    e = rng.normal(size=(n, J)) * 10 ** rng.uniform(-1, 1, size=(n, J))
+    W = smooth_weights((A**2).sum(-1), 0.1)
+    return A * W[:, :, None], e * W
+
+
+def some_zero_gradients(rng, n, J, r):
+    A, e = generic(rng, n, J, r)
+    return A * (rng.random((n, J, 1)) < 0.5), e
+
+
+def parallel_gradients(rng, n, J, r):
+    return rng.normal(size=(n, J, 1)) * rng.normal(size=(n, 1, r)), rng.normal(size=(n, J))
+
+
+def identical_critics(rng, n, J, r):
+    A, e = rng.normal(size=(n, 1, r)), rng.normal(size=(n, 1))
+    return np.repeat(A, J, axis=1), np.repeat(e, J, axis=1)
+
+
+def nearly_parallel_gradients(rng, n, J, r):
+    A, e = parallel_gradients(rng, n, J, r)
+    return A + 1e-7 * rng.normal(size=A.shape), e
+
+
+def axis_gradients(rng, n, J, r):
+    """Equal or repeated eigenvalues: gradients along coordinate axes with few distinct lengths."""
+    A = np.eye(r)[rng.integers(r, size=(n, J))] * rng.integers(0, 3, size=(n, J, 1))
+    return A.astype(float), rng.integers(-2, 3, size=(n, J)).astype(float)
+
+
+KINDS = [
+    generic, weighted, some_zero_gradients, parallel_gradients,
+    identical_critics, nearly_parallel_gradients, axis_gradients,
+]  # fmt: skip
+
+
+def assert_same_step(step, expected, A, e, shift):
+    """Compare to 1e-9, and to what rounding A and e alone may change: a few ε ‖A‖‖e‖ / (τ + ν)."""
+    rounding = 1e-15 * np.linalg.norm(A, axis=(1, 2)) * np.linalg.norm(e, axis=1) / shift
+    error = np.linalg.norm(step - expected, axis=1)
+    assert (error <= 1e-9 * np.linalg.norm(expected, axis=1) + ROUNDINGS * rounding).all(), A.shape
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("radius", [0.01, 0.6, 1e3])
+def test_steps_equal_an_independent_solver(kind, radius):
+    rng, interior, boundary = np.random.default_rng(0), 0, 0
+    for J, r in SIZES:
+        A, e = kind(rng, 40, J, r)
+        expected, nu = reference(A, e, 1e-3, radius)
+        step = trust_region_step(A, e, damping=1e-3, radius=radius)
+        assert_same_step(step, expected, A, e, 1e-3 + nu)
+        interior, boundary = interior + (nu == 0).sum(), boundary + (nu > 0).sum()
+    if radius == 0.6:
+        assert min(interior, boundary) > 100  # both kinds of solution were tried
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("radius", [0.01, 0.6, 1e3])
+def test_gram_coefficients_give_the_same_steps(kind, radius):
+    rng = np.random.default_rng(1)
+    for J, r in SIZES:
+        A, e = kind(rng, 40, J, r)
+        expected, _ = reference(A, e, 1e-3, radius)
+        y = step_coefficients(A @ np.swapaxes(A, 1, 2), e, damping=1e-3, radius=radius)
+        assert y.shape == e.shape
+        step = -np.einsum("nj,njr->nr", y, A)
+        # The Gram matrix squares the condition: singular values below 1e-8 drown in it.
+        np.testing.assert_allclose(step, expected, rtol=0, atol=1e-9 * max(1.0, np.abs(expected).max()))
+
+
+@pytest.mark.parametrize("log_gradient", [-12, -6, -3, 3, 6, 12])
+@pytest.mark.parametrize("log_residual", [-12, -6, 0, 6, 12])
+def test_neither_huge_nor_small_scales_disturb_the_step(log_gradient, log_residual):
+    rng = np.random.default_rng(2)
+    for J, r in SIZES:
+        A, e = generic(rng, 20, J, r)
+        A, e = A * 10.0**log_gradient, e * 10.0**log_residual
+        step = trust_region_step(A, e, damping=1e-3, radius=0.6)
+        expected, nu = reference(A, e, 1e-3, 0.6)
+        assert_same_step(step, expected, A, e, 1e-3 + nu)
+        assert (np.linalg.norm(step, axis=1) <= 0.6 * (1 + 1e-15)).all()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(("damping", "radius"), [(1e-3, 0.05), (1e-3, 0.6), (1.0, 0.3), (1e-3, 50.0)])
+def test_steps_meet_the_optimality_conditions(kind, damping, radius):
+    rng = np.random.default_rng(3)
+    for J, r in SIZES:
+        A, e = kind(rng, 40, J, r)
+        z = trust_region_step(A, e, damping=damping, radius=radius)
+        length = np.linalg.norm(z, axis=1)
+        assert (length <= radius * (1 + 1e-15)).all()  # the bound is a promise
+        pull = np.einsum("njr,nj->nr", A, e)
+        gradient = np.einsum("njr,njs,ns->nr", A, A, z) + damping * z + pull
+        # At the optimum the gradient is -ν z with ν ≥ 0, and ν = 0 inside the ball.
+        nu = -np.einsum("nr,nr->n", gradient, z) / np.where(length > 0, length**2, 1.0)
+        scale = np.linalg.norm(A, axis=(1, 2)) * np.linalg.norm(e, axis=1) + 1e-12
+        assert (np.linalg.norm(gradient + nu[:, None] * z, axis=1) <= 1e-9 * scale).all()  # stationarity
+        assert (nu * length >= -1e-9 * scale).all()
+        inside = length < radius * (1 - 1e-9)
+        assert (np.abs(nu * length)[inside] <= 1e-9 * scale[inside]).all()  # complementarity
+
+
+def test_no_feasible_neighbour_is_better():
+    rng = np.random.default_rng(4)
+
+    def objective(A, e, z):
+        return 0.5 * ((np.einsum("njr,nr->nj", A, z) + e) ** 2).sum(1) + 0.5e-2 * (z**2).sum(1)
+
+    for J, r in SIZES:
+        A, e = generic(rng, 30, J, r)
+        z = trust_region_step(A, e, damping=1e-2, radius=0.5)
+        best = objective(A, e, z)
+        for size in (1e-4, 1e-2, 1.0):
+            other = z + size * rng.normal(size=z.shape)
+            other *= np.minimum(1.0, 0.5 / np.linalg.norm(other, axis=1))[:, None]
+            assert (objective(A, e, other) >= best - 1e-12).all()
+
+
+@pytest.mark.parametrize("J", [1, 2, 3, 5])
+@pytest.mark.parametrize("r", [1, 2, 6])
+def test_nothing_to_do_is_no_step(J, r):
+    ones = np.ones((3, J, r)), np.ones((3, J))
+    for A, e in [(ones[0], 0 * ones[1]), (0 * ones[0], ones[1]), (0 * ones[0], 0 * ones[1])]:
+        assert not trust_region_step(A, e, damping=1e-3, radius=0.6).any()
+        y = step_coefficients(A @ np.swapaxes(A, 1, 2), e, damping=1e-3, radius=0.6)
+        assert not np.einsum("nj,njr->nr", y, A).any()
+
+
+def test_no_rows_give_no_steps():
+    assert trust_region_step(np.zeros((0, 2, 4)), np.zeros((0, 2)), damping=1e-3, radius=1.0).shape == (0, 4)
+
+
+def test_identical_critics_with_opposite_residuals_cancel():
+    rng = np.random.default_rng(5)
+    A, e = np.repeat(rng.normal(size=(50, 1, 4)), 2, axis=1), rng.normal(size=(50, 1)) * [1.0, -1.0]
+    step = trust_region_step(A, e, damping=1e-3, radius=0.6)
+    np.testing.assert_allclose(step, 0.0, rtol=0, atol=1e-11)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("radius", [0.05, 0.6, 1e3])
+def test_plain_floats_give_the_same_one_and_two_score_steps(kind, radius):
+    rng = np.random.default_rng(6)
+    for J in (1, 2):
+        A, e = kind(rng, 200, J, 3)
+        gram = A @ np.swapaxes(A, 1, 2)
+        y = step_coefficients(gram, e, damping=1e-3, radius=radius)
+        for row, G, residual in zip(y, gram.tolist(), e.tolist(), strict=True):
+            if J == 1:
+                alone = [one_score(G[0][0], residual[0], 1e-3, radius)]
+            else:
+                alone = two_scores(G[0][0], G[1][1], G[0][1], *residual, 1e-3, radius)
+            assert all(type(value) is float for value in alone)
+            np.testing.assert_allclose(alone, row, rtol=1e-10, atol=1e-12)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_torch_tensors_give_the_same_steps(kind):
+    torch = pytest.importorskip("torch")
+    rng = np.random.default_rng(7)
+    for J, r in SIZES:
+        A, e = kind(rng, 20, J, r)
+        for radius in (0.05, 0.6, 1e3):
+            expected, nu = reference(A, e, 1e-3, radius)
+            step = trust_region_step(torch.tensor(A), torch.tensor(e), damping=1e-3, radius=radius)
+            assert step.dtype == torch.float64
+            assert_same_step(step.numpy(), expected, A, e, 1e-3 + nu)
+            gram = A @ np.swapaxes(A, 1, 2)
+            y = step_coefficients(torch.tensor(gram), torch.tensor(e), damping=1e-3, radius=radius).numpy()
+            step = -np.einsum("nj,njr->nr", y, A)
+            np.testing.assert_allclose(step, expected, rtol=0, atol=1e-9 * max(1.0, np.abs(expected).max()))
+
+
+@pytest.mark.parametrize("radius", [0.05, 0.6, 1e3])
+def test_float32_gives_the_step_to_its_own_precision(radius):
+    rng = np.random.default_rng(8)
+    for J, r in SIZES:
+        A, e = (a.astype(np.float32) for a in weighted(rng, 40, J, r))
+        expected, _ = reference(A.astype(float), e.astype(float), 0.1, radius)
+        step = trust_region_step(A, e, damping=0.1, radius=radius)
+        assert step.dtype == np.float32
+        np.testing.assert_allclose(step, expected, rtol=0, atol=1e-4 * max(1.0, np.abs(expected).max()))
+
+
+@pytest.mark.parametrize("J", [1, 2, 4])
+def test_a_row_alone_takes_the_same_step(J):
+    A, e = weighted(np.random.default_rng(9), 50, J, 4)
+    together = trust_region_step(A, e, damping=1e-3, radius=0.3)
+    alone = np.concatenate(
+        [trust_region_step(a[None], b[None], damping=1e-3, radius=0.3) for a, b in zip(A, e, strict=True)]
+    )
+    np.testing.assert_allclose(alone, together, rtol=0, atol=1e-12)
+
+
+def test_critics_of_any_scale_get_about_unit_rows():
+    squared = np.array([0.0, 1e-8, 1.0, 1e8])
+    np.testing.assert_allclose(smooth_weights(squared, 0.1), 1 / np.sqrt(squared + 0.01), rtol=1e-15)
+    assert smooth_weights(3.0, 1.0) == 0.5
+
+
+@pytest.mark.parametrize("bad", [0.0, -1.0, float("nan")])
+@pytest.mark.parametrize("name", ["damping", "radius"])
+def test_damping_and_radius_must_be_positive(name, bad):
+    A, e = np.ones((1, 1, 2)), np.ones((1, 1))
+    with pytest.raises(ValueError, match="damping and radius must be positive"):
+        trust_region_step(A, e, **({"damping": 1e-3, "radius": 0.5} | {name: bad}))
+
+
+@needs_shared
+@pytest.mark.parametrize("folder", ["open_a", "open_b"])
+@pytest.mark.parametrize("J", [1, 2, 4])
+def test_steps_equal_the_authors(folder, J):
+    with np.load(FIXTURES / folder / "fixture.npz") as arrays:
+        A, e, z = (arrays[f"tr_J{J}_{name}"] for name in "Aez")
+        settings = {"damping": float(arrays["tr_damping"]), "radius": float(arrays["tr_radius"])}
+    np.testing.assert_allclose(trust_region_step(A, e, **settings), z, rtol=0, atol=1e-10)
+    y = step_coefficients(A @ np.swapaxes(A, 1, 2), e, **settings)
+    np.testing.assert_allclose(-np.einsum("nj,njr->nr", y, A), z, rtol=0, atol=1e-10)
+    np.testing.assert_allclose(reference(A, e, **settings)[0], z, rtol=0, atol=1e-10)
