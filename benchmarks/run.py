@@ -97,7 +97,7 @@ def bench_transform(device):
             f"staged transform on {device}, {n} rows",
             best(lambda rows=rows: (m.transform(rows), torch.cuda.synchronize())),
             f"one product {n}x{D}x{first.shape[1]}",
-            best(lambda rows=rows: (rows @ weights, torch.cuda.synchronize())),
+            best(lambda rows=rows, weights=weights: (rows @ weights, torch.cuda.synchronize())),
             "2",
         )
 

@@ -2,9 +2,9 @@
 
 import numpy as np
 import pytest
-from factories import random_affine_map
 
 import mgpa
+from factories import random_affine_map
 
 
 @pytest.mark.parametrize("mean", [0.0, 1e3, 1e5])

@@ -207,7 +207,6 @@ def test_stage_movements_are_those_of_the_prefixes(fraction):
     np.testing.assert_allclose(m.stage_movement(X), expected, rtol=1e-9)
 
 
-@pytest.mark.xfail(reason="the movement of the stages leaves the strength out", strict=True)
 def test_the_budget_counts_the_strength_of_a_staged_map():
     X, m = rows(), staged().with_strength(0.5)
     np.testing.assert_allclose(m.stage_movement(X)[-1], np.linalg.norm(m.displacement(X)))

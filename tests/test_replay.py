@@ -2,9 +2,9 @@
 
 import numpy as np
 import pytest
-from factories import random_staged_map
 from scipy.special import ndtr
 
+from factories import random_staged_map
 from mgpa.replay import gelu_and_slope
 
 

@@ -13,8 +13,9 @@ from sklearn.base import BaseEstimator, OneToOneFeatureMixin, TransformerMixin, 
 from sklearn.exceptions import DataConversionWarning
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
+from ._checks import require_finite
 from .gate import MeasurementGate, fit_gate
-from .maps import CorrectionMap, MapInfo, require_finite
+from .maps import CorrectionMap, MapInfo
 from .moments import Standardizer
 from .pairs import Contrasts, check_pair_id, encode_source, to_numpy
 

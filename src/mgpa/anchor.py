@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import scipy.linalg
+from numpy.typing import NDArray
 
 from .trust_region import namespace
 
@@ -25,8 +26,8 @@ class RidgeSolver:
 
     def __init__(self, gram: Array, ridge: float) -> None:
         xp = namespace(gram)
-        if ridge < 0:
-            raise ValueError(f"ridge must not be negative; got {ridge!r}.")
+        if not 0 <= ridge < np.inf:
+            raise ValueError(f"ridge must be zero or a positive number; got {ridge!r}.")
         if ridge == 0:
             # Q has no more than d - r independent columns: the minimum-norm solution.
             inverse = xp.linalg.pinv(gram, hermitian=True)
@@ -97,6 +98,14 @@ def fit_anchor(target: str, regression: ConditionalMean, scores: Array) -> tuple
     if target == "zero":
         return coefficients * 0.0, intercepts * 0.0
     raise ValueError(f"target must be one of {', '.join(TARGETS)}; got {target!r}.")
+
+
+def shrink(C: NDArray[np.float64], amount: float) -> NDArray[np.float64]:
+    """Shrink a covariance toward its mean diagonal: (1 - γ) C + γ (tr C / r) I."""
+    if not 0 <= amount <= 1:
+        raise ValueError(f"shrinkage must lie in [0, 1]; got {amount!r}.")
+    r = len(C)
+    return np.asarray((1.0 - amount) * C + amount * np.trace(C) / r * np.eye(r))
 
 
 def _blocks(n: int) -> list[slice]:

@@ -18,11 +18,11 @@ from numpy.typing import NDArray
 from sklearn.exceptions import NotFittedError
 
 from ._base import NO_PAIRS, CorrectionEstimator, FitData, MissingEvidence, require_several
-from .anchor import RidgeSolver
+from .anchor import RidgeSolver, shrink
 from .gate import FullGate
 from .maps import AffineMap
 from .moments import Moments, Standardizer
-from .pairs import Contrasts, is_paired
+from .pairs import Contrasts, is_paired, require_distinct
 
 Floats = NDArray[np.float64]
 
@@ -71,14 +71,6 @@ def anchor_and_covariance(
     mixed = joint.T @ Squ @ delta
     residual = Szz - fitted - fitted.T + joint.T @ Sqq @ joint + mixed + mixed.T + delta.T @ overlap @ delta
     return preserve(beta), (residual + residual.T) / (2.0 * n)
-
-
-def shrink(C: Floats, amount: float) -> Floats:
-    """Shrink a covariance toward its mean diagonal: (1 - γ) C + γ (tr C / r) I."""
-    if not 0 <= amount <= 1:
-        raise ValueError(f"shrinkage must lie in [0, 1]; got {amount!r}.")
-    r = len(C)
-    return np.asarray((1.0 - amount) * C + amount * np.trace(C) / r * np.eye(r))
 
 
 def projection(C: Floats, Delta: Floats) -> tuple[Floats, Floats]:
@@ -249,7 +241,7 @@ class ClosedFormMGPA(CorrectionEstimator):
         return self._solved
 
     def __sklearn_is_fitted__(self) -> bool:
-        return hasattr(self, "_data")
+        return getattr(self, "_data", Evidence()).n_features is not None
 
     @property
     def map_(self) -> AffineMap:  # type: ignore[override]
@@ -292,6 +284,7 @@ class Evidence:
         labels = data.sources[data.codes]
         rows: tuple[tuple[Floats, NDArray[Any], NDArray[Any]], ...] = ()
         if data.pair_id is not None:
+            require_distinct(data.codes, data.pair_id)
             keep = is_paired(data.pair_id)
             rows = ((data.X[keep], labels[keep], data.pair_id[keep]),)
         return cls(
@@ -335,7 +328,7 @@ def solve(model: ClosedFormMGPA, data: Evidence) -> Solution:
     if not data.moments.parts:
         raise MissingEvidence("source is missing: no labelled rows were seen.")
     sources = np.array(data.moments.sources)
-    K, d = require_several(sources), data.moments.n_features
+    K, d = require_several(sources, data.moments.weights), data.moments.n_features
     contrasts = data.all_contrasts()
     if not len(contrasts):
         raise MissingEvidence(NO_PAIRS)
@@ -366,6 +359,11 @@ def solve(model: ClosedFormMGPA, data: Evidence) -> Solution:
     overlap = n * (np.diag(share[1:]) - np.outer(share[1:], share[1:]))
     beta, C = anchor_and_covariance(scatter, B, between, overlap, model.ridge, n)
     C = shrink(C, model.shrinkage)
+    if not np.trace(C) > 0:
+        raise ValueError(
+            f"{moments.n_rows} rows leave no variation inside the gate once Q and the source are accounted "
+            "for; use more rows."
+        )
     D, W = projection(C, Delta)
     if not D.shape[1]:
         raise MissingEvidence(

@@ -14,6 +14,8 @@ from numpy.typing import NDArray
 from scipy.stats import norm, rankdata
 from sklearn.model_selection import StratifiedGroupKFold
 
+from .pairs import encode_source, is_paired
+
 # Below this many rows a single held-out fifth says too little: five cross-fitted runs decide together.
 FEW_ROWS = 2000
 N_FOLDS = 5
@@ -106,14 +108,11 @@ def held_out_folds(
     """
     n = len(codes)
     if groups is not None:
-        units = np.unique(np.asarray(groups), return_inverse=True)[1]
-        if len(units) != n:
-            raise ValueError(f"groups has {len(units)} entries; expected one for each of the {n} rows of X.")
+        units = encode_source(groups, n, "groups")[1]
     elif pair_id is not None:
         # Unpaired rows are their own unit.
         ids = np.unique(pair_id, return_inverse=True)[1]
-        alone = pair_id == "" if pair_id.dtype.kind in "US" else pair_id < 0
-        units = np.where(alone, len(ids) + np.arange(n), ids)
+        units = np.where(is_paired(pair_id), ids, n + np.arange(n))
     else:
         units = np.arange(n)
     n_folds = min(N_FOLDS, len(np.unique(units)), int(np.bincount(codes).min()))

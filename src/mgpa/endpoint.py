@@ -14,7 +14,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .maps import CorrectionMap, StagedMap, as_float_matrix
+from ._checks import as_float_matrix
+from .maps import CorrectionMap, StagedMap
 
 Floats = NDArray[np.float64]
 

@@ -9,7 +9,6 @@ Stage k refits the critics on the current embeddings, regresses their scores on 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -18,137 +17,15 @@ from sklearn.utils.validation import check_is_fitted, check_random_state
 
 from ._base import NO_PAIRS, CorrectionEstimator, FitData, MissingEvidence, require_several
 from ._progress import progress
-from .anchor import TARGETS, ConditionalMean, fit_anchor
-from .critics import CRITICS, HIDDEN_WIDTH, LinearCritic, NetworkCritic, fit_linear, fit_network
+from .anchor import TARGETS
+from .critics import CRITICS, HIDDEN_WIDTH, LinearCritic, NetworkCritic
 from .do_no_harm import Evidence, held_out_folds
 from .maps import StagedMap
 from .moments import Moments, Standardizer
 from .pairs import Contrasts, encode_source, to_numpy
-from .trust_region import namespace, smooth_weights, step_coefficients
+from .stages import Recipe, Stage, Step, Trajectory
 
 Array = Any  # numpy array or torch tensor
-STEP_ROWS = 16384  # rows that take a step together, to bound memory
-
-
-@dataclass(frozen=True)
-class Stage:
-    """One fitted stage: its critics and the anchors of their scores (linear scores first)."""
-
-    critics: tuple[LinearCritic | NetworkCritic, ...]
-    anchor_weight: Array  # (J, d), in the complement
-    anchor_bias: Array  # (J,)
-
-    def residuals(self, H: Array, original: Array) -> Array:
-        """Return e = s(h) - a(q): how far each score is from its anchor."""
-        scores = namespace(H).concatenate([critic.scores(H) for critic in self.critics], -1)
-        return scores - (original @ self.anchor_weight.T + self.anchor_bias)
-
-
-@dataclass(frozen=True)
-class Step:
-    """The numerical settings of the bounded step, with the radius absolute."""
-
-    damping: float
-    radius: float
-    stabilizer: float
-
-    def __call__(self, stage: Stage, H: Array, original: Array, basis: Array) -> Array:
-        """Return Δz, shape (n, r), for the current rows H of inputs ``original``."""
-        xp = namespace(H)
-        out = []
-        for start in range(0, len(H), STEP_ROWS):
-            rows = slice(start, start + STEP_ROWS)
-            parts = [critic.gated(H[rows], basis) for critic in stage.critics]
-            scores = xp.concatenate([part[0] for part in parts], -1)
-            A = xp.concatenate([part[1] for part in parts], 1)
-            e = scores - (original[rows] @ stage.anchor_weight.T + stage.anchor_bias)
-            gram = _double(A @ xp.swapaxes(A, -1, -2))
-            W = smooth_weights(xp.einsum("njj->nj", gram), self.stabilizer)
-            y = W * step_coefficients(
-                gram * W[:, :, None] * W[:, None, :], _double(e) * W, damping=self.damping, radius=self.radius
-            )
-            out.append(-xp.einsum("nj,njr->nr", _like(A, y), A))
-        return xp.concatenate(out, 0)
-
-
-@dataclass(frozen=True)
-class Recipe:
-    """Everything about a fit that does not depend on its rows."""
-
-    critics: tuple[str, ...]
-    target: str
-    step: Step
-    ridge: float
-    epochs: int
-    learning_rate: float
-    patience: int | None  # None: no source-validation early stopping
-    seed: int
-    n_sources: int
-    basis: Array
-    anchor_basis: Array
-
-
-class Trajectory:
-    """Rows on their way through the stages: critics are fitted on ``H``, ``held`` only follows."""
-
-    def __init__(
-        self,
-        recipe: Recipe,
-        H: Array,
-        codes: NDArray[np.int64],
-        sample_weight: NDArray[np.float64] | None = None,
-        held: Array | None = None,
-        held_codes: NDArray[np.int64] | None = None,
-    ) -> None:
-        self.recipe, self.codes, self.sample_weight = recipe, codes, sample_weight
-        self.original, self.H = H, H
-        self.held_original, self.held, self.held_codes = held, held, held_codes
-        # Q never changes, so its ridge factorisation serves every stage.
-        weight = None if sample_weight is None else _like_float64(H, sample_weight)
-        self.regression = ConditionalMean(H, _double(recipe.anchor_basis), recipe.ridge, weight)
-
-    def fit_stage(self, k: int) -> Stage:
-        """Fit critics on the current rows and anchors on the original complement (Algorithm 1, step 3)."""
-        recipe, seed = self.recipe, self.recipe.seed + 20000 + 1009 * k
-        critics: list[LinearCritic | NetworkCritic] = []
-        if "linear" in recipe.critics:
-            critics.append(fit_linear(self.H, self.codes, recipe.n_sources, self.sample_weight))
-        if "gelu" in recipe.critics:
-            early = recipe.patience is not None
-            critics.append(
-                fit_network(
-                    self.H,
-                    self.codes,
-                    recipe.n_sources,
-                    seed=seed + 1,
-                    epochs=recipe.epochs,
-                    learning_rate=recipe.learning_rate,
-                    sample_weight=self.sample_weight,
-                    validation=(self.held, self.held_codes) if early else None,
-                    patience=recipe.patience or 0,
-                )
-            )
-        scores = namespace(self.H).concatenate([critic.scores(self.H) for critic in critics], -1)
-        weight, bias = fit_anchor(recipe.target, self.regression, _double(scores))
-        return Stage(tuple(critics), _like(self.H, weight), _like(self.H, bias))
-
-    def residuals(self, stage: Stage) -> NDArray[Any]:
-        """Return the held-out score residuals e, (n, J): what the critics read beyond their anchors."""
-        return to_numpy(stage.residuals(self.held, self.held_original))
-
-    def advance(self, stage: Stage) -> None:
-        """Move fitting and held-out rows by the stage's bounded step (Algorithm 1, step 4)."""
-        basis = self.recipe.basis
-        self.H = self.H + self.recipe.step(stage, self.H, self.original, basis) @ basis.T
-        if self.held is not None:
-            self.held = self.held + self.recipe.step(stage, self.held, self.held_original, basis) @ basis.T
-
-    def held_movement(self) -> float | None:
-        """Return the relative movement of the held-out rows, ‖H' - H‖ / ‖H‖."""
-        if self.held is None:
-            return None
-        norm = namespace(self.held).linalg.norm
-        return float(norm(self.held - self.held_original) / norm(self.held_original))
 
 
 class IterativeMGPA(CorrectionEstimator):
@@ -336,14 +213,15 @@ class IterativeMGPA(CorrectionEstimator):
         return self
 
     def _check_settings(self) -> None:
-        critics = tuple(self.critics)
+        critics = () if isinstance(self.critics, str) else tuple(self.critics or ())
         if not critics or len(set(critics)) != len(critics) or not set(critics) <= set(CRITICS):
             raise ValueError(f"critics must name some of {CRITICS} once each; got {self.critics!r}.")
         if self.target not in TARGETS:
             raise ValueError(f"target must be one of {TARGETS}; got {self.target!r}.")
         for name in ("radius", "damping", "stabilizer", "learning_rate", "critic_epochs", "patience"):
-            if not getattr(self, name) > 0:
-                raise ValueError(f"{name} must be positive; got {getattr(self, name)!r}.")
+            value = getattr(self, name)
+            if not isinstance(value, (int, float, np.number)) or not 0 < value < np.inf:
+                raise ValueError(f"{name} must be a positive number; got {value!r}.")
         if (
             isinstance(self.n_stages, bool)
             or not isinstance(self.n_stages, (int, np.integer))
@@ -352,14 +230,14 @@ class IterativeMGPA(CorrectionEstimator):
             raise ValueError(f"n_stages must be a whole number, 0 or more; got {self.n_stages!r}.")
 
     def _fit(self, data: FitData, X_val: Any, source_val: Any, groups: Any) -> None:
-        K = require_several(data.sources)
+        weight = data.sample_weight
+        K = require_several(data.sources, None if weight is None else np.bincount(data.codes, weight))
         contrasts = data.contrasts
         if data.pair_id is not None:
             contrasts = Contrasts.from_ids(data.X, data.codes, data.pair_id)
         if contrasts is None or not len(contrasts):
             raise MissingEvidence(NO_PAIRS)
         held, held_codes = self._read_validation(X_val, source_val, data)
-        weight = data.sample_weight
         total = float(len(data.X)) if weight is None else float(weight.sum())
         mean = np.average(data.X, axis=0, weights=weight).astype(np.float64)
         variance = np.average((data.X - mean) ** 2, axis=0, weights=weight)
@@ -408,7 +286,7 @@ class IterativeMGPA(CorrectionEstimator):
         )
         H = to_backend(H)
         held = None if held is None else to_backend(standardize(held))
-        main, witnesses, rule = self._trajectories(recipe, data, H, held, held_codes, groups, seed)
+        main, witnesses, rule = self._trajectories(recipe, data, H, held, held_codes, groups)
         stages: list[Stage] = []
         self.history_ = []
         try:
@@ -432,29 +310,34 @@ class IterativeMGPA(CorrectionEstimator):
             self.map_ = self._to_map(stages, self.gate_.basis_, standardizer, info)
 
     def _trajectories(
-        self, recipe: Recipe, data: FitData, H: Array, held: Array | None,
-        held_codes: NDArray[np.int64] | None, groups: Any, seed: int,
-    ) -> tuple[Trajectory, list[Trajectory], Evidence | None]:  # fmt: skip
+        self,
+        recipe: Recipe,
+        data: FitData,
+        H: Array,
+        held: Array | None,
+        held_codes: NDArray[np.int64] | None,
+        groups: Any,
+    ) -> tuple[Trajectory, list[Trajectory], Evidence | None]:
         """Return the run that makes the map, the runs whose held-out rows decide, and the rule."""
         weight = data.sample_weight
-        if not self.do_no_harm or held is not None:
+        if not self.do_no_harm or held_codes is not None:
             main = Trajectory(recipe, H, data.codes, weight, held, held_codes)
-            if not self.do_no_harm or held_codes is None:
-                return main, [main], None
-            return main, [main], Evidence([held_codes], self.sources_)
-        # Views of one event belong together, and so do rows of one participant.
-        folds = held_out_folds(data.codes, groups, data.pair_id, seed)
-
-        def part(train: NDArray[np.intp], test: NDArray[np.intp]) -> Trajectory:
+            rule = (
+                Evidence([held_codes], self.sources_) if self.do_no_harm and held_codes is not None else None
+            )
+            return main, [main], rule
+        folds = held_out_folds(data.codes, groups, data.pair_id, recipe.seed)
+        witnesses = []
+        for train, test in folds:
             own = None if weight is None else weight[train]
-            return Trajectory(recipe, H[train], data.codes[train], own, H[test], data.codes[test])
-
-        witnesses = [part(train, test) for train, test in folds]
+            witnesses.append(Trajectory(recipe, H[train], data.codes[train], own, H[test], data.codes[test]))
         main = witnesses[0] if len(folds) == 1 else Trajectory(recipe, H, data.codes, weight)
         return main, witnesses, Evidence([data.codes[test] for _, test in folds], self.sources_)
 
     def _read_validation(self, X_val: Any, source_val: Any, data: FitData) -> tuple[Any, Any]:
         if X_val is None:
+            if source_val is not None:
+                raise ValueError("source_val without X_val: pass the held-out rows too.")
             if self.early_stopping:
                 raise ValueError(
                     "early_stopping=True needs X_val and source_val: held-out rows with sources."
@@ -465,7 +348,7 @@ class IterativeMGPA(CorrectionEstimator):
                 "X_val without source_val: early_stopping and do_no_harm need the held-out rows' sources. "
                 "Pass source_val, or turn both off."
             )
-        held = self._validate_rows(X_val, reset=False)
+        held = self._validate_rows(X_val, reset=False, name="X_val")
         if source_val is None:
             return held, None
         names, codes = encode_source(source_val, len(held), "source_val")
@@ -545,17 +428,3 @@ class IterativeMGPA(CorrectionEstimator):
         check_is_fitted(self, "map_")
         m = self.map_.prefix(len(self.map_) if n_stages is None else n_stages, fraction)
         return self._transform(X, m if strength is None else m.with_strength(strength))
-
-
-def _double(array: Array) -> Array:
-    return array.astype(np.float64) if isinstance(array, np.ndarray) else array.double()
-
-
-def _like(reference: Array, array: Array) -> Array:
-    return array.astype(reference.dtype) if isinstance(array, np.ndarray) else array.to(reference.dtype)
-
-
-def _like_float64(reference: Array, values: NDArray[np.float64]) -> Array:
-    if isinstance(reference, np.ndarray):
-        return values
-    return namespace(reference).as_tensor(values, device=reference.device)

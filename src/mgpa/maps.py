@@ -6,7 +6,6 @@ A map needs numpy and nothing else, never asks for a source label, and never cha
 
 from __future__ import annotations
 
-import warnings
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar, Self
@@ -14,6 +13,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from ._checks import as_float_matrix, require_finite
 from ._version import __version__
 from .replay import Replay
 
@@ -403,8 +403,10 @@ class StagedMap(CorrectionMap):
 
     def prefix(self, n_stages: int, fraction: float = 1.0) -> Self:
         """Return the first ``n_stages`` stages, the last of them applied by ``fraction``."""
-        if not 0 <= n_stages <= len(self):
+        if not isinstance(n_stages, (int, np.integer)) or not 0 <= n_stages <= len(self):
             raise ValueError(f"n_stages is {n_stages}; this map has {len(self)} stages.")
+        if not 0 <= fraction <= 1:
+            raise ValueError(f"fraction must lie in [0, 1]; got {fraction!r}.")
         if n_stages == len(self) and fraction == 1.0:
             return self
         cut = {name: getattr(self, name)[:n_stages] for name in self.stage_tensors}
@@ -428,7 +430,7 @@ class StagedMap(CorrectionMap):
         squares = np.zeros(len(self))
         if len(X) and len(self) and self.rank:
             self._replay(X.dtype).apply(X, np.empty_like(X), 1.0, squares)
-        return np.sqrt(squares)
+        return np.asarray(self.strength * np.sqrt(squares))
 
     def _describe(self) -> str:
         S, L, H, N = self.sizes
@@ -466,41 +468,6 @@ def load_map(path: PathLike) -> CorrectionMap:
     from .mapfile import read_map
 
     return read_map(path)
-
-
-def as_float_matrix(X: Any, *, n_features: int | None = None, name: str = "X") -> Floats:
-    """Return X as an (n, d) float32 or float64 array, or say what is wrong with it."""
-    X = np.asarray(X)
-    if X.ndim != 2:
-        hint = " For tokens (n, t, d) use mgpa.TokenMean or mgpa.transform_tokens." if X.ndim == 3 else ""
-        raise ValueError(f"{name} has shape {X.shape}; expected two dimensions (rows, features).{hint}")
-    if X.dtype.kind in "iub":
-        warnings.warn(
-            f"{name} has integer dtype {X.dtype}; computing and returning float64. "
-            "Convert it yourself to choose the precision.",
-            stacklevel=3,
-        )
-        X = X.astype(np.float64)
-    elif X.dtype == np.float16:
-        raise ValueError(
-            f"{name} is float16, too coarse to correct in; convert with {name}.astype('float32')."
-        )
-    elif X.dtype not in (np.float32, np.float64):
-        raise ValueError(f"{name} has dtype {X.dtype}; expected a float32 or float64 array of embeddings.")
-    if n_features is not None and X.shape[1] != n_features:
-        raise ValueError(f"{name} has {X.shape[1]} features; this correction was fitted on {n_features}.")
-    checked: Floats = X
-    return checked
-
-
-def require_finite(X: Floats, name: str) -> None:
-    """Raise if X has NaN or infinite entries, naming the first bad row."""
-    bad = ~np.isfinite(X).all(axis=tuple(range(1, X.ndim)))
-    if bad.any():
-        raise ValueError(
-            f"{name} contains NaN or infinite values in {int(bad.sum())} of {len(X)} rows "
-            f"(first: row {int(np.flatnonzero(bad)[0])}). Drop or impute those rows yourself."
-        )
 
 
 def _shorten(names: tuple[Any, ...] | None) -> str:

@@ -91,7 +91,13 @@ class Moments:
         parts = dict(self.parts)
         for label, part in other.parts.items():
             parts[label] = parts[label] + part if label in parts else part
-        return Moments({label: parts[label] for label in sorted(parts)})
+        try:
+            return Moments({label: parts[label] for label in sorted(parts)})
+        except TypeError:
+            kinds = sorted({type(label).__name__ for label in parts})
+            raise ValueError(
+                f"source mixes {' and '.join(kinds)} labels between batches; use one type."
+            ) from None
 
     @classmethod
     def merge(cls, many: Iterable[Moments]) -> Moments:

@@ -13,7 +13,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from .maps import as_float_matrix, require_finite
+from ._checks import as_float_matrix, require_finite
 
 Floats = NDArray[np.float64]
 
@@ -58,18 +58,11 @@ class Contrasts:
 
         Rows are matched by id and source, so neither their order nor how they were batched matters.
         """
-        paired = is_paired(pair_id)
-        rows = np.flatnonzero(paired)
+        require_distinct(codes, pair_id)
+        rows = np.flatnonzero(is_paired(pair_id))
         rows = rows[np.lexsort((codes[rows], pair_id[rows]))]
         ids, starts, counts = np.unique(pair_id[rows], return_index=True, return_counts=True)
         values, first, second = [], [], []
-        same = (pair_id[rows][1:] == pair_id[rows][:-1]) & (codes[rows][1:] == codes[rows][:-1])
-        if same.any():
-            repeated = pair_id[rows][1:][same]
-            raise ValueError(
-                f"pair_id {repeated[0].item()!r} occurs more than once in the same source "
-                f"({len(np.unique(repeated))} such ids); a pair is one row per source."
-            )
         if (counts == 1).any():
             warnings.warn(
                 f"{int((counts == 1).sum())} of {len(ids)} pair ids have a single row and form no pair "
@@ -115,6 +108,19 @@ class Contrasts:
             )
         effects = np.linalg.pinv(normal) @ (design.T @ self.values)
         return np.asarray(effects[1:] - effects[0])
+
+
+def require_distinct(codes: NDArray[np.int64], pair_id: NDArray[Any]) -> None:
+    """Raise if an id occurs twice in one source: then it is not clear which row is the view."""
+    rows = np.flatnonzero(is_paired(pair_id))
+    rows = rows[np.lexsort((codes[rows], pair_id[rows]))]
+    ids, sources = pair_id[rows], codes[rows]
+    repeated = ids[1:][(ids[1:] == ids[:-1]) & (sources[1:] == sources[:-1])]
+    if len(repeated):
+        raise ValueError(
+            f"pair_id {repeated[0].item()!r} occurs more than once in the same source "
+            f"({len(np.unique(repeated))} such ids); a pair is one row per source."
+        )
 
 
 def check_pair_id(pair_id: Any, n: int) -> NDArray[Any]:

@@ -14,7 +14,8 @@ from sklearn.base import BaseEstimator, OneToOneFeatureMixin, TransformerMixin, 
 from sklearn.utils.validation import check_is_fitted, has_fit_parameter
 
 from ._base import forget, validate_rows
-from .maps import CorrectionMap, as_float_matrix, require_finite
+from ._checks import as_float_matrix, require_finite
+from .maps import CorrectionMap
 from .pairs import to_numpy
 
 
@@ -53,9 +54,9 @@ def as_tokens(X: Any, name: str = "X") -> NDArray[Any]:
     X = np.asarray(X)
     if X.ndim != 3 or X.shape[1] == 0:
         raise ValueError(f"{name} has shape {X.shape}; expected tokens (rows, tokens, features).")
-    X = as_float_matrix(X.reshape(-1, X.shape[2]), name=name).reshape(X.shape)
-    require_finite(X, name)
-    return X
+    tokens: NDArray[Any] = as_float_matrix(X.reshape(-1, X.shape[2]), name=name).reshape(X.shape)
+    require_finite(tokens, name)
+    return tokens
 
 
 def _is_tokens(X: Any) -> bool:

@@ -7,13 +7,15 @@ stages lives in the r coordinates of the gate, and the J x J part of a step is f
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
 
-from .maps import AffineMap, CorrectionMap, MapError, StagedMap, require_finite
+from ._checks import require_finite
+from .maps import AffineMap, CorrectionMap, MapError, StagedMap
 from .replay import weighted_coefficients
 from .trust_region import multiplier, smooth_weights, step_coefficients
 
@@ -23,9 +25,9 @@ Tensor = Any  # torch.Tensor
 # only memory limits them, and long blocks hide the cost of starting many small kernels.
 CPU_ROWS = 2048
 DEVICE_BYTES = 2**31
-# Up to this many rows a device waits less for the CPU's J x J algebra than it spends on starting the
-# several hundred kernels of its own.
-HOST_ALGEBRA_ROWS = 16384
+# Rows of a recorded CUDA graph. A stage is some hundred kernels of a few microseconds; recorded, they are
+# launched together, and shorter inputs are padded.
+GRAPH_ROWS = 8192
 WITHOUT_FLOAT64 = ("mps",)
 
 
@@ -61,7 +63,7 @@ class MapModule(torch.nn.Module):  # type: ignore[misc]
         self.scalar_names = m.scalar_names
         numbers = [float(getattr(m, name)) for name in m.scalar_names]
         self.register_buffer("scalars", torch.tensor(numbers, dtype=torch.float64))
-        self._prepared: dict[tuple[Any, Any], Any] = {}
+        self._prepared: dict[tuple[Any, ...], Any] = {}
         self._read_scalars()
 
     def forward(self, X: Tensor) -> Tensor:
@@ -234,10 +236,41 @@ class StagedModule(MapModule):
     def _coordinates(self, X: Tensor, weights: StagedWeights) -> Tensor:
         if _tracing():  # the number of blocks must not be baked into a graph
             return self._stages(X, weights)
+        if X.is_cuda and not X.requires_grad and self._step_can_be_recorded():
+            run = self._recorded(X.dtype, X.device, weights)
+            return torch.cat([run(block) for block in X.split(GRAPH_ROWS)])
         rows = CPU_ROWS
         if X.device.type != "cpu":
             rows = max(rows, DEVICE_BYTES // (X.element_size() * weights.constant.numel()))
         return torch.cat([self._stages(block, weights) for block in X.split(rows)])
+
+    def _step_can_be_recorded(self) -> bool:
+        # Eigenvalues of more than two scores come from a library that synchronises with the host.
+        return bool(self.linear_weight.shape[1] + self.output_weight.shape[1] <= 2)
+
+    def _recorded(self, dtype: Any, device: Any, weights: StagedWeights) -> Callable[[Tensor], Tensor]:
+        """Return the stages for up to GRAPH_ROWS rows as a CUDA graph, recorded once per type and device."""
+        key = ("recorded", dtype, device)
+        if key not in self._prepared:
+            with torch.inference_mode(False), torch.no_grad():
+                rows = torch.zeros(GRAPH_ROWS, self.n_features, dtype=dtype, device=device)
+                side = torch.cuda.Stream(device)
+                side.wait_stream(torch.cuda.current_stream(device))
+                with torch.cuda.stream(side):
+                    self._stages(rows, weights)  # libraries make their handles outside the recording
+                torch.cuda.current_stream(device).wait_stream(side)
+                graph = torch.cuda.CUDAGraph()
+                with torch.cuda.graph(graph):
+                    z = self._stages(rows, weights)
+            self._prepared[key] = graph, rows, z
+        graph, rows, z = self._prepared[key]
+
+        def run(block: Tensor) -> Tensor:
+            rows[: len(block)].copy_(block)
+            graph.replay()
+            return z[: len(block)].clone()
+
+        return run
 
     def _stages(self, X: Tensor, weights: StagedWeights) -> Tensor:
         """Return Δz after the last stage for one block of rows."""
@@ -273,8 +306,7 @@ def _tracing() -> bool:
 
 def _algebra_device(X: Tensor) -> Any:
     """Return where the J x J algebra of these rows is done, in float64 everywhere."""
-    few = not _tracing() and not X.requires_grad and X.shape[0] <= HOST_ALGEBRA_ROWS
-    return torch.device("cpu") if few or X.device.type in WITHOUT_FLOAT64 else X.device
+    return torch.device("cpu") if X.device.type in WITHOUT_FLOAT64 else X.device
 
 
 def _gram_matrices(linear_gate: Tensor, linear_gram: Tensor, gradients: Tensor) -> Tensor:

@@ -29,6 +29,8 @@ Array = Any  # numpy array, torch tensor or float
 # Newton needs about four steps on weighted problems and eleven on the most ill-scaled ones tried
 # (tests/test_trust_region.py holds the result to an independent solver).
 MAX_NEWTON_STEPS = 14
+# Steps taken where the result cannot be looked at: in a compiled or recorded torch program.
+BLIND_NEWTON_STEPS = 8
 _TINY = 1e-300
 
 
@@ -71,7 +73,8 @@ def multiplier(spectrum: list[tuple[Array, Array]], damping: float, radius: floa
         nu = xp.maximum(nu, xp.sqrt(w * lam) / radius - lam - damping)
     if len(spectrum) == 1:
         return nu
-    for _ in range(MAX_NEWTON_STEPS):
+    blind = _is_blind(zero)
+    for _ in range(BLIND_NEWTON_STEPS if blind else MAX_NEWTON_STEPS):
         length2, slope = zero, zero
         for w, lam in spectrum:
             shifted = 1.0 / (lam + damping + nu)
@@ -80,7 +83,7 @@ def multiplier(spectrum: list[tuple[Array, Array]], damping: float, radius: floa
             slope = slope + term * shifted
         newton = length2 / (slope + _TINY) * (xp.sqrt(length2) / radius - 1.0)
         nu = xp.maximum(nu + newton, zero)
-        if _settled(newton, nu + damping):
+        if not blind and _settled(newton, nu + damping):
             break
     return nu
 
@@ -91,9 +94,15 @@ def _settled(newton: Array, scale: Array) -> bool:
         return bool(newton <= 1e-9 * scale)
     if isinstance(newton, np.ndarray):
         return not bool(np.any(newton > 1e-9 * scale))
-    if namespace(newton).compiler.is_compiling():
-        return False  # a traced graph cannot branch on its data
     return not bool((newton > 1e-9 * scale).any())
+
+
+def _is_blind(array: Array) -> bool:
+    """Return whether the program is being recorded and so cannot branch on its numbers."""
+    if isinstance(array, (float, np.ndarray)):
+        return False
+    torch = namespace(array)
+    return bool(torch.compiler.is_compiling() or (array.is_cuda and torch.cuda.is_current_stream_capturing()))
 
 
 def one_score(g: Array, e: Array, damping: float, radius: float) -> Array:

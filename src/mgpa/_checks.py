@@ -1,0 +1,46 @@
+"""Refusing embeddings that cannot be corrected, with numpy alone."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[Any]
+
+
+def as_float_matrix(X: Any, *, n_features: int | None = None, name: str = "X") -> Floats:
+    """Return X as an (n, d) float32 or float64 array, or say what is wrong with it."""
+    X = np.asarray(X)
+    if X.ndim != 2:
+        hint = " For tokens (n, t, d) use mgpa.TokenMean or mgpa.transform_tokens." if X.ndim == 3 else ""
+        raise ValueError(f"{name} has shape {X.shape}; expected two dimensions (rows, features).{hint}")
+    if X.dtype.kind in "iub":
+        warnings.warn(
+            f"{name} has integer dtype {X.dtype}; computing and returning float64. "
+            "Convert it yourself to choose the precision.",
+            stacklevel=3,
+        )
+        X = X.astype(np.float64)
+    elif X.dtype == np.float16:
+        raise ValueError(
+            f"{name} is float16, too coarse to correct in; convert with {name}.astype('float32')."
+        )
+    elif X.dtype not in (np.float32, np.float64):
+        raise ValueError(f"{name} has dtype {X.dtype}; expected a float32 or float64 array of embeddings.")
+    if n_features is not None and X.shape[1] != n_features:
+        raise ValueError(f"{name} has {X.shape[1]} features; this correction was fitted on {n_features}.")
+    checked: Floats = X
+    return checked
+
+
+def require_finite(X: Floats, name: str) -> None:
+    """Raise if X has NaN or infinite entries, naming the first bad row."""
+    bad = ~np.isfinite(X).all(axis=tuple(range(1, X.ndim)))
+    if bad.any():
+        raise ValueError(
+            f"{name} contains NaN or infinite values in {int(bad.sum())} of {len(X)} rows "
+            f"(first: row {int(np.flatnonzero(bad)[0])}). Drop or impute those rows yourself."
+        )

@@ -1,0 +1,152 @@
+"""The stages of the iterative construction (Algorithm 1, steps 3 and 4), on numpy arrays or torch tensors."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .anchor import ConditionalMean, fit_anchor
+from .critics import LinearCritic, NetworkCritic, fit_linear, fit_network
+from .pairs import to_numpy
+from .trust_region import namespace, smooth_weights, step_coefficients
+
+Array = Any  # numpy array or torch tensor
+STEP_ROWS = 16384  # rows that take a step together, to bound memory
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One fitted stage: its critics and the anchors of their scores (linear scores first)."""
+
+    critics: tuple[LinearCritic | NetworkCritic, ...]
+    anchor_weight: Array  # (J, d), in the complement
+    anchor_bias: Array  # (J,)
+
+    def residuals(self, H: Array, original: Array) -> Array:
+        """Return e = s(h) - a(q): how far each score is from its anchor."""
+        scores = namespace(H).concatenate([critic.scores(H) for critic in self.critics], -1)
+        return scores - (original @ self.anchor_weight.T + self.anchor_bias)
+
+
+@dataclass(frozen=True)
+class Step:
+    """The numerical settings of the bounded step, with the radius absolute."""
+
+    damping: float
+    radius: float
+    stabilizer: float
+
+    def __call__(self, stage: Stage, H: Array, original: Array, basis: Array) -> Array:
+        """Return Δz, shape (n, r), for the current rows H of inputs ``original``."""
+        xp = namespace(H)
+        out = []
+        for start in range(0, len(H), STEP_ROWS):
+            rows = slice(start, start + STEP_ROWS)
+            parts = [critic.gated(H[rows], basis) for critic in stage.critics]
+            scores = xp.concatenate([part[0] for part in parts], -1)
+            A = xp.concatenate([part[1] for part in parts], 1)
+            e = scores - (original[rows] @ stage.anchor_weight.T + stage.anchor_bias)
+            gram = _double(A @ xp.swapaxes(A, -1, -2))
+            W = smooth_weights(xp.einsum("njj->nj", gram), self.stabilizer)
+            y = W * step_coefficients(
+                gram * W[:, :, None] * W[:, None, :], _double(e) * W, damping=self.damping, radius=self.radius
+            )
+            out.append(-xp.einsum("nj,njr->nr", _like(A, y), A))
+        return xp.concatenate(out, 0)
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """Everything about a fit that does not depend on its rows."""
+
+    critics: tuple[str, ...]
+    target: str
+    step: Step
+    ridge: float
+    epochs: int
+    learning_rate: float
+    patience: int | None  # None: no source-validation early stopping
+    seed: int
+    n_sources: int
+    basis: Array
+    anchor_basis: Array
+
+
+class Trajectory:
+    """Rows on their way through the stages: critics are fitted on ``H``, ``held`` only follows."""
+
+    def __init__(
+        self,
+        recipe: Recipe,
+        H: Array,
+        codes: NDArray[np.int64],
+        sample_weight: NDArray[np.float64] | None = None,
+        held: Array | None = None,
+        held_codes: NDArray[np.int64] | None = None,
+    ) -> None:
+        self.recipe, self.codes, self.sample_weight = recipe, codes, sample_weight
+        self.original, self.H = H, H
+        self.held_original, self.held, self.held_codes = held, held, held_codes
+        # Q never changes, so its ridge factorisation serves every stage.
+        weight = None if sample_weight is None else _like_float64(H, sample_weight)
+        self.regression = ConditionalMean(H, _double(recipe.anchor_basis), recipe.ridge, weight)
+
+    def fit_stage(self, k: int) -> Stage:
+        """Fit critics on the current rows and anchors on the original complement (Algorithm 1, step 3)."""
+        recipe, seed = self.recipe, self.recipe.seed + 20000 + 1009 * k
+        critics: list[LinearCritic | NetworkCritic] = []
+        if "linear" in recipe.critics:
+            critics.append(fit_linear(self.H, self.codes, recipe.n_sources, self.sample_weight))
+        if "gelu" in recipe.critics:
+            early = recipe.patience is not None
+            critics.append(
+                fit_network(
+                    self.H,
+                    self.codes,
+                    recipe.n_sources,
+                    seed=seed + 1,
+                    epochs=recipe.epochs,
+                    learning_rate=recipe.learning_rate,
+                    sample_weight=self.sample_weight,
+                    validation=(self.held, self.held_codes) if early else None,
+                    patience=recipe.patience or 0,
+                )
+            )
+        scores = namespace(self.H).concatenate([critic.scores(self.H) for critic in critics], -1)
+        weight, bias = fit_anchor(recipe.target, self.regression, _double(scores))
+        return Stage(tuple(critics), _like(self.H, weight), _like(self.H, bias))
+
+    def residuals(self, stage: Stage) -> NDArray[Any]:
+        """Return the held-out score residuals e, (n, J): what the critics read beyond their anchors."""
+        return to_numpy(stage.residuals(self.held, self.held_original))
+
+    def advance(self, stage: Stage) -> None:
+        """Move fitting and held-out rows by the stage's bounded step (Algorithm 1, step 4)."""
+        basis = self.recipe.basis
+        self.H = self.H + self.recipe.step(stage, self.H, self.original, basis) @ basis.T
+        if self.held is not None:
+            self.held = self.held + self.recipe.step(stage, self.held, self.held_original, basis) @ basis.T
+
+    def held_movement(self) -> float | None:
+        """Return the relative movement of the held-out rows, ‖H' - H‖ / ‖H‖."""
+        if self.held is None:
+            return None
+        norm = namespace(self.held).linalg.norm
+        return float(norm(self.held - self.held_original) / norm(self.held_original))
+
+
+def _double(array: Array) -> Array:
+    return array.astype(np.float64) if isinstance(array, np.ndarray) else array.double()
+
+
+def _like(reference: Array, array: Array) -> Array:
+    return array.astype(reference.dtype) if isinstance(array, np.ndarray) else array.to(reference.dtype)
+
+
+def _like_float64(reference: Array, values: NDArray[np.float64]) -> Array:
+    if isinstance(reference, np.ndarray):
+        return values
+    return namespace(reference).as_tensor(values, device=reference.device)
