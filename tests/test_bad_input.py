@@ -669,9 +669,9 @@ def test_prefixes_beyond_the_map_are_refused():
     for wrong in (3, -1):
         with refused(f"n_stages is {wrong}; this map has 2 stages"):
             model.transform(X, n_stages=wrong)
-    with refused("fraction must lie in [0, 1]; got 2.0"):
+    with refused("fraction must lie in [0, 1]; got 2"):
         model.transform(X, fraction=2)
-    with refused("fraction must be a finite float; got nan"):
+    with refused("fraction must lie in [0, 1]; got nan"):
         model.transform(X, fraction=np.nan)
 
 
@@ -782,7 +782,7 @@ def test_a_refit_that_fails_late_mixes_nothing():
 def test_a_refused_setting_leaves_the_fit_alone():
     model = fit(iterative)
     before = model.transform(X)
-    with refused("radius must be positive"):
+    with refused("radius must be a positive number"):
         model.set_params(radius=0).fit(X, source=SOURCE, pairs=(A, B))
     np.testing.assert_array_equal(model.transform(X), before)
 

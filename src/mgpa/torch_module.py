@@ -26,8 +26,9 @@ Tensor = Any  # torch.Tensor
 CPU_ROWS = 2048
 DEVICE_BYTES = 2**31
 # Rows of a recorded CUDA graph. A stage is some hundred kernels of a few microseconds; recorded, they are
-# launched together, and shorter inputs are padded.
+# launched together, and shorter inputs are padded. Beyond a few graphs' worth of rows, long blocks pay more.
 GRAPH_ROWS = 8192
+MOST_GRAPHS = 6
 WITHOUT_FLOAT64 = ("mps",)
 
 
@@ -236,7 +237,8 @@ class StagedModule(MapModule):
     def _coordinates(self, X: Tensor, weights: StagedWeights) -> Tensor:
         if _tracing():  # the number of blocks must not be baked into a graph
             return self._stages(X, weights)
-        if X.is_cuda and not X.requires_grad and self._step_can_be_recorded():
+        short = len(X) <= MOST_GRAPHS * GRAPH_ROWS
+        if X.is_cuda and short and not X.requires_grad and self._step_can_be_recorded():
             run = self._recorded(X.dtype, X.device, weights)
             return torch.cat([run(block) for block in X.split(GRAPH_ROWS)])
         rows = CPU_ROWS
