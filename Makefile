@@ -12,7 +12,7 @@ demo: .venv/installed  ## Fit, store, reload and apply a correction on simulated
 	$(BIN)/python examples/demo.py
 
 test: .venv/installed lint  ## Lint, type-check and run the test suite
-	$(BIN)/python -m pytest -n auto --dist worksteal -m "not slow"
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --dist worksteal -m "not slow"
 
 test-slow: .venv/installed  ## The tests that take longer
 	$(BIN)/python -m pytest -m slow

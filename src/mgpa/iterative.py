@@ -322,10 +322,9 @@ class IterativeMGPA(CorrectionEstimator):
         weight = data.sample_weight
         if not self.do_no_harm or held_codes is not None:
             main = Trajectory(recipe, H, data.codes, weight, held, held_codes)
-            rule = (
-                Evidence([held_codes], self.sources_) if self.do_no_harm and held_codes is not None else None
-            )
-            return main, [main], rule
+            if not self.do_no_harm or held_codes is None:
+                return main, [main], None
+            return main, [main], Evidence([held_codes], self.sources_)
         folds = held_out_folds(data.codes, groups, data.pair_id, recipe.seed)
         witnesses = []
         for train, test in folds:
