@@ -31,7 +31,7 @@ Array = Any  # numpy array, torch tensor or float
 MAX_NEWTON_STEPS = 14
 # Steps taken where the result cannot be looked at: in a compiled or recorded torch program.
 BLIND_NEWTON_STEPS = 8
-_TINY = 1e-300
+_TINY = 1e-37  # a normal number in float32 too
 
 
 class _Floats:
