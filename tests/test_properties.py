@@ -216,7 +216,7 @@ def test_the_order_of_rows_and_pairs_does_not_matter(seed):
     shuffled = replace(data.rows(order), pairs=tuple(side[pair_order] for side in data.pairs))
     X = new_rows(data)
     assert_close(shuffled.fit(ClosedFormMGPA()).transform(X), data.fit(ClosedFormMGPA()).transform(X), 1e-10)
-    assert_close(shuffled.fit(linear()).transform(X), data.fit(linear()).transform(X), 1e-3)
+    assert_close(shuffled.fit(linear()).transform(X), data.fit(linear()).transform(X), 1e-5)
 
 
 @examples(20)
@@ -234,7 +234,7 @@ def test_permuted_features_give_permuted_output(seed):
     data = with_pairs(seed)
     order, X = np.random.default_rng(seed).permutation(data.X.shape[1]), new_rows(data)
     permuted = data.map_features(lambda Y: Y[:, order])
-    for make, tolerance in ((ClosedFormMGPA, 1e-9), (linear, 1e-3)):
+    for make, tolerance in ((ClosedFormMGPA, 1e-9), (linear, 1e-5)):
         expected = data.fit(make()).transform(X)[:, order]
         assert_close(permuted.fit(make()).transform(X[:, order]), expected, tolerance)
 
@@ -246,7 +246,7 @@ def test_scaled_and_shifted_features_give_scaled_and_shifted_output(seed):
     scale, shift = 10 ** rng.uniform(-3, 3, size=data.X.shape[1]), 10 * rng.normal(size=data.X.shape[1])
     changed = data.map_features(lambda Y: (Y + shift) * scale)
     X = new_rows(data)
-    for make, tolerance in ((ClosedFormMGPA, 1e-9), (linear, 1e-3)):
+    for make, tolerance in ((ClosedFormMGPA, 1e-9), (linear, 1e-5)):
         expected = data.fit(make()).transform(X)
         actual = changed.fit(make()).transform((X + shift) * scale) / scale - shift
         assert_close(actual, expected, tolerance)
@@ -280,7 +280,7 @@ def test_renaming_the_sources_changes_nothing(seed):
         assert_close(renamed.transform(X), expected.transform(X), 1e-9)
     two = with_pairs(seed)
     swapped = replace(two, source=1 - two.source)
-    assert_close(swapped.fit(linear()).transform(X), two.fit(linear()).transform(X), 1e-3)
+    assert_close(swapped.fit(linear()).transform(X), two.fit(linear()).transform(X), 1e-5)
 
 
 # Streaming.
@@ -370,7 +370,7 @@ def test_whole_number_weights_equal_repeated_rows(seed):
     weighted = replace(data, sample_weight=counts.astype(float))
     repeated = data.rows(np.repeat(np.arange(len(data.X)), counts))
     X = new_rows(data)
-    for make, tolerance in ((ClosedFormMGPA, 1e-10), (linear, 1e-3)):
+    for make, tolerance in ((ClosedFormMGPA, 1e-10), (linear, 1e-5)):
         models = [d.fit(make()) for d in (weighted, repeated)]
         assert_close(models[0].map_.scale, models[1].map_.scale, 1e-12)
         assert_close(models[0].transform(X), models[1].transform(X), tolerance)
@@ -511,9 +511,12 @@ def test_float32_and_float64_rows_get_the_same_correction_in_their_own_type(make
     model = data.fit(make())
     single, double = model.transform(X), model.transform(X.astype(np.float64))
     assert (single.dtype, double.dtype) == (np.float32, np.float64)
-    assert_close(single, double, 1e-5)
+    # Where the critics nearly agree, damping of .001 turns rounding of 1e-7 into 1e-4.
+    assert_close(single, double, 3e-4 if make is both else 1e-5)
     # The fit itself does not depend on the type the same numbers come in.
     wide = data.map_features(lambda Y: Y.astype(np.float64)).fit(make())
+    assert_close(wide.map_.center, model.map_.center, 1e-12)
+    assert_close(wide.map_.scale, model.map_.scale, 1e-12)
     assert_close(wide.transform(X.astype(np.float64)), double, 1e-5)
 
 

@@ -17,6 +17,8 @@ def as_float_matrix(X: Any, *, n_features: int | None = None, name: str = "X") -
     if X.ndim != 2:
         hint = " For tokens (n, t, d) use mgpa.TokenMean or mgpa.transform_tokens." if X.ndim == 3 else ""
         raise ValueError(f"{name} has shape {X.shape}; expected two dimensions (rows, features).{hint}")
+    if not X.dtype.isnative:
+        X = X.astype(X.dtype.newbyteorder("="))
     if X.dtype.kind in "iub":
         warnings.warn(
             f"{name} has integer dtype {X.dtype}; computing and returning float64. "

@@ -337,7 +337,9 @@ def solve(model: ClosedFormMGPA, data: Evidence) -> Solution:
             f"pairs=(A, B) does not say which of the {K} sources each view is; use pair_id= with source=."
         )
     moments, n = data.moments, float(data.moments.weights.sum())
-    standardizer = Standardizer.from_spread(moments.mean, np.diag(moments.scatter) / n, n, model.standardize)
+    standardizer = Standardizer.from_spread(
+        moments.mean, np.diag(moments.scatter) / n, moments.n_rows, model.standardize
+    )
     scale = standardizer.scale
     scatter = moments.scatter / np.outer(scale, scale)
     gate = model._fit_gate(model.gate, contrasts, lambda: _rows_like(scatter), standardizer)

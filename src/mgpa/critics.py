@@ -7,6 +7,7 @@ Only the network needs torch, imported when it is fitted.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -79,6 +80,8 @@ def fit_linear(H: Array, codes: Any, n_sources: int, sample_weight: Any = None) 
     rows = np.asarray(H, dtype=np.float64)
     model = LogisticRegression(C=1.0, max_iter=2500, class_weight="balanced")
     model.fit(rows, codes, sample_weight=sample_weight)
+    if len(model.classes_) != n_sources:
+        raise ValueError(f"Critics saw {len(model.classes_)} of {n_sources} sources.")
     weight, bias = model.coef_, model.intercept_
     if n_sources > 2:
         weight, bias = weight[1:] - weight[0], bias[1:] - bias[0]
@@ -154,10 +157,15 @@ def fit_network(
         weight = torch.as_tensor(sample_weight, dtype=H.dtype, device=device)[:, None]
         weight = weight * (n / weight.sum())
 
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed % MAX_SEED)
-        layers = (torch.nn.Linear(d, HIDDEN_WIDTH), torch.nn.Linear(HIDDEN_WIDTH, n_sources))
-    initial = [p.detach() for layer in layers for p in (layer.weight, layer.bias)]
+    # torch's own initialisation of two Linear layers, from a generator of our own: the process-wide one may
+    # be in use elsewhere.
+    draw = torch.Generator().manual_seed(seed % MAX_SEED)
+    initial = []
+    for width, fan_in in ((HIDDEN_WIDTH, d), (n_sources, HIDDEN_WIDTH)):
+        weights = torch.empty(width, fan_in)
+        initial.append(torch.nn.init.kaiming_uniform_(weights, a=math.sqrt(5), generator=draw))
+        bound = 1 / math.sqrt(fan_in)
+        initial.append(torch.empty(width).uniform_(-bound, bound, generator=draw))
     # One flat vector of parameters and one of gradients: a single fused optimiser call per step.
     flat = torch.nn.Parameter(torch.cat([p.reshape(-1) for p in initial]).to(device))
     flat.grad = torch.zeros_like(flat)

@@ -19,7 +19,7 @@ from ._base import NO_PAIRS, CorrectionEstimator, FitData, MissingEvidence, requ
 from ._progress import progress
 from .anchor import TARGETS
 from .critics import CRITICS, HIDDEN_WIDTH, LinearCritic, NetworkCritic
-from .do_no_harm import Evidence, held_out_folds
+from .do_no_harm import StoppingRule, held_out_folds
 from .maps import StagedMap
 from .moments import Moments, Standardizer
 from .pairs import Contrasts, encode_source, to_numpy
@@ -38,8 +38,8 @@ class IterativeMGPA(CorrectionEstimator):
     n_stages : int
         At most this many stages.
     critics : sequence of {"linear", "gelu"}
-        Source critics refitted at every stage. With ``("linear",)`` the damping is halved, which keeps the
-        price of movement relative to the mean critic loss; torch is then not needed.
+        Source critics refitted at every stage. With one of them the damping is halved, which keeps the price
+        of movement relative to the mean critic loss. ``("linear",)`` needs no torch.
     target : {"conditional", "mean", "zero"}
         What the scores aim for: their conditional mean given the preserved coordinates, their mean on the
         fitting rows, or zero.
@@ -81,8 +81,9 @@ class IterativeMGPA(CorrectionEstimator):
     n_stages_ : int
         Stages fitted.
     history_ : list of dict
-        Per stage: held-out residual AUROC by score (``auroc``), its standardised excess over chance
-        (``z``), whether the stage was kept, and the movement of the held-out rows after it.
+        Per stage: the movement of the held-out rows after it, if any; with ``do_no_harm`` also the held-out
+        residual AUROC of each score (``auroc``), its standardised excess over chance (``z``) and whether the
+        stage was ``kept``.
     sources_ : array
         Source labels.
 
@@ -218,6 +219,9 @@ class IterativeMGPA(CorrectionEstimator):
             raise ValueError(f"critics must name some of {CRITICS} once each; got {self.critics!r}.")
         if self.target not in TARGETS:
             raise ValueError(f"target must be one of {TARGETS}; got {self.target!r}.")
+        for name in ("critic_epochs", "patience"):
+            if not isinstance(getattr(self, name), (int, np.integer)):
+                raise ValueError(f"{name} must be a whole number; got {getattr(self, name)!r}.")
         for name in ("radius", "damping", "stabilizer", "learning_rate", "critic_epochs", "patience"):
             value = getattr(self, name)
             if not isinstance(value, (int, float, np.number)) or not 0 < value < np.inf:
@@ -238,15 +242,8 @@ class IterativeMGPA(CorrectionEstimator):
         if contrasts is None or not len(contrasts):
             raise MissingEvidence(NO_PAIRS)
         held, held_codes = self._read_validation(X_val, source_val, data)
-        total = float(len(data.X)) if weight is None else float(weight.sum())
-        mean = np.average(data.X, axis=0, weights=weight).astype(np.float64)
-        variance = np.average((data.X - mean) ** 2, axis=0, weights=weight)
-        standardizer = Standardizer.from_spread(mean, variance, total, self.standardize)
-
-        def standardize(rows: Any) -> NDArray[np.float32]:
-            return np.asarray((rows - standardizer.center) / standardizer.scale, dtype=np.float32)
-
-        H = standardize(data.X)
+        standardizer = Standardizer.from_rows(data.X, weight, self.standardize)
+        H = standardizer.apply(data.X)
         self.gate_ = self._fit_gate(self.gate, contrasts, lambda: H, standardizer)
         self.anchor_gate_ = self.gate_
         if self.anchor_gate is not None:
@@ -269,12 +266,7 @@ class IterativeMGPA(CorrectionEstimator):
         recipe = Recipe(
             critics=tuple(self.critics),
             target=self.target,
-            step=Step(
-                # Damping is relative to the mean loss of two critics.
-                damping=self.damping * len(tuple(self.critics)) / 2,
-                radius=self.radius * float(np.sqrt(data.X.shape[1])),
-                stabilizer=self.stabilizer,
-            ),
+            step=self._step(data.X.shape[1]),
             ridge=self.ridge,
             epochs=self.critic_epochs,
             learning_rate=self.learning_rate,
@@ -285,7 +277,7 @@ class IterativeMGPA(CorrectionEstimator):
             anchor_basis=to_backend(self.anchor_gate_.basis_),
         )
         H = to_backend(H)
-        held = None if held is None else to_backend(standardize(held))
+        held = None if held is None else to_backend(standardizer.apply(held))
         main, witnesses, rule = self._trajectories(recipe, data, H, held, held_codes, groups)
         stages: list[Stage] = []
         self.history_ = []
@@ -304,10 +296,15 @@ class IterativeMGPA(CorrectionEstimator):
                 record["held_movement"] = main.held_movement()
                 self.history_.append(record)
                 stages.append(stage)
-        finally:
+        except KeyboardInterrupt:
             # An interrupted fit keeps its complete stages: a prefix is a map.
-            self.n_stages_ = len(stages)
-            self.map_ = self._to_map(stages, self.gate_.basis_, standardizer, info)
+            self._finish(stages, standardizer, info)
+            raise
+        self._finish(stages, standardizer, info)
+
+    def _finish(self, stages: list[Stage], standardizer: Standardizer, info: Any) -> None:
+        self.n_stages_ = len(stages)
+        self.map_ = self._to_map(stages, self.gate_.basis_, standardizer, info)
 
     def _trajectories(
         self,
@@ -317,21 +314,25 @@ class IterativeMGPA(CorrectionEstimator):
         held: Array | None,
         held_codes: NDArray[np.int64] | None,
         groups: Any,
-    ) -> tuple[Trajectory, list[Trajectory], Evidence | None]:
+    ) -> tuple[Trajectory, list[Trajectory], StoppingRule | None]:
         """Return the run that makes the map, the runs whose held-out rows decide, and the rule."""
         weight = data.sample_weight
-        if not self.do_no_harm or held_codes is not None:
+        if not self.do_no_harm:
             main = Trajectory(recipe, H, data.codes, weight, held, held_codes)
-            if not self.do_no_harm or held_codes is None:
-                return main, [main], None
-            return main, [main], Evidence([held_codes], self.sources_)
-        folds = held_out_folds(data.codes, groups, data.pair_id, recipe.seed)
+            return main, [main], None
+        if held_codes is not None:
+            main = Trajectory(recipe, H, data.codes, weight, held, held_codes)
+            return main, [main], StoppingRule([held_codes], self.sources_)
+        folds, units = held_out_folds(data.codes, groups, data.pair_id, recipe.seed)
         witnesses = []
         for train, test in folds:
             own = None if weight is None else weight[train]
             witnesses.append(Trajectory(recipe, H[train], data.codes[train], own, H[test], data.codes[test]))
         main = witnesses[0] if len(folds) == 1 else Trajectory(recipe, H, data.codes, weight)
-        return main, witnesses, Evidence([data.codes[test] for _, test in folds], self.sources_)
+        rule = StoppingRule(
+            [data.codes[test] for _, test in folds], self.sources_, [units[test] for _, test in folds]
+        )
+        return main, witnesses, rule
 
     def _read_validation(self, X_val: Any, source_val: Any, data: FitData) -> tuple[Any, Any]:
         if X_val is None:
@@ -357,6 +358,14 @@ class IterativeMGPA(CorrectionEstimator):
                 f"source_val has {unknown}, which source does not; known: {data.sources.tolist()}."
             )
         return held, np.searchsorted(data.sources, names)[codes].astype(np.int64)
+
+    def _step(self, n_features: int) -> Step:
+        # Damping is meant for the sum of two critics' losses; one critic pays half, as its loss is half.
+        return Step(
+            damping=float(self.damping * len(tuple(self.critics)) / 2),
+            radius=float(self.radius * np.sqrt(n_features)),
+            stabilizer=float(self.stabilizer),
+        )
 
     def _backend(self) -> Any:
         """Return the function that puts float32 rows where the critics are trained."""
@@ -385,23 +394,23 @@ class IterativeMGPA(CorrectionEstimator):
                 out[k] = to_numpy(array)
             return out
 
+        # What never varied in the fit must not steer the map either when it does vary later.
+        varies = standardizer.varies.astype(np.float32)
         linear = [c for stage in stages for c in stage.critics if isinstance(c, LinearCritic)]
         network = [c for stage in stages for c in stage.critics if isinstance(c, NetworkCritic)]
         return StagedMap(
             center=standardizer.center,
             scale=standardizer.scale,
             basis=np.asarray(basis, dtype=np.float64),
-            linear_weight=stack([c.weight for c in linear], (n_linear, d)),
+            linear_weight=stack([c.weight for c in linear], (n_linear, d)) * varies,
             linear_bias=stack([c.bias for c in linear], (n_linear,)),
-            hidden_weight=stack([c.hidden_weight for c in network], (n_hidden, d)),
+            hidden_weight=stack([c.hidden_weight for c in network], (n_hidden, d)) * varies,
             hidden_bias=stack([c.hidden_bias for c in network], (n_hidden,)),
             output_weight=stack([c.output_weight for c in network], (n_network, n_hidden)),
             output_bias=stack([c.output_bias for c in network], (n_network,)),
             anchor_weight=stack([s.anchor_weight for s in stages], (n_linear + n_network, d)),
             anchor_bias=stack([s.anchor_bias for s in stages], (n_linear + n_network,)),
-            damping=float(self.damping * len(tuple(self.critics)) / 2),
-            radius=float(self.radius * np.sqrt(d)),
-            stabilizer=float(self.stabilizer),
+            **vars(self._step(d)),
             info=info,
         )
 

@@ -32,7 +32,7 @@ class MapError(ValueError):
 
 @dataclass(frozen=True, kw_only=True)
 class MapInfo:
-    """Where a map came from. Everything here is for people; nothing here changes what the map does."""
+    """Where a map came from. None of it changes a number; names and tokens only refuse other input."""
 
     method: str = ""
     parameters: dict[str, Any] = field(default_factory=dict)
@@ -81,9 +81,10 @@ class CorrectionMap:
                 raise MapError(f"{name} has dtype {array.dtype}; a map holds float32 or float64 arrays.")
             if not np.isfinite(array).all():
                 raise MapError(f"{name} holds NaN or infinite values.")
-            # C order, so that a reloaded map rounds exactly as this one; a copy, so that it stays frozen.
-            array = np.array(array, order="C")
-            array.flags.writeable = False
+            if array.flags.writeable or not array.flags.c_contiguous or array.base is not None:
+                # C order, so that a reloaded map rounds exactly as this one; a copy, so that it stays frozen.
+                array = np.array(array, order="C")
+                array.flags.writeable = False
             object.__setattr__(self, name, array)
         for name in self.scalar_names:
             value = getattr(self, name)
@@ -402,7 +403,10 @@ class StagedMap(CorrectionMap):
         return self.prefix(stop)
 
     def prefix(self, n_stages: int, fraction: float = 1.0) -> Self:
-        """Return the first ``n_stages`` stages, the last of them applied by ``fraction``."""
+        """Return the first ``n_stages`` stages, the last of them applied by ``fraction``.
+
+        The fraction is relative to this map: half of a last stage applied by half is a quarter of it.
+        """
         if not isinstance(n_stages, (int, np.integer)) or not 0 <= n_stages <= len(self):
             raise ValueError(f"n_stages is {n_stages}; this map has {len(self)} stages.")
         if not 0 <= fraction <= 1:
@@ -410,6 +414,8 @@ class StagedMap(CorrectionMap):
         if n_stages == len(self) and fraction == 1.0:
             return self
         cut = {name: getattr(self, name)[:n_stages] for name in self.stage_tensors}
+        if n_stages == len(self):
+            fraction = fraction * self.fraction
         return replace(self, fraction=float(fraction), **cut)
 
     def _replay(self, dtype: np.dtype[Any]) -> Replay:

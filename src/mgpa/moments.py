@@ -184,10 +184,26 @@ class Standardizer:
     varies: NDArray[np.bool_]
 
     @classmethod
-    def from_spread(cls, mean: Floats, variance: Floats, weight: float, standardize: bool) -> Standardizer:
+    def from_spread(cls, mean: Floats, variance: Floats, n_rows: int, standardize: bool) -> Standardizer:
         """Use population variance; a feature that is constant up to rounding gets scale 1."""
         eps = np.finfo(np.float64).eps
-        varies = variance > weight * eps * variance + (weight * mean * eps) ** 2
+        varies = variance > n_rows * eps * variance + (n_rows * mean * eps) ** 2
         if not standardize:
             return cls(np.zeros_like(mean), np.ones_like(mean), varies)
         return cls(mean, np.where(varies, np.sqrt(np.maximum(variance, 0.0)), 1.0), varies)
+
+    @classmethod
+    def from_rows(cls, X: Any, sample_weight: Floats | None, standardize: bool) -> Standardizer:
+        """Accumulate in float64 whatever the rows' type, in blocks."""
+        weight = np.ones(len(X)) if sample_weight is None else sample_weight
+        share = weight / weight.sum()
+        blocks = [slice(i, i + 65536) for i in range(0, len(X), 65536)]
+        mean = np.sum([share[rows] @ X[rows].astype(np.float64) for rows in blocks], axis=0)
+        variance = np.sum([share[rows] @ (X[rows] - mean) ** 2 for rows in blocks], axis=0)
+        return cls.from_spread(mean, variance, len(X), standardize)
+
+    def apply(self, X: Any) -> NDArray[np.float32]:
+        """Return standardised float32 rows; features that never varied are zero, so no critic sees them."""
+        H = np.asarray((X - self.center) / self.scale, dtype=np.float32)
+        H[:, ~self.varies] = 0.0
+        return H

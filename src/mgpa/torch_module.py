@@ -7,6 +7,7 @@ stages lives in the r coordinates of the gate, and the J x J part of a step is f
 from __future__ import annotations
 
 import math
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -29,6 +30,7 @@ DEVICE_BYTES = 2**31
 # launched together, and shorter inputs are padded. Beyond a few graphs' worth of rows, long blocks pay more.
 GRAPH_ROWS = 8192
 MOST_GRAPHS = 6
+_GRAPH_LOCK = threading.Lock()
 WITHOUT_FLOAT64 = ("mps",)
 
 
@@ -253,6 +255,22 @@ class StagedModule(MapModule):
     def _recorded(self, dtype: Any, device: Any, weights: StagedWeights) -> Callable[[Tensor], Tensor]:
         """Return the stages for up to GRAPH_ROWS rows as a CUDA graph, recorded once per type and device."""
         key = ("recorded", dtype, device)
+        with _GRAPH_LOCK:
+            self._record(key, dtype, device, weights)
+        graph, rows, z = self._prepared[key]
+
+        def run(block: Tensor) -> Tensor:
+            # One buffer serves all callers: the next may not touch it before this one has its result.
+            with _GRAPH_LOCK:
+                rows[: len(block)].copy_(block)
+                graph.replay()
+                result = z[: len(block)].clone()
+                torch.cuda.current_stream(device).synchronize()
+            return result
+
+        return run
+
+    def _record(self, key: Any, dtype: Any, device: Any, weights: StagedWeights) -> None:
         if key not in self._prepared:
             with torch.inference_mode(False), torch.no_grad():
                 rows = torch.zeros(GRAPH_ROWS, self.n_features, dtype=dtype, device=device)
@@ -264,15 +282,8 @@ class StagedModule(MapModule):
                 graph = torch.cuda.CUDAGraph()
                 with torch.cuda.graph(graph):
                     z = self._stages(rows, weights)
+            torch.cuda.synchronize(device)
             self._prepared[key] = graph, rows, z
-        graph, rows, z = self._prepared[key]
-
-        def run(block: Tensor) -> Tensor:
-            rows[: len(block)].copy_(block)
-            graph.replay()
-            return z[: len(block)].clone()
-
-        return run
 
     def _stages(self, X: Tensor, weights: StagedWeights) -> Tensor:
         """Return Δz after the last stage for one block of rows."""
