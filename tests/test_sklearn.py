@@ -82,6 +82,7 @@ KINDS = pytest.mark.parametrize("kind", ["closed", "iterative"])
 
 
 @pytest.mark.filterwarnings(IDENTITY_WARNING)
+@pytest.mark.filterwarnings("ignore:.*This batch is not used:UserWarning")
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.DataConversionWarning")
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.SkipTestWarning")
 @parametrize_with_checks(

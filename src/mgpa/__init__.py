@@ -13,7 +13,7 @@ from ._version import __version__
 
 if TYPE_CHECKING:
     from .closed_form import ClosedFormMGPA
-    from .gate import FullGate, MeasurementGate, PCAGate, RandomGate
+    from .gate import FullGate, MeasurementGate, PCAGate, RandomGate, held_out_coverage
     from .iterative import IterativeMGPA
     from .maps import AffineMap, CorrectionMap, MapError, StagedMap, load_map
     from .moments import Moments
@@ -32,6 +32,7 @@ _HOME = {
     "RandomGate": "gate",
     "StagedMap": "maps",
     "TokenMean": "tokens",
+    "held_out_coverage": "gate",
     "load_map": "maps",
     "transform_tokens": "tokens",
 }
@@ -51,6 +52,7 @@ __all__ = [
     "StagedMap",
     "TokenMean",
     "__version__",
+    "held_out_coverage",
     "load_map",
     "transform_tokens",
 ]

@@ -107,6 +107,8 @@ class CorrectionEstimator(OneToOneFeatureMixin, TransformerMixin, BaseEstimator)
     __metadata_request__fit: ClassVar[dict[str, bool]] = {"source": True, "pair_id": True}
 
     gate: Any
+    gate_: Any
+    n_features_in_: int
     on_missing: str
     map_: CorrectionMap
 
@@ -193,6 +195,20 @@ class CorrectionEstimator(OneToOneFeatureMixin, TransformerMixin, BaseEstimator)
 
     def __sklearn_is_fitted__(self) -> bool:
         return "map_" in vars(self)
+
+    def coverage(self, pairs: Any) -> float:
+        """Return the share of directional energy that these pairs have inside the fitted gate.
+
+        Use pairs that were not fitted on: near 1, the gate covers their measurement change too.
+
+        Parameters
+        ----------
+        pairs : tuple (A, B) of (m, d) arrays
+            In the input's units.
+        """
+        check_is_fitted(self)
+        contrasts = Contrasts.from_pairs(pairs, self.n_features_in_).values / self.map_.scale
+        return float(self.gate_.coverage(contrasts))
 
     def to_map(self) -> CorrectionMap:
         """Return the frozen correction: save it, send it, apply it with numpy alone."""

@@ -67,6 +67,7 @@ class ConditionalMean:
         self._mean = xp.zeros(d, dtype=xp.float64, **_like(H))
         for rows in _blocks(n):
             self._mean += self._share[rows] @ _double(H[rows])
+        self.zero_coefficients = xp.zeros((1, d), dtype=xp.float64, **_like(H))
         gram = xp.zeros((d, d), dtype=xp.float64, **_like(H))
         for rows in _blocks(n):
             centred = _double(H[rows]) - self._mean
@@ -77,9 +78,13 @@ class ConditionalMean:
         """Return (I - BBᵀ) applied to columns."""
         return columns - self._basis @ (self._basis.T @ columns)
 
+    def mean(self, scores: Array) -> Array:
+        """Return the (weighted) mean of each score."""
+        return self._share @ scores
+
     def fit(self, scores: Array) -> tuple[Array, Array]:
         """Return coefficients (J, d), lying in the complement, and intercepts (J,) for scores (n, J)."""
-        mean = self._share @ scores
+        mean = self.mean(scores)
         cross = 0.0
         for rows in _blocks(len(scores)):
             centred = _double(self._H[rows]) - self._mean
@@ -90,13 +95,12 @@ class ConditionalMean:
 
 def fit_anchor(target: str, regression: ConditionalMean, scores: Array) -> tuple[Array, Array]:
     """Return the anchor's coefficients (J, d) and intercepts (J,) for the chosen target."""
-    coefficients, intercepts = regression.fit(scores)
     if target == "conditional":
-        return coefficients, intercepts
-    if target == "mean":
-        return coefficients * 0.0, regression._share @ scores
-    if target == "zero":
-        return coefficients * 0.0, intercepts * 0.0
+        return regression.fit(scores)
+    if target in ("mean", "zero"):
+        mean = regression.mean(scores)
+        nothing = mean[:, None] * 0.0 + regression.zero_coefficients
+        return nothing, mean if target == "mean" else mean * 0.0
     raise ValueError(f"target must be one of {', '.join(TARGETS)}; got {target!r}.")
 
 

@@ -9,6 +9,7 @@ Everything follows from :class:`~mgpa.moments.Moments`, so batch, stream and clu
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
@@ -16,6 +17,7 @@ import numpy as np
 import scipy.linalg
 from numpy.typing import NDArray
 from sklearn.exceptions import NotFittedError
+from sklearn.utils.validation import check_is_fitted
 
 from ._base import NO_PAIRS, CorrectionEstimator, FitData, MissingEvidence, require_several
 from .anchor import RidgeSolver, shrink
@@ -183,9 +185,15 @@ class ClosedFormMGPA(CorrectionEstimator):
         sample_weight : (n,) array or None
             Row weights (a weight of 2 equals a repeated row). Pairs are not weighted.
         """
-        self._data = Evidence()
-        self._solved = None
-        self.partial_fit(X, source=source, pairs=pairs, pair_id=pair_id, sample_weight=sample_weight)
+        self._data, self._solved = Evidence(), None
+        try:
+            data = self._read(X, source, pairs, pair_id, sample_weight)
+        except MissingEvidence as reason:
+            self._missing(reason)
+            self._data = Evidence(n_features=self.n_features_in_)
+            self._solved = self._identity()
+            return self
+        self._data = Evidence.from_data(data)
         self._solved = self._solve()
         return self
 
@@ -201,15 +209,18 @@ class ClosedFormMGPA(CorrectionEstimator):
     ) -> Self:
         """Add rows and pairs. The map equals one fit on everything seen, to rounding.
 
-        Rows are reduced to moments at once. Paired rows are kept, since the gate's scaling and filter depend
-        on all of them; a pair may be split between calls. The map is solved when it is next asked for.
+        Every batch needs its sources; pairs may come with any of them. Rows are reduced to moments at once.
+        Paired rows are kept, since the gate's scaling and filter depend on all of them; a pair may be split
+        between calls. The map is solved when it is next asked for.
         """
         seen = getattr(self, "_data", Evidence())
         try:
             data = self._read(X, source, pairs, pair_id, sample_weight, reset=seen.n_features is None)
             self._data = seen + Evidence.from_data(data)
         except MissingEvidence as reason:
-            self._missing(reason)
+            if self.on_missing == "raise":
+                raise
+            warnings.warn(f"{reason} This batch is not used (on_missing='warn').", stacklevel=2)
             self._data = replace(seen, n_features=self.n_features_in_)
         self._solved = None
         return self
@@ -218,8 +229,20 @@ class ClosedFormMGPA(CorrectionEstimator):
 
     def merge(self, other: ClosedFormMGPA) -> Self:
         """Add everything another (partially) fitted estimator has seen, for instance on another machine."""
-        self._data = getattr(self, "_data", Evidence()) + other._data
-        self.n_features_in_ = other.n_features_in_
+        check_is_fitted(other)
+        seen = getattr(self, "_data", Evidence())
+        names = [list(getattr(model, "feature_names_in_", [])) for model in (self, other)]
+        if seen.n_features is None:
+            self.n_features_in_ = other.n_features_in_
+            if names[1]:
+                self.feature_names_in_ = np.array(names[1], dtype=object)
+        elif seen.n_features != other.n_features_in_:
+            raise ValueError(f"Cannot merge fits on {seen.n_features} and {other.n_features_in_} features.")
+        elif names[0] != names[1]:
+            raise ValueError("Cannot merge fits whose columns have other names or another order.")
+        elif seen.moments.n_rows and seen.moments.fingerprint == other._data.moments.fingerprint:
+            raise ValueError("Both estimators have seen the same rows; merging would count them twice.")
+        self._data = seen + other._data
         self._solved = None
         return self
 
@@ -228,6 +251,9 @@ class ClosedFormMGPA(CorrectionEstimator):
             return solve(self, self._data)
         except MissingEvidence as reason:
             self._missing(reason)
+        return self._identity()
+
+    def _identity(self) -> Solution:
         d = self.n_features_in_
         gate = FullGate().fit(np.zeros((1, d)))._set_basis(np.zeros((d, 0)), np.zeros(d), np.zeros(d))
         identity = AffineMap.identity(d, info=self._info(gate_rank=0))
@@ -356,6 +382,9 @@ def solve(model: ClosedFormMGPA, data: Evidence) -> Solution:
         identity = AffineMap.identity(d, center=standardizer.center, scale=scale, info=info)
         return Solution(gate, identity, sources, np.zeros((K - 1, 0)), np.zeros((0, 0)))
     Delta = (contrasts.source_effects(K) / scale @ B).T  # (r, K - 1)
+    # Contrasts that cancel leave rounding, and rounding has a direction too.
+    typical = np.linalg.norm(contrasts.values / scale @ B, axis=1).mean()
+    Delta[:, np.linalg.norm(Delta, axis=0) <= 1e-12 * typical] = 0.0
     share = moments.weights / n
     between = (moments.weights[1:, None] * (moments.means[1:] - moments.mean) / scale).T
     overlap = n * (np.diag(share[1:]) - np.outer(share[1:], share[1:]))

@@ -115,10 +115,11 @@ def rank_evidence(
         own[positive], own[~positive] = rankdata(scores[positive]), rankdata(scores[~positive])
         # For a positive row: negatives below it, minus the half expected. For a negative one: the reverse.
         excess = np.where(positive, ranks - own - n0 / 2, n1 / 2 - (ranks - own))
-        wins += excess[positive].sum()
+        won = excess[positive].sum()
+        wins += won
         pairs += n1 * n0
         variance += n1 * n0 * (n1 + n0 + 1) / 12.0
-        contributions.append(excess)
+        contributions.append(excess - won / np.where(positive, n1, n0))
         units.append(unit)
     if not pairs:
         return 0.5, 0.0
@@ -159,7 +160,7 @@ def held_out_folds(
     n_sources = len(np.unique(codes))
     if any(len(np.unique(codes[train])) < n_sources for train, _ in folds):
         raise ValueError(
-            "Some source occurs in too few groups to hold any out: without its group nothing of it is left to "
-            "fit on. Pass X_val and source_val, or set do_no_harm=False."
+            "Some source occurs in too few groups to hold any out: without its group nothing of it is left "
+            "to fit on. Pass X_val and source_val, or set do_no_harm=False."
         )
     return folds, units

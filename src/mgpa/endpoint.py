@@ -61,9 +61,18 @@ class Endpoint:
 
 def relative_movement(m: CorrectionMap, X: Any) -> float:
     """Return ‖H' - H‖_F / ‖H‖_F over the rows of X, in the map's standardised coordinates."""
-    X = as_float_matrix(X, n_features=m.n_features)
-    H = (X.astype(np.float64) - m.center) / m.scale
-    return float(np.linalg.norm(m.displacement(X.astype(np.float64))) / np.linalg.norm(H))
+    X = as_float_matrix(X, n_features=m.n_features).astype(np.float64)
+    return float(np.linalg.norm(m.displacement(X))) / _size(m, X)
+
+
+def _size(m: CorrectionMap, X: Floats) -> float:
+    """Return ‖H‖_F of the standardised rows, to which movement is relative."""
+    size = float(np.linalg.norm((X - m.center) / m.scale))
+    if not size > 0:
+        raise ValueError(
+            f"Movement is relative to the rows, and these {len(X)} are empty or all at the fitting mean."
+        )
+    return size
 
 
 def native(m: CorrectionMap, X_val: Any) -> Endpoint:
@@ -91,8 +100,7 @@ def movement_budget(m: CorrectionMap, X_val: Any, budget: float) -> Endpoint:
     if not (np.isfinite(budget) and budget >= 0):
         raise ValueError(f"budget must be zero or a positive number; got {budget!r}.")
     X = as_float_matrix(X_val, n_features=m.n_features).astype(np.float64)
-    H = (X - m.center) / m.scale
-    norm = float(np.linalg.norm(H))
+    norm = _size(m, X)
     if not isinstance(m, StagedMap):
         native_movement = float(np.linalg.norm(m.displacement(X))) / norm
         if budget > native_movement:
@@ -125,7 +133,7 @@ def _crossing(start: Floats, step: Floats, length: float) -> float:
 def operating_points(m: CorrectionMap, strengths: Sequence[float] = STRENGTHS) -> Iterator[CorrectionMap]:
     """Yield every candidate of the reuse study: all prefixes of a staged map, or the affine strengths.
 
-    The first is always the identity.
+    The first prefix, and the first of the default strengths, is the identity.
     """
     if isinstance(m, StagedMap):
         yield from (m[:k] for k in range(len(m) + 1))

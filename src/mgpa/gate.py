@@ -23,7 +23,10 @@ ZERO_NORM = 1e-10
 
 
 class Gate(BaseEstimator):  # type: ignore[misc]
-    """Common to all gates: a fitted orthonormal ``basis_`` and the projections it defines."""
+    """Common to all gates: a fitted orthonormal ``basis_`` and the projections it defines.
+
+    A gate knows nothing of units: it is fitted on, and applied to, standardised coordinates.
+    """
 
     #: What ``fit`` takes: paired "contrasts" or embedding "rows".
     fitted_on: ClassVar[str] = "rows"
@@ -47,7 +50,8 @@ class Gate(BaseEstimator):  # type: ignore[misc]
         """Return the share of directional energy that these contrasts have inside the gate.
 
         Evaluate it on pairs the gate was not fitted on: near 1, the gate also covers their measurement
-        change; well below the retained energy, the gate has learnt its own pairs.
+        change; well below the retained energy, the gate has learnt its own pairs. Contrasts must be
+        standardised as those the gate was fitted on; the estimators' ``coverage(pairs)`` sees to that.
         """
         check_is_fitted(self, "basis_")
         directions = unit_rows(check_array(contrasts, dtype=np.float64))
@@ -295,8 +299,12 @@ def fit_gate(gate: Any, contrasts: Floats, rows: Callable[[], Floats], editable:
         )
     data = contrasts if gate.fitted_on == "contrasts" else rows()
     gate = gate.fit(data[:, editable])
+    gate._seen = []  # people's contrasts have no place in a fitted estimator
     if not editable.all():
-        basis, mean = np.zeros((len(editable), gate.rank_)), np.zeros(len(editable))
+        d = len(editable)
+        basis, mean, energy = np.zeros((d, gate.rank_)), np.zeros(d), np.ones(d)
         basis[editable], mean[editable] = gate.basis_, gate.mean_contrast_
-        gate.basis_, gate.mean_contrast_ = basis, mean
+        energy[: editable.sum()] = gate.cumulative_energy_
+        gate.basis_, gate.mean_contrast_, gate.cumulative_energy_ = basis, mean, energy
+        gate.n_features_in_ = d
     return gate
