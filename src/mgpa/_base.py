@@ -149,6 +149,8 @@ class CorrectionEstimator(OneToOneFeatureMixin, TransformerMixin, BaseEstimator)
         self, gate: Any, contrasts: Contrasts, rows: Callable[[], Floats], standardizer: Standardizer
     ) -> Any:
         """Fit a clone of ``gate`` on standardised contrasts (or rows, for the control gates)."""
+        if gate is not None and not hasattr(gate, "fitted_on"):
+            raise ValueError(f"gate must be a gate such as MeasurementGate(rank=0.9), or None; got {gate!r}.")
         gate = MeasurementGate() if gate is None else clone(gate)
         fitted = fit_gate(gate, contrasts.values / standardizer.scale, rows, standardizer.varies)
         if fitted.rank_ == 0 and gate.fitted_on == "contrasts" and not fitted.n_contrasts_:

@@ -87,8 +87,9 @@ class ConditionalMean:
         mean = self.mean(scores)
         cross = 0.0
         for rows in _blocks(len(scores)):
-            centred = _double(self._H[rows]) - self._mean
-            cross = cross + centred.T @ ((scores[rows] - mean) * self._weight[rows, None])
+            # Centred scores sum to zero, so the rows need not be centred, nor copied to float64.
+            centred = (scores[rows] - mean) * self._weight[rows, None]
+            cross = cross + _double(self._H[rows].T @ _cast(centred, self._H))
         coefficients = self._preserve(self._solver.solve(self._preserve(cross)))
         return coefficients.T, mean - self._mean @ coefficients
 
@@ -114,6 +115,10 @@ def shrink(C: NDArray[np.float64], amount: float) -> NDArray[np.float64]:
 
 def _blocks(n: int) -> list[slice]:
     return [slice(start, start + _BLOCK) for start in range(0, n, _BLOCK)]
+
+
+def _cast(array: Array, like: Array) -> Array:
+    return array.astype(like.dtype) if isinstance(array, np.ndarray) else array.to(like.dtype)
 
 
 def _double(array: Array) -> Array:

@@ -193,6 +193,7 @@ class ClosedFormMGPA(CorrectionEstimator):
             self._data = Evidence(n_features=self.n_features_in_)
             self._solved = self._identity()
             return self
+        require_several(data.sources)
         self._data = Evidence.from_data(data)
         self._solved = self._solve()
         return self

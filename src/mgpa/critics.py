@@ -180,10 +180,10 @@ def fit_network(
     shuffle = torch.Generator().manual_seed(seed % MAX_SEED)
 
     def step(batch: Array) -> None:
-        x = H[batch]
+        x = H.index_select(0, batch)
         u = torch.addmm(b1, x, W1.T)
         g = F.gelu(u)
-        error = torch.softmax(torch.addmm(b2, g, W2.T), dim=1).sub_(onehot[batch])
+        error = torch.softmax(torch.addmm(b2, g, W2.T), dim=1).sub_(onehot.index_select(0, batch))
         if weight is not None:
             error *= weight[batch]
         error /= len(batch)

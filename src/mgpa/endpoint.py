@@ -61,8 +61,14 @@ class Endpoint:
 
 def relative_movement(m: CorrectionMap, X: Any) -> float:
     """Return ‖H' - H‖_F / ‖H‖_F over the rows of X, in the map's standardised coordinates."""
+    m = _as_map(m)
     X = as_float_matrix(X, n_features=m.n_features).astype(np.float64)
     return float(np.linalg.norm(m.displacement(X))) / _size(m, X)
+
+
+def _as_map(m: Any) -> Any:
+    """Return the map of a fitted estimator, or the map itself."""
+    return m.to_map() if hasattr(m, "to_map") else m
 
 
 def _size(m: CorrectionMap, X: Floats) -> float:
@@ -77,6 +83,7 @@ def _size(m: CorrectionMap, X: Floats) -> float:
 
 def native(m: CorrectionMap, X_val: Any) -> Endpoint:
     """Return the complete map as an operating point."""
+    m = _as_map(m)
     stages = len(m) if isinstance(m, StagedMap) else None
     return Endpoint(True, relative_movement(m, X_val), stages, strength=m.strength, _map=m)
 
@@ -90,13 +97,14 @@ def movement_budget(m: CorrectionMap, X_val: Any, budget: float) -> Endpoint:
 
     Parameters
     ----------
-    m : CorrectionMap
-        A map at strength 1.
+    m : CorrectionMap or fitted estimator
+        The movement is that of this map, at its own strength.
     X_val : (n, d) array
         Validation rows.
     budget : float
         Relative movement ‖H' - H‖_F / ‖H‖_F, for instance .05.
     """
+    m = _as_map(m)
     if not (np.isfinite(budget) and budget >= 0):
         raise ValueError(f"budget must be zero or a positive number; got {budget!r}.")
     X = as_float_matrix(X_val, n_features=m.n_features).astype(np.float64)
@@ -117,7 +125,7 @@ def movement_budget(m: CorrectionMap, X_val: Any, budget: float) -> Endpoint:
     k = int(crossings[0]) + 1
     start = m[: k - 1].displacement(X)
     fraction = _crossing(start, m[:k].displacement(X) - start, budget * norm)
-    return Endpoint(True, budget, k, fraction, _map=m.prefix(k, fraction))
+    return Endpoint(True, budget, k, fraction, m.strength, m.prefix(k, fraction))
 
 
 def _crossing(start: Floats, step: Floats, length: float) -> float:
@@ -135,6 +143,7 @@ def operating_points(m: CorrectionMap, strengths: Sequence[float] = STRENGTHS) -
 
     The first prefix, and the first of the default strengths, is the identity.
     """
+    m = _as_map(m)
     if isinstance(m, StagedMap):
         yield from (m[:k] for k in range(len(m) + 1))
     else:

@@ -14,6 +14,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted, check_random_state
+from threadpoolctl import threadpool_limits
 
 from ._base import NO_PAIRS, CorrectionEstimator, FitData, MissingEvidence, require_several
 from ._progress import progress
@@ -26,6 +27,7 @@ from .pairs import Contrasts, encode_source, to_numpy
 from .stages import Recipe, Stage, Step, Trajectory
 
 Array = Any  # numpy array or torch tensor
+ONE_THREAD_SIZE = 2**22  # numbers in X up to which one thread is fastest
 
 
 class IterativeMGPA(CorrectionEstimator):
@@ -190,7 +192,8 @@ class IterativeMGPA(CorrectionEstimator):
         Parameters
         ----------
         X, y, source, pairs, pair_id, sample_weight
-            As in :meth:`mgpa.ClosedFormMGPA.fit`.
+            As in :meth:`mgpa.ClosedFormMGPA.fit`, but ``pairs`` will do for more than two sources too:
+            here they make the gate only.
         X_val, source_val : (n_val, d) array, (n_val,) array
             Held-out rows, best from other participants: they decide when to stop (``do_no_harm``) and, with
             ``early_stopping``, how long each critic trains. Never used to fit anything else.
@@ -204,7 +207,9 @@ class IterativeMGPA(CorrectionEstimator):
         self._check_settings()
         try:
             data = self._read(X, source, pairs, pair_id, sample_weight)
-            self._fit(data, X_val, source_val, groups)
+            # Threads cost more than they bring on small critics, several times so on a busy machine.
+            with threadpool_limits(1 if data.X.size < ONE_THREAD_SIZE else None):
+                self._fit(data, X_val, source_val, groups)
         except MissingEvidence as reason:
             self._missing(reason)
             d = self.n_features_in_

@@ -115,25 +115,32 @@ class CorrectionMap:
 
     def with_strength(self, strength: float) -> Self:
         """Return the same map with another strength (absolute, not a factor on the present one)."""
-        return replace(self, strength=float(strength))
+        other = replace(self, strength=float(strength))
+        # What was prepared for numpy does not depend on the strength.
+        other._cache.update({k: v for k, v in self._cache.items() if isinstance(k, np.dtype)})
+        return other
 
     def with_notes(self, notes: str) -> Self:
         """Return the same map carrying free text, stored in the file and shown by :meth:`summary`."""
         return replace(self, info=replace(self.info, notes=str(notes)))
 
-    def transform(self, X: Any) -> Any:
+    def transform(self, X: Any, *, strength: float | None = None) -> Any:
         """Correct embeddings. No source label is needed or accepted.
 
         Parameters
         ----------
         X : array of shape (n, d)
             numpy array, anything numpy can read (a pandas frame, a list), or a torch tensor.
+        strength : float or None
+            Apply this strength instead of the map's own.
 
         Returns
         -------
         array of shape (n, d)
             Same floating-point type as X; a torch tensor on the same device if X was one.
         """
+        if strength is not None and strength != self.strength:
+            return self.with_strength(strength).transform(X)
         if type(X).__module__.partition(".")[0] == "torch":
             if X.device not in self._cache:
                 self._cache[X.device] = self.to_torch().to(X.device)
@@ -189,8 +196,10 @@ class CorrectionMap:
 
     def to_torch(self) -> Any:
         """Return the map as a ``torch.nn.Module`` (no gradients through its weights; differentiable in X)."""
-        from .torch_module import as_module
-
+        try:
+            from .torch_module import as_module
+        except ImportError:
+            raise ImportError("A torch module needs torch: pip install 'mgpa[torch]'.") from None
         return as_module(self)
 
     def to_onnx(self, path: PathLike) -> Path:
@@ -444,6 +453,7 @@ class StagedMap(CorrectionMap):
             return "identity"
         critics = [f"{L} linear"] * bool(L) + [f"{N} GELU-{H}"] * bool(N)
         last = "" if self.fraction == 1 else f" (last x {self.fraction:g})"
+        last += "" if self.strength == 1 else f" at strength {self.strength:g}"
         return f"{S} stages{last} in a rank-{self.rank} gate, scores per stage: {', '.join(critics)}"
 
 

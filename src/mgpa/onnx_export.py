@@ -132,11 +132,10 @@ def _stage(z: _Value, now: dict[str, _Value], m: StagedMap) -> _Value:
         rows += [gradients.cut(1, j * m.rank, (j + 1) * m.rank) for j in range(N)]
         e += [(scores.cut(1, j) - first.cut(1, H + L + j)).cast("float64") for j in range(N)]
     J = L + N
+    # With more scores than gate directions the Gram matrix is singular, and float32 sums would show.
+    wide = [row.cast("float64") for row in rows]
     gram = [
-        [
-            linear_gram.cut(0, i).cut(1, j) if i < L else (rows[i] * rows[j]).sum().cast("float64")
-            for j in range(i + 1)
-        ]
+        [linear_gram.cut(0, i).cut(1, j) if i < L else (wide[i] * wide[j]).sum() for j in range(i + 1)]
         for i in range(J)
     ]
     weight = [1.0 / (gram[j][j] + m.stabilizer * m.stabilizer).sqrt() for j in range(J)]
@@ -171,7 +170,7 @@ def _step_coefficients(
         solve = _ldl_solver(gram, nu + damping)
         y = solve(e)
         Gy = times_gram(y)
-        length2, slope = dot(y, Gy), dot(Gy, solve(y))
+        length2, slope = dot(y, Gy).maximum(0.0), dot(Gy, solve(y))
         step = length2 / (slope + 1e-300) * (length2.sqrt() / radius - 1.0)
         nu = (nu + step).maximum(0.0)
         return nu, step.op("Greater", (nu + damping) * 1e-9, dtype="bool").any()

@@ -119,7 +119,8 @@ def require_distinct(codes: NDArray[np.int64], pair_id: NDArray[Any]) -> None:
     if len(repeated):
         raise ValueError(
             f"pair_id {repeated[0].item()!r} occurs more than once in the same source "
-            f"({len(np.unique(repeated))} such ids); a pair is one row per source."
+            f"({len(np.unique(repeated))} such ids); a pair is one row per source. "
+            "Is source the acquisition condition, not the task?"
         )
 
 
@@ -132,6 +133,8 @@ def check_pair_id(pair_id: Any, n: int) -> NDArray[Any]:
         ids = np.array(ids.tolist())
     if ids.dtype.kind == "S":
         ids = ids.astype(str)
+    if ids.dtype.kind == "f" and (np.isnan(ids) | (ids == np.rint(ids))).all():
+        ids = np.where(np.isnan(ids), -1, ids).astype(np.int64)  # integers with gaps, as pandas has them
     if ids.dtype.kind not in "iuU" or ids.shape != (n,):
         raise ValueError(
             f"pair_id has dtype {ids.dtype}; use integers (negative: unpaired) or strings (empty: unpaired)."

@@ -161,6 +161,7 @@ class Replay:
         z = np.zeros((n, self.scaled_basis_t.shape[0]), dtype=dtype)
         hidden = np.empty((4, min(n, CACHE_ROWS), self.n_hidden), dtype=dtype)
         gradients = np.empty((self.n_network, *z.shape), dtype=dtype)
+        wide = np.empty_like(gradients, dtype=np.float64)
         step = np.empty_like(z)
         n_linear, n_scores = self.n_linear, self.n_linear + self.n_network
         e = np.empty((n, n_scores), dtype=np.float64)
@@ -181,10 +182,13 @@ class Replay:
                     for weights, g in zip(self.gradient_gate[k], gradients, strict=True):
                         _stacked_matmul(slope, weights, g[rows])
                 e[:, n_linear:] -= constants[:, n_linear:]
-            for j, g in enumerate(gradients):  # the lower triangle is enough
-                gram[:, n_linear + j, :n_linear] = g @ linear_gate.T
+            # Summed in float64: with more scores than gate directions the matrix is singular, and rounding
+            # would grow by 1 / damping. The lower triangle is enough.
+            wide[:] = gradients
+            for j, g in enumerate(wide):
+                gram[:, n_linear + j, :n_linear] = g @ linear_gate.T.astype(np.float64)
                 for i in range(j + 1):
-                    np.einsum("nr,nr->n", gradients[i], g, out=gram[:, n_linear + j, n_linear + i])
+                    np.einsum("nr,nr->n", wide[i], g, out=gram[:, n_linear + j, n_linear + i])
             y = weighted_coefficients(gram, e, self.damping, self.radius, self.stabilizer)
             if k == self.n_stages - 1:
                 y *= self.last_fraction

@@ -49,7 +49,9 @@ class Step:
             scores = xp.concatenate([part[0] for part in parts], -1)
             A = xp.concatenate([part[1] for part in parts], 1)
             e = scores - (original[rows] @ stage.anchor_weight.T + stage.anchor_bias)
-            gram = _double(A @ xp.swapaxes(A, -1, -2))
+            # Float64, since with more scores than gate directions rounding would grow by 1 / damping.
+            wide = _double(A)
+            gram = wide @ xp.swapaxes(wide, -1, -2)
             W = smooth_weights(xp.einsum("njj->nj", gram), self.stabilizer)
             y = W * step_coefficients(
                 gram * W[:, :, None] * W[:, None, :], _double(e) * W, damping=self.damping, radius=self.radius

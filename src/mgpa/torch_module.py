@@ -328,8 +328,10 @@ def _gram_matrices(linear_gate: Tensor, linear_gram: Tensor, gradients: Tensor) 
     corner = linear_gram.expand(n, -1, -1)
     if n_network == 0:
         return corner
-    inner = gradients @ gradients.mT if n_network > 1 else gradients.square().sum(2, keepdim=True)
-    lower = torch.cat([gradients @ linear_gate.T, inner], 2).to(corner.device).double()
+    # Summed in float64: with more scores than gate directions rounding would grow by 1 / damping.
+    wide = gradients.to(corner.device).double()
+    inner = wide @ wide.mT if n_network > 1 else wide.square().sum(2, keepdim=True)
+    lower = torch.cat([wide @ linear_gate.T.to(wide), inner], 2)
     upper = torch.cat([corner, lower[:, :, : corner.shape[1]].mT], 2)
     return torch.cat([upper, lower], 1)
 
