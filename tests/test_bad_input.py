@@ -429,7 +429,7 @@ def test_pairs_and_ids_together_are_refused(make):
     ("pair_id", "words"),
     [
         (IDS[:-1], "pair_id has shape (59,); expected one id for each of the 60 rows of X"),
-        (IDS.astype(float), "pair_id has dtype float64; use integers (negative: unpaired)"),
+        (IDS + 0.5, "pair_id has dtype float64; use integers (negative: unpaired)"),
         (IDS > 3, "pair_id has dtype bool"),
         ([None, "a"] * 30, "pair_id has dtype object"),
         ([0, "a"] * 30, "pair_id has dtype object"),
@@ -602,8 +602,9 @@ def test_unusable_parameters_are_refused(make, parameters, words):
 
 @BOTH
 def test_something_that_is_no_gate_is_refused(make):
-    with refused("does not seem to be a scikit-learn estimator", error=TypeError):
-        fit(make, parameters={"gate": "measurement"})
+    for wrong in ("measurement", 4):
+        with refused(f"gate must be a gate such as MeasurementGate(rank=0.9), or None; got {wrong!r}"):
+            fit(make, parameters={"gate": wrong})
     with refused("instance", "instead of a class", error=TypeError):
         fit(make, parameters={"gate": MeasurementGate})
 

@@ -176,6 +176,47 @@ def test_one_map_serves_many_threads(on_cuda):
     assert not wrong
 
 
+def test_pair_ids_with_gaps_as_pandas_makes_them():
+    X, source, (A, B) = two_headsets()
+    rows, labels = np.concatenate([X, A, B]), np.r_[source, np.zeros(60, int), np.ones(60, int)]
+    ids = np.r_[np.full(300, -1), np.arange(60), np.arange(60)]
+    gaps = pd.Series(ids).where(ids >= 0)
+    assert gaps.dtype == float
+    expected = mgpa.ClosedFormMGPA().fit(rows, source=labels, pair_id=ids).transform(X)
+    np.testing.assert_array_equal(
+        mgpa.ClosedFormMGPA().fit(rows, source=labels, pair_id=gaps).transform(X), expected
+    )
+
+
+@pytest.mark.parametrize("n_sources", [2, 3])
+@pytest.mark.parametrize("rank", [1, 2])
+def test_exports_of_fitted_maps_agree_when_scores_outnumber_gate_directions(tmp_path, rank, n_sources):
+    onnxruntime = pytest.importorskip("onnxruntime")
+    rng = np.random.default_rng(0)
+    source = np.arange(360) % n_sources
+    effects = rng.normal(size=(n_sources, 2)) @ np.eye(2, 12)
+    X = (rng.normal(size=(360, 12)) + effects[source]).astype(np.float32)
+    events = rng.normal(size=(30, 12))
+    views = [events + effect + 0.1 * rng.normal(size=events.shape) for effect in effects]
+    rows = np.concatenate([X, *views]).astype(np.float32)
+    labels = np.r_[source, np.repeat(np.arange(n_sources), 30)]
+    ids = np.r_[np.full(360, -1), np.tile(np.arange(30), n_sources)]
+    model = mgpa.IterativeMGPA.paper(n_stages=6, gate=mgpa.MeasurementGate(rank))
+    m = model.fit(rows, source=labels, pair_id=ids).to_map()
+    exact = m.transform(X.astype(np.float64))
+    session = onnxruntime.InferenceSession(m.to_onnx(tmp_path / "m.onnx"), providers=["CPUExecutionProvider"])
+    for found in (session.run(None, {"X": X})[0], m.transform(torch.as_tensor(X)).numpy(), m.transform(X)):
+        assert np.abs(found - exact).max() < 1e-4
+
+
+def test_operating_points_take_estimators_and_maps_alike():
+    X, source, pairs = two_headsets()
+    model = mgpa.ClosedFormMGPA().fit(X, source=source, pairs=pairs)
+    point = endpoint.movement_budget(model, X, 0.05)
+    assert point.map.strength == endpoint.movement_budget(model.to_map(), X, 0.05).map.strength
+    np.testing.assert_array_equal(model.to_map().transform(X, strength=0.3), model.transform(X, strength=0.3))
+
+
 def test_big_endian_rows_are_read():
     m = random_staged_map()
     X = np.random.default_rng(0).normal(size=(5, m.n_features))

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 from sklearn.linear_model import LogisticRegression
+from threadpoolctl import threadpool_limits
 
 from .trust_region import namespace
 
@@ -79,7 +80,10 @@ def fit_linear(H: Array, codes: Any, n_sources: int, sample_weight: Any = None) 
         return _fit_linear_on_device(H, codes, n_sources, sample_weight)
     rows = np.asarray(H, dtype=np.float64)
     model = LogisticRegression(C=1.0, max_iter=2500, class_weight="balanced")
-    model.fit(rows, codes, sample_weight=sample_weight)
+    # Matrix-vector products gain little from threads, and a BLAS's idle threads go on spinning: the torch
+    # steps that follow would take half as long again.
+    with threadpool_limits(1, user_api="blas"):
+        model.fit(rows, codes, sample_weight=sample_weight)
     if len(model.classes_) != n_sources:
         raise ValueError(f"Critics saw {len(model.classes_)} of {n_sources} sources.")
     weight, bias = model.coef_, model.intercept_

@@ -30,17 +30,17 @@ class SourceMoments:
     @classmethod
     def from_rows(cls, X: Floats, weight: Floats | None) -> SourceMoments:
         """Summarise rows that all belong to this source."""
-        X = np.ascontiguousarray(X, dtype=np.float64)
+        X = np.array(X, dtype=np.float64, order="C")  # a copy: it is centred in place below
         total = float(len(X)) if weight is None else float(weight.sum())
         checksum = content_checksum(X)
         if total == 0:
             d = X.shape[1]
             return cls(len(X), 0.0, np.zeros(d), np.zeros((d, d)), checksum)
         mean = X.mean(axis=0) if weight is None else weight @ X / total
-        centred = X - mean
+        X -= mean
         if weight is not None:
-            centred *= np.sqrt(weight)[:, None]
-        return cls(len(X), total, mean, centred.T @ centred, checksum)
+            X *= np.sqrt(weight)[:, None]
+        return cls(len(X), total, mean, X.T @ X, checksum)
 
     def __add__(self, other: SourceMoments) -> SourceMoments:
         weight = self.weight + other.weight

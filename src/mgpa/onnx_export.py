@@ -145,9 +145,9 @@ def _stage(z: _Value, now: dict[str, _Value], m: StagedMap) -> _Value:
         m.damping,
         m.radius,
     )
-    for j in range(J):
-        z = z - rows[j] * (y[j] * weight[j] * now["fraction"]).cast("float32")
-    return z
+    # Nearly parallel gradients take large opposite coefficients: their sum, too, is float64.
+    step = _sum(wide[j] * (y[j] * weight[j] * now["fraction"]) for j in range(J))
+    return z - step.cast("float32")
 
 
 def _step_coefficients(

@@ -103,7 +103,10 @@ class Replay:
         self.output = cast(np.swapaxes(m.output_weight, 1, 2))  # (stage, hidden, network)
         # diag(w₂) W₁B: the slope of the hidden layer times this is the gated gradient.
         self.gradient_gate = cast(m.output_weight.astype(np.float64)[..., None] * (hidden @ basis)[:, None])
-        self.linear_gram = linear @ basis @ np.swapaxes(linear @ basis, 1, 2)  # (stage, linear, linear)
+        # Of the rounded gate, as the other Gram entries are: mixing the two would make a singular matrix
+        # indefinite.
+        rounded = self.linear_gate.astype(np.float64)
+        self.linear_gram = rounded @ np.swapaxes(rounded, 1, 2)  # (stage, linear, linear)
         self.scaled_basis_t = cast((basis * m.scale[:, None]).T)
         self.center, self.inverse_scale = cast(m.center), cast(1.0 / m.scale.astype(np.float64))
         self.damping, self.radius, self.stabilizer = m.damping, m.radius, m.stabilizer
@@ -162,12 +165,13 @@ class Replay:
         hidden = np.empty((4, min(n, CACHE_ROWS), self.n_hidden), dtype=dtype)
         gradients = np.empty((self.n_network, *z.shape), dtype=dtype)
         wide = np.empty_like(gradients, dtype=np.float64)
-        step = np.empty_like(z)
+        step = np.empty(z.shape, dtype=np.float64)
         n_linear, n_scores = self.n_linear, self.n_linear + self.n_network
         e = np.empty((n, n_scores), dtype=np.float64)
         gram = np.empty((n, n_scores, n_scores), dtype=np.float64)
         for k in range(self.n_stages):
             linear_gate, constants = self.linear_gate[k], first[:, k, self.n_hidden :]
+            linear_wide = linear_gate.astype(np.float64)
             e[:, :n_linear] = constants[:, :n_linear]
             e[:, :n_linear] += z @ linear_gate.T
             gram[:, :n_linear, :n_linear] = self.linear_gram[k]
@@ -186,15 +190,18 @@ class Replay:
             # would grow by 1 / damping. The lower triangle is enough.
             wide[:] = gradients
             for j, g in enumerate(wide):
-                gram[:, n_linear + j, :n_linear] = g @ linear_gate.T.astype(np.float64)
+                gram[:, n_linear + j, :n_linear] = g @ linear_wide.T
                 for i in range(j + 1):
                     np.einsum("nr,nr->n", wide[i], g, out=gram[:, n_linear + j, n_linear + i])
             y = weighted_coefficients(gram, e, self.damping, self.radius, self.stabilizer)
             if k == self.n_stages - 1:
                 y *= self.last_fraction
-            columns = y.astype(dtype).T[:, :, None]
-            for direction, column in zip([*linear_gate, *gradients], columns, strict=True):
-                z -= np.multiply(direction, column, out=step)
+            # Nearly parallel gradients take large opposite coefficients: their sum, too, is float64.
+            np.matmul(y[:, :n_linear], linear_wide, out=step)
+            for j, g in enumerate(wide):
+                g *= y[:, n_linear + j, None]
+                step += g
+            z -= step
             if squares is not None:
                 squares[k] += np.square(z[:n_real], dtype=np.float64).sum()
         return z
@@ -224,9 +231,7 @@ class Replay:
             )
             if k == last:
                 y1, y2 = y1 * self.last_fraction, y2 * self.last_fraction
-            g *= y2 * w2
-            z -= g
-            z -= v * (y1 * w1)
+            z -= g * np.float64(y2 * w2) + v * np.float64(y1 * w1)
         return z
 
 

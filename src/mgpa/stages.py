@@ -56,7 +56,7 @@ class Step:
             y = W * step_coefficients(
                 gram * W[:, :, None] * W[:, None, :], _double(e) * W, damping=self.damping, radius=self.radius
             )
-            out.append(-xp.einsum("nj,njr->nr", _like(A, y), A))
+            out.append(_like(A, -xp.einsum("nj,njr->nr", y, wide)))
         return xp.concatenate(out, 0)
 
 

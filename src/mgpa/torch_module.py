@@ -223,6 +223,8 @@ class StagedModule(MapModule):
         def cast(array: Tensor) -> Tensor:
             return array.to(dtype).to(device).contiguous()
 
+        # Of the rounded gate, as the other Gram entries are: see mgpa.replay.Replay.
+        rounded = double(linear_gate.to(dtype))
         return StagedWeights(
             center=cast(double(self.center)),
             inverse_scale=cast(1.0 / scale),
@@ -232,7 +234,7 @@ class StagedModule(MapModule):
             linear_gate=cast(linear_gate),
             output=cast(output.mT),
             gradient_gate=cast(gradient_gate),
-            linear_gram=linear_gate @ linear_gate.mT,
+            linear_gram=rounded @ rounded.mT,
             back=cast(self.strength * (basis * scale[:, None]).T),
         )
 
@@ -307,9 +309,10 @@ class StagedModule(MapModule):
             y = _coefficients(gram, e, self.damping, self.radius, self.stabilizer)
             if k == n_stages - 1:
                 y = y * self.fraction
-            y = y.to(z.dtype).to(z.device)
+            # Nearly parallel gradients take large opposite coefficients: their sum, too, is float64.
             n_linear = len(linear_gate)
-            z = z - y[:, :n_linear] @ linear_gate - (y[:, n_linear:, None] * gradients).sum(1)
+            step = y[:, :n_linear] @ linear_gate.to(y) + (y[:, n_linear:, None] * gradients.to(y)).sum(1)
+            z = z - step.to(z.dtype).to(z.device)
         return z
 
 
