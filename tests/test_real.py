@@ -1,0 +1,90 @@
+"""Real measurements: corn spectra on three spectrometers, SSVEP embeddings under two references."""
+
+import numpy as np
+import pytest
+from sklearn.linear_model import LogisticRegression
+from sklearn.metrics import roc_auc_score
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+
+import mgpa
+from shared import SHARED
+
+REAL = SHARED / "real"
+pytestmark = pytest.mark.skipif(not REAL.is_dir(), reason="the real recordings are not on this machine")
+
+
+def reader(C=1.0):
+    return make_pipeline(StandardScaler(), LogisticRegression(C=C, max_iter=5000))
+
+
+def test_three_spectrometers_become_hard_to_tell_apart_and_moisture_stays():
+    data = np.load(REAL / "corn_nir.npz")
+    spectra, moisture = data["spectra"].astype(float), data["targets"][:, 0]
+    order = np.random.default_rng(0).permutation(80)
+    fit, train, test = order[:40], order[40:60], order[60:]
+
+    def stack(samples):
+        instrument = np.tile(np.arange(3), len(samples))
+        return spectra[samples].reshape(-1, 700), instrument, samples.repeat(3)
+
+    X, instrument, sample = stack(fit)
+    model = mgpa.ClosedFormMGPA(mgpa.MeasurementGate(0.99)).fit(X, source=instrument, pair_id=sample)
+    assert model.to_map().readout.shape[1] == 2
+    (a, source_a, _), (b, source_b, sample_b) = stack(train), stack(test)
+    before = reader().fit(a, source_a).score(b, source_b)
+    after = reader().fit(model.transform(a), source_a).score(model.transform(b), source_b)
+    assert before > 0.95
+    assert after < 0.65
+
+    wet = (moisture > np.median(moisture)).astype(int)
+    head = reader(0.01).fit(a, wet[stack(train)[2]])
+    frozen = [roc_auc_score(wet[sample_b], head.decision_function(rows)) for rows in (b, model.transform(b))]
+    assert frozen[1] > frozen[0] - 0.05
+
+
+def reference_change(gamma, association):
+    """The controlled study in small: common average against Oz, its contrast scaled by gamma."""
+    data = np.load(REAL / "kalunga_gssc_tokens.npz")
+    keep = np.isin(data["label"], ["13Hz", "21Hz"])
+    car, oz = (data[view][keep].mean(1).astype(float) for view in ("car", "oz"))
+    people, task = data["participant"][keep], (data["label"][keep] == "21Hz").astype(int)
+    rng = np.random.default_rng(0)
+    order = rng.permutation(np.unique(people))
+    fit, train, test = (np.isin(people, order[part]) for part in (slice(4), slice(6, 9), slice(9, 12)))
+    middle, half = (car + oz) / 2, gamma / 2 * (oz - car)
+
+    def both(rows):
+        views = np.concatenate([middle[rows] - half[rows], middle[rows] + half[rows]])
+        return views, np.repeat([0, 1], rows.sum()), np.tile(task[rows], 2)
+
+    source = (rng.random(fit.sum()) < np.where(task[fit] == 1, association, 1 - association)).astype(int)
+    X = middle[fit] + (2 * source - 1)[:, None] * half[fit]
+    return X, source, (car[fit], oz[fit]), people[fit], both(train), both(test)
+
+
+def test_a_reference_tied_to_the_task_is_removed_without_the_task():
+    X, source, pairs, _, (a, source_a, task_a), (b, source_b, task_b) = reference_change(0.005, 0.9)
+    m = mgpa.ClosedFormMGPA().fit(X, source=source, pairs=pairs).to_map()
+
+    def source_auroc(train, test):
+        # Whitening finds what a plain reader misses.
+        center, C = train.mean(0), np.cov(train.T)
+        values, vectors = np.linalg.eigh(0.99 * C + 0.01 * np.trace(C) / len(C) * np.eye(len(C)))
+        whiten = vectors / np.sqrt(values)
+        fitted = LogisticRegression(max_iter=5000).fit((train - center) @ whiten, source_a)
+        return roc_auc_score(source_b, fitted.decision_function((test - center) @ whiten))
+
+    assert source_auroc(a, b) > 0.8
+    assert abs(source_auroc(m.transform(a), m.transform(b)) - 0.5) < 0.06
+    head = reader(0.01).fit(a, task_a)
+    frozen = [roc_auc_score(task_b, head.decision_function(rows)) for rows in (b, m.transform(b))]
+    assert abs(frozen[1] - frozen[0]) < 0.02
+
+
+def test_with_nothing_to_remove_the_iterative_map_is_the_identity():
+    X, source, pairs, people, _, (b, _, _) = reference_change(0.0, 0.5)
+    model = mgpa.IterativeMGPA(gate=mgpa.MeasurementGate(32), random_state=17)
+    model.fit(X, source=source, pairs=pairs, groups=people)
+    assert model.n_stages_ == 0
+    np.testing.assert_array_equal(model.transform(b), b)
