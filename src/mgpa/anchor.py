@@ -13,7 +13,7 @@ import numpy as np
 import scipy.linalg
 from numpy.typing import NDArray
 
-from .trust_region import namespace
+from ._arrays import cast, double, namespace, zeros
 
 Array = Any  # numpy array or torch tensor
 
@@ -33,7 +33,7 @@ class RidgeSolver:
             inverse = xp.linalg.pinv(gram, hermitian=True)
             self.solve: Callable[[Array], Array] = lambda cross: inverse @ cross
             return
-        shifted = gram + ridge * xp.eye(len(gram), dtype=gram.dtype, **_like(gram))
+        shifted = gram + ridge * cast(np.eye(len(gram)), gram)
         if xp is np:
             factor = scipy.linalg.cho_factor(shifted, lower=True)
             self.solve = lambda cross: scipy.linalg.cho_solve(factor, cross)
@@ -58,19 +58,18 @@ class ConditionalMean:
     """
 
     def __init__(self, H: Array, basis: Array, ridge: float, sample_weight: Array | None = None) -> None:
-        xp = namespace(H)
         n, d = H.shape
-        weight = xp.ones(n, dtype=xp.float64, **_like(H)) if sample_weight is None else sample_weight
+        weight = zeros((n,), H) + 1.0 if sample_weight is None else sample_weight
         self._H, self._basis = H, basis
         self._share = weight / weight.sum()
         self._weight = weight
-        self._mean = xp.zeros(d, dtype=xp.float64, **_like(H))
+        self._mean = zeros((d,), H)
         for rows in _blocks(n):
-            self._mean += self._share[rows] @ _double(H[rows])
-        self.zero_coefficients = xp.zeros((1, d), dtype=xp.float64, **_like(H))
-        gram = xp.zeros((d, d), dtype=xp.float64, **_like(H))
+            self._mean += self._share[rows] @ double(H[rows])
+        self.zero_coefficients = zeros((1, d), H)
+        gram = zeros((d, d), H)
         for rows in _blocks(n):
-            centred = _double(H[rows]) - self._mean
+            centred = double(H[rows]) - self._mean
             gram += (centred * weight[rows, None]).T @ centred
         self._solver = RidgeSolver(self._preserve(self._preserve(gram).T), ridge)
 
@@ -89,7 +88,7 @@ class ConditionalMean:
         for rows in _blocks(len(scores)):
             # Centred scores sum to zero, so the rows need not be centred, nor copied to float64.
             centred = (scores[rows] - mean) * self._weight[rows, None]
-            cross = cross + _double(self._H[rows].T @ _cast(centred, self._H))
+            cross = cross + double(self._H[rows].T @ cast(centred, self._H))
         coefficients = self._preserve(self._solver.solve(self._preserve(cross)))
         return coefficients.T, mean - self._mean @ coefficients
 
@@ -115,15 +114,3 @@ def shrink(C: NDArray[np.float64], amount: float) -> NDArray[np.float64]:
 
 def _blocks(n: int) -> list[slice]:
     return [slice(start, start + _BLOCK) for start in range(0, n, _BLOCK)]
-
-
-def _cast(array: Array, like: Array) -> Array:
-    return array.astype(like.dtype) if isinstance(array, np.ndarray) else array.to(like.dtype)
-
-
-def _double(array: Array) -> Array:
-    return array.astype(np.float64) if isinstance(array, np.ndarray) else array.double()
-
-
-def _like(array: Array) -> dict[str, Any]:
-    return {} if isinstance(array, np.ndarray) else {"device": array.device}

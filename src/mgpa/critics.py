@@ -16,7 +16,7 @@ import numpy as np
 from sklearn.linear_model import LogisticRegression
 from threadpoolctl import threadpool_limits
 
-from .trust_region import namespace
+from ._arrays import cast, namespace
 
 Array = Any  # numpy array or torch tensor
 
@@ -89,7 +89,7 @@ def fit_linear(H: Array, codes: Any, n_sources: int, sample_weight: Any = None) 
     weight, bias = model.coef_, model.intercept_
     if n_sources > 2:
         weight, bias = weight[1:] - weight[0], bias[1:] - bias[0]
-    return LinearCritic(_as(H, weight), _as(H, bias))
+    return LinearCritic(cast(weight, H), cast(bias, H))
 
 
 def _fit_linear_on_device(H: Array, codes: Any, n_sources: int, sample_weight: Any) -> LinearCritic:
@@ -250,10 +250,3 @@ def _as_cuda_graph(step: Callable[[Array], None], flat: Array, optimizer: Any) -
 def _views(flat: Array, shapes: list[Any]) -> list[Array]:
     parts = flat.split([shape.numel() for shape in shapes])
     return [part.view(shape) for part, shape in zip(parts, shapes, strict=True)]
-
-
-def _as(like: Array, values: Any) -> Array:
-    """Return values in the array type, precision and place of ``like``."""
-    if isinstance(like, np.ndarray):
-        return np.asarray(values, dtype=like.dtype)
-    return namespace(like).as_tensor(values, dtype=like.dtype, device=like.device)

@@ -8,10 +8,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ._arrays import cast, double, namespace
 from .anchor import ConditionalMean, fit_anchor
 from .critics import LinearCritic, NetworkCritic, fit_linear, fit_network
 from .pairs import to_numpy
-from .trust_region import namespace, smooth_weights, step_coefficients
+from .trust_region import smooth_weights, step_coefficients
 
 Array = Any  # numpy array or torch tensor
 STEP_ROWS = 16384  # rows that take a step together, to bound memory
@@ -50,13 +51,13 @@ class Step:
             A = xp.concatenate([part[1] for part in parts], 1)
             e = scores - (original[rows] @ stage.anchor_weight.T + stage.anchor_bias)
             # Float64, since with more scores than gate directions rounding would grow by 1 / damping.
-            wide = _double(A)
+            wide = double(A)
             gram = wide @ xp.swapaxes(wide, -1, -2)
             W = smooth_weights(xp.einsum("njj->nj", gram), self.stabilizer)
             y = W * step_coefficients(
-                gram * W[:, :, None] * W[:, None, :], _double(e) * W, damping=self.damping, radius=self.radius
+                gram * W[:, :, None] * W[:, None, :], double(e) * W, damping=self.damping, radius=self.radius
             )
-            out.append(_like(A, -xp.einsum("nj,njr->nr", y, wide)))
+            out.append(cast(-xp.einsum("nj,njr->nr", y, wide), A))
         return xp.concatenate(out, 0)
 
 
@@ -93,8 +94,8 @@ class Trajectory:
         self.original, self.H = H, H
         self.held_original, self.held, self.held_codes = held, held, held_codes
         # Q never changes, so its ridge factorisation serves every stage.
-        weight = None if sample_weight is None else _like_float64(H, sample_weight)
-        self.regression = ConditionalMean(H, _double(recipe.anchor_basis), recipe.ridge, weight)
+        weight = None if sample_weight is None else cast(sample_weight, H, namespace(H).float64)
+        self.regression = ConditionalMean(H, double(recipe.anchor_basis), recipe.ridge, weight)
 
     def fit_stage(self, k: int) -> Stage:
         """Fit critics on the current rows and anchors on the original complement (Algorithm 1, step 3)."""
@@ -118,8 +119,8 @@ class Trajectory:
                 )
             )
         scores = namespace(self.H).concatenate([critic.scores(self.H) for critic in critics], -1)
-        weight, bias = fit_anchor(recipe.target, self.regression, _double(scores))
-        return Stage(tuple(critics), _like(self.H, weight), _like(self.H, bias))
+        weight, bias = fit_anchor(recipe.target, self.regression, double(scores))
+        return Stage(tuple(critics), cast(weight, self.H), cast(bias, self.H))
 
     def residuals(self, stage: Stage) -> NDArray[Any]:
         """Return the held-out score residuals e, (n, J): what the critics read beyond their anchors."""
@@ -138,17 +139,3 @@ class Trajectory:
             return None
         norm = namespace(self.held).linalg.norm
         return float(norm(self.held - self.held_original) / norm(self.held_original))
-
-
-def _double(array: Array) -> Array:
-    return array.astype(np.float64) if isinstance(array, np.ndarray) else array.double()
-
-
-def _like(reference: Array, array: Array) -> Array:
-    return array.astype(reference.dtype) if isinstance(array, np.ndarray) else array.to(reference.dtype)
-
-
-def _like_float64(reference: Array, values: NDArray[np.float64]) -> Array:
-    if isinstance(reference, np.ndarray):
-        return values
-    return namespace(reference).as_tensor(values, device=reference.device)

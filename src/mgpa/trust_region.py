@@ -19,10 +19,11 @@ All functions take numpy arrays, torch tensors or (for one and two scores) plain
 from __future__ import annotations
 
 import math
-import sys
 from typing import Any
 
 import numpy as np
+
+from ._arrays import namespace as array_namespace
 
 Array = Any  # numpy array, torch tensor or float
 
@@ -47,11 +48,7 @@ class _Floats:
 
 def namespace(array: Array) -> Any:
     """Return the module whose functions work on ``array``: numpy, torch, or plain float arithmetic."""
-    if isinstance(array, float):
-        return _Floats
-    if type(array).__module__.partition(".")[0] == "torch":
-        return sys.modules["torch"]
-    return np
+    return _Floats if isinstance(array, float) else array_namespace(array)
 
 
 def smooth_weights(squared_norm: Array, stabilizer: float) -> Array:
