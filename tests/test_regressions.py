@@ -217,6 +217,13 @@ def test_operating_points_take_estimators_and_maps_alike():
     np.testing.assert_array_equal(model.to_map().transform(X, strength=0.3), model.transform(X, strength=0.3))
 
 
+def test_a_map_knows_the_seed_it_was_fitted_with_even_a_drawn_one():
+    X, source, pairs = two_headsets()
+    first = mgpa.IterativeMGPA(n_stages=2, do_no_harm=False).fit(X, source=source, pairs=pairs)
+    again = mgpa.IterativeMGPA(n_stages=2, do_no_harm=False, random_state=first.map_.info.random_state)
+    np.testing.assert_array_equal(again.fit(X, source=source, pairs=pairs).transform(X), first.transform(X))
+
+
 def test_big_endian_rows_are_read():
     m = random_staged_map()
     X = np.random.default_rng(0).normal(size=(5, m.n_features))

@@ -255,8 +255,11 @@ class IterativeMGPA(CorrectionEstimator):
             self.anchor_gate_ = self._fit_gate(self.anchor_gate, contrasts, lambda: H, standardizer)
         rank = self.gate_.rank_
         self.sources_ = data.sources
+        seed = self.random_state
+        if not isinstance(seed, (int, np.integer)):
+            seed = check_random_state(seed).randint(2**31 - 1)
         info = self._info(
-            random_state=self.random_state if isinstance(self.random_state, (int, np.integer)) else None,
+            random_state=int(seed),
             source_names=tuple(map(str, data.sources)),
             n_rows=len(data.X),
             n_contrasts=len(contrasts),
@@ -265,9 +268,6 @@ class IterativeMGPA(CorrectionEstimator):
             gate_energy=float(self.gate_.cumulative_energy_[rank - 1]) if rank else 0.0,
         )
         to_backend = self._backend()
-        seed = self.random_state
-        if not isinstance(seed, (int, np.integer)):
-            seed = int(check_random_state(seed).randint(2**31 - 1))
         recipe = Recipe(
             critics=tuple(self.critics),
             target=self.target,
