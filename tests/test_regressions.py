@@ -224,6 +224,17 @@ def test_a_map_knows_the_seed_it_was_fitted_with_even_a_drawn_one():
     np.testing.assert_array_equal(again.fit(X, source=source, pairs=pairs).transform(X), first.transform(X))
 
 
+def test_maps_and_estimators_take_the_same_operating_point():
+    X, source, pairs = two_headsets()
+    model = mgpa.IterativeMGPA.paper(n_stages=4).fit(X, source=source, pairs=pairs)
+    point = {"n_stages": 3, "fraction": 0.35, "strength": 1.2}
+    np.testing.assert_array_equal(model.to_map().transform(X, **point), model.transform(X, **point))
+    tokens = np.stack([X, X + 0.1], axis=1)
+    np.testing.assert_array_equal(
+        mgpa.transform_tokens(model.to_map(), tokens, **point), mgpa.transform_tokens(model, tokens, **point)
+    )
+
+
 def test_big_endian_rows_are_read():
     m = random_staged_map()
     X = np.random.default_rng(0).normal(size=(5, m.n_features))

@@ -427,6 +427,26 @@ class StagedMap(CorrectionMap):
             fraction = fraction * self.fraction
         return replace(self, fraction=float(fraction), **cut)
 
+    def transform(
+        self, X: Any, *, strength: float | None = None, n_stages: int | None = None, fraction: float = 1.0
+    ) -> Any:
+        """Correct embeddings with this map, or with a prefix of it.
+
+        Parameters
+        ----------
+        X : array of shape (n, d)
+            As for every map.
+        strength : float or None
+            Apply this strength instead of the map's own.
+        n_stages, fraction : int or None, float
+            Apply only the first ``n_stages`` stages, the last of them by ``fraction``. To apply a prefix many
+            times, keep it: ``m.prefix(n_stages, fraction)``.
+        """
+        if n_stages is None and fraction == 1.0:
+            return super().transform(X, strength=strength)
+        part = self.prefix(len(self) if n_stages is None else n_stages, fraction)
+        return part.transform(X, strength=strength)
+
     def _replay(self, dtype: np.dtype[Any]) -> Replay:
         if dtype not in self._cache:
             self._cache[dtype] = Replay(self, dtype)
