@@ -1,6 +1,7 @@
 """What the stopping rule buys and costs: source score, task score and movement with and without it.
 
     python benchmarks/do_no_harm.py [folder with corn_nir.npz and kalunga_gssc_tokens.npz]
+    python benchmarks/do_no_harm.py chance     # how often the rule starts without any effect
 
 S is the best AUROC of four source readers (ordinary, strongly regularised and whitened logistic regression, a
 GELU network), T_f and T_r the AUROC of a task head fitted before and after correction, M the relative
@@ -145,7 +146,23 @@ def kalunga(folder, gamma, rank, association=0.9):
     compare(name, X, source, pairs, both(train), both(test), rank, people[fit])
 
 
+def chance(n_fits=200, d=8):
+    for n in (120, 300, 1000):
+        started = 0
+        for seed in range(n_fits):
+            rng = np.random.default_rng(seed)
+            X, source = rng.normal(size=(n, d)), rng.integers(0, 2, n)
+            A = rng.normal(size=(30, d))
+            pairs = (A, A + rng.normal(size=(30, 3)) @ np.eye(3, d))
+            model = mgpa.IterativeMGPA(critics=("linear",), n_stages=1, random_state=seed)
+            started += model.fit(X, source=source, pairs=pairs).n_stages_ > 0
+        print(f"{n} rows without a source effect: started {started} times in {n_fits} fits", flush=True)
+
+
 def main():
+    if sys.argv[1:] == ["chance"]:
+        chance()
+        return
     for n in (150, 600, 3000):
         for shift, association in ((0.0, 0.5), (0.5, 0.5), (1.0, 0.9)):
             simulated(n, shift, association)
