@@ -9,6 +9,7 @@ Every line gives the time, the time of the bare work in the same process, and th
 
 import argparse
 import resource
+import tempfile
 import time
 
 import numpy as np
@@ -87,6 +88,9 @@ def bench_transform(device):
             best(lambda: X @ first),
             "2",
         )
+        with tempfile.TemporaryDirectory() as folder:
+            size = m.save(f"{folder}/map.safetensors").stat().st_size
+        print(f"  its file has {size / 1e6:.1f} MB")
         return
     import torch
 

@@ -123,7 +123,7 @@ def test_coverage_is_asked_in_the_users_units():
     assert model.coverage((A * units, B * units)) == pytest.approx(plain.coverage((A, B)))
 
 
-def test_fitted_estimators_keep_no_contrasts():
+def test_a_fitted_gate_keeps_no_contrasts():
     X, source, pairs = two_headsets()
     assert not mgpa.ClosedFormMGPA().fit(X, source=source, pairs=pairs).gate_._seen
 

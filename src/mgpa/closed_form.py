@@ -212,7 +212,8 @@ class ClosedFormMGPA(CorrectionEstimator):
 
         Every batch needs its sources; pairs may come with any of them. Rows are reduced to moments at once.
         Paired rows are kept, since the gate's scaling and filter depend on all of them; a pair may be split
-        between calls. The map is solved when it is next asked for.
+        between calls. The map is solved when it is next asked for. Share the map, not the estimator: only the
+        estimator holds people's paired rows.
         """
         seen = getattr(self, "_data", Evidence())
         try:

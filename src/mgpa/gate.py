@@ -299,7 +299,7 @@ def fit_gate(gate: Any, contrasts: Floats, rows: Callable[[], Floats], editable:
         )
     data = contrasts if gate.fitted_on == "contrasts" else rows()
     gate = gate.fit(data[:, editable])
-    gate._seen = []  # people's contrasts have no place in a fitted estimator
+    gate._seen = []  # an estimator that takes more data keeps its own; twice would be once too often
     if not editable.all():
         d = len(editable)
         basis, mean, energy = np.zeros((d, gate.rank_)), np.zeros(d), np.ones(d)
