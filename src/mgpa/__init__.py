@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from .closed_form import ClosedFormMGPA
     from .gate import FullGate, MeasurementGate, PCAGate, RandomGate, held_out_coverage
     from .iterative import IterativeMGPA
-    from .maps import AffineMap, CorrectionMap, MapError, StagedMap, load_map
+    from .maps import AffineMap, CorrectionMap, MapError, RoutedMap, StagedMap, load_map
     from .moments import Moments
     from .tokens import TokenMean, transform_tokens
 
@@ -30,6 +30,7 @@ _HOME = {
     "Moments": "moments",
     "PCAGate": "gate",
     "RandomGate": "gate",
+    "RoutedMap": "maps",
     "StagedMap": "maps",
     "TokenMean": "tokens",
     "held_out_coverage": "gate",
@@ -49,6 +50,7 @@ __all__ = [
     "Moments",
     "PCAGate",
     "RandomGate",
+    "RoutedMap",
     "StagedMap",
     "TokenMean",
     "__version__",

@@ -29,6 +29,17 @@ NO_PAIRS = (
 )
 
 
+@dataclass(frozen=True)
+class MethodTags:
+    """What a method needs, and what it acts on."""
+
+    source_blind: bool
+    needs_source: bool = True
+    needs_pairs: bool = False
+    needs_task: bool = False
+    acts_on: str = "embeddings"
+
+
 class MissingEvidence(ValueError):
     """Nothing to fit from: no source labels, no pairs, or pairs whose views are identical."""
 

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ._checks import as_float_matrix
-from .maps import CorrectionMap, StagedMap
+from .maps import CorrectionMap, SequentialMap
 
 Floats = NDArray[np.float64]
 
@@ -59,11 +59,18 @@ class Endpoint:
         return self._map
 
 
-def relative_movement(m: CorrectionMap, X: Any) -> float:
-    """Return ‖H' - H‖_F / ‖H‖_F over the rows of X, in the map's standardised coordinates."""
+def relative_movement(m: CorrectionMap, X: Any, *, source: Any = None) -> float:
+    """Return ‖H' - H‖_F / ‖H‖_F over the rows of X, in the map's standardised coordinates.
+
+    ``source`` is for source-aware maps; others never see it.
+    """
     m = _as_map(m)
     X = as_float_matrix(X, n_features=m.n_features).astype(np.float64)
-    return float(np.linalg.norm(m.displacement(X))) / _size(m, X)
+    return float(np.linalg.norm(m.displacement(X, **_known(m, source)))) / _size(m, X)
+
+
+def _known(m: CorrectionMap, source: Any) -> dict[str, Any]:
+    return {} if m.source_blind else {"source": source}
 
 
 def _as_map(m: Any) -> Any:
@@ -81,14 +88,14 @@ def _size(m: CorrectionMap, X: Floats) -> float:
     return size
 
 
-def native(m: CorrectionMap, X_val: Any) -> Endpoint:
-    """Return the complete map as an operating point."""
+def native(m: CorrectionMap, X_val: Any, *, source: Any = None) -> Endpoint:
+    """Return the complete map as an operating point; ``source`` of the rows is for source-aware maps."""
     m = _as_map(m)
-    stages = len(m) if isinstance(m, StagedMap) else None
-    return Endpoint(True, relative_movement(m, X_val), stages, strength=m.strength, _map=m)
+    stages = len(m) if isinstance(m, SequentialMap) else None
+    return Endpoint(True, relative_movement(m, X_val, source=source), stages, strength=m.strength, _map=m)
 
 
-def movement_budget(m: CorrectionMap, X_val: Any, budget: float) -> Endpoint:
+def movement_budget(m: CorrectionMap, X_val: Any, budget: float, *, source: Any = None) -> Endpoint:
     """Return the operating point where the rows of X_val have moved by ``budget``.
 
     Affine maps take the chord: strength = budget / movement at full strength, never above it. Staged maps
@@ -103,14 +110,16 @@ def movement_budget(m: CorrectionMap, X_val: Any, budget: float) -> Endpoint:
         Validation rows.
     budget : float
         Relative movement ‖H' - H‖_F / ‖H‖_F, for instance .05.
+    source : (n,) array or None
+        Sources of the rows, for source-aware maps; others never see it.
     """
     m = _as_map(m)
     if not (np.isfinite(budget) and budget >= 0):
         raise ValueError(f"budget must be zero or a positive number; got {budget!r}.")
     X = as_float_matrix(X_val, n_features=m.n_features).astype(np.float64)
     norm = _size(m, X)
-    if not isinstance(m, StagedMap):
-        native_movement = float(np.linalg.norm(m.displacement(X))) / norm
+    if not isinstance(m, SequentialMap):
+        native_movement = float(np.linalg.norm(m.displacement(X, **_known(m, source)))) / norm
         if budget > native_movement:
             return Endpoint(False, native_movement, strength=m.strength)
         strength = m.strength * budget / native_movement if native_movement else 0.0
@@ -144,7 +153,7 @@ def operating_points(m: CorrectionMap, strengths: Sequence[float] = STRENGTHS) -
     The first prefix, and the first of the default strengths, is the identity.
     """
     m = _as_map(m)
-    if isinstance(m, StagedMap):
+    if isinstance(m, SequentialMap):
         yield from (m[:k] for k in range(len(m) + 1))
     else:
         yield from (m.with_strength(strength) for strength in strengths)

@@ -18,11 +18,11 @@ from typing import Any
 import numpy as np
 import safetensors.numpy as safetensors
 
-from .maps import AffineMap, CorrectionMap, Floats, MapError, MapInfo, StagedMap
+from .maps import AffineMap, CorrectionMap, Floats, MapError, MapInfo, RoutedMap, StagedMap
 
 FORMAT_VERSION = 1
 
-KINDS: dict[str, type[CorrectionMap]] = {cls.kind: cls for cls in (AffineMap, StagedMap)}
+KINDS: dict[str, type[CorrectionMap]] = {cls.kind: cls for cls in (AffineMap, RoutedMap, StagedMap)}
 
 # Bounds on what an unknown file can make us allocate; real maps stay far below all of them.
 MAX_HEADER_BYTES = 2**24

@@ -17,7 +17,8 @@ from typing import Any
 
 import numpy as np
 
-from .maps import ORTHONORMAL_TOLERANCE, AffineMap, CorrectionMap, Floats, MapError, MapInfo, StagedMap
+from .maps import AffineMap, CorrectionMap, Floats, MapError, MapInfo, StagedMap
+from .maps.staged import ORTHONORMAL_TOLERANCE
 
 SCHEMA = "mgpa-release-model-v1"
 

@@ -1,11 +1,8 @@
-"""Frozen corrections: what is stored, sent to colleagues and applied to new embeddings.
-
-A map needs numpy and nothing else, never asks for a source label, and never changes. Estimators make maps
-(``model.to_map()``); files hold them (:meth:`CorrectionMap.save`, :func:`load_map`).
-"""
+"""What all maps share: provenance, checks, strength, files and exports; and prefixes, for maps of stages."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar, Self
@@ -13,17 +10,11 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from ._checks import as_float_matrix, require_finite
-from ._version import __version__
-from .replay import Replay
+from .._checks import as_float_matrix, require_finite
+from .._version import __version__
 
 Floats = NDArray[Any]
 PathLike = str | Path
-
-# How far a stored basis may be from orthonormal: float32 rounding, the bound the paper's own loader used.
-ORTHONORMAL_TOLERANCE = 2e-5
-# Up to this many standard deviations from zero, float32 sums of uncentred features are exact enough.
-FAR_FROM_ZERO = 8.0
 
 
 class MapError(ValueError):
@@ -32,7 +23,10 @@ class MapError(ValueError):
 
 @dataclass(frozen=True, kw_only=True)
 class MapInfo:
-    """Where a map came from. None of it changes a number; names and tokens only refuse other input."""
+    """Where a map came from. None of it changes a number; names and tokens only refuse other input.
+
+    A :class:`~mgpa.maps.RoutedMap` also finds its sources here.
+    """
 
     method: str = ""
     parameters: dict[str, Any] = field(default_factory=dict)
@@ -71,6 +65,7 @@ class CorrectionMap:
     _cache: dict[Any, Any] = field(default_factory=dict, init=False)
 
     kind: ClassVar[str]
+    source_blind: ClassVar[bool] = True
     tensor_names: ClassVar[tuple[str, ...]]
     scalar_names: ClassVar[tuple[str, ...]]
 
@@ -142,9 +137,16 @@ class CorrectionMap:
         if strength is not None and strength != self.strength:
             return self.with_strength(strength).transform(X)
         if type(X).__module__.partition(".")[0] == "torch":
-            if X.device not in self._cache:
-                self._cache[X.device] = self.to_torch().to(X.device)
-            return self._cache[X.device](X)
+            return self._module(X.device)(X)
+        return self._run(X, self._apply)
+
+    def _module(self, device: Any) -> Any:
+        if device not in self._cache:
+            self._cache[device] = self.to_torch().to(device)
+        return self._cache[device]
+
+    def _run(self, X: Any, apply: Callable[[Floats, Floats], bool]) -> Floats:
+        """Check rows, correct them by ``apply``, and say what was wrong if the result is not finite."""
         columns = getattr(X, "columns", None)
         if columns is not None and self.info.feature_names is not None:
             self._check_feature_names(tuple(columns))
@@ -153,7 +155,7 @@ class CorrectionMap:
         if len(X):
             try:
                 with np.errstate(over="ignore", invalid="ignore"):
-                    finite = self._apply(X, out)
+                    finite = apply(X, out)
             except np.linalg.LinAlgError:  # an eigenvalue routine met NaN
                 finite = False
             if not finite:
@@ -175,10 +177,13 @@ class CorrectionMap:
         """Write corrected rows into ``out``; False if any edit is not finite (bad input shows up there)."""
         raise NotImplementedError
 
-    def displacement(self, X: Any) -> Floats:
-        """Return how far each row moves, in standardised coordinates: (transform(X) - X) / scale."""
+    def displacement(self, X: Any, **known: Any) -> Floats:
+        """Return how far each row moves, in standardised coordinates: (transform(X) - X) / scale.
+
+        ``known`` goes to :meth:`transform`; a source-aware map needs ``source`` there.
+        """
         X = as_float_matrix(X, n_features=self.n_features)
-        return np.asarray((self.transform(X) - X) / self.scale)
+        return np.asarray((self.transform(X, **known) - X) / self.scale)
 
     def save(self, path: PathLike, *, overwrite: bool = True) -> Path:
         """Write the map to one safetensors file, atomically: the file is complete or not there.
@@ -190,21 +195,21 @@ class CorrectionMap:
         overwrite : bool
             With False, an existing file is an error.
         """
-        from .mapfile import write_map
+        from ..mapfile import write_map
 
         return write_map(self, Path(path), overwrite=overwrite)
 
     def to_torch(self) -> Any:
         """Return the map as a ``torch.nn.Module`` (no gradients through its weights; differentiable in X)."""
         try:
-            from .torch_module import as_module
+            from ..torch_module import as_module
         except ImportError:
             raise ImportError("A torch module needs torch: pip install 'mgpa[torch]'.") from None
         return as_module(self)
 
     def to_onnx(self, path: PathLike) -> Path:
         """Write the map as an ONNX model with input ``X`` and output ``Y``, both (n, d) float32."""
-        from .onnx_export import write_onnx
+        from ..onnx_export import write_onnx
 
         return write_onnx(self, Path(path))
 
@@ -239,168 +244,26 @@ class CorrectionMap:
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
-class AffineMap(CorrectionMap):
-    """x' = x - strength · ((x - center) G + offset) Dᵀ, with k-column G and D in the input's units.
-
-    The closed form with K sources has k = K - 1 columns, so applying it costs little more than copying.
-    ``k = 0`` is the identity.
-    """
-
-    readout: Floats
-    direction: Floats
-    offset: Floats
-
-    kind: ClassVar[str] = "affine"
-    tensor_names: ClassVar[tuple[str, ...]] = ("center", "scale", "readout", "direction", "offset")
-    scalar_names: ClassVar[tuple[str, ...]] = ("strength",)
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.readout.ndim != 2:
-            raise MapError(f"readout has shape {self.readout.shape}; expected (d, k).")
-        d, k = self.n_features, self.readout.shape[1]
-        self._require_shape("readout", (d, k))
-        self._require_shape("direction", (d, k))
-        self._require_shape("offset", (k,))
-
-    @classmethod
-    def identity(cls, n_features: int, *, info: MapInfo | None = None, **standardisation: Floats) -> Self:
-        """Return the map that changes nothing (a zero-rank gate)."""
-        nothing = np.zeros((n_features, 0))
-        center = standardisation.get("center", np.zeros(n_features))
-        scale = standardisation.get("scale", np.ones(n_features))
-        return cls(
-            center=center,
-            scale=scale,
-            readout=nothing,
-            direction=nothing,
-            offset=np.zeros(0),
-            info=info or MapInfo(method="identity"),
-        )
-
-    def _apply(self, X: Floats, out: Floats) -> bool:
-        def cast(array: Floats) -> Floats:
-            return np.ascontiguousarray(array, dtype=X.dtype)
-
-        readout = cast(self.readout)
-        negative = cast(-self.strength * self.direction.T)
-        if readout.shape[1] == 0 or self.strength == 0:
-            np.copyto(out, X)
-            return bool(np.isfinite(out).all())
-        coefficient = self._coefficients(X, readout)
-        # Blocks of about a megabyte stay in cache between the two passes over them.
-        block = max(1, 2**20 // (X.itemsize * X.shape[1]))
-        work = np.empty((min(block, len(X)), X.shape[1]), dtype=X.dtype)
-        outer = np.multiply if readout.shape[1] == 1 else np.matmul
-        for start in range(0, len(X), block):
-            rows = slice(start, start + block)
-            edit = outer(coefficient[rows], negative, out=work[: len(X[rows])])
-            np.add(X[rows], edit, out=out[rows])
-        return bool(np.isfinite(coefficient).all())
-
-    def _coefficients(self, X: Floats, readout: Floats) -> Floats:
-        """Return (X - center) G + offset, centring first only where float32 sums would lose digits."""
-        offset = self.offset
-        if X.dtype == np.float32 and (np.abs(self.center) > FAR_FROM_ZERO * self.scale).any():
-            X = X - self.center.astype(X.dtype)
-        else:
-            offset = offset - self.center @ self.readout
-        # A BLAS is many times faster at matrix times vector than at matrix times one column.
-        product = (X @ readout[:, 0])[:, None] if readout.shape[1] == 1 else X @ readout
-        product += offset.astype(X.dtype)
-        return np.asarray(product)
-
-    def _describe(self) -> str:
-        k = self.readout.shape[1]
-        return "identity" if k == 0 else f"affine, rank {k}, strength {self.strength:g}"
-
-
-@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
-class StagedMap(CorrectionMap):
-    """A sequence of critic-guided stages, each a bounded step inside the gate (Algorithm 1, replay).
+class SequentialMap(CorrectionMap):
+    """A map of stages applied one after another: any prefix of it is a map, and its last stage divisible.
 
     Attributes
     ----------
-    basis : (d, r)
-        Orthonormal gate basis B in standardised coordinates.
-    linear_weight, linear_bias : (S, L, d), (S, L)
-        Affine critic scores of each of the S stages.
-    hidden_weight, hidden_bias, output_weight, output_bias : (S, H, d), (S, H), (S, N, H), (S, N)
-        GELU critic: N scores from H hidden units. Scores are logit differences against the first source.
-    anchor_weight, anchor_bias : (S, L + N, d), (S, L + N)
-        Each score's target as an affine function of the original standardised input; the weights lie in
-        the preserved complement, so the target never moves with the edit.
-    damping, radius, stabilizer : float
-        τ, ρ (absolute) and λ of the trust-region step.
     fraction : float in [0, 1]
         How much of the last stage is applied.
     """
 
-    basis: Floats
-    linear_weight: Floats
-    linear_bias: Floats
-    hidden_weight: Floats
-    hidden_bias: Floats
-    output_weight: Floats
-    output_bias: Floats
-    anchor_weight: Floats
-    anchor_bias: Floats
-    damping: float
-    radius: float
-    stabilizer: float
     fraction: float = 1.0
 
-    kind: ClassVar[str] = "staged"
-    stage_tensors: ClassVar[tuple[str, ...]] = (
-        "linear_weight", "linear_bias", "hidden_weight", "hidden_bias",
-        "output_weight", "output_bias", "anchor_weight", "anchor_bias",
-    )  # fmt: skip
-    tensor_names: ClassVar[tuple[str, ...]] = ("center", "scale", "basis", *stage_tensors)
-    scalar_names: ClassVar[tuple[str, ...]] = ("strength", "damping", "radius", "stabilizer", "fraction")
+    stage_tensors: ClassVar[tuple[str, ...]]
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for name, ndim in (("basis", 2), ("linear_weight", 3), ("hidden_weight", 3), ("output_weight", 3)):
-            if getattr(self, name).ndim != ndim:
-                raise MapError(f"{name} has {getattr(self, name).ndim} dimensions; expected {ndim}.")
-        d, (S, L, H, N) = self.n_features, self.sizes
-        self._require_shape("basis", (d, self.basis.shape[1]))
-        for name, shape in (
-            ("linear_weight", (S, L, d)),
-            ("linear_bias", (S, L)),
-            ("hidden_weight", (S, H, d)),
-            ("hidden_bias", (S, H)),
-            ("output_weight", (S, N, H)),
-            ("output_bias", (S, N)),
-            ("anchor_weight", (S, L + N, d)),
-            ("anchor_bias", (S, L + N)),
-        ):
-            self._require_shape(name, shape)
-        if S and L + N == 0:
-            raise MapError("A stage needs at least one critic score.")
-        if N and not H:
-            raise MapError("Network scores need hidden units.")
-        B = self.basis.astype(np.float64)
-        if B.shape[1] > d or np.abs(B.T @ B - np.eye(B.shape[1])).max(initial=0.0) > ORTHONORMAL_TOLERANCE:
-            raise MapError("basis is not orthonormal.")
-        if not (self.damping > 0 and self.radius > 0 and self.stabilizer > 0):
-            raise MapError("damping, radius and stabilizer must be positive.")
         if not 0 <= self.fraction <= 1:
             raise MapError(f"fraction must lie in [0, 1]; got {self.fraction!r}.")
 
-    @property
-    def sizes(self) -> tuple[int, int, int, int]:
-        """Numbers of stages, linear scores, hidden units and network scores: S, L, H, N."""
-        S, L = self.linear_weight.shape[:2]
-        return S, L, self.hidden_weight.shape[1], self.output_weight.shape[1]
-
-    @property
-    def rank(self) -> int:
-        """Dimension of the subspace the map may edit."""
-        return int(self.basis.shape[1])
-
     def __len__(self) -> int:
-        return int(self.linear_weight.shape[0])
+        return len(getattr(self, self.stage_tensors[0]))
 
     def __getitem__(self, stages: slice) -> Self:
         """Return a prefix: ``m[:13]`` applies the first 13 stages."""
@@ -447,63 +310,21 @@ class StagedMap(CorrectionMap):
         part = self.prefix(len(self) if n_stages is None else n_stages, fraction)
         return part.transform(X, strength=strength)
 
-    def _replay(self, dtype: np.dtype[Any]) -> Replay:
-        if dtype not in self._cache:
-            self._cache[dtype] = Replay(self, dtype)
-        replay: Replay = self._cache[dtype]
-        return replay
-
-    def _apply(self, X: Floats, out: Floats) -> bool:
-        if len(self) == 0 or self.rank == 0 or self.strength == 0:
-            np.copyto(out, X)
-            return bool(np.isfinite(out).all())
-        return self._replay(X.dtype).apply(X, out, self.strength)
-
     def stage_movement(self, X: Any) -> NDArray[np.float64]:
         """Return ‖H' - H‖_F over the rows of X after 1, 2, … stages, in standardised coordinates."""
         X = as_float_matrix(X, n_features=self.n_features)
         squares = np.zeros(len(self))
-        if len(X) and len(self) and self.rank:
-            self._replay(X.dtype).apply(X, np.empty_like(X), 1.0, squares)
+        if len(X) and len(self):
+            self._add_squares(X, squares)
         return np.asarray(self.strength * np.sqrt(squares))
 
-    def _describe(self) -> str:
-        S, L, H, N = self.sizes
-        if S == 0 or self.rank == 0:
-            return "identity"
-        critics = [f"{L} linear"] * bool(L) + [f"{N} GELU-{H}"] * bool(N)
+    def _add_squares(self, X: Floats, squares: Floats) -> None:
+        """Add the rows' squared displacements after each stage, at full strength, to ``squares``."""
+        raise NotImplementedError
+
+    def _extent(self) -> str:
         last = "" if self.fraction == 1 else f" (last x {self.fraction:g})"
-        last += "" if self.strength == 1 else f" at strength {self.strength:g}"
-        return f"{S} stages{last} in a rank-{self.rank} gate, scores per stage: {', '.join(critics)}"
-
-
-def load_map(path: PathLike) -> CorrectionMap:
-    """Open a stored correction.
-
-    Parameters
-    ----------
-    path : str or Path
-        A file written by :meth:`CorrectionMap.save`, or a directory (``model.json`` + ``model.npz``)
-        written by the paper authors' code.
-
-    Returns
-    -------
-    AffineMap or StagedMap
-
-    Raises
-    ------
-    MapError
-        If the file is damaged, inconsistent, too new or something else entirely. Files are data: opening
-        one never runs code from it.
-    """
-    path = Path(path)
-    if path.is_dir():
-        from .release import read_release
-
-        return read_release(path)
-    from .mapfile import read_map
-
-    return read_map(path)
+        return last + ("" if self.strength == 1 else f" at strength {self.strength:g}")
 
 
 def _shorten(names: tuple[Any, ...] | None) -> str:

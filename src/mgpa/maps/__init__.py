@@ -1,0 +1,55 @@
+"""Frozen corrections: what is stored, sent to colleagues and applied to new embeddings.
+
+A map needs numpy and nothing else, and never changes. Estimators make maps (``model.to_map()``); files hold
+them (:meth:`CorrectionMap.save`, :func:`load_map`). Only a :class:`RoutedMap` asks for a source label.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from .affine import AffineMap
+from .base import CorrectionMap, Floats, MapError, MapInfo, PathLike, SequentialMap
+from .routed import RoutedMap
+from .staged import StagedMap
+
+__all__ = [
+    "AffineMap",
+    "CorrectionMap",
+    "Floats",
+    "MapError",
+    "MapInfo",
+    "RoutedMap",
+    "SequentialMap",
+    "StagedMap",
+    "load_map",
+]
+
+
+def load_map(path: PathLike) -> CorrectionMap:
+    """Open a stored correction.
+
+    Parameters
+    ----------
+    path : str or Path
+        A file written by :meth:`CorrectionMap.save`, or a directory (``model.json`` + ``model.npz``)
+        written by the paper authors' code.
+
+    Returns
+    -------
+    AffineMap, RoutedMap, StagedMap or ProjectiveMap
+
+    Raises
+    ------
+    MapError
+        If the file is damaged, inconsistent, too new or something else entirely. Files are data: opening
+        one never runs code from it.
+    """
+    path = Path(path)
+    if path.is_dir():
+        from ..release import read_release
+
+        return read_release(path)
+    from ..mapfile import read_map
+
+    return read_map(path)

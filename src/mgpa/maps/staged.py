@@ -1,0 +1,119 @@
+"""Algorithm 1, stored: a sequence of critic-guided stages, replayed by :mod:`mgpa.replay`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+from ..replay import Replay
+from .base import Floats, MapError, SequentialMap
+
+# How far a stored basis may be from orthonormal: float32 rounding, the bound the paper's own loader used.
+ORTHONORMAL_TOLERANCE = 2e-5
+
+
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class StagedMap(SequentialMap):
+    """A sequence of critic-guided stages, each a bounded step inside the gate (Algorithm 1, replay).
+
+    Attributes
+    ----------
+    basis : (d, r)
+        Orthonormal gate basis B in standardised coordinates.
+    linear_weight, linear_bias : (S, L, d), (S, L)
+        Affine critic scores of each of the S stages.
+    hidden_weight, hidden_bias, output_weight, output_bias : (S, H, d), (S, H), (S, N, H), (S, N)
+        GELU critic: N scores from H hidden units. Scores are logit differences against the first source.
+    anchor_weight, anchor_bias : (S, L + N, d), (S, L + N)
+        Each score's target as an affine function of the original standardised input; the weights lie in
+        the preserved complement, so the target never moves with the edit.
+    damping, radius, stabilizer : float
+        τ, ρ (absolute) and λ of the trust-region step.
+    """
+
+    basis: Floats
+    linear_weight: Floats
+    linear_bias: Floats
+    hidden_weight: Floats
+    hidden_bias: Floats
+    output_weight: Floats
+    output_bias: Floats
+    anchor_weight: Floats
+    anchor_bias: Floats
+    damping: float
+    radius: float
+    stabilizer: float
+
+    kind: ClassVar[str] = "staged"
+    stage_tensors: ClassVar[tuple[str, ...]] = (
+        "linear_weight", "linear_bias", "hidden_weight", "hidden_bias",
+        "output_weight", "output_bias", "anchor_weight", "anchor_bias",
+    )  # fmt: skip
+    tensor_names: ClassVar[tuple[str, ...]] = ("center", "scale", "basis", *stage_tensors)
+    scalar_names: ClassVar[tuple[str, ...]] = ("strength", "damping", "radius", "stabilizer", "fraction")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name, ndim in (("basis", 2), ("linear_weight", 3), ("hidden_weight", 3), ("output_weight", 3)):
+            if getattr(self, name).ndim != ndim:
+                raise MapError(f"{name} has {getattr(self, name).ndim} dimensions; expected {ndim}.")
+        d, (S, L, H, N) = self.n_features, self.sizes
+        self._require_shape("basis", (d, self.basis.shape[1]))
+        for name, shape in (
+            ("linear_weight", (S, L, d)),
+            ("linear_bias", (S, L)),
+            ("hidden_weight", (S, H, d)),
+            ("hidden_bias", (S, H)),
+            ("output_weight", (S, N, H)),
+            ("output_bias", (S, N)),
+            ("anchor_weight", (S, L + N, d)),
+            ("anchor_bias", (S, L + N)),
+        ):
+            self._require_shape(name, shape)
+        if S and L + N == 0:
+            raise MapError("A stage needs at least one critic score.")
+        if N and not H:
+            raise MapError("Network scores need hidden units.")
+        B = self.basis.astype(np.float64)
+        if B.shape[1] > d or np.abs(B.T @ B - np.eye(B.shape[1])).max(initial=0.0) > ORTHONORMAL_TOLERANCE:
+            raise MapError("basis is not orthonormal.")
+        if not (self.damping > 0 and self.radius > 0 and self.stabilizer > 0):
+            raise MapError("damping, radius and stabilizer must be positive.")
+
+    @property
+    def sizes(self) -> tuple[int, int, int, int]:
+        """Numbers of stages, linear scores, hidden units and network scores: S, L, H, N."""
+        S, L = self.linear_weight.shape[:2]
+        return S, L, self.hidden_weight.shape[1], self.output_weight.shape[1]
+
+    @property
+    def rank(self) -> int:
+        """Dimension of the subspace the map may edit."""
+        return int(self.basis.shape[1])
+
+    def _replay(self, dtype: np.dtype[Any]) -> Replay:
+        if dtype not in self._cache:
+            self._cache[dtype] = Replay(self, dtype)
+        replay: Replay = self._cache[dtype]
+        return replay
+
+    def _apply(self, X: Floats, out: Floats) -> bool:
+        if len(self) == 0 or self.rank == 0 or self.strength == 0:
+            np.copyto(out, X)
+            return bool(np.isfinite(out).all())
+        return self._replay(X.dtype).apply(X, out, self.strength)
+
+    def _add_squares(self, X: Floats, squares: Floats) -> None:
+        if self.rank:
+            self._replay(X.dtype).apply(X, np.empty_like(X), 1.0, squares)
+
+    def _describe(self) -> str:
+        S, L, H, N = self.sizes
+        if S == 0 or self.rank == 0:
+            return "identity"
+        critics = [f"{L} linear"] * bool(L) + [f"{N} GELU-{H}"] * bool(N)
+        return (
+            f"{S} stages{self._extent()} in a rank-{self.rank} gate, scores per stage: {', '.join(critics)}"
+        )
