@@ -215,7 +215,7 @@ def test_no_rows_are_refused(make):
         fit(make, X[:0], source=SOURCE[:0])
     with refused("0 sample(s)"):
         fit(make).transform(X[:0])
-    with refused("pairs are empty; a gate needs at least one pair"):
+    with refused("pairs are empty; at least one pair is needed"):
         fit(make, pairs=(A[:0], B[:0]))
     # A map has nothing to refuse: no rows in, no rows out.
     assert fit(make).to_map().transform(X[:0]).shape == (0, D)

@@ -17,7 +17,7 @@ from ._checks import require_finite
 from .gate import MeasurementGate, fit_gate
 from .maps import CorrectionMap, MapInfo
 from .moments import Standardizer
-from .pairs import Contrasts, check_pair_id, encode_source, to_numpy
+from .pairs import Contrasts, check_pair_id, check_pairs, encode_source, to_numpy
 
 Floats = NDArray[Any]
 
@@ -46,14 +46,15 @@ class MissingEvidence(ValueError):
 
 @dataclass(frozen=True)
 class FitData:
-    """One call's worth of validated fitting data."""
+    """One call's worth of validated fitting data. ``task`` is there only for methods that need it."""
 
     X: Floats
     sources: NDArray[Any]
     codes: NDArray[np.int64]
-    contrasts: Contrasts | None
+    pairs: tuple[Floats, Floats] | None
     pair_id: NDArray[Any] | None
     sample_weight: Floats | None
+    task: NDArray[Any] | None
 
 
 def require_several(sources: NDArray[Any], weights: Floats | None = None) -> int:
@@ -117,21 +118,17 @@ class CorrectionEstimator(OneToOneFeatureMixin, TransformerMixin, BaseEstimator)
     # cross-validation when the user enables routing. ``pairs`` is not: it would reach every fold whole.
     __metadata_request__fit: ClassVar[dict[str, bool]] = {"source": True, "pair_id": True}
 
-    gate: Any
-    gate_: Any
+    tags: ClassVar[MethodTags]
     n_features_in_: int
-    on_missing: str
-    map_: CorrectionMap
+    map_: Any  # a CorrectionMap
 
     def _validate_rows(self, X: Any, *, reset: bool, name: str = "X") -> Floats:
         return validate_rows(self, X, reset=reset, name=name)
 
     def _read(
-        self, X: Any, source: Any, pairs: Any, pair_id: Any, sample_weight: Any, *, reset: bool = True
+        self, X: Any, y: Any, source: Any, pairs: Any, pair_id: Any, sample_weight: Any, *, reset: bool = True
     ) -> FitData:
         """Validate one call's data. Raises MissingEvidence where there is no source."""
-        if self.on_missing not in ("raise", "warn"):
-            raise ValueError(f"on_missing must be 'raise' or 'warn'; got {self.on_missing!r}.")
         if reset:
             forget(self)
         X = self._validate_rows(X, reset=reset)
@@ -146,7 +143,7 @@ class CorrectionEstimator(OneToOneFeatureMixin, TransformerMixin, BaseEstimator)
         sources, codes = encode_source(source, len(X))
         if pairs is not None and pair_id is not None:
             raise ValueError("Pass pairs=(A, B) or pair_id=, not both.")
-        contrasts = None if pairs is None else Contrasts.from_pairs(pairs, X.shape[1])
+        views = None if pairs is None else check_pairs(pairs, X.shape[1])
         names = list(getattr(self, "feature_names_in_", []))
         for i, side in enumerate(pairs or ()):
             if names and names != list(getattr(side, "columns", names)):
@@ -154,7 +151,77 @@ class CorrectionEstimator(OneToOneFeatureMixin, TransformerMixin, BaseEstimator)
                     f"pairs[{i}] has other columns than X, or in another order; select X's columns."
                 )
         ids = None if pair_id is None else check_pair_id(pair_id, len(X))
-        return FitData(X, sources, codes, contrasts, ids, weight)
+        return FitData(X, sources, codes, views, ids, weight, self._read_task(y, len(X)))
+
+    def _read_task(self, y: Any, n: int) -> NDArray[Any] | None:
+        """Return task labels for the methods that need them; the others never see them."""
+        if not self.tags.needs_task:
+            return None
+        if y is None:
+            raise ValueError(
+                f"{type(self).__name__} preserves a task it is told: pass y, one task label per row of X."
+            )
+        labels, codes = encode_source(y, n, "y")
+        if len(labels) < 2:
+            raise ValueError(f"y has 1 distinct value ({labels[0].item()!r}); a task needs at least two.")
+        return np.asarray(labels[codes])
+
+    def _info(self, **known: Any) -> MapInfo:
+        parameters = {k: v for k, v in self.get_params().items() if "__" not in k}
+        names = getattr(self, "feature_names_in_", None)
+        return MapInfo(
+            method=type(self).__name__,
+            parameters={k: v if isinstance(v, (int, float, str, bool, type(None))) else repr(v)
+                        for k, v in parameters.items()},
+            feature_names=None if names is None else tuple(map(str, names)),
+            **known,
+        )  # fmt: skip
+
+    def transform(self, X: Any, *, strength: float | None = None) -> Any:
+        """Correct embeddings. Never takes a source.
+
+        Parameters
+        ----------
+        X : (n, d) array or torch tensor
+            New embeddings, from any source or from unknown ones.
+        strength : float or None
+            Apply this multiple of the displacement instead of the fitted strength.
+        """
+        return self._transform(X, self.map_ if strength is None else self.map_.with_strength(strength))
+
+    def _transform(self, X: Any, m: CorrectionMap, **known: Any) -> Any:
+        check_is_fitted(self)
+        if type(X).__module__.partition(".")[0] == "torch":
+            return m.transform(X, **known)
+        return m.transform(self._validate_rows(X, reset=False), **known)
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return "map_" in vars(self)
+
+    def to_map(self) -> Any:
+        """Return the frozen correction: save it, send it, apply it with numpy alone."""
+        check_is_fitted(self)
+        return self.map_
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.transformer_tags.preserves_dtype = ["float64", "float32"]
+        return tags
+
+
+class GatedEstimator(CorrectionEstimator):
+    """Base of the two MGPA constructions: contrasts make a gate, and without evidence nothing moves."""
+
+    tags: ClassVar[MethodTags] = MethodTags(source_blind=True, needs_pairs=True)
+
+    gate: Any
+    gate_: Any
+    on_missing: str
+
+    def _read(self, *args: Any, **kwargs: Any) -> FitData:
+        if self.on_missing not in ("raise", "warn"):
+            raise ValueError(f"on_missing must be 'raise' or 'warn'; got {self.on_missing!r}.")
+        return super()._read(*args, **kwargs)
 
     def _fit_gate(
         self, gate: Any, contrasts: Contrasts, rows: Callable[[], Floats], standardizer: Standardizer
@@ -171,43 +238,11 @@ class CorrectionEstimator(OneToOneFeatureMixin, TransformerMixin, BaseEstimator)
             )
         return fitted
 
-    def _info(self, **known: Any) -> MapInfo:
-        parameters = {k: v for k, v in self.get_params().items() if "__" not in k}
-        names = getattr(self, "feature_names_in_", None)
-        return MapInfo(
-            method=type(self).__name__,
-            parameters={k: v if isinstance(v, (int, float, str, bool, type(None))) else repr(v)
-                        for k, v in parameters.items()},
-            feature_names=None if names is None else tuple(map(str, names)),
-            **known,
-        )  # fmt: skip
-
     def _missing(self, reason: MissingEvidence) -> None:
         """Raise, or warn that the identity is returned, as ``on_missing`` says."""
         if self.on_missing == "raise":
             raise reason
         warnings.warn(f"{reason} Returning the identity map (on_missing='warn').", stacklevel=3)
-
-    def transform(self, X: Any, *, strength: float | None = None) -> Any:
-        """Correct embeddings. Never takes a source.
-
-        Parameters
-        ----------
-        X : (n, d) array or torch tensor
-            New embeddings, from any source or from unknown ones.
-        strength : float or None
-            Apply this multiple of the displacement instead of the fitted strength.
-        """
-        return self._transform(X, self.map_ if strength is None else self.map_.with_strength(strength))
-
-    def _transform(self, X: Any, m: CorrectionMap) -> Any:
-        check_is_fitted(self)
-        if type(X).__module__.partition(".")[0] == "torch":
-            return m.transform(X)
-        return m.transform(self._validate_rows(X, reset=False))
-
-    def __sklearn_is_fitted__(self) -> bool:
-        return "map_" in vars(self)
 
     def coverage(self, pairs: Any) -> float:
         """Return the share of directional energy that these pairs have inside the fitted gate.
@@ -222,13 +257,3 @@ class CorrectionEstimator(OneToOneFeatureMixin, TransformerMixin, BaseEstimator)
         check_is_fitted(self)
         contrasts = Contrasts.from_pairs(pairs, self.n_features_in_).values / self.map_.scale
         return float(self.gate_.coverage(contrasts))
-
-    def to_map(self) -> CorrectionMap:
-        """Return the frozen correction: save it, send it, apply it with numpy alone."""
-        check_is_fitted(self)
-        return self.map_
-
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.transformer_tags.preserves_dtype = ["float64", "float32"]
-        return tags

@@ -4,27 +4,25 @@
 
 with Δ the mean projected contrast of each source against the first (one column for two sources), m(q) the
 ridge regression of z on the preserved q, and C the shrunk residual covariance of z given q and the source.
-Everything follows from :class:`~mgpa.moments.Moments`, so batch, stream and cluster give the same map.
+Everything follows from :class:`~mgpa.moments.Moments`, so batch, stream and cluster give the same map
+(:mod:`mgpa.streaming`).
 """
 
 from __future__ import annotations
 
 import warnings
-from dataclasses import dataclass, field, replace
-from typing import Any, Self
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import scipy.linalg
 from numpy.typing import NDArray
-from sklearn.exceptions import NotFittedError
-from sklearn.utils.validation import check_is_fitted
 
-from ._base import NO_PAIRS, CorrectionEstimator, FitData, MissingEvidence, require_several
+from ._base import GatedEstimator, MissingEvidence
 from .anchor import RidgeSolver, shrink
 from .gate import FullGate
 from .maps import AffineMap
-from .moments import Moments, Standardizer
-from .pairs import Contrasts, is_paired, require_distinct
+from .streaming import Evidence, MomentEstimator
 
 Floats = NDArray[np.float64]
 
@@ -91,7 +89,7 @@ def projection(C: Floats, Delta: Floats) -> tuple[Floats, Floats]:
     return np.asarray(Delta @ whiten), np.asarray(solved @ whiten)
 
 
-class ClosedFormMGPA(CorrectionEstimator):
+class ClosedFormMGPA(GatedEstimator, MomentEstimator):
     """Correct embeddings in one affine step fitted from source labels and paired measurements.
 
     Parameters
@@ -153,128 +151,23 @@ class ClosedFormMGPA(CorrectionEstimator):
         self.standardize = standardize
         self.on_missing = on_missing
 
-    def fit(
-        self,
-        X: Any,
-        y: Any = None,
-        *,
-        source: Any = None,
-        pairs: Any = None,
-        pair_id: Any = None,
-        X_val: Any = None,
-        source_val: Any = None,
-        sample_weight: Any = None,
-    ) -> Self:
-        """Fit the correction.
+    def _solve(self, data: Evidence) -> Solution:
+        return solve(self, data)
 
-        Parameters
-        ----------
-        X : (n, d) array
-            Embeddings.
-        y : ignored
-            In a pipeline ``y`` is the task; it is never taken as the source.
-        source : (n,) array
-            Acquisition condition of each row; two or more distinct labels.
-        pairs : tuple (A, B) of (m, d) arrays
-            Row i of both is the same event, first and second view. With more than two sources use pair_id.
-        pair_id : (n,) array
-            Instead of pairs: rows of X that share an id are views of one event, one per source. Negative
-            ids are unpaired. Safe under cross-validation.
-        X_val, source_val : ignored
-            Accepted so that every estimator here is called alike.
-        sample_weight : (n,) array or None
-            Row weights (a weight of 2 equals a repeated row). Pairs are not weighted.
-        """
-        self._data, self._solved = Evidence(), None
-        try:
-            data = self._read(X, source, pairs, pair_id, sample_weight)
-        except MissingEvidence as reason:
-            self._missing(reason)
-            self._data = Evidence(n_features=self.n_features_in_)
-            self._solved = self._identity()
-            return self
-        require_several(data.sources)
-        self._data = Evidence.from_data(data)
-        self._solved = self._solve()
-        return self
-
-    def partial_fit(
-        self,
-        X: Any,
-        y: Any = None,
-        *,
-        source: Any = None,
-        pairs: Any = None,
-        pair_id: Any = None,
-        sample_weight: Any = None,
-    ) -> Self:
-        """Add rows and pairs. The map equals one fit on everything seen, to rounding.
-
-        Every batch needs its sources; pairs may come with any of them. Rows are reduced to moments at once.
-        Paired rows are kept, since the gate's scaling and filter depend on all of them; a pair may be split
-        between calls. The map is solved when it is next asked for. Share the map, not the estimator: only the
-        estimator holds people's paired rows.
-        """
-        seen = getattr(self, "_data", Evidence())
-        try:
-            data = self._read(X, source, pairs, pair_id, sample_weight, reset=seen.n_features is None)
-            self._data = seen + Evidence.from_data(data)
-        except MissingEvidence as reason:
-            if self.on_missing == "raise":
-                raise
-            warnings.warn(f"{reason} This batch is not used (on_missing='warn').", stacklevel=2)
-            self._data = replace(seen, n_features=self.n_features_in_)
-        self._solved = None
-        return self
-
-    n_features_in_: int
-
-    def merge(self, other: ClosedFormMGPA) -> Self:
-        """Add everything another (partially) fitted estimator has seen, for instance on another machine."""
-        check_is_fitted(other)
-        seen = getattr(self, "_data", Evidence())
-        names = [list(getattr(model, "feature_names_in_", [])) for model in (self, other)]
-        if seen.n_features is None:
-            self.n_features_in_ = other.n_features_in_
-            if names[1]:
-                self.feature_names_in_ = np.array(names[1], dtype=object)
-        elif seen.n_features != other.n_features_in_:
-            raise ValueError(f"Cannot merge fits on {seen.n_features} and {other.n_features_in_} features.")
-        elif names[0] != names[1]:
-            raise ValueError("Cannot merge fits whose columns have other names or another order.")
-        elif seen.moments.n_rows and seen.moments.fingerprint == other._data.moments.fingerprint:
-            raise ValueError("Both estimators have seen the same rows; merging would count them twice.")
-        self._data = seen + other._data
-        self._solved = None
-        return self
-
-    def _solve(self) -> Solution:
-        try:
-            return solve(self, self._data)
-        except MissingEvidence as reason:
-            self._missing(reason)
-        return self._identity()
-
-    def _identity(self) -> Solution:
+    def _nothing(self) -> Solution:
         d = self.n_features_in_
         gate = FullGate().fit(np.zeros((1, d)))._set_basis(np.zeros((d, 0)), np.zeros(d), np.zeros(d))
         identity = AffineMap.identity(d, info=self._info(gate_rank=0))
         return Solution(gate, identity, np.array([]), np.zeros((0, 0)), np.zeros((0, 0)))
 
+    def _skip(self, reason: MissingEvidence) -> None:
+        if self.on_missing == "raise":
+            raise reason
+        warnings.warn(f"{reason} This batch is not used (on_missing='warn').", stacklevel=3)
+
     def _solution(self) -> Solution:
-        if not self.__sklearn_is_fitted__():
-            raise NotFittedError(f"This {type(self).__name__} is not fitted yet; call fit first.")
-        if self._solved is None:
-            self._solved = self._solve()
-        return self._solved
-
-    def __sklearn_is_fitted__(self) -> bool:
-        return getattr(self, "_data", Evidence()).n_features is not None
-
-    @property
-    def map_(self) -> AffineMap:  # type: ignore[override]
-        """The stored correction."""
-        return self._solution().map
+        solution: Solution = super()._solution()
+        return solution
 
     @property
     def gate_(self) -> Any:
@@ -298,49 +191,6 @@ class ClosedFormMGPA(CorrectionEstimator):
 
 
 @dataclass(frozen=True)
-class Evidence:
-    """Everything the closed form keeps of the data it has seen. ``a + b`` merges."""
-
-    moments: Moments = field(default_factory=lambda: Moments({}))
-    contrasts: tuple[Contrasts, ...] = ()
-    paired_rows: tuple[tuple[Floats, NDArray[Any], NDArray[Any]], ...] = ()
-    n_features: int | None = None
-
-    @classmethod
-    def from_data(cls, data: FitData) -> Self:
-        """Reduce one batch."""
-        labels = data.sources[data.codes]
-        rows: tuple[tuple[Floats, NDArray[Any], NDArray[Any]], ...] = ()
-        if data.pair_id is not None:
-            require_distinct(data.codes, data.pair_id)
-            keep = is_paired(data.pair_id)
-            rows = ((data.X[keep], labels[keep], data.pair_id[keep]),)
-        return cls(
-            Moments.from_rows(data.X, labels, data.sample_weight),
-            () if data.contrasts is None else (data.contrasts,),
-            rows,
-            data.X.shape[1],
-        )
-
-    def __add__(self, other: Evidence) -> Evidence:
-        return Evidence(
-            self.moments + other.moments,
-            self.contrasts + other.contrasts,
-            self.paired_rows + other.paired_rows,
-            other.n_features or self.n_features,
-        )
-
-    def all_contrasts(self) -> Contrasts:
-        """Return every contrast seen, from aligned arrays and from pair ids."""
-        contrasts = list(self.contrasts)
-        if self.paired_rows:
-            X, labels, ids = (np.concatenate(part) for part in zip(*self.paired_rows, strict=True))
-            codes = np.searchsorted(np.array(self.moments.sources), labels)
-            contrasts.append(Contrasts.from_ids(X, codes, ids))
-        return Contrasts.concatenate(contrasts)
-
-
-@dataclass(frozen=True)
 class Solution:
     """What solving the evidence gives."""
 
@@ -353,30 +203,16 @@ class Solution:
 
 def solve(model: ClosedFormMGPA, data: Evidence) -> Solution:
     """Fit standardisation, gate, anchor and projection from the evidence (Algorithm 1, steps 1 and 2)."""
-    if not data.moments.parts:
-        raise MissingEvidence("source is missing: no labelled rows were seen.")
-    sources = np.array(data.moments.sources)
-    K, d = require_several(sources, data.moments.weights), data.moments.n_features
-    contrasts = data.all_contrasts()
-    if not len(contrasts):
-        raise MissingEvidence(NO_PAIRS)
-    if K > 2 and data.contrasts:
-        raise ValueError(
-            f"pairs=(A, B) does not say which of the {K} sources each view is; use pair_id= with source=."
-        )
+    K, sources, contrasts = data.require_sources(), data.sources, data.contrasts()
     moments, n = data.moments, float(data.moments.weights.sum())
-    standardizer = Standardizer.from_spread(
-        moments.mean, np.diag(moments.scatter) / n, moments.n_rows, model.standardize
-    )
+    d, standardizer = moments.n_features, data.standardizer(model.standardize)
     scale = standardizer.scale
     scatter = moments.scatter / np.outer(scale, scale)
     gate = model._fit_gate(model.gate, contrasts, lambda: _rows_like(scatter), standardizer)
     B, rank = gate.basis_, gate.rank_
-    info = model._info(
-        source_names=tuple(map(str, sources)),
-        n_rows=moments.n_rows,
+    info = model._evidence_info(
+        data,
         n_contrasts=len(contrasts),
-        fingerprint=moments.fingerprint,
         gate_rank=rank,
         gate_energy=float(gate.cumulative_energy_[rank - 1]) if rank else 0.0,
     )

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted, check_random_state
 from threadpoolctl import threadpool_limits
 
-from ._base import NO_PAIRS, CorrectionEstimator, FitData, MissingEvidence, require_several
+from ._base import NO_PAIRS, FitData, GatedEstimator, MissingEvidence, require_several
 from ._progress import progress
 from .anchor import TARGETS
 from .critics import CRITICS, HIDDEN_WIDTH, LinearCritic, NetworkCritic
@@ -30,7 +30,7 @@ Array = Any  # numpy array or torch tensor
 ONE_THREAD_SIZE = 2**22  # numbers in X up to which one thread is fastest
 
 
-class IterativeMGPA(CorrectionEstimator):
+class IterativeMGPA(GatedEstimator):
     """Correct embeddings by bounded, critic-guided steps inside the measurement gate.
 
     Parameters
@@ -206,7 +206,7 @@ class IterativeMGPA(CorrectionEstimator):
         """
         self._check_settings()
         try:
-            data = self._read(X, source, pairs, pair_id, sample_weight)
+            data = self._read(X, y, source, pairs, pair_id, sample_weight)
             # Threads cost more than they bring on small critics, several times so on a busy machine.
             with threadpool_limits(1 if data.X.size < ONE_THREAD_SIZE else None):
                 self._fit(data, X_val, source_val, groups)
@@ -241,7 +241,7 @@ class IterativeMGPA(CorrectionEstimator):
     def _fit(self, data: FitData, X_val: Any, source_val: Any, groups: Any) -> None:
         weight = data.sample_weight
         K = require_several(data.sources, None if weight is None else np.bincount(data.codes, weight))
-        contrasts = data.contrasts
+        contrasts = None if data.pairs is None else Contrasts.from_pairs(data.pairs, data.X.shape[1])
         if data.pair_id is not None:
             contrasts = Contrasts.from_ids(data.X, data.codes, data.pair_id)
         if contrasts is None or not len(contrasts):

@@ -161,6 +161,33 @@ class Moments:
         )
 
 
+@dataclass(frozen=True)
+class Means:
+    """Weight and mean of the rows of each task label. ``a + b`` merges."""
+
+    parts: dict[Any, tuple[float, Floats]]
+
+    @classmethod
+    def from_rows(cls, X: Any, labels: NDArray[Any], sample_weight: Floats | None = None) -> Means:
+        """Summarise rows X with one label each."""
+        weight = np.ones(len(X)) if sample_weight is None else sample_weight
+        parts = {}
+        for label in np.unique(labels):
+            rows = np.where(labels == label, weight, 0.0)
+            total = float(rows.sum())
+            mean = rows @ X.astype(np.float64) / total if total else np.zeros(X.shape[1])
+            parts[label.item()] = total, mean
+        return cls(parts)
+
+    def __add__(self, other: Means) -> Means:
+        parts = dict(self.parts)
+        for label, (weight, mean) in other.parts.items():
+            before, old = parts.get(label, (0.0, mean))
+            share = weight / (before + weight) if before + weight else 0.0
+            parts[label] = before + weight, old + share * (mean - old)
+        return Means(parts)
+
+
 def content_checksum(X: Any) -> NDArray[np.uint64]:
     """Return the per-feature sum of the rows' bit patterns: it does not depend on row order or batching."""
     X = np.ascontiguousarray(X, dtype=np.float64)

@@ -32,23 +32,7 @@ class Contrasts:
     @classmethod
     def from_pairs(cls, pairs: Any, n_features: int) -> Self:
         """Make contrasts from ``(A, B)``: row i of A and row i of B are two views of one thing."""
-        if not isinstance(pairs, (tuple, list)) or len(pairs) != 2:
-            raise ValueError(
-                "pairs must be a tuple (A, B) of two aligned arrays, first view and second view; "
-                f"got {_describe(pairs)}."
-            )
-        A, B = (as_float_matrix(to_numpy(side), name=f"pairs[{i}]") for i, side in enumerate(pairs))
-        if A.shape != B.shape:
-            raise ValueError(
-                f"pairs are not aligned: the first view has shape {A.shape}, the second {B.shape}. "
-                "Row i of both must be the same event."
-            )
-        if A.shape[1] != n_features:
-            raise ValueError(f"pairs have {A.shape[1]} features but X has {n_features}.")
-        if not len(A):
-            raise ValueError("pairs are empty; a gate needs at least one pair.")
-        require_finite(A, "pairs[0]")
-        require_finite(B, "pairs[1]")
+        A, B = check_pairs(pairs, n_features)
         values = B.astype(np.float64) - A.astype(np.float64)
         return cls(values, np.zeros(len(A), np.int64), np.ones(len(A), np.int64))
 
@@ -108,6 +92,37 @@ class Contrasts:
             )
         effects = np.linalg.pinv(normal) @ (design.T @ self.values)
         return np.asarray(effects[1:] - effects[0])
+
+
+def check_pairs(pairs: Any, n_features: int) -> tuple[NDArray[Any], NDArray[Any]]:
+    """Return the two views as finite float matrices, or say what is wrong with them."""
+    if not isinstance(pairs, (tuple, list)) or len(pairs) != 2:
+        raise ValueError(
+            "pairs must be a tuple (A, B) of two aligned arrays, first view and second view; "
+            f"got {_describe(pairs)}."
+        )
+    A, B = (as_float_matrix(to_numpy(side), name=f"pairs[{i}]") for i, side in enumerate(pairs))
+    if A.shape != B.shape:
+        raise ValueError(
+            f"pairs are not aligned: the first view has shape {A.shape}, the second {B.shape}. "
+            "Row i of both must be the same event."
+        )
+    if A.shape[1] != n_features:
+        raise ValueError(f"pairs have {A.shape[1]} features but X has {n_features}.")
+    if not len(A):
+        raise ValueError("pairs are empty; at least one pair is needed.")
+    require_finite(A, "pairs[0]")
+    require_finite(B, "pairs[1]")
+    return A, B
+
+
+def matched_rows(
+    codes: NDArray[np.int64], pair_id: NDArray[Any], first: int, second: int
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return the rows, in sources ``first`` and ``second``, of the events that both have seen."""
+    rows = [np.flatnonzero(is_paired(pair_id) & (codes == code)) for code in (first, second)]
+    _, a, b = np.intersect1d(pair_id[rows[0]], pair_id[rows[1]], assume_unique=True, return_indices=True)
+    return rows[0][a], rows[1][b]
 
 
 def require_distinct(codes: NDArray[np.int64], pair_id: NDArray[Any]) -> None:

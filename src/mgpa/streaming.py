@@ -1,0 +1,263 @@
+"""Estimators fitted from sufficient statistics: in one call, batch by batch, or merged across machines.
+
+Rows are reduced to :class:`~mgpa.moments.Moments` at once, so memory does not grow with their number. Paired
+rows are few and are kept: what a method makes of them (a filter, a regression) depends on all of them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.exceptions import NotFittedError
+from sklearn.utils.validation import check_is_fitted
+
+from ._base import NO_PAIRS, CorrectionEstimator, FitData, MissingEvidence, require_several
+from .maps import CorrectionMap
+from .moments import Means, Moments, Standardizer
+from .pairs import Contrasts, is_paired, matched_rows, require_distinct
+
+Floats = NDArray[np.float64]
+PairedRows = tuple[NDArray[Any], NDArray[Any], NDArray[Any]]  # rows, source labels, pair ids
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """Everything kept of the data seen so far. ``a + b`` merges."""
+
+    moments: Moments = field(default_factory=lambda: Moments({}))
+    pairs: tuple[tuple[NDArray[Any], NDArray[Any]], ...] = ()
+    paired_rows: tuple[PairedRows, ...] = ()
+    task: Means = field(default_factory=lambda: Means({}))
+    n_features: int | None = None
+
+    @classmethod
+    def from_data(cls, data: FitData) -> Self:
+        """Reduce one batch."""
+        labels = data.sources[data.codes]
+        rows: tuple[PairedRows, ...] = ()
+        if data.pair_id is not None:
+            require_distinct(data.codes, data.pair_id)
+            keep = is_paired(data.pair_id)
+            rows = ((data.X[keep], labels[keep], data.pair_id[keep]),)
+        return cls(
+            Moments.from_rows(data.X, labels, data.sample_weight),
+            () if data.pairs is None else (data.pairs,),
+            rows,
+            Means({}) if data.task is None else Means.from_rows(data.X, data.task, data.sample_weight),
+            data.X.shape[1],
+        )
+
+    def __add__(self, other: Evidence) -> Evidence:
+        return Evidence(
+            self.moments + other.moments,
+            self.pairs + other.pairs,
+            self.paired_rows + other.paired_rows,
+            self.task + other.task,
+            other.n_features or self.n_features,
+        )
+
+    @property
+    def sources(self) -> NDArray[Any]:
+        """Source labels, sorted."""
+        return np.array(self.moments.sources)
+
+    def require_sources(self) -> int:
+        """Return the number of sources, at least two, each with some weight."""
+        if not self.moments.parts:
+            raise MissingEvidence("source is missing: no labelled rows were seen.")
+        return require_several(self.sources, self.moments.weights)
+
+    def standardizer(self, standardize: bool) -> Standardizer:
+        """Return the centre and scale of all rows seen."""
+        moments = self.moments
+        variance = np.diag(moments.scatter) / moments.weights.sum()
+        return Standardizer.from_spread(moments.mean, variance, moments.n_rows, standardize)
+
+    def contrasts(self) -> Contrasts:
+        """Return every contrast seen, from aligned arrays and from pair ids; none at all is an error."""
+        contrasts = [Contrasts.from_pairs(pair, pair[0].shape[1]) for pair in self.pairs]
+        if self.paired_rows:
+            X, codes, ids = self._paired()
+            contrasts.append(Contrasts.from_ids(X, codes, ids))
+        every = Contrasts.concatenate(contrasts)
+        if not len(every):
+            raise MissingEvidence(NO_PAIRS)
+        self._require_two_for_arrays()
+        return every
+
+    def views(self, first: int, second: int) -> tuple[Floats, Floats]:
+        """Return matched rows of two sources (positions among :attr:`sources`), one row per shared event."""
+        self._require_two_for_arrays()
+        order = 1 if first < second else -1
+        found = [pair[::order] for pair in self.pairs]
+        if self.paired_rows:
+            X, codes, ids = self._paired()
+            a, b = matched_rows(codes, ids, first, second)
+            found.append((X[a], X[b]))
+        if not sum(len(a) for a, _ in found):
+            labels = self.sources.tolist()
+            missing = NO_PAIRS if not found else f"No pair joins {labels[first]!r} and {labels[second]!r}."
+            raise MissingEvidence(missing)
+        A, B = (np.concatenate(side).astype(np.float64) for side in zip(*found, strict=True))
+        return A, B
+
+    def _paired(self) -> tuple[NDArray[Any], NDArray[np.int64], NDArray[Any]]:
+        X, labels, ids = (np.concatenate(part) for part in zip(*self.paired_rows, strict=True))
+        return X, np.searchsorted(self.sources, labels), ids
+
+    def _require_two_for_arrays(self) -> None:
+        if self.pairs and len(self.sources) > 2:
+            raise ValueError(
+                f"pairs=(A, B) does not say which of the {len(self.sources)} sources each view is; use "
+                "pair_id= with source=."
+            )
+
+
+class MomentEstimator(CorrectionEstimator):
+    """Base of the closed-form methods. Subclasses say how to :meth:`_solve` the evidence."""
+
+    n_features_in_: int
+
+    def _solve(self, data: Evidence) -> Any:
+        """Return a :class:`CorrectionMap`, or anything with a ``map`` of that kind."""
+        raise NotImplementedError
+
+    def _missing(self, reason: MissingEvidence) -> None:
+        raise reason
+
+    def _nothing(self) -> Any:
+        """Return the solution without evidence, for estimators whose ``_missing`` does not raise."""
+        raise NotImplementedError
+
+    def fit(
+        self,
+        X: Any,
+        y: Any = None,
+        *,
+        source: Any = None,
+        pairs: Any = None,
+        pair_id: Any = None,
+        X_val: Any = None,
+        source_val: Any = None,
+        sample_weight: Any = None,
+    ) -> Self:
+        """Fit the correction.
+
+        Parameters
+        ----------
+        X : (n, d) array
+            Embeddings.
+        y : (n,) array
+            The task, for methods whose tag ``needs_task`` is set; ignored by all others. It is never taken as
+            the source.
+        source : (n,) array
+            Acquisition condition of each row; two or more distinct labels.
+        pairs : tuple (A, B) of (m, d) arrays
+            Row i of both is the same event, first and second view: with sources "dry" and "wet", A is dry.
+            With more than two sources use pair_id. Only methods whose tag ``needs_pairs`` is set look at
+            pairs.
+        pair_id : (n,) array
+            Instead of pairs: rows of X that share an id are views of one event, one per source. Negative
+            ids are unpaired. Safe under cross-validation.
+        X_val, source_val : ignored
+            Accepted so that every estimator here is called alike.
+        sample_weight : (n,) array or None
+            Row weights (a weight of 2 equals a repeated row). Pairs are not weighted.
+        """
+        self._data, self._solved = Evidence(), None
+        try:
+            data = self._read(X, y, source, pairs, pair_id, sample_weight)
+        except MissingEvidence as reason:
+            self._missing(reason)
+            self._data = Evidence(n_features=self.n_features_in_)
+            self._solved = self._nothing()
+            return self
+        require_several(data.sources)
+        evidence = Evidence.from_data(data)
+        self._solved = self._solution_of(evidence)
+        self._data = evidence
+        return self
+
+    def partial_fit(
+        self,
+        X: Any,
+        y: Any = None,
+        *,
+        source: Any = None,
+        pairs: Any = None,
+        pair_id: Any = None,
+        sample_weight: Any = None,
+    ) -> Self:
+        """Add rows and pairs. The map equals one fit on everything seen, to rounding.
+
+        Every batch needs its sources; pairs may come with any of them. Rows are reduced to moments at once.
+        Paired rows are kept, and a pair may be split between calls. The map is solved when it is next asked
+        for. Share the map, not the estimator: only the estimator holds people's paired rows.
+        """
+        seen = getattr(self, "_data", Evidence())
+        try:
+            data = self._read(X, y, source, pairs, pair_id, sample_weight, reset=seen.n_features is None)
+            self._data = seen + Evidence.from_data(data)
+        except MissingEvidence as reason:
+            self._skip(reason)
+            self._data = replace(seen, n_features=self.n_features_in_)
+        self._solved = None
+        return self
+
+    def _skip(self, reason: MissingEvidence) -> None:
+        """Say that a batch without evidence is not used, or refuse it."""
+        raise reason
+
+    def merge(self, other: Any) -> Self:
+        """Add everything another (partially) fitted estimator has seen, for instance on another machine."""
+        check_is_fitted(other)
+        seen = getattr(self, "_data", Evidence())
+        names = [list(getattr(model, "feature_names_in_", [])) for model in (self, other)]
+        if seen.n_features is None:
+            self.n_features_in_ = other.n_features_in_
+            if names[1]:
+                self.feature_names_in_ = np.array(names[1], dtype=object)
+        elif seen.n_features != other.n_features_in_:
+            raise ValueError(f"Cannot merge fits on {seen.n_features} and {other.n_features_in_} features.")
+        elif names[0] != names[1]:
+            raise ValueError("Cannot merge fits whose columns have other names or another order.")
+        elif seen.moments.n_rows and seen.moments.fingerprint == other._data.moments.fingerprint:
+            raise ValueError("Both estimators have seen the same rows; merging would count them twice.")
+        self._data = seen + other._data
+        self._solved = None
+        return self
+
+    def _solution_of(self, data: Evidence) -> Any:
+        try:
+            return self._solve(data)
+        except MissingEvidence as reason:
+            self._missing(reason)
+        return self._nothing()
+
+    def _solution(self) -> Any:
+        if not self.__sklearn_is_fitted__():
+            raise NotFittedError(f"This {type(self).__name__} is not fitted yet; call fit first.")
+        if self._solved is None:
+            self._solved = self._solution_of(self._data)
+        return self._solved
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return getattr(self, "_data", Evidence()).n_features is not None
+
+    @property
+    def map_(self) -> Any:
+        """The stored correction."""
+        solution = self._solution()
+        return solution if isinstance(solution, CorrectionMap) else solution.map
+
+    def _evidence_info(self, data: Evidence, **known: Any) -> Any:
+        """Return provenance for a map solved from this evidence."""
+        return self._info(
+            source_names=tuple(map(str, data.moments.sources)),
+            n_rows=data.moments.n_rows,
+            fingerprint=data.moments.fingerprint,
+            **known,
+        )
