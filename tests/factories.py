@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from mgpa.maps import AffineMap, MapInfo, StagedMap
+from mgpa.maps import AffineMap, MapInfo, ProjectiveMap, RoutedMap, StagedMap
 
 
 def random_info(d: int) -> MapInfo:
@@ -76,3 +76,44 @@ def random_affine_map(
         "info": random_info(d),
     }
     return AffineMap(**(arguments | changes))
+
+
+def random_projective_map(
+    seed: int = 0,
+    d: int = 10,
+    stages: int = 4,
+    hidden: int = 10,
+    n_sources: int = 2,
+    dtype: Any = np.float32,
+    **changes: Any,
+) -> ProjectiveMap:
+    rng = np.random.default_rng(seed)
+
+    def normal(*shape: int) -> np.ndarray:
+        return rng.normal(size=shape).astype(dtype)
+
+    arguments = {
+        "center": normal(d),
+        "scale": np.exp(normal(d)),
+        "hidden_weight": normal(stages, hidden, d),
+        "hidden_bias": normal(stages, hidden),
+        "output_weight": normal(stages, n_sources, hidden),
+        "output_bias": normal(stages, n_sources),
+        "info": random_info(d),
+    }
+    return ProjectiveMap(**(arguments | changes))
+
+
+def random_routed_map(
+    seed: int = 0, d: int = 10, diagonal: bool = False, dtype: Any = np.float64, **changes: Any
+) -> RoutedMap:
+    """Return a map of the sources "wet" and "dry"."""
+    rng = np.random.default_rng(seed)
+    arguments = {
+        "center": rng.normal(size=d).astype(dtype),
+        "scale": rng.uniform(0.5, 2.0, size=d).astype(dtype),
+        "readout": rng.normal(size=(2, d) if diagonal else (2, d, d)).astype(dtype),
+        "offset": rng.normal(size=(2, d)).astype(dtype),
+        "info": random_info(d),
+    }
+    return RoutedMap(**(arguments | changes))

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import mgpa
-from factories import random_affine_map, random_staged_map
+from factories import random_affine_map, random_projective_map, random_staged_map
 from mgpa.endpoint import (
     STRENGTHS,
     BudgetNotAttained,
@@ -31,7 +31,11 @@ def movements(m, X) -> list[float]:
     return [float(relative_movement(m[:k], X)) for k in range(len(m) + 1)]
 
 
-MAPS = pytest.mark.parametrize("m", [random_affine_map(), staged()], ids=["affine", "staged"])
+MAPS = pytest.mark.parametrize(
+    "m",
+    [random_affine_map(), staged(), random_projective_map(dtype=np.float64)],
+    ids=["affine", "staged", "projective"],
+)
 
 
 # Movement

@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import mgpa
-from factories import random_affine_map, random_staged_map
+from factories import random_affine_map, random_projective_map, random_routed_map, random_staged_map
 from mgpa import AffineMap, MapError, load_map, mapfile
 from mgpa.maps import MapInfo
 
@@ -30,6 +30,11 @@ MAPS = {
     "affine32": random_affine_map(dtype=np.float32, k=2),
     "affine64": random_affine_map().with_strength(1 / 3).with_notes("naïve\n\x00 \U0001f9e0 \ud800"),
     "identity": AffineMap.identity(5),
+    "projective32": random_projective_map().prefix(3, 0.35).with_strength(1.1),
+    "projective64": random_projective_map(n_sources=3, dtype=np.float64),
+    "no projections": random_projective_map()[:0],
+    "routed32": random_routed_map(dtype=np.float32).with_strength(0.7),
+    "routed64": random_routed_map(diagonal=True),
 }
 
 
@@ -73,7 +78,8 @@ def test_a_loaded_map_is_the_saved_one_to_the_bit(tmp_path, name, dtype):
     assert_same_map(m, loaded)
     for n_rows in (1, 50):
         X = np.random.default_rng(1).normal(size=(n_rows, m.n_features)).astype(dtype)
-        assert m.transform(X).tobytes() == loaded.transform(X).tobytes()
+        known = {} if m.source_blind else {"source": np.array(["wet", "dry"])[np.arange(n_rows) % 2]}
+        assert m.transform(X, **known).tobytes() == loaded.transform(X, **known).tobytes()
     assert loaded.summary() == m.summary()
 
 
@@ -453,11 +459,14 @@ def test_permissions_are_those_of_any_new_file(tmp_path, small, umask):
 
 
 def test_applying_a_map_imports_no_heavy_library(tmp_path):
-    paths = [random_staged_map().save(tmp_path / "s"), random_affine_map().save(tmp_path / "a")]
+    maps = (random_staged_map(), random_affine_map(), random_projective_map(), random_routed_map())
+    paths = [m.save(tmp_path / m.kind) for m in maps]
     code = (
         "import sys, numpy, mgpa\n"
         "for path in sys.argv[1:]:\n"
-        "    m = mgpa.load_map(path); m.transform(numpy.ones((40, 10))); m.transform(numpy.ones((1, 10)))\n"
+        "    m = mgpa.load_map(path)\n"
+        "    known = {} if m.source_blind else {'source': 'wet'}\n"
+        "    m.transform(numpy.ones((40, 10)), **known); m.transform(numpy.ones((1, 10)), **known)\n"
         "heavy = {'sklearn', 'scipy', 'torch', 'pandas', 'onnx'} & set(sys.modules)\n"
         "assert not heavy, heavy\n"
     )

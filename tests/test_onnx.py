@@ -2,12 +2,13 @@
 
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from factories import random_affine_map, random_staged_map
+from factories import random_affine_map, random_projective_map, random_routed_map, random_staged_map
 from mgpa.maps import CorrectionMap
 
 onnx = pytest.importorskip("onnx")
@@ -27,7 +28,11 @@ def staged(n_linear: int = 1, n_network: int = 1, **changes) -> CorrectionMap:
 
 
 ALL_MAPS = {
-    **{f"affine-{k}": lambda k=k: random_affine_map(k=k).with_strength(1.3) for k in (0, 1, 3)},
+    **{f"affine-{k}": lambda k=k: random_affine_map(k=k).with_strength(1.3) for k in (0, 1, 3, 8)},
+    **{
+        f"projective-{K}": lambda K=K: random_projective_map(n_sources=K).prefix(3, 0.35).with_strength(1.3)
+        for K in (2, 3)
+    },
     **{
         f"staged-{L}-{N}-{name}": lambda L=L, N=N, step=step: staged(L, N, **step)
         for L, N in SCORES
@@ -36,6 +41,7 @@ ALL_MAPS = {
     "staged-float64": lambda: staged(dtype=np.float64),
     "no-stages": lambda: random_staged_map()[:0],
     "no-rank": lambda: random_staged_map(r=0),
+    "no-projections": lambda: random_projective_map()[:0],
     "no-strength": lambda: random_staged_map().with_strength(0),
 }
 
@@ -77,9 +83,11 @@ def test_flat_critics_change_nothing(tmp_path):
     np.testing.assert_array_equal(out, X)
 
 
-def test_bad_rows_come_out_as_nan_and_spoil_no_others(tmp_path):
-    m, X = staged(2, 2), embeddings()
-    X[3, 2] = np.nan
+@pytest.mark.parametrize("name", ["staged-2-2-boundary", "projective-2", "projective-3"])
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_bad_rows_come_out_as_nan_and_spoil_no_others(tmp_path, name, value):
+    m, X = ALL_MAPS[name](), embeddings()
+    X[3, 2] = value
     (out,) = session(m.to_onnx(tmp_path / "m.onnx")).run(["Y"], {"X": X})
     good = np.arange(50) != 3
     assert np.isnan(out[3]).all()
@@ -91,10 +99,9 @@ def test_graph_does_not_grow_with_the_number_of_stages(tmp_path):
         inner = [a.g for node in graph.node for a in node.attribute if a.HasField("g")]
         return len(graph.node) + sum(map(count, inner))
 
-    few, many = (
-        onnx.load(random_staged_map(stages=s).to_onnx(tmp_path / f"{s}.onnx")).graph for s in (2, 20)
-    )
-    assert count(few) == count(many)
+    for make in (random_staged_map, random_projective_map):
+        few, many = (onnx.load(make(stages=s).to_onnx(tmp_path / f"{s}.onnx")).graph for s in (2, 20))
+        assert count(few) == count(many)
 
 
 def test_model_says_where_it_comes_from(any_map, tmp_path):
@@ -104,10 +111,47 @@ def test_model_says_where_it_comes_from(any_map, tmp_path):
     assert properties == {
         "method": any_map.info.method,
         "library_version": any_map.info.library_version,
-        "source_names": "wet, dry",
+        "source_names": '["wet", "dry"]',
         "notes": "for the ward",
     }
     assert model.producer_name == "mgpa"
+
+
+POSITIONS = np.arange(50) % 2
+
+
+@pytest.mark.parametrize("diagonal", [False, True])
+@pytest.mark.parametrize("strength", [1.3, 0.0])
+def test_routed_maps_take_positions_among_their_sources(tmp_path, diagonal, strength):
+    m, X = random_routed_map(diagonal=diagonal).with_strength(strength), embeddings()
+    path = m.to_onnx(tmp_path / "m.onnx")
+    properties = {p.key: p.value for p in onnx.load(path).metadata_props}
+    assert properties["source_names"] == '["wet", "dry"]'
+    model, Y = session(path), m.transform(X, source=np.array(["wet", "dry"])[POSITIONS])
+    for n in (50, 1, 0):
+        (out,) = model.run(["Y"], {"X": X[:n], "source": POSITIONS[:n]})
+        np.testing.assert_allclose(out, Y[:n], atol=1e-5, rtol=1e-5)
+
+
+def test_a_source_that_is_left_unchanged_is_so_to_the_bit(tmp_path):
+    m, X = random_routed_map(), embeddings()
+    m = replace(m, readout=m.readout * [[[0.0]], [[1.0]]], offset=m.offset * [[0.0], [1.0]])
+    (out,) = session(m.to_onnx(tmp_path / "m.onnx")).run(["Y"], {"X": X, "source": POSITIONS})
+    np.testing.assert_array_equal(out[POSITIONS == 0], X[POSITIONS == 0])
+    assert not np.array_equal(out, X)
+
+
+@pytest.mark.parametrize("diagonal", [False, True])
+@pytest.mark.parametrize("position", [2, -1, -2, -3, 2**40, -(2**63)])
+def test_positions_out_of_range_make_the_runtime_fail(tmp_path, diagonal, position):
+    model = session(random_routed_map(diagonal=diagonal).to_onnx(tmp_path / "m.onnx"))
+    source = POSITIONS.copy()
+    source[4] = position
+    # The runtime also prints the error; that is not ours to catch.
+    with pytest.raises(Exception, match="out of data bounds"):
+        model.run(["Y"], {"X": embeddings(), "source": source})
+    with pytest.raises(ValueError, match="source"):
+        model.run(["Y"], {"X": embeddings()})
 
 
 def test_runs_without_this_library(tmp_path):

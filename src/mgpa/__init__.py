@@ -15,7 +15,16 @@ if TYPE_CHECKING:
     from .closed_form import ClosedFormMGPA
     from .gate import FullGate, MeasurementGate, PCAGate, RandomGate, held_out_coverage
     from .iterative import IterativeMGPA
-    from .maps import AffineMap, CorrectionMap, MapError, RoutedMap, StagedMap, load_map
+    from .maps import (
+        AffineMap,
+        CorrectionMap,
+        ManifoldMap,
+        MapError,
+        ProjectiveMap,
+        RoutedMap,
+        StagedMap,
+        load_map,
+    )
     from .moments import Moments
     from .tokens import TokenMean, transform_tokens
 
@@ -25,10 +34,12 @@ _HOME = {
     "CorrectionMap": "maps",
     "FullGate": "gate",
     "IterativeMGPA": "iterative",
+    "ManifoldMap": "maps",
     "MapError": "maps",
     "MeasurementGate": "gate",
     "Moments": "moments",
     "PCAGate": "gate",
+    "ProjectiveMap": "maps",
     "RandomGate": "gate",
     "RoutedMap": "maps",
     "StagedMap": "maps",
@@ -37,7 +48,7 @@ _HOME = {
     "load_map": "maps",
     "transform_tokens": "tokens",
 }
-_MODULES = ("endpoint",)
+_MODULES = ("baselines", "endpoint")
 
 __all__ = [
     "AffineMap",
@@ -45,10 +56,12 @@ __all__ = [
     "CorrectionMap",
     "FullGate",
     "IterativeMGPA",
+    "ManifoldMap",
     "MapError",
     "MeasurementGate",
     "Moments",
     "PCAGate",
+    "ProjectiveMap",
     "RandomGate",
     "RoutedMap",
     "StagedMap",

@@ -41,7 +41,7 @@ def as_float_matrix(X: Any, *, n_features: int | None = None, name: str = "X") -
 def require_finite(X: Floats, name: str) -> None:
     """Raise if X has NaN or infinite entries, naming the first bad row."""
     with np.errstate(over="ignore", invalid="ignore"):
-        if np.isfinite(X.sum(dtype=np.float64)):  # one cheap pass; a sum that overflows is looked into
+        if np.isfinite(X.sum()):  # one cheap pass; a sum that overflows is looked into
             return
     bad = ~np.isfinite(X).all(axis=tuple(range(1, X.ndim)))
     if bad.any():

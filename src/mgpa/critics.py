@@ -7,8 +7,6 @@ Only the network needs torch, imported when it is fitted.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,7 +22,6 @@ CRITICS = ("linear", "gelu")
 HIDDEN_WIDTH = 128
 BATCH_SIZE = 256
 WEIGHT_DECAY = 1e-3
-MAX_SEED = 2**31 - 1
 
 
 @dataclass(frozen=True)
@@ -146,107 +143,38 @@ def fit_network(
 
     With ``validation`` (rows, codes) the weights of the epoch with the lowest validation cross-entropy are
     kept, and training stops after ``patience`` epochs without improvement. The loss is not balanced.
-    Initialisation and shuffling follow the published recipe draw for draw. Gradients are written out:
-    for so small a network, automatic differentiation would be a third of the time.
+    Initialisation and shuffling follow the published recipe draw for draw.
     """
     import torch
     import torch.nn.functional as F
 
-    n, d = H.shape
-    device = H.device
-    target = torch.as_tensor(codes, device=device)
-    onehot = F.one_hot(target, n_sources).to(H.dtype)
-    weight = None
-    if sample_weight is not None:
-        weight = torch.as_tensor(sample_weight, dtype=H.dtype, device=device)[:, None]
-        weight = weight * (n / weight.sum())
+    from .networks import NetworkTraining
 
-    # torch's own initialisation of two Linear layers, from a generator of our own: the process-wide one may
-    # be in use elsewhere.
-    draw = torch.Generator().manual_seed(seed % MAX_SEED)
-    initial = []
-    for width, fan_in in ((HIDDEN_WIDTH, d), (n_sources, HIDDEN_WIDTH)):
-        weights = torch.empty(width, fan_in)
-        initial.append(torch.nn.init.kaiming_uniform_(weights, a=math.sqrt(5), generator=draw))
-        bound = 1 / math.sqrt(fan_in)
-        initial.append(torch.empty(width).uniform_(-bound, bound, generator=draw))
-    # One flat vector of parameters and one of gradients: a single fused optimiser call per step.
-    flat = torch.nn.Parameter(torch.cat([p.reshape(-1) for p in initial]).to(device))
-    flat.grad = torch.zeros_like(flat)
-    shapes = [p.shape for p in initial]
-    with torch.no_grad():
-        W1, b1, W2, b2 = _views(flat.detach(), shapes)
-        gW1, gb1, gW2, gb2 = _views(flat.grad, shapes)
-    on_cuda = device.type == "cuda"
-    optimizer = torch.optim.AdamW(
-        [flat], lr=learning_rate, weight_decay=WEIGHT_DECAY, fused=True, capturable=on_cuda
+    training = NetworkTraining(
+        H,
+        codes,
+        n_sources,
+        width=HIDDEN_WIDTH,
+        activation="gelu",
+        seed=seed,
+        shuffle_seed=seed,
+        learning_rate=learning_rate,
+        weight_decay=WEIGHT_DECAY,
+        batch_size=BATCH_SIZE,
+        sample_weight=sample_weight,
     )
-    shuffle = torch.Generator().manual_seed(seed % MAX_SEED)
-
-    def step(batch: Array) -> None:
-        x = H.index_select(0, batch)
-        u = torch.addmm(b1, x, W1.T)
-        g = F.gelu(u)
-        error = torch.softmax(torch.addmm(b2, g, W2.T), dim=1).sub_(onehot.index_select(0, batch))
-        if weight is not None:
-            error *= weight[batch]
-        error /= len(batch)
-        torch.mm(error.T, g, out=gW2)
-        torch.sum(error, 0, out=gb2)
-        back = torch.ops.aten.gelu_backward(error @ W2, u)
-        torch.mm(back.T, x, out=gW1)
-        torch.sum(back, 0, out=gb1)
-        optimizer.step()
-
     best, best_loss, stale = None, float("inf"), 0
-    with torch.no_grad():
-        full_step = _as_cuda_graph(step, flat, optimizer) if on_cuda and n >= BATCH_SIZE else step
-        for _ in range(epochs):
-            # A torch DataLoader with its own generator draws a base seed, an order and an order it discards.
-            torch.empty((), dtype=torch.int64).random_(generator=shuffle)
-            order = torch.randperm(n, generator=shuffle).to(device)
-            torch.randperm(n, generator=shuffle)
-            for batch in order.split(BATCH_SIZE):
-                (full_step if len(batch) == BATCH_SIZE else step)(batch)
-            if validation is not None:
-                rows, held_codes = validation
-                logits = F.gelu(rows @ W1.T + b1) @ W2.T + b2
-                loss = float(F.cross_entropy(logits, torch.as_tensor(held_codes, device=device)))
-                if loss < best_loss:
-                    best, best_loss, stale = flat.detach().clone(), loss, 0
-                else:
-                    stale += 1
-                    if stale >= patience:
-                        break
-        W1, b1, W2, b2 = _views(flat.detach() if best is None else best, shapes)
-        return NetworkCritic(W1, b1, W2[1:] - W2[0], b2[1:] - b2[0])
-
-
-def _as_cuda_graph(step: Callable[[Array], None], flat: Array, optimizer: Any) -> Callable[[Array], None]:
-    """Record a full-batch step as a CUDA graph: launching its kernels singly would be most of its time."""
-    import torch
-
-    batch = torch.zeros(BATCH_SIZE, dtype=torch.int64, device=flat.device)
-    start = flat.detach().clone()
-    side = torch.cuda.Stream(flat.device)
-    side.wait_stream(torch.cuda.current_stream(flat.device))
-    with torch.cuda.stream(side):
-        step(batch)  # makes the optimiser's state and the libraries' handles, which a recording may not
-    torch.cuda.current_stream(flat.device).wait_stream(side)
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        step(batch)
-    flat.detach().copy_(start)
-    for state in optimizer.state[flat].values():
-        state.zero_()
-
-    def run(rows: Array) -> None:
-        batch.copy_(rows)
-        graph.replay()
-
-    return run
-
-
-def _views(flat: Array, shapes: list[Any]) -> list[Array]:
-    parts = flat.split([shape.numel() for shape in shapes])
-    return [part.view(shape) for part, shape in zip(parts, shapes, strict=True)]
+    for _ in range(epochs):
+        training.epoch()
+        if validation is not None:
+            rows, held_codes = validation
+            target = torch.as_tensor(held_codes, device=H.device)
+            loss = float(F.cross_entropy(training.logits(rows), target))
+            if loss < best_loss:
+                best, best_loss, stale = training.flat.clone(), loss, 0
+            else:
+                stale += 1
+                if stale >= patience:
+                    break
+    W1, b1, W2, b2 = training.weights(best)
+    return NetworkCritic(W1, b1, W2[1:] - W2[0], b2[1:] - b2[0])

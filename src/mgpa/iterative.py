@@ -13,7 +13,6 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.utils.validation import check_is_fitted, check_random_state
 from threadpoolctl import threadpool_limits
 
 from ._base import NO_PAIRS, FitData, GatedEstimator, MissingEvidence, require_several
@@ -23,14 +22,16 @@ from .critics import CRITICS, HIDDEN_WIDTH, LinearCritic, NetworkCritic
 from .do_no_harm import StoppingRule, held_out_folds
 from .maps import StagedMap
 from .moments import Moments, Standardizer
-from .pairs import Contrasts, encode_source, to_numpy
+from .pairs import Contrasts, to_numpy
+from .sequential import SequentialEstimator, read_seed
 from .stages import Recipe, Stage, Step, Trajectory
+from .validation import read_validation
 
 Array = Any  # numpy array or torch tensor
 ONE_THREAD_SIZE = 2**22  # numbers in X up to which one thread is fastest
 
 
-class IterativeMGPA(GatedEstimator):
+class IterativeMGPA(SequentialEstimator, GatedEstimator):
     """Correct embeddings by bounded, critic-guided steps inside the measurement gate.
 
     Parameters
@@ -255,11 +256,9 @@ class IterativeMGPA(GatedEstimator):
             self.anchor_gate_ = self._fit_gate(self.anchor_gate, contrasts, lambda: H, standardizer)
         rank = self.gate_.rank_
         self.sources_ = data.sources
-        seed = self.random_state
-        if not isinstance(seed, (int, np.integer)):
-            seed = check_random_state(seed).randint(2**31 - 1)
+        seed = read_seed(self.random_state)
         info = self._info(
-            random_state=int(seed),
+            random_state=seed,
             source_names=tuple(map(str, data.sources)),
             n_rows=len(data.X),
             n_contrasts=len(contrasts),
@@ -276,7 +275,7 @@ class IterativeMGPA(GatedEstimator):
             epochs=self.critic_epochs,
             learning_rate=self.learning_rate,
             patience=self.patience if self.early_stopping else None,
-            seed=int(seed),
+            seed=seed,
             n_sources=K,
             basis=to_backend(self.gate_.basis_),
             anchor_basis=to_backend(self.anchor_gate_.basis_),
@@ -340,29 +339,14 @@ class IterativeMGPA(GatedEstimator):
         return main, witnesses, rule
 
     def _read_validation(self, X_val: Any, source_val: Any, data: FitData) -> tuple[Any, Any]:
-        if X_val is None:
-            if source_val is not None:
-                raise ValueError("source_val without X_val: pass the held-out rows too.")
-            if self.early_stopping:
-                raise ValueError(
-                    "early_stopping=True needs X_val and source_val: held-out rows with sources."
-                )
-            return None, None
-        if source_val is None and (self.early_stopping or self.do_no_harm):
+        if X_val is None and source_val is None and self.early_stopping:
+            raise ValueError("early_stopping=True needs X_val and source_val: held-out rows with sources.")
+        if X_val is not None and source_val is None and (self.early_stopping or self.do_no_harm):
             raise ValueError(
                 "X_val without source_val: early_stopping and do_no_harm need the held-out rows' sources. "
                 "Pass source_val, or turn both off."
             )
-        held = self._validate_rows(X_val, reset=False, name="X_val")
-        if source_val is None:
-            return held, None
-        names, codes = encode_source(source_val, len(held), "source_val")
-        unknown = sorted(set(names.tolist()) - set(data.sources.tolist()))
-        if unknown:
-            raise ValueError(
-                f"source_val has {unknown}, which source does not; known: {data.sources.tolist()}."
-            )
-        return held, np.searchsorted(data.sources, names)[codes].astype(np.int64)
+        return read_validation(self, X_val, source_val, data.sources)
 
     def _step(self, n_features: int) -> Step:
         # Damping is meant for the sum of two critics' losses; one critic pays half, as its loss is half.
@@ -418,26 +402,3 @@ class IterativeMGPA(GatedEstimator):
             **vars(self._step(d)),
             info=info,
         )
-
-    def transform(
-        self,
-        X: Any,
-        *,
-        strength: float | None = None,
-        n_stages: int | None = None,
-        fraction: float = 1.0,
-    ) -> Any:
-        """Correct embeddings. Never takes a source.
-
-        Parameters
-        ----------
-        X : (n, d) array or torch tensor
-            New embeddings.
-        strength : float or None
-            Apply this multiple of the whole displacement.
-        n_stages, fraction : int, float
-            Apply only the first ``n_stages`` stages, the last of them by ``fraction``.
-        """
-        check_is_fitted(self, "map_")
-        m = self.map_.prefix(len(self.map_) if n_stages is None else n_stages, fraction)
-        return self._transform(X, m if strength is None else m.with_strength(strength))

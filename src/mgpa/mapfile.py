@@ -11,18 +11,30 @@ import hashlib
 import json
 import math
 import os
-import secrets
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import safetensors.numpy as safetensors
 
-from .maps import AffineMap, CorrectionMap, Floats, MapError, MapInfo, RoutedMap, StagedMap
+from ._files import write_atomically
+from .maps import (
+    AffineMap,
+    CorrectionMap,
+    Floats,
+    ManifoldMap,
+    MapError,
+    MapInfo,
+    ProjectiveMap,
+    RoutedMap,
+    StagedMap,
+)
 
 FORMAT_VERSION = 1
 
-KINDS: dict[str, type[CorrectionMap]] = {cls.kind: cls for cls in (AffineMap, RoutedMap, StagedMap)}
+KINDS: dict[str, type[CorrectionMap]] = {
+    cls.kind: cls for cls in (AffineMap, ManifoldMap, ProjectiveMap, RoutedMap, StagedMap)
+}
 
 # Bounds on what an unknown file can make us allocate; real maps stay far below all of them.
 MAX_HEADER_BYTES = 2**24
@@ -68,19 +80,7 @@ def write_map(m: CorrectionMap, path: Path, *, overwrite: bool) -> Path:
         raise IsADirectoryError(f"{path} is a folder; give the name of a file to save the map in.")
     if not overwrite and os.path.lexists(path):
         raise FileExistsError(f"{path} exists; pass overwrite=True to replace it.")
-    content = _encode(m)
-    # Beside the target, because a rename is atomic only within one file system. A plain open() gives the
-    # permissions of any new file, where the tempfile module would make it private.
-    temporary = path.with_name(f".{secrets.token_hex(8)}.tmp")
-    try:
-        with open(temporary, "xb") as stream:
-            stream.write(content)
-            stream.flush()
-            os.fsync(stream.fileno())
-        os.replace(temporary, path)
-    finally:
-        temporary.unlink(missing_ok=True)
-    return path
+    return write_atomically(path, _encode(m))
 
 
 def read_map(path: Path) -> CorrectionMap:
@@ -207,6 +207,14 @@ def _plain(value: Any, depth: int = 0) -> Any:
 def _canonical(document: Any) -> str:
     # Keys keep their order: parameters are listed in the order of the estimator's signature.
     return json.dumps(document, separators=(",", ":"), allow_nan=False)
+
+
+def map_digest(m: CorrectionMap) -> str:
+    """Return a checksum of what a map does to numbers: equal for maps that differ in provenance only."""
+    scalars = [float(getattr(m, name)) for name in m.scalar_names]
+    routes = () if m.source_blind else m.info.source_names
+    text = _canonical([m.kind, scalars, list(routes)])
+    return _digest(text, {name: np.ascontiguousarray(getattr(m, name)) for name in m.tensor_names})
 
 
 def _digest(text: str, tensors: dict[str, Floats]) -> str:

@@ -1,34 +1,34 @@
 """A stored correction as an ONNX model, for deployments without Python or torch.
 
-The graph is that of :mod:`mgpa.replay`: one product with the standardised input for all stages, then a
-``Scan`` over the stages, whose weights are stacked. Its size does not depend on their number.
+The graphs are those of :mod:`mgpa.replay` and :mod:`mgpa.maps`. Stages are a ``Scan`` over their stacked
+weights, so that the number of nodes does not depend on theirs.
 """
 
 from __future__ import annotations
 
 import functools
-import itertools
+import json
 import math
 import operator
-import os
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from ._files import write_atomically
 from ._version import __version__
-from .maps import AffineMap, CorrectionMap, StagedMap
+from .maps import AffineMap, CorrectionMap, ProjectiveMap, RoutedMap, StagedMap
+from .maps.projective import FLAT
 from .replay import Replay
 
 try:
     import onnx
-    from onnx import helper, numpy_helper
+    from onnx import helper
+
+    from .onnx_graph import Graph, Value
 except ImportError as error:
     raise ImportError("ONNX export needs the onnx extra: pip install 'mgpa[onnx]'") from error
-
-Floats = NDArray[Any]
 
 # Old enough for runtimes in use, new enough for float64 in every operator used here.
 OPSET = 17
@@ -40,19 +40,28 @@ MAX_NEWTON_STEPS = 50
 def write_onnx(m: CorrectionMap, path: Path) -> Path:
     """Write ``m`` as an ONNX model, input ``X`` and output ``Y``, both (n, d) float32; return the path.
 
+    A source-aware map has a second input ``source``, (n,) int64: positions among ``source_names``, a JSON
+    list in the model's metadata. Those out of range make the runtime fail, or the row NaN where it does not
+    check.
     The file is complete or not there. A row of X that is not finite comes out as NaN: a graph cannot raise.
     """
-    graph = _Graph()
-    X = _Value(graph, "X", "float32")
+    graph = Graph()
+    X, source = Value(graph, "X", "float32"), Value(graph, "source", "int64")
+    shape = ["n", m.n_features]
+    inputs = [X.declare(shape)]
     if isinstance(m, AffineMap):
         Y = _affine(X, m)
     elif isinstance(m, StagedMap):
         Y = _staged(X, m)
+    elif isinstance(m, ProjectiveMap):
+        Y = _projective(X, m)
+    elif isinstance(m, RoutedMap):
+        Y = _routed(X, source, m)
+        inputs.append(source.declare(shape[:1]))
     else:
-        raise TypeError(f"Cannot export {type(m).__name__}; expected an AffineMap or StagedMap.")
-    shape = ["n", m.n_features]
+        raise TypeError(f"Cannot export {type(m).__name__}; it has no form as a small graph.")
     model = helper.make_model(
-        graph.close("correction", [X.declare(shape)], [Y.named("Y").declare(shape)]),
+        graph.close("correction", inputs, [Y.named("Y").declare(shape)]),
         producer_name="mgpa",
         producer_version=__version__,
         opset_imports=[helper.make_opsetid("", OPSET)],
@@ -61,31 +70,88 @@ def write_onnx(m: CorrectionMap, path: Path) -> Path:
     properties = {
         "method": m.info.method,
         "library_version": m.info.library_version,
-        "source_names": ", ".join(m.info.source_names),
+        "source_names": json.dumps(m.info.source_names, ensure_ascii=False),
         "notes": m.info.notes,
     }
     helper.set_model_props(model, properties)
     onnx.checker.check_model(model, full_check=True)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        temporary.write_bytes(model.SerializeToString())
-        os.replace(temporary, path)
-    finally:
-        temporary.unlink(missing_ok=True)
-    return path
+    return write_atomically(path, model.SerializeToString())
 
 
-def _affine(X: _Value, m: AffineMap) -> _Value:
+def _affine(X: Value, m: AffineMap) -> Value:
     if m.strength == 0 or m.readout.shape[1] == 0:
         return X
-    center, readout, offset, back = (
-        X.graph.constant(array.astype(np.float32))
-        for array in (m.center, m.readout, m.offset, -m.strength * m.direction.T)
-    )
-    return X + ((X - center) @ readout + offset) @ back
+    back = -m.strength * m.direction.T
+    arrays = [m.center, m.readout, m.offset, back]
+    if 2 * len(back) > m.n_features:
+        arrays = [m.center, m.readout @ back, m.offset @ back]
+    center, readout, offset, *factors = (X.graph.constant(array.astype(np.float32)) for array in arrays)
+    return X + functools.reduce(operator.matmul, factors, (X - center) @ readout + offset)
 
 
-def _staged(X: _Value, m: StagedMap) -> _Value:
+def _routed(X: Value, source: Value, m: RoutedMap) -> Value:
+    K, constant = len(m.sources), X.graph.constant
+    readout, offset = ((-m.strength * array).astype(np.float32) for array in (m.readout, m.offset))
+    known = source.op("GreaterOrEqual", 0, dtype="bool").op("And", source.op("Less", K, dtype="bool"))
+    # Gather counts negative positions from the end, and refuses those beyond it.
+    position = known.where(source, constant(np.array(K)))
+    centred, offsets = X - constant(m.center.astype(np.float32)), constant(offset).op("Gather", position)
+    if readout.ndim == 2:
+        edit = centred * constant(readout).op("Gather", position)
+    else:
+        column = source.column()
+
+        def body(edit: Value, now: dict[str, Value]) -> Value:
+            mine = column.op("Equal", now["position"], dtype="bool")
+            return mine.where(centred @ now["readout"], edit)
+
+        scanned = {"position": constant(np.arange(K)[:, None]), "readout": constant(readout)}
+        edit = X.graph.scan(body, centred, scanned, ["n", m.n_features])
+    return X + known.column().where(edit + offsets, constant(np.array(np.nan, dtype=np.float32)))
+
+
+def _projective(X: Value, m: ProjectiveMap) -> Value:
+    S, _, K = m.sizes
+    if m.strength == 0 or S == 0:
+        return X
+
+    def constant(array: Any) -> Value:
+        return X.graph.constant(np.asarray(array, dtype=np.float32))
+
+    fraction = np.ones((S, 1, 1))
+    fraction[-1] = m.fraction
+    scanned = {"fraction": constant(fraction)}
+    scanned |= {name: constant(getattr(m, name)) for name in m.stage_tensors}
+    start = (X - constant(m.center)) * constant(1.0 / m.scale)
+    h = X.graph.scan(lambda h, now: _projected(h, now, K), start, scanned, ["n", m.n_features])
+    return X + (h - start) * constant(m.strength * m.scale)
+
+
+def _projected(h: Value, now: dict[str, Value], K: int) -> Value:
+    """Return the rows after one stage; see :func:`mgpa.maps.projective.project`."""
+    W1, W2, b2 = now["hidden_weight"], now["output_weight"], now["output_bias"].column()
+    u = h.op("Gemm", W1, now["hidden_bias"], transB=1)
+    if K == 2:
+        pick = h.graph.constant(np.array([[-1.0, 1.0]], dtype=np.float32))
+    else:
+        positions = h.graph.constant(np.arange(K)[None])
+
+        def largest(logits: Value) -> Value:
+            return logits.op("ArgMax", axis=1, dtype="int64").op("Equal", positions, dtype="bool")
+
+        logits = u.maximum(0.0).op("Gemm", W2, now["output_bias"], transB=1)
+        first = largest(logits)
+        second = largest(first.where(h.graph.constant(np.array(-np.inf, dtype=np.float32)), logits))
+        pick = first.cast("float32") - second.cast("float32")
+    slope = u.op("Greater", 0.0, dtype="bool").cast("float32") * (pick @ W2)
+    margin, gradient = (slope * u).sum() + pick @ b2, slope @ W1
+    length2 = (gradient * gradient).sum()
+    # Not zero but 0 f where flat: a row that is not finite then comes out as NaN.
+    step = length2.op("Greater", FLAT, dtype="bool").where(margin / length2, margin * 0.0)
+    return h - gradient * (step * now["fraction"])
+
+
+def _staged(X: Value, m: StagedMap) -> Value:
     n_stages, _, n_hidden, n_network = m.sizes
     if m.strength == 0 or n_stages == 0 or m.rank == 0:
         return X
@@ -114,7 +180,7 @@ def _staged(X: _Value, m: StagedMap) -> _Value:
     return X + z @ constant((m.strength * weights.scaled_basis_t).astype(np.float32))
 
 
-def _stage(z: _Value, now: dict[str, _Value], m: StagedMap) -> _Value:
+def _stage(z: Value, now: dict[str, Value], m: StagedMap) -> Value:
     """Return the gate coordinates after one stage: one pass of the loop in ``Replay._rows``.
 
     Scores, residuals and Gram entries are separate columns, shape (n, 1), or (1, 1) where all rows agree.
@@ -150,9 +216,7 @@ def _stage(z: _Value, now: dict[str, _Value], m: StagedMap) -> _Value:
     return z - step.cast("float32")
 
 
-def _step_coefficients(
-    gram: list[list[_Value]], e: list[_Value], damping: float, radius: float
-) -> list[_Value]:
+def _step_coefficients(gram: list[list[Value]], e: list[Value], damping: float, radius: float) -> list[Value]:
     """Return y with Δz = -Aᵀy, as :func:`mgpa.trust_region.step_coefficients` does, but without eigenvectors.
 
     ``gram`` is the lower triangle. Newton's method on 1/‖Δz(ν)‖ starts left of the root, because
@@ -160,13 +224,13 @@ def _step_coefficients(
     """
     J = range(len(e))
 
-    def times_gram(v: list[_Value]) -> list[_Value]:
+    def times_gram(v: list[Value]) -> list[Value]:
         return [_sum(gram[max(i, j)][min(i, j)] * v[j] for j in J) for i in J]
 
-    def dot(v: list[_Value], w: list[_Value]) -> _Value:
+    def dot(v: list[Value], w: list[Value]) -> Value:
         return _sum(v[j] * w[j] for j in J)
 
-    def newton(nu: _Value) -> tuple[_Value, _Value]:
+    def newton(nu: Value) -> tuple[Value, Value]:
         solve = _ldl_solver(gram, nu + damping)
         y = solve(e)
         Gy = times_gram(y)
@@ -181,22 +245,22 @@ def _step_coefficients(
     return _ldl_solver(gram, nu + damping)(e)
 
 
-def _ldl_solver(gram: list[list[_Value]], shift: _Value) -> Callable[[list[_Value]], list[_Value]]:
+def _ldl_solver(gram: list[list[Value]], shift: Value) -> Callable[[list[Value]], list[Value]]:
     """Return v ↦ (G + shift I)⁻¹ v by the factors L D Lᵀ, which need no pivots: the matrix is positive."""
     J = len(gram)
-    lower: list[list[_Value]] = []
-    diagonal: list[_Value] = []
+    lower: list[list[Value]] = []
+    diagonal: list[Value] = []
     for i in range(J):
-        row: list[_Value] = []  # L_ij, and L_ij d_j beside it
-        scaled: list[_Value] = []
+        row: list[Value] = []  # L_ij, and L_ij d_j beside it
+        scaled: list[Value] = []
         for j in range(i):
             scaled.append(_minus(gram[i][j], [scaled[k] * lower[j][k] for k in range(j)]))
             row.append(scaled[j] / diagonal[j])
         lower.append(row)
         diagonal.append(_minus(gram[i][i] + shift, [scaled[k] * row[k] for k in range(i)]))
 
-    def solve(v: list[_Value]) -> list[_Value]:
-        x: list[_Value] = []
+    def solve(v: list[Value]) -> list[Value]:
+        x: list[Value] = []
         for i in range(J):
             x.append(_minus(v[i], [lower[i][k] * x[k] for k in range(i)]))
         x = [x[i] / diagonal[i] for i in range(J)]
@@ -207,135 +271,9 @@ def _ldl_solver(gram: list[list[_Value]], shift: _Value) -> Callable[[list[_Valu
     return solve
 
 
-def _sum(terms: Iterable[_Value]) -> _Value:
+def _sum(terms: Iterable[Value]) -> Value:
     return functools.reduce(operator.add, terms)
 
 
-def _minus(value: _Value, terms: list[_Value]) -> _Value:
+def _minus(value: Value, terms: list[Value]) -> Value:
     return functools.reduce(operator.sub, terms, value)
-
-
-class _Graph:
-    """Collects nodes as :class:`_Value` arithmetic happens; bodies of loops are written in the same way."""
-
-    def __init__(self) -> None:
-        self._scopes: list[tuple[list[Any], list[Any]]] = [([], [])]
-        self._names = itertools.count()
-
-    def node(self, kind: str, inputs: list[str], output: str = "", **attributes: Any) -> str:
-        output = output or f"{kind}_{next(self._names)}"
-        self._scopes[-1][0].append(helper.make_node(kind, inputs, [output], **attributes))
-        return output
-
-    def constant(self, array: Floats) -> _Value:
-        name = f"constant_{next(self._names)}"
-        self._scopes[-1][1].append(numpy_helper.from_array(np.ascontiguousarray(array), name))
-        return _Value(self, name, str(array.dtype))
-
-    def value(self, kind: str, dtype: str) -> _Value:
-        """Return a value that a loop provides to its body."""
-        return _Value(self, f"{kind}_{next(self._names)}", dtype)
-
-    def close(self, name: str, inputs: list[Any], outputs: list[Any]) -> Any:
-        nodes, constants = self._scopes.pop()
-        return helper.make_graph(nodes, name, inputs, outputs, initializer=constants)
-
-    def scan(
-        self,
-        body: Callable[[_Value, dict[str, _Value]], _Value],
-        state: _Value,
-        scanned: dict[str, _Value],
-        shape: list[Any],
-    ) -> _Value:
-        """Return the last state when ``body`` has seen every slice of the first axis of ``scanned``.
-
-        ``shape`` is that of the state: onnxruntime will not infer it.
-        """
-        before = self.value("state", state.dtype)
-        slices = {name: self.value(name, value.dtype) for name, value in scanned.items()}
-        self._scopes.append(([], []))
-        after = body(before, slices)
-        inputs = [value.declare() for value in (before, *slices.values())]
-        graph = self.close("stage", inputs, [after.declare(shape)])
-        names = [value.name for value in (state, *scanned.values())]
-        name = self.node("Scan", names, body=graph, num_scan_inputs=len(scanned))
-        return _Value(self, name, state.dtype)
-
-    def loop(self, body: Callable[[_Value], tuple[_Value, _Value]], state: _Value, max_steps: int) -> _Value:
-        """Repeat ``body``, which returns the next state and whether to go on."""
-        step, go_on = self.value("step", "int64"), self.value("go_on", "bool")
-        before = self.value("state", state.dtype)
-        limit = self.constant(np.array(max_steps))
-        self._scopes.append(([], []))
-        after, again = body(before)
-        inputs = [step.declare([]), go_on.declare([]), before.declare()]
-        graph = self.close("newton", inputs, [again.declare([]), after.declare()])
-        name = self.node("Loop", [limit.name, "", state.name], body=graph)
-        return _Value(self, name, state.dtype)
-
-
-class _Value:
-    """One tensor of the graph. Arithmetic on it adds nodes."""
-
-    def __init__(self, graph: _Graph, name: str, dtype: str) -> None:
-        self.graph, self.name, self.dtype = graph, name, dtype
-
-    def declare(self, shape: list[Any] | None = None) -> Any:
-        return helper.make_tensor_value_info(
-            self.name, helper.np_dtype_to_tensor_dtype(np.dtype(self.dtype)), shape
-        )
-
-    def op(self, kind: str, *others: _Value | float, dtype: str = "", **attributes: Any) -> _Value:
-        values = [self, *(self._constant(other) for other in others)]
-        name = self.graph.node(kind, [value.name for value in values], **attributes)
-        return _Value(self.graph, name, dtype or self.dtype)
-
-    def _constant(self, other: _Value | float) -> _Value:
-        if isinstance(other, _Value):
-            return other
-        return self.graph.constant(np.array(other, dtype=self.dtype))
-
-    def __add__(self, other: _Value | float) -> _Value:
-        return self.op("Add", other)
-
-    def __sub__(self, other: _Value | float) -> _Value:
-        return self.op("Sub", other)
-
-    def __mul__(self, other: _Value | float) -> _Value:
-        return self.op("Mul", other)
-
-    def __truediv__(self, other: _Value | float) -> _Value:
-        return self.op("Div", other)
-
-    def __rtruediv__(self, other: float) -> _Value:
-        return self._constant(other) / self
-
-    def __matmul__(self, other: _Value) -> _Value:
-        return self.op("MatMul", other)
-
-    def sqrt(self) -> _Value:
-        return self.op("Sqrt")
-
-    def maximum(self, other: _Value | float) -> _Value:
-        return self.op("Max", other)
-
-    def sum(self) -> _Value:
-        """Sum the columns, keeping the axis."""
-        return self.op("ReduceSum", self.graph.constant(np.array([1])), keepdims=1)
-
-    def any(self) -> _Value:
-        """Return whether any entry is true, as a scalar."""
-        return self.cast("int32").op("ReduceMax", keepdims=0).cast("bool")
-
-    def cast(self, dtype: str) -> _Value:
-        return self.op("Cast", dtype=dtype, to=helper.np_dtype_to_tensor_dtype(np.dtype(dtype)))
-
-    def cut(self, axis: int, start: int, stop: int | None = None) -> _Value:
-        """Return entries ``start`` to ``stop`` of an axis, or the one at ``start``, keeping the axis."""
-        bounds = [start, start + 1 if stop is None else stop, axis]
-        return self.op("Slice", *(self.graph.constant(np.array([bound])) for bound in bounds))
-
-    def named(self, name: str) -> _Value:
-        """Return the same tensor under a name of one's own."""
-        self.graph.node("Identity", [self.name], output=name)
-        return _Value(self.graph, name, self.dtype)

@@ -125,6 +125,10 @@ class MomentEstimator(CorrectionEstimator):
         """Return a :class:`CorrectionMap`, or anything with a ``map`` of that kind."""
         raise NotImplementedError
 
+    def _used(self, pairs: Any, pair_id: Any) -> tuple[Any, Any]:
+        """Return the pairs if this method looks at them: others have no reason to keep people's rows."""
+        return (pairs, pair_id) if self.tags.needs_pairs else (None, None)
+
     def _missing(self, reason: MissingEvidence) -> None:
         raise reason
 
@@ -169,7 +173,7 @@ class MomentEstimator(CorrectionEstimator):
         """
         self._data, self._solved = Evidence(), None
         try:
-            data = self._read(X, y, source, pairs, pair_id, sample_weight)
+            data = self._read(X, y, source, *self._used(pairs, pair_id), sample_weight)
         except MissingEvidence as reason:
             self._missing(reason)
             self._data = Evidence(n_features=self.n_features_in_)
@@ -199,7 +203,9 @@ class MomentEstimator(CorrectionEstimator):
         """
         seen = getattr(self, "_data", Evidence())
         try:
-            data = self._read(X, y, source, pairs, pair_id, sample_weight, reset=seen.n_features is None)
+            data = self._read(
+                X, y, source, *self._used(pairs, pair_id), sample_weight, reset=seen.n_features is None
+            )
             self._data = seen + Evidence.from_data(data)
         except MissingEvidence as reason:
             self._skip(reason)

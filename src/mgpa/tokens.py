@@ -132,6 +132,7 @@ class TokenMean(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # type:
         participants = {"groups": groups} if has_fit_parameter(self.estimator, "groups") else {}
         self.estimator_ = clone(self.estimator).fit(
             means,
+            y,
             source=source,
             pairs=pairs,
             pair_id=pair_id,

@@ -6,6 +6,7 @@ stages lives in the r coordinates of the gate, and the J x J part of a step is f
 
 from __future__ import annotations
 
+import functools
 import math
 import threading
 from collections.abc import Callable
@@ -16,7 +17,7 @@ import numpy as np
 import torch
 
 from ._checks import require_finite
-from .maps import AffineMap, CorrectionMap, MapError, StagedMap
+from .maps import AffineMap, CorrectionMap, MapError, ProjectiveMap, RoutedMap, StagedMap
 from .replay import weighted_coefficients
 from .trust_region import multiplier, smooth_weights, step_coefficients
 
@@ -48,11 +49,17 @@ def as_module(m: CorrectionMap) -> MapModule:
         return AffineModule(m)
     if isinstance(m, StagedMap):
         return StagedModule(m)
-    raise TypeError(f"Cannot make a torch module of {type(m).__name__}; expected an AffineMap or StagedMap.")
+    from .torch_baselines import ProjectiveModule, RoutedModule
+
+    if isinstance(m, ProjectiveMap):
+        return ProjectiveModule(m)
+    if isinstance(m, RoutedMap):
+        return RoutedModule(m)
+    raise TypeError(f"Cannot make a torch module of {type(m).__name__}; apply it with transform().")
 
 
 class MapModule(torch.nn.Module):  # type: ignore[misc]
-    """x ↦ x + coordinates(x) @ back: what both kinds of correction have in common.
+    """x ↦ x + coordinates(x) @ back, or + coordinates(x): what all kinds of correction have in common.
 
     Buffers hold the map's arrays in the type they were stored in, and its numbers as ``scalars``, so a
     state dict is the whole map. What the arithmetic needs is derived from them once per type and device.
@@ -72,6 +79,10 @@ class MapModule(torch.nn.Module):  # type: ignore[misc]
     def forward(self, X: Tensor) -> Tensor:
         """Correct the rows of X, shape (n, d), float32 or float64, on the module's device."""
         self._check(X)
+        return self._correct(X)
+
+    def _correct(self, X: Tensor, *known: Tensor) -> Tensor:
+        """Correct checked rows; ``known`` is what else the coordinates depend on."""
         if self._is_identity():
             if not _tracing():
                 self._require_finite(X, X)
@@ -80,12 +91,12 @@ class MapModule(torch.nn.Module):  # type: ignore[misc]
         with torch.autocast(X.device.type, enabled=False):
             weights = self._weights(X.dtype, X.device)
             try:
-                coordinates = self._coordinates(X, weights)
+                coordinates = self._coordinates(X, weights, *known)
             except (np.linalg.LinAlgError, torch.linalg.LinAlgError):  # what some decompositions make of NaN
                 coordinates = torch.full((), torch.nan)
             if not _tracing():
                 self._require_finite(coordinates, X)
-            return X + coordinates @ weights.back
+            return X + (coordinates if weights.back is None else coordinates @ weights.back)
 
     def _is_identity(self) -> bool:
         raise NotImplementedError
@@ -93,7 +104,7 @@ class MapModule(torch.nn.Module):  # type: ignore[misc]
     def _prepare(self, dtype: Any, device: Any) -> Any:
         raise NotImplementedError
 
-    def _coordinates(self, X: Tensor, weights: Any) -> Tensor:
+    def _coordinates(self, X: Tensor, weights: Any, *known: Tensor) -> Tensor:
         raise NotImplementedError
 
     def _check(self, X: Tensor) -> None:
@@ -158,18 +169,24 @@ class AffineWeights:
     center: Tensor
     readout: Tensor
     offset: Tensor
-    back: Tensor
+    back: Tensor | None
 
 
 class AffineModule(MapModule):
-    """:class:`~mgpa.maps.AffineMap` as a module."""
+    """:class:`~mgpa.maps.AffineMap` as a module; with k near d its factors are multiplied out."""
 
     def _is_identity(self) -> bool:
         return bool(self.strength == 0 or self.readout.shape[1] == 0)
 
     def _prepare(self, dtype: Any, device: Any) -> AffineWeights:
-        arrays = self.center, self.readout, self.offset, -self.strength * self.direction.T
-        return AffineWeights(*(array.to(dtype).contiguous() for array in arrays))
+        back = -self.strength * self.direction.T
+        arrays = [self.center, self.readout, self.offset, back]
+        if 2 * len(back) > self.n_features:
+            wide = functools.reduce(torch.promote_types, (array.dtype for array in arrays))
+            readout, offset, back = (array.to(wide) for array in arrays[1:])
+            arrays = [self.center, readout @ back, offset @ back]
+        center, readout, offset, *factor = (array.to(dtype).contiguous() for array in arrays)
+        return AffineWeights(center, readout, offset, factor[0] if factor else None)
 
     def _coordinates(self, X: Tensor, weights: AffineWeights) -> Tensor:
         return torch.addmm(weights.offset, X - weights.center, weights.readout)

@@ -10,6 +10,8 @@ from pathlib import Path
 
 from .affine import AffineMap
 from .base import CorrectionMap, Floats, MapError, MapInfo, PathLike, SequentialMap
+from .manifold import ManifoldMap
+from .projective import ProjectiveMap
 from .routed import RoutedMap
 from .staged import StagedMap
 
@@ -17,8 +19,10 @@ __all__ = [
     "AffineMap",
     "CorrectionMap",
     "Floats",
+    "ManifoldMap",
     "MapError",
     "MapInfo",
+    "ProjectiveMap",
     "RoutedMap",
     "SequentialMap",
     "StagedMap",
@@ -37,7 +41,7 @@ def load_map(path: PathLike) -> CorrectionMap:
 
     Returns
     -------
-    AffineMap, RoutedMap, StagedMap or ProjectiveMap
+    AffineMap, RoutedMap, StagedMap, ProjectiveMap or ManifoldMap
 
     Raises
     ------

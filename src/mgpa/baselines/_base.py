@@ -1,0 +1,133 @@
+"""What the baselines share: from formulas in standardised coordinates to stored maps in the user's units."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .._base import MethodTags
+from ..maps import AffineMap, MapInfo, RoutedMap
+from ..moments import Standardizer
+from ..streaming import MomentEstimator
+
+Floats = NDArray[np.float64]
+
+#: One source's affine correction h ↦ (h - start) A + end; None leaves the source unchanged. A vector is a
+#: diagonal A.
+Transport = tuple[Floats, Floats, Floats] | None
+
+
+def blind_map(
+    standardizer: Standardizer,
+    mean: Floats,
+    readout: Floats,
+    direction: Floats,
+    strength: float,
+    info: MapInfo,
+) -> AffineMap:
+    """Return h ↦ h - ((h - mean) readout) directionᵀ, given in standardised coordinates, as a stored map.
+
+    ``mean`` is in the input's units. Features that never varied take no part.
+    """
+    center, scale = standardizer.center, standardizer.scale
+    varies = standardizer.varies[:, None]
+    readout = np.where(varies, readout / scale[:, None], 0.0)
+    return AffineMap(
+        center=center,
+        scale=scale,
+        readout=readout,
+        direction=np.where(varies, direction * scale[:, None], 0.0),
+        offset=(center - mean) @ readout,
+        strength=float(strength),
+        info=info,
+    )
+
+
+def projector_map(
+    standardizer: Standardizer, mean: Floats, removed: Floats, strength: float, info: MapInfo
+) -> AffineMap:
+    """Return μ + (I - RRᵀ)(h - μ) for an orthonormal basis R of what is removed."""
+    return blind_map(standardizer, mean, removed, removed, strength, info)
+
+
+def routed_map(
+    standardizer: Standardizer, transports: Sequence[Transport], strength: float, info: MapInfo
+) -> RoutedMap:
+    """Return one affine correction per source, given in standardised coordinates, as a stored map."""
+    scale, varies, d = standardizer.scale, standardizer.varies, len(standardizer.scale)
+    diagonal = all(t is None or t[0].ndim == 1 for t in transports)
+    readout = np.zeros((len(transports), d) if diagonal else (len(transports), d, d))
+    offset = np.zeros((len(transports), d))
+    for i, transport in enumerate(transports):
+        if transport is None:
+            continue
+        A, start, end = transport
+        if diagonal:
+            G = np.where(varies, 1.0 - A, 0.0)
+            readout[i], constant = G, -start * G
+        else:
+            G = (np.eye(d) - A) * varies * varies[:, None]
+            readout[i], constant = G * (scale / scale[:, None]), -start @ G
+        offset[i] = np.where(varies, (constant + start - end) * scale, 0.0)
+    return RoutedMap(
+        center=standardizer.center,
+        scale=scale,
+        readout=readout,
+        offset=offset,
+        strength=float(strength),
+        info=info,
+    )
+
+
+def reference_index(reference: Any, sources: NDArray[Any]) -> int:
+    """Return the position of the reference: a source label, or else a position among the sorted labels."""
+    labels = sources.tolist()
+    if reference in labels:
+        return int(labels.index(reference))
+    position = isinstance(reference, (int, np.integer)) and not isinstance(reference, bool)
+    if position and 0 <= reference < len(labels):
+        return int(reference)
+    raise ValueError(
+        f"reference is {reference!r}; expected one of the sources {labels}, or a position among them."
+    )
+
+
+def require_number(model: Any, *names: str) -> None:
+    """Raise unless these parameters of a model are finite numbers, zero or more."""
+    for name in names:
+        value = getattr(model, name)
+        if (
+            isinstance(value, bool)
+            or not isinstance(value, (int, float, np.number))
+            or not 0 <= value < np.inf
+        ):
+            raise ValueError(f"{name} must be a number, 0 or more; got {value!r}.")
+
+
+class SourceAware(MomentEstimator):
+    """Base of the methods that must be told the source of every row they correct."""
+
+    tags: ClassVar[MethodTags] = MethodTags(source_blind=False)
+    __metadata_request__transform: ClassVar[dict[str, bool]] = {"source": True}
+
+    def transform(self, X: Any, *, source: Any = None, strength: float | None = None) -> Any:
+        """Correct embeddings whose sources are known.
+
+        Parameters
+        ----------
+        X : (n, d) array or torch tensor
+            Embeddings.
+        source : (n,) array of labels, or one label for all rows
+            Where each row comes from. Missing or unseen labels are errors.
+        strength : float or None
+            Apply this multiple of the displacement instead of the fitted strength.
+        """
+        m = self.map_ if strength is None else self.map_.with_strength(strength)
+        return self._transform(X, m, source=source)
+
+    def fit_transform(self, X: Any, y: Any = None, *, source: Any = None, **evidence: Any) -> Any:
+        """Fit, then correct the same rows."""
+        return self.fit(X, y, source=source, **evidence).transform(X, source=source)

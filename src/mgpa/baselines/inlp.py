@@ -1,0 +1,169 @@
+"""INLP: fit a linear source classifier, project its direction out, repeat (Ravfogel et al. 2020)."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar, Self
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.base import clone
+from sklearn.linear_model import LogisticRegression
+from sklearn.metrics import balanced_accuracy_score
+from threadpoolctl import threadpool_limits
+
+from .._base import CorrectionEstimator, MethodTags, require_several
+from .._progress import progress
+from ..moments import Moments, Standardizer
+from ..validation import read_validation
+from ._base import projector_map, require_number
+
+Floats = NDArray[np.float64]
+
+
+def row_space(weights: Floats, removed: Floats) -> Floats:
+    """Return an orthonormal basis (d, k) of what classifier weights add to the directions removed so far."""
+    fresh = weights.T - removed @ (removed.T @ weights.T)
+    left, values, _ = np.linalg.svd(fresh, full_matrices=False)
+    return np.asarray(left[:, values > 1e-8 * np.linalg.norm(weights, 2)])
+
+
+class INLP(CorrectionEstimator):
+    """Project out one linear source classifier after another until none succeeds.
+
+    Reference: Ravfogel, Elazar, Gonen, Twiton, Goldberg, "Null it out", ACL 2020. Written here from its
+    description. The projection is about the mean, so that frozen heads keep their operating point, and the
+    directions of all rounds are kept orthonormal, so that chained rounding does no harm.
+
+    Needs source labels. No pairs, no task. Source-blind at application.
+
+    What it cannot do: spare anything. Every direction in which a classifier finds the source is removed
+    whole, task included; many rounds remove many dimensions. The source is linearly gone only if the last
+    classifier failed: see ``history_``.
+
+    Parameters
+    ----------
+    n_rounds : int
+        At most this many classifiers (the paper: 35 to 300).
+    classifier : scikit-learn linear classifier or None
+        Refitted every round; must have ``coef_``. None is a balanced logistic regression.
+    tolerance : float
+        Stop once balanced accuracy is within this of chance. Negative: never stop early.
+    strength : float
+        How much of the edit to apply.
+    standardize : bool
+        Work in features scaled to unit variance.
+    verbose : bool
+        Show a progress line.
+
+    Attributes
+    ----------
+    map_ : AffineMap
+        Of the rank removed.
+    history_ : list of float
+        Balanced accuracy of each round's classifier, on (X_val, source_val) if given, else on the fitting
+        rows.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> rng = np.random.default_rng(0)
+    >>> source = np.repeat([0, 1], 200)
+    >>> X = rng.normal(size=(400, 6)); X[:, 0] += 3 * source
+    >>> model = INLP(n_rounds=3, tolerance=0.1).fit(X, source=source)
+    >>> model.history_[0] > 0.9, model.history_[-1] < 0.6
+    (True, True)
+    """
+
+    tags: ClassVar[MethodTags] = MethodTags(source_blind=True)
+
+    def __init__(
+        self,
+        *,
+        n_rounds: int = 35,
+        classifier: Any = None,
+        tolerance: float = 0.01,
+        strength: float = 1.0,
+        standardize: bool = True,
+        verbose: bool = False,
+    ) -> None:
+        self.n_rounds = n_rounds
+        self.classifier = classifier
+        self.tolerance = tolerance
+        self.strength = strength
+        self.standardize = standardize
+        self.verbose = verbose
+
+    def fit(
+        self,
+        X: Any,
+        y: Any = None,
+        *,
+        source: Any = None,
+        pairs: Any = None,
+        pair_id: Any = None,
+        X_val: Any = None,
+        source_val: Any = None,
+        sample_weight: Any = None,
+    ) -> Self:
+        """Fit the correction.
+
+        Parameters
+        ----------
+        X, source, sample_weight
+            As everywhere. ``y``, ``pairs`` and ``pair_id`` are not looked at.
+        X_val, source_val : (n_val, d) array, (n_val,) array
+            Held-out rows that decide when to stop. Without them the fitting rows do, which takes more rounds
+            than needed where rows are few.
+        """
+        require_number(self, "strength")
+        if (
+            isinstance(self.n_rounds, bool)
+            or not isinstance(self.n_rounds, (int, np.integer))
+            or self.n_rounds < 1
+        ):
+            raise ValueError(f"n_rounds must be a whole number, 1 or more; got {self.n_rounds!r}.")
+        data = self._read(X, y, source, None, None, sample_weight)
+        K, weight = len(data.sources), data.sample_weight
+        require_several(data.sources, None if weight is None else np.bincount(data.codes, weight))
+        held, held_codes = read_validation(self, X_val, source_val, data.sources)
+        standardizer = Standardizer.from_rows(data.X, weight, self.standardize)
+        mean = np.average(data.X.astype(np.float64), axis=0, weights=weight)
+        rows, codes = _rows(data.X, mean, standardizer), data.codes
+        checks, check_codes = (rows, codes) if held is None else (_rows(held, mean, standardizer), held_codes)
+        removed, history = np.zeros((rows.shape[1], 0)), []
+        for _ in progress(range(self.n_rounds), "INLP", self.verbose):
+            weights, predicted = self._round(rows, codes, weight, checks)
+            history.append(float(balanced_accuracy_score(check_codes, predicted)))
+            if history[-1] <= 1 / K + self.tolerance:
+                break
+            fresh = row_space(weights, removed)
+            if not fresh.shape[1]:  # everything this classifier can use is gone
+                break
+            removed = np.concatenate([removed, fresh], axis=1)
+            # Each fresh direction is orthogonal to the earlier ones: this is P applied to the original rows.
+            rows = rows - (rows @ fresh) @ fresh.T
+            checks = rows if held is None else checks - (checks @ fresh) @ fresh.T
+        self.history_, self.sources_ = history, data.sources
+        info = self._info(
+            source_names=tuple(map(str, data.sources)),
+            n_rows=len(rows),
+            fingerprint=Moments.fingerprint_of(data.X, data.sources[codes]),
+        )
+        self.map_ = projector_map(standardizer, mean, removed, self.strength, info)
+        return self
+
+    def _round(
+        self, rows: Floats, codes: NDArray[np.int64], weight: Floats | None, checks: Floats
+    ) -> tuple[Floats, NDArray[np.int64]]:
+        """Return one classifier's weights (k, d) and what it predicts for the checking rows."""
+        model = self.classifier
+        model = LogisticRegression(class_weight="balanced", max_iter=2500) if model is None else clone(model)
+        with threadpool_limits(1, user_api="blas"):  # matrix-vector products gain little from threads
+            model.fit(rows, codes, **({} if weight is None else {"sample_weight": weight}))
+        if not hasattr(model, "coef_"):
+            raise ValueError(f"classifier must be linear, with coef_ after fit; got {self.classifier!r}.")
+        return np.atleast_2d(model.coef_), np.asarray(model.predict(checks))
+
+
+def _rows(X: Any, mean: Floats, standardizer: Standardizer) -> Floats:
+    return np.where(standardizer.varies, (X - mean) / standardizer.scale, 0.0)

@@ -1,0 +1,101 @@
+"""NCM: project out the leading directions of paired differences (Bai, Ji, Zhou & Inouye 2025)."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .._base import MethodTags
+from ..maps import AffineMap
+from ..streaming import Evidence, MomentEstimator
+from ._base import projector_map, require_number
+
+Floats = NDArray[np.float64]
+
+
+def leading_directions(differences: Floats, rank: int | float) -> Floats:
+    """Return leading right singular vectors (d, k) of raw differences: so many, or for a share of energy."""
+    _, values, rows = np.linalg.svd(differences, full_matrices=False)
+    spanned = int((values > max(differences.shape) * np.finfo(np.float64).eps * values[0]).sum())
+    if isinstance(rank, (int, np.integer)):
+        if not 1 <= rank <= spanned:
+            raise ValueError(
+                f"rank is {rank}; these {len(differences)} pairs span {spanned} direction(s) of "
+                f"{differences.shape[1]}. Choose a rank from 1 to {spanned}."
+            )
+        k = int(rank)
+    else:
+        energy = np.cumsum(values**2) / np.sum(values**2)
+        k = min(int(np.searchsorted(energy, rank - 1e-12)) + 1, spanned)
+    return np.asarray(rows[:k].T)
+
+
+class NCM(MomentEstimator):
+    """Remove the subspace in which two measurements of the same event differ most.
+
+    Reference: Bai, Ji, Zhou, Inouye, "Noisy-counterfactual matching", arXiv 2505.24843. Written here
+    from its description. The paper trains a head on projected features; for heads that exist already the
+    projection is about the mean, h' = μ + (I - UUᵀ)(h - μ).
+
+    Needs pairs. Source labels only say which rows are paired with what. No task. Source-blind.
+
+    What it cannot do: spare anything inside the removed span. MGPA's gate is such a span too, but MGPA keeps
+    there what the rest of the embedding predicts and what a source reader does not use. Few large
+    differences dominate the span (differences are neither centred nor normalised); k is bounded by the pairs.
+
+    Parameters
+    ----------
+    rank : int or float
+        How many directions to remove, or, as a float in (0, 1), the share of squared differences they hold.
+        The paper tries 2 to 24; choose on validation data.
+    strength : float
+        How much of the edit to apply.
+    standardize : bool
+        Work in features scaled to unit variance.
+
+    Attributes
+    ----------
+    map_ : AffineMap
+        Of rank k.
+    basis_ : (d, k) array
+        The directions removed, in standardised coordinates.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> rng = np.random.default_rng(0)
+    >>> A = rng.normal(size=(20, 3)); B = A + [1.0, 0.0, 0.0]
+    >>> X, source = np.concatenate([A, B]), np.repeat([0, 1], 20)
+    >>> Y = NCM(rank=1, standardize=False).fit(X, source=source, pairs=(A, B)).transform(X)
+    >>> bool(np.allclose(Y[:, 0], X[:, 0].mean())), bool(np.allclose(Y[:, 1:], X[:, 1:]))
+    (True, True)
+    """
+
+    tags: ClassVar[MethodTags] = MethodTags(source_blind=True, needs_pairs=True)
+
+    def __init__(self, *, rank: int | float = 8, strength: float = 1.0, standardize: bool = True) -> None:
+        self.rank = rank
+        self.strength = strength
+        self.standardize = standardize
+
+    def _solve(self, data: Evidence) -> AffineMap:
+        require_number(self, "strength")
+        whole = isinstance(self.rank, (int, np.integer)) and not isinstance(self.rank, bool)
+        if not whole and not (isinstance(self.rank, (float, np.floating)) and 0 < self.rank < 1):
+            raise ValueError(f"rank must be an int, or a float in (0, 1); got {self.rank!r}.")
+        data.require_sources()
+        contrasts, standardizer = data.contrasts(), data.standardizer(self.standardize)
+        differences = np.where(standardizer.varies, contrasts.values / standardizer.scale, 0.0)
+        if not differences.any():
+            raise ValueError("All paired differences are zero: the two views are identical.")
+        removed = leading_directions(differences, self.rank)
+        info = self._evidence_info(data, n_contrasts=len(contrasts), gate_rank=removed.shape[1])
+        return projector_map(standardizer, data.moments.mean, removed, self.strength, info)
+
+    @property
+    def basis_(self) -> Floats:
+        """The directions removed, in standardised coordinates."""
+        m = self.map_
+        return np.asarray(m.readout * m.scale[:, None])

@@ -1,0 +1,85 @@
+"""PISCO: keep content directions that vary much but differ little between views (Ngweta et al. 2023)."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import numpy as np
+
+from .._base import MethodTags
+from ..maps import AffineMap
+from ..streaming import Evidence, MomentEstimator
+from ._base import Floats, projector_map, require_number
+
+
+class PISCO(MomentEstimator):
+    """Keep the subspace that trades the embedding's variance against paired differences.
+
+    Reference: Ngweta, Maity, Gittens, Sun, Yurochkin, "Simple disentanglement of style and content in visual
+    representations", ICML 2023. Written here from its description.
+
+    The content basis Q holds the eigenvectors of the smallest eigenvalues of -HᵀH/n + λ ΔᵀΔ/m. The paper
+    hands HQ, of smaller dimension, to a new head; for heads that exist already this keeps the dimension:
+    h' = μ + QQᵀ(h - μ).
+
+    Needs pairs. Source labels only say which rows are paired with what. No task. Source-blind.
+
+    What it cannot do: adapt how much it removes to the evidence, d - ⌊ηd⌋ + K - 1 directions whatever the
+    pairs show; or promise that the source is gone at any finite λ. With λ = 0 it is plain PCA, and what
+    little varies is removed, measurement effect or not.
+
+    Parameters
+    ----------
+    penalty : float
+        λ, the weight of paired differences; the paper tries 0, 1, 10 and 50.
+    keep : float in (0, 1]
+        η, the share of dimensions kept (before K - 1 style directions are taken off).
+    strength : float
+        How much of the edit to apply.
+    standardize : bool
+        Work in features scaled to unit variance.
+
+    Attributes
+    ----------
+    map_ : AffineMap
+        Of the rank removed.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> rng = np.random.default_rng(0)
+    >>> A = rng.normal(size=(40, 4)); B = A + [3.0, 0.0, 0.0, 0.0]
+    >>> X, source = np.concatenate([A, B]), np.repeat([0, 1], 40)
+    >>> model = PISCO(keep=1.0, standardize=False).fit(X, source=source, pairs=(A, B))
+    >>> model.to_map()
+    <AffineMap: affine, rank 1, strength 1, 4 features>
+    """
+
+    tags: ClassVar[MethodTags] = MethodTags(source_blind=True, needs_pairs=True)
+
+    def __init__(
+        self, *, penalty: float = 10.0, keep: float = 0.95, strength: float = 1.0, standardize: bool = True
+    ) -> None:
+        self.penalty = penalty
+        self.keep = keep
+        self.strength = strength
+        self.standardize = standardize
+
+    def _solve(self, data: Evidence) -> AffineMap:
+        require_number(self, "penalty", "keep", "strength")
+        K = data.require_sources()
+        contrasts, standardizer = data.contrasts(), data.standardizer(self.standardize)
+        moments, scale = data.moments, standardizer.scale
+        n_content = int(self.keep * len(scale) + 1e-9) - (K - 1)
+        if not 0 < n_content < len(scale):
+            raise ValueError(
+                f"keep={self.keep!r} leaves {n_content} of {len(scale)} dimensions as content once {K - 1} "
+                "style direction(s) are taken off; use another keep, in (0, 1]."
+            )
+        differences = np.where(standardizer.varies, contrasts.values / scale, 0.0)
+        mean = (moments.mean - standardizer.center) / scale
+        second = moments.scatter / np.outer(scale, scale) / moments.weights.sum() + np.outer(mean, mean)
+        objective = self.penalty * differences.T @ differences / len(differences) - second
+        vectors: Floats = np.linalg.eigh(objective)[1]
+        info = self._evidence_info(data, n_contrasts=len(contrasts), gate_rank=len(scale) - n_content)
+        return projector_map(standardizer, moments.mean, vectors[:, n_content:], self.strength, info)

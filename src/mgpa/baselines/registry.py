@@ -1,0 +1,159 @@
+"""The methods as a table of facts, and by name."""
+
+from __future__ import annotations
+
+import difflib
+import html
+from dataclasses import dataclass, fields
+from typing import Any
+
+from ..closed_form import ClosedFormMGPA
+from ..iterative import IterativeMGPA
+from ..streaming import MomentEstimator
+from .combat import ComBat
+from .coral import CORAL
+from .euclidean_alignment import EuclideanAlignment
+from .featmap import FEATMAP
+from .identity import Identity
+from .igbp import IGBP
+from .inlp import INLP
+from .leace import LEACE
+from .mance import MANCE
+from .monge import CMMN
+from .ncm import NCM
+from .oracle_leace import OracleLEACE
+from .pisco import PISCO
+from .quadratic_leace import QuadraticLEACE
+from .riemannian_procrustes import RiemannianProcrustes
+from .splince import SPLINCE
+
+# Name, class, where it comes from, and the extra it needs beyond `pip install mgpa`.
+_METHODS: tuple[tuple[str, Any, str, str], ...] = (
+    ("closed_form_mgpa", ClosedFormMGPA, "this package's paper", ""),
+    ("iterative_mgpa", IterativeMGPA, "this package's paper", "torch"),
+    ("identity", Identity, "no correction", ""),
+    ("leace", LEACE, "Belrose et al. 2023", ""),
+    ("oracle_leace", OracleLEACE, "Belrose et al. 2023", ""),
+    ("quadratic_leace", QuadraticLEACE, "Quirke & Belrose 2025", "baselines"),
+    ("splince", SPLINCE, "Holstege et al. 2025", ""),
+    ("inlp", INLP, "Ravfogel et al. 2020", ""),
+    ("igbp", IGBP, "Iskander et al. 2023", "torch"),
+    ("mance", MANCE, "Avitan et al. 2026", "torch"),
+    ("ncm", NCM, "Bai et al. 2025", ""),
+    ("pisco", PISCO, "Ngweta et al. 2023", ""),
+    ("featmap", FEATMAP, "Donle et al. 2026", ""),
+    ("coral", CORAL, "Sun et al. 2016", ""),
+    ("combat", ComBat, "Johnson et al. 2007", ""),
+    ("euclidean_alignment", EuclideanAlignment, "He & Wu 2020", ""),
+    ("riemannian_procrustes", RiemannianProcrustes, "Rodrigues et al. 2019", "baselines"),
+    ("cmmn", CMMN, "Gnassounou et al. 2023", ""),
+)
+
+
+@dataclass(frozen=True)
+class Method:
+    """One method and what a comparison has to grant it.
+
+    Attributes
+    ----------
+    name : str
+        For :func:`make`.
+    source_blind : bool
+        Corrects new rows without their source. Methods that do not are told more than those that do.
+    needs_source, needs_pairs, needs_task : bool
+        What ``fit`` needs.
+    acts_on : {"embeddings", "signals"}
+        Signals (n, channels, times) must be embedded again afterwards.
+    streams : bool
+        Has ``partial_fit`` and ``merge``.
+    extra : str
+        What to install: ``pip install 'mgpa[extra]'``.
+    reference : str
+        Where it comes from; the class's docstring has the rest.
+    """
+
+    name: str
+    source_blind: bool
+    needs_source: bool
+    needs_pairs: bool
+    needs_task: bool
+    acts_on: str
+    streams: bool
+    extra: str
+    reference: str
+
+
+class MethodTable(tuple[Method, ...]):
+    """Methods, printed as a table; ``pandas.DataFrame(available())`` makes a frame of it."""
+
+    __slots__ = ()
+
+    def _cells(self) -> list[list[str]]:
+        def text(value: Any) -> str:
+            return ("yes" if value else "-") if isinstance(value, bool) else str(value) or "-"
+
+        header = [field.name.replace("_", " ") for field in fields(Method)]
+        return [header, *([text(getattr(m, field.name)) for field in fields(Method)] for m in self)]
+
+    def __str__(self) -> str:
+        cells = self._cells()
+        widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+        lines = ["  ".join(c.ljust(w) for c, w in zip(row, widths, strict=True)).rstrip() for row in cells]
+        return "\n".join([lines[0], "-" * len(lines[0]), *lines[1:]])
+
+    __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        def row(cells: list[str], tag: str) -> str:
+            return "<tr>" + "".join(f"<{tag}>{html.escape(c)}</{tag}>" for c in cells) + "</tr>"
+
+        header, *rows = self._cells()
+        return f"<table>{row(header, 'th')}{''.join(row(cells, 'td') for cells in rows)}</table>"
+
+
+def available() -> MethodTable:
+    """Return every method with what it needs to be fitted and to be applied.
+
+    Examples
+    --------
+    >>> [method.name for method in available() if method.needs_pairs and method.source_blind]
+    ['closed_form_mgpa', 'iterative_mgpa', 'ncm', 'pisco']
+    """
+    return MethodTable(
+        Method(
+            name=name,
+            source_blind=cls.tags.source_blind,
+            needs_source=cls.tags.needs_source,
+            needs_pairs=cls.tags.needs_pairs,
+            needs_task=cls.tags.needs_task,
+            acts_on=cls.tags.acts_on,
+            streams=issubclass(cls, MomentEstimator),
+            extra=extra,
+            reference=reference,
+        )
+        for name, cls, reference, extra in _METHODS
+    )
+
+
+def make(name: str, **params: Any) -> Any:
+    """Return an unfitted estimator by name.
+
+    Parameters
+    ----------
+    name : str
+        As listed by :func:`available`; upper case and hyphens are fine.
+    **params
+        Its parameters.
+
+    Examples
+    --------
+    >>> make("leace", ridge=0.1)
+    LEACE(ridge=0.1)
+    """
+    classes = {known: cls for known, cls, _, _ in _METHODS}
+    key = str(name).lower().replace("-", "_").replace(" ", "_")
+    if key not in classes:
+        close = difflib.get_close_matches(key, classes, n=3)
+        hint = f" Did you mean {' or '.join(close)}?" if close else ""
+        raise ValueError(f"There is no method {name!r}.{hint} Available: {', '.join(classes)}.")
+    return classes[key](**params)

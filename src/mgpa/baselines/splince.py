@@ -1,0 +1,99 @@
+"""SPLINCE: LEACE that leaves the covariance with a given task untouched (Holstege et al. 2025)."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import numpy as np
+
+from .._base import MethodTags
+from ..maps import AffineMap
+from ..streaming import Evidence, MomentEstimator
+from ._base import Floats, blind_map, require_number
+from .leace import source_covariance
+
+# Singular values below this share of the largest are rounding.
+RELATIVE_RANK = 1e-8
+
+
+def oblique_erasure(covariance: Floats, source: Floats, task: Floats) -> tuple[Floats, Floats, float]:
+    """Return readout, direction and the sine of the smallest angle between source and task.
+
+    In whitened coordinates, Z the span of source covariances and Y that of task covariances, the least
+    edit with kernel Z that fixes Y is I - B_z (B_z'N B_z)⁻¹ B_z'N with N = I - B_y B_y'.
+    """
+    values, vectors = np.linalg.eigh(covariance)
+    kept = values > values[-1] * len(values) * np.finfo(np.float64).eps
+    root = np.sqrt(values[kept])
+    whiten, colour = vectors[:, kept] / root, vectors[:, kept] * root  # both (d, rank)
+    B_z, B_y = _span(whiten.T @ source), _span(whiten.T @ task)
+    free = B_z - B_y @ (B_y.T @ B_z)
+    inner = B_z.T @ free
+    sine = float(np.sqrt(max(np.linalg.eigvalsh(inner)[0], 0.0))) if inner.size else 1.0
+    if sine < 1e-6:
+        raise ValueError(
+            "SPLINCE has no solution here: in these rows source and task vary along a common direction, so "
+            "no edit can remove the one and keep the other. Use rows in which they are less associated, "
+            "LEACE (which then removes task too), or MGPA, which relies on pairs instead."
+        )
+    return whiten @ free, colour @ np.linalg.solve(inner, B_z.T).T if inner.size else colour[:, :0], sine
+
+
+def _span(columns: Floats) -> Floats:
+    left, values, _ = np.linalg.svd(columns, full_matrices=False)
+    return np.asarray(left[:, values > RELATIVE_RANK * max(values.max(initial=0.0), RELATIVE_RANK)])
+
+
+class SPLINCE(MomentEstimator):
+    """Remove every linear trace of the source while the covariance with a task label stays exactly the same.
+
+    Reference: Holstege, Ravfogel, Wouters, "Preserving task-relevant information under linear concept
+    removal", NeurIPS 2025 (arXiv 2506.10703). Written here from its derivation.
+
+    Needs source labels and task labels y, in fit only. No pairs. Source-blind at application.
+
+    What it cannot do: preserve a task it was not told, or serve several tasks with one map. The more source
+    and task align, the larger its movement; where they vary along one direction it has no solution and
+    says so. A refitted linear head sees the same as after LEACE: the gain is for frozen or regularised heads.
+
+    Parameters
+    ----------
+    strength : float
+        How much of the edit to apply.
+    standardize : bool
+        Report movement in features scaled to unit variance.
+
+    Attributes
+    ----------
+    map_ : AffineMap
+        Of rank K - 1 for K sources.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> rng = np.random.default_rng(0)
+    >>> source, y = rng.integers(2, size=400), rng.integers(2, size=400)
+    >>> X = rng.normal(size=(400, 4)); X[:, 0] += source; X[:, :2] += y[:, None]
+    >>> Y = SPLINCE().fit(X, y, source=source).transform(X)
+    >>> bool(np.allclose(np.cov(Y.T, y)[:4, 4], np.cov(X.T, y)[:4, 4]))
+    True
+    """
+
+    tags: ClassVar[MethodTags] = MethodTags(source_blind=True, needs_task=True)
+
+    def __init__(self, *, strength: float = 1.0, standardize: bool = True) -> None:
+        self.strength = strength
+        self.standardize = standardize
+
+    def _solve(self, data: Evidence) -> AffineMap:
+        require_number(self, "strength")
+        data.require_sources()
+        standardizer, mean = data.standardizer(self.standardize), data.moments.mean
+        covariance, source = source_covariance(data, standardizer.scale)
+        total = data.moments.weights.sum()
+        task = np.stack(
+            [w / total * (part - mean) / standardizer.scale for w, part in data.task.parts.values()], axis=1
+        )
+        readout, direction, _ = oblique_erasure(covariance, source, task[:, 1:])
+        info = self._evidence_info(data)
+        return blind_map(standardizer, mean, readout, direction, self.strength, info)
