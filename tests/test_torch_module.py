@@ -356,7 +356,7 @@ def test_routed_export_keeps_rows_free_and_cannot_miss_a_bad_position(diagonal):
 
 def test_unknown_maps_are_refused():
     base = CorrectionMap.__new__(CorrectionMap)
-    with pytest.raises(TypeError, match="expected one of the maps"):
+    with pytest.raises(TypeError, match="apply it with transform"):
         torch_module.as_module(base)
 
 

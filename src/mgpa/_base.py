@@ -162,8 +162,6 @@ class CorrectionEstimator(OneToOneFeatureMixin, TransformerMixin, BaseEstimator)
                 f"{type(self).__name__} preserves a task it is told: pass y, one task label per row of X."
             )
         labels, codes = encode_source(y, n, "y")
-        if len(labels) < 2:
-            raise ValueError(f"y has 1 distinct value ({labels[0].item()!r}); a task needs at least two.")
         return np.asarray(labels[codes])
 
     def _info(self, **known: Any) -> MapInfo:
@@ -187,10 +185,10 @@ class CorrectionEstimator(OneToOneFeatureMixin, TransformerMixin, BaseEstimator)
         strength : float or None
             Apply this multiple of the displacement instead of the fitted strength.
         """
+        check_is_fitted(self)
         return self._transform(X, self.map_ if strength is None else self.map_.with_strength(strength))
 
     def _transform(self, X: Any, m: CorrectionMap, **known: Any) -> Any:
-        check_is_fitted(self)
         if type(X).__module__.partition(".")[0] == "torch":
             return m.transform(X, **known)
         return m.transform(self._validate_rows(X, reset=False), **known)

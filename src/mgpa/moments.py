@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -91,13 +91,7 @@ class Moments:
         parts = dict(self.parts)
         for label, part in other.parts.items():
             parts[label] = parts[label] + part if label in parts else part
-        try:
-            return Moments({label: parts[label] for label in sorted(parts)})
-        except TypeError:
-            kinds = sorted({type(label).__name__ for label in parts})
-            raise ValueError(
-                f"source mixes {' and '.join(kinds)} labels between batches; use one type."
-            ) from None
+        return Moments(_sorted(parts, "source"))
 
     @classmethod
     def merge(cls, many: Iterable[Moments]) -> Moments:
@@ -185,7 +179,15 @@ class Means:
             before, old = parts.get(label, (0.0, mean))
             share = weight / (before + weight) if before + weight else 0.0
             parts[label] = before + weight, old + share * (mean - old)
-        return Means(parts)
+        return Means(_sorted(parts, "y"))
+
+
+def _sorted(parts: dict[Any, Any], name: str) -> dict[Any, Any]:
+    try:
+        return {label: parts[label] for label in sorted(parts)}
+    except TypeError:
+        kinds = sorted({type(label).__name__ for label in parts})
+        raise ValueError(f"{name} mixes {' and '.join(kinds)} labels between batches; use one type.") from None
 
 
 def content_checksum(X: Any) -> NDArray[np.uint64]:
@@ -228,6 +230,15 @@ class Standardizer:
         mean = np.sum([share[rows] @ X[rows].astype(np.float64) for rows in blocks], axis=0)
         variance = np.sum([share[rows] @ (X[rows] - mean) ** 2 for rows in blocks], axis=0)
         return cls.from_spread(mean, variance, len(X), standardize)
+
+    def require_variation(self) -> Self:
+        """Return this standardisation, or say that there is nothing to correct."""
+        if not self.varies.any():
+            raise ValueError(
+                f"All {len(self.varies)} features of X are constant, so there is nothing to correct. "
+                "Check that the embeddings were computed."
+            )
+        return self
 
     def apply(self, X: Any) -> NDArray[np.float32]:
         """Return standardised float32 rows; features that never varied are zero, so no critic sees them."""

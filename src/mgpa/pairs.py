@@ -170,6 +170,8 @@ def encode_source(source: Any, n: int, name: str = "source") -> tuple[NDArray[An
             f"{name} has shape {labels.shape}; expected one label for each of the {n} rows of "
             f"{'X_val' if name == 'source_val' else 'X'}."
         )
+    if labels.dtype.kind == "O" and set(map(type, labels)) == {str}:
+        labels = np.array(labels.tolist())  # the usual case, without a look at every label below
     if labels.dtype.kind == "O":
         missing = np.array([_is_missing(label) for label in labels], dtype=bool)
     else:
@@ -184,7 +186,9 @@ def encode_source(source: Any, n: int, name: str = "source") -> tuple[NDArray[An
         if len(kinds) > 1:
             raise ValueError(f"{name} mixes {' and '.join(sorted(kinds.values()))} labels; use one type.")
         labels = np.array(labels.tolist())
-    if labels.dtype.kind not in "biufUS" or labels.shape != (n,):
+    if labels.dtype.kind == "S":
+        labels = labels.astype(str)
+    if labels.dtype.kind not in "biufU" or labels.shape != (n,):
         raise ValueError(f"{name} has dtype {labels.dtype}; use integers, booleans or strings.")
     sources, codes = np.unique(labels, return_inverse=True)
     return sources, codes.astype(np.int64)

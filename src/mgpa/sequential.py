@@ -54,4 +54,10 @@ def torch_device(device: str, method: str) -> Any:
         raise ImportError(f"{method} trains networks and needs torch: pip install 'mgpa[torch]'.") from None
     if device == "auto":
         device = "cuda" if torch.cuda.is_available() else "cpu"
-    return torch.device(device)
+    try:
+        found = torch.device(device)
+    except (RuntimeError, TypeError):
+        raise ValueError(f"device must be 'auto' or a torch device such as 'cpu'; got {device!r}.") from None
+    if found.type == "cuda" and not torch.cuda.is_available():
+        raise ValueError(f"device is {device!r}, but torch sees no CUDA here; use 'auto' or 'cpu'.")
+    return found

@@ -71,10 +71,11 @@ class Evidence:
         return require_several(self.sources, self.moments.weights)
 
     def standardizer(self, standardize: bool) -> Standardizer:
-        """Return the centre and scale of all rows seen."""
+        """Return the centre and scale of all rows seen, some of whose features must vary."""
         moments = self.moments
         variance = np.diag(moments.scatter) / moments.weights.sum()
-        return Standardizer.from_spread(moments.mean, variance, moments.n_rows, standardize)
+        found = Standardizer.from_spread(moments.mean, variance, moments.n_rows, standardize)
+        return found.require_variation()
 
     def contrasts(self) -> Contrasts:
         """Return every contrast seen, from aligned arrays and from pair ids; none at all is an error."""
@@ -104,9 +105,25 @@ class Evidence:
         A, B = (np.concatenate(side).astype(np.float64) for side in zip(*found, strict=True))
         return A, B
 
+    def paired_moments(self) -> Moments:
+        """Return the moments of all paired views: whatever else was recorded, these saw the same events."""
+        self._require_two_for_arrays()
+        total = Moments({})
+        for pair in self.pairs:
+            for label, side in zip(self.sources, pair, strict=True):
+                total = total + Moments.from_rows(side, np.full(len(side), label))
+        if self.paired_rows:
+            X, codes, ids = self._paired()
+            _, event, n_views = np.unique(ids, return_inverse=True, return_counts=True)
+            seen = n_views[event] > 1
+            total = total + Moments.from_rows(X[seen], self.sources[codes[seen]])
+        return total
+
     def _paired(self) -> tuple[NDArray[Any], NDArray[np.int64], NDArray[Any]]:
         X, labels, ids = (np.concatenate(part) for part in zip(*self.paired_rows, strict=True))
-        return X, np.searchsorted(self.sources, labels), ids
+        codes = np.searchsorted(self.sources, labels)
+        require_distinct(codes, ids)
+        return X, codes, ids
 
     def _require_two_for_arrays(self) -> None:
         if self.pairs and len(self.sources) > 2:
@@ -219,6 +236,9 @@ class MomentEstimator(CorrectionEstimator):
 
     def merge(self, other: Any) -> Self:
         """Add everything another (partially) fitted estimator has seen, for instance on another machine."""
+        if type(other) is not type(self):
+            names = type(self).__name__, type(other).__name__
+            raise TypeError(f"Only a {names[0]} can be merged into a {names[0]}; got {names[1]}.")
         check_is_fitted(other)
         seen = getattr(self, "_data", Evidence())
         names = [list(getattr(model, "feature_names_in_", [])) for model in (self, other)]

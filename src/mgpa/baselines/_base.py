@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from .._base import MethodTags
 from ..maps import AffineMap, MapInfo, RoutedMap
-from ..moments import Standardizer
+from ..moments import Moments, Standardizer
 from ..streaming import MomentEstimator
 
 Floats = NDArray[np.float64]
@@ -85,7 +85,7 @@ def routed_map(
 def reference_index(reference: Any, sources: NDArray[Any]) -> int:
     """Return the position of the reference: a source label, or else a position among the sorted labels."""
     labels = sources.tolist()
-    if reference in labels:
+    if np.ndim(reference) == 0 and reference in labels:
         return int(labels.index(reference))
     position = isinstance(reference, (int, np.integer)) and not isinstance(reference, bool)
     if position and 0 <= reference < len(labels):
@@ -105,6 +105,31 @@ def require_number(model: Any, *names: str) -> None:
             or not 0 <= value < np.inf
         ):
             raise ValueError(f"{name} must be a number, 0 or more; got {value!r}.")
+
+
+def require_flag(model: Any, *names: str) -> None:
+    """Raise unless these parameters of a model are True or False."""
+    for name in names:
+        if not isinstance(getattr(model, name), (bool, np.bool_)):
+            raise ValueError(f"{name} must be True or False; got {getattr(model, name)!r}.")
+
+
+def require_whole(model: Any, *names: str, least: int = 1) -> None:
+    """Raise unless these parameters of a model are integers, ``least`` or more."""
+    for name in names:
+        value = getattr(model, name)
+        if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < least:
+            raise ValueError(f"{name} must be a whole number, {least} or more; got {value!r}.")
+
+
+def require_variance(moments: Moments) -> None:
+    """Raise unless every source has more than one row, or weight worth that."""
+    few = [label for label, part in moments.parts.items() if part.weight <= 1]
+    if few:
+        raise ValueError(
+            f"Sources {few} have a single row, or no more weight than one: no variance can be told from that. "
+            "Use more rows; weights count rows."
+        )
 
 
 class SourceAware(MomentEstimator):

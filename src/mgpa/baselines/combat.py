@@ -8,7 +8,16 @@ import numpy as np
 
 from ..maps import RoutedMap
 from ..streaming import Evidence
-from ._base import Floats, SourceAware, Transport, reference_index, require_number, routed_map
+from ._base import (
+    Floats,
+    SourceAware,
+    Transport,
+    reference_index,
+    require_flag,
+    require_number,
+    require_variance,
+    routed_map,
+)
 
 MAX_ITERATIONS = 1000
 TOLERANCE = 1e-10  # in standard deviations
@@ -103,14 +112,11 @@ class ComBat(SourceAware):
 
     def _solve(self, data: Evidence) -> RoutedMap:
         require_number(self, "strength")
+        require_flag(self, "eb", "mean_only", "standardize")
         K = data.require_sources()
         moments, standardizer = data.moments, data.standardizer(self.standardize)
         weights = moments.weights
-        if (weights <= 1).any():
-            raise ValueError(
-                f"Sources {data.sources[weights <= 1].tolist()} have a single row: they have no variance. "
-                "Use more rows, or leave them out."
-            )
+        require_variance(moments)
         target = None if self.reference is None else reference_index(self.reference, data.sources)
         # Features that never vary have no scale to adjust and no place in the priors.
         kept = np.flatnonzero(standardizer.varies)

@@ -11,7 +11,16 @@ from .._base import MethodTags
 from ..maps import RoutedMap
 from ..moments import Moments
 from ..streaming import Evidence
-from ._base import Floats, SourceAware, Transport, reference_index, require_number, routed_map
+from ._base import (
+    Floats,
+    SourceAware,
+    Transport,
+    reference_index,
+    require_flag,
+    require_number,
+    require_variance,
+    routed_map,
+)
 
 
 def symmetric_power(matrix: Floats, power: float) -> Floats:
@@ -83,12 +92,19 @@ class CORAL(SourceAware):
 
     def _solve(self, data: Evidence) -> RoutedMap:
         require_number(self, "ridge", "strength")
+        require_flag(self, "standardize")
         if self.moments not in ("observed", "pairs"):
             raise ValueError(f"moments must be 'observed' or 'pairs'; got {self.moments!r}.")
         K = data.require_sources()
         target = reference_index(self.reference, data.sources)
         standardizer = data.standardizer(self.standardize)
-        moments = data.moments if self.moments == "observed" else paired_moments(data)
+        moments = data.moments if self.moments == "observed" else data.paired_moments()
+        missing = sorted(set(data.sources.tolist()) - set(moments.sources))
+        if missing:
+            raise ValueError(
+                f"moments='pairs' needs paired rows of every source; there are none of {missing}."
+            )
+        require_variance(moments)
         means = (moments.means - standardizer.center) / standardizer.scale
         covariances = self._covariances(moments, standardizer.scale, standardizer.varies)
         colour = symmetric_power(covariances[target], 0.5)
@@ -103,27 +119,13 @@ class CORAL(SourceAware):
         covariances = []
         constant = np.diag((~varies).astype(np.float64))  # features without variance: the same in all sources
         for label, part in moments.parts.items():
-            if part.weight <= 1:
-                raise ValueError(f"Source {label!r} has {part.n_rows} row(s); a covariance needs more.")
             covariance = part.scatter / np.outer(scale, scale) / (part.weight - 1) + constant
-            if not self.ridge and np.linalg.matrix_rank(covariance, hermitian=True) < len(scale):
+            rounding = len(scale) * np.finfo(np.float64).eps * np.trace(covariance)
+            if self.ridge <= rounding and np.linalg.matrix_rank(covariance, hermitian=True) < len(scale):
                 raise ValueError(
                     f"The covariance of source {label!r} is singular ({part.n_rows} rows, {len(scale)} "
-                    "features), and ridge=0 would divide by zero; use a ridge, for instance the default of 1."
+                    f"features), and ridge={self.ridge:g} would divide by zero; use a ridge, for instance the "
+                    "default of 1."
                 )
             covariances.append(covariance + self.ridge * np.eye(len(scale)))
         return covariances
-
-
-def paired_moments(data: Evidence) -> Moments:
-    """Return moments of all paired views: whatever else was recorded, these saw the same events."""
-    total, sources = Moments({}), data.sources
-    for pair in data.pairs:
-        for label, side in zip(sources, pair, strict=True):
-            total = total + Moments.from_rows(side, np.full(len(side), label))
-    for rows, labels, _ in data.paired_rows:
-        total = total + Moments.from_rows(rows, labels)
-    missing = sorted(set(sources.tolist()) - set(total.sources))
-    if missing:
-        raise ValueError(f"moments='pairs' needs paired rows of every source; there are none of {missing}.")
-    return total

@@ -10,7 +10,7 @@ import scipy.linalg
 from .._base import MethodTags
 from ..maps import RoutedMap
 from ..streaming import Evidence
-from ._base import Floats, SourceAware, Transport, reference_index, require_number, routed_map
+from ._base import Floats, SourceAware, Transport, reference_index, require_flag, require_number, routed_map
 
 
 def centred_regression(A: Floats, B: Floats, ridge: float) -> Floats:
@@ -73,6 +73,7 @@ class FEATMAP(SourceAware):
 
     def _solve(self, data: Evidence) -> RoutedMap:
         require_number(self, "ridge", "strength")
+        require_flag(self, "standardize")
         K = data.require_sources()
         target = reference_index(self.reference, data.sources)
         standardizer = data.standardizer(self.standardize)

@@ -7,6 +7,7 @@ from typing import Any, ClassVar, Self
 from .._base import CorrectionEstimator, MethodTags, forget
 from ..maps import AffineMap
 from ..moments import Standardizer
+from ._base import require_flag
 
 
 class Identity(CorrectionEstimator):
@@ -52,6 +53,7 @@ class Identity(CorrectionEstimator):
     ) -> Self:
         """Remember the shape of X; everything else is accepted and not looked at."""
         forget(self)
+        require_flag(self, "standardize")
         X = self._validate_rows(X, reset=True)
         standardizer = Standardizer.from_rows(X, None, self.standardize)
         self.map_ = AffineMap.identity(

@@ -19,7 +19,7 @@ from ..moments import Moments, Standardizer
 from ..pairs import to_numpy
 from ..sequential import SequentialEstimator, read_seed, torch_device
 from ..validation import read_validation
-from ._base import require_number
+from ._base import require_flag, require_number, require_whole
 
 Array = Any  # torch.Tensor
 ONE_THREAD_WIDTH = 256  # features up to which one thread is fastest
@@ -166,10 +166,9 @@ class IGBP(SequentialEstimator):
         return self
 
     def _check_settings(self) -> None:
-        for name in ("n_stages", "batch_size", "max_epochs", "patience"):
-            value, least = getattr(self, name), 0 if name == "n_stages" else 1
-            if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < least:
-                raise ValueError(f"{name} must be a whole number, {least} or more; got {value!r}.")
+        require_whole(self, "n_stages", least=0)
+        require_whole(self, "batch_size", "max_epochs", "patience")
+        require_flag(self, "standardize", "verbose")
         require_number(self, "learning_rate", "weight_decay", "min_gain")
         value = self.accuracy_exit
         if value is not None and not (isinstance(value, (int, float, np.number)) and 0 < value <= 1):
@@ -186,7 +185,7 @@ class IGBP(SequentialEstimator):
         held, held_codes = read_validation(self, X_val, source_val, data.sources)
         if held is not None and held_codes is None:
             raise ValueError("X_val without source_val: pass the held-out rows' sources too.")
-        standardizer = Standardizer.from_rows(data.X, weight, self.standardize)
+        standardizer = Standardizer.from_rows(data.X, weight, self.standardize).require_variation()
         seed = read_seed(self.random_state)
         info = self._info(
             random_state=seed,

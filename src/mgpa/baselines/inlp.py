@@ -6,16 +6,16 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.base import clone
+from sklearn.base import clone, is_classifier
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import balanced_accuracy_score
 from threadpoolctl import threadpool_limits
 
-from .._base import CorrectionEstimator, MethodTags, require_several
+from .._base import CorrectionEstimator, MethodTags, forget, require_several
 from .._progress import progress
 from ..moments import Moments, Standardizer
 from ..validation import read_validation
-from ._base import projector_map, require_number
+from ._base import projector_map, require_flag, require_number, require_whole
 
 Floats = NDArray[np.float64]
 
@@ -115,25 +115,27 @@ class INLP(CorrectionEstimator):
             Held-out rows that decide when to stop. Without them the fitting rows do, which takes more rounds
             than needed where rows are few.
         """
+        forget(self)
         require_number(self, "strength")
-        if (
-            isinstance(self.n_rounds, bool)
-            or not isinstance(self.n_rounds, (int, np.integer))
-            or self.n_rounds < 1
-        ):
-            raise ValueError(f"n_rounds must be a whole number, 1 or more; got {self.n_rounds!r}.")
+        require_whole(self, "n_rounds")
+        require_flag(self, "standardize", "verbose")
+        if not isinstance(self.tolerance, (int, float, np.number)) or not np.isfinite(self.tolerance):
+            raise ValueError(f"tolerance must be a finite number; got {self.tolerance!r}.")
         data = self._read(X, y, source, None, None, sample_weight)
         K, weight = len(data.sources), data.sample_weight
         require_several(data.sources, None if weight is None else np.bincount(data.codes, weight))
         held, held_codes = read_validation(self, X_val, source_val, data.sources)
-        standardizer = Standardizer.from_rows(data.X, weight, self.standardize)
+        if held is not None and (held_codes is None or len(np.unique(held_codes)) < K):
+            raise ValueError("X_val needs source_val, and rows of every source, to decide when to stop.")
+        standardizer = Standardizer.from_rows(data.X, weight, self.standardize).require_variation()
         mean = np.average(data.X.astype(np.float64), axis=0, weights=weight)
         rows, codes = _rows(data.X, mean, standardizer), data.codes
         checks, check_codes = (rows, codes) if held is None else (_rows(held, mean, standardizer), held_codes)
         removed, history = np.zeros((rows.shape[1], 0)), []
         for _ in progress(range(self.n_rounds), "INLP", self.verbose):
             weights, predicted = self._round(rows, codes, weight, checks)
-            history.append(float(balanced_accuracy_score(check_codes, predicted)))
+            checked = weight if held is None else None
+            history.append(float(balanced_accuracy_score(check_codes, predicted, sample_weight=checked)))
             if history[-1] <= 1 / K + self.tolerance:
                 break
             fresh = row_space(weights, removed)
@@ -158,6 +160,8 @@ class INLP(CorrectionEstimator):
         """Return one classifier's weights (k, d) and what it predicts for the checking rows."""
         model = self.classifier
         model = LogisticRegression(class_weight="balanced", max_iter=2500) if model is None else clone(model)
+        if not is_classifier(model):
+            raise ValueError(f"classifier must be a linear classifier; got {self.classifier!r}.")
         with threadpool_limits(1, user_api="blas"):  # matrix-vector products gain little from threads
             model.fit(rows, codes, **({} if weight is None else {"sample_weight": weight}))
         if not hasattr(model, "coef_"):

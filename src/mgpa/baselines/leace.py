@@ -10,9 +10,12 @@ from numpy.typing import NDArray
 from .._base import MethodTags
 from ..maps import AffineMap
 from ..streaming import Evidence, MomentEstimator
-from ._base import blind_map, require_number
+from ._base import blind_map, require_flag, require_number
 
 Floats = NDArray[np.float64]
+
+# Squared whitened covariance below which a source indicator goes with nothing: rounding has directions too.
+NO_EFFECT = 1e-15
 
 
 def erasure(covariance: Floats, cross: Floats) -> tuple[Floats, Floats]:
@@ -38,8 +41,10 @@ def erasure(covariance: Floats, cross: Floats) -> tuple[Floats, Floats]:
     readout = vectors @ ((vectors.T @ cross) / values[kept, None])
     inner = cross.T @ readout
     if len(inner) == 1:
-        return readout, cross / np.maximum(inner, 1e-15)
-    return readout, cross @ np.linalg.pinv((inner + inner.T) / 2, rcond=1e-12, hermitian=True)
+        return readout, cross / np.maximum(inner, NO_EFFECT)
+    shares, axes = np.linalg.eigh((inner + inner.T) / 2)
+    axes, shares = (part[..., shares > max(1e-12 * shares[-1], NO_EFFECT)] for part in (axes, shares))
+    return readout, cross @ (axes / shares) @ axes.T
 
 
 def source_covariance(data: Evidence, scale: Floats) -> tuple[Floats, Floats]:
@@ -101,6 +106,7 @@ class LEACE(MomentEstimator):
 
     def _solve(self, data: Evidence) -> AffineMap:
         require_number(self, "ridge", "strength")
+        require_flag(self, "standardize")
         data.require_sources()
         standardizer = data.standardizer(self.standardize)
         covariance, cross = source_covariance(data, standardizer.scale)

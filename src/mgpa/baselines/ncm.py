@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from .._base import MethodTags
 from ..maps import AffineMap
 from ..streaming import Evidence, MomentEstimator
-from ._base import projector_map, require_number
+from ._base import projector_map, require_flag, require_number
 
 Floats = NDArray[np.float64]
 
@@ -82,6 +82,7 @@ class NCM(MomentEstimator):
 
     def _solve(self, data: Evidence) -> AffineMap:
         require_number(self, "strength")
+        require_flag(self, "standardize")
         whole = isinstance(self.rank, (int, np.integer)) and not isinstance(self.rank, bool)
         if not whole and not (isinstance(self.rank, (float, np.floating)) and 0 < self.rank < 1):
             raise ValueError(f"rank must be an int, or a float in (0, 1); got {self.rank!r}.")

@@ -6,7 +6,7 @@ import numpy as np
 
 from ..maps import RoutedMap
 from ..streaming import Evidence
-from ._base import SourceAware, require_number, routed_map
+from ._base import SourceAware, require_flag, require_number, routed_map
 
 
 class OracleLEACE(SourceAware):
@@ -48,6 +48,7 @@ class OracleLEACE(SourceAware):
 
     def _solve(self, data: Evidence) -> RoutedMap:
         require_number(self, "strength")
+        require_flag(self, "standardize")
         data.require_sources()
         standardizer, moments = data.standardizer(self.standardize), data.moments
         shifts = (moments.mean - moments.means) / standardizer.scale

@@ -9,7 +9,7 @@ import numpy as np
 from .._base import MethodTags
 from ..maps import AffineMap
 from ..streaming import Evidence, MomentEstimator
-from ._base import Floats, projector_map, require_number
+from ._base import Floats, projector_map, require_flag, require_number
 
 
 class PISCO(MomentEstimator):
@@ -67,19 +67,25 @@ class PISCO(MomentEstimator):
 
     def _solve(self, data: Evidence) -> AffineMap:
         require_number(self, "penalty", "keep", "strength")
+        require_flag(self, "standardize")
         K = data.require_sources()
         contrasts, standardizer = data.contrasts(), data.standardizer(self.standardize)
         moments, scale = data.moments, standardizer.scale
-        n_content = int(self.keep * len(scale) + 1e-9) - (K - 1)
-        if not 0 < n_content < len(scale):
+        kept = np.flatnonzero(standardizer.varies)  # what never varied is no dimension to keep or remove
+        n_content = int(self.keep * len(kept) + 1e-9) - (K - 1)
+        if self.keep > 1 or n_content < 1:
             raise ValueError(
-                f"keep={self.keep!r} leaves {n_content} of {len(scale)} dimensions as content once {K - 1} "
+                f"keep={self.keep!r} leaves {n_content} of {len(kept)} dimensions as content once {K - 1} "
                 "style direction(s) are taken off; use another keep, in (0, 1]."
             )
-        differences = np.where(standardizer.varies, contrasts.values / scale, 0.0)
+        differences = (contrasts.values / scale)[:, kept]
+        if not differences.any():
+            raise ValueError("All paired differences are zero: the two views are identical.")
         mean = (moments.mean - standardizer.center) / scale
         second = moments.scatter / np.outer(scale, scale) / moments.weights.sum() + np.outer(mean, mean)
-        objective = self.penalty * differences.T @ differences / len(differences) - second
+        objective = self.penalty * differences.T @ differences / len(differences) - second[np.ix_(kept, kept)]
         vectors: Floats = np.linalg.eigh(objective)[1]
-        info = self._evidence_info(data, n_contrasts=len(contrasts), gate_rank=len(scale) - n_content)
-        return projector_map(standardizer, moments.mean, vectors[:, n_content:], self.strength, info)
+        removed = np.zeros((len(scale), len(kept) - n_content))
+        removed[kept] = vectors[:, n_content:]
+        info = self._evidence_info(data, n_contrasts=len(contrasts), gate_rank=removed.shape[1])
+        return projector_map(standardizer, moments.mean, removed, self.strength, info)

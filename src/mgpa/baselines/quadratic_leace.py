@@ -9,7 +9,7 @@ import numpy as np
 
 from ..maps import RoutedMap
 from ..streaming import Evidence
-from ._base import Floats, SourceAware, require_number, routed_map
+from ._base import Floats, SourceAware, require_flag, require_number, require_variance, routed_map
 
 
 class QuadraticLEACE(SourceAware):
@@ -57,11 +57,10 @@ class QuadraticLEACE(SourceAware):
 
     def _solve(self, data: Evidence) -> RoutedMap:
         require_number(self, "strength")
+        require_flag(self, "shrinkage", "standardize")
         data.require_sources()
         standardizer, moments = data.standardizer(self.standardize), data.moments
-        if (moments.weights <= 1).any():
-            few = data.sources[moments.weights <= 1].tolist()
-            raise ValueError(f"Sources {few} have a single row: they have no covariance. Use more rows.")
+        require_variance(moments)
         scale, varies = standardizer.scale, standardizer.varies
         means = (moments.means - standardizer.center) / scale
         scatters = [part.scatter / np.outer(scale, scale) for part in moments.parts.values()]

@@ -9,8 +9,8 @@ import numpy as np
 from .._base import MethodTags
 from ..maps import AffineMap
 from ..streaming import Evidence, MomentEstimator
-from ._base import Floats, blind_map, require_number
-from .leace import source_covariance
+from ._base import Floats, blind_map, require_flag, require_number
+from .leace import NO_EFFECT, source_covariance
 
 # Singular values below this share of the largest are rounding.
 RELATIVE_RANK = 1e-8
@@ -41,7 +41,7 @@ def oblique_erasure(covariance: Floats, source: Floats, task: Floats) -> tuple[F
 
 def _span(columns: Floats) -> Floats:
     left, values, _ = np.linalg.svd(columns, full_matrices=False)
-    return np.asarray(left[:, values > RELATIVE_RANK * max(values.max(initial=0.0), RELATIVE_RANK)])
+    return np.asarray(left[:, values > max(RELATIVE_RANK * values.max(initial=0.0), NO_EFFECT**0.5)])
 
 
 class SPLINCE(MomentEstimator):
@@ -87,13 +87,17 @@ class SPLINCE(MomentEstimator):
 
     def _solve(self, data: Evidence) -> AffineMap:
         require_number(self, "strength")
+        require_flag(self, "standardize")
         data.require_sources()
+        labels = [label for label, (weight, _) in data.task.parts.items() if weight]
+        if len(labels) < 2:
+            raise ValueError(f"y has 1 distinct value ({labels[0]!r}); a task needs at least two.")
         standardizer, mean = data.standardizer(self.standardize), data.moments.mean
-        covariance, source = source_covariance(data, standardizer.scale)
+        scale = data.standardizer(True).scale  # the edit is the same in all units; only rounding is not
+        covariance, source = source_covariance(data, scale)
         total = data.moments.weights.sum()
-        task = np.stack(
-            [w / total * (part - mean) / standardizer.scale for w, part in data.task.parts.values()], axis=1
-        )
+        task = np.stack([w / total * (part - mean) / scale for w, part in data.task.parts.values()], axis=1)
         readout, direction, _ = oblique_erasure(covariance, source, task[:, 1:])
+        units = (standardizer.scale / scale)[:, None]
         info = self._evidence_info(data)
-        return blind_map(standardizer, mean, readout, direction, self.strength, info)
+        return blind_map(standardizer, mean, readout * units, direction / units, self.strength, info)
