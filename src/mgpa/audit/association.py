@@ -1,0 +1,394 @@
+"""Association shift: what happens to a head when device and label go together, then come apart (appendix B).
+
+Every event was recorded by both devices. Choosing which recording a head sees, with a probability that
+depends on the label, makes the device predict the label: one way (ξ = 1), not at all (ξ = 0), or the other
+way (ξ = -1). The signals never change. A head trained at ξ = 1 learns the shortcut; its AUROC over ξ in
+[-1, 1], and above all the lowest point of that curve, tells how much the shortcut costs.
+
+Everything here needs **both views of every event**. Rows seen by one device only have no association shift,
+because there is no other recording to choose.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.linear_model import LogisticRegression
+from sklearn.preprocessing import StandardScaler
+
+from .._checks import as_float_matrix, require_finite
+from ..pairs import to_numpy
+from .metrics import (
+    ByParticipant,
+    check_binary,
+    check_scores,
+    participant_auroc,
+    participant_rows,
+    require_every_class,
+)
+
+Floats = NDArray[np.float64]
+
+#: The associations at which AUROC is evaluated: reversed, independent, aligned. They determine the curve.
+ASSOCIATIONS: tuple[float, ...] = (-1.0, 0.0, 1.0)
+
+#: The inverse regularisations tried for the paper's heads: 10⁻⁶, 10⁻⁵, …, 10.
+C_GRID: tuple[float, ...] = tuple(10.0**k for k in range(-6, 2))
+
+
+def assignment_probability(y: Any, participants: Any, xi: float, cap: float = 0.4) -> Floats:
+    """Return Pr(U = 1 | y, p; ξ), the probability that an event is seen through device 1.
+
+    ½ + cap ξ (y - π) / max(π, 1 - π), where π is the share of positive events of the participant. Half of
+    each participant's events are expected on each device at every ξ.
+
+    Parameters
+    ----------
+    y : (n,) array
+        Task labels, 0 or 1.
+    participants : (n,) array
+        Who each event is from.
+    xi : float
+        Association, from -1 (reversed) over 0 (independent) to 1 (aligned).
+    cap : float
+        Largest departure from one half, at most ½; .4 lets the probability reach .9 and .1.
+
+    Examples
+    --------
+    >>> assignment_probability([1, 0, 0, 0], ["p", "p", "p", "p"], xi=1).round(3).tolist()
+    [0.9, 0.367, 0.367, 0.367]
+    """
+    labels = _labels(y)
+    if not -1 <= xi <= 1:
+        raise ValueError(f"xi must be between -1 (reversed) and 1 (aligned); got {xi!r}.")
+    if not 0 <= cap <= 0.5:
+        raise ValueError(
+            f"cap must be between 0 and .5, the largest departure from one half; got {cap!r}. "
+            "A largest probability of .9 is cap=.4."
+        )
+    probability = np.empty(len(labels))
+    for mine in participant_rows(participants, len(labels))[1]:
+        positive = labels[mine].mean()
+        probability[mine] = 0.5 + cap * xi * (labels[mine] - positive) / max(positive, 1 - positive)
+    return probability
+
+
+def assign_endpoints(
+    y: Any, participants: Any, xi: float, seed: int | np.random.Generator = 1017, cap: float = 0.4
+) -> NDArray[np.int64]:
+    """Return the device, 0 or 1, through which each event is seen: one realised assignment.
+
+    Quotas rather than coin flips. Of each participant's n events, ⌊n / 2⌋ get device 1; among the positive
+    ones as many as :func:`assignment_probability` adds up to, rounded (half up), the rest among the negative
+    ones. Which events, chance decides: participants in string order, positives before negatives.
+
+    Examples
+    --------
+    >>> y, who = [1] * 10 + [0] * 10, ["p"] * 20
+    >>> device = assign_endpoints(y, who, xi=1)
+    >>> int(device[:10].sum()), int(device[10:].sum())
+    (9, 1)
+    """
+    labels = _labels(y)
+    probability = assignment_probability(labels, participants, xi, cap)
+    rng = np.random.default_rng(seed)
+    device = np.zeros(len(labels), np.int64)
+    for mine in participant_rows(participants, len(labels))[1]:
+        positives = rng.permutation(mine[labels[mine]])
+        negatives = rng.permutation(mine[~labels[mine]])
+        n_second = len(mine) // 2
+        quota = int(np.floor(probability[positives].sum() + 0.5))
+        quota = min(max(quota, n_second - len(negatives)), len(positives), n_second)
+        device[positives[:quota]] = 1
+        device[negatives[: n_second - quota]] = 1
+    return device
+
+
+def association_auroc(
+    scores0: Any, scores1: Any, y: Any, participants: Any, cap: float = 0.4
+) -> ByParticipant:
+    """Return each participant's AUROC at ξ = -1, 0 and 1, exactly: no endpoint is drawn.
+
+    Both views of every event count, each with the probability of being the one seen. Events that
+    only one device saw cannot enter: ``scores0[i]`` and ``scores1[i]`` are two recordings of event i.
+
+    Parameters
+    ----------
+    scores0, scores1 : (n,) arrays
+        One head's scores of the events, seen through device 0 and through device 1.
+    y : (n,) array
+        Task labels, 0 or 1.
+    participants : (n,) array
+        Who each event is from.
+    cap : float
+        See :func:`assignment_probability`.
+
+    Returns
+    -------
+    ByParticipant
+        Values of shape (P, 3), for ``statistic="worst"`` of :mod:`mgpa.audit.bootstrap`.
+
+    Examples
+    --------
+    A head that only sees the device:
+
+    >>> association_auroc([0, 0, 0, 0], [1, 1, 1, 1], [1, 1, 0, 0], ["p"] * 4).values.round(3)
+    array([[0.1, 0.5, 0.9]])
+    """
+    scores0, scores1 = check_scores(scores0, "scores0"), check_scores(scores1, "scores1")
+    labels = _labels(y)
+    if not scores0.shape == scores1.shape == labels.shape:
+        raise ValueError(
+            f"scores0 {scores0.shape}, scores1 {scores1.shape} and y {labels.shape} must describe the same "
+            "events, one entry each: association shift chooses between two recordings of an event. Leave out "
+            "events that only one device saw."
+        )
+    people = _people(participants, len(labels))
+    twice = np.concatenate([scores0, scores1]), np.tile(labels, 2), np.tile(people, 2)
+    curves = []
+    for xi in ASSOCIATIONS:
+        second = assignment_probability(labels, people, xi, cap)
+        weight = np.concatenate([1 - second, second])
+        curves.append(participant_auroc(*twice, classes=(False, True), weight=weight))
+    return ByParticipant(curves[0].participants, np.stack([curve.values for curve in curves], axis=-1))
+
+
+def curve_coefficients(values: Any) -> Floats:
+    """Return (a, b, c) of the AUROC curve aξ² + bξ + c through the values at ξ = -1, 0 and 1.
+
+    The curve is exactly quadratic: a positive event's weight is linear in ξ, a negative one's too, their
+    totals do not depend on ξ, and AUROC adds up products of the two.
+
+    Examples
+    --------
+    >>> curve_coefficients([0.3, 0.5, 0.8]).round(3).tolist()
+    [0.05, 0.25, 0.5]
+    """
+    values = _triples(values, "values", "AUROC at xi = -1, 0, 1")
+    reverse, independent, aligned = np.moveaxis(values, -1, 0)
+    half = (aligned + reverse) / 2
+    return np.stack([half - independent, (aligned - reverse) / 2, independent], axis=-1)
+
+
+def curve_at(coefficients: Any, xi: Any) -> Any:
+    """Return aξ² + bξ + c: shape (...) for coefficients (..., 3) and one ξ, (..., m) for m of them.
+
+    Examples
+    --------
+    >>> curve_at([0.05, 0.25, 0.5], [-1, 0, 1]).round(3).tolist()
+    [0.3, 0.5, 0.8]
+    """
+    coefficients = _triples(coefficients, "coefficients", "(a, b, c)")
+    xi = np.asarray(xi, dtype=np.float64)
+    a, b, c = (x.reshape(x.shape + (1,) * xi.ndim) for x in np.moveaxis(coefficients, -1, 0))
+    return (a * xi + b) * xi + c
+
+
+def curve_minimum(coefficients: Any) -> tuple[Any, Any]:
+    """Return the lowest value of the curve on [-1, 1], and the ξ where it is reached.
+
+    The candidates are -1, 0, 1 and, if a > 0 and |b| ≤ 2a, the vertex -b / 2a; the first of them wins a tie.
+
+    Parameters
+    ----------
+    coefficients : (..., 3) array
+        From :func:`curve_coefficients`.
+
+    Returns
+    -------
+    minimum, xi : (...) arrays
+        Worst-association AUROC and where.
+
+    Examples
+    --------
+    >>> minimum, xi = curve_minimum([1.0, -0.5, 0.5])    # an interior minimum
+    >>> float(minimum), float(xi)
+    (0.4375, 0.25)
+    """
+    coefficients = _triples(coefficients, "coefficients", "(a, b, c)")
+    a, b = coefficients[..., 0], coefficients[..., 1]
+    interior = (a > 0) & (np.abs(b) <= 2 * a)
+    vertex = np.where(interior, -b / np.where(interior, 2 * a, 1.0), 0.0)
+    xi = np.stack([*(np.full(vertex.shape, point) for point in ASSOCIATIONS), vertex], axis=-1)
+    a, b, c = (x[..., None] for x in np.moveaxis(coefficients, -1, 0))
+    values = (a * xi + b) * xi + c
+    where = values.argmin(axis=-1)[..., None]
+    return np.take_along_axis(values, where, -1)[..., 0], np.take_along_axis(xi, where, -1)[..., 0]
+
+
+@dataclass(frozen=True)
+class AssociationHead:
+    """A fitted logistic head and its scaler."""
+
+    scaler: StandardScaler
+    model: LogisticRegression
+
+    def scores(self, X: Any) -> NDArray[Any]:
+        """Return the probability of label 1 for each row of X, in the precision of X."""
+        X = as_float_matrix(to_numpy(X), n_features=self.model.n_features_in_)
+        return np.asarray(self.model.predict_proba(self.scaler.transform(X))[:, 1])
+
+
+@dataclass(frozen=True)
+class AssociationHeads:
+    """Two heads of one task, trained on the same events and seeing them through different devices.
+
+    Attributes
+    ----------
+    shortcut : AssociationHead
+        Trained at ξ = 1: the device goes with the label.
+    control : AssociationHead
+        Trained at ξ = 0: the device says nothing about the label.
+    C : float
+        Inverse regularisation, shared by both.
+    C_grid, auroc : tuples of float
+        What was tried, and the leave-one-participant-out AUROC of the control head at each.
+    """
+
+    shortcut: AssociationHead
+    control: AssociationHead
+    C: float
+    C_grid: tuple[float, ...]
+    auroc: tuple[float, ...]
+
+
+def fit_association_heads(
+    X0: Any,
+    X1: Any,
+    y: Any,
+    participants: Any,
+    *,
+    C_grid: Sequence[float] | Floats = C_GRID,
+    seed: int = 1017,
+    cap: float = 0.4,
+) -> AssociationHeads:
+    """Fit the shortcut and the control head on one view of each event, as association decides.
+
+    Both are balanced logistic regressions on scaled features, every participant weighing the same. C is the
+    one with the best AUROC of the control head on participants left out in turn, both their views counting
+    equally; ties go to the smaller C.
+
+    Parameters
+    ----------
+    X0, X1 : (n, d) arrays
+        Original features of the events through device 0 and device 1; row i of both is the same event.
+    y : (n,) array
+        Task labels, 0 or 1; every participant needs both.
+    participants : (n,) array
+        Who each event is from; two or more.
+    C_grid : sequence of float
+        Inverse regularisations to try.
+    seed : int
+        Decides which events are seen through which device; both assignments start from it.
+    cap : float
+        See :func:`assignment_probability`.
+    """
+    X0, X1 = _paired_views(X0, X1)
+    labels = _labels(y)
+    if len(labels) != len(X0):
+        raise ValueError(f"y has {len(labels)} labels; expected one for each of the {len(X0)} events.")
+    grid = sorted({float(C) for C in C_grid})
+    if not grid or not (np.isfinite(grid).all() and grid[0] > 0):
+        raise ValueError(f"C_grid must hold positive numbers; got {grid}.")
+    require_every_class(
+        *participant_rows(participants, len(labels)), [0, 1], labels.astype(np.int64), np.ones(len(labels))
+    )
+    people = _people(participants, len(labels))
+    shortcut, control = (
+        np.where(assign_endpoints(labels, people, xi, seed, cap)[:, None] == 1, X1, X0) for xi in (1, 0)
+    )
+    auroc = _left_out_auroc(control, X0, X1, labels, people, grid)
+    C = grid[int(np.argmax(auroc))]
+    return AssociationHeads(
+        shortcut=_fit_heads(shortcut, labels, people, [C])[0],
+        control=_fit_heads(control, labels, people, [C])[0],
+        C=C,
+        C_grid=tuple(grid),
+        auroc=tuple(auroc.tolist()),
+    )
+
+
+def _left_out_auroc(
+    X: NDArray[Any],
+    X0: NDArray[Any],
+    X1: NDArray[Any],
+    labels: NDArray[np.bool_],
+    people: NDArray[np.str_],
+    grid: list[float],
+) -> Floats:
+    """Return, for each C, the mean AUROC over participants of the head fitted on X without them."""
+    everyone = np.unique(people)
+    if len(everyone) < 2:
+        raise ValueError(
+            f"All events are from participant {str(everyone[0])!r}; choosing C leaves out each participant "
+            "in turn and needs two or more."
+        )
+    scores = np.empty((2, len(labels), len(grid)))
+    for name in everyone:
+        out = people == name
+        for k, head in enumerate(_fit_heads(X[~out], labels[~out], people[~out], grid)):
+            scores[:, out, k] = head.scores(X0[out]), head.scores(X1[out])
+    by_person = participant_auroc(
+        np.concatenate(scores), np.tile(labels, 2), np.tile(people, 2), classes=(False, True)
+    )
+    return np.asarray(by_person.values.mean(axis=0))
+
+
+def _fit_heads(
+    X: NDArray[Any], labels: NDArray[np.bool_], people: NDArray[np.str_], grid: list[float]
+) -> list[AssociationHead]:
+    """Return a balanced, participant-weighted logistic head for each C."""
+    _, person, counts = np.unique(people, return_inverse=True, return_counts=True)
+    weight = 1.0 / counts[person]
+    weight /= weight.mean()
+    scaler = StandardScaler().fit(X, sample_weight=weight)
+    scaled = scaler.transform(X)
+    # What class_weight="balanced" does from scikit-learn 1.7 on; before, it counted rows, not their weight.
+    share = np.bincount(labels, weight) / weight.sum()
+    weight = weight * (0.5 / share)[labels.astype(int)]
+    return [
+        AssociationHead(
+            scaler, LogisticRegression(C=C, max_iter=2000).fit(scaled, labels, sample_weight=weight)
+        )
+        for C in grid
+    ]
+
+
+def _paired_views(X0: Any, X1: Any) -> tuple[NDArray[Any], NDArray[Any]]:
+    X0, X1 = as_float_matrix(to_numpy(X0), name="X0"), as_float_matrix(to_numpy(X1), name="X1")
+    if X0.shape != X1.shape:
+        raise ValueError(
+            f"X0 has shape {X0.shape} and X1 {X1.shape}; they must be two views of the same events, row by "
+            "row. Leave out events that only one device saw."
+        )
+    require_finite(X0, "X0")
+    require_finite(X1, "X1")
+    return X0, X1
+
+
+def _people(participants: Any, n: int) -> NDArray[np.str_]:
+    """Return each event's participant as a string."""
+    names, rows = participant_rows(participants, n)
+    people = np.empty(n, dtype=f"U{max(map(len, names))}")
+    for name, mine in zip(names, rows, strict=True):
+        people[mine] = name
+    return people
+
+
+def _labels(y: Any) -> NDArray[np.bool_]:
+    y = to_numpy(y)
+    if y.ndim != 1 or not len(y):
+        raise ValueError(f"y has shape {y.shape}; expected one label, 0 or 1, for each event.")
+    return check_binary(y, len(y), "y")
+
+
+def _triples(values: Any, name: str, meaning: str) -> Floats:
+    values = np.asarray(values, dtype=np.float64)
+    if values.ndim == 0 or values.shape[-1] != 3:
+        raise ValueError(f"{name} has shape {values.shape}; its last axis must hold {meaning}.")
+    checked: Floats = values
+    return checked

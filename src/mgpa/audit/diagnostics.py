@@ -1,0 +1,178 @@
+"""What a reviewer would ask: what fills the embedding, what is confounded, are the readers calibrated."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class VarianceShare:
+    """How much of the embedding's variance lies between the groups of one factor.
+
+    Attributes
+    ----------
+    share : float
+        Σ n_g‖m_g - m‖² / Σ‖h - m‖². Factors overlap where they are associated.
+    chance : float
+        What (G - 1)/(n - 1) unrelated groups of these sizes would take.
+    omega2 : float
+        The share with chance taken off, (SS - df·MS_res) / (SS_tot + MS_res), not below 0.
+    """
+
+    factor: str
+    groups: int
+    share: float
+    chance: float
+    omega2: float
+
+
+def variance_shares(H: Any, **factors: NDArray[Any] | None) -> tuple[VarianceShare, ...]:
+    """Return the variance share of each factor (source, participant, label) in rows H.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> H = np.array([[0.0], [0.2], [5.0], [5.2]])
+    >>> [share] = variance_shares(H, source=np.array(["a", "a", "b", "b"]))
+    >>> round(share.share, 3), round(share.chance, 3)
+    (0.998, 0.333)
+    """
+    H = np.asarray(H, dtype=np.float64).reshape(len(H), -1)
+    H = H - H.mean(axis=0)
+    n, total = len(H), float(np.square(H).sum())
+    shares = []
+    for factor, values in factors.items():
+        if values is None:
+            continue
+        names, codes = np.unique(values, return_inverse=True)
+        G = len(names)
+        sums = np.zeros((G, H.shape[1]))
+        np.add.at(sums, codes, H)
+        between = float((np.square(sums).sum(axis=1) / np.bincount(codes)).sum())
+        residual = (total - between) / max(n - G, 1)
+        omega2 = (between - (G - 1) * residual) / (total + residual) if total else 0.0
+        share = between / total if total else 0.0
+        shares.append(VarianceShare(factor, G, share, (G - 1) / max(n - 1, 1), max(omega2, 0.0)))
+    return tuple(shares)
+
+
+@dataclass(frozen=True)
+class Confounding:
+    """How far the source goes together with the task and with the people in the fitting rows.
+
+    Attributes
+    ----------
+    source_label : float or None
+        Cramér's V of source and task: 0 independent, 1 one determines the other.
+    nested_participants : int
+        Participants seen by one source only: their differences cannot be told from the device's.
+    n_participants : int
+        All of them.
+    counts : dict
+        Rows of each source (keys) and label (inner keys).
+    """
+
+    source_label: float | None
+    nested_participants: int
+    n_participants: int
+    counts: dict[str, dict[str, int]]
+
+    def sentences(self) -> list[str]:
+        """Return what follows, in words."""
+        lines = []
+        if self.source_label is not None:
+            strength = "no" if self.source_label < 0.1 else "some" if self.source_label < 0.4 else "strong"
+            text = f"Source and task show {strength} association in the fitting rows"
+            text += f" (Cramér's V {self.source_label:.2f})"
+            if self.source_label >= 0.1:
+                text += ": methods that erase whatever predicts the source remove task with it"
+            lines.append(f"{text}.")
+        if self.nested_participants:
+            lines.append(
+                f"{self.nested_participants} of {self.n_participants} fitting participants were seen by one "
+                "source only: without pairs, who they are cannot be told from how they were measured."
+            )
+        return lines
+
+
+def confounding(source: Any, participant: Any, label: Any = None) -> Confounding:
+    """Return how source, task and people go together.
+
+    Examples
+    --------
+    >>> confounding(["a", "a", "b", "b"], ["p", "q", "p", "q"], [0, 1, 0, 1]).source_label
+    0.0
+    """
+    source, participant = np.asarray(source).astype(str), np.asarray(participant).astype(str)
+    counts: dict[str, dict[str, int]] = {}
+    v = None
+    if label is not None:
+        table = _crosstab(source, np.asarray(label).astype(str), counts)
+        v = cramers_v(table)
+    people = _crosstab(source, participant, {})
+    nested = int(((people > 0).sum(axis=0) == 1).sum())
+    return Confounding(v, nested, people.shape[1], counts)
+
+
+def _crosstab(rows: NDArray[Any], columns: NDArray[Any], counts: dict[str, dict[str, int]]) -> Floats:
+    row_names, i = np.unique(rows, return_inverse=True)
+    column_names, j = np.unique(columns, return_inverse=True)
+    table = np.zeros((len(row_names), len(column_names)))
+    np.add.at(table, (i, j), 1)
+    for name, line in zip(row_names.tolist(), table, strict=True):
+        counts[name] = {c: int(x) for c, x in zip(column_names.tolist(), line, strict=True)}
+    return table
+
+
+def cramers_v(table: Floats) -> float:
+    """Return Cramér's V of a contingency table."""
+    n = table.sum()
+    expected = np.outer(table.sum(axis=1), table.sum(axis=0)) / n
+    smaller = min(table.shape) - 1
+    if smaller == 0:
+        return 0.0
+    return float(np.sqrt((np.square(table - expected) / expected).sum() / (n * smaller)))
+
+
+@dataclass(frozen=True)
+class Reliability:
+    """A reader's stated probabilities against what happened, in bins of equal width.
+
+    Attributes
+    ----------
+    predicted, observed, count : arrays
+        Mean stated probability, share of the second source, and rows in each bin that has any.
+    error : float
+        Expected calibration error: the mean gap, weighted by rows.
+    """
+
+    predicted: Floats
+    observed: Floats
+    count: NDArray[np.int64]
+    error: float
+
+
+def reliability(logits: Any, positive: Any, n_bins: int = 10) -> Reliability:
+    """Return how calibrated a two-source reader is.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> round(reliability(np.array([-9.0, 9.0, 9.0]), np.array([0, 1, 1])).error, 3)
+    0.0
+    """
+    p = 1.0 / (1.0 + np.exp(-np.clip(np.asarray(logits, dtype=np.float64), -500, 500)))
+    truth = np.asarray(positive, dtype=np.float64)
+    bins = np.minimum((p * n_bins).astype(np.int64), n_bins - 1)
+    count = np.bincount(bins, minlength=n_bins)
+    kept = count > 0
+    predicted = np.bincount(bins, p, minlength=n_bins)[kept] / count[kept]
+    observed = np.bincount(bins, truth, minlength=n_bins)[kept] / count[kept]
+    error = float(np.abs(predicted - observed) @ count[kept] / len(p))
+    return Reliability(predicted, observed, count[kept], error)

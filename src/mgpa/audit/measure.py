@@ -1,0 +1,232 @@
+"""One correction measured: source readers, task heads, movement and association shift on held-out people."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..moments import Standardizer
+from ..tables import Table
+from ..tokens import token_mean
+from .association import AssociationHeads, association_auroc, fit_association_heads
+from .diagnostics import variance_shares
+from .heads import Heads, fit_heads, transfer_scores
+from .metrics import participant_auroc
+from .movement import movement
+from .readers import read_sources
+from .store import Arrays
+from .token_readers import ResidualReaders, read_token_sources
+
+# Rows of the before/after picture: enough to see clouds, few enough to draw.
+PICTURE_ROWS = 1500
+
+
+@dataclass(frozen=True)
+class Ground:
+    """What every method is measured on: original HEAD and EVAL in FIT's coordinates, and their heads.
+
+    Attributes
+    ----------
+    head, evaluation : Table
+        In the input's units.
+    standardizer : Standardizer
+        Mean and spread of the FIT rows (of their tokens, for tokens).
+    task_head : classifier or None
+        Cloned for every fit; None is the paper's ridge head, or its token network.
+    device : str
+        Where networks are trained.
+    bank : dict
+        ``restarts`` and ``checkpoints`` of the source readers; empty is the paper's bank.
+    """
+
+    head: Table
+    evaluation: Table
+    standardizer: Standardizer
+    task_head: Any = None
+    device: str = "auto"
+    bank: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def tokens(self) -> bool:
+        """Whether rows are sequences of tokens."""
+        return self.head.X.ndim == 3
+
+    def standardized(self, X: Any) -> NDArray[Any]:
+        """Return rows in FIT's coordinates, in their own precision; features constant there are zero."""
+        H = (X - self.standardizer.center) / self.standardizer.scale
+        H[..., ~self.standardizer.varies] = 0.0
+        return np.asarray(H, dtype=X.dtype)
+
+    @cached_property
+    def H_head(self) -> NDArray[Any]:
+        """Original HEAD rows."""
+        return self.standardized(self.head.X)
+
+    @cached_property
+    def H_eval(self) -> NDArray[Any]:
+        """Original EVAL rows."""
+        return self.standardized(self.evaluation.X)
+
+    @cached_property
+    def frozen_heads(self) -> Heads | None:
+        """Task heads that exist before any correction."""
+        if self.head.label is None:
+            return None
+        return fit_heads(self.H_head, self.head.label, self.head.source, self.task_head, device=self.device)
+
+    @cached_property
+    def association_heads(self) -> AssociationHeads | None:
+        """Shortcut and control heads, if HEAD and EVAL have paired events of two sources, two classes."""
+        views = self.head.paired_views()
+        if views is None or self.evaluation.paired_views() is None or self.head.label is None:
+            return None
+        if len(np.unique(self.head.label)) != 2:
+            return None
+        flat = _flat_mean(self.H_head)
+        y, people = self.head.label[views[0]], self.head.participant[views[0]]
+        return fit_association_heads(
+            flat[views[0]], flat[views[1]], y == np.unique(self.head.label)[1], people
+        )
+
+    @cached_property
+    def residual_readers(self) -> ResidualReaders:
+        """Readers of what a common shift of tokens cannot change, fitted once."""
+        return ResidualReaders.fit(self.H_head, self.head.source, device=self.device, **self.bank)
+
+    @cached_property
+    def picture(self) -> tuple[NDArray[np.int64], NDArray[Any], NDArray[Any]]:
+        """Rows to draw, their mean, and the two leading directions of the original EVAL rows."""
+        H = _flat_mean(self.H_eval).astype(np.float64)
+        rows = np.random.default_rng(0).permutation(len(H))[:PICTURE_ROWS]
+        mean = H.mean(axis=0)
+        vectors = np.linalg.eigh((H - mean).T @ (H - mean))[1]
+        return np.sort(rows), mean, vectors[:, :-3:-1]
+
+    def prepare(self) -> None:
+        """Fit what is shared now, so that workers receive it instead of fitting it again."""
+        _ = self.frozen_heads, self.association_heads, self.H_head, self.H_eval, self.picture
+        if self.tokens:
+            _ = self.residual_readers
+
+
+def _flat_mean(H: NDArray[Any]) -> NDArray[Any]:
+    return np.asarray(token_mean(H)) if H.ndim == 3 else H
+
+
+def measure(ground: Ground, head: NDArray[Any], evaluation: NDArray[Any]) -> Arrays:
+    """Return every measurement of one correction, given corrected HEAD and EVAL rows in the input's units."""
+    C_head, C_eval = ground.standardized(head), ground.standardized(evaluation)
+    result = source_accessibility(ground, C_head, C_eval)
+    result |= task_utility(ground, C_head, C_eval)
+    people, by_person = movement(ground.H_eval, C_eval, ground.evaluation.participant)
+    result["movement"] = by_person
+    result["movement_by_source"] = movement(ground.H_eval, C_eval, ground.evaluation.source)[1]
+    result |= association(ground, C_eval)
+    shares = variance_shares(
+        _flat_mean(C_eval),
+        source=ground.evaluation.source,
+        participant=ground.evaluation.participant,
+        label=ground.evaluation.label,
+    )
+    result["variance_factor"] = np.array([s.factor for s in shares])
+    result["variance_share"] = np.array([[s.share, s.chance, s.omega2] for s in shares])
+    rows, mean, axes = ground.picture
+    result["picture"] = ((_flat_mean(C_eval)[rows] - mean) @ axes).astype(np.float32)
+    result["participants"] = np.array(people)
+    return result
+
+
+def source_accessibility(ground: Ground, C_head: NDArray[Any], C_eval: NDArray[Any]) -> Arrays:
+    """Return each reader's AUROC on every EVAL participant, and its scores."""
+    if ground.tokens:
+        reading = read_token_sources(
+            C_head,
+            ground.head.source,
+            C_eval,
+            residual=ground.residual_readers,
+            original_eval=ground.H_eval,
+            device=ground.device,
+            **ground.bank,
+        )
+    else:
+        reading = read_sources(C_head, ground.head.source, C_eval, device=ground.device, **ground.bank)
+    found = participant_auroc(
+        reading.scores, ground.evaluation.source, ground.evaluation.participant, classes=ground.head.sources
+    )
+    return {
+        "readers": np.array(reading.readers),
+        "source_auroc": found.values,
+        "source_scores": reading.scores.astype(np.float32),
+        "eval_second_source": ground.evaluation.source == ground.head.sources[1],
+    }
+
+
+def task_utility(ground: Ground, C_head: NDArray[Any], C_eval: NDArray[Any]) -> Arrays:
+    """Return the AUROC of frozen and refitted heads for every EVAL participant and direction of transfer."""
+    frozen = ground.frozen_heads
+    if frozen is None or ground.head.label is None:
+        return {}
+    refitted = fit_heads(
+        C_head, ground.head.label, ground.head.source, ground.task_head, device=ground.device
+    )
+    result = {}
+    for name, heads in (("frozen", frozen), ("refitted", refitted)):
+        columns, directions = [], []
+        for (a, b), (rows, scores) in transfer_scores(heads, C_eval, ground.evaluation.source).items():
+            labels, people = ground.evaluation.label[rows], ground.evaluation.participant[rows]  # type: ignore[index]
+            found = participant_auroc(scores, labels, people, classes=heads.classes)
+            _require_everyone(found.participants, ground.evaluation, f"source {b!r}")
+            columns.append(found.values)
+            directions.append(f"{a} → {b}")
+        result[name] = np.stack(columns, axis=1)
+        result["directions"] = np.array(directions)
+    return result
+
+
+def association(ground: Ground, C_eval: NDArray[Any]) -> Arrays:
+    """Return the AUROC of shortcut and control heads at reversed, no and aligned association."""
+    heads, views = ground.association_heads, ground.evaluation.paired_views()
+    if heads is None or views is None or ground.evaluation.label is None:
+        return {}
+    flat = _flat_mean(C_eval)
+    y = ground.evaluation.label[views[0]] == np.unique(ground.head.label)[1]  # type: ignore[arg-type]
+    people = ground.evaluation.participant[views[0]]
+    result = {}
+    for name, head in (("shortcut", heads.shortcut), ("control", heads.control)):
+        scores = [head.scores(flat[rows]) for rows in views]
+        found = association_auroc(scores[0], scores[1], y, people)
+        _require_everyone(found.participants, ground.evaluation, "paired events")
+        result[name] = found.values
+    return result
+
+
+def _require_everyone(found: tuple[str, ...], table: Table, what: str) -> None:
+    missing = sorted(set(table.participant.tolist()) - set(found))
+    if missing:
+        raise ValueError(
+            f"EVAL participants {missing} have no rows of {what}; a mean over the others would be about "
+            "other people. Complete them, or take them out of EVAL."
+        )
+
+
+def source_floor(ground: Ground, basis: NDArray[Any]) -> Arrays:
+    """Return the same readers on the preserved complement alone: what no admissible correction can remove.
+
+    ``basis`` is the gate's, orthonormal in FIT's coordinates.
+    """
+
+    def preserved(H: NDArray[Any]) -> NDArray[Any]:
+        return np.asarray(H - (H @ basis) @ basis.T, dtype=H.dtype)
+
+    if not ground.tokens:
+        return source_accessibility(ground, preserved(ground.H_head), preserved(ground.H_eval))
+    # A correction shifts all tokens alike inside the gate, so only that part of the token mean can change.
+    shift = [
+        H - ((token_mean(H) @ basis) @ basis.T)[:, None, :].astype(H.dtype)
+        for H in (ground.H_head, ground.H_eval)
+    ]
+    return source_accessibility(ground, shift[0], shift[1])

@@ -1,0 +1,341 @@
+"""What an audit found: estimates with intervals, contrasts between methods, and a verdict in words."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .bootstrap import Estimate, contrast, estimate, leave_one_out
+from .diagnostics import Confounding, Reliability, reliability
+
+Floats = NDArray[np.float64]
+
+#: What is measured: name, what it means, and whether less is better.
+METRICS = {
+    "S": ("source accessibility: best reader's AUROC", True),
+    "T_f": ("frozen task heads: AUROC across sources", False),
+    "T_r": ("refitted task heads: AUROC across sources", False),
+    "M": ("movement relative to the embedding", True),
+    "worst": ("shortcut head at its worst association: AUROC", False),
+    "control": ("control head without association: AUROC", False),
+}
+# A task counts as kept if its interval excludes a loss of more than this (the paper's selection rule).
+KEPT = 0.01
+
+
+@dataclass(frozen=True)
+class MethodResult:
+    """All measurements of one method; the first axis of every array is its fits.
+
+    Attributes
+    ----------
+    name : str
+    participants, readers, directions : tuples of str
+        What the axes of the arrays stand for.
+    source_auroc : (F, P, R) array
+        Each reader's AUROC on each EVAL participant.
+    frozen, refitted : (F, P, D) arrays or None
+        Task AUROC for every direction of transfer between sources.
+    movement : (F, P) array
+    shortcut, control : (F, P, 3) arrays or None
+        AUROC at association -1, 0 and 1.
+    floor_auroc : (F, P, R) array or None
+        Readers of what the gate preserves.
+    facts : list of dict
+        Per fit: validation movement, stage movement, gate spectrum and coverage, drift.
+    cells : list of dict
+        Per fit: everything else that was measured.
+    """
+
+    name: str
+    source_blind: bool
+    participants: tuple[str, ...]
+    readers: tuple[str, ...]
+    directions: tuple[str, ...]
+    source_auroc: Floats
+    movement: Floats
+    frozen: Floats | None = None
+    refitted: Floats | None = None
+    shortcut: Floats | None = None
+    control: Floats | None = None
+    floor_auroc: Floats | None = None
+    facts: list[dict[str, Any]] = field(default_factory=list)
+    cells: list[dict[str, Any]] = field(default_factory=list)
+    summary: str = ""
+
+    @classmethod
+    def collect(
+        cls, name: str, fitted: list[Any], cells: list[dict[str, Any]], floors: list[dict[str, Any] | None]
+    ) -> MethodResult:
+        """Stack the cells of a method's fits."""
+
+        def stack(key: str) -> Floats | None:
+            return np.stack([cell[key] for cell in cells]) if key in cells[0] else None
+
+        floor = None if floors[0] is None else np.stack([f["source_auroc"] for f in floors if f is not None])
+        return cls(
+            name=name,
+            source_blind=fitted[0].map.source_blind,
+            participants=tuple(cells[0]["participants"].tolist()),
+            readers=tuple(cells[0]["readers"].tolist()),
+            directions=tuple(cells[0].get("directions", np.array([])).tolist()),
+            source_auroc=np.stack([cell["source_auroc"] for cell in cells]),
+            movement=np.stack([cell["movement"] for cell in cells]),
+            frozen=stack("frozen"),
+            refitted=stack("refitted"),
+            shortcut=stack("shortcut"),
+            control=stack("control"),
+            floor_auroc=floor,
+            facts=[fit.facts for fit in fitted],
+            cells=cells,
+            summary=fitted[0].map.summary(),
+        )
+
+    @property
+    def n_fits(self) -> int:
+        """Number of fits."""
+        return len(self.source_auroc)
+
+    def values(self, metric: str) -> tuple[str, Floats]:
+        """Return the statistic of a metric ("mean", "max" or "worst") and the values it is taken of."""
+        found: tuple[str, Floats | None]
+        if metric == "S":
+            found = "max", self.source_auroc
+        elif metric == "floor":
+            found = "max", self.floor_auroc
+        elif metric == "M":
+            found = "mean", self.movement
+        elif metric in ("T_f", "T_r"):
+            values = self.frozen if metric == "T_f" else self.refitted
+            found = "mean", None if values is None else values.mean(axis=2)
+        elif metric == "worst":
+            found = "worst", self.shortcut
+        elif metric == "control":
+            found = "mean", None if self.control is None else self.control[..., 1]
+        elif metric in ("reversed", "independent", "aligned"):
+            i = ("reversed", "independent", "aligned").index(metric)
+            found = "mean", None if self.shortcut is None else self.shortcut[..., i]
+        else:
+            raise ValueError(f"There is no metric {metric!r}; known: {', '.join([*METRICS, 'floor'])}.")
+        statistic, array = found
+        if array is None:
+            raise ValueError(f"{metric} was not measured for {self.name}: {_why(metric)}")
+        return statistic, array
+
+    def has(self, metric: str) -> bool:
+        """Return whether a metric was measured."""
+        try:
+            self.values(metric)
+        except ValueError:
+            return False
+        return True
+
+    def estimate(self, metric: str) -> Estimate:
+        """Return a metric with its interval over participants."""
+        statistic, values = self.values(metric)
+        return estimate(values, statistic)
+
+    def influence(self, metric: str) -> Floats:
+        """Return the metric without each participant in turn."""
+        statistic, values = self.values(metric)
+        return leave_one_out(values, statistic)
+
+    def reader_means(self) -> Floats:
+        """Return each reader's participant-mean AUROC, averaged over fits."""
+        return np.asarray(self.source_auroc.mean(axis=(0, 1)))
+
+    def best_reader(self) -> str:
+        """Return the reader that sets S."""
+        return self.readers[int(self.reader_means().argmax())]
+
+
+def _why(metric: str) -> str:
+    if metric in ("worst", "control", "reversed", "independent", "aligned"):
+        return "association shift needs paired events of two sources and two classes in HEAD and in EVAL."
+    if metric == "floor":
+        return "only methods with a gate preserve something by design, and floor=False leaves it out."
+    return "the table has no labels."
+
+
+@dataclass(frozen=True)
+class Audit:
+    """The result of :func:`mgpa.audit.run`. ``audit["leace"]`` is one method's.
+
+    Attributes
+    ----------
+    results : dict of name to MethodResult
+    confounding : Confounding
+        How source, task and people go together in the fitting rows.
+    settings : dict
+        What was run on what.
+    picture_source : array
+        Sources of the rows in the before/after picture.
+    """
+
+    results: dict[str, MethodResult]
+    confounding: Confounding
+    settings: dict[str, Any]
+    picture_source: NDArray[Any]
+
+    def __getitem__(self, method: str) -> MethodResult:
+        if method not in self.results:
+            raise KeyError(f"{method!r} was not audited; there are {', '.join(self.results)}.")
+        return self.results[method]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.results)
+
+    @property
+    def methods(self) -> tuple[str, ...]:
+        """Names, the identity first."""
+        return tuple(self.results)
+
+    @property
+    def metrics(self) -> tuple[str, ...]:
+        """Metrics that every method has."""
+        return tuple(m for m in METRICS if all(result.has(m) for result in self.results.values()))
+
+    @cached_property
+    def estimates(self) -> dict[str, dict[str, Estimate]]:
+        """Every metric of every method."""
+        return {
+            name: {m: result.estimate(m) for m in (*self.metrics, "floor") if result.has(m)}
+            for name, result in self.results.items()
+        }
+
+    def contrast(self, a: str, b: str = "identity", metric: str = "S") -> Estimate:
+        """Return method a minus method b, paired over participants and draws."""
+        statistic, first = self[a].values(metric)
+        _, second = self[b].values(metric)
+        if len(first) > 1 and len(second) > 1 and len(first) != len(second):
+            raise ValueError(
+                f"{a} has {len(first)} fits and {b} {len(second)}; compare equal numbers, or one."
+            )
+        return contrast(first, second, statistic)
+
+    def table(self, contrasts_with: str | None = None) -> Any:
+        """Return a pandas frame: a row per method; value, low and high of every metric.
+
+        With ``contrasts_with``, differences from that method instead.
+        """
+        pandas = _pandas()
+        rows = {}
+        for name in self.methods:
+            if contrasts_with is None:
+                found = self.estimates[name]
+            elif name == contrasts_with:
+                continue
+            else:
+                found = {m: self.contrast(name, contrasts_with, m) for m in self.metrics}
+            rows[name] = {
+                (metric, part): getattr(e, part)
+                for metric, e in found.items()
+                for part in ("value", "low", "high")
+            }
+        frame = pandas.DataFrame.from_dict(rows, orient="index")
+        frame.columns = pandas.MultiIndex.from_tuples(list(frame.columns), names=["metric", ""])
+        return frame
+
+    def participants(self) -> Any:
+        """Return a pandas frame with one row per method, fit, participant, metric and its parts."""
+        pandas = _pandas()
+        rows = []
+        for name, result in self.results.items():
+            parts: list[tuple[str, Floats | None, tuple[Any, ...]]] = [
+                ("source", result.source_auroc, result.readers),
+                ("frozen", result.frozen, result.directions),
+                ("refitted", result.refitted, result.directions),
+                ("shortcut", result.shortcut, (-1, 0, 1)),
+                ("control", result.control, (-1, 0, 1)),
+                ("movement", result.movement[..., None], ("",)),
+            ]
+            for metric, values, names in parts:
+                if values is None:
+                    continue
+                for (f, p, k), value in np.ndenumerate(values):
+                    rows.append((name, f, result.participants[p], metric, names[k], float(value)))
+        return pandas.DataFrame(rows, columns=["method", "fit", "participant", "metric", "part", "value"])
+
+    def reliability(self, method: str, reader: str | None = None, fit: int = 0) -> Reliability:
+        """Return the calibration of one reader (the best, unless named) on corrected EVAL rows."""
+        result = self[method]
+        reader = result.best_reader() if reader is None else reader
+        scores = result.cells[fit]["source_scores"]
+        if scores.ndim != 2:
+            raise ValueError("Calibration is shown for two sources.")
+        if reader not in result.readers:
+            raise ValueError(f"There is no reader {reader!r}; there are {', '.join(result.readers)}.")
+        truth = result.cells[fit]["eval_second_source"]
+        return reliability(scores[:, result.readers.index(reader)], truth)
+
+    def verdict(self, method: str) -> list[str]:
+        """Return what the method did, in sentences: what fell, what was kept, how sure that is."""
+        result, lines = self[method], []
+        S, before = self.estimates[method]["S"], self.estimates["identity"]["S"]
+        change = self.contrast(method, metric="S")
+        if change.high < 0:
+            text = "The source became harder to read"
+        elif change.low > 0:
+            text = "The source became EASIER to read"
+        else:
+            text = "No clear change in how readable the source is"
+        text += f": AUROC {before:.3f} before, {S:.3f} after ({change:+.3f})."
+        if change.high < 0 and S.low <= 0.5 + 0.02:
+            text += " That is chance, as far as these readers can tell."
+        lines.append(text)
+        if result.has("floor"):
+            floor = self.estimates[method]["floor"]
+            lines.append(
+                f"What the gate preserves lets readers reach {floor:.3f} by itself; no correction inside "
+                "this gate can go below that."
+            )
+        for metric, heads in (("T_f", "existing heads"), ("T_r", "refitted heads")):
+            if metric not in self.metrics:
+                continue
+            change = self.contrast(method, metric=metric)
+            if change.low > 0:
+                text = f"The task improved for {heads}: {change:+.4f}."
+            elif change.low >= -KEPT:
+                text = f"The task was kept for {heads}: {change:+.4f}, a loss above {KEPT} is excluded."
+            elif change.high < 0:
+                text = f"The task suffered for {heads}: {change:+.4f}."
+            else:
+                text = f"It is not clear whether the task was kept for {heads}: {change:+.4f}."
+            lines.append(text)
+        if "worst" in self.metrics:
+            change = self.contrast(method, metric="worst")
+            lines.append(f"A head that learned the shortcut, at its worst association: {change:+.3f}.")
+        M = self.estimates[method]["M"]
+        lines.append(f"Embeddings moved by {100 * M.value:.1f} % of their size.")
+        n = len(result.participants)
+        lines.append(
+            f"Intervals are over {n} participants, for these fitted maps and readers; a stronger reader may "
+            "find more."
+        )
+        return lines
+
+    def __str__(self) -> str:
+        columns = [*self.metrics, *(["floor"] if any(r.has("floor") for r in self.results.values()) else [])]
+        cells = [["method", *columns]]
+        for name in self.methods:
+            found = self.estimates[name]
+            cells.append([name, *(f"{found[m]:.3f}" if m in found else "" for m in columns)])
+        widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+        return "\n".join(
+            "  ".join(c.ljust(w) for c, w in zip(row, widths, strict=True)).rstrip() for row in cells
+        )
+
+    __repr__ = __str__
+
+
+def _pandas() -> Any:
+    try:
+        import pandas
+    except ImportError:
+        raise ImportError("Tables need pandas: pip install 'mgpa[report]'.") from None
+    return pandas

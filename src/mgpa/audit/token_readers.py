@@ -1,0 +1,334 @@
+"""Source readers for token embeddings (n, t, d): of the mean, of all tokens, and of what a shift leaves.
+
+A correction of the token mean shifts all tokens of a row alike, so differences between tokens stay. Readers
+of the whole sequence may find the source there. Those of the centred tokens R_t = H_t - mean(H) see nothing
+else; every such correction leaves them alike, so they are fitted once, on uncorrected HEAD tokens.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.linear_model import LogisticRegression
+from threadpoolctl import threadpool_limits
+
+from ..critics import LinearCritic
+from ..pairs import to_numpy
+from ..sequential import torch_device
+from ..tokens import as_tokens, token_mean
+from .readers import (
+    CHECKPOINTS,
+    COMMON,
+    SEED,
+    GeluNetwork,
+    Recipe,
+    SourceReading,
+    TrainedNetworks,
+    as_reading,
+    check_schedule,
+    critic_scores,
+    network_scores,
+    read_sources,
+    restart_seeds,
+    source_codes,
+    train_networks,
+)
+
+Array = Any  # torch.Tensor
+Tokens = NDArray[np.float32]
+
+TOKEN_WIDTH = 64
+MIN_SCALE = 1e-5
+MAX_ITER = 10_000
+RESIDUAL_TOLERANCE = 2e-4
+GRID = Recipe(learning_rate=5e-4, batch_size=128, clip=5.0)
+
+
+@dataclass(frozen=True)
+class GridNetwork:
+    """Token networks: LayerNorm, a d → 64 GELU layer shared by all tokens, then all t · 64 values → K."""
+
+    n_tokens: int
+    n_features: int
+    n_outputs: int
+
+    def prepare(self, X: Array) -> Array:
+        """Return tokens (n, t, d) normalised one by one, as (n, t · d)."""
+        import torch.nn.functional as F
+
+        return F.layer_norm(X, (self.n_features,)).flatten(1)
+
+    def initial(self, seed: int) -> list[Array]:
+        """Return LayerNorm's scale and shift, then W₁, b₁, W₂ and b₂ of one network."""
+        import torch
+
+        from ..networks import initial_weights
+
+        layers = ((TOKEN_WIDTH, self.n_features), (self.n_outputs, self.n_tokens * TOKEN_WIDTH))
+        return [torch.ones(self.n_features), torch.zeros(self.n_features), *initial_weights(layers, seed)]
+
+    def forward(self, parameters: list[Array], x: Array) -> tuple[Array, Any]:
+        """Return logits and (tokens, u, g), the hidden layer before and after its activation."""
+        import torch
+        import torch.nn.functional as F
+
+        scale, shift, W1, b1, W2, b2 = parameters
+        R, n, _ = x.shape
+        tokens = x.view(R, n * self.n_tokens, self.n_features)
+        # W₁ (scale · x + shift) + b₁, the scale and shift taken into the layer: no scaled copy of x.
+        bias = (W1 @ shift[:, :, None]).mT + b1[:, None]
+        u = torch.baddbmm(bias, tokens, (W1 * scale[:, None]).mT)
+        g = F.gelu(u).view(R, n, -1)
+        return torch.baddbmm(b2[:, None], g, W2.mT), (tokens, u, g)
+
+    def backward(
+        self, parameters: list[Array], gradients: list[Array], x: Array, kept: Any, error: Array
+    ) -> None:
+        """Write out the gradients."""
+        import torch
+
+        scale, shift, W1, _, W2, _ = parameters
+        g_scale, g_shift, gW1, gb1, gW2, gb2 = gradients
+        tokens, u, g = kept
+        torch.bmm(error.mT, g, out=gW2)
+        torch.sum(error, 1, out=gb2)
+        back = torch.ops.aten.gelu_backward(torch.bmm(error, W2).view_as(u), u)
+        torch.sum(back, 1, out=gb1)
+        outer = torch.bmm(back.mT, tokens)
+        torch.sum(outer * W1, 1, out=g_scale)
+        g_shift.copy_((gb1[:, None] @ W1)[:, 0])
+        torch.addcmul(gb1[:, :, None] * shift[:, None], outer, scale[:, None], out=gW1)
+
+
+@dataclass(frozen=True)
+class TokenScaling:
+    """Mean and scale of every coordinate of HEAD tokens, in float32."""
+
+    center: Tokens
+    scale: Tokens
+
+    @classmethod
+    def fit(cls, X: Tokens) -> Self:
+        """Measure HEAD tokens."""
+        center = X.mean(axis=0, dtype=np.float64).astype(np.float32)
+        scale = np.maximum(X.std(axis=0, dtype=np.float64), MIN_SCALE).astype(np.float32)
+        return cls(center, scale)
+
+    def apply(self, X: Tokens) -> Tokens:
+        """Return tokens in standard units."""
+        return (X - self.center) / self.scale
+
+
+@dataclass(frozen=True)
+class ResidualReaders:
+    """Readers of centred tokens, fitted once on uncorrected HEAD tokens and used for every method."""
+
+    shape: tuple[int, int]
+    scaling: TokenScaling
+    linear: LinearCritic
+    networks: list[TrainedNetworks]
+
+    @classmethod
+    def fit(
+        cls,
+        X_head: Any,
+        source_head: Any,
+        *,
+        device: str = "auto",
+        seed: int = SEED,
+        verbose: bool = False,
+        restarts: int = 3,
+        checkpoints: Sequence[int] = CHECKPOINTS,
+    ) -> Self:
+        """Fit a standardised logistic reader and token networks on the centred tokens of HEAD rows."""
+        residuals = token_residuals(check_tokens(X_head, "X_head"))
+        n, t, d = residuals.shape
+        codes, n_sources = source_codes(source_head, n)
+        checkpoints = check_schedule(restarts, checkpoints)
+        scaling = TokenScaling.fit(residuals)
+        standard = scaling.apply(residuals)
+        linear = _fit_logistic("residual linear_standardized", standard, codes, n_sources, C=0.01)
+        networks = []
+        if restarts:
+            networks = train_networks(
+                GridNetwork(t, d, n_sources),
+                standard,
+                codes,
+                restart_seeds(seed, restarts),
+                GRID,
+                checkpoints,
+                device=torch_device(device, "ResidualReaders"),
+                label="residual token readers",
+                verbose=verbose,
+            )
+        return cls((t, d), scaling, linear, networks)
+
+    def scores(self, X_eval: Any) -> SourceReading:
+        """Score EVAL tokens by their centred tokens."""
+        tokens = check_tokens(X_eval, "X_eval")
+        if tokens.shape[1:] != self.shape:
+            raise ValueError(f"X_eval has tokens of shape {tokens.shape[1:]}; HEAD had {self.shape}.")
+        standard = self.scaling.apply(token_residuals(tokens))
+        scores = {"linear_standardized": critic_scores(self.linear, _flat(standard))}
+        if self.networks:
+            scores |= network_scores("grid_gelu", self.networks, standard)
+        return as_reading({f"residual {name}": values for name, values in scores.items()})
+
+
+def read_token_sources(
+    X_head: Any,
+    source_head: Any,
+    X_eval: Any,
+    *,
+    residual: ResidualReaders | None = None,
+    original_eval: Any = None,
+    device: str = "auto",
+    seed: int = SEED,
+    verbose: bool = False,
+    restarts: int = 3,
+    checkpoints: Sequence[int] = CHECKPOINTS,
+) -> SourceReading:
+    """Train source readers on HEAD tokens and score EVAL tokens with each.
+
+    By name: "mean " and a reader of :func:`~mgpa.audit.readers.read_sources` (11), "tokens linear_raw",
+    "tokens linear_standardized", "tokens flat_gelu r0 e12" and "tokens grid_gelu r0 e12" (20), and the
+    "residual " readers given (10).
+
+    Parameters
+    ----------
+    X_head, source_head, X_eval : (n, t, d) array, (n,) labels, (n_eval, t, d) array
+        Corrected HEAD tokens and their sources, and corrected EVAL tokens.
+    residual : ResidualReaders or None
+        Readers of centred tokens, fitted once on uncorrected HEAD tokens. None leaves them out.
+    original_eval : (n_eval, t, d) array or None
+        Uncorrected EVAL tokens. If given, the residual readers score these, after a check that the
+        correction has left the centred tokens as they were.
+    device, seed, verbose, restarts, checkpoints
+        As in :func:`~mgpa.audit.readers.read_sources`.
+
+    Returns
+    -------
+    SourceReading
+    """
+    head, held = check_tokens(X_head, "X_head"), check_tokens(X_eval, "X_eval")
+    if head.shape[1:] != held.shape[1:]:
+        raise ValueError(f"X_eval has tokens of shape {held.shape[1:]}; X_head has {head.shape[1:]}.")
+    codes, n_sources = source_codes(source_head, len(head))
+    checkpoints = check_schedule(restarts, checkpoints)
+    if original_eval is not None:
+        if residual is None:
+            raise ValueError("original_eval is for the residual readers; pass residual too.")
+        require_same_residuals(original_eval, held)
+
+    of_mean = read_sources(
+        token_mean(head),
+        source_head,
+        token_mean(held),
+        device=device,
+        seed=seed,
+        verbose=verbose,
+        restarts=restarts,
+        checkpoints=checkpoints,
+    )
+    readings = {f"mean {name}": of_mean.scores[:, i] for i, name in enumerate(of_mean.readers)}
+
+    raw = _fit_logistic("tokens linear_raw", head, codes, n_sources, C=1.0)
+    readings["tokens linear_raw"] = critic_scores(raw, _flat(held))
+    scaling = TokenScaling.fit(head)
+    head, held = scaling.apply(head), scaling.apply(held)
+    standard = _fit_logistic("tokens linear_standardized", head, codes, n_sources, C=0.01)
+    readings["tokens linear_standardized"] = critic_scores(standard, _flat(held))
+    if restarts:
+        t, d = head.shape[1:]
+        for name, network, recipe in (
+            ("tokens flat_gelu", GeluNetwork(t * d, n_sources), COMMON),
+            ("tokens grid_gelu", GridNetwork(t, d, n_sources), GRID),
+        ):
+            trained = train_networks(
+                network,
+                head,
+                codes,
+                restart_seeds(seed, restarts),
+                recipe,
+                checkpoints,
+                device=torch_device(device, "read_token_sources"),
+                label=name,
+                verbose=verbose,
+            )
+            readings |= network_scores(name, trained, held)
+    if residual is not None:
+        left = residual.scores(X_eval if original_eval is None else original_eval)
+        readings |= {name: left.scores[:, i] for i, name in enumerate(left.readers)}
+    return as_reading(readings)
+
+
+def token_residuals(X: Any) -> Tokens:
+    """Return tokens minus their mean over the row, taken in float64, as float32.
+
+    Examples
+    --------
+    >>> token_residuals([[[1.0], [2.0], [6.0]]]).ravel()
+    array([-2., -1.,  3.], dtype=float32)
+    """
+    tokens = np.asarray(X)
+    residuals: Tokens = (tokens - tokens.mean(axis=1, dtype=np.float64, keepdims=True)).astype(np.float32)
+    return residuals
+
+
+def require_same_residuals(original: Any, corrected: Any, tolerance: float = RESIDUAL_TOLERANCE) -> None:
+    """Raise if a correction changed the centred tokens anywhere by more than ``tolerance``.
+
+    Parameters
+    ----------
+    original, corrected : (n, t, d) arrays
+        The same rows before and after.
+    tolerance : float
+        Largest allowed absolute difference, in the units of the tokens.
+    """
+    before, after = check_tokens(original, "original"), check_tokens(corrected, "corrected")
+    if before.shape != after.shape:
+        raise ValueError(f"original has shape {before.shape}, corrected {after.shape}; pass the same rows.")
+    drift = np.abs(token_residuals(after) - token_residuals(before)).max(axis=(1, 2), initial=0.0)
+    if drift.max(initial=0.0) > tolerance:
+        row = int(drift.argmax())
+        raise ValueError(
+            f"The correction changed centred tokens by up to {drift[row]:.2g} (row {row}), more than "
+            f"{tolerance:g}: it does not shift all tokens of a row alike, so readers fitted on uncorrected "
+            "residuals do not apply. Fit ResidualReaders on its own HEAD tokens."
+        )
+
+
+def check_tokens(X: Any, name: str) -> Tokens:
+    """Return X as (n, t, d) float32 tokens, or say what is wrong with it."""
+    return as_tokens(to_numpy(X), name).astype(np.float32, copy=False)
+
+
+def _flat(X: Tokens) -> NDArray[np.float64]:
+    return X.reshape(len(X), -1).astype(np.float64)
+
+
+def _fit_logistic(
+    name: str, X: Tokens, codes: NDArray[np.int64], n_sources: int, *, C: float
+) -> LinearCritic:
+    """Fit a balanced logistic reader of flattened tokens in float64; raise if it does not converge."""
+    model = LogisticRegression(C=C, max_iter=MAX_ITER, class_weight="balanced")
+    try:
+        # One thread, as for the critics: a BLAS's idle threads spin and slow the networks that follow.
+        with threadpool_limits(1, user_api="blas"), warnings.catch_warnings():
+            warnings.simplefilter("error", ConvergenceWarning)
+            model.fit(_flat(X), codes)
+    except ConvergenceWarning as warning:
+        raise RuntimeError(
+            f"The reader {name!r} did not converge in {MAX_ITER} iterations, and half a fit would understate "
+            "what can be read. Bring the tokens to a common scale first."
+        ) from warning
+    weight, bias = model.coef_, model.intercept_
+    if n_sources > 2:
+        weight, bias = weight[1:] - weight[0], bias[1:] - bias[0]
+    return LinearCritic(weight, bias)

@@ -1,0 +1,824 @@
+"""AUROC, the participant bootstrap and association shift: exact, paired, and equal to the paper's digits."""
+
+import csv
+import re
+import time
+import warnings
+from fractions import Fraction
+from functools import cache
+from itertools import product
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from sklearn.linear_model import LogisticRegression
+from sklearn.metrics import roc_auc_score
+from sklearn.preprocessing import StandardScaler
+
+from mgpa.audit.association import (
+    ASSOCIATIONS,
+    C_GRID,
+    assign_endpoints,
+    assignment_probability,
+    association_auroc,
+    curve_at,
+    curve_coefficients,
+    curve_minimum,
+    fit_association_heads,
+)
+from mgpa.audit.bootstrap import Estimate, contrast, draws, estimate, leave_one_out
+from mgpa.audit.metrics import ByParticipant, auroc, participant_auroc
+from shared import SHARED, needs_shared
+
+SEEDS = st.integers(0, 2**20)
+METHODS = ("identity", "leace", "mgpa_cf", "mgpa_iter", "coral", "featmap")
+TASKS = ("p300", "n170", "mmn")
+
+
+def examples(n):
+    """Return settings for a property tried on n examples, the same ones each time."""
+    return settings(
+        max_examples=n, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
+    )
+
+
+# The reuse study: every printed digit, from the published AUROC of each participant.
+
+
+@cache
+def published_rows():
+    path = SHARED / "published" / "reuse.csv"
+    if not path.is_file():
+        pytest.skip("the published reuse results are not on this machine")
+    with path.open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+@cache
+def published(task, method, head):
+    """Return one ByParticipant for each fit: (8, 3) values of the shortcut head, (8,) of the control head."""
+    fits = {}
+    for row in published_rows():
+        if (row["task"], row["method"], row["head"]) == (task, method, head):
+            fit = fits.setdefault(row["fit"], {})
+            fit.setdefault(row["participant"], {})[int(row["association"])] = float(row["auroc"])
+    columns = (-1, 0, 1) if head == "shortcut" else (0,)
+    result = []
+    for fit in fits.values():
+        values = np.array([[by_xi[xi] for xi in columns] for by_xi in fit.values()])
+        result.append(ByParticipant(tuple(fit), values if head == "shortcut" else values[:, 0]))
+    return result
+
+
+REUSE_MAIN = """
+identity   0.355 0.122 0.446 0.627 0.622 0.640
+leace      0.601 0.384 0.614 0.622 0.621 0.639
+mgpa_cf    0.599 0.420 0.642 0.627 0.621 0.642
+mgpa_iter  0.599 0.441 0.632 0.627 0.621 0.641
+coral      0.550 0.277 0.624 0.627 0.622 0.641
+featmap    0.573 0.471 0.618 0.627 0.611 0.625
+"""
+
+REUSE_ABSOLUTE = """
+identity   0.770 0.568 0.355 0.914 0.547 0.122 0.753 0.603 0.446
+leace      0.604 0.602 0.601 0.782 0.590 0.384 0.614 0.633 0.652
+mgpa_cf    0.643 0.621 0.599 0.735 0.579 0.420 0.642 0.644 0.646
+mgpa_iter  0.636 0.617 0.599 0.744 0.594 0.441 0.632 0.639 0.646
+coral      0.662 0.607 0.550 0.818 0.564 0.277 0.639 0.632 0.624
+featmap    0.625 0.600 0.573 0.697 0.591 0.471 0.623 0.621 0.618
+"""
+
+REUSE_PAIRED = """
+p300 mgpa_cf   identity +0.244 [+0.220, +0.268] +0.0005 [-0.0010, +0.0022]
+p300 mgpa_cf   leace    -0.002 [-0.022, +0.027] +0.0050 [+0.0036, +0.0066]
+p300 mgpa_iter identity +0.244 [+0.224, +0.262] +0.0003 [-0.0016, +0.0025]
+p300 mgpa_iter leace    -0.002 [-0.016, +0.021] +0.0047 [+0.0034, +0.0062]
+n170 mgpa_cf   identity +0.298 [+0.244, +0.340] -0.0014 [-0.0044, +0.0019]
+n170 mgpa_cf   leace    +0.036 [+0.005, +0.067] +0.0002 [-0.0023, +0.0037]
+n170 mgpa_iter identity +0.319 [+0.251, +0.380] -0.0010 [-0.0035, +0.0013]
+n170 mgpa_iter leace    +0.057 [+0.034, +0.083] +0.0006 [-0.0009, +0.0025]
+mmn  mgpa_cf   identity +0.195 [+0.168, +0.215] +0.0012 [+0.0006, +0.0018]
+mmn  mgpa_cf   leace    +0.028 [+0.002, +0.034] +0.0024 [+0.0006, +0.0043]
+mmn  mgpa_iter identity +0.186 [+0.157, +0.209] +0.0003 [-0.0014, +0.0017]
+mmn  mgpa_iter leace    +0.019 [+0.004, +0.024] +0.0016 [-0.0005, +0.0036]
+"""
+
+REUSE_TEXT = [
+    ("n170", "mgpa_iter", ".0574 [.0338, .0831]"),
+    ("mmn", "mgpa_iter", ".0188 [.0040, .0241]"),
+    ("n170", "mgpa_cf", ".0364 [.0049, .0667]"),
+    ("mmn", "mgpa_cf", ".0282 [.0021, .0343]"),
+]
+
+
+def lines(table):
+    return [re.split(r"\s+", line.strip(), maxsplit=1) for line in table.strip().splitlines()]
+
+
+def once(values, statistic):
+    """Return the statistic alone; its interval is another test's matter."""
+    return estimate(values, statistic, n_draws=1).value
+
+
+@needs_shared
+@pytest.mark.parametrize(("method", "printed"), lines(REUSE_MAIN))
+def test_the_main_reuse_table_is_reproduced_digit_by_digit(method, printed):
+    worst = [once(published(task, method, "shortcut"), "worst") for task in TASKS]
+    control = [once(published(task, method, "control"), "mean") for task in TASKS]
+    assert " ".join(f"{value:.3f}" for value in worst + control) == printed
+
+
+@needs_shared
+@pytest.mark.parametrize(("method", "printed"), lines(REUSE_ABSOLUTE))
+def test_the_absolute_reuse_table_is_reproduced_digit_by_digit(method, printed):
+    values = [
+        once([ByParticipant(fit.participants, fit.values[:, column]) for fit in fits], "mean")
+        for fits in (published(task, method, "shortcut") for task in TASKS)
+        for column in (2, 1, 0)  # printed aligned, independent, reversed
+    ]
+    assert " ".join(f"{value:.3f}" for value in values) == printed
+
+
+@needs_shared
+@pytest.mark.parametrize("line", REUSE_PAIRED.strip().splitlines())
+def test_the_paired_reuse_table_is_reproduced_digit_by_digit(line):
+    task, method, reference, printed = re.split(r"\s+", line, maxsplit=3)
+    worst = contrast(published(task, method, "shortcut"), published(task, reference, "shortcut"), "worst")
+    control = contrast(published(task, method, "control"), published(task, reference, "control"))
+    assert f"{worst:+0.3f} {control:+0.4f}" == printed
+
+
+@needs_shared
+@pytest.mark.parametrize(("task", "method", "printed"), REUSE_TEXT)
+def test_the_gains_quoted_in_the_text_are_reproduced_digit_by_digit(task, method, printed):
+    gain = contrast(published(task, method, "shortcut"), published(task, "leace", "shortcut"), "worst")
+    assert f"{gain:.4f}" == printed
+
+
+@needs_shared
+@pytest.mark.parametrize(("task", "low", "high"), [("n170", "0.417", "0.471"), ("mmn", "0.622", "0.639")])
+def test_the_range_over_fits_is_that_of_the_text(task, low, high):
+    worst = [once(fit, "worst") for fit in published(task, "mgpa_iter", "shortcut")]
+    assert (f"{min(worst):.3f}", f"{max(worst):.3f}") == (low, high)
+    assert min(worst) > once(published(task, "leace", "shortcut"), "worst")
+
+
+@needs_shared
+def test_published_intervals_equal_a_plain_loop_over_draws():
+    fits = np.stack([fit.values for fit in published("n170", "mgpa_iter", "shortcut")])
+    reference = published("n170", "leace", "shortcut")[0].values
+    assert fits.shape == (3, 8, 3)
+
+    def worst(values):
+        reverse, independent, aligned = values.mean(axis=0)
+        a, b, c = (aligned + reverse) / 2 - independent, (aligned - reverse) / 2, independent
+        candidates = [reverse, independent, aligned]
+        if a > 0 and abs(b) <= 2 * a:
+            candidates.append(c - b * b / (4 * a))
+        return min(candidates)
+
+    index = np.random.default_rng(1101).integers(8, size=(20_000, 8))[:2000]
+    loop = [np.mean([worst(fit[draw]) for fit in fits]) - worst(reference[draw]) for draw in index]
+    ours = contrast(fits, reference, "worst", n_draws=2000)
+    np.testing.assert_allclose([ours.low, ours.high], np.quantile(loop, [0.025, 0.975]), rtol=0, atol=1e-13)
+
+
+# AUROC.
+
+
+def ties(rng, shape):
+    """Return scores with many ties."""
+    return rng.integers(0, 6, size=shape) / 4
+
+
+def both_classes(rng, n):
+    y = rng.integers(0, 2, n)
+    y[:2] = 0, 1
+    return y
+
+
+@given(SEEDS, st.integers(2, 40), st.booleans(), st.booleans())
+@examples(60)
+def test_auroc_is_that_of_scikit_learn_with_ties_and_weights(seed, n, tied, weighted):
+    rng = np.random.default_rng(seed)
+    y = both_classes(rng, n)
+    scores = ties(rng, (n, 3)) if tied else rng.normal(size=(n, 3))
+    weight = rng.uniform(0.1, 2, n) * (rng.uniform(size=n) > 0.2) if weighted else None
+    if weighted:
+        weight[:2] = 0.5, 1.5
+    expected = [roc_auc_score(y, column, sample_weight=weight) for column in scores.T]
+    np.testing.assert_allclose(auroc(scores, y, weight), expected, rtol=0, atol=1e-13)
+    assert auroc(scores[:, 0], y, weight) == auroc(scores, y, weight)[0]
+
+
+@given(SEEDS)
+@examples(20)
+def test_auroc_keeps_to_its_range_flips_with_the_labels_and_sees_ranks_only(seed):
+    rng = np.random.default_rng(seed)
+    y, scores, weight = both_classes(rng, 30), ties(rng, 30), rng.uniform(size=30)
+    value = auroc(scores, y, weight)
+    assert 0 <= value <= 1
+    assert auroc(scores, 1 - y, weight) == pytest.approx(1 - value, abs=1e-13)
+    assert auroc(np.exp(scores), y, weight) == value
+    assert auroc(np.zeros(30), y, weight) == pytest.approx(0.5, abs=1e-15)
+    assert auroc(y, y, weight) == pytest.approx(1, abs=1e-15)
+
+
+def test_unweighted_auroc_is_exact():
+    rng = np.random.default_rng(0)
+    scores, y = ties(rng, 99), both_classes(rng, 99)
+    pairs = [(p, q) for p in scores[y == 1] for q in scores[y == 0]]
+    exact = Fraction(sum(2 * (p > q) + (p == q) for p, q in pairs), 2 * len(pairs))
+    assert auroc(scores, y) == float(exact)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.int64, bool, ">f8"])
+def test_scores_of_any_numeric_type_are_ranked_as_they_are(dtype):
+    scores, y = np.array([0, 1, 1, 0, 1, 1]).astype(dtype), np.array([0, 0, 1, 1, 1, 0])
+    assert auroc(scores, y) == roc_auc_score(y, scores.astype(float))
+
+
+def test_large_integers_are_not_rounded_into_ties():
+    assert auroc(np.array([2**60, 2**60 + 1]), [0, 1]) == 1.0
+
+
+@given(SEEDS, st.integers(2, 5), st.booleans())
+@examples(25)
+def test_participant_auroc_is_scikit_learn_for_each_participant_and_reader(seed, n_classes, weighted):
+    rng = np.random.default_rng(seed)
+    n = 30 * n_classes
+    who = np.repeat(["p9", "p10", "q"], 10 * n_classes)
+    labels = np.tile(np.arange(n_classes), 30)
+    weight = rng.uniform(0.2, 1, n) if weighted else None
+    raw = rng.integers(1, 5, size=(n, 2, n_classes)).astype(float)
+    scores = raw / raw.sum(axis=-1, keepdims=True)
+    given_scores = scores[:, :, 1] if n_classes == 2 else scores
+    order = rng.permutation(n)
+    result = participant_auroc(
+        given_scores[order], labels[order], who[order], weight=None if weight is None else weight[order]
+    )
+    assert result.participants == ("p10", "p9", "q")
+    for i, reader in product(range(3), range(2)):
+        mine = who == result.participants[i]
+        expected = roc_auc_score(
+            labels[mine],
+            scores[mine, reader, 1] if n_classes == 2 else scores[mine, reader],
+            multi_class="ovr",
+            sample_weight=None if weight is None else weight[mine],
+        )
+        assert result.values[i, reader] == pytest.approx(expected, abs=1e-12)
+    single = participant_auroc(given_scores[:, 0], labels, who, weight=weight)
+    np.testing.assert_allclose(single.values, result.values[:, 0], rtol=0, atol=1e-13)
+
+
+def test_classes_decide_which_one_is_positive_and_whose_column_is_whose():
+    scores, labels, who = [0.1, 0.9, 0.2, 0.8], ["no", "yes", "no", "yes"], [1, 1, 2, 2]
+    assert participant_auroc(scores, labels, who).values.tolist() == [1, 1]
+    assert participant_auroc(scores, labels, who, classes=("yes", "no")).values.tolist() == [0, 0]
+    columns = np.eye(3)[[0, 1, 2, 0, 1, 2]]
+    letters = list("abcabc")
+    assert participant_auroc(columns, letters, ["p"] * 6).values.tolist() == [1]
+    turned = participant_auroc(columns[:, [1, 2, 0]], letters, ["p"] * 6, classes=np.array(["b", "c", "a"]))
+    assert turned.values.tolist() == [1]
+
+
+@pytest.mark.parametrize("classes", [None, ("no", "yes")])
+def test_a_participant_without_a_class_is_named_never_dropped(classes):
+    with pytest.raises(
+        ValueError, match=r"Participant '1028' has no rows of class 'yes'.*every class"
+    ) as error:
+        participant_auroc([1, 2, 3.0], ["no", "yes", "no"], ["1026", "1026", "1028"], classes)
+    assert "nan" not in str(error.value)
+
+
+def test_a_class_nobody_has_and_a_class_without_weight_are_lacking_too():
+    with pytest.raises(ValueError, match=r"Participant 'a' has no rows of class 2 \(1 more participants"):
+        participant_auroc(np.ones((4, 3)), [0, 1, 0, 1], list("aabb"), classes=(0, 1, 2))
+    with pytest.raises(ValueError, match="Participant 'b' has no rows of class 1"):
+        participant_auroc(np.ones(4), [0, 1, 0, 1], list("aabb"), weight=[1, 1, 1, 0])
+
+
+def test_forty_one_readers_of_twenty_one_participants_take_well_under_a_second():
+    rng = np.random.default_rng(0)
+    scores, y, who = rng.normal(size=(5000, 41)), rng.integers(0, 2, 5000), rng.integers(0, 21, 5000)
+    start = time.perf_counter()
+    result = participant_auroc(scores, y, who)
+    assert time.perf_counter() - start < 0.5
+    assert result.values.shape == (21, 41)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (([0.1, np.nan], [0, 1]), "scores is NaN or infinite in 1 of 2 rows .first: row 1"),
+        (([0.1, np.inf], [0, 1]), "NaN or infinite"),
+        ((["a", "b"], [0, 1]), "expected numbers"),
+        (([], []), "one row or more"),
+        ((np.ones((2, 2, 2)), [0, 1]), r"expected \(rows,\) or \(rows, readers\)"),
+        (([0.1, 0.2], [1, 2]), "positive must be 0 or 1 .*found 1, 2. Compare with the positive class"),
+        (([0.1, 0.2], ["a", "b"]), "positive must be 0 or 1"),
+        (([0.1, 0.2], [0, 1, 1]), r"positive has shape \(3,\).*2 rows of scores"),
+        (([0.1, 0.2], [1, 1]), "no negative rows of positive weight among 2"),
+        (([0.1, 0.2], [0, 0]), "no positive rows"),
+        (([0.1, 0.2], [0, 1], [1, -1]), "weight must be zero or more and finite; row 1 has -1"),
+        (([0.1, 0.2], [0, 1], [1, np.nan]), "row 1 has nan"),
+        (([0.1, 0.2], [0, 1], [0, 1]), "no negative rows of positive weight"),
+        (([0.1, 0.2], [0, 1], [1]), r"weight has shape \(1,\)"),
+    ],
+)
+def test_auroc_says_what_is_wrong(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        auroc(*arguments)
+
+
+@pytest.mark.parametrize(
+    ("scores", "labels", "who", "classes", "message"),
+    [
+        (np.ones(4), [0, 1, 0, 1], ["a"] * 3, None, r"participants has shape \(3,\)"),
+        (np.ones(4), [0, 1, 0, 1], ["a", None, "b", "b"], None, "participants is missing"),
+        (np.ones(4), [0, 1, 0], ["a"] * 4, None, r"labels has shape \(3,\)"),
+        (np.ones(4), [0, 0, 0, 0], ["a"] * 4, None, r"two or more distinct classes; got \[0\]"),
+        (np.ones(4), [0, 1, 0, 1], ["a"] * 4, (1, 1), "distinct classes"),
+        (np.ones(4), [0, 1, 0, 2], ["a"] * 4, (0, 1), r"labels has \[2\], which classes does not"),
+        (np.ones((4, 2, 2)), [0, 1, 0, 1], ["a"] * 4, None, "with two classes expected"),
+        (np.ones(4), [0, 1, 2, 1], ["a"] * 4, None, r"with 3 classes expected \(rows, 3\)"),
+        (np.ones((4, 2)), [0, 1, 2, 1], ["a"] * 4, None, "one column for each class"),
+    ],
+)
+def test_participant_auroc_says_what_is_wrong(scores, labels, who, classes, message):
+    with pytest.raises(ValueError, match=message):
+        participant_auroc(scores, labels, who, classes)
+
+
+def test_values_by_participant_are_sorted_as_strings_and_checked():
+    by = ByParticipant(("2", "10", "1"), [[2.0], [10.0], [1.0]])
+    assert by.participants == ("1", "10", "2")
+    assert by.values.ravel().tolist() == [1, 10, 2]
+    with pytest.raises(ValueError, match=r"\['a'\] occur more than once"):
+        ByParticipant(("a", "b", "a"), np.ones(3))
+    with pytest.raises(ValueError, match="must hold the 2 participants"):
+        ByParticipant(("a", "b"), np.ones(3))
+
+
+# The bootstrap.
+
+
+@pytest.mark.parametrize(("n", "n_draws"), [(8, 20_000), (21, 700), (5, 256), (3, 1), (1, 300)])
+def test_blocks_of_draws_are_one_call_of_the_generator(n, n_draws):
+    blocks = list(draws(n, n_draws))
+    assert {len(block) for block in blocks[:-1]} <= {256}
+    assert 1 <= len(blocks[-1]) <= 256
+    together = np.random.default_rng(1101).integers(n, size=(n_draws, n))
+    assert np.array_equal(np.concatenate(blocks), together)
+
+
+def test_the_paper_draws_seventy_eight_full_blocks_and_one_of_thirty_two():
+    sizes = [len(block) for block in draws(8)]
+    assert sizes == [256] * 78 + [32]
+
+
+def plain_bootstrap(values, statistic, n_draws=400, seed=1101):
+    """Return the statistic in each draw, by plain indexing: values [fit, participant, ...]."""
+    index = np.random.default_rng(seed).integers(values.shape[1], size=(n_draws, values.shape[1]))
+    return np.array([np.mean([statistic(fit[draw].mean(axis=0)) for fit in values]) for draw in index])
+
+
+def lowest_on_a_grid(auroc_at):
+    a, b, c = curve_coefficients(auroc_at)
+    grid = np.linspace(-1, 1, 20_001)
+    return (a * grid**2 + b * grid + c).min()
+
+
+@pytest.mark.parametrize(
+    ("statistic", "shape", "plain", "atol"),
+    [
+        ("mean", (3, 7), float, 1e-13),
+        ("max", (3, 7, 5), np.max, 1e-13),
+        ("worst", (3, 7, 3), lowest_on_a_grid, 1e-8),
+        (lambda means: means[..., 2] - means[..., 0], (3, 7, 3), lambda m: m[2] - m[0], 1e-13),
+    ],
+)
+def test_intervals_recompute_the_statistic_in_every_draw(statistic, shape, plain, atol):
+    rng = np.random.default_rng(3)
+    a, b = rng.uniform(0.3, 0.8, shape), rng.uniform(0.3, 0.8, shape)
+    once = np.mean([plain(fit.mean(axis=0)) for fit in a])
+    draws_a, draws_b = plain_bootstrap(a, plain), plain_bootstrap(b, plain)
+
+    ours = estimate(a, statistic, n_draws=400)
+    expected = [once, *np.quantile(draws_a, [0.025, 0.975])]
+    np.testing.assert_allclose([ours.value, ours.low, ours.high], expected, rtol=0, atol=atol)
+
+    ours = contrast(a, b, statistic, n_draws=400)
+    np.testing.assert_allclose(
+        [ours.low, ours.high], np.quantile(draws_a - draws_b, [0.025, 0.975]), rtol=0, atol=2 * atol
+    )
+    assert ours.value == pytest.approx(once - np.mean([plain(fit.mean(axis=0)) for fit in b]), abs=2 * atol)
+
+    narrow = estimate(a, statistic, n_draws=400, level=0.5)
+    np.testing.assert_allclose(
+        [narrow.low, narrow.high], np.quantile(draws_a, [0.25, 0.75]), rtol=0, atol=atol
+    )
+
+
+def test_the_maximum_is_taken_for_each_orientation_before_averaging():
+    values = np.random.default_rng(0).uniform(size=(5, 3, 6, 4))  # orientation, fit, participant, reader
+    ours = estimate(values, "max", n_draws=300)
+    assert ours.value == pytest.approx(values.mean(axis=2).max(axis=-1).mean())
+    assert ours == estimate(values.reshape(15, 6, 4), "max", n_draws=300)
+    names = tuple("abcdef")
+    nested = [[ByParticipant(names, fit) for fit in orientation] for orientation in values]
+    assert ours == estimate(nested, "max", n_draws=300)
+    # Fits of orientations correspond to the fits of a method without orientations.
+    assert contrast(values, values.mean(axis=0), "max", n_draws=300).low >= 0
+
+
+def test_one_fit_compares_with_several():
+    rng = np.random.default_rng(1)
+    several, one = rng.uniform(size=(3, 6)), rng.uniform(size=6)
+    repeated = contrast(several, np.tile(one, (3, 1)), n_draws=300)
+    for single in (one, one[None]):
+        ours = contrast(several, single, n_draws=300)
+        turned = contrast(single, several, n_draws=300)
+        np.testing.assert_allclose(
+            [ours.value, ours.low, ours.high], [repeated.value, repeated.low, repeated.high], atol=1e-15
+        )
+        np.testing.assert_allclose([turned.low, turned.high], [-ours.high, -ours.low], atol=1e-15)
+
+
+def test_a_method_compared_with_itself_differs_by_exactly_nothing():
+    values = np.random.default_rng(2).uniform(size=(3, 8, 5))
+    assert contrast(values, values, "max", n_draws=300) == Estimate(0.0, 0.0, 0.0)
+
+
+@given(SEEDS)
+@examples(10)
+def test_the_order_of_named_participants_and_of_readers_does_not_matter(seed):
+    rng = np.random.default_rng(seed)
+    names = np.array(["1026", "1027", "103", "p", "P"])
+    values = rng.uniform(size=(5, 4))
+    order = rng.permutation(5)
+    here = estimate(ByParticipant(tuple(names), values), "max", n_draws=200)
+    there = estimate(ByParticipant(tuple(names[order]), values[order]), "max", n_draws=200)
+    assert here == there
+    readers = estimate(ByParticipant(tuple(names), values[:, ::-1]), "max", n_draws=200)
+    np.testing.assert_allclose([readers.low, readers.high], [here.low, here.high], atol=1e-15)
+
+
+def test_draws_are_the_same_each_time_and_change_with_the_seed():
+    values = np.random.default_rng(0).uniform(size=9)
+    assert estimate(values) == estimate(values)
+    assert estimate(values, seed=1) != estimate(values, seed=2)
+    assert estimate(values, seed=1).value == estimate(values, seed=2).value
+
+
+def test_intervals_cover_the_mean_about_as_often_as_they_say():
+    rng = np.random.default_rng(0)
+    hits = 0
+    for _ in range(300):
+        interval = estimate(rng.normal(size=40), n_draws=400)
+        hits += interval.low <= 0 <= interval.high
+    assert 0.90 <= hits / 300 <= 0.98
+
+
+@pytest.mark.parametrize("statistic", ["mean", "max", "worst", lambda means: means.min(axis=-1)])
+def test_leaving_one_participant_out_is_the_statistic_of_the_others(statistic):
+    values = np.random.default_rng(5).uniform(size=(2, 6, 3))
+    values = values[..., 0] if statistic == "mean" else values
+    expected = [estimate(np.delete(values, i, axis=1), statistic, n_draws=1).value for i in range(6)]
+    np.testing.assert_allclose(leave_one_out(values, statistic), expected, rtol=0, atol=1e-14)
+
+
+def test_two_sides_about_different_people_are_refused_by_name():
+    a = ByParticipant(("p1", "p2", "p4"), np.ones(3))
+    b = ByParticipant(("p1", "p2", "p3"), np.ones(3))
+    with pytest.raises(ValueError, match="a lacks p3; b lacks p4"):
+        contrast(a, b)
+    with pytest.raises(ValueError, match=r"values\[0\] lacks p3; values\[1\] lacks p4"):
+        estimate([a, b])
+    with pytest.raises(ValueError, match=r"b lacks p4\. Compare the same people"):
+        contrast(a, ByParticipant(("p1", "p2"), np.ones(2)))
+    with pytest.raises(ValueError, match="a has 3 participants and b 4"):
+        contrast(np.ones((2, 3)), np.ones((2, 4)))
+
+
+@pytest.mark.parametrize(
+    ("values", "statistic", "message"),
+    [
+        ([[0.5, np.nan]], "mean", r"values is NaN or infinite 1 times in 2, first at \(0, 1\)"),
+        ([[0.5, np.inf]], "mean", "NaN or infinite"),
+        ([0.5], "mean", "There is one participant"),
+        ([0.5, 0.6], "max", r"statistic 'max' takes \[fit, participant, reader\]"),
+        (np.ones((1, 4, 2)), "worst", "AUROC at xi = -1, 0, 1"),
+        (np.ones((0, 4)), "mean", r"values has shape \(0, 4\)"),
+        ([0.5, 0.6], "median", "statistic must be 'mean', 'max', 'worst' or a function; got 'median'"),
+        (ByParticipant(("a", "b"), np.ones((2, 2))), "mean", r"statistic 'mean' takes \[fit, participant\]"),
+        (np.ones((4, 3)), lambda means: means, "must reduce the last axis"),
+        (
+            [ByParticipant(("a", "b"), np.ones(2)), ByParticipant(("a", "b"), np.ones((2, 2)))],
+            "mean",
+            "agree",
+        ),
+    ],
+)
+def test_the_bootstrap_says_what_is_wrong(values, statistic, message):
+    with pytest.raises(ValueError, match=message):
+        estimate(values, statistic)
+
+
+def test_other_bootstrap_mistakes_are_explained():
+    with pytest.raises(ValueError, match="a has 3 fits and b 2 fits; the fits must correspond"):
+        contrast(np.ones((3, 4)), np.ones((2, 4)))
+    with pytest.raises(ValueError, match="n_draws must be one or more"):
+        estimate(np.ones(3), n_draws=0)
+    with pytest.raises(ValueError, match="level must be between 0 and 1"):
+        estimate(np.ones(3), level=95)
+    with pytest.raises(ValueError, match="one participant"):
+        leave_one_out([[0.5]])
+
+
+def test_estimates_print_as_papers_do():
+    gain = Estimate(0.6012, 0.584, 0.6219)
+    assert str(gain) == f"{gain}" == ".601 [.584, .622]"
+    assert f"{gain:.4f}" == ".6012 [.5840, .6219]"
+    assert f"{gain:0.2f}" == "0.60 [0.58, 0.62]"
+    change = Estimate(-0.0014, -0.0044, 0.0019)
+    assert f"{change:+.4f}" == "-.0014 [-.0044, +.0019]"
+    assert f"{change:+0.4f}" == "-0.0014 [-0.0044, +0.0019]"
+    assert f"{Estimate(1.0, 0.9996, 10.5)}" == "1.000 [1.000, 10.500]"
+
+
+# Association shift.
+
+
+def paired_scores(seed, n=60, n_people=3, tied=True):
+    """Return two views' scores with a device shift, labels and participants of different prevalence."""
+    rng = np.random.default_rng(seed)
+    who = rng.integers(0, n_people, n).astype(str)
+    who[: 2 * n_people] = np.repeat(np.arange(n_people), 2).astype(str)
+    y = (rng.uniform(size=n) < rng.uniform(0.1, 0.9, n_people)[who.astype(int)]).astype(int)
+    y[: 2 * n_people] = np.tile([0, 1], n_people)
+    scores = rng.normal(size=(2, n)) + 0.5 * y + np.array([[0.0], [0.8]])
+    return (*(np.round(scores, 0) if tied else scores), y, who)
+
+
+def weighted_auroc(scores0, scores1, y, mine, who, xi):
+    second = assignment_probability(y, who, xi)[mine]
+    return roc_auc_score(
+        np.tile(y[mine], 2),
+        np.concatenate([scores0[mine], scores1[mine]]),
+        sample_weight=np.concatenate([1 - second, second]),
+    )
+
+
+@given(SEEDS, st.booleans())
+@examples(12)
+def test_auroc_is_exactly_quadratic_in_the_association(seed, tied):
+    scores0, scores1, y, who = paired_scores(seed, tied=tied)
+    result = association_auroc(scores0, scores1, y, who)
+    coefficients = curve_coefficients(result.values)
+    grid = np.linspace(-1, 1, 21)
+    for i, name in enumerate(result.participants):
+        mine = who == name
+        brute = [weighted_auroc(scores0, scores1, y, mine, who, xi) for xi in grid]
+        np.testing.assert_allclose(curve_at(coefficients[i], grid), brute, rtol=0, atol=1e-12)
+        # Why: P(u | y) is linear in ξ, and AUROC is Σ P(u | 1) P(v | 0) A(u, v) over devices u and v.
+        views = np.stack([scores0, scores1])[:, mine]
+        positive, negative = (assignment_probability(y, who, 0.3)[mine & (y == label)][0] for label in (1, 0))
+        parts = [
+            pu * pv * auroc([*views[u][y[mine] == 1], *views[v][y[mine] == 0]], np.sort(y[mine])[::-1])
+            for u, pu in enumerate((1 - positive, positive))
+            for v, pv in enumerate((1 - negative, negative))
+        ]
+        assert curve_at(coefficients[i], 0.3) == pytest.approx(sum(parts), abs=1e-12)
+
+
+def test_the_lowest_point_is_exact_on_every_curve():
+    rng = np.random.default_rng(0)
+    values = rng.uniform(size=(500, 3))
+    values[:50, 1] = values[:50, 0] * 0.5  # certainly interior minima among them
+    minimum, xi = curve_minimum(curve_coefficients(values))
+    grid = np.linspace(-1, 1, 4001)
+    fine = curve_at(curve_coefficients(values), grid)
+    assert fine.shape == (500, 4001)
+    assert (minimum <= fine.min(axis=1) + 1e-15).all()
+    np.testing.assert_allclose(minimum, fine.min(axis=1), rtol=0, atol=1e-6)
+    assert (np.abs(xi) <= 1).all()
+    np.testing.assert_allclose(
+        [curve_at(c, x) for c, x in zip(curve_coefficients(values), xi, strict=True)], minimum, atol=1e-15
+    )
+    interior = (np.abs(xi) < 1) & (xi != 0)
+    assert 50 < interior.sum() < 450
+
+
+@pytest.mark.parametrize(
+    ("coefficients", "expected"),
+    [
+        ((1.0, -0.5, 0.5), (0.4375, 0.25)),  # interior vertex
+        ((1.0, -2.0, 0.5), (-0.5, 1.0)),  # vertex on the edge: |b| = 2a
+        ((1.0, -3.0, 0.5), (-1.5, 1.0)),  # vertex outside
+        ((-1.0, 0.1, 0.5), (-0.6, -1.0)),  # concave: an end
+        ((0.0, -0.2, 0.5), (0.3, 1.0)),  # a line
+        ((0.0, 0.0, 0.5), (0.5, -1.0)),  # a constant: the first candidate
+        ((1.0, 0.0, 0.5), (0.5, 0.0)),
+    ],
+)
+def test_the_lowest_point_of_known_curves(coefficients, expected):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert np.array(curve_minimum(coefficients)) == pytest.approx(expected)
+
+
+def test_coefficients_return_the_values_they_came_from():
+    values = np.random.default_rng(0).uniform(size=(4, 5, 3))
+    np.testing.assert_allclose(curve_at(curve_coefficients(values), ASSOCIATIONS), values, atol=1e-15)
+    with pytest.raises(ValueError, match="last axis must hold AUROC at xi"):
+        curve_coefficients([0.1, 0.2])
+    with pytest.raises(ValueError, match=r"last axis must hold \(a, b, c\)"):
+        curve_minimum(np.ones((3, 2)))
+
+
+@given(SEEDS, st.floats(-1, 1), st.floats(0, 0.5))
+@examples(30)
+def test_assignment_probabilities_keep_every_device_at_one_half(seed, xi, cap):
+    _, _, y, who = paired_scores(seed)
+    probability = assignment_probability(y, who, xi, cap)
+    assert (np.abs(probability - 0.5) <= cap * abs(xi) + 1e-15).all()
+    for name in np.unique(who):
+        mine = who == name
+        assert probability[mine].mean() == pytest.approx(0.5, abs=1e-12)
+        prevalence = y[mine].mean()
+        expected = 0.5 + cap * xi * (y[mine] - prevalence) / max(prevalence, 1 - prevalence)
+        np.testing.assert_allclose(probability[mine], expected, rtol=0, atol=1e-15)
+
+
+@given(SEEDS, st.sampled_from([-1.0, -0.3, 0.0, 1.0]))
+@examples(20)
+def test_assigned_endpoints_fill_the_quotas(seed, xi):
+    _, _, y, who = paired_scores(seed)
+    device = assign_endpoints(y, who, xi, seed)
+    assert np.array_equal(device, assign_endpoints(y, who, xi, seed))
+    probability = assignment_probability(y, who, xi)
+    for name in np.unique(who):
+        mine = who == name
+        positive = mine & (y == 1)
+        assert device[mine].sum() == mine.sum() // 2
+        wanted = np.floor(probability[positive].sum() + 0.5)
+        feasible = max(0, mine.sum() // 2 - (mine & (y == 0)).sum()), min(positive.sum(), mine.sum() // 2)
+        assert device[positive].sum() == np.clip(wanted, *feasible)
+
+
+def test_endpoints_are_drawn_in_string_order_positives_first():
+    y, who = np.array([1, 0, 1, 0, 1, 1, 0, 0, 1]), np.array([9, 9, 10, 10, 9, 10, 9, 10, 9])
+    rng = np.random.default_rng(1017)
+    expected = np.zeros(9, int)
+    for person in (10, 9):
+        positives = rng.permutation(np.flatnonzero((who == person) & (y == 1)))
+        negatives = rng.permutation(np.flatnonzero((who == person) & (y == 0)))
+        n_second = (len(positives) + len(negatives)) // 2
+        quota = {10: 2, 9: 2}[person]  # 10: 2 x .9 = 1.8; 9: prevalence .6, 3 x (.5 + .4 x 2/3) = 2.3
+        expected[positives[:quota]] = 1
+        expected[negatives[: n_second - quota]] = 1
+    assert np.array_equal(assign_endpoints(y, who, 1), expected)
+    assert np.array_equal(assign_endpoints(y, who, 1, np.random.default_rng(1017)), expected)
+    assert np.array_equal(assign_endpoints(y, who.astype(str), 1), expected)
+
+
+def test_realised_assignments_have_the_exact_auroc_on_average():
+    scores0, scores1, y, who = paired_scores(4, n=200, n_people=1, tied=False)
+    exact = association_auroc(scores0, scores1, y, who).values[0]
+    for column, xi in enumerate(ASSOCIATIONS):
+        seen = [
+            auroc(np.where(assign_endpoints(y, who, xi, seed) == 1, scores1, scores0), y)
+            for seed in range(400)
+        ]
+        assert np.mean(seen) == pytest.approx(exact[column], abs=0.006)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: assignment_probability([0, 2], ["a", "a"], 0), "y must be 0 or 1"),
+        (lambda: assignment_probability([0, 1], ["a"], 0), r"participants has shape \(1,\)"),
+        (lambda: assignment_probability([0, 1], ["a", "a"], 1.5), "xi must be between -1"),
+        (lambda: assignment_probability([0, 1], ["a", "a"], np.nan), "xi must be between -1"),
+        (lambda: assignment_probability([0, 1], ["a", "a"], 1, cap=0.9), "probability of .9 is cap=.4"),
+        (lambda: assign_endpoints([[0, 1]], ["a"], 1), r"y has shape \(1, 2\)"),
+        (lambda: association_auroc([1, 2], [1], [0, 1], ["a", "a"]), "only one device saw"),
+        (lambda: association_auroc([1, np.nan], [1, 2], [0, 1], ["a", "a"]), "scores0 is NaN"),
+        (
+            lambda: association_auroc([1, 2], [1, 2], [0, 0], ["a", "a"]),
+            "Participant 'a' has no rows of class",
+        ),
+        (lambda: association_auroc([1, 2], [1, 2], [0, 1], ["a", None]), "participants is missing"),
+    ],
+)
+def test_association_says_what_is_wrong(call, message):
+    with pytest.raises(ValueError, match=message):
+        call()
+
+
+def paired_features(seed=0, n=240, d=6, dtype=np.float64):
+    """Return two views of events whose first feature carries the label weakly and the second the device."""
+    rng = np.random.default_rng(seed)
+    who = np.repeat(["1019", "1020", "1024", "1025"], [n // 2, n // 6, n // 6, n - n // 2 - 2 * (n // 6)])
+    y = both_classes(rng, n)
+    for name in np.unique(who):
+        y[np.flatnonzero(who == name)[:2]] = 0, 1
+    base = rng.normal(size=(n, d)) * np.linspace(1, 3, d)
+    base[:, 0] += 0.8 * y
+    first, second = base + 0.1 * rng.normal(size=(2, n, d))
+    second[:, 1] += 4.0
+    return first.astype(dtype), second.astype(dtype), y, who
+
+
+def test_heads_follow_the_protocol_step_by_step():
+    X0, X1, y, who = paired_features()
+    heads = fit_association_heads(X0, X1, y, who)
+
+    def fit(X, rows, C):
+        counts = {name: (who[rows] == name).sum() for name in np.unique(who[rows])}
+        weight = np.array([1 / counts[name] for name in who[rows]])
+        weight /= weight.mean()
+        scaler = StandardScaler().fit(X[rows], sample_weight=weight)
+        model = LogisticRegression(C=C, max_iter=2000, class_weight="balanced")
+        model.fit(scaler.transform(X[rows]), y[rows], sample_weight=weight)
+        return lambda Z: model.predict_proba(scaler.transform(Z))[:, 1]
+
+    seen = {xi: np.where(assign_endpoints(y, who, xi, 1017)[:, None] == 1, X1, X0) for xi in (0, 1)}
+    means = []
+    for C in 10.0 ** np.arange(-6, 2):
+        values = []
+        for name in np.unique(who):
+            out = who == name
+            score = fit(seen[0], ~out, C)
+            values.append(roc_auc_score(np.tile(y[out], 2), np.r_[score(X0[out]), score(X1[out])]))
+        means.append(np.mean(values))
+    np.testing.assert_allclose(heads.auroc, means, rtol=0, atol=1e-12)
+    assert heads.C_grid[int(np.argmax(heads.auroc))] == heads.C
+    np.testing.assert_allclose(heads.C_grid, 10.0 ** np.arange(-6, 2))
+    everyone = np.ones(len(y), bool)
+    for head, xi in ((heads.shortcut, 1), (heads.control, 0)):
+        np.testing.assert_allclose(head.scores(X1), fit(seen[xi], everyone, heads.C)(X1), atol=1e-9)
+
+
+def test_the_shortcut_head_pays_for_its_shortcut_and_the_control_head_has_none():
+    X0, X1, y, who = paired_features(n=480)
+    heads = fit_association_heads(X0, X1, y, who)
+    E0, E1, y_new, who_new = paired_features(seed=1)
+    curves = {
+        name: association_auroc(head.scores(E0), head.scores(E1), y_new, who_new).values.mean(axis=0)
+        for name, head in (("shortcut", heads.shortcut), ("control", heads.control))
+    }
+    reverse, independent, aligned = curves["shortcut"]
+    assert aligned > 0.8
+    assert reverse < 0.4
+    assert reverse < independent < aligned
+    assert np.ptp(curves["control"]) < 0.25
+    assert curves["control"][0] > reverse + 0.2
+
+
+def test_equally_good_regularisations_take_the_strongest():
+    X0, X1, y, who = paired_features()
+    # One feature that is the label: every C ranks all events perfectly.
+    X0, X1 = np.tile(y[:, None].astype(float), (1, 2)), np.tile(y[:, None].astype(float), (1, 2))
+    heads = fit_association_heads(X0, X1, y, who, C_grid=[1.0, 0.01, 0.1])
+    assert heads.auroc == (1.0, 1.0, 1.0)
+    assert heads.C == 0.01
+
+
+def test_heads_are_deterministic_and_change_with_the_assignment_only():
+    X0, X1, y, who = paired_features()
+    first, again = (fit_association_heads(X0, X1, y, who, C_grid=[0.1]) for _ in range(2))
+    assert np.array_equal(first.shortcut.scores(X0), again.shortcut.scores(X0))
+    other = fit_association_heads(X0, X1, y, who, C_grid=[0.1], seed=1)
+    assert not np.array_equal(first.shortcut.scores(X0), other.shortcut.scores(X0))
+    assert np.abs(first.shortcut.scores(X0) - other.shortcut.scores(X0)).max() < 0.3
+
+
+def test_single_precision_features_keep_their_precision():
+    X0, X1, y, who = paired_features(dtype=np.float32)
+    heads = fit_association_heads(X0, X1, y, who, C_grid=[0.1])
+    assert heads.control.scores(X0).dtype == np.float32
+    wide = fit_association_heads(X0.astype(float), X1.astype(float), y, who, C_grid=[0.1])
+    np.testing.assert_allclose(heads.control.scores(X0), wide.control.scores(X0.astype(float)), atol=2e-3)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"X1": np.ones((5, 6))}, r"two views of the same events.*only one device saw"),
+        ({"X0": np.full((240, 6), np.nan)}, "X0 contains NaN"),
+        ({"y": np.zeros(240, int)}, "has no rows of class"),
+        ({"y": np.zeros(3, int)}, "y has 3 labels; expected one for each of the 240 events"),
+        ({"participants": np.full(240, "1019")}, "All events are from participant '1019'"),
+        ({"C_grid": []}, "C_grid must hold positive numbers"),
+        ({"C_grid": [0.1, -1]}, "C_grid must hold positive numbers"),
+    ],
+)
+def test_fitting_heads_says_what_is_wrong(change, message):
+    X0, X1, y, who = paired_features()
+    with pytest.raises(ValueError, match=message):
+        fit_association_heads(
+            **({"X0": X0, "X1": X1, "y": y, "participants": who, "C_grid": C_GRID[:1]} | change)
+        )

@@ -1,0 +1,104 @@
+"""Embedding tables refuse what would spoil an audit, and roles never share a person."""
+
+import numpy as np
+import pytest
+
+from mgpa.tables import Table, assign_roles
+from simulated import simulated_table
+
+
+def small(**changes):
+    columns = {
+        "X": np.arange(12.0).reshape(6, 2),
+        "source": ["a", "b"] * 3,
+        "participant": [1, 1, 2, 2, 3, 3],
+        "role": ["FIT", "FIT", "HEAD", "HEAD", "EVAL", "EVAL"],
+        "label": [0, 0, 1, 1, 0, 0],
+        "pair_id": [0, 0, 1, 1, 2, 2],
+    }
+    return Table(**(columns | changes))
+
+
+def test_rows_and_views():
+    table = small()
+    assert len(table) == 6
+    assert table.sources.tolist() == ["a", "b"]
+    head = table.rows("HEAD")
+    assert head.participant.tolist() == ["2", "2"]
+    assert np.array_equal(head.X, table.X[2:4])
+    first, second = table.paired_views()
+    assert table.source[first].tolist() == ["a"] * 3
+    assert np.array_equal(table.pair_id[first], table.pair_id[second])
+    assert small(pair_id=None).paired_views() is None
+    assert small(pair_id=[-1] * 6).paired_views() is None
+    assert small(role=["fit"] * 6).role.tolist() == ["FIT"] * 6
+
+
+def test_the_digest_sees_every_column():
+    base = small().digest
+    assert small().digest == base
+    for changes in (
+        {"X": np.arange(12.0).reshape(6, 2) + 1e-12},
+        {"source": ["b", "a"] * 3},
+        {"label": None},
+        {"pair_id": None},
+        {"participant": [1, 1, 2, 2, 4, 4]},
+        {"X": np.arange(12.0, dtype=np.float32).reshape(6, 2)},
+    ):
+        assert small(**changes).digest != base
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"role": ["FIT", "FIT", "HEAD", "HEAD", "EVAL", "TEST"]}, r"role has \['TEST'\]"),
+        ({"participant": [1, 1, 2, 2, 2, 3]}, "Participant '2' has rows in EVAL and in HEAD"),
+        ({"source": ["a", "a"] * 3}, "pair_id 0 occurs more than once in the same source"),
+        ({"source": ["a", "b"] * 2}, "source has shape"),
+        ({"label": [0, 0, 1, 1, 0, None]}, "label is missing"),
+        ({"X": np.full((6, 2), np.nan)}, "NaN or infinite values in 6 of 6 rows"),
+        ({"X": np.zeros(6)}, "expected embeddings"),
+    ],
+)
+def test_bad_tables_are_refused(changes, message):
+    with pytest.raises(ValueError, match=message):
+        small(**changes)
+
+
+@pytest.mark.parametrize("n_people", [4, 5, 7, 10, 41])
+def test_roles_are_disjoint_seeded_and_near_their_shares(n_people):
+    person = np.random.default_rng(0).permutation(np.repeat(np.arange(n_people), 3))
+    role = assign_roles(person, random_state=3)
+    assert np.array_equal(role, assign_roles(person, random_state=3))
+    owners = {p: set(role[person == p]) for p in range(n_people)}
+    assert all(len(roles) == 1 for roles in owners.values())
+    counts = {r: sum(r in roles for roles in owners.values()) for r in ("FIT", "VAL", "HEAD", "EVAL")}
+    assert min(counts.values()) >= 1
+    assert abs(counts["FIT"] - 0.4 * n_people) <= 2
+    if n_people == 41:
+        assert not np.array_equal(role, assign_roles(person, random_state=4))
+
+
+def test_roles_are_stratified():
+    person = np.arange(40)
+    old = person < 20
+    role = assign_roles(person, stratify=old, random_state=0)
+    for name, share in (("FIT", 8), ("VAL", 4), ("HEAD", 4), ("EVAL", 4)):
+        assert (role[old] == name).sum() == share
+        assert (role[~old] == name).sum() == share
+
+
+def test_roles_that_cannot_be_filled():
+    with pytest.raises(ValueError, match="3 participants cannot fill the 4 roles"):
+        assign_roles([1, 2, 3])
+    with pytest.raises(ValueError, match="constant within a participant"):
+        assign_roles([1, 1, 2, 3, 4], stratify=[0, 1, 0, 0, 0])
+    with pytest.raises(ValueError, match="non-negative"):
+        assign_roles([1, 2], {"FIT": -1.0})
+    assert set(assign_roles([1, 2, 3], {"FIT": 1, "EVAL": 1})) == {"FIT", "EVAL"}
+
+
+def test_simulated_tables_have_what_audits_need():
+    table = simulated_table(tokens=3)
+    assert table.X.ndim == 3
+    assert {len(table.rows(r)) > 0 for r in ("FIT", "VAL", "HEAD", "EVAL")} == {True}
