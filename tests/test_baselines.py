@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import sklearn
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import roc_auc_score
 
@@ -121,7 +122,8 @@ def test_oracle_and_quadratic_leace_equal_the_package(K):
 
 @pytest.mark.parametrize("reference", [0, 1])
 def test_coral_agrees_with_skada_where_the_definitions_coincide(reference):
-    skada = pytest.importorskip("skada")
+    with sklearn.config_context():  # its import switches metadata routing on for everybody
+        skada = pytest.importorskip("skada")
     problem = Problem(2)
     domain = np.where(problem.codes == reference, -2, 1)  # positive: to be mapped; negative: the target
     adapter = skada.CORALAdapter(reg=None).fit(problem.X, sample_domain=domain)

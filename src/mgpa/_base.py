@@ -162,6 +162,8 @@ class CorrectionEstimator(OneToOneFeatureMixin, TransformerMixin, BaseEstimator)
                 f"{type(self).__name__} preserves a task it is told: pass y, one task label per row of X."
             )
         labels, codes = encode_source(y, n, "y")
+        if len(labels) > max(20, n // 4):
+            raise ValueError(f"y has {len(labels)} distinct values in {n} rows; expected task classes.")
         return np.asarray(labels[codes])
 
     def _info(self, **known: Any) -> MapInfo:

@@ -22,8 +22,8 @@ from .critics import CRITICS, HIDDEN_WIDTH, LinearCritic, NetworkCritic
 from .do_no_harm import StoppingRule, held_out_folds
 from .maps import StagedMap
 from .moments import Moments, Standardizer
-from .pairs import Contrasts, to_numpy
-from .sequential import SequentialEstimator, read_seed
+from .pairs import Contrasts, source_names, to_numpy
+from .sequential import SequentialEstimator, read_seed, torch_device
 from .stages import Recipe, Stage, Step, Trajectory
 from .validation import read_validation
 
@@ -259,7 +259,7 @@ class IterativeMGPA(SequentialEstimator, GatedEstimator):
         seed = read_seed(self.random_state)
         info = self._info(
             random_state=seed,
-            source_names=tuple(map(str, data.sources)),
+            source_names=source_names(data.sources),
             n_rows=len(data.X),
             n_contrasts=len(contrasts),
             fingerprint=Moments.fingerprint_of(data.X, data.sources[data.codes]),
@@ -360,15 +360,9 @@ class IterativeMGPA(SequentialEstimator, GatedEstimator):
         """Return the function that puts float32 rows where the critics are trained."""
         if "gelu" not in self.critics and self.device in ("auto", "cpu"):
             return lambda array: np.asarray(array, dtype=np.float32)
-        try:
-            import torch
-        except ImportError:
-            raise ImportError(
-                "GELU critics need torch: pip install 'mgpa[torch]', or use critics=('linear',)."
-            ) from None
-        device = self.device
-        if device == "auto":
-            device = "cuda" if torch.cuda.is_available() else "cpu"
+        device = torch_device(self.device, "A GELU critic")
+        import torch
+
         return lambda array: torch.as_tensor(np.asarray(array), dtype=torch.float32, device=device)
 
     def _to_map(self, stages: list[Stage], basis: Any, standardizer: Standardizer, info: Any) -> StagedMap:

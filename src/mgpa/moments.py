@@ -186,8 +186,8 @@ def _sorted(parts: dict[Any, Any], name: str) -> dict[Any, Any]:
     try:
         return {label: parts[label] for label in sorted(parts)}
     except TypeError:
-        kinds = sorted({type(label).__name__ for label in parts})
-        raise ValueError(f"{name} mixes {' and '.join(kinds)} labels between batches; use one type.") from None
+        kinds = " and ".join(sorted({type(label).__name__ for label in parts}))
+        raise ValueError(f"{name} mixes {kinds} labels between batches; use one type.") from None
 
 
 def content_checksum(X: Any) -> NDArray[np.uint64]:

@@ -82,7 +82,7 @@ class NetworkTraining:
         onehot = F.one_hot(torch.as_tensor(codes, device=H.device), n_sources).to(H.dtype)
         weight = None
         if sample_weight is not None:
-            weight = torch.as_tensor(sample_weight, dtype=H.dtype, device=H.device)[:, None]
+            weight = torch.tensor(sample_weight, dtype=H.dtype, device=H.device)[:, None]
             weight = weight * (len(H) / weight.sum())
 
         def step(batch: Array) -> None:
@@ -159,7 +159,7 @@ class Watch:
     def __init__(self, rows: Array, codes: Any, weight: Any) -> None:
         self.rows = self.original = rows
         self.codes = torch.as_tensor(codes, device=rows.device)
-        self.weight = None if weight is None else torch.as_tensor(weight, device=rows.device)
+        self.weight = None if weight is None else torch.tensor(weight, device=rows.device)
 
     def accuracy(self, logits: Array) -> float:
         """Return the (weighted) share of rows whose largest logit is their source's."""

@@ -170,7 +170,7 @@ def encode_source(source: Any, n: int, name: str = "source") -> tuple[NDArray[An
             f"{name} has shape {labels.shape}; expected one label for each of the {n} rows of "
             f"{'X_val' if name == 'source_val' else 'X'}."
         )
-    if labels.dtype.kind == "O" and set(map(type, labels)) == {str}:
+    if labels.dtype.kind == "O" and set(map(type, labels)) <= {str, np.str_}:
         labels = np.array(labels.tolist())  # the usual case, without a look at every label below
     if labels.dtype.kind == "O":
         missing = np.array([_is_missing(label) for label in labels], dtype=bool)
@@ -192,6 +192,14 @@ def encode_source(source: Any, n: int, name: str = "source") -> tuple[NDArray[An
         raise ValueError(f"{name} has dtype {labels.dtype}; use integers, booleans or strings.")
     sources, codes = np.unique(labels, return_inverse=True)
     return sources, codes.astype(np.int64)
+
+
+def source_names(sources: NDArray[Any]) -> tuple[str, ...]:
+    """Return source labels as text; 1.0 is "1", because pandas turns integers into floats so easily."""
+    return tuple(
+        str(int(label)) if isinstance(label, float) and label.is_integer() else str(label)
+        for label in np.asarray(sources).tolist()
+    )
 
 
 def _labels(values: Any) -> NDArray[Any]:

@@ -17,7 +17,7 @@ from sklearn.utils.validation import check_is_fitted
 from ._base import NO_PAIRS, CorrectionEstimator, FitData, MissingEvidence, require_several
 from .maps import CorrectionMap
 from .moments import Means, Moments, Standardizer
-from .pairs import Contrasts, is_paired, matched_rows, require_distinct
+from .pairs import Contrasts, is_paired, matched_rows, require_distinct, source_names
 
 Floats = NDArray[np.float64]
 PairedRows = tuple[NDArray[Any], NDArray[Any], NDArray[Any]]  # rows, source labels, pair ids
@@ -237,8 +237,9 @@ class MomentEstimator(CorrectionEstimator):
     def merge(self, other: Any) -> Self:
         """Add everything another (partially) fitted estimator has seen, for instance on another machine."""
         if type(other) is not type(self):
-            names = type(self).__name__, type(other).__name__
-            raise TypeError(f"Only a {names[0]} can be merged into a {names[0]}; got {names[1]}.")
+            raise TypeError(
+                f"Cannot merge {type(other).__name__} into {type(self).__name__}: they keep different things."
+            )
         check_is_fitted(other)
         seen = getattr(self, "_data", Evidence())
         names = [list(getattr(model, "feature_names_in_", [])) for model in (self, other)]
@@ -279,10 +280,16 @@ class MomentEstimator(CorrectionEstimator):
         solution = self._solution()
         return solution if isinstance(solution, CorrectionMap) else solution.map
 
+    @property
+    def sources_(self) -> Any:
+        """Source labels seen, sorted."""
+        self._solution()
+        return self._data.sources
+
     def _evidence_info(self, data: Evidence, **known: Any) -> Any:
         """Return provenance for a map solved from this evidence."""
         return self._info(
-            source_names=tuple(map(str, data.moments.sources)),
+            source_names=source_names(data.sources),
             n_rows=data.moments.n_rows,
             fingerprint=data.moments.fingerprint,
             **known,

@@ -176,6 +176,22 @@ class TokenMean(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # type:
         self._check_n_tokens(1)
         return self.estimator_.transform(X, **operating_point)
 
+    def fit_transform(self, X: Any, y: Any = None, *, source: Any = None, **evidence: Any) -> Any:
+        """Fit, then correct the same tokens."""
+        known = {"source": source} if self._is_source_aware() else {}
+        return self.fit(X, y, source=source, **evidence).transform(X, **known)
+
+    def get_metadata_routing(self) -> Any:
+        """Return what scikit-learn should route here: sources reach ``transform`` where they are needed."""
+        request = super().get_metadata_routing()
+        if self._is_source_aware():
+            request.transform.add_request(param="source", alias=True)
+        return request
+
+    def _is_source_aware(self) -> bool:
+        tags = getattr(self.estimator, "tags", None)
+        return tags is not None and not tags.source_blind
+
     def to_map(self) -> CorrectionMap:
         """Return the frozen correction of the mean; apply it with :func:`transform_tokens`."""
         from dataclasses import replace

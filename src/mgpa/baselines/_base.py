@@ -127,8 +127,8 @@ def require_variance(moments: Moments) -> None:
     few = [label for label, part in moments.parts.items() if part.weight <= 1]
     if few:
         raise ValueError(
-            f"Sources {few} have a single row, or no more weight than one: no variance can be told from that. "
-            "Use more rows; weights count rows."
+            f"Sources {few} have a single row, or no more weight than one, and with it no variance. Use more "
+            "rows; if you weight them, a weight of 1 is one row."
         )
 
 

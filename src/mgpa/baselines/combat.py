@@ -147,7 +147,7 @@ class ComBat(SourceAware):
                 if not (variance > 0).all():
                     raise ValueError(
                         f"{int((variance <= 0).sum())} feature(s) are constant in source "
-                        f"{data.sources[s].item()!r}; use eb=True or mean_only=True."
+                        f"{data.sources[s].item()!r}; use {'' if self.eb else 'eb=True or '}mean_only=True."
                     )
                 gain[kept] = 1 / np.sqrt(variance)
             start[kept], end[kept] = grand + sigma * location, grand

@@ -124,8 +124,8 @@ class CORAL(SourceAware):
             if self.ridge <= rounding and np.linalg.matrix_rank(covariance, hermitian=True) < len(scale):
                 raise ValueError(
                     f"The covariance of source {label!r} is singular ({part.n_rows} rows, {len(scale)} "
-                    f"features), and ridge={self.ridge:g} would divide by zero; use a ridge, for instance the "
-                    "default of 1."
+                    f"features), and ridge={self.ridge:g} would divide by zero; use a larger ridge, for "
+                    "instance the default of 1."
                 )
             covariances.append(covariance + self.ridge * np.eye(len(scale)))
         return covariances

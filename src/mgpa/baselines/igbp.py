@@ -16,7 +16,7 @@ from .._base import FitData, MethodTags, forget, require_several
 from .._progress import progress
 from ..maps import MapInfo, ProjectiveMap
 from ..moments import Moments, Standardizer
-from ..pairs import to_numpy
+from ..pairs import source_names, to_numpy
 from ..sequential import SequentialEstimator, read_seed, torch_device
 from ..validation import read_validation
 from ._base import require_flag, require_number, require_whole
@@ -160,7 +160,7 @@ class IGBP(SequentialEstimator):
         forget(self)
         self._check_settings()
         device = torch_device(self.device, "IGBP")
-        data = self._read(X, y, source, pairs, pair_id, sample_weight)
+        data = self._read(X, y, source, None, None, sample_weight)
         with threadpool_limits(1 if data.X.shape[1] < ONE_THREAD_WIDTH else None):
             self._fit(data, X_val, source_val, device)
         return self
@@ -170,6 +170,8 @@ class IGBP(SequentialEstimator):
         require_whole(self, "batch_size", "max_epochs", "patience")
         require_flag(self, "standardize", "verbose")
         require_number(self, "learning_rate", "weight_decay", "min_gain")
+        if not self.learning_rate > 0:
+            raise ValueError(f"learning_rate must be positive; got {self.learning_rate!r}.")
         value = self.accuracy_exit
         if value is not None and not (isinstance(value, (int, float, np.number)) and 0 < value <= 1):
             raise ValueError(f"accuracy_exit must be None or lie in (0, 1]; got {value!r}.")
@@ -189,7 +191,7 @@ class IGBP(SequentialEstimator):
         seed = read_seed(self.random_state)
         info = self._info(
             random_state=seed,
-            source_names=tuple(map(str, data.sources)),
+            source_names=source_names(data.sources),
             n_rows=len(data.X),
             fingerprint=Moments.fingerprint_of(data.X, data.sources[data.codes]),
         )

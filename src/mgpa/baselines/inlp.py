@@ -14,6 +14,7 @@ from threadpoolctl import threadpool_limits
 from .._base import CorrectionEstimator, MethodTags, forget, require_several
 from .._progress import progress
 from ..moments import Moments, Standardizer
+from ..pairs import source_names
 from ..validation import read_validation
 from ._base import projector_map, require_flag, require_number, require_whole
 
@@ -147,7 +148,7 @@ class INLP(CorrectionEstimator):
             checks = rows if held is None else checks - (checks @ fresh) @ fresh.T
         self.history_, self.sources_ = history, data.sources
         info = self._info(
-            source_names=tuple(map(str, data.sources)),
+            source_names=source_names(data.sources),
             n_rows=len(rows),
             fingerprint=Moments.fingerprint_of(data.X, data.sources[codes]),
         )

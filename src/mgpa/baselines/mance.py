@@ -16,6 +16,7 @@ from ..do_no_harm import held_out_folds
 from ..maps import ManifoldMap, MapInfo
 from ..maps.manifold import ERASURE, Cloud, advance
 from ..moments import Moments, Standardizer
+from ..pairs import source_names
 from ..sequential import SequentialEstimator, read_seed, torch_device
 from ..validation import read_validation
 from .leace import erasure
@@ -352,7 +353,7 @@ class MANCE(SequentialEstimator):
         self.sources_, self.history_ = data.sources, []
         info = self._info(
             random_state=seed,
-            source_names=tuple(map(str, data.sources)),
+            source_names=source_names(data.sources),
             n_rows=len(data.X),
             fingerprint=Moments.fingerprint_of(data.X, data.sources[data.codes]),
         )

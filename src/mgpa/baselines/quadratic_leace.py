@@ -13,7 +13,7 @@ from ._base import Floats, SourceAware, require_flag, require_number, require_va
 
 
 class QuadraticLEACE(SourceAware):
-    """Transport each source to the Wasserstein barycentre of all: no quadratic reader finds it afterwards.
+    """Transport each source to the Wasserstein barycentre of all, which leaves quadratic readers nothing.
 
     Reference: Quirke & Belrose, "Quadratic erasure", arXiv 2502.02820. Barycentre and transport maps are
     those of the ``concept-erasure`` package, given our moments. One thing differs on purpose: the common mean
@@ -28,7 +28,8 @@ class QuadraticLEACE(SourceAware):
     Parameters
     ----------
     shrinkage : bool
-        Shrink each source's covariance toward a multiple of the identity (the package's default).
+        Shrink each source's covariance toward a multiple of the identity (the package's default). It is then
+        the shrunk covariances that become equal; those of the fitting rows do so with False.
     strength : float
         How much of the edit to apply.
     standardize : bool

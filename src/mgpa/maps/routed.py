@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from ..pairs import encode_source
+from ..pairs import encode_source, source_names
 from .affine import AffineMap
 from .base import CorrectionMap, Floats, MapError
 
@@ -89,7 +89,7 @@ class RoutedMap(CorrectionMap):
         if isinstance(source, (str, bytes, int, float, np.generic)):
             source = [source] * n
         labels, codes = encode_source(source, n)
-        names = [str(label) for label in labels.tolist()]
+        names = source_names(labels)
         unseen = [name for name in names if name not in self.sources]
         if unseen:
             raise ValueError(
