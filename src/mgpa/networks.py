@@ -71,7 +71,7 @@ class NetworkTraining:
             self._step = self._make_step(H, codes, n_sources, sample_weight, flat.grad, optimizer)
             self._full_step = self._step
             if device.type == "cuda" and self.n >= batch_size:
-                self._full_step = _as_cuda_graph(self._step, batch_size, flat, optimizer)
+                self._full_step = as_cuda_graph(self._step, batch_size, flat, optimizer)
 
     def _make_step(
         self, H: Array, codes: Any, n_sources: int, sample_weight: Any, gradient: Array, optimizer: Any
@@ -186,7 +186,7 @@ def initial_weights(layers: tuple[tuple[int, int], ...], seed: int) -> list[Arra
     return initial
 
 
-def _as_cuda_graph(
+def as_cuda_graph(
     step: Callable[[Array], None], batch_size: int, flat: Array, optimizer: Any
 ) -> Callable[[Array], None]:
     """Record a full-batch step as a CUDA graph: launching its kernels singly would be most of its time."""

@@ -240,7 +240,7 @@ def train_networks(
     import torch
     import torch.nn.functional as F
 
-    from ..networks import MAX_SEED, _as_cuda_graph
+    from ..networks import MAX_SEED, as_cuda_graph
 
     n, R, on_cuda = len(X), len(seeds), device.type == "cuda"
     rows = network.prepare(as_input(X, device))
@@ -273,7 +273,7 @@ def train_networks(
     with torch.no_grad():
         full = R * recipe.batch_size
         full_step = (
-            _as_cuda_graph(step, full, flat, optimizer) if on_cuda and n >= recipe.batch_size else step
+            as_cuda_graph(step, full, flat, optimizer) if on_cuda and n >= recipe.batch_size else step
         )
         for epoch in progress(range(1, max(checkpoints) + 1), label, verbose):
             orders = torch.stack([_dataloader_order(n, shuffle) for shuffle in shuffles])

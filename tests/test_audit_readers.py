@@ -1,0 +1,655 @@
+"""Source readers and task heads do what the protocol says, and find what was planted."""
+
+import subprocess
+import sys
+import warnings
+
+import numpy as np
+import pytest
+from sklearn.ensemble import RandomForestClassifier
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.linear_model import LinearRegression, LogisticRegression, Perceptron, RidgeClassifier
+from sklearn.metrics import roc_auc_score
+from sklearn.preprocessing import StandardScaler
+from sklearn.svm import SVC
+from threadpoolctl import threadpool_limits
+
+from mgpa.audit import readers, token_readers
+from mgpa.audit.heads import (
+    TokenNetworkHead,
+    fit_heads,
+    head_scores,
+    ridge_head,
+    transfer_scores,
+)
+from mgpa.audit.readers import read_sources
+from mgpa.audit.token_readers import (
+    ResidualReaders,
+    read_token_sources,
+    require_same_residuals,
+    token_residuals,
+)
+
+torch = pytest.importorskip("torch")
+
+QUICK = {"device": "cpu", "restarts": 2, "checkpoints": (2, 5)}
+needs_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+
+
+@pytest.fixture(autouse=True, scope="module")
+def one_thread():
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+def shifted(n=400, d=6, K=2, gap=1.0, seed=0):
+    """Rows whose source moves the mean."""
+    rng = np.random.default_rng(seed)
+    source = np.arange(n) % K
+    X = rng.normal(size=(n, d)) + gap * rng.normal(size=(K, d))[source]
+    return X, source
+
+
+def xor(n=1200, d=6, seed=0):
+    """Rows whose source is in the sign of a product: no mean differs, and no linear score helps."""
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(n, d))
+    return X, (X[:, 0] * X[:, 1] > 0).astype(int)
+
+
+def ordered_tokens(n=1200, t=4, d=8, seed=0, noise=0.5):
+    """Tokens with a mark in the first half in one source, in the second in the other; the mean is blind.
+
+    The mark's sign is random, so that no linear score of the tokens sees it either.
+    """
+    rng = np.random.default_rng(seed)
+    source = np.arange(n) % 2
+    sign = rng.choice([-1.0, 1.0], size=n)
+    X = noise * rng.normal(size=(n, t, d))
+    mark = np.zeros((n, t))
+    mark[np.arange(n), np.where(source, t - 1, 0)] = 3.0
+    X += (mark * sign[:, None])[:, :, None] * np.eye(d)[0]
+    return X.astype(np.float32), source
+
+
+def aurocs(reading, source):
+    return {name: roc_auc_score(source, reading.scores[:, i]) for i, name in enumerate(reading.readers)}
+
+
+def plain_run(make, X, codes, seed, checkpoints, batch, rate, clip=None):
+    """Train one network as a tutorial would: modules, autograd and a DataLoader. Yield it at checkpoints."""
+    torch.manual_seed(seed)
+    net = make()
+    data = torch.utils.data.TensorDataset(torch.from_numpy(X.astype(np.float32)), torch.from_numpy(codes))
+    loader = torch.utils.data.DataLoader(
+        data, batch, shuffle=True, generator=torch.Generator().manual_seed(seed)
+    )
+    optimizer = torch.optim.AdamW(net.parameters(), lr=rate, weight_decay=1e-3)
+    for epoch in range(1, max(checkpoints) + 1):
+        for x, target in loader:
+            optimizer.zero_grad()
+            torch.nn.functional.cross_entropy(net(x), target).backward()
+            if clip is not None:
+                torch.nn.utils.clip_grad_norm_(net.parameters(), clip)
+            optimizer.step()
+        if epoch in checkpoints:
+            yield net
+
+
+def gelu_net(d, K=2):
+    return torch.nn.Sequential(torch.nn.Linear(d, 128), torch.nn.GELU(), torch.nn.Linear(128, K))
+
+
+def grid_net(t, d, K=2):
+    shared = torch.nn.Sequential(torch.nn.LayerNorm(d), torch.nn.Linear(d, 64), torch.nn.GELU())
+    return torch.nn.Sequential(shared, torch.nn.Flatten(), torch.nn.Linear(t * 64, K))
+
+
+def logits_of(net, X):
+    with torch.no_grad():
+        return net(torch.from_numpy(X.astype(np.float32))).numpy()
+
+
+def difference(logits):
+    return logits[:, 1] - logits[:, 0]
+
+
+# --- the bank on vectors ---------------------------------------------------------------------------------
+
+
+def test_the_bank_has_eleven_readers_in_order():
+    X, source = shifted(40)
+    reading = read_sources(X, source, X[:7], device="cpu", checkpoints=(1, 2, 3))
+    networks = [f"gelu r{r} e{e}" for r in range(3) for e in (1, 2, 3)]
+    assert reading.readers == ("linear", "whitened_linear", *networks)
+    assert reading.scores.shape == (7, 11)
+    assert readers.restart_seeds(98, 3) == [1099, 11099, 21099]
+    assert readers.CHECKPOINTS == (12, 50, 200)
+
+
+def test_restarts_side_by_side_equal_plain_runs_one_by_one():
+    X, source = shifted(700, 12, gap=0.3)
+    head, held = X[:600], X[600:]
+    codes, checkpoints = source[:600], (2, 40)
+    reading = read_sources(head, codes, held, device="cpu", checkpoints=checkpoints)
+    for r in range(3):
+        runs = plain_run(lambda: gelu_net(12), head, codes, 98 + 1001 + 10000 * r, checkpoints, 256, 1e-3)
+        early, late = (difference(logits_of(net, held)) for net in runs)
+        ours = {name: reading.scores[:, i] for i, name in enumerate(reading.readers)}
+        np.testing.assert_allclose(ours[f"gelu r{r} e2"], early, atol=1e-4 * np.abs(early).max())
+        np.testing.assert_allclose(ours[f"gelu r{r} e40"], late, atol=1e-3 * np.abs(late).max())
+        gap = roc_auc_score(source[600:], ours[f"gelu r{r} e40"]) - roc_auc_score(source[600:], late)
+        assert abs(gap) < 0.01
+
+
+@pytest.mark.slow
+def test_after_200_epochs_the_bank_is_still_that_of_plain_runs():
+    X, source = shifted(1500, 32, gap=0.15)
+    head, held = X[:1000], X[1000:]
+    found = aurocs(read_sources(head, source[:1000], held, device="cpu"), source[1000:])
+    for r in range(3):
+        seed = 98 + 1001 + 10000 * r
+        runs = plain_run(lambda: gelu_net(32), head, source[:1000], seed, readers.CHECKPOINTS, 256, 1e-3)
+        for epochs in readers.CHECKPOINTS:
+            plain = roc_auc_score(source[1000:], difference(logits_of(next(runs), held)))
+            assert abs(found[f"gelu r{r} e{epochs}"] - plain) < 0.01
+
+
+def test_a_restart_does_not_depend_on_its_company():
+    X, source = shifted(100)
+    one = read_sources(X, source, X, device="cpu", restarts=1, checkpoints=(3,))
+    three = read_sources(X, source, X, device="cpu", restarts=3, checkpoints=(3,))
+    np.testing.assert_allclose(one.scores[:, 2], three.scores[:, 2], rtol=1e-4, atol=1e-5)
+
+
+def test_a_checkpoint_is_the_end_of_a_shorter_run():
+    X, source = shifted(100)
+    long = read_sources(X, source, X, device="cpu", restarts=2, checkpoints=(2, 4))
+    short = read_sources(X, source, X, device="cpu", restarts=2, checkpoints=(2,))
+    assert np.array_equal(long.scores[:, [0, 1, 2, 4]], short.scores)
+
+
+def test_reading_twice_gives_the_same_bits_whatever_the_global_seed():
+    X, source = shifted(300)
+    torch.manual_seed(1)
+    first = read_sources(X, source, X, **QUICK)
+    state = torch.get_rng_state()
+    second = read_sources(X, source, X, **QUICK)
+    assert np.array_equal(first.scores, second.scores)
+    assert torch.equal(state, torch.get_rng_state())
+    assert not np.array_equal(first.scores, read_sources(X, source, X, **QUICK, seed=99).scores)
+
+
+def test_linear_readers_equal_plain_scikit_learn():
+    X, source = shifted(300, 5, gap=0.3)
+    X = X @ np.diag([1.0, 2.0, 0.1, 1.0, 30.0])
+    head, held, codes = X[:200], X[200:], source[:200]
+    plain = LogisticRegression(max_iter=2500, class_weight="balanced").fit(head, codes)
+    covariance = np.cov(head.T, ddof=0)
+    shrunk = 0.99 * covariance + (0.01 * np.trace(covariance) / 5 + 1e-8) * np.eye(5)
+    values, vectors = np.linalg.eigh(shrunk)
+    root = vectors @ np.diag(values**-0.5) @ vectors.T
+    white = LogisticRegression(max_iter=2500, class_weight="balanced")
+    white.fit((head - head.mean(0)) @ root, codes)
+    reading = read_sources(head, codes, held, restarts=0)
+    np.testing.assert_allclose(reading.scores[:, 0], plain.decision_function(held), rtol=1e-8)
+    expected = white.decision_function((held - head.mean(0)) @ root)
+    np.testing.assert_allclose(reading.scores[:, 1], expected, rtol=1e-5, atol=1e-7)
+
+
+def test_a_linear_signature_is_found_by_all_readers():
+    X, source = shifted(600, gap=1.0)
+    reading = read_sources(X[:400], source[:400], X[400:], device="cpu", checkpoints=(20, 40))
+    assert min(aurocs(reading, source[400:]).values()) > 0.9
+
+
+def test_an_xor_signature_is_found_by_the_networks_only():
+    X, source = xor()
+    reading = read_sources(X[:800], source[:800], X[800:], device="cpu", checkpoints=(50,))
+    found = aurocs(reading, source[800:])
+    assert max(found["linear"], found["whitened_linear"]) < 0.6
+    assert min(found[f"gelu r{r} e50"] for r in range(3)) > 0.9
+
+
+def test_a_covariance_signature_is_found_by_the_networks_only():
+    rng = np.random.default_rng(0)
+    source = np.arange(1200) % 2
+    X = rng.normal(size=(1200, 6)) * np.where(source, 2.0, 1.0)[:, None]
+    reading = read_sources(X[:800], source[:800], X[800:], device="cpu", checkpoints=(50,))
+    found = aurocs(reading, source[800:])
+    assert max(found["linear"], found["whitened_linear"]) < 0.6
+    assert min(found[f"gelu r{r} e50"] for r in range(3)) > 0.85
+
+
+def test_shuffled_sources_cannot_be_read():
+    X, source = shifted(2400, gap=2.0)
+    source = np.random.default_rng(1).permutation(source)
+    found = aurocs(read_sources(X[:1200], source[:1200], X[1200:], **QUICK), source[1200:])
+    assert all(abs(value - 0.5) < 0.06 for value in found.values())
+
+
+def test_three_sources_give_probabilities():
+    X, source = shifted(600, K=3, gap=1.5)
+    names = np.array(["dry", "gel", "wet"])[source]
+    reading = read_sources(X[:400], names[:400], X[400:], device="cpu", restarts=2, checkpoints=(2, 30))
+    assert reading.scores.shape == (200, 6, 3)
+    np.testing.assert_allclose(reading.scores.sum(2), 1.0)
+    for i in (0, 1, 3, 5):
+        assert roc_auc_score(names[400:], reading.scores[:, i], multi_class="ovr") > 0.9
+    plain = LogisticRegression(max_iter=2500, class_weight="balanced").fit(X[:400], names[:400])
+    np.testing.assert_allclose(reading.scores[:, 0], plain.predict_proba(X[400:]), atol=1e-8)
+    (net,) = plain_run(lambda: gelu_net(6, 3), X[:400], source[:400], 1099, (2,), 256, 1e-3)
+    expected = torch.softmax(torch.from_numpy(logits_of(net, X[400:])), 1).numpy()
+    np.testing.assert_allclose(reading.scores[:, 2], expected, atol=1e-5)
+
+
+def test_labels_inputs_and_blocks_of_any_kind():
+    X, source = shifted(60)
+    reading = read_sources(X, source, X, **QUICK)
+    names = [("wet", "dry")[1 - s] for s in source]
+    assert np.array_equal(read_sources(X, names, X, **QUICK).scores, reading.scores)
+    tensor = torch.from_numpy(X)
+    assert np.array_equal(read_sources(tensor, source, tensor, **QUICK).scores, reading.scores)
+    X.flags.writeable = False
+    assert np.array_equal(read_sources(X, source, X, **QUICK).scores, reading.scores)
+    assert read_sources(X, source, X[:0], **QUICK).scores.shape == (0, 6)
+    many = np.tile(X, (50, 1))  # more than one block of EVAL rows
+    np.testing.assert_allclose(
+        read_sources(X, source, many, **QUICK).scores, np.tile(reading.scores, (50, 1)), rtol=1e-4, atol=1e-5
+    )
+
+
+def test_the_linear_readers_need_no_torch():
+    code = """
+import importlib.abc, sys
+class NoTorch(importlib.abc.MetaPathFinder):
+    def find_spec(self, name, path=None, target=None):
+        if name == "torch":
+            raise ModuleNotFoundError("No module named 'torch'")
+sys.meta_path.insert(0, NoTorch())
+import numpy as np
+from mgpa.audit.readers import read_sources
+X, source = np.random.default_rng(0).normal(size=(20, 3)), np.arange(20) % 2
+assert read_sources(X, source, X, restarts=0).scores.shape == (20, 2)
+try:
+    read_sources(X, source, X)
+except ImportError as error:
+    assert "pip install 'mgpa[torch]'" in str(error)
+else:
+    raise SystemExit("no error")
+"""
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_progress_is_shown_if_wanted(capsys):
+    X, source = shifted(40)
+    read_sources(X, source, X, **QUICK, verbose=True)
+    assert "source readers done in" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"source_head": np.zeros(40)}, "1 distinct value.*at least two"),
+        ({"source_head": np.arange(40) == 3}, "True has a single row"),
+        ({"X_head": np.full((40, 6), np.nan)}, "X_head contains NaN"),
+        ({"X_eval": np.full((40, 6), np.inf)}, "X_eval contains NaN or inf"),
+        ({"X_eval": np.zeros((5, 4))}, "X_eval has 4 features; X_head has 6"),
+        ({"X_head": np.zeros((40, 2, 6))}, "use read_token_sources"),
+        ({"source_head": [0, 1]}, "source_head has shape"),
+        ({"checkpoints": (5, 2)}, "increasing"),
+        ({"checkpoints": ()}, "increasing"),
+        ({"checkpoints": (0, 2)}, "from 1"),
+        ({"restarts": -1}, "0 .linear readers only"),
+    ],
+)
+def test_bad_input_is_refused_with_a_reason(change, message):
+    X, source = shifted(40)
+    arguments = {"X_head": X, "source_head": source, "X_eval": X} | QUICK | change
+    with pytest.raises(ValueError, match=message):
+        read_sources(**arguments)
+
+
+# --- tokens ----------------------------------------------------------------------------------------------
+
+
+def test_the_token_bank_has_forty_one_readers():
+    X, source = ordered_tokens(60, t=2, d=3)
+    schedule = {"device": "cpu", "checkpoints": (1, 2, 3)}
+    residual = ResidualReaders.fit(X, source, **schedule)
+    reading = read_token_sources(X, source, X[:9], residual=residual, original_eval=X[:9], **schedule)
+    assert reading.scores.shape == (9, 41)
+    count = [sum(name.startswith(part) for name in reading.readers) for part in ("mean", "tokens", "resid")]
+    assert count == [11, 20, 10]
+    assert len(set(reading.readers)) == 41
+    without = read_token_sources(X, source, X[:9], **schedule)
+    assert without.readers == reading.readers[:31]
+    assert np.array_equal(without.scores, reading.scores[:, :31])
+
+
+def test_token_readers_equal_plain_runs():
+    X, source = ordered_tokens(400, t=3, d=5, seed=2)
+    head, held, codes, checkpoints = X[:300], X[300:], source[:300], (2, 20)
+    schedule = {"device": "cpu", "checkpoints": checkpoints}
+    reading = read_token_sources(head, codes, held, **schedule)
+    ours = {name: reading.scores[:, i] for i, name in enumerate(reading.readers)}
+    center, scale = head.mean(0), np.maximum(head.std(0), 1e-5)
+    H, E = (head - center) / scale, (held - center) / scale
+    residual = ResidualReaders.fit(head, codes, **schedule).scores(held)
+    ours |= {name: residual.scores[:, i] for i, name in enumerate(residual.readers)}
+    rest = token_residuals(head)
+    center, scale = rest.mean(0), np.maximum(rest.std(0), 1e-5)
+    rH, rE = (rest - center) / scale, (token_residuals(held) - center) / scale
+    for r in range(3):
+        for name, make, x, e, batch, rate, clip in (
+            (
+                "tokens flat_gelu",
+                lambda: gelu_net(15),
+                H.reshape(300, 15),
+                E.reshape(100, 15),
+                256,
+                1e-3,
+                None,
+            ),
+            ("tokens grid_gelu", lambda: grid_net(3, 5), H, E, 128, 5e-4, 5.0),
+            ("residual grid_gelu", lambda: grid_net(3, 5), rH, rE, 128, 5e-4, 5.0),
+        ):
+            runs = plain_run(make, x, codes, 1099 + 10000 * r, checkpoints, batch, rate, clip)
+            for epochs, tolerance in zip(checkpoints, (1e-4, 1e-3), strict=True):
+                plain = difference(logits_of(next(runs), e))
+                found = ours[f"{name} r{r} e{epochs}"]
+                np.testing.assert_allclose(found, plain, atol=tolerance * np.abs(plain).max(), err_msg=name)
+    for name, x, e, C in (
+        ("tokens linear_raw", head, held, 1.0),
+        ("tokens linear_standardized", H, E, 0.01),
+        ("residual linear_standardized", rH, rE, 0.01),
+    ):
+        model = LogisticRegression(C=C, max_iter=10_000, class_weight="balanced")
+        plain = model.fit(x.reshape(300, -1).astype(float), codes).decision_function(e.reshape(100, -1))
+        np.testing.assert_allclose(ours[name], plain, atol=1e-4)
+
+
+def test_written_gradients_equal_automatic_ones_with_each_network_clipped_alone():
+    torch.manual_seed(0)
+    t, d, K, R, n = 3, 5, 4, 2, 11
+    network = token_readers.GridNetwork(t, d, K)
+    nets = [grid_net(t, d, K).double() for _ in range(R)]
+    for net in nets:
+        for parameter in net.parameters():
+            torch.nn.init.normal_(parameter)
+    X, target = torch.randn(R, n, t, d).double(), torch.randint(0, K, (R, n))
+    X[0] *= 100
+    for r in range(R):
+        torch.nn.functional.cross_entropy(nets[r](X[r]), target[r]).backward()
+    parameters = [
+        torch.stack([q.detach() for q in p]) for p in zip(*(n.parameters() for n in nets), strict=True)
+    ]
+    gradients = [torch.zeros_like(p) for p in parameters]
+    x = network.prepare(X.view(R * n, t, d)).view(R, n, -1)
+    logits, kept = network.forward(parameters, x)
+    error = (torch.softmax(logits, 2) - torch.nn.functional.one_hot(target, K)) / n
+    network.backward(parameters, gradients, x, kept, error)
+    for r in range(R):
+        for ours, parameter in zip(gradients, nets[r].parameters(), strict=True):
+            torch.testing.assert_close(ours[r], parameter.grad)
+    readers._clip(gradients, 0.5)
+    for r in range(R):
+        torch.nn.utils.clip_grad_norm_(nets[r].parameters(), 0.5)
+        for ours, parameter in zip(gradients, nets[r].parameters(), strict=True):
+            torch.testing.assert_close(ours[r], parameter.grad)
+
+
+def test_a_token_order_signature_is_found_by_networks_of_tokens_only():
+    X, source = ordered_tokens()
+    head, held, codes = X[:800], X[800:], source[:800]
+    schedule = {"device": "cpu", "restarts": 2, "checkpoints": (100,)}
+    residual = ResidualReaders.fit(head, codes, **schedule)
+    reading = read_token_sources(head, codes, held, residual=residual, **schedule)
+    found = aurocs(reading, source[800:])
+    assert reading.scores.dtype == np.float64
+    for name, value in found.items():
+        if name.startswith("mean") or "linear" in name:
+            assert value < 0.6, name
+        else:
+            assert value > 0.9, name
+
+
+def test_residual_readers_do_not_see_a_common_shift():
+    X, source = ordered_tokens(300)
+    residual = ResidualReaders.fit(X, source, **QUICK)
+    shift = np.random.default_rng(1).normal(size=(300, 1, X.shape[2])).astype(np.float32)
+    require_same_residuals(X, X + shift)
+    np.testing.assert_allclose(residual.scores(X + shift).scores, residual.scores(X).scores, atol=1e-4)
+
+
+def test_a_correction_that_changes_residuals_is_refused():
+    X, source = ordered_tokens(60)
+    changed = X.copy()
+    changed[7, 1, 2] += 1e-3
+    with pytest.raises(ValueError, match=r"row 7.*more than 0\.0002"):
+        require_same_residuals(X, changed)
+    require_same_residuals(X, changed, tolerance=1e-2)
+    residual = ResidualReaders.fit(X, source, **QUICK)
+    with pytest.raises(ValueError, match="does not shift all tokens of a row alike"):
+        read_token_sources(X, source, changed, residual=residual, original_eval=X, **QUICK)
+
+
+def test_three_token_sources():
+    rng = np.random.default_rng(0)
+    source = np.arange(240) % 3
+    X = rng.normal(size=(240, 2, 4)) + rng.normal(size=(3, 2, 4))[source]
+    residual = ResidualReaders.fit(X, source, **QUICK)
+    reading = read_token_sources(X, source, X[:50], residual=residual, **QUICK)
+    assert reading.scores.shape == (50, 2 + 4 + 2 + 8 + 1 + 4, 3)
+    np.testing.assert_allclose(reading.scores.sum(2), 1.0)
+
+
+def test_a_token_reader_that_does_not_converge_is_an_error(monkeypatch):
+    X, source = ordered_tokens(60)
+    monkeypatch.setattr(token_readers, "MAX_ITER", 1)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)  # what a user may have set
+        with pytest.raises(RuntimeError, match="'tokens linear_raw' did not converge in 1 iter"):
+            read_token_sources(X, source, X, **QUICK)
+
+
+def test_bad_tokens_are_refused_with_a_reason():
+    X, source = ordered_tokens(40)
+    residual = ResidualReaders.fit(X, source, device="cpu", restarts=0)
+    assert residual.scores(X).readers == ("residual linear_standardized",)
+    for arguments, message in (
+        ((X[:, 0], source, X), "expected tokens"),
+        ((X, source, X[:, 1:]), r"X_eval has tokens of shape \(3, 8\)"),
+        ((X * np.nan, source, X), "X_head contains NaN"),
+        ((X.astype(np.float16), source, X), "float16"),
+        ((X, source * 0, X), "1 distinct value"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            read_token_sources(*arguments, **QUICK)
+    with pytest.raises(ValueError, match="pass residual too"):
+        read_token_sources(X, source, X, original_eval=X, **QUICK)
+    with pytest.raises(ValueError, match="HEAD had"):
+        residual.scores(X[:, 1:])
+    with pytest.raises(ValueError, match="the same rows"):
+        require_same_residuals(X, X[1:])
+
+
+# --- heads -----------------------------------------------------------------------------------------------
+
+
+def task(n=240, d=5, classes=2, sources=2, seed=0):
+    rng = np.random.default_rng(seed)
+    y, source = np.arange(n) % classes, (np.arange(n) // classes) % sources
+    X = rng.normal(size=(n, d)) + rng.normal(size=(classes, d))[y] + rng.normal(size=(sources, d))[source]
+    return X, y, source
+
+
+def test_ridge_heads_equal_plain_scikit_learn():
+    X, y, source = task()
+    heads = fit_heads(X[:120], y[:120], source[:120])
+    moved = X[120:] + 0.1
+    found = transfer_scores(heads, moved, source[120:])
+    assert list(found) == [(0, 1), (1, 0)]
+    for (a, b), (rows, scores) in found.items():
+        train = (np.arange(240) < 120) & (source == a)
+        assert np.array_equal(rows, np.flatnonzero(source[120:] == b))
+        scaler = StandardScaler().fit(X[train])
+        model = RidgeClassifier(alpha=10.0, class_weight="balanced", solver="lsqr")
+        model.fit(scaler.transform(X[train]), y[train])
+        np.testing.assert_allclose(scores, model.decision_function(scaler.transform(moved[rows])))
+    pooled = ridge_head().fit(X[:120], y[:120])
+    np.testing.assert_allclose(head_scores(heads.pooled, moved, (0, 1)), pooled.decision_function(moved))
+    assert ridge_head(alpha=3.0)[-1].alpha == 3.0
+
+
+def test_frozen_heads_keep_their_view_and_refitted_ones_take_the_new():
+    X, y, source = task()
+    corrected = -X
+    frozen = fit_heads(X, y, source)
+    before = transfer_scores(frozen, corrected, source)[0, 1].scores
+    refit = transfer_scores(fit_heads(corrected, y, source), corrected, source)[0, 1].scores
+    assert np.array_equal(before, transfer_scores(frozen, corrected, source)[0, 1].scores)
+    assert roc_auc_score(y[source == 1], before) < 0.5 < roc_auc_score(y[source == 1], refit)
+
+
+def test_three_sources_give_all_six_directions_and_any_labels():
+    X, y, source = task(360, sources=3)
+    names, labels = np.array(["dry", "gel", "wet"])[source], np.array(["face", "watch"])[y]
+    found = transfer_scores(fit_heads(X, labels, names), X, list(names))
+    assert len(found) == 6
+    plain = transfer_scores(fit_heads(X, y, source), X, source)
+    assert np.array_equal(found["gel", "wet"].scores, plain[1, 2].scores)
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        None,
+        LogisticRegression(),
+        RandomForestClassifier(n_estimators=5),
+        SVC(),
+        Perceptron(),
+    ],
+)
+@pytest.mark.parametrize("classes", [2, 3])
+def test_any_classifier_is_a_head_and_is_left_as_it_was(head, classes):
+    X, y, source = task(classes=classes)
+    before = None if head is None else dict(vars(head))
+    first, second = (transfer_scores(fit_heads(X, y, source, head), X, source)[1, 0].scores for _ in range(2))
+    assert first.shape == ((120,) if classes == 2 else (120, 3))
+    assert np.array_equal(first, second)
+    assert head is None or vars(head) == before
+
+
+def test_multi_class_scores_are_probabilities_where_the_head_gives_them():
+    X, y, source = task(classes=3)
+    scores = transfer_scores(fit_heads(X, y, source, LogisticRegression()), X, source)[0, 1].scores
+    np.testing.assert_allclose(scores.sum(1), 1.0)
+
+
+def test_open_random_states_are_set_and_given_ones_kept():
+    X, y, source = task()
+    heads = fit_heads(X, y, source, RandomForestClassifier(n_estimators=2))
+    seeds = [head.random_state for head in (heads.pooled, *heads.by_source.values())]
+    assert seeds == [98, 108, 109]
+    given = fit_heads(X, y, source, RandomForestClassifier(n_estimators=2, random_state=7))
+    assert given.by_source[1].random_state == 7
+
+
+def tokens_task(n=240, t=3, d=4, classes=3, seed=0):
+    rng = np.random.default_rng(seed)
+    y, source = np.arange(n) % classes, (np.arange(n) // classes) % 2
+    X = rng.normal(size=(n, t, d)) + 2 * rng.normal(size=(classes, t, d))[y] + source[:, None, None]
+    return X.astype(np.float32), y, source
+
+
+@pytest.mark.parametrize("classes", [2, 3])
+def test_token_heads_equal_a_plain_run(classes):
+    X, y, source = tokens_task(classes=classes)
+    heads = fit_heads(X, y, source, TokenNetworkHead(epochs=4, device="cpu"))
+    for seed, rows, head in (
+        (98, source >= 0, heads.pooled),
+        (108, source == 0, heads.by_source[0]),
+        (109, source == 1, heads.by_source[1]),
+    ):
+        center, scale = X[rows].mean(0), np.maximum(X[rows].std(0), 1e-5)
+        standard = (X[rows] - center) / scale
+        (net,) = plain_run(lambda: grid_net(3, 4, classes), standard, y[rows], seed, (4,), 128, 5e-4, 5.0)
+        plain = logits_of(net, (X - center) / scale)
+        ours = head.decision_function(X)
+        np.testing.assert_allclose(ours, plain if classes > 2 else difference(plain), atol=1e-4)
+        assert np.array_equal(head.predict(X), plain.argmax(1))
+    scores = transfer_scores(heads, X, source)[0, 1].scores
+    assert scores.shape == ((120,) if classes == 2 else (120, 3))
+    if classes == 3:
+        np.testing.assert_allclose(scores.sum(1), 1.0)
+
+
+def test_tokens_get_the_token_head_and_its_labels():
+    X, y, source = tokens_task(60)
+    labels = np.array(["a", "b", "c"])[y]
+    heads = fit_heads(X, labels, source, device="cpu")
+    assert isinstance(heads.pooled, TokenNetworkHead)
+    assert (heads.pooled.epochs, heads.pooled.random_state) == (50, 98)
+    assert heads.pooled.score(X, labels) > 0.6
+    with pytest.raises(ValueError, match=r"fitted on \(3, 4\)"):
+        heads.pooled.predict(X[:, 1:])
+
+
+def test_heads_that_cannot_be_are_refused_with_a_reason():
+    X, y, source = task()
+    lacking = (source == 1) & (y == 1)
+    for arguments, message in (
+        ((X[~lacking], y[~lacking], source[~lacking]), r"Source 1 has no rows of class \[1\]"),
+        ((X, y * 0, source), "two classes"),
+        ((X, y, source * 0), "from one source to another"),
+        ((X * np.nan, y, source), "contains NaN"),
+        ((X, y[1:], source), "y has shape"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            fit_heads(*arguments)
+
+    with pytest.raises(ValueError, match="neither decision_function nor predict_proba"):
+        fit_heads(X, y, source, LinearRegression())
+    heads = fit_heads(X, y, source)
+    for codes in (source * 0, np.where(source, 2, 0)):
+        with pytest.raises(ValueError, match="all of them and no others"):
+            transfer_scores(heads, X, codes)
+    X, y, source = task(classes=4)
+    heads = fit_heads(X, y, source, SVC(decision_function_shape="ovo"))
+    with pytest.raises(ValueError, match="decision_function_shape='ovr'"):
+        transfer_scores(heads, X, source)
+    X, y, source = tokens_task(60)
+    with pytest.raises(ValueError, match="two classes"):
+        TokenNetworkHead().fit(X, y * 0)
+    with pytest.raises(ValueError, match="at least 1"):
+        TokenNetworkHead(epochs=0).fit(X, y)
+
+
+# --- on a GPU --------------------------------------------------------------------------------------------
+
+
+@needs_cuda
+def test_a_gpu_reads_the_same():
+    X, source = shifted(1200, 16, gap=0.3)
+    schedule = {"restarts": 3, "checkpoints": (2, 20)}
+    with threadpool_limits(1):
+        cpu = read_sources(X[:700], source[:700], X[700:], device="cpu", **schedule).scores
+        gpu = read_sources(X[:700], source[:700], X[700:], device="cuda", **schedule).scores
+        again = read_sources(X[:700], source[:700], X[700:], device="cuda", **schedule).scores
+    assert np.array_equal(gpu, again)
+    np.testing.assert_allclose(gpu[:, [2, 4, 6]], cpu[:, [2, 4, 6]], atol=1e-4 * np.abs(cpu).max())
+    np.testing.assert_allclose(gpu, cpu, atol=1e-2 * np.abs(cpu).max())
+
+
+@needs_cuda
+def test_a_gpu_reads_tokens_the_same():
+    X, source = ordered_tokens(500, t=3, d=5)
+    scores = []
+    for device in ("cpu", "cuda"):
+        schedule = {"device": device, "restarts": 3, "checkpoints": (2,)}
+        residual = ResidualReaders.fit(X, source, **schedule)
+        scores.append(read_token_sources(X, source, X, residual=residual, **schedule).scores)
+    np.testing.assert_allclose(scores[1], scores[0], atol=1e-3)
