@@ -9,10 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..pairs import encode_source, source_names
-from .affine import AffineMap
+from .affine import FAR_FROM_ZERO, AffineMap
 from .base import CorrectionMap, Floats, MapError
 
-BLOCK_ROWS = 4096
+BLOCK_ROWS = 2048
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
@@ -139,19 +139,19 @@ class RoutedMap(CorrectionMap):
             out[rows] += np.take(constant, codes[rows], axis=0, out=part)
 
     def _apply_matrices(self, X: Floats, codes: NDArray[np.int64], out: Floats) -> None:
-        if X.dtype not in self._cache:
-            self._cache[X.dtype] = self.readout.astype(X.dtype), self.offset.astype(X.dtype)
-        center = self.center.astype(X.dtype)
-        for s, (G, offset) in enumerate(zip(*self._cache[X.dtype], strict=True)):
+        # Centring first costs a pass, needed only where float32 sums would lose digits.
+        far = X.dtype == np.float32 and (np.abs(self.center) > FAR_FROM_ZERO * self.scale).any()
+        for s, (G, offset) in enumerate(zip(self.readout, self.offset, strict=True)):
             members = np.flatnonzero(codes == s)
             unchanged = self.strength == 0 or not (G.any() or offset.any())
+            matrix = (-self.strength * G).astype(X.dtype)
+            constant = (-self.strength * (offset if far else offset - self.center @ G)).astype(X.dtype)
             for start in range(0, len(members), BLOCK_ROWS):
                 rows = members[start : start + BLOCK_ROWS]
                 part = X[rows]
                 if not unchanged:
-                    edit = (part - center) @ G
-                    edit += offset
-                    edit *= -self.strength
+                    edit = (part - self.center.astype(X.dtype) if far else part) @ matrix
+                    edit += constant
                     part += edit
                 out[rows] = part
 
