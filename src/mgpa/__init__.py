@@ -48,7 +48,7 @@ _HOME = {
     "load_map": "maps",
     "transform_tokens": "tokens",
 }
-_MODULES = ("baselines", "endpoint")
+_MODULES = ("audit", "baselines", "endpoint", "tables")
 
 __all__ = [
     "AffineMap",

@@ -272,9 +272,7 @@ def train_networks(
     trained = []
     with torch.no_grad():
         full = R * recipe.batch_size
-        full_step = (
-            as_cuda_graph(step, full, flat, optimizer) if on_cuda and n >= recipe.batch_size else step
-        )
+        full_step = as_cuda_graph(step, full, flat, optimizer) if on_cuda and n >= recipe.batch_size else step
         for epoch in progress(range(1, max(checkpoints) + 1), label, verbose):
             orders = torch.stack([_dataloader_order(n, shuffle) for shuffle in shuffles])
             # Batch after batch, and within a batch restart after restart.

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from .._files import write_atomically
 from .bootstrap import Estimate, contrast, estimate, leave_one_out
 from .diagnostics import Confounding, Reliability, reliability
 
@@ -285,8 +287,8 @@ class Audit:
         else:
             text = "No clear change in how readable the source is"
         text += f": AUROC {before:.3f} before, {S:.3f} after ({change:+.3f})."
-        if change.high < 0 and S.low <= 0.5 + 0.02:
-            text += " That is chance, as far as these readers can tell."
+        if change.high < 0 and S.low <= 0.5:
+            text += " That is not told from chance by these readers."
         lines.append(text)
         if result.has("floor"):
             floor = self.estimates[method]["floor"]
@@ -331,6 +333,75 @@ class Audit:
         )
 
     __repr__ = __str__
+
+    @cached_property
+    def changes(self) -> dict[str, dict[str, Estimate]]:
+        """Every metric of every other method minus the identity's."""
+        others = (name for name in self.methods if name != "identity")
+        return {name: {m: self.contrast(name, metric=m) for m in self.metrics} for name in others}
+
+    def plot_tradeoff(self, ax: Any = None, **options: Any) -> Any:
+        """Draw source against task (:func:`mgpa.audit.plots.plot_tradeoff`)."""
+        return _plots().plot_tradeoff(self, ax, **options)
+
+    def plot_readers(self, axes: Any = None, **options: Any) -> Any:
+        """Draw every reader before and after (:func:`mgpa.audit.plots.plot_readers`)."""
+        return _plots().plot_readers(self, axes, **options)
+
+    def plot_movement(self, axes: Any = None, **options: Any) -> Any:
+        """Draw how far embeddings moved (:func:`mgpa.audit.plots.plot_movement`)."""
+        return _plots().plot_movement(self, axes, **options)
+
+    def plot_gate(self, ax: Any = None, **options: Any) -> Any:
+        """Draw the gate's spectrum and rank (:func:`mgpa.audit.plots.plot_gate`)."""
+        return _plots().plot_gate(self, ax, **options)
+
+    def plot_association(self, ax: Any = None, **options: Any) -> Any:
+        """Draw AUROC over association (:func:`mgpa.audit.plots.plot_association`)."""
+        return _plots().plot_association(self, ax, **options)
+
+    def plot_participants(self, metric: str = "S", axes: Any = None, **options: Any) -> Any:
+        """Draw every participant before and after (:func:`mgpa.audit.plots.plot_participants`)."""
+        return _plots().plot_participants(self, metric, axes, **options)
+
+    def plot_embedding(self, axes: Any = None, **options: Any) -> Any:
+        """Draw the rows before and after (:func:`mgpa.audit.plots.plot_embedding`)."""
+        return _plots().plot_embedding(self, axes, **options)
+
+    def plot_variance(self, axes: Any = None, **options: Any) -> Any:
+        """Draw what the variance is due to (:func:`mgpa.audit.plots.plot_variance`)."""
+        return _plots().plot_variance(self, axes, **options)
+
+    def figures(self, folder: Any, formats: Sequence[str] = ("pdf", "svg", "png")) -> list[Path]:
+        """Write every figure that applies to a folder, in every format, and return the paths."""
+        return list(_plots().save_all(self, folder, formats))
+
+    def to_csv(self, path: Any) -> Path:
+        """Write one row for every method and metric: value, interval and difference from the identity."""
+        from .report import csv_table
+
+        return write_atomically(Path(path), csv_table(self).encode())
+
+    def to_latex(self, path: Any = None) -> str:
+        """Return a booktabs table, source-blind and source-aware methods apart; also write it to a path."""
+        from .report import latex_table
+
+        text = latex_table(self)
+        if path is not None:
+            write_atomically(Path(path), text.encode())
+        return text
+
+    def report(self, path: Any, title: str = "Correction audit") -> Path:
+        """Write everything as one HTML file that opens offline, and return its path."""
+        from .report import html_report
+
+        return write_atomically(Path(path), html_report(self, title).encode())
+
+
+def _plots() -> Any:
+    from . import plots
+
+    return plots
 
 
 def _pandas() -> Any:

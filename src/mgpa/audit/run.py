@@ -137,6 +137,8 @@ def run(
         {
             "version": __version__,
             "seeds": list(seeds),
+            "pairs": None if pairs is None else len(pairs[0]),
+            "floor": floor,
             "budget": budget,
             "head": repr(head) if head is not None else "",
             "readers": dict(readers or {}),

@@ -1,0 +1,490 @@
+"""Figures, tables and the HTML report of an audit: complete, escaped, offline, and usable in a browser."""
+
+from __future__ import annotations
+
+import base64
+import csv
+import hashlib
+import json
+import re
+import shutil
+import socket
+import subprocess
+import time
+import urllib.error
+import urllib.request
+from dataclasses import replace
+from html.parser import HTMLParser
+from typing import Any
+
+import numpy as np
+import pytest
+
+from mgpa import ClosedFormMGPA, audit
+from mgpa.audit import plots
+from mgpa.audit.report import chart_data, html_report, ranking, snippet
+from mgpa.baselines import CORAL, LEACE
+from mgpa.tables import Table, assign_roles
+
+HOSTILE = "<script>alert(1)</script>"
+CLOSING = "</script><img src=x onerror=alert(2)>"
+FIGURE_NAMES = {
+    "tradeoff",
+    "readers",
+    "association",
+    "movement",
+    "gate",
+    "participants_source",
+    "participants_task",
+    "embedding",
+    "variance",
+}
+
+
+def paired_table(sources=("dry", "wet"), people=20, prefix="p") -> Table:
+    rng = np.random.default_rng(0)
+    person, d = np.repeat(np.arange(people), 12), 6
+    y = np.tile([0, 1], len(person) // 2)
+    content = rng.normal(size=(len(person), d)) + 0.4 * rng.normal(size=(people, d))[person]
+    content[:, 1] += 1.5 * (2 * y - 1)
+    event = np.repeat(np.arange(len(person)), 2)
+    second = np.tile([0, 1], len(person))
+    X = (
+        content[event]
+        + second[:, None] * np.array([2.0, 0.5, 0, 0, 0, 0])
+        + 0.1 * rng.normal(size=(len(event), d))
+    )
+    return Table(
+        X,
+        source=np.array(sources)[second],
+        participant=[f"{prefix}{p:02d}" for p in person[event]],
+        label=np.array(["left", "right"])[y[event]],
+        pair_id=event,
+        role=assign_roles(person)[event],
+    )
+
+
+def three_sources() -> Table:
+    rng = np.random.default_rng(1)
+    person, source = np.repeat(np.arange(16), 12), np.tile([0, 1, 2], 64)
+    X = rng.normal(size=(len(person), 4)) + 3 * np.eye(4)[source]
+    names = np.array(["A", "B", "C"])[source]
+    return Table(X, source=names, participant=person, role=assign_roles(person))
+
+
+@pytest.fixture(scope="module")
+def full():
+    methods: dict[str, Any] = {"leace": "leace", "closed_form_mgpa": "closed_form_mgpa", "coral": CORAL()}
+    pytest.importorskip("torch")
+    from mgpa import IterativeMGPA
+
+    methods["iterative_mgpa"] = [
+        IterativeMGPA(n_stages=4, critics=("linear",), random_state=s) for s in (1, 2)
+    ]
+    return audit.run(
+        paired_table(), methods, readers={"restarts": 1, "checkpoints": (2, 4)}, verbose=False, device="cpu"
+    )
+
+
+@pytest.fixture(scope="module")
+def partial():
+    """No labels, three sources, no gate."""
+    return audit.run(three_sources(), {"leace": LEACE()}, readers={"restarts": 0}, verbose=False)
+
+
+@pytest.fixture(scope="module")
+def hostile():
+    table = paired_table(sources=("<b>dry</b>", "wet\"'&{{data}}"), prefix=CLOSING)
+    methods = {HOSTILE: ClosedFormMGPA(), CLOSING: LEACE(), "$a_b$ & {{title}} 50%": LEACE()}
+    return audit.run(table, methods, readers={"restarts": 0}, verbose=False)
+
+
+# --------------------------------------------------------------------------------------------- figures
+
+
+def test_all_figures_are_written_in_all_formats(full, tmp_path):
+    pytest.importorskip("matplotlib")
+    paths = full.figures(tmp_path / "figures")
+    assert {p.stem for p in paths} == FIGURE_NAMES
+    assert len(paths) == 3 * len(FIGURE_NAMES)
+    starts = {".pdf": b"%PDF", ".png": b"\x89PNG", ".svg": b"<?xml"}
+    for path in paths:
+        content = path.read_bytes()
+        assert content.startswith(starts[path.suffix])
+        assert len(content) > 3000
+
+
+def test_vector_figures_keep_text_as_text(full, tmp_path):
+    pytest.importorskip("matplotlib")
+    full.plot_tradeoff().savefig(tmp_path / "a.svg")
+    full.plot_tradeoff().savefig(tmp_path / "a.pdf")
+    assert "Closed-form MGPA" in (tmp_path / "a.svg").read_text(encoding="utf-8")
+    # Type 3 fonts, matplotlib's default, are refused by many journals.
+    assert b"/Subtype /Type3" not in (tmp_path / "a.pdf").read_bytes()
+
+
+def test_figures_are_the_same_every_time(partial, tmp_path):
+    pytest.importorskip("matplotlib")
+    first, second = (partial.figures(tmp_path / k, formats=("svg", "pdf")) for k in ("a", "b"))
+    assert [p.read_bytes() for p in first] == [p.read_bytes() for p in second]
+
+
+def test_figures_that_do_not_apply_are_left_out(partial, tmp_path):
+    pytest.importorskip("matplotlib")
+    found = {p.stem for p in partial.figures(tmp_path, formats=("png",))}
+    assert found == FIGURE_NAMES - {"association", "gate", "participants_task"}
+    with pytest.raises(ValueError, match="gate"):
+        partial.plot_gate()
+    with pytest.raises(ValueError, match="paired events"):
+        partial.plot_association()
+
+
+def test_figures_draw_into_given_axes(full):
+    figure = pytest.importorskip("matplotlib.figure").Figure()
+    ax = figure.subplots()
+    assert full.plot_tradeoff(ax) is figure
+    assert ax.get_xlabel()
+    with pytest.raises(ValueError, match="needs 4 axes; got 1"):
+        full.plot_readers(ax)
+
+
+def test_figures_take_names_with_signs_as_they_are(hostile, tmp_path):
+    pytest.importorskip("matplotlib")
+    paths = hostile.figures(tmp_path, formats=("svg",))
+    text = next(p for p in paths if p.stem == "readers").read_text(encoding="utf-8")
+    assert "$a_b$ &amp; {{title}} 50%" in text
+
+
+def test_participant_values_average_to_the_metric(full):
+    for name in full:
+        for metric in full.metrics:
+            values = plots.participant_values(full[name], metric)
+            assert values.mean() == pytest.approx(full[name].estimate(metric).value)
+
+
+# ----------------------------------------------------------------------------------------------- tables
+
+
+def test_csv_has_every_estimate_and_its_difference(full, tmp_path):
+    with open(full.to_csv(tmp_path / "a.csv"), newline="", encoding="utf-8") as stream:
+        rows = {(row["method"], row["metric"]): row for row in csv.DictReader(stream)}
+    for name in full:
+        for metric, e in full.estimates[name].items():
+            assert float(rows[name, metric]["value"]) == e.value
+    change = full.contrast("leace", metric="S")
+    assert float(rows["leace", "S"]["difference_high"]) == change.high
+    assert rows["identity", "S"]["difference_value"] == ""
+    assert rows["coral", "S"]["source_blind"] == "False"
+
+
+def test_latex_groups_methods_and_escapes_names(full, hostile, partial, tmp_path):
+    text = full.to_latex(tmp_path / "a.tex")
+    assert (tmp_path / "a.tex").read_text(encoding="utf-8") == text
+    blind, aware = text.split(r"\emph{Source-aware alignment}")
+    assert "Closed-form MGPA" in blind
+    assert "CORAL" in aware
+    value, interval = f"{full.estimates['leace']['S']:.3f}".split(" ", 1)
+    assert rf"LEACE & {value} {{\scriptsize {interval}}}" in text
+    assert {line.count("&") for line in text.splitlines() if line.startswith(("LEACE", "CORAL"))} == {7}
+    assert r"\$a\_b\$ \& \{\{title\}\} 50\%" in hostile.to_latex()
+    assert "T_f" not in partial.to_latex()
+
+
+# ------------------------------------------------------------------------------------------------- HTML
+
+
+class Page(HTMLParser):
+    """Collects the tags, and the text outside of scripts and styles; fails on tags left open."""
+
+    VOID = frozenset({"meta", "br", "img", "hr", "link", "input"})
+
+    def __init__(self, html: str) -> None:
+        super().__init__()
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.words: list[str] = []
+        self.open: list[str] = []
+        self.feed(html)
+        self.close()
+        assert not self.open
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.append((tag, dict(attrs)))
+        if tag not in self.VOID:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        if not {"script", "style"} & set(self.open):
+            self.words.append(data)
+
+    @property
+    def text(self) -> str:
+        return " ".join(" ".join(self.words).replace("\N{NO-BREAK SPACE}", " ").split())
+
+
+def test_report_says_the_verdict_and_every_estimate_without_a_script(full, tmp_path):
+    path = full.report(tmp_path / "report.html", title="My audit")
+    page = Page(path.read_text(encoding="utf-8"))
+    assert "My audit" in page.text
+    for name in full.methods[1:]:
+        for line in full.verdict(name):
+            assert line.replace(" -", " −").replace("(-", "(−").replace("[-", "[−") in page.text
+        e = full.estimates[name]["S"]
+        assert f"{e:.3f}" in page.text
+    for sentence in full.confounding.sentences():
+        assert sentence in page.text
+    assert not list(tmp_path.glob(".*"))
+
+
+def test_report_loads_nothing(full, hostile):
+    for html in (html_report(full), html_report(hostile)):
+        assert "http://" not in html
+        assert "https://" not in html
+        for tag, attrs in Page(html).tags:
+            assert tag not in ("link", "img", "iframe", "object", "embed")
+            assert "src" not in attrs
+            assert attrs.get("href", "#").startswith("#")
+            assert not [name for name in attrs if name.startswith("on")]
+
+
+def test_report_escapes_names_of_strangers(hostile):
+    html = html_report(hostile, title=HOSTILE)
+    page = Page(html)
+    assert [tag for tag, _ in page.tags].count("script") == 2
+    assert "b" not in {tag for tag, _ in page.tags}
+    assert HOSTILE in page.text
+    assert "{{title}}" in page.text
+    [data] = re.findall(r'<script type="application/json" id="data">(.*?)</script>', html, re.DOTALL)
+    assert "<" not in data
+    found = json.loads(data)
+    assert [m["label"] for m in found["methods"]][1:3] == [HOSTILE, CLOSING]
+    assert found["sources"] == ["<b>dry</b>", "wet\"'&{{data}}"]
+
+
+def test_only_the_script_of_the_report_may_run(hostile):
+    html = html_report(hostile)
+    script = html[html.rindex("<script>") + 8 : html.rindex("</script>")]
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    assert f"script-src 'sha256-{digest}'" in html
+
+
+def test_report_copes_with_missing_parts(partial):
+    page = Page(html_report(partial))
+    ids = {attrs.get("id") for _, attrs in page.tags}
+    assert {"chart-tradeoff", "chart-readers", "chart-influence"} <= ids
+    assert not {"chart-association", "chart-gate", "chart-calibration"} & ids
+    assert "Source against movement" in page.text
+    assert "has no labels" in page.text
+
+
+def test_report_of_the_identity_alone(tmp_path):
+    alone = audit.run(three_sources(), [], readers={"restarts": 0}, verbose=False)
+    assert "nothing to compare" in Page(html_report(alone)).text
+
+
+def test_best_method_kept_the_task(full):
+    names, best = ranking(full)
+    assert best == names[0]
+    assert full.contrast(best, metric="T_f").low >= -0.01
+    assert full.contrast(best, metric="S").high < 0
+
+
+def test_a_method_that_harmed_the_task_is_not_best_however_low_its_source(full):
+    harmed = replace(
+        full["leace"],
+        source_auroc=np.full_like(full["leace"].source_auroc, 0.5),
+        frozen=full["leace"].frozen - 0.2,
+    )
+    result = audit.Audit(
+        full.results | {"leace": harmed}, full.confounding, full.settings, full.picture_source
+    )
+    names, best = ranking(result)
+    assert names[-1] == "leace"
+    assert best not in (None, "leace")
+    assert "LEACE has a lower S (.500), but it harmed the task." in Page(html_report(result)).text
+
+
+def test_snippet_is_python_and_names_the_data(full, hostile):
+    for result in (full, hostile):
+        compile(snippet(result), "snippet", "exec")
+        assert result.settings["data"] in snippet(result)
+
+
+def test_chart_data_is_finite_json(full, partial):
+    for result in (full, partial):
+        json.dumps(chart_data(result), allow_nan=False)
+
+
+# ---------------------------------------------------------------------------------------------- browser
+
+
+class Browser:
+    """A headless Chromium, driven by the WebDriver protocol; it cannot resolve any host."""
+
+    def __init__(self, chromium: str, driver: str, profile: Any) -> None:
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            port = free.getsockname()[1]
+        self.process = subprocess.Popen(
+            [driver, f"--port={port}"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        )
+        self.base = f"http://127.0.0.1:{port}"
+        arguments = [
+            "--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage",
+            "--window-size=1280,900", "--host-resolver-rules=MAP * ~NOTFOUND", f"--user-data-dir={profile}",
+        ]  # fmt: skip
+        wanted = {
+            "browserName": "chrome",
+            "goog:chromeOptions": {"binary": chromium, "args": arguments},
+            "goog:loggingPrefs": {"browser": "ALL", "performance": "ALL"},
+        }
+        for _ in range(100):
+            try:
+                self.base += (
+                    "/session/" + self.call("/session", capabilities={"alwaysMatch": wanted})["sessionId"]
+                )
+                break
+            except ConnectionError:
+                time.sleep(0.1)
+
+    def call(self, path: str, **body: Any) -> Any:
+        request = urllib.request.Request(self.base + path, json.dumps(body).encode())
+        try:
+            with urllib.request.urlopen(request, timeout=30) as answer:
+                return json.load(answer)["value"]
+        except urllib.error.HTTPError as error:
+            with error:
+                raise AssertionError(error.read().decode()) from None
+        except urllib.error.URLError as error:
+            raise ConnectionError(str(error)) from None
+
+    def run(self, script: str) -> Any:
+        return self.call("/execute/sync", script=script, args=[])
+
+    def click(self, selector: str) -> None:
+        self.run(
+            f"document.querySelector({selector!r}).scrollIntoView({{block: 'center', behavior: 'instant'}})"
+        )
+        found = self.call("/element", using="css selector", value=selector)
+        self.call(f"/element/{next(iter(found.values()))}/click")
+
+    def press(self, *keys: str) -> None:
+        actions = [{"type": kind, "value": key} for key in keys for kind in ("keyDown", "keyUp")]
+        self.call("/actions", actions=[{"type": "key", "id": "keys", "actions": actions}])
+
+    def logs(self, kind: str) -> list[dict[str, Any]]:
+        return list(self.call("/se/log", type=kind))
+
+    def stop(self) -> None:
+        try:
+            urllib.request.urlopen(urllib.request.Request(self.base, method="DELETE"), timeout=10).close()
+        finally:
+            self.process.terminate()
+            self.process.wait(timeout=10)
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory):
+    chromium = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+    driver = shutil.which("chromedriver")
+    if chromium is None or driver is None:
+        pytest.skip("no Chromium and chromedriver on this machine")
+    started = Browser(chromium, driver, tmp_path_factory.mktemp("profile"))
+    yield started
+    started.stop()
+
+
+@pytest.fixture(scope="module")
+def show(browser, full, partial, hostile, tmp_path_factory):
+    """Return a function that opens a report, written once, in the browser."""
+    folder = tmp_path_factory.mktemp("reports")
+    results = {"full": full, "partial": partial, "hostile": hostile}
+    paths = {name: result.report(folder / f"{name}.html") for name, result in results.items()}
+
+    def opened(which: str) -> Browser:
+        browser.logs("browser")
+        browser.logs("performance")
+        browser.call("/url", url=paths[which].as_uri())
+        return browser
+
+    return opened
+
+
+def requests_made(browser: Browser) -> set[str]:
+    messages = [json.loads(entry["message"])["message"] for entry in browser.logs("performance")]
+    sent = (m["params"]["request"]["url"] for m in messages if m["method"] == "Network.requestWillBeSent")
+    return {url.partition(":")[0] for url in sent}
+
+
+@pytest.mark.parametrize("which", ["full", "partial", "hostile"])
+def test_browser_draws_every_chart_without_errors_or_requests(which, show):
+    page = show(which)
+    drawn = page.run(
+        "return [...document.querySelectorAll('.chart')].map(c => [c.id, c.querySelectorAll('svg *').length,"
+        " c.innerHTML.includes('NaN')])"
+    )
+    assert len(drawn) >= 7
+    assert all(marks > 10 and not broken for _, marks, broken in drawn), drawn
+    assert page.logs("browser") == []
+    assert not {"http", "https", "ws", "wss", "ftp"} & requests_made(page)
+    assert page.run("return document.documentElement.scrollWidth <= innerWidth")
+
+
+def test_browser_sorts_tables_by_mouse_and_keyboard(show):
+    page = show("full")
+    column = (
+        "return [...document.querySelector('#numbers table').tBodies[0].rows]"
+        ".map(row => Number(row.cells[1].dataset.value))"
+    )
+    page.click("#numbers thead th:nth-child(2) button")
+    values = page.run(column)
+    assert values == sorted(values)
+    page.press("\ue007")  # Enter, on the button that has the focus
+    values = page.run(column)
+    assert values == sorted(values, reverse=True)
+    assert page.run("return document.querySelector('#numbers th:nth-child(2)').ariaSort") == "descending"
+
+
+def test_browser_toggles_methods_participants_and_theme(full, show):
+    page = show("full")
+    labels = "return document.querySelector('#chart-tradeoff').textContent"
+    assert "LEACE" in page.run(labels)
+    page.click("[data-method='1']")
+    assert "LEACE" not in page.run(labels)
+    page.click("[data-method='1']")
+    assert "LEACE" in page.run(labels)
+    rings = "return document.querySelectorAll('#chart-participants .ring').length"
+    assert page.run(rings) == 0
+    page.run(
+        "const s = document.querySelector('#person'); s.value = '0'; s.dispatchEvent(new Event('change'))"
+    )
+    assert page.run(rings) == 2 * (len(full.methods) - 1)
+    background = "return getComputedStyle(document.body).backgroundColor"
+    light = page.run(background)
+    page.click("button.theme")
+    assert page.run(background) != light
+    assert page.run("return document.documentElement.dataset.theme") == "dark"
+    assert page.logs("browser") == []
+
+
+def test_browser_steps_through_values_with_the_keyboard(show):
+    page = show("full")
+    page.run("document.querySelector('#chart-tradeoff svg').focus()")
+    page.press("\ue014")  # right arrow
+    tip = page.run("return document.querySelector('#tip').textContent")
+    assert tip.startswith("Identity")
+    assert page.run("return document.querySelector('#live').textContent").startswith("Identity.")
+    page.press("\ue00c")  # Escape
+    assert page.run("return document.querySelector('#tip').hidden")
+
+
+def test_browser_fits_a_phone(show):
+    page = show("full")
+    size = {"width": 390, "height": 844, "deviceScaleFactor": 1, "mobile": True}
+    page.call("/goog/cdp/execute", cmd="Emulation.setDeviceMetricsOverride", params=size)
+    try:
+        assert page.run("return [document.documentElement.scrollWidth, innerWidth]") == [390, 390]
+    finally:
+        page.call("/goog/cdp/execute", cmd="Emulation.clearDeviceMetricsOverride", params={})
