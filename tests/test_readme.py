@@ -67,3 +67,25 @@ def test_demo_prints_its_table(capsys):
 def test_the_version_is_the_same_everywhere():
     code = "import mgpa; from importlib.metadata import version; assert mgpa.__version__ == version('mgpa')"
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+@pytest.mark.parametrize("page", ["baselines", "audit"])
+def test_the_pages_examples_run(page, tmp_path, monkeypatch, capsys):
+    blocks = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / f"{page}.md").read_text(), re.DOTALL)
+    assert blocks
+    rng = np.random.default_rng(0)
+    person, event = np.repeat(np.arange(16), 16), np.repeat(np.arange(128), 2)
+    device, task = np.tile(["dry", "wet"], 128), np.repeat(np.arange(128) % 2, 2)
+    X = rng.normal(size=(128, 5))[event] + (device == "wet")[:, None] + task[:, None] * np.eye(5)[1]
+    names = {"X": X, "y": task, "task": task, "person": person, "event": event, "device": device}
+    names |= {"source": device, "X_new": X, "source_new": device, "pairs": (X[::2], X[1::2])}
+    monkeypatch.chdir(tmp_path)
+    if page == "audit":
+        small = {"readers": {"restarts": 0}, "seeds": (17,), "verbose": False}
+        run = mgpa.audit.run
+        monkeypatch.setattr(mgpa.audit, "run", lambda *args, **known: run(*args, **(known | small)))
+    for block in blocks:
+        exec(block, names)
+    if page == "audit":
+        assert (tmp_path / "report.html").stat().st_size > 10_000
+        assert "harder to read" in capsys.readouterr().out

@@ -88,3 +88,42 @@ def test_with_nothing_to_remove_the_iterative_map_is_the_identity():
     model.fit(X, source=source, pairs=pairs, groups=people)
     assert model.n_stages_ == 0
     np.testing.assert_array_equal(model.transform(b), b)
+
+
+def test_an_audit_of_a_reference_change_tells_mgpa_from_leace():
+    tokens, trials = np.load(REAL / "kalunga_gssc_tokens.npz"), np.load(REAL / "kalunga_epochs.npz")
+    keep = np.isin(trials["label"], ["13Hz", "21Hz"])
+    car, oz = (tokens[name][keep].mean(axis=1).astype(float) for name in ("car", "oz"))
+    label, person = trials["label"][keep], trials["participant"][keep]
+    role = mgpa.tables.assign_roles(person, random_state=3)
+    # As in the paper: endpoints of a small contrast, the second one mostly with the faster flicker in FIT.
+    middle, contrast = (car + oz) / 2, 0.005 * (oz - car) / 2
+    rng = np.random.default_rng(0)
+    observed = rng.random(len(label)) < np.where(label == "21Hz", 0.9, 0.1)
+    both = np.isin(role, ["HEAD", "EVAL"])
+    rows = np.concatenate([np.flatnonzero(both | ~observed), np.flatnonzero(both | observed)])
+    second = np.arange(len(rows)) >= (both | ~observed).sum()
+    table = mgpa.tables.Table(
+        middle[rows] + np.where(second, 1, -1)[:, None] * contrast[rows],
+        source=np.where(second, "oz", "car"),
+        participant=person[rows],
+        label=label[rows],
+        role=role[rows],
+        pair_id=np.where(both[rows], rows, -1),
+    )
+    fit = role == "FIT"
+    found = mgpa.audit.run(
+        table,
+        ["leace", "closed_form_mgpa"],
+        pairs=(car[fit], oz[fit]),
+        readers={"restarts": 0},
+        verbose=False,
+    )
+    S = {name: found.estimates[name]["S"].value for name in found}
+    assert S["identity"] > 0.75
+    assert abs(S["closed_form_mgpa"] - 0.5) < 0.05
+    assert S["leace"] > 0.6
+    worst = {name: found.estimates[name]["worst"].value for name in found}
+    assert worst["closed_form_mgpa"] > worst["leace"] + 0.05
+    assert found["closed_form_mgpa"].estimate("M").value < found["leace"].estimate("M").value
+    assert "are few" in found.verdict("leace")[-1]

@@ -28,6 +28,8 @@ METRICS = {
 }
 # A task counts as kept if its interval excludes a loss of more than this (the paper's selection rule).
 KEPT = 0.01
+# With fewer participants than this, percentile intervals are noticeably too narrow.
+FEW = 8
 
 
 @dataclass(frozen=True)
@@ -319,6 +321,8 @@ class Audit:
             f"Intervals are over {n} participants, for these fitted maps and readers; a stronger reader may "
             "find more."
         )
+        if n < FEW:
+            lines.append(f"{n} participants are few: intervals from so few tend to be too narrow.")
         return lines
 
     def __str__(self) -> str:
