@@ -21,7 +21,7 @@ import numpy as np
 import pytest
 
 from mgpa import ClosedFormMGPA, audit
-from mgpa.audit import plots
+from mgpa.audit.details import participant_values
 from mgpa.audit.report import chart_data, html_report, ranking, snippet
 from mgpa.baselines import CORAL, LEACE
 from mgpa.tables import Table, assign_roles
@@ -158,7 +158,7 @@ def test_figures_take_names_with_signs_as_they_are(hostile, tmp_path):
 def test_participant_values_average_to_the_metric(full):
     for name in full:
         for metric in full.metrics:
-            values = plots.participant_values(full[name], metric)
+            values = participant_values(full[name], metric)
             assert values.mean() == pytest.approx(full[name].estimate(metric).value)
 
 

@@ -92,7 +92,7 @@ def test_measurements_equal_their_parts(found, table):
     H, E = ((part.X - mean) / spread for part in (head, evaluation))
     reader = LogisticRegression(C=1.0, max_iter=2500, class_weight="balanced").fit(H, head.source)
     by_hand = audit.participant_auroc(reader.decision_function(E), evaluation.source, evaluation.participant)
-    np.testing.assert_allclose(found["identity"].source_auroc[0, :, 0], by_hand.values, atol=0.01)
+    np.testing.assert_allclose(found["identity"].source_auroc[0, :, 0], by_hand.values, atol=1e-12)
     m = mgpa.ClosedFormMGPA(gate=mgpa.MeasurementGate(rank=1))
     val = table.rows("VAL")
     m.fit(fit.X, source=fit.source, pair_id=fit.pair_id)
@@ -123,6 +123,8 @@ def test_influence_and_reliability(found):
     assert influence.shape == (len(found["mgpa"].participants),)
     without_first = found["mgpa"].values("T_f")[1][:, 1:].mean()
     assert influence[0] == pytest.approx(without_first)
+    change = found.influence("mgpa", metric="T_f")
+    np.testing.assert_allclose(change, influence - found["identity"].influence("T_f"))
     calibration = found.reliability("identity")
     assert calibration.count.sum() == len(found["identity"].cells[0]["source_scores"])
     assert 0 <= calibration.error <= 1

@@ -59,14 +59,34 @@ class Endpoint:
         return self._map
 
 
-def relative_movement(m: CorrectionMap, X: Any, *, source: Any = None) -> float:
+def relative_movement(m: CorrectionMap, X: Any, *, source: Any = None, coordinates: Any = None) -> float:
     """Return ‖H' - H‖_F / ‖H‖_F over the rows of X, in the map's standardised coordinates.
 
-    ``source`` is for source-aware maps; others never see it.
+    ``source`` is for source-aware maps; others never see it. ``coordinates``, anything with ``center`` and
+    ``scale``, are for comparing maps that were standardised differently.
     """
     m = _as_map(m)
     X = as_float_matrix(X, n_features=m.n_features).astype(np.float64)
-    return float(np.linalg.norm(m.displacement(X, **_known(m, source)))) / _size(m, X)
+    moved = _displacement(m, X, coordinates, **_known(m, source))
+    return float(np.linalg.norm(moved)) / _size(m if coordinates is None else coordinates, X)
+
+
+def stage_movement(m: SequentialMap, X: Any, *, coordinates: Any = None) -> Floats:
+    """Return the relative movement of the rows of X after 1, 2, … stages, as :func:`relative_movement`."""
+    m = _as_map(m)
+    X = as_float_matrix(X, n_features=m.n_features).astype(np.float64)
+    moved = m.stage_movement(X, None if _in_own(m, coordinates) else coordinates.scale)
+    return np.asarray(moved / _size(m if coordinates is None else coordinates, X))
+
+
+def _in_own(m: CorrectionMap, coordinates: Any) -> bool:
+    return coordinates is None or np.allclose(m.scale, coordinates.scale, rtol=1e-12, atol=0.0)
+
+
+def _displacement(m: CorrectionMap, X: Floats, coordinates: Any, **known: Any) -> Floats:
+    """Return how far each row moves, in the given coordinates or in the map's own."""
+    moved = m.displacement(X, **known)
+    return moved if _in_own(m, coordinates) else moved * (m.scale / coordinates.scale)
 
 
 def _known(m: CorrectionMap, source: Any) -> dict[str, Any]:
@@ -78,9 +98,9 @@ def _as_map(m: Any) -> Any:
     return m.to_map() if hasattr(m, "to_map") else m
 
 
-def _size(m: CorrectionMap, X: Floats) -> float:
+def _size(coordinates: Any, X: Floats) -> float:
     """Return ‖H‖_F of the standardised rows, to which movement is relative."""
-    size = float(np.linalg.norm((X - m.center) / m.scale))
+    size = float(np.linalg.norm((X - coordinates.center) / coordinates.scale))
     if not size > 0:
         raise ValueError(
             f"Movement is relative to the rows, and these {len(X)} are empty or all at the fitting mean."
@@ -95,7 +115,9 @@ def native(m: CorrectionMap, X_val: Any, *, source: Any = None) -> Endpoint:
     return Endpoint(True, relative_movement(m, X_val, source=source), stages, strength=m.strength, _map=m)
 
 
-def movement_budget(m: CorrectionMap, X_val: Any, budget: float, *, source: Any = None) -> Endpoint:
+def movement_budget(
+    m: CorrectionMap, X_val: Any, budget: float, *, source: Any = None, coordinates: Any = None
+) -> Endpoint:
     """Return the operating point where the rows of X_val have moved by ``budget``.
 
     Affine maps take the chord: strength = budget / movement at full strength, never above it. Staged maps
@@ -112,28 +134,30 @@ def movement_budget(m: CorrectionMap, X_val: Any, budget: float, *, source: Any 
         Relative movement ‖H' - H‖_F / ‖H‖_F, for instance .05.
     source : (n,) array or None
         Sources of the rows, for source-aware maps; others never see it.
+    coordinates : Standardizer, map or None
+        Its ``center`` and ``scale`` are where movement is measured; None is where the map was fitted. Maps
+        that were standardised differently move equally far only in common coordinates.
     """
     m = _as_map(m)
     if not (np.isfinite(budget) and budget >= 0):
         raise ValueError(f"budget must be zero or a positive number; got {budget!r}.")
     X = as_float_matrix(X_val, n_features=m.n_features).astype(np.float64)
-    norm = _size(m, X)
     if not isinstance(m, SequentialMap):
-        native_movement = float(np.linalg.norm(m.displacement(X, **_known(m, source)))) / norm
+        native_movement = relative_movement(m, X, source=source, coordinates=coordinates)
         if budget > native_movement:
             return Endpoint(False, native_movement, strength=m.strength)
         strength = m.strength * budget / native_movement if native_movement else 0.0
         return Endpoint(True, budget, strength=strength, _map=m.with_strength(strength))
     if budget == 0:
         return Endpoint(True, 0.0, 0, _map=m[:0])
-    after = m.stage_movement(X) / norm
+    after = stage_movement(m, X, coordinates=coordinates)
     before = np.concatenate([[0.0], after[:-1]])
     crossings = np.flatnonzero((before < budget) & (budget <= after))
     if not len(crossings):
         return Endpoint(False, float(after[-1]) if len(m) else 0.0, len(m))
     k = int(crossings[0]) + 1
-    start = m[: k - 1].displacement(X)
-    fraction = _crossing(start, m[:k].displacement(X) - start, budget * norm)
+    start, end = (_displacement(m[:stages], X, coordinates) for stages in (k - 1, k))
+    fraction = _crossing(start, end - start, budget * _size(m if coordinates is None else coordinates, X))
     return Endpoint(True, budget, k, fraction, m.strength, m.prefix(k, fraction))
 
 

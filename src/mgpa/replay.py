@@ -113,11 +113,17 @@ class Replay:
         self.last_fraction = m.fraction
 
     def apply(
-        self, X: Floats, out: Floats, strength: float, squares: NDArray[np.float64] | None = None
+        self,
+        X: Floats,
+        out: Floats,
+        strength: float,
+        squares: NDArray[np.float64] | None = None,
+        metric: NDArray[np.float64] | None = None,
     ) -> bool:
         """Write the corrected rows of X into ``out``; say whether all edits are finite.
 
-        ``squares``, one number per stage, receives the sum of squared displacements after each.
+        ``squares``, one number per stage, receives the sum of squared displacements after each:
+        Δzᵀ metric Δz, or ‖Δz‖² without one.
         """
         if squares is None and len(X) <= FEW_ROWS and self.n_linear == 1 and self.n_network == 1:
             z = np.stack([self._row(row) for row in self._first(X, pad=False)])
@@ -133,7 +139,7 @@ class Replay:
                 if following is not None:
                     upcoming = pool.submit(self._first, X[following])
                 finite &= self._write(
-                    X[block], self._rows(first, len(X[block]), squares), strength, out[block]
+                    X[block], self._rows(first, len(X[block]), squares, metric), strength, out[block]
                 )
         return finite
 
@@ -157,7 +163,13 @@ class Replay:
         out += X
         return bool(np.isfinite(z).all())
 
-    def _rows(self, first: Floats, n_real: int, squares: NDArray[np.float64] | None) -> Floats:
+    def _rows(
+        self,
+        first: Floats,
+        n_real: int,
+        squares: NDArray[np.float64] | None,
+        metric: NDArray[np.float64] | None,
+    ) -> Floats:
         """Return Δz after the last stage; ``first`` is the one product of the module's docstring."""
         n, dtype = len(first), first.dtype
         first = first.reshape(n, self.n_stages, self.width)
@@ -203,7 +215,8 @@ class Replay:
                 step += g
             z -= step
             if squares is not None:
-                squares[k] += np.square(z[:n_real], dtype=np.float64).sum()
+                moved = z[:n_real].astype(np.float64)
+                squares[k] += np.vdot(moved, moved if metric is None else moved @ metric)
         return z
 
     def _row(self, first: Floats) -> Floats:

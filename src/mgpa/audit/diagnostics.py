@@ -69,7 +69,7 @@ class Confounding:
     Attributes
     ----------
     source_label : float or None
-        Cramér's V of source and task: 0 independent, 1 one determines the other.
+        Cramér's V of source and task, corrected for chance: 0 independent, 1 one determines the other.
     nested_participants : int
         Participants seen by one source only: their differences cannot be told from the device's.
     n_participants : int
@@ -131,13 +131,16 @@ def _crosstab(rows: NDArray[Any], columns: NDArray[Any], counts: dict[str, dict[
 
 
 def cramers_v(table: Floats) -> float:
-    """Return Cramér's V of a contingency table."""
+    """Return Cramér's V of a contingency table, with what chance alone gives taken off (Bergsma 2013)."""
     n = table.sum()
     expected = np.outer(table.sum(axis=1), table.sum(axis=0)) / n
-    smaller = min(table.shape) - 1
-    if smaller == 0:
+    if min(table.shape) == 1 or n < 2:
         return 0.0
-    return float(np.sqrt((np.square(table - expected) / expected).sum() / (n * smaller)))
+    df = np.array(table.shape) - 1
+    chance = df.prod() / (n - 1)
+    excess = (np.square(table - expected) / expected).sum() / n - chance
+    largest = (df - df**2 / (n - 1)).min()
+    return float(np.sqrt(np.clip(excess / largest, 0.0, 1.0))) if largest > 0 else 0.0
 
 
 @dataclass(frozen=True)

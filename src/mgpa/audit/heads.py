@@ -39,8 +39,8 @@ class Heads:
     ----------
     by_source : dict
         Fitted head of each source label.
-    pooled : classifier
-        Fitted on the rows of all sources.
+    pooled : classifier or None
+        Fitted on the rows of all sources; None if it was not wanted.
     classes : array
         Task labels, sorted: the order of multi-class scores.
     """
@@ -139,7 +139,14 @@ class TokenNetworkHead(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
 
 def fit_heads(
-    X: Any, y: Any, source: Any, head: Any = None, seed: int = SEED, *, device: str = "auto"
+    X: Any,
+    y: Any,
+    source: Any,
+    head: Any = None,
+    seed: int = SEED,
+    *,
+    device: str = "auto",
+    pooled: bool = True,
 ) -> Heads:
     """Fit one head per source and one on all rows.
 
@@ -157,6 +164,8 @@ def fit_heads(
         the k-th source.
     device : str
         Where a :class:`TokenNetworkHead` trains if ``head`` is None.
+    pooled : bool
+        Whether to fit the head of all rows too; transfer between sources does not need it.
 
     Examples
     --------
@@ -198,7 +207,7 @@ def fit_heads(
         name: _seeded(head, seed + SOURCE_SEED_OFFSET + k).fit(rows[codes == k], labels[codes == k])
         for k, name in enumerate(names)
     }
-    return Heads(by_source, _seeded(head, seed).fit(rows, labels), classes)
+    return Heads(by_source, _seeded(head, seed).fit(rows, labels) if pooled else None, classes)
 
 
 def transfer_scores(heads: Heads, X_eval: Any, source_eval: Any) -> dict[tuple[Any, Any], Transfer]:

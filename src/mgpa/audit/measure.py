@@ -76,7 +76,9 @@ class Ground:
         """Task heads that exist before any correction."""
         if self.head.label is None:
             return None
-        return fit_heads(self.H_head, self.head.label, self.head.source, self.task_head, device=self.device)
+        return fit_heads(
+            self.H_head, self.head.label, self.head.source, self.task_head, device=self.device, pooled=False
+        )
 
     @cached_property
     def association_heads(self) -> AssociationHeads | None:
@@ -84,10 +86,10 @@ class Ground:
         views = self.head.paired_views()
         if views is None or self.evaluation.paired_views() is None or self.head.label is None:
             return None
-        if len(np.unique(self.head.label)) != 2:
+        y, people = self.head.label[views[0]], self.head.participant[views[0]]
+        if len(np.unique(self.head.label)) != 2 or len(np.unique(people)) < 2:
             return None
         flat = _flat_mean(self.H_head)
-        y, people = self.head.label[views[0]], self.head.participant[views[0]]
         return fit_association_heads(
             flat[views[0]], flat[views[1]], y == np.unique(self.head.label)[1], people
         )
@@ -111,6 +113,10 @@ class Ground:
         _ = self.frozen_heads, self.association_heads, self.H_head, self.H_eval, self.picture
         if self.tokens:
             _ = self.residual_readers
+        views = self.evaluation.paired_views()
+        if self.association_heads is not None and views is not None:
+            seen = self.evaluation.participant[views[0]]
+            require_everyone(seen, self.evaluation, "paired events (which association shift needs)")
 
 
 def _flat_mean(H: NDArray[Any]) -> NDArray[Any]:
@@ -171,7 +177,7 @@ def task_utility(ground: Ground, C_head: NDArray[Any], C_eval: NDArray[Any]) -> 
     if frozen is None or ground.head.label is None:
         return {}
     refitted = fit_heads(
-        C_head, ground.head.label, ground.head.source, ground.task_head, device=ground.device
+        C_head, ground.head.label, ground.head.source, ground.task_head, device=ground.device, pooled=False
     )
     result = {}
     for name, heads in (("frozen", frozen), ("refitted", refitted)):
@@ -179,7 +185,7 @@ def task_utility(ground: Ground, C_head: NDArray[Any], C_eval: NDArray[Any]) -> 
         for (a, b), (rows, scores) in transfer_scores(heads, C_eval, ground.evaluation.source).items():
             labels, people = ground.evaluation.label[rows], ground.evaluation.participant[rows]  # type: ignore[index]
             found = participant_auroc(scores, labels, people, classes=heads.classes)
-            _require_everyone(found.participants, ground.evaluation, f"source {b!r}")
+            require_everyone(found.participants, ground.evaluation, f"source {b!r}")
             columns.append(found.values)
             directions.append(f"{a} → {b}")
         result[name] = np.stack(columns, axis=1)
@@ -199,13 +205,14 @@ def association(ground: Ground, C_eval: NDArray[Any]) -> Arrays:
     for name, head in (("shortcut", heads.shortcut), ("control", heads.control)):
         scores = [head.scores(flat[rows]) for rows in views]
         found = association_auroc(scores[0], scores[1], y, people)
-        _require_everyone(found.participants, ground.evaluation, "paired events")
+        require_everyone(found.participants, ground.evaluation, "paired events")
         result[name] = found.values
     return result
 
 
-def _require_everyone(found: tuple[str, ...], table: Table, what: str) -> None:
-    missing = sorted(set(table.participant.tolist()) - set(found))
+def require_everyone(found: Any, table: Table, what: str) -> None:
+    """Raise unless these participants are all the table's."""
+    missing = np.setdiff1d(table.participant, found).tolist()
     if missing:
         raise ValueError(
             f"EVAL participants {missing} have no rows of {what}; a mean over the others would be about "

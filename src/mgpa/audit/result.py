@@ -29,7 +29,7 @@ METRICS = {
 # A task counts as kept if its interval excludes a loss of more than this (the paper's selection rule).
 KEPT = 0.01
 # With fewer participants than this, percentile intervals are noticeably too narrow.
-FEW = 8
+FEW = 10
 
 
 @dataclass(frozen=True)
@@ -160,7 +160,10 @@ class MethodResult:
 
 def _why(metric: str) -> str:
     if metric in ("worst", "control", "reversed", "independent", "aligned"):
-        return "association shift needs paired events of two sources and two classes in HEAD and in EVAL."
+        return (
+            "association shift needs paired events of two sources and two classes in HEAD and in EVAL, and "
+            "two HEAD participants or more."
+        )
     if metric == "floor":
         return "only methods with a gate preserve something by design, and floor=False leaves it out."
     return "the table has no labels."
@@ -221,6 +224,10 @@ class Audit:
                 f"{a} has {len(first)} fits and {b} {len(second)}; compare equal numbers, or one."
             )
         return contrast(first, second, statistic)
+
+    def influence(self, a: str, b: str = "identity", metric: str = "S") -> Floats:
+        """Return the contrast without each participant in turn: does the verdict hang on one person?"""
+        return self[a].influence(metric) - self[b].influence(metric)
 
     def table(self, contrasts_with: str | None = None) -> Any:
         """Return a pandas frame: a row per method; value, low and high of every metric.
@@ -296,7 +303,7 @@ class Audit:
             floor = self.estimates[method]["floor"]
             lines.append(
                 f"What the gate preserves lets readers reach {floor:.3f} by itself; no correction inside "
-                "this gate can go below that."
+                "this gate removes that."
             )
         for metric, heads in (("T_f", "existing heads"), ("T_r", "refitted heads")):
             if metric not in self.metrics:

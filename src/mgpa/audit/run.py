@@ -4,38 +4,45 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 import numpy as np
 from joblib import Parallel, delayed
 from numpy.typing import NDArray
 from sklearn.base import clone
-from sklearn.utils.validation import has_fit_parameter
+from sklearn.exceptions import NotFittedError
+from sklearn.utils.validation import check_is_fitted, has_fit_parameter
 
+from .._base import NO_PAIRS
 from .._version import __version__
 from ..baselines import make
-from ..endpoint import movement_budget, relative_movement
+from ..baselines.identity import Identity
+from ..endpoint import movement_budget, relative_movement, stage_movement
 from ..mapfile import map_digest
-from ..maps import CorrectionMap, SequentialMap, load_map
+from ..maps import CorrectionMap, SequentialMap
 from ..moments import Standardizer
+from ..pairs import is_paired
 from ..tables import Table
 from ..tokens import TokenMean, token_mean, transform_tokens
 from .diagnostics import confounding
-from .measure import Ground, measure, source_floor
+from .measure import Ground, measure, require_everyone, source_floor
 from .movement import complement_drift
+from .readers import CHECKPOINTS, check_schedule
 from .result import Audit, MethodResult
 from .store import Arrays, Store, array_digest, key_of
 
 DEFAULT_METHODS = ("identity", "leace", "closed_form_mgpa", "iterative_mgpa")
 # Raised when a cell's content changes meaning, so that old caches are not mistaken for new ones.
-CELL_VERSION = 1
+CELL_VERSION = 2
 
 
 @dataclass(frozen=True)
 class Job:
-    """One fit of one method: an estimator to fit, or a map that exists already."""
+    """One fit of one method: an estimator to fit, or a fitted one, or a map."""
 
     method: str
     fit: int
@@ -44,7 +51,9 @@ class Job:
     @property
     def fitted(self) -> CorrectionMap | None:
         """The map, if there is nothing left to fit."""
-        return self.model if isinstance(self.model, CorrectionMap) else None
+        if isinstance(self.model, CorrectionMap):
+            return self.model
+        return self.model.to_map() if _is_fitted(self.model) else None
 
 
 def run(
@@ -87,11 +96,12 @@ def run(
         Also read the source from what each gate preserves.
     cache : path or None
         Folder for finished cells. Running again with the same data and settings reads them; a run that was
-        killed goes on where it was.
+        killed goes on where it was. Code is not among the settings: after changing a class of your own,
+        take another folder.
     n_jobs : int
         Cells at a time (joblib; ``joblib.parallel_config("dask")`` sends them to a cluster).
     device : str
-        Where networks are trained.
+        Where networks are trained, unless a method says so itself; "auto" is CUDA if torch sees it here.
     verbose : bool
         Say what is being done.
 
@@ -113,15 +123,21 @@ def run(
     True
     """
     started = time.monotonic()
+    table.require("source", "participant", "role")
     parts = {role: table.rows(role) for role in ("FIT", "VAL", "HEAD", "EVAL")}
     for role in ("FIT", "HEAD", "EVAL"):
         if not len(parts[role]):
             raise ValueError(f"The table has no {role} rows; mgpa.tables.assign_roles can give roles.")
+    # What cannot be measured is refused before anything is computed.
+    _require_measurable(parts["HEAD"], parts["EVAL"])
+    bank = _check_bank(**(readers or {}))
+    device = _here(device)
+    jobs = list(_jobs(methods, seeds, device))
+    _require_pairs(jobs, parts["FIT"], pairs)
     store, say = Store(cache), _speaker(verbose)
     evidence = Evidence(parts["FIT"], parts["VAL"], pairs)
-    jobs = list(_jobs(methods, seeds))
-    ground = Ground(parts["HEAD"], parts["EVAL"], evidence.standardizer, head, device, dict(readers or {}))
-    maps = _fit_all(jobs, evidence, store, budget, device, n_jobs, say)
+    ground = Ground(parts["HEAD"], parts["EVAL"], evidence.standardizer, head, device, bank)
+    maps = _fit_all(jobs, ground, evidence, store, budget, n_jobs, say)
     cells = _measure_all(jobs, maps, ground, evidence, store, floor, n_jobs, say)
     say(f"done in {time.monotonic() - started:.0f} s")
     results = {}
@@ -153,33 +169,117 @@ def run(
     )
 
 
-def _jobs(methods: Iterable[str] | Mapping[str, Any], seeds: Sequence[int]) -> Iterable[Job]:
+def _require_pairs(jobs: list[Job], fit: Table, pairs: Any) -> None:
+    """Raise if a method will need pairs and there are none, before the others are fitted."""
+    models = {job.method: getattr(job.model, "estimator", job.model) for job in jobs}
+    needy = [
+        name for name, model in models.items() if getattr(model, "tags", None) and model.tags.needs_pairs
+    ]
+    if pairs is not None or not needy:
+        return
+    ids = [] if fit.pair_id is None else fit.pair_id[is_paired(fit.pair_id)]
+    if not len(ids) or np.unique(ids, return_counts=True)[1].max() < 2:
+        raise ValueError(f"{', '.join(needy)}: {NO_PAIRS} In a table, pair_id has to join FIT rows.")
+
+
+def _require_measurable(head: Table, evaluation: Table) -> None:
+    """Raise unless every EVAL participant has rows of everything that HEAD teaches readers and heads."""
+    people = np.unique(evaluation.participant).tolist()
+    if len(people) < 2:
+        raise ValueError(
+            f"EVAL has one participant ({people[0]!r}); how a result varies over people needs two or more."
+        )
+    for name, known, found in (
+        ("sources", head.source, evaluation.source),
+        ("labels", head.label, evaluation.label),
+    ):
+        if known is None or found is None:
+            continue
+        new = np.setdiff1d(found, known).tolist()
+        if new:
+            raise ValueError(f"EVAL has {name} that HEAD lacks: {new}; no reader or head could learn them.")
+    for source in head.sources.tolist():
+        mine = evaluation.source == source
+        require_everyone(evaluation.participant[mine], evaluation, f"source {source!r}")
+        if head.label is None or evaluation.label is None:
+            continue
+        for label in np.unique(head.label).tolist():
+            rows = mine & (evaluation.label == label)
+            what = f"source {source!r} with label {label!r}"
+            require_everyone(evaluation.participant[rows], evaluation, what)
+
+
+def _check_bank(restarts: int = 3, checkpoints: Sequence[int] = CHECKPOINTS, **other: Any) -> dict[str, Any]:
+    if other:
+        raise TypeError(f"readers has {sorted(other)}; it takes restarts and checkpoints.")
+    return {"restarts": int(restarts), "checkpoints": check_schedule(restarts, checkpoints)}
+
+
+def _here(device: str) -> str:
+    """Return the device that "auto" means, so that cells of different devices are different cells."""
+    if device != "auto":
+        return device
+    try:
+        import torch
+    except ImportError:
+        return "cpu"
+    return "cuda" if torch.cuda.is_available() else "cpu"
+
+
+def _jobs(methods: Iterable[str] | Mapping[str, Any], seeds: Sequence[int], device: str) -> Iterable[Job]:
     """Yield every fit of every method, the identity first."""
     if isinstance(methods, str):
         raise TypeError(f"methods must be a list of names or a dict; got the single text {methods!r}.")
     named = dict(methods) if isinstance(methods, Mapping) else {name: name for name in methods}
+    for name in named:
+        if not isinstance(name, str):
+            raise TypeError(f"methods has {name!r} in place of a name; give it one: {{'mine': {name!r}}}.")
     named = {"identity": named.pop("identity", "identity"), **named}
+    if named["identity"] != "identity" and not isinstance(named["identity"], Identity):
+        raise ValueError("'identity' is the uncorrected embedding, with which all others are compared.")
     for name, entry in named.items():
         entries = list(entry) if isinstance(entry, (list, tuple)) else [entry]
-        fits = []
+        fits: list[Any] = []
         for model in entries:
-            model = make(model) if isinstance(model, str) else model
-            if hasattr(model, "tags") and model.tags.acts_on != "embeddings":
-                raise ValueError(
-                    f"{name} corrects signals, not embeddings: correct and embed them first, then audit the "
-                    "embeddings with 'identity'."
-                )
-            if isinstance(model, CorrectionMap) or _is_fitted(model):
-                fits.append(model if isinstance(model, CorrectionMap) else model.to_map())
-            elif "random_state" in model.get_params() and model.get_params()["random_state"] is None:
-                fits += [clone(model).set_params(random_state=int(seed)) for seed in seeds]
-            else:
-                fits.append(clone(model))
+            fits += _fits_of(name, make(model) if isinstance(model, str) else model, seeds, device)
+        if not fits:
+            raise ValueError(f"{name} has nothing to fit; pass a method, and seeds for those that need them.")
         yield from (Job(name, i, model) for i, model in enumerate(fits))
 
 
+def _fits_of(name: str, model: Any, seeds: Sequence[int], device: str) -> list[Any]:
+    """Return a fitted method as it is, and of any other unfitted copies, one for every seed it needs."""
+    if isinstance(model, CorrectionMap):
+        return [model]
+    if hasattr(model, "tags") and model.tags.acts_on != "embeddings":
+        raise ValueError(
+            f"{name} corrects signals, not embeddings: correct and embed them first, then audit the "
+            "embeddings with 'identity'."
+        )
+    if isinstance(model, type) or not all(hasattr(model, a) for a in ("get_params", "fit", "to_map")):
+        raise TypeError(
+            f"{name} is {model!r}; expected a name, an estimator of this package, or a map. Standardisation "
+            "is part of every estimator here, so no pipeline is needed around one."
+        )
+    if _is_fitted(model):
+        return [model]
+    if isinstance(model, TokenMean):  # tokens are recognised by their shape
+        return _fits_of(name, model.estimator, seeds, device)
+    model = clone(model)
+    parameters = model.get_params()
+    if parameters.get("device") == "auto":
+        model.set_params(device=device)
+    if parameters.get("random_state", 0) is None:
+        return [clone(model).set_params(random_state=int(seed)) for seed in seeds]
+    return [model]
+
+
 def _is_fitted(model: Any) -> bool:
-    return bool(getattr(model, "__sklearn_is_fitted__", lambda: False)())
+    try:
+        check_is_fitted(model)
+    except NotFittedError:
+        return False
+    return True
 
 
 class Evidence:
@@ -227,19 +327,21 @@ class Fitted:
 
 def _fit_all(
     jobs: list[Job],
+    ground: Ground,
     evidence: Evidence,
     store: Store,
     budget: float | None,
-    device: str,
     n_jobs: int,
     say: Any,
 ) -> dict[Job, Fitted]:
     data = evidence.digest
-    keys = {job: key_of("fit", CELL_VERSION, __version__, data, budget, _identity_of(job)) for job in jobs}
+    keys = {job: key_of("fit", CELL_VERSION, _versions(), data, budget, _identity_of(job)) for job in jobs}
     found = {job: _stored_fit(store, keys[job]) for job in jobs}
     missing = [job for job in jobs if found[job] is None]
     say(f"{len(jobs)} fits, {len(jobs) - len(missing)} of them finished before")
-    calls = (delayed(_fit_one)(job, keys[job], evidence, store, budget, device) for job in missing)
+    if missing:
+        ground.prepare()  # first, because a head that cannot be fitted is better known before the maps are
+    calls = (delayed(_fit_one)(job, keys[job], evidence, store, budget) for job in missing)
     for i, (job, fitted) in enumerate(
         zip(missing, Parallel(n_jobs=n_jobs, return_as="generator")(calls), strict=True), start=1
     ):
@@ -248,44 +350,71 @@ def _fit_all(
     return {job: fitted for job, fitted in found.items() if fitted is not None}
 
 
+def _versions() -> dict[str, str | None]:
+    """Return the libraries whose rounding, or more, is in the numbers."""
+    return {"mgpa": __version__} | {
+        name: _version(name) for name in ("numpy", "scipy", "scikit-learn", "torch")
+    }
+
+
+def _version(package: str) -> str | None:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None
+
+
 def _identity_of(job: Job) -> Any:
-    """Return what tells this fit from others: a map's content, or an estimator and its parameters."""
-    return map_digest(job.fitted) if job.fitted is not None else job.model
+    """Return what tells this fit from others: a map and its gate, or an estimator and its parameters."""
+    m, gate = job.fitted, _gate_of(job.model)
+    if m is None:
+        return job.model
+    return [map_digest(m), asdict(m.info), None if gate is None else [gate.basis_, gate.cumulative_energy_]]
+
+
+def _gate_of(model: Any) -> Any:
+    """Return the gate of a fitted estimator, if it has one that lets anything through."""
+    gate = getattr(getattr(model, "estimator_", model), "gate_", None)
+    return gate if gate is not None and gate.rank_ else None
 
 
 def _stored_fit(store: Store, key: str) -> Fitted | None:
-    facts, path = store.get(key), store.path(key)
-    if facts is None or path is None:
-        return None
-    return Fitted(load_map(path.with_suffix(".safetensors")), facts)
+    facts = store.get(key)
+    m = None if facts is None else store.get_map(key)
+    return None if facts is None or m is None else Fitted(m, facts)
 
 
-def _fit_one(
-    job: Job, key: str, evidence: Evidence, store: Store, budget: float | None, device: str
-) -> Fitted:
-    model, m = job.model, job.fitted
-    if m is None:
-        if "device" in model.get_params():
-            model = clone(model).set_params(device=device)
-        model = evidence.fit_model(model)
-        m = model.to_map()
-    rows = evidence.val if len(evidence.val) else evidence.fit
-    H = token_mean(rows.X) if rows.X.ndim == 3 else rows.X
-    if budget is not None and job.method != "identity":
-        m = movement_budget(m, H, budget, source=rows.source).map
-    facts: Arrays = {"validation_movement": np.array(relative_movement(m, H, source=rows.source))}
-    if isinstance(m, SequentialMap):
-        size = np.linalg.norm((H.astype(np.float64) - m.center) / m.scale)
-        facts["stage_movement"] = m.stage_movement(H) / size
-    gate = getattr(getattr(model, "estimator_", model), "gate_", None)
-    if gate is not None and gate.rank_:
-        facts |= _gate_facts(gate, m, evidence, H)
-    path = store.path(key)
-    if path is not None:
-        # The map first: the cell's own file says that both are complete.
-        m.save(path.with_suffix(".safetensors"))
-    store.put(key, facts)
-    return Fitted(m, facts)
+@contextmanager
+def _saying(what: str, store: Store) -> Iterator[None]:
+    """Say, with any error, what was being done and what is left of the rest."""
+    try:
+        yield
+    except Exception as error:
+        error.add_note(f"This happened while {what}.")
+        if store.folder is not None:
+            error.add_note(f"What was finished before is kept in {store.folder}.")
+        raise
+
+
+def _fit_one(job: Job, key: str, evidence: Evidence, store: Store, budget: float | None) -> Fitted:
+    with _saying(f"fitting {job.method}", store):
+        model, m = job.model, job.fitted
+        if m is None:
+            model = evidence.fit_model(model)
+            m = model.to_map()
+        rows = evidence.val if len(evidence.val) else evidence.fit
+        H = token_mean(rows.X) if rows.X.ndim == 3 else rows.X
+        where = evidence.standardizer  # the same for all methods, whatever each standardised by
+        if budget is not None and job.method != "identity":
+            m = movement_budget(m, H, budget, source=rows.source, coordinates=where).map
+        moved = relative_movement(m, H, source=rows.source, coordinates=where)
+        facts: Arrays = {"validation_movement": np.array(moved)}
+        if isinstance(m, SequentialMap):
+            facts["stage_movement"] = stage_movement(m, H, coordinates=where)
+        gate = _gate_of(model)
+        if gate is not None:
+            facts |= _gate_facts(gate, m, evidence, H)
+    return Fitted(m, store.put(key, facts, m))
 
 
 def _gate_facts(gate: Any, m: CorrectionMap, evidence: Evidence, H: NDArray[Any]) -> Arrays:
@@ -317,8 +446,9 @@ def _measure_all(
 ) -> list[tuple[Arrays, Arrays | None]]:
     """Return each job's measurements and, for gated methods, the source floor of its gate."""
     setting = key_of(
-        "measure", CELL_VERSION, __version__, ground.head.digest, ground.evaluation.digest,
+        "measure", CELL_VERSION, _versions(), ground.head.digest, ground.evaluation.digest,
         array_digest(ground.standardizer.center, ground.standardizer.scale), ground.task_head, ground.bank,
+        ground.device,
     )  # fmt: skip
     wanted: dict[str, tuple[str, Any]] = {}
     keys: list[tuple[str, str | None]] = []
@@ -335,7 +465,7 @@ def _measure_all(
     say(f"{len(wanted)} cells to measure, {len(wanted) - len(missing)} of them finished before")
     if missing:
         ground.prepare()
-    calls = (delayed(_measure_one)(key, wanted[key][1], ground, store) for key in missing)
+    calls = (delayed(_measure_one)(key, *wanted[key], ground, store) for key in missing)
     for i, (key, arrays) in enumerate(
         zip(missing, Parallel(n_jobs=n_jobs, return_as="generator")(calls), strict=True), start=1
     ):
@@ -352,11 +482,12 @@ def _in_coordinates_of(standardizer: Standardizer, facts: Arrays) -> NDArray[Any
     return np.linalg.qr(basis * (facts["gate_scale"] / standardizer.scale)[:, None])[0]
 
 
-def _measure_one(key: str, what: Any, ground: Ground, store: Store) -> Arrays:
-    if isinstance(what, Fitted):
-        arrays = measure(ground, what.correct(ground.head), what.correct(ground.evaluation))
-    else:
-        arrays = source_floor(ground, what)
+def _measure_one(key: str, name: str, what: Any, ground: Ground, store: Store) -> Arrays:
+    with _saying(f"measuring {name}", store):
+        if isinstance(what, Fitted):
+            arrays = measure(ground, what.correct(ground.head), what.correct(ground.evaluation))
+        else:
+            arrays = source_floor(ground, what)
     return store.put(key, arrays)
 
 

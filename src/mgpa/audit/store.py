@@ -5,22 +5,24 @@ from __future__ import annotations
 import hashlib
 import io
 import json
+import pickle
 import warnings
 from pathlib import Path
 from typing import Any
 
+import joblib
 import numpy as np
 from numpy.typing import NDArray
 
 from .._files import write_atomically
+from ..maps import CorrectionMap, MapError, load_map
 
 Arrays = dict[str, NDArray[Any]]
 
 
 def key_of(*parts: Any) -> str:
     """Return a name for a computation from everything that determines its result."""
-    text = json.dumps(parts, sort_keys=True, default=_describe)
-    return hashlib.sha256(text.encode()).hexdigest()[:32]
+    return hashlib.sha256(json.dumps(_describe(parts)).encode()).hexdigest()[:32]
 
 
 def array_digest(*arrays: NDArray[Any] | None) -> str:
@@ -36,13 +38,24 @@ def array_digest(*arrays: NDArray[Any] | None) -> str:
 
 
 def _describe(value: Any) -> Any:
-    if isinstance(value, np.ndarray):
+    """Return a value as JSON can hold it, alike for equal values in every process."""
+    if value is None or isinstance(value, (str, bool, int, float)):
+        return value
+    if isinstance(value, (list, tuple)):
+        return [_describe(item) for item in value]
+    if isinstance(value, dict):
+        return ["dict", sorted([repr(key), _describe(item)] for key, item in value.items())]
+    if isinstance(value, np.ndarray) and value.dtype.kind != "O":
         return array_digest(value)
     if isinstance(value, np.generic):
         return value.item()
-    if hasattr(value, "get_params"):
-        return [type(value).__module__, type(value).__qualname__, value.get_params()]
-    return repr(value)
+    if hasattr(value, "get_params") and not isinstance(value, type):
+        return [type(value).__module__, type(value).__qualname__, _describe(value.get_params())]
+    # Its content, not its repr: that may be the same for different objects, or differ with the address.
+    try:
+        return joblib.hash(value)
+    except pickle.PicklingError:  # a lambda: never found again, but never mistaken either
+        return repr(value)
 
 
 class Store:
@@ -72,12 +85,29 @@ class Store:
             warnings.warn(f"{path} cannot be read ({error}); computing it again.", stacklevel=2)
             return None
 
-    def put(self, key: str, arrays: Arrays) -> Arrays:
-        """Keep a finished cell and return it."""
+    def get_map(self, key: str) -> CorrectionMap | None:
+        """Return the map kept with a cell, or None; damaged or absent, as for :meth:`get`."""
+        path = self.path(key)
+        if path is None:
+            return None
+        try:
+            return load_map(path.with_suffix(".safetensors"))
+        except (MapError, OSError) as error:
+            warnings.warn(f"{error} Computing it again.", stacklevel=2)
+            return None
+
+    def put(self, key: str, arrays: Arrays, m: CorrectionMap | None = None) -> Arrays:
+        """Keep a finished cell, and its map if there is one, and return the arrays."""
         path = self.path(key)
         if path is None:
             return arrays
         buffer = io.BytesIO()
         np.savez(buffer, **arrays)  # type: ignore[arg-type]
-        write_atomically(path, buffer.getvalue())
+        try:
+            # The map first: the cell's own file says that both are complete.
+            if m is not None:
+                m.save(path.with_suffix(".safetensors"))
+            write_atomically(path, buffer.getvalue())
+        except OSError as error:  # a full or read-only disk should not cost what was computed
+            warnings.warn(f"{path} cannot be written ({error}); going on without it.", stacklevel=2)
         return arrays

@@ -310,16 +310,22 @@ class SequentialMap(CorrectionMap):
         part = self.prefix(len(self) if n_stages is None else n_stages, fraction)
         return part.transform(X, strength=strength)
 
-    def stage_movement(self, X: Any) -> NDArray[np.float64]:
-        """Return ‖H' - H‖_F over the rows of X after 1, 2, … stages, in standardised coordinates."""
+    def stage_movement(self, X: Any, scale: Floats | None = None) -> NDArray[np.float64]:
+        """Return ‖H' - H‖_F over the rows of X after 1, 2, … stages, in standardised coordinates.
+
+        ``scale`` is another standardisation to measure in, in place of the map's own.
+        """
         X = as_float_matrix(X, n_features=self.n_features)
         squares = np.zeros(len(self))
         if len(X) and len(self):
-            self._add_squares(X, squares)
+            self._add_squares(X, squares, None if scale is None else self.scale / scale)
         return np.asarray(self.strength * np.sqrt(squares))
 
-    def _add_squares(self, X: Floats, squares: Floats) -> None:
-        """Add the rows' squared displacements after each stage, at full strength, to ``squares``."""
+    def _add_squares(self, X: Floats, squares: Floats, ratio: Floats | None) -> None:
+        """Add the rows' squared displacements after each stage, at full strength, to ``squares``.
+
+        ``ratio`` multiplies each coordinate of the displacements; None is 1.
+        """
         raise NotImplementedError
 
     def _extent(self) -> str:

@@ -239,9 +239,9 @@ class ManifoldMap(SequentialMap):
                 out[rows] = X[rows] + self.strength * self.scale * edit
         return bool(np.isfinite(out).all())
 
-    def _add_squares(self, X: Floats, squares: Floats) -> None:
+    def _add_squares(self, X: Floats, squares: Floats, ratio: Floats | None) -> None:
         for _, k, edit in self._edits(X):
-            squares[k] += np.sum(edit * edit)
+            squares[k] += np.square(edit if ratio is None else edit * ratio).sum()
 
     def _describe(self) -> str:
         rounds, rank = int((self.stage >= 0).sum()), self.readout.shape[1]

@@ -94,12 +94,13 @@ class ProjectiveMap(SequentialMap):
             finite &= bool(np.isfinite(h).all())
         return finite
 
-    def _add_squares(self, X: Floats, squares: Floats) -> None:
+    def _add_squares(self, X: Floats, squares: Floats, ratio: Floats | None) -> None:
         original = self._standardize(X, np.empty_like(X))
         h = original.copy()
 
         def add(k: int, rows: slice) -> None:
-            squares[k] += np.square(h[rows] - original[rows], dtype=np.float64).sum()
+            moved = h[rows] - original[rows]
+            squares[k] += np.square(moved if ratio is None else moved * ratio, dtype=np.float64).sum()
 
         self._run_stages(h, add)
 

@@ -105,9 +105,11 @@ class StagedMap(SequentialMap):
             return bool(np.isfinite(out).all())
         return self._replay(X.dtype).apply(X, out, self.strength)
 
-    def _add_squares(self, X: Floats, squares: Floats) -> None:
+    def _add_squares(self, X: Floats, squares: Floats, ratio: Floats | None) -> None:
         if self.rank:
-            self._replay(X.dtype).apply(X, np.empty_like(X), 1.0, squares)
+            scaled = None if ratio is None else self.basis.astype(np.float64) * ratio[:, None]
+            metric = None if scaled is None else scaled.T @ scaled
+            self._replay(X.dtype).apply(X, np.empty_like(X), 1.0, squares, metric)
 
     def _describe(self) -> str:
         S, L, H, N = self.sizes

@@ -1,0 +1,115 @@
+"""How methods, metrics and readers are written and drawn: the same in figures, tables and the report."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from .result import Audit
+
+# The first is the identity's. At least 3:1 against white (the dark ones against black), and apart from each
+# other with protanopia and deuteranopia too (smallest CIELAB distance 29); markers differ as well.
+COLORS = ("#444444", "#006ed7", "#c77700", "#0b9e6c", "#b565a7", "#7a4312", "#3b1c6c")
+DARK_COLORS = ("#d5d9df", "#7f87ff", "#f0a51e", "#2ee88f", "#a377b1", "#a8682e", "#6f45ff")
+SOURCE_COLORS = ("#0e7c86", "#c2405b", "#6b6b00", "#5b5ea6", "#9a5b00", "#555555")
+DARK_SOURCE_COLORS = ("#35c3cf", "#ff7d96", "#c9c94a", "#a4a7f0", "#e0a050", "#c0c0c0")
+MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<", ">", "p", "h")
+
+#: How methods of this package are written; other names are shown as they are.
+LABELS = {
+    "identity": "Identity", "leace": "LEACE", "oracle_leace": "Oracle LEACE",
+    "quadratic_leace": "Quadratic LEACE", "closed_form_mgpa": "Closed-form MGPA",
+    "iterative_mgpa": "Iterative MGPA", "splince": "SPLINCE", "inlp": "INLP", "igbp": "IGBP",
+    "mance": "MANCE", "ncm": "NCM", "pisco": "PISCO", "featmap": "FEATMAP",
+    "coral": "CORAL", "combat": "ComBat",
+}  # fmt: skip
+
+
+class Words(NamedTuple):
+    """How a metric is written: on an axis, in a menu, in a table's head, and in LaTeX."""
+
+    axis: str
+    short: str
+    hint: str
+    latex: str
+    lower: bool = False
+
+
+WORDS = {
+    "S": Words(
+        "Source accessibility $S$ (AUROC)", "S, source (AUROC)",
+        "source, lower is better", r"$S\downarrow$", lower=True,
+    ),
+    "T_f": Words(
+        "Frozen-head task $T_f$ (AUROC)", "T_f, existing heads (AUROC)",
+        "existing heads, higher is better", r"$T_f\uparrow$",
+    ),
+    "T_r": Words(
+        "Refitted-head task $T_r$ (AUROC)", "T_r, refitted heads (AUROC)",
+        "refitted heads, higher is better", r"$T_r\uparrow$",
+    ),
+    "M": Words("Relative movement $M$", "M, relative movement", "relative movement", "$M$", lower=True),
+    "worst": Words(
+        "Worst-association AUROC", "shortcut head at its worst (AUROC)",
+        "shortcut head, higher is better", r"Worst$\uparrow$",
+    ),
+    "control": Words(
+        "Control-head AUROC", "control head (AUROC)", "control head, higher is better", r"Control$\uparrow$",
+    ),
+    "floor": Words("Source floor (AUROC)", "floor (AUROC)", "S of what the gate keeps", "Floor", lower=True),
+}  # fmt: skip
+READER_GROUPS = {"mean": "Token mean", "tokens": "All tokens", "residual": "Token residuals"}
+READERS = {
+    "whitened_linear": "whitened linear",
+    "gelu": "GELU",
+    "linear_raw": "linear, raw",
+    "linear_standardized": "linear, scaled",
+    "flat_gelu": "GELU, flat",
+    "grid_gelu": "GELU, grid",
+}
+
+
+class Look(NamedTuple):
+    """How a method is drawn everywhere; hollow if it is told the source."""
+
+    label: str
+    hue: int
+    color: str
+    face: str
+    marker: str
+    hollow: bool
+
+
+def looks(audit: Audit) -> dict[str, Look]:
+    """Return each method's label, colour and marker; the identity, which is the first, is grey."""
+    found = {}
+    for i, name in enumerate(audit.methods):
+        hue, hollow = 1 + (i - 1) % (len(COLORS) - 1) if i else 0, not audit[name].source_blind
+        face, marker = "white" if hollow else COLORS[hue], MARKERS[i % len(MARKERS)]
+        found[name] = Look(label(name), hue, COLORS[hue], face, marker, hollow)
+    return found
+
+
+def label(method: str) -> str:
+    """Return how a method is written."""
+    return LABELS.get(method, method)
+
+
+def reader_rows(readers: Iterable[str]) -> list[tuple[str, str]]:
+    """Return the group and the short name of each reader.
+
+    Examples
+    --------
+    >>> reader_rows(["whitened_linear", "gelu r0 e12", "tokens linear_raw"])
+    [('Linear', 'whitened linear'), ('Networks', 'GELU r0 e12'), ('All tokens', 'linear, raw')]
+    """
+    rows = []
+    for reader in readers:
+        group, _, name = reader.partition(" ")
+        if group not in READER_GROUPS:
+            group, name = "", reader
+        family, run = re.fullmatch(r"(.*?)((?: r\d+ e\d+)?)", name, re.DOTALL).groups()  # type: ignore[union-attr]
+        title = READER_GROUPS.get(group) or ("Networks" if run else "Linear")
+        rows.append((title, READERS.get(family, family) + run))
+    return rows

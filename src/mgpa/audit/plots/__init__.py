@@ -1,0 +1,66 @@
+"""Figures of an audit, for papers: plain functions that take the audit, draw, and return the figure.
+
+Every function takes ``ax`` (or ``axes``) to draw into, and otherwise makes a figure of ``width`` inches:
+3.4 is one column of most journals, 7.0 the full page. A method has the same colour and marker everywhere;
+source-aware methods are hollow, as in the paper. Text stays text in PDF and SVG.
+
+>>> from mgpa.audit import plots
+>>> plots.plot_tradeoff(audit, width=plots.PAGE).savefig("tradeoff.pdf")                 # doctest: +SKIP
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+from ..details import gates
+from ..result import Audit
+from .maps import plot_gate, plot_movement
+from .outcomes import plot_association, plot_readers, plot_tradeoff
+from .rows import plot_embedding, plot_participants, plot_variance
+from .style import COLUMN, PAGE, style
+
+__all__ = [
+    "COLUMN",
+    "PAGE",
+    "plot_association",
+    "plot_embedding",
+    "plot_gate",
+    "plot_movement",
+    "plot_participants",
+    "plot_readers",
+    "plot_tradeoff",
+    "plot_variance",
+    "save_all",
+    "style",
+]
+
+
+def save_all(audit: Audit, folder: Any, formats: Iterable[str] = ("pdf", "svg", "png")) -> list[Path]:
+    """Write every figure that applies to ``folder``, in every format, and return the paths."""
+    several = len(audit.methods) > 1
+    figures: dict[str, tuple[bool, Callable[[Audit], Any]]] = {
+        "tradeoff": (several, plot_tradeoff),
+        "readers": (several, plot_readers),
+        "association": ("worst" in audit.metrics, plot_association),
+        "movement": (several, plot_movement),
+        "gate": (bool(gates(audit)), plot_gate),
+        "participants_source": (several, plot_participants),
+        "participants_task": (several and "T_f" in audit.metrics, lambda a: plot_participants(a, "T_f")),
+        "embedding": (True, plot_embedding),
+        "variance": (True, plot_variance),
+    }
+    formats = [formats] if isinstance(formats, str) else list(formats)
+    # Without this, the same audit would give files that differ in their date only.
+    undated = {"pdf": {"CreationDate": None}, "svg": {"Date": None}}
+    paths, folder = [], Path(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, (applies, draw) in figures.items():
+        if not applies:
+            continue
+        figure = draw(audit)
+        for kind in formats:
+            paths.append(folder / f"{name}.{kind}")
+            figure.savefig(paths[-1], format=kind, metadata=undated.get(kind))
+    return paths

@@ -1,0 +1,15 @@
+"""An audit as one HTML file that opens offline, as a LaTeX table and as CSV.
+
+The HTML has the verdict and every number in it as text; its script only draws charts from the same numbers.
+Names of methods, sources and participants are other people's text, and are escaped wherever they go.
+"""
+
+from __future__ import annotations
+
+from .data import chart_data
+from .page import html_report
+from .settings import snippet
+from .tables import csv_table, latex_table
+from .verdict import ranking
+
+__all__ = ["chart_data", "csv_table", "html_report", "latex_table", "ranking", "snippet"]

@@ -1,0 +1,122 @@
+"""What the charts are drawn from, and the JSON it travels in."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import numpy as np
+
+from ..bootstrap import Estimate, estimate
+from ..details import association_curve, gates, participant_values, stage_movement, variance
+from ..looks import WORDS, label, looks, reader_rows
+from ..result import Audit
+from .tables import columns
+
+
+def chart_data(audit: Audit) -> dict[str, Any]:
+    """Return what the charts are drawn from: plain lists and numbers, for JSON."""
+    identity = audit["identity"]
+    picture, clouds = _picture(audit)
+    return {
+        "identity": 0,
+        "sources": np.unique(audit.picture_source).tolist(),
+        "second": audit.settings["sources"][1],
+        "people": list(identity.participants),
+        "readers": [list(row) for row in reader_rows(identity.readers)],
+        "factors": list(variance(identity)),
+        "metrics": {
+            m: {"name": m, "short": WORDS[m].short, "lower": WORDS[m].lower, "auroc": m != "M"}
+            for m in columns(audit)
+        },
+        "gates": [
+            {
+                "methods": [audit.methods.index(m) for m in gate.methods],
+                "names": ", ".join(map(label, gate.methods)),
+                "energy": gate.energy[: max(200, gate.rank)].tolist(),
+                "rank": gate.rank,
+                "shown": min(gate.shown, max(200, gate.rank)),
+                "coverage": gate.coverage,
+            }
+            for gate in gates(audit)
+        ],
+        "picture": picture,
+        "methods": [_method(audit, name) | clouds[name] for name in audit],
+    }
+
+
+def _method(audit: Audit, name: str) -> dict[str, Any]:
+    result, look, found = audit[name], looks(audit)[name], audit.estimates[name]
+    curves = {}
+    for head in ("shortcut", "control") if "worst" in audit.metrics else ():
+        curve, lowest, xi = association_curve(result, head)
+        worst = _triple(found["worst"]) if head == "shortcut" else None
+        curves[head] = {"abc": curve.tolist(), "min": [xi, lowest], "worst": worst}
+    return {
+        "label": look.label,
+        "color": look.hue,
+        "marker": look.marker,
+        "blind": result.source_blind,
+        "est": {m: _triple(e) for m, e in found.items()},
+        "delta": {m: _triple(e) for m, e in audit.changes.get(name, {}).items()},
+        "readers": [_triple(estimate(result.source_auroc[:, :, r])) for r in range(len(result.readers))],
+        "best": result.readers.index(result.best_reader()),
+        "people": {m: participant_values(result, m).tolist() for m in audit.metrics},
+        "influence": {m: result.influence(m).tolist() for m in ("S", "T_f") if m in audit.metrics},
+        "stages": [path.tolist() for path in stage_movement(result)],
+        "bySource": np.mean([cell["movement_by_source"] for cell in result.cells], axis=0).tolist(),
+        "variance": variance(result),
+        "curves": curves,
+        "reliability": _reliability(audit, name),
+    }
+
+
+def _triple(e: Estimate) -> list[float]:
+    return [e.value, e.low, e.high]
+
+
+def _reliability(audit: Audit, name: str) -> dict[str, Any] | None:
+    """Return the calibration of a method's best reader in its first fit, for two sources."""
+    if audit[name].cells[0]["source_scores"].ndim != 2:
+        return None
+    found, [(_, reader)] = audit.reliability(name), reader_rows([audit[name].best_reader()])
+    p, o, n = (values.tolist() for values in (found.predicted, found.observed, found.count))
+    return {"reader": reader, "p": p, "o": o, "n": n, "error": found.error}
+
+
+def _picture(audit: Audit) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the before/after clouds on a common grid of whole numbers, which is finer than the eye."""
+    clouds = {name: audit[name].cells[0]["picture"].astype(np.float64) for name in audit}
+    everything = np.concatenate(list(clouds.values()))
+    low, high = everything.min(axis=0), everything.max(axis=0)
+    unit, margin = float((high - low).max()) / 1000 or 1.0, 20.0
+    sources, codes = np.unique(audit.picture_source, return_inverse=True)
+    methods = {}
+    for name, cloud in clouds.items():
+        placed = (cloud - low) / unit + margin
+        parts = [placed[codes == i] for i in range(len(sources))]
+        means = [part.mean(axis=0) for part in parts]
+        # How far apart the means of two sources are, in standard deviations.
+        spread = float(np.sqrt(np.mean([part.var(axis=0).sum() for part in parts])))
+        known = len(sources) == 2 and spread > 0
+        methods[name] = {
+            "picture": placed.round().astype(int).ravel().tolist(),
+            "means": [mean.tolist() for mean in means],
+            "counts": len(cloud),
+            "gap": float(np.linalg.norm(means[0] - means[1])) / spread if known else None,
+        }
+    return {"source": codes.tolist(), "size": ((high - low) / unit + 2 * margin).tolist()}, methods
+
+
+def to_json(value: Any) -> str:
+    """Return short JSON that cannot end the script element it stands in, nor start anything in it."""
+    text = json.dumps(_rounded(value), allow_nan=False, separators=(",", ":"))
+    return text.replace("&", r"\u0026").replace("<", r"\u003c").replace(">", r"\u003e")
+
+
+def _rounded(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {k: _rounded(v) for k, v in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_rounded(v) for v in value]
+    return round(value, 5) if isinstance(value, float) else value

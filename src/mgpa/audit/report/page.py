@@ -1,0 +1,60 @@
+"""The page: every part filled into the template, in one file that asks nothing of the network."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import re
+from collections.abc import Sequence
+from html import escape
+from importlib.resources import files
+
+from ..looks import COLORS, DARK_COLORS, DARK_SOURCE_COLORS, SOURCE_COLORS
+from ..result import Audit
+from .charts import charts
+from .data import chart_data, to_json
+from .settings import confounding, settings
+from .tables import html_table
+from .verdict import verdict
+
+
+def html_report(audit: Audit, title: str = "Correction audit") -> str:
+    """Return the whole report as one HTML document."""
+    s, data, methods = audit.settings, chart_data(audit), len(audit.methods) - 1
+    summary = (
+        f"{methods} correction{'s' if methods != 1 else ''} measured on {len(data['people'])} participants "
+        f"that none of them was fitted on, for the sources {', '.join(data['sources'])}. "
+        f"Data {s['data']}, mgpa {s['version']}."
+    )
+    code = "\n".join(map(_read, ("panels.js", "charts.js", "controls.js")))
+    script = f'\n(() => {{\n"use strict";\n{code}}})();\n'
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    template = _read("template.html").replace("{{style}}", _read("style.css")).replace("{{script}}", script)
+    classes = [f".c{i} {{ --c: var(--m{i}); }}" for i in range(len(COLORS))]
+    classes += [f".k{i} {{ --c: var(--s{i}); }}" for i in range(len(SOURCE_COLORS))]
+    filled = {
+        "title": escape(title),
+        "script_hash": f"sha256-{digest}",
+        "light_colors": _variables(COLORS, SOURCE_COLORS),
+        "dark_colors": _variables(DARK_COLORS, DARK_SOURCE_COLORS),
+        "color_classes": "\n".join(classes),
+        "summary": escape(summary),
+        "verdict": verdict(audit),
+        "tables": "\n".join([html_table(audit)] + ([html_table(audit, differences=True)] if methods else [])),
+        "charts": charts(data),
+        "confounding": confounding(audit),
+        "settings": settings(audit),
+        "version": escape(s["version"]),
+        "data": to_json(data),
+    }
+    # In one pass, so that text which looks like a placeholder stays text.
+    return re.sub(r"\{\{(\w+)\}\}", lambda found: filled[found[1]], template)
+
+
+def _read(name: str) -> str:
+    return files(__package__).joinpath(name).read_text(encoding="utf-8")
+
+
+def _variables(methods: Sequence[str], sources: Sequence[str]) -> str:
+    named = {f"m{i}": c for i, c in enumerate(methods)} | {f"s{i}": c for i, c in enumerate(sources)}
+    return " ".join(f"--{name}: {color};" for name, color in named.items())

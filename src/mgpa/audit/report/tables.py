@@ -1,0 +1,101 @@
+"""The table of estimates: as HTML, as LaTeX and as CSV."""
+
+from __future__ import annotations
+
+import csv
+import io
+from dataclasses import astuple
+from html import escape
+
+from ..looks import WORDS, label
+from ..result import Audit
+from .pieces import brackets, method, number, scrolling, subscript
+from .verdict import ranking
+
+
+def columns(audit: Audit) -> list[str]:
+    """Return the metrics that have a column: those of every method, and the floor if any method has one."""
+    floor = any(result.has("floor") for result in audit.results.values())
+    return [*audit.metrics, *(["floor"] if floor else [])]
+
+
+def csv_table(audit: Audit) -> str:
+    """Return one line for every method and metric: value, interval, and difference from the identity."""
+    stream = io.StringIO()
+    writer = csv.writer(stream, lineterminator="\n")
+    parts = ("value", "low", "high")
+    writer.writerow(["method", "source_blind", "metric", *parts, *(f"difference_{p}" for p in parts)])
+    for name, found in audit.estimates.items():
+        for metric, e in found.items():
+            change = audit.changes.get(name, {}).get(metric)
+            difference = ("", "", "") if change is None else astuple(change)
+            writer.writerow([name, audit[name].source_blind, metric, *astuple(e), *difference])
+    return stream.getvalue()
+
+
+def latex_table(audit: Audit) -> str:
+    """Return a table for the booktabs package, source-blind and source-aware methods apart."""
+    metrics = columns(audit)
+    lines = [
+        r"% needs \usepackage{booktabs}",
+        rf"\begin{{tabular}}{{@{{}}l{'r' * len(metrics)}@{{}}}}",
+        r"\toprule",
+        " & ".join(["Method", *(WORDS[m].latex for m in metrics)]) + r" \\",
+    ]
+    for title, blind in (("Source-blind correction", True), ("Source-aware alignment", False)):
+        names = [name for name in audit.methods if audit[name].source_blind == blind]
+        if not names:
+            continue
+        lines += [r"\midrule", rf"\multicolumn{{{len(metrics) + 1}}}{{@{{}}l}}{{\emph{{{title}}}}} \\"]
+        for name in names:
+            cells = [_latex(label(name))]
+            for m in metrics:
+                e = audit.estimates[name].get(m)
+                value, _, interval = ("--" if e is None else f"{e:.3f}".replace("-", "$-$")).partition(" ")
+                cells.append(rf"{value} {{\scriptsize {interval}}}" if interval else value)
+            lines.append(" & ".join(cells) + r" \\")
+    return "\n".join([*lines, r"\bottomrule", r"\end{tabular}", ""])
+
+
+def _latex(text: str) -> str:
+    special = {c: "\\" + c for c in "&%$#_{}"}
+    special |= {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
+    special |= {"<": r"\textless{}", ">": r"\textgreater{}", "\n": " "}
+    return "".join(special.get(c, c) for c in text)
+
+
+def html_table(audit: Audit, differences: bool = False) -> str:
+    """Return the estimates, or their differences from the identity, as a table that sorts."""
+    found = audit.changes if differences else audit.estimates
+    metrics = audit.metrics if differences else columns(audit)
+    _, best = ranking(audit)
+    rows = []
+    for name in found:
+        blind = "source-blind" if audit[name].source_blind else "source-aware"
+        cells = [
+            f'<th scope="row" data-value="{escape(label(name))}">{method(audit, name)}'
+            f'<span class="group">{blind}</span></th>'
+        ]
+        for m in metrics:
+            e = found[name].get(m)
+            cells.append(
+                "<td>–</td>"
+                if e is None
+                else f'<td data-value="{e.value:.6g}">{number(e.value, 3, differences)}'
+                f'<span class="ci">{brackets(e, 3, differences)}</span></td>'
+            )
+        mark = ' class="is-best"' if name == best else ""
+        rows.append(f"<tr{mark}>{''.join(cells)}</tr>")
+    head = "".join(
+        f'<th scope="col">{subscript(m)}<span class="hint">{WORDS[m].hint}</span></th>' for m in metrics
+    )
+    caption = (
+        "Differences from the identity, paired over participants, with 95 % intervals."
+        if differences
+        else "Means over EVAL participants, with 95 % intervals. Column heads sort."
+    )
+    table = (
+        f'<table class="sortable"><caption>{caption}</caption><thead><tr><th scope="col">Method</th>{head}'
+        f"</tr></thead><tbody>{''.join(rows)}</tbody></table>"
+    )
+    return scrolling(caption, table)
