@@ -516,12 +516,14 @@ def state():
 # What a third-party import does by itself is not ours.
 import safetensors.numpy, scipy.linalg, scipy.stats, scipy.special
 import sklearn.linear_model, sklearn.model_selection
-try:
-    import onnx
-except ImportError:
-    pass
+import importlib, pkgutil
+for name in ("onnx", "zarr", "pyarrow", "cyclopts"):
+    try:
+        importlib.import_module(name)
+    except ImportError:
+        pass
 before = state()
-import importlib, pkgutil, mgpa
+import mgpa
 for module in pkgutil.walk_packages(mgpa.__path__, "mgpa."):
     if module.name.rpartition(".")[2] != "__main__":
         try:

@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from mgpa.tables import Table, assign_roles
+from mgpa.audit import run
+from mgpa.tables import Table, TableError, assign_roles
 from simulated import simulated_table
 
 
@@ -102,3 +103,78 @@ def test_simulated_tables_have_what_audits_need():
     table = simulated_table(tokens=3)
     assert table.X.ndim == 3
     assert {len(table.rows(r)) > 0 for r in ("FIT", "VAL", "HEAD", "EVAL")} == {True}
+
+
+def test_only_embeddings_are_required():
+    bare = Table(np.ones((3, 2)))
+    assert bare.columns == {}
+    assert bare.source is bare.participant is bare.role is None
+    assert bare.paired_views() is None
+    assert len(bare.take([0, 2])) == 2
+    with pytest.raises(TableError, match="The table lacks source, role; it has no columns but X"):
+        bare.require("source", "role")
+    with pytest.raises(TableError, match="The table lacks role; it has label, age"):
+        Table(np.ones((1, 2)), label=[1], other={"age": [3]}).rows("FIT")
+    with pytest.raises(TableError, match="lacks participant; it has source, role, label, pair_id"):
+        run(small(participant=None))
+    assert small().require("source", "label").source.tolist() == ["a", "b"] * 3
+
+
+def test_other_columns_follow_their_rows():
+    table = small(
+        other={"age": np.arange(6, dtype="u1"), "snr": [1, np.nan, 2, 3, 4, 5], "on": ["2024-01-02"] * 6}
+    )
+    head = table.rows("HEAD")
+    assert head.other["age"].tolist() == [2, 3]
+    assert head.other["age"].dtype == np.uint8
+    assert np.isnan(table.take([1]).other["snr"][0])
+    assert table.digest == small().digest
+    dates = Table(np.ones((2, 1)), other={"on": np.array(["2024-01-02", "2024-01-03"], "M8[D]")})
+    assert dates.other["on"].tolist() == ["2024-01-02", "2024-01-03"]
+    both = Table.concatenate([head, table.rows("EVAL")])
+    assert both.other["age"].tolist() == [2, 3, 4, 5]
+    with pytest.raises(TableError, match=r"Table 1 has rows of \(2,\) and columns source"):
+        Table.concatenate([head, small()])
+    with pytest.raises(TableError, match="no tables"):
+        Table.concatenate([])
+
+
+def test_equal_columns_have_equal_bytes():
+    wide = small(
+        source=np.array(["a", "b"] * 3, dtype="U40"), label=np.array([0, 0, 1, 1, 0, 0], dtype=">i8")
+    )
+    assert wide.digest == small().digest
+    assert small(source=["a", "b"] * 2 + ["a", "long"]).rows("FIT").source.dtype == "<U1"
+
+
+@pytest.mark.parametrize(
+    ("other", "message"),
+    [
+        ({"X": [1] * 6}, "other has X, which tables use themselves"),
+        ({"label": [1] * 6}, "other has label"),
+        ({"age": [1] * 5}, r"age has shape \(5,\)"),
+        ({"age": np.ones((6, 2))}, r"age has shape \(6, 2\)"),
+        ({"note": ["a", None] * 3}, r"note is missing \(None or NaN\) in 3 of 6 rows \(first: row 1\)"),
+        ({"z": np.ones(6, complex)}, "z has dtype complex128"),
+        ({3: [1] * 6}, "a column named 3; names are text"),
+    ],
+)
+def test_bad_other_columns_are_refused(other, message):
+    with pytest.raises(ValueError, match=message):
+        small(other=other)
+
+
+def test_errors_name_the_rows():
+    with pytest.raises(ValueError, match=r"role has \['TEST'\] \(first: row 5\)"):
+        small(role=["FIT", "FIT", "HEAD", "HEAD", "EVAL", "TEST"])
+    with pytest.raises(ValueError, match=r"Participant '2' has rows in EVAL and in HEAD \(rows 4 and 2"):
+        small(participant=[1, 1, 2, 2, 2, 3])
+    with pytest.raises(ValueError, match="as in rows 0 and 1"):
+        small(source=["a", "a"] * 3)
+    with pytest.raises(
+        TableError, match=r"2 pair ids have a single row and form no pair \(first: 1, row 3\)"
+    ):
+        small(pair_id=[0, 0, -1, 1, 2, -1]).require_pairs()
+    with pytest.raises(TableError, match="lacks pair_id"):
+        small(pair_id=None).require_pairs()
+    assert small().require_pairs().pair_id.tolist() == [0, 0, 1, 1, 2, 2]

@@ -48,7 +48,7 @@ _HOME = {
     "load_map": "maps",
     "transform_tokens": "tokens",
 }
-_MODULES = ("audit", "baselines", "endpoint", "tables")
+_MODULES = ("audit", "baselines", "endpoint", "tablefiles", "tables")
 
 __all__ = [
     "AffineMap",

@@ -130,12 +130,13 @@ def require_distinct(codes: NDArray[np.int64], pair_id: NDArray[Any]) -> None:
     rows = np.flatnonzero(is_paired(pair_id))
     rows = rows[np.lexsort((codes[rows], pair_id[rows]))]
     ids, sources = pair_id[rows], codes[rows]
-    repeated = ids[1:][(ids[1:] == ids[:-1]) & (sources[1:] == sources[:-1])]
-    if len(repeated):
+    again = np.flatnonzero((ids[1:] == ids[:-1]) & (sources[1:] == sources[:-1]))
+    if len(again):
+        first = again[0]
         raise ValueError(
-            f"pair_id {repeated[0].item()!r} occurs more than once in the same source "
-            f"({len(np.unique(repeated))} such ids); a pair is one row per source. "
-            "Is source the acquisition condition, not the task?"
+            f"pair_id {ids[first].item()!r} occurs more than once in the same source "
+            f"({len(np.unique(ids[again]))} such ids), as in rows {rows[first]} and {rows[first + 1]}; "
+            "a pair is one row per source. Is source the acquisition condition, not the task?"
         )
 
 
@@ -164,7 +165,13 @@ def is_paired(pair_id: NDArray[Any]) -> NDArray[np.bool_]:
 
 def encode_source(source: Any, n: int, name: str = "source") -> tuple[NDArray[Any], NDArray[np.int64]]:
     """Return the distinct sources, sorted, and each row's index among them."""
-    labels = _labels(source)
+    sources, codes = np.unique(check_labels(source, n, name), return_inverse=True)
+    return sources, codes.astype(np.int64)
+
+
+def check_labels(values: Any, n: int, name: str) -> NDArray[Any]:
+    """Return one label a row as a boolean, number or text array, or say what is wrong with them."""
+    labels = _labels(values)
     if labels.shape != (n,):
         raise ValueError(
             f"{name} has shape {labels.shape}; expected one label for each of the {n} rows of "
@@ -190,8 +197,7 @@ def encode_source(source: Any, n: int, name: str = "source") -> tuple[NDArray[An
         labels = labels.astype(str)
     if labels.dtype.kind not in "biufU" or labels.shape != (n,):
         raise ValueError(f"{name} has dtype {labels.dtype}; use integers, booleans or strings.")
-    sources, codes = np.unique(labels, return_inverse=True)
-    return sources, codes.astype(np.int64)
+    return labels
 
 
 def source_names(sources: NDArray[Any]) -> tuple[str, ...]:

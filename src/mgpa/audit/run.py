@@ -177,7 +177,7 @@ def _require_pairs(jobs: list[Job], fit: Table, pairs: Any) -> None:
     ]
     if pairs is not None or not needy:
         return
-    ids = [] if fit.pair_id is None else fit.pair_id[is_paired(fit.pair_id)]
+    ids: Any = [] if fit.pair_id is None else fit.pair_id[is_paired(fit.pair_id)]
     if not len(ids) or np.unique(ids, return_counts=True)[1].max() < 2:
         raise ValueError(f"{', '.join(needy)}: {NO_PAIRS} In a table, pair_id has to join FIT rows.")
 

@@ -1,0 +1,149 @@
+"""Tables from file to file: memory against the number of rows, throughput against reading and writing alone.
+
+python benchmarks/scale.py                 # 10^5, 10^6 rows, then the two ratios
+python benchmarks/scale.py --rows 10000000 # the long one; needs some gigabytes of disk
+python benchmarks/scale.py --workers       # one Dask worker against two
+"""
+
+import argparse
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+
+D, PART = 64, 50_000
+
+CHILD = """
+import resource, sys, time
+import mgpa
+from mgpa.scale import apply_file, fit_file
+idle = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+start = time.perf_counter()
+m = fit_file(mgpa.ClosedFormMGPA(), sys.argv[1]).to_map()
+middle = time.perf_counter()
+apply_file(m, sys.argv[1], sys.argv[2])
+end = time.perf_counter()
+peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+m.save(sys.argv[3])
+print(idle, peak, middle - start, end - middle)
+"""
+
+
+def write_input(path, n, d=D, part=PART):
+    from mgpa.tablefiles import TableWriter
+    from mgpa.tables import Table
+
+    rng = np.random.default_rng(0)
+    like = Table(np.zeros((0, d), np.float32), source=np.zeros(0, int), pair_id=np.zeros(0, int))
+    rows = [part] * (n // part)
+    with TableWriter(path, like, rows=rows) as writer:
+        for i, size in enumerate(rows):
+            source, ids = rng.integers(2, size=size), np.full(size, -1)
+            if i == 0:
+                source[:400], ids[:400] = np.tile([0, 1], 200), np.repeat(np.arange(200), 2)
+            X = rng.normal(size=(size, d)).astype(np.float32)
+            X[:, :3] += source[:, None]
+            writer.write(i, Table(X, source=source, pair_id=ids))
+
+
+def copy_files(source, target):
+    """Read every Parquet file and write it again: the work that cannot be avoided."""
+    import pyarrow.parquet as parquet
+
+    target.mkdir()
+    for path in sorted(Path(source).glob("*.parquet")):
+        parquet.write_table(parquet.read_table(path), target / path.name)
+
+
+def memory(sizes, folder):
+    print(f"{'rows':>10}{'table':>12}{'idle':>10}{'peak':>10}{'fit':>10}{'apply':>10}")
+    for n in sizes:
+        source, out, m = folder / f"in{n}", folder / f"out{n}", folder / f"m{n}.safetensors"
+        write_input(source, n)
+        done = subprocess.run(
+            [sys.executable, "-c", CHILD, source, out, m], capture_output=True, text=True, check=True
+        )
+        idle, peak, fit, apply = map(float, done.stdout.split())
+        size = n * D * 4 / 2**20
+        print(
+            f"{n:>10}{size:>8.0f} MiB{idle:>6.0f} MiB{peak:>6.0f} MiB{fit:>8.2f} s{apply:>8.2f} s",
+            flush=True,
+        )
+
+
+def throughput(folder, n=1_000_000):
+    import mgpa
+    from mgpa.scale import apply_file, fit_file
+
+    source = folder / "throughput"
+    write_input(source, n)
+    m = fit_file(mgpa.ClosedFormMGPA(), source).to_map()
+    copying, applying = [], []
+    for i in range(3):
+        start = time.perf_counter()
+        copy_files(source, folder / f"copy{i}")
+        copying.append(time.perf_counter() - start)
+        start = time.perf_counter()
+        apply_file(m, source, folder / f"applied{i}")
+        applying.append(time.perf_counter() - start)
+    share = min(copying) / min(applying)
+    print(
+        f"apply {min(applying):.2f} s, reading and writing the same files {min(copying):.2f} s: "
+        f"{100 * share:.0f} % of its throughput (aim 70 %)"
+    )
+
+
+def workers(folder, d=256, n_stages=20):
+    """A correction that costs more than its files: IGBP's networks, one thread each."""
+    from distributed import Client, LocalCluster
+
+    import mgpa
+    from mgpa.scale import apply_file
+
+    rng = np.random.default_rng(0)
+
+    def weights(*shape):
+        return (rng.normal(size=shape) / np.sqrt(shape[-1])).astype(np.float32)
+
+    m = mgpa.ProjectiveMap(
+        center=np.zeros(d),
+        scale=np.ones(d),
+        hidden_weight=weights(n_stages, d, d),
+        hidden_bias=weights(n_stages, d),
+        output_weight=weights(n_stages, 2, d),
+        output_bias=weights(n_stages, 2),
+    )
+    source, times = folder / "wide", []
+    write_input(source, 80_000, d, part=4_000)
+    for k in (1, 2):
+        local = LocalCluster(n_workers=k, threads_per_worker=1, dashboard_address=None)
+        with local as cluster, Client(cluster) as client:
+            client.wait_for_workers(k)
+            apply_file(m, source, folder / f"warm{k}", client=client)
+            start = time.perf_counter()
+            apply_file(m, source, folder / f"out{k}", client=client)
+            times.append(time.perf_counter() - start)
+    gain = times[0] / times[1]
+    print(f"one worker {times[0]:.2f} s, two {times[1]:.2f} s: {gain:.2f} times as fast (aim 1.7)")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--rows", type=int, nargs="*", default=[100_000, 1_000_000])
+    parser.add_argument("--workers", action="store_true")
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        if options.workers:
+            os.environ["OMP_NUM_THREADS"] = "1"
+            workers(Path(folder))
+            return
+        memory(options.rows, Path(folder))
+        throughput(Path(folder))
+
+
+if __name__ == "__main__":
+    main()

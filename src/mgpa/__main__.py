@@ -1,0 +1,20 @@
+"""``python -m mgpa`` and the ``mgpa`` command."""
+
+from __future__ import annotations
+
+import sys
+
+
+def entry() -> None:
+    """Run the command line, or say what it needs."""
+    try:
+        from .cli import main
+    except ImportError as error:
+        if error.name not in ("cyclopts", "cyclopts.config"):
+            raise
+        sys.exit("mgpa: the command line needs cyclopts: pip install 'mgpa[cli]'")
+    sys.exit(main())
+
+
+if __name__ == "__main__":
+    entry()

@@ -1,0 +1,231 @@
+"""The command line as its users meet it: processes, files, odd names, interruptions."""
+
+import json
+import os
+import resource
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+
+import mgpa
+from simulated import simulated_table
+
+pytest.importorskip("cyclopts")
+pytest.importorskip("pyarrow")
+
+from mgpa.tablefiles import TableWriter, open_table, write_table
+
+ENVIRONMENT = os.environ | {"OMP_NUM_THREADS": "1", "COLUMNS": "110", "NO_COLOR": "1"}
+
+
+def mgpa_command(*arguments, folder=None, **options):
+    return subprocess.run(
+        [sys.executable, "-m", "mgpa", *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=folder,
+        env=ENVIRONMENT,
+        **options,
+    )
+
+
+def done(*arguments, **options):
+    result = mgpa_command(*arguments, **options)
+    assert result.returncode == 0, result.stderr
+    return result
+
+
+@pytest.fixture(scope="module")
+def table():
+    return simulated_table(n_people=24)
+
+
+@pytest.fixture(scope="module")
+def folder(table, tmp_path_factory):
+    """A place with a space and an umlaut, a table and a map."""
+    folder = tmp_path_factory.mktemp("Aufnahmen für alle")
+    write_table(table, folder / "rec ördings.parquet")
+    done("fit", "rec ördings.parquet", "--out", "map one.safetensors", folder=folder)
+    return folder
+
+
+def test_fit_apply_and_inspect(folder, table):
+    m = mgpa.load_map(folder / "map one.safetensors")
+    fit = table.rows("FIT")
+    expected = mgpa.ClosedFormMGPA().fit(fit.X, source=fit.source, pair_id=fit.pair_id)
+    np.testing.assert_allclose(m.transform(table.X), expected.transform(table.X), rtol=0, atol=1e-9)
+    done("apply", "map one.safetensors", "rec ördings.parquet", "--out", "out.npz", folder=folder)
+    np.testing.assert_array_equal(open_table(folder / "out.npz").read().X, m.transform(table.X))
+    facts = json.loads(done("inspect", "map one.safetensors", "--json", folder=folder).stdout)
+    assert facts["method"] == "ClosedFormMGPA"
+    assert facts["sources"] == ["dry", "wet"]
+    facts = json.loads(done("inspect", "out.npz", "--json", folder=folder).stdout)
+    assert facts["rows"] == len(table)
+    assert facts["counts"]["source"]["dry"] == (table.source == "dry").sum()
+    assert "FIT" in done("inspect", "rec ördings.parquet", folder=folder).stdout
+
+
+def test_parameters_are_read(folder):
+    arguments = ("--method", "leace", "--set.ridge", "0.5", "--set.standardize", "false")
+    done("fit", "rec ördings.parquet", "--out", "leace.safetensors", *arguments, folder=folder)
+    parameters = mgpa.load_map(folder / "leace.safetensors").info.parameters
+    assert parameters["ridge"] == 0.5
+    assert parameters["standardize"] is False
+
+
+def test_a_toml_file_gives_defaults(folder, tmp_path):
+    (tmp_path / "mgpa.toml").write_text('[fit]\nmethod = "leace"\n')
+    done("fit", folder / "rec ördings.parquet", "--out", "m.safetensors", folder=tmp_path)
+    assert mgpa.load_map(tmp_path / "m.safetensors").info.method == "LEACE"
+
+
+def test_select_and_export(folder):
+    arguments = ("select", "map one.safetensors", "rec ördings.parquet", "--budget", "0.05", "--json")
+    found = json.loads(done(*arguments, "--out", "small.safetensors", folder=folder).stdout)
+    assert found["movement"] == 0.05
+    assert mgpa.load_map(folder / "small.safetensors").strength == pytest.approx(found["strength"])
+    refused = mgpa_command(*arguments[:3], "--budget", "50", "--out", "big.safetensors", folder=folder)
+    assert refused.returncode == 2
+    assert "not attained" in refused.stderr
+    pytest.importorskip("onnx")
+    done("export", "map one.safetensors", "--out", "map.onnx", folder=folder)
+    assert (folder / "map.onnx").stat().st_size > 100
+    done("export", "map one.safetensors", "--out", "map.pt", folder=folder)
+    assert (
+        "neither ONNX" in mgpa_command("export", "map one.safetensors", "--out", "m.x", folder=folder).stderr
+    )
+
+
+def test_audit_and_compare(folder):
+    names = ("--methods", "leace", "closed_form_mgpa", "map one.safetensors", "--quick")
+    found = done("audit", "rec ördings.parquet", "--out", "audit", *names, "--json", folder=folder)
+    facts = json.loads(found.stdout)
+    assert facts["estimates"]["closed_form_mgpa"]["S"][0] < facts["estimates"]["identity"]["S"][0]
+    assert set(facts["verdicts"]) == {"leace", "closed_form_mgpa", "map one"}
+    for name in ("report.html", "table.csv", "table.tex"):
+        assert (folder / "audit" / name).stat().st_size > 0
+    assert list((folder / "audit" / "figures").glob("*.pdf"))
+    command = ("compare", "rec ördings.parquet", "--out", "audit", "--against", "leace", "--quick", "--json")
+    again = done(*command, *names[:3], folder=folder)
+    contrasts = json.loads(again.stdout)["contrasts"]
+    assert contrasts["closed_form_mgpa"]["S"][2] < 0
+    assert "3 of them finished before" in again.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("fit", "nothing.parquet", "--out", "x.safetensors"), "no file or folder nothing.parquet"),
+        (("fit", "rec ördings.parquet", "--out", "map one.safetensors"), "exists; pass --overwrite"),
+        (("fit", "rec ördings.parquet", "--out", "no/where.safetensors"), "does not exist; create it"),
+        (("fit", "rec ördings.parquet", "--out", "x.safetensors", "--method", "laece"), "Did you mean leace"),
+        (
+            ("fit", "rec ördings.parquet", "--out", "x.safetensors", "--set.rigde", "1"),
+            "closed_form_mgpa has no parameter 'rigde'",
+        ),
+        (("apply", "rec ördings.parquet", "map one.safetensors", "--out", "y.npz"), "mgpa:"),
+        (("inspect", "map.bin"), "map.bin"),
+        (("fit",), "requires an argument"),
+        (("correct",), "Unknown command"),
+        (
+            ("compare", "rec ördings.parquet", "--methods", "leace", "--against", "x", "--quick"),
+            "--against is 'x'",
+        ),
+    ],
+)
+def test_mistakes_are_answered_in_one_line(folder, arguments, message):
+    before = sorted(path.name for path in folder.iterdir())
+    result = mgpa_command(*arguments, folder=folder)
+    assert result.returncode == 2
+    assert message in result.stderr
+    assert "Traceback" not in result.stderr
+    assert sorted(path.name for path in folder.iterdir()) == before
+
+
+def test_every_command_teaches(folder):
+    listed = done("--help").stdout
+    for command in ("fit", "apply", "audit", "compare", "select", "inspect", "export", "methods", "doctor"):
+        assert command in listed
+        assert f"Example: mgpa {command}" in " ".join(done(command, "--help").stdout.split())
+    assert "leace" in done("methods").stdout
+    assert json.loads(done("methods", "--json").stdout)["methods"][0]["name"] == "closed_form_mgpa"
+    assert json.loads(done("doctor", "--json").stdout)["packages"]["numpy"] == np.__version__
+    assert done("--version").stdout.strip() == mgpa.__version__
+
+
+def test_a_reader_that_leaves_is_no_error(folder):
+    command = f"{sys.executable} -m mgpa methods | head -n 1"
+    result = subprocess.run(
+        ["bash", "-o", "pipefail", "-c", command], capture_output=True, text=True, env=ENVIRONMENT
+    )
+    assert result.stdout.startswith("name")
+    assert "Traceback" not in result.stderr
+    assert "BrokenPipe" not in result.stderr
+
+
+def test_an_interrupt_keeps_finished_parts_and_another_run_finishes(folder, tmp_path):
+    table = open_table(folder / "rec ördings.parquet").read()
+    big = mgpa.tables.Table(np.tile(table.X, (4, 1)), source=np.tile(table.source, 4))
+    with TableWriter(tmp_path / "in", big, rows=[len(big)] * 60) as writer:
+        for i in range(60):
+            writer.write(i, big)
+    arguments = [
+        "apply",
+        str(folder / "map one.safetensors"),
+        str(tmp_path / "in"),
+        "--out",
+        str(tmp_path / "out"),
+    ]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "mgpa", *arguments],
+        stderr=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        env=ENVIRONMENT,
+    )
+    partial = tmp_path / "out.partial" / "done"
+    deadline = time.monotonic() + 60
+    while process.poll() is None and time.monotonic() < deadline:
+        if partial.is_dir() and len(list(partial.iterdir())) >= 2:
+            break
+        time.sleep(0.005)
+    process.send_signal(signal.SIGINT)
+    _, stderr = process.communicate(timeout=60)
+    if process.returncode != 0:  # it may have been quicker than us
+        assert process.returncode == 130
+        assert b"interrupted" in stderr
+        assert not (tmp_path / "out").exists()
+        done(*arguments)
+    m = mgpa.load_map(folder / "map one.safetensors")
+    written = open_table(tmp_path / "out")
+    assert written.n_rows == 60 * len(big)
+    np.testing.assert_allclose(written.parts[59].read().X, m.transform(big.X), atol=1e-12)
+
+
+def test_a_full_disk_leaves_nothing_half_written(folder, tmp_path):
+    def limit():
+        signal.signal(
+            signal.SIGXFSZ, signal.SIG_IGN
+        )  # writing beyond the limit is an error, as on a full disk
+        resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))
+
+    inputs = (folder / "map one.safetensors", folder / "rec ördings.parquet")
+    result = mgpa_command("apply", *inputs, "--out", tmp_path / "out.npz", preexec_fn=limit)
+    assert result.returncode == 2, result.stderr
+    assert "mgpa:" in result.stderr
+    assert "Traceback" not in result.stderr
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
+def test_a_read_only_folder_is_an_error_not_a_crash(folder, tmp_path):
+    tmp_path.chmod(0o500)
+    arguments = ("fit", folder / "rec ördings.parquet", "--out", tmp_path / "m.safetensors")
+    result = mgpa_command(*arguments)
+    tmp_path.chmod(0o700)
+    assert result.returncode == 2
+    assert "Traceback" not in result.stderr

@@ -1,0 +1,265 @@
+"""Larger than memory and on several workers: the same bits, finished work never done twice."""
+
+import os
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import mgpa
+from mgpa.baselines import make
+from mgpa.mapfile import map_digest
+from simulated import simulated_table
+
+pytest.importorskip("pyarrow")
+
+from mgpa.scale import apply_file, connect, draw_rows, fit_file, merge_tree
+from mgpa.tablefiles import TableError, TableWriter, open_table, write_table
+from mgpa.tables import Table
+
+STREAMING = ["closed_form_mgpa", "leace", "coral", "combat", "featmap", "splince"]
+
+
+def in_parts(table, path, n_parts):
+    bounds = np.linspace(0, len(table), n_parts + 1).astype(int)
+    with TableWriter(path, table, rows=np.diff(bounds).tolist()) as writer:
+        for i in range(n_parts):
+            writer.write(i, table.take(slice(bounds[i], bounds[i + 1])))
+    return path
+
+
+@pytest.fixture(scope="module")
+def table():
+    return simulated_table(n_people=30)
+
+
+@pytest.fixture
+def parts(table, tmp_path):
+    return in_parts(table, tmp_path / "parts", 7)
+
+
+@pytest.mark.parametrize("name", STREAMING)
+def test_a_streamed_fit_equals_one_in_memory(table, parts, name):
+    fit = table.rows("FIT")
+    expected = make(name).fit(fit.X, fit.label, source=fit.source, pair_id=fit.pair_id)
+    streamed = fit_file(make(name), parts)
+    known = {} if streamed.tags.source_blind else {"source": table.source}
+    np.testing.assert_allclose(
+        streamed.transform(table.X, **known), expected.transform(table.X, **known), rtol=0, atol=1e-9
+    )
+    assert streamed.to_map().info.n_rows == len(fit)
+
+
+@pytest.mark.parametrize("n", [1, 2, 3, 5, 8, 11])
+def test_the_tree_has_the_shape_of_merging_neighbours(n):
+    class Leaf:
+        def __init__(self, name):
+            self.name = name
+
+        def merge(self, other):
+            self.name = f"({self.name} {other.name})"
+            return self
+
+    level = [str(i) for i in range(n)]
+    while len(level) > 1:
+        odd = [level[-1]] if len(level) % 2 else []
+        level = [f"({a} {b})" for a, b in zip(level[0::2], level[1::2], strict=False)] + odd
+    assert merge_tree(Leaf(str(i)) for i in range(n)).name == level[0]
+
+
+def test_parts_without_rows_to_fit_on_are_passed_over(table, tmp_path):
+    order = np.argsort(table.role != "FIT", kind="stable")  # FIT rows first: later parts have none
+    path = in_parts(table.take(order), tmp_path / "sorted", 9)
+    assert fit_file(make("leace"), path).to_map().info.n_rows == (table.role == "FIT").sum()
+    with pytest.raises(TableError, match="no FIT rows"):
+        fit_file(make("leace"), in_parts(table.rows("HEAD"), tmp_path / "head", 2))
+
+
+def test_pairs_from_another_table(table, tmp_path):
+    loose = write_table(simulated_table(n_people=30, pair_id=None), tmp_path / "loose.parquet")
+    with pytest.raises(ValueError, match="No pairs"):
+        fit_file(mgpa.ClosedFormMGPA(), loose).to_map()
+    pairs = write_table(table.rows("FIT"), tmp_path / "pairs.npz")
+    m = fit_file(mgpa.ClosedFormMGPA(), loose, pairs=pairs).to_map()
+    expected = fit_file(mgpa.ClosedFormMGPA(), write_table(table, tmp_path / "t.parquet")).to_map()
+    np.testing.assert_allclose(m.transform(table.X), expected.transform(table.X), rtol=0, atol=1e-9)
+
+
+def test_methods_that_do_not_stream_draw_rows_and_say_so(table, parts):
+    model = mgpa.IterativeMGPA(critics=("linear",), n_stages=2, random_state=0)
+    drawn = fit_file(model, parts, max_rows=120, random_state=5).to_map()
+    again = fit_file(model, parts, max_rows=120, random_state=5).to_map()
+    n = int((table.role == "FIT").sum())
+    assert drawn.info.notes == f"fitted on 120 of {n} FIT rows, drawn with seed 5"
+    assert map_digest(drawn) == map_digest(again)
+    assert fit_file(model, parts).to_map().info.notes == ""
+
+
+def test_rows_are_drawn_from_all_sources_alike():
+    source = np.array(["a"] * 900 + ["b"] * 100)
+    rows = draw_rows(source, 300, 0)
+    assert len(set(rows.tolist())) == 300
+    assert (source[rows] == "b").sum() == 100
+    assert np.array_equal(draw_rows(source, 5000, 0), np.arange(1000))
+
+
+@pytest.mark.parametrize("suffix", ["", ".parquet", ".npz", ".zarr"])
+@pytest.mark.parametrize("name", ["closed_form_mgpa", "coral"])
+def test_tables_are_corrected_from_file_to_file(table, parts, tmp_path, suffix, name):
+    m = fit_file(make(name), parts).to_map()
+    whole = write_table(table, tmp_path / "whole.zarr") if suffix == ".zarr" else parts
+    out = tmp_path / f"corrected{suffix}"
+    assert apply_file(m, whole, out) == len(table)
+    written = open_table(out).read()
+    known = {} if m.source_blind else {"source": table.source}
+    np.testing.assert_allclose(written.X, m.transform(table.X, **known), rtol=0, atol=1e-12)
+    for column in ("source", "participant", "role", "label", "pair_id"):
+        assert np.array_equal(getattr(written, column), getattr(table, column))
+    with pytest.raises(FileExistsError):
+        apply_file(m, whole, out)
+    apply_file(m, whole, out, overwrite=True)
+
+
+def test_tokens_are_shifted_alike(tmp_path):
+    table = simulated_table(tokens=3)
+    path = write_table(table, tmp_path / "tokens.parquet")
+    model = fit_file(mgpa.ClosedFormMGPA(), path)
+    assert model.to_map().info.n_tokens == 3
+    apply_file(model.to_map(), path, tmp_path / "out.parquet")
+    moved = open_table(tmp_path / "out.parquet").read().X - table.X
+    np.testing.assert_allclose(moved, moved[:, :1].repeat(3, axis=1), atol=1e-12)
+
+
+def test_an_interrupted_correction_goes_on_where_it_was(table, parts, tmp_path, monkeypatch):
+    m = fit_file(mgpa.ClosedFormMGPA(), parts).to_map()
+    expected = tmp_path / "expected"
+    apply_file(m, parts, expected)
+    import mgpa.scale as scale
+
+    original, done = scale.write_corrected, []
+
+    def failing(m, part, writer, i):
+        if len(done) == 3:
+            raise KeyboardInterrupt
+        done.append(i)
+        return original(m, part, writer, i)
+
+    monkeypatch.setattr(scale, "write_corrected", failing)
+    with pytest.raises(KeyboardInterrupt):
+        apply_file(m, parts, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+    done.clear()
+    monkeypatch.setattr(scale, "write_corrected", lambda *a: done.append(a[3]) or original(*a))
+    apply_file(m, parts, tmp_path / "out")
+    assert done == [3, 4, 5, 6]
+    assert np.array_equal(open_table(tmp_path / "out").read().X, open_table(expected).read().X)
+
+
+def test_another_map_does_not_continue_the_first_ones_output(parts, tmp_path, monkeypatch):
+    import mgpa.scale as scale
+
+    m = fit_file(mgpa.ClosedFormMGPA(), parts).to_map()
+    original = scale.write_corrected
+
+    def once(m, part, writer, i):
+        if i:
+            raise RuntimeError("stopped")
+        return original(m, part, writer, i)
+
+    monkeypatch.setattr(scale, "write_corrected", once)
+    with pytest.raises(RuntimeError):
+        apply_file(m, parts, tmp_path / "out")
+    monkeypatch.setattr(scale, "write_corrected", original)
+    with pytest.raises(FileExistsError, match="another job"):
+        apply_file(m.with_strength(0.5), parts, tmp_path / "out")
+
+
+def test_a_map_that_needs_sources_refuses_a_table_without(table, parts, tmp_path):
+    m = fit_file(make("coral"), parts).to_map()
+    bare = write_table(Table(table.X), tmp_path / "bare.parquet")
+    with pytest.raises(TableError, match="no column source"):
+        apply_file(m, bare, tmp_path / "out")
+    with pytest.raises(TableError, match="no column source"):
+        fit_file(make("leace"), bare)
+
+
+LIMITED = """
+    import resource, sys
+    import numpy as np
+    import mgpa
+    from mgpa.scale import fit_file, apply_file
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    m = fit_file(mgpa.ClosedFormMGPA(), sys.argv[1]).to_map()
+    apply_file(m, sys.argv[1], sys.argv[2])
+    print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) // 1024)
+"""
+
+
+def test_memory_does_not_grow_with_the_table(tmp_path):
+    rng = np.random.default_rng(0)
+    d, rows = 64, 40_000
+    used = []
+    for n_parts in (2, 16):
+        path = tmp_path / f"big{n_parts}"
+        like = Table(np.zeros((0, d), np.float32), source=np.zeros(0, int), pair_id=np.zeros(0, int))
+        with TableWriter(path, like, rows=[rows] * n_parts) as writer:
+            for i in range(n_parts):
+                source = rng.integers(2, size=rows)
+                X = (rng.normal(size=(rows, d)) + source[:, None]).astype(np.float32)
+                ids = np.full(rows, -1)
+                if i == 0:
+                    source[:200] = np.tile([0, 1], 100)
+                    ids[:200] = np.repeat(np.arange(100), 2)
+                writer.write(i, Table(X, source=source, pair_id=ids))
+        script = textwrap.dedent(LIMITED)
+        done = subprocess.run(
+            [sys.executable, "-c", script, str(path), str(tmp_path / f"out{n_parts}")],
+            capture_output=True,
+            text=True,
+            check=True,
+            env=os.environ | {"OMP_NUM_THREADS": "1"},
+        )
+        used.append(int(done.stdout.split()[-1]))
+    # Sixteen parts hold 156 MiB, two hold 20.
+    assert used[1] < used[0] + 40
+
+
+def kill_a_worker(cluster, seconds):
+    time.sleep(seconds)
+    worker = next(iter(cluster.workers.values()))
+    os.kill(worker.pid, 9)
+
+
+def test_two_workers_one_of_them_killed_give_the_same_bits(table, tmp_path):
+    distributed = pytest.importorskip("distributed")
+    parts = in_parts(table, tmp_path / "many", 60)
+    expected = fit_file(mgpa.ClosedFormMGPA(), parts).to_map()
+    apply_file(expected, parts, tmp_path / "expected")
+    cluster = distributed.LocalCluster(
+        n_workers=2, threads_per_worker=1, processes=True, dashboard_address=None, silence_logs=50
+    )
+    with cluster, distributed.Client(cluster) as client:
+        killer = threading.Thread(target=kill_a_worker, args=(cluster, 0.3))
+        killer.start()
+        m = fit_file(mgpa.ClosedFormMGPA(), parts, client=client).to_map()
+        apply_file(m, parts, tmp_path / "out", client=client)
+        killer.join()
+    assert map_digest(m) == map_digest(expected)
+    assert np.array_equal(open_table(tmp_path / "out").read().X, open_table(tmp_path / "expected").read().X)
+
+
+def test_connecting_to_nothing_is_nothing(tmp_path):
+    with connect(None) as client:
+        assert client is None
+    with pytest.raises(ValueError, match="is one file"):
+        apply_file(
+            mgpa.AffineMap.identity(2),
+            write_table(Table(np.zeros((2, 2))), tmp_path / "t.npz"),
+            Path(tmp_path) / "o.parquet",
+            client=object(),
+        )
