@@ -215,7 +215,7 @@ def test_memory_does_not_grow_with_the_table(tmp_path):
                 if i == 0:
                     source[:200] = np.tile([0, 1], 100)
                     ids[:200] = np.repeat(np.arange(100), 2)
-                writer.write(i, Table(X, source=source, pair_id=ids))
+                writer.write(i, Table(X * np.float32(1 + 0.01 * i), source=source, pair_id=ids))
         script = textwrap.dedent(LIMITED)
         done = subprocess.run(
             [sys.executable, "-c", script, str(path), str(tmp_path / f"out{n_parts}")],
@@ -263,3 +263,48 @@ def test_connecting_to_nothing_is_nothing(tmp_path):
             Path(tmp_path) / "o.parquet",
             client=object(),
         )
+
+
+WITHIN = """
+    import resource, sys
+    import pyarrow.parquet
+    import numpy, scipy.linalg
+    import mgpa
+    from mgpa.scale import apply_file, fit_file
+    # Libraries take their buffers when first used: before the limit is set, as it is about the table.
+    scipy.linalg.cho_factor(numpy.eye(300) @ numpy.eye(300)); numpy.linalg.eigh(numpy.eye(300))
+    pages = int(open("/proc/self/statm").read().split()[0])
+    limit = pages * resource.getpagesize() + int(sys.argv[3])
+    resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
+    try:
+        bytearray(2 * int(sys.argv[3]))
+    except MemoryError:
+        print("limited")
+    m = fit_file(mgpa.ClosedFormMGPA(), sys.argv[1]).to_map()
+    apply_file(m, sys.argv[1], sys.argv[2])
+"""
+
+
+@pytest.mark.slow
+def test_a_table_ten_times_the_memory_limit(tmp_path):
+    rng = np.random.default_rng(0)
+    d, rows, n_parts, limit = 128, 50_000, 106, 256 * 2**20
+    assert rows * n_parts * d * 4 > 10 * limit
+    like = Table(np.zeros((0, d), np.float32), source=np.zeros(0, int), pair_id=np.zeros(0, int))
+    source, ids = np.tile([0, 1], rows // 2), np.full(rows, -1)
+    X = rng.normal(size=(rows, d)).astype(np.float32) + source[:, None].astype(np.float32)
+    with TableWriter(tmp_path / "big", like, rows=[rows] * n_parts) as writer:
+        for i in range(n_parts):
+            ids[:200] = np.repeat(np.arange(100), 2) if i == 0 else -1
+            writer.write(i, Table(X * np.float32(1 + 0.01 * i), source=source, pair_id=ids))
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(WITHIN), tmp_path / "big", tmp_path / "out", str(limit)],
+        capture_output=True,
+        text=True,
+        check=False,
+        env=os.environ
+        | {"OMP_NUM_THREADS": "1", "MALLOC_ARENA_MAX": "1", "ARROW_DEFAULT_MEMORY_POOL": "system"},
+    )
+    assert done.returncode == 0, done.stderr
+    assert "limited" in done.stdout
+    assert open_table(tmp_path / "out").n_rows == rows * n_parts

@@ -26,6 +26,8 @@ app = App(
     config=Toml("mgpa.toml", must_exist=False, search_parents=False),
 )
 
+app.register_install_completion_command()
+
 AsJson = Annotated[bool, Parameter(name="--json", negative="", help="Print JSON instead of text.")]
 Params = Annotated[
     dict[str, str] | None,

@@ -131,7 +131,7 @@ def _fit_moments(model: Any, file: TableFile, views: Any, client: Any, verbose: 
 def summarise(model: Any, part: Part, views: Any = None) -> Any:
     """Return a clone of the model that has seen one part's FIT rows, or None if there are none."""
     own, seen = clone(model), False
-    for batch in part.batches():
+    for batch in _batches(part):
         rows = batch if batch.role is None else batch.rows("FIT")
         if not len(rows):
             continue
@@ -272,7 +272,7 @@ def apply_file(
             raise ValueError(
                 f"{out.name} is one file; for a cluster name a folder, without suffix, or .zarr."
             )
-        batches = [partial(_read, part) for part in file.parts]
+        batches = [partial(_batches, part) for part in file.parts]
         corrected = (
             correct(m, batch) for read in _watched(batches, "correcting", verbose) for batch in read()
         )
@@ -292,8 +292,9 @@ def apply_file(
     return file.n_rows
 
 
-def _read(part: Part) -> Iterator[Table]:
-    return part.batches()
+def _batches(part: Part) -> Iterator[Table]:
+    """Yield about 8 MiB at a time: what is made of a batch, in float64 and copies, is several times that."""
+    return part.batches(max(1, part.file.block_rows // 4))
 
 
 def correct(m: CorrectionMap, table: Table) -> Table:
@@ -308,7 +309,7 @@ def correct(m: CorrectionMap, table: Table) -> Table:
 
 def write_corrected(m: CorrectionMap, part: Part, writer: TableWriter, i: int) -> int:
     """Correct one part and write it; return its number."""
-    writer.write(i, (correct(m, batch) for batch in part.batches()))
+    writer.write(i, (correct(m, batch) for batch in _batches(part)))
     return i
 
 
