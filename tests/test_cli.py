@@ -149,13 +149,21 @@ def test_mistakes_are_answered_in_one_line(folder, arguments, message):
 
 def test_every_command_teaches(folder):
     listed = done("--help").stdout
-    for command in ("fit", "apply", "audit", "compare", "select", "inspect", "export", "methods", "doctor"):
+    commands = ("fit", "apply", "audit", "compare", "select", "inspect", "export", "simulate", "demo")
+    for command in (*commands, "methods", "doctor"):
         assert command in listed
         assert f"Example: mgpa {command}" in " ".join(done(command, "--help").stdout.split())
     assert "leace" in done("methods").stdout
     assert json.loads(done("methods", "--json").stdout)["methods"][0]["name"] == "closed_form_mgpa"
     assert json.loads(done("doctor", "--json").stdout)["packages"]["numpy"] == np.__version__
     assert done("--version").stdout.strip() == mgpa.__version__
+
+
+def test_the_demo_ends_with_a_report(tmp_path):
+    found = done("demo", "--out", tmp_path / "demo")
+    assert "closed_form_mgpa: The source became harder to read" in found.stdout
+    for name in ("recordings.parquet", "adapter.safetensors", "corrected.parquet", "audit/report.html"):
+        assert (tmp_path / "demo" / name).exists()
 
 
 def test_a_reader_that_leaves_is_no_error(folder):

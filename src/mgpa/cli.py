@@ -374,6 +374,69 @@ def export(
 
 
 @app.command
+def simulate(
+    *,
+    out: Annotated[Path, Parameter(name=["--out", "-o"])],
+    people: int = 24,
+    events: int = 24,
+    features: int = 16,
+    sources: int = 2,
+    tokens: int = 0,
+    association: float = 0.85,
+    seed: int = 0,
+    overwrite: bool = False,
+) -> None:
+    """Write a table of simulated embeddings with a known device effect, to try things on.
+
+    Example: mgpa simulate --out recordings.parquet
+
+    Parameters
+    ----------
+    out
+        A .parquet, .npz or .zarr file.
+    people, events
+        Participants, and events of each.
+    features, tokens
+        Width of the embedding; tokens per event, 0 for vectors.
+    sources
+        Number of devices.
+    association
+        How often, in FIT and VAL, the class decides the device.
+    seed
+        Of the random numbers.
+    overwrite
+        Replace an existing table.
+    """
+    from .simulate import simulate_table
+    from .tablefiles import write_table
+
+    table = simulate_table(
+        people, events, features, sources, tokens=tokens, association=association, random_state=seed
+    )
+    write_table(table, out, overwrite=overwrite)
+    print(f"{len(table)} rows of {people} participants and {sources} devices in {out}")
+
+
+@app.command
+def demo(*, out: Annotated[Path, Parameter(name=["--out", "-o"])] = Path("mgpa-demo")) -> None:
+    """Simulate recordings, fit a correction, apply it, and audit it against LEACE (half a minute).
+
+    Example: mgpa demo --out mgpa-demo
+
+    Parameters
+    ----------
+    out
+        Folder for everything that is made.
+    """
+    out.mkdir(parents=True, exist_ok=True)
+    table, adapter = out / "recordings.parquet", out / "adapter.safetensors"
+    simulate(out=table, overwrite=True)
+    fit(table, out=adapter, overwrite=True)
+    apply(adapter, table, out=out / "corrected.parquet", overwrite=True)
+    audit(table, out=out / "audit", quick=True)
+
+
+@app.command
 def methods(*, json_: AsJson = False) -> None:
     """List the methods that can be fitted, and what each needs.
 
