@@ -159,6 +159,48 @@ def test_every_command_teaches(folder):
     assert done("--version").stdout.strip() == mgpa.__version__
 
 
+def test_a_csv_file_becomes_a_table_with_roles(tmp_path):
+    pandas = pytest.importorskip("pandas")
+    table = simulated_table(n_people=12, role=None)
+    frame = pandas.DataFrame(table.X, columns=[f"f{i}" for i in range(8)])
+    frame = frame.assign(device=table.source, subject=table.participant, pair_id=table.pair_id)
+    frame.to_csv(tmp_path / "raw.csv", index=False)
+    arguments = (
+        "--embedding",
+        "f",
+        "--rename.device",
+        "source",
+        "--rename.subject",
+        "participant",
+        "--roles",
+    )
+    done("convert", "raw.csv", "--out", "t.parquet", *arguments, folder=tmp_path)
+    made = open_table(tmp_path / "t.parquet").read()
+    np.testing.assert_allclose(made.X, table.X, rtol=1e-12)
+    assert set(made.role) == {"FIT", "VAL", "HEAD", "EVAL"}
+    done("fit", "t.parquet", "--out", "m.safetensors", "--rank", "1", folder=tmp_path)
+    assert mgpa.load_map(tmp_path / "m.safetensors").info.gate_rank == 1
+    kept = mgpa_command(
+        "apply", "m.safetensors", "t.parquet", "--out", "t.parquet", "--overwrite", folder=tmp_path
+    )
+    assert kept.returncode == 2
+    assert "name another output" in kept.stderr
+
+
+def test_pairs_of_another_table_are_its_fit_rows(folder, table):
+    arguments = (
+        "fit",
+        "rec ördings.parquet",
+        "--pairs",
+        "rec ördings.parquet",
+        "--out",
+        "paired.safetensors",
+    )
+    done(*arguments, folder=folder)
+    with_roles = mgpa.load_map(folder / "paired.safetensors").info.n_contrasts
+    assert with_roles == mgpa.load_map(folder / "map one.safetensors").info.n_contrasts
+
+
 def test_the_demo_ends_with_a_report(tmp_path):
     found = done("demo", "--out", tmp_path / "demo")
     assert "closed_form_mgpa: The source became harder to read" in found.stdout

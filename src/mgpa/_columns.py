@@ -28,7 +28,8 @@ def require_columns(wanted: Iterable[str], there: Iterable[str]) -> None:
     there = list(there)
     missing = [name for name in wanted if name not in there]
     if missing:
-        raise TableError(f"The table lacks {column_names(missing)}; it has {column_names(there)}.")
+        hint = " mgpa.tables.assign_roles (mgpa convert --roles) makes roles." if "role" in missing else ""
+        raise TableError(f"The table lacks {column_names(missing)}; it has {column_names(there)}.{hint}")
 
 
 def check_columns(given: Mapping[str, Any], n: int) -> Columns:

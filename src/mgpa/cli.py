@@ -54,7 +54,7 @@ def main(arguments: list[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except (UserError, ValueError, OSError, ImportError) as error:
-        print(f"mgpa: {error}", file=sys.stderr)
+        print(f"mgpa: {error}".replace("overwrite=True", "--overwrite"), file=sys.stderr)
         return 2
     return 0
 
@@ -65,6 +65,7 @@ def fit(
     *,
     out: Annotated[Path, Parameter(name=["--out", "-o"])],
     method: str = "closed_form_mgpa",
+    rank: float | None = None,
     pairs: Path | None = None,
     seed: int | None = None,
     set: Params = None,
@@ -84,14 +85,18 @@ def fit(
         Where to store the map.
     method
         As listed by `mgpa methods`.
+    rank
+        For MGPA: directions in the gate (3), or the share of contrast energy they hold (0.9).
     pairs
-        A second table with paired rows (pair_id), if the pairs are not in the first.
+        A second table with paired rows (pair_id), if the pairs are not in the first. Of a table with
+        roles, its FIT rows.
     seed
         Seed of methods that draw random numbers.
     overwrite
         Replace an existing map.
     """
     from .baselines import make
+    from .gate import MeasurementGate
     from .scale import fit_file
 
     _refuse_existing(out, overwrite)
@@ -99,6 +104,10 @@ def fit(
     model = make(method, **settings)
     if seed is not None:
         model.set_params(random_state=seed)
+    if rank is not None:
+        if "gate" not in model.get_params():
+            raise UserError(f"{method} has no gate; --rank is for MGPA.")
+        model.set_params(gate=MeasurementGate(rank=int(rank) if rank >= 1 else rank))
     if "verbose" in model.get_params():
         model.set_params(verbose=True)
     m = fit_file(model, table, pairs=pairs, verbose=True).to_map()
@@ -374,6 +383,55 @@ def export(
 
 
 @app.command
+def convert(
+    table: Path,
+    *,
+    out: Annotated[Path, Parameter(name=["--out", "-o"])],
+    embedding: str | None = None,
+    rename: Annotated[dict[str, str] | None, Parameter(help="As --rename.device source.")] = None,
+    roles: bool = False,
+    seed: int = 0,
+    overwrite: bool = False,
+) -> None:
+    """Make a table of another one, or of a CSV file: name its columns, give participants roles.
+
+    Example: mgpa convert raw.csv --out table.parquet --embedding f --rename.device source --roles
+
+    Parameters
+    ----------
+    table
+        A .csv file, or any table.
+    out
+        A .parquet, .npz or .zarr file.
+    embedding
+        The column with the embedding, or what its columns begin with (f for f0, f1, …).
+    roles
+        Give every participant one role: 40 % FIT, 20 % each VAL, HEAD and EVAL.
+    seed
+        Of the roles.
+    overwrite
+        Replace an existing table.
+    """
+    from dataclasses import replace
+
+    from .tablefiles import open_table, write_table
+    from .tables import Table, assign_roles
+
+    _refuse_existing(out, overwrite)
+    if table.suffix == ".csv":
+        import pandas
+
+        read = Table.from_frame(pandas.read_csv(table), embedding=embedding, rename=rename)
+    else:
+        read = open_table(table, embedding=embedding, rename=rename).read()
+    if roles:
+        read.require("participant")
+        read = replace(read, role=assign_roles(read.participant, random_state=seed))
+    write_table(read, out, overwrite=overwrite)
+    print(f"{len(read)} rows with {', '.join(read.columns) or 'no columns'} in {out}")
+
+
+@app.command
 def simulate(
     *,
     out: Annotated[Path, Parameter(name=["--out", "-o"])],
@@ -510,11 +568,11 @@ def _run_audit(
 
     chosen = {Path(n).stem if n.endswith(".safetensors") else n: n for n in names}
     entries = {k: load_map(n) if n.endswith(".safetensors") else n for k, n in chosen.items()}
+    readers = {"restarts": 1, "checkpoints": (12,)} if quick else None
+    rows = open_table(table).read().require("source", "participant", "role")
     if out is not None:
         out.mkdir(parents=True, exist_ok=True)
         cache = out / "cells" if cache is None else cache
-    readers = {"restarts": 1, "checkpoints": (12,)} if quick else None
-    rows = open_table(table).read()
     return run(rows, entries, seeds=seeds, budget=budget, cache=cache, n_jobs=jobs, readers=readers)
 
 

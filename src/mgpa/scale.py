@@ -103,6 +103,7 @@ def _require(file: TableFile, *names: str) -> None:
 
 
 def _views(table: Table) -> tuple[Any, Any]:
+    table = table if table.role is None else table.rows("FIT")  # other people are for judging
     found = table.require("source", "pair_id").paired_views()
     if found is None:
         raise TableError(
@@ -265,6 +266,8 @@ def apply_file(
         Show progress.
     """
     file, out = open_table(table), Path(out)
+    if out.exists() and out.resolve() == file.path.resolve():
+        raise ValueError(f"{out} is the table to be corrected; name another output, lest it be lost.")
     if not m.source_blind:
         _require(file, "source")
     if out.suffix in (".parquet", ".npz"):
@@ -329,5 +332,5 @@ def _stamp(path: Path) -> str:
 
 
 def _watched(steps: list[Any], label: str, verbose: bool) -> Iterator[Any]:
-    for i in progress(range(len(steps)), label, verbose and sys.stderr is not None):
+    for i in progress(range(len(steps)), label, verbose and sys.stderr.isatty()):
         yield steps[i]

@@ -71,10 +71,16 @@ class MethodResult:
     facts: list[dict[str, Any]] = field(default_factory=list)
     cells: list[dict[str, Any]] = field(default_factory=list)
     summary: str = ""
+    fitted_elsewhere: bool = False
 
     @classmethod
     def collect(
-        cls, name: str, fitted: list[Any], cells: list[dict[str, Any]], floors: list[dict[str, Any] | None]
+        cls,
+        name: str,
+        fitted: list[Any],
+        cells: list[dict[str, Any]],
+        floors: list[dict[str, Any] | None],
+        fitted_elsewhere: bool = False,
     ) -> MethodResult:
         """Stack the cells of a method's fits."""
 
@@ -98,6 +104,7 @@ class MethodResult:
             facts=[fit.facts for fit in fitted],
             cells=cells,
             summary=fitted[0].map.summary(),
+            fitted_elsewhere=fitted_elsewhere,
         )
 
     @property
@@ -323,6 +330,8 @@ class Audit:
             lines.append(f"A head that learned the shortcut, at its worst association: {change:+.3f}.")
         M = self.estimates[method]["M"]
         lines.append(f"Embeddings moved by {100 * M.value:.1f} % of their size.")
+        if result.fitted_elsewhere:
+            lines.append("It was fitted elsewhere: whether on these participants is not known here.")
         n = len(result.participants)
         lines.append(
             f"Intervals are over {n} participants, for these fitted maps and readers; a stronger reader may "

@@ -26,6 +26,7 @@ from ..mapfile import map_digest
 from ..maps import CorrectionMap, SequentialMap
 from ..moments import Standardizer
 from ..pairs import is_paired
+from ..sequential import torch_device
 from ..tables import Table
 from ..tokens import TokenMean, token_mean, transform_tokens
 from .diagnostics import confounding
@@ -134,6 +135,8 @@ def run(
     device = _here(device)
     jobs = list(_jobs(methods, seeds, device))
     _require_pairs(jobs, parts["FIT"], pairs)
+    if bank.get("restarts", 3):
+        torch_device(device, "The bank of source readers")
     store, say = Store(cache), _speaker(verbose)
     evidence = Evidence(parts["FIT"], parts["VAL"], pairs)
     ground = Ground(parts["HEAD"], parts["EVAL"], evidence.standardizer, head, device, bank)
@@ -144,7 +147,11 @@ def run(
     for name in dict.fromkeys(job.method for job in jobs):
         own = [(job, *cell) for job, cell in zip(jobs, cells, strict=True) if job.method == name]
         results[name] = MethodResult.collect(
-            name, [maps[job] for job, *_ in own], [cell for _, cell, _ in own], [floor for *_, floor in own]
+            name,
+            [maps[job] for job, *_ in own],
+            [cell for _, cell, _ in own],
+            [floor for *_, floor in own],
+            fitted_elsewhere=any(job.fitted is not None for job, *_ in own),
         )
     people = confounding(parts["FIT"].source, parts["FIT"].participant, parts["FIT"].label)
     return Audit(

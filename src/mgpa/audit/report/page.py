@@ -23,7 +23,7 @@ def html_report(audit: Audit, title: str = "Correction audit") -> str:
     s, data, methods = audit.settings, chart_data(audit), len(audit.methods) - 1
     summary = (
         f"{methods} correction{'s' if methods != 1 else ''} measured on {len(data['people'])} participants "
-        f"that none of them was fitted on, for the sources {', '.join(data['sources'])}. "
+        f"with the role EVAL, for the sources {', '.join(data['sources'])}. "
         f"Data {s['data']}, mgpa {s['version']}."
     )
     code = "\n".join(map(_read, ("panels.js", "charts.js", "controls.js")))
