@@ -206,6 +206,7 @@ def audit(
             str(result),
             "",
             *(f"{name}: {lines[0]}" for name, lines in verdicts.items()),
+            *[lines[-1] for lines in verdicts.values()][:1],  # how sure that is
             f"\n{out / 'report.html'}",
         ]
     )
@@ -330,6 +331,7 @@ def inspect(path: Path, *, json_: AsJson = False) -> None:
         "dtype": str(file.dtype),
         "columns": list(file.columns),
         "parts": len(file.parts),
+        **({"info": file.info} if file.info else {}),
     }
     counts = _counts(file)
     text = "\n".join(f"{name:<12}{value}" for name, value in facts.items())

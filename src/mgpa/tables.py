@@ -34,7 +34,7 @@ from .pairs import encode_source, is_paired, to_numpy
 __all__ = ["COLUMNS", "ROLES", "Columns", "Table", "TableError", "assign_roles"]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Table:
     """Embeddings and what is known about each of them.
 
@@ -98,6 +98,10 @@ class Table:
 
     def __len__(self) -> int:
         return len(self.X)
+
+    def __repr__(self) -> str:
+        shape, names = " x ".join(map(str, self.X.shape[1:])), ", ".join(self.columns) or "no columns"
+        return f"<Table: {len(self)} rows of {shape} {self.X.dtype}, with {names}>"
 
     @property
     def columns(self) -> Columns:

@@ -123,6 +123,8 @@ def run(
     >>> bool(audit["closed_form_mgpa"].estimate("S").value < audit["identity"].estimate("S").value)
     True
     """
+    if not isinstance(table, Table):
+        raise TypeError(f"table is a {type(table).__name__}; make a Table of it, as Table.from_frame does.")
     started = time.monotonic()
     table.require("source", "participant", "role")
     parts = {role: table.rows(role) for role in ("FIT", "VAL", "HEAD", "EVAL")}
