@@ -18,16 +18,16 @@ from typing import Any
 
 import numpy as np
 from sklearn.base import clone
-from sklearn.utils.validation import has_fit_parameter
 
 from ._progress import progress
 from .mapfile import map_digest
 from .maps import CorrectionMap
+from .on_tables import corrected_rows, fit_on, vectors
 from .pairs import check_pair_id, is_paired
 from .streaming import MomentEstimator
 from .tablefiles import Part, TableError, TableFile, TableWriter, open_table, write_table
 from .tables import Table
-from .tokens import TokenMean, token_mean, transform_tokens
+from .tokens import TokenMean
 
 RETRIES = 3
 
@@ -109,12 +109,8 @@ def _views(table: Table) -> tuple[Any, Any]:
         raise TableError(
             "The table of pairs has no events seen by two sources; check its pair_id and source."
         )
-    rows = _vectors(table)
+    rows = vectors(table)
     return rows[found[0]], rows[found[1]]
-
-
-def _vectors(table: Table) -> Any:
-    return token_mean(table.X) if table.X.ndim == 3 else table.X
 
 
 def _fit_moments(model: Any, file: TableFile, views: Any, client: Any, verbose: bool) -> Any:
@@ -137,7 +133,7 @@ def summarise(model: Any, part: Part, views: Any = None) -> Any:
         if not len(rows):
             continue
         known = {"pairs": views} if views is not None else {"pair_id": rows.pair_id}
-        own.partial_fit(_vectors(rows), rows.label, source=rows.source, **known)
+        own.partial_fit(vectors(rows), rows.label, source=rows.source, **known)
         seen, views = True, None
     return own if seen else None
 
@@ -190,16 +186,8 @@ def _fit_rows(model: Any, file: TableFile, views: Any, max_rows: int, random_sta
     drawn = draw_rows(columns["source"][available][loose], max(max_rows - int(paired.sum()), 0), random_state)
     chosen = np.sort(np.concatenate([np.flatnonzero(paired), loose[drawn]]))
     fit = file.read(available[chosen])
-    known: dict[str, Any] = {"source": fit.source, "pairs": views}
-    if views is None:
-        known["pair_id"] = fit.pair_id
-    if (role == "VAL").any():
-        val = file.read(np.flatnonzero(role == "VAL"))
-        known |= {"X_val": val.X, "source_val": val.source}
-    if has_fit_parameter(model, "groups") and fit.participant is not None:
-        known["groups"] = fit.participant
-    own = TokenMean(clone(model)) if fit.X.ndim == 3 else clone(model)
-    own.fit(fit.X, fit.label, **known)
+    val = file.read(np.flatnonzero(role == "VAL")) if (role == "VAL").any() else None
+    own = fit_on(model, fit, val, views)
     if len(chosen) < len(available):
         notes = f"fitted on {len(chosen)} of {len(available)} FIT rows, drawn with seed {random_state}"
         target = own.estimator_ if isinstance(own, TokenMean) else own
@@ -302,12 +290,8 @@ def _batches(part: Part) -> Iterator[Table]:
 
 def correct(m: CorrectionMap, table: Table) -> Table:
     """Return the table with corrected embeddings and everything else as it was."""
-    known: dict[str, Any] = {} if m.source_blind else {"source": table.source}
-    if len(table):
-        X = transform_tokens(m, table.X, **known) if table.X.ndim == 3 else m.transform(table.X, **known)
-    else:
-        X = table.X
-    return replace(table, X=X, info=table.info | {"corrected_by": map_digest(m)[:16]})
+    info = table.info | {"corrected_by": map_digest(m)[:16]}
+    return replace(table, X=corrected_rows(m, table), info=info)
 
 
 def write_corrected(m: CorrectionMap, part: Part, writer: TableWriter, i: int) -> int:

@@ -1,0 +1,54 @@
+"""Methods meet tables: fit one on a table's rows, correct a table's rows with a map."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.base import clone
+from sklearn.utils.validation import has_fit_parameter
+
+from .maps import CorrectionMap
+from .tables import Table
+from .tokens import TokenMean, token_mean, transform_tokens
+
+
+def fit_on(model: Any, fit: Table, val: Table | None = None, pairs: Any = None) -> Any:
+    """Fit a clone of a method on a table's rows, with everything the table knows that it can use.
+
+    Parameters
+    ----------
+    model : estimator
+        Fitted on token means if the table holds tokens.
+    fit, val : Table
+        Rows to fit on, and held-out rows for methods that stop by them.
+    pairs : tuple (A, B) or None
+        Calibration pairs; None takes those of ``fit``'s ``pair_id``.
+    """
+    tokens = fit.X.ndim == 3 and not isinstance(model, TokenMean)
+    own = TokenMean(clone(model)) if tokens else clone(model)
+    known: dict[str, Any] = {"source": fit.source, "pairs": pairs}
+    if pairs is None:
+        known["pair_id"] = fit.pair_id
+    if val is not None and len(val):
+        known |= {"X_val": val.X, "source_val": val.source}
+    target = own.estimator if isinstance(own, TokenMean) else own
+    if fit.participant is not None and has_fit_parameter(target, "groups"):
+        known["groups"] = fit.participant
+    return own.fit(fit.X, fit.label, **known)
+
+
+def corrected_rows(m: CorrectionMap, table: Table) -> NDArray[Any]:
+    """Return a table's embeddings or tokens, corrected; source-aware maps read its source column."""
+    if not len(table):
+        return table.X
+    known: dict[str, Any] = {} if m.source_blind else {"source": table.source}
+    if table.X.ndim == 3:
+        return np.asarray(transform_tokens(m, table.X, **known))
+    return np.asarray(m.transform(table.X, **known))
+
+
+def vectors(table: Table) -> NDArray[Any]:
+    """Return one vector a row: the embedding, or the mean of the tokens."""
+    return np.asarray(token_mean(table.X)) if table.X.ndim == 3 else table.X
