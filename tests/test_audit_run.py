@@ -173,6 +173,19 @@ def test_parallel_equals_serial(table, n_jobs):
     same(run(table, methods), run(table, methods, n_jobs=n_jobs))
 
 
+def test_dask_workers_give_the_same_numbers(table):
+    distributed = pytest.importorskip("distributed")
+    import joblib
+
+    methods = {"leace": "leace", "ncm": make("ncm", rank=1)}
+    expected = run(table, methods)
+    cluster = distributed.LocalCluster(
+        n_workers=1, threads_per_worker=1, dashboard_address=None, silence_logs=50
+    )
+    with cluster, distributed.Client(cluster), joblib.parallel_config("dask"):
+        same(expected, run(table, methods, n_jobs=2))
+
+
 KILLED = """
 import sys
 sys.path.insert(0, {tests!r})

@@ -536,7 +536,7 @@ def test_the_registry_lists_every_method_once():
         assert (model.tags.source_blind, model.tags.needs_pairs) == (method.source_blind, method.needs_pairs)
         assert hasattr(model, "partial_fit") == method.streams
         text = type(model).__doc__
-        for promise in ("Needs", "cannot do") if "mgpa" not in method.name else ():
+        for promise in ("Reference", "Needs", "cannot do") if "mgpa" not in method.name else ():
             assert promise in text or method.name == "identity", method.name
     assert "source blind" in str(table)
     assert table._repr_html_().count("<tr>") == 19

@@ -1,0 +1,36 @@
+"""The ``mgpa`` command: files in, files out, nothing half-written.
+
+Exit codes: 0 done; 1 something unexpected; 2 a wrong file, column or option, said in one line;
+130 interrupted.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+
+# Importing a module adds its commands.
+from . import audits, corrections, machine, tables
+from .app import UserError, app
+
+__all__ = ["app", "audits", "corrections", "machine", "main", "tables"]
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run the command line and return its exit code."""
+    try:
+        app(arguments)
+    except SystemExit as stop:
+        # cyclopts exits with 1 for wrong options; 2 is what shells expect.
+        return 0 if not stop.code else 2 if stop.code == 1 else int(stop.code)
+    except KeyboardInterrupt:
+        print("mgpa: interrupted; what was finished is kept.", file=sys.stderr)
+        return 130
+    except BrokenPipeError:
+        # Whoever read our output has left: say nothing, and keep Python from saying something at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except (UserError, ValueError, OSError, ImportError) as error:
+        print(f"mgpa: {error}".replace("overwrite=True", "--overwrite"), file=sys.stderr)
+        return 2
+    return 0

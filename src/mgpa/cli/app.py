@@ -1,0 +1,43 @@
+"""The application that commands join, and what they share."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated, Any
+
+from cyclopts import App, Parameter
+from cyclopts.config import Toml
+
+from .._version import __version__
+
+app = App(
+    name="mgpa",
+    help="Remove how it was measured, keep what was measured: correct embeddings and audit the result.",
+    suppress_keyboard_interrupt=False,
+    version=__version__,
+    help_format="plaintext",
+    config=Toml("mgpa.toml", must_exist=False, search_parents=False),
+)
+
+app.register_install_completion_command()
+
+AsJson = Annotated[bool, Parameter(name="--json", negative="", help="Print JSON instead of text.")]
+Out = Annotated[Path, Parameter(name=["--out", "-o"])]
+
+
+class UserError(Exception):
+    """Something the user can put right; its text says what."""
+
+
+def refuse_existing(path: Path, overwrite: bool) -> None:
+    """Refuse before the work, not after it."""
+    if path.exists() and not overwrite:
+        raise UserError(f"{path} exists; pass --overwrite to replace it.")
+    if not path.parent.is_dir():
+        raise UserError(f"The folder {path.parent} does not exist; create it first.")
+
+
+def show(facts: dict[str, Any], text: str, as_json: bool) -> None:
+    """Print an answer: facts for a script, or text for a person."""
+    print(json.dumps(facts, indent=2, default=str) if as_json else text)

@@ -1,0 +1,141 @@
+"""Commands that measure what corrections do."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+from cyclopts import Parameter
+
+from .app import AsJson, Out, UserError, app, show
+
+
+@app.command
+def audit(
+    table: Path,
+    *,
+    out: Out,
+    methods: Annotated[list[str], Parameter(consume_multiple=True)] = ["leace", "closed_form_mgpa"],  # noqa: B006
+    seeds: Annotated[list[int], Parameter(consume_multiple=True)] = [17, 29, 43],  # noqa: B006
+    budget: float | None = None,
+    cache: Path | None = None,
+    jobs: int = 1,
+    quick: bool = False,
+    json_: AsJson = False,
+) -> None:
+    """Measure what corrections do, on participants they were not fitted on, and write a report.
+
+    Example: mgpa audit recordings.parquet --out audit --methods leace closed_form_mgpa iterative_mgpa
+
+    Parameters
+    ----------
+    table
+        With source, participant and role columns; label for task utility, pair_id for pairs.
+    out
+        Folder for report.html, table.csv, table.tex and figures.
+    methods
+        Names (`mgpa methods`) or stored maps (*.safetensors).
+    seeds
+        Fits of methods that draw random numbers.
+    budget
+        Compare at this relative movement of the VAL rows instead of with complete maps.
+    cache
+        Folder of finished cells; by default inside the output folder. Running again goes on where it was.
+    jobs
+        Cells at a time.
+    quick
+        One reader network and 12 epochs instead of the paper's bank.
+    """
+    result = _run_audit(table, out, methods, seeds, budget, cache, jobs, quick)
+    result.report(out / "report.html")
+    result.to_csv(out / "table.csv")
+    result.to_latex(out / "table.tex")
+    result.figures(out / "figures")
+    verdicts = {name: result.verdict(name) for name in result.methods[1:]}
+    text = "\n".join(
+        [
+            str(result),
+            "",
+            *(f"{name}: {lines[0]}" for name, lines in verdicts.items()),
+            *[lines[-1] for lines in verdicts.values()][:1],  # how sure that is
+            f"\n{out / 'report.html'}",
+        ]
+    )
+    show(
+        {"report": str(out / "report.html"), "estimates": _estimates(result), "verdicts": verdicts},
+        text,
+        json_,
+    )
+
+
+@app.command
+def compare(
+    table: Path,
+    *,
+    methods: Annotated[list[str], Parameter(consume_multiple=True)],
+    against: str = "identity",
+    out: Annotated[Path | None, Parameter(name=["--out", "-o"])] = None,
+    seeds: Annotated[list[int], Parameter(consume_multiple=True)] = [17, 29, 43],  # noqa: B006
+    budget: float | None = None,
+    jobs: int = 1,
+    quick: bool = False,
+    json_: AsJson = False,
+) -> None:
+    """Compare methods with one another: differences with paired intervals.
+
+    Example: mgpa compare recordings.parquet --methods leace closed_form_mgpa --against leace --out audit
+
+    Parameters
+    ----------
+    table, methods, seeds, budget, jobs, quick
+        As in `mgpa audit`.
+    against
+        The method the others are compared with.
+    out
+        The same folder as `mgpa audit` used: finished cells are read from there.
+    """
+    result = _run_audit(table, out, methods, seeds, budget, None, jobs, quick)
+    if against not in result.results:
+        raise UserError(f"--against is {against!r}; audited are {', '.join(result.methods)}.")
+    found = {
+        name: {metric: result.contrast(name, against, metric) for metric in result.metrics}
+        for name in result.methods
+        if name != against
+    }
+    lines = [f"difference from {against}"]
+    for name, row in found.items():
+        lines.append(f"  {name}")
+        lines += [f"    {metric:<8}{estimate:+.4f}" for metric, estimate in row.items()]
+    plain = {name: {k: [e.value, e.low, e.high] for k, e in row.items()} for name, row in found.items()}
+    show({"against": against, "contrasts": plain}, "\n".join(lines), json_)
+
+
+def _run_audit(
+    table: Path,
+    out: Path | None,
+    names: list[str],
+    seeds: list[int],
+    budget: float | None,
+    cache: Path | None,
+    jobs: int,
+    quick: bool,
+) -> Any:
+    from ..audit import run
+    from ..maps import load_map
+    from ..tablefiles import open_table
+
+    chosen = {Path(n).stem if n.endswith(".safetensors") else n: n for n in names}
+    entries = {k: load_map(n) if n.endswith(".safetensors") else n for k, n in chosen.items()}
+    readers = {"restarts": 1, "checkpoints": (12,)} if quick else None
+    rows = open_table(table).read().require("source", "participant", "role")
+    if out is not None:
+        out.mkdir(parents=True, exist_ok=True)
+        cache = out / "cells" if cache is None else cache
+    return run(rows, entries, seeds=seeds, budget=budget, cache=cache, n_jobs=jobs, readers=readers)
+
+
+def _estimates(result: Any) -> Any:
+    return {
+        name: {metric: [e.value, e.low, e.high] for metric, e in row.items()}
+        for name, row in result.estimates.items()
+    }

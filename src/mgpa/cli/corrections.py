@@ -1,0 +1,287 @@
+"""Commands that make, apply, look at and pass on corrections."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from cyclopts import Parameter
+
+from .app import AsJson, Out, UserError, app, refuse_existing, show
+
+Params = Annotated[
+    dict[str, str] | None,
+    Parameter(name="--set", help="Parameters of the method, as --set.ridge 0.1; any number of them."),
+]
+
+
+@app.command
+def fit(
+    table: Path,
+    *,
+    out: Out,
+    method: str = "closed_form_mgpa",
+    rank: float | None = None,
+    pairs: Path | None = None,
+    seed: int | None = None,
+    set: Params = None,
+    overwrite: bool = False,
+    json_: AsJson = False,
+) -> None:
+    """Fit a correction to a table and store it.
+
+    Example: mgpa fit recordings.parquet --out adapter.safetensors --method closed_form_mgpa
+
+    Parameters
+    ----------
+    table
+        Embeddings with a source for every row (.npz, .parquet, a folder of .parquet, .zarr). With a role
+        column only FIT rows are fitted on, and VAL rows decide when iterative methods stop.
+    out
+        Where to store the map.
+    method
+        As listed by `mgpa methods`.
+    rank
+        For MGPA: directions in the gate (3), or the share of contrast energy they hold (0.9).
+    pairs
+        A second table with paired rows (pair_id), if the pairs are not in the first. Of a table with
+        roles, its FIT rows.
+    seed
+        Seed of methods that draw random numbers.
+    overwrite
+        Replace an existing map.
+    """
+    from ..baselines import make
+    from ..gate import MeasurementGate
+    from ..scale import fit_file
+
+    refuse_existing(out, overwrite)
+    settings = _typed(method, set or {})
+    model = make(method, **settings)
+    if seed is not None:
+        model.set_params(random_state=seed)
+    if rank is not None:
+        if "gate" not in model.get_params():
+            raise UserError(f"{method} has no gate; --rank is for MGPA.")
+        model.set_params(gate=MeasurementGate(rank=int(rank) if rank >= 1 else rank))
+    if "verbose" in model.get_params():
+        model.set_params(verbose=True)
+    m = fit_file(model, table, pairs=pairs, verbose=True).to_map()
+    m.save(out, overwrite=overwrite)
+    show({"map": str(out), **_map_facts(m)}, m.summary(), json_)
+
+
+@app.command
+def apply(
+    map: Path,
+    table: Path,
+    *,
+    out: Out,
+    strength: float | None = None,
+    overwrite: bool = False,
+    scheduler: str | None = None,
+    json_: AsJson = False,
+) -> None:
+    """Correct every row of a table; all other columns are kept as they are.
+
+    Example: mgpa apply adapter.safetensors recordings.parquet --out corrected.parquet
+
+    Streams: memory does not grow with the table. Into a folder (a name without suffix), finished parts are
+    kept, and running it again goes on where it was.
+
+    Parameters
+    ----------
+    map
+        A stored correction.
+    table
+        Embeddings; source-aware maps need their source column.
+    out
+        A .parquet or .zarr file, or a folder of .parquet parts.
+    strength
+        Apply this multiple of the correction.
+    overwrite
+        Replace an existing output.
+    scheduler
+        Address of a Dask scheduler (tcp://…), or "local" for a cluster on this machine.
+    """
+    from ..maps import load_map
+    from ..scale import apply_file, connect
+
+    m = load_map(map)
+    if strength is not None:
+        m = m.with_strength(strength)
+    with connect(scheduler) as client:
+        n_rows = apply_file(m, table, out, overwrite=overwrite, client=client, verbose=True)
+    show({"table": str(out), "rows": n_rows}, f"{n_rows} rows corrected into {out}", json_)
+
+
+@app.command
+def select(
+    map: Path,
+    table: Path,
+    *,
+    budget: float,
+    out: Out,
+    overwrite: bool = False,
+    json_: AsJson = False,
+) -> None:
+    """Store the part of a correction that moves validation rows by a given share.
+
+    Example: mgpa select adapter.safetensors recordings.parquet --budget 0.05 --out adapter-05.safetensors
+
+    Parameters
+    ----------
+    map
+        A stored correction.
+    table
+        Its VAL rows decide; all rows, if it has no roles.
+    budget
+        Relative movement, for instance 0.05.
+    out
+        Where to store the selected map.
+    overwrite
+        Replace an existing map.
+    """
+    from ..endpoint import BudgetNotAttained, movement_budget
+    from ..maps import load_map
+    from ..tablefiles import open_table
+
+    refuse_existing(out, overwrite)
+    rows = open_table(table).read()
+    rows = rows.rows("VAL") if rows.role is not None and (rows.role == "VAL").any() else rows
+    X = rows.X if rows.X.ndim == 2 else rows.X.mean(axis=1)
+    try:
+        point = movement_budget(load_map(map), X, budget, source=rows.source)
+        point.map.save(out, overwrite=overwrite)
+    except BudgetNotAttained as error:
+        raise UserError(str(error)) from None
+    facts = {"map": str(out), "movement": point.movement, "strength": point.strength}
+    if point.n_stages is not None:
+        facts |= {"n_stages": point.n_stages, "fraction": point.fraction}
+    show(facts, "\n".join(f"{name:<10}{value}" for name, value in facts.items()), json_)
+
+
+@app.command
+def inspect(path: Path, *, json_: AsJson = False) -> None:
+    """Say what a map or a table is.
+
+    Example: mgpa inspect adapter.safetensors
+
+    Parameters
+    ----------
+    path
+        A stored map, or a table.
+    """
+    if path.suffix == ".safetensors" or (path / "model.json").is_file():
+        from ..maps import load_map
+
+        m = load_map(path)
+        show(_map_facts(m), m.summary(), json_)
+        return
+    from ..tablefiles import open_table
+
+    file = open_table(path)
+    facts: dict[str, Any] = {
+        "rows": file.n_rows,
+        "shape": list(file.shape),
+        "dtype": str(file.dtype),
+        "columns": list(file.columns),
+        "parts": len(file.parts),
+        **({"info": file.info} if file.info else {}),
+    }
+    counts = _counts(file)
+    text = "\n".join(f"{name:<12}{value}" for name, value in facts.items())
+    text += "".join(f"\n{name}: " + ", ".join(f"{k} {n}" for k, n in c.items()) for name, c in counts.items())
+    show(facts | {"counts": counts}, text, json_)
+
+
+@app.command
+def export(
+    map: Path,
+    *,
+    out: Out,
+    format: Literal["onnx", "torch"] | None = None,
+    overwrite: bool = False,
+) -> None:
+    """Write a map for other runtimes.
+
+    Example: mgpa export adapter.safetensors --out adapter.onnx
+
+    Parameters
+    ----------
+    map
+        A stored correction.
+    out
+        adapter.onnx, or adapter.pt for a torch state dict.
+    format
+        By default what the name of the output says.
+    overwrite
+        Replace an existing file.
+    """
+    from ..maps import load_map
+
+    refuse_existing(out, overwrite)
+    kind = format or {".onnx": "onnx", ".pt": "torch", ".pth": "torch"}.get(out.suffix)
+    if kind is None:
+        raise UserError(f"{out.name} says neither ONNX (.onnx) nor torch (.pt); pass --format.")
+    m = load_map(map)
+    if kind == "onnx":
+        m.to_onnx(out)
+    else:
+        import io
+
+        import torch
+
+        from .._files import write_atomically
+
+        buffer = io.BytesIO()
+        torch.save(m.to_torch().state_dict(), buffer)
+        write_atomically(out, buffer.getvalue())
+    print(out)
+
+
+def _typed(method: str, settings: dict[str, str]) -> dict[str, Any]:
+    """Read parameter values as TOML would: numbers, true and false, else text."""
+    from ..baselines import make
+
+    known = make(method).get_params(deep=False)
+    read = {}
+    for name, text in settings.items():
+        if name not in known:
+            raise UserError(f"{method} has no parameter {name!r}; it has {', '.join(known)}.")
+        try:
+            read[name] = json.loads(text)
+        except json.JSONDecodeError:
+            read[name] = text
+    return read
+
+
+def _map_facts(m: Any) -> dict[str, Any]:
+    info = m.info
+    return {
+        "kind": m.kind,
+        "method": info.method,
+        "features": m.n_features,
+        "sources": list(info.source_names),
+        "source_blind": m.source_blind,
+        "strength": m.strength,
+        "rows": info.n_rows,
+        "contrasts": info.n_contrasts,
+        "data": info.fingerprint,
+    }
+
+
+def _counts(file: Any) -> dict[str, dict[str, int]]:
+    """Return how many rows each source, role and label has, over all parts."""
+    import numpy as np
+
+    counts: dict[str, dict[str, int]] = {
+        name: {} for name in ("source", "role", "label") if name in file.columns
+    }
+    for part in file.parts:
+        rows = part.read()
+        for name, total in counts.items():
+            for value, n in zip(*np.unique(getattr(rows, name), return_counts=True), strict=True):
+                total[str(value)] = total.get(str(value), 0) + int(n)
+    return counts

@@ -1,0 +1,124 @@
+"""Commands that make tables, and a demonstration of all of it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+from cyclopts import Parameter
+
+from .app import Out, app, refuse_existing
+from .audits import audit
+from .corrections import apply, fit
+
+
+@app.command
+def convert(
+    table: Path,
+    *,
+    out: Out,
+    embedding: str | None = None,
+    rename: Annotated[dict[str, str] | None, Parameter(help="As --rename.device source.")] = None,
+    roles: bool = False,
+    seed: int = 0,
+    overwrite: bool = False,
+) -> None:
+    """Make a table of another one, or of a CSV file: name its columns, give participants roles.
+
+    Example: mgpa convert raw.csv --out table.parquet --embedding f --rename.device source --roles
+
+    Parameters
+    ----------
+    table
+        A .csv file, or any table.
+    out
+        A .parquet, .npz or .zarr file.
+    embedding
+        The column with the embedding, or what its columns begin with (f for f0, f1, …).
+    roles
+        Give every participant one role: 40 % FIT, 20 % each VAL, HEAD and EVAL.
+    seed
+        Of the roles.
+    overwrite
+        Replace an existing table.
+    """
+    from dataclasses import replace
+
+    from ..tablefiles import open_table, write_table
+    from ..tables import Table, assign_roles
+
+    refuse_existing(out, overwrite)
+    if table.suffix == ".csv":
+        import pandas
+
+        read = Table.from_frame(pandas.read_csv(table), embedding=embedding, rename=rename)
+    else:
+        read = open_table(table, embedding=embedding, rename=rename).read()
+    if roles:
+        read.require("participant")
+        read = replace(read, role=assign_roles(read.participant, random_state=seed))
+    write_table(read, out, overwrite=overwrite)
+    print(f"{len(read)} rows with {', '.join(read.columns) or 'no columns'} in {out}")
+
+
+@app.command
+def simulate(
+    *,
+    out: Out,
+    people: int = 24,
+    events: int = 24,
+    features: int = 16,
+    sources: int = 2,
+    tokens: int = 0,
+    association: float = 0.85,
+    seed: int = 0,
+    overwrite: bool = False,
+) -> None:
+    """Write a table of simulated embeddings with a known device effect, to try things on.
+
+    Example: mgpa simulate --out recordings.parquet
+
+    Parameters
+    ----------
+    out
+        A .parquet, .npz or .zarr file.
+    people, events
+        Participants, and events of each.
+    features, tokens
+        Width of the embedding; tokens per event, 0 for vectors.
+    sources
+        Number of devices.
+    association
+        How often, in FIT and VAL, the class decides the device.
+    seed
+        Of the random numbers.
+    overwrite
+        Replace an existing table.
+    """
+    from ..simulate import simulate_table
+    from ..tablefiles import write_table
+
+    table = simulate_table(
+        people, events, features, sources, tokens=tokens, association=association, random_state=seed
+    )
+    write_table(table, out, overwrite=overwrite)
+    print(f"{len(table)} rows of {people} participants and {sources} devices in {out}")
+
+
+@app.command
+def demo(*, out: Out = Path("mgpa-demo")) -> None:
+    """Simulate recordings, fit a correction, apply it, and audit it against LEACE (half a minute).
+
+    Example: mgpa demo --out mgpa-demo
+
+    Parameters
+    ----------
+    out
+        Folder for everything that is made.
+    """
+    out.mkdir(parents=True, exist_ok=True)
+    table, adapter = out / "recordings.parquet", out / "adapter.safetensors"
+    simulate(out=table, overwrite=True)
+    fit(table, out=adapter, overwrite=True)
+    apply(adapter, table, out=out / "corrected.parquet", overwrite=True)
+    audit(table, out=out / "audit", quick=True)
