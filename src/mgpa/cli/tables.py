@@ -118,7 +118,7 @@ def demo(*, out: Out = Path("mgpa-demo")) -> None:
     """
     out.mkdir(parents=True, exist_ok=True)
     table, adapter = out / "recordings.parquet", out / "adapter.safetensors"
-    simulate(out=table, overwrite=True)
+    simulate(out=table, people=80, overwrite=True)  # sixteen of them to judge by
     fit(table, out=adapter, overwrite=True)
     apply(adapter, table, out=out / "corrected.parquet", overwrite=True)
     audit(table, out=out / "audit", quick=True)
