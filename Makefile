@@ -31,4 +31,5 @@ clean:  ## Remove the environment and caches
 .venv/installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
+	$(BIN)/python tools/mend_torchaudio.py
 	touch $@

@@ -1,0 +1,184 @@
+"""Trials: signals cut around events, how they were sampled, and what is known about each.
+
+The one form in which recordings travel here, from a data set or MNE epochs, through measurement views and
+preprocessing, to an encoder. Signals are in volts, as in MNE.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .._checks import require_finite
+from .._columns import COLUMNS, Columns, check_columns, check_other
+from ..tables import Table
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class Trials:
+    """Signals of n trials, and what is known about each.
+
+    Parameters
+    ----------
+    data : (n, channels, samples) array
+        In volts; float32 or float64.
+    channels : sequence of str
+        Names, as in a standard montage.
+    sfreq : float
+        Samples per second.
+    tmin : float
+        Time of the first sample, in seconds after the event.
+    columns : dict of name to (n,) array
+        As in a :class:`mgpa.tables.Table`: source, participant, role, label, pair_id, and any others.
+    info : dict
+        Where the trials come from.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> trials = Trials(np.zeros((2, 3, 100)), ["Oz", "O1", "O2"], 250.0, columns={"label": ["a", "b"]})
+    >>> trials.pick(["O2", "Oz"]).data.shape, trials.take([1]).columns["label"].tolist()
+    ((2, 2, 100), ['b'])
+    """
+
+    data: NDArray[Any]
+    channels: tuple[str, ...]
+    sfreq: float
+    tmin: float = 0.0
+    columns: Columns = field(default_factory=dict)
+    info: dict[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        data = np.asarray(self.data)
+        if data.ndim != 3 or 0 in data.shape[1:]:
+            raise ValueError(f"data has shape {data.shape}; expected (trials, channels, samples).")
+        if data.dtype not in (np.float32, np.float64):
+            raise ValueError(f"data has dtype {data.dtype}; convert it to volts as float32 or float64.")
+        require_finite(data.reshape(len(data), data.shape[1] * data.shape[2]), "data")
+        channels = tuple(str(name) for name in self.channels)
+        if len(channels) != data.shape[1] or len(set(channels)) != len(channels):
+            raise ValueError(f"{data.shape[1]} channels need as many different names; got {channels}.")
+        if not (np.isfinite(self.sfreq) and self.sfreq > 0):
+            raise ValueError(f"sfreq is {self.sfreq!r}; it must be a positive number of samples per second.")
+        known = {name: values for name, values in self.columns.items() if name in COLUMNS}
+        columns = check_columns(known, len(data))
+        columns |= {
+            str(name): check_other(values, len(data), name)
+            for name, values in self.columns.items()
+            if name not in known
+        }
+        for name, value in {"data": data, "channels": channels, "columns": columns}.items():
+            object.__setattr__(self, name, value)
+
+    def __len__(self) -> int:
+        return len(self.data)
+
+    def __repr__(self) -> str:
+        n, c, t = self.data.shape
+        names = ", ".join(self.columns) or "no columns"
+        return f"<Trials: {n} of {c} channels x {t} samples at {self.sfreq:g} Hz, with {names}>"
+
+    @property
+    def times(self) -> NDArray[np.float64]:
+        """Time of every sample, in seconds after the event."""
+        return self.tmin + np.arange(self.data.shape[2]) / self.sfreq
+
+    def take(self, rows: Any) -> Self:
+        """Return some trials: a slice, positions or a mask."""
+        columns = {name: values[rows] for name, values in self.columns.items()}
+        return replace(self, data=self.data[rows], columns=columns)
+
+    def index(self, channels: Sequence[str]) -> list[int]:
+        """Return the positions of channels, or raise and say which are missing."""
+        missing = [name for name in channels if name not in self.channels]
+        if missing:
+            raise ValueError(
+                f"There is no channel {', '.join(missing)}; there are {', '.join(self.channels)}."
+            )
+        return [self.channels.index(name) for name in channels]
+
+    def pick(self, channels: Sequence[str]) -> Self:
+        """Return these channels, in this order."""
+        return replace(self, data=self.data[:, self.index(channels)], channels=tuple(channels))
+
+    def with_columns(self, **columns: Any) -> Self:
+        """Return the trials with columns set, for each or all of them, or (None) left out."""
+        found = dict(self.columns)
+        for name, values in columns.items():
+            found.pop(name, None)
+            if values is not None:
+                found[name] = np.full(len(self), values) if np.ndim(values) == 0 else np.asarray(values)
+        return replace(self, columns=found)
+
+    @classmethod
+    def concatenate(cls, trials: Iterable[Trials]) -> Self:
+        """Return the trials of several in one, with the first one's ``info``."""
+        trials = list(trials)
+        if not trials:
+            raise ValueError("There are no trials to put together.")
+        first = trials[0]
+        for i, other in enumerate(trials):
+            for name in ("channels", "sfreq", "tmin"):
+                if getattr(other, name) != getattr(first, name):
+                    found = f"{getattr(other, name)}; the first have {getattr(first, name)}"
+                    raise ValueError(f"Trials {i} have {name} {found}.")
+            if other.data.shape[2] != first.data.shape[2] or other.columns.keys() != first.columns.keys():
+                raise ValueError(f"Trials {i} are {other!r}; the first are {first!r}.")
+        columns = {name: np.concatenate([t.columns[name] for t in trials]) for name in first.columns}
+        return replace(first, data=np.concatenate([t.data for t in trials]), columns=columns)  # type: ignore[return-value]
+
+    @classmethod
+    def from_epochs(
+        cls, epochs: Any, *, rename: Mapping[str, str] | None = None, info: dict[str, Any] | None = None
+    ) -> Self:
+        """Take the EEG channels of MNE epochs, or of a list of them, with their metadata as columns.
+
+        Parameters
+        ----------
+        epochs : mne.Epochs, or a list of them
+            Without metadata, event names become ``label`` and the subject's ``his_id`` ``participant``.
+        rename : dict or None
+            Names in the metadata, and what they are called here: ``{"subject": "participant"}``.
+        info : dict or None
+            Where they come from.
+        """
+        from ..tablefiles.convert import from_epochs
+
+        several = list(epochs) if isinstance(epochs, (list, tuple)) else [epochs]
+        columns = from_epochs(several, None, rename)
+        del columns["X"]
+        parts = [
+            cls(one.get_data(picks="eeg"), one.copy().pick("eeg").ch_names, one.info["sfreq"], one.times[0])
+            for one in several
+        ]
+        return replace(cls.concatenate(parts), columns=columns, info=dict(info or {}))
+
+    def to_epochs(self) -> Any:
+        """Return MNE epochs, with positions where the standard 10-05 montage has them."""
+        import mne
+        import pandas
+
+        info = mne.create_info(list(self.channels), self.sfreq, "eeg")
+        frame = pandas.DataFrame(self.columns) if self.columns else None
+        epochs = mne.EpochsArray(
+            self.data.astype(np.float64), info, tmin=self.tmin, metadata=frame, verbose="error"
+        )
+        epochs.set_montage(standard_montage(), on_missing="ignore", verbose="error")
+        return epochs
+
+    def table(self, X: Any, **info: Any) -> Table:
+        """Return a table of one embedding a trial, with the trials' columns and info."""
+        return Table.from_columns({"X": X, **self.columns}, self.info | info)
+
+
+def standard_montage() -> Any:
+    """Return MNE's standard 10-05 positions, which newer versions know by another name."""
+    import mne
+
+    name = "colin27_1005"
+    known = mne.channels.get_builtin_montages()
+    return mne.channels.make_standard_montage(name if name in known else "standard_1005")
