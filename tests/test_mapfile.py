@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 import mgpa
 from factories import random_affine_map, random_projective_map, random_routed_map, random_staged_map
-from mgpa import AffineMap, MapError, load_map, mapfile
+from mgpa import AffineMap, Coordinates, MapError, load_map, mapfile
 from mgpa.maps import MapInfo
 
 MAPS = {
@@ -30,6 +30,12 @@ MAPS = {
     "affine32": random_affine_map(dtype=np.float32, k=2),
     "affine64": random_affine_map().with_strength(1 / 3).with_notes("naïve\n\x00 \U0001f9e0 \ud800"),
     "identity": AffineMap.identity(5),
+    "coordinates": AffineMap.identity(3).with_coordinates(
+        Coordinates(np.arange(5.0), np.full(3, 2.0), np.linalg.qr(np.ones((5, 3)) + np.eye(5, 3))[0].T)
+    ),
+    "standardised": AffineMap.identity(3).with_coordinates(
+        Coordinates(np.zeros(3, np.float32), np.ones(3, np.float32))
+    ),
     "projective32": random_projective_map().prefix(3, 0.35).with_strength(1.1),
     "projective64": random_projective_map(n_sources=3, dtype=np.float64),
     "no projections": random_projective_map()[:0],
@@ -45,6 +51,8 @@ def assert_same_map(a, b):
     for name in a.tensor_names:
         x, y = getattr(a, name), getattr(b, name)
         assert (x.dtype, x.shape, x.tobytes()) == (y.dtype, y.shape, y.tobytes()), name
+    assert (a.coordinates is None) == (b.coordinates is None)
+    assert a.coordinates is None or a.coordinates.digest == b.coordinates.digest
 
 
 @pytest.fixture(scope="module")
@@ -238,8 +246,8 @@ def nested(depth):
 
 HOSTILE = {
     "newer format": (
-        {"format": 2},
-        r"written by a newer mgpa \(format 2, this library reads up to 1\); upgrade mgpa\.$",
+        {"format": 3},
+        r"written by a newer mgpa \(format 3, this library reads up to 2\); upgrade mgpa\.$",
     ),
     "format zero": ({"format": 0}, "no file format"),
     "format text": ({"format": "1"}, "no file format"),

@@ -13,6 +13,7 @@ from ._version import __version__
 
 if TYPE_CHECKING:
     from .closed_form import ClosedFormMGPA
+    from .coordinates import Coordinates, fit_coordinates
     from .gate import FullGate, MeasurementGate, PCAGate, RandomGate, held_out_coverage
     from .iterative import IterativeMGPA
     from .maps import (
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 _HOME = {
     "AffineMap": "maps",
     "ClosedFormMGPA": "closed_form",
+    "Coordinates": "coordinates",
     "CorrectionMap": "maps",
     "FullGate": "gate",
     "IterativeMGPA": "iterative",
@@ -44,6 +46,7 @@ _HOME = {
     "RoutedMap": "maps",
     "StagedMap": "maps",
     "TokenMean": "tokens",
+    "fit_coordinates": "coordinates",
     "held_out_coverage": "gate",
     "load_map": "maps",
     "transform_tokens": "tokens",
@@ -53,6 +56,7 @@ _MODULES = ("audit", "baselines", "endpoint", "tablefiles", "tables")
 __all__ = [
     "AffineMap",
     "ClosedFormMGPA",
+    "Coordinates",
     "CorrectionMap",
     "FullGate",
     "IterativeMGPA",
@@ -67,6 +71,7 @@ __all__ = [
     "StagedMap",
     "TokenMean",
     "__version__",
+    "fit_coordinates",
     "held_out_coverage",
     "load_map",
     "transform_tokens",

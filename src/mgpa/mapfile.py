@@ -1,8 +1,8 @@
 """Maps in files: one safetensors file per map, written atomically and checked in full when read.
 
-The tensors are the map's arrays. The metadata hold the rest as one JSON text (``mgpa``) and a digest of
-that text and of every tensor (``sha256``). A file is data from somewhere else: whatever it contains,
-reading it gives the map that was written or a :class:`~mgpa.maps.MapError`.
+The tensors are the map's arrays, and those of its coordinates where it has any. The metadata hold the rest
+as one JSON text (``mgpa``) and a digest of that text and of every tensor (``sha256``). A file is
+data from somewhere else: whatever it contains, reading it gives the map that was written or a :class:`~mgpa.maps.MapError`.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import numpy as np
 import safetensors.numpy as safetensors
 
 from ._files import write_atomically
+from .coordinates import Coordinates
 from .maps import (
     AffineMap,
     CorrectionMap,
@@ -30,7 +31,10 @@ from .maps import (
     StagedMap,
 )
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
+# The first version that reads a map: only maps with coordinates need the second.
+PLAIN_VERSION = 1
+COORDINATES = "coordinates."
 
 KINDS: dict[str, type[CorrectionMap]] = {
     cls.kind: cls for cls in (AffineMap, ManifoldMap, ProjectiveMap, RoutedMap, StagedMap)
@@ -54,6 +58,7 @@ _INFO_TYPES: dict[str, Any] = {
     "gate_rank": int | None,
     "gate_energy": float | int | None,
     "n_tokens": int | None,
+    "encoder": dict,
     "library_version": str,
     "notes": str,
 }
@@ -109,12 +114,17 @@ def read_map(path: Path) -> CorrectionMap:
 def _encode(m: CorrectionMap) -> bytes:
     # safetensors copies memory as it lies, whatever the strides say.
     tensors = {name: np.ascontiguousarray(getattr(m, name)) for name in m.tensor_names}
+    if m.coordinates is not None:
+        arrays = {name: getattr(m.coordinates, name) for name in ("origin", "scale", "components")}
+        tensors |= {COORDINATES + name: values for name, values in arrays.items() if values is not None}
     document = _plain(
         {
-            "format": FORMAT_VERSION,
+            "format": PLAIN_VERSION if m.coordinates is None else FORMAT_VERSION,
             "kind": m.kind,
             "scalars": {name: float(getattr(m, name)) for name in m.scalar_names},
-            "info": {name: getattr(m.info, name) for name in _INFO_TYPES},
+            "info": {
+                name: getattr(m.info, name) for name in _INFO_TYPES if name != "encoder" or m.info.encoder
+            },
         }
     )
     _info(document["info"])  # better to fail now than when somebody reads the file
@@ -162,12 +172,16 @@ def _decode(path: Path) -> CorrectionMap:
     cls = KINDS.get(document["kind"])
     if cls is None or document.keys() != {"format", "kind", "scalars", "info"}:
         raise MapError(f"holds an unknown kind of map; this library reads {' and '.join(KINDS)} maps.")
+    located = {name: values for name, values in tensors.items() if name.startswith(COORDINATES)}
+    tensors = {name: values for name, values in tensors.items() if name not in located}
     if unmatched := sorted(tensors.keys() ^ set(cls.tensor_names)):
         raise MapError(f"lacks arrays it needs or has others ({', '.join(unmatched[:4])}).")
     scalars = document["scalars"]
     if scalars.keys() != set(cls.scalar_names) or not all(type(v) is float for v in scalars.values()):
         raise MapError(f"scalars must be {', '.join(cls.scalar_names)}, all of them floats.")
     arguments: dict[str, Any] = {**tensors, **scalars, "info": _info(document["info"])}
+    if located:
+        arguments["coordinates"] = Coordinates(**{k.removeprefix(COORDINATES): v for k, v in located.items()})
     return cls(**arguments)
 
 
@@ -213,7 +227,8 @@ def map_digest(m: CorrectionMap) -> str:
     """Return a checksum of what a map does to numbers: equal for maps that differ in provenance only."""
     scalars = [float(getattr(m, name)) for name in m.scalar_names]
     routes = () if m.source_blind else m.info.source_names
-    text = _canonical([m.kind, scalars, list(routes)])
+    where = [] if m.coordinates is None else [m.coordinates.digest]
+    text = _canonical([m.kind, scalars, list(routes), *where])
     return _digest(text, {name: np.ascontiguousarray(getattr(m, name)) for name in m.tensor_names})
 
 

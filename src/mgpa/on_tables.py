@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -39,8 +40,34 @@ def fit_on(model: Any, fit: Table, val: Table | None = None, pairs: Any = None) 
     return own.fit(fit.X, fit.label, **known)
 
 
+def map_of(model: Any, table: Table) -> CorrectionMap:
+    """Return a fitted method's map, which remembers the encoder of the table it was fitted on."""
+    m: CorrectionMap = model.to_map()
+    encoder = table.info.get("encoder")
+    return replace(m, info=replace(m.info, encoder=dict(encoder))) if encoder else m
+
+
+def require_same_encoder(m: CorrectionMap, table: Table) -> None:
+    """Raise if both the map and the table say which encoder they are of, and it is not the same."""
+    found, expected = table.info.get("encoder"), m.info.encoder
+    if not found or not expected or found == expected:
+        return
+    differing = [k for k in {**expected, **found} if found.get(k) != expected.get(k)]
+    raise ValueError(
+        "The table holds embeddings of another encoder than the map was fitted on: "
+        + "; ".join(f"{k} {found.get(k)!r} instead of {expected.get(k)!r}" for k in differing)
+        + "."
+    )
+
+
 def corrected_rows(m: CorrectionMap, table: Table) -> NDArray[Any]:
-    """Return a table's embeddings or tokens, corrected; source-aware maps read its source column."""
+    """Return a table's embeddings or tokens, corrected; source-aware maps read its source column.
+
+    Raw features are first brought into the map's coordinates, if it has any.
+    """
+    require_same_encoder(m, table)
+    if m.coordinates is not None and not m.coordinates.applied_to(table):
+        table = m.coordinates.of(table)
     if not len(table):
         return table.X
     known: dict[str, Any] = {} if m.source_blind else {"source": table.source}

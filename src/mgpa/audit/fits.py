@@ -23,7 +23,7 @@ from ..endpoint import movement_budget, relative_movement, stage_movement
 from ..mapfile import map_digest
 from ..maps import CorrectionMap, SequentialMap
 from ..moments import Standardizer
-from ..on_tables import fit_on, vectors
+from ..on_tables import fit_on, map_of, vectors
 from ..pairs import is_paired
 from ..tables import Table
 from ..tokens import TokenMean
@@ -207,7 +207,7 @@ def _fit_one(job: Job, key: str, data: FittingData, store: Store, budget: float 
         model, m = job.model, job.fitted
         if m is None:
             model = fit_on(model, data.fit, data.val, data.pairs)
-            m = model.to_map()
+            m = map_of(model, data.fit)
         rows = data.val if len(data.val) else data.fit
         H = vectors(rows)
         where = data.standardizer  # the same for all methods, whatever each standardised by

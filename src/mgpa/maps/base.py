@@ -5,13 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from .._checks import as_float_matrix, require_finite
 from .._version import __version__
+
+if TYPE_CHECKING:
+    from ..coordinates import Coordinates
 
 Floats = NDArray[Any]
 PathLike = str | Path
@@ -39,6 +42,7 @@ class MapInfo:
     gate_rank: int | None = None
     gate_energy: float | None = None
     n_tokens: int | None = None
+    encoder: dict[str, Any] = field(default_factory=dict)
     library_version: str = __version__
     notes: str = ""
 
@@ -54,13 +58,16 @@ class CorrectionMap:
     strength : float
         How much of the displacement is applied; 1 is the fitted correction and values above 1 overshoot it.
     info : MapInfo
-        Provenance: method, parameters, fitting-data fingerprint, versions, notes.
+        Provenance: method, parameters, fitting-data fingerprint, encoder, versions, notes.
+    coordinates : Coordinates or None
+        How raw features become the embeddings that this map corrects; see :meth:`from_raw`.
     """
 
     center: Floats
     scale: Floats
     strength: float = 1.0
     info: MapInfo = field(default_factory=MapInfo)
+    coordinates: Coordinates | None = None
     # Prepared forms (per dtype, per torch device); rebuilt on demand, never copied or stored.
     _cache: dict[Any, Any] = field(default_factory=dict, init=False)
 
@@ -97,6 +104,8 @@ class CorrectionMap:
         names = self.info.feature_names
         if names is not None and len(names) != d:
             raise MapError(f"{len(names)} feature names for {d} features.")
+        if self.coordinates is not None and self.coordinates.n_coordinates != d:
+            raise MapError(f"{self.coordinates.n_coordinates} coordinates for a map of {d} features.")
 
     def _require_shape(self, name: str, shape: tuple[int, ...]) -> None:
         found = getattr(self, name).shape
@@ -118,6 +127,16 @@ class CorrectionMap:
     def with_notes(self, notes: str) -> Self:
         """Return the same map carrying free text, stored in the file and shown by :meth:`summary`."""
         return replace(self, info=replace(self.info, notes=str(notes)))
+
+    def with_coordinates(self, coordinates: Coordinates | None) -> Self:
+        """Return the same map carrying the coordinates its embeddings are in, stored in its file."""
+        return replace(self, coordinates=coordinates)
+
+    def from_raw(self, X: Any, **known: Any) -> Any:
+        """Return corrected embeddings of raw features; ``known`` goes to :meth:`transform`."""
+        if self.coordinates is None:
+            raise ValueError("This map has no coordinates: it corrects the features as they are (transform).")
+        return self.transform(self.coordinates.transform(X), **known)
 
     def transform(self, X: Any, *, strength: float | None = None) -> Any:
         """Correct embeddings. No source label is needed or accepted.
@@ -224,6 +243,8 @@ class CorrectionMap:
             "gate": _gate_line(info.gate_rank, info.gate_energy),
             "fitted on": _fitted_line(info.n_rows, info.n_contrasts),
             "tokens": "" if info.n_tokens is None else f"mean of {info.n_tokens}",
+            "encoder": ", ".join(f"{k} {v}" for k, v in info.encoder.items()),
+            "coordinates": _coordinates_line(self.coordinates),
             "strength": f"{self.strength:g}",
             "seed": "" if info.random_state is None else str(info.random_state),
             "parameters": ", ".join(f"{k}={v}" for k, v in info.parameters.items()),
@@ -231,7 +252,7 @@ class CorrectionMap:
             "written by": f"mgpa {info.library_version}",
             "notes": info.notes,
         }
-        return "\n".join([*lines, *(f"  {k:<11}{v}" for k, v in rows.items() if v)])
+        return "\n".join([*lines, *(f"  {k:<12}{v}" for k, v in rows.items() if v)])
 
     def _describe(self) -> str:
         raise NotImplementedError
@@ -337,6 +358,13 @@ def _shorten(names: tuple[Any, ...] | None) -> str:
     names = names or ()
     shown = ", ".join(map(repr, names[:4]))
     return f"[{shown}{', …' if len(names) > 4 else ''}] ({len(names)})"
+
+
+def _coordinates_line(c: Coordinates | None) -> str:
+    if c is None:
+        return ""
+    kept = "standardised" if c.components is None else f"{c.n_coordinates} principal components"
+    return f"{kept} of {c.n_raw} raw features"
 
 
 def _gate_line(rank: int | None, energy: float | None) -> str:

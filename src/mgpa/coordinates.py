@@ -1,0 +1,155 @@
+"""Coordinates: how an encoder's raw features became the embedding that a map corrects.
+
+Principal components and standardisation, fitted on stated rows only and stored in the map's own file, so that
+whoever deploys the map starts from the same raw features.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ._checks import as_float_matrix
+
+if TYPE_CHECKING:
+    from .tables import Table
+
+
+@dataclass(frozen=True, eq=False)
+class Coordinates:
+    """The affine map x ↦ (x - origin) Vᵀ / scale, with V the principal axes, or without them.
+
+    Parameters
+    ----------
+    origin : (D,) array
+        Mean of the rows they were fitted on.
+    scale : (d,) array
+        Their spread along each coordinate.
+    components : (d, D) array or None
+        Orthonormal rows; None keeps the features (d = D).
+    """
+
+    origin: NDArray[Any]
+    scale: NDArray[Any]
+    components: NDArray[Any] | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("origin", "scale", "components"):
+            values = getattr(self, name)
+            if values is None:
+                continue
+            values = np.array(values, order="C")
+            if values.dtype not in (np.float32, np.float64) or not np.isfinite(values).all():
+                raise ValueError(f"{name} must be finite float32 or float64 numbers; it is {values.dtype}.")
+            values.flags.writeable = False
+            object.__setattr__(self, name, values)
+        shape = (self.n_coordinates, self.n_raw) if self.components is not None else (self.n_raw, self.n_raw)
+        found = self.components.shape if self.components is not None else (self.scale.size, self.n_raw)
+        if self.origin.ndim != 1 or self.scale.ndim != 1 or found != shape:
+            raise ValueError(
+                f"origin {self.origin.shape}, scale {self.scale.shape} and components "
+                f"{None if self.components is None else self.components.shape} do not fit together."
+            )
+        if not (self.scale > 0).all():
+            raise ValueError("scale must be positive everywhere.")
+
+    @property
+    def n_raw(self) -> int:
+        """Width of the raw features."""
+        return int(self.origin.size)
+
+    @property
+    def n_coordinates(self) -> int:
+        """Width of the embedding in these coordinates."""
+        return int(self.scale.size)
+
+    def transform(self, X: Any) -> NDArray[Any]:
+        """Return raw features (n, D), or tokens (n, t, D), in these coordinates, in their own precision."""
+        X = np.asarray(X)
+        flat = as_float_matrix(X.reshape(-1, X.shape[-1]), n_features=self.n_raw)
+        moved = flat - self.origin
+        if self.components is not None:
+            moved = moved @ self.components.T
+        return np.asarray(moved / self.scale, dtype=flat.dtype).reshape(*X.shape[:-1], self.n_coordinates)
+
+    def of(self, table: Table) -> Table:
+        """Return a table in these coordinates, saying so in its info."""
+        return replace(table, X=self.transform(table.X), info=table.info | {"coordinates": self.digest})
+
+    def applied_to(self, table: Table) -> bool:
+        """Return whether a table is in these coordinates already: it says so, or only that fits its width."""
+        said, width = table.info.get("coordinates"), table.X.shape[-1]
+        return bool(said == self.digest or (said is None and width == self.n_coordinates != self.n_raw))
+
+    @cached_property
+    def digest(self) -> str:
+        """A checksum of the numbers."""
+        digest = hashlib.sha256()
+        for values in (self.origin, self.scale, self.components):
+            digest.update(b"none" if values is None else f"{values.dtype.str}{values.shape}".encode())
+            digest.update(b"" if values is None else values.tobytes())
+        return digest.hexdigest()[:16]
+
+
+def fit_coordinates(
+    X: Any,
+    *,
+    n_components: int | None = None,
+    standardize: bool = True,
+    floor: float | None = None,
+    dtype: Any = np.float64,
+) -> Coordinates:
+    """Fit coordinates on these rows, and on no others.
+
+    Parameters
+    ----------
+    X : (n, D) or (n, t, D) array
+        Raw features; of tokens, every one is a row.
+    n_components : int or None
+        Leading principal components to keep (exact, by a full decomposition); None keeps the features.
+    standardize : bool
+        Divide by the population standard deviation along each coordinate.
+    floor : float or None
+        Smallest spread to divide by. None divides what is constant by 1: anything smaller would make it
+        explode on new data.
+    dtype : dtype
+        Precision the numbers are kept in; they are computed in float64.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> X = np.random.default_rng(0).normal(size=(50, 8)) * np.arange(1, 9)
+    >>> Z = fit_coordinates(X, n_components=3).transform(X)
+    >>> Z.shape, bool(np.allclose(Z.std(axis=0), 1) and np.allclose(Z.mean(axis=0), 0))
+    ((50, 3), True)
+    """
+    X = np.asarray(X)
+    rows = as_float_matrix(X.reshape(-1, X.shape[-1])).astype(np.float64)
+    if len(rows) < 2:
+        raise ValueError(f"Coordinates need at least two rows to be fitted on; got {len(rows)}.")
+    origin, components = rows.mean(axis=0), None
+    if n_components is not None:
+        most = min(rows.shape)
+        if not 1 <= n_components <= most:
+            raise ValueError(
+                f"n_components is {n_components}; {len(rows)} rows of {rows.shape[1]} features have at most "
+                f"{most}."
+            )
+        from sklearn.decomposition import PCA
+
+        pca = PCA(n_components, svd_solver="full").fit(rows)
+        origin, components = pca.mean_, pca.components_
+    along = rows - origin if components is None else (rows - origin) @ components.T
+    scale = np.ones(along.shape[1])
+    if standardize:
+        spread = along.std(axis=0)
+        varies = along.max(axis=0) > along.min(axis=0)
+        scale = np.where(varies, spread, 1.0) if floor is None else np.maximum(spread, floor)
+    return Coordinates(
+        origin.astype(dtype), scale.astype(dtype), None if components is None else components.astype(dtype)
+    )
