@@ -2,7 +2,8 @@
 
 The tensors are the map's arrays, and those of its coordinates where it has any. The metadata hold the rest
 as one JSON text (``mgpa``) and a digest of that text and of every tensor (``sha256``). A file is
-data from somewhere else: whatever it contains, reading it gives the map that was written or a :class:`~mgpa.maps.MapError`.
+data from somewhere else: whatever it contains, reading it gives the map that was written or a
+:class:`~mgpa.maps.MapError`.
 """
 
 from __future__ import annotations
