@@ -339,3 +339,39 @@ def test_keys_tell_estimators_apart():
     assert key_of(make("leace")) != key_of(make("oracle_leace"))
     assert key_of(mgpa.ClosedFormMGPA(mgpa.MeasurementGate(rank=2))) != key_of(mgpa.ClosedFormMGPA())
     assert Store(None).get("anything") is None
+
+
+def test_audits_of_different_people_pool_into_one(table):
+    quick = {"readers": {"restarts": 0}, "floor": False, "verbose": False}
+    halves = []
+    people = np.unique(table.rows("EVAL").participant)
+    for chosen in (people[::2], people[1::2]):
+        own = (table.role != "EVAL") | np.isin(table.participant, chosen)
+        halves.append(run(table.take(own), ["closed_form_mgpa"], **quick))
+    pooled, whole = audit.Audit.pool(halves), run(table, ["closed_form_mgpa"], **quick)
+    for metric in ("S", "T_f", "M"):
+        assert pooled["closed_form_mgpa"].participants == whole["closed_form_mgpa"].participants
+        found = pooled.contrast("closed_form_mgpa", metric=metric)
+        np.testing.assert_allclose(
+            [found.value, found.low], [(c := whole.contrast("closed_form_mgpa", metric=metric)).value, c.low]
+        )
+    with pytest.raises(ValueError, match="evaluated in more than one split"):
+        audit.Audit.pool([whole, whole])
+
+
+def test_budgets_and_pairs_are_given_to_single_methods(table, tmp_path):
+    fit = table.rows("FIT")
+    a, b = fit.paired_views()
+    methods = {"whole": "closed_form_mgpa", "part": "closed_form_mgpa", "weak": "closed_form_mgpa"}
+    result = run(
+        table, methods, budget={"part": 0.05}, pairs={"weak": (fit.X[a][:9], fit.X[b][:9])},
+        readers={"restarts": 0}, floor=False, verbose=False, cache=tmp_path,
+    )  # fmt: skip
+    moved = {name: float(result[name].facts[0]["validation_movement"]) for name in methods}
+    assert moved["part"] == pytest.approx(0.05)
+    assert moved["whole"] > 0.05
+    assert moved["weak"] != moved["whole"]
+    # A budget cuts a fit back; it does not make another fit.
+    assert len(list(tmp_path.glob("*.safetensors"))) == 1 + 2 + 1
+    with pytest.raises(ValueError, match="budget names nobody"):
+        run(table, methods, budget={"nobody": 0.1}, verbose=False)

@@ -918,3 +918,23 @@ def test_the_full_gate_permits_everything():
     assert np.array_equal(gate.basis_, np.eye(5))
     assert not gate.preserved(np.ones((2, 5))).any()
     assert gate.coverage(np.random.default_rng(0).normal(size=(4, 5))) == pytest.approx(1.0)
+
+
+def test_a_given_gate_is_used_as_it_is():
+    rng = np.random.default_rng(0)
+    source = np.repeat([0, 1], 100)
+    X = rng.normal(size=(200, 5)) + source[:, None] * np.eye(5)[0]
+    X[:, 4] = 3.0  # constant: never edited
+    pairs = (X[:20], X[:20] + np.eye(5)[0])
+    basis = np.eye(5)[:, [0, 2]]
+    model = mgpa.ClosedFormMGPA(gate=mgpa.FixedGate(basis)).fit(X, source=source, pairs=pairs)
+    np.testing.assert_array_equal(model.gate_.basis_, basis)
+    moved = model.transform(X) - X
+    assert np.abs(moved[:, [1, 3, 4]]).max() == 0.0
+    for bad, message in (
+        (np.ones((5, 2)), "orthonormal"),
+        (np.eye(4), "of 5 features"),
+        (np.eye(5), "constant"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            mgpa.ClosedFormMGPA(gate=mgpa.FixedGate(bad)).fit(X, source=source, pairs=pairs)

@@ -14,7 +14,7 @@ from ._version import __version__
 if TYPE_CHECKING:
     from .closed_form import ClosedFormMGPA
     from .coordinates import Coordinates, fit_coordinates
-    from .gate import FullGate, MeasurementGate, PCAGate, RandomGate, held_out_coverage
+    from .gate import FixedGate, FullGate, MeasurementGate, PCAGate, RandomGate, held_out_coverage
     from .iterative import IterativeMGPA
     from .maps import (
         AffineMap,
@@ -34,6 +34,7 @@ _HOME = {
     "ClosedFormMGPA": "closed_form",
     "Coordinates": "coordinates",
     "CorrectionMap": "maps",
+    "FixedGate": "gate",
     "FullGate": "gate",
     "IterativeMGPA": "iterative",
     "ManifoldMap": "maps",
@@ -58,6 +59,7 @@ __all__ = [
     "ClosedFormMGPA",
     "Coordinates",
     "CorrectionMap",
+    "FixedGate",
     "FullGate",
     "IterativeMGPA",
     "ManifoldMap",

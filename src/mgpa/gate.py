@@ -28,7 +28,7 @@ class Gate(BaseEstimator):  # type: ignore[misc]
     A gate knows nothing of units: it is fitted on, and applied to, standardised coordinates.
     """
 
-    #: What ``fit`` takes: paired "contrasts" or embedding "rows".
+    #: What ``fit`` takes: paired "contrasts" or embedding "rows"; "given" needs neither.
     fitted_on: ClassVar[str] = "rows"
 
     basis_: Floats
@@ -202,6 +202,39 @@ class FullGate(Gate):
         return self._set_basis(np.eye(d), np.arange(1, d + 1) / d, np.zeros(d))
 
 
+class FixedGate(Gate):
+    """A gate that is known already: from other pairs, from tokens, from physics.
+
+    Parameters
+    ----------
+    basis : (d, r) array
+        Orthonormal columns, in standardised coordinates.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> gate = FixedGate(np.eye(4)[:, :1]).fit(np.zeros((1, 4)))
+    >>> gate.preserved([[1.0, 2, 3, 4]])
+    array([[0., 2., 3., 4.]])
+    """
+
+    fitted_on: ClassVar[str] = "given"
+
+    def __init__(self, basis: Any = None) -> None:
+        self.basis = basis
+
+    def fit(self, X: Any, y: Any = None) -> Self:
+        """Take the basis as it is; of X only the number of columns is used."""
+        basis = np.asarray(self.basis, dtype=np.float64)
+        d = np.shape(X)[1]
+        if basis.ndim != 2 or len(basis) != d:
+            raise ValueError(f"basis has shape {basis.shape}; expected orthonormal columns of {d} features.")
+        if not np.allclose(basis.T @ basis, np.eye(basis.shape[1]), atol=2e-5):
+            raise ValueError("basis must have orthonormal columns (numpy.linalg.qr makes them).")
+        self.n_features_in_ = d
+        return self._set_basis(basis, np.ones(d), np.zeros(d))
+
+
 def unit_rows(contrasts: Floats) -> Floats:
     """Return the non-zero rows scaled to unit length, so that directions count and magnitudes do not."""
     norms = np.linalg.norm(contrasts, axis=1)
@@ -297,6 +330,11 @@ def fit_gate(gate: Any, contrasts: Floats, rows: Callable[[], Floats], editable:
             f"All {len(editable)} features of X are constant, so there is nothing to correct. "
             "Check that the embeddings were computed."
         )
+    if gate.fitted_on == "given":
+        gate = gate.fit(np.empty((0, len(editable))))
+        if gate.basis_[~editable].any():
+            raise ValueError("The given basis edits features that are constant in the fitting rows.")
+        return gate
     data = contrasts if gate.fitted_on == "contrasts" else rows()
     gate = gate.fit(data[:, editable])
     gate._seen = []  # an estimator that takes more data keeps its own; twice would be once too often

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
+from functools import cached_property
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
@@ -32,7 +33,7 @@ from .movement import complement_drift
 from .store import Arrays, Store, array_digest, key_of
 
 # Raised when a cell's content changes meaning, so that old caches are not mistaken for new ones.
-CELL_VERSION = 2
+CELL_VERSION = 3
 
 
 @dataclass(frozen=True)
@@ -108,18 +109,32 @@ def _is_fitted(model: Any) -> bool:
 
 
 class FittingData:
-    """The rows and pairs that all methods are fitted from."""
+    """The rows that all methods are fitted from, and the pairs of each: the same, or by method."""
 
     def __init__(self, fit: Table, val: Table, pairs: Any) -> None:
         self.fit, self.val, self.pairs = fit, val, pairs
         rows = fit.X.reshape(-1, fit.X.shape[-1])
         self.standardizer = Standardizer.from_rows(rows, None, True)
 
-    @property
-    def digest(self) -> str:
-        """A checksum of everything a fit depends on, besides its settings."""
-        sides = () if self.pairs is None else tuple(np.asarray(side) for side in self.pairs)
-        return key_of(self.fit.digest, self.val.digest, array_digest(*sides))
+    def pairs_for(self, method: str) -> Any:
+        """Return the calibration pairs of one method; None: those among the rows."""
+        return self.pairs.get(method) if isinstance(self.pairs, Mapping) else self.pairs
+
+    @cached_property
+    def _rows_digest(self) -> str:
+        return key_of(self.fit.digest, self.val.digest)
+
+    @cached_property
+    def _pair_digests(self) -> dict[int, str]:
+        return {}
+
+    def digest_for(self, method: str) -> str:
+        """Return a checksum of everything a method's fit depends on, besides its settings."""
+        pairs = self.pairs_for(method)
+        if id(pairs) not in self._pair_digests:  # several methods mostly share their pairs
+            sides = () if pairs is None else tuple(np.asarray(side) for side in pairs)
+            self._pair_digests[id(pairs)] = array_digest(*sides)
+        return key_of(self._rows_digest, self._pair_digests[id(pairs)])
 
 
 @dataclass(frozen=True)
@@ -135,25 +150,28 @@ def fit_all(
     ground: Ground,
     data: FittingData,
     store: Store,
-    budget: float | None,
     n_jobs: int,
     say: Any,
 ) -> dict[Job, Fitted]:
     """Return the map of every job, fitted now or stored before."""
-    digest = data.digest
-    keys = {job: key_of("fit", CELL_VERSION, versions(), digest, budget, _identity_of(job)) for job in jobs}
+    keys = {job: fit_key(job, data) for job in jobs}
     found = {job: _stored_fit(store, keys[job]) for job in jobs}
     missing = [job for job in jobs if found[job] is None]
     say(f"{len(jobs)} fits, {len(jobs) - len(missing)} of them finished before")
     if missing:
         ground.prepare()  # first, because a head that cannot be fitted is better known before the maps are
-    calls = (delayed(_fit_one)(job, keys[job], data, store, budget) for job in missing)
+    calls = (delayed(_fit_one)(job, keys[job], data, store) for job in missing)
     for i, (job, fitted) in enumerate(
         zip(missing, Parallel(n_jobs=n_jobs, return_as="generator")(calls), strict=True), start=1
     ):
         found[job] = fitted
         say(f"fitted {i}/{len(missing)}: {job.method}")
     return {job: fitted for job, fitted in found.items() if fitted is not None}
+
+
+def fit_key(job: Job, data: FittingData) -> str:
+    """Return the name of a job's fit: equal for equal data, pairs, method and library versions."""
+    return key_of("fit", CELL_VERSION, versions(), data.digest_for(job.method), _identity_of(job))
 
 
 def versions() -> dict[str, str | None]:
@@ -202,17 +220,42 @@ def saying(what: str, store: Store) -> Iterator[None]:
         raise
 
 
-def _fit_one(job: Job, key: str, data: FittingData, store: Store, budget: float | None) -> Fitted:
+def at_budget(
+    jobs: list[Job], fitted: dict[Job, Fitted], data: FittingData, store: Store, budgets: Mapping[str, float]
+) -> dict[Job, Fitted]:
+    """Return the fits, cut back to the movement that each method is allowed; the fits stay as they are."""
+    result = dict(fitted)
+    for job in jobs:
+        budget = budgets.get(job.method)
+        if budget is None:
+            continue
+        key = key_of("budget", fit_key(job, data), budget)
+        found = _stored_fit(store, key)
+        if found is None:
+            with saying(f"cutting {job.method} back to a movement of {budget:g}", store):
+                rows = data.val if len(data.val) else data.fit
+                H, full = vectors(rows), fitted[job]
+                point = movement_budget(
+                    full.map, H, budget, source=rows.source, coordinates=data.standardizer
+                )
+                moved = relative_movement(point.map, H, source=rows.source, coordinates=data.standardizer)
+                facts = full.facts | {"validation_movement": np.array(moved)}
+                if isinstance(point.map, SequentialMap):
+                    facts["stage_movement"] = stage_movement(point.map, H, coordinates=data.standardizer)
+                found = Fitted(point.map, store.put(key, facts, point.map))
+        result[job] = found
+    return result
+
+
+def _fit_one(job: Job, key: str, data: FittingData, store: Store) -> Fitted:
     with saying(f"fitting {job.method}", store):
         model, m = job.model, job.fitted
         if m is None:
-            model = fit_on(model, data.fit, data.val, data.pairs)
+            model = fit_on(model, data.fit, data.val, data.pairs_for(job.method))
             m = map_of(model, data.fit)
         rows = data.val if len(data.val) else data.fit
         H = vectors(rows)
         where = data.standardizer  # the same for all methods, whatever each standardised by
-        if budget is not None and job.method != "identity":
-            m = movement_budget(m, H, budget, source=rows.source, coordinates=where).map
         moved = relative_movement(m, H, source=rows.source, coordinates=where)
         facts: Arrays = {"validation_movement": np.array(moved)}
         if isinstance(m, SequentialMap):
@@ -243,10 +286,13 @@ def _gate_facts(gate: Any, m: CorrectionMap, data: FittingData, H: NDArray[Any])
 def require_pairs(jobs: list[Job], fit: Table, pairs: Any) -> None:
     """Raise if a method will need pairs and there are none, before the others are fitted."""
     models = {job.method: getattr(job.model, "estimator", job.model) for job in jobs}
+    given = set(pairs) if isinstance(pairs, Mapping) else set(models) if pairs is not None else set()
     needy = [
-        name for name, model in models.items() if getattr(model, "tags", None) and model.tags.needs_pairs
+        name
+        for name, model in models.items()
+        if name not in given and getattr(model, "tags", None) and model.tags.needs_pairs
     ]
-    if pairs is not None or not needy:
+    if not needy:
         return
     ids: Any = [] if fit.pair_id is None else fit.pair_id[is_paired(fit.pair_id)]
     if not len(ids) or np.unique(ids, return_counts=True)[1].max() < 2:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -107,6 +108,36 @@ class MethodResult:
             fitted_elsewhere=fitted_elsewhere,
         )
 
+    @classmethod
+    def pool(cls, parts: Sequence[MethodResult]) -> MethodResult:
+        """Put together the results of one method on different people; fit i of all parts is fit i."""
+        first = parts[0]
+        for other in parts[1:]:
+            for name in ("readers", "directions", "n_fits"):
+                if getattr(other, name) != getattr(first, name):
+                    raise ValueError(
+                        f"{first.name} has {name} {getattr(first, name)} in one split and "
+                        f"{getattr(other, name)} in another."
+                    )
+        people = [person for part in parts for person in part.participants]
+        if len(set(people)) != len(people):
+            twice = sorted({person for person in people if people.count(person) > 1})
+            raise ValueError(f"Participants are evaluated in more than one split: {', '.join(twice[:5])}.")
+        order = np.argsort(people)  # as text, which the bootstrap's draws go by
+
+        def join(name: str) -> Any:
+            arrays = [getattr(part, name) for part in parts]
+            return None if arrays[0] is None else np.concatenate(arrays, axis=1)[:, order]
+
+        arrays = ("source_auroc", "movement", "frozen", "refitted", "shortcut", "control", "floor_auroc")
+        return replace(
+            first,
+            participants=tuple(people[i] for i in order),
+            facts=[fact for part in parts for fact in part.facts],
+            cells=[cell for part in parts for cell in part.cells],
+            **{name: join(name) for name in arrays},
+        )
+
     @property
     def n_fits(self) -> int:
         """Number of fits."""
@@ -195,6 +226,37 @@ class Audit:
     confounding: Confounding
     settings: dict[str, Any]
     picture_source: NDArray[Any]
+
+    @classmethod
+    def pool(cls, audits: Sequence[Audit]) -> Audit:
+        """Put together audits of the same methods on different participants, as of rotated roles.
+
+        Estimates are then over all participants. What is shown of single fits (gates, calibration, the
+        picture of the rows) is the first audit's.
+        """
+        if not audits:
+            raise ValueError("There are no audits to put together.")
+        first = audits[0]
+        for other in audits[1:]:
+            if other.methods != first.methods:
+                raise ValueError(
+                    f"One audit has {', '.join(first.methods)}, another {', '.join(other.methods)}."
+                )
+        if len(audits) == 1:
+            return first
+        rows = {role: sum(a.settings["rows"][role] for a in audits) for role in first.settings["rows"]}
+        results = {
+            name: MethodResult.pool([audit.results[name] for audit in audits]) for name in first.methods
+        }
+        people = dict(first.settings["participants"]) | {"EVAL": len(results["identity"].participants)}
+        data = hashlib.sha256(" ".join(a.settings["data"] for a in audits).encode()).hexdigest()[:16]
+        settings = first.settings | {
+            "rows": rows,
+            "participants": people,
+            "data": data,
+            "splits": len(audits),
+        }
+        return replace(first, results=results, settings=settings)
 
     def __getitem__(self, method: str) -> MethodResult:
         if method not in self.results:

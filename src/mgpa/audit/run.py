@@ -18,7 +18,18 @@ from ..on_tables import corrected_rows
 from ..sequential import torch_device
 from ..tables import Table
 from .diagnostics import confounding
-from .fits import CELL_VERSION, Fitted, FittingData, Job, fit_all, list_jobs, require_pairs, saying, versions
+from .fits import (
+    CELL_VERSION,
+    Fitted,
+    FittingData,
+    Job,
+    at_budget,
+    fit_all,
+    list_jobs,
+    require_pairs,
+    saying,
+    versions,
+)
 from .measure import Ground, measure, require_everyone, source_floor
 from .readers import CHECKPOINTS, check_schedule
 from .result import Audit, MethodResult
@@ -33,7 +44,7 @@ def run(
     *,
     pairs: Any = None,
     seeds: Sequence[int] = (17, 29, 43),
-    budget: float | None = None,
+    budget: float | Mapping[str, float] | None = None,
     head: Any = None,
     readers: Mapping[str, Any] | None = None,
     floor: bool = True,
@@ -52,13 +63,14 @@ def run(
     methods : names, or dict of name to method
         Names as in :func:`mgpa.baselines.available`. A dict's values are names, estimators, fitted
         estimators, maps, or lists of them (several fits of one method). "identity" is always measured too.
-    pairs : tuple (A, B) or None
-        Calibration pairs, if they are not rows of the table (then its ``pair_id`` in FIT is used).
+    pairs : tuple (A, B), dict of name to tuple, or None
+        Calibration pairs, if they are not rows of the table (then its ``pair_id`` in FIT is used). In a dict,
+        those of each method; methods it leaves out use the rows.
     seeds : sequence of int
         Fits of every method that has a ``random_state`` of None; the others are fitted once.
-    budget : float or None
-        Compare at this relative movement of VAL instead of with complete maps. A method that cannot
-        move that far is an error.
+    budget : float, dict of name to float, or None
+        Compare at this relative movement of VAL instead of with complete maps: all methods, or those of the
+        dict. A method that cannot move that far is an error.
     head : classifier or None
         Task head; None is the paper's balanced ridge head, or its network for tokens.
     readers : dict or None
@@ -106,13 +118,17 @@ def run(
     bank = _check_bank(**(readers or {}))
     device = _here(device)
     jobs = list(list_jobs(methods, seeds, device))
+    budgets = _budgets(budget, jobs)
+    if isinstance(pairs, Mapping):
+        _require_known(pairs, jobs, "pairs")
     require_pairs(jobs, parts["FIT"], pairs)
     if bank.get("restarts", 3):
         torch_device(device, "The bank of source readers")
     store, say = Store(cache), _speaker(verbose)
     data = FittingData(parts["FIT"], parts["VAL"], pairs)
     ground = Ground(parts["HEAD"], parts["EVAL"], data.standardizer, head, device, bank)
-    maps = fit_all(jobs, ground, data, store, budget, n_jobs, say)
+    maps = fit_all(jobs, ground, data, store, n_jobs, say)
+    maps = at_budget(jobs, maps, data, store, budgets)
     cells = _measure_all(jobs, maps, ground, data, store, floor, n_jobs, say)
     say(f"done in {time.monotonic() - started:.0f} s")
     results = {}
@@ -132,9 +148,9 @@ def run(
         {
             "version": __version__,
             "seeds": list(seeds),
-            "pairs": None if pairs is None else len(pairs[0]),
+            "pairs": None if pairs is None else _count_pairs(pairs),
             "floor": floor,
-            "budget": budget,
+            "budget": dict(budget) if isinstance(budget, Mapping) else budget,
             "head": repr(head) if head is not None else "",
             "readers": dict(readers or {}),
             "device": device,
@@ -173,6 +189,27 @@ def _require_measurable(head: Table, evaluation: Table) -> None:
             rows = mine & (evaluation.label == label)
             what = f"source {source!r} with label {label!r}"
             require_everyone(evaluation.participant[rows], evaluation, what)
+
+
+def _budgets(budget: float | Mapping[str, float] | None, jobs: list[Job]) -> dict[str, float]:
+    """Return every method's budget, for those that have one; the identity never moves."""
+    if isinstance(budget, Mapping):
+        _require_known(budget, jobs, "budget")
+        return {name: float(b) for name, b in budget.items() if name != "identity"}
+    return {} if budget is None else {job.method: budget for job in jobs if job.method != "identity"}
+
+
+def _require_known(given: Mapping[str, Any], jobs: list[Job], what: str) -> None:
+    names = list(dict.fromkeys(job.method for job in jobs))
+    unknown = sorted(set(given) - set(names))
+    if unknown:
+        raise ValueError(f"{what} names {', '.join(unknown)}; the methods are {', '.join(names)}.")
+
+
+def _count_pairs(pairs: Any) -> Any:
+    if isinstance(pairs, Mapping):
+        return {name: len(own[0]) for name, own in pairs.items()}
+    return len(pairs[0])
 
 
 def _check_bank(restarts: int = 3, checkpoints: Sequence[int] = CHECKPOINTS, **other: Any) -> dict[str, Any]:

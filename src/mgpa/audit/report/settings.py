@@ -54,6 +54,7 @@ def _facts(audit: Audit) -> dict[str, str]:
         "mgpa": s["version"],
         "Data": f"checksum {s['data']}",
         "Sources": ", ".join(s["sources"]),
+        **({"Splits": f"{s['splits']}, pooled over their EVAL participants"} if "splits" in s else {}),
         "Features": " tokens × ".join(map(str, features)) + (" features" if len(features) > 1 else ""),
         "Seeds": ", ".join(map(str, s["seeds"])),
         "Movement budget": budget,
@@ -84,7 +85,9 @@ def snippet(audit: Audit) -> str:
         "    table,",
         f"    {methods},",
     ]
-    if s["pairs"] is not None:
+    if isinstance(s["pairs"], dict):
+        lines.append(f"    pairs={{...}},  # of each method, as many as {s['pairs']}")
+    elif s["pairs"] is not None:
         lines.append(f"    pairs=(A, B),  # the same {s['pairs']} calibration pairs")
     lines.append(f"    seeds={tuple(s['seeds'])!r},")
     if s["budget"] is not None:
