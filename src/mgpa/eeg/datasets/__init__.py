@@ -1,0 +1,1 @@
+"""Readers of recorded data sets, each in its provider's own layout."""

@@ -1,0 +1,392 @@
+"""Pairing the events of two devices that recorded at once, by their order, and testing it by their times.
+
+Two recordings of one session each have their own clock and their own markers, and a third list, the
+experiment's own, says which events there were. The k-th marker of a device is the k-th event; how well times
+agree after a straight line only tells whether that holds, and changes no time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+class PairingError(ValueError):
+    """Markers of a device that cannot be told to belong to the events."""
+
+
+@dataclass(frozen=True)
+class TimingLimits:
+    """How far two clocks may differ.
+
+    Parameters
+    ----------
+    max_residual, p95_residual : float
+        Seconds from the straight line: of every event, and of 95 % of them.
+    slope : float
+        Distance of the line's slope from one.
+    """
+
+    max_residual: float = 0.1
+    p95_residual: float = 0.04
+    slope: float = 0.002
+
+
+@dataclass(frozen=True)
+class Timing:
+    """How the times of some events on one clock follow from those on another: b ≈ slope · a + offset.
+
+    Parameters
+    ----------
+    slope, offset : float
+        Of the least-squares line; the offset in seconds.
+    max_residual, p95_residual : float
+        Absolute distances from it, in seconds: the greatest, and the 95th percentile.
+    limits : TimingLimits
+        What they are held against.
+    """
+
+    slope: float
+    offset: float
+    max_residual: float
+    p95_residual: float
+    limits: TimingLimits
+
+    @property
+    def passed(self) -> bool:
+        """Whether everything is within the limits."""
+        return not self.failures
+
+    @property
+    def failures(self) -> tuple[str, ...]:
+        """What is beyond the limits, in words."""
+        checks = (
+            ("greatest residual", self.max_residual, self.limits.max_residual, "s"),
+            ("95th percentile of residuals", self.p95_residual, self.limits.p95_residual, "s"),
+            ("distance of the slope from 1", abs(self.slope - 1), self.limits.slope, ""),
+        )
+        return tuple(
+            f"{name} {value:.4g} {unit}".rstrip() + f" (limit {limit:g})"
+            for name, value, limit, unit in checks
+            if not value <= limit
+        )
+
+    def __str__(self) -> str:
+        return (
+            f"slope {self.slope:.6f}, offset {self.offset:+.3f} s, residuals at most "
+            f"{1000 * self.max_residual:.1f} ms, 95 % within {1000 * self.p95_residual:.1f} ms"
+        )
+
+
+@dataclass(frozen=True)
+class Dropped:
+    """An event, or a marker, that is in no pair.
+
+    Parameters
+    ----------
+    ordinal : int or None
+        Which event, from 1; None for a marker that belongs to no event.
+    reason : str
+        Why.
+    """
+
+    ordinal: int | None
+    reason: str
+
+    def __str__(self) -> str:
+        return self.reason if self.ordinal is None else f"event {self.ordinal}: {self.reason}"
+
+
+@dataclass(frozen=True, eq=False)
+class EventMatch:
+    """Events that both devices have.
+
+    Parameters
+    ----------
+    ordinal : (k,) array
+        Which of the reference's events, from 1.
+    a, b : (k,) array
+        Positions of their markers among each device's.
+    timing_a, timing_b : Timing
+        Each device against the reference.
+    timing : Timing
+        The second device against the first.
+    dropped : tuple of Dropped
+        Everything else.
+    """
+
+    ordinal: NDArray[np.int64]
+    a: NDArray[np.int64]
+    b: NDArray[np.int64]
+    timing_a: Timing
+    timing_b: Timing
+    timing: Timing
+    dropped: tuple[Dropped, ...]
+
+
+@dataclass(frozen=True)
+class SessionPairing:
+    """How the events of one session were paired.
+
+    Parameters
+    ----------
+    participant : str
+        Whose session.
+    events, pairs : int
+        Events that there were, and pairs that were kept.
+    dropped : tuple of Dropped
+        Every other event, and markers of none.
+    timing : dict of str to Timing
+        By what was held against what.
+    artifacts : int
+        How many of the pairs are flagged.
+    """
+
+    participant: str
+    events: int
+    pairs: int
+    dropped: tuple[Dropped, ...]
+    timing: dict[str, Timing]
+    artifacts: int = 0
+
+    def __str__(self) -> str:
+        flagged = f", {self.artifacts} with artefacts" if self.artifacts else ""
+        lines = [f"{self.participant}: {self.events} events, {self.pairs} pairs{flagged}"]
+        lines += [f"  {what}: {timing}" for what, timing in self.timing.items()]
+        return "\n".join([*lines, *(f"  dropped {one}" for one in self.dropped)])
+
+
+@dataclass(frozen=True)
+class PairingReport:
+    """How the events of several sessions were paired.
+
+    Parameters
+    ----------
+    sessions : tuple of SessionPairing
+
+    Examples
+    --------
+    >>> print(PairingReport((SessionPairing("1013", 3, 2, (Dropped(3, "no marker on flex"),), {}),)))
+    2 pairs of 3 events in 1 session; 0 with artefacts, 1 dropped
+    1013: 3 events, 2 pairs
+      dropped event 3: no marker on flex
+    """
+
+    sessions: tuple[SessionPairing, ...]
+
+    def __getitem__(self, participant: str) -> SessionPairing:
+        return {session.participant: session for session in self.sessions}[participant]
+
+    @property
+    def pairs(self) -> int:
+        """Pairs of all sessions."""
+        return sum(session.pairs for session in self.sessions)
+
+    def __str__(self) -> str:
+        n, events = len(self.sessions), sum(session.events for session in self.sessions)
+        flagged = sum(session.artifacts for session in self.sessions)
+        dropped = sum(len(session.dropped) for session in self.sessions)
+        first = (
+            f"{self.pairs} pairs of {events} events in {n} session{'s' if n > 1 else ''}; {flagged} with "
+            f"artefacts, {dropped} dropped"
+        )
+        return "\n".join([first, *map(str, self.sessions)])
+
+
+def timing_test(a: Any, b: Any, *, limits: TimingLimits | None = None) -> Timing:
+    """Fit a straight line to the times of the same events on two clocks, and measure what it leaves.
+
+    Parameters
+    ----------
+    a, b : (k,) array
+        Times in seconds, at least three.
+    limits : TimingLimits or None
+        None: at most .1 s, 95 % within .04 s, and a slope within .002 of one.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> a = np.arange(1.0, 60.0)
+    >>> timing = timing_test(a, 1.001 * a - 12)
+    >>> timing.passed, round(timing.slope, 6), round(timing.offset, 3)
+    (True, 1.001, -12.0)
+    >>> timing_test(a, 1000 * a).failures
+    ('distance of the slope from 1 999 (limit 0.002)',)
+    """
+    a, b = _times(a, "a"), _times(b, "b")
+    if len(a) != len(b) or len(a) < 3:
+        raise PairingError(
+            f"There are {len(a)} and {len(b)} times; a test of clocks needs three pairs or more."
+        )
+    centred = a - a.mean()
+    slope = float(centred @ (b - b.mean()) / (centred @ centred))
+    offset = float(b.mean() - slope * a.mean())
+    residual = np.abs(b - b.mean() - slope * centred)
+    return Timing(
+        slope, offset, float(residual.max()), float(np.percentile(residual, 95)), limits or TimingLimits()
+    )
+
+
+def match_events(
+    times_a: Any,
+    times_b: Any,
+    reference: Any,
+    *,
+    breaks_a: Sequence[float] | None = None,
+    breaks_b: Sequence[float] | None = None,
+    names: tuple[str, str] = ("a", "b"),
+    limits: TimingLimits | None = None,
+) -> EventMatch:
+    """Pair the markers of two devices by way of the events they mark.
+
+    A device with as many markers as there are events has the k-th marker for the k-th event. With fewer, a
+    single run of events inside the recording must have been missed, and only one place for it may pass the
+    timing test; with more, a single run of consecutive markers must pass it. Anything else is an error, and
+    so are more markers than events on both devices: then it is events that are missing.
+
+    Parameters
+    ----------
+    times_a, times_b : (n,) array
+        Times of each device's markers, in seconds of its own clock.
+    reference : (n,) array
+        Times of the events, in seconds of the experiment's clock.
+    breaks_a, breaks_b : sequence of float or None
+        Times, on the device's clock, of notes that explain missing markers, such as an impedance check. If
+        given, exactly one of them must lie within the gap; None: the timing test alone decides.
+    names : tuple of str
+        What to call the devices.
+    limits : TimingLimits or None
+        See :func:`timing_test`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> events = np.cumsum(np.random.default_rng(0).uniform(0.9, 1.4, 30))
+    >>> missed = np.delete(events, [11, 12])
+    >>> match = match_events(missed + 20, 1.0005 * events + 3, events, names=("cap", "headset"))
+    >>> len(match.ordinal), *map(str, match.dropped)
+    (28, 'event 12: no marker on cap', 'event 13: no marker on cap')
+    """
+    events = _times(reference, "reference")
+    counts = len(times_a), len(times_b)
+    if min(counts) > len(events):
+        raise PairingError(
+            f"{names[0]} and {names[1]} have {counts[0]} and {counts[1]} markers, both more than the "
+            f"{len(events)} events; the list of events seems to be cut short."
+        )
+    of_a, dropped_a = _match_one(_times(times_a, names[0]), events, breaks_a, names[0], limits)
+    of_b, dropped_b = _match_one(_times(times_b, names[1]), events, breaks_b, names[1], limits)
+    index = np.flatnonzero((of_a >= 0) & (of_b >= 0))
+    a, b = of_a[index], of_b[index]
+    timing_a, timing_b, timing = (
+        _require_passed(timing_test(x, y, limits=limits), what)
+        for x, y, what in (
+            (events[index], np.asarray(times_a)[a], f"{names[0]} against the events' own times"),
+            (events[index], np.asarray(times_b)[b], f"{names[1]} against the events' own times"),
+            (np.asarray(times_a)[a], np.asarray(times_b)[b], f"{names[1]} against {names[0]}"),
+        )
+    )
+    return EventMatch(index + 1, a, b, timing_a, timing_b, timing, dropped_a + dropped_b)
+
+
+def _match_one(
+    times: NDArray[np.float64],
+    events: NDArray[np.float64],
+    breaks: Sequence[float] | None,
+    name: str,
+    limits: TimingLimits | None,
+) -> tuple[NDArray[np.int64], tuple[Dropped, ...]]:
+    """Return the marker of every event, -1 for none, and what is left over."""
+    n, m = len(events), len(times)
+    if m < 3:
+        raise PairingError(f"{name} has {m} markers for {n} events; three are needed at least.")
+    if m == n:
+        return np.arange(n), ()
+    if m < n:
+        start = _find_gap(times, events, breaks, name, limits)
+        missed = range(start, start + n - m)
+        marker = np.concatenate([np.arange(start), np.full(n - m, -1), np.arange(start, m)])
+        return marker, tuple(Dropped(i + 1, f"no marker on {name}") for i in missed)
+    first = _find_window(times, events, name, limits)
+    extra = [i for i in range(m) if not first <= i < first + n]
+    return np.arange(first, first + n), tuple(
+        Dropped(None, f"marker {i + 1} of {name}, at {times[i]:.3f} s, belongs to no event") for i in extra
+    )
+
+
+def _find_gap(
+    times: NDArray[np.float64],
+    events: NDArray[np.float64],
+    breaks: Sequence[float] | None,
+    name: str,
+    limits: TimingLimits | None,
+) -> int:
+    """Return how many events have a marker before the one run of events that has none."""
+    n, m = len(events), len(times)
+    missing = n - m
+
+    def passes(start: int) -> bool:
+        with_marker = np.concatenate([events[:start], events[start + missing :]])
+        return timing_test(with_marker, times, limits=limits).passed
+
+    found = [start for start in range(m + 1) if passes(start)]
+    what = f"{name} has {m} markers for {n} events"
+    if len(found) != 1:
+        places = ", ".join(f"after event {start}" for start in found) or "none"
+        raise PairingError(
+            f"{what}, and one gap of {missing} passes the timing test at {len(found)} places ({places}); "
+            "exactly one must. Check that markers and events are of one session."
+        )
+    start = found[0]
+    if start in (0, m):
+        where = "first" if start == 0 else "last"
+        raise PairingError(
+            f"{what}: the {where} {missing} have none. Only a gap inside the recording is taken for missed "
+            f"markers; remove these events from their file if the recording does not cover them."
+        )
+    if breaks is not None:
+        inside = [t for t in breaks if times[start - 1] < t < times[start]]
+        if len(inside) != 1:
+            raise PairingError(
+                f"{what}; events {start + 1} to {start + missing} seem to have none, but {len(inside)} notes "
+                f"between {times[start - 1]:.3f} s and {times[start]:.3f} s explain that, where one must."
+            )
+    return start
+
+
+def _find_window(
+    times: NDArray[np.float64], events: NDArray[np.float64], name: str, limits: TimingLimits | None
+) -> int:
+    """Return the position of the first of the consecutive markers that fit the events."""
+    n, m = len(events), len(times)
+    found = [
+        first
+        for first in range(m - n + 1)
+        if timing_test(events, times[first : first + n], limits=limits).passed
+    ]
+    if len(found) != 1:
+        raise PairingError(
+            f"{name} has {m} markers for {n} events, and {len(found)} runs of {n} consecutive markers "
+            "pass the timing test; exactly one must. Check that markers and events are of one session."
+        )
+    return found[0]
+
+
+def _require_passed(timing: Timing, what: str) -> Timing:
+    if not timing.passed:
+        raise PairingError(
+            f"The times of {what} fail the timing test: {'; '.join(timing.failures)}. Markers and events are "
+            "of different sessions, in different units, or some are missing and others too many."
+        )
+    return timing
+
+
+def _times(values: Any, name: str) -> NDArray[np.float64]:
+    times = np.asarray(values, dtype=np.float64)
+    if times.ndim != 1 or not np.isfinite(times).all() or (np.diff(times) <= 0).any():
+        raise PairingError(f"Times of {name} must be one list of rising, finite numbers of seconds.")
+    return times

@@ -1,0 +1,267 @@
+"""Filters, references, epochs and flags: the steps between a recording and its trials.
+
+Plain functions on arrays whose last axis is time and the one before it channels, or on
+:class:`~mgpa.eeg.trials.Trials`. Filters and resampling are MNE's.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .trials import Trials
+
+
+def bandpass(signal: Any, sfreq: float, low: float = 0.1, high: float = 30.0) -> NDArray[np.float64]:
+    """Filter a continuous recording forwards and backwards at once: zero phase, windowed FIR.
+
+    Parameters
+    ----------
+    signal : (..., samples) array
+        In volts; longer than the filter, which is 3.3 / ``low`` seconds with MNE's transition bands.
+    sfreq : float
+        Samples per second.
+    low, high : float
+        Edges of the pass band in Hz.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> t = np.arange(0, 60, 1 / 250)
+    >>> slow = np.sin(2 * np.pi * 10 * t)
+    >>> filtered = bandpass(slow + np.sin(2 * np.pi * 50 * t), 250.0)
+    >>> bool(np.abs(filtered - slow)[5000:-5000].max() < 0.01)
+    True
+    """
+    import mne
+
+    signal = _signal(signal)
+    taps = len(mne.filter.create_filter(None, sfreq, low, high, fir_design="firwin", verbose="error"))
+    if signal.shape[-1] < taps:
+        raise ValueError(
+            f"The recording lasts {signal.shape[-1] / sfreq:.1f} s; a filter from {low:g} Hz on takes "
+            f"{taps / sfreq:.1f} s. Pass the whole recording, or raise low."
+        )
+    filtered = mne.filter.filter_data(
+        signal, sfreq, low, high, method="fir", phase="zero", fir_design="firwin", verbose="error"
+    )
+    return np.asarray(filtered, dtype=np.float64)
+
+
+def average_reference(signal: Any) -> NDArray[np.float64]:
+    """Subtract the mean of all channels.
+
+    Examples
+    --------
+    >>> average_reference([[1.0, 2.0], [3.0, 6.0]]).tolist()
+    [[-1.0, -2.0], [1.0, 2.0]]
+    """
+    signal = _signal(signal)
+    return np.asarray(signal - signal.mean(axis=-2, keepdims=True), dtype=np.float64)
+
+
+def resample(signal: Any, sfreq: float, new: float = 128.0) -> NDArray[np.float64]:
+    """Resample a continuous recording by way of its Fourier transform, as MNE does a whole recording.
+
+    MNE rounds the padding at either end to whole samples, so times are off by up to a new sample, which one
+    depends on the recording's length; the paper's recordings went through this, too.
+
+    Parameters
+    ----------
+    signal : (..., samples) array
+    sfreq, new : float
+        Samples per second before and after.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> resample(np.zeros((2, 1000)), 1000.0).shape
+    (2, 128)
+    """
+    import mne
+
+    resampled = mne.filter.resample(_signal(signal), new, sfreq, npad="auto", method="fft", verbose="error")
+    return np.asarray(resampled, dtype=np.float64)
+
+
+def epochs_at(
+    signal: Any, sfreq: float, onsets: Any, *, tmin: float = -0.2, n: int = 128
+) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
+    """Cut epochs at exact event times, by linear interpolation between samples.
+
+    Parameters
+    ----------
+    signal : (channels, samples) array
+        Its first sample is at 0 s.
+    sfreq : float
+        Samples per second, of the recording and of the epochs.
+    onsets : (k,) array
+        Times of events in seconds.
+    tmin : float
+        Time of the first point, in seconds after the event.
+    n : int
+        Number of points.
+
+    Returns
+    -------
+    epochs : (k, channels, n) array
+        NaN where an epoch leaves the recording.
+    valid : (k,) boolean array
+        Whether the epoch lies within the recording.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> ramp = np.arange(10.0)[None]
+    >>> epochs, valid = epochs_at(ramp, 1.0, [3.25, 9.0], tmin=-1.0, n=3)
+    >>> epochs[0].tolist(), valid.tolist()
+    ([[2.25, 3.25, 4.25]], [True, False])
+    """
+    signal, onsets = _signal(signal), np.asarray(onsets, dtype=np.float64)
+    last = signal.shape[-1] - 1
+    position = (onsets[:, None] + tmin + np.arange(n) / sfreq) * sfreq
+    valid = (position[:, 0] >= 0) & (position[:, -1] <= last)
+    epochs = np.full((len(onsets), len(signal), n), np.nan)
+    if valid.any():
+        inside = position[valid]
+        left = np.minimum(np.floor(inside).astype(np.int64), max(last - 1, 0))
+        share = inside - left
+        cut = signal[:, left] * (1 - share) + signal[:, np.minimum(left + 1, last)] * share
+        epochs[valid] = cut.transpose(1, 0, 2)
+    return epochs, valid
+
+
+def baseline(epochs: Any, times: Any) -> NDArray[np.float64]:
+    """Subtract, from each epoch and channel, the mean of its points before 0 s.
+
+    Parameters
+    ----------
+    epochs : (k, channels, n) array
+    times : (n,) array
+        In seconds after the event.
+
+    Examples
+    --------
+    >>> baseline([[[1.0, 3.0, 5.0]]], [-0.2, -0.1, 0.0]).tolist()
+    [[[-1.0, 1.0, 3.0]]]
+    """
+    epochs, before = np.asarray(epochs, dtype=np.float64), np.asarray(times) < 0
+    if not before.any():
+        raise ValueError(
+            f"No point of {len(before)} is before 0 s; epochs without a baseline have none to remove."
+        )
+    return np.asarray(epochs - epochs[..., before].mean(axis=-1, keepdims=True), dtype=np.float64)
+
+
+def amplitude_flags(epochs: Any, limit: float = 100e-6) -> NDArray[np.bool_]:
+    """Tell which epochs exceed a limit on any channel, at any point.
+
+    Parameters
+    ----------
+    epochs : (k, channels, n) array
+        In volts.
+    limit : float
+        In volts; an epoch that only reaches it is not flagged.
+
+    Examples
+    --------
+    >>> amplitude_flags([[[0.0, -2e-4]], [[1e-4, 5e-5]]]).tolist()
+    [True, False]
+    """
+    return np.asarray((np.abs(np.asarray(epochs)) > limit).any(axis=(-2, -1)))
+
+
+def require_soa(onsets: Any, minimum: float = 0.8, *, name: str = "events") -> None:
+    """Raise if two successive events are closer than ``minimum`` seconds, and say which.
+
+    Examples
+    --------
+    >>> require_soa([0.0, 0.9, 1.5], name="markers")
+    Traceback (most recent call last):
+    ...
+    ValueError: markers: 2 and 3 are 0.600 s apart; epochs that may not share a response need 0.8 s or more.
+    """
+    gaps = np.diff(np.asarray(onsets, dtype=np.float64))
+    if (gaps < minimum).any():
+        first = int(np.argmax(gaps < minimum))
+        raise ValueError(
+            f"{name}: {first + 1} and {first + 2} are {gaps[first]:.3f} s apart; epochs that may not share a "
+            f"response need {minimum:g} s or more."
+        )
+
+
+def exclude_overlap(onsets: Any, calibration: Any, seconds: float = 1.0) -> NDArray[np.bool_]:
+    """Tell which events to keep so that no epoch shares signal with a calibration epoch.
+
+    Parameters
+    ----------
+    onsets : (k,) or (devices, k) array
+        Times of events in seconds, on one clock or on several.
+    calibration : (c,) or (devices, c) array
+        Times of the events that calibrate, on the same clocks.
+    seconds : float
+        An event less than this from a calibration event, on any clock, goes.
+
+    Returns
+    -------
+    keep : (k,) boolean array
+
+    Examples
+    --------
+    >>> exclude_overlap([0.9, 1.9], [0.0]).tolist()
+    [False, True]
+    >>> exclude_overlap([[0.9, 2.0], [1.0, 1.9]], [[3.1], [2.8]]).tolist()
+    [True, False]
+    """
+    events, chosen = (np.atleast_2d(np.asarray(times, dtype=np.float64)) for times in (onsets, calibration))
+    if len(events) != len(chosen):
+        raise ValueError(f"Events are timed on {len(events)} clocks and calibration on {len(chosen)}.")
+    close = np.abs(events[:, :, None] - chosen[:, None]) < seconds
+    return np.asarray(~close.any(axis=(0, 2)))
+
+
+def zscore_channels(trials: Trials, floor: float = 1e-12) -> Trials:
+    """Remove each trial's mean from each channel and divide by its standard deviation.
+
+    Parameters
+    ----------
+    trials : Trials
+    floor : float
+        Divide by no less, in volts: a constant channel becomes zero.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> trials = Trials(np.array([[[1e-6, 3e-6], [5e-6, 5e-6]]]), ["Oz", "O1"], 250.0)
+    >>> zscore_channels(trials).data.round(6).tolist()
+    [[[-1.0, 1.0], [0.0, 0.0]]]
+    """
+    data = trials.data.astype(np.float64)
+    centred = data - data.mean(axis=-1, keepdims=True)
+    scaled = centred / np.maximum(data.std(axis=-1, keepdims=True), floor)
+    return replace(trials, data=scaled.astype(trials.data.dtype))
+
+
+def crop(trials: Trials, start: int, stop: int) -> Trials:
+    """Keep samples ``start`` to ``stop`` - 1 of each trial.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> trials = crop(Trials(np.zeros((1, 1, 710)), ["Oz"], 250.0, tmin=-0.5), 160, 660)
+    >>> trials.data.shape, trials.tmin
+    ((1, 1, 500), 0.14)
+    """
+    samples = trials.data.shape[2]
+    if not 0 <= start < stop <= samples:
+        raise ValueError(f"Samples {start} to {stop} were asked for, but trials have {samples}.")
+    # Rounded to the nanosecond, so that crops of equal start have equal times.
+    tmin = round(trials.tmin + start / trials.sfreq, 9)
+    return replace(trials, data=trials.data[:, :, start:stop], tmin=tmin)
+
+
+def _signal(signal: Any) -> NDArray[np.float64]:
+    return np.asarray(signal, dtype=np.float64)

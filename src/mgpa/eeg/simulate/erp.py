@@ -1,0 +1,357 @@
+"""Event-related potentials recorded by two devices at once, in the files of the Neuroscan/Flex data set.
+
+Both devices see the same brain at the same time, a research amplifier with more electrodes and at a higher
+rate, and a headset with a clock, noise, reference and filter of its own.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..._files import replacing, write_atomically
+from ..._progress import progress as steps
+from ..datasets.flex_files import CHANNELS, FLEX_RATE, MARKER_DELAY
+from ..datasets.neuroscan_flex import PARTICIPANTS, TASKS
+from .brain import Sources, background, in_head
+from .curry import IMPEDANCE, write_curry
+from .edf import write_flex_edf
+from .head import beneath, outward
+from .people import Device, Person, draw_people, record
+
+Array = NDArray[np.float64]
+
+SFREQ = 1000.0
+# As many as the recorded data set has, about.
+FULL_EVENTS = {"N170": 200, "oddball_active": 666, "oddball_passive": 666}
+_MORE = (
+    *("F7", "F8", "FC3", "FCz", "FC4", "T7", "C3", "C4"),
+    *("T8", "TP7", "CPz", "TP8", "P3", "P4", "PO7", "PO8"),
+)
+
+# The headset's electrodes are drier, so noisier and less even; its filter is narrower.
+NEUROSCAN = Device(
+    "neuroscan", CHANNELS + _MORE, SFREQ, "FCz", white=0.5e-6, pink=1e-6, gain_spread=0.02, lowpass=200.0
+)
+FLEX = Device(
+    "flex",
+    CHANNELS,
+    FLEX_RATE,
+    "average",
+    white=1.5e-6,
+    pink=3e-6,
+    gain_spread=0.08,
+    attenuation=0.2,
+    highpass=0.2,
+    lowpass=43.0,
+)
+
+
+@dataclass(frozen=True)
+class Component:
+    """A peak of the response: what a few dipoles do after every event.
+
+    Parameters
+    ----------
+    beneath : tuple of str
+        Electrodes that the dipoles lie under.
+    latency, width : float
+        Peak and standard deviation of its Gaussian, in seconds.
+    moment : (float, float)
+        Of each dipole after events of label 0 and 1, in ampere metres; positive points outward.
+    """
+
+    beneath: tuple[str, ...]
+    latency: float
+    width: float
+    moment: tuple[float, float]
+
+
+COMPONENTS = {
+    "N170": (
+        Component(("O1", "O2"), 0.105, 0.018, (15e-9, 15e-9)),
+        Component(("P7", "P8"), 0.170, 0.020, (-12e-9, -45e-9)),
+    ),
+    "oddball_active": (
+        Component(("Cz",), 0.100, 0.020, (-20e-9, -20e-9)),
+        Component(("Pz", "CP3", "CP4"), 0.350, 0.070, (6e-9, 40e-9)),
+    ),
+    "oddball_passive": (
+        Component(("Cz",), 0.100, 0.020, (-20e-9, -20e-9)),
+        Component(("Fz", "F3", "F4"), 0.170, 0.035, (-4e-9, -28e-9)),
+    ),
+}
+STIMULI = {"N170": ("watch", "face"), "oddball_active": ("1", "3"), "oddball_passive": ("1", "3")}
+# What the amplifier receives for them, and how many of the events have label 1.
+CODES = {"N170": (1, 2), "oddball_active": (1, 3), "oddball_passive": (1, 3)}
+SHARE = {"N170": 0.5, "oddball_active": 0.2, "oddball_passive": 0.2}
+
+
+@dataclass(frozen=True)
+class Defects:
+    """What goes wrong in one recording. Events are counted from 1.
+
+    Parameters
+    ----------
+    artifacts : tuple of int
+        Events in which the headset's front electrodes jump by 300 µV.
+    cut_last : bool
+        The amplifier stops 0.3 s after the last event.
+    missing : tuple of int
+        Events whose trigger the amplifier missed.
+    impedance : bool
+        It notes an impedance check just before the first event after them.
+    extra : int
+        Triggers that the amplifier received before the first event; at most 5.
+    """
+
+    artifacts: tuple[int, ...] = ()
+    cut_last: bool = False
+    missing: tuple[int, ...] = ()
+    impedance: bool = True
+    extra: int = 0
+
+
+def simulate_flex(
+    folder: str | Path,
+    *,
+    participants: Sequence[str] = PARTICIPANTS,
+    tasks: Sequence[str] = tuple(TASKS),
+    random_state: int = 0,
+    n_events: int | Mapping[str, int] = 40,
+    population: float = 0.0,
+    crosstalk: float = 0.0,
+    defects: Mapping[tuple[str, str], Defects] | None = None,
+    progress: bool = False,
+) -> dict[str, Any]:
+    """Write simulated recordings in the files of the Neuroscan/Flex data set.
+
+    A folder for each participant, written whole; run again with the same settings, it adds what is not there.
+
+    Parameters
+    ----------
+    folder : path
+        Made if it is not there.
+    participants : sequence of str
+        Ids of four digits.
+    tasks : sequence of str
+        Of N170, oddball_active and oddball_passive.
+    random_state : int
+        Seed; a participant's files do not depend on which others there are.
+    n_events : int, or dict of task to int
+        Events of a recording; ``FULL_EVENTS`` is the size of the recorded data set.
+    population : float
+        See :func:`mgpa.eeg.simulate.people.draw_people`.
+    crosstalk : float
+        What each marker leaves in the headset's channels, in volts: a deflection that decays within a second,
+        the same for every event and, but for a tenth, for every person. It gives the device away, and says
+        nothing about the stimulus.
+    defects : dict of (participant, task) to Defects
+        What goes wrong, and where.
+    progress : bool
+        Show a progress line.
+
+    Returns
+    -------
+    truth : dict
+        Settings, and for every participant and task the events, labels and clocks; as in ``truth.json``.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     truth = simulate_flex(folder, participants=["1013"], tasks=["N170"], n_events=10)
+    ...     names = sorted(path.name for path in Path(folder, "1013").iterdir())
+    >>> len(names), truth["participants"]["1013"]["N170"]["label"]
+    (6, [1, 1, 0, 0, 0, 1, 1, 1, 0, 0])
+    """
+    folder, defects = Path(folder), dict(defects or {})
+    unknown = [task for task in tasks if task not in TASKS]
+    if unknown or not tasks:
+        raise ValueError(f"tasks has {unknown}; there are {', '.join(TASKS)}.")
+    wrong = [name for name in participants if not (name.isdecimal() and len(name) == 4)]
+    if wrong or not participants:
+        raise ValueError(f"participants has {wrong}; ids have four digits, as {PARTICIPANTS[0]}.")
+    if misplaced := [key for key in defects if key[0] not in participants or key[1] not in tasks]:
+        raise ValueError(f"defects names {misplaced[0]}, which is not simulated.")
+    counts = {task: n_events if isinstance(n_events, int) else n_events[task] for task in tasks}
+    settings = {
+        "tasks": list(tasks),
+        "random_state": random_state,
+        "n_events": counts,
+        "population": population,
+        "crosstalk": crosstalk,
+    }
+    people = draw_people(ids=participants, random_state=random_state, population=population)
+    plans = {
+        person.id: {
+            task: _plan(person, task, counts[task], defects.get((person.id, task), Defects()))
+            for task in tasks
+        }
+        for person in people
+    }
+    truth = _write_truth(folder, settings, plans)
+    for i in steps(range(len(people)), "Participants", progress):
+        person = people[i]
+        target = folder / person.id
+        if target.exists():
+            continue
+        with replacing(target) as temporary:
+            temporary.mkdir()
+            for task in tasks:
+                _write_recording(temporary, person, task, truth["participants"][person.id][task], crosstalk)
+    return truth
+
+
+def _write_truth(folder: Path, settings: dict[str, Any], plans: dict[str, Any]) -> dict[str, Any]:
+    """Put what is about to be simulated beside it, with what was; refuse to mix settings."""
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / "truth.json"
+    there: dict[str, Any] = {}
+    if path.exists():
+        before = json.loads(path.read_text(encoding="utf-8"))
+        there = before["participants"]
+        for name, value in settings.items():
+            if before["settings"].get(name) != value:
+                raise ValueError(
+                    f"{path} was simulated with {name} {before['settings'].get(name)!r}, not {value!r}. "
+                    "Use the same settings, or another folder."
+                )
+        for person, plan in plans.items():
+            if person in there and there[person] != plan:
+                raise ValueError(f"{path} has {person} with other defects; use another folder.")
+    truth = {"settings": settings, "participants": dict(sorted((there | plans).items()))}
+    write_atomically(path, (json.dumps(truth, indent=1) + "\n").encode())
+    return truth
+
+
+def _plan(person: Person, task: str, n: int, defects: Defects) -> dict[str, Any]:
+    """Return everything that is decided before a brain does anything: events, labels, clocks."""
+    if n < 5:
+        raise ValueError(f"{task} has {n} events; five are needed at least.")
+    if bad := [k for k in (*defects.artifacts, *defects.missing) if not 1 <= k <= n]:
+        raise ValueError(f"defects name event {bad[0]} of {person.id} {task}, which has events 1 to {n}.")
+    if not 0 <= defects.extra <= 5:
+        raise ValueError(f"extra is {defects.extra}; there is room for 5 triggers before the first event.")
+    rng = person.rng(list(TASKS).index(task), 0)
+    label = rng.permutation((np.arange(n) < max(round(SHARE[task] * n), 1)).astype(int))
+    flex_start = float(rng.uniform(10.0, 25.0))
+    onset = flex_start + 6.0 + np.cumsum(rng.uniform(0.9, 1.3, n))
+    # At least 45 s on either device, more than the longest filter.
+    end = max(float(onset[-1]) + 6.0, flex_start + 45.0)
+    stop = float(onset[-1]) + 0.3 if defects.cut_last else end
+    return {
+        # In seconds since the sources began.
+        "onset": onset.round(6).tolist(),
+        "label": label.tolist(),
+        "end": end,
+        "behaviour": {"start": round(float(rng.uniform(-600.0, -60.0)), 3), "drift": 0.0},
+        "neuroscan": {"start": 3.0, "drift": 0.0, "stop": stop},
+        "flex": {"start": flex_start, "drift": float(rng.uniform(-1.5e-3, 1.5e-3)), "stop": end},
+        # As json has them, to compare with a file.
+        "defects": json.loads(json.dumps(asdict(defects))),
+    }
+
+
+def _write_recording(folder: Path, person: Person, task: str, plan: dict[str, Any], crosstalk: float) -> None:
+    rng = person.rng(list(TASKS).index(task), 1)
+    onset, label = np.array(plan["onset"]), np.array(plan["label"])
+    brain = background(person, int(SFREQ * plan["end"]), SFREQ, rng) + _response(
+        person, task, onset, label, plan
+    )
+    stem = f"{person.id}_{task}"
+    volts = {}
+    for device in (NEUROSCAN, FLEX):
+        clock = plan[device.name]
+        worn = replace(device, clock_offset=clock["start"], clock_drift=clock["drift"]).worn(rng)
+        field = brain.leadfield(worn.electrodes, tilt=rng.normal(0.0, 0.03, 3))
+        volts[device.name] = record(brain.moments, field, worn, rng, sfreq=SFREQ)
+    own = {name: _own_time(onset, plan[name]) for name in ("behaviour", "neuroscan", "flex")}
+    if crosstalk:
+        _add_crosstalk(volts["flex"], own["flex"], crosstalk, person)
+
+    rows = [
+        f"{i + 1},{t:.4f},{STIMULI[task][k]}\n"
+        for i, (t, k) in enumerate(zip(own["behaviour"], label, strict=True))
+    ]
+    write_atomically(folder / f"{stem}_behaviour.csv", "".join(["trial,onset,stimulus\n", *rows]).encode())
+    _write_neuroscan(
+        folder / f"{stem}_neuroscan.dat", volts["neuroscan"], own["neuroscan"], label, task, plan
+    )
+    _write_flex(folder / f"{stem}_flex.edf", volts["flex"], own["flex"], label, task, plan)
+
+
+def _add_crosstalk(volts: Array, times: Array, size: float, person: Person) -> None:
+    """Let every marker leave its trace: a pattern over channels that is the device's, and that decays."""
+    pattern = np.random.default_rng(0).normal(size=len(volts))
+    pattern += 0.1 * person.rng(len(TASKS)).normal(size=len(volts))
+    decay = np.exp(-np.arange(round(FLEX_RATE)) / (0.25 * FLEX_RATE))
+    for t in times:
+        start = round(t * FLEX_RATE)
+        part = volts[:, start : start + len(decay)]
+        part += size * pattern[:, None] * decay[: part.shape[1]]
+
+
+def _response(person: Person, task: str, onset: Array, label: Any, plan: dict[str, Any]) -> Sources:
+    times = np.arange(int(SFREQ * plan["end"])) / SFREQ
+    parts = []
+    for part in COMPONENTS[task]:
+        course = np.zeros(len(times))
+        for start, kind in zip(onset, label, strict=True):
+            peak = start + part.latency + person.latency
+            near = slice(*np.searchsorted(times, [peak - 5 * part.width, peak + 5 * part.width]))
+            course[near] += part.moment[kind] * np.exp(-0.5 * ((times[near] - peak) / part.width) ** 2)
+        below = beneath(part.beneath)
+        at, towards = in_head(person, below, outward(below))
+        parts.append(Sources(at, towards, np.tile(person.gain * course, (len(at), 1))))
+    total = parts[0]
+    for more in parts[1:]:
+        total = total + more
+    return total
+
+
+def _own_time(onset: Array, clock: dict[str, float]) -> Array:
+    return np.asarray((onset - clock["start"]) * (1 + clock["drift"]))
+
+
+def _write_neuroscan(
+    path: Path, volts: Array, times: Array, label: Any, task: str, plan: dict[str, Any]
+) -> None:
+    defects, clock = plan["defects"], plan["neuroscan"]
+    stop = round((clock["stop"] - clock["start"]) * SFREQ)
+    events = [
+        (round(t * SFREQ), CODES[task][kind], "")
+        for i, (t, kind) in enumerate(zip(times, label, strict=True))
+        if i + 1 not in defects["missing"]
+    ]
+    # Test triggers come well before the first event, at no rhythm of the events'.
+    events += [
+        (round((times[0] - 10.0 + 1.7 * i) * SFREQ), CODES[task][0], "") for i in range(defects["extra"])
+    ]
+    if defects["missing"] and defects["impedance"]:
+        after = min(max(defects["missing"]), len(times) - 1)
+        events.append((round((times[after] - 0.4) * SFREQ), IMPEDANCE, "Impedance"))
+    # The amplifier's caps are labelled in capitals.
+    names = [name.upper() for name in NEUROSCAN.channels]
+    write_curry(path, volts[:, :stop], names, SFREQ, sorted(events))
+
+
+def _write_flex(path: Path, volts: Array, times: Array, label: Any, task: str, plan: dict[str, Any]) -> None:
+    volts, front = volts.copy(), [CHANNELS.index(name) for name in ("Fp1", "Fp2")]
+    for ordinal in plan["defects"]["artifacts"]:
+        start = round((times[ordinal - 1] + 0.25) * FLEX_RATE)
+        jump = 300e-6 * np.hanning(32)
+        volts[front, start : start + len(jump)] += jump
+    markers = np.zeros(volts.shape[1])
+    # High when it is switched on, which is no event.
+    markers[:3] = 1
+    for t, kind in zip(times, label, strict=True):
+        at = round(t * FLEX_RATE) - MARKER_DELAY
+        markers[at : at + 3] = CODES[task][kind]
+    write_flex_edf(path, volts, CHANNELS, markers)

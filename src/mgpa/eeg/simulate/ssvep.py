@@ -1,0 +1,271 @@
+"""Simulated wearable SSVEP: the files of that collection, with people and electrodes that are known.
+
+Everybody looks at twelve flickering targets in each block, once with dry and once with wet electrodes. Dry
+ones are noisier, lose more of the signal and filter more narrowly; caps never sit twice in the same way.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..._files import replacing, write_atomically
+from ..._progress import progress as _progress
+from ..datasets.wearable_ssvep import (
+    CHANNELS,
+    ELECTRODES,
+    FREQUENCIES,
+    INFORMATION,
+    SAMPLES,
+    SFREQ,
+    TMIN,
+)
+from .brain import Sources, background, in_head
+from .head import beneath, outward
+from .people import Device, Person, draw_people, record
+
+Array = NDArray[np.float64]
+
+DEVICES = {
+    "dry": Device(
+        *("dry", CHANNELS, SFREQ, "Fz"),
+        white=2e-6,
+        pink=10e-6,
+        gain_spread=0.15,
+        attenuation=0.2,
+        highpass=0.5,
+        lowpass=60.0,
+    ),
+    "wet": Device(
+        *("wet", CHANNELS, SFREQ, "Fz"),
+        white=0.5e-6,
+        pink=1.5e-6,
+        gain_spread=0.03,
+        attenuation=0.05,
+        highpass=0.15,
+        lowpass=90.0,
+    ),
+}
+# Sources are computed at twice the devices' rate, well above what responses hold.
+OVERSAMPLING = 2
+FLICKER = 2.0
+VISUAL_LATENCY = 0.14
+RISE = 0.1
+RESPONSE = 12e-9
+GENERATORS = ("Oz", "O1", "O2")
+HARMONICS = (1.0, 0.5, 0.2)
+# Later changes to what a seed gives must change this number, so that files are not mixed.
+VERSION = 1
+
+
+def simulate_ssvep(
+    folder: str | Path,
+    *,
+    n_people: int = 102,
+    random_state: int = 0,
+    blocks: int = 10,
+    population: float = 0.0,
+    state: float = 0.0,
+    response: float = 1.0,
+    progress: bool = False,
+) -> dict[str, Any]:
+    """Write S001.mat, …, Subjects_Information.mat, and what was planted: truth.json.
+
+    Files that are there already are left alone, if settings.json says that they were made alike; so an
+    interrupted run goes on where it stopped. Read them with :mod:`mgpa.eeg.datasets.wearable_ssvep`.
+
+    Parameters
+    ----------
+    folder : path
+        Made if it is not there.
+    n_people : int
+        Participants.
+    random_state : int
+        Seed.
+    blocks : int
+        Of twelve trials, with each electrode; the provider's files have ten.
+    population : float
+        How much people who begin with wet electrodes differ from those who begin with dry ones: see
+        :func:`mgpa.eeg.simulate.people.draw_people`.
+    state : float
+        How much stronger alpha is, per unit twice, while wet electrodes are worn: physiology that goes with
+        the electrode and is no effect of it.
+    response : float
+        Strength of responses to the flicker; 0 is none.
+    progress : bool
+        Show progress.
+
+    Returns
+    -------
+    dict
+        The content of truth.json: settings, devices, and of every person the traits, response phases, cap
+        tilts and channel gains.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     truth = simulate_ssvep(folder, n_people=1, blocks=1)
+    >>> len(truth["people"]["S001"]["gains"]["dry"])
+    8
+    """
+    for name, value in (("n_people", n_people), ("blocks", blocks)):
+        if value < 1:
+            raise ValueError(f"{name} is {value}; expected at least 1.")
+    folder = Path(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    settings = {
+        "version": VERSION,
+        "n_people": n_people,
+        "random_state": random_state,
+        "blocks": blocks,
+        "population": population,
+        "state": state,
+        "response": response,
+    }
+    _same_settings(folder, settings)
+    people = draw_people(n_people, random_state=random_state, population=population)
+    for i in _progress(range(n_people), "simulating", progress):
+        path = folder / f"{people[i].id}.mat"
+        if not path.exists():
+            _write_mat(
+                path, {"data": 1e6 * simulate_person(people[i], blocks, state=state, response=response)}
+            )
+    _write_mat(folder / INFORMATION, {"Subjects_Information": _information(people)})
+    truth = {
+        "settings": settings,
+        "devices": {name: asdict(device) for name, device in DEVICES.items()},
+        "people": {person.id: _truth(person) for person in people},
+    }
+    _write_json(folder / "truth.json", truth)
+    return truth
+
+
+def simulate_person(person: Person, blocks: int, *, state: float = 0.0, response: float = 1.0) -> Array:
+    """Return one person's trials, (channels, samples, electrodes, blocks, targets), in volts.
+
+    Examples
+    --------
+    >>> simulate_person(draw_people(1)[0], blocks=1).shape
+    (8, 710, 2, 1, 12)
+    """
+    sfreq = OVERSAMPLING * SFREQ
+    per_trial = OVERSAMPLING * SAMPLES
+    data = np.empty((len(CHANNELS), SAMPLES, len(ELECTRODES), blocks, len(FREQUENCIES)))
+    for e, electrode in enumerate(ELECTRODES):
+        device, tilt = worn(person, electrode)
+        now = replace(person, alpha=person.alpha * 2.0 ** (state * e))
+        # Trials in the order of a session: blocks of all targets, one after the other.
+        n_trials = blocks * len(FREQUENCIES)
+        brain = background(now, n_trials * per_trial, sfreq, person.rng(e, 1))
+        if response:
+            brain += flicker_response(person, np.tile(FREQUENCIES, blocks), person.rng(e, 2), response)
+        volts = record(
+            brain.moments,
+            brain.leadfield(device.electrodes, tilt=tilt),
+            device,
+            person.rng(e, 3),
+            sfreq=sfreq,
+        )
+        trials = volts.reshape(len(CHANNELS), blocks, len(FREQUENCIES), SAMPLES)
+        data[:, :, e] = trials.transpose(0, 3, 1, 2)
+    return data
+
+
+def worn(person: Person, electrode: str) -> tuple[Device, Array]:
+    """Return an electrode set as it sits on somebody: with its gains, and the tilt of the cap."""
+    rng = person.rng(ELECTRODES.index(electrode), 0)
+    return DEVICES[electrode].worn(rng), rng.normal(0.0, 0.03, 3)
+
+
+def flicker_response(
+    person: Person, frequencies: Any, rng: np.random.Generator, strength: float = 1.0
+) -> Sources:
+    """Return what flickering targets evoke in the visual cortex, trial after trial.
+
+    A sum of harmonics that begins after the visual latency and lasts as long as the flicker; people differ in
+    gain, latency, phases and which hemisphere responds more, and trials in strength.
+
+    Examples
+    --------
+    >>> person = draw_people(1)[0]
+    >>> flicker_response(person, [9.25, 11.25], person.rng(1)).moments.shape
+    (3, 2840)
+    """
+    phases, balance = _response_traits(person)
+    sfreq = OVERSAMPLING * SFREQ
+    since = TMIN + np.arange(OVERSAMPLING * SAMPLES) / sfreq - VISUAL_LATENCY - person.latency
+    envelope = np.clip(np.minimum(since, FLICKER + RISE - since) / RISE, 0.0, 1.0)
+    waves = []
+    for frequency in frequencies:
+        wave = sum(
+            share * np.sin(2 * np.pi * h * frequency * since + phase)
+            for h, (share, phase) in enumerate(zip(HARMONICS, phases, strict=True), start=1)
+        )
+        # Responses grow weaker towards higher frequencies.
+        waves.append(np.exp(0.25 * rng.normal()) * np.sqrt(10.0 / frequency) * envelope * wave)
+    below = beneath(GENERATORS)
+    at, towards = in_head(person, below, outward(below))
+    moments = strength * RESPONSE * person.gain * balance[:, None] * np.concatenate(waves)
+    return Sources(at, towards, moments)
+
+
+def _response_traits(person: Person) -> tuple[Array, Array]:
+    """Return the phase of each harmonic, and how much each generator contributes."""
+    rng = person.rng(len(ELECTRODES))
+    return rng.uniform(0, 2 * np.pi, len(HARMONICS)), np.exp(0.3 * rng.normal(size=len(GENERATORS)))
+
+
+def _truth(person: Person) -> dict[str, Any]:
+    phases, balance = _response_traits(person)
+    sets = {electrode: worn(person, electrode) for electrode in ELECTRODES}
+    return asdict(person) | {
+        "first_electrode": person.first_electrode,
+        "phases": phases.tolist(),
+        "generators": dict(zip(GENERATORS, balance.tolist(), strict=True)),
+        "gains": {electrode: list(device.gains or ()) for electrode, (device, _) in sets.items()},
+        "tilt": {electrode: tilt.tolist() for electrode, (_, tilt) in sets.items()},
+    }
+
+
+def _same_settings(folder: Path, settings: dict[str, Any]) -> None:
+    """Note the settings, or raise if what is there was made with others."""
+    path = folder / "settings.json"
+    if not path.exists():
+        foreign = sorted(folder.glob("*.mat"))
+        if foreign:
+            raise FileExistsError(f"{foreign[0]} is not of a simulation; name another folder.")
+        _write_json(path, settings)
+        return
+    try:
+        before = json.loads(path.read_text())
+        differ = [name for name, value in settings.items() if before.get(name) != value]
+    except (ValueError, AttributeError) as error:
+        raise ValueError(f"{path} cannot be read: {error}. Name another folder.") from error
+    if differ:
+        was = ", ".join(f"{name} {before.get(name)!r}, not {settings[name]!r}" for name in differ)
+        raise ValueError(f"{folder} was simulated with {was}; use the same settings or another folder.")
+
+
+def _information(people: list[Person]) -> NDArray[Any]:
+    fields = [(name, object) for name in ("id", "age", "gender", "first_electrode")]
+    return np.array([(p.id, float(p.age), p.gender, p.first_electrode) for p in people], dtype=fields)
+
+
+def _write_mat(path: Path, content: dict[str, Any]) -> None:
+    from scipy.io import savemat
+
+    with replacing(path) as temporary:
+        savemat(temporary, content, appendmat=False)
+        # The header says when it was written; without that, the same simulation gives the same bytes.
+        with open(temporary, "r+b") as stream:
+            stream.write(b"MATLAB 5.0 MAT-file, simulated by mgpa".ljust(116))
+
+
+def _write_json(path: Path, content: dict[str, Any]) -> None:
+    write_atomically(path, (json.dumps(content, indent=1) + "\n").encode())

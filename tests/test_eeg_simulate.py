@@ -1,0 +1,350 @@
+"""The simulated head, people, devices and SSVEP files do what they say."""
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from scipy.io import loadmat
+from scipy.signal import welch
+from scipy.special import eval_legendre, lpmv
+
+from mgpa.eeg.datasets import wearable_ssvep
+from mgpa.eeg.simulate import ssvep
+from mgpa.eeg.simulate.brain import background
+from mgpa.eeg.simulate.head import CENTRE, RADIUS, beneath, electrode_positions, leadfield, outward
+from mgpa.eeg.simulate.people import Device, draw_people, pink_noise, record
+from mgpa.eeg.simulate.ssvep import simulate_person, simulate_ssvep
+
+CHANNELS = ("Fz", "Cz", "Pz", "Oz", "O1", "O2", "P7", "T8", "F3", "CP4")
+
+
+def shell_potential(places, orientations, electrodes, terms=120):
+    """Potential of dipoles in four shells, from the boundary conditions of every Legendre term."""
+    radii, sigma = np.array([0.9, 0.92, 0.97, 1.0]), np.array([0.33, 1.0, 0.004, 0.33])
+    n_shells = len(radii)
+    towards = outward(electrodes)
+    V = np.zeros((len(electrodes), len(places)))
+    for n in range(1, terms + 1):
+        # Unknown: A of the first shell, A and B of the others, in A r^n + B r^-(n+1); B of the first is 1.
+        M, y = np.zeros((2 * n_shells - 1,) * 2), np.zeros(2 * n_shells - 1)
+        column = {(0, "A"): 0} | {
+            (k, c): 2 * k - 1 + (c == "B") for k in range(1, n_shells) for c in ("A", "B")
+        }
+        for k, r in enumerate(radii):
+            value = {"A": r**n, "B": r ** -(n + 1)}
+            slope = {"A": n * r ** (n - 1), "B": -(n + 1) * r ** -(n + 2)}
+            rows = [(2 * k, value, False)] if k < n_shells - 1 else []
+            rows.append((2 * k + 1 if k < n_shells - 1 else 2 * k, slope, True))
+            for row, term, flux in rows:
+                for shell, sign in ((k, 1), (k + 1, -1)):
+                    if shell == n_shells:
+                        continue
+                    for c in ("A", "B"):
+                        weight = sign * term[c] * (sigma[shell] if flux else 1)
+                        if (shell, c) == (0, "B"):
+                            y[row] -= weight
+                        else:
+                            M[row, column[shell, c]] += weight
+        solved = np.linalg.solve(M, y)
+        at_scalp = solved[column[n_shells - 1, "A"]] + solved[column[n_shells - 1, "B"]]
+        for j, (place, q) in enumerate(zip(places, orientations, strict=True)):
+            r0 = np.linalg.norm(place - CENTRE) / RADIUS
+            axis = (place - CENTRE) / np.linalg.norm(place - CENTRE)
+            cosine = np.clip(towards @ axis, -1, 1)
+            tangent = q - (q @ axis) * axis
+            across = towards - cosine[:, None] * axis
+            # Right above a dipole there is no direction, and the associated function is zero.
+            across /= np.maximum(np.linalg.norm(across, axis=1, keepdims=True), 1e-12)
+            term = n * (q @ axis) * eval_legendre(n, cosine) - (across @ tangent) * lpmv(1, n, cosine)
+            V[:, j] += at_scalp * r0 ** (n - 1) * term / (4 * np.pi * sigma[0] * RADIUS**2)
+    return V
+
+
+def test_the_lead_field_solves_the_shells_boundary_conditions_without_a_reference():
+    places = beneath(["Oz", "PO4", "C3", "F4"], 0.03)
+    directions = np.random.default_rng(0).normal(size=(4, 3))
+    directions /= np.linalg.norm(directions, axis=1, keepdims=True)
+    expected = shell_potential(places, directions, electrode_positions(CHANNELS))
+    found = leadfield(CHANNELS, places, 5 * directions)
+    assert np.linalg.norm(found - expected) / np.linalg.norm(expected) < 0.005
+    assert np.corrcoef(found.ravel(), expected.ravel())[0, 1] > 0.99999
+
+
+def test_turning_cap_and_sources_together_changes_nothing_and_the_cap_alone_something():
+    from scipy.spatial.transform import Rotation
+
+    turn = (0.05, -0.02, 0.1)
+    places = beneath(["Oz", "Cz"])
+    turned = Rotation.from_rotvec(turn).apply(places - CENTRE) + CENTRE
+    straight = leadfield(CHANNELS, places, outward(places))
+    np.testing.assert_allclose(
+        leadfield(CHANNELS, turned, outward(turned), tilt=turn), straight, rtol=1e-4, atol=1e-3
+    )
+    alone = leadfield(CHANNELS, places, outward(places), tilt=turn)
+    assert np.abs(alone - straight).max() > 0.05 * np.abs(straight).max()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ((["Oz", "Foz"], [[0, 0, 0.05]], [[0, 0, 1]]), "no Foz"),
+        ((["Oz"], [[0, 0, 0.2]], [[0, 0, 1]]), "outside the brain"),
+        ((["Oz"], [[0, 0, 0.05]], [[0, 0, 0]]), "no orientation zero"),
+        ((["Oz"], [[0, 0, 0.05]], [[0, 1]]), r"expected \(k, 3\)"),
+        ((["Oz", "Oz"], [[0, 0, 0.05]], [[0, 0, 1]]), "different names"),
+    ],
+)
+def test_a_lead_field_that_makes_no_sense_is_refused(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        leadfield(*arguments)
+
+
+def test_a_depth_outside_the_brain_is_refused():
+    with pytest.raises(ValueError, match=r"depth is 0\.005 m"):
+        beneath(["Oz"], 0.005)
+
+
+def test_a_person_does_not_depend_on_the_others():
+    assert draw_people(5, random_state=3)[:2] == draw_people(2, random_state=3)
+    assert draw_people(ids=["1020", "1013"])[1] == draw_people(ids=["1013"])[0]
+    assert draw_people(2, random_state=3)[0].alpha != draw_people(2, random_state=4)[0].alpha
+
+
+def test_random_numbers_differ_between_people_and_purposes():
+    a, b = draw_people(2)
+    drawn = [a.rng(1).random(), a.rng(2).random(), a.rng(1, 0).random(), b.rng(1).random()]
+    assert len(set(drawn)) == 4
+    assert a.rng(1).random() == drawn[0]
+
+
+def test_orders_and_genders_are_balanced():
+    people = draw_people(40)
+    strata = [(p.first_electrode, p.gender) for p in people]
+    assert all(strata.count(stratum) == 10 for stratum in set(strata))
+
+
+def test_population_sets_groups_apart_by_what_it_says_and_nothing_else():
+    for same, other in zip(draw_people(6), draw_people(6, population=1.0), strict=True):
+        side = other.group - 0.5
+        assert other.alpha / same.alpha == pytest.approx(2**side)
+        assert other.gain / same.gain == pytest.approx(0.7**side)
+        assert other.alpha_frequency - same.alpha_frequency == pytest.approx(-0.5 * side)
+        assert other.latency - same.latency == pytest.approx(0.01 * side)
+        assert (other.shift, other.background, other.age) == (same.shift, same.background, same.age)
+
+
+@pytest.mark.parametrize("ids", [["S1", "S001"], ["anna"], ["S1-2"]])
+def test_ids_need_a_number_of_their_own(ids):
+    with pytest.raises(ValueError, match="number"):
+        draw_people(ids=ids)
+
+
+def test_a_recording_is_what_the_physics_say():
+    sources = np.random.default_rng(0).normal(size=(2, 400)) * 1e-8
+    field = np.array([[200.0, 10.0], [50.0, 90.0], [5.0, 20.0]])
+    rng = np.random.default_rng(1)
+    device = Device("d", ("Oz", "O1"), 100.0, reference="Fz", gains=(1.0, 0.5))
+    assert device.electrodes == ("Oz", "O1", "Fz")
+    expected = ((field[:2] - field[2]) @ sources)[:, ::4] * [[1.0], [0.5]]
+    np.testing.assert_allclose(record(sources, field, device, rng, sfreq=400.0), expected, rtol=1e-12)
+    averaged = replace(device, reference="average")
+    np.testing.assert_allclose(
+        record(sources, field[:2], replace(averaged, gains=None), rng, sfreq=400.0).sum(0), 0, atol=1e-18
+    )
+    own = record(sources, field[:2], replace(device, reference="Oz"), rng, sfreq=400.0)
+    assert not own[0].any()
+    assert own[1].any()
+    with pytest.raises(ValueError, match=r"needs \(3, k\) for Oz, O1, Fz"):
+        record(sources, field[:2], device, rng, sfreq=400.0)
+    with pytest.raises(ValueError, match="too coarse"):
+        record(sources, field, device, rng, sfreq=50.0)
+    with pytest.raises(ValueError, match="starts 9 s after"):
+        record(sources, field, replace(device, clock_offset=9.0), rng, sfreq=400.0)
+
+
+def test_a_clock_that_starts_later_and_runs_faster_samples_when_it_says():
+    time = np.arange(20_000) / 1000.0
+    device = Device("d", ("Oz",), 128.0, clock_offset=1.2345, clock_drift=1e-3)
+    volts = record(
+        np.sin(2 * np.pi * 7 * time)[None], [[1.0]], device, np.random.default_rng(0), sfreq=1000.0
+    )
+    at = device.times(time[-1])
+    assert at[0] == 1.2345
+    assert np.diff(at) == pytest.approx(1 / (128.0 * 1.001))
+    assert time[-1] - 1 / 128 < at[-1] <= time[-1]
+    np.testing.assert_allclose(volts[0], np.sin(2 * np.pi * 7 * at), atol=1e-6)
+
+
+def test_noise_and_filters_have_the_strength_they_are_given():
+    silent, rng = np.zeros((1, 100_000)), np.random.default_rng(0)
+    white = record(silent, [[1.0]], Device("d", ("Oz",), 250.0, white=2e-6), rng, sfreq=500.0)
+    pink = record(silent, [[1.0]], Device("d", ("Oz",), 250.0, pink=3e-6), rng, sfreq=500.0)
+    assert white.std() == pytest.approx(2e-6, rel=0.02)
+    assert pink.std() == pytest.approx(3e-6, rel=0.05)
+    device = Device("d", ("Oz",), 500.0, pink=3e-6, highpass=4.0, lowpass=40.0)
+    f, power = welch(record(silent, [[1.0]], device, rng, sfreq=500.0)[0], 500.0, nperseg=1000)
+    f, before = welch(
+        record(silent, [[1.0]], replace(device, highpass=None, lowpass=None), rng, sfreq=500.0)[0],
+        *(500.0,),
+        nperseg=1000,
+    )
+    passed = power / before
+    # Half of the power at a corner, nearly all between them, little beyond.
+    assert passed[np.isin(f, (4.0, 40.0))] == pytest.approx(0.5, abs=0.15)
+    assert passed[(f > 10) & (f < 16)].mean() == pytest.approx(1.0, abs=0.1)
+    assert passed[f == 1.0] < 0.05
+    assert passed[f == 120.0] < 0.05
+
+
+def test_pink_noise_falls_as_one_over_f():
+    f, power = welch(pink_noise((8, 60_001), 250.0, np.random.default_rng(0)), 250.0, nperseg=2000)
+    band = (f > 1) & (f < 100)
+    slope = np.polyfit(np.log(f[band]), np.log(power.mean(0)[band]), 1)[0]
+    assert slope == pytest.approx(-1.0, abs=0.03)
+
+
+@pytest.mark.parametrize("wrong", [{"white": -1.0}, {"attenuation": 1.0}, {"gains": (1.0, 2.0)}])
+def test_an_impossible_device_is_refused(wrong):
+    with pytest.raises(ValueError, match=next(iter(wrong))):
+        Device("d", ("Oz",), 250.0, **wrong)
+
+
+def test_alpha_peaks_at_a_persons_own_frequency():
+    for person in draw_people(3, random_state=5):
+        brain = background(person, 60_000, 250.0, person.rng(1))
+        f, power = welch(brain.leadfield(["POz"]) @ brain.moments, 250.0, nperseg=1000)
+        # Against 1/f, which pulls the peak towards lower frequencies.
+        lifted = power[0] * f
+        near = (f > 6) & (f < 14)
+        assert f[near][np.argmax(lifted[near])] == pytest.approx(person.alpha_frequency, abs=0.8)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    path = tmp_path_factory.mktemp("ssvep")
+    simulate_ssvep(path, n_people=3, blocks=3)
+    return path
+
+
+def decode(trials):
+    """Return the target whose sines and cosines agree best with each trial (canonical correlation)."""
+    t = np.arange(500) / 250.0
+    waves = []
+    for frequency in wearable_ssvep.FREQUENCIES:
+        angles = 2 * np.pi * frequency * np.arange(1, 4)[:, None] * t
+        waves.append(np.linalg.qr(np.concatenate([np.sin(angles), np.cos(angles)]).T)[0])
+    found = []
+    for x in trials.data[:, :, 160:660].astype(float):
+        q = np.linalg.qr((x - x.mean(1, keepdims=True)).T)[0]
+        found.append(np.argmax([np.linalg.norm(q.T @ w, 2) for w in waves]))
+    return np.array(found)
+
+
+def test_the_planted_frequency_is_found_better_with_wet_electrodes_and_not_always(folder):
+    trials = wearable_ssvep.read(folder, blocks=3)
+    right = decode(trials) == trials.columns["target"]
+    share = {source: right[trials.columns["source"] == source].mean() for source in ("dry", "wet")}
+    assert 0.3 < share["dry"] < share["wet"] <= 1.0
+    assert not right.all()
+
+
+def test_without_a_response_there_is_nothing_to_find(tmp_path):
+    simulate_ssvep(tmp_path, n_people=1, blocks=3, response=0.0)
+    trials = wearable_ssvep.read(tmp_path, blocks=3)
+    assert (decode(trials) == trials.columns["target"]).mean() < 0.25
+
+
+def test_the_response_begins_after_the_visual_latency():
+    person = draw_people(1)[0]
+    [wave] = ssvep.flicker_response(person, [10.25], person.rng(1)).moments[:1]
+    since = -0.5 + np.arange(len(wave)) / 500.0
+    first = since[np.flatnonzero(wave)[0]]
+    assert first == pytest.approx(0.14 + person.latency, abs=0.005)
+    assert not wave[since > 0.14 + person.latency + 2.1 + 0.002].any()
+
+
+def test_dry_electrodes_are_noisier_as_planted():
+    noise = {
+        name: record(np.zeros((1, 50_000)), np.zeros((9, 1)), device, np.random.default_rng(0), sfreq=500.0)
+        for name, device in ssvep.DEVICES.items()
+    }
+    planted = ssvep.DEVICES["dry"].pink / ssvep.DEVICES["wet"].pink
+    assert noise["dry"].std() / noise["wet"].std() == pytest.approx(planted, rel=0.15)
+    data = simulate_person(draw_people(1)[0], 2)[:, :125]
+    power = welch(data, 250.0, nperseg=125, axis=1)[1][:, 1:3].mean((0, 1, 3, 4))
+    assert power[0] > 1.3 * power[1]
+
+
+def test_state_changes_alpha_with_wet_electrodes_only():
+    person = replace(draw_people(1)[0], alpha=60e-9)
+    plain, changed = (simulate_person(person, 1, state=state, response=0.0) for state in (0.0, 1.0))
+    np.testing.assert_array_equal(plain[:, :, 0], changed[:, :, 0])
+    f, power = welch(np.stack([plain, changed])[:, :, :, 1], 250.0, nperseg=500, axis=2)
+    near = np.abs(f - person.alpha_frequency) < 1
+    ratio = power[1][:, near].mean() / power[0][:, near].mean()
+    assert ratio == pytest.approx(4.0, rel=0.2)
+
+
+def test_files_have_the_providers_form(folder):
+    data = loadmat(folder / "S002.mat")["data"]
+    assert data.shape == (8, 710, 2, 3, 12)
+    assert data.dtype == np.float64
+    # In microvolts.
+    assert 3 < data.std() < 60
+    truth = json.loads((folder / "truth.json").read_text())
+    assert list(truth["people"]) == ["S001", "S002", "S003"]
+    device, tilt = ssvep.worn(draw_people(3)[1], "dry")
+    assert truth["people"]["S002"]["gains"]["dry"] == list(device.gains)
+    assert truth["people"]["S002"]["tilt"]["dry"] == tilt.tolist()
+
+
+def test_a_persons_file_does_not_depend_on_the_others(folder, tmp_path):
+    simulate_ssvep(tmp_path, n_people=2, blocks=3)
+    np.testing.assert_array_equal(
+        loadmat(tmp_path / "S002.mat")["data"], loadmat(folder / "S002.mat")["data"]
+    )
+    simulate_ssvep(tmp_path / "b", n_people=1, blocks=3, random_state=1)
+    assert not np.array_equal(loadmat(tmp_path / "b/S001.mat")["data"], loadmat(folder / "S001.mat")["data"])
+
+
+def test_a_second_run_writes_only_what_is_missing(tmp_path):
+    first = simulate_ssvep(tmp_path, n_people=2, blocks=1)
+    before = loadmat(tmp_path / "S002.mat")["data"]
+    stamp = (tmp_path / "S001.mat").stat()
+    (tmp_path / "S002.mat").unlink()
+    assert simulate_ssvep(tmp_path, n_people=2, blocks=1) == first
+    after = (tmp_path / "S001.mat").stat()
+    assert (after.st_ino, after.st_mtime_ns) == (stamp.st_ino, stamp.st_mtime_ns)
+    np.testing.assert_array_equal(loadmat(tmp_path / "S002.mat")["data"], before)
+
+
+def test_an_interrupted_run_leaves_whole_files_only(tmp_path, monkeypatch):
+    whole = ssvep.simulate_person
+
+    def stop_at_second(person, *args, **kwargs):
+        if person.id == "S002":
+            raise KeyboardInterrupt
+        return whole(person, *args, **kwargs)
+
+    monkeypatch.setattr(ssvep, "simulate_person", stop_at_second)
+    with pytest.raises(KeyboardInterrupt):
+        simulate_ssvep(tmp_path, n_people=2, blocks=1)
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["S001.mat", "settings.json"]
+
+
+def test_other_settings_or_others_files_are_refused(folder, tmp_path):
+    with pytest.raises(ValueError, match=r"population 0\.0, not 0\.5"):
+        simulate_ssvep(folder, n_people=3, blocks=3, population=0.5)
+    (tmp_path / "S001.mat").write_bytes(b"real data")
+    with pytest.raises(FileExistsError, match=r"S001\.mat is not of a simulation"):
+        simulate_ssvep(tmp_path, n_people=3)
+    assert (tmp_path / "S001.mat").read_bytes() == b"real data"
+    (tmp_path / "settings.json").write_text("[")
+    with pytest.raises(ValueError, match=r"settings\.json cannot be read"):
+        simulate_ssvep(tmp_path, n_people=3)
+
+
+def test_progress_is_shown_if_asked_for(tmp_path, capsys):
+    simulate_ssvep(tmp_path, n_people=1, blocks=1, progress=True)
+    assert "simulating done" in capsys.readouterr().err

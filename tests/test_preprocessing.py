@@ -1,0 +1,178 @@
+"""Preprocessing does what MNE, SciPy and plain arithmetic say it does."""
+
+import mne
+import numpy as np
+import pytest
+from scipy.interpolate import interp1d
+
+from mgpa.eeg.preprocessing import (
+    amplitude_flags,
+    average_reference,
+    bandpass,
+    baseline,
+    crop,
+    epochs_at,
+    exclude_overlap,
+    require_soa,
+    resample,
+    zscore_channels,
+)
+from mgpa.eeg.trials import Trials
+
+
+@pytest.fixture
+def rng():
+    return np.random.default_rng(5)
+
+
+def raw_of(signal, sfreq):
+    info = mne.create_info([f"E{i}" for i in range(len(signal))], sfreq, "eeg")
+    return mne.io.RawArray(signal.copy(), info, verbose="error")
+
+
+def test_bandpass_of_an_impulse_is_the_filter_itself():
+    sfreq, n = 250.0, 30001
+    h = mne.filter.create_filter(None, sfreq, 0.1, 30.0, fir_design="firwin", phase="zero", verbose="error")
+    impulse = np.zeros((1, n))
+    impulse[0, n // 2] = 1.0
+    response = bandpass(impulse, sfreq)[0]
+    half = len(h) // 2
+    np.testing.assert_allclose(response[n // 2 - half : n // 2 + half + 1], h, atol=1e-12)
+    assert np.abs(response[: n // 2 - half - 1]).max() < 1e-12
+    # Zero phase: the same forwards and backwards.
+    np.testing.assert_allclose(response, response[::-1], atol=1e-12)
+
+
+@pytest.mark.parametrize("sfreq", [1000.0, 129.05])
+def test_bandpass_is_what_mne_does_to_a_recording(rng, sfreq):
+    signal = 1e-5 * rng.normal(size=(2, int(40 * sfreq)))
+    raw = raw_of(signal, sfreq).filter(0.1, 30.0, fir_design="firwin", verbose="error")
+    np.testing.assert_allclose(bandpass(signal, sfreq), raw.get_data(), atol=1e-15)
+
+
+def test_bandpass_leaves_its_input_alone(rng):
+    signal = rng.normal(size=(1, 10000))
+    before = signal.copy()
+    bandpass(signal, 250.0)
+    np.testing.assert_array_equal(signal, before)
+
+
+def test_bandpass_refuses_a_recording_shorter_than_its_filter(rng):
+    with pytest.raises(ValueError, match=r"lasts 20\.0 s; a filter from 0\.1 Hz on takes 33\.0 s"):
+        bandpass(rng.normal(size=(1, 5000)), 250.0)
+
+
+def test_average_reference_is_mnes(rng):
+    signal = rng.normal(size=(16, 100))
+    raw = raw_of(signal, 128.0).set_eeg_reference("average", projection=False, verbose="error")
+    np.testing.assert_allclose(average_reference(signal), raw.get_data(), atol=1e-12)
+
+
+@pytest.mark.parametrize("sfreq", [1000.0, 129.05])
+def test_resample_is_what_mne_does_to_a_recording(rng, sfreq):
+    signal = bandpass(rng.normal(size=(2, int(40 * sfreq))), sfreq)
+    raw = raw_of(signal, sfreq).resample(128.0, method="fft", verbose="error")
+    np.testing.assert_allclose(resample(signal, sfreq), raw.get_data(), atol=1e-9)
+
+
+@pytest.mark.parametrize("seconds", [35, 40, 61])
+def test_resample_keeps_time_to_within_a_sample(seconds):
+    times = np.arange(1000 * seconds) / 1000.0
+    slow = resample(np.sin(2 * np.pi * 3 * times)[None], 1000.0)[0][128:-128]
+    new = 1 + np.arange(len(slow)) / 128.0
+    sine = np.stack([np.sin(2 * np.pi * 3 * new), np.cos(2 * np.pi * 3 * new)])
+    along, across = np.linalg.lstsq(sine.T, slow, rcond=None)[0]
+    assert np.hypot(along, across) == pytest.approx(1, abs=0.01)
+    assert abs(np.arctan2(across, along)) / (2 * np.pi * 3) < 1 / 128
+
+
+def test_epochs_interpolate_linearly_at_exact_times(rng):
+    signal = rng.normal(size=(3, 1000))
+    onsets = np.array([1.0, 2.123456, 5.6789])
+    epochs, valid = epochs_at(signal, 128.0, onsets)
+    line = interp1d(np.arange(1000) / 128.0, signal, axis=1)
+    expected = np.stack([line(t - 0.2 + np.arange(128) / 128.0) for t in onsets])
+    assert valid.all()
+    np.testing.assert_allclose(epochs, expected, atol=1e-9)
+
+
+def test_epochs_at_sample_times_are_the_samples(rng):
+    signal = rng.normal(size=(2, 600))
+    epochs, _ = epochs_at(signal, 128.0, [2.0], tmin=0.0)
+    np.testing.assert_array_equal(epochs[0], signal[:, 256:384])
+
+
+def test_epochs_may_touch_the_ends_of_a_recording_and_not_leave_it():
+    signal = np.arange(300.0)[None]
+    step = 1 / 128
+    epochs, valid = epochs_at(signal, 128.0, [0.0, -0.01 * step, 172 * step, 172.01 * step], tmin=0.0)
+    assert valid.tolist() == [True, False, True, False]
+    assert epochs[2, 0, -1] == 299.0
+    assert np.isnan(epochs[~valid]).all()
+    assert np.isfinite(epochs[valid]).all()
+
+
+def test_baseline_is_the_mean_of_the_26_points_before_the_event(rng):
+    epochs = rng.normal(size=(4, 2, 128))
+    times = -0.2 + np.arange(128) / 128
+    expected = epochs - epochs[:, :, :26].mean(axis=2, keepdims=True)
+    np.testing.assert_allclose(baseline(epochs, times), expected, atol=1e-15)
+    with pytest.raises(ValueError, match="before 0 s"):
+        baseline(epochs, times + 1)
+
+
+def test_amplitudes_are_flagged_beyond_the_limit_only():
+    epochs = np.zeros((4, 2, 5))
+    epochs[1, 1, 3], epochs[2, 0, 0], epochs[3, 0, 4] = 100e-6, 100.1e-6, -250e-6
+    assert amplitude_flags(epochs).tolist() == [False, False, True, True]
+
+
+def test_events_too_close_to_each_other_are_named():
+    require_soa([0.0, 0.8, 1.7])
+    with pytest.raises(ValueError, match=r"block: 3 and 4 are 0\.790 s apart"):
+        require_soa([0.0, 1.0, 2.0, 2.79], name="block")
+
+
+def test_overlap_with_calibration_is_judged_on_every_clock(rng):
+    onsets = np.cumsum(rng.uniform(0.8, 1.2, size=(2, 60)), axis=1)
+    chosen = np.zeros(60, dtype=bool)
+    chosen[[0, 1, 20, 41]] = True
+    events, calibration = onsets[:, ~chosen], onsets[:, chosen]
+    expected = [all(abs(events[d, i] - t) >= 1 for d in range(2) for t in calibration[d]) for i in range(56)]
+    keep = exclude_overlap(events, calibration)
+    assert keep.tolist() == expected
+    # Both devices matter, and neither alone decides here.
+    alone = [exclude_overlap(*one).sum() for one in zip(events, calibration, strict=True)]
+    assert keep.sum() < min(alone)
+    with pytest.raises(ValueError, match="on 2 clocks and calibration on 1"):
+        exclude_overlap(events, calibration[0])
+
+
+def test_an_event_exactly_a_second_from_calibration_stays():
+    assert exclude_overlap([1.0, 2.99, 4.0], [2.0, 5.0]).tolist() == [True, False, True]
+
+
+def test_zscores_are_per_trial_and_channel_and_keep_the_dtype(rng):
+    data = (1e-5 * rng.normal(size=(3, 4, 500)) + 1e-4).astype(np.float32)
+    data[:, 2] = 0.0
+    scaled = zscore_channels(Trials(data, list("abcd"), 250.0)).data
+    assert scaled.dtype == np.float32
+    assert not scaled[:, 2].any()
+    rest = np.delete(scaled, 2, axis=1)
+    np.testing.assert_allclose(rest.mean(axis=2), 0, atol=1e-5)
+    np.testing.assert_allclose(rest.std(axis=2), 1, atol=1e-5)
+
+
+def test_the_floor_of_a_zscore_is_in_volts(rng):
+    data = 1e-13 * rng.normal(size=(1, 1, 200))
+    scaled = zscore_channels(Trials(data, ["a"], 250.0)).data
+    np.testing.assert_allclose(scaled, (data - data.mean()) / 1e-12, rtol=1e-9)
+
+
+def test_crop_counts_samples_and_moves_time():
+    data = np.arange(710.0)[None, None]
+    cropped = crop(Trials(data, ["Oz"], 250.0, tmin=-0.5), 160, 660)
+    assert cropped.data[0, 0, [0, -1]].tolist() == [160.0, 659.0]
+    assert cropped.tmin == 0.14
+    with pytest.raises(ValueError, match="Samples 160 to 711"):
+        crop(Trials(data, ["Oz"], 250.0), 160, 711)
