@@ -6,6 +6,7 @@ preprocessing, to an encoder. Signals are in volts, as in MNE.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Self
@@ -163,6 +164,12 @@ class Trials:
         import pandas
 
         info = mne.create_info(list(self.channels), self.sfreq, "eeg")
+        first = round(self.tmin * self.sfreq) / self.sfreq
+        if abs(first - self.tmin) > 1e-9:
+            warnings.warn(
+                f"MNE counts time in whole samples from the event: {self.tmin:g} s becomes {first:g} s.",
+                stacklevel=2,
+            )
         frame = pandas.DataFrame(self.columns) if self.columns else None
         epochs = mne.EpochsArray(
             self.data.astype(np.float64), info, tmin=self.tmin, metadata=frame, verbose="error"

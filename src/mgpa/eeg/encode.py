@@ -1,0 +1,80 @@
+"""From trials to a table: anything that embeds signals, fixed features and frozen networks alike."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..tables import Table
+from .trials import Trials
+
+
+class Encoder(Protocol):
+    """What turns trials into embeddings."""
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        """What the embeddings depend on besides the trials, as JSON could hold it."""
+
+    def embed(self, trials: Any, *, progress: bool = False) -> NDArray[Any]:
+        """Return an embedding (n, d), or tokens (n, t, d), of trials or MNE epochs."""
+
+
+def as_trials(trials: Any) -> Trials:
+    """Return trials as they are, and MNE epochs, or a list of them, as trials.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> as_trials(Trials(np.zeros((2, 1, 50)), ["Oz"], 250.0))
+    <Trials: 2 of 1 channels x 50 samples at 250 Hz, with no columns>
+    """
+    if isinstance(trials, Trials):
+        return trials
+    several = trials if isinstance(trials, (list, tuple)) else [trials]
+    if not several or not all(hasattr(one, "get_data") and hasattr(one, "events") for one in several):
+        raise TypeError(
+            f"Expected mgpa.eeg.trials.Trials or mne.Epochs; got {type(trials).__name__}. "
+            "Trials(data, channels, sfreq) makes trials of an array in volts."
+        )
+    return Trials.from_epochs(trials)
+
+
+def encode(trials: Any, encoder: Encoder, *, progress: bool = False) -> Table:
+    """Embed trials and return a table with their columns.
+
+    Parameters
+    ----------
+    trials : Trials, mne.Epochs, or a list of mne.Epochs
+        Signals, and what is known about each.
+    encoder : Encoder
+        As in :mod:`mgpa.eeg.features` and :mod:`mgpa.eeg.encoders`; any object with ``identity`` and
+        ``embed`` will do.
+    progress : bool
+        Show progress.
+
+    Returns
+    -------
+    Table
+        With ``info["encoder"]`` saying what made the embeddings.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from mgpa.eeg.features import TemporalBins
+    >>> trials = Trials(np.ones((2, 3, 128)), ["Oz", "O1", "O2"], 128.0, columns={"label": [0, 1]})
+    >>> encode(trials, TemporalBins(0, 0.75, 0.05))
+    <Table: 2 rows of 45 float32, with label>
+    """
+    given = as_trials(trials)
+    X = np.asarray(encoder.embed(given, progress=progress))
+    if X.ndim not in (2, 3) or len(X) != len(given):
+        raise ValueError(
+            f"{type(encoder).__name__}.embed returned shape {X.shape} for {len(given)} trials; expected "
+            "one embedding (n, d) or one set of tokens (n, t, d) a trial."
+        )
+    if X.dtype == np.float16:
+        X = X.astype(np.float32)  # half precision is for storing; nothing is lost
+    return given.table(X, encoder=encoder.identity)

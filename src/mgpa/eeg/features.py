@@ -1,0 +1,283 @@
+"""Fixed features, with the interface of encoders: means over time bins, and power in frequency bands."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .encode import as_trials
+
+# Sample times are sums of rounded numbers; a sample this close to an edge is on it.
+TIME_TOLERANCE = 1e-8
+MICROVOLTS = 1e6
+# Trials at a time, so that spectra of many do not fill the memory.
+BLOCK = 512
+RHYTHMS = ((1.0, 4.0), (4.0, 8.0), (8.0, 13.0), (13.0, 30.0), (30.0, 45.0))
+
+
+@dataclass(frozen=True)
+class TemporalBins:
+    """Mean signal of each channel in consecutive bins of time.
+
+    The defaults are the paper's for N170: fifteen bins of 50 ms from the event on, which makes 240 features
+    of 16 channels. All bins of the first channel come first, then those of the second.
+
+    Parameters
+    ----------
+    start, stop : float
+        Seconds after the event; the bins fill this span, its end excluded.
+    width : float
+        Of a bin, in seconds.
+    unit : {"uV", "V"}
+        Of the features.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from mgpa.eeg.trials import Trials
+    >>> trials = Trials(np.full((1, 2, 128), 3e-6), ["Cz", "Pz"], 128.0, tmin=-0.2)
+    >>> TemporalBins(start=0.0, stop=0.75, width=0.25).embed(trials)
+    array([[3., 3., 3., 3., 3., 3.]], dtype=float32)
+    """
+
+    start: float = 0.0
+    stop: float = 0.75
+    width: float = 0.05
+    unit: Literal["uV", "V"] = "uV"
+
+    def __post_init__(self) -> None:
+        if self.unit not in ("uV", "V"):
+            raise ValueError(f"unit is {self.unit!r}; expected 'uV' or 'V'.")
+        span = self.stop - self.start
+        whole = self.width > 0 and span > 0 and math.isclose(self.n_bins * self.width, span, abs_tol=1e-6)
+        if not whole or self.n_bins < 1:
+            raise ValueError(
+                f"Bins of {self.width:g} s do not fill the span from {self.start:g} to {self.stop:g} s; "
+                "take a width that divides it."
+            )
+
+    @property
+    def n_bins(self) -> int:
+        """Bins a channel."""
+        return round((self.stop - self.start) / self.width)
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        """What the features depend on besides the trials."""
+        settings = {"start": self.start, "stop": self.stop, "width": self.width, "unit": self.unit}
+        return {"name": "temporal bins", **settings, "layout": "channel-major"}
+
+    def embed(self, trials: Any, *, progress: bool = False) -> NDArray[np.float32]:
+        """Return the features, (n, channels × bins), of trials or MNE epochs.
+
+        ``progress`` is there for the sake of encoders that take long.
+        """
+        trials = as_trials(trials)
+        times, step = trials.times, 1 / trials.sfreq
+        if times[0] > self.start + TIME_TOLERANCE or times[-1] + step < self.stop - TIME_TOLERANCE:
+            raise ValueError(
+                f"The trials last from {times[0]:g} to {times[-1]:g} s; the bins need {self.start:g} to "
+                f"{self.stop:g} s."
+            )
+        edges = self.start + np.arange(self.n_bins + 1) * self.width - TIME_TOLERANCE
+        bounds = np.searchsorted(times, edges)
+        if (np.diff(bounds) == 0).any():
+            raise ValueError(
+                f"Bins of {self.width:g} s are narrower than a sample at {trials.sfreq:g} Hz; widen them."
+            )
+        bins = [trials.data[:, :, lo:hi].mean(axis=2, dtype=np.float64) for lo, hi in pairwise(bounds)]
+        features = np.stack(bins, axis=2).reshape(len(trials), len(trials.channels) * self.n_bins)
+        return (features * (MICROVOLTS if self.unit == "uV" else 1.0)).astype(np.float32)
+
+
+@dataclass(frozen=True)
+class BandPower:
+    """Power of each channel in bands of frequency, by Welch's method, in µV².
+
+    Parameters
+    ----------
+    bands : sequence of (low, high)
+        In Hz; the upper edge is excluded. The defaults are the usual rhythms, delta to gamma.
+    log : bool
+        Take the logarithm of power plus ``floor``.
+    per_token : {"channel", None}
+        "channel" gives a token for every channel, (n, channels, bands); None puts them in a row.
+    segment : float
+        Seconds of Welch's segments (Hann window, half overlapping); frequencies are 1 / ``segment`` apart.
+    floor : float
+        In µV²: keeps the logarithm finite where a channel is zero, as the reference is. The default is far
+        below an amplifier's noise.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from mgpa.eeg.trials import Trials
+    >>> sine = 10e-6 * np.sin(2 * np.pi * 10 * np.arange(500) / 250)  # of power 50 µV²
+    >>> power = BandPower([(8, 13), (13, 30)], log=False).embed(Trials(sine[None, None], ["Oz"], 250.0))
+    >>> power.round(1).tolist()
+    [[50.0, 0.0]]
+    """
+
+    bands: tuple[tuple[float, float], ...] = RHYTHMS
+    log: bool = True
+    per_token: Literal["channel"] | None = None
+    segment: float = 1.0
+    floor: float = 1e-4
+
+    def __post_init__(self) -> None:
+        bands = tuple((float(low), float(high)) for low, high in self.bands)
+        object.__setattr__(self, "bands", bands)
+        if not bands or not all(0 <= low < high for low, high in bands):
+            raise ValueError(f"bands are {bands}; expected pairs (low, high) in Hz with 0 <= low < high.")
+        if self.per_token not in ("channel", None):
+            raise ValueError(f"per_token is {self.per_token!r}; expected 'channel' or None.")
+        if not self.segment > 0 or not self.floor > 0:
+            raise ValueError(f"segment is {self.segment}, floor {self.floor}; both must be positive.")
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        """What the features depend on besides the trials."""
+        return {
+            "name": "band power",
+            "bands": [list(band) for band in self.bands],
+            "log": self.log,
+            "floor": self.floor if self.log else None,
+            "segment": self.segment,
+            "unit": "uV^2",
+            "layout": "tokens of channels" if self.per_token else "channel-major",
+        }
+
+    def embed(self, trials: Any, *, progress: bool = False) -> NDArray[np.float32]:
+        """Return the features, (n, channels × bands) or (n, channels, bands), of trials or MNE epochs.
+
+        ``progress`` is there for the sake of encoders that take long.
+        """
+        from scipy.signal import welch
+
+        trials = as_trials(trials)
+        samples, top = round(self.segment * trials.sfreq), max(high for _, high in self.bands)
+        if samples > trials.data.shape[2]:
+            raise ValueError(
+                f"Segments of {self.segment:g} s are longer than the trials, of "
+                f"{trials.data.shape[2] / trials.sfreq:g} s; take a shorter segment."
+            )
+        if top > trials.sfreq / 2:
+            raise ValueError(
+                f"bands reach {top:g} Hz; at {trials.sfreq:g} Hz signals end at {trials.sfreq / 2:g} Hz."
+            )
+        frequency = np.fft.rfftfreq(samples, 1 / trials.sfreq)
+        members = [(frequency >= low) & (frequency < high) for low, high in self.bands]
+        for band, inside in zip(self.bands, members, strict=True):
+            if not inside.any():
+                raise ValueError(
+                    f"No frequency falls into the band {band}; they are {frequency[1]:g} Hz apart. Take a "
+                    "longer segment or a wider band."
+                )
+        power = np.empty((len(trials), len(trials.channels), len(self.bands)))
+        for i in range(0, len(trials), BLOCK):
+            signal = trials.data[i : i + BLOCK].astype(np.float64) * MICROVOLTS
+            _, density = welch(signal, trials.sfreq, nperseg=samples, axis=2)
+            for k, inside in enumerate(members):
+                power[i : i + BLOCK, :, k] = density[:, :, inside].sum(axis=2) * frequency[1]
+        power = np.log(power + self.floor) if self.log else power
+        shape = power.shape if self.per_token else (len(power), power.shape[1] * power.shape[2])
+        return power.reshape(shape).astype(np.float32)
+
+
+@dataclass(frozen=True)
+class WindowedPower:
+    """Power in narrow bands, window by window: a token for every window, like a network's.
+
+    Parameters
+    ----------
+    window, step : float
+        Length of a window (Hann), and the distance from one to the next, in seconds.
+    low, high, width : float
+        The bands: from ``low`` on, each ``width`` wide, up to ``high``, in Hz. Windows are padded with zeros
+        until every band holds a frequency.
+    log : bool
+        Take the logarithm of power plus ``floor``.
+    floor : float
+        As for :class:`BandPower`, in µV².
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from mgpa.eeg.trials import Trials
+    >>> trials = Trials(np.random.default_rng(0).normal(size=(3, 2, 500)) * 1e-5, ["Oz", "O1"], 250.0)
+    >>> WindowedPower(window=0.5, step=0.25, low=4, high=36, width=2).embed(trials).shape
+    (3, 7, 32)
+    """
+
+    window: float = 0.5
+    step: float = 0.25
+    low: float = 4.0
+    high: float = 36.0
+    width: float = 2.0
+    log: bool = True
+    floor: float = 1e-4
+
+    def __post_init__(self) -> None:
+        for name in ("window", "step", "width", "floor"):
+            if not getattr(self, name) > 0:
+                raise ValueError(f"{name} is {getattr(self, name)}; it must be positive.")
+        if not 0 <= self.low < self.high or not math.isclose(
+            self.n_bands * self.width, self.high - self.low, abs_tol=1e-6
+        ):
+            raise ValueError(
+                f"Bands {self.width:g} Hz wide do not fill {self.low:g} to {self.high:g} Hz; take a width "
+                "that divides it."
+            )
+
+    @property
+    def n_bands(self) -> int:
+        """Bands a channel."""
+        return round((self.high - self.low) / self.width)
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        """What the features depend on besides the trials."""
+        names = ("window", "step", "low", "high", "width", "log", "floor")
+        return {"name": "windowed power", **{n: getattr(self, n) for n in names}, "layout": "channel-major"}
+
+    def embed(self, trials: Any, *, progress: bool = False) -> NDArray[np.float32]:
+        """Return the features, (n, windows, channels × bands), of trials or MNE epochs.
+
+        ``progress`` is there for the sake of encoders that take long.
+        """
+        trials = as_trials(trials)
+        length, step = round(self.window * trials.sfreq), round(self.step * trials.sfreq)
+        if step < 1 or not 2 <= length <= trials.data.shape[2]:
+            raise ValueError(
+                f"Windows of {self.window:g} s, {self.step:g} s apart, do not fit trials of "
+                f"{trials.data.shape[2] / trials.sfreq:g} s at {trials.sfreq:g} Hz."
+            )
+        if self.high > trials.sfreq / 2:
+            raise ValueError(
+                f"Bands reach {self.high:g} Hz; at {trials.sfreq:g} Hz signals end at "
+                f"{trials.sfreq / 2:g} Hz."
+            )
+        taper = np.hanning(length + 2)[1:-1]
+        n_fft = max(length, math.ceil(trials.sfreq / self.width))
+        frequency = np.fft.rfftfreq(n_fft, 1 / trials.sfreq)
+        band = np.floor((frequency - self.low) / self.width + TIME_TOLERANCE).astype(int)
+        starts = range(0, trials.data.shape[2] - length + 1, step)
+        shape = (len(trials), len(starts), len(trials.channels), self.n_bands)
+        power = np.empty(shape, np.float64)
+        # As a density: bands do not depend on the window's length, nor on the padding.
+        unit = 2 / (trials.sfreq * (taper**2).sum()) * frequency[1]
+        for i in range(0, len(trials), BLOCK):
+            signal = trials.data[i : i + BLOCK].astype(np.float64) * MICROVOLTS
+            for t, start in enumerate(starts):
+                part = signal[:, :, start : start + length]
+                part = (part - part.mean(axis=2, keepdims=True)) * taper
+                spectrum = np.abs(np.fft.rfft(part, n_fft, axis=2)) ** 2 * unit
+                for k in range(self.n_bands):
+                    power[i : i + BLOCK, t, :, k] = spectrum[:, :, band == k].sum(axis=2)
+        power = np.log(power + self.floor) if self.log else power
+        return power.reshape(*shape[:2], shape[2] * shape[3]).astype(np.float32)

@@ -1,0 +1,339 @@
+"""Virtual contrasts, where no event was measured twice: trials as the other source might have shown them.
+
+Two sources differ before the stimulus, too, in the spectrum of every channel and in how channels go together.
+A trial is moved toward the other source by the ratio of the spectra (spectral), by whitening with its own
+covariance and colouring with the other (spatial), or by both, one after the other (combined). The difference
+between a trial and its virtual view stands in for a measured contrast, as in the paper's recorded SSVEP.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..pairs import encode_source
+from .trials import Trials
+
+Floats = NDArray[np.float64]
+
+N_FFT = 1024
+POWER_FLOOR = 1e-8
+SMOOTHING = 2.0  # bins
+SHRINKAGE = 0.1
+GAIN_RANGE = (0.25, 4.0)
+LOWEST = 0.5  # Hz; slower is drift, and half a second says nothing about it
+EIGENVALUE_FLOOR = 1e-6
+# The floor of power and the numbers in a Transport are of signals in microvolts.
+MICROVOLTS = 1e6
+# Trials at a time, so that spectra of many do not fill the memory.
+BLOCK = 512
+
+
+@dataclass(frozen=True, eq=False)
+class Transport:
+    """How two sources differ before the stimulus, and trials moved from each toward the other.
+
+    :func:`fit_transport` makes it. Every method moves each trial from its own ``source`` toward the other and
+    leaves the columns as they are: ``source`` goes on to say where a trial was recorded. Means over time are
+    kept, and so is the dtype.
+
+    Parameters
+    ----------
+    sources : (2,) array
+        Labels, sorted.
+    channels : tuple of str
+        Of the trials it was fitted on.
+    sfreq : float
+        Their samples per second.
+    frequencies : (f,) array
+        In Hz.
+    log_power : (2, channels, f) array
+        Smoothed logarithm of mean power, of signals in microvolts.
+    covariance : (2, channels, channels) array
+        Shrunk toward a multiple of the identity; in µV².
+    """
+
+    sources: NDArray[Any]
+    channels: tuple[str, ...]
+    sfreq: float
+    frequencies: Floats
+    log_power: Floats
+    covariance: Floats
+
+    def gain(self, source: Any, strength: float = 1.0) -> Floats:
+        """Return the factor, (channels, f), on a source's amplitudes at ``frequencies``."""
+        own = self._code(source)
+        half = 0.5 * (self.log_power[1 - own] - self.log_power[own])
+        # Clipped at the strength asked for, so that a weak view is not clipped where a strong one would be.
+        gain: Floats = np.clip(np.exp(strength * half), *GAIN_RANGE)
+        return gain
+
+    def mixing(self, source: Any, strength: float = 1.0, *, variances: bool = True) -> Floats:
+        """Return the matrix, (channels, channels), that is applied to a source's signals.
+
+        Parameters
+        ----------
+        source : label
+            Where the signals come from.
+        strength : float
+            0 is the identity; 1 gives signals of the source's covariance the other's.
+        variances : bool
+            False takes signals whose variances the spectral step has moved already, and changes how channels
+            go together alone.
+        """
+        own = self._code(source)
+        here, there = self.covariance[own], self.covariance[1 - own]
+        if not variances:
+            sd_here, sd_there = np.sqrt(np.diag(here)), np.sqrt(np.diag(there))
+            reached = sd_here ** (1 - strength) * sd_there**strength
+            here = here * np.outer(reached / sd_here, reached / sd_here)
+            there = there * np.outer(reached / sd_there, reached / sd_there)
+        mixing = _power(there, 0.5) @ _power(here, -0.5)
+        return (1 - strength) * np.eye(len(here)) + strength * mixing
+
+    def spectral(self, trials: Trials, strength: float = 1.0) -> Trials:
+        """Give every channel the other source's spectrum, by gains from a quarter to four."""
+        n = trials.data.shape[2]
+        frequencies = np.fft.rfftfreq(n, 1 / trials.sfreq)
+
+        def move(source: Any) -> Any:
+            gain = np.stack(
+                [np.interp(frequencies, self.frequencies, g) for g in self.gain(source, strength)]
+            )
+            gain[:, frequencies < LOWEST] = 1.0
+            return lambda signal: np.fft.irfft(np.fft.rfft(signal, axis=2) * gain, n, axis=2)
+
+        return self._moved(trials, strength, move)
+
+    def spatial(self, trials: Trials, strength: float = 1.0) -> Trials:
+        """Give the channels the other source's covariance."""
+        return self._mixed(trials, strength, variances=True)
+
+    def combined(self, trials: Trials, strength: float = 1.0, *, power_once: bool = True) -> Trials:
+        """Move the spectrum, then the covariance.
+
+        Parameters
+        ----------
+        trials : Trials
+            Of the two sources.
+        strength : float
+            Of both steps.
+        power_once : bool
+            Both steps alone would carry the whole ratio of the sources' amplitudes. True leaves it to the
+            spectral step; the spatial one then changes how channels go together only. False carries it
+            twice, as in the paper.
+        """
+        return self._mixed(self.spectral(trials, strength), strength, variances=not power_once)
+
+    def _mixed(self, trials: Trials, strength: float, variances: bool) -> Trials:
+        def move(source: Any) -> Any:
+            mixing = self.mixing(source, strength, variances=variances)
+            return lambda signal: mixing @ signal
+
+        return self._moved(trials, strength, move)
+
+    def _moved(self, trials: Trials, strength: float, move: Any) -> Trials:
+        """Apply ``move(source)`` to the signals of each source, with their means taken off meanwhile."""
+        if not 0 <= strength <= 1:
+            raise ValueError(f"strength is {strength!r}; expected a number from 0 to 1.")
+        if trials.channels != self.channels or trials.sfreq != self.sfreq:
+            raise ValueError(
+                f"The trials have channels {', '.join(trials.channels)} at {trials.sfreq:g} Hz; the "
+                f"transport was fitted on {', '.join(self.channels)} at {self.sfreq:g} Hz."
+            )
+        source = _sources(trials)
+        data = np.empty_like(trials.data)
+        for label in np.unique(source):
+            self._code(label)
+            rows, apply = np.flatnonzero(source == label), move(label)
+            for i in range(0, len(rows), BLOCK):
+                signal = trials.data[rows[i : i + BLOCK]].astype(np.float64)
+                mean = signal.mean(axis=2, keepdims=True)
+                data[rows[i : i + BLOCK]] = apply(signal - mean) + mean
+        return replace(trials, data=data)
+
+    def _code(self, source: Any) -> int:
+        at = np.flatnonzero(self.sources == source)
+        if not len(at):
+            known = " and ".join(map(str, self.sources))
+            raise ValueError(f"There is no source {source!s} in this transport, which is between {known}.")
+        return int(at[0])
+
+
+def fit_transport(trials: Trials, prestimulus: int | None = None) -> Transport:
+    """Learn how two sources differ before the stimulus.
+
+    Parameters
+    ----------
+    trials : Trials
+        Of two sources, of people that are fitted on. A few thousand are plenty; see
+        :func:`calibration_subset`.
+    prestimulus : int or None
+        Samples at the beginning to look at; None is those before the event. The paper's 125 are
+        half a second.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> noise = np.random.default_rng(0).normal(size=(40, 2, 500)) * 1e-5
+    >>> source = np.tile(["dry", "wet"], 20)
+    >>> noise[source == "wet"] *= 0.5
+    >>> trials = Trials(noise, ["Oz", "O1"], 250.0, tmin=-0.5, columns={"source": source})
+    >>> moved = fit_transport(trials).spectral(trials)
+    >>> bool(np.isclose(moved.data[source == "dry"].std() / noise[source == "wet"].std(), 1, atol=0.05))
+    True
+    """
+    from scipy.ndimage import gaussian_filter1d
+
+    sources, codes = encode_source(_sources(trials), len(trials))
+    if len(sources) != 2:
+        found = ", ".join(map(str, sources))
+        raise ValueError(f"The trials have {len(sources)} sources ({found}); a transport is between two.")
+    n = int((trials.times < -1e-9).sum()) if prestimulus is None else int(prestimulus)
+    if not 2 <= n <= trials.data.shape[2]:
+        raise ValueError(
+            f"There are {n} prestimulus samples of {trials.data.shape[2]}, from {trials.tmin:g} s on; "
+            "expected at least 2. Pass how many as prestimulus=, or trials that begin before the event."
+        )
+    n_fft = max(N_FFT, 1 << (n - 1).bit_length())
+    power, covariance = [], []
+    for code in range(2):
+        signal = trials.data[codes == code, :, :n].astype(np.float64) * MICROVOLTS
+        signal -= signal.mean(axis=2, keepdims=True)
+        power.append(_mean_power(signal, n_fft))
+        C = np.atleast_2d(np.cov(signal.transpose(1, 0, 2).reshape(signal.shape[1], len(signal) * n)))
+        if not np.trace(C) > 0:
+            raise ValueError(f"All prestimulus signals of source {sources[code]!s} are constant.")
+        covariance.append((1 - SHRINKAGE) * C + SHRINKAGE * np.trace(C) / len(C) * np.eye(len(C)))
+    log_power = gaussian_filter1d(np.log(np.stack(power) + POWER_FLOOR), SMOOTHING, axis=2)
+    frequencies = np.fft.rfftfreq(n_fft, 1 / trials.sfreq).astype(np.float64)
+    return Transport(sources, trials.channels, trials.sfreq, frequencies, log_power, np.stack(covariance))
+
+
+def _mean_power(signal: Floats, n_fft: int) -> Floats:
+    window = np.hanning(signal.shape[2])
+    total = np.zeros((signal.shape[1], n_fft // 2 + 1))
+    for i in range(0, len(signal), BLOCK):
+        total += (np.abs(np.fft.rfft(signal[i : i + BLOCK] * window, n_fft, axis=2)) ** 2).sum(axis=0)
+    return total / len(signal)
+
+
+def _sources(trials: Trials) -> NDArray[Any]:
+    if "source" not in trials.columns:
+        known = ", ".join(trials.columns) or "no columns"
+        raise ValueError(f"The trials have no source, only {known}; trials.with_columns(source=...) sets it.")
+    return trials.columns["source"]
+
+
+def _power(C: Floats, exponent: float) -> Floats:
+    """Return a symmetric matrix power, with small eigenvalues lifted to a share of the largest."""
+    values, vectors = np.linalg.eigh(C)
+    values = np.maximum(values, EIGENVALUE_FLOOR * values[-1])
+    root: Floats = (vectors * values**exponent) @ vectors.T
+    return root
+
+
+def virtual_views(
+    trials: Trials,
+    transport: Transport,
+    strengths: Sequence[float] = (0.5, 1.0),
+    *,
+    power_once: bool = True,
+) -> list[tuple[str, Trials]]:
+    """Return the trials moved toward the other source in every way, each with its name.
+
+    Parameters
+    ----------
+    trials : Trials
+        Of the two sources.
+    transport : Transport
+        Fitted on people that are fitted on.
+    strengths : sequence of float
+        The paper's are .5 and 1.
+    power_once : bool
+        See :meth:`Transport.combined`; the paper's is False.
+
+    Returns
+    -------
+    list of (name, Trials)
+        Spectral, spatial and combined, each at every strength: "spectral 0.5" is the first.
+    """
+    views = [(f"spectral {a:g}", transport.spectral(trials, a)) for a in strengths]
+    views += [(f"spatial {a:g}", transport.spatial(trials, a)) for a in strengths]
+    views += [(f"combined {a:g}", transport.combined(trials, a, power_once=power_once)) for a in strengths]
+    return views
+
+
+def oriented_pairs(recorded: Any, virtual: Any, source: Any) -> tuple[NDArray[Any], NDArray[Any]]:
+    """Return embeddings of trials and of one virtual view as pairs, the first source first.
+
+    Parameters
+    ----------
+    recorded, virtual : arrays of one shape
+        Embeddings of the same trials, as they were and as moved toward the other source.
+    source : (n,) array
+        Where each was recorded; of two sources, the first of the sorted labels is the first.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> oriented_pairs(np.array([[1.0], [2.0]]), np.array([[10.0], [20.0]]), ["dry", "wet"])
+    (array([[ 1.],
+           [20.]]), array([[10.],
+           [ 2.]]))
+    """
+    recorded, virtual = np.asarray(recorded), np.asarray(virtual)
+    if recorded.shape != virtual.shape:
+        raise ValueError(
+            f"The embeddings have shapes {recorded.shape} and {virtual.shape}; expected the same trials, "
+            "twice."
+        )
+    sources, codes = encode_source(source, len(recorded))
+    if len(sources) != 2:
+        raise ValueError(f"source has {len(sources)} distinct values; a transport is between two.")
+    first = (codes == 0).reshape(-1, *[1] * (recorded.ndim - 1))
+    return np.where(first, recorded, virtual), np.where(first, virtual, recorded)
+
+
+def calibration_subset(participant: Any, source: Any, n: int, random_state: int) -> NDArray[np.int64]:
+    """Return at most n rows, in order, about as many of every participant in every source.
+
+    Parameters
+    ----------
+    participant, source : (m,) arrays
+        Who was measured, and how.
+    n : int
+        Each participant in each source gives n / groups rows, rounded down, or all there are; the rest is
+        drawn from all rows that are left.
+    random_state : int
+        Seed.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> person, source = np.repeat(["a", "b"], 50), np.tile(["dry", "wet"], 50)
+    >>> rows = calibration_subset(person, source, 8, random_state=0)
+    >>> [int(((person == p) & (source == s))[rows].sum()) for p in "ab" for s in ("dry", "wet")]
+    [2, 2, 2, 2]
+    """
+    _, people = encode_source(participant, len(participant), "participant")
+    sources, codes = encode_source(source, len(people))
+    if n < 1:
+        raise ValueError(f"n is {n}; expected at least 1.")
+    if n >= len(people):
+        return np.arange(len(people))
+    rng = np.random.default_rng(random_state)
+    group = people * len(sources) + codes
+    groups = np.unique(group)
+    share = n // len(groups)
+    drawn = []
+    for one in groups:
+        rows = np.flatnonzero(group == one)
+        drawn.append(rng.choice(rows, min(share, len(rows)), replace=False))
+    chosen = np.concatenate(drawn)
+    left = np.setdiff1d(np.arange(len(people)), chosen)
+    return np.sort(np.concatenate([chosen, rng.choice(left, n - len(chosen), replace=False)]))

@@ -1,0 +1,345 @@
+"""Measurement views: the same stored trials as another reference, montage or filter would show them.
+
+A view is a function from trials to trials. :func:`views` measures the same trials in several ways and joins
+what belongs together by ``pair_id``, so that an embedding of it holds true pairs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from fractions import Fraction
+from functools import lru_cache
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..pairs import is_paired
+from ..tables import Table, TableError
+from .trials import Trials, standard_montage
+
+View = Callable[[Trials], Trials]
+
+
+def rereference(trials: Trials, reference: str | Sequence[str]) -> Trials:
+    """Return the trials against another reference.
+
+    Parameters
+    ----------
+    trials : Trials
+        Against any reference that all channels share.
+    reference : str or sequence of str
+        "average": the mean of all channels. A channel: it becomes zero throughout and stays. Several
+        channels: their mean. "REST": a point at infinity, estimated through a spherical head model; needs
+        channels that the standard 10-05 montage knows, and works the better the more of the head they cover.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> trials = Trials(np.array([[[1.0], [2.0], [6.0]]]), ["Oz", "O1", "O2"], 250.0)
+    >>> rereference(trials, "average").data.ravel().tolist()
+    [-2.0, -1.0, 3.0]
+    >>> rereference(trials, "Oz").data.ravel().tolist()
+    [0.0, 1.0, 5.0]
+    """
+    if reference == "REST":
+        return replace(trials, data=_rest(trials).astype(trials.data.dtype))
+    if reference == "average":
+        named = list(trials.channels)
+        if len(named) < 2:
+            raise ValueError(f"An average reference of {named[0]} alone is zero; it needs more channels.")
+    else:
+        named = [reference] if isinstance(reference, str) else list(reference)
+        if not named:
+            raise ValueError("reference names no channel; give one, several, 'average' or 'REST'.")
+    at = trials.data[:, trials.index(named)].mean(axis=1, keepdims=True, dtype=np.float64)
+    return replace(trials, data=(trials.data - at).astype(trials.data.dtype))
+
+
+def _rest(trials: Trials) -> NDArray[np.float64]:
+    import mne
+
+    forward = _sphere_forward(trials.channels)
+    referenced, _ = mne.set_eeg_reference(trials.to_epochs(), "REST", forward=forward, verbose="error")
+    found: NDArray[np.float64] = referenced.get_data(copy=False)
+    return found
+
+
+@lru_cache(maxsize=8)
+def _sphere_forward(channels: tuple[str, ...]) -> Any:
+    """Return the potentials of dipoles on a grid in a four-shell sphere, at the channels."""
+    import mne
+
+    montage = standard_montage()
+    _require_positions(channels, montage)
+    info = mne.create_info(list(channels), 1.0, "eeg").set_montage(montage)
+    # The sphere is fitted to all of the montage: a few channels at the back do not say how large a head is.
+    whole = mne.create_info(montage.ch_names, 1.0, "eeg").set_montage(montage)
+    sphere = mne.make_sphere_model("auto", "auto", whole, verbose="error")
+    grid = mne.setup_volume_source_space(sphere=sphere, pos=15.0, exclude=30.0, verbose="error")
+    return mne.make_forward_solution(info, trans=None, src=grid, bem=sphere, meg=False, verbose="error")
+
+
+def _require_positions(channels: Sequence[str], montage: Any) -> None:
+    unknown = [name for name in channels if name not in montage.ch_names]
+    if unknown:
+        raise ValueError(
+            f"The standard 10-05 montage has no {', '.join(unknown)}, and this needs positions; rename or "
+            "leave out these channels (Trials.pick)."
+        )
+
+
+def pick_montage(
+    trials: Trials, channels: Sequence[str], *, others: Literal["drop", "zero", "interpolate"] = "drop"
+) -> Trials:
+    """Return the trials as a smaller montage would have measured them.
+
+    Parameters
+    ----------
+    trials : Trials
+        With all of these channels, and others.
+    channels : sequence of str
+        What the smaller montage has.
+    others : {"drop", "zero", "interpolate"}
+        What becomes of the other channels. Encoders need the same channels in every view: "zero" and
+        "interpolate" (spherical splines, from the channels of the smaller montage) keep them all, in place.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> trials = Trials(np.ones((1, 3, 1)), ["Oz", "O1", "O2"], 250.0)
+    >>> pick_montage(trials, ["O2", "Oz"]).channels
+    ('O2', 'Oz')
+    >>> pick_montage(trials, ["O2", "Oz"], others="zero").data.ravel().tolist()
+    [1.0, 0.0, 1.0]
+    """
+    if isinstance(channels, str) or not len(channels):
+        raise ValueError(f"channels are {channels!r}; expected a list of names.")
+    kept = trials.index(channels)
+    if others == "drop":
+        return trials.pick(channels)
+    if others not in ("zero", "interpolate"):
+        raise ValueError(f"others is {others!r}; expected 'drop', 'zero' or 'interpolate'.")
+    left = np.setdiff1d(np.arange(len(trials.channels)), kept)
+    data = trials.data.copy()
+    if others == "zero":
+        data[:, left] = 0.0
+    elif len(left):
+        _require_positions(trials.channels, standard_montage())
+        epochs = trials.to_epochs()
+        epochs.info["bads"] = [trials.channels[i] for i in left]
+        data[:, left] = epochs.interpolate_bads(verbose="error").get_data(copy=False)[:, left]
+    return replace(trials, data=data)
+
+
+def bandpass(trials: Trials, low: float | None, high: float | None) -> Trials:
+    """Return the trials filtered by MNE's zero-phase FIR filter.
+
+    MNE warns where the filter is longer than a trial, which distorts it; filter the recording then, before
+    it is cut.
+
+    Parameters
+    ----------
+    trials : Trials
+        Signals.
+    low, high : float or None
+        Edges of the pass band in Hz; None leaves that side open.
+    """
+    from mne.filter import filter_data
+
+    signal = trials.data.astype(np.float64)
+    filtered = filter_data(signal, trials.sfreq, low, high, copy=False, verbose="warning")
+    return replace(trials, data=filtered.astype(trials.data.dtype))
+
+
+def resample(trials: Trials, sfreq: float) -> Trials:
+    """Return the trials at another sampling rate; frequencies the new rate cannot show are removed.
+
+    By :func:`scipy.signal.resample_poly`, which puts every sample at its exact time. (Resampling by FFT
+    does so only where the number of samples stays whole, and trials are short enough for it to matter.)
+
+    Parameters
+    ----------
+    trials : Trials
+        Signals.
+    sfreq : float
+        Samples per second from now on; the first sample keeps its time.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> resample(Trials(np.zeros((1, 2, 710)), ["Oz", "O1"], 250.0), 256.0)
+    <Trials: 1 of 2 channels x 728 samples at 256 Hz, with no columns>
+    """
+    from scipy.signal import resample_poly
+
+    if not (np.isfinite(sfreq) and sfreq > 0):
+        raise ValueError(f"sfreq is {sfreq!r}; it must be a positive number of samples per second.")
+    ratio = Fraction(sfreq / trials.sfreq).limit_denominator(10_000)
+    if abs(float(ratio) * trials.sfreq - sfreq) > 1e-6 * sfreq:
+        raise ValueError(
+            f"{trials.sfreq:g} to {sfreq:g} Hz is no ratio of whole numbers up to 10000; take a rounder rate."
+        )
+    # Trials have offsets and slopes; padding with a line through their ends keeps those from ringing.
+    signal = resample_poly(
+        trials.data.astype(np.float64), ratio.numerator, ratio.denominator, axis=2, padtype="line"
+    )
+    return replace(trials, data=signal.astype(trials.data.dtype), sfreq=float(sfreq))
+
+
+def views(
+    trials: Trials, measured: Mapping[str, View], *, recorded_source: str = "recorded_source"
+) -> Trials:
+    """Measure the same trials in several ways and return all of it, trial by trial.
+
+    Parameters
+    ----------
+    trials : Trials
+        Without pairs of their own.
+    measured : dict of name to function
+        Each takes the trials and returns them, as many and in the same order, measured in its way. All have
+        to return the same channels at the same times.
+    recorded_source : str
+        Column that keeps the trials' own ``source``, if they have one.
+
+    Returns
+    -------
+    Trials
+        The first trial in all views, then the second: ``source`` is the name of the view, and ``pair_id``
+        is the same for all views of a trial. The other columns are repeated.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> trials = Trials(np.array([[[1.0], [3.0]], [[5.0], [9.0]]]), ["Oz", "O1"], 250.0)
+    >>> car, oz = (lambda t: rereference(t, "average")), (lambda t: rereference(t, "Oz"))
+    >>> both = views(trials, {"car": car, "oz": oz})
+    >>> both.columns["source"].tolist(), both.columns["pair_id"].tolist()
+    (['car', 'oz', 'car', 'oz'], [0, 0, 1, 1])
+    >>> both.data[:, 1, 0].tolist()
+    [1.0, 2.0, 2.0, 4.0]
+    """
+    if not measured:
+        raise ValueError("There are no views; give a dict of name to function.")
+    columns = dict(trials.columns)
+    pair_id = columns.pop("pair_id", None)
+    if pair_id is not None and is_paired(pair_id).any():
+        raise ValueError(
+            f"{int(is_paired(pair_id).sum())} of {len(trials)} trials have a pair_id already, and views pair "
+            "every trial with itself. Take one source of them, or give those pairs up: "
+            "trials.with_columns(pair_id=None)."
+        )
+    if "source" in columns:
+        if recorded_source in columns:
+            raise ValueError(
+                f"The trials have a source and a column {recorded_source!r}, where it would be kept; name "
+                "another with recorded_source=."
+            )
+        columns[recorded_source] = columns.pop("source")
+    found = {name: _checked(name, view(trials), trials) for name, view in measured.items()}
+    first_name, first = next(iter(found.items()))
+    for name, view in found.items():
+        mine, theirs = _layout(view), _layout(first)
+        if mine != theirs:
+            raise ValueError(
+                f"View {name!r} has {mine}; view {first_name!r} has {theirs}. Views are compared sample by "
+                "sample: resample, or pick channels, in all of them alike."
+            )
+    n, k = len(trials), len(found)
+    data = np.stack([view.data for view in found.values()], axis=1)
+    stacked = {name: np.repeat(values, k) for name, values in columns.items()}
+    stacked |= {"source": np.tile(list(found), n), "pair_id": np.repeat(np.arange(n), k)}
+    return replace(first, data=data.reshape(n * k, *data.shape[2:]), columns=stacked, info=trials.info)
+
+
+def _checked(name: str, view: Any, trials: Trials) -> Trials:
+    """Return the view if it holds the same trials in the same order."""
+    if not isinstance(view, Trials):
+        raise TypeError(f"View {name!r} returned a {type(view).__name__}; expected Trials.")
+    if len(view) != len(trials):
+        raise ValueError(f"View {name!r} returned {len(view)} of {len(trials)} trials; expected all of them.")
+    changed = sorted(
+        column
+        for column in view.columns.keys() | trials.columns.keys()
+        if not _same(view.columns.get(column), trials.columns.get(column))
+    )
+    if changed:
+        raise ValueError(
+            f"View {name!r} changed {', '.join(changed)}; views change signals only and keep the trials' "
+            "order."
+        )
+    return view
+
+
+def _same(a: NDArray[Any] | None, b: NDArray[Any] | None) -> bool:
+    if a is None or b is None:
+        return a is b
+    return a.dtype == b.dtype and np.array_equal(a, b, equal_nan=a.dtype.kind == "f")
+
+
+def _layout(trials: Trials) -> str:
+    channels, samples = ", ".join(trials.channels), trials.data.shape[2]
+    rate = f"{samples} samples at {trials.sfreq:g} Hz from {trials.tmin:g} s"
+    return f"channels {channels} and {rate}, {trials.data.dtype}"
+
+
+def scaled_endpoints(A: Any, B: Any, gamma: float) -> tuple[NDArray[Any], NDArray[Any]]:
+    """Return two views with their contrast scaled: midpoint ∓ γ/2 (B − A).
+
+    The paper's controlled study makes a reference change small enough to be hard to read (γ = .005).
+
+    Parameters
+    ----------
+    A, B : arrays of one shape
+        Embeddings or tokens of the same events in two views; float32 stays float32.
+    gamma : float
+        1 returns the views, 0 their midpoint twice.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> scaled_endpoints(np.array([[0.0, 2.0]]), np.array([[4.0, 2.0]]), 0.5)
+    (array([[1., 2.]]), array([[3., 2.]]))
+    """
+    A, B = np.asarray(A), np.asarray(B)
+    if A.shape != B.shape or A.dtype.kind != "f" or B.dtype.kind != "f":
+        raise ValueError(
+            f"The views are {A.dtype} of shape {A.shape} and {B.dtype} of shape {B.shape}; expected floats "
+            "of one shape, row i of both the same event."
+        )
+    if not (np.isfinite(gamma) and gamma >= 0):
+        raise ValueError(f"gamma is {gamma!r}; expected a number that is not negative.")
+    middle, half = (A + B) * 0.5, (B - A) * (float(gamma) / 2)
+    return middle - half, middle + half
+
+
+def scale_table(table: Table, gamma: float) -> Table:
+    """Return a table of pairs with every pair's contrast scaled; see :func:`scaled_endpoints`.
+
+    Parameters
+    ----------
+    table : Table
+        Of two sources, every row in a pair.
+    gamma : float
+        Kept in ``info["gamma"]``.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> table = Table(np.array([[0.0], [4.0]]), source=["car", "oz"], pair_id=[7, 7])
+    >>> scale_table(table, 0.5).X.ravel().tolist()
+    [1.0, 3.0]
+    """
+    table.require("source").require_pairs()
+    found = table.paired_views()
+    paired = 0 if found is None else 2 * len(found[0])
+    if found is None or paired != len(table):
+        raise TableError(
+            f"{len(table) - paired} of {len(table)} rows are in no pair of two sources (the sources are "
+            f"{', '.join(map(str, table.sources))}); a row without a partner has no contrast to scale. Keep "
+            "paired rows of two sources only."
+        )
+    X = np.empty_like(table.X)
+    X[found[0]], X[found[1]] = scaled_endpoints(table.X[found[0]], table.X[found[1]], gamma)
+    return replace(table, X=X, info=table.info | {"gamma": float(gamma)})

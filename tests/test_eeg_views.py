@@ -1,0 +1,290 @@
+"""Views of the same trials: other references, montages, filters and rates, and contrasts made small."""
+
+import warnings
+
+import numpy as np
+import pytest
+
+from mgpa.eeg.trials import Trials
+from mgpa.eeg.views import (
+    bandpass,
+    pick_montage,
+    rereference,
+    resample,
+    scale_table,
+    scaled_endpoints,
+    views,
+)
+from mgpa.tables import Table, TableError
+
+CHANNELS = ["POz", "PO3", "PO4", "PO5", "PO6", "Oz", "O1", "O2"]
+SPREAD = [
+    "Fp1",
+    "Fp2",
+    "F3",
+    "F4",
+    "C3",
+    "C4",
+    "P3",
+    "P4",
+    "O1",
+    "O2",
+    "F7",
+    "F8",
+    "T7",
+    "T8",
+    "P7",
+    "P8",
+    "Cz",
+]
+
+
+def noise(n=6, channels=CHANNELS, samples=500, dtype=np.float32, **columns):
+    data = np.random.default_rng(0).normal(scale=1e-5, size=(n, len(channels), samples)).astype(dtype)
+    return Trials(data, channels, 250.0, -0.5, columns)
+
+
+def car(trials):
+    return rereference(trials, "average")
+
+
+def oz(trials):
+    return rereference(trials, "Oz")
+
+
+def test_the_average_reference_sums_to_zero_and_a_channel_becomes_zero_and_stays():
+    trials = noise(dtype=np.float64)
+    np.testing.assert_allclose(car(trials).data.sum(axis=1), 0, atol=1e-19)
+    seen = oz(trials)
+    assert seen.channels == trials.channels
+    assert (seen.data[:, 5] == 0).all()
+    np.testing.assert_array_equal(seen.data[:, 0], trials.data[:, 0] - trials.data[:, 5])
+
+
+def test_several_reference_channels_are_averaged():
+    trials = noise(dtype=np.float64)
+    seen = rereference(trials, ["O1", "O2"])
+    np.testing.assert_allclose(seen.data[:, 0], trials.data[:, 0] - trials.data[:, 6:].mean(axis=1))
+
+
+@pytest.mark.parametrize("reference", ["average", "Oz", ["O1", "O2"], "REST"])
+def test_a_new_reference_forgets_the_old_one_and_keeps_dtype_and_columns(reference):
+    trials = noise(label=[0, 1] * 3)
+    first, second = (rereference(seen, reference) for seen in (trials, rereference(trials, "PO3")))
+    assert first.data.dtype == np.float32
+    assert first.columns["label"].tolist() == [0, 1] * 3
+    np.testing.assert_allclose(second.data, first.data, atol=1e-5 * np.abs(first.data).max())
+
+
+def test_rest_comes_closer_to_potentials_against_infinity_than_the_average_does():
+    from mgpa.eeg.views import _sphere_forward
+
+    # Dipoles here and there, one a sample, recorded against Cz.
+    truth = _sphere_forward(tuple(SPREAD))["sol"]["data"][:, ::50]
+    recorded = Trials((truth - truth[SPREAD.index("Cz")])[None], SPREAD, 250.0)
+
+    def errors(reference):
+        return np.linalg.norm(rereference(recorded, reference).data[0] - truth, axis=0)
+
+    assert np.median(errors("REST") / errors("average")) < 0.85
+
+
+def test_a_few_channels_sit_on_the_same_head_as_many():
+    from mgpa.eeg.views import _sphere_forward
+
+    few, many = (_sphere_forward(tuple(names))["sol"]["data"] for names in (SPREAD[-4:], SPREAD))
+    np.testing.assert_allclose(few, many[-4:])
+
+
+@pytest.mark.parametrize(
+    ("reference", "message"),
+    [("Fz", "no channel Fz; there are POz"), ([], "names no channel"), (["Oz", "XX"], "no channel XX")],
+)
+def test_references_that_are_not_there_are_refused(reference, message):
+    with pytest.raises(ValueError, match=message):
+        rereference(noise(), reference)
+
+
+def test_an_average_of_one_channel_and_a_rest_of_unknown_channels_are_refused():
+    with pytest.raises(ValueError, match="Oz alone is zero"):
+        car(noise(channels=["Oz"]))
+    with pytest.raises(ValueError, match="has no E7, "):
+        rereference(noise(channels=["Oz", "E7"]), "REST")
+
+
+def test_a_smaller_montage_drops_zeroes_or_interpolates_the_other_channels():
+    trials, few = noise(), ["O2", "POz", "PO3", "PO4", "O1"]
+    assert pick_montage(trials, few).channels == tuple(few)
+    kept, left = trials.index(few), trials.index(["PO5", "PO6", "Oz"])
+    for others in ("zero", "interpolate"):
+        seen = pick_montage(trials, few, others=others)
+        assert seen.channels == trials.channels
+        np.testing.assert_array_equal(seen.data[:, kept], trials.data[:, kept])
+        assert (seen.data[:, left] == 0).all() == (others == "zero")
+    with pytest.raises(ValueError, match="others is 'spline'"):
+        pick_montage(trials, few, others="spline")
+    with pytest.raises(ValueError, match="expected a list of names"):
+        pick_montage(trials, "Oz")
+
+
+def test_interpolated_channels_do_not_depend_on_what_was_there():
+    trials, few = noise(), CHANNELS[:5]
+    other = Trials(trials.data.copy(), CHANNELS, 250.0, -0.5)
+    other.data[:, 5:] = 1.0
+    interpolated = [pick_montage(seen, few, others="interpolate").data for seen in (trials, other)]
+    np.testing.assert_array_equal(*interpolated)
+    # Smooth fields are recovered: Oz lies between its neighbours.
+    field = np.ones((1, 8, 4)) * 1e-5
+    found = pick_montage(
+        Trials(field, CHANNELS, 250.0), [c for c in CHANNELS if c != "Oz"], others="interpolate"
+    )
+    np.testing.assert_allclose(found.data, field, rtol=1e-6)
+
+
+def test_a_band_keeps_its_frequencies_in_phase_and_stops_the_others():
+    time = np.arange(2500) / 250
+    slow, mid, fast = (np.sin(2 * np.pi * f * time) * 1e-5 for f in (1, 12, 60))
+    seen = bandpass(Trials((slow + mid + fast)[None, None], ["Oz"], 250.0), 8, 30)
+    middle = slice(500, 2000)
+    np.testing.assert_allclose(seen.data[0, 0, middle], mid[middle], atol=3e-7)
+
+
+def test_a_filter_longer_than_a_trial_warns():
+    with pytest.warns(RuntimeWarning, match="longer than the signal"):
+        bandpass(noise(samples=200), 0.1, None)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert bandpass(noise(), 8, None).data.dtype == np.float32
+
+
+@pytest.mark.parametrize("sfreq", [128.0, 500.0])
+def test_resampling_keeps_what_both_rates_can_show(sfreq):
+    time = np.arange(1000) / 250
+    seen = resample(Trials(np.sin(2 * np.pi * 10 * time)[None, None], ["Oz"], 250.0, -0.5), sfreq)
+    assert (seen.sfreq, seen.tmin, seen.data.shape[2]) == (sfreq, -0.5, 4 * sfreq)
+    expected = np.sin(2 * np.pi * 10 * (seen.times + 0.5))
+    inside = slice(int(sfreq), int(3 * sfreq))
+    np.testing.assert_allclose(seen.data[0, 0, inside], expected[inside], atol=5e-3)
+
+
+def test_resampling_keeps_offsets_and_slopes_to_the_ends():
+    line = 3e-5 + 1e-6 * np.arange(500)
+    seen = resample(Trials(line[None, None], ["Oz"], 250.0), 128.0)
+    np.testing.assert_allclose(seen.data[0, 0], 3e-5 + 1e-6 * seen.times * 250, rtol=1e-3)
+
+
+def test_resampling_removes_what_would_alias():
+    time = np.arange(1000) / 250
+    seen = resample(Trials(np.sin(2 * np.pi * 100 * time)[None, None], ["Oz"], 250.0), 125.0)
+    assert np.abs(seen.data[0, 0, 125:375]).max() < 1e-3
+    with pytest.raises(ValueError, match="sfreq is 0"):
+        resample(noise(), 0)
+
+
+def test_views_come_trial_by_trial_joined_by_pair_id():
+    trials = noise(n=3, label=[0, 1, 0], participant=["a", "b", "b"], block=[1, 2, 3])
+    both = views(trials, {"oz": oz, "car": car})
+    assert both.columns["source"].tolist() == ["oz", "car"] * 3
+    assert both.columns["pair_id"].tolist() == [0, 0, 1, 1, 2, 2]
+    assert both.columns["block"].tolist() == [1, 1, 2, 2, 3, 3]
+    np.testing.assert_array_equal(both.data[0::2], oz(trials).data)
+    np.testing.assert_array_equal(both.data[1::2], car(trials).data)
+    assert both.tmin == trials.tmin
+
+
+def test_the_recorded_source_is_kept_under_another_name():
+    trials = noise(n=2, source=["dry", "wet"])
+    both = views(trials, {"car": car, "oz": oz}, recorded_source="electrode")
+    assert both.columns["electrode"].tolist() == ["dry", "dry", "wet", "wet"]
+    with pytest.raises(ValueError, match="a column 'electrode', where it would be kept"):
+        views(trials.with_columns(electrode=1), {"car": car}, recorded_source="electrode")
+
+
+def test_pairs_of_their_own_are_refused_and_unpaired_ids_replaced():
+    paired = noise(n=4, source=["a", "b"] * 2, pair_id=[0, 0, -1, -1])
+    with pytest.raises(ValueError, match="2 of 4 trials have a pair_id already"):
+        views(paired, {"car": car})
+    loose = paired.with_columns(pair_id=-1)
+    assert views(loose, {"car": car, "oz": oz}).columns["pair_id"].tolist() == [0, 0, 1, 1, 2, 2, 3, 3]
+
+
+@pytest.mark.parametrize(
+    ("view", "error", "message"),
+    [
+        (lambda t: t.take([0]), ValueError, "'bad' returned 1 of 3 trials"),
+        (lambda t: t.take([2, 1, 0]), ValueError, "'bad' changed label"),
+        (lambda t: t.with_columns(label=None), ValueError, "'bad' changed label"),
+        (lambda t: t.pick(["Oz"]), ValueError, "View 'bad' has channels Oz and 500 samples"),
+        (lambda t: resample(t, 125.0), ValueError, "250 samples at 125 Hz"),
+        (lambda t: t.data, TypeError, "'bad' returned a ndarray"),
+    ],
+)
+def test_views_that_cannot_be_compared_are_refused(view, error, message):
+    with pytest.raises(error, match=message):
+        views(noise(n=3, label=[0, 1, 2]), {"car": car, "bad": view})
+
+
+def test_no_views_are_refused():
+    with pytest.raises(ValueError, match="no views"):
+        views(noise(), {})
+
+
+@pytest.mark.parametrize("shape", [(5, 4), (5, 3, 4)])
+def test_scaled_endpoints_keep_the_midpoint_and_scale_the_contrast_in_float32(shape):
+    rng = np.random.default_rng(0)
+    A, B = (rng.normal(size=shape).astype(np.float32) for _ in range(2))
+    a, b = scaled_endpoints(A, B, 0.005)
+    assert a.dtype == b.dtype == np.float32
+    np.testing.assert_allclose((a + b) / 2, (A + B) / 2, atol=1e-6)
+    np.testing.assert_allclose(b - a, 0.005 * (B - A), atol=1e-6)
+    np.testing.assert_allclose(scaled_endpoints(A, B, 1.0), (A, B), atol=1e-6)
+    np.testing.assert_array_equal(*scaled_endpoints(A, B, 0.0))
+
+
+@pytest.mark.parametrize(
+    ("B", "gamma", "message"),
+    [
+        (np.zeros((3, 2)), 0.1, "shape"),
+        (np.zeros((2, 2), int), 0.1, "int64"),
+        (np.zeros((2, 2)), -1, "gamma"),
+    ],
+)
+def test_endpoints_that_cannot_be_scaled_are_refused(B, gamma, message):
+    with pytest.raises(ValueError, match=message):
+        scaled_endpoints(np.zeros((2, 2)), B, gamma)
+
+
+def test_a_table_of_pairs_is_scaled_whatever_the_order_of_its_rows():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(8, 3)).astype(np.float32)
+    order = rng.permutation(8)
+    columns = {
+        "source": np.tile(["car", "oz"], 4)[order],
+        "pair_id": np.arange(4).repeat(2)[order],
+        "label": np.arange(4).repeat(2)[order],
+        "participant": np.arange(4).repeat(2)[order],
+        "role": np.repeat(["FIT", "EVAL"], 4)[order],
+        "block": np.arange(8)[order],
+    }
+    scaled = scale_table(Table.from_columns({"X": X[order], **columns}, {"from": "here"}), 0.1)
+    assert scaled.X.dtype == np.float32
+    assert scaled.info == {"from": "here", "gamma": 0.1}
+    back = scaled.take(np.argsort(order))
+    a, b = scaled_endpoints(X[0::2], X[1::2], 0.1)
+    np.testing.assert_array_equal(back.X[0::2], a)
+    np.testing.assert_array_equal(back.X[1::2], b)
+    assert {name: back.columns[name].tolist() for name in columns} == {
+        name: values[np.argsort(order)].astype(back.columns[name].dtype).tolist()
+        for name, values in columns.items()
+    }
+
+
+def test_rows_without_a_partner_cannot_be_scaled():
+    table = Table(np.zeros((4, 2)), source=["a", "b", "a", "b"], pair_id=[0, 0, -1, -1])
+    with pytest.raises(TableError, match="2 of 4 rows are in no pair"):
+        scale_table(table, 0.1)
+    three = Table(np.zeros((3, 2)), source=["a", "b", "c"], pair_id=[0, 0, 0])
+    with pytest.raises(TableError, match="sources are a, b, c"):
+        scale_table(three, 0.1)
+    with pytest.raises(TableError, match="lacks pair_id"):
+        scale_table(Table(np.zeros((2, 2)), source=["a", "b"]), 0.1)
