@@ -21,7 +21,7 @@ from .metrics import ByParticipant, auroc, participant_auroc
 from .movement import complement_drift, movement
 from .readers import SourceReading, read_sources
 from .result import METRICS, Audit, MethodResult
-from .run import run
+from .run import plan, run
 from .token_readers import ResidualReaders, read_token_sources
 
 __all__ = [
@@ -49,6 +49,7 @@ __all__ = [
     "leave_one_out",
     "movement",
     "participant_auroc",
+    "plan",
     "read_sources",
     "read_token_sources",
     "reliability",

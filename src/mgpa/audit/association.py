@@ -346,7 +346,8 @@ def _fit_heads(
     weight = 1.0 / counts[person]
     weight /= weight.mean()
     scaler = StandardScaler().fit(X, sample_weight=weight)
-    scaled = scaler.transform(X)
+    # In float64, as scikit-learn itself did up to 1.7: in float32 its solver can stop before it has begun.
+    scaled = scaler.transform(X).astype(np.float64)
     # What class_weight="balanced" does from scikit-learn 1.7 on; before, it counted rows, not their weight.
     share = np.bincount(labels, weight) / weight.sum()
     weight = weight * (0.5 / share)[labels.astype(int)]

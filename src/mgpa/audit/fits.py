@@ -155,7 +155,7 @@ def fit_all(
 ) -> dict[Job, Fitted]:
     """Return the map of every job, fitted now or stored before."""
     keys = {job: fit_key(job, data) for job in jobs}
-    found = {job: _stored_fit(store, keys[job]) for job in jobs}
+    found = {job: stored_fit(store, keys[job]) for job in jobs}
     missing = [job for job in jobs if found[job] is None]
     say(f"{len(jobs)} fits, {len(jobs) - len(missing)} of them finished before")
     if missing:
@@ -172,6 +172,11 @@ def fit_all(
 def fit_key(job: Job, data: FittingData) -> str:
     """Return the name of a job's fit: equal for equal data, pairs, method and library versions."""
     return key_of("fit", CELL_VERSION, versions(), data.digest_for(job.method), _identity_of(job))
+
+
+def budget_key(fit: str, budget: float) -> str:
+    """Return the name of a fit cut back to a budget."""
+    return key_of("budget", fit, budget)
 
 
 def versions() -> dict[str, str | None]:
@@ -202,7 +207,8 @@ def _gate_of(model: Any) -> Any:
     return gate if gate is not None and gate.rank_ else None
 
 
-def _stored_fit(store: Store, key: str) -> Fitted | None:
+def stored_fit(store: Store, key: str) -> Fitted | None:
+    """Return a fit that was made before, or None."""
     facts = store.get(key)
     m = None if facts is None else store.get_map(key)
     return None if facts is None or m is None else Fitted(m, facts)
@@ -229,8 +235,8 @@ def at_budget(
         budget = budgets.get(job.method)
         if budget is None:
             continue
-        key = key_of("budget", fit_key(job, data), budget)
-        found = _stored_fit(store, key)
+        key = budget_key(fit_key(job, data), budget)
+        found = stored_fit(store, key)
         if found is None:
             with saying(f"cutting {job.method} back to a movement of {budget:g}", store):
                 rows = data.val if len(data.val) else data.fit
@@ -248,7 +254,7 @@ def at_budget(
 
 
 def _fit_one(job: Job, key: str, data: FittingData, store: Store) -> Fitted:
-    with saying(f"fitting {job.method}", store):
+    with saying(f"fitting {job.method}", store), store.timed(f"fit {job.method}"):
         model, m = job.model, job.fitted
         if m is None:
             model = fit_on(model, data.fit, data.val, data.pairs_for(job.method))

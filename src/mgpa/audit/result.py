@@ -288,10 +288,14 @@ class Audit:
         """Return method a minus method b, paired over participants and draws."""
         statistic, first = self[a].values(metric)
         _, second = self[b].values(metric)
-        if len(first) > 1 and len(second) > 1 and len(first) != len(second):
+        few, many = sorted((len(first), len(second)))
+        if many % few:
             raise ValueError(
-                f"{a} has {len(first)} fits and {b} {len(second)}; compare equal numbers, or one."
+                f"{a} has {len(first)} fits and {b} {len(second)}; one must have as many as the other, or "
+                "several times as many."
             )
+        # Several variants with the same seeds each, as random gates: fit i of all of them goes with fit i.
+        first, second = (v.reshape(-1, few, *v.shape[1:]) if few > 1 else v for v in (first, second))
         return contrast(first, second, statistic)
 
     def influence(self, a: str, b: str = "identity", metric: str = "S") -> Floats:

@@ -24,10 +24,13 @@ from .fits import (
     FittingData,
     Job,
     at_budget,
+    budget_key,
     fit_all,
+    fit_key,
     list_jobs,
     require_pairs,
     saying,
+    stored_fit,
     versions,
 )
 from .measure import Ground, measure, require_everyone, source_floor
@@ -116,7 +119,7 @@ def run(
     # What cannot be measured is refused before anything is computed.
     _require_measurable(parts["HEAD"], parts["EVAL"])
     bank = _check_bank(**(readers or {}))
-    device = _here(device)
+    device = resolve_device(device)
     jobs = list(list_jobs(methods, seeds, device))
     budgets = _budgets(budget, jobs)
     if isinstance(pairs, Mapping):
@@ -162,6 +165,67 @@ def run(
         },
         ground.evaluation.source[ground.picture[0]].astype(str),
     )
+
+
+def plan(
+    table: Table,
+    methods: Iterable[str] | Mapping[str, Any] = DEFAULT_METHODS,
+    *,
+    pairs: Any = None,
+    seeds: Sequence[int] = (17, 29, 43),
+    budget: float | Mapping[str, float] | None = None,
+    head: Any = None,
+    readers: Mapping[str, Any] | None = None,
+    floor: bool = True,
+    cache: Any = None,
+    device: str = "auto",
+) -> list[dict[str, Any]]:
+    """Return the cells that :func:`run` would compute with the same arguments, and which of them are there.
+
+    Returns
+    -------
+    list of dict
+        For every fit: ``method``, ``fit``, whether it is ``fitted`` and ``measured``, and the ``seconds``
+        left, by what finished cells of the same method took (None: none are finished).
+    """
+    device, store = resolve_device(device), Store(cache)
+    jobs = list(list_jobs(methods, seeds, device))
+    data = FittingData(table.rows("FIT"), table.rows("VAL"), pairs)
+    bank = _check_bank(**(readers or {}))
+    ground = Ground(table.rows("HEAD"), table.rows("EVAL"), data.standardizer, head, device, bank)
+    budgets, setting, took = _budgets(budget, jobs), _setting(ground), store.timings()
+    cells = []
+    for job in jobs:
+        key = fit_key(job, data)
+        if job.method in budgets:
+            key = budget_key(key, budgets[job.method])
+        found = stored_fit(store, key)
+        measured = found is not None and store.get(key_of(setting, map_digest(found.map))) is not None
+        left: list[float | None] = []
+        if found is None:
+            left.append(took.get(f"fit {job.method}"))
+        if not measured:
+            left.append(took.get("measure"))
+        seconds = None if None in left else sum(t for t in left if t is not None)
+        cells.append(
+            {
+                "method": job.method,
+                "fit": job.fit,
+                "fitted": found is not None,
+                "measured": measured,
+                "seconds": seconds,
+            }
+        )
+    return cells
+
+
+def _setting(ground: Ground) -> str:
+    """Return what all measured cells depend on, besides their maps."""
+    return key_of(
+        "measure", CELL_VERSION, versions(), ground.head.digest, ground.evaluation.digest,
+        array_digest(ground.standardizer.center, ground.standardizer.scale), ground.task_head, ground.bank,
+        ground.device,
+    )  # fmt: skip
 
 
 def _require_measurable(head: Table, evaluation: Table) -> None:
@@ -218,7 +282,7 @@ def _check_bank(restarts: int = 3, checkpoints: Sequence[int] = CHECKPOINTS, **o
     return {"restarts": int(restarts), "checkpoints": check_schedule(restarts, checkpoints)}
 
 
-def _here(device: str) -> str:
+def resolve_device(device: str) -> str:
     """Return the device that "auto" means, so that cells of different devices are different cells."""
     if device != "auto":
         return device
@@ -240,11 +304,7 @@ def _measure_all(
     say: Any,
 ) -> list[tuple[Arrays, Arrays | None]]:
     """Return each job's measurements and, for gated methods, the source floor of its gate."""
-    setting = key_of(
-        "measure", CELL_VERSION, versions(), ground.head.digest, ground.evaluation.digest,
-        array_digest(ground.standardizer.center, ground.standardizer.scale), ground.task_head, ground.bank,
-        ground.device,
-    )  # fmt: skip
+    setting = _setting(ground)
     wanted: dict[str, tuple[str, Any]] = {}
     keys: list[tuple[str, str | None]] = []
     for job in jobs:
@@ -278,7 +338,7 @@ def _in_coordinates_of(standardizer: Standardizer, facts: Arrays) -> NDArray[Any
 
 
 def _measure_one(key: str, name: str, what: Any, ground: Ground, store: Store) -> Arrays:
-    with saying(f"measuring {name}", store):
+    with saying(f"measuring {name}", store), store.timed("measure"):
         if isinstance(what, Fitted):
             arrays = measure(
                 ground, corrected_rows(what.map, ground.head), corrected_rows(what.map, ground.evaluation)

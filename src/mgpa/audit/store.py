@@ -5,8 +5,12 @@ from __future__ import annotations
 import hashlib
 import io
 import json
+import os
 import pickle
+import time
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -95,6 +99,26 @@ class Store:
         except (MapError, OSError) as error:
             warnings.warn(f"{error} Computing it again.", stacklevel=2)
             return None
+
+    @contextmanager
+    def timed(self, what: str) -> Iterator[None]:
+        """Note how long something took, beside the cells: for plans, never for results."""
+        started = time.monotonic()
+        yield
+        if self.folder is not None:
+            line = json.dumps([what, round(time.monotonic() - started, 3)]) + "\n"
+            with suppress(OSError), open(self.folder / "timings.jsonl", "a") as stream:
+                stream.write(line)
+
+    def timings(self) -> dict[str, float]:
+        """Return what everything that was timed took, on average, in seconds."""
+        found: dict[str, list[float]] = {}
+        with suppress(OSError), open(self.folder / "timings.jsonl" if self.folder else os.devnull) as stream:
+            for line in stream:
+                with suppress(ValueError):  # a line that was cut off
+                    what, seconds = json.loads(line)
+                    found.setdefault(what, []).append(float(seconds))
+        return {what: sum(values) / len(values) for what, values in found.items()}
 
     def put(self, key: str, arrays: Arrays, m: CorrectionMap | None = None) -> Arrays:
         """Keep a finished cell, and its map if there is one, and return the arrays."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 from .data import chart_data
 from .page import html_report
 from .settings import snippet
-from .tables import csv_table, latex_table
+from .tables import contrast_csv, csv_table, latex_table
 from .verdict import ranking
 
-__all__ = ["chart_data", "csv_table", "html_report", "latex_table", "ranking", "snippet"]
+__all__ = ["chart_data", "contrast_csv", "csv_table", "html_report", "latex_table", "ranking", "snippet"]

@@ -33,9 +33,23 @@ def csv_table(audit: Audit) -> str:
     return stream.getvalue()
 
 
-def latex_table(audit: Audit) -> str:
-    """Return a table for the booktabs package, source-blind and source-aware methods apart."""
-    metrics = columns(audit)
+def contrast_csv(audit: Audit, against: str) -> str:
+    """Return one line for every other method and metric: its difference from ``against``, with interval."""
+    stream = io.StringIO()
+    writer = csv.writer(stream, lineterminator="\n")
+    writer.writerow(["method", "against", "metric", "difference", "low", "high"])
+    for name in audit.methods:
+        for metric in audit.metrics if name != against else ():
+            writer.writerow([name, against, metric, *astuple(audit.contrast(name, against, metric))])
+    return stream.getvalue()
+
+
+def latex_table(audit: Audit, against: str | None = None) -> str:
+    """Return a table for the booktabs package, source-blind and source-aware methods apart.
+
+    With ``against``, of the differences from that method.
+    """
+    metrics = columns(audit) if against is None else list(audit.metrics)
     lines = [
         r"% needs \usepackage{booktabs}",
         rf"\begin{{tabular}}{{@{{}}l{'r' * len(metrics)}@{{}}}}",
@@ -43,15 +57,19 @@ def latex_table(audit: Audit) -> str:
         " & ".join(["Method", *(WORDS[m].latex for m in metrics)]) + r" \\",
     ]
     for title, blind in (("Source-blind correction", True), ("Source-aware alignment", False)):
-        names = [name for name in audit.methods if audit[name].source_blind == blind]
+        names = [name for name in audit.methods if audit[name].source_blind == blind and name != against]
         if not names:
             continue
         lines += [r"\midrule", rf"\multicolumn{{{len(metrics) + 1}}}{{@{{}}l}}{{\emph{{{title}}}}} \\"]
         for name in names:
             cells = [_latex(label(name))]
             for m in metrics:
-                e = audit.estimates[name].get(m)
-                value, _, interval = ("--" if e is None else f"{e:.3f}".replace("-", "$-$")).partition(" ")
+                if against is None:
+                    e = audit.estimates[name].get(m)
+                    text = "–" if e is None else f"{e:.3f}"
+                else:
+                    text = f"{audit.contrast(name, against, m):+.3f}"
+                value, _, interval = text.replace("-", "$-$").replace("–", "--").partition(" ")
                 cells.append(rf"{value} {{\scriptsize {interval}}}" if interval else value)
             lines.append(" & ".join(cells) + r" \\")
     return "\n".join([*lines, r"\bottomrule", r"\end{tabular}", ""])

@@ -1,0 +1,86 @@
+"""The arms of a study: what its [methods] section names, as estimators ready to be fitted."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..baselines import available, make
+from ..gate import FullGate, MeasurementGate, PCAGate, RandomGate
+from .config import Method, Study, StudyError
+from .splits import Split, pairs_of
+
+
+def arms(study: Study, split: Split) -> dict[str, Any]:
+    """Return every method of a study for one split, by name: an estimator, or several fits of one.
+
+    Coordinates are the study's, so nothing is standardised again. Control gates have the measurement gate's
+    rank, and their anchors see its complement.
+    """
+    return {name: arm(study, split, name, method) for name, method in study.methods.items()}
+
+
+def arm(study: Study, split: Split, name: str, method: Method) -> Any:
+    """Return one method as an estimator, or as a list of them (one for each random gate)."""
+    known = {entry.name for entry in available()}
+    if method.method not in known:
+        raise StudyError(f"methods.{name}: there is no method {method.method!r}; see `mgpa methods`.")
+    try:
+        model = make(method.method, **method.parameters)
+    except TypeError as error:
+        raise StudyError(f"methods.{name}.parameters: {error}.") from None
+    parameters = model.get_params()
+    if "standardize" in parameters and "standardize" not in method.parameters:
+        model.set_params(standardize=False)
+    if "gate" not in parameters:
+        if method.gate != "measurement":
+            raise StudyError(f"methods.{name}: {method.method} has no gate.")
+        return model
+    measured = measurement_gate(study, split)
+    if method.gate == "measurement":
+        return model.set_params(gate=measured)
+    if "anchor_gate" not in parameters:
+        raise StudyError(f"methods.{name}: control gates are for iterative_mgpa.")
+    rank = measured_rank(study, split)
+    gates: dict[str, list[Any]] = {
+        "pca": [PCAGate(rank)],
+        "random": [RandomGate(rank, random_state=seed) for seed in method.gate_seeds],
+        "full": [FullGate()],
+    }
+    fits = [
+        make(method.method, **method.parameters).set_params(
+            standardize=False, gate=gate, anchor_gate=measured
+        )
+        for gate in gates[method.gate]
+    ]
+    return fits if method.gate == "random" else fits[0]
+
+
+def measurement_gate(study: Study, split: Split) -> Any:
+    """Return the gate that the study's contrasts make, to be fitted with the method or fitted already."""
+    if split.gate is not None:
+        return split.gate
+    plan = study.gate
+    return MeasurementGate(plan.rank, norm_quantile=plan.norm_quantile, max_contrasts=plan.max_contrasts)
+
+
+def measured_rank(study: Study, split: Split) -> int:
+    """Return the rank of the measurement gate of a split."""
+    if split.gate is not None:
+        return int(split.gate.basis.shape[1])
+    first, second = split.contrasts if split.contrasts is not None else pairs_of(split.table.rows("FIT"))
+    return int(measurement_gate(study, split).fit(second - first).rank_)
+
+
+def pairs_by_method(study: Study, split: Split) -> dict[str, Any] | None:
+    """Return each method's calibration pairs; None, if all of them find theirs among the rows."""
+    if split.contrasts is None:
+        return None
+    given = {}
+    for name, method in study.methods.items():
+        chosen = split.contrasts if method.pairs == "contrasts" else split.endpoints
+        if chosen is None:
+            raise StudyError(
+                f"methods.{name}: pairs = 'endpoints' needs endpoints that differ from contrasts."
+            )
+        given[name] = chosen
+    return given

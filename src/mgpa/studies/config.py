@@ -1,0 +1,350 @@
+"""A study is data: what is measured, who has which role, where corrections may act, which methods and seeds.
+
+It is written in TOML and checked here, section by section, before anything is computed. The sections
+``[simulated]`` and ``[quick]`` hold what is different where recordings are simulated, and in a short run.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from importlib.resources import files
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
+
+__all__ = ["Study", "StudyError", "load_study", "presets"]
+
+OVERLAYS = ("simulated", "quick")
+
+
+class StudyError(ValueError):
+    """A study that cannot be run as it is written; the text says where and why."""
+
+
+def _tuple(value: Any) -> Any:
+    return tuple(value) if isinstance(value, list) else value
+
+
+def _text(value: Any) -> Any:
+    return str(value) if isinstance(value, int) and not isinstance(value, bool) else value
+
+
+Texts = Annotated[tuple[Annotated[str, BeforeValidator(_text)], ...], BeforeValidator(_tuple)]
+Integers = Annotated[tuple[int, ...], BeforeValidator(_tuple)]
+Share = Annotated[float, Field(gt=0, lt=1)]
+
+
+class Section(BaseModel):
+    """A part of a study; unknown keys are errors, not comments."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Data(Section):
+    """Where the rows come from.
+
+    ``kind``: a public data set in its provider's files, or ``"table"``, embeddings in a file. Recordings
+    without a ``folder`` are simulated, as ``simulate`` says.
+    """
+
+    kind: Literal["wearable_ssvep", "neuroscan_flex", "table"]
+    folder: Path | None = None
+    table: Path | None = None
+    tasks: Texts = ()
+    electrodes: Texts = ("dry", "wet")
+    participants: Texts = ()
+    artifact: float | None = None
+    labels: dict[str, str] = {}
+    simulate: dict[str, Any] = {}
+
+    @model_validator(mode="after")
+    def _complete(self) -> Data:
+        if self.kind == "table" and self.table is None:
+            raise ValueError("kind = 'table' needs table = 'file.parquet' (or .npz, .zarr)")
+        if self.kind == "neuroscan_flex" and not self.tasks:
+            raise ValueError("neuroscan_flex needs tasks, as tasks = ['N170']")
+        return self
+
+
+class Transport(Section):
+    """Virtual views toward the other source, where nothing was recorded twice."""
+
+    strengths: tuple[float, ...] = (0.5, 1.0)
+    trials: int = 1024
+    fit_trials: int = 4096
+    seed: int = 20261003
+    fit_seed: int = 20261005
+    power_once: bool = True
+
+
+class Views(Section):
+    """How each trial is measured: references, the part of it that is kept, and what it is scaled to."""
+
+    references: dict[str, str] = {}
+    crop: tuple[int, int] | None = None
+    zscore: bool = False
+    transport: Transport | None = None
+
+
+class Encoder(Section):
+    """What turns signals into embeddings; ``parameters`` are its own."""
+
+    name: Literal["eegpt", "labram", "biot", "cbramod", "temporal_bins", "band_power", "windowed_power"]
+    checkpoint: str | None = None
+    pool: bool = False
+    flatten: bool = False
+    parameters: dict[str, Any] = {}
+
+
+class Roles(Section):
+    """Who is fitted on, and who is judged: lists of people, folds that rotate, or shares."""
+
+    people: dict[str, Texts] = {}
+    folds: int = 5
+    rotations: Integers = ()
+    stratify: Texts = ()
+    shares: dict[str, float] = {}
+    seed: int = 0
+
+    @model_validator(mode="after")
+    def _one_way(self) -> Roles:
+        if sum(map(bool, (self.people, self.rotations, self.shares))) > 1:
+            raise ValueError("give people, rotations (of folds) or shares, not several of them")
+        unknown = sorted({*self.people, *self.shares} - {"FIT", "VAL", "HEAD", "EVAL"})
+        if unknown:
+            raise ValueError(f"{', '.join(unknown)} is no role; they are FIT, VAL, HEAD and EVAL")
+        return self
+
+
+class Endpoints(Section):
+    """Which views of an event are seen: contrasts scaled by ``gamma``; one view an event in FIT and VAL."""
+
+    gamma: float = 1.0
+    association: float | None = None
+    cells: Texts = ()
+    seed: int = 20260903
+
+
+class Coordinates(Section):
+    """Principal components and standardisation, fitted on FIT rows, or on those of one source."""
+
+    components: int | None = None
+    standardize: bool = True
+    source: str | None = None
+    floor: float | None = None
+    dtype: Literal["float32", "float64"] = "float64"
+
+
+class Gate(Section):
+    """Where corrections may act: rank, or retained energy, of the measured contrasts."""
+
+    rank: int | float = 0.9
+    norm_quantile: float = 0.05
+    max_contrasts: int | None = None
+    tokens: bool = False
+
+
+class Method(Section):
+    """One arm: a method, its parameters, and the point at which it is compared."""
+
+    method: str
+    parameters: dict[str, Any] = {}
+    gate: Literal["measurement", "pca", "random", "full"] = "measurement"
+    gate_seeds: Integers = ()
+    budget: float | None = None
+    pairs: Literal["contrasts", "endpoints"] = "contrasts"
+    grid: dict[str, list[Any]] = {}
+
+    @model_validator(mode="after")
+    def _random(self) -> Method:
+        if (self.gate == "random") != bool(self.gate_seeds):
+            raise ValueError("gate = 'random' needs gate_seeds, and only that gate does")
+        return self
+
+
+class Readers(Section):
+    """The bank of source readers; the defaults are the paper's."""
+
+    restarts: int = 3
+    checkpoints: Integers = (12, 50, 200)
+
+
+class Reuse(Section):
+    """Select each correction on one task's development people, then use it unchanged on the others."""
+
+    development: str
+    tasks: Texts
+    calibration: int = 100
+    purge: float = 1.0
+    fit_seed: int = 2017
+    development_seed: int = 3017
+    max_loss: float = 0.01
+    tolerance: float = 0.002
+    labels: dict[str, str] = {}
+
+
+class Contrast(Section):
+    """A difference worth stating: method a minus method b, and what the paper found (value, low, high)."""
+
+    a: str
+    b: str = "identity"
+    metrics: Texts = ("S", "T_f", "T_r", "M")
+    paper: dict[str, list[float]] = {}
+
+
+class Study(Section):
+    """Everything that defines a study's numbers."""
+
+    name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$")
+    title: str
+    about: str = ""
+    data: Data
+    views: Views = Views()
+    encoder: Encoder | None = None
+    roles: Roles = Roles(shares={"FIT": 0.4, "VAL": 0.2, "HEAD": 0.2, "EVAL": 0.2})
+    endpoints: Endpoints = Endpoints()
+    coordinates: Coordinates = Coordinates()
+    gate: Gate = Gate()
+    methods: dict[str, Method]
+    seeds: Integers = (17, 29, 43)
+    readers: Readers = Readers()
+    floor: bool = False
+    reuse: Reuse | None = None
+    contrasts: tuple[Contrast, ...] = ()
+    paper: dict[str, dict[str, float]] = {}
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Study:
+        if self.data.kind != "table" and self.encoder is None:
+            raise ValueError("recordings need an [encoder]")
+        if self.data.kind == "table" and self.encoder is not None:
+            raise ValueError("a table holds embeddings already; leave [encoder] out")
+        names = {"identity", *self.methods}
+        for contrast in self.contrasts:
+            for name in (contrast.a, contrast.b):
+                if name not in names:
+                    raise ValueError(f"contrasts name {name!r}; the methods are {', '.join(sorted(names))}")
+        if "identity" in self.methods:
+            raise ValueError("'identity' is always measured; leave it out of [methods]")
+        return self
+
+    @property
+    def simulated(self) -> bool:
+        """Whether the recordings are made here."""
+        return self.data.kind != "table" and self.data.folder is None
+
+
+def presets() -> dict[str, str]:
+    """Return the studies that come with the package, by name, and their titles."""
+    found = {}
+    for entry in files(__package__).joinpath("presets").iterdir():
+        if entry.name.endswith(".toml"):
+            found[entry.name.removesuffix(".toml")] = tomllib.loads(entry.read_text("utf-8"))["title"]
+    return dict(sorted(found.items()))
+
+
+def load_study(
+    which: str | Path, *, recordings: Path | None = None, quick: bool = False, **changes: Any
+) -> Study:
+    """Read and check a study.
+
+    Parameters
+    ----------
+    which : str or path
+        The name of one that comes with the package (:func:`presets`), or a TOML file.
+    recordings : path or None
+        Folder with the recordings (or file with the table); without it they are simulated.
+    quick : bool
+        Take what the study's ``[quick]`` section says instead: a run of minutes.
+    **changes
+        Values to set last, as ``gate={"rank": 3}``.
+
+    Examples
+    --------
+    >>> study = load_study("controlled-ssvep", quick=True)
+    >>> study.simulated, study.endpoints.association
+    (True, 0.9)
+    """
+    text, name, beside = _read(which)
+    try:
+        document = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise StudyError(f"{name} is not TOML: {error}.") from None
+    overlays = {key: document.pop(key, {}) for key in OVERLAYS}
+    given = document.setdefault("data", {})
+    if recordings is not None:
+        given["table" if given.get("kind") == "table" else "folder"] = str(Path(recordings).expanduser())
+    for key in ("table", "folder"):
+        if key in given and not (path := Path(given[key]).expanduser()).is_absolute() and recordings is None:
+            given[key] = str(beside / path)
+    if given.get("kind") != "table" and "folder" not in given:
+        document = _merged(document, overlays["simulated"])
+    if quick:
+        document = _merged(document, overlays["quick"])
+    document = _merged(document, changes)
+    # An overlay that leaves a method out leaves its contrasts out, too.
+    left_out = {
+        method
+        for overlay in (*overlays.values(), changes)
+        for method, value in overlay.get("methods", {}).items()
+        if value is False and method not in document.get("methods", {})
+    }
+    if left_out and "contrasts" in document:
+        document["contrasts"] = [
+            c for c in document["contrasts"] if not left_out & {c.get("a"), c.get("b", "identity")}
+        ]
+    try:
+        return Study.model_validate(document)
+    except ValidationError as error:
+        lines = [f"  {_place(e['loc'])}: {_reason(e)}" for e in error.errors()]
+        raise StudyError(f"{name} is not a study that can be run:\n" + "\n".join(lines)) from None
+
+
+def _read(which: str | Path) -> tuple[str, str, Path]:
+    """Return the text of a study, what to call it, and the folder its paths are relative to."""
+    path = Path(which).expanduser()
+    if path.suffix == ".toml" or path.is_file():
+        try:
+            return path.read_text("utf-8"), str(path), path.resolve().parent
+        except OSError as error:
+            raise StudyError(f"{path} cannot be read: {error.strerror}.") from None
+        except UnicodeDecodeError:
+            raise StudyError(f"{path} is not text in UTF-8.") from None
+    known = presets()
+    if str(which) not in known:
+        raise StudyError(
+            f"There is no study {str(which)!r}; there are {', '.join(known)}, and files ending in .toml."
+        )
+    text = files(__package__).joinpath("presets", f"{which}.toml").read_text("utf-8")
+    return text, str(which), Path.cwd()
+
+
+def _merged(document: dict[str, Any], over: dict[str, Any], *, methods: bool = False) -> dict[str, Any]:
+    """Return a document with another laid over it: tables are merged, everything else replaced.
+
+    Of methods, ``false`` leaves one out.
+    """
+    result = dict(document)
+    for key, value in over.items():
+        if methods and value is False:
+            result.pop(key, None)
+        elif isinstance(value, dict) and isinstance(result.get(key), dict):
+            # Another encoder has other parameters; those of the first would not fit.
+            whole = key == "encoder" and value.get("name", result[key].get("name")) != result[key].get("name")
+            result[key] = value if whole else _merged(result[key], value, methods=key == "methods")
+        else:
+            result[key] = value
+    return result
+
+
+def _place(location: tuple[Any, ...]) -> str:
+    return ".".join(map(str, location)) or "the study"
+
+
+def _reason(error: Any) -> str:
+    if error["type"] == "extra_forbidden":
+        return "there is no such setting"
+    if error["type"] == "missing":
+        return "is missing"
+    return str(error["msg"]).removeprefix("Value error, ") + f" (got {error['input']!r:.80})"

@@ -1,0 +1,287 @@
+"""The Gaussian model of section 5 (eq. gaussian), and what corrections cost and leave in it, exactly.
+
+    z | q, u ~ N(m(q) + (2u - 1) δ / 2, Σ),   D = δᵀΣ⁻¹δ,   s = logit p(q) + ℓ,   ℓ = δᵀΣ⁻¹(z - m(q))
+
+Corrections are the package's own affine maps. What they cost follows from their matrices and from the first
+two moments of z, not from the paper's equations, which can so be checked against it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..baselines.leace import erasure
+from ..closed_form import projection
+from ..maps import AffineMap
+
+Floats = NDArray[np.float64]
+
+# The caption of figure 2: source means (±1, 0), covariance I₂, Pr(U = 1 | q) = .8. Sources are equally
+# likely overall (section 4), so there is a second context, with .2.
+CAPTION_MEANS, CAPTION_P = ((-1.0, 0.0), (1.0, 0.0)), 0.8
+
+
+@dataclass(frozen=True, eq=False)
+class Sample:
+    """Rows drawn from a model: gate coordinates, sources, contexts, and the embeddings h = (q, z)."""
+
+    Z: Floats
+    source: NDArray[np.int64]
+    context: NDArray[np.int64]
+    H: Floats
+
+
+@dataclass(frozen=True, eq=False)
+class GaussianModel:
+    """Eq. gaussian with finitely many contexts; :func:`gaussian_model` makes and checks it.
+
+    Parameters
+    ----------
+    delta : (r,) array
+        Source mean difference δ.
+    Sigma : (r, r) array
+        Covariance within a source.
+    p, weight, q : (k,) arrays
+        For every context: Pr(U = 1 | q), how often it occurs, and its preserved coordinate.
+    m : (k, r) array
+        Midpoint of the source means in every context.
+    """
+
+    delta: Floats
+    Sigma: Floats
+    p: Floats
+    weight: Floats
+    q: Floats
+    m: Floats
+
+    @property
+    def r(self) -> int:
+        """Number of gate coordinates."""
+        return len(self.delta)
+
+    @property
+    def metric(self) -> Floats:
+        """Σ⁻¹, in which movement is measured."""
+        return np.asarray(np.linalg.inv(self.Sigma))
+
+    @property
+    def D(self) -> float:
+        """Squared Mahalanobis separation of the sources."""
+        return float(self.delta @ self.metric @ self.delta)
+
+    @property
+    def evidence(self) -> Floats:
+        """Logit p(q): what the context alone says about the source, and no correction can change."""
+        return np.asarray(np.log(self.p / (1 - self.p)))
+
+    @property
+    def mean(self) -> Floats:
+        """E[z | q], (k, r)."""
+        return np.asarray(self.m + np.outer(self.p - 0.5, self.delta))
+
+    @property
+    def covariance(self) -> Floats:
+        """Cov(z | q), (k, r, r), over both sources."""
+        between = np.outer(self.delta, self.delta)
+        return np.asarray(self.Sigma + (self.p * (1 - self.p))[:, None, None] * between)
+
+    @property
+    def mean_score(self) -> Floats:
+        """μ(q) = E[s | q], (k,): the conditional-mean target."""
+        return np.asarray(self.evidence + (self.mean - self.m) @ self.metric @ self.delta)
+
+    def residual_score(self, Z: Any, context: Any = 0) -> Floats:
+        """Return ℓ of some rows: the source evidence in the gate."""
+        return np.asarray((np.asarray(Z) - self.m[context]) @ self.metric @ self.delta)
+
+    def sample(self, n: int, random_state: int = 0, context: int | None = None) -> Sample:
+        """Draw rows from all contexts, or from one."""
+        rng = np.random.default_rng(random_state)
+        k = rng.choice(len(self.p), n, p=self.weight) if context is None else np.full(n, context)
+        source = (rng.random(n) < self.p[k]).astype(np.int64)
+        noise = rng.standard_normal((n, self.r)) @ np.linalg.cholesky(self.Sigma).T
+        Z = self.m[k] + np.outer(source - 0.5, self.delta) + noise
+        return Sample(Z, source, k, np.column_stack([self.q[k], Z]))
+
+    def record_twice(self, n: int, random_state: int = 0, spread: float = 0.5) -> tuple[Floats, Floats]:
+        """Draw embeddings (q, z) of n trials as both sources record them; contrasts scatter about δ."""
+        first = self.sample(n, random_state).H
+        noise = np.random.default_rng([random_state, 1]).normal(scale=spread, size=(n, self.r))
+        return first, first + np.column_stack([np.zeros(n), self.delta + noise])
+
+
+def gaussian_model(
+    p: Any = (CAPTION_P, 1 - CAPTION_P),
+    *,
+    weight: Sequence[float] | None = None,
+    means: Any = CAPTION_MEANS,
+    covariance: Any = None,
+) -> GaussianModel:
+    """Return the Gaussian model of section 5; as it stands, that of figure 2.
+
+    Parameters
+    ----------
+    p : sequence of float
+        Pr(U = 1 | q) of every context, the one that is drawn first.
+    weight : sequence of float or None
+        How often each context occurs; None: all alike.
+    means : (2, r) array
+        Of source 0 and of source 1.
+    covariance : (r, r) array or None
+        Within a source; None is the identity.
+
+    Examples
+    --------
+    >>> model = gaussian_model()
+    >>> model.D, model.mean_score.round(3).tolist()
+    (4.0, [2.586, -2.586])
+    """
+    given, zero_one = np.atleast_1d(np.asarray(p, np.float64)), np.asarray(means, np.float64)
+    if given.ndim != 1 or not given.size or not ((given > 0) & (given < 1)).all():
+        raise ValueError(f"p is {p!r}; expected probabilities between 0 and 1, one for every context.")
+    k = len(given)
+    w = np.full(k, 1 / k) if weight is None else np.asarray(weight, np.float64)
+    if w.shape != (k,) or not (w > 0).all() or not np.isclose(w.sum(), 1):
+        raise ValueError(f"weight is {weight!r}; expected {k} positive numbers that add up to 1.")
+    if zero_one.ndim != 2 or len(zero_one) != 2 or not (zero_one[0] != zero_one[1]).any():
+        raise ValueError(f"means are {means!r}; expected two different means, of source 0 and source 1.")
+    r = zero_one.shape[1]
+    Sigma = np.eye(r) if covariance is None else np.asarray(covariance, np.float64)
+    if Sigma.shape != (r, r) or not np.allclose(Sigma, Sigma.T) or not np.linalg.eigvalsh(Sigma)[0] > 0:
+        raise ValueError(f"covariance must be a positive-definite ({r}, {r}) matrix; got {covariance!r}.")
+    m = np.tile(zero_one.mean(0), (k, 1))
+    return GaussianModel(zero_one[1] - zero_one[0], Sigma, given, w, np.linspace(1, -1, k), m)
+
+
+def target_map(model: GaussianModel, target: float, context: int = 0) -> AffineMap:
+    """Return the correction of z, in one context, that brings the full score s to ``target`` (R_κ).
+
+    Examples
+    --------
+    >>> model = gaussian_model()
+    >>> target_map(model, 0.0).transform([[3.0, 0.5]]).round(3)      # to score zero, along δ only
+    array([[-0.693,  0.5  ]])
+    """
+    direction, readout = projection(model.Sigma, model.delta[:, None])
+    # readout is Σ⁻¹δ / √D, so that ℓ = κ reads κ / √D in its units.
+    kappa = (target - model.evidence[context]) / np.sqrt(model.D)
+    return _editable_map(model.m[context], readout, direction, np.array([-kappa]))
+
+
+def completion_map(model: GaussianModel, context: int = 0) -> AffineMap:
+    """Return the replacement of the whole block z, in one context, by E[z | q]."""
+    return _editable_map(model.mean[context], np.eye(model.r), np.eye(model.r), np.zeros(model.r))
+
+
+def _editable_map(center: Floats, readout: Floats, direction: Floats, offset: Floats) -> AffineMap:
+    return AffineMap(
+        center=center, scale=np.ones(len(center)), readout=readout, direction=direction, offset=offset
+    )
+
+
+def linear_part(mapping: AffineMap) -> Floats:
+    """Return the matrix M of z' = Mz + c."""
+    step = mapping.direction @ mapping.readout.T
+    return np.asarray(np.eye(mapping.n_features) - mapping.strength * step)
+
+
+def expected_movement(mapping: AffineMap, mean: Floats, covariance: Floats, metric: Floats) -> float:
+    """Return the expected squared movement of rows with these moments, exactly."""
+    edit = linear_part(mapping) - np.eye(mapping.n_features)
+    shift = mapping.transform(mean[None])[0] - mean
+    return float(np.trace(metric @ edit @ covariance @ edit.T) + shift @ metric @ shift)
+
+
+def costs(model: GaussianModel) -> dict[str, Floats]:
+    """Return each target's expected squared movement in every context, (k,), in the metric Σ⁻¹.
+
+    The names are those of :class:`~mgpa.IterativeMGPA`: ``conditional`` aims at E[s | q], ``mean`` at E[s],
+    ``zero`` at 0. ``completion`` replaces the whole block by E[z | q].
+
+    Examples
+    --------
+    >>> {name: round(float(cost[0]), 2) for name, cost in costs(gaussian_model()).items()}
+    {'conditional': 1.64, 'mean': 3.31, 'zero': 3.31, 'completion': 2.64}
+    """
+    k = range(len(model.p))
+    overall = float(model.weight @ model.mean_score)
+    maps = {
+        "conditional": [target_map(model, model.mean_score[i], i) for i in k],
+        "mean": [target_map(model, overall, i) for i in k],
+        "zero": [target_map(model, 0.0, i) for i in k],
+        "completion": [completion_map(model, i) for i in k],
+    }
+    return {
+        name: np.array(
+            [expected_movement(own[i], model.mean[i], model.covariance[i], model.metric) for i in k]
+        )
+        for name, own in maps.items()
+    }
+
+
+def separation_left(model: GaussianModel, mapping: AffineMap) -> float:
+    """Return D after a correction of z: zero exactly where it erases the source given the context.
+
+    Examples
+    --------
+    >>> model = gaussian_model()
+    >>> full = target_map(model, 0.0)
+    >>> [round(separation_left(model, m), 9) for m in (full, full.with_strength(0.9))]
+    [0.0, 4.0]
+    """
+    M = linear_part(mapping)
+    shift = M @ model.delta
+    # Singular after a full step: what has no variance left has no shift either.
+    return float(shift @ np.linalg.pinv(M @ model.Sigma @ M.T, rcond=1e-10, hermitian=True) @ shift)
+
+
+def information(p: float, D: float) -> float:
+    """Return I(U; Z | Q = q) in bits, for a context with this p and a separation D.
+
+    Examples
+    --------
+    >>> information(0.8, 0.0), round(information(0.5, 1e3), 6)
+    (0.0, 1.0)
+    """
+    # ℓ is sufficient, and given u it is N(±D / 2, D): one integral for each source.
+    x, w = np.polynomial.hermite_e.hermegauss(150)
+    w = w / w.sum()
+    total = 0.0
+    for share, sign in ((p, 1), (1 - p, -1)):
+        likelihood_ratio = sign * D / 2 + np.sqrt(D) * x  # log p(z | u = 1) / p(z | u = 0)
+        # log of posterior over prior, of the source that is the true one
+        gain = -np.logaddexp(np.log(share), np.log(1 - share) - sign * likelihood_ratio)
+        total += share * float(w @ gain)
+    return total / float(np.log(2))
+
+
+def context_information(model: GaussianModel) -> float:
+    """Return I(U; Q) in bits: the floor that no correction inside the gate goes below (eq. floor).
+
+    Examples
+    --------
+    >>> round(context_information(gaussian_model()), 4)
+    0.2781
+    """
+
+    def bits(p: Any) -> Any:
+        return -(p * np.log2(p) + (1 - p) * np.log2(1 - p))
+
+    return float(bits(model.weight @ model.p) - model.weight @ bits(model.p))
+
+
+def population_leace(model: GaussianModel) -> tuple[AffineMap, Floats, Floats]:
+    """Return LEACE of h = (q, z) as infinitely many rows would fit it, and their mean and covariance."""
+    points = np.column_stack([model.q, model.mean])
+    mean = model.weight @ points
+    covariance = (points - mean).T @ ((points - mean) * model.weight[:, None])
+    covariance[1:, 1:] += np.tensordot(model.weight, model.covariance, 1)
+    cross = (points - mean).T @ (model.weight * model.p)
+    cross[1:] += float(model.weight @ (model.p * (1 - model.p))) * model.delta
+    readout, direction = erasure(covariance, cross[:, None])
+    return _editable_map(mean, readout, direction, np.zeros(1)), mean, covariance

@@ -1,0 +1,280 @@
+"""From a study's recordings, real or simulated, to embedding tables; each is made once and kept."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import cached_property, partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..audit.store import key_of
+from ..tablefiles import open_table, write_table
+from ..tables import Table, TableError
+from ..tokens import token_mean
+from .config import Encoder, Study, StudyError
+
+# Raised when the same settings give other tables than before.
+TABLE_VERSION = 1
+
+
+class Recordings:
+    """A study's data: files and their checksums, trials, and tables of embeddings by task.
+
+    Parameters
+    ----------
+    study : Study
+        What to read, and how to embed it.
+    workspace : path
+        Where simulated recordings and finished tables are kept.
+    progress : bool
+        Show progress.
+    """
+
+    def __init__(self, study: Study, workspace: Path, *, progress: bool = False) -> None:
+        self.study, self.workspace, self.progress = study, Path(workspace), progress
+
+    @cached_property
+    def folder(self) -> Path:
+        """The folder of recordings; simulated now, if there are none."""
+        data = self.study.data
+        if data.folder is not None:
+            if not data.folder.is_dir():
+                raise StudyError(f"There is no folder {data.folder}; data.folder names the recordings.")
+            return data.folder
+        folder = self._simulated_folder()
+        folder.mkdir(parents=True, exist_ok=True)
+        try:
+            if data.kind == "wearable_ssvep":
+                from ..eeg.simulate.ssvep import simulate_ssvep
+
+                simulate_ssvep(folder, progress=self.progress, **data.simulate)
+            else:
+                from ..eeg.simulate.erp import simulate_flex
+
+                simulate_flex(folder, tasks=data.tasks, progress=self.progress, **data.simulate)
+        except TypeError as error:
+            raise StudyError(f"data.simulate does not fit the simulator: {error}.") from None
+        return folder
+
+    def _simulated_folder(self) -> Path:
+        data = self.study.data
+        return self.workspace / "recordings" / key_of(data.kind, data.simulate, data.tasks)[:12]
+
+    @cached_property
+    def checksums(self) -> dict[str, str]:
+        """SHA-256 of every input file, by its name below the folder."""
+        if self.study.data.kind == "table":
+            path = Path(str(self.study.data.table))
+            files = sorted(p for p in path.rglob("*") if p.is_file()) if path.is_dir() else [path]
+            root = path if path.is_dir() else path.parent
+        else:
+            root = self.folder
+            files = sorted(p for p in root.rglob("*") if p.is_file() and p.suffix != ".json")
+        missing = [p for p in files if not p.is_file()]
+        if missing:
+            raise StudyError(f"There is no file {missing[0]}.")
+        return {str(p.relative_to(root)): _sha256(p) for p in files}
+
+    @property
+    def tasks(self) -> tuple[str, ...]:
+        """Names of the tasks; one without a name, if the data have one task."""
+        data = self.study.data
+        return data.tasks or tuple(data.labels) or ("",)
+
+    def table(self, task: str = "") -> Table:
+        """Return the embeddings of one task: raw features, with everything known about each row."""
+        if self.study.data.kind == "table":
+            try:
+                found = open_table(str(self.study.data.table)).read().require("source", "participant")
+            except TableError as error:
+                raise StudyError(str(error)) from None
+        else:
+            found = self._kept(self._key(task), lambda: self._embed(self._views(self.trials(task))))
+        return self._labelled(found, task)
+
+    def _key(self, task: str) -> str:
+        # Of tasks that differ in their labels alone, one table serves all.
+        recording = task if task in self.study.data.tasks else ""
+        return key_of(
+            "table", TABLE_VERSION, self.checksums, self._settings("data"), self._settings("views"),
+            self._settings("encoder"), recording,
+        )  # fmt: skip
+
+    def virtual_pairs(self, roles: Mapping[str, str]) -> Table:
+        """Return FIT trials paired with their views toward the other source, if none were recorded twice.
+
+        Parameters
+        ----------
+        roles : dict of participant to role
+            Everything is fitted on, and made of, FIT participants only.
+        """
+        plan = self.study.views.transport
+        if plan is None:
+            raise StudyError("views.transport says nothing; virtual pairs need it.")
+        fit = sorted(person for person, role in roles.items() if role == "FIT")
+        key = key_of(
+            "virtual", TABLE_VERSION, self.checksums, self._settings("data"), self._settings("views"),
+            self._settings("encoder"), fit,
+        )  # fmt: skip
+        return self._kept(key, lambda: self._embed_virtual(fit))
+
+    def _settings(self, section: str) -> Any:
+        """Return a section without what does not change a number: where the files are."""
+        found = getattr(self.study, section)
+        if found is None:
+            return None
+        return found.model_dump(mode="json", exclude={"folder", "table", "labels"})
+
+    def _kept(self, key: str, make: Any) -> Table:
+        path = self.workspace / "tables" / f"{key}.npz"
+        if not path.exists():
+            path.parent.mkdir(parents=True, exist_ok=True)
+            write_table(make(), path, overwrite=True)
+        return open_table(path).read()
+
+    def is_kept(self, task: str = "") -> bool:
+        """Return whether the table of a task is there, without making it (or its recordings)."""
+        if self.study.data.kind == "table":
+            return True
+        if self.study.simulated and not self._simulated_folder().is_dir():
+            return False
+        return (self.workspace / "tables" / f"{self._key(task)}.npz").exists()
+
+    def _labelled(self, table: Table, task: str) -> Table:
+        """Return the table with the column that the study calls this task's label."""
+        column = self.study.data.labels.get(task)
+        if column is None:
+            return table
+        if column not in table.columns:
+            raise StudyError(
+                f"data.labels names the column {column!r} for {task!r}; there are {', '.join(table.columns)}."
+            )
+        other = {name: values for name, values in table.other.items() if name != column}
+        return replace(table, label=table.columns[column], other=other)
+
+    def trials(self, task: str = "") -> Any:
+        """Return the trials of a task, as they were recorded."""
+        data = self.study.data
+        people = data.participants or None
+        if data.kind == "wearable_ssvep":
+            from ..eeg.datasets import wearable_ssvep
+
+            blocks = data.simulate.get("blocks", wearable_ssvep.BLOCKS) if self.study.simulated else 10
+            found = wearable_ssvep.read(
+                self.folder, people, data.electrodes, blocks=blocks, progress=self.progress
+            )
+            known = wearable_ssvep.subjects(self.folder)
+            who = found.columns["participant"]
+            return found.with_columns(
+                gender=[known[person].gender for person in who],
+                first_electrode=[known[person].first_electrode for person in who],
+            )
+        from ..eeg.datasets import neuroscan_flex
+
+        found, report = neuroscan_flex.read(
+            self.folder, task, people, artifact=data.artifact, progress=self.progress
+        )
+        said = {"pairing": str(report)}
+        if data.artifact is not None:
+            clean = ~found.columns["artifact"]
+            said["left_out"] = f"{int((~clean).sum())} of {len(found)} rows beyond {data.artifact:g} V"
+            found = found.take(clean)
+        return replace(found, info=found.info | said)
+
+    def _views(self, trials: Any) -> Any:
+        """Return trials as they are measured: references, then crop and scaling."""
+        from ..eeg.preprocessing import crop, zscore_channels
+        from ..eeg.views import rereference, views
+
+        plan = self.study.views
+        if plan.references:
+            measured = {name: partial(rereference, reference=ref) for name, ref in plan.references.items()}
+            trials = views(trials, measured)
+        if plan.crop is not None:
+            trials = crop(trials, *plan.crop)
+        return zscore_channels(trials) if plan.zscore else trials
+
+    def _embed(self, trials: Any) -> Table:
+        from ..eeg.encode import encode
+
+        section = self.study.encoder
+        if section is None:
+            raise StudyError("recordings need an [encoder].")
+        table = encode(trials, make_encoder(section, trials), progress=self.progress)
+        X = table.X
+        if section.pool and X.ndim == 3:
+            X = token_mean(X)
+        if section.flatten and X.ndim == 3:
+            X = X.reshape(len(X), -1)
+        made = {"pooled": section.pool, "flattened": section.flatten} if table.X.ndim == 3 else {}
+        return replace(table, X=X, info=table.info | {"encoder": table.info["encoder"] | made})
+
+    def _embed_virtual(self, fit: list[str]) -> Table:
+        from ..eeg.transport import calibration_subset, fit_transport, oriented_pairs, virtual_views
+
+        plan = self.study.views.transport
+        assert plan is not None
+        trials = self.trials()
+        mine = trials.take(np.isin(trials.columns["participant"], fit))
+        who, source = mine.columns["participant"], mine.columns["source"]
+        transport = fit_transport(mine.take(calibration_subset(who, source, plan.fit_trials, plan.fit_seed)))
+        chosen = mine.take(calibration_subset(who, source, plan.trials, plan.seed))
+        recorded = self._embed(self._views(chosen))
+        sources = np.unique(source)
+        parts = []
+        moved = virtual_views(chosen, transport, plan.strengths, power_once=plan.power_once)
+        for i, (name, view) in enumerate(moved):
+            embedded = self._embed(self._views(view))
+            first, second = oriented_pairs(recorded.X, embedded.X, recorded.source)
+            ids = np.arange(len(first)) + i * len(first)
+            for side, X in zip(sources.tolist(), (first, second), strict=True):
+                parts.append(
+                    Table(
+                        X,
+                        source=np.full(len(X), side),
+                        participant=recorded.participant,
+                        pair_id=ids,
+                        other={"view": np.full(len(X), name)},
+                        info=recorded.info,
+                    )
+                )
+        return Table.concatenate(parts)
+
+
+def make_encoder(section: Encoder, trials: Any) -> Any:
+    """Return the encoder that a study names, for trials of these channels and lengths."""
+    from ..eeg import features
+
+    fixed = {
+        "temporal_bins": features.TemporalBins,
+        "band_power": features.BandPower,
+        "windowed_power": features.WindowedPower,
+    }
+    try:
+        if section.name in fixed:
+            return fixed[section.name](**section.parameters)
+        from ..eeg import encoders
+
+        parameters = dict(section.parameters)
+        n_times = parameters.pop("n_times", trials.data.shape[2])
+        checkpoint: Any = section.checkpoint
+        if checkpoint == "paper":
+            checkpoint = encoders.EEGPT_WEIGHTS
+        return getattr(encoders, section.name)(trials.channels, n_times, checkpoint=checkpoint, **parameters)
+    except TypeError as error:
+        raise StudyError(f"encoder.parameters do not fit {section.name}: {error}.") from None
+
+
+def _sha256(path: Path) -> str:
+    with open(path, "rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+def checksum_of(checksums: Mapping[str, str]) -> str:
+    """Return one checksum of many files."""
+    return hashlib.sha256(json.dumps(dict(sorted(checksums.items()))).encode()).hexdigest()

@@ -1,0 +1,329 @@
+"""Reuse: a correction is selected on one task's development people, then used unchanged on every task.
+
+Which of a method's recipes, and how much of it, the development rule of the paper decides (appendix B): the
+best worst-association AUROC of the shortcut head, among points that cost neither head more than .01 where
+there is no association.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from itertools import product
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..audit import (
+    Audit,
+    assign_endpoints,
+    association_auroc,
+    curve_coefficients,
+    curve_minimum,
+    fit_association_heads,
+)
+from ..audit import run as run_audit
+from ..audit.fits import FittingData, fit_key, list_jobs
+from ..audit.run import resolve_device
+from ..audit.store import Store, key_of
+from ..coordinates import Coordinates
+from ..endpoint import operating_points, select_by_development, select_within_family
+from ..maps import CorrectionMap, SequentialMap
+from ..on_tables import fit_on, map_of
+from ..tables import Table
+from .arms import arm
+from .config import Reuse, Study, StudyError
+from .recordings import Recordings
+from .roles import roles_of
+from .splits import Split, coordinates_of, pairs_of, with_roles
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """One recipe of a method with one seed: what was fitted, and the point development people chose."""
+
+    recipe: dict[str, Any]
+    seed: int | None
+    map: CorrectionMap
+    worst: float
+    movement: float
+    point: int
+
+
+def run_reuse(
+    study: Study, recordings: Recordings, **options: Any
+) -> tuple[dict[str, Audit], dict[str, Any]]:
+    """Select every method on the development task, and audit the selected maps on all tasks.
+
+    Parameters
+    ----------
+    study : Study
+        With a [reuse] section.
+    recordings : Recordings
+        Tables of all its tasks.
+    **options
+        ``cache``, ``n_jobs``, ``device`` and ``verbose``, as for :func:`mgpa.audit.run`.
+
+    Returns
+    -------
+    audits : dict of task to Audit
+        Tasks go by the names that the study prints.
+    selection : dict
+        For every method: the recipe, and for every seed the point and what it did to development people.
+    """
+    plan = _plan(study)
+    material = prepare(study, recordings)
+    device = resolve_device(options["device"])
+    store = Store(options["cache"])
+    chosen: dict[str, list[CorrectionMap]] = {}
+    selection: dict[str, Any] = {}
+    for name in study.methods:
+        family = list(_candidates(study, material, name, store, device))
+        best = _family_choice(family, plan)
+        chosen[name] = [candidate.map for candidate in best]
+        selection[name] = {
+            "recipe": best[0].recipe,
+            "fits": [_facts(candidate) for candidate in best],
+            "candidates": len(family),
+        }
+    audits = {}
+    for task in plan.tasks:
+        table = material.tables[task]
+        audits[plan.labels.get(task, task)] = run_audit(
+            table, chosen, seeds=study.seeds, readers=study.readers.model_dump(), floor=False, **options
+        )
+    return audits, selection
+
+
+@dataclass(frozen=True)
+class Material:
+    """What a reuse study works with, in its shared coordinates.
+
+    Attributes
+    ----------
+    tables : dict of task to Table
+        Both views of every event, with roles.
+    bank : Table
+        What maps are fitted on: one view of every FIT event of the development task, and both views of those
+        that calibrate.
+    val : Table
+        One view of every development event, for critics that stop by it.
+    pairs : tuple (A, B)
+        Calibration pairs.
+    coordinates : Coordinates
+    """
+
+    tables: dict[str, Table]
+    bank: Table
+    val: Table
+    pairs: tuple[Any, Any]
+    coordinates: Coordinates
+    development: str
+
+    @property
+    def digest(self) -> str:
+        """A checksum of everything that a selection depends on."""
+        development = self.tables[self.development].digest
+        return key_of(development, self.bank.digest, self.val.digest, *self.pairs)
+
+
+def prepare(study: Study, recordings: Recordings) -> Material:
+    """Return a reuse study's tables in coordinates of the development task, and what maps are fitted on."""
+    plan = _plan(study)
+    raw = {task: recordings.table(task) for task in plan.tasks}
+    roles = roles_of(raw[plan.development], study.roles, None)
+    tables = {
+        task: with_roles(table.take(np.isin(table.participant, list(roles))), roles)
+        for task, table in raw.items()
+    }
+    development = tables[plan.development]
+    fit = development.rows("FIT")
+    calibration, purged = _calibration(fit, plan)
+    remaining = fit.take(~calibration & ~purged)
+    coordinates = coordinates_of(remaining, study.coordinates)
+    observed = _one_view(coordinates.of(remaining), plan.fit_seed)
+    pairs = coordinates.of(fit.take(calibration))
+    bank = Table.concatenate([observed, pairs])
+    val = _one_view(coordinates.of(development.rows("VAL")), plan.development_seed)
+    return Material(
+        {task: coordinates.of(table) for task, table in tables.items()},
+        bank,
+        val,
+        pairs_of(pairs),
+        coordinates,
+        plan.development,
+    )
+
+
+def _plan(study: Study) -> Reuse:
+    plan = study.reuse
+    if plan is None:
+        raise StudyError("The study has no [reuse] section.")
+    if plan.development not in plan.tasks:
+        raise StudyError(
+            f"reuse.development is {plan.development!r}; reuse.tasks are {', '.join(plan.tasks)}."
+        )
+    return plan
+
+
+def _calibration(fit: Table, plan: Reuse) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+    """Return which rows calibrate (everybody's first events), and which overlap those in time."""
+    from ..eeg.preprocessing import exclude_overlap
+
+    if "ordinal" in fit.columns:
+        ordinal = fit.columns["ordinal"]
+        calibration = (ordinal >= 1) & (ordinal <= plan.calibration)
+    else:
+        calibration = np.zeros(len(fit), bool)
+        ids = np.asarray(fit.columns["pair_id"])
+        for person in np.unique(fit.participant):
+            events = np.unique(ids[fit.participant == person])[: plan.calibration]
+            calibration |= (fit.participant == person) & np.isin(ids, events)
+    overlapping = np.zeros(len(fit), bool)
+    if "onset" in fit.columns:
+        for person in np.unique(fit.participant):
+            for source in fit.sources:
+                mine = (fit.participant == person) & (fit.source == source)
+                near = exclude_overlap(
+                    fit.columns["onset"][mine & ~calibration],
+                    fit.columns["onset"][mine & calibration],
+                    plan.purge,
+                )
+                overlapping[np.flatnonzero(mine & ~calibration)[~near]] = True
+        # An event is left out on both devices if it overlaps on either.
+        ids = np.asarray(fit.columns["pair_id"])
+        overlapping = np.isin(ids, ids[overlapping]) & ~calibration
+    if calibration.all() or not calibration.any():
+        raise StudyError(f"reuse.calibration = {plan.calibration} leaves no events on one side of it.")
+    return calibration, overlapping
+
+
+def _one_view(table: Table, seed: int) -> Table:
+    """Return one view of every event, drawn where the device goes with the label."""
+    views = table.require("label").paired_views()
+    if views is None:
+        raise StudyError("Reuse needs events that two sources saw at once.")
+    label = np.asarray(table.columns["label"])[views[0]]
+    labels = np.unique(label)
+    if len(labels) != 2:
+        raise StudyError(f"Reuse needs two labels; there are {len(labels)}.")
+    device = assign_endpoints(label == labels[1], table.participant[views[0]], 1.0, seed)
+    seen = table.take(np.sort(np.where(device == 1, views[1], views[0])))
+    ids = np.asarray(seen.columns["pair_id"])
+    return replace(seen, pair_id=np.full(len(seen), -1 if ids.dtype.kind in "iu" else ""))
+
+
+def _candidates(
+    study: Study, material: Material, name: str, store: Store, device: str
+) -> Iterator[Candidate]:
+    """Yield every recipe and seed of a method, fitted, at the point that development people choose."""
+    method, heads = study.methods[name], None
+    grid = [dict(zip(method.grid, values, strict=True)) for values in product(*method.grid.values())]
+    split = Split(name, material.bank, material.coordinates, material.pairs)
+    data = FittingData(material.bank, material.val, material.pairs)
+    for recipe in grid:
+        own = method.model_copy(update={"parameters": method.parameters | recipe, "grid": {}})
+        model = arm(study, split, name, own)
+        for job in list_jobs({name: model}, study.seeds, device):
+            if job.method != name:
+                continue
+            seed = job.model.get_params().get("random_state")
+            key = key_of(
+                "reuse", fit_key(job, data), material.digest, study.reuse and study.reuse.model_dump()
+            )
+            facts, m = store.get(key), None
+            if facts is not None:
+                m = store.get_map(key)
+            if facts is None or m is None:
+                if heads is None:
+                    heads = _heads(material)
+                with store.timed(f"fit {name}"):
+                    fitted = map_of(
+                        fit_on(job.model, material.bank, material.val, material.pairs), material.bank
+                    )
+                m, facts = _select(fitted, material, heads, _plan(study))
+                store.put(key, facts, m)
+            yield Candidate(
+                recipe, seed, m, float(facts["worst"]), float(facts["movement"]), int(facts["point"])
+            )
+
+
+def _heads(material: Material) -> Any:
+    """Return the development task's shortcut and control heads, of original HEAD events."""
+    X0, X1, positive, people = _events(material.tables[material.development].rows("HEAD"))
+    return fit_association_heads(X0, X1, positive, people)
+
+
+def _events(table: Table) -> tuple[Any, Any, NDArray[np.bool_], NDArray[Any]]:
+    views = table.paired_views()
+    if views is None:
+        raise StudyError("Reuse needs events that two sources saw at once, in every role.")
+    label = np.asarray(table.columns["label"])
+    positive = label[views[0]] == np.unique(label)[1]
+    return table.X[views[0]], table.X[views[1]], positive, table.participant[views[0]]
+
+
+def _select(
+    fitted: CorrectionMap, material: Material, heads: Any, plan: Reuse
+) -> tuple[CorrectionMap, dict[str, Any]]:
+    """Return the map at the point that development people choose, and what it did to them."""
+    table = material.tables[material.development].rows("VAL")
+    X0, X1, positive, people = _events(table)
+    sources = table.sources
+    points = list(operating_points(fitted))
+    worst, independent, moved = [], [], []
+    for point in points:
+        C0, C1 = (_corrected(point, X, s) for X, s in zip((X0, X1), sources, strict=True))
+        curves = [
+            association_auroc(head.scores(C0), head.scores(C1), positive, people).values.mean(axis=0)
+            for head in (heads.shortcut, heads.control)
+        ]
+        worst.append(float(curve_minimum(curve_coefficients(curves[0]))[0]))
+        independent.append([float(curve[1]) for curve in curves])
+        moved.append(_pair_movement(X0, X1, C0, C1, people))
+    best = select_by_development(worst, independent, moved, max_loss=plan.max_loss)
+    facts = {
+        "point": np.array(best),
+        "worst": np.array(worst[best]),
+        "movement": np.array(moved[best]),
+        "independent": np.array(independent[best]),
+        "strength": np.array(points[best].strength),
+        "curve": np.array(worst),
+    }
+    return points[best], facts
+
+
+def _corrected(m: Any, X: Any, source: Any) -> Any:
+    return m.transform(X) if m.source_blind else m.transform(X, source=np.full(len(X), source))
+
+
+def _pair_movement(X0: Any, X1: Any, C0: Any, C1: Any, people: NDArray[Any]) -> float:
+    """Return people's mean displacement relative to mean size, on average; an event is both its views."""
+    size = np.sqrt((X0.astype(np.float64) ** 2).sum(1) + (X1.astype(np.float64) ** 2).sum(1))
+    step = np.sqrt(((C0 - X0).astype(np.float64) ** 2).sum(1) + ((C1 - X1).astype(np.float64) ** 2).sum(1))
+    return float(np.mean([step[people == p].mean() / size[people == p].mean() for p in np.unique(people)]))
+
+
+def _family_choice(family: list[Candidate], plan: Reuse) -> list[Candidate]:
+    """Return the chosen recipe's fits; recipes compete by their mean over seeds."""
+    recipes: list[list[Candidate]] = []
+    for candidate in family:
+        if recipes and recipes[-1][0].recipe == candidate.recipe:
+            recipes[-1].append(candidate)
+        else:
+            recipes.append([candidate])
+    worst = [float(np.mean([c.worst for c in fits])) for fits in recipes]
+    moved = [float(np.mean([c.movement for c in fits])) for fits in recipes]
+    return recipes[select_within_family(worst, moved, tolerance=plan.tolerance)]
+
+
+def _facts(candidate: Candidate) -> dict[str, Any]:
+    stages = {"n_stages": len(candidate.map)} if isinstance(candidate.map, SequentialMap) else {}
+    return {
+        "seed": candidate.seed,
+        **stages,
+        "strength": candidate.map.strength,
+        "worst": candidate.worst,
+        "movement": candidate.movement,
+    }

@@ -1,0 +1,143 @@
+"""Who has which role, and which view of an event is seen."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..tables import Table, assign_roles
+from .config import Endpoints, Roles, StudyError
+
+#: Which generator draws a role's assignments: part of the seed of :func:`associate`.
+ROLE_SEEDS = {"FIT": 1, "VAL": 2, "HEAD": 3, "EVAL": 4}
+
+
+def roles_of(table: Table, plan: Roles, rotation: int | None) -> dict[str, str]:
+    """Return every participant's role.
+
+    Parameters
+    ----------
+    table : Table
+        With participants, and the columns to stratify by.
+    plan : Roles
+        Lists of people, folds, or shares.
+    rotation : int or None
+        Which fold is EVAL, for folds; the next is HEAD, then VAL, and the others are FIT.
+    """
+    people = np.unique(table.participant).tolist()
+    if plan.people:
+        given = {person: role for role, listed in plan.people.items() for person in listed}
+        twice = [p for role, listed in plan.people.items() for p in listed if given[p] != role]
+        if twice:
+            raise StudyError(f"roles.people gives {twice[0]} two roles; everybody has one.")
+        missing = sorted(set(given) - set(people))
+        if missing:
+            raise StudyError(f"roles.people names {', '.join(missing)}, of whom there are no rows.")
+        return given
+    strata = _strata(table, plan.stratify)
+    if rotation is not None:
+        return rotated({person: strata[person] for person in people}, rotation, plan.folds, plan.seed)
+    known = np.array(people)
+    of = [strata[person] for person in people] if plan.stratify else None
+    given_roles = assign_roles(known, plan.shares or None, stratify=of, random_state=plan.seed)
+    return dict(zip(people, given_roles.tolist(), strict=True))
+
+
+def rotated(strata: Mapping[str, str], rotation: int, n: int = 5, seed: int = 0) -> dict[str, str]:
+    """Return roles by folds: fold ``rotation`` is EVAL, the next HEAD, then VAL, and the others FIT.
+
+    Parameters
+    ----------
+    strata : dict of participant to stratum
+        Spread evenly over the folds.
+    rotation, n : int
+        Which of n folds is EVAL.
+    seed : int
+        Of the folds; all rotations share them.
+
+    Examples
+    --------
+    >>> roles = rotated({f"s{i}": "" for i in range(10)}, rotation=1)
+    >>> sorted(roles.values())
+    ['EVAL', 'EVAL', 'FIT', 'FIT', 'FIT', 'FIT', 'HEAD', 'HEAD', 'VAL', 'VAL']
+    """
+    from sklearn.model_selection import StratifiedKFold
+
+    if n < 4 or not 0 <= rotation < n:
+        raise StudyError(f"Rotation {rotation} of {n} folds; there must be at least 4, and this one of them.")
+    people = sorted(strata)
+    labels = [strata[person] for person in people]
+    if max(labels.count(label) for label in set(labels)) < n:
+        raise StudyError(f"{len(people)} participants in {len(set(labels))} strata do not fill {n} folds.")
+    turn = ("EVAL", "HEAD", "VAL", *["FIT"] * (n - 3))
+    folds = StratifiedKFold(n, shuffle=True, random_state=seed).split(people, labels)
+    return {people[row]: turn[(fold - rotation) % n] for fold, (_, rows) in enumerate(folds) for row in rows}
+
+
+def _strata(table: Table, columns: Sequence[str]) -> dict[str, str]:
+    """Return everybody's values of some columns, as one text."""
+    missing = [name for name in columns if name not in table.columns]
+    if missing:
+        raise StudyError(f"roles.stratify names {missing[0]!r}; the columns are {', '.join(table.columns)}.")
+    people, first = np.unique(table.participant, return_index=True)
+    for name in columns:
+        values = table.columns[name]
+        for person, row in zip(people.tolist(), first.tolist(), strict=True):
+            if (values[table.participant == person] != values[row]).any():
+                raise StudyError(f"roles.stratify: {name} of {person} varies; it must be one value each.")
+    return {
+        person: "|".join(str(table.columns[name][row]) for name in columns)
+        for person, row in zip(people.tolist(), first.tolist(), strict=True)
+    }
+
+
+def associate(table: Table, roles: Mapping[str, str], plan: Endpoints, rotation: int) -> NDArray[np.bool_]:
+    """Return which rows are seen, one view of every event, where view and label go together.
+
+    In every cell (a participant and the ``cells`` columns) the given share of events with the second label is
+    seen in the second view, and one minus that of those with the first; half in HEAD and EVAL. Events are
+    permuted cell by cell, participants and cells ascending, by a generator of the role's own: the draws do
+    not depend on how rows are sorted.
+
+    Parameters
+    ----------
+    table : Table
+        Of two views of every event, with two labels.
+    roles : dict of participant to role
+    plan : Endpoints
+        ``association``, ``cells`` and ``seed``.
+    rotation : int
+        Part of the seed.
+    """
+    if plan.association is None:
+        return np.ones(len(table), bool)
+    views = table.require("label").paired_views()
+    if views is None or 2 * len(views[0]) != len(table):
+        raise StudyError("endpoints.association needs both views of every event, of two sources.")
+    label = table.columns["label"][views[0]]
+    labels = np.unique(label)
+    if len(labels) != 2:
+        raise StudyError(f"endpoints.association needs two labels; there are {len(labels)}.")
+    columns = [table.columns[name][views[0]] for name in plan.cells]
+    who = table.participant[views[0]]
+    order = np.lexsort([table.columns["pair_id"][views[0]], *reversed(columns), who])
+    cells: dict[Any, list[int]] = {}
+    for event in order.tolist():
+        cells.setdefault((who[event], *(c[event].item() for c in columns), label[event].item()), []).append(
+            event
+        )
+    base = plan.seed + 100_000 * rotation + 1000 * 4
+    rng = {role: np.random.default_rng(base + part) for role, part in ROLE_SEEDS.items()}
+    seen = np.zeros(len(table), bool)
+    for (person, *_, value), events in cells.items():
+        role = roles[person]
+        share = plan.association if role in ("FIT", "VAL") else 0.5
+        share = share if value == labels[1] else 1 - share
+        drawn = rng[role].permutation(events)
+        n = round(len(events) * share)
+        seen[views[1][drawn[:n]]] = True
+        seen[views[0][drawn[n:]]] = True
+    return seen

@@ -1,0 +1,198 @@
+"""Run a study: from recordings to an audit pooled over its splits; what is finished stays finished."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ..audit import Audit
+from ..audit import run as run_audit
+from ..audit.run import plan as plan_audit
+from ..scale import connect
+from .arms import arms, pairs_by_method
+from .config import Study, StudyError
+from .recordings import Recordings
+from .splits import Split, make_split, split_names
+
+
+@dataclass(frozen=True)
+class StudyResult:
+    """What a study found.
+
+    Attributes
+    ----------
+    study : Study
+        As it was run.
+    audits : dict of task to Audit
+        Pooled over splits. A study of one task calls it by the empty text.
+    checksums : dict of file to SHA-256
+        Of everything that was read.
+    selection : dict
+        For reuse: what development people chose of every method.
+    """
+
+    study: Study
+    audits: dict[str, Audit]
+    checksums: dict[str, str]
+    selection: dict[str, Any]
+
+
+def run_study(
+    study: Study,
+    workspace: Path,
+    *,
+    jobs: int = 1,
+    scheduler: str | None = None,
+    device: str = "auto",
+    progress: bool = True,
+) -> StudyResult:
+    """Run a study, or finish one that was begun.
+
+    Parameters
+    ----------
+    study : Study
+        From :func:`mgpa.studies.load_study`.
+    workspace : path
+        Simulated recordings, tables of embeddings and finished cells are kept there, named by what they were
+        made from: killed at any moment, the same call goes on where it was and ends with the same bits.
+    jobs : int
+        Cells at a time on this machine.
+    scheduler : str or None
+        Address of a Dask scheduler, or "local"; cells are then computed there.
+    device : str
+        Where networks are trained.
+    progress : bool
+        Say what is being done.
+    """
+    workspace = Path(workspace)
+    workspace.mkdir(parents=True, exist_ok=True)
+    recordings = Recordings(study, workspace, progress=progress)
+    with _workers(scheduler):
+        options: dict[str, Any] = {
+            "cache": workspace / "cells",
+            "n_jobs": jobs,
+            "device": device,
+            "verbose": progress,
+        }
+        if study.reuse is not None:
+            from .reuse import run_reuse
+
+            audits, selection = run_reuse(study, recordings, **options)
+            return StudyResult(study, audits, recordings.checksums, selection)
+        found = []
+        for name, rotation in split_names(study).items():
+            split = make_split(study, recordings, name, rotation)
+            found.append(run_audit(split.table, **_arguments(study, split), **options))
+        return StudyResult(study, {"": Audit.pool(found)}, recordings.checksums, {})
+
+
+def _arguments(study: Study, split: Split) -> dict[str, Any]:
+    """Return how one split is audited."""
+    budgets = {name: method.budget for name, method in study.methods.items() if method.budget is not None}
+    return {
+        "methods": arms(study, split),
+        "pairs": pairs_by_method(study, split),
+        "seeds": study.seeds,
+        "budget": budgets or None,
+        "readers": study.readers.model_dump(),
+        "floor": study.floor,
+    }
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a study consists of, and what of it is there.
+
+    Attributes
+    ----------
+    tables : dict of name to bool
+        Whether each table of embeddings is made.
+    cells : list of dict
+        One for every fit: split, method, fit, whether it is ``fitted`` and ``measured`` (None: not known
+        before its table is made), and the ``seconds`` left, by what such cells took before (None: unknown).
+    """
+
+    tables: dict[str, bool]
+    cells: list[dict[str, Any]]
+
+    def __str__(self) -> str:
+        lines = [
+            f"table {name or 'of embeddings'}: {'there' if kept else 'to be made'}"
+            for name, kept in self.tables.items()
+        ]
+        methods = list(dict.fromkeys(cell["method"] for cell in self.cells))
+        width = max(map(len, methods), default=0)
+        lines.append(f"{'method':<{width}}  cells  fitted  measured  time left")
+        for method in methods:
+            own = [cell for cell in self.cells if cell["method"] == method]
+            lines.append(f"{method:<{width}}  {_counts(own)}")
+        lines.append(f"{'total':<{width}}  {_counts(self.cells)}")
+        return "\n".join(lines)
+
+
+def _counts(cells: list[dict[str, Any]]) -> str:
+    seconds = [cell["seconds"] for cell in cells]
+    left = "not known yet" if None in seconds else f"about {_duration(sum(seconds))}"
+    done = {name: sum(bool(cell[name]) for cell in cells) for name in ("fitted", "measured")}
+    if done["measured"] == len(cells):
+        left = "none"
+    return f"{len(cells):>5}  {done['fitted']:>6}  {done['measured']:>8}  {left}"
+
+
+def _duration(seconds: float) -> str:
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
+
+
+def plan_study(study: Study, workspace: Path, *, device: str = "auto") -> Plan:
+    """Return what a study consists of and what of it is there; nothing is computed."""
+    workspace = Path(workspace)
+    recordings = Recordings(study, workspace)
+    tasks = recordings.tasks if study.reuse is not None else recordings.tasks[:1]
+    tables = {task: recordings.is_kept(task) for task in tasks}
+    cells = []
+    for name, rotation in split_names(study).items():
+        if not all(tables.values()) or study.reuse is not None:
+            for method, fits in _known_fits(study).items():
+                known = {"split": name, "method": method, "fitted": None, "measured": None, "seconds": None}
+                cells += [known | {"fit": fit} for fit in range(fits)]
+            continue
+        split = make_split(study, recordings, name, rotation)
+        arguments = _arguments(study, split)
+        for cell in plan_audit(split.table, **arguments, cache=workspace / "cells", device=device):
+            cells.append({"split": name} | cell)
+    return Plan(tables, cells)
+
+
+def _known_fits(study: Study) -> dict[str, int]:
+    """Return how many fits each method has, without its data."""
+    from ..baselines import make
+
+    counts = {"identity": 1}
+    for name, method in study.methods.items():
+        recipes = 1
+        for values in method.grid.values():
+            recipes *= len(values)
+        model = make(method.method, **method.parameters)
+        seeded = model.get_params().get("random_state", 0) is None
+        counts[name] = recipes * max(1, len(method.gate_seeds)) * (len(study.seeds) if seeded else 1)
+    return counts
+
+
+@contextmanager
+def _workers(scheduler: str | None) -> Iterator[None]:
+    """Send joblib's work to a cluster, if there is one."""
+    if scheduler is None:
+        yield
+        return
+    import joblib
+
+    try:
+        with connect(scheduler), joblib.parallel_config("dask"):
+            yield
+    except OSError as error:
+        raise StudyError(f"No cluster answers at {scheduler}: {error}.") from None

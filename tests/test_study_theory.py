@@ -1,0 +1,250 @@
+"""The numbers of section 5 and figure 2: model, paper, simulation and the fitted estimators agree."""
+
+import json
+
+import numpy as np
+import pytest
+
+from mgpa import ClosedFormMGPA, IterativeMGPA, MeasurementGate
+from mgpa.baselines import LEACE
+from mgpa.studies import gaussian, theory
+from mgpa.studies.gaussian import completion_map, costs, gaussian_model, separation_left, target_map
+
+N = 200_000
+
+
+@pytest.fixture(scope="module")
+def model():
+    return gaussian_model()
+
+
+@pytest.fixture(scope="module")
+def slanted():
+    """Unequal contexts, a covariance that is none of the identity, three gate coordinates."""
+    covariance = [[1.0, 0.5, 0.2], [0.5, 2.0, -0.3], [0.2, -0.3, 0.7]]
+    means = [[0.5, -1.0, 0.0], [1.5, 0.2, 0.4]]
+    return gaussian_model([0.9, 0.4], weight=[0.2, 0.8], means=means, covariance=covariance)
+
+
+@pytest.fixture(scope="module")
+def rows(model):
+    return model.sample(N, random_state=1)
+
+
+@pytest.fixture(scope="module")
+def pairs(model):
+    return model.record_twice(50_000, random_state=2)
+
+
+@pytest.fixture(scope="module")
+def numbers():
+    return theory.figure_numbers()
+
+
+def moved(before, after, metric):
+    step = after - before
+    return np.einsum("ni,ij,nj->n", step, metric, step)
+
+
+def assert_mean(values, expected, allowance=0.0):
+    """Assert a sample mean within four standard errors, and what the fit itself may be off by."""
+    error = values.std() / np.sqrt(len(values))
+    assert abs(values.mean() - expected) < 4 * error + allowance, (values.mean(), expected, error)
+
+
+# The numbers.
+
+
+def test_ours_and_the_papers_numbers_are_the_same(numbers):
+    stated = {name: entry for name, entry in numbers.items() if entry["paper"] is not None}
+    assert len(stated) >= 15
+    for name, entry in stated.items():
+        assert abs(entry["difference"]) < 1e-9, name
+        assert entry["difference"] == entry["ours"] - entry["paper"]
+
+
+def test_simulated_rows_agree_with_every_number_that_can_be_simulated(numbers):
+    drawn = {name: entry for name, entry in numbers.items() if entry["simulated"] is not None}
+    assert len(drawn) >= 8
+    for name, entry in drawn.items():
+        assert 0 < entry["error"] < 0.01 * max(1, 4 * entry["ours"]), name
+        assert abs(entry["simulated"] - entry["ours"]) < 4 * entry["error"], name
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("separation", 4.0),
+        ("conditional target", 2.5863),
+        ("cost of conditional", 1.64),
+        ("cost of zero", 3.3122),
+        ("cost of completion", 2.64),
+        ("bits in the context", 0.2781),
+        ("bits in the gate after", 0.0),
+    ],
+)
+def test_the_numbers_at_the_captions_setting(numbers, name, value):
+    assert numbers[name]["ours"] == pytest.approx(value, abs=5e-5)
+
+
+def test_the_costs_follow_theorem_1_away_from_the_captions_setting(slanted):
+    D, p, evidence = slanted.D, slanted.p, slanted.evidence
+    middle = (2 * p - 1) * D / 2
+    least, cost = 1 + D * p * (1 - p), costs(slanted)
+    overall = slanted.weight @ (evidence + middle)
+    np.testing.assert_allclose(slanted.mean_score, evidence + middle, rtol=1e-12)
+    np.testing.assert_allclose(cost["conditional"], least, rtol=1e-12)
+    np.testing.assert_allclose(cost["zero"], least + (evidence + middle) ** 2 / D, rtol=1e-12)
+    np.testing.assert_allclose(cost["mean"], least + (evidence + middle - overall) ** 2 / D, rtol=1e-12)
+    np.testing.assert_allclose(cost["completion"], slanted.r + D * p * (1 - p), rtol=1e-12)
+    assert abs(overall) > 0.05  # so that mean and zero are two targets
+
+
+def test_aiming_at_zero_costs_ever_more_as_the_sources_come_together():
+    drawn = theory.curves()
+    near = drawn["excess"][:, drawn["separation"] < 0.2]
+    assert (np.diff(near, axis=1) < 0).all()
+    p, D = drawn["p"][:, None], drawn["separation"]
+    expected = (np.log(p / (1 - p)) + (2 * p - 1) * D / 2) ** 2 / D
+    np.testing.assert_allclose(drawn["excess"], expected, rtol=1e-9)
+
+
+# What is left of the source.
+
+
+@pytest.mark.parametrize("off", [0.0, 0.3, 1.2])
+def test_a_direction_that_is_off_leaves_the_part_it_does_not_cover(slanted, off):
+    # Theorem 1 needs the true δ; along another direction a sine of the angle between them stays.
+    guess = slanted.delta + off * np.array([0.3, -1.0, 0.8])
+    wrong = gaussian.GaussianModel(guess, *(getattr(slanted, k) for k in ("Sigma", "p", "weight", "q", "m")))
+    left = separation_left(slanted, target_map(wrong, 0.0))
+    along = guess @ slanted.metric @ slanted.delta
+    assert left == pytest.approx(slanted.D - along**2 / (guess @ slanted.metric @ guess), abs=1e-9)
+    assert (left > 1e-3) == (off > 0)
+
+
+def test_information_is_what_simulated_posteriors_say(model):
+    rows = model.sample(N, random_state=3, context=0)
+    posterior = 1 / (1 + np.exp(-(model.evidence[0] + model.residual_score(rows.Z))))
+    own, prior = (np.where(rows.source == 1, p, 1 - p) for p in (posterior, model.p[0]))
+    assert_mean(np.log2(own / prior), gaussian.information(model.p[0], model.D))
+
+
+def test_information_grows_from_nothing_to_the_entropy_of_the_source():
+    values = [gaussian.information(0.8, D) for D in (0.0, 0.01, 1.0, 4.0, 16.0, 100.0)]
+    assert values[0] == pytest.approx(0.0, abs=1e-12)
+    assert (np.diff(values) > 0).all()
+    assert values[-1] == pytest.approx(-(0.8 * np.log2(0.8) + 0.2 * np.log2(0.2)), abs=1e-4)
+
+
+# The estimators, fitted on many rows.
+
+
+def test_the_closed_form_costs_what_the_figure_says(model, rows, pairs, numbers):
+    fitted = ClosedFormMGPA(MeasurementGate(rank=2), ridge=0.0, shrinkage=0.0, standardize=False)
+    fitted.fit(rows.H, source=rows.source, pairs=pairs)
+    fresh = model.sample(N, random_state=4)
+    after = fitted.transform(fresh.H)
+    np.testing.assert_allclose(after[:, 0], fresh.H[:, 0], rtol=0, atol=1e-10)
+    for k in range(2):
+        here = fresh.context == k
+        cost = moved(fresh.Z[here], after[here, 1:], model.metric)
+        assert_mean(cost, numbers["cost of conditional"]["ours"], allowance=0.005)
+        exact = target_map(model, model.mean_score[k], k).transform(fresh.Z[here])
+        np.testing.assert_allclose(after[here, 1:], exact, rtol=0, atol=0.1)
+
+
+@pytest.mark.parametrize("name", ["conditional", "mean", "zero"])
+def test_one_exact_step_of_the_iterative_map_costs_what_its_target_does(model, rows, pairs, name):
+    # One linear critic, and neither radius nor damping in the way: T_a of proposition 1, with Ω = Σ⁻¹ = I.
+    fitted = IterativeMGPA(
+        MeasurementGate(rank=2), n_stages=1, critics=("linear",), target=name, radius=1e3, damping=1e-9,
+        ridge=0.0, do_no_harm=False, standardize=False, random_state=0,
+    )  # fmt: skip
+    fitted.fit(rows.H, source=rows.source, pairs=pairs)
+    after = fitted.transform(rows.H)
+    assert_mean(moved(rows.Z, after[:, 1:], model.metric), costs(model)[name].mean(), allowance=0.02)
+    level = model.evidence[rows.context] + model.residual_score(after[:, 1:], rows.context)
+    target = model.mean_score[rows.context] if name == "conditional" else 0.0
+    np.testing.assert_allclose(level, np.broadcast_to(target, N), rtol=0, atol=0.15)
+
+
+def test_leace_within_a_context_is_the_conditional_correction(slanted):
+    rows = slanted.sample(N, random_state=5, context=1)
+    fitted = LEACE(standardize=False).fit(rows.Z, source=rows.source).to_map()
+    exact = target_map(slanted, slanted.mean_score[1], 1)
+    matrix = gaussian.linear_part(exact)
+    np.testing.assert_allclose(gaussian.linear_part(fitted), matrix, rtol=0, atol=0.03)
+    cost = moved(rows.Z, fitted.transform(rows.Z), slanted.metric)
+    assert_mean(cost, costs(slanted)["conditional"][1], allowance=0.005)
+
+
+def test_leace_of_everything_moves_the_context_as_much_as_theory_says(model, rows, numbers):
+    fitted = LEACE(standardize=False).fit(rows.H, source=rows.source)
+    exact, mean, covariance = gaussian.population_leace(model)
+    np.testing.assert_allclose(mean, rows.H.mean(0), rtol=0, atol=0.02)
+    np.testing.assert_allclose(covariance, np.cov(rows.H.T), rtol=0, atol=0.03)
+    after = fitted.transform(rows.H)
+    np.testing.assert_allclose(
+        gaussian.linear_part(fitted.to_map()), gaussian.linear_part(exact), rtol=0, atol=0.01
+    )
+    context = (after[:, 0] - rows.H[:, 0]) ** 2 / rows.H[:, 0].var()
+    name = "context moved by LEACE of (q, z), in variances"
+    assert_mean(context, numbers[name]["ours"], allowance=0.005)
+
+
+def test_leace_of_everything_needs_the_contexts_and_their_weights(slanted):
+    rows = slanted.sample(N, random_state=6)
+    exact, mean, covariance = gaussian.population_leace(slanted)
+    np.testing.assert_allclose(mean, rows.H.mean(0), rtol=0, atol=0.02)
+    np.testing.assert_allclose(covariance, np.cov(rows.H.T), rtol=0, atol=0.05)
+    fitted = LEACE(standardize=False).fit(rows.H, source=rows.source).to_map()
+    np.testing.assert_allclose(gaussian.linear_part(fitted), gaussian.linear_part(exact), rtol=0, atol=0.03)
+
+
+def test_completion_forgets_the_block_and_the_selective_map_keeps_the_rest(slanted):
+    Z = slanted.sample(50, random_state=7, context=0).Z
+    whole = completion_map(slanted).transform(Z)
+    np.testing.assert_allclose(whole, np.broadcast_to(slanted.mean[0], Z.shape), rtol=0, atol=1e-12)
+    kept = target_map(slanted, 1.0).transform(Z)
+    assert np.linalg.matrix_rank(kept - kept.mean(0), tol=1e-8) == slanted.r - 1
+
+
+# Figures and bad input.
+
+
+def test_figures_are_written_with_their_numbers_and_the_same_twice(tmp_path):
+    first, second = (theory.write_figure(tmp_path / name, ("svg", "png")) for name in "ab")
+    assert [path.name for path in first] == [
+        "theory_geometry.svg", "theory_geometry.png", "theory_costs.svg", "theory_costs.png",
+        "theory_numbers.json",
+    ]  # fmt: skip
+    for one, other in zip(first, second, strict=True):
+        assert one.read_bytes() == other.read_bytes()
+    assert json.loads(first[-1].read_text()) == theory.figure_numbers()
+    text = first[0].read_text()
+    assert "cost 1.64" in text
+    assert "cost 3.31" in text
+
+
+def test_a_figure_can_be_saved_as_it_is_drawn(tmp_path):
+    made = theory.figure(tmp_path / "figure.pdf")
+    assert (tmp_path / "figure.pdf").read_bytes().startswith(b"%PDF")
+    assert len(made.axes) == 3
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"p": [0.8, 1.0]}, "between 0 and 1"),
+        ({"p": []}, "between 0 and 1"),
+        ({"weight": [0.5, 0.6]}, "add up to 1"),
+        ({"weight": [1.0]}, "2 positive numbers"),
+        ({"means": [[1.0, 0.0], [1.0, 0.0]]}, "two different means"),
+        ({"covariance": [[1.0, 2.0], [2.0, 1.0]]}, "positive-definite"),
+        ({"covariance": np.eye(3)}, r"\(2, 2\)"),
+    ],
+)
+def test_a_model_that_cannot_be_is_refused(settings, message):
+    with pytest.raises(ValueError, match=message):
+        gaussian_model(**settings)
