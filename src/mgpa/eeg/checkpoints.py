@@ -1,0 +1,309 @@
+"""Trained weights of frozen encoders: fetched, checked, and loaded completely or not at all.
+
+A network whose weights were only partly found would still return embeddings, and they would look like any
+others. So every name and shape must agree before anything is loaded, and what differs by design is named.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from .datasets.download import DownloadError, download
+
+HUB = "https://huggingface.co"
+TORCH_SUFFIXES = (".pt", ".pth", ".ckpt", ".bin")
+SHOWN = 8
+
+
+class CheckpointError(ValueError):
+    """A file of weights is not the expected one, or does not fit the model; nothing was loaded."""
+
+
+@dataclass(frozen=True)
+class HubFile:
+    """One file of one revision of a repository on the Hugging Face hub.
+
+    Parameters
+    ----------
+    repo : str
+        As "braindecode/eegpt-pretrained".
+    revision : str
+        A commit, which can be abbreviated, a tag or a branch.
+    filename : str
+        In the repository.
+    sha256 : str or None
+        Checksum, or how it begins (8 digits or more).
+    size : int or None
+        Bytes.
+    """
+
+    repo: str
+    revision: str
+    filename: str = "model.safetensors"
+    sha256: str | None = None
+    size: int | None = None
+
+
+#: The paper's encoder.
+EEGPT_WEIGHTS = HubFile("braindecode/eegpt-pretrained", "e41cb3ae", sha256="fb34c206", size=101_160_080)
+
+
+def hub_file(
+    repo: str,
+    filename: str = "model.safetensors",
+    *,
+    revision: str,
+    sha256: str | None = None,
+    size: int | None = None,
+    folder: str | os.PathLike[str] | None = None,
+    endpoint: str | None = None,
+    progress: bool = False,
+) -> Path:
+    """Download a file from the Hugging Face hub, unless it is here already, and return its path.
+
+    Parameters
+    ----------
+    repo, filename, revision, sha256, size
+        As for :class:`HubFile`. With a whole checksum a broken download is resumed.
+    folder : path or None
+        Where to keep it; None is the user's cache.
+    endpoint : str or None
+        Address of the hub or a mirror; None is the environment variable HF_ENDPOINT, or huggingface.co.
+    progress : bool
+        Show a line on stderr.
+
+    Raises
+    ------
+    DownloadError
+        It could not be fetched, or is not the expected file.
+
+    Examples
+    --------
+    >>> hub_file("braindecode", revision="main")
+    Traceback (most recent call last):
+    ...
+    ValueError: repo is 'braindecode'; expected an owner and a name, as in 'braindecode/eegpt-pretrained'.
+    """
+    if repo.count("/") != 1 or ".." in repo or repo.startswith("/") or repo.endswith("/"):
+        raise ValueError(
+            f"repo is {repo!r}; expected an owner and a name, as in 'braindecode/eegpt-pretrained'."
+        )
+    sha256 = _digits(sha256)
+    base = (endpoint or os.environ.get("HF_ENDPOINT") or HUB).rstrip("/")
+    url = f"{base}/{repo}/resolve/{revision}/{filename}"
+    target = _folder(folder) / repo.replace("/", "--") / revision.replace("/", "--") / Path(filename).name
+    whole = sha256 if sha256 is not None and len(sha256) == 64 else None
+    here = target.is_file()
+    try:
+        download(url, target, sha256=whole, size=size, progress=progress)
+    except DownloadError as error:
+        raise DownloadError(
+            f"{error} Without a connection, fetch {url} on another machine and pass the file's path instead."
+        ) from None
+    # The beginning of a checksum is not enough for download() to compare.
+    with open(target, "rb") as stream:
+        found = hashlib.file_digest(stream, "sha256").hexdigest()
+    if sha256 is not None and not found.startswith(sha256):
+        if here:
+            advice = "Remove it to have it fetched again."
+        else:
+            target.unlink()
+            advice = "It was removed; the file on the server has changed."
+        raise DownloadError(
+            f"{target}: sha256 is {found}; it should begin with {sha256}. {advice} (From {url}.)"
+        )
+    return target
+
+
+def _folder(folder: str | os.PathLike[str] | None) -> Path:
+    if folder is not None:
+        return Path(folder)
+    try:
+        import pooch
+    except ImportError:
+        raise ImportError("Downloads need pooch: pip install 'mgpa[eeg]'.") from None
+    return Path(pooch.os_cache("mgpa")) / "checkpoints"
+
+
+def _digits(sha256: str | None) -> str | None:
+    if sha256 is None:
+        return None
+    text = sha256.lower().removeprefix("sha256:")
+    if not 8 <= len(text) <= 64 or set(text) - set("0123456789abcdef"):
+        raise ValueError(f"sha256 must be 8 to 64 hexadecimal digits; got {sha256!r}.")
+    return text
+
+
+def load_checkpoint(
+    model: Any,
+    checkpoint: str | os.PathLike[str] | HubFile,
+    *,
+    sha256: str | None = None,
+    allow_missing: Sequence[str] = ("chans_id",),
+    allow_extra: Sequence[str] = (),
+    leading: Sequence[str] = (),
+) -> dict[str, Any]:
+    """Load trained weights into a torch module: all of them, or none and an error.
+
+    Parameters
+    ----------
+    model : torch.nn.Module
+        Left as it is if anything is wrong.
+    checkpoint : path or HubFile
+        ``.safetensors``, or a state dict that torch saved, which is read without running code from it.
+    sha256 : str or None
+        Checksum of the file, or how it begins. None accepts any and returns which it was.
+    allow_missing : sequence of str
+        Names that stay as the model has them, whatever the file says: EEGPT's table of the channels in use.
+    allow_extra : sequence of str
+        What names in the file may begin with that the model has no use for.
+    leading : sequence of str
+        Names of which the file may have more along axis 1, where the model uses the first ones only.
+
+    Returns
+    -------
+    dict
+        What was loaded: file, sha256, size, and where it is from.
+
+    Raises
+    ------
+    CheckpointError
+        Another checksum, unreadable, or missing, unknown, differently shaped or not finite weights.
+
+    Examples
+    --------
+    >>> import tempfile, torch
+    >>> from pathlib import Path
+    >>> from safetensors.torch import save_file
+    >>> path = Path(tempfile.mkdtemp()) / "weights.safetensors"
+    >>> save_file(torch.nn.Linear(3, 2).state_dict(), path)
+    >>> load_checkpoint(torch.nn.Linear(3, 2), path)["size"] == path.stat().st_size
+    True
+    >>> load_checkpoint(torch.nn.Linear(4, 2), path)  # doctest: +ELLIPSIS
+    Traceback (most recent call last):
+    ...
+    mgpa.eeg.checkpoints.CheckpointError: ...weights.safetensors does not fit Linear; nothing was loaded.
+    Other shapes or types (1): weight is (2, 3) float32 instead of (2, 4) float32.
+    """
+    source: dict[str, Any] = {}
+    if isinstance(checkpoint, HubFile):
+        hub = checkpoint
+        path = hub_file(
+            hub.repo,
+            hub.filename,
+            revision=hub.revision,
+            sha256=sha256 or hub.sha256,
+            size=hub.size,
+            progress=sys.stderr.isatty(),
+        )
+        source = {"repo": hub.repo, "revision": hub.revision}
+    else:
+        path = Path(checkpoint)
+    # Read once, so that what is checked is what is loaded.
+    content = _content(path)
+    found_sum, expected_sum = hashlib.sha256(content).hexdigest(), _digits(sha256)
+    if expected_sum is not None and not found_sum.startswith(expected_sum):
+        raise CheckpointError(
+            f"{path} is not the expected file: its sha256 is {found_sum}, it should begin with "
+            f"{expected_sum}. Nothing was loaded; download it again."
+        )
+    found = _tensors(content, path)
+    own = {name: value for name, value in model.state_dict().items() if name not in allow_missing}
+    cut = {name: found[name][:, : own[name].shape[1]] for name in leading if _is_longer(found, own, name)}
+    _compare(found | cut, own, path, type(model).__name__, tuple(allow_extra), allow_missing)
+    # Not strict, because of allow_missing only; everything else has been compared.
+    model.load_state_dict({name: (found | cut)[name] for name in own}, strict=False)
+    record = {"file": path.name, "sha256": found_sum, "size": len(content), **source}
+    if cut:
+        record["leading"] = {name: [own[name].shape[1], found[name].shape[1]] for name in cut}
+    return record
+
+
+def _content(path: Path) -> bytes:
+    if not path.is_file():
+        raise FileNotFoundError(f"{path} is not a file of weights; check the path, or download it first.")
+    if path.suffix not in (".safetensors", *TORCH_SUFFIXES):
+        raise CheckpointError(f"{path}: weights come as .safetensors or {', '.join(TORCH_SUFFIXES)} files.")
+    return path.read_bytes()
+
+
+def _tensors(content: bytes, path: Path) -> dict[str, Any]:
+    """Return the file's tensors by name."""
+    import torch
+
+    # Damaged files fail in many ways (and torch.load in more than it documents), all of which mean the same.
+    try:
+        if path.suffix == ".safetensors":
+            from safetensors.torch import load
+
+            return load(content)
+        found = torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
+    except Exception as error:
+        reason = str(error).strip().split("\n")[0][:200]
+        raise CheckpointError(
+            f"{path} cannot be read as weights ({type(error).__name__}: {reason}). Download it again; a "
+            "pickle of anything but tensors is refused, because opening it would run code from it."
+        ) from None
+    if isinstance(found, Mapping) and isinstance(found.get("state_dict"), Mapping):
+        found = found["state_dict"]
+    if not isinstance(found, Mapping) or not all(isinstance(value, torch.Tensor) for value in found.values()):
+        raise CheckpointError(f"{path} holds a {type(found).__name__}; expected tensors by name.")
+    return {str(name): value for name, value in found.items()}
+
+
+def _is_longer(found: Mapping[str, Any], own: Mapping[str, Any], name: str) -> bool:
+    if name not in found or name not in own:
+        return False
+    theirs, ours = list(found[name].shape), list(own[name].shape)
+    return theirs[:1] + theirs[2:] == ours[:1] + ours[2:] and theirs[1] > ours[1]
+
+
+def _compare(
+    found: Mapping[str, Any],
+    own: Mapping[str, Any],
+    path: Path,
+    model: str,
+    allow_extra: tuple[str, ...],
+    allow_missing: Sequence[str],
+) -> None:
+    """Raise, with everything that does not agree."""
+    import torch
+
+    missing = [name for name in own if name not in found]
+    extra = [
+        name
+        for name in found
+        if name not in own and name not in allow_missing and not name.startswith(allow_extra)
+    ]
+    both = [name for name in own if name in found]
+    differ = [
+        f"{name} is {_form(found[name])} instead of {_form(own[name])}"
+        for name in both
+        if _form(found[name]) != _form(own[name])
+    ]
+    broken = [name for name in both if not bool(torch.isfinite(found[name]).all())]
+    problems = {
+        "Missing": missing,
+        "Unknown to the model": extra,
+        "Other shapes or types": differ,
+        "Not finite": broken,
+    }
+    lines = [f"{title} ({len(names)}): {_some(names)}." for title, names in problems.items() if names]
+    if lines:
+        raise CheckpointError("\n".join([f"{path} does not fit {model}; nothing was loaded.", *lines]))
+
+
+def _form(tensor: Any) -> str:
+    return f"{tuple(tensor.shape)} {str(tensor.dtype).removeprefix('torch.')}"
+
+
+def _some(names: Sequence[str]) -> str:
+    more = f", and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
+    return ", ".join(names[:SHOWN]) + more

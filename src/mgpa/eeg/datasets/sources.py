@@ -1,0 +1,144 @@
+"""The data sets this package can read: where each is described, how to fetch it, whether it is complete."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import shutil
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Any
+
+from .download import DownloadError, download
+from .inventory import Inventory
+from .listings import RemoteFile, listing
+
+
+@dataclass(frozen=True)
+class Source:
+    """A public data set.
+
+    Storage addresses change, so none is kept here: the paper (DOI) or the home page names the present one.
+    """
+
+    name: str
+    title: str
+    doi: str
+    home: str
+
+    @property
+    def advice(self) -> str:
+        """Where to look for the present address."""
+        return f"Look for it at {self.home} or in https://doi.org/{self.doi} (data availability)."
+
+
+SOURCES = {
+    source.name: source
+    for source in (
+        Source(
+            "wearable_ssvep",
+            "Zhu et al. 2021: SSVEP with dry and wet electrodes, 102 participants",
+            "10.3390/s21041256",
+            "http://bci.med.tsinghua.edu.cn/download.html",
+        ),
+        Source(
+            "neuroscan_flex",
+            "Williams et al. 2020: ERPs with Neuroscan and Emotiv Flex worn at once",
+            "10.7717/peerj.9713",
+            "https://peerj.com/articles/9713",
+        ),
+    )
+}
+
+
+def find_source(name: str) -> Source:
+    """Return the data set of a name.
+
+    Examples
+    --------
+    >>> find_source("wearable_ssvep").doi
+    '10.3390/s21041256'
+    """
+    if name not in SOURCES:
+        raise ValueError(f"There is no data set {name!r}; there are {', '.join(SOURCES)}.")
+    return SOURCES[name]
+
+
+def remote_files(address: str, only: Sequence[str] = ()) -> list[RemoteFile]:
+    """Return the files behind an address (see :func:`listing`), or those that match a pattern as ``S00*``.
+
+    A pattern is held against the whole name and against its last part.
+    """
+    files = listing(address)
+    if not only:
+        return files
+    chosen = [
+        file
+        for file in files
+        if any(fnmatchcase(text, p) for p in only for text in (file.name, file.name.rpartition("/")[2]))
+    ]
+    if not chosen:
+        shown = ", ".join(file.name for file in files[:5])
+        raise ValueError(f"None of the {len(files)} files matches {' '.join(only)}; they are {shown}, ….")
+    return chosen
+
+
+def fetch(files: Sequence[RemoteFile], folder: str | os.PathLike[str], *, progress: bool = False) -> int:
+    """Download files into a folder and return how many were not there before.
+
+    Run again after an interruption, it goes on where it was.
+
+    Parameters
+    ----------
+    files : list of RemoteFile
+        As :func:`remote_files` gives them; folders in their names are made.
+    folder : path
+        Where to put them.
+    progress : bool
+        Show a line a file on stderr.
+    """
+    folder = Path(folder)
+    if folder.exists() and not folder.is_dir():
+        raise DownloadError(f"{folder} is a file; name a folder to put the data in.")
+    folder.mkdir(parents=True, exist_ok=True)
+    _require_space(files, folder)
+    new = 0
+    for file in files:
+        path = folder / file.name
+        before = _identity(path)
+        download(file.url, path, sha256=file.sha256, md5=file.md5, size=file.size, progress=progress)
+        new += _identity(path) != before
+    return new
+
+
+def _identity(path: Path) -> Any:
+    """Return what changes when a file is put in place anew."""
+    found = path.stat() if path.is_file() else None
+    return None if found is None else (found.st_ino, found.st_mtime_ns)
+
+
+def _require_space(files: Sequence[RemoteFile], folder: Path) -> None:
+    """Say before the download, not after hours of it, that the disk is too small."""
+    needed = 0
+    for file in files:
+        here = [folder / file.name, folder / f"{file.name}.part"]
+        there = sum(path.stat().st_size for path in here if path.is_file())
+        needed += max((file.size or 0) - there, 0)
+    free = shutil.disk_usage(folder).free
+    if needed > free:
+        raise DownloadError(
+            f"{folder} has {free / 1e9:.1f} GB of free space; {needed / 1e9:.1f} GB are still to be fetched."
+        )
+
+
+def verify(name: str, folder: str | os.PathLike[str]) -> Inventory:
+    """Return what a folder has of a data set, and what it lacks."""
+    find_source(name)
+    folder = Path(folder)
+    if not folder.is_dir():
+        raise FileNotFoundError(f"There is no folder {folder}.")
+    reader = importlib.import_module(f"{__package__}.{name}")
+    inventory: Inventory = reader.inventory(folder)
+    return inventory

@@ -1,0 +1,442 @@
+"""Frozen encoders of braindecode: EEGPT, LaBraM, BIOT and CBraMod, with trained weights, as token encoders.
+
+Each takes a ``layout``: "all" keeps every token the network makes, "mean" averages those of one stretch of
+time (over summaries, or over channels), which leaves one token a stretch.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import os
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import partial
+from typing import Any, Literal, TypedDict, Unpack
+
+from .checkpoints import EEGPT_WEIGHTS, HubFile, load_checkpoint
+from .torch_encoder import Precision, Scaling, TorchEncoder
+
+__all__ = ["EEGPT_WEIGHTS", "HubFile", "TorchEncoder", "biot", "cbramod", "eegpt", "labram"]
+
+Layout = Literal["all", "mean"]
+Checkpoint = str | os.PathLike[str] | HubFile
+
+
+class Options(TypedDict, total=False):
+    """What every encoder here takes besides its own parameters.
+
+    ``sha256``, ``weights`` ("checkpoint" or "random"), ``seed`` and ``architecture`` are described at
+    :func:`eegpt`, the others at :class:`~mgpa.eeg.torch_encoder.TorchEncoder`.
+    """
+
+    sha256: str | None
+    weights: Literal["checkpoint", "random"]
+    seed: int
+    architecture: Mapping[str, Any] | None
+    resample: tuple[int, int] | None
+    device: str
+    batch_size: int | None
+    precision: Precision
+    dtype: Literal["float32", "float16"]
+
+
+def eegpt(
+    channels: Sequence[str],
+    n_times: int,
+    *,
+    checkpoint: Checkpoint | None = None,
+    layout: Layout = "mean",
+    scaling: Scaling = "zscore",
+    sfreq: float = 256.0,
+    **options: Unpack[Options],
+) -> TorchEncoder:
+    """Return EEGPT (Wang et al., 2024), the paper's encoder.
+
+    Windows of 64 samples, 32 apart, do not see each other; each gives four summary tokens of 512 numbers.
+    Zeros at the end fill up the last window. Tokens are in order of windows, and of summaries in a window.
+
+    Parameters
+    ----------
+    channels : sequence of str
+        Names among the 62 of the 10-10 system that EEGPT was trained with. Their order does not matter.
+    n_times : int
+        Samples that EEGPT sees: 500 make 15 windows, 256 make 7.
+    checkpoint : path, HubFile or None
+        Trained weights: a file, or :data:`EEGPT_WEIGHTS` to download the paper's. There is no default.
+    layout : {"mean", "all"}
+        "mean": the four summaries of a window averaged, (windows, 512). "all": (windows × 4, 512).
+    scaling : {"zscore", "percentile"} or float
+        Of the input; the paper's are "zscore" and, for reuse, 20e-6 V.
+    sfreq : float
+        Samples per second to feed it with. It was trained at 256; the paper fed it 250 as they were.
+    **options
+        ``sha256``: the file's checksum, or how it begins. ``weights="random"`` with a ``seed`` makes an
+        untrained network for tests and simulations, without a checkpoint, and warns. ``architecture``: the
+        braindecode model's own parameters, as ``{"depth": 2}``. ``resample``, ``device``, ``batch_size``,
+        ``precision`` and ``dtype`` as for :class:`~mgpa.eeg.torch_encoder.TorchEncoder`.
+
+    Examples
+    --------
+    >>> from mgpa.eeg.encoders import EEGPT_WEIGHTS, eegpt
+    >>> encoder = eegpt(["O1", "Oz", "O2"], 500, sfreq=250.0, checkpoint=EEGPT_WEIGHTS)  # doctest: +SKIP
+    >>> eegpt(["O1", "Oz", "O2"], 500)
+    Traceback (most recent call last):
+    ...
+    ValueError: EEGPT needs trained weights: pass checkpoint=, a file or a HubFile to download. ...
+    """
+    _check_layout(layout)
+
+    def build(models: Any, architecture: dict[str, Any]) -> Any:
+        table = importlib.import_module("braindecode.models.eegpt").EEGPT_CHANNELS
+        _check_names(channels, table, "EEGPT")
+        settings = {"chan_proj_type": "none", "return_encoder_output": True, **architecture}
+        return models.EEGPT(chs_info=_positions(channels), n_times=n_times, sfreq=256.0, **settings)
+
+    return _encoder(
+        "EEGPT",
+        build,
+        partial(_eegpt_tokens, layout=layout),
+        channels,
+        n_times,
+        checkpoint=checkpoint,
+        allow_extra=("predictor.", "reconstructor.", "final_layer."),
+        said={"layout": layout, "token_order": "window" + (", summary" if layout == "all" else "")},
+        scaling=scaling,
+        sfreq=sfreq,
+        **options,
+    )
+
+
+def _eegpt_tokens(model: Any, batch: Any, layout: Layout) -> Any:
+    summaries = model(batch)  # (batch, windows, 4, d)
+    return summaries.mean(2) if layout == "mean" else summaries.flatten(1, 2)
+
+
+def labram(
+    channels: Sequence[str],
+    n_times: int,
+    *,
+    checkpoint: Checkpoint | None = None,
+    layout: Layout = "all",
+    scaling: Scaling = 100e-6,
+    sfreq: float = 200.0,
+    **options: Unpack[Options],
+) -> TorchEncoder:
+    """Return LaBraM (Jiang et al., 2024): a token of 200 numbers for every channel and second at 200 Hz.
+
+    The weights are in ``braindecode/labram-pretrained`` on the hub. A checkpoint of longer windows serves:
+    the model uses as many of its times as there are patches.
+
+    Parameters
+    ----------
+    channels : sequence of str
+        Names among LaBraM's 128. The group normalisation of its first layers runs over all of them.
+    n_times : int
+        Samples, in whole patches of 200.
+    checkpoint, sfreq, **options
+        As for :func:`eegpt`.
+    layout : {"all", "mean"}
+        "all": (channels × patches, 200), all patches of the first channel first. "mean": (patches, 200).
+    scaling : {"zscore", "percentile"} or float
+        The authors divide microvolts by 100.
+    """
+    _check_layout(layout)
+
+    def build(models: Any, architecture: dict[str, Any]) -> Any:
+        table = importlib.import_module("braindecode.models.labram").LABRAM_CHANNEL_ORDER
+        _check_names(channels, table, "LaBraM")
+        _check_patches(n_times, architecture.get("patch_size", 200), "LaBraM")
+        model = models.Labram(
+            n_chans=len(channels), n_times=n_times, n_outputs=1, sfreq=200.0, **architecture
+        )
+        return _without_head(model)
+
+    return _encoder(
+        "LaBraM",
+        build,
+        partial(_labram_tokens, layout=layout, names=[str(name) for name in channels]),
+        channels,
+        n_times,
+        checkpoint=checkpoint,
+        allow_extra=("final_layer.",),
+        leading=("temporal_embedding",),
+        said=_channel_major(layout, "patch"),
+        scaling=scaling,
+        sfreq=sfreq,
+        **options,
+    )
+
+
+def _labram_tokens(model: Any, batch: Any, layout: Layout, names: list[str]) -> Any:
+    return _over_channels(model(batch, return_features=True, ch_names=names)["features"], len(names), layout)
+
+
+def biot(
+    channels: Sequence[str],
+    n_times: int,
+    *,
+    checkpoint: Checkpoint | None = None,
+    layout: Layout = "all",
+    scaling: Scaling = "percentile",
+    sfreq: float = 200.0,
+    **options: Unpack[Options],
+) -> TorchEncoder:
+    """Return BIOT (Yang et al., 2023): a token of 256 numbers for every channel and second, half overlapping.
+
+    The weights are in ``braindecode/biot-pretrained-six-datasets-18chs`` and others on the hub; for those of
+    16 channels pass ``architecture={"n_chans": 16}``.
+
+    Parameters
+    ----------
+    channels : sequence of str
+        Names among BIOT's 18 bipolar derivations, as "FP1-F7": some or all, in any order.
+    n_times : int
+        Samples: 200, and as many times 100 as you like.
+    checkpoint, sfreq, **options
+        As for :func:`eegpt`.
+    layout : {"all", "mean"}
+        "all": (channels × spectra, 256), all spectra of the first channel first. "mean": (spectra, 256).
+    scaling : {"zscore", "percentile"} or float
+        The authors divide by the 95th percentile of each channel's magnitude.
+    """
+    _check_layout(layout)
+
+    def build(models: Any, architecture: dict[str, Any]) -> Any:
+        import torch
+
+        table = importlib.import_module("braindecode.models.biot").BIOT_CHANNEL_ORDER
+        known = architecture.pop("n_chans", len(table))
+        places = _check_names(channels, table[:known], "BIOT")
+        hop = architecture.get("hop_length", 100)
+        if n_times < 200 or (n_times - 200) % hop:
+            raise ValueError(
+                f"n_times is {n_times}; BIOT takes 200 samples and any number of times {hop} more, and would "
+                "leave the rest out."
+            )
+        model = models.BIOT(n_chans=known, n_times=n_times, n_outputs=1, sfreq=200, **architecture)
+        # Which learned channel token goes with which channel of the input.
+        model.encoder.index = torch.tensor(places)
+        return _without_head(model)
+
+    return _encoder(
+        "BIOT",
+        build,
+        partial(_biot_tokens, layout=layout, n_channels=len(channels)),
+        channels,
+        n_times,
+        checkpoint=checkpoint,
+        allow_extra=("final_layer.",),
+        said=_channel_major(layout, "spectrum"),
+        scaling=scaling,
+        sfreq=sfreq,
+        **options,
+    )
+
+
+def _biot_tokens(model: Any, batch: Any, layout: Layout, n_channels: int) -> Any:
+    # BIOT returns the mean of its tokens only; they are what its transformer returns.
+    found: list[Any] = []
+    hook = model.encoder.transformer.register_forward_hook(lambda module, given, out: found.append(out))
+    try:
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "A window was not provided")
+            model.encoder(batch)
+    finally:
+        hook.remove()
+    return _over_channels(found[0], n_channels, layout)
+
+
+def cbramod(
+    channels: Sequence[str],
+    n_times: int,
+    *,
+    checkpoint: Checkpoint | None = None,
+    layout: Layout = "all",
+    scaling: Scaling = 100e-6,
+    sfreq: float = 200.0,
+    **options: Unpack[Options],
+) -> TorchEncoder:
+    """Return CBraMod (Wang et al., 2025): a token of 200 numbers for every channel and second at 200 Hz.
+
+    The weights are in ``braindecode/cbramod-pretrained`` on the hub. Tokens are those after the network's
+    output projection, as in braindecode.
+
+    Parameters
+    ----------
+    channels : sequence of str
+        Any names: CBraMod knows channels by their neighbours in the order given, so order matters.
+    n_times : int
+        Samples, in whole patches of 200.
+    checkpoint, sfreq, **options
+        As for :func:`eegpt`.
+    layout : {"all", "mean"}
+        "all": (channels × patches, 200), all patches of the first channel first. "mean": (patches, 200).
+    scaling : {"zscore", "percentile"} or float
+        The authors divide microvolts by 100.
+    """
+    _check_layout(layout)
+
+    def build(models: Any, architecture: dict[str, Any]) -> Any:
+        _check_patches(n_times, architecture.get("patch_size", 200), "CBraMod")
+        settings = {"return_encoder_output": True, **architecture}
+        return models.CBraMod(n_chans=len(channels), n_times=n_times, sfreq=200.0, **settings)
+
+    return _encoder(
+        "CBraMod",
+        build,
+        partial(_cbramod_tokens, layout=layout),
+        channels,
+        n_times,
+        checkpoint=checkpoint,
+        allow_extra=("final_layer.",),
+        said=_channel_major(layout, "patch"),
+        scaling=scaling,
+        sfreq=sfreq,
+        **options,
+    )
+
+
+def _cbramod_tokens(model: Any, batch: Any, layout: Layout) -> Any:
+    tokens = model(batch)  # (batch, channels, patches, d)
+    return tokens.mean(1) if layout == "mean" else tokens.flatten(1, 2)
+
+
+def _encoder(
+    name: str,
+    build: Callable[[Any, dict[str, Any]], Any],
+    tokens: Callable[[Any, Any], Any],
+    channels: Sequence[str],
+    n_times: int,
+    *,
+    checkpoint: Checkpoint | None,
+    allow_extra: Sequence[str],
+    said: dict[str, Any],
+    leading: Sequence[str] = (),
+    sha256: str | None = None,
+    weights: Literal["checkpoint", "random"] = "checkpoint",
+    seed: int = 0,
+    architecture: Mapping[str, Any] | None = None,
+    **settings: Any,
+) -> TorchEncoder:
+    """Build a braindecode model, load its weights, and wrap it."""
+    if weights not in ("checkpoint", "random"):
+        raise ValueError(f"weights is {weights!r}; expected 'checkpoint' or 'random'.")
+    if weights == "checkpoint" and checkpoint is None:
+        raise ValueError(
+            f"{name} needs trained weights: pass checkpoint=, a file or a HubFile to download. For tests and "
+            "simulations, weights='random' makes an untrained network."
+        )
+    if weights == "random" and checkpoint is not None:
+        raise ValueError(
+            f"weights is 'random', so checkpoint={checkpoint!r} would be ignored; leave one out."
+        )
+    models, version = _braindecode()
+    import torch
+
+    # Building draws random weights; nobody else's random numbers should change by it.
+    with torch.random.fork_rng(devices=[]), _quiet():
+        torch.manual_seed(seed)
+        model = build(models, dict(architecture or {}))
+    record: Any
+    if checkpoint is None:
+        record = f"random weights, seed {seed}"
+        warnings.warn(
+            f"{name} has {record}: what it makes of signals means nothing. For tests and simulations only.",
+            stacklevel=3,
+        )
+    else:
+        record = load_checkpoint(model, checkpoint, sha256=sha256, allow_extra=allow_extra, leading=leading)
+    identity = {
+        "name": name,
+        "architecture": {
+            key: repr(value) if callable(value) else value for key, value in (architecture or {}).items()
+        },
+        "braindecode": version,
+        "checkpoint": record,
+        **said,
+    }
+    return TorchEncoder(model, channels, n_times, tokens=tokens, identity=identity, **settings)
+
+
+def _braindecode() -> tuple[Any, str]:
+    """Return braindecode's models and its version, or say what is in the way."""
+    if importlib.util.find_spec("braindecode") is None:
+        raise ImportError("Encoders need braindecode: pip install 'mgpa[eeg]'.", name="braindecode")
+    try:
+        with _quiet():
+            models = importlib.import_module("braindecode.models")
+            version = importlib.import_module("braindecode").__version__
+    except (ImportError, OSError) as error:
+        # braindecode imports torchaudio, whose compiled part loads only beside the torch it was built for.
+        raise ImportError(
+            f"braindecode could not be imported: {error}. If torchaudio is at fault, it was built for "
+            "another torch: run tools/mend_torchaudio.py from mgpa's repository, which turns its compiled "
+            "part off, or install torch and torchaudio of one version from one index (see pytorch.org).",
+            name="braindecode",
+        ) from error
+    return models, str(version)
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Silence what braindecode and its dependencies say about their own future."""
+    with warnings.catch_warnings():
+        for category in (DeprecationWarning, FutureWarning, PendingDeprecationWarning):
+            warnings.simplefilter("ignore", category)
+        yield
+
+
+def _positions(channels: Sequence[str]) -> list[Any]:
+    """Return channels as braindecode wants them, with standard 10-05 positions."""
+    import mne
+
+    from .trials import standard_montage
+
+    info = mne.create_info([str(name) for name in channels], 256.0, "eeg", verbose="error")
+    info.set_montage(standard_montage(), match_case=False, on_missing="ignore", verbose="error")
+    return list(info["chs"])
+
+
+def _check_layout(layout: Any) -> None:
+    if layout not in ("all", "mean"):
+        raise ValueError(f"layout is {layout!r}; expected 'all' or 'mean'.")
+
+
+def _check_names(channels: Sequence[str], table: Sequence[str], model: str) -> list[int]:
+    """Return the places of channels in a model's table, or raise and say which have none."""
+    places = {name.upper(): i for i, name in enumerate(table)}
+    unknown = [str(name) for name in channels if str(name).upper() not in places]
+    if unknown:
+        raise ValueError(
+            f"{model} was not trained with {', '.join(unknown)}; leave them out, or rename them where they "
+            f"are another name for one of its {len(places)}: {', '.join(table)}."
+        )
+    found = [places[str(name).upper()] for name in channels]
+    if len(set(found)) < len(found):
+        raise ValueError(f"channels name one channel twice: {', '.join(map(str, channels))}.")
+    return found
+
+
+def _check_patches(n_times: int, patch: int, model: str) -> None:
+    if n_times < patch or n_times % patch:
+        raise ValueError(
+            f"n_times is {n_times}; {model} takes whole patches of {patch} samples; cut or resample them."
+        )
+
+
+def _without_head(model: Any) -> Any:
+    import torch
+
+    model.final_layer = torch.nn.Identity()
+    return model
+
+
+def _channel_major(layout: Layout, stretch: str) -> dict[str, str]:
+    return {"layout": layout, "token_order": stretch if layout == "mean" else f"channel, {stretch}"}
+
+
+def _over_channels(tokens: Any, n_channels: int, layout: Layout) -> Any:
+    """Return tokens in channel-major order as they are, or their mean over channels."""
+    return tokens.unflatten(1, (n_channels, -1)).mean(1) if layout == "mean" else tokens

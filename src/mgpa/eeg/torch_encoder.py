@@ -1,0 +1,335 @@
+"""Any torch module as a frozen encoder: from trials to tokens, in batches, on any device.
+
+While the device works on one batch, threads prepare the next and the last one's tokens travel home, so
+that encoding takes little longer than the network alone.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import nullcontext
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .._progress import progress as watched
+from ..sequential import torch_device
+from .encode import as_trials
+
+Precision = Literal["float32", "auto", "float16", "bfloat16"]
+Scaling = float | Literal["zscore", "percentile"]
+
+#: "auto" takes half precision if the first batch's tokens differ by less than this, ‖difference‖ / ‖tokens‖:
+#: a few times what storing them in half precision costs.
+AUTO_TOLERANCE = 2e-3
+#: In volts, a millionth of a microvolt: a channel flatter than that, as the reference is, stays zero.
+FLAT = 1e-12
+#: Rows at a time where the caller does not say.
+BATCH = {"cpu": 48, "cuda": 512}
+#: Batches prepared ahead; one thread cannot resample as fast as a large GPU encodes.
+THREADS = 4
+
+
+class TorchEncoder:
+    """A frozen torch module that turns trials into tokens.
+
+    Parameters
+    ----------
+    module : torch.nn.Module
+        Takes a float32 tensor (batch, channels, samples). It is put in evaluation mode and never trained.
+    channels : sequence of str
+        Names, in the order in which the module wants them; taken from the trials by name, any others there
+        are left out.
+    n_times : int
+        Samples the module takes.
+    sfreq : float
+        Samples per second that it is to be fed with.
+    tokens : callable or None
+        Called with the module and the tensor, returns tokens (batch, tokens, d). None is the module's output.
+    scaling : {"zscore", "percentile"} or float
+        "zscore": each channel of each trial minus its mean, over its standard deviation. "percentile": over
+        the 95th percentile of its magnitude. A number: over so many volts.
+    resample : (int, int) or None
+        Factors up and down by which trials are resampled first (polyphase filter, ends extended along a
+        line): (2, 1) feeds trials of 128 Hz at 256. None expects the rate and length to be right already.
+    device : str
+        "auto" is CUDA if there is one.
+    batch_size : int or None
+        Trials at a time; tokens depend on it by rounding only. None is 48, or 512 on CUDA.
+    precision : {"float32", "auto", "float16", "bfloat16"}
+        Of matrix products. "auto", on CUDA, computes the first batch in both and stays with float16 if they
+        agree to 2e-3; elsewhere it is float32.
+    dtype : {"float32", "float16"}
+        Of the tokens returned; the paper stored float16.
+    identity : dict or None
+        What else to say about the module: its name, its checkpoint.
+
+    Examples
+    --------
+    >>> import numpy as np, torch
+    >>> from mgpa.eeg.trials import Trials
+    >>> pooled = torch.nn.AvgPool1d(50)
+    >>> encoder = TorchEncoder(pooled, ["O1", "Oz"], 100, sfreq=250.0, scaling=1e-6)
+    >>> encoder.embed(Trials(np.full((3, 2, 100), 5e-6), ["Oz", "O1"], 250.0)).shape
+    (3, 2, 2)
+    >>> encoder.identity["scaling"]
+    1e-06
+    """
+
+    def __init__(
+        self,
+        module: Any,
+        channels: Sequence[str],
+        n_times: int,
+        *,
+        sfreq: float,
+        tokens: Callable[[Any, Any], Any] | None = None,
+        scaling: Scaling = "zscore",
+        resample: tuple[int, int] | None = None,
+        device: str = "auto",
+        batch_size: int | None = None,
+        precision: Precision = "float32",
+        dtype: Literal["float32", "float16"] = "float32",
+        identity: dict[str, Any] | None = None,
+    ) -> None:
+        self.device = torch_device(device, "An encoder")
+        self.module = module.to(self.device).eval().requires_grad_(False)
+        self.channels, self.n_times, self.sfreq = tuple(map(str, channels)), int(n_times), float(sfreq)
+        self.scaling, self.resample = _check_scaling(scaling), _check_resample(resample, self.n_times)
+        self.batch_size = BATCH.get(self.device.type, BATCH["cpu"]) if batch_size is None else batch_size
+        self.precision, self.dtype = precision, np.dtype(dtype)
+        self._tokens, self._said = tokens, dict(identity or {})
+        _check_choice("precision", precision, ("float32", "auto", "float16", "bfloat16"))
+        _check_choice("dtype", dtype, ("float32", "float16"))
+        if not (isinstance(self.batch_size, (int, np.integer)) and self.batch_size >= 1):
+            raise ValueError(f"batch_size is {batch_size!r}; it must be a positive integer.")
+        decided = precision != "auto" or self.device.type != "cuda"
+        #: Precision in use and, where "auto" compared, what the difference was; None until then.
+        self.chosen: str | None = ("float32" if precision == "auto" else precision) if decided else None
+        self.difference: float | None = None
+        self.shape = self._measure_shape()
+
+    def __repr__(self) -> str:
+        name = self._said.get("name", type(self.module).__name__)
+        tokens, width = self.shape
+        return (
+            f"<{name}: {len(self.channels)} channels x {self.n_times} samples to {tokens} x {width} tokens>"
+        )
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        """What the tokens depend on besides the trials; device and batch size change rounding only."""
+        return {
+            "name": type(self.module).__name__,
+            **self._said,
+            "channels": list(self.channels),
+            "n_times": self.n_times,
+            "sfreq": self.sfreq,
+            "resample": None if self.resample is None else list(self.resample),
+            "scaling": self.scaling,
+            "tokens": self.shape[0],
+            "width": self.shape[1],
+            "precision": self.precision,
+            "precision_used": self.chosen,
+            "precision_difference": self.difference,
+            "dtype": self.dtype.name,
+        }
+
+    def embed(self, trials: Any, *, progress: bool = False) -> NDArray[Any]:
+        """Return the tokens, (n, tokens, d), of trials or MNE epochs.
+
+        Parameters
+        ----------
+        trials : Trials, mne.Epochs, or a list of mne.Epochs
+            At the encoder's rate and length; see ``resample``.
+        progress : bool
+            Show progress.
+        """
+        import torch
+
+        trials = as_trials(trials)
+        self._check(trials)
+        index = trials.index(self.channels)
+        columns: Any = slice(None) if index == list(range(len(trials.channels))) else index
+        out = np.empty((len(trials), *self.shape), self.dtype)
+        starts = range(0, len(trials), int(self.batch_size))
+        finite = torch.ones((), dtype=torch.bool, device=self.device)
+        travelling: deque[tuple[int, Any, Any]] = deque()
+
+        def prepare(start: int) -> Any:
+            return self._prepare(trials.data[start : start + self.batch_size], columns)
+
+        self.module.eval()
+        steps = watched(range(len(starts)), "encoding", progress and sys.stderr.isatty())
+        with torch.inference_mode():
+            for i, batch in zip(steps, _ahead(prepare, starts), strict=True):
+                batch = batch.to(self.device, non_blocking=True)
+                if self.chosen is None:
+                    self._choose(batch)
+                tokens = self._compute(batch, self.chosen).to(getattr(torch, self.dtype.name))
+                finite &= torch.isfinite(tokens).all()
+                travelling.append((starts[i], *self._send_home(tokens)))
+                if len(travelling) > 1:
+                    _arrive(out, *travelling.popleft())
+            while travelling:
+                _arrive(out, *travelling.popleft())
+        # Asked once, at the end: asking after every batch would keep the device waiting.
+        if not bool(finite):
+            rows = np.flatnonzero(~np.isfinite(out).all(axis=(1, 2)))
+            raise ValueError(
+                f"The tokens of {len(rows)} trials, the first of them {rows[0]}, are not finite in "
+                f"{self.chosen}, kept as {self.dtype.name}; use precision='float32' and dtype='float32', and "
+                "check the scaling."
+            )
+        return out
+
+    def _check(self, trials: Any) -> None:
+        up, down = self.resample or (1, 1)
+        n_times, sfreq = self.n_times * down // up, self.sfreq * down / up
+        found = trials.data.shape[2]
+        if found == n_times and np.isclose(trials.sfreq, sfreq, rtol=1e-6, atol=0):
+            return
+        name = self._said.get("name", "the encoder")
+        raise ValueError(
+            f"The trials have {found} samples at {trials.sfreq:g} Hz; {name} was set up for {n_times} at "
+            f"{sfreq:g} Hz. Nothing is resampled unless you ask: set it up with resample=(up, down), as "
+            "(2, 1) for twice the rate, or with sfreq= and n_times= of the trials to feed them as they are."
+        )
+
+    def _prepare(self, block: NDArray[Any], columns: Any) -> Any:
+        """Return a batch in memory that the device can copy from by itself."""
+        import torch
+
+        block = block[:, columns]
+        if self.resample is not None:
+            from scipy.signal import resample_poly
+
+            block = resample_poly(block, *self.resample, axis=2, padtype="line")
+        batch = torch.empty(block.shape, dtype=torch.float32, pin_memory=self.device.type == "cuda")
+        np.copyto(batch.numpy(), block, casting="same_kind")
+        return batch
+
+    def _compute(self, batch: Any, precision: str | None) -> Any:
+        """Return the tokens of a batch, in float32."""
+        import torch
+
+        with arithmetic(self.device.type, precision):
+            batch = scaled(batch, self.scaling)
+            tokens = self.module(batch) if self._tokens is None else self._tokens(self.module, batch)
+        return tokens.to(torch.float32)
+
+    def _choose(self, batch: Any) -> None:
+        """Decide on the precision, by the first batch."""
+        exact, half = self._compute(batch, "float32"), self._compute(batch, "float16")
+        self.difference = float((half - exact).norm() / exact.norm())
+        self.chosen = "float16" if self.difference < AUTO_TOLERANCE else "float32"
+
+    def _send_home(self, tokens: Any) -> tuple[Any, Any]:
+        """Start copying tokens to the host; return where to, and what to wait for."""
+        import torch
+
+        if self.device.type != "cuda":
+            return tokens.cpu(), None
+        home = torch.empty(tokens.shape, dtype=tokens.dtype, pin_memory=True)
+        home.copy_(tokens, non_blocking=True)
+        arrival = torch.cuda.Event()
+        arrival.record()
+        return home, arrival
+
+    def _measure_shape(self) -> tuple[int, int]:
+        import torch
+
+        with torch.inference_mode():
+            silence = torch.zeros((1, len(self.channels), self.n_times), device=self.device)
+            tokens = self._compute(silence, "float32")
+        if tokens.ndim != 3 or len(tokens) != 1:
+            raise ValueError(
+                f"The module makes shape {tuple(tokens.shape)} of one trial; expected (1, tokens, d). Pass "
+                "tokens= to bring its output into that form."
+            )
+        return int(tokens.shape[1]), int(tokens.shape[2])
+
+
+def scaled(batch: Any, scaling: Scaling) -> Any:
+    """Return signals (batch, channels, samples), in volts, in the range that a network expects.
+
+    Examples
+    --------
+    >>> import torch
+    >>> scaled(torch.tensor([[[1.0, 3.0], [7.0, 7.0]]]), "zscore").tolist()
+    [[[-1.0, 1.0], [0.0, 0.0]]]
+    """
+    if scaling == "zscore":
+        # From the first sample on, so that a constant channel is zero, and not the rounding of its mean.
+        batch = batch - batch[..., :1]
+        batch = batch - batch.mean(-1, keepdim=True)
+        return batch / batch.square().mean(-1, keepdim=True).sqrt().clamp_min(FLAT)
+    if scaling == "percentile":
+        return batch / batch.abs().quantile(0.95, dim=-1, keepdim=True).clamp_min(FLAT)
+    return batch / scaling
+
+
+def _check_scaling(scaling: Any) -> Scaling:
+    if isinstance(scaling, str):
+        _check_choice("scaling", scaling, ("zscore", "percentile"))
+        return scaling  # type: ignore[return-value]
+    if not (isinstance(scaling, (int, float)) and np.isfinite(scaling) and scaling > 0):
+        raise ValueError(
+            f"scaling is {scaling!r}; expected 'zscore', 'percentile' or a positive number of volts."
+        )
+    return float(scaling)
+
+
+def _check_resample(resample: Any, n_times: int) -> tuple[int, int] | None:
+    if resample is None:
+        return None
+    factors = tuple(resample)
+    if len(factors) != 2 or not all(isinstance(f, (int, np.integer)) and f >= 1 for f in factors):
+        raise ValueError(
+            f"resample is {resample!r}; expected positive integers (up, down), as (2, 1), or None."
+        )
+    up, down = int(factors[0]), int(factors[1])
+    if n_times * down % up:
+        raise ValueError(
+            f"{n_times} samples are not what resampling by {up}/{down} makes of any number of them."
+        )
+    return up, down
+
+
+def _check_choice(name: str, value: Any, allowed: tuple[str, ...]) -> None:
+    if value not in allowed:
+        raise ValueError(f"{name} is {value!r}; expected one of {', '.join(allowed)}.")
+
+
+def arithmetic(device: str, precision: str | None) -> Any:
+    """Return the context in which a network on a device computes in a precision."""
+    import torch
+
+    if precision != "float32":
+        return torch.autocast(device, dtype=getattr(torch, str(precision)))
+    if device == "cuda":
+        # Convolutions would use TF32, with ten bits of mantissa, unless told otherwise.
+        return torch.backends.cudnn.flags(enabled=torch.backends.cudnn.enabled, allow_tf32=False)
+    return nullcontext()
+
+
+def _ahead(function: Callable[[int], Any], steps: Iterable[int]) -> Iterator[Any]:
+    """Yield ``function(step)`` in order, computed in threads while the caller is busy with earlier ones."""
+    with ThreadPoolExecutor(THREADS) as pool:
+        pending: deque[Future[Any]] = deque()
+        for step in steps:
+            pending.append(pool.submit(function, step))
+            if len(pending) > THREADS:
+                yield pending.popleft().result()
+        while pending:
+            yield pending.popleft().result()
+
+
+def _arrive(out: NDArray[Any], start: int, home: Any, arrival: Any) -> None:
+    if arrival is not None:
+        arrival.synchronize()
+    out[start : start + len(home)] = home.numpy()

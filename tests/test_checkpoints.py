@@ -1,0 +1,218 @@
+"""Weights are loaded completely and checked, or not at all."""
+
+import hashlib
+import pickle
+
+import pytest
+
+from mgpa.eeg.checkpoints import CheckpointError, HubFile, hub_file, load_checkpoint
+from mgpa.eeg.datasets.download import DownloadError
+from server import Server
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("pooch")
+from safetensors.torch import save, save_file  # noqa: E402
+
+REPO, REVISION = "some/model", "abc123"
+
+
+class Net(torch.nn.Module):
+    def __init__(self, n_times=3, ids=(0, 1)):
+        super().__init__()
+        self.first = torch.nn.Linear(4, 2)
+        self.times = torch.nn.Parameter(torch.randn(1, n_times, 2))
+        self.register_buffer("chans_id", torch.tensor(ids))
+
+
+def state(net):
+    return {name: value.clone() for name, value in net.state_dict().items()}
+
+
+def same(a, b):
+    return a.keys() == b.keys() and all(torch.equal(a[name], b[name]) for name in a)
+
+
+@pytest.fixture
+def trained():
+    torch.manual_seed(1)
+    return Net(ids=(5, 6, 7))
+
+
+@pytest.fixture
+def net():
+    torch.manual_seed(2)
+    return Net()
+
+
+@pytest.fixture
+def path(trained, tmp_path):
+    save_file(trained.state_dict(), tmp_path / "w.safetensors")
+    return tmp_path / "w.safetensors"
+
+
+@pytest.fixture
+def server():
+    server = Server()
+    yield server
+    server.close()
+
+
+def refused(net, path, match, error=CheckpointError, **settings):
+    """Check that loading fails with a text, and that the model is as it was."""
+    before = state(net)
+    with pytest.raises(error, match=match):
+        load_checkpoint(net, path, **settings)
+    assert same(before, state(net))
+
+
+def test_everything_but_the_named_buffer_is_loaded(net, trained, path):
+    record = load_checkpoint(net, path)
+    assert same({**trained.state_dict(), "chans_id": torch.tensor([0, 1])}, state(net))
+    content = path.read_bytes()
+    expected = {"file": "w.safetensors", "sha256": hashlib.sha256(content).hexdigest(), "size": len(content)}
+    assert record == expected
+
+
+@pytest.mark.parametrize("nested", [False, True])
+@pytest.mark.parametrize("suffix", [".pt", ".pth"])
+def test_state_dicts_of_torch_are_read(net, trained, tmp_path, suffix, nested):
+    content = trained.state_dict()
+    torch.save({"state_dict": content, "epoch": 3} if nested else content, tmp_path / f"w{suffix}")
+    load_checkpoint(net, tmp_path / f"w{suffix}")
+    assert torch.equal(net.first.weight, trained.first.weight)
+
+
+@pytest.mark.parametrize(
+    ("change", "match"),
+    [
+        ({"first.bias": None}, r"does not fit Net; nothing was loaded\.\nMissing \(1\): first\.bias\."),
+        ({"head.weight": torch.ones(2)}, r"Unknown to the model \(1\): head\.weight"),
+        (
+            {"first.weight": torch.ones(2, 3)},
+            r"first\.weight is \(2, 3\) float32 instead of \(2, 4\) float32",
+        ),
+        ({"times": torch.ones(1, 5, 2)}, r"times is \(1, 5, 2\)"),
+        ({"first.bias": torch.ones(2, dtype=torch.float16)}, r"first\.bias is \(2,\) float16 instead of"),
+        ({"first.bias": torch.tensor([1.0, float("nan")])}, r"Not finite \(1\): first\.bias"),
+        ({"first.bias": None, "first.b": torch.ones(2)}, r"Missing \(1\): .*\n.*Unknown.*first\.b\."),
+    ],
+)
+def test_what_does_not_fit_is_listed_and_nothing_is_loaded(net, trained, tmp_path, change, match):
+    content = {name: value for name, value in {**state(trained), **change}.items() if value is not None}
+    save_file(content, tmp_path / "w.safetensors")
+    refused(net, tmp_path / "w.safetensors", match)
+
+
+def test_a_buffer_may_differ_only_if_it_is_named(net, path):
+    refused(net, path, r"chans_id is \(3,\) int64 instead of \(2,\)", allow_missing=())
+
+
+def test_extra_names_are_allowed_by_prefix(net, trained, tmp_path):
+    content = {**state(trained), "predictor.mask": torch.ones(3), "reconstructor.x": torch.ones(1)}
+    save_file(content, tmp_path / "w.safetensors")
+    refused(net, tmp_path / "w.safetensors", r"Unknown.*\(1\): reconstructor\.x", allow_extra=("predictor.",))
+    load_checkpoint(net, tmp_path / "w.safetensors", allow_extra=("predictor.", "reconstructor."))
+    assert torch.equal(net.first.bias, trained.first.bias)
+
+
+def test_the_leading_part_of_a_longer_table_is_used_where_asked(trained, path):
+    shorter, longer = Net(n_times=2), Net(n_times=4)
+    refused(shorter, path, r"times is \(1, 3, 2\)")
+    assert load_checkpoint(shorter, path, leading=("times",))["leading"] == {"times": [2, 3]}
+    assert torch.equal(shorter.times, trained.times[:, :2])
+    refused(longer, path, r"times is \(1, 3, 2\)", leading=("times",))
+
+
+def test_another_checksum_is_refused_and_its_beginning_will_do(net, trained, path):
+    whole = hashlib.sha256(path.read_bytes()).hexdigest()
+    refused(net, path, f"sha256 is {whole}, it should begin with 00000000", sha256="0" * 8)
+    refused(net, path, "8 to 64 hexadecimal digits; got 'abc'", error=ValueError, sha256="abc")
+    load_checkpoint(net, path, sha256=whole[:8].upper())
+    assert torch.equal(net.first.bias, trained.first.bias)
+
+
+class Planted:
+    def __reduce__(self):
+        return (print, ("code from the file was run",))
+
+
+def test_pickles_are_not_run(net, tmp_path, capsys):
+    (tmp_path / "w.pt").write_bytes(pickle.dumps({"first.weight": Planted()}))
+    torch.save({"first.weight": Planted()}, tmp_path / "v.pt")
+    for name in ("w.pt", "v.pt"):
+        refused(net, tmp_path / name, f"{name} cannot be read as weights.*would run code")
+    assert "code from the file" not in capsys.readouterr().out
+
+
+def test_damaged_and_foreign_files_are_named(net, path, tmp_path):
+    path.write_bytes(path.read_bytes()[:-5])
+    refused(net, path, r"w\.safetensors cannot be read as weights")
+    (tmp_path / "w.pt").write_bytes(b"<html>not found</html>")
+    refused(net, tmp_path / "w.pt", r"w\.pt cannot be read")
+    torch.save([torch.ones(2)], tmp_path / "list.pt")
+    refused(net, tmp_path / "list.pt", r"list\.pt holds a list; expected tensors by name")
+    (tmp_path / "w.h5").write_bytes(b"")
+    refused(net, tmp_path / "w.h5", r"w\.h5: weights come as \.safetensors")
+    refused(net, tmp_path / "none.pt", r"none\.pt is not a file of weights", error=FileNotFoundError)
+
+
+def put(server, content, repo=REPO):
+    server.files[f"/{repo}/resolve/{REVISION}/model.safetensors"] = content
+    return hashlib.sha256(content).hexdigest()
+
+
+def test_a_hub_file_is_fetched_once_and_loaded(net, trained, server, tmp_path, monkeypatch):
+    monkeypatch.setenv("HF_ENDPOINT", server.url + "/")
+    monkeypatch.setattr("pooch.os_cache", lambda name: tmp_path / name)
+    content = save(trained.state_dict())
+    whole = put(server, content)
+    hub = HubFile(REPO, REVISION, sha256=whole[:8], size=len(content))
+    for _ in range(2):
+        record = load_checkpoint(net, hub)
+    assert record["sha256"] == whole
+    assert (record["repo"], record["revision"]) == (REPO, REVISION)
+    assert torch.equal(net.first.bias, trained.first.bias)
+    assert len(server.requests) == 1
+
+
+def test_a_broken_download_is_resumed(server, tmp_path):
+    content = bytes(range(256)) * 2000
+    whole, server.break_after = put(server, content), 300_000
+    settings = {"revision": REVISION, "sha256": whole, "folder": tmp_path, "endpoint": server.url}
+    assert hub_file(REPO, **settings).read_bytes() == content
+    ranges = [wanted for _, wanted in server.requests]
+    assert len(ranges) == 2
+    assert ranges[0] is None
+    assert 0 < int(ranges[1].removeprefix("bytes=").removesuffix("-")) <= 300_000
+
+
+@pytest.mark.parametrize("digits", [8, 64])
+def test_a_hub_file_with_another_checksum_is_not_kept(net, trained, server, tmp_path, digits):
+    put(server, save(trained.state_dict()))
+    settings = {"revision": REVISION, "folder": tmp_path, "endpoint": server.url}
+    with pytest.raises(DownloadError, match=r"sha256 is .*000"):
+        hub_file(REPO, sha256="0" * digits, **settings)
+    assert not [p for p in tmp_path.rglob("*") if p.is_file()]
+
+
+def test_a_changed_file_in_the_folder_is_noticed_and_left_alone(trained, server, tmp_path):
+    content = save(trained.state_dict())
+    settings = {"revision": REVISION, "folder": tmp_path, "endpoint": server.url}
+    found = hub_file(REPO, sha256=put(server, content)[:8], size=len(content), **settings)
+    found.write_bytes(bytes(len(content)))
+    with pytest.raises(DownloadError, match="Remove it to have it fetched again"):
+        hub_file(REPO, sha256=hashlib.sha256(content).hexdigest()[:8], size=len(content), **settings)
+    assert found.exists()
+
+
+def test_without_a_connection_the_error_says_how_to_do_without(server, tmp_path):
+    settings = {"revision": REVISION, "folder": tmp_path}
+    url = f"{server.url}/{REPO}/resolve/{REVISION}/model.safetensors"
+    advice = f"fetch {url} on another machine and pass the file's path"
+    with pytest.raises(DownloadError, match=f"404.*{advice}"):
+        hub_file(REPO, endpoint=server.url, **settings)
+    server.close()
+    with pytest.raises(DownloadError, match=f"refused.*{advice}"):
+        hub_file(REPO, endpoint=server.url, **settings)
+    with pytest.raises(ValueError, match="expected an owner and a name"):
+        hub_file("../x", **settings)

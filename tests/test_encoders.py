@@ -1,0 +1,355 @@
+"""Frozen encoders: right tokens, right weights, right channels, or an error that says what is wrong."""
+
+import importlib
+import json
+import warnings
+
+import numpy as np
+import pytest
+
+from mgpa.eeg.encode import encode
+from mgpa.eeg.trials import Trials
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("mne")
+pytest.importorskip("braindecode")
+from mgpa.eeg import torch_encoder  # noqa: E402
+from mgpa.eeg.checkpoints import CheckpointError  # noqa: E402
+from mgpa.eeg.encoders import EEGPT_WEIGHTS, TorchEncoder, biot, cbramod, eegpt, labram  # noqa: E402
+
+OCCIPITAL = ["POz", "PO3", "PO4", "PO5", "PO6", "Oz", "O1", "O2"]
+BIPOLAR = ["FP1-F7", "C3-P3", "P4-O2"]
+SMALL = {"depth": 2, "embed_dim": 32, "num_heads": 4}
+LAYERS = {"labram": {"num_layers": 2}, "biot": {"num_layers": 1}, "cbramod": {"n_layer": 2}}
+
+
+def signals(channels=OCCIPITAL, n_times=500, sfreq=250.0, n=5, **settings):
+    data = 1e-5 * np.random.default_rng(0).normal(size=(n, len(channels), n_times))
+    return Trials(data, channels, sfreq, **settings)
+
+
+def untrained(make, *args, **settings):
+    with pytest.warns(UserWarning, match="random weights"):
+        return make(*args, weights="random", **settings)
+
+
+def small(channels=OCCIPITAL, n_times=500, sfreq=250.0, architecture=SMALL, **settings):
+    return untrained(eegpt, channels, n_times, sfreq=sfreq, architecture=architecture, **settings)
+
+
+def trained(encoder, path):
+    """Save an encoder's weights as if somebody had trained them."""
+    from safetensors.torch import save_file
+
+    save_file(encoder.module.state_dict(), path)
+    return path
+
+
+def close(a, b, tolerance=2e-5):
+    assert a.shape == b.shape
+    return np.linalg.norm(a - b) < tolerance * np.linalg.norm(a)
+
+
+def test_the_papers_layouts_and_weights_through_a_file(tmp_path):
+    # Full size. The weights come from a model of all 62 channels: only the table of channels may differ.
+    every = importlib.import_module("braindecode.models.eegpt").EEGPT_CHANNELS
+    path = trained(untrained(eegpt, every, 512, seed=3), tmp_path / "model.safetensors")
+    assert path.stat().st_size == EEGPT_WEIGHTS.size  # of the published file: the same tensors
+
+    controlled = eegpt(OCCIPITAL, 500, sfreq=250.0, checkpoint=path)
+    trials = signals(n=3)
+    tokens = controlled.embed(trials)
+    assert (tokens.shape, tokens.dtype) == ((3, 15, 512), np.float32)
+    again = eegpt(OCCIPITAL, 500, sfreq=250.0, checkpoint=path)
+    assert np.array_equal(tokens, again.embed(trials))
+    assert not close(tokens, untrained(eegpt, OCCIPITAL, 500, sfreq=250.0).embed(trials), 0.1)
+
+    whole = eegpt(OCCIPITAL, 256, layout="all", scaling=20e-6, resample=(2, 1), checkpoint=path)
+    tokens = whole.embed(signals(n_times=128, sfreq=128.0, n=2))
+    assert tokens.shape == (2, 28, 512)
+    assert tokens[0].size == 14336
+
+
+def test_tokens_are_those_of_the_network_on_inputs_prepared_as_in_the_paper():
+    from scipy.signal import resample_poly
+
+    trials = signals(n=4)
+    encoder = small(layout="mean")
+    x = trials.data - trials.data.mean(-1, keepdims=True)
+    x = torch.tensor(x / np.maximum(x.std(-1, keepdims=True), 1e-12), dtype=torch.float32)
+    with torch.no_grad():
+        summaries = encoder.module(x).numpy()
+    assert summaries.shape == (4, 15, 4, 32)
+    assert close(summaries.mean(2), encoder.embed(trials))
+
+    trials = signals(n_times=128, sfreq=128.0)
+    encoder = small(n_times=256, sfreq=256.0, layout="all", scaling=20e-6, resample=(2, 1))
+    x = resample_poly(trials.data, 2, 1, axis=-1, padtype="line") / 20e-6
+    with torch.no_grad():
+        summaries = encoder.module(torch.tensor(x, dtype=torch.float32)).numpy()
+    assert close(summaries.reshape(5, 28, 32), encoder.embed(trials))
+    assert np.array_equal(encoder.embed(trials)[:, 4:8], encoder.embed(trials).reshape(5, 7, 4, 32)[:, 1])
+
+
+def test_windows_are_padded_at_the_end_and_see_only_themselves():
+    encoder, trials = small(scaling=1e-5), signals()
+    before = encoder.embed(trials)
+    filled = Trials(np.pad(trials.data, ((0, 0), (0, 0), (0, 12))), OCCIPITAL, 250.0)
+    assert np.array_equal(before, small(n_times=512, scaling=1e-5).embed(filled))
+    # The last two windows hold samples 416 to 479 and 448 to 511.
+    changed = trials.data.copy()
+    changed[:, :, 480:] = 0
+    after = encoder.embed(Trials(changed, OCCIPITAL, 250.0))
+    assert close(before[:, :14], after[:, :14])
+    assert not close(before[:, 14], after[:, 14], 1e-3)
+
+
+def test_scaling_leaves_flat_channels_at_zero():
+    x = torch.full((1, 2, 50), 0.123)
+    x[0, 1] = torch.linspace(-3e-6, 5e-6, 50)
+    for scaling in ("zscore", "percentile"):
+        y = torch_encoder.scaled(x * torch.tensor([[[0.0], [1.0]]]), scaling)
+        assert (y[0, 0] == 0).all()
+    y = torch_encoder.scaled(x, "zscore")
+    assert (y[0, 0] == 0).all()
+    assert abs(y[0, 1].mean()) < 1e-6
+    assert y[0, 1].std(correction=0) == pytest.approx(1, abs=1e-5)
+    y = torch_encoder.scaled(x, "percentile")
+    assert y[0, 1].abs().quantile(0.95) == pytest.approx(1)
+
+
+def test_trials_are_taken_by_channel_name():
+    encoder, trials = small(), signals([*OCCIPITAL, "Cz"])
+    shuffled = trials.pick(["Cz", *OCCIPITAL[::-1]])
+    assert np.array_equal(encoder.embed(trials), encoder.embed(shuffled))
+    with pytest.raises(ValueError, match="no channel O2"):
+        encoder.embed(trials.pick(OCCIPITAL[:-1]))
+
+
+@pytest.mark.parametrize(("make", "channels"), [(eegpt, OCCIPITAL), (labram, OCCIPITAL), (biot, BIPOLAR)])
+def test_channels_have_an_identity_not_an_order(make, channels, tmp_path):
+    settings = {"layout": "mean", "sfreq": 200.0}
+    settings["architecture"] = SMALL if make is eegpt else LAYERS[make.__name__]
+    first = untrained(make, channels, 400, **settings)
+    path, trials = trained(first, tmp_path / "w.safetensors"), signals(channels, 400, 200.0)
+    permuted = make(channels[::-1], 400, checkpoint=path, **settings)
+    assert close(first.embed(trials), permuted.embed(trials))
+    other = {"POz": "Fz", "FP1-F7": "FP2-F8"}
+    renamed = [other.get(name, name) for name in channels]
+    elsewhere = make(renamed, 400, checkpoint=path, **settings)
+    assert not close(first.embed(trials), elsewhere.embed(Trials(trials.data, renamed, 200.0)), 1e-4)
+
+
+@pytest.mark.parametrize(
+    ("make", "channels", "all_tokens", "mean_tokens"),
+    [
+        (labram, OCCIPITAL, (24, 200), (3, 200)),
+        (biot, BIPOLAR, (15, 256), (5, 256)),
+        (cbramod, OCCIPITAL, (24, 200), (3, 200)),
+    ],
+)
+def test_token_layouts_of_the_other_networks(make, channels, all_tokens, mean_tokens, tmp_path):
+    architecture, trials = LAYERS[make.__name__], signals(channels, 600, 200.0)
+    every = untrained(make, channels, 600, architecture=architecture)
+    path = trained(every, tmp_path / "w.safetensors")
+    mean = make(channels, 600, layout="mean", checkpoint=path, architecture=architecture)
+    tokens = every.embed(trials)
+    assert tokens.shape[1:] == all_tokens
+    assert mean.shape == mean_tokens
+    assert close(tokens.reshape(5, len(channels), *mean_tokens).mean(1), mean.embed(trials))
+    assert np.std(tokens) > 1e-3
+
+
+def test_labram_uses_the_first_times_of_a_checkpoint_of_longer_windows(tmp_path):
+    architecture = LAYERS["labram"]
+    longer = untrained(labram, OCCIPITAL, 1000, architecture=architecture)
+    path = trained(longer, tmp_path / "w.safetensors")
+    shorter = labram(OCCIPITAL, 600, checkpoint=path, architecture=architecture)
+    assert shorter.identity["checkpoint"]["leading"] == {"temporal_embedding": [4, 6]}
+    assert torch.equal(shorter.module.temporal_embedding, longer.module.temporal_embedding[:, :4])
+
+
+def test_biots_channel_tokens_go_by_name():
+    encoder = untrained(biot, BIPOLAR[::-1], 400, architecture=LAYERS["biot"])
+    table = importlib.import_module("braindecode.models.biot").BIOT_CHANNEL_ORDER
+    assert [table[i] for i in encoder.module.encoder.index.tolist()] == BIPOLAR[::-1]
+    assert encoder.module.encoder.channel_tokens.num_embeddings == 18
+
+
+@pytest.mark.parametrize(
+    ("make", "channels", "n_times", "match"),
+    [
+        (eegpt, ["Oz", "EXG1", "A1"], 500, "EEGPT was not trained with EXG1, A1; .* one of its 62: "),
+        (eegpt, ["Oz", "OZ"], 500, "one channel twice: Oz, OZ"),
+        (labram, ["Oz", "EXG1"], 400, "LaBraM was not trained with EXG1"),
+        (biot, ["Oz"], 400, "BIOT was not trained with Oz.*FP1-F7"),
+        (labram, ["Oz"], 500, "n_times is 500; LaBraM takes whole patches of 200"),
+        (cbramod, ["Oz"], 150, "n_times is 150; CBraMod takes whole patches of 200"),
+        (biot, ["FP1-F7"], 450, "n_times is 450; BIOT takes 200 samples and"),
+    ],
+)
+def test_what_a_network_cannot_take_is_said_at_once(make, channels, n_times, match):
+    with pytest.raises(ValueError, match=match):
+        make(channels, n_times, weights="random")
+
+
+@pytest.mark.parametrize("make", [eegpt, labram, biot, cbramod])
+def test_weights_are_never_random_by_accident(make, tmp_path):
+    with pytest.raises(ValueError, match="needs trained weights: pass checkpoint="):
+        make(["FP1-F7"], 400)
+    with pytest.raises(ValueError, match="would be ignored"):
+        make(["FP1-F7"], 400, weights="random", checkpoint=tmp_path / "x")
+    with pytest.raises(ValueError, match="weights is 'any'"):
+        make(["FP1-F7"], 400, weights="any")
+
+
+def test_a_checkpoint_of_another_architecture_is_refused(tmp_path):
+    path = trained(small(), tmp_path / "w.safetensors")
+    deeper = {**SMALL, "depth": 3}
+    with pytest.raises(CheckpointError, match="Missing \\(12\\)"):
+        eegpt(OCCIPITAL, 500, checkpoint=path, architecture=deeper)
+    with pytest.raises(ValueError, match="Unknown to the model \\(12\\)"):
+        eegpt(OCCIPITAL, 500, checkpoint=path, architecture={**SMALL, "depth": 1})
+    with pytest.raises(ValueError, match="should begin with 00000000"):
+        eegpt(OCCIPITAL, 500, checkpoint=path, architecture=SMALL, sha256="00000000")
+
+
+def test_random_weights_say_so_follow_their_seed_and_leave_other_random_numbers_alone():
+    torch.manual_seed(0)
+    expected = torch.rand(3)
+    torch.manual_seed(0)
+    first = small(seed=7)
+    assert torch.equal(torch.rand(3), expected)
+    assert first.identity["checkpoint"] == "random weights, seed 7"
+    trials = signals()
+    assert np.array_equal(first.embed(trials), small(seed=7).embed(trials))
+    assert not close(first.embed(trials), small(seed=8).embed(trials), 0.1)
+
+
+def test_nothing_is_resampled_unasked():
+    encoder = small(n_times=256, sfreq=256.0)
+    match = "128 samples at 128 Hz; EEGPT was set up for 256 at 256 Hz.*resample="
+    with pytest.raises(ValueError, match=match):
+        encoder.embed(signals(n_times=128, sfreq=128.0))
+    with pytest.raises(ValueError, match="256 samples at 250 Hz"):
+        encoder.embed(signals(n_times=256, sfreq=250.0))
+    with pytest.raises(ValueError, match="set up for 128 at 128 Hz"):
+        small(n_times=256, sfreq=256.0, resample=(2, 1)).embed(signals(n_times=256, sfreq=256.0))
+
+
+def test_batch_size_changes_rounding_only_and_no_trials_give_no_tokens():
+    trials = signals(n=11)
+    tokens = [small(batch_size=size).embed(trials) for size in (1, 4, 11, 64)]
+    for other in tokens[1:]:
+        assert close(tokens[0], other)
+    assert small().embed(trials.take(slice(0, 0))).shape == (0, 15, 32)
+    assert close(tokens[0][3:4], small().embed(trials.take([3])))
+
+
+def test_a_network_left_in_training_mode_is_put_back():
+    encoder = untrained(cbramod, ["Oz", "O1"], 400, architecture={"n_layer": 1})
+    trials = signals(["Oz", "O1"], 400, 200.0)
+    first = encoder.embed(trials)
+    encoder.module.train()
+    assert np.array_equal(first, encoder.embed(trials))
+    assert not any(p.requires_grad for p in encoder.module.parameters())
+
+
+def test_half_precision_is_stated_and_close():
+    trials = signals()
+    exact = small().embed(trials)
+    stored = small(dtype="float16")
+    assert stored.embed(trials).dtype == np.float16
+    assert stored.identity["dtype"] == "float16"
+    assert np.array_equal(stored.embed(trials), exact.astype(np.float16))
+    computed = small(precision="bfloat16")
+    assert computed.identity["precision_used"] == "bfloat16"
+    assert not np.array_equal(computed.embed(trials), exact)
+    assert close(computed.embed(trials), exact, 0.05)
+    assert small(precision="auto").identity["precision_used"] == "float32"  # on the CPU
+
+
+@pytest.mark.parametrize(("worse", "chosen"), [(1e-4, "float16"), (1e-2, "float32")])
+def test_auto_takes_half_precision_only_if_tokens_agree(monkeypatch, worse, chosen):
+    # As on CUDA, with a half precision that is off by a known amount.
+    encoder, trials = small(precision="auto"), signals()
+    exact, encoder.chosen = encoder.embed(trials), None
+    compute = type(encoder)._compute
+
+    def off(self, batch, precision):
+        return compute(self, batch, "float32") * (1 + worse * (precision == "float16"))
+
+    monkeypatch.setattr(type(encoder), "_compute", off)
+    tokens = encoder.embed(trials)
+    assert encoder.chosen == encoder.identity["precision_used"] == chosen
+    assert encoder.identity["precision_difference"] == pytest.approx(worse, rel=1e-2)
+    assert close(exact, tokens, 1e-6) == (chosen == "float32")
+
+
+def test_tokens_that_are_not_finite_are_an_error():
+    encoder = TorchEncoder(torch.nn.Identity(), ["Oz"], 50, sfreq=100.0, scaling=1e-6, dtype="float16")
+    data = np.full((3, 1, 50), 1e-6)
+    data[1] = 1.0  # a million: more than half precision holds
+    with pytest.raises(ValueError, match="1 trials, the first of them 1, are not finite in float32"):
+        encoder.embed(Trials(data, ["Oz"], 100.0))
+
+
+@pytest.mark.parametrize(
+    ("settings", "match"),
+    [
+        ({"scaling": "max"}, "scaling is 'max'"),
+        ({"scaling": 0.0}, "scaling is 0.0; expected"),
+        ({"resample": (2, 0)}, "positive integers"),
+        ({"resample": (3, 1)}, "500 samples are not what resampling by 3/1 makes"),
+        ({"batch_size": 0}, "batch_size is 0"),
+        ({"precision": "half"}, "precision is 'half'"),
+        ({"dtype": "float64"}, "dtype is 'float64'"),
+        ({"device": "gpu"}, "device must be 'auto' or"),
+    ],
+)
+def test_settings_are_checked(settings, match):
+    with pytest.raises(ValueError, match=match):
+        TorchEncoder(torch.nn.Identity(), ["Oz"], 500, sfreq=250.0, **settings)
+
+
+def test_a_module_without_tokens_is_refused():
+    with pytest.raises(ValueError, match=r"makes shape \(1, 500\) of one trial; expected \(1, tokens, d\)"):
+        TorchEncoder(torch.nn.Flatten(), ["Oz"], 500, sfreq=250.0)
+
+
+def test_the_identity_goes_with_the_table():
+    encoder = small(layout="all")
+    table = encode(signals(columns={"label": list("ababa")}), encoder)
+    assert table.X.shape == (5, 60, 32)
+    said = json.loads(json.dumps(table.info["encoder"]))
+    assert said == encoder.identity
+    assert said["architecture"] == SMALL
+    assert {"name", "braindecode", "checkpoint", "layout", "scaling", "channels", "sfreq"} <= said.keys()
+
+
+def test_epochs_are_taken_as_they_are():
+    trials = signals(columns={"label": list("ababa")})
+    assert close(small().embed(trials), small().embed(trials.to_epochs()))
+
+
+def test_a_torchaudio_that_does_not_load_is_explained(monkeypatch):
+    real = importlib.import_module
+
+    def fail(name, *args):
+        if name.startswith("braindecode"):
+            raise OSError("libtorchaudio.so: undefined symbol")
+        return real(name, *args)
+
+    monkeypatch.setattr(importlib, "import_module", fail)
+    with pytest.raises(ImportError, match=r"undefined symbol.*mend_torchaudio\.py.*or install torch"):
+        eegpt(["Oz"], 500, weights="random")
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(ImportError, match=r"pip install 'mgpa\[eeg\]'"):
+        eegpt(["Oz"], 500, weights="random")
+
+
+def test_trained_networks_are_built_without_a_warning(tmp_path):
+    path = trained(small(), tmp_path / "w.safetensors")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        eegpt(OCCIPITAL, 500, checkpoint=path, architecture=SMALL)
