@@ -2,11 +2,14 @@
 
 import json
 import os
+import re
 import resource
+import shlex
 import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -84,6 +87,90 @@ def test_a_toml_file_gives_defaults(folder, tmp_path):
     assert mgpa.load_map(tmp_path / "m.safetensors").info.method == "LEACE"
 
 
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (
+            '[fti]\nmethod = "leace"',
+            "mgpa.toml has a section 'fti', which is no command of mgpa. Did you mean fit?",
+        ),
+        ("[audit]\nquik = true", "[audit] in mgpa.toml has a key 'quik', which is no option of mgpa audit."),
+        ("[data.fech]\nout = 'x'", "[data] in mgpa.toml has a section 'fech'"),
+        ("quick = true", "mgpa.toml has a key 'quick', which is no command"),
+        ("fit = 3", "fit is a command and wants a section"),
+        ("[fit", "mgpa.toml is not a TOML file"),
+    ],
+)
+def test_a_mistake_in_the_toml_file_is_named(tmp_path, text, message):
+    (tmp_path / "mgpa.toml").write_text(text)
+    result = mgpa_command("methods", folder=tmp_path)
+    assert result.returncode == 2
+    assert message in result.stderr
+
+
+def test_a_toml_file_may_have_sections_of_any_command(folder, tmp_path):
+    text = '[fit]\nmethod = "leace"\n[fit.set]\nridge = 0.25\n'
+    text += "[data.fetch]\ndry_run = true\n[simulate.flex]\nseed = 1"
+    (tmp_path / "mgpa.toml").write_text(text)
+    done("fit", folder / "rec ördings.parquet", "--out", "m.safetensors", folder=tmp_path)
+    assert mgpa.load_map(tmp_path / "m.safetensors").info.parameters["ridge"] == 0.25
+
+
+def test_inspecting_a_map_tells_everything_about_it(folder):
+    facts = json.loads(done("inspect", "map one.safetensors", "--json", folder=folder).stdout)
+    m = mgpa.load_map(folder / "map one.safetensors")
+    assert facts["gate"] == {"rank": m.info.gate_rank, "energy": m.info.gate_energy}
+    assert facts["parameters"]["ridge"] == 10.0
+    assert facts["notes"] == ""
+    assert facts["seed"] is None
+    arguments = ("fit", "rec ördings.parquet", "--method", "iterative_mgpa", "--seed", "3")
+    arguments += ("--set.n_stages", "2", "--set.critics", '["linear"]')
+    done(*arguments, "--out", "it.safetensors", folder=folder)
+    facts = json.loads(done("inspect", "it.safetensors", "--json", folder=folder).stdout)
+    assert facts["seed"] == 3
+    assert facts["stages"] <= 2
+
+
+def test_a_fit_says_what_unseen_pairs_say_about_the_gate(folder, tmp_path):
+    found = done("fit", "rec ördings.parquet", "--out", "r1.safetensors", "--rank", "1", folder=folder)
+    assert "of contrast energy, 5-fold by participant" in found.stdout
+    assert "Hint" not in found.stdout
+    rng = np.random.default_rng(0)
+    event, on_b = np.repeat(np.arange(150), 2), np.tile([0, 1], 150)
+    X = rng.normal(size=(150, 24))[event] + 2.0 * np.outer(on_b, np.eye(24)[0])
+    X += 0.3 * rng.normal(size=X.shape)  # a shift of rank one, and noisy pairs
+    table = mgpa.tables.Table(X, source=on_b, pair_id=event, participant=event // 10)
+    write_table(table, tmp_path / "noisy.parquet")
+    found = done("fit", "noisy.parquet", "--out", "m.safetensors", "--json", folder=tmp_path)
+    facts = json.loads(found.stdout)
+    assert facts["gate"]["rank"] > 6
+    assert facts["held_out_coverage"] < facts["gate"]["energy"]
+    assert f"only 1 of {facts['gate']['rank']} directions hold" in facts["hints"][0]
+    assert "Consider --rank 1." in facts["hints"][0]
+
+
+def test_a_fit_on_a_cluster_has_the_same_bits(folder):
+    pytest.importorskip("distributed")
+    done("fit", "rec ördings.parquet", "--out", "c.safetensors", "--scheduler", "local", folder=folder)
+    expected = (folder / "map one.safetensors").read_bytes()
+    assert (folder / "c.safetensors").read_bytes() == expected
+
+
+def test_errors_speak_of_options_not_of_python(folder, tmp_path):
+    loose = simulated_table(n_people=8, pair_id=None)
+    write_table(loose, tmp_path / "loose.parquet")
+    result = mgpa_command("fit", "loose.parquet", "--out", "m.safetensors", folder=tmp_path)
+    assert "give the table a pair_id column, or pass a table that has one with --pairs" in result.stderr
+    assert "pairs=" not in result.stderr
+    made = mgpa_command("simulate", "--out", "loose.parquet", folder=tmp_path)
+    assert "exists; pass --overwrite to replace it" in made.stderr
+    (tmp_path / "t.csv").write_text("device,a,b\ndry,1,2\n")
+    result = mgpa_command("convert", "t.csv", "--out", "t.parquet", folder=tmp_path)
+    assert result.returncode == 2
+    assert "--embedding" in result.stderr
+    assert "embedding=" not in result.stderr
+
+
 def test_select_and_export(folder):
     arguments = ("select", "map one.safetensors", "rec ördings.parquet", "--budget", "0.05", "--json")
     found = json.loads(done(*arguments, "--out", "small.safetensors", folder=folder).stdout)
@@ -115,6 +202,12 @@ def test_audit_and_compare(folder):
     contrasts = json.loads(again.stdout)["contrasts"]
     assert contrasts["closed_form_mgpa"]["S"][2] < 0
     assert "3 of them finished before" in again.stderr
+    lines = (folder / "audit" / "contrasts.csv").read_text().splitlines()
+    assert lines[0] == "method,against,metric,difference,low,high"
+    written = {tuple(line.split(",")[:3]): float(line.split(",")[3]) for line in lines[1:]}
+    assert written["closed_form_mgpa", "leace", "S"] == contrasts["closed_form_mgpa"]["S"][0]
+    assert ("leace", "leace", "S") not in written
+    assert r"\toprule" in (folder / "audit" / "contrasts.tex").read_text()
 
 
 @pytest.mark.parametrize(
@@ -157,6 +250,24 @@ def test_every_command_teaches(folder):
     assert json.loads(done("methods", "--json").stdout)["methods"][0]["name"] == "closed_form_mgpa"
     assert json.loads(done("doctor", "--json").stdout)["packages"]["numpy"] == np.__version__
     assert done("--version").stdout.strip() == mgpa.__version__
+
+
+def test_the_documented_commands_and_settings_are_understood(tmp_path, monkeypatch):
+    from mgpa.cli import app
+    from mgpa.cli.settings import check_settings
+
+    page = (Path(__file__).parents[1] / "docs" / "command_line.md").read_text()
+    lines = [line for line in page.splitlines() if line.startswith("mgpa ") and "--install" not in line]
+    assert len(lines) > 15
+    monkeypatch.chdir(tmp_path)
+    for line in lines:
+        words = shlex.split(line, comments=True)[1:]
+        function, bound, _ = app.parse_args(words, exit_on_error=False, print_error=False)
+        assert callable(function), line
+        assert bound is not None
+    settings = re.search(r"```toml\n(.*?)```", page, re.DOTALL)
+    (tmp_path / "mgpa.toml").write_text(settings.group(1))
+    check_settings()
 
 
 def test_a_csv_file_becomes_a_table_with_roles(tmp_path):

@@ -89,3 +89,14 @@ def test_the_pages_examples_run(page, tmp_path, monkeypatch, capsys):
     if page == "audit":
         assert (tmp_path / "report.html").stat().st_size > 10_000
         assert "harder to read" in capsys.readouterr().out
+
+
+def test_the_page_about_tables_runs_from_top_to_bottom(tmp_path, monkeypatch, capsys):
+    pytest.importorskip("pyarrow")
+    blocks = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "tables.md").read_text(), re.DOTALL)
+    monkeypatch.chdir(tmp_path)
+    names: dict = {}
+    for block in blocks:
+        exec(block, names)
+    assert "critics fitted on 300 of 400 FIT rows" in capsys.readouterr().out
+    assert names["m"].transform(names["X"]).shape == (400, 16)

@@ -6,10 +6,12 @@ import sys
 import textwrap
 import threading
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
+from sklearn.base import clone
 
 import mgpa
 from mgpa.baselines import make
@@ -18,7 +20,9 @@ from simulated import simulated_table
 
 pytest.importorskip("pyarrow")
 
-from mgpa.scale import apply_file, connect, draw_rows, fit_file, merge_tree
+from mgpa.all_rows import FileRows
+from mgpa.part_jobs import merge_tree
+from mgpa.scale import apply_file, connect, draw_rows, fit_file
 from mgpa.tablefiles import TableError, TableWriter, open_table, write_table
 from mgpa.tables import Table
 
@@ -57,19 +61,11 @@ def test_a_streamed_fit_equals_one_in_memory(table, parts, name):
 
 @pytest.mark.parametrize("n", [1, 2, 3, 5, 8, 11])
 def test_the_tree_has_the_shape_of_merging_neighbours(n):
-    class Leaf:
-        def __init__(self, name):
-            self.name = name
-
-        def merge(self, other):
-            self.name = f"({self.name} {other.name})"
-            return self
-
     level = [str(i) for i in range(n)]
     while len(level) > 1:
         odd = [level[-1]] if len(level) % 2 else []
         level = [f"({a} {b})" for a, b in zip(level[0::2], level[1::2], strict=False)] + odd
-    assert merge_tree(Leaf(str(i)) for i in range(n)).name == level[0]
+    assert merge_tree((str(i) for i in range(n)), lambda a, b: f"({a} {b})") == level[0]
 
 
 def test_parts_without_rows_to_fit_on_are_passed_over(table, tmp_path):
@@ -90,14 +86,96 @@ def test_pairs_from_another_table(table, tmp_path):
     np.testing.assert_allclose(m.transform(table.X), expected.transform(table.X), rtol=0, atol=1e-9)
 
 
+def test_pairs_from_another_table_count_when_the_first_part_has_no_fit_rows(table, tmp_path):
+    loose = replace(table, pair_id=None)
+    late = in_parts(loose.take(np.argsort(loose.role == "FIT", kind="stable")), tmp_path / "late", 9)
+    pairs = write_table(table.rows("FIT"), tmp_path / "pairs.npz")
+    m = fit_file(mgpa.ClosedFormMGPA(), late, pairs=pairs).to_map()
+    fit = table.rows("FIT")
+    expected = mgpa.ClosedFormMGPA().fit(fit.X, source=fit.source, pair_id=fit.pair_id)
+    np.testing.assert_allclose(m.transform(table.X), expected.transform(table.X), rtol=0, atol=1e-9)
+
+
 def test_methods_that_do_not_stream_draw_rows_and_say_so(table, parts):
     model = mgpa.IterativeMGPA(critics=("linear",), n_stages=2, random_state=0)
     drawn = fit_file(model, parts, max_rows=120, random_state=5).to_map()
     again = fit_file(model, parts, max_rows=120, random_state=5).to_map()
     n = int((table.role == "FIT").sum())
-    assert drawn.info.notes == f"fitted on 120 of {n} FIT rows, drawn with seed 5"
+    assert drawn.info.notes.startswith(f"critics fitted on 120 of {n} FIT rows, drawn with seed 5; ")
     assert map_digest(drawn) == map_digest(again)
     assert fit_file(model, parts).to_map().info.notes == ""
+    other = fit_file(make("inlp"), parts, max_rows=120, random_state=5).to_map()
+    assert other.info.notes == f"fitted on 120 of {n} FIT rows, drawn with seed 5"
+
+
+@pytest.mark.parametrize("critics", [("linear",), ("linear", "gelu")])
+@pytest.mark.parametrize("target", ["conditional", "mean"])
+def test_anchors_streamed_from_a_file_equal_those_in_memory(table, parts, critics, target):
+    if "gelu" in critics:
+        pytest.importorskip("torch")
+    fit, val = table.rows("FIT"), table.rows("VAL")
+    known = {"source": fit.source, "pair_id": fit.pair_id, "X_val": val.X, "source_val": val.source}
+    model = mgpa.IterativeMGPA(
+        critics=critics, target=target, n_stages=5, do_no_harm=False, device="cpu", random_state=0
+    )
+    expected = clone(model).fit(fit.X, **known).to_map()
+    streamed = clone(model).fit(fit.X, **known, all_rows=FileRows(open_table(parts))).to_map()
+    assert len(streamed) == len(expected) == 5
+    np.testing.assert_allclose(streamed.center, expected.center, rtol=0, atol=1e-12)
+    np.testing.assert_allclose(streamed.scale, expected.scale, rtol=1e-12)
+    for name in ("anchor_weight", "anchor_bias"):
+        np.testing.assert_allclose(getattr(streamed, name), getattr(expected, name), rtol=0, atol=1e-5)
+    np.testing.assert_allclose(streamed.transform(table.X), expected.transform(table.X), rtol=0, atol=1e-5)
+    assert streamed.info.fingerprint == expected.info.fingerprint
+
+
+def test_standardisation_and_first_anchors_of_a_draw_are_those_of_all_rows(table, parts):
+    fit = table.rows("FIT")
+    model = mgpa.IterativeMGPA(critics=("linear",), n_stages=3, do_no_harm=False, random_state=0)
+    drawn = fit_file(model, parts, max_rows=100).to_map()
+    np.testing.assert_allclose(drawn.center, fit.X.mean(axis=0), atol=1e-12)
+    np.testing.assert_allclose(drawn.scale, fit.X.std(axis=0), rtol=1e-12)
+    assert drawn.info.n_rows == len(fit)
+    # Ridge regression of each stage's scores on what is preserved, over all FIT rows.
+    H = ((fit.X - drawn.center) / drawn.scale).astype(np.float32)
+    Q = H - H @ drawn.basis @ drawn.basis.T
+    for k in range(3):
+        now = (drawn.prefix(k).transform(fit.X) - drawn.center) / drawn.scale
+        scores = now @ drawn.linear_weight[k].T + drawn.linear_bias[k]
+        centred = Q - Q.mean(axis=0)
+        expected = np.linalg.solve(
+            centred.T @ centred + 10.0 * np.eye(Q.shape[1]), centred.T @ (scores - scores.mean(axis=0))
+        )
+        np.testing.assert_allclose(drawn.anchor_weight[k], expected.T, rtol=0, atol=1e-5)
+        bias = scores.mean(axis=0) - Q.mean(axis=0) @ expected
+        np.testing.assert_allclose(drawn.anchor_bias[k], bias, rtol=0, atol=1e-5)
+
+
+def test_a_draw_without_held_out_rows_still_stops_by_rows_its_anchors_have_not_seen(table, tmp_path):
+    path = in_parts(replace(table, role=None), tmp_path / "p", 4)
+    model = mgpa.IterativeMGPA(critics=("linear",), n_stages=2, random_state=0)
+    m = fit_file(model, path, max_rows=200)
+    assert m.history_[0]["kept"]
+    assert m.to_map().info.n_rows == len(table)
+
+
+def test_token_means_are_streamed_too(tmp_path):
+    table = simulated_table(tokens=3)
+    path = write_table(table, tmp_path / "tokens.parquet")
+    model = mgpa.IterativeMGPA(critics=("linear",), n_stages=2, do_no_harm=False, random_state=0)
+    fitted = fit_file(model, path, max_rows=60)
+    fit = table.rows("FIT")
+    np.testing.assert_allclose(fitted.to_map().center, fit.X.mean(axis=(0, 1)), atol=1e-9)
+    assert fitted.to_map().info.n_tokens == 3
+    moved = fitted.transform(table.X) - table.X
+    np.testing.assert_allclose(moved, moved[:, :1].repeat(3, axis=1), atol=1e-9)
+
+
+def test_held_out_rows_are_drawn_too(table, parts):
+    model = mgpa.IterativeMGPA(critics=("linear",), n_stages=1, random_state=0)
+    n_val = int((table.role == "VAL").sum())
+    notes = fit_file(model, parts, max_rows=50).to_map().info.notes
+    assert notes.endswith(f"held-out rows are 50 of {n_val} VAL rows, drawn with seed 0")
 
 
 def test_rows_are_drawn_from_all_sources_alike():
@@ -249,6 +327,11 @@ def test_two_workers_one_of_them_killed_give_the_same_bits(table, tmp_path):
         m = fit_file(mgpa.ClosedFormMGPA(), parts, client=client).to_map()
         apply_file(m, parts, tmp_path / "out", client=client)
         killer.join()
+        model = mgpa.IterativeMGPA(
+            critics=("linear",), n_stages=2, do_no_harm=False, random_state=0, device="cpu"
+        )
+        remote = fit_file(model, parts, max_rows=100, client=client).to_map()
+        assert map_digest(remote) == map_digest(fit_file(model, parts, max_rows=100).to_map())
         for name in ("leace", "coral"):
             remote = fit_file(make(name), parts, client=client).to_map()
             assert map_digest(remote) == map_digest(fit_file(make(name), parts).to_map())

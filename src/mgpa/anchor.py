@@ -7,6 +7,7 @@ during a fit, so its factorisation is computed once and every later anchor costs
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -42,63 +43,92 @@ class RidgeSolver:
             self.solve = lambda cross: xp.cholesky_solve(cross, lower)
 
 
-class ConditionalMean:
-    """Ridge regression of any scores on the preserved coordinates of fixed rows.
+@dataclass(frozen=True)
+class ScoreMoments:
+    """Scores of some rows: their mean, shape (J,), and Σ w h (s - mean)ᵀ with the rows, shape (d, J)."""
+
+    mean: Array
+    cross: Array
+
+
+class Regression:
+    """Ridge regression of any scores on the preserved coordinates of rows known by their moments.
 
     Parameters
     ----------
-    H : array of shape (n, d)
-        Original (standardised) rows.
+    mean : array of shape (d,)
+        Mean of the original (standardised) rows.
+    gram : array of shape (d, d)
+        Their scatter Σ w (h - mean)(h - mean)ᵀ.
     basis : array of shape (d, r)
         Gate basis whose complement is Q.
     ridge : float
         Penalty on the coefficients (not on the intercept), on the sum-of-squares scale.
-    sample_weight : array of shape (n,) or None
-        Row weights.
     """
 
-    def __init__(self, H: Array, basis: Array, ridge: float, sample_weight: Array | None = None) -> None:
-        n, d = H.shape
-        weight = zeros((n,), H) + 1.0 if sample_weight is None else sample_weight
-        self._H, self._basis = H, basis
-        self._share = weight / weight.sum()
-        self._weight = weight
-        self._mean = zeros((d,), H)
-        for rows in _blocks(n):
-            self._mean += self._share[rows] @ double(H[rows])
-        self.zero_coefficients = zeros((1, d), H)
-        gram = zeros((d, d), H)
-        for rows in _blocks(n):
-            centred = double(H[rows]) - self._mean
-            gram += (centred * weight[rows, None]).T @ centred
+    def __init__(self, mean: Array, gram: Array, basis: Array, ridge: float) -> None:
+        self._mean, self._basis = mean, basis
+        self.zero_coefficients = zeros((1, len(mean)), mean)
         self._solver = RidgeSolver(self._preserve(self._preserve(gram).T), ridge)
 
     def _preserve(self, columns: Array) -> Array:
         """Return (I - BBᵀ) applied to columns."""
         return columns - self._basis @ (self._basis.T @ columns)
 
-    def mean(self, scores: Array) -> Array:
-        """Return the (weighted) mean of each score."""
-        return self._share @ scores
+    def solve(self, scores: ScoreMoments) -> tuple[Array, Array]:
+        """Return coefficients (J, d), lying in the complement, and intercepts (J,)."""
+        coefficients = self._preserve(self._solver.solve(self._preserve(scores.cross)))
+        return coefficients.T, scores.mean - self._mean @ coefficients
 
-    def fit(self, scores: Array) -> tuple[Array, Array]:
-        """Return coefficients (J, d), lying in the complement, and intercepts (J,) for scores (n, J)."""
-        mean = self.mean(scores)
+
+class ConditionalMean(Regression):
+    """The same of rows that are at hand.
+
+    Parameters
+    ----------
+    H : array of shape (n, d)
+        Original (standardised) rows.
+    basis, ridge
+        As in :class:`Regression`.
+    sample_weight : array of shape (n,) or None
+        Row weights.
+    """
+
+    def __init__(self, H: Array, basis: Array, ridge: float, sample_weight: Array | None = None) -> None:
+        n, d = H.shape
+        self._H = H
+        self._weight = zeros((n,), H) + 1.0 if sample_weight is None else sample_weight
+        self._share = self._weight / self._weight.sum()
+        mean = zeros((d,), H)
+        for rows in _blocks(n):
+            mean += self._share[rows] @ double(H[rows])
+        gram = zeros((d, d), H)
+        for rows in _blocks(n):
+            centred = double(H[rows]) - mean
+            gram += (centred * self._weight[rows, None]).T @ centred
+        super().__init__(mean, gram, basis, ridge)
+
+    def moments(self, scores: Array) -> ScoreMoments:
+        """Return the moments of the rows' scores (n, J)."""
+        mean = self._share @ scores
         cross = 0.0
         for rows in _blocks(len(scores)):
             # Centred scores sum to zero, so the rows need not be centred, nor copied to float64.
             centred = (scores[rows] - mean) * self._weight[rows, None]
             cross = cross + double(self._H[rows].T @ cast(centred, self._H))
-        coefficients = self._preserve(self._solver.solve(self._preserve(cross)))
-        return coefficients.T, mean - self._mean @ coefficients
+        return ScoreMoments(mean, cross)
+
+    def fit(self, scores: Array) -> tuple[Array, Array]:
+        """Return coefficients (J, d), lying in the complement, and intercepts (J,) for scores (n, J)."""
+        return self.solve(self.moments(scores))
 
 
-def fit_anchor(target: str, regression: ConditionalMean, scores: Array) -> tuple[Array, Array]:
+def fit_anchor(target: str, regression: Regression, scores: ScoreMoments) -> tuple[Array, Array]:
     """Return the anchor's coefficients (J, d) and intercepts (J,) for the chosen target."""
     if target == "conditional":
-        return regression.fit(scores)
+        return regression.solve(scores)
     if target in ("mean", "zero"):
-        mean = regression.mean(scores)
+        mean = scores.mean
         nothing = mean[:, None] * 0.0 + regression.zero_coefficients
         return nothing, mean if target == "mean" else mean * 0.0
     raise ValueError(f"target must be one of {', '.join(TARGETS)}; got {target!r}.")

@@ -187,6 +187,7 @@ class IterativeMGPA(SequentialEstimator, GatedEstimator):
         source_val: Any = None,
         sample_weight: Any = None,
         groups: Any = None,
+        all_rows: Any = None,
     ) -> Self:
         """Fit the correction.
 
@@ -200,6 +201,9 @@ class IterativeMGPA(SequentialEstimator, GatedEstimator):
             ``early_stopping``, how long each critic trains. Never used to fit anything else.
         groups : (n,) array or None
             Participants. Without X_val, rows of one participant are never on both sides of a split.
+        all_rows : mgpa.all_rows.FileRows or None
+            For data larger than memory: the rows that X is a draw of. Critics are fitted on X, the
+            standardisation and the anchors on all rows, in one pass over them each stage.
 
         Notes
         -----
@@ -210,7 +214,7 @@ class IterativeMGPA(SequentialEstimator, GatedEstimator):
             data = self._read(X, y, source, pairs, pair_id, sample_weight)
             # Threads cost more than they bring on small critics, several times so on a busy machine.
             with threadpool_limits(1 if data.X.size < ONE_THREAD_SIZE else None):
-                self._fit(data, X_val, source_val, groups)
+                self._fit(data, X_val, source_val, groups, all_rows)
         except MissingEvidence as reason:
             self._missing(reason)
             d = self.n_features_in_
@@ -239,8 +243,12 @@ class IterativeMGPA(SequentialEstimator, GatedEstimator):
         ):
             raise ValueError(f"n_stages must be a whole number, 0 or more; got {self.n_stages!r}.")
 
-    def _fit(self, data: FitData, X_val: Any, source_val: Any, groups: Any) -> None:
+    def _fit(self, data: FitData, X_val: Any, source_val: Any, groups: Any, all_rows: Any) -> None:
         weight = data.sample_weight
+        if all_rows is not None and weight is not None:
+            raise ValueError(
+                "sample_weight weighs the rows of X; with all_rows it would not be known of the others."
+            )
         K = require_several(data.sources, None if weight is None else np.bincount(data.codes, weight))
         contrasts = None if data.pairs is None else Contrasts.from_pairs(data.pairs, data.X.shape[1])
         if data.pair_id is not None:
@@ -248,7 +256,13 @@ class IterativeMGPA(SequentialEstimator, GatedEstimator):
         if contrasts is None or not len(contrasts):
             raise MissingEvidence(NO_PAIRS)
         held, held_codes = self._read_validation(X_val, source_val, data)
-        standardizer = Standardizer.from_rows(data.X, weight, self.standardize)
+        if all_rows is None:
+            standardizer, everyone = Standardizer.from_rows(data.X, weight, self.standardize), None
+            n_rows, fingerprint = len(data.X), Moments.fingerprint_of(data.X, data.sources[data.codes])
+        else:
+            standardizer = all_rows.standardizer(self.standardize)
+            everyone = all_rows.standardized(standardizer)
+            n_rows, fingerprint = all_rows.summary.n_rows, all_rows.summary.fingerprint
         H = standardizer.apply(data.X)
         self.gate_ = self._fit_gate(self.gate, contrasts, lambda: H, standardizer)
         self.anchor_gate_ = self.gate_
@@ -260,9 +274,9 @@ class IterativeMGPA(SequentialEstimator, GatedEstimator):
         info = self._info(
             random_state=seed,
             source_names=source_names(data.sources),
-            n_rows=len(data.X),
+            n_rows=n_rows,
             n_contrasts=len(contrasts),
-            fingerprint=Moments.fingerprint_of(data.X, data.sources[data.codes]),
+            fingerprint=fingerprint,
             gate_rank=rank,
             gate_energy=float(self.gate_.cumulative_energy_[rank - 1]) if rank else 0.0,
         )
@@ -282,7 +296,11 @@ class IterativeMGPA(SequentialEstimator, GatedEstimator):
         )
         H = to_backend(H)
         held = None if held is None else to_backend(standardizer.apply(held))
-        main, witnesses, rule = self._trajectories(recipe, data, H, held, held_codes, groups)
+        main, witnesses, rule = self._trajectories(
+            recipe, data, H, held, held_codes, groups, everyone is None
+        )
+        if everyone is not None:
+            main.anchor_on(everyone)
         stages: list[Stage] = []
         self.history_ = []
         try:
@@ -318,8 +336,12 @@ class IterativeMGPA(SequentialEstimator, GatedEstimator):
         held: Array | None,
         held_codes: NDArray[np.int64] | None,
         groups: Any,
+        complete: bool,
     ) -> tuple[Trajectory, list[Trajectory], StoppingRule | None]:
-        """Return the run that makes the map, the runs whose held-out rows decide, and the rule."""
+        """Return the run that makes the map, the runs whose held-out rows decide, and the rule.
+
+        ``complete``: X is all there is.
+        """
         weight = data.sample_weight
         if not self.do_no_harm:
             main = Trajectory(recipe, H, data.codes, weight, held, held_codes)
@@ -332,7 +354,9 @@ class IterativeMGPA(SequentialEstimator, GatedEstimator):
         for train, test in folds:
             own = None if weight is None else weight[train]
             witnesses.append(Trajectory(recipe, H[train], data.codes[train], own, H[test], data.codes[test]))
-        main = witnesses[0] if len(folds) == 1 else Trajectory(recipe, H, data.codes, weight)
+        # Anchors on more rows than X would know a witness's held-out rows: the map then has its own run.
+        alone = len(folds) == 1 and complete
+        main = witnesses[0] if alone else Trajectory(recipe, H, data.codes, weight)
         rule = StoppingRule(
             [data.codes[test] for _, test in folds], self.sources_, [units[test] for _, test in folds]
         )

@@ -15,7 +15,7 @@ from .tables import Table
 from .tokens import TokenMean, token_mean, transform_tokens
 
 
-def fit_on(model: Any, fit: Table, val: Table | None = None, pairs: Any = None) -> Any:
+def fit_on(model: Any, fit: Table, val: Table | None = None, pairs: Any = None, **more: Any) -> Any:
     """Fit a clone of a method on a table's rows, with everything the table knows that it can use.
 
     Parameters
@@ -26,10 +26,12 @@ def fit_on(model: Any, fit: Table, val: Table | None = None, pairs: Any = None) 
         Rows to fit on, and held-out rows for methods that stop by them.
     pairs : tuple (A, B) or None
         Calibration pairs; None takes those of ``fit``'s ``pair_id``.
+    **more
+        Anything else for the method's ``fit``.
     """
     tokens = fit.X.ndim == 3 and not isinstance(model, TokenMean)
     own = TokenMean(clone(model)) if tokens else clone(model)
-    known: dict[str, Any] = {"source": fit.source, "pairs": pairs}
+    known: dict[str, Any] = {"source": fit.source, "pairs": pairs, **more}
     if pairs is None:
         known["pair_id"] = fit.pair_id
     if val is not None and len(val):

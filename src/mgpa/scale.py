@@ -1,15 +1,14 @@
 """Tables larger than memory: fit and apply part by part, here or on a Dask cluster, with the same bits.
 
-Closed-form methods reduce every part to moments, which are merged as a tree whose shape depends on the number
-of parts only; so one process, two workers, or a worker lost on the way give the same map. Corrected parts are
-written by :class:`~mgpa.tablefiles.TableWriter`: complete or not at all, and never twice.
+Closed-form methods reduce every part to moments, merged by :mod:`mgpa.part_jobs`. Iterative ones train their
+critics on a draw of rows and take standardisation and anchors from the moments of all (:mod:`mgpa.all_rows`).
+Corrected parts are written by :class:`~mgpa.tablefiles.TableWriter`: complete or not at all, and never twice.
 """
 
 from __future__ import annotations
 
 import copy
-import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -18,18 +17,18 @@ from typing import Any
 
 import numpy as np
 from sklearn.base import clone
+from sklearn.utils.validation import has_fit_parameter
 
-from ._progress import progress
+from .all_rows import FileRows
 from .mapfile import map_digest
 from .maps import CorrectionMap
 from .on_tables import corrected_rows, fit_on, vectors
 from .pairs import check_pair_id, is_paired
+from .part_jobs import RETRIES, batches, fit_batches, reduce_parts, watched
 from .streaming import MomentEstimator
 from .tablefiles import Part, TableError, TableFile, TableWriter, open_table, write_table
 from .tables import Table
 from .tokens import TokenMean
-
-RETRIES = 3
 
 
 @contextmanager
@@ -69,9 +68,11 @@ def fit_file(
     model : estimator
         Methods that stream (see :func:`mgpa.baselines.available`) see every row in bounded memory. The others
         are fitted on at most ``max_rows`` rows, all paired ones and others drawn for every source alike, and
-        their map says so.
+        their map says so; of them, iterative MGPA still standardises, and regresses its anchors, on all rows,
+        which costs a pass over the table for every stage.
     table : path
-        With a role column, FIT rows are fitted on and VAL rows are shown to methods that stop by them.
+        With a role column, FIT rows are fitted on and VAL rows, at most ``max_rows``, are shown to methods
+        that stop by them.
     pairs : path or None
         Another table with paired rows (two sources), if the pairs are not in the first.
     max_rows, random_state : int
@@ -91,7 +92,7 @@ def fit_file(
     views = None if pairs is None else _views(open_table(pairs).read())
     if isinstance(model, MomentEstimator):
         return _fit_moments(model, file, views, client, verbose)
-    return _fit_rows(model, file, views, max_rows, random_state)
+    return _fit_rows(model, file, views, max_rows, random_state, client)
 
 
 def _require(file: TableFile, *names: str) -> None:
@@ -113,25 +114,30 @@ def _views(table: Table) -> tuple[Any, Any]:
     return rows[found[0]], rows[found[1]]
 
 
+def _roles(file: TableFile) -> Any:
+    """Return every row's role; without that column, all rows are fitted on."""
+    if "role" not in file.columns:
+        return np.full(file.n_rows, "FIT")
+    return np.char.upper(file.read_columns("role")["role"].astype(str))
+
+
 def _fit_moments(model: Any, file: TableFile, views: Any, client: Any, verbose: bool) -> Any:
-    parts = file.parts
-    jobs = [partial(summarise, model, part, views if i == 0 else None) for i, part in enumerate(parts)]
-    if client is None:
-        merged = merge_tree(job() for job in _watched(jobs, "reading", verbose))
-    else:
-        merged = _merge_on(client, jobs)
-    if merged is None:
+    # Pairs of another table are shown once, together with the first rows.
+    first = int(np.argmax(_roles(file) == "FIT")) if views is not None else 0
+    jobs = [
+        partial(summarise, model, part, views if part.start <= first < part.stop else None)
+        for part in file.parts
+    ]
+    total = reduce_parts(jobs, merged, client=client, verbose=verbose)
+    if total is None:
         raise TableError(f"{file.path} has no FIT rows; its roles are something else.")
-    return _remember_tokens(merged, file)
+    return _remember_tokens(total, file)
 
 
 def summarise(model: Any, part: Part, views: Any = None) -> Any:
     """Return a clone of the model that has seen one part's FIT rows, or None if there are none."""
     own, seen = clone(model), False
-    for batch in _batches(part):
-        rows = batch if batch.role is None else batch.rows("FIT")
-        if not len(rows):
-            continue
+    for rows in fit_batches(part):
         known = {"pairs": views} if views is not None else {"pair_id": rows.pair_id}
         own.partial_fit(vectors(rows), rows.label, source=rows.source, **known)
         seen, views = True, None
@@ -145,36 +151,9 @@ def merged(a: Any, b: Any) -> Any:
     return copy.copy(a).merge(b)
 
 
-def merge_tree(models: Iterable[Any]) -> Any:
-    """Merge in pairs, then pairs of pairs, holding no more than one model of each level."""
-    levels: list[tuple[int, Any]] = []
-    for model in models:
-        level, total = 0, model
-        while levels and levels[-1][0] == level:
-            level, total = level + 1, merged(levels.pop()[1], total)
-        levels.append((level, total))
-    total = None
-    for _, left in reversed(levels):
-        total = left if total is None else merged(left, total)
-    return total
-
-
-def _merge_on(client: Any, jobs: Sequence[Callable[[], Any]]) -> Any:
-    """Do the same on a cluster: neighbours are merged where they are."""
-    futures = [client.submit(job, pure=False, retries=RETRIES) for job in jobs]
-    while len(futures) > 1:
-        odd = [futures[-1]] if len(futures) % 2 else []
-        futures = [
-            client.submit(merged, a, b, pure=False, retries=RETRIES)
-            for a, b in zip(futures[0::2], futures[1::2], strict=False)
-        ] + odd
-    return futures[0].result() if futures else None
-
-
-def _fit_rows(model: Any, file: TableFile, views: Any, max_rows: int, random_state: int) -> Any:
-    wanted = ("role", "source", "pair_id")
-    columns = file.read_columns(*[name for name in wanted if name in file.columns])
-    role = np.char.upper(columns["role"].astype(str)) if "role" in columns else np.full(file.n_rows, "FIT")
+def _fit_rows(model: Any, file: TableFile, views: Any, max_rows: int, random_state: int, client: Any) -> Any:
+    columns = file.read_columns(*[name for name in ("source", "pair_id") if name in file.columns])
+    role = _roles(file)
     available = np.flatnonzero(role == "FIT")
     if not len(available):
         raise TableError(f"{file.path} has no FIT rows; its roles are {', '.join(np.unique(role))}.")
@@ -186,13 +165,36 @@ def _fit_rows(model: Any, file: TableFile, views: Any, max_rows: int, random_sta
     drawn = draw_rows(columns["source"][available][loose], max(max_rows - int(paired.sum()), 0), random_state)
     chosen = np.sort(np.concatenate([np.flatnonzero(paired), loose[drawn]]))
     fit = file.read(available[chosen])
-    val = file.read(np.flatnonzero(role == "VAL")) if (role == "VAL").any() else None
-    own = fit_on(model, fit, val, views)
-    if len(chosen) < len(available):
-        notes = f"fitted on {len(chosen)} of {len(available)} FIT rows, drawn with seed {random_state}"
+    held = np.flatnonzero(role == "VAL")
+    judges = draw_rows(columns["source"][held], max_rows, random_state)
+    val = file.read(held[judges]) if len(held) else None
+    notes, seed = [], f", drawn with seed {random_state}"
+    if len(chosen) == len(available):
+        own = fit_on(model, fit, val, views)
+    elif has_fit_parameter(model, "all_rows"):
+        own = _fit_with_all(model, fit, val, views, FileRows(file, client))
+        notes += [f"critics fitted on {len(chosen)} of {len(available)} FIT rows{seed}"]
+        notes += ["standardisation and anchors on all of them"]
+    else:
+        own = fit_on(model, fit, val, views)
+        notes += [f"fitted on {len(chosen)} of {len(available)} FIT rows{seed}"]
+    if len(judges) < len(held):
+        notes += [f"held-out rows are {len(judges)} of {len(held)} VAL rows{seed}"]
+    if notes:
         target = own.estimator_ if isinstance(own, TokenMean) else own
-        target.map_ = target.map_.with_notes(notes)
+        target.map_ = target.map_.with_notes("; ".join(notes))
     return own
+
+
+def _fit_with_all(model: Any, fit: Table, val: Table | None, views: Any, everyone: FileRows) -> Any:
+    """Fit on drawn rows and the moments of all; the latter are of token means, if there are tokens."""
+    means = [None if rows is None else replace(rows, X=vectors(rows)) for rows in (fit, val)]
+    own = fit_on(model, means[0], means[1], views, all_rows=everyone)  # type: ignore[arg-type]
+    if fit.X.ndim == 2:
+        return own
+    tokens = TokenMean(model)
+    tokens.estimator_, tokens.n_tokens_, tokens.n_features_in_ = own, fit.X.shape[1], fit.X.shape[2]
+    return tokens
 
 
 def draw_rows(source: Any, max_rows: int, random_state: int) -> Any:
@@ -263,9 +265,10 @@ def apply_file(
             raise ValueError(
                 f"{out.name} is one file; for a cluster name a folder, without suffix, or .zarr."
             )
-        batches = [partial(_batches, part) for part in file.parts]
         corrected = (
-            correct(m, batch) for read in _watched(batches, "correcting", verbose) for batch in read()
+            correct(m, batch)
+            for part in watched(file.parts, "correcting", verbose)
+            for batch in batches(part)
         )
         write_table(corrected, out, overwrite=overwrite)
         return file.n_rows
@@ -276,27 +279,24 @@ def apply_file(
     with TableWriter(out, like, rows, overwrite=overwrite, job=job) as writer:
         todo = [i for i in range(len(parts)) if i not in writer.done]
         if client is None:
-            for i in _watched(todo, "correcting", verbose):
+            for i in watched(todo, "correcting", verbose):
                 write_corrected(m, parts[i], writer, i)
         else:
             _write_on(client, m, parts, writer, todo)
     return file.n_rows
 
 
-def _batches(part: Part) -> Iterator[Table]:
-    """Yield about 8 MiB at a time: what is made of a batch, in float64 and copies, is several times that."""
-    return part.batches(max(1, part.file.block_rows // 4))
-
-
 def correct(m: CorrectionMap, table: Table) -> Table:
     """Return the table with corrected embeddings and everything else as it was."""
     info = table.info | {"corrected_by": map_digest(m)[:16]}
+    if m.coordinates is not None:
+        info["coordinates"] = m.coordinates.digest
     return replace(table, X=corrected_rows(m, table), info=info)
 
 
 def write_corrected(m: CorrectionMap, part: Part, writer: TableWriter, i: int) -> int:
     """Correct one part and write it; return its number."""
-    writer.write(i, (correct(m, batch) for batch in _batches(part)))
+    writer.write(i, (correct(m, batch) for batch in batches(part)))
     return i
 
 
@@ -313,8 +313,3 @@ def _stamp(path: Path) -> str:
     """Return what changes when a file or folder of files is written again."""
     files = sorted(p for p in path.rglob("*") if p.is_file()) if path.is_dir() else [path]
     return " ".join(f"{p.name}:{p.stat().st_size}:{p.stat().st_mtime_ns}" for p in files[:1000])
-
-
-def _watched(steps: list[Any], label: str, verbose: bool) -> Iterator[Any]:
-    for i in progress(range(len(steps)), label, verbose and sys.stderr.isatty()):
-        yield steps[i]

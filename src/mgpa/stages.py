@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ._arrays import cast, double, namespace
-from .anchor import ConditionalMean, fit_anchor
+from .anchor import ConditionalMean, Regression, ScoreMoments, fit_anchor
 from .critics import LinearCritic, NetworkCritic, fit_linear, fit_network
 from .pairs import to_numpy
 from .trust_region import smooth_weights, step_coefficients
@@ -17,19 +18,25 @@ from .trust_region import smooth_weights, step_coefficients
 Array = Any  # numpy array or torch tensor
 STEP_ROWS = 16384  # rows that take a step together, to bound memory
 
+Critics = tuple[LinearCritic | NetworkCritic, ...]
+
+
+def all_scores(critics: Critics, H: Array) -> Array:
+    """Return the scores of all critics, (n, J)."""
+    return namespace(H).concatenate([critic.scores(H) for critic in critics], -1)
+
 
 @dataclass(frozen=True)
 class Stage:
     """One fitted stage: its critics and the anchors of their scores (linear scores first)."""
 
-    critics: tuple[LinearCritic | NetworkCritic, ...]
+    critics: Critics
     anchor_weight: Array  # (J, d), in the complement
     anchor_bias: Array  # (J,)
 
     def residuals(self, H: Array, original: Array) -> Array:
         """Return e = s(h) - a(q): how far each score is from its anchor."""
-        scores = namespace(H).concatenate([critic.scores(H) for critic in self.critics], -1)
-        return scores - (original @ self.anchor_weight.T + self.anchor_bias)
+        return all_scores(self.critics, H) - (original @ self.anchor_weight.T + self.anchor_bias)
 
 
 @dataclass(frozen=True)
@@ -78,6 +85,24 @@ class Recipe:
     anchor_basis: Array
 
 
+def follow(recipe: Recipe, stages: Sequence[Stage], H: Array) -> Array:
+    """Return where original rows H are after these stages."""
+    original = H
+    for stage in stages:
+        H = H + recipe.step(stage, H, original, recipe.basis) @ recipe.basis.T
+    return H
+
+
+class AllRows(Protocol):
+    """More rows than can be held, of which critics see a draw: standardised, and known by their moments."""
+
+    def moments(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Return the mean (d,) of the original rows and their scatter (d, d)."""
+
+    def scores(self, recipe: Recipe, stages: Sequence[Stage], critics: Critics) -> ScoreMoments:
+        """Return the moments of the critics' scores after these stages, with the original rows."""
+
+
 class Trajectory:
     """Rows on their way through the stages: critics are fitted on ``H``, ``held`` only follows."""
 
@@ -93,9 +118,22 @@ class Trajectory:
         self.recipe, self.codes, self.sample_weight = recipe, codes, sample_weight
         self.original, self.H = H, H
         self.held_original, self.held, self.held_codes = held, held, held_codes
+        self.stages: list[Stage] = []
         # Q never changes, so its ridge factorisation serves every stage.
+        basis = double(recipe.anchor_basis)
         weight = None if sample_weight is None else cast(sample_weight, H, namespace(H).float64)
-        self.regression = ConditionalMean(H, double(recipe.anchor_basis), recipe.ridge, weight)
+        own = ConditionalMean(H, basis, recipe.ridge, weight)
+        self.regression: Regression = own
+        self.score_moments: Callable[[Critics], ScoreMoments] = lambda critics: own.moments(
+            double(all_scores(critics, self.H))
+        )
+
+    def anchor_on(self, all_rows: AllRows) -> None:
+        """Fit anchors on more rows than are here from now on: those that these are a draw of."""
+        basis, wide = double(self.recipe.anchor_basis), namespace(self.H).float64
+        mean, gram = (cast(values, self.H, wide) for values in all_rows.moments())
+        self.regression = Regression(mean, gram, basis, self.recipe.ridge)
+        self.score_moments = lambda critics: all_rows.scores(self.recipe, self.stages, critics)
 
     def fit_stage(self, k: int) -> Stage:
         """Fit critics on the current rows and anchors on the original complement (Algorithm 1, step 3)."""
@@ -118,8 +156,7 @@ class Trajectory:
                     patience=recipe.patience or 0,
                 )
             )
-        scores = namespace(self.H).concatenate([critic.scores(self.H) for critic in critics], -1)
-        weight, bias = fit_anchor(recipe.target, self.regression, double(scores))
+        weight, bias = fit_anchor(recipe.target, self.regression, self.score_moments(tuple(critics)))
         return Stage(tuple(critics), cast(weight, self.H), cast(bias, self.H))
 
     def residuals(self, stage: Stage) -> NDArray[Any]:
@@ -132,6 +169,7 @@ class Trajectory:
         self.H = self.H + self.recipe.step(stage, self.H, self.original, basis) @ basis.T
         if self.held is not None:
             self.held = self.held + self.recipe.step(stage, self.held, self.held_original, basis) @ basis.T
+        self.stages.append(stage)
 
     def held_movement(self) -> float | None:
         """Return the relative movement of the held-out rows, ‖H' - H‖ / ‖H‖."""

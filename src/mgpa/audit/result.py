@@ -477,11 +477,16 @@ class Audit:
             write_atomically(Path(path), text.encode())
         return text
 
-    def report(self, path: Any, title: str = "Correction audit") -> Path:
-        """Write everything as one HTML file that opens offline, and return its path."""
+    def report(
+        self, path: Any, title: str = "Correction audit", sections: Sequence[tuple[str, str, str]] = ()
+    ) -> Path:
+        """Write everything as one HTML file that opens offline, and return its path.
+
+        ``sections`` are yours: for each an id, a heading, and HTML that is put in as it is.
+        """
         from .report import html_report
 
-        return write_atomically(Path(path), html_report(self, title).encode())
+        return write_atomically(Path(path), html_report(self, title, sections).encode())
 
 
 def _plots() -> Any:

@@ -8,17 +8,23 @@ from __future__ import annotations
 
 import os
 import sys
+import warnings
+from typing import Any
 
 # Importing a module adds its commands.
-from . import audits, corrections, machine, tables
+from . import audits, corrections, data, machine, simulations, studies, tables
 from .app import UserError, app
+from .settings import check_settings
+from .wording import in_options
 
-__all__ = ["app", "audits", "corrections", "machine", "main", "tables"]
+__all__ = ["app", "audits", "corrections", "data", "machine", "main", "simulations", "studies", "tables"]
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Run the command line and return its exit code."""
+    warnings.showwarning = _show_warning
     try:
+        check_settings()
         app(arguments)
     except SystemExit as stop:
         # cyclopts exits with 1 for wrong options; 2 is what shells expect.
@@ -31,6 +37,10 @@ def main(arguments: list[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except (UserError, ValueError, OSError, ImportError) as error:
-        print(f"mgpa: {error}".replace("overwrite=True", "--overwrite"), file=sys.stderr)
+        print(f"mgpa: {in_options(str(error))}", file=sys.stderr)
         return 2
     return 0
+
+
+def _show_warning(message: Any, *_: Any, **__: Any) -> None:
+    print(f"mgpa: {in_options(str(message))}", file=sys.stderr)

@@ -11,13 +11,15 @@ from cyclopts.config import Toml
 
 from .._version import __version__
 
+SETTINGS = "mgpa.toml"
+
 app = App(
     name="mgpa",
     help="Remove how it was measured, keep what was measured: correct embeddings and audit the result.",
     suppress_keyboard_interrupt=False,
     version=__version__,
     help_format="plaintext",
-    config=Toml("mgpa.toml", must_exist=False, search_parents=False),
+    config=Toml(SETTINGS, must_exist=False, search_parents=False),
 )
 
 app.register_install_completion_command()

@@ -87,12 +87,15 @@ def compare(
 
     Parameters
     ----------
-    table, methods, seeds, budget, jobs, quick
-        As in `mgpa audit`.
+    table
+        As in `mgpa audit`, like all options that are not described here.
+    methods
+        Names (`mgpa methods`) or stored maps (*.safetensors).
     against
         The method the others are compared with.
     out
-        The same folder as `mgpa audit` used: finished cells are read from there.
+        The same folder as `mgpa audit` used: finished cells are read from there. The differences are written
+        there too, as contrasts.csv and contrasts.tex.
     """
     result = _run_audit(table, out, methods, seeds, budget, None, jobs, quick)
     if against not in result.results:
@@ -106,6 +109,13 @@ def compare(
     for name, row in found.items():
         lines.append(f"  {name}")
         lines += [f"    {metric:<8}{estimate:+.4f}" for metric, estimate in row.items()]
+    if out is not None:
+        from .._files import write_atomically
+        from ..audit.report import contrast_csv, latex_table
+
+        write_atomically(out / "contrasts.csv", contrast_csv(result, against).encode())
+        write_atomically(out / "contrasts.tex", latex_table(result, against).encode())
+        lines.append(f"\n{out / 'contrasts.csv'}")
     plain = {name: {k: [e.value, e.low, e.high] for k, e in row.items()} for name, row in found.items()}
     show({"against": against, "contrasts": plain}, "\n".join(lines), json_)
 

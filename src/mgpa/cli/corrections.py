@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal
 from cyclopts import Parameter
 
 from .app import AsJson, Out, UserError, app, refuse_existing, show
+from .evidence import gate_evidence
 
 Params = Annotated[
     dict[str, str] | None,
@@ -27,6 +28,7 @@ def fit(
     seed: int | None = None,
     set: Params = None,
     overwrite: bool = False,
+    scheduler: str | None = None,
     json_: AsJson = False,
 ) -> None:
     """Fit a correction to a table and store it.
@@ -51,15 +53,19 @@ def fit(
         Seed of methods that draw random numbers.
     overwrite
         Replace an existing map.
+    scheduler
+        Address of a Dask scheduler (tcp://…), or "local" for a cluster on this machine.
     """
     from ..baselines import make
     from ..gate import MeasurementGate
-    from ..scale import fit_file
+    from ..scale import connect, fit_file
 
     refuse_existing(out, overwrite)
     settings = _typed(method, set or {})
     model = make(method, **settings)
     if seed is not None:
+        if "random_state" not in model.get_params():
+            raise UserError(f"{method} draws no random numbers; leave --seed out.")
         model.set_params(random_state=seed)
     if rank is not None:
         if "gate" not in model.get_params():
@@ -67,9 +73,16 @@ def fit(
         model.set_params(gate=MeasurementGate(rank=int(rank) if rank >= 1 else rank))
     if "verbose" in model.get_params():
         model.set_params(verbose=True)
-    m = fit_file(model, table, pairs=pairs, verbose=True).to_map()
+    with connect(scheduler) as client:
+        m = fit_file(model, table, pairs=pairs, client=client, verbose=True).to_map()
     m.save(out, overwrite=overwrite)
-    show({"map": str(out), **_map_facts(m)}, m.summary(), json_)
+    evidence = gate_evidence(m, table if pairs is None else pairs)
+    facts = {"map": str(out), **_map_facts(m)}
+    if evidence is None:
+        show(facts, m.summary(), json_)
+        return
+    text = "\n".join([m.summary(), f"  held out    {evidence}", *evidence.hints])
+    show(facts | {"held_out_coverage": evidence.held_out, "hints": evidence.hints}, text, json_)
 
 
 @app.command
@@ -259,17 +272,26 @@ def _typed(method: str, settings: dict[str, str]) -> dict[str, Any]:
 
 def _map_facts(m: Any) -> dict[str, Any]:
     info = m.info
-    return {
+    facts = {
         "kind": m.kind,
         "method": info.method,
         "features": m.n_features,
         "sources": list(info.source_names),
         "source_blind": m.source_blind,
         "strength": m.strength,
+        "gate": None if info.gate_rank is None else {"rank": info.gate_rank, "energy": info.gate_energy},
         "rows": info.n_rows,
         "contrasts": info.n_contrasts,
+        "parameters": info.parameters,
+        "seed": info.random_state,
+        "tokens": info.n_tokens,
         "data": info.fingerprint,
+        "written_by": f"mgpa {info.library_version}",
+        "notes": info.notes,
     }
+    if hasattr(m, "stage_tensors"):
+        facts["stages"] = len(m)
+    return facts | ({"encoder": info.encoder} if info.encoder else {})
 
 
 def _counts(file: Any) -> dict[str, dict[str, int]]:

@@ -39,6 +39,9 @@ def doctor(*, json_: AsJson = False) -> None:
         "dask",
         "mne",
         "braindecode",
+        "pooch",
+        "curryreader",
+        "edfio",
         "concept-erasure",
         "pyriemann",
     ]

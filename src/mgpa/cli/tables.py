@@ -10,6 +10,7 @@ from cyclopts import Parameter
 from .app import Out, app, refuse_existing
 from .audits import audit
 from .corrections import apply, fit
+from .simulations import table as simulate_table
 
 
 @app.command
@@ -19,6 +20,7 @@ def convert(
     out: Out,
     embedding: str | None = None,
     rename: Annotated[dict[str, str] | None, Parameter(help="As --rename.device source.")] = None,
+    columns: Annotated[list[str] | None, Parameter(consume_multiple=True)] = None,
     roles: bool = False,
     seed: int = 0,
     overwrite: bool = False,
@@ -35,6 +37,8 @@ def convert(
         A .parquet, .npz or .zarr file.
     embedding
         The column with the embedding, or what its columns begin with (f for f0, f1, …).
+    columns
+        Keep only these columns besides the embedding, by the names they have in the file.
     roles
         Give every participant one role: 40 % FIT, 20 % each VAL, HEAD and EVAL.
     seed
@@ -51,58 +55,14 @@ def convert(
     if table.suffix == ".csv":
         import pandas
 
-        read = Table.from_frame(pandas.read_csv(table), embedding=embedding, rename=rename)
+        read = Table.from_frame(pandas.read_csv(table), embedding=embedding, rename=rename, columns=columns)
     else:
-        read = open_table(table, embedding=embedding, rename=rename).read()
+        read = open_table(table, embedding=embedding, rename=rename, columns=columns).read()
     if roles:
         read.require("participant")
         read = replace(read, role=assign_roles(read.participant, random_state=seed))
     write_table(read, out, overwrite=overwrite)
     print(f"{len(read)} rows with {', '.join(read.columns) or 'no columns'} in {out}")
-
-
-@app.command
-def simulate(
-    *,
-    out: Out,
-    people: int = 24,
-    events: int = 24,
-    features: int = 16,
-    sources: int = 2,
-    tokens: int = 0,
-    association: float = 0.85,
-    seed: int = 0,
-    overwrite: bool = False,
-) -> None:
-    """Write a table of simulated embeddings with a known device effect, to try things on.
-
-    Example: mgpa simulate --out recordings.parquet
-
-    Parameters
-    ----------
-    out
-        A .parquet, .npz or .zarr file.
-    people, events
-        Participants, and events of each.
-    features, tokens
-        Width of the embedding; tokens per event, 0 for vectors.
-    sources
-        Number of devices.
-    association
-        How often, in FIT and VAL, the class decides the device.
-    seed
-        Of the random numbers.
-    overwrite
-        Replace an existing table.
-    """
-    from ..simulate import simulate_table
-    from ..tablefiles import write_table
-
-    table = simulate_table(
-        people, events, features, sources, tokens=tokens, association=association, random_state=seed
-    )
-    write_table(table, out, overwrite=overwrite)
-    print(f"{len(table)} rows of {people} participants and {sources} devices in {out}")
 
 
 @app.command
@@ -118,7 +78,7 @@ def demo(*, out: Out = Path("mgpa-demo")) -> None:
     """
     out.mkdir(parents=True, exist_ok=True)
     table, adapter = out / "recordings.parquet", out / "adapter.safetensors"
-    simulate(out=table, people=80, overwrite=True)  # sixteen of them to judge by
+    simulate_table(out=table, people=80, overwrite=True)  # sixteen of them to judge by
     fit(table, out=adapter, overwrite=True)
     apply(adapter, table, out=out / "corrected.parquet", overwrite=True)
     audit(table, out=out / "audit", quick=True)

@@ -98,7 +98,10 @@ class Encoder(Section):
 
 
 class Roles(Section):
-    """Who is fitted on, and who is judged: lists of people, folds that rotate, or shares."""
+    """Who is fitted on, and who is judged: lists of people, folds that rotate, or shares.
+
+    Without any of them, a table's own roles; if it has none, 40 % FIT and 20 % each VAL, HEAD and EVAL.
+    """
 
     people: dict[str, Texts] = {}
     folds: int = 5
@@ -202,7 +205,7 @@ class Study(Section):
     data: Data
     views: Views = Views()
     encoder: Encoder | None = None
-    roles: Roles = Roles(shares={"FIT": 0.4, "VAL": 0.2, "HEAD": 0.2, "EVAL": 0.2})
+    roles: Roles = Roles()
     endpoints: Endpoints = Endpoints()
     coordinates: Coordinates = Coordinates()
     gate: Gate = Gate()

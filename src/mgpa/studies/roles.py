@@ -23,7 +23,7 @@ def roles_of(table: Table, plan: Roles, rotation: int | None) -> dict[str, str]:
     table : Table
         With participants, and the columns to stratify by.
     plan : Roles
-        Lists of people, folds, or shares.
+        Lists of people, folds, or shares; none of these are the table's own roles.
     rotation : int or None
         Which fold is EVAL, for folds; the next is HEAD, then VAL, and the others are FIT.
     """
@@ -37,6 +37,8 @@ def roles_of(table: Table, plan: Roles, rotation: int | None) -> dict[str, str]:
         if missing:
             raise StudyError(f"roles.people names {', '.join(missing)}, of whom there are no rows.")
         return given
+    if table.role is not None and rotation is None and not plan.shares:
+        return dict(zip(table.participant.tolist(), table.role.tolist(), strict=True))
     strata = _strata(table, plan.stratify)
     if rotation is not None:
         return rotated({person: strata[person] for person in people}, rotation, plan.folds, plan.seed)

@@ -18,8 +18,13 @@ from .tables import html_table
 from .verdict import verdict
 
 
-def html_report(audit: Audit, title: str = "Correction audit") -> str:
-    """Return the whole report as one HTML document."""
+def html_report(
+    audit: Audit, title: str = "Correction audit", sections: Sequence[tuple[str, str, str]] = ()
+) -> str:
+    """Return the whole report as one HTML document.
+
+    ``sections`` come after the numbers: for each an id, a heading, and HTML.
+    """
     s, data, methods = audit.settings, chart_data(audit), len(audit.methods) - 1
     summary = (
         f"{methods} correction{'s' if methods != 1 else ''} measured on {len(data['people'])} participants "
@@ -41,6 +46,8 @@ def html_report(audit: Audit, title: str = "Correction audit") -> str:
         "summary": escape(summary),
         "verdict": verdict(audit),
         "tables": "\n".join([html_table(audit)] + ([html_table(audit, differences=True)] if methods else [])),
+        "links": "".join(f'<li><a href="#{escape(i)}">{escape(head)}</a></li>' for i, head, _ in sections),
+        "sections": "\n".join(_section(*section) for section in sections),
         "charts": charts(data),
         "confounding": confounding(audit),
         "settings": settings(audit),
@@ -49,6 +56,12 @@ def html_report(audit: Audit, title: str = "Correction audit") -> str:
     }
     # In one pass, so that text which looks like a placeholder stays text.
     return re.sub(r"\{\{(\w+)\}\}", lambda found: filled[found[1]], template)
+
+
+def _section(name: str, heading: str, content: str) -> str:
+    name, heading = escape(name), escape(heading)
+    head = f'<section id="{name}" aria-labelledby="{name}-h"><h2 id="{name}-h">{heading}</h2>'
+    return f"{head}\n{content}\n</section>"
 
 
 def _read(name: str) -> str:

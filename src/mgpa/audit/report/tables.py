@@ -62,7 +62,7 @@ def latex_table(audit: Audit, against: str | None = None) -> str:
             continue
         lines += [r"\midrule", rf"\multicolumn{{{len(metrics) + 1}}}{{@{{}}l}}{{\emph{{{title}}}}} \\"]
         for name in names:
-            cells = [_latex(label(name))]
+            cells = [latex_text(label(name))]
             for m in metrics:
                 if against is None:
                     e = audit.estimates[name].get(m)
@@ -75,10 +75,11 @@ def latex_table(audit: Audit, against: str | None = None) -> str:
     return "\n".join([*lines, r"\bottomrule", r"\end{tabular}", ""])
 
 
-def _latex(text: str) -> str:
+def latex_text(text: str) -> str:
+    """Return text that LaTeX prints as it is."""
     special = {c: "\\" + c for c in "&%$#_{}"}
     special |= {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
-    special |= {"<": r"\textless{}", ">": r"\textgreater{}", "\n": " "}
+    special |= {"<": r"\textless{}", ">": r"\textgreater{}", "\n": " ", "→": r"$\to$", "−": "$-$"}
     return "".join(special.get(c, c) for c in text)
 
 

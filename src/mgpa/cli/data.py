@@ -1,0 +1,120 @@
+"""Commands about public data sets: what there is, fetching it, and whether a folder has all of it."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+from cyclopts import App, Parameter
+
+from .app import AsJson, Out, UserError, app, show
+
+data = App(name="data", help="List, fetch and verify public data sets.")
+app.command(data)
+
+
+@data.command(name="list")
+def list_(*, json_: AsJson = False) -> None:
+    """List the data sets that can be read, and where each is described.
+
+    Example: mgpa data list
+    """
+    from dataclasses import asdict
+
+    from ..eeg.datasets.sources import SOURCES
+
+    lines = []
+    for source in SOURCES.values():
+        lines += [f"{source.name:<16}{source.title}", f"{'':<16}https://doi.org/{source.doi}  {source.home}"]
+    lines.append("\nThe pages name the storage; mgpa data fetch takes its address.")
+    show({"datasets": [asdict(source) for source in SOURCES.values()]}, "\n".join(lines), json_)
+
+
+@data.command
+def fetch(
+    name: str,
+    *,
+    out: Out,
+    from_: Annotated[str | None, Parameter(name="--from")] = None,
+    only: Annotated[list[str], Parameter(consume_multiple=True)] = [],  # noqa: B006
+    dry_run: Annotated[bool, Parameter(negative="")] = False,
+    json_: AsJson = False,
+) -> None:
+    """Download a data set, each file checked; run again after an interruption, it goes on where it was.
+
+    Example: mgpa data fetch wearable_ssvep --from figshare:12345 --out ssvep --only 'S00*' 'Sub*'
+
+    The number stands for the article's own; the pages that `mgpa data list` names say it.
+
+    Parameters
+    ----------
+    name
+        As listed by `mgpa data list`.
+    out
+        Folder to put the files in.
+    from_
+        Where they are: osf:abcde (a project), figshare:12345 (an article), zenodo:12345 (a record), or the
+        http(s):// address of a list as sha256sum writes it, with the files beside it.
+    only
+        Only files whose names match one of these patterns.
+    dry_run
+        List what would be fetched, and how large it is.
+    """
+    from ..eeg.datasets.sources import fetch as fetch_files
+    from ..eeg.datasets.sources import find_source, remote_files
+
+    source = find_source(name)
+    if from_ is None:
+        raise UserError(
+            f"Where is {name}? Pass --from osf:…, figshare:…, zenodo:… or the address of a list of "
+            f"checksums. {source.advice}"
+        )
+    files = remote_files(from_, only)
+    total = sum(file.size or 0 for file in files)
+    unchecked = [file.name for file in files if file.sha256 is None and file.md5 is None]
+    names = [file.name for file in files]
+    facts = {"dataset": name, "from": from_, "files": names, "bytes": total}
+    size = f", {total / 1e6:.1f} MB" if total else ""
+    if dry_run:
+        show(facts, "\n".join([*names, f"{len(files)} files{size}"]), json_)
+        return
+    if unchecked:
+        print(f"{len(unchecked)} files come without a checksum and cannot be resumed.", file=sys.stderr)
+    new = fetch_files(files, out, progress=sys.stderr.isatty())
+    text = f"{len(files)} files{size} in {out}: {new} new, {len(files) - new} were there already"
+    show(facts | {"folder": str(out), "new": new, "unchecked": unchecked}, text, json_)
+
+
+@data.command
+def verify(name: str, folder: Path, *, json_: AsJson = False) -> int:
+    """Say exactly which files of a data set a folder lacks; exit code 2 if it is not complete.
+
+    Example: mgpa data verify wearable_ssvep ssvep
+
+    Parameters
+    ----------
+    name
+        As listed by `mgpa data list`.
+    folder
+        Where the files are.
+    """
+    from ..eeg.datasets.sources import verify as look
+
+    found = look(name, folder)
+    facts = {
+        "dataset": name,
+        "folder": str(folder),
+        "complete": found.complete,
+        "present": len(found.present),
+        "missing": list(found.missing),
+        "unexpected": list(found.unexpected),
+        "problems": list(found.problems),
+    }
+    lines = [f"{found.dataset} in {folder}: {len(found.present)} of {len(found.expected)} files"]
+    lines += [f"missing     {file}" for file in found.missing]
+    lines += [f"unexpected  {file}" for file in found.unexpected]
+    lines += [f"problem     {problem}" for problem in found.problems]
+    lines.append("complete" if found.complete else "not complete")
+    show(facts, "\n".join(lines), json_)
+    return 0 if found.complete else 2

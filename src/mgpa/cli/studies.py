@@ -1,0 +1,175 @@
+"""Commands that run studies: from recordings, or a table, to tables, figures and a report."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+from cyclopts import App, Parameter
+
+from .app import AsJson, Out, UserError, app, refuse_existing, show
+
+study = App(
+    name="study", help="Run a study from recordings to tables, figures and a report; or plan your own."
+)
+app.command(study)
+
+Recordings = Annotated[
+    Path | None,
+    Parameter(
+        name="--data",
+        help="Folder with the recordings, in their provider's files (or a table). Without it, those of the "
+        "packaged studies are simulated.",
+    ),
+]
+
+
+@study.command(name="list")
+def list_(*, json_: AsJson = False) -> None:
+    """List the studies that come with the package.
+
+    Example: mgpa study list
+    """
+    from ..studies import presets
+
+    found = presets()
+    width = max(map(len, found))
+    show({"studies": found}, "\n".join(f"{name:<{width}}  {title}" for name, title in found.items()), json_)
+
+
+@study.command
+def run(
+    which: str,
+    *,
+    out: Out,
+    data: Recordings = None,
+    quick: bool = False,
+    jobs: int = 1,
+    scheduler: str | None = None,
+    device: str = "auto",
+    json_: AsJson = False,
+) -> None:
+    """Run a study, or finish one that was interrupted; finished cells are never computed again.
+
+    Example: mgpa study run controlled-ssvep --quick --out controlled
+
+    Parameters
+    ----------
+    which
+        The name of a packaged study (`mgpa study list`), or a TOML file.
+    out
+        Folder for report.html, tables, figures and provenance.json; finished cells are kept in it.
+    quick
+        A run of minutes, with less of everything, as the study's [quick] section says.
+    jobs
+        Cells at a time on this machine.
+    scheduler
+        Address of a Dask scheduler (tcp://…), or "local": cells are computed there. The folder must be one
+        that its workers share.
+    device
+        Where networks are trained: auto, cpu, cuda.
+    """
+    from ..studies import load_study, run_study, write_results
+
+    chosen = load_study(which, recordings=data, quick=quick)
+    result = run_study(chosen, out / "work", jobs=jobs, scheduler=scheduler, device=device)
+    report = write_results(result, out, command=_command())
+    facts = {"report": str(report), "folder": str(out), "simulated": chosen.simulated}
+    text = [f"{task}\n{audit}" if task else str(audit) for task, audit in result.audits.items()]
+    if chosen.simulated:
+        text.append("The recordings are simulated.")
+    show(facts, "\n\n".join([*text, str(report)]), json_)
+
+
+@study.command
+def plan(
+    which: str,
+    *,
+    out: Out,
+    data: Recordings = None,
+    quick: bool = False,
+    device: str = "auto",
+    json_: AsJson = False,
+) -> None:
+    """Show what a study consists of, what of it is finished, and how long the rest may take.
+
+    Example: mgpa study plan controlled-ssvep --quick --out controlled
+
+    Parameters
+    ----------
+    which, quick, device
+        As in `mgpa study run`.
+    out
+        The folder it is, or will be, run in.
+    """
+    from dataclasses import asdict
+
+    from ..studies import load_study, plan_study
+
+    found = plan_study(load_study(which, recordings=data, quick=quick), out / "work", device=device)
+    show(asdict(found), str(found), json_)
+
+
+@study.command
+def new(
+    file: Path,
+    *,
+    table: Path = Path("embeddings.parquet"),
+    title: str = "What the correction does to my embeddings",
+    overwrite: bool = False,
+) -> None:
+    """Write a commented TOML file to start from.
+
+    Example: mgpa study new my-study.toml --table embeddings.parquet
+
+    Parameters
+    ----------
+    file
+        Where to write it.
+    table
+        Your embeddings; a path relative to the file.
+    title
+        For the report.
+    overwrite
+        Replace an existing file.
+    """
+    from importlib.resources import files
+
+    from .._files import write_atomically
+
+    if file.suffix != ".toml":
+        raise UserError(f"{file} should end in .toml; that is how studies are known from names.")
+    refuse_existing(file, overwrite)
+    name = "".join(c if c.isascii() and (c.isalnum() or c in "._-") else "-" for c in file.stem).strip("-.")
+    text = files("mgpa.studies").joinpath("template.toml").read_text("utf-8")
+    values: dict[str, Any] = {"name": name or "study", "title": _quoted(title), "table": _quoted(str(table))}
+    write_atomically(file, text.format(file=file.name, **values).encode())
+    print(f"{file}: edit it, then mgpa study run {shlex.quote(str(file))} --out {shlex.quote(file.stem)}")
+
+
+@study.command
+def theory(*, out: Out) -> None:
+    """Write the theory figure of the paper and the numbers behind it.
+
+    Example: mgpa study theory --out theory
+
+    Parameters
+    ----------
+    out
+        Folder for the figures and theory_numbers.json.
+    """
+    from ..studies.theory import write_figure
+
+    for path in write_figure(out):
+        print(path)
+
+
+def _quoted(text: str) -> str:
+    """Return text as it stands between quotes in TOML."""
+    return text.replace("\\", "\\\\").replace('"', '\\"')
+
+
+def _command() -> str:
+    return shlex.join(["mgpa", *sys.argv[1:]])

@@ -1,0 +1,87 @@
+"""Figures of a study: its differences beside the paper's, and worst-association AUROC by task."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from ..audit.looks import WORDS, label, looks
+from ..audit.plots.style import CHANCE, INK, MUTED, PAGE, canvas, forest, plain, rows, style
+from .results import Row, contrasts
+from .run import StudyResult
+
+
+def save_figures(
+    result: StudyResult, folder: Path, formats: tuple[str, ...] = ("pdf", "svg", "png")
+) -> list[Path]:
+    """Write the figures that apply to a folder, in every format, and return the paths."""
+    figures: dict[str, Any] = {}
+    if result.study.contrasts:
+        figures["contrasts"] = plot_contrasts(result)
+    if len(result.audits) > 1:
+        figures["worst"] = plot_tasks(result, "worst")
+        figures["control"] = plot_tasks(result, "control")
+    undated = {"pdf": {"CreationDate": None}, "svg": {"Date": None}}
+    folder = Path(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    paths = []
+    for name, figure in figures.items():
+        for kind in formats:
+            paths.append(folder / f"{name}.{kind}")
+            figure.savefig(paths[-1], format=kind, metadata=undated.get(kind))
+    return paths
+
+
+def plot_contrasts(result: StudyResult, width: float = PAGE) -> Any:
+    """Draw the declared differences, a panel a metric: ours with intervals, the paper's hollow."""
+    found = list(contrasts(result))
+    metrics = list(dict.fromkeys(row.metric for row in found))
+    names = list(dict.fromkeys(_title(row) for row in found))
+    with style():
+        figure, axes = canvas(None, width, 0.22 * len(names) + 0.6, len(metrics), len(metrics), sharey=True)
+        for ax, metric in zip(axes, metrics, strict=True):
+            for row in (r for r in found if r.metric == metric):
+                y = names.index(_title(row))
+                ax.plot([row.low, row.high], [y, y], color=INK, lw=1.0, zorder=2)
+                ax.plot(row.value, y, "o", color=INK, ms=4, zorder=3)
+                if row.paper is not None:
+                    ends = [row.paper_low, row.paper_high]
+                    if None not in ends:
+                        ax.plot(ends, [y + 0.3] * 2, color=MUTED, lw=0.8, zorder=2)
+                    ax.plot(row.paper, y + 0.3, "D", mfc="white", mec=MUTED, ms=3.2, zorder=3)
+            ax.axvline(0, **CHANCE)
+            rows(ax)
+            ax.set_xlabel(
+                f"difference in {WORDS[metric].axis.partition(' (')[0]}" if metric in WORDS else metric
+            )
+        axes[0].set_yticks(range(len(names)), [plain(name) for name in names])
+        axes[0].set_ylim(len(names) - 0.4, -0.6)
+        if any(row.paper is not None for row in found):
+            data = "simulated recordings" if result.study.simulated else "these recordings"
+            figure.suptitle(f"● {data}, 95 % intervals    ◇ the paper", fontsize=7, color=MUTED)
+    return figure
+
+
+def plot_tasks(result: StudyResult, metric: str, width: float = PAGE) -> Any:
+    """Draw one metric of every method: a panel a task; dashed is LEACE, dotted guessing."""
+    with style():
+        tasks = list(result.audits)
+        first = result.audits[tasks[0]]
+        figure, axes = canvas(None, width, 0.2 * len(first.methods) + 0.6, len(tasks), len(tasks))
+        for i, (ax, task) in enumerate(zip(axes, tasks, strict=True)):
+            audit = result.audits[task]
+            values = [(name, audit[name].estimate(metric)) for name in audit.methods]
+            forest(ax, audit, values, names=i == 0)
+            ax.axvline(0.5, **CHANCE)
+            if "LEACE" in audit.methods:
+                ax.axvline(
+                    audit["LEACE"].estimate(metric).value, color=looks(audit)["LEACE"].color, ls="--", lw=0.7
+                )
+            ax.set_title(plain(task))
+            ax.set_xlabel(WORDS[metric].axis)
+    return figure
+
+
+def _title(row: Row) -> str:
+    name = f"{label(row.method)} − {label(row.against)}"
+    return f"{row.task}: {name}" if row.task else name

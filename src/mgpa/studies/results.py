@@ -1,0 +1,240 @@
+"""What a study found, beside what the paper found: rows, files, a report, and where all of it comes from."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import platform
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, fields
+from html import escape
+from pathlib import Path
+from typing import Any
+
+from .._files import write_atomically
+from ..audit import Audit, Estimate
+from ..audit.fits import versions
+from ..audit.looks import label
+from ..audit.report.pieces import bullets, plain_table
+from ..audit.report.tables import latex_text
+from .config import Contrast
+from .recordings import checksum_of
+from .run import StudyResult
+
+SIMULATED = (
+    "These recordings are simulated, and so is every number of ours here. The paper's values are of its "
+    "recordings and its encoder; they are shown to compare patterns, not as numbers to be reproduced."
+)
+
+
+@dataclass(frozen=True)
+class Row:
+    """One number of a study: of a method, or of a difference between two."""
+
+    task: str
+    method: str
+    against: str
+    metric: str
+    value: float
+    low: float
+    high: float
+    paper: float | None
+    paper_low: float | None = None
+    paper_high: float | None = None
+
+    @property
+    def difference(self) -> float | None:
+        """Ours minus the paper's."""
+        return None if self.paper is None else self.value - self.paper
+
+    @property
+    def estimate(self) -> Estimate:
+        """Ours, with its interval."""
+        return Estimate(self.value, self.low, self.high)
+
+
+def estimates(result: StudyResult) -> Iterator[Row]:
+    """Yield every metric of every method, beside the paper's where it has one."""
+    for task, audit in result.audits.items():
+        for name, found in audit.estimates.items():
+            for metric, e in found.items():
+                paper = result.study.paper.get(name, {}).get(f"{task} {metric}".strip())
+                yield Row(task, name, "", metric, e.value, e.low, e.high, paper)
+
+
+def contrasts(result: StudyResult) -> Iterator[Row]:
+    """Yield every difference that the study declares, beside the paper's where it has one."""
+    for task, audit in result.audits.items():
+        for plan in result.study.contrasts:
+            for metric in plan.metrics:
+                if audit[plan.a].has(metric) and audit[plan.b].has(metric):
+                    yield _contrast(task, audit, plan, metric)
+
+
+def _contrast(task: str, audit: Audit, plan: Contrast, metric: str) -> Row:
+    e = audit.contrast(plan.a, plan.b, metric)
+    paper: Sequence[float | None] = plan.paper.get(f"{task} {metric}".strip(), (None, None, None))
+    return Row(task, plan.a, plan.b, metric, e.value, e.low, e.high, *paper)
+
+
+def write_results(result: StudyResult, folder: Path, *, command: str = "") -> Path:
+    """Write tables, figures, reports and provenance; return the path of the (first) report.
+
+    Parameters
+    ----------
+    result : StudyResult
+    folder : path
+        Made if it is not there. Equal results give equal files.
+    command : str
+        How the study was run, for the record.
+    """
+    from .figures import save_figures
+
+    folder = Path(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    write_atomically(folder / "provenance.json", _json(provenance(result, command)))
+    found, differences = list(estimates(result)), list(contrasts(result))
+    write_atomically(folder / "table.csv", _csv(found))
+    write_atomically(folder / "contrasts.csv", _csv(differences))
+    write_atomically(folder / "table.tex", latex(found).encode())
+    write_atomically(folder / "contrasts.tex", latex(differences).encode())
+    write_atomically(folder / "participants.csv", _participants(result))
+    write_atomically(folder / "results.json", _json(as_json(result, found, differences)))
+    save_figures(result, folder / "figures")
+    reports = {
+        task: folder / (f"report-{_slug(task)}.html" if task else "report.html") for task in result.audits
+    }
+    for task, audit in result.audits.items():
+        if not task:
+            audit.figures(folder / "figures")
+        title = result.study.title + (f": {task}" if task else "")
+        audit.report(reports[task], title, sections=_sections(result, task, reports))
+    return next(iter(reports.values()))
+
+
+def as_json(result: StudyResult, found: list[Row], differences: list[Row]) -> dict[str, Any]:
+    """Return everything that was found, as JSON can hold it."""
+    return {
+        "study": result.study.name,
+        "simulated": result.study.simulated,
+        "estimates": [asdict(row) | {"difference": row.difference} for row in found],
+        "contrasts": [asdict(row) | {"difference": row.difference} for row in differences],
+        "selection": result.selection,
+    }
+
+
+def provenance(result: StudyResult, command: str) -> dict[str, Any]:
+    """Return what the numbers depend on: study, files, versions, machine; not when it was run."""
+    study = result.study.model_dump(mode="json")
+    for name in ("folder", "table"):  # which files they were is told by their checksums
+        if study["data"][name] is not None:
+            study["data"][name] = Path(study["data"][name]).name
+    first = next(iter(result.audits.values()))
+    return {
+        "command": command,
+        "study": study,
+        "data": {"sha256": checksum_of(result.checksums), "files": result.checksums},
+        "versions": {"python": platform.python_version(), **versions()},
+        "machine": {"system": platform.system(), "processor": platform.machine()},
+        "device": first.settings["device"],
+        "rows": {task: audit.settings["rows"] for task, audit in result.audits.items()},
+    }
+
+
+def latex(rows: list[Row]) -> str:
+    """Return rows as a booktabs table: a line for every method, or difference, and metric."""
+    lines = [
+        r"% needs \usepackage{booktabs}",
+        r"\begin{tabular}{@{}llrlrr@{}}",
+        r"\toprule",
+        r"Method & Metric & Ours & 95\% interval & Paper & Difference \\",
+        r"\midrule",
+    ]
+    for row in rows:
+        sign = "+" if row.against else ""
+        name = latex_text(_name(row))
+        value, _, interval = f"{row.estimate:{sign}.3f}".partition(" ")
+        paper = "--" if row.paper is None else f"{row.paper:{sign}.3f}"
+        difference = "--" if row.difference is None else f"{row.difference:+.3f}"
+        cells = [name, latex_text(row.metric), value, interval, paper, difference]
+        lines.append(
+            " & ".join(cell.replace("-0.", "$-$0.").replace("-.", "$-$.") for cell in cells) + r" \\"
+        )
+    return "\n".join([*lines, r"\bottomrule", r"\end{tabular}", ""])
+
+
+def _name(row: Row) -> str:
+    name = label(row.method) + (f" minus {label(row.against)}" if row.against else "")
+    return f"{row.task}: {name}" if row.task else name
+
+
+def _csv(rows: list[Row]) -> bytes:
+    stream = io.StringIO()
+    writer = csv.writer(stream, lineterminator="\n")
+    writer.writerow([*(field.name for field in fields(Row)), "difference"])
+    for row in rows:
+        values = [*asdict(row).values(), row.difference]
+        writer.writerow(["" if value is None else value for value in values])
+    return stream.getvalue().encode()
+
+
+def _participants(result: StudyResult) -> bytes:
+    import pandas
+
+    frames = [audit.participants().assign(task=task) for task, audit in result.audits.items()]
+    text: str = pandas.concat(frames).to_csv(index=False)
+    return text.encode()
+
+
+def _json(content: Any) -> bytes:
+    return (json.dumps(content, indent=1, ensure_ascii=False, default=str) + "\n").encode()
+
+
+def _slug(task: str) -> str:
+    return "".join(c if c.isalnum() else "-" for c in task)
+
+
+def _sections(result: StudyResult, task: str, reports: dict[str, Path]) -> list[tuple[str, str, str]]:
+    """Return what a study adds to the report of an audit."""
+    study = result.study
+    said = [study.about] if study.about else []
+    said += [SIMULATED] if study.simulated else []
+    parts = [bullets(said)] if said else []
+    others = [other for other in reports if other != task]
+    if others:
+        links = ", ".join(f'<a href="{escape(reports[t].name)}">{escape(t)}</a>' for t in others)
+        parts.append(f"<p>The same maps on other tasks: {links}.</p>")
+    if result.selection:
+        parts.append(_selection(result.selection))
+    for caption, rows in (
+        ("Differences that the study is about", contrasts(result)),
+        ("Beside the paper's values", estimates(result)),
+    ):
+        mine = [row for row in rows if row.task == task and (row.against or row.paper is not None)]
+        if mine:
+            head = ["", "Metric", "Ours", "Paper", "Ours minus paper"]
+            parts.append(plain_table(head, [_cells(row) for row in mine], caption))
+    return [("study", "The study", "\n".join(parts))]
+
+
+def _cells(row: Row) -> list[str]:
+    sign = "+" if row.against else ""
+    paper = "–" if row.paper is None else f"{row.paper:{sign}.3f}"
+    if row.paper is not None and row.paper_low is not None and row.paper_high is not None:
+        paper = f"{Estimate(row.paper, row.paper_low, row.paper_high):{sign}.3f}"
+    difference = "–" if row.difference is None else f"{row.difference:+.3f}"
+    name = label(row.method) + (f" − {label(row.against)}" if row.against else "")
+    return [name, row.metric, f"{row.estimate:{sign}.3f}", paper, difference]
+
+
+def _selection(selection: dict[str, Any]) -> str:
+    rows = []
+    for name, chosen in selection.items():
+        recipe = ", ".join(f"{k} {v}" for k, v in chosen["recipe"].items()) or "–"
+        points = [f"{fit.get('n_stages')} stages" if "n_stages" in fit else f"× {fit['strength']:g}"
+                  for fit in chosen["fits"]]  # fmt: skip
+        worst = ", ".join(f"{fit['worst']:.3f}" for fit in chosen["fits"])
+        rows.append([label(name), recipe, ", ".join(points), worst, chosen["candidates"]])
+    head = ["Method", "Recipe", "How much of it", "Worst AUROC on development people", "Recipes fitted"]
+    return plain_table(head, rows, "What development people chose")
