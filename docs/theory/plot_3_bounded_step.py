@@ -1,0 +1,350 @@
+r"""
+.. _theory-step:
+
+The iterative correction and its bounded step
+=============================================
+
+*Section 4.2, equations (4) and (5); appendix A.7, equations (13) and (14).*
+
+Where one direction is not enough, critics :math:`s_j` are trained to read the source, and every row moves so
+that their scores approach their anchors, the scores' expectation given what is preserved:
+
+.. math::
+
+   a_j(q)\approx\mathrm E[s_j(H)\mid Q=q],\qquad e_j(h)=s_j(h)-a_j(q(h)). \tag{4}
+
+With the gated Jacobian :math:`A`, whose rows are :math:`A_j=\nabla_h s_j(h)^\top B`, and weights that balance
+the critics,
+
+.. math:: W_{jj}=(\|A_j\|^2+\lambda^2)^{-1/2},\qquad \bar A=WA,\quad \bar e=We, \tag{13}
+
+the step of a stage is
+
+.. math::
+
+   \Delta z_*=\arg\min_{\|\Delta z\|\le\rho}
+   \Bigl\{\tfrac12\|\bar A\Delta z+\bar e\|^2+\tfrac\tau2\|\Delta z\|^2\Bigr\},
+   \qquad h^+=h+B\Delta z_* . \tag{5}
+
+It is unique, and has the form
+
+.. math::
+
+   \Delta z_*=-\bar A^\top\{\bar A\bar A^\top+(\tau+\nu)I\}^{-1}\bar e,\qquad
+   \nu\ge0,\quad\nu(\|\Delta z_*\|-\rho)=0. \tag{14}
+"""
+
+import matplotlib.pyplot as plt
+import numpy as np
+import torch
+from scipy.optimize import minimize
+from scipy.special import erf
+from sklearn.linear_model import Ridge
+
+from mgpa import IterativeMGPA, MeasurementGate
+from mgpa.anchor import ConditionalMean
+from mgpa.audit import plots
+from mgpa.audit.looks import COLORS
+from mgpa.audit.plots.style import grid
+from mgpa.critics import NetworkCritic, fit_linear, fit_network
+from mgpa.stages import Stage, Step
+from mgpa.trust_region import multiplier, smooth_weights, trust_region_step
+
+
+def agree(what, package, independent, within=1e-9):
+    """Print both numbers, and stop if they differ by more than rounding."""
+    print(f"{what:<56} {round(package, 9) + 0.0:>10.6f}  {round(independent, 9) + 0.0:>10.6f}")
+    assert abs(package - independent) <= within, (what, package, independent)
+
+
+# %%
+# Rows, a gate, and a critic
+# --------------------------
+# Eight features, three of them editable. The source shifts the gate, bends it a little, and goes with the
+# context.
+
+rng = np.random.default_rng(5)
+n, d, r = 600, 8, 3
+B = np.linalg.qr(rng.normal(size=(d, r)))[0]
+H = rng.normal(size=(n, d))
+u = (rng.random(n) < 1 / (1 + np.exp(-(H - H @ B @ B.T)[:, 0]))).astype(int)
+Z = H @ B
+H = H + (u[:, None] * np.column_stack([np.full(n, 1.2), 0.8 * Z[:, 0], np.zeros(n)])) @ B.T
+Z, Q = H @ B, H - H @ B @ B.T
+
+linear = fit_linear(H, u, 2)
+network = fit_network(torch.as_tensor(H, dtype=torch.float32), u, 2, seed=0, epochs=12, learning_rate=1e-3)
+# In double precision, so that derivatives can be checked by differences.
+network = NetworkCritic(*(part.double() for part in vars(network).values()))
+
+# %%
+# Equation (4): anchors
+# ---------------------
+# ``mgpa.anchor.ConditionalMean`` is the ridge regression of scores on :math:`q`. Its coefficients lie in the
+# complement of the gate, so an anchor does not change while the row it belongs to is being edited.
+
+scores = np.column_stack([linear.scores(H)[:, 0], network.scores(torch.as_tensor(H)).numpy()[:, 0]])
+weight, bias = ConditionalMean(H, B, ridge=10.0).fit(scores)
+anchors, by_hand = H @ weight.T + bias, Ridge(alpha=10.0).fit(Q, scores).predict(Q)
+edited = H + rng.normal(size=(n, r)) @ B.T
+
+print(f"{'':<56} {'package':>10}  {'by hand':>10}")
+for j, name in enumerate(("linear", "GELU")):
+    agree(f"anchor of the {name} critic, first row", anchors[0, j], by_hand[0, j])
+agree("   largest difference over all rows", np.abs(anchors - by_hand).max(), 0.0)
+agree(
+    "   largest change of an anchor by an edit in the gate",
+    np.abs(edited @ weight.T + bias - anchors).max(),
+    0.0,
+)
+
+# %%
+# The gated Jacobian
+# ------------------
+# ``gated`` of a critic gives scores and :math:`A_j`, analytically. By hand: central differences along the
+# columns of :math:`B`.
+
+step = 1e-5
+A = np.concatenate(
+    [linear.gated(H, B)[1], network.gated(torch.as_tensor(H), torch.as_tensor(B))[1].numpy()], axis=1
+)
+
+
+def residuals(rows):
+    """Return e of both critics, with the anchors of the original rows."""
+    own = linear.scores(rows)[:, 0], network.scores(torch.as_tensor(rows)).numpy()[:, 0]
+    return np.column_stack(own) - anchors
+
+
+differences = np.stack(
+    [(residuals(H + step * B[:, i]) - residuals(H - step * B[:, i])) / (2 * step) for i in range(r)], axis=2
+)
+agree(
+    "gradient of the GELU critic, first row, first direction", A[0, 1, 0], differences[0, 1, 0], within=1e-7
+)
+agree("   largest difference over rows, critics, directions", np.abs(A - differences).max(), 0.0, within=1e-7)
+
+# %%
+# The linearisation :math:`e(h+B\Delta z)\approx e(h)+A\Delta z` is exact for the linear critic. For the
+# network its error grows with the square of the step: this is what the radius is for.
+
+way = rng.normal(size=(n, r))
+way /= np.linalg.norm(way, axis=1, keepdims=True)
+tried = np.geomspace(0.03, 1, 16)
+error = np.array(
+    [
+        np.abs(residuals(H + k * way @ B.T) - residuals(H) - k * np.einsum("njr,nr->nj", A, way)).mean(0)
+        for k in tried
+    ]
+)
+order = np.polyfit(np.log(tried[:8]), np.log(error[:8, 1]), 1)[0]
+agree("largest error of the linearised score, linear critic", error[:, 0].max(), 0.0)
+agree("power of the step with which the GELU critic's grows", order, 2.0, within=0.05)
+
+# %%
+# Equations (5), (13) and (14): the step
+# --------------------------------------
+# ``mgpa.trust_region.trust_region_step`` solves (5) for all rows at once, from the singular values of
+# :math:`\bar A` and Newton's method on :math:`\nu`. Three checks by hand: bisection on :math:`\nu`, a generic
+# solver that knows nothing of the problem's structure (scipy's SLSQP), and the optimality conditions.
+
+tau, rho, lam = 1e-3, 0.6, 0.1
+e = residuals(H)
+W = smooth_weights(np.sum(A**2, axis=2), lam)
+A_bar, e_bar = W[:, :, None] * A, W * e
+steps = trust_region_step(A_bar, e_bar, damping=tau, radius=rho)
+
+
+def step_at(nu, A, e, tau):
+    """Return the step of equation (14) of every row, at given ν."""
+    inner = A @ np.swapaxes(A, 1, 2) + (tau + nu)[:, None, None] * np.eye(A.shape[1])
+    return -(np.swapaxes(A, 1, 2) @ np.linalg.solve(inner, e[:, :, None]))[:, :, 0]
+
+
+def bisect(A, e, tau, rho):
+    """Return ν of every row: zero, or where the step is as long as the radius."""
+    low, high = np.zeros(len(A)), np.linalg.norm(np.einsum("njr,nj->nr", A, e), axis=1) / rho
+    free = np.linalg.norm(step_at(low, A, e, tau), axis=1) <= rho
+    for _ in range(60):
+        middle = (low + high) / 2
+        long = np.linalg.norm(step_at(middle, A, e, tau), axis=1) > rho
+        low, high = np.where(long, middle, low), np.where(long, high, middle)
+    return np.where(free, 0.0, (low + high) / 2)
+
+
+def objective(x, A, e):
+    """Return the function of (5) and its gradient."""
+    rest = A @ x + e
+    return rest @ rest / 2 + tau / 2 * x @ x, A.T @ rest + tau * x
+
+
+def generic(A, e):
+    """Return SLSQP's answer to (5) for one row."""
+    ball = {"type": "ineq", "fun": lambda x: (rho**2 - x @ x) / 2, "jac": lambda x: -x}
+    found = minimize(
+        objective, np.zeros(r), args=(A, e), jac=True, method="SLSQP", constraints=[ball],
+        options={"ftol": 1e-15, "maxiter": 500},
+    )  # fmt: skip
+    return found.x
+
+
+nu = bisect(A_bar, e_bar, tau, rho)
+by_bisection = step_at(nu, A_bar, e_bar, tau)
+bound = nu > 0
+both = np.concatenate([np.flatnonzero(bound)[:20], np.flatnonzero(~bound)[:20]])  # some of either kind
+by_slsqp = np.array([generic(A_bar[i], e_bar[i]) for i in both])
+
+gram = A_bar @ np.swapaxes(A_bar, 1, 2)
+values, vectors = np.linalg.eigh(gram)
+pull = np.einsum("nji,nj->ni", vectors, e_bar) ** 2
+nu_package = multiplier([(pull[:, i], values[:, i]) for i in range(2)], tau, rho)
+
+print(f"{bound.sum()} of {n} rows reach the radius\n{'':<56} {'package':>10}  {'by hand':>10}")
+agree("largest weight W of eq. (13)", W.max(), 1 / np.sqrt(np.sum(A**2, 2) + lam**2).min(), within=1e-9)
+agree("mean ν", nu_package.mean(), nu.mean())
+agree(
+    "mean length of the step, bisection", *(np.linalg.norm(s, axis=1).mean() for s in (steps, by_bisection))
+)
+agree("   largest difference of a step to bisection's", np.abs(steps - by_bisection).max(), 0.0)
+agree(
+    "mean length of 40 steps, SLSQP",
+    *(np.linalg.norm(s, axis=1).mean() for s in (steps[both], by_slsqp)),
+    within=1e-5,
+)
+agree("   largest difference of a step to SLSQP's", np.abs(steps[both] - by_slsqp).max(), 0.0, within=1e-4)
+excess = [
+    objective(steps[i], A_bar[i], e_bar[i])[0] - objective(x, A_bar[i], e_bar[i])[0]
+    for i, x in zip(both, by_slsqp, strict=True)
+]
+agree("   largest excess of our objective over SLSQP's", max(0.0, *excess), 0.0)
+
+# %%
+# And the optimality conditions, which need no other solver: stationarity, complementary slackness, and the
+# promise that no row moves further than :math:`\rho`.
+
+gradient = np.einsum("njr,nj->nr", A_bar, np.einsum("njr,nr->nj", A_bar, steps) + e_bar)
+gradient += (tau + nu_package)[:, None] * steps
+length = np.linalg.norm(steps, axis=1)
+agree("largest entry of the stationarity condition", np.abs(gradient).max(), 0.0)
+agree("largest ν (‖Δz‖ - ρ)", np.abs(nu_package * (length - rho)).max(), 0.0)
+agree("longest step; the radius", length.max(), rho)
+agree("longest movement ‖h⁺ - h‖ of an embedding; the radius", np.linalg.norm(steps @ B.T, axis=1).max(), rho)
+
+# %%
+# Inside a fit, ``mgpa.stages.Step`` makes the same step from a fitted ``mgpa.stages.Stage``. (A stage keeps
+# either numpy critics or torch ones; here the linear one alone.)
+
+stage = Stage((linear,), weight[:1], bias[:1])
+alone = Step(damping=tau, radius=rho, stabilizer=lam)(stage, H, H, B)
+expected = trust_region_step(A_bar[:, :1], e_bar[:, :1], damping=tau, radius=rho)
+agree(
+    "mean length of a stage's step",
+    np.linalg.norm(alone, axis=1).mean(),
+    np.linalg.norm(expected, axis=1).mean(),
+)
+
+# %%
+# A fitted map, replayed by hand
+# ------------------------------
+# ``mgpa.IterativeMGPA`` refits critics and anchors after every stage and stores them in a
+# ``mgpa.maps.StagedMap``. Applying it needs neither sources nor training data. Below, its stored arrays, the
+# formulas above, and bisection give the same output; each stage keeps within the radius and leaves :math:`q`
+# alone.
+
+pairs = rng.normal(size=(200, d))
+response = rng.normal(loc=(1.2, 0, 0), size=(200, r)) @ B.T
+model = IterativeMGPA(
+    MeasurementGate(rank=r), n_stages=4, radius=0.15, do_no_harm=False, standardize=False, random_state=0
+)
+stored = model.fit(H, source=u, pairs=(pairs, pairs + response)).to_map()
+basis = stored.basis
+
+original = H[:150]
+current, lengths = original.copy(), []
+for k in range(len(stored)):
+    hidden = current @ stored.hidden_weight[k].T + stored.hidden_bias[k]
+    cdf, pdf = (1 + erf(hidden / np.sqrt(2))) / 2, np.exp(-(hidden**2) / 2) / np.sqrt(2 * np.pi)
+    s = np.column_stack(
+        [
+            current @ stored.linear_weight[k].T + stored.linear_bias[k],
+            (hidden * cdf) @ stored.output_weight[k].T + stored.output_bias[k],
+        ]
+    )
+    e = s - (original @ stored.anchor_weight[k].T + stored.anchor_bias[k])
+    slope = (cdf + hidden * pdf) * stored.output_weight[k][0]  # of GELU
+    jacobian = np.stack(
+        [np.tile(stored.linear_weight[k][0] @ basis, (len(e), 1)), slope @ (stored.hidden_weight[k] @ basis)],
+        axis=1,
+    )
+    W = 1 / np.sqrt(np.sum(jacobian**2, axis=2) + stored.stabilizer**2)
+    weighted = W[:, :, None] * jacobian, W * e
+    move = step_at(bisect(*weighted, stored.damping, stored.radius), *weighted, stored.damping)
+    lengths.append(np.linalg.norm(move, axis=1))
+    current = current + move @ basis.T
+
+corrected = stored.transform(original)
+print(f"{'':<56} {'package':>10}  {'by hand':>10}")
+agree(
+    "mean squared movement after 4 stages",
+    np.mean((corrected - original) ** 2),
+    np.mean((current - original) ** 2),
+    within=1e-6,
+)
+agree("   largest difference of the two outputs", np.abs(corrected - current).max(), 0.0, within=1e-4)
+agree("   largest change of q", np.abs(model.gate_.preserved(corrected - original)).max(), 0.0)
+agree("longest step of any stage; the radius", np.max(lengths), stored.radius, within=1e-6)
+print(f"steps as long as the radius: {np.mean(np.array(lengths) > 0.999 * stored.radius):.0%}")
+
+# %%
+# A picture of the step
+# ---------------------
+# Two critics in a plane. Left: lines of equal value of (5), and the curve of (14) from :math:`\nu=0`, where
+# the step would go without a radius, to where it meets the ball. Middle: the length of that step falls as
+# :math:`\nu` grows, so there is one root. Right: the error of the linearisation above.
+
+rho = 1.0
+plane_A, plane_e = np.array([[[1.0, 0.35], [0.2, 0.9]]]), np.array([[-1.9, 0.9]])
+many = np.linspace(0, 30, 1501)
+path = step_at(many, *(np.repeat(part, len(many), axis=0) for part in (plane_A, plane_e)), tau)
+chosen = trust_region_step(plane_A, plane_e, damping=tau, radius=rho)[0]
+root = bisect(plane_A, plane_e, tau, rho)
+agree("first coordinate of the step drawn", chosen[0], step_at(root, plane_A, plane_e, tau)[0, 0])
+
+with plots.style():
+    figure, [one, two, three] = plt.subplots(1, 3, figsize=(plots.PAGE, 2.4), layout="constrained")
+    x, y = np.meshgrid(np.linspace(-1.5, 3, 90), np.linspace(-2.6, 1.5, 90))
+    points = np.stack([x, y], -1)
+    height = 0.5 * np.sum((points @ plane_A[0].T + plane_e[0]) ** 2, -1) + 0.5 * tau * np.sum(points**2, -1)
+    one.contour(x, y, height, levels=np.geomspace(0.03, 8, 9), colors="#bdbdbd", linewidths=0.6)
+    one.add_patch(plt.Circle((0, 0), rho, fc=COLORS[1], alpha=0.12, lw=0))
+    one.plot(*path.T, color=COLORS[2])
+    one.plot(*path[0], "o", mfc="white", mec=COLORS[2])
+    one.plot(*chosen, "o", color=COLORS[1])
+    one.annotate(r"$\nu=0$", path[0], (4, -9), textcoords="offset points", color=COLORS[2])
+    one.annotate(r"$\Delta z_*$", chosen, (4, 3), textcoords="offset points", color=COLORS[1])
+    one.plot(0, 0, "+", color="black", ms=5)
+    one.set(aspect="equal", xlabel=r"$\Delta z_1$", ylabel=r"$\Delta z_2$", xticks=[-1, 0, 1, 2])
+    one.set_title("The problem (5)", loc="left")
+    two.plot(many, np.linalg.norm(path, axis=1), color=COLORS[2])
+    two.axhline(rho, color=COLORS[1], lw=0.9)
+    two.plot(root, rho, "o", color=COLORS[1])
+    two.annotate(f"ν = {root[0]:.3f}", (root[0], rho), (4, 4), textcoords="offset points", color=COLORS[1])
+    two.text(5, rho + 0.05, "radius ρ", ha="right", color=COLORS[1])
+    two.set(
+        xlabel="Multiplier ν", ylabel=r"Length of the step $\|\Delta z(\nu)\|$", ylim=(0, None), xlim=(0, 5)
+    )
+    two.set_title("One root (14)", loc="left")
+    three.loglog(tried, error[:, 1], "o", color=COLORS[0], ms=3.5)
+    three.loglog(tried, error[0, 1] * (tried / tried[0]) ** 2, color=COLORS[2], zorder=1)
+    three.text(0.12, 2 * error[0, 1], "line: square\nof the length", color=COLORS[2])
+    three.set(xlabel="Length of the step", ylabel="Mean error of the linearised score")
+    three.set_title("Why a radius: the GELU critic", loc="left")
+    grid(three, "y")
+
+# %%
+# What this does not say
+# ----------------------
+# Each step is the unique solution of its *linearised* problem. That a sequence of refitted, nonlinear stages
+# is optimal, or that it erases the source, is not claimed and not proven: see :ref:`theory-proven`.
+
+plt.show()
