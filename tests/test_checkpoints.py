@@ -1,6 +1,7 @@
 """Weights are loaded completely and checked, or not at all."""
 
 import hashlib
+import json
 import pickle
 
 import pytest
@@ -216,3 +217,32 @@ def test_without_a_connection_the_error_says_how_to_do_without(server, tmp_path)
         hub_file(REPO, endpoint=server.url, **settings)
     with pytest.raises(ValueError, match="expected an owner and a name"):
         hub_file("../x", **settings)
+
+
+def test_an_abbreviated_commit_is_looked_up_once(server, tmp_path):
+    whole = "e41cb3ae" + "0" * 32
+    others = ["f" * 40, "e41cb3af" + "1" * 32]
+    server.files["/api/models/some/model/commits/main"] = json.dumps(
+        [{"id": commit} for commit in (*others, whole)]
+    ).encode()
+    server.files[f"/{REPO}/resolve/{whole}/model.safetensors"] = b"weights"
+    settings = {"revision": "e41cb3ae", "size": 7, "folder": tmp_path, "endpoint": server.url}
+    for _ in range(2):
+        assert hub_file(REPO, **settings).read_bytes() == b"weights"
+    assert len(server.requests) == 2
+    server.files["/api/models/some/model/commits/main"] = b"<html>"
+    with pytest.raises(DownloadError, match=r"resolve/abcdef0/.*404"):
+        hub_file(REPO, **settings | {"revision": "abcdef0"})
+
+
+def test_files_of_one_name_in_two_folders_of_a_repository_stay_two(server, tmp_path):
+    for folder in "ab":
+        server.files[f"/{REPO}/resolve/{REVISION}/{folder}/w.bin"] = folder.encode()
+    settings = {"revision": REVISION, "folder": tmp_path, "endpoint": server.url}
+    assert [hub_file(REPO, f"{folder}/w.bin", **settings).read_bytes() for folder in "ab"] == [b"a", b"b"]
+
+
+@pytest.mark.parametrize("wrong", [{"revision": ".."}, {"revision": "a/../.."}, {"filename": "../w.bin"}])
+def test_a_hub_file_stays_in_its_folder(server, tmp_path, wrong):
+    with pytest.raises(ValueError, match=f"{next(iter(wrong))} is '.*expected the name"):
+        hub_file(REPO, **{"revision": REVISION, "folder": tmp_path, "endpoint": server.url} | wrong)

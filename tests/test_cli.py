@@ -390,3 +390,16 @@ def test_a_read_only_folder_is_an_error_not_a_crash(folder, tmp_path):
     tmp_path.chmod(0o700)
     assert result.returncode == 2
     assert "Traceback" not in result.stderr
+
+
+def test_a_map_of_components_takes_raw_features(tmp_path):
+    done("simulate", "--out", "raw.parquet", folder=tmp_path)
+    fitted = done("fit", "raw.parquet", "--out", "m.safetensors", "--components", 5, folder=tmp_path)
+    assert "5 principal components of 16 raw features" in fitted.stdout
+    done("apply", "m.safetensors", "raw.parquet", "--out", "out.parquet", folder=tmp_path)
+    out, raw = (open_table(tmp_path / name).read() for name in ("out.parquet", "raw.parquet"))
+    np.testing.assert_allclose(out.X, mgpa.load_map(tmp_path / "m.safetensors").from_raw(raw.X))
+    assert out.source.tolist() == raw.source.tolist()
+    wrong = mgpa_command("fit", "raw.parquet", "--out", "n.safetensors", "--components", 99, folder=tmp_path)
+    assert wrong.returncode == 2
+    assert "have at most 16" in wrong.stderr

@@ -48,7 +48,7 @@ def test_a_map_stored_with_coordinates_corrects_raw_features(tmp_path, raw):
     c = fit_coordinates(raw.rows("FIT").X, n_components=5)
     inside = c.of(raw)
     model = fit_on(ClosedFormMGPA(standardize=False), inside.rows("FIT"))
-    m = load_map(map_of(model, raw).with_coordinates(c).save(tmp_path / "m.safetensors"))
+    m = load_map(map_of(model, raw.info).with_coordinates(c).save(tmp_path / "m.safetensors"))
     expected = model.transform(inside.X)
     np.testing.assert_allclose(m.from_raw(raw.X), expected, atol=1e-12)
     np.testing.assert_allclose(corrected_rows(m, raw), expected, atol=1e-12)
@@ -68,12 +68,26 @@ def test_a_file_of_raw_features_is_corrected_into_coordinates(tmp_path, raw):
 
 
 def test_embeddings_of_another_encoder_are_refused(raw):
-    m = map_of(fit_on(ClosedFormMGPA(), raw.rows("FIT")), raw)
+    m = map_of(fit_on(ClosedFormMGPA(), raw.rows("FIT")), raw.info)
     other = Table.from_columns({"X": raw.X, **raw.columns}, {"encoder": {"name": "another"}})
     with pytest.raises(ValueError, match="name 'another' instead of 'mixing'"):
         corrected_rows(m, other)
     silent = Table.from_columns({"X": raw.X, **raw.columns})
     assert corrected_rows(m, silent).shape == raw.X.shape
+
+
+def test_what_a_run_found_out_and_where_weights_lay_make_no_other_encoder(raw):
+    def encoder(sha256="ab" * 32, **facts):
+        weights = {"file": facts.pop("file", "w.safetensors"), "sha256": sha256}
+        return {"encoder": {"name": "EEGPT", "precision": "auto", "checkpoint": weights, **facts}}
+
+    m = map_of(fit_on(ClosedFormMGPA(), raw.rows("FIT")), encoder(precision_difference=4e-4))
+    again = encoder(file="copy.safetensors", precision_used="float16", precision_difference=5e-4)
+    expected = m.transform(raw.X)
+    columns = {"X": raw.X, **raw.columns}
+    np.testing.assert_array_equal(corrected_rows(m, Table.from_columns(columns, again)), expected)
+    with pytest.raises(ValueError, match=r"checkpoint 'cdcd.*' instead of 'abab"):
+        corrected_rows(m, Table.from_columns(columns, encoder("cd" * 32)))
 
 
 @pytest.mark.parametrize(

@@ -127,6 +127,19 @@ def test_a_smaller_montage_drops_zeroes_or_interpolates_the_other_channels():
         pick_montage(trials, "Oz")
 
 
+def test_times_between_samples_and_any_columns_are_no_matter_to_channels():
+    data = noise(3, SPREAD).data
+    columns = {"label": ["a", "b", "c"]}
+    odd, even = (Trials(data, SPREAD, 128.0, tmin, columns) for tmin in (-0.2, 0.0))
+    for view in (
+        lambda t: rereference(t, "REST"),
+        lambda t: pick_montage(t, SPREAD[:14], others="interpolate"),
+    ):
+        seen = view(odd)  # without a warning
+        np.testing.assert_array_equal(seen.data, view(even).data)
+        assert (seen.tmin, seen.columns["label"].tolist()) == (-0.2, ["a", "b", "c"])
+
+
 def test_interpolated_channels_do_not_depend_on_what_was_there():
     trials, few = noise(), CHANNELS[:5]
     other = Trials(trials.data.copy(), CHANNELS, 250.0, -0.5)

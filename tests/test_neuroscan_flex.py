@@ -100,7 +100,7 @@ def test_devices_read_back_their_markers(folder, truth):
     np.testing.assert_allclose((headset.markers * 129.05) % 1, 0, atol=1e-6)
 
 
-@pytest.mark.parametrize("unit", ["uV", ""])
+@pytest.mark.parametrize("unit", ["uV", "mV", ""])
 def test_a_marker_counts_eight_samples_later_at_the_physical_rate_whatever_its_unit(tmp_path, unit):
     import edfio
 
@@ -190,7 +190,7 @@ def test_rows_are_pairs_in_order_with_what_was_planted(n170, truth):
     assert trials.data.dtype == np.float32
     assert trials.data.shape[2] == 128
     assert (trials.sfreq, trials.tmin) == (128.0, -0.2)
-    assert columns["source"].tolist() == ["neuroscan", "flex"] * (len(trials) // 2)
+    assert columns["source"].tolist() == ["Neuroscan", "flex"] * (len(trials) // 2)
     for name in ("participant", "label", "pair_id", "ordinal", "artifact"):
         np.testing.assert_array_equal(columns[name][::2], columns[name][1::2])
     assert len(set(columns["pair_id"])) == len(trials) // 2 == report.pairs
@@ -203,7 +203,7 @@ def test_rows_are_pairs_in_order_with_what_was_planted(n170, truth):
 def test_onsets_are_on_each_devices_own_clock(n170, truth):
     plan = truth["1013"]["N170"]
     onset = np.array(plan["onset"])
-    np.testing.assert_allclose(of(n170[0], "1013", "neuroscan").columns["onset"], onset - 3, atol=0.0006)
+    np.testing.assert_allclose(of(n170[0], "1013", "Neuroscan").columns["onset"], onset - 3, atol=0.0006)
     own = (onset - plan["flex"]["start"]) * (1 + plan["flex"]["drift"])
     np.testing.assert_allclose(of(n170[0], "1013", "flex").columns["onset"], own, atol=0.004)
 
@@ -213,12 +213,12 @@ def test_clocks_are_measured_as_planted(n170, truth, person):
     plan, timing = truth[person]["N170"], n170[1][person].timing
     drift = 1 + plan["flex"]["drift"]
     # Markers are 7.7 ms apart at best, over some 45 s.
-    assert timing["flex against neuroscan"].slope == pytest.approx(drift, abs=1e-4)
+    assert timing["flex against Neuroscan"].slope == pytest.approx(drift, abs=1e-4)
     middle = 30.0
     expected = (middle + 3.0 - plan["flex"]["start"]) * drift
-    found = timing["flex against neuroscan"]
+    found = timing["flex against Neuroscan"]
     assert found.slope * middle + found.offset == pytest.approx(expected, abs=0.003)
-    assert timing["neuroscan against events"].slope == pytest.approx(1, abs=1e-5)
+    assert timing["Neuroscan against events"].slope == pytest.approx(1, abs=1e-5)
 
 
 def test_everything_dropped_is_reported_with_its_reason(n170):
@@ -227,8 +227,8 @@ def test_everything_dropped_is_reported_with_its_reason(n170):
     assert (session.events, session.pairs) == (N, N - 5)
     reasons = {one.ordinal: one.reason for one in session.dropped}
     assert reasons == {
-        **dict.fromkeys((20, 21, 22, 23), "no marker on neuroscan"),
-        N: "its epoch leaves the recording of neuroscan",
+        **dict.fromkeys((20, 21, 22, 23), "no marker on Neuroscan"),
+        N: "its epoch leaves the recording of Neuroscan",
     }
     kept = of(trials, "1014", "flex").columns["ordinal"].tolist()
     assert kept == [k for k in range(1, N) if k not in (20, 21, 22, 23)]
@@ -241,7 +241,7 @@ def test_artefacts_are_flagged_exactly_and_for_both_devices(n170):
     flagged = trials.take(trials.columns["artifact"])
     assert flagged.columns["participant"].tolist() == ["1014"] * 4
     assert flagged.columns["ordinal"].tolist() == [3, 3, 17, 17]
-    assert flagged.columns["source"].tolist() == ["neuroscan", "flex"] * 2
+    assert flagged.columns["source"].tolist() == ["Neuroscan", "flex"] * 2
     assert report["1014"].artifacts == 2
 
 
@@ -417,6 +417,33 @@ def test_files_of_something_else_are_refused_by_name(session, name):
         dataset.read(session, "N170")
 
 
+def test_a_headset_in_an_unknown_unit_is_refused_by_name(session):
+    path = session / "1013_N170_flex.edf"
+    content = bytearray(path.read_bytes())
+    n = int(content[252:256])
+    at = 256 + 96 * n + 8 * 3
+    content[at : at + 8] = b"counts  "
+    path.write_bytes(content)
+    with pytest.raises(dataset.RecordingError, match=r"flex\.edf: Fz is in 'counts'; expected uV"):
+        dataset.read(session, "N170")
+
+
+def test_an_amplifier_that_stored_no_number_is_refused_by_name(session):
+    path = session / "1013_N170_neuroscan.dat"
+    values = np.frombuffer(path.read_bytes(), "<f4").copy()
+    values[9000] = np.nan
+    path.write_bytes(values.tobytes())
+    with pytest.raises(dataset.RecordingError, match=r"neuroscan\.dat holds NaN"):
+        dataset.read(session, "N170")
+
+
+def test_one_session_under_two_ids_is_refused(session):
+    for path in sorted(session.iterdir()):
+        shutil.copy(path, session / path.name.replace("1013", "1026"))
+    with pytest.raises(dataset.RecordingError, match=r"1026_N170_flex\.edf hold the same signals as .* 1013"):
+        dataset.read(session, "N170")
+
+
 def test_a_list_of_events_cut_short_is_refused_by_name(session):
     path = session / "1013_N170_behaviour.csv"
     path.write_text("".join(path.read_text().splitlines(keepends=True)[:-6]))
@@ -470,6 +497,8 @@ def test_roles_come_with_the_people_who_have_one(n170):
     assert len(trials) == len(n170[0])
     with pytest.raises(ValueError, match="study is 'n400'"):
         dataset.with_roles(n170[0], "n400")
+    with pytest.raises(ValueError, match="Nobody of x has a role in reuse"):
+        dataset.with_roles(n170[0].with_columns(participant="x", pair_id=None), "reuse")
 
 
 # The simulation itself
@@ -493,6 +522,13 @@ def test_simulating_again_adds_only_what_is_not_there(tmp_path):
     assert set(truth["participants"]) == {"1013", "1016"}
     assert json.loads((tmp_path / "truth.json").read_text()) == truth
     assert len(dataset.find(tmp_path)) == 2
+
+
+@pytest.mark.parametrize("content", ["{", "[]", "{}"])
+def test_a_truth_that_cannot_be_read_is_named(tmp_path, content):
+    (tmp_path / "truth.json").write_text(content)
+    with pytest.raises(ValueError, match=r"truth\.json cannot be read"):
+        simulate_flex(tmp_path, participants=["1013"], tasks=["N170"], n_events=12)
 
 
 def test_simulating_with_other_settings_into_the_same_folder_is_refused(tmp_path):

@@ -202,6 +202,15 @@ def test_transports_between_other_than_two_sources_or_without_prestimulus_are_re
         fit_transport(Trials(data, CHANNELS, 250.0, -0.5, trials.columns))
 
 
+def test_a_transport_is_learned_from_people_who_are_fitted_on():
+    trials = two_sources().with_columns(
+        participant=np.repeat(["a", "b", "c"], 20), role=np.repeat(["FIT", "HEAD", "EVAL"], 20)
+    )
+    with pytest.raises(ValueError, match="people of EVAL, HEAD, whom a transport may not be learned from"):
+        fit_transport(trials)
+    assert len(fit_transport(trials.take(trials.columns["role"] == "FIT")).sources) == 2
+
+
 def test_trials_a_transport_does_not_know_are_refused():
     trials = two_sources()
     fitted = fit_transport(trials)

@@ -217,6 +217,13 @@ def test_two_files_of_one_person_are_refused(folder):
     assert not dataset.inventory(folder).complete
 
 
+def test_one_persons_signals_under_two_names_are_refused(folder):
+    shutil.copy(folder / "S001.mat", folder / "S002.mat")
+    with pytest.raises(ValueError, match=r"S002\.mat holds the same signals as S001\.mat"):
+        dataset.read(folder)
+    assert "the same signals" in dataset.inventory(folder, check=True).problems[0]
+
+
 def test_files_in_subfolders_are_pointed_out(tmp_path):
     (tmp_path / "S001-S010").mkdir()
     (tmp_path / "S001-S010" / "S001.mat").touch()

@@ -80,7 +80,7 @@ class MeasurementGate(Gate):
 
     Attributes
     ----------
-    basis_ : (d, rank_) array
+    basis_ : (d, r) array
         Orthonormal; the largest entry of each column is positive.
     rank_ : int
         0 if all contrasts are zero.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -42,17 +43,32 @@ def fit_on(model: Any, fit: Table, val: Table | None = None, pairs: Any = None, 
     return own.fit(fit.X, fit.label, **known)
 
 
-def map_of(model: Any, table: Table) -> CorrectionMap:
-    """Return a fitted method's map, which remembers the encoder of the table it was fitted on."""
+def map_of(model: Any, info: Mapping[str, Any]) -> CorrectionMap:
+    """Return a fitted method's map, which remembers the encoder that the table's ``info`` names."""
     m: CorrectionMap = model.to_map()
-    encoder = table.info.get("encoder")
+    encoder = info.get("encoder")
     return replace(m, info=replace(m.info, encoder=dict(encoder))) if encoder else m
+
+
+# What a run found out, and where weights lay: neither says that embeddings are others.
+_INCIDENTAL = ("precision_used", "precision_difference")
+
+
+def _essence(encoder: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what tells one encoder from another; weights are the same if their checksum is."""
+    found = {name: value for name, value in encoder.items() if name not in _INCIDENTAL}
+    weights = found.get("checkpoint")
+    if isinstance(weights, Mapping) and "sha256" in weights:
+        found["checkpoint"] = weights["sha256"]
+    return found
 
 
 def require_same_encoder(m: CorrectionMap, table: Table) -> None:
     """Raise if both the map and the table say which encoder they are of, and it is not the same."""
-    found, expected = table.info.get("encoder"), m.info.encoder
-    if not found or not expected or found == expected:
+    if not table.info.get("encoder") or not m.info.encoder:
+        return
+    found, expected = _essence(table.info["encoder"]), _essence(m.info.encoder)
+    if found == expected:
         return
     differing = [k for k in {**expected, **found} if found.get(k) != expected.get(k)]
     raise ValueError(

@@ -191,7 +191,8 @@ def curve_at(coefficients: Any, xi: Any) -> Any:
 def curve_minimum(coefficients: Any) -> tuple[Any, Any]:
     """Return the lowest value of the curve on [-1, 1], and the ξ where it is reached.
 
-    The candidates are -1, 0, 1 and, if a > 0 and |b| ≤ 2a, the vertex -b / 2a; the first of them wins a tie.
+    The candidates are -1, 0, 1 and, if a > 0 and -2a ≤ b ≤ 2a, the vertex -b / 2a; the first of them wins a
+    tie.
 
     Parameters
     ----------

@@ -155,18 +155,20 @@ def fit_all(
 ) -> dict[Job, Fitted]:
     """Return the map of every job, fitted now or stored before."""
     keys = {job: fit_key(job, data) for job in jobs}
-    found = {job: stored_fit(store, keys[job]) for job in jobs}
-    missing = [job for job in jobs if found[job] is None]
-    say(f"{len(jobs)} fits, {len(jobs) - len(missing)} of them finished before")
+    # Arms that differ in their operating point alone share a fit.
+    distinct = {key: job for job, key in reversed(keys.items())}
+    found = {key: stored_fit(store, key) for key in distinct}
+    missing = [key for key in dict.fromkeys(keys.values()) if found[key] is None]
+    say(f"{len(distinct)} fits, {len(distinct) - len(missing)} of them finished before")
     if missing:
         ground.prepare()  # first, because a head that cannot be fitted is better known before the maps are
-    calls = (delayed(_fit_one)(job, keys[job], data, store) for job in missing)
-    for i, (job, fitted) in enumerate(
+    calls = (delayed(_fit_one)(distinct[key], key, data, store) for key in missing)
+    for i, (key, fitted) in enumerate(
         zip(missing, Parallel(n_jobs=n_jobs, return_as="generator")(calls), strict=True), start=1
     ):
-        found[job] = fitted
-        say(f"fitted {i}/{len(missing)}: {job.method}")
-    return {job: fitted for job, fitted in found.items() if fitted is not None}
+        found[key] = fitted
+        say(f"fitted {i}/{len(missing)}: {distinct[key].method}")
+    return {job: fitted for job, key in keys.items() if (fitted := found[key]) is not None}
 
 
 def fit_key(job: Job, data: FittingData) -> str:
@@ -258,7 +260,7 @@ def _fit_one(job: Job, key: str, data: FittingData, store: Store) -> Fitted:
         model, m = job.model, job.fitted
         if m is None:
             model = fit_on(model, data.fit, data.val, data.pairs_for(job.method))
-            m = map_of(model, data.fit)
+            m = map_of(model, data.fit.info)
         rows = data.val if len(data.val) else data.fit
         H = vectors(rows)
         where = data.standardizer  # the same for all methods, whatever each standardised by

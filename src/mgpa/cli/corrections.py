@@ -25,6 +25,7 @@ def fit(
     method: str = "closed_form_mgpa",
     rank: float | None = None,
     pairs: Path | None = None,
+    components: int | None = None,
     seed: int | None = None,
     set: Params = None,
     overwrite: bool = False,
@@ -49,6 +50,9 @@ def fit(
     pairs
         A second table with paired rows (pair_id), if the pairs are not in the first. Of a table with
         roles, its FIT rows.
+    components
+        Correct this many principal components of the features, fitted on FIT rows and stored with the map:
+        `mgpa apply` then takes raw features and gives corrected components. The table must fit in memory.
     seed
         Seed of methods that draw random numbers.
     overwrite
@@ -58,7 +62,9 @@ def fit(
     """
     from ..baselines import make
     from ..gate import MeasurementGate
+    from ..on_tables import map_of
     from ..scale import connect, fit_file
+    from ..tablefiles import open_table
 
     refuse_existing(out, overwrite)
     settings = _typed(method, set or {})
@@ -73,10 +79,16 @@ def fit(
         model.set_params(gate=MeasurementGate(rank=int(rank) if rank >= 1 else rank))
     if "verbose" in model.get_params():
         model.set_params(verbose=True)
-    with connect(scheduler) as client:
-        m = fit_file(model, table, pairs=pairs, client=client, verbose=True).to_map()
+    if components is not None:
+        if scheduler is not None:
+            raise UserError("--components reads the whole table here; leave --scheduler out.")
+        m = _fit_in_components(model, table, pairs, components)
+    else:
+        with connect(scheduler) as client:
+            model = fit_file(model, table, pairs=pairs, client=client, verbose=True)
+        m = map_of(model, open_table(table).info)
     m.save(out, overwrite=overwrite)
-    evidence = gate_evidence(m, table if pairs is None else pairs)
+    evidence = None if m.coordinates else gate_evidence(m, table if pairs is None else pairs)
     facts = {"map": str(out), **_map_facts(m)}
     if evidence is None:
         show(facts, m.summary(), json_)
@@ -252,6 +264,27 @@ def export(
         torch.save(m.to_torch().state_dict(), buffer)
         write_atomically(out, buffer.getvalue())
     print(out)
+
+
+def _fit_in_components(model: Any, table: Path, pairs: Path | None, components: int) -> Any:
+    """Fit on principal components of the FIT rows, and return the map that knows them."""
+    from ..coordinates import fit_coordinates
+    from ..on_tables import fit_on, map_of, vectors
+    from ..tablefiles import open_table
+
+    read = open_table(table).read().require("source")
+    fit, val = (read, None) if read.role is None else (read.rows("FIT"), read.rows("VAL"))
+    coordinates = fit_coordinates(fit.X, n_components=components)
+    views = None
+    if pairs is not None:
+        known = coordinates.of(open_table(pairs).read())
+        known = known if known.role is None else known.rows("FIT")
+        found = known.require("source", "pair_id").paired_views()
+        if found is None:
+            raise UserError(f"{pairs} has no events seen by two sources; check its pair_id and source.")
+        views = tuple(vectors(known)[rows] for rows in found)
+    own = fit_on(model, coordinates.of(fit), None if val is None else coordinates.of(val), views)
+    return map_of(own, read.info).with_coordinates(coordinates)
 
 
 def _typed(method: str, settings: dict[str, str]) -> dict[str, Any]:

@@ -9,13 +9,14 @@ from __future__ import annotations
 import hashlib
 import io
 import os
+import re
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from .datasets.download import DownloadError, download
+from .datasets.download import TIMEOUT, DownloadError, download, require_pooch
 
 HUB = "https://huggingface.co"
 TORCH_SUFFIXES = (".pt", ".pth", ".ckpt", ".bin")
@@ -95,12 +96,18 @@ def hub_file(
         raise ValueError(
             f"repo is {repo!r}; expected an owner and a name, as in 'braindecode/eegpt-pretrained'."
         )
+    for name, value in (("revision", revision), ("filename", filename)):
+        if not value or ".." in value.split("/"):
+            raise ValueError(f"{name} is {value!r}; expected the name of a {name} in {repo}.")
     sha256 = _digits(sha256)
     base = (endpoint or os.environ.get("HF_ENDPOINT") or HUB).rstrip("/")
-    url = f"{base}/{repo}/resolve/{revision}/{filename}"
-    target = _folder(folder) / repo.replace("/", "--") / revision.replace("/", "--") / Path(filename).name
+    # Folders become part of the name, so that files of one name in two of them stay two.
+    target = _folder(folder).joinpath(*(part.replace("/", "--") for part in (repo, revision, filename)))
     whole = sha256 if sha256 is not None and len(sha256) == 64 else None
     here = target.is_file()
+    settled = here and size in (None, target.stat().st_size)
+    commit = revision if settled else _whole_commit(base, repo, revision)
+    url = f"{base}/{repo}/resolve/{commit}/{filename}"
     try:
         download(url, target, sha256=whole, size=size, progress=progress)
     except DownloadError as error:
@@ -122,14 +129,33 @@ def hub_file(
     return target
 
 
+def _whole_commit(base: str, repo: str, revision: str) -> str:
+    """Return the commit that an abbreviation stands for: the hub finds files by whole ones only.
+
+    What is none, or is not known to the hub's list of commits, is returned as it is: the download will tell.
+    """
+    if not re.fullmatch(r"[0-9a-f]{7,39}", revision):
+        return revision
+    require_pooch()
+    import requests
+
+    page: str | None = f"{base}/api/models/{repo}/commits/main"
+    found: set[str] = set()
+    try:
+        while page:
+            response = requests.get(page, timeout=TIMEOUT)
+            response.raise_for_status()
+            found |= {one["id"] for one in response.json() if one["id"].startswith(revision)}
+            page = response.links.get("next", {}).get("url")
+    except (requests.RequestException, ValueError, KeyError, TypeError):
+        return revision
+    return found.pop() if len(found) == 1 else revision
+
+
 def _folder(folder: str | os.PathLike[str] | None) -> Path:
     if folder is not None:
         return Path(folder)
-    try:
-        import pooch
-    except ImportError:
-        raise ImportError("Downloads need pooch: pip install 'mgpa[eeg]'.") from None
-    return Path(pooch.os_cache("mgpa")) / "checkpoints"
+    return Path(require_pooch().os_cache("mgpa")) / "checkpoints"
 
 
 def _digits(sha256: str | None) -> str | None:

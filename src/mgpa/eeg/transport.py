@@ -170,8 +170,8 @@ def fit_transport(trials: Trials, prestimulus: int | None = None) -> Transport:
     Parameters
     ----------
     trials : Trials
-        Of two sources, of people that are fitted on. A few thousand are plenty; see
-        :func:`calibration_subset`.
+        Of two sources, of people that are fitted on: with a role column, FIT only. A few thousand are
+        plenty; see :func:`calibration_subset`.
     prestimulus : int or None
         Samples at the beginning to look at; None is those before the event. The paper's 125 are
         half a second.
@@ -193,6 +193,12 @@ def fit_transport(trials: Trials, prestimulus: int | None = None) -> Transport:
     if len(sources) != 2:
         found = ", ".join(map(str, sources))
         raise ValueError(f"The trials have {len(sources)} sources ({found}); a transport is between two.")
+    others = sorted(set(np.unique(trials.columns.get("role", ["FIT"])).tolist()) - {"FIT"})
+    if others:
+        raise ValueError(
+            f"The trials have people of {', '.join(others)}, whom a transport may not be learned from; take "
+            "those of FIT: trials.take(trials.columns['role'] == 'FIT')."
+        )
     n = int((trials.times < -1e-9).sum()) if prestimulus is None else int(prestimulus)
     if not 2 <= n <= trials.data.shape[2]:
         raise ValueError(

@@ -65,6 +65,8 @@ class Trials:
             raise ValueError(f"{data.shape[1]} channels need as many different names; got {channels}.")
         if not (np.isfinite(self.sfreq) and self.sfreq > 0):
             raise ValueError(f"sfreq is {self.sfreq!r}; it must be a positive number of samples per second.")
+        if "X" in self.columns:
+            raise ValueError("A column is called 'X', which in a table is the embedding; rename it.")
         known = {name: values for name, values in self.columns.items() if name in COLUMNS}
         columns = check_columns(known, len(data))
         columns |= {
@@ -129,6 +131,11 @@ class Trials:
                     raise ValueError(f"Trials {i} have {name} {found}.")
             if other.data.shape[2] != first.data.shape[2] or other.columns.keys() != first.columns.keys():
                 raise ValueError(f"Trials {i} are {other!r}; the first are {first!r}.")
+            # NumPy would turn all of them into what can hold both: numbers, for one, into text.
+            for name, values in {"data": first.data, **first.columns}.items():
+                its = other.data.dtype if name == "data" else other.columns[name].dtype
+                if its.kind != values.dtype.kind or (its.kind == "f" and its != values.dtype):
+                    raise ValueError(f"Trials {i} have {name} of {its}; the first have {values.dtype}.")
         columns = {name: np.concatenate([t.columns[name] for t in trials]) for name in first.columns}
         return replace(first, data=np.concatenate([t.data for t in trials]), columns=columns)  # type: ignore[return-value]
 
@@ -138,10 +145,13 @@ class Trials:
     ) -> Self:
         """Take the EEG channels of MNE epochs, or of a list of them, with their metadata as columns.
 
+        Channels that are marked as bad stay, with a warning: all participants need the same ones.
+
         Parameters
         ----------
         epochs : mne.Epochs, or a list of them
-            Without metadata, event names become ``label`` and the subject's ``his_id`` ``participant``.
+            Without metadata, event names become ``label`` and the subject's ``his_id`` ``participant``. Data
+            that are not in memory are read, and bad epochs dropped, in a copy.
         rename : dict or None
             Names in the metadata, and what they are called here: ``{"subject": "participant"}``.
         info : dict or None
@@ -150,12 +160,14 @@ class Trials:
         from ..tablefiles.convert import from_epochs
 
         several = list(epochs) if isinstance(epochs, (list, tuple)) else [epochs]
+        # Which epochs are bad is known only once they are read, and columns are of those that stay.
+        several = [one if one.preload else one.copy().load_data() for one in several]
         columns = from_epochs(several, None, rename)
         del columns["X"]
-        parts = [
-            cls(one.get_data(picks="eeg"), one.copy().pick("eeg").ch_names, one.info["sfreq"], one.times[0])
-            for one in several
-        ]
+        parts = []
+        for one in several:
+            data, names = _eeg_of(one)
+            parts.append(cls(data, names, one.info["sfreq"], one.times[0]))
         return replace(cls.concatenate(parts), columns=columns, info=dict(info or {}))
 
     def to_epochs(self) -> Any:
@@ -180,6 +192,24 @@ class Trials:
     def table(self, X: Any, **info: Any) -> Table:
         """Return a table of one embedding a trial, with the trials' columns and info."""
         return Table.from_columns({"X": X, **self.columns}, self.info | info)
+
+
+def _eeg_of(epochs: Any) -> tuple[NDArray[Any], tuple[str, ...]]:
+    """Return the signals and names of EEG channels."""
+    names = [
+        name for name, kind in zip(epochs.ch_names, epochs.get_channel_types(), strict=True) if kind == "eeg"
+    ]
+    if not names:
+        kinds = ", ".join(sorted(set(epochs.get_channel_types())))
+        raise ValueError(f"The epochs have no EEG channels, only {kinds}; see Epochs.set_channel_types.")
+    bad = [name for name in names if name in epochs.info["bads"]]
+    if bad:
+        warnings.warn(
+            f"{', '.join(bad)} is marked as bad, and used; interpolate it (Epochs.interpolate_bads) or leave "
+            "it out (Trials.pick).",
+            stacklevel=3,
+        )
+    return epochs.get_data(picks=names), tuple(names)
 
 
 def standard_montage() -> Any:

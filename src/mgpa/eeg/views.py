@@ -61,9 +61,14 @@ def _rest(trials: Trials) -> NDArray[np.float64]:
     import mne
 
     forward = _sphere_forward(trials.channels)
-    referenced, _ = mne.set_eeg_reference(trials.to_epochs(), "REST", forward=forward, verbose="error")
+    referenced, _ = mne.set_eeg_reference(_signals(trials), "REST", forward=forward, verbose="error")
     found: NDArray[np.float64] = referenced.get_data(copy=False)
     return found
+
+
+def _signals(trials: Trials) -> Any:
+    """Return MNE epochs for operations on channels, to which times and columns do not matter."""
+    return replace(trials, tmin=0.0, columns={}).to_epochs()
 
 
 @lru_cache(maxsize=8)
@@ -127,7 +132,7 @@ def pick_montage(
         data[:, left] = 0.0
     elif len(left):
         _require_positions(trials.channels, standard_montage())
-        epochs = trials.to_epochs()
+        epochs = _signals(trials)
         epochs.info["bads"] = [trials.channels[i] for i in left]
         data[:, left] = epochs.interpolate_bads(verbose="error").get_data(copy=False)[:, left]
     return replace(trials, data=data)

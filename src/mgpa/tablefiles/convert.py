@@ -99,4 +99,10 @@ def _renamed(columns: Mapping[str, Any], rename: Mapping[str, str] | None) -> di
     missing = [name for name in rename if name not in columns]
     if missing:
         raise TableError(f"There is no column {', '.join(missing)}; there is {', '.join(columns)}.")
-    return {rename.get(name, name): values for name, values in columns.items()}
+    renamed = {rename.get(name, name): values for name, values in columns.items()}
+    if "X" in renamed or len(renamed) < len(columns):
+        raise TableError(
+            f"The columns would be called {', '.join(rename.get(name, name) for name in columns)}: names "
+            "differ, and X is that of the embedding. Give others with rename=."
+        )
+    return renamed

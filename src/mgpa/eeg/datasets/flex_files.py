@@ -24,6 +24,8 @@ CHANNELS = (
 FLEX_RATE, FLEX_HEADER_RATE = 129.05, 128.0
 # Samples by which the headset's marker comes before the event.
 MARKER_DELAY = 8
+# What MNE multiplies by, which it takes 1 for if it does not know the unit.
+UNITS = {"uv": 1e-6, "µv": 1e-6, "mv": 1e-3, "v": 1.0}
 # Triggers of events; Curry numbers its own notes far above.
 TRIGGERS = range(1, 11)
 
@@ -153,7 +155,10 @@ def read_neuroscan(path: str | Path) -> Recording:
             markers.append(float(onset))
         else:
             notes.append((float(onset), str(text)))
-    return Recording(raw.get_data(picks), float(raw.info["sfreq"]), np.sort(np.array(markers)), tuple(notes))
+    signal = raw.get_data(picks)
+    if not np.isfinite(signal).all():
+        raise RecordingError(f"{path} holds NaN or infinite values: it is damaged. Fetch it again.")
+    return Recording(signal, float(raw.info["sfreq"]), np.sort(np.array(markers)), tuple(notes))
 
 
 def read_flex(path: str | Path) -> Recording:
@@ -178,13 +183,14 @@ def read_flex(path: str | Path) -> Recording:
         raise RecordingError(f"{path} says {raw.info['sfreq']:g} Hz; a Flex says {FLEX_HEADER_RATE:g} Hz.")
     if "MARKER_HARDWARE" not in raw.ch_names:
         raise RecordingError(f"{path} has no MARKER_HARDWARE; it has {', '.join(raw.ch_names)}.")
-    marker = raw.get_data(["MARKER_HARDWARE"])[0]
     # Everything that says microvolts was turned into volts, markers too.
-    if units["MARKER_HARDWARE"].lower() in ("uv", "µv"):
-        marker = 1e6 * marker
-    return Recording(
-        raw.get_data(_pick(raw.ch_names, path)), FLEX_RATE, (rising_edges(marker) + MARKER_DELAY) / FLEX_RATE
-    )
+    scale = UNITS.get(units["MARKER_HARDWARE"].lower(), 1.0)
+    marker = raw.get_data(["MARKER_HARDWARE"])[0] / scale
+    picks = _pick(raw.ch_names, path)
+    for name in (raw.ch_names[i] for i in picks):
+        if units[name].lower() not in UNITS:
+            raise RecordingError(f"{path}: {name} is in {units[name]!r}; expected uV, mV or V.")
+    return Recording(raw.get_data(picks), FLEX_RATE, (rising_edges(marker) + MARKER_DELAY) / FLEX_RATE)
 
 
 def rising_edges(marker: Any, above: float = 0.5) -> NDArray[np.int64]:
@@ -236,8 +242,8 @@ def _edf_units(path: Path) -> dict[str, str]:
         content = stream.read(1 << 16)
     try:
         n = int(content[252:256])
-        names = [content[256 + 16 * i : 272 + 16 * i].decode("latin-1").strip() for i in range(n)]
-        units = [content[256 + 96 * n + 8 * i :][:8].decode("latin-1").strip() for i in range(n)]
+        names = [_edf_text(content[256 + 16 * i :][:16]) for i in range(n)]
+        units = [_edf_text(content[256 + 96 * n + 8 * i :][:8]) for i in range(n)]
         samples = sum(int(content[256 + 216 * n + 8 * i :][:8]) for i in range(n))
         records, start = int(content[236:244]), int(content[184:192])
     except ValueError as error:
@@ -246,6 +252,11 @@ def _edf_units(path: Path) -> dict[str, str]:
     if there < expected:
         raise RecordingError(f"{path} has {there} bytes of {expected}: it was cut short. Fetch it again.")
     return dict(zip(names, units, strict=True))
+
+
+def _edf_text(field: bytes) -> str:
+    # Padded with spaces, or by some writers with zeros.
+    return field.decode("latin-1").partition("\0")[0].strip()
 
 
 def _pick(names: Sequence[str], path: Path) -> list[int]:

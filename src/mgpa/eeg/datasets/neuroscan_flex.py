@@ -7,6 +7,7 @@ events are paired by their order, and epochs are cut at each device's own event 
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -51,7 +52,8 @@ __all__ = [
     "with_roles",
 ]
 
-SOURCES = ("neuroscan", "flex")
+# Sources are counted in the order of their labels; the paper counts Neuroscan first.
+SOURCES = ("Neuroscan", "flex")
 KINDS = {"behaviour": (".csv",), "neuroscan": (".dat", ".cdt"), "flex": (".edf",)}
 # What the paper calls them.
 TASKS = {"N170": "N170", "oddball_active": "P300", "oddball_passive": "MMN"}
@@ -199,9 +201,17 @@ def read(
         if absent := [kind for kind in KINDS if kind not in files.get((person, task), {})]:
             raise FileNotFoundError(f"{folder} has no {' and no '.join(absent)} file of {person} {task}.")
     parts, sessions = [], []
+    seen: dict[bytes, str] = {}
     for i in steps(range(len(people)), "Participants", progress):
         paths = files[people[i], task]
         trials, session = _read_session(people[i], task, paths, artifact, columns, labels, gap_note)
+        # One person under two names would be on both sides of every split.
+        same = seen.setdefault(hashlib.sha256(trials.data.tobytes()).digest(), people[i])
+        if same != people[i]:
+            raise RecordingError(
+                f"{paths['neuroscan']} and {paths['flex']} hold the same signals as those of {same}; one of "
+                "them is a copy. Fetch both again."
+            )
         parts.append(trials)
         sessions.append(session)
     return Trials.concatenate(parts), PairingReport(tuple(sessions))
@@ -227,6 +237,9 @@ def with_roles(trials: Trials, study: str = "N170") -> Trials:
         raise ValueError(f"study is {study!r}; there are {', '.join(ROLES)}.")
     role = {person: name for name, people in ROLES[study].items() for person in people}
     found = trials.take(np.isin(trials.columns["participant"], list(role)))
+    if not len(found):
+        there = ", ".join(np.unique(trials.columns["participant"]).tolist())
+        raise ValueError(f"Nobody of {there} has a role in {study}; {PARTICIPANTS[0]} has, for example.")
     return found.with_columns(role=np.array([role[str(p)] for p in found.columns["participant"]], dtype=str))
 
 
@@ -246,7 +259,7 @@ def _read_session(
     )
     try:
         match = match_events(
-            devices[0].markers, devices[1].markers, events, breaks_a=notes, names=("neuroscan", "flex")
+            devices[0].markers, devices[1].markers, events, breaks_a=notes, names=SOURCES
         )
     except PairingError as error:
         listed = ", ".join(str(path) for path in paths.values())
@@ -287,9 +300,9 @@ def _read_session(
     info = {"dataset": "Neuroscan/Flex", "task": task, "artifact_limit": artifact}
     trials = Trials(data.reshape(-1, *data.shape[2:]), CHANNELS, SFREQ, TMIN, found, info)
     timing = {
-        "neuroscan against events": match.timing_a,
+        "Neuroscan against events": match.timing_a,
         "flex against events": match.timing_b,
-        "flex against neuroscan": match.timing,
+        "flex against Neuroscan": match.timing,
     }
     session = SessionPairing(person, len(events), len(ordinal), tuple(dropped), timing, int(flags.sum()))
     return trials, session

@@ -215,8 +215,11 @@ def _write_truth(folder: Path, settings: dict[str, Any], plans: dict[str, Any]) 
     path = folder / "truth.json"
     there: dict[str, Any] = {}
     if path.exists():
-        before = json.loads(path.read_text(encoding="utf-8"))
-        there = before["participants"]
+        try:
+            before = json.loads(path.read_text(encoding="utf-8"))
+            there = before["participants"]
+        except (ValueError, KeyError, TypeError) as error:
+            raise ValueError(f"{path} cannot be read: {error!r}. Name another folder.") from error
         for name, value in settings.items():
             if before["settings"].get(name) != value:
                 raise ValueError(

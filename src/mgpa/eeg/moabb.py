@@ -1,0 +1,75 @@
+"""Data sets of MOABB, the collection of public brain-computer interface recordings, as trials."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from .._columns import RESERVED
+from .trials import Trials
+
+
+def from_moabb(
+    dataset: Any,
+    paradigm: Any,
+    subjects: Sequence[Any] | None = None,
+    *,
+    source: str | None = None,
+    additional: Sequence[str] = (),
+) -> Trials:
+    """Return the trials that a MOABB paradigm makes of a data set, in volts.
+
+    The paradigm filters, cuts and, if it is told to, resamples. Ids of participants are the data set's own:
+    of two data sets, tell people apart (:meth:`Trials.with_columns`) before they are put together
+    (:meth:`Trials.concatenate`).
+
+    Parameters
+    ----------
+    dataset : moabb.datasets.base.BaseDataset
+        Fetched by MOABB if it is not there.
+    paradigm : moabb.paradigms.base.BaseParadigm
+        With one pass band; a filter bank gives every trial several times.
+    subjects : sequence or None
+        Of ``dataset.subject_list``; None is all.
+    source : str or None
+        What of MOABB's metadata is the ``source``: "session", "run", or one of ``additional``. None sets
+        none.
+    additional : sequence of str
+        Further columns that the data set keeps for its events.
+
+    Returns
+    -------
+    Trials
+        With the columns participant, label (names of events), session, run, the additional ones and source.
+
+    Examples
+    --------
+    >>> from moabb.datasets import Lee2019_SSVEP  # doctest: +SKIP
+    >>> from moabb.paradigms import SSVEP  # doctest: +SKIP
+    >>> paradigm = SSVEP(fmin=1, fmax=45, channels=["Oz", "O1", "O2"], resample=250)  # doctest: +SKIP
+    >>> trials = from_moabb(Lee2019_SSVEP(), paradigm, source="session")  # doctest: +SKIP
+    """
+    wanted = {"additional_metadata": list(additional)} if additional else {}
+    epochs, labels, metadata = paradigm.get_data(dataset, subjects=subjects, return_epochs=True, **wanted)
+    if not len(epochs) == len(labels) == len(metadata):
+        raise ValueError(
+            f"{type(paradigm).__name__} gives {len(epochs)} epochs, {len(labels)} labels and {len(metadata)} "
+            "rows of metadata. A bank of filters gives every trial several times: take a paradigm with one "
+            "pass band (fmin, fmax)."
+        )
+    columns = {str(name): np.asarray(metadata[name]) for name in metadata.columns}
+    taken = [name for name in columns if name in RESERVED]
+    if taken:
+        raise ValueError(f"MOABB's metadata have {', '.join(taken)}, which has a meaning of its own here.")
+    person = columns.pop("subject")
+    if source is not None and source not in columns:
+        raise ValueError(f"source is {source!r}; the metadata have {', '.join(columns)}.")
+    if source is not None:
+        columns["source"] = columns[source]
+    columns |= {"participant": person, "label": np.asarray(labels)}
+    info = {"dataset": str(dataset.code), "paradigm": type(paradigm).__name__}
+    # The epochs' own metadata are the same, or none.
+    return replace(Trials.from_epochs(epochs, info=info), columns=columns)

@@ -1,0 +1,100 @@
+"""Trials of MNE epochs: as they come by default, with what MNE would drop, rename or leave out on its own."""
+
+import mne
+import numpy as np
+import pandas as pd
+import pytest
+
+from mgpa.eeg.encode import encode
+from mgpa.eeg.features import BandPower
+from mgpa.eeg.trials import Trials
+from mgpa.tables import Table, TableError
+
+EVENTS = np.array([[50 + 100 * i, 0, 1 + i % 2] for i in range(6)])
+
+
+@pytest.fixture
+def raw():
+    data = np.random.default_rng(0).normal(scale=1e-5, size=(4, 700))
+    data[1, 260] = 1e-3  # in the third epoch
+    info = mne.create_info(["Oz", "O1", "O2", "EOG"], 100.0, ["eeg"] * 3 + ["eog"])
+    return mne.io.RawArray(data, info, verbose="error")
+
+
+def cut(raw, **settings):
+    settings = {"baseline": None, "preload": True, "verbose": "error", **settings}
+    return mne.Epochs(raw, EVENTS, {"slow": 1, "fast": 2}, -0.1, 0.5, **settings)
+
+
+def test_epochs_that_are_not_in_memory_lose_their_bad_ones_and_no_columns_slip(raw):
+    data = pd.DataFrame({"trial": np.arange(6), "label": list("abcabc")})
+    epochs = cut(raw, preload=False, reject={"eeg": 2e-4}, metadata=data)
+    trials = Trials.from_epochs(epochs)
+    assert trials.columns["trial"].tolist() == [0, 1, 3, 4, 5]
+    assert trials.columns["label"].tolist() == list("ababc"[:2] + "abc")
+    assert not epochs.preload  # theirs is as it was
+    np.testing.assert_array_equal(trials.data[2], raw.get_data()[:3, 340:401])
+    assert trials.tmin == -0.1
+    named = Trials.from_epochs(cut(raw, preload=False, reject={"eeg": 2e-4}))
+    assert named.columns["label"].tolist() == ["slow", "fast", "fast", "slow", "fast"]
+
+
+def test_channels_marked_as_bad_stay_with_a_warning_and_others_than_eeg_do_not(raw):
+    epochs = cut(raw)
+    epochs.info["bads"] = ["O1", "EOG"]
+    with pytest.warns(UserWarning, match="^O1 is marked as bad, and used"):
+        trials = Trials.from_epochs(epochs)
+    assert trials.channels == ("Oz", "O1", "O2")
+    np.testing.assert_array_equal(trials.data[0], raw.get_data()[:3, 40:101])
+    with pytest.raises(ValueError, match="no EEG channels, only eog"):
+        Trials.from_epochs(cut(raw).pick(["EOG"]))
+
+
+def test_a_list_of_epochs_becomes_one_table_with_everybody_in_it(raw):
+    several = []
+    for person in ("s1", "s2"):
+        epochs = cut(raw, preload=False)
+        epochs.info["subject_info"] = {"his_id": person}
+        several.append(epochs)
+    table = encode(several, BandPower([(8, 13)], segment=0.5))
+    assert table.participant.tolist() == ["s1"] * 6 + ["s2"] * 6
+    assert table.label.tolist() == ["slow", "fast"] * 6
+    np.testing.assert_array_equal(table.X[:6], table.X[6:])
+
+
+def test_metadata_that_would_take_the_embeddings_name_are_refused(raw):
+    epochs = cut(raw, metadata=pd.DataFrame({"X": np.arange(6), "gaze": np.arange(6)}))
+    with pytest.raises(TableError, match="X is that of the embedding"):
+        Trials.from_epochs(epochs)
+    with pytest.raises(TableError, match="X is that of the embedding"):
+        Table.from_epochs(epochs, np.zeros((6, 2)))
+    assert Trials.from_epochs(epochs, rename={"X": "x"}).columns["x"].tolist() == list(range(6))
+    with pytest.raises(TableError, match="called gaze, gaze: names differ"):
+        Trials.from_epochs(epochs, rename={"X": "gaze"})
+    with pytest.raises(ValueError, match="A column is called 'X'"):
+        Trials(np.zeros((2, 1, 4)), ["Oz"], 100.0, columns={"X": [1, 2]})
+
+
+@pytest.mark.parametrize(
+    ("dtype", "labels", "message"),
+    [
+        ("f8", [0, 1], "data of float64; the first have float32"),
+        ("f4", ["0", "1"], "label of <U1; the first"),
+    ],
+)
+def test_trials_of_other_types_are_not_put_together(dtype, labels, message):
+    def make(dtype, labels):
+        return Trials(np.zeros((2, 1, 5), dtype), ["Oz"], 100.0, columns={"label": labels})
+
+    first = make("f4", [0, 1])
+    with pytest.raises(ValueError, match=f"^Trials 1 have {message}"):
+        Trials.concatenate([first, make(dtype, labels)])
+    assert Trials.concatenate([first, first]).data.dtype == np.float32
+
+
+def test_trials_survive_being_epochs(raw):
+    trials = Trials.from_epochs(cut(raw)).with_columns(source=["dry", "wet"] * 3)
+    again = Trials.from_epochs(trials.to_epochs())
+    np.testing.assert_array_equal(again.data, trials.data)
+    assert again.columns["source"].tolist() == ["dry", "wet"] * 3
+    assert (again.sfreq, again.tmin, again.channels) == (trials.sfreq, trials.tmin, trials.channels)
