@@ -1,0 +1,135 @@
+"""
+Tables larger than memory: streaming and Dask
+=============================================
+
+The closed form needs moments of the rows, not the rows. So it can read a table part by part, forget each
+part, and merge what different machines have seen. The result is the same map, and on the same parts the
+same *bits*, whoever did the work.
+
+The table here is small, so that the page builds quickly; nothing below depends on its size.
+"""
+
+import pickle
+import tempfile
+from pathlib import Path
+
+import matplotlib.pyplot as plt
+import numpy as np
+from distributed import Client, LocalCluster
+
+import mgpa
+from mgpa import scale
+from mgpa.audit import plots
+from mgpa.audit.looks import COLORS
+from mgpa.mapfile import map_digest
+from mgpa.simulate import simulate_table
+from mgpa.tablefiles import TableWriter, open_table
+
+# %%
+# A table in parts
+# ----------------
+# A folder of Parquet files, one a part, as a cluster of encoders would leave behind: ten people each here.
+# That is no rule; even a pair may be split between two parts, and still counts.
+
+folder = tempfile.TemporaryDirectory()
+root = Path(folder.name)
+table = simulate_table(n_people=400, d=48, random_state=0)
+people = np.array_split(np.unique(table.participant), 40)
+parts = [np.flatnonzero(np.isin(table.participant, some)) for some in people]
+with TableWriter(root / "embeddings", table, rows=[len(part) for part in parts]) as writer:
+    for i, part in enumerate(parts):
+        writer.write(i, table.take(part))
+file = open_table(root / "embeddings")
+print(f"{file.n_rows} rows of {file.shape[0]} in {len(file.parts)} parts, columns {', '.join(file.columns)}")
+
+# %%
+# Three ways to the same map
+# --------------------------
+# Everything in memory; from the files, one part after another; and on a Dask cluster. Here the cluster is
+# two workers on this machine; ``Client("tcp://scheduler:8786")`` would be yours. Rows with a role other
+# than FIT are left alone.
+
+fit = table.rows("FIT")
+in_memory = mgpa.ClosedFormMGPA().fit(fit.X, source=fit.source, pair_id=fit.pair_id).to_map()
+streamed = scale.fit_file(mgpa.ClosedFormMGPA(), root / "embeddings").to_map()
+with (
+    LocalCluster(n_workers=2, threads_per_worker=1, processes=False, dashboard_address=None) as cluster,
+    Client(cluster) as client,
+):
+    distributed = scale.fit_file(mgpa.ClosedFormMGPA(), root / "embeddings", client=client).to_map()
+    n = scale.apply_file(distributed, root / "embeddings", root / "corrected", client=client)
+
+print(f"streamed and distributed, same bits: {map_digest(streamed) == map_digest(distributed)}")
+difference = np.abs(streamed.transform(fit.X) - in_memory.transform(fit.X)).max()
+print(f"streamed against in memory: corrected rows differ by {difference:.0e} at most (rounding)")
+print(f"{n} rows corrected from file to file, all columns kept: {open_table(root / 'corrected').columns}")
+
+# %%
+# In a loop of your own
+# ---------------------
+# ``partial_fit`` takes batches as they come, ``merge`` what others have seen. What is kept meanwhile:
+# moments of each source, d x d numbers, and the paired rows, for a pair's other half may still arrive.
+
+model, seen, moved, kept = mgpa.ClosedFormMGPA(), [], [], []
+reference = in_memory.transform(fit.X)
+size = np.linalg.norm(reference - fit.X)
+for part in file.parts:
+    for batch in part.batches(4096):
+        rows = batch.rows("FIT")
+        if len(rows):
+            model.partial_fit(rows.X, source=rows.source, pair_id=rows.pair_id)
+            seen.append(len(rows) + (seen[-1] if seen else 0))
+            moved.append(np.linalg.norm(model.to_map().transform(fit.X) - reference) / size)
+            kept.append(len(pickle.dumps(model)))
+halves = [mgpa.ClosedFormMGPA(), mgpa.ClosedFormMGPA()]
+for k, half in enumerate(halves):
+    own = fit.take(np.isin(fit.participant, np.unique(fit.participant)[k::2]))
+    half.partial_fit(own.X, source=own.source, pair_id=own.pair_id)
+together = halves[0].merge(halves[1]).to_map()
+print(f"two halves merged, largest difference {np.abs(together.transform(fit.X) - reference).max():.0e}")
+
+with plots.style():
+    figure, panels = plt.subplots(1, 2, figsize=(plots.PAGE, 2.5), layout="constrained")
+    panels[0].plot(seen[:-1], moved[:-1], "s", color=COLORS[1], ms=3, label="map so far")
+    n = np.array(seen[:-1])
+    expected = np.sqrt(1 / n - 1 / len(fit)) * moved[9] / np.sqrt(1 / n[9] - 1 / len(fit))
+    panels[0].plot(n, expected, color=COLORS[0], lw=0.8, label="sampling error, $\\sqrt{1/n - 1/N}$")
+    panels[0].set(xscale="log", yscale="log", xlabel="FIT rows seen", ylabel="Relative distance")
+    for axis, ticks in (
+        (panels[0].xaxis, [200, 500, 1000, 2000, 4000]),
+        (panels[0].yaxis, [0.02, 0.05, 0.1, 0.2, 0.5]),
+    ):
+        axis.set_ticks(ticks, [f"{tick:g}" for tick in ticks])
+        axis.set_ticks([], minor=True)
+    panels[0].set_title("Distance from the final map", loc="left")
+    panels[0].legend(loc="lower left")
+    raw = fit.X.nbytes / len(fit)
+    panels[1].plot(seen, np.array(seen) * raw / 1e6, ":", color=COLORS[0], label="the rows themselves")
+    panels[1].plot(seen, np.array(kept) / 1e6, "-", color=COLORS[1], label="the estimator")
+    paired = np.count_nonzero(fit.pair_id >= 0) / len(fit)
+    panels[1].plot(
+        seen, np.array(seen) * raw * paired / 1e6, "--", color=COLORS[2], label="paired rows alone"
+    )
+    panels[1].set(xlabel="FIT rows seen", ylabel="MB")
+    panels[1].set_title("What is kept", loc="left")
+    panels[1].legend(loc="upper left")
+folder.cleanup()
+print(f"estimator after {seen[0]} rows {kept[0] / 1e6:.2f} MB, after {seen[-1]} rows {kept[-1] / 1e6:.2f} MB")
+print(f"distance from the final map after {seen[len(seen) // 4]} rows: {moved[len(seen) // 4]:.1%}")
+
+# %%
+# What is seen
+# ------------
+# Left, every batch brings the map nearer to the final one, at the pace of sampling error: rows add
+# precision and nothing else, and their order does not matter. Right, the estimator grows with the *paired*
+# rows only; unpaired rows cost nothing once they are counted. In a large table with few pairs it stays as
+# small as it begins.
+#
+# How far to trust this
+# ---------------------
+# Same bits need the same parts: the sums are added up in a tree whose shape depends on their number. Other
+# parts differ in rounding, as in-memory and streamed do above. :class:`mgpa.IterativeMGPA` does not stream
+# in this sense: from a file it trains critics on a draw of rows and takes standardisation and anchors from
+# all of them, a pass over the table each stage, and its map says so.
+
+plt.show()
