@@ -3,13 +3,14 @@ PYTHON ?= python3
 BIN := .venv/bin
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
-.PHONY: help demo test test-slow lint bench clean
+.PHONY: help demo test test-slow lint bench docs clean
 
 help:  ## Show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
 
-demo: .venv/installed  ## Fit, store, reload and apply a correction on simulated data (seconds)
+demo: .venv/installed  ## Correct simulated embeddings, then simulated EEG from raw files to an audit (seconds)
 	$(BIN)/python examples/demo.py
+	$(BIN)/python examples/raw_eeg.py
 
 test: .venv/installed lint  ## Lint, type-check and run the test suite
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --dist worksteal -m "not slow"
@@ -25,11 +26,23 @@ lint: .venv/installed
 bench: .venv/installed  ## Speed as ratios against the physical work (docs/performance.md)
 	$(BIN)/python benchmarks/run.py
 
-clean:  ## Remove the environment and caches
+docs: .venv/docs  ## Build the documentation in docs/_build/html; warnings and dead links are errors
+	rm -rf docs/_build docs/reference/generated  # pages that are gone would stay
+	$(BIN)/python -m sphinx -q -W --keep-going -n docs docs/_build/html
+	$(BIN)/python tools/check_site.py docs/_build/html
+
+clean:  ## Remove the environment, caches and the built documentation
 	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist
+	rm -rf docs/_build docs/auto docs/reference/generated
 
 .venv/installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
+	$(BIN)/python tools/mend_torchaudio.py
+	touch $@
+
+.venv/docs: pyproject.toml constraints.txt
+	$(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[docs]'
 	$(BIN)/python tools/mend_torchaudio.py
 	touch $@

@@ -50,8 +50,8 @@ def map_of(model: Any, info: Mapping[str, Any]) -> CorrectionMap:
     return replace(m, info=replace(m.info, encoder=dict(encoder))) if encoder else m
 
 
-# What a run found out, and where weights lay: neither says that embeddings are others.
-_INCIDENTAL = ("precision_used", "precision_difference")
+# What a run found out, and which release of a library ran it: the weights and settings are the encoder.
+_INCIDENTAL = ("precision_used", "precision_difference", "braindecode")
 
 
 def _essence(encoder: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,0 +1,136 @@
+"""The idea in one picture, drawn from a real fit, in colours that follow the reader's theme."""
+
+from __future__ import annotations
+
+from html import escape
+from typing import Any
+
+import numpy as np
+from docutils import nodes
+from docutils.parsers.rst import Directive
+from numpy.typing import NDArray
+from sphinx.application import Sphinx
+
+Floats = NDArray[np.float64]
+
+SIZE, GAP, HEAD = 300, 36, 58
+RANGE = 4.6  # both axes go from minus to plus this
+SHOWN = 90  # rows of each headset that are drawn
+COLORS = ("var(--mgpa-a)", "var(--mgpa-b)")
+LABEL = (
+    "Four scatter plots of embeddings measured with two headsets. As recorded, they differ across and up. "
+    "Lines between paired views of one event all run across. Corrected inside the gate, the headsets nearly "
+    "coincide across and differ up as before. Erasing whatever predicts the headset removes both differences."
+)
+
+
+def simulate() -> dict[str, Any]:
+    """Return rows before and after two corrections, and the pairs.
+
+    The headset moves features 0 to 7. Those who use headset B also differ as people, in feature 8.
+    """
+    import mgpa
+    from mgpa.baselines import LEACE
+
+    rng = np.random.default_rng(4)
+    source = np.repeat([0, 1], 600)
+    headset = np.r_[2.6, np.full(7, 1.2), np.zeros(8)]
+    people = np.r_[np.zeros(8), 1.1, np.zeros(7)]
+    X = rng.normal(size=(1200, 16)) + np.outer(source - 0.5, headset + people)
+    first = rng.normal(size=(60, 16)) - 0.5 * headset
+    second = first + headset + 0.15 * rng.normal(size=first.shape)
+    gated = mgpa.ClosedFormMGPA().fit(X, source=source, pairs=(first, second)).transform(X)
+    erased = LEACE().fit(X, source=source).transform(X)
+    return {"source": source, "X": X, "pairs": (first, second), "gated": gated, "erased": erased}
+
+
+def draw() -> str:
+    """Return the picture as SVG for a page that defines the theme's colours."""
+    made = simulate()
+    source = made["source"]
+    shown = np.concatenate([np.flatnonzero(source == s)[:SHOWN] for s in (0, 1)])
+    panels = [
+        ("1  As recorded", "Headset B sits to the right. Its users sit higher.", "X"),
+        ("2  What pairs show", "One event, seen by both: moved across, not up.", None),
+        ("3  Corrected inside the gate", "Across: only what “up” predicts. Up: untouched.", "gated"),
+        ("4  Erased by label instead", "Across: gone. What people differ in: gone, too.", "erased"),
+    ]
+    width, height = 2 * SIZE + GAP, 2 * (SIZE + HEAD) + GAP
+    parts = [
+        f'<svg class="mgpa-idea" viewBox="-2 0 {width + 4} {height}" role="img" aria-label="{escape(LABEL)}">'
+    ]
+    for i, (title, caption, name) in enumerate(panels):
+        x, y = (i % 2) * (SIZE + GAP), (i // 2) * (SIZE + HEAD + GAP)
+        parts.append(f'<g transform="translate({x},{y})">')
+        parts.append(
+            f'<text class="title" y="18">{title}</text><text class="caption" y="40">{caption}</text>'
+        )
+        parts.append(f'<g transform="translate(0,{HEAD})"><rect width="{SIZE}" height="{SIZE}" rx="8"/>')
+        parts.append(_pairs(made["pairs"]) if name is None else _cloud(made[name][shown], source[shown]))
+        if name is not None:
+            parts.append(_means(made[name], source))
+        if i == 0:
+            parts.append(_legend())
+        parts.append("</g></g>")
+    return "".join([*parts, "</svg>"])
+
+
+def _at(value: float, *, up: bool = False) -> float:
+    share = (value + RANGE) / (2 * RANGE)
+    return round(SIZE * (1 - share if up else share), 1)
+
+
+def _cloud(X: Floats, source: NDArray[Any]) -> str:
+    return "".join(
+        f'<circle cx="{_at(row[0])}" cy="{_at(row[8], up=True)}" r="3.2" fill="{COLORS[s]}" opacity="0.55"/>'
+        for row, s in zip(X, source, strict=True)
+    )
+
+
+def _means(X: Floats, source: NDArray[Any]) -> str:
+    """Return a ringed mark at the mean of each headset, and how far apart they are."""
+    means = [X[source == s].mean(axis=0)[[0, 8]] for s in (0, 1)]
+    across, up = means[1] - means[0]
+    marks = "".join(
+        f'<circle class="mean" cx="{_at(m[0])}" cy="{_at(m[1], up=True)}" r="8" fill="{color}"/>'
+        for m, color in zip(means, COLORS, strict=True)
+    )
+    said = f"B − A: {abs(across):.1f} across, {abs(up):.1f} up"
+    return marks + f'<text class="said" x="{SIZE - 10}" y="{SIZE - 10}" text-anchor="end">{said}</text>'
+
+
+def _pairs(pairs: tuple[Floats, Floats]) -> str:
+    parts = []
+    for a, b in zip(pairs[0][:26], pairs[1][:26], strict=True):
+        (x1, y1), (x2, y2) = ((_at(row[0]), _at(row[8], up=True)) for row in (a, b))
+        parts.append(f'<line x1="{x1}" y1="{y1}" x2="{x2}" y2="{y2}"/>')
+        parts.append(f'<circle cx="{x1}" cy="{y1}" r="3.6" fill="{COLORS[0]}"/>')
+        parts.append(f'<circle cx="{x2}" cy="{y2}" r="3.6" fill="{COLORS[1]}"/>')
+    low = SIZE - 40
+    arrow = f"M48,{low} H{SIZE - 48} M58,{low - 6} l-10,6 l10,6 M{SIZE - 58},{low - 6} l10,6 l-10,6"
+    parts.append(f'<path class="gate" d="{arrow}"/>')
+    parts.append(f'<text class="said" x="{SIZE / 2}" y="{SIZE - 16}" text-anchor="middle">')
+    return "".join(parts) + "the gate: the only way rows may move</text>"
+
+
+def _legend() -> str:
+    dots = [
+        f'<circle cx="16" cy="{18 + 20 * i}" r="5" fill="{color}"/>'
+        f'<text class="said" x="28" y="{22 + 20 * i}">headset {"AB"[i]}</text>'
+        for i, color in enumerate(COLORS)
+    ]
+    return "".join(dots)
+
+
+class IdeaPicture(Directive):
+    """Put the picture on the page itself, where it can see the theme."""
+
+    def run(self) -> list[nodes.Node]:
+        """Return the picture."""
+        return [nodes.raw("", f'<figure class="mgpa-idea">{draw()}</figure>', format="html")]
+
+
+def setup(app: Sphinx) -> dict[str, bool]:
+    """Register the directive."""
+    app.add_directive("idea-picture", IdeaPicture)
+    return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -1,0 +1,94 @@
+"""How the site is built: ``make docs``, offline, warnings are errors."""
+
+import os
+import sys
+from pathlib import Path
+
+HERE = Path(__file__).parent
+sys.path.insert(0, str(HERE / "_ext"))
+# Figures must not depend on how many cores the builder has, nor on a screen.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+os.environ.setdefault("MPLBACKEND", "agg")
+
+import mgpa  # noqa: E402
+
+project, author, copyright = "mgpa", "The MGPA developers", "The MGPA developers, MIT licence"
+version = release = mgpa.__version__
+
+extensions = [
+    "sphinx.ext.autodoc",
+    "sphinx.ext.autosummary",
+    "sphinx.ext.mathjax",
+    "sphinx-mathjax-offline",  # MathJax from the registry, copied into the site
+    "numpydoc",
+    "sphinx_design",
+    "myst_parser",
+    "sphinx_gallery.gen_gallery",
+    # From _ext, ours.
+    "api_names",
+    "command_help",
+    "idea_picture",
+]
+source_suffix = {".rst": "restructuredtext", ".md": "markdown"}
+exclude_patterns = ["_build", "_ext", "_templates", "gallery", "theory", "**/GALLERY_HEADER.rst"]
+templates_path = ["_templates"]
+nitpicky = True
+
+myst_enable_extensions = ["colon_fence", "deflist", "dollarmath"]
+myst_heading_anchors = 3
+
+autosummary_generate = True
+autosummary_ignore_module_all = False
+# Exported by two modules, described once.
+autosummary_context = {"described_elsewhere": ["mgpa.tablefiles.TableError"]}
+autodoc_typehints = "none"
+autodoc_member_order = "bysource"
+numpydoc_show_class_members = False
+numpydoc_class_members_toctree = False
+
+# Types of other libraries are named, not linked: their indexes would have to be fetched.
+nitpick_ignore_regex = [
+    (
+        r"py:.*",
+        r"(numpy|np|sklearn|scipy|torch|mne|pandas|pyarrow|dask|distributed|typing|pathlib|pydantic|requests)\b.*",
+    ),
+]
+
+sphinx_gallery_conf = {
+    "examples_dirs": ["gallery", "theory"],
+    "gallery_dirs": ["auto/gallery", "auto/theory"],
+    "filename_pattern": r"/plot_",
+    "within_subsection_order": "FileNameSortKey",
+    "abort_on_example_error": True,
+    "show_memory": False,
+    "show_signature": False,
+    "download_all_examples": False,
+    "remove_config_comments": True,
+    "doc_module": ("mgpa",),
+    "backreferences_dir": "auto/backreferences",
+    "matplotlib_animations": False,
+    "plot_gallery": True,
+    "write_computation_times": False,
+}
+
+html_theme = "pydata_sphinx_theme"
+html_title = "mgpa"
+html_static_path = ["_static"]
+html_css_files = ["site.css"]
+html_show_sourcelink = False
+html_show_sphinx = False
+html_theme_options = {
+    "logo": {"text": "mgpa"},
+    "navbar_align": "left",
+    "navbar_persistent": [],
+    "header_links_before_dropdown": 7,
+    "navbar_end": ["search-button", "theme-switcher"],
+    "footer_start": ["copyright"],
+    "footer_end": [],
+    "show_prev_next": True,
+    "secondary_sidebar_items": ["page-toc"],
+    "show_toc_level": 2,
+    "pygments_light_style": "a11y-high-contrast-light",
+    "pygments_dark_style": "a11y-high-contrast-dark",
+}
+html_sidebars = {"index": []}
