@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -188,7 +189,8 @@ def plan(
         For every fit: ``method``, ``fit``, whether it is ``fitted`` and ``measured``, and the ``seconds``
         left, by what finished cells of the same method took (None: none are finished).
     """
-    device, store = resolve_device(device), Store(cache)
+    # A plan makes nothing, not even a folder.
+    device, store = resolve_device(device), Store(cache if cache and Path(cache).is_dir() else None)
     jobs = list(list_jobs(methods, seeds, device))
     data = FittingData(table.rows("FIT"), table.rows("VAL"), pairs)
     bank = _check_bank(**(readers or {}))
@@ -197,12 +199,12 @@ def plan(
     cells = []
     for job in jobs:
         key = fit_key(job, data)
+        whole = found = stored_fit(store, key)
         if job.method in budgets:
-            key = budget_key(key, budgets[job.method])
-        found = stored_fit(store, key)
+            found = stored_fit(store, budget_key(key, budgets[job.method]))
         measured = found is not None and store.get(key_of(setting, map_digest(found.map))) is not None
         left: list[float | None] = []
-        if found is None:
+        if whole is None:
             left.append(took.get(f"fit {job.method}"))
         if not measured:
             left.append(took.get("measure"))
@@ -211,7 +213,7 @@ def plan(
             {
                 "method": job.method,
                 "fit": job.fit,
-                "fitted": found is not None,
+                "fitted": whole is not None,
                 "measured": measured,
                 "seconds": seconds,
             }

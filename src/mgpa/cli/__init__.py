@@ -39,6 +39,15 @@ def main(arguments: list[str] | None = None) -> int:
     except (UserError, ValueError, OSError, ImportError) as error:
         print(f"mgpa: {in_options(str(error))}", file=sys.stderr)
         return 2
+    except RuntimeError as error:
+        from ..endpoint import BudgetNotAttained
+
+        if not isinstance(error, BudgetNotAttained):
+            raise
+        # The notes say which method it was.
+        said = " ".join([str(error), *getattr(error, "__notes__", [])])
+        print(f"mgpa: {in_options(said)}", file=sys.stderr)
+        return 2
     return 0
 
 

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from itertools import product
 from typing import Any
+
+from sklearn.base import clone
 
 from ..baselines import available, make
 from ..gate import FullGate, MeasurementGate, PCAGate, RandomGate
@@ -19,39 +23,57 @@ def arms(study: Study, split: Split) -> dict[str, Any]:
     return {name: arm(study, split, name, method) for name, method in study.methods.items()}
 
 
-def arm(study: Study, split: Split, name: str, method: Method) -> Any:
-    """Return one method as an estimator, or as a list of them (one for each random gate)."""
-    known = {entry.name for entry in available()}
+def recipes(method: Method) -> list[dict[str, Any]]:
+    """Return every combination of a method's grid; one, of nothing, without a grid."""
+    return [dict(zip(method.grid, values, strict=True)) for values in product(*method.grid.values())]
+
+
+def unfitted(name: str, method: Method, recipe: Mapping[str, Any] | None = None) -> Any:
+    """Return a method as an estimator that knows nothing of the data yet."""
+    known = {entry.name: entry for entry in available()}
     if method.method not in known:
         raise StudyError(f"methods.{name}: there is no method {method.method!r}; see `mgpa methods`.")
+    if known[method.method].acts_on != "embeddings":
+        raise StudyError(f"methods.{name}: {method.method} corrects signals; studies correct embeddings.")
     try:
-        model = make(method.method, **method.parameters)
+        model = make(method.method, **method.parameters | dict(recipe or {}))
     except TypeError as error:
         raise StudyError(f"methods.{name}.parameters: {error}.") from None
+    parameters = model.get_params()
+    if "gate" not in parameters and method.gate != "measurement":
+        raise StudyError(f"methods.{name}: {method.method} has no gate.")
+    if "anchor_gate" not in parameters and method.gate != "measurement":
+        raise StudyError(f"methods.{name}: control gates are for iterative_mgpa.")
+    return model
+
+
+def check_arms(study: Study) -> None:
+    """Raise if a method cannot be made, before anything is computed."""
+    for name, method in study.methods.items():
+        for recipe in recipes(method):
+            unfitted(name, method, recipe)
+
+
+def arm(
+    study: Study, split: Split, name: str, method: Method, recipe: Mapping[str, Any] | None = None
+) -> Any:
+    """Return one method as an estimator, or as a list of them (one for each random gate)."""
+    model = unfitted(name, method, recipe)
     parameters = model.get_params()
     if "standardize" in parameters and "standardize" not in method.parameters:
         model.set_params(standardize=False)
     if "gate" not in parameters:
-        if method.gate != "measurement":
-            raise StudyError(f"methods.{name}: {method.method} has no gate.")
         return model
     measured = measurement_gate(study, split)
     if method.gate == "measurement":
         return model.set_params(gate=measured)
-    if "anchor_gate" not in parameters:
-        raise StudyError(f"methods.{name}: control gates are for iterative_mgpa.")
     rank = measured_rank(study, split)
     gates: dict[str, list[Any]] = {
         "pca": [PCAGate(rank)],
         "random": [RandomGate(rank, random_state=seed) for seed in method.gate_seeds],
         "full": [FullGate()],
     }
-    fits = [
-        make(method.method, **method.parameters).set_params(
-            standardize=False, gate=gate, anchor_gate=measured
-        )
-        for gate in gates[method.gate]
-    ]
+    fits = [clone(model).set_params(gate=gate, anchor_gate=measured) for gate in gates[method.gate]]
     return fits if method.gate == "random" else fits[0]
 
 

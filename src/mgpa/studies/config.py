@@ -7,15 +7,20 @@ It is written in TOML and checked here, section by section, before anything is c
 from __future__ import annotations
 
 import tomllib
+from collections.abc import Iterable, Sequence
 from importlib.resources import files
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
+from ..audit.result import METRICS
+
 __all__ = ["Study", "StudyError", "load_study", "presets"]
 
 OVERLAYS = ("simulated", "quick")
+#: What a study can compare: what audits report, and what lies behind it.
+KNOWN_METRICS = (*METRICS, "reversed", "independent", "aligned", "floor")
 
 
 class StudyError(ValueError):
@@ -64,7 +69,16 @@ class Data(Section):
             raise ValueError("kind = 'table' needs table = 'file.parquet' (or .npz, .zarr)")
         if self.kind == "neuroscan_flex" and not self.tasks:
             raise ValueError("neuroscan_flex needs tasks, as tasks = ['N170']")
+        if len(self.labels) > 1 and "label" in self.labels.values():
+            raise ValueError("of several labels, none can be the column 'label' itself; give it a name")
+        if (self.folder if self.kind == "table" else self.table) is not None:
+            raise ValueError("kind = 'table' has a table, and recordings have a folder; give only that")
         return self
+
+    @property
+    def named_tasks(self) -> tuple[str, ...]:
+        """Names of the tasks; one without a name, if there is only one."""
+        return self.tasks or tuple(self.labels) or ("",)
 
 
 class Transport(Section):
@@ -186,6 +200,12 @@ class Reuse(Section):
     tolerance: float = 0.002
     labels: dict[str, str] = {}
 
+    @model_validator(mode="after")
+    def _among(self) -> Reuse:
+        if self.development not in self.tasks:
+            raise ValueError(f"development is {self.development!r}, which is not among tasks")
+        return self
+
 
 class Contrast(Section):
     """A difference worth stating: method a minus method b, and what the paper found (value, low, high)."""
@@ -193,7 +213,13 @@ class Contrast(Section):
     a: str
     b: str = "identity"
     metrics: Texts = ("S", "T_f", "T_r", "M")
-    paper: dict[str, list[float]] = {}
+    paper: dict[str, Annotated[list[float], Field(min_length=3, max_length=3)]] = {}
+
+    @model_validator(mode="after")
+    def _known(self) -> Contrast:
+        _require_metrics(self.metrics)
+        _require_metrics(self.paper, self.metrics)
+        return self
 
 
 class Study(Section):
@@ -221,8 +247,8 @@ class Study(Section):
     def _consistent(self) -> Study:
         if self.data.kind != "table" and self.encoder is None:
             raise ValueError("recordings need an [encoder]")
-        if self.data.kind == "table" and self.encoder is not None:
-            raise ValueError("a table holds embeddings already; leave [encoder] out")
+        if self.data.kind == "table" and (self.encoder is not None or self.views != Views()):
+            raise ValueError("a table holds embeddings already; leave [encoder] and [views] out")
         names = {"identity", *self.methods}
         for contrast in self.contrasts:
             for name in (contrast.a, contrast.b):
@@ -230,12 +256,43 @@ class Study(Section):
                     raise ValueError(f"contrasts name {name!r}; the methods are {', '.join(sorted(names))}")
         if "identity" in self.methods:
             raise ValueError("'identity' is always measured; leave it out of [methods]")
+        for found in self.paper.values():
+            _require_metrics(found)
+        self._require_reuse() if self.reuse is not None else self._require_one_task()
         return self
+
+    def _require_reuse(self) -> None:
+        """Raise if a reuse study says what only others heed."""
+        assert self.reuse is not None
+        known = self.data.named_tasks
+        unknown = [task for task in self.reuse.tasks if task not in known]
+        if unknown:
+            raise ValueError(f"reuse.tasks names {unknown[0]!r}; the data have {', '.join(known)}")
+        if self.endpoints != Endpoints() or self.views.transport is not None:
+            raise ValueError("[reuse] has no [endpoints] or [views.transport]")
+        for name, method in self.methods.items():
+            if method.budget is not None:
+                raise ValueError(f"methods.{name}.budget: in [reuse], development people choose how much")
+
+    def _require_one_task(self) -> None:
+        """Raise if a study says what only reuse heeds; of one recording, several labels may be judged."""
+        if len(self.data.tasks) > 1:
+            raise ValueError(f"{', '.join(self.data.tasks)}: only [reuse] has several recorded tasks")
+        for name, method in self.methods.items():
+            if method.grid:
+                raise ValueError(f"methods.{name}.grid: only [reuse] chooses among recipes")
 
     @property
     def simulated(self) -> bool:
         """Whether the recordings are made here."""
         return self.data.kind != "table" and self.data.folder is None
+
+
+def _require_metrics(named: Iterable[str], known: Sequence[str] = KNOWN_METRICS) -> None:
+    """Raise unless every name, or its last word after that of a task, is a metric."""
+    for name in named:
+        if name.rpartition(" ")[2] not in known:
+            raise ValueError(f"there is no metric {name!r} here; known: {', '.join(known)}")
 
 
 def presets() -> dict[str, str]:
@@ -274,26 +331,29 @@ def load_study(
         document = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise StudyError(f"{name} is not TOML: {error}.") from None
-    overlays = {key: document.pop(key, {}) for key in OVERLAYS}
-    given = document.setdefault("data", {})
+    for key in ("data", *OVERLAYS):
+        if not isinstance(document.setdefault(key, {}), dict):
+            raise StudyError(f"{name}: {key} is {document[key]!r}; it must be a section, [{key}].")
+    overlays = {key: document.pop(key) for key in OVERLAYS}
+    given = document["data"]
     if recordings is not None:
         given["table" if given.get("kind") == "table" else "folder"] = str(Path(recordings).expanduser())
-    for key in ("table", "folder"):
-        if key in given and not (path := Path(given[key]).expanduser()).is_absolute() and recordings is None:
-            given[key] = str(beside / path)
+    else:
+        for key in ("table", "folder"):
+            if isinstance(given.get(key), str):
+                given[key] = str(beside / Path(given[key]).expanduser())
+    weights = document.get("encoder")
+    if isinstance(weights, dict) and weights.get("checkpoint", "paper") != "paper":
+        weights["checkpoint"] = str(beside / Path(str(weights["checkpoint"])).expanduser())
+    planned = _methods(document)
     if given.get("kind") != "table" and "folder" not in given:
         document = _merged(document, overlays["simulated"])
     if quick:
         document = _merged(document, overlays["quick"])
     document = _merged(document, changes)
     # An overlay that leaves a method out leaves its contrasts out, too.
-    left_out = {
-        method
-        for overlay in (*overlays.values(), changes)
-        for method, value in overlay.get("methods", {}).items()
-        if value is False and method not in document.get("methods", {})
-    }
-    if left_out and "contrasts" in document:
+    left_out = planned - _methods(document)
+    if left_out and isinstance(document.get("contrasts"), list):
         document["contrasts"] = [
             c for c in document["contrasts"] if not left_out & {c.get("a"), c.get("b", "identity")}
         ]
@@ -323,6 +383,11 @@ def _read(which: str | Path) -> tuple[str, str, Path]:
     return text, str(which), Path.cwd()
 
 
+def _methods(document: dict[str, Any]) -> set[str]:
+    found = document.get("methods")
+    return set(found) if isinstance(found, dict) else set()
+
+
 def _merged(document: dict[str, Any], over: dict[str, Any], *, methods: bool = False) -> dict[str, Any]:
     """Return a document with another laid over it: tables are merged, everything else replaced.
 
@@ -330,7 +395,7 @@ def _merged(document: dict[str, Any], over: dict[str, Any], *, methods: bool = F
     """
     result = dict(document)
     for key, value in over.items():
-        if methods and value is False:
+        if value is None or (methods and value is False):
             result.pop(key, None)
         elif isinstance(value, dict) and isinstance(result.get(key), dict):
             # Another encoder has other parameters; those of the first would not fit.
@@ -350,4 +415,5 @@ def _reason(error: Any) -> str:
         return "there is no such setting"
     if error["type"] == "missing":
         return "is missing"
-    return str(error["msg"]).removeprefix("Value error, ") + f" (got {error['input']!r:.80})"
+    got = "" if isinstance(error["input"], dict) else f" (got {error['input']!r:.80})"
+    return str(error["msg"]).removeprefix("Value error, ") + got

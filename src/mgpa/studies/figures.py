@@ -1,8 +1,9 @@
-"""Figures of a study: its differences beside the paper's, and worst-association AUROC by task."""
+"""Figures of a study: its differences beside the paper's, and what became of several tasks."""
 
 from __future__ import annotations
 
 from pathlib import Path
+from textwrap import fill
 from typing import Any
 
 from ..audit.looks import WORDS, label, looks
@@ -16,11 +17,13 @@ def save_figures(
 ) -> list[Path]:
     """Write the figures that apply to a folder, in every format, and return the paths."""
     figures: dict[str, Any] = {}
-    if result.study.contrasts:
+    if any(True for _ in contrasts(result)):
         figures["contrasts"] = plot_contrasts(result)
     if len(result.audits) > 1:
-        figures["worst"] = plot_tasks(result, "worst")
-        figures["control"] = plot_tasks(result, "control")
+        shared = set.intersection(*(set(audit.metrics) for audit in result.audits.values()))
+        # Association needs two sources; with more of them, the heads themselves are what there is to see.
+        shown = ("worst", "control") if "worst" in shared else ("T_f", "T_r")
+        figures |= {metric: plot_tasks(result, metric) for metric in shown if metric in shared}
     undated = {"pdf": {"CreationDate": None}, "svg": {"Date": None}}
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
@@ -51,9 +54,8 @@ def plot_contrasts(result: StudyResult, width: float = PAGE) -> Any:
                     ax.plot(row.paper, y + 0.3, "D", mfc="white", mec=MUTED, ms=3.2, zorder=3)
             ax.axvline(0, **CHANCE)
             rows(ax)
-            ax.set_xlabel(
-                f"difference in {WORDS[metric].axis.partition(' (')[0]}" if metric in WORDS else metric
-            )
+            name = WORDS[metric].axis.partition(" (")[0] if metric in WORDS else metric
+            ax.set_xlabel(fill(f"difference in {name}", 18))  # panels are narrow
         axes[0].set_yticks(range(len(names)), [plain(name) for name in names])
         axes[0].set_ylim(len(names) - 0.4, -0.6)
         if any(row.paper is not None for row in found):

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from .._files import write_atomically
 from ..audit.store import key_of
 from ..tablefiles import open_table, write_table
 from ..tables import Table, TableError
@@ -20,6 +21,8 @@ from .config import Encoder, Study, StudyError
 
 # Raised when the same settings give other tables than before.
 TABLE_VERSION = 1
+# Beside simulated recordings, once they are all there.
+COMPLETE = "complete.json"
 
 
 class Recordings:
@@ -59,6 +62,7 @@ class Recordings:
                 simulate_flex(folder, tasks=data.tasks, progress=self.progress, **data.simulate)
         except TypeError as error:
             raise StudyError(f"data.simulate does not fit the simulator: {error}.") from None
+        write_atomically(folder / COMPLETE, b"{}\n")
         return folder
 
     def _simulated_folder(self) -> Path:
@@ -67,24 +71,33 @@ class Recordings:
 
     @cached_property
     def checksums(self) -> dict[str, str]:
-        """SHA-256 of every input file, by its name below the folder."""
+        """SHA-256 of every input file, by its name below the folder; and of the encoder's weights."""
         if self.study.data.kind == "table":
             path = Path(str(self.study.data.table))
             files = sorted(p for p in path.rglob("*") if p.is_file()) if path.is_dir() else [path]
             root = path if path.is_dir() else path.parent
         else:
             root = self.folder
-            files = sorted(p for p in root.rglob("*") if p.is_file() and p.suffix != ".json")
-        missing = [p for p in files if not p.is_file()]
+            # Hidden ones are no recordings: what a killed simulation was writing, or a file manager's.
+            files = sorted(
+                p
+                for p in root.rglob("*")
+                if p.is_file()
+                and p.suffix != ".json"
+                and not any(part.startswith(".") for part in p.relative_to(root).parts)
+            )
+        weights = self.study.encoder.checkpoint if self.study.encoder is not None else None
+        own = [] if weights in (None, "paper") else [Path(str(weights))]
+        missing = [p for p in (*files, *own) if not p.is_file()]
         if missing:
             raise StudyError(f"There is no file {missing[0]}.")
-        return {str(p.relative_to(root)): _sha256(p) for p in files}
+        found = {str(p.relative_to(root)): _sha256(p) for p in files}
+        return found | {f"checkpoint {p.name}": _sha256(p) for p in own}
 
     @property
     def tasks(self) -> tuple[str, ...]:
         """Names of the tasks; one without a name, if the data have one task."""
-        data = self.study.data
-        return data.tasks or tuple(data.labels) or ("",)
+        return self.study.data.named_tasks
 
     def table(self, task: str = "") -> Table:
         """Return the embeddings of one task: raw features, with everything known about each row."""
@@ -128,7 +141,10 @@ class Recordings:
         found = getattr(self.study, section)
         if found is None:
             return None
-        return found.model_dump(mode="json", exclude={"folder", "table", "labels"})
+        settings: dict[str, Any] = found.model_dump(mode="json", exclude={"folder", "table", "labels"})
+        if settings.get("checkpoint") is not None:
+            settings["checkpoint"] = Path(settings["checkpoint"]).name
+        return settings
 
     def _kept(self, key: str, make: Any) -> Table:
         path = self.workspace / "tables" / f"{key}.npz"
@@ -141,19 +157,21 @@ class Recordings:
         """Return whether the table of a task is there, without making it (or its recordings)."""
         if self.study.data.kind == "table":
             return True
-        if self.study.simulated and not self._simulated_folder().is_dir():
+        if self.study.simulated and not (self._simulated_folder() / COMPLETE).exists():
             return False
         return (self.workspace / "tables" / f"{self._key(task)}.npz").exists()
 
     def _labelled(self, table: Table, task: str) -> Table:
         """Return the table with the column that the study calls this task's label."""
+        for name, wanted in self.study.data.labels.items():
+            if wanted not in table.columns:
+                raise StudyError(
+                    f"data.labels names the column {wanted!r} for {name!r}; there are "
+                    f"{', '.join(table.columns)}."
+                )
         column = self.study.data.labels.get(task)
         if column is None:
             return table
-        if column not in table.columns:
-            raise StudyError(
-                f"data.labels names the column {column!r} for {task!r}; there are {', '.join(table.columns)}."
-            )
         other = {name: values for name, values in table.other.items() if name != column}
         return replace(table, label=table.columns[column], other=other)
 

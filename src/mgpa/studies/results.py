@@ -7,8 +7,10 @@ import io
 import json
 import platform
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, fields
 from html import escape
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
@@ -130,12 +132,18 @@ def provenance(result: StudyResult, command: str) -> dict[str, Any]:
     for name in ("folder", "table"):  # which files they were is told by their checksums
         if study["data"][name] is not None:
             study["data"][name] = Path(study["data"][name]).name
+    if study["encoder"] is not None and study["encoder"]["checkpoint"] is not None:
+        study["encoder"]["checkpoint"] = Path(study["encoder"]["checkpoint"]).name
     first = next(iter(result.audits.values()))
+    readers = {}
+    for name in ("mne", "braindecode") if result.study.data.kind != "table" else ():
+        with suppress(PackageNotFoundError):
+            readers[name] = version(name)
     return {
         "command": command,
         "study": study,
         "data": {"sha256": checksum_of(result.checksums), "files": result.checksums},
-        "versions": {"python": platform.python_version(), **versions()},
+        "versions": {"python": platform.python_version(), **versions(), **readers},
         "machine": {"system": platform.system(), "processor": platform.machine()},
         "device": first.settings["device"],
         "rows": {task: audit.settings["rows"] for task, audit in result.audits.items()},

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from itertools import product
 from typing import Any
 
 import numpy as np
+from joblib import Parallel, delayed
 from numpy.typing import NDArray
 
 from ..audit import (
@@ -24,7 +24,8 @@ from ..audit import (
     fit_association_heads,
 )
 from ..audit import run as run_audit
-from ..audit.fits import FittingData, fit_key, list_jobs
+from ..audit.fits import Fitted, FittingData, fit_key, list_jobs, saying, stored_fit
+from ..audit.run import plan as plan_audit
 from ..audit.run import resolve_device
 from ..audit.store import Store, key_of
 from ..coordinates import Coordinates
@@ -32,11 +33,11 @@ from ..endpoint import operating_points, select_by_development, select_within_fa
 from ..maps import CorrectionMap, SequentialMap
 from ..on_tables import fit_on, map_of
 from ..tables import Table
-from .arms import arm
+from .arms import arm, recipes
 from .config import Reuse, Study, StudyError
 from .recordings import Recordings
 from .roles import roles_of
-from .splits import Split, coordinates_of, pairs_of, with_roles
+from .splits import Split, coordinates_of, pairs_of, split_names, with_roles
 
 
 @dataclass(frozen=True)
@@ -70,30 +71,68 @@ def run_reuse(
     audits : dict of task to Audit
         Tasks go by the names that the study prints.
     selection : dict
-        For every method: the recipe, and for every seed the point and what it did to development people.
+        For every method (and rotation of roles): the recipe, and for every seed the point and what it did to
+        development people.
     """
-    plan = _plan(study)
-    material = prepare(study, recordings)
-    device = resolve_device(options["device"])
-    store = Store(options["cache"])
-    chosen: dict[str, list[CorrectionMap]] = {}
+    plan, splits = _plan(study), split_names(study)
+    device, store = resolve_device(options["device"]), Store(options["cache"])
+    audits: dict[str, list[Audit]] = {}
     selection: dict[str, Any] = {}
+    for split, rotation in splits.items():
+        material = prepare(study, recordings, rotation)
+        chosen: dict[str, list[CorrectionMap]] = {}
+        for name in study.methods:
+            family = _candidates(study, material, name, store, device, options["n_jobs"])
+            best = _family_choice(family, plan)
+            chosen[name] = [candidate.map for candidate in best]
+            selection[name if len(splits) == 1 else f"{name}, {split}"] = {
+                "recipe": best[0].recipe,
+                "fits": [_facts(candidate) for candidate in best],
+                "candidates": len(family),
+            }
+        for task in plan.tasks:
+            found = run_audit(material.tables[task], chosen, **_arguments(study), **options)
+            audits.setdefault(plan.labels.get(task, task), []).append(found)
+    return {task: Audit.pool(parts) for task, parts in audits.items()}, selection
+
+
+def _arguments(study: Study) -> dict[str, Any]:
+    """Return how the chosen maps are audited."""
+    return {"seeds": study.seeds, "readers": study.readers.model_dump(), "floor": False}
+
+
+def plan_reuse(
+    study: Study, recordings: Recordings, rotation: int | None, *, cache: Any, device: str
+) -> list[dict[str, Any]]:
+    """Return every fit that :func:`run_reuse` would make in one split, as :func:`mgpa.audit.run.plan` does.
+
+    A fit is ``measured`` once the fits that its method chose are measured on every task.
+    """
+    plan, material, store = _plan(study), prepare(study, recordings, rotation), Store(cache)
+    took, device = store.timings(), resolve_device(device)
+    there: dict[str, list[bool]] = {}
+    chosen: dict[str, list[CorrectionMap]] = {}
     for name in study.methods:
-        family = list(_candidates(study, material, name, store, device))
-        best = _family_choice(family, plan)
-        chosen[name] = [candidate.map for candidate in best]
-        selection[name] = {
-            "recipe": best[0].recipe,
-            "fits": [_facts(candidate) for candidate in best],
-            "candidates": len(family),
-        }
-    audits = {}
+        keys = [fit.key for fit in _fits(study, material, name, device)]
+        there[name] = [stored_fit(store, key) is not None for key in keys]
+        if all(there[name]):
+            family = _candidates(study, material, name, store, device)
+            chosen[name] = [candidate.map for candidate in _family_choice(family, plan)]
+    measured: dict[str, bool] = {}
     for task in plan.tasks:
         table = material.tables[task]
-        audits[plan.labels.get(task, task)] = run_audit(
-            table, chosen, seeds=study.seeds, readers=study.readers.model_dump(), floor=False, **options
-        )
-    return audits, selection
+        for cell in plan_audit(table, chosen, **_arguments(study), cache=cache, device=device):
+            measured[cell["method"]] = measured.get(cell["method"], True) and cell["measured"]
+    cells = []
+    for name, fits in {"identity": [True], **there}.items():
+        done = measured.get(name, False)
+        for i, fitted in enumerate(fits):
+            left = [] if fitted else [took.get(f"select {name}")]
+            # Measuring is of the method, not of each of its candidates.
+            left += [] if done or i else [took.get("measure")]
+            seconds = None if None in left else sum(t for t in left if t is not None)
+            cells.append({"method": name, "fit": i, "fitted": fitted, "measured": done, "seconds": seconds})
+    return cells
 
 
 @dataclass(frozen=True)
@@ -128,11 +167,11 @@ class Material:
         return key_of(development, self.bank.digest, self.val.digest, *self.pairs)
 
 
-def prepare(study: Study, recordings: Recordings) -> Material:
+def prepare(study: Study, recordings: Recordings, rotation: int | None = None) -> Material:
     """Return a reuse study's tables in coordinates of the development task, and what maps are fitted on."""
     plan = _plan(study)
     raw = {task: recordings.table(task) for task in plan.tasks}
-    roles = roles_of(raw[plan.development], study.roles, None)
+    roles = roles_of(raw[plan.development], study.roles, rotation)
     tables = {
         task: with_roles(table.take(np.isin(table.participant, list(roles))), roles)
         for task, table in raw.items()
@@ -160,10 +199,6 @@ def _plan(study: Study) -> Reuse:
     plan = study.reuse
     if plan is None:
         raise StudyError("The study has no [reuse] section.")
-    if plan.development not in plan.tasks:
-        raise StudyError(
-            f"reuse.development is {plan.development!r}; reuse.tasks are {', '.join(plan.tasks)}."
-        )
     return plan
 
 
@@ -214,39 +249,54 @@ def _one_view(table: Table, seed: int) -> Table:
     return replace(seen, pair_id=np.full(len(seen), -1 if ids.dtype.kind in "iu" else ""))
 
 
-def _candidates(
-    study: Study, material: Material, name: str, store: Store, device: str
-) -> Iterator[Candidate]:
-    """Yield every recipe and seed of a method, fitted, at the point that development people choose."""
-    method, heads = study.methods[name], None
-    grid = [dict(zip(method.grid, values, strict=True)) for values in product(*method.grid.values())]
+@dataclass(frozen=True)
+class _Fit:
+    """One recipe and seed of a method that is to be fitted, and the name of its cell."""
+
+    recipe: dict[str, Any]
+    model: Any
+    key: str
+
+
+def _fits(study: Study, material: Material, name: str, device: str) -> Iterator[_Fit]:
+    """Yield every recipe and seed of a method."""
+    method = study.methods[name]
     split = Split(name, material.bank, material.coordinates, material.pairs)
     data = FittingData(material.bank, material.val, material.pairs)
-    for recipe in grid:
-        own = method.model_copy(update={"parameters": method.parameters | recipe, "grid": {}})
-        model = arm(study, split, name, own)
-        for job in list_jobs({name: model}, study.seeds, device):
-            if job.method != name:
-                continue
-            seed = job.model.get_params().get("random_state")
-            key = key_of(
-                "reuse", fit_key(job, data), material.digest, study.reuse and study.reuse.model_dump()
-            )
-            facts, m = store.get(key), None
-            if facts is not None:
-                m = store.get_map(key)
-            if facts is None or m is None:
-                if heads is None:
-                    heads = _heads(material)
-                with store.timed(f"fit {name}"):
-                    fitted = map_of(
-                        fit_on(job.model, material.bank, material.val, material.pairs), material.bank
-                    )
-                m, facts = _select(fitted, material, heads, _plan(study))
-                store.put(key, facts, m)
-            yield Candidate(
-                recipe, seed, m, float(facts["worst"]), float(facts["movement"]), int(facts["point"])
-            )
+    for recipe in recipes(method):
+        for job in list_jobs({name: arm(study, split, name, method, recipe)}, study.seeds, device):
+            if job.method == name:
+                key = key_of("reuse", fit_key(job, data), material.digest, _plan(study).max_loss)
+                yield _Fit(recipe, job.model, key)
+
+
+def _candidates(
+    study: Study, material: Material, name: str, store: Store, device: str, n_jobs: int = 1
+) -> list[Candidate]:
+    """Return every recipe and seed of a method, fitted, at the point that development people choose."""
+    fits = list(_fits(study, material, name, device))
+    found = {fit.key: stored_fit(store, fit.key) for fit in fits}
+    missing = [fit for fit in fits if found[fit.key] is None]
+    if missing:
+        heads = _heads(material)
+        calls = (delayed(_fit_one)(name, fit, material, heads, _plan(study), store) for fit in missing)
+        made = Parallel(n_jobs=n_jobs)(calls)
+        found |= {fit.key: fitted for fit, fitted in zip(missing, made, strict=True)}
+    return [_candidate(fit, found[fit.key]) for fit in fits]
+
+
+def _fit_one(name: str, fit: _Fit, material: Material, heads: Any, plan: Reuse, store: Store) -> Fitted:
+    with saying(f"fitting {name}", store), store.timed(f"select {name}"):
+        model = fit_on(fit.model, material.bank, material.val, material.pairs)
+        m, facts = _select(map_of(model, material.bank.info), material, heads, plan)
+    return Fitted(m, store.put(fit.key, facts, m))
+
+
+def _candidate(fit: _Fit, found: Any) -> Candidate:
+    seed, facts = fit.model.get_params().get("random_state"), found.facts
+    return Candidate(
+        fit.recipe, seed, found.map, float(facts["worst"]), float(facts["movement"]), int(facts["point"])
+    )
 
 
 def _heads(material: Material) -> Any:

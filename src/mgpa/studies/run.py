@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from ..audit import Audit
 from ..audit import run as run_audit
 from ..audit.run import plan as plan_audit
 from ..scale import connect
-from .arms import arms, pairs_by_method
+from ..tables import Table
+from .arms import arms, check_arms, pairs_by_method, recipes, unfitted
 from .config import Study, StudyError
 from .recordings import Recordings
 from .splits import Split, make_split, split_names
@@ -68,6 +71,7 @@ def run_study(
         Say what is being done.
     """
     workspace = Path(workspace)
+    check_arms(study)
     workspace.mkdir(parents=True, exist_ok=True)
     recordings = Recordings(study, workspace, progress=progress)
     with _workers(scheduler):
@@ -82,11 +86,30 @@ def run_study(
 
             audits, selection = run_reuse(study, recordings, **options)
             return StudyResult(study, audits, recordings.checksums, selection)
-        found = []
+        found: dict[str, list[Audit]] = {}
         for name, rotation in split_names(study).items():
             split = make_split(study, recordings, name, rotation)
-            found.append(run_audit(split.table, **_arguments(study, split), **options))
-        return StudyResult(study, {"": Audit.pool(found)}, recordings.checksums, {})
+            for task, table in judged(study, split).items():
+                found.setdefault(task, []).append(run_audit(table, **_arguments(study, split), **options))
+        audits = {task: Audit.pool(parts) for task, parts in found.items()}
+        return StudyResult(study, audits, recordings.checksums, {})
+
+
+def judged(study: Study, split: Split) -> dict[str, Table]:
+    """Return the rows of a split for every task whose labels the study names.
+
+    HEAD and EVAL have that task's labels. FIT and VAL keep the first one's, so that fits are the same ones:
+    one map, judged by several tasks. A study of one task calls it by the empty text.
+    """
+    columns = study.data.labels
+    if len(columns) < 2:
+        return {"": split.table}
+    table, first = split.table, next(iter(columns))
+    held, own = np.isin(table.role, ("HEAD", "EVAL")), table.columns["label"]
+    return {
+        task: table if task == first else replace(table, label=np.where(held, table.columns[name], own))
+        for task, name in columns.items()
+    }
 
 
 def _arguments(study: Study, split: Split) -> dict[str, Any]:
@@ -111,8 +134,9 @@ class Plan:
     tables : dict of name to bool
         Whether each table of embeddings is made.
     cells : list of dict
-        One for every fit: split, method, fit, whether it is ``fitted`` and ``measured`` (None: not known
-        before its table is made), and the ``seconds`` left, by what such cells took before (None: unknown).
+        One for every fit (and task, where several are judged): split, task, method, fit, whether it is
+        ``fitted`` and ``measured`` (None: not known before its table is made), and the ``seconds`` left, by
+        what such cells took before (None: unknown).
     """
 
     tables: dict[str, bool]
@@ -151,35 +175,38 @@ def _duration(seconds: float) -> str:
 def plan_study(study: Study, workspace: Path, *, device: str = "auto") -> Plan:
     """Return what a study consists of and what of it is there; nothing is computed."""
     workspace = Path(workspace)
+    check_arms(study)
     recordings = Recordings(study, workspace)
-    tasks = recordings.tasks if study.reuse is not None else recordings.tasks[:1]
+    tasks = recordings.tasks if study.reuse is None else study.reuse.tasks
     tables = {task: recordings.is_kept(task) for task in tasks}
-    cells = []
+    options: dict[str, Any] = {"cache": workspace / "cells", "device": device}
+    cells: list[dict[str, Any]] = []
     for name, rotation in split_names(study).items():
-        if not all(tables.values()) or study.reuse is not None:
+        if not all(tables.values()):
             for method, fits in _known_fits(study).items():
-                known = {"split": name, "method": method, "fitted": None, "measured": None, "seconds": None}
+                known: dict[str, Any] = {"split": name, "task": "", "method": method}
+                known |= {"fitted": None, "measured": None, "seconds": None}
                 cells += [known | {"fit": fit} for fit in range(fits)]
-            continue
-        split = make_split(study, recordings, name, rotation)
-        arguments = _arguments(study, split)
-        for cell in plan_audit(split.table, **arguments, cache=workspace / "cells", device=device):
-            cells.append({"split": name} | cell)
+        elif study.reuse is not None:
+            from .reuse import plan_reuse
+
+            planned = plan_reuse(study, recordings, rotation, **options)
+            cells += [{"split": name, "task": ""} | cell for cell in planned]
+        else:
+            split = make_split(study, recordings, name, rotation)
+            for task, table in judged(study, split).items():
+                planned = plan_audit(table, **_arguments(study, split), **options)
+                cells += [{"split": name, "task": task} | cell for cell in planned]
     return Plan(tables, cells)
 
 
 def _known_fits(study: Study) -> dict[str, int]:
     """Return how many fits each method has, without its data."""
-    from ..baselines import make
-
     counts = {"identity": 1}
     for name, method in study.methods.items():
-        recipes = 1
-        for values in method.grid.values():
-            recipes *= len(values)
-        model = make(method.method, **method.parameters)
-        seeded = model.get_params().get("random_state", 0) is None
-        counts[name] = recipes * max(1, len(method.gate_seeds)) * (len(study.seeds) if seeded else 1)
+        seeded = unfitted(name, method).get_params().get("random_state", 0) is None
+        seeds = len(study.seeds) if seeded else 1
+        counts[name] = len(recipes(method)) * max(1, len(method.gate_seeds)) * seeds
     return counts
 
 
@@ -191,8 +218,10 @@ def _workers(scheduler: str | None) -> Iterator[None]:
         return
     import joblib
 
-    try:
-        with connect(scheduler), joblib.parallel_config("dask"):
-            yield
-    except OSError as error:
-        raise StudyError(f"No cluster answers at {scheduler}: {error}.") from None
+    with ExitStack() as stack:
+        try:
+            stack.enter_context(connect(scheduler))
+        except OSError as error:
+            raise StudyError(f"No cluster answers at {scheduler}: {error}.") from None
+        stack.enter_context(joblib.parallel_config("dask"))
+        yield
