@@ -23,14 +23,18 @@ def make(path: Path) -> None:
     with tempfile.TemporaryDirectory() as folder:
         started = time.monotonic()
         recordings = Recordings(load_study("controlled-ssvep"), Path(folder), progress=True)
-        simulated = recordings.folder, time.monotonic() - started
+        print(recordings.folder)
+        simulated = time.monotonic() - started
         table = recordings.table()
-        print(f"simulated in {simulated[1]:.0f} s, embedded in {time.monotonic() - started - simulated[1]:.0f} s")
+        embedded = time.monotonic() - started - simulated
+        print(f"simulated in {simulated:.0f} s, embedded in {embedded:.0f} s")
         write_table(table, path, overwrite=True)
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("table", nargs="?", type=Path)
     parser.add_argument("--make", type=Path)
     parser.add_argument("--device", default="auto")
@@ -62,7 +66,8 @@ def main() -> None:
     print(result.audits[""])
     print(f"total {total:.0f} s with {options.jobs} at a time on {options.device}")
     for what, seconds in sorted(took.items(), key=lambda item: -sum(item[1])):
-        print(f"{what:<28} {len(seconds):>4} cells  {sum(seconds):8.0f} s  {sum(seconds) / len(seconds):6.1f} s each")
+        total, each = sum(seconds), sum(seconds) / len(seconds)
+        print(f"{what:<28} {len(seconds):>4} cells  {total:8.0f} s  {each:6.1f} s each")
 
 
 if __name__ == "__main__":
