@@ -18,6 +18,7 @@ from .base import TableFile
 from .layout import MAX_HEAD_BYTES, Choice, Field, Head, Layout, describe
 
 HEAD = "mgpa"
+SKIP_BYTES = 2**23
 
 
 @dataclass(frozen=True)
@@ -77,8 +78,11 @@ class Member:
     def skip(self, rows: int) -> None:
         """Pass over rows."""
         self.at += rows
-        if self.whole is None and rows:
-            self.stream.seek(rows * int(np.prod(self.shape[1:])) * self.dtype.itemsize, 1)
+        left = 0 if self.whole is not None else rows * int(np.prod(self.shape[1:])) * self.dtype.itemsize
+        # Read, not sought: in Python 3.12.3 seeking in an archive forgets what was buffered, and lands
+        # elsewhere.
+        while left and (passed := len(self.stream.read(min(left, SKIP_BYTES)))):
+            left -= passed
 
     def take(self, rows: int) -> NDArray[Any]:
         """Return the next rows."""
