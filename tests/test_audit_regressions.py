@@ -14,6 +14,7 @@ from mgpa import audit
 from mgpa.audit.diagnostics import cramers_v
 from mgpa.audit.store import Store, key_of
 from mgpa.baselines import make
+from mgpa.on_tables import fit_on, map_of
 from mgpa.tables import Table
 from simulated import simulated_table
 
@@ -251,3 +252,35 @@ def test_stage_movement_in_other_coordinates():
         m = model.fit(X, source=source, pairs=pairs).to_map().with_strength(0.5)
         expected = [np.linalg.norm((m[:k].transform(X) - X) / scale) for k in range(1, len(m) + 1)]
         np.testing.assert_allclose(m.stage_movement(X, scale), expected, rtol=1e-6)
+
+
+def test_a_map_fitted_on_the_people_it_is_judged_by_is_found_out(tmp_path):
+    table = simulated_table()
+    fit = table.rows("FIT")
+    honest = map_of(fit_on(mgpa.ClosedFormMGPA(), fit), fit.info, fit.participant)
+    leaked = map_of(fit_on(mgpa.ClosedFormMGPA(), table), table.info, table.participant)
+    silent = leaked.with_notes("from elsewhere")
+    silent = replace(silent, info=replace(silent.info, people=()))
+    maps = {"honest": honest, "leaked": leaked, "silent": silent}
+    for m in maps.values():
+        m.save(tmp_path / "m.safetensors")
+        assert mgpa.load_map(tmp_path / "m.safetensors").info.people == m.info.people
+    result = audit.run(table, maps, readers={"restarts": 0}, floor=False, verbose=False)
+    judged = sorted({*table.rows("HEAD").participant, *table.rows("EVAL").participant})
+    assert result["honest"].fitted_on == ()
+    assert list(result["leaked"].fitted_on) == judged
+    assert result["silent"].fitted_on is None
+    assert result.verdict("leaked")[0].startswith(
+        f"NOT HELD OUT: it was fitted on {len(judged)} of the people"
+    )
+    assert "is not known here" in " ".join(result.verdict("silent"))
+    assert "known here" not in " ".join(result.verdict("honest"))
+
+
+def test_readers_that_reverse_are_not_called_chance():
+    result = audit.run(simulated_table(), ["closed_form_mgpa"], readers={"restarts": 0}, verbose=False)
+    mine = result["closed_form_mgpa"]
+    worse = replace(mine, source_auroc=np.full_like(mine.source_auroc, 0.41))
+    said = replace(result, results=result.results | {"closed_form_mgpa": worse}).verdict("closed_form_mgpa")
+    assert "BELOW chance" in said[0]
+    assert "not told from chance" not in said[0]

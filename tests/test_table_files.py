@@ -18,6 +18,7 @@ import pytest
 
 from mgpa.tablefiles import TableError, TableWriter, open_table, write_table
 from mgpa.tables import Table
+from simulated import simulated_table
 
 pa = pytest.importorskip("pyarrow")
 pd = pytest.importorskip("pandas")

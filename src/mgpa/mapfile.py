@@ -60,6 +60,7 @@ _INFO_TYPES: dict[str, Any] = {
     "gate_energy": float | int | None,
     "n_tokens": int | None,
     "encoder": dict,
+    "people": list,
     "library_version": str,
     "notes": str,
 }
@@ -123,8 +124,11 @@ def _encode(m: CorrectionMap) -> bytes:
             "format": PLAIN_VERSION if m.coordinates is None else FORMAT_VERSION,
             "kind": m.kind,
             "scalars": {name: float(getattr(m, name)) for name in m.scalar_names},
+            # What older versions do not know is left out where there is nothing to say.
             "info": {
-                name: getattr(m.info, name) for name in _INFO_TYPES if name != "encoder" or m.info.encoder
+                name: value
+                for name in _INFO_TYPES
+                if (value := getattr(m.info, name)) or name not in ("encoder", "people")
             },
         }
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
@@ -43,11 +44,29 @@ def fit_on(model: Any, fit: Table, val: Table | None = None, pairs: Any = None, 
     return own.fit(fit.X, fit.label, **known)
 
 
-def map_of(model: Any, info: Mapping[str, Any]) -> CorrectionMap:
-    """Return a fitted method's map, which remembers the encoder that the table's ``info`` names."""
+def map_of(model: Any, info: Mapping[str, Any], participants: Any = None) -> CorrectionMap:
+    """Return a fitted method's map, which remembers where its embeddings come from.
+
+    Parameters
+    ----------
+    model : fitted estimator
+    info : dict
+        Of the table: the encoder it names.
+    participants : array or None
+        Who was fitted on; kept as digests, so that an audit can tell whether it judges the same people.
+    """
     m: CorrectionMap = model.to_map()
-    encoder = info.get("encoder")
-    return replace(m, info=replace(m.info, encoder=dict(encoder))) if encoder else m
+    known: dict[str, Any] = {}
+    if info.get("encoder"):
+        known["encoder"] = dict(info["encoder"])
+    if participants is not None:
+        known["people"] = tuple(sorted(map(person_digest, np.unique(participants).tolist())))
+    return replace(m, info=replace(m.info, **known)) if known else m
+
+
+def person_digest(name: Any) -> str:
+    """Return a short digest of a participant's name: enough to recognise who is known already."""
+    return hashlib.sha256(str(name).encode()).hexdigest()[:12]
 
 
 # What a run found out, and which release of a library ran it: the weights and settings are the encoder.

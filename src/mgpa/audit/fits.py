@@ -111,10 +111,10 @@ def _is_fitted(model: Any) -> bool:
 class FittingData:
     """The rows that all methods are fitted from, and the pairs of each: the same, or by method."""
 
-    def __init__(self, fit: Table, val: Table, pairs: Any) -> None:
+    def __init__(self, fit: Table, val: Table, pairs: Any, standardize: bool = True) -> None:
         self.fit, self.val, self.pairs = fit, val, pairs
         rows = fit.X.reshape(-1, fit.X.shape[-1])
-        self.standardizer = Standardizer.from_rows(rows, None, True)
+        self.standardizer = Standardizer.from_rows(rows, None, standardize)
 
     def pairs_for(self, method: str) -> Any:
         """Return the calibration pairs of one method; None: those among the rows."""
@@ -260,7 +260,7 @@ def _fit_one(job: Job, key: str, data: FittingData, store: Store) -> Fitted:
         model, m = job.model, job.fitted
         if m is None:
             model = fit_on(model, data.fit, data.val, data.pairs_for(job.method))
-            m = map_of(model, data.fit.info)
+            m = map_of(model, data.fit.info, data.fit.participant)
         rows = data.val if len(data.val) else data.fit
         H = vectors(rows)
         where = data.standardizer  # the same for all methods, whatever each standardised by

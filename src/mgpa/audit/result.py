@@ -55,6 +55,10 @@ class MethodResult:
         Per fit: validation movement, stage movement, gate spectrum and coverage, drift.
     cells : list of dict
         Per fit: everything else that was measured.
+    fitted_elsewhere : bool
+        The map came fitted.
+    fitted_on : tuple of str or None
+        HEAD and EVAL participants that it was fitted on; None if the map does not say.
     """
 
     name: str
@@ -73,6 +77,7 @@ class MethodResult:
     cells: list[dict[str, Any]] = field(default_factory=list)
     summary: str = ""
     fitted_elsewhere: bool = False
+    fitted_on: tuple[str, ...] | None = None
 
     @classmethod
     def collect(
@@ -82,6 +87,7 @@ class MethodResult:
         cells: list[dict[str, Any]],
         floors: list[dict[str, Any] | None],
         fitted_elsewhere: bool = False,
+        fitted_on: tuple[str, ...] | None = None,
     ) -> MethodResult:
         """Stack the cells of a method's fits."""
 
@@ -106,6 +112,7 @@ class MethodResult:
             cells=cells,
             summary=fitted[0].map.summary(),
             fitted_elsewhere=fitted_elsewhere,
+            fitted_on=fitted_on,
         )
 
     @classmethod
@@ -369,7 +376,12 @@ class Audit:
         else:
             text = "No clear change in how readable the source is"
         text += f": AUROC {before:.3f} before, {S:.3f} after ({change:+.3f})."
-        if change.high < 0 and S.low <= 0.5:
+        if S.high < 0.5:
+            text += (
+                " That is BELOW chance: readers learned a rule that reverses on new people, as happens when "
+                "a map was fitted on people it is judged by, or overshoots."
+            )
+        elif change.high < 0 and S.low <= 0.5:
             text += " That is not told from chance by these readers."
         lines.append(text)
         if result.has("floor"):
@@ -396,7 +408,14 @@ class Audit:
             lines.append(f"A head that learned the shortcut, at its worst association: {change:+.3f}.")
         M = self.estimates[method]["M"]
         lines.append(f"Embeddings moved by {100 * M.value:.1f} % of their size.")
-        if result.fitted_elsewhere:
+        if result.fitted_on:
+            named = ", ".join(result.fitted_on[:5]) + (", …" if len(result.fitted_on) > 5 else "")
+            lines.insert(
+                0,
+                f"NOT HELD OUT: it was fitted on {len(result.fitted_on)} of the people it is judged by "
+                f"({named}); these numbers flatter it. Fit it on FIT participants only.",
+            )
+        elif result.fitted_elsewhere and result.fitted_on is None:
             lines.append("It was fitted elsewhere: whether on these participants is not known here.")
         n = len(result.participants)
         lines.append(

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from .._version import __version__
 from ..mapfile import map_digest
 from ..moments import Standardizer
-from ..on_tables import corrected_rows
+from ..on_tables import corrected_rows, person_digest
 from ..sequential import torch_device
 from ..tables import Table
 from .diagnostics import confounding
@@ -52,6 +52,7 @@ def run(
     head: Any = None,
     readers: Mapping[str, Any] | None = None,
     floor: bool = True,
+    standardize: bool = True,
     cache: Any = None,
     n_jobs: int = 1,
     device: str = "auto",
@@ -81,6 +82,9 @@ def run(
         ``restarts`` and ``checkpoints``, for a smaller bank than the paper's.
     floor : bool
         Also read the source from what each gate preserves.
+    standardize : bool
+        Measure in features scaled to unit spread over the FIT rows. False measures in the table's own
+        coordinates: where several tables share them, they are not to be made again from each.
     cache : path or None
         Folder for finished cells. Running again with the same data and settings reads them; a run that was
         killed goes on where it was. Code is not among the settings: after changing a class of your own,
@@ -129,7 +133,7 @@ def run(
     if bank.get("restarts", 3):
         torch_device(device, "The bank of source readers")
     store, say = Store(cache), _speaker(verbose)
-    data = FittingData(parts["FIT"], parts["VAL"], pairs)
+    data = FittingData(parts["FIT"], parts["VAL"], pairs, standardize)
     ground = Ground(parts["HEAD"], parts["EVAL"], data.standardizer, head, device, bank)
     maps = fit_all(jobs, ground, data, store, n_jobs, say)
     maps = at_budget(jobs, maps, data, store, budgets)
@@ -144,6 +148,7 @@ def run(
             [cell for _, cell, _ in own],
             [floor for *_, floor in own],
             fitted_elsewhere=any(job.fitted is not None for job, *_ in own),
+            fitted_on=_known_people([maps[job].map for job, *_ in own], parts["HEAD"], parts["EVAL"]),
         )
     people = confounding(parts["FIT"].source, parts["FIT"].participant, parts["FIT"].label)
     return Audit(
@@ -154,6 +159,7 @@ def run(
             "seeds": list(seeds),
             "pairs": None if pairs is None else _count_pairs(pairs),
             "floor": floor,
+            "standardize": standardize,
             "budget": dict(budget) if isinstance(budget, Mapping) else budget,
             "head": repr(head) if head is not None else "",
             "readers": dict(readers or {}),
@@ -178,6 +184,7 @@ def plan(
     head: Any = None,
     readers: Mapping[str, Any] | None = None,
     floor: bool = True,
+    standardize: bool = True,
     cache: Any = None,
     device: str = "auto",
 ) -> list[dict[str, Any]]:
@@ -189,10 +196,9 @@ def plan(
         For every fit: ``method``, ``fit``, whether it is ``fitted`` and ``measured``, and the ``seconds``
         left, by what finished cells of the same method took (None: none are finished).
     """
-    # A plan makes nothing, not even a folder.
-    device, store = resolve_device(device), Store(cache if cache and Path(cache).is_dir() else None)
+    device, store = resolve_device(device), as_it_is(cache)
     jobs = list(list_jobs(methods, seeds, device))
-    data = FittingData(table.rows("FIT"), table.rows("VAL"), pairs)
+    data = FittingData(table.rows("FIT"), table.rows("VAL"), pairs, standardize)
     bank = _check_bank(**(readers or {}))
     ground = Ground(table.rows("HEAD"), table.rows("EVAL"), data.standardizer, head, device, bank)
     budgets, setting, took = _budgets(budget, jobs), _setting(ground), store.timings()
@@ -202,7 +208,9 @@ def plan(
         whole = found = stored_fit(store, key)
         if job.method in budgets:
             found = stored_fit(store, budget_key(key, budgets[job.method]))
-        measured = found is not None and store.get(key_of(setting, map_digest(found.map))) is not None
+        measured = found is not None and all(
+            store.get(cell) is not None for cell in _keys(setting, found, data, floor)
+        )
         left: list[float | None] = []
         if whole is None:
             left.append(took.get(f"fit {job.method}"))
@@ -221,6 +229,11 @@ def plan(
     return cells
 
 
+def as_it_is(cache: Any) -> Store:
+    """Return a cache to look into: a plan makes nothing, not even a folder."""
+    return Store(cache if cache and Path(cache).is_dir() else None)
+
+
 def _setting(ground: Ground) -> str:
     """Return what all measured cells depend on, besides their maps."""
     return key_of(
@@ -228,6 +241,15 @@ def _setting(ground: Ground) -> str:
         array_digest(ground.standardizer.center, ground.standardizer.scale), ground.task_head, ground.bank,
         ground.device,
     )  # fmt: skip
+
+
+def _known_people(maps: list[Any], *judged: Table) -> tuple[str, ...] | None:
+    """Return who, of the people that maps are judged by, they were fitted on; None if a map does not say."""
+    if not all(m.info.people for m in maps):
+        return None
+    fitted = {digest for m in maps for digest in m.info.people}
+    names = {str(name) for table in judged for name in np.unique(table.participant)}
+    return tuple(sorted(name for name in names if person_digest(name) in fitted))
 
 
 def _require_measurable(head: Table, evaluation: Table) -> None:
@@ -308,15 +330,13 @@ def _measure_all(
     """Return each job's measurements and, for gated methods, the source floor of its gate."""
     setting = _setting(ground)
     wanted: dict[str, tuple[str, Any]] = {}
-    keys: list[tuple[str, str | None]] = []
+    keys: list[list[str]] = []
     for job in jobs:
-        cell, floor_key = key_of(setting, map_digest(maps[job].map)), None
-        wanted[cell] = (job.method, maps[job])
-        if floor and "gate_basis" in maps[job].facts:
+        keys.append(_keys(setting, maps[job], data, floor))
+        wanted[keys[-1][0]] = (job.method, maps[job])
+        for floor_key in keys[-1][1:]:
             basis = _in_coordinates_of(data.standardizer, maps[job].facts)
-            floor_key = key_of(setting, "floor", array_digest(basis))
             wanted[floor_key] = (f"{job.method}, what its gate preserves", basis)
-        keys.append((cell, floor_key))
     found = {key: store.get(key) for key in wanted}
     missing = [key for key in wanted if found[key] is None]
     say(f"{len(wanted)} cells to measure, {len(wanted) - len(missing)} of them finished before")
@@ -328,7 +348,16 @@ def _measure_all(
     ):
         found[key] = arrays
         say(f"measured {i}/{len(missing)}: {wanted[key][0]}")
-    return [(found[a], None if b is None else found[b]) for a, b in keys]  # type: ignore[misc]
+    return [(found[cell], found[rest[0]] if rest else None) for cell, *rest in keys]  # type: ignore[misc]
+
+
+def _keys(setting: str, fitted: Fitted, data: FittingData, floor: bool) -> list[str]:
+    """Return the names of a fit's measurements and, if it is wanted and there is one, of its source floor."""
+    keys = [key_of(setting, map_digest(fitted.map))]
+    if floor and "gate_basis" in fitted.facts:
+        basis = _in_coordinates_of(data.standardizer, fitted.facts)
+        keys.append(key_of(setting, "floor", array_digest(basis)))
+    return keys
 
 
 def _in_coordinates_of(standardizer: Standardizer, facts: Arrays) -> NDArray[Any]:

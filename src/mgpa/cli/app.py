@@ -43,3 +43,12 @@ def refuse_existing(path: Path, overwrite: bool) -> None:
 def show(facts: dict[str, Any], text: str, as_json: bool) -> None:
     """Print an answer: facts for a script, or text for a person."""
     print(json.dumps(facts, indent=2, default=str) if as_json else text)
+
+
+def with_rank(model: Any, rank: float | None) -> Any:
+    """Return a method with this rank of its gate, if it has a gate."""
+    if rank is not None and "gate" in model.get_params():
+        from ..gate import MeasurementGate
+
+        model.set_params(gate=MeasurementGate(rank=int(rank) if rank >= 1 else rank))
+    return model

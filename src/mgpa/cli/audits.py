@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 from cyclopts import Parameter
 
-from .app import AsJson, Out, UserError, app, show
+from .app import AsJson, Out, UserError, app, show, with_rank
 
 
 @app.command
@@ -17,6 +17,7 @@ def audit(
     out: Out,
     methods: Annotated[list[str], Parameter(consume_multiple=True)] = ["leace", "closed_form_mgpa"],  # noqa: B006
     seeds: Annotated[list[int], Parameter(consume_multiple=True)] = [17, 29, 43],  # noqa: B006
+    rank: float | None = None,
     budget: float | None = None,
     cache: Path | None = None,
     jobs: int = 1,
@@ -37,6 +38,8 @@ def audit(
         Names (`mgpa methods`) or stored maps (*.safetensors).
     seeds
         Fits of methods that draw random numbers.
+    rank
+        For MGPA: directions in the gate (3), or the share of contrast energy they hold (0.9).
     budget
         Compare at this relative movement of the VAL rows instead of with complete maps.
     cache
@@ -46,7 +49,7 @@ def audit(
     quick
         One reader network and 12 epochs instead of the paper's bank.
     """
-    result = _run_audit(table, out, methods, seeds, budget, cache, jobs, quick)
+    result = _run_audit(table, out, methods, seeds, rank, budget, cache, jobs, quick)
     result.report(out / "report.html")
     result.to_csv(out / "table.csv")
     result.to_latex(out / "table.tex")
@@ -76,6 +79,7 @@ def compare(
     against: str = "identity",
     out: Annotated[Path | None, Parameter(name=["--out", "-o"])] = None,
     seeds: Annotated[list[int], Parameter(consume_multiple=True)] = [17, 29, 43],  # noqa: B006
+    rank: float | None = None,
     budget: float | None = None,
     jobs: int = 1,
     quick: bool = False,
@@ -97,7 +101,7 @@ def compare(
         The same folder as `mgpa audit` used: finished cells are read from there. The differences are written
         there too, as contrasts.csv and contrasts.tex.
     """
-    result = _run_audit(table, out, methods, seeds, budget, None, jobs, quick)
+    result = _run_audit(table, out, methods, seeds, rank, budget, None, jobs, quick)
     if against not in result.results:
         raise UserError(f"--against is {against!r}; audited are {', '.join(result.methods)}.")
     found = {
@@ -125,17 +129,21 @@ def _run_audit(
     out: Path | None,
     names: list[str],
     seeds: list[int],
+    rank: float | None,
     budget: float | None,
     cache: Path | None,
     jobs: int,
     quick: bool,
 ) -> Any:
     from ..audit import run
+    from ..baselines import make
     from ..maps import load_map
     from ..tablefiles import open_table
 
     chosen = {Path(n).stem if n.endswith(".safetensors") else n: n for n in names}
-    entries = {k: load_map(n) if n.endswith(".safetensors") else n for k, n in chosen.items()}
+    entries = {
+        k: load_map(n) if n.endswith(".safetensors") else with_rank(make(n), rank) for k, n in chosen.items()
+    }
     readers = {"restarts": 1, "checkpoints": (12,)} if quick else None
     rows = open_table(table).read().require("source", "participant", "role")
     if out is not None:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from cyclopts import Parameter
 
-from .app import AsJson, Out, UserError, app, refuse_existing, show
+from .app import AsJson, Out, UserError, app, refuse_existing, show, with_rank
 from .evidence import gate_evidence
 
 Params = Annotated[
@@ -61,7 +62,6 @@ def fit(
         Address of a Dask scheduler (tcp://…), or "local" for a cluster on this machine.
     """
     from ..baselines import make
-    from ..gate import MeasurementGate
     from ..on_tables import map_of
     from ..scale import connect, fit_file
     from ..tablefiles import open_table
@@ -76,7 +76,7 @@ def fit(
     if rank is not None:
         if "gate" not in model.get_params():
             raise UserError(f"{method} has no gate; --rank is for MGPA.")
-        model.set_params(gate=MeasurementGate(rank=int(rank) if rank >= 1 else rank))
+        with_rank(model, rank)
     if "verbose" in model.get_params():
         model.set_params(verbose=True)
     if components is not None:
@@ -86,8 +86,15 @@ def fit(
     else:
         with connect(scheduler) as client:
             model = fit_file(model, table, pairs=pairs, client=client, verbose=True)
-        m = map_of(model, open_table(table).info)
+        file = open_table(table)
+        m = map_of(model, file.info, _fitted_people(file))
     m.save(out, overwrite=overwrite)
+    if "role" not in open_table(table).columns:
+        print(
+            "mgpa: the table has no roles, so all of its rows were fitted on; an audit of the same people "
+            "would not be held out (mgpa convert --roles gives everybody a role).",
+            file=sys.stderr,
+        )
     evidence = None if m.coordinates else gate_evidence(m, table if pairs is None else pairs)
     facts = {"map": str(out), **_map_facts(m)}
     if evidence is None:
@@ -266,6 +273,15 @@ def export(
     print(out)
 
 
+def _fitted_people(file: Any) -> Any:
+    """Return who was fitted on, if the table says."""
+    if "participant" not in file.columns:
+        return None
+    found = file.read_columns(*(name for name in ("participant", "role") if name in file.columns))
+    people = found["participant"]
+    return people[found["role"] == "FIT"] if "role" in found else people
+
+
 def _fit_in_components(model: Any, table: Path, pairs: Path | None, components: int) -> Any:
     """Fit on principal components of the FIT rows, and return the map that knows them."""
     from ..coordinates import fit_coordinates
@@ -284,7 +300,7 @@ def _fit_in_components(model: Any, table: Path, pairs: Path | None, components: 
             raise UserError(f"{pairs} has no events seen by two sources; check its pair_id and source.")
         views = tuple(vectors(known)[rows] for rows in found)
     own = fit_on(model, coordinates.of(fit), None if val is None else coordinates.of(val), views)
-    return map_of(own, read.info).with_coordinates(coordinates)
+    return map_of(own, read.info, fit.participant).with_coordinates(coordinates)
 
 
 def _typed(method: str, settings: dict[str, str]) -> dict[str, Any]:

@@ -43,6 +43,7 @@ class MapInfo:
     gate_energy: float | None = None
     n_tokens: int | None = None
     encoder: dict[str, Any] = field(default_factory=dict)
+    people: tuple[str, ...] = ()
     library_version: str = __version__
     notes: str = ""
 
@@ -248,6 +249,7 @@ class CorrectionMap:
             "strength": f"{self.strength:g}",
             "seed": "" if info.random_state is None else str(info.random_state),
             "parameters": ", ".join(f"{k}={v}" for k, v in info.parameters.items()),
+            "people": f"{len(info.people)}, known by their digests" if info.people else "",
             "data": info.fingerprint or "",
             "written by": f"mgpa {info.library_version}",
             "notes": info.notes,

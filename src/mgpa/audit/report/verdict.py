@@ -37,7 +37,9 @@ def ranking(audit: Audit) -> tuple[list[str], str | None]:
 
     def place(name: str) -> tuple[int, bool, float]:
         fell = source_status(audit, name) == "fell"
-        return places[task_status(audit, name)], not fell, audit.estimates[name]["S"].value
+        # Numbers of a map that was fitted on the people who judge it do not count.
+        last = 3 if audit[name].fitted_on else places[task_status(audit, name)]
+        return last, not fell, audit.estimates[name]["S"].value
 
     names = sorted(audit.methods[1:], key=place)
     return names, names[0] if names and place(names[0])[:2] == (0, False) else None
