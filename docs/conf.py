@@ -1,6 +1,7 @@
 """How the site is built: ``make docs``, offline, warnings are errors."""
 
 import os
+import shutil
 import sys
 from pathlib import Path
 
@@ -92,3 +93,12 @@ html_theme_options = {
     "pygments_dark_style": "a11y-high-contrast-dark",
 }
 html_sidebars = {"index": []}
+
+
+def setup(app):
+    """Copy the studies' reports as they are: they link to one another."""
+
+    def copy(app, _):
+        shutil.copytree(HERE / "studies/reports", app.outdir / "studies/reports", dirs_exist_ok=True)
+
+    app.connect("build-finished", copy)

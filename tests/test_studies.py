@@ -854,3 +854,16 @@ def test_a_cluster_gives_the_same_bytes(finished, tmp_path):
     assert " --scheduler local" in text
     provenance.write_text(text.replace(" --scheduler local", ""), "utf-8")
     assert_same_files(finished[1], tmp_path / "out")
+
+
+def test_control_gates_have_the_measured_rank_with_three_sources(tmp_path):
+    from mgpa.simulate import simulate_table
+    from mgpa.studies.arms import measured_rank
+    from mgpa.studies.splits import Split
+
+    table = simulate_table(n_people=16, d=6, n_sources=3)
+    study = load_study(
+        "controlled-ssvep", data={"kind": "table", "table": str(tmp_path / "t.npz")}, encoder=None, views=None
+    )
+    split = Split("all", table, None)
+    assert measured_rank(study, split) >= 1

@@ -9,9 +9,11 @@ from typing import Any
 from sklearn.base import clone
 
 from ..baselines import available, make
+from ..closed_form import ClosedFormMGPA
 from ..gate import FullGate, MeasurementGate, PCAGate, RandomGate
+from ..on_tables import fit_on
 from .config import Method, Study, StudyError
-from .splits import Split, pairs_of
+from .splits import Split
 
 
 def arms(study: Study, split: Split) -> dict[str, Any]:
@@ -86,11 +88,12 @@ def measurement_gate(study: Study, split: Split) -> Any:
 
 
 def measured_rank(study: Study, split: Split) -> int:
-    """Return the rank of the measurement gate of a split."""
+    """Return the rank of a split's measurement gate, as a method finds it, whatever the number of sources."""
     if split.gate is not None:
         return int(split.gate.basis.shape[1])
-    first, second = split.contrasts if split.contrasts is not None else pairs_of(split.table.rows("FIT"))
-    return int(measurement_gate(study, split).fit(second - first).rank_)
+    model = ClosedFormMGPA(measurement_gate(study, split), standardize=False)
+    fitted = fit_on(model, split.table.rows("FIT"), pairs=split.contrasts)
+    return int(getattr(fitted, "estimator_", fitted).gate_.rank_)
 
 
 def pairs_by_method(study: Study, split: Split) -> dict[str, Any] | None:

@@ -19,6 +19,8 @@ from ..audit.result import METRICS
 __all__ = ["Study", "StudyError", "load_study", "presets"]
 
 OVERLAYS = ("simulated", "quick")
+#: Encoders without a network, and their classes in :mod:`mgpa.eeg.features`.
+FIXED = {"temporal_bins": "TemporalBins", "band_power": "BandPower", "windowed_power": "WindowedPower"}
 #: What a study can compare: what audits report, and what lies behind it.
 KNOWN_METRICS = (*METRICS, "reversed", "independent", "aligned", "floor")
 
@@ -67,6 +69,8 @@ class Data(Section):
     def _complete(self) -> Data:
         if self.kind == "table" and self.table is None:
             raise ValueError("kind = 'table' needs table = 'file.parquet' (or .npz, .zarr)")
+        if self.artifact is not None and self.kind != "neuroscan_flex":
+            raise ValueError("artifact is for neuroscan_flex; other data are read as they are")
         if self.kind == "neuroscan_flex" and not self.tasks:
             raise ValueError("neuroscan_flex needs tasks, as tasks = ['N170']")
         if len(self.labels) > 1 and "label" in self.labels.values():
@@ -109,6 +113,12 @@ class Encoder(Section):
     pool: bool = False
     flatten: bool = False
     parameters: dict[str, Any] = {}
+
+    @model_validator(mode="after")
+    def _weights(self) -> Encoder:
+        if self.checkpoint is not None and self.name in FIXED:
+            raise ValueError(f"{self.name} has no weights; leave checkpoint out")
+        return self
 
 
 class Roles(Section):
@@ -270,7 +280,11 @@ class Study(Section):
             raise ValueError(f"reuse.tasks names {unknown[0]!r}; the data have {', '.join(known)}")
         if self.endpoints != Endpoints() or self.views.transport is not None:
             raise ValueError("[reuse] has no [endpoints] or [views.transport]")
+        if self.floor or self.gate.tokens:
+            raise ValueError("[reuse] has neither floor nor gate.tokens")
         for name, method in self.methods.items():
+            if method.pairs != "contrasts":
+                raise ValueError(f"methods.{name}.pairs: [reuse] has calibration pairs only")
             if method.budget is not None:
                 raise ValueError(f"methods.{name}.budget: in [reuse], development people choose how much")
 

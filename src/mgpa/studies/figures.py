@@ -8,7 +8,7 @@ from typing import Any
 
 from ..audit.looks import WORDS, label, looks
 from ..audit.plots.style import CHANCE, INK, MUTED, PAGE, canvas, forest, plain, rows, style
-from .results import Row, contrasts
+from .results import Row, contrasts, slug
 from .run import StudyResult
 
 
@@ -24,6 +24,10 @@ def save_figures(
         # Association needs two sources; with more of them, the heads themselves are what there is to see.
         shown = ("worst", "control") if "worst" in shared else ("T_f", "T_r")
         figures |= {metric: plot_tasks(result, metric) for metric in shown if metric in shared}
+        if "worst" in shared:
+            figures |= {
+                f"association-{slug(task)}": audit.plot_association() for task, audit in result.audits.items()
+            }
     undated = {"pdf": {"CreationDate": None}, "svg": {"Date": None}}
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)

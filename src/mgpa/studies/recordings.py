@@ -5,19 +5,23 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import replace
 from functools import cached_property, partial
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from .._files import write_atomically
+from ..audit.fits import versions
+from ..audit.run import resolve_device
 from ..audit.store import key_of
 from ..tablefiles import open_table, write_table
 from ..tables import Table, TableError
 from ..tokens import token_mean
-from .config import Encoder, Study, StudyError
+from .config import FIXED, Encoder, Study, StudyError
 
 # Raised when the same settings give other tables than before.
 TABLE_VERSION = 1
@@ -34,12 +38,23 @@ class Recordings:
         What to read, and how to embed it.
     workspace : path
         Where simulated recordings and finished tables are kept.
+    device : str
+        Where networks embed, unless the encoder's parameters say so.
     progress : bool
         Show progress.
+
+    Attributes
+    ----------
+    said : dict of task to dict
+        What the tables that were asked for say about themselves: encoder, pairing, what was left out.
     """
 
-    def __init__(self, study: Study, workspace: Path, *, progress: bool = False) -> None:
+    def __init__(
+        self, study: Study, workspace: Path, *, device: str = "auto", progress: bool = False
+    ) -> None:
         self.study, self.workspace, self.progress = study, Path(workspace), progress
+        self.device = device
+        self.said: dict[str, dict[str, Any]] = {}
 
     @cached_property
     def folder(self) -> Path:
@@ -108,14 +123,22 @@ class Recordings:
                 raise StudyError(str(error)) from None
         else:
             found = self._kept(self._key(task), lambda: self._embed(self._views(self.trials(task))))
+        self.said[task] = found.info
         return self._labelled(found, task)
 
     def _key(self, task: str) -> str:
         # Of tasks that differ in their labels alone, one table serves all.
-        recording = task if task in self.study.data.tasks else ""
+        return self._key_of("table", task if task in self.study.data.tasks else "")
+
+    def _key_of(self, what: str, which: Any) -> str:
+        """Return the name of a table: everything that its numbers come from."""
+        encoder = self.study.encoder
+        # Networks round differently on different devices.
+        network = encoder is not None and encoder.name not in FIXED
+        device = resolve_device(self.device) if network else None
         return key_of(
-            "table", TABLE_VERSION, self.checksums, self._settings("data"), self._settings("views"),
-            self._settings("encoder"), recording,
+            what, TABLE_VERSION, versions(), reader_versions(), self.checksums, self._settings("data"),
+            self._settings("views"), self._settings("encoder"), device, which,
         )  # fmt: skip
 
     def virtual_pairs(self, roles: Mapping[str, str]) -> Table:
@@ -126,15 +149,14 @@ class Recordings:
         roles : dict of participant to role
             Everything is fitted on, and made of, FIT participants only.
         """
-        plan = self.study.views.transport
-        if plan is None:
+        if self.study.views.transport is None:
             raise StudyError("views.transport says nothing; virtual pairs need it.")
-        fit = sorted(person for person, role in roles.items() if role == "FIT")
-        key = key_of(
-            "virtual", TABLE_VERSION, self.checksums, self._settings("data"), self._settings("views"),
-            self._settings("encoder"), fit,
-        )  # fmt: skip
-        return self._kept(key, lambda: self._embed_virtual(fit))
+        fit = _fitted_on(roles)
+        return self._kept(self._key_of("virtual", fit), lambda: self._embed_virtual(fit))
+
+    def has_virtual_pairs(self, roles: Mapping[str, str]) -> bool:
+        """Return whether the virtual pairs of these FIT participants are there, without making them."""
+        return self._path(self._key_of("virtual", _fitted_on(roles))).exists()
 
     def _settings(self, section: str) -> Any:
         """Return a section without what does not change a number: where the files are."""
@@ -146,8 +168,11 @@ class Recordings:
             settings["checkpoint"] = Path(settings["checkpoint"]).name
         return settings
 
+    def _path(self, key: str) -> Path:
+        return self.workspace / "tables" / f"{key}.npz"
+
     def _kept(self, key: str, make: Any) -> Table:
-        path = self.workspace / "tables" / f"{key}.npz"
+        path = self._path(key)
         if not path.exists():
             path.parent.mkdir(parents=True, exist_ok=True)
             write_table(make(), path, overwrite=True)
@@ -159,7 +184,7 @@ class Recordings:
             return True
         if self.study.simulated and not (self._simulated_folder() / COMPLETE).exists():
             return False
-        return (self.workspace / "tables" / f"{self._key(task)}.npz").exists()
+        return self._path(self._key(task)).exists()
 
     def _labelled(self, table: Table, task: str) -> Table:
         """Return the table with the column that the study calls this task's label."""
@@ -223,7 +248,7 @@ class Recordings:
         section = self.study.encoder
         if section is None:
             raise StudyError("recordings need an [encoder].")
-        table = encode(trials, make_encoder(section, trials), progress=self.progress)
+        table = encode(trials, make_encoder(section, trials, self.device), progress=self.progress)
         X = table.X
         if section.pool and X.ndim == 3:
             X = token_mean(X)
@@ -264,21 +289,16 @@ class Recordings:
         return Table.concatenate(parts)
 
 
-def make_encoder(section: Encoder, trials: Any) -> Any:
+def make_encoder(section: Encoder, trials: Any, device: str = "auto") -> Any:
     """Return the encoder that a study names, for trials of these channels and lengths."""
     from ..eeg import features
 
-    fixed = {
-        "temporal_bins": features.TemporalBins,
-        "band_power": features.BandPower,
-        "windowed_power": features.WindowedPower,
-    }
     try:
-        if section.name in fixed:
-            return fixed[section.name](**section.parameters)
+        if section.name in FIXED:
+            return getattr(features, FIXED[section.name])(**section.parameters)
         from ..eeg import encoders
 
-        parameters = dict(section.parameters)
+        parameters = {"device": device} | section.parameters
         n_times = parameters.pop("n_times", trials.data.shape[2])
         checkpoint: Any = section.checkpoint
         if checkpoint == "paper":
@@ -286,6 +306,19 @@ def make_encoder(section: Encoder, trials: Any) -> Any:
         return getattr(encoders, section.name)(trials.channels, n_times, checkpoint=checkpoint, **parameters)
     except TypeError as error:
         raise StudyError(f"encoder.parameters do not fit {section.name}: {error}.") from None
+
+
+def _fitted_on(roles: Mapping[str, str]) -> list[str]:
+    return sorted(person for person, role in roles.items() if role == "FIT")
+
+
+def reader_versions() -> dict[str, str]:
+    """Return the libraries that recordings are read and embedded with, those of the audit aside."""
+    found = {}
+    for name in ("mne", "braindecode"):
+        with suppress(PackageNotFoundError):
+            found[name] = version(name)
+    return found
 
 
 def _sha256(path: Path) -> str:

@@ -7,10 +7,8 @@ import io
 import json
 import platform
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
 from dataclasses import asdict, dataclass, fields
 from html import escape
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +19,7 @@ from ..audit.looks import label
 from ..audit.report.pieces import bullets, plain_table
 from ..audit.report.tables import latex_text
 from .config import Contrast
-from .recordings import checksum_of
+from .recordings import checksum_of, reader_versions
 from .run import StudyResult
 
 SIMULATED = (
@@ -58,9 +56,12 @@ class Row:
 
 def estimates(result: StudyResult) -> Iterator[Row]:
     """Yield every metric of every method, beside the paper's where it has one."""
+    # What lies behind the worst association, where that is what the study is about.
+    shifts = () if result.study.reuse is None else ("aligned", "independent", "reversed")
     for task, audit in result.audits.items():
         for name, found in audit.estimates.items():
-            for metric, e in found.items():
+            more = {m: audit[name].estimate(m) for m in shifts if audit[name].has(m)}
+            for metric, e in (found | more).items():
                 paper = result.study.paper.get(name, {}).get(f"{task} {metric}".strip())
                 yield Row(task, name, "", metric, e.value, e.low, e.high, paper)
 
@@ -105,7 +106,7 @@ def write_results(result: StudyResult, folder: Path, *, command: str = "") -> Pa
     write_atomically(folder / "results.json", _json(as_json(result, found, differences)))
     save_figures(result, folder / "figures")
     reports = {
-        task: folder / (f"report-{_slug(task)}.html" if task else "report.html") for task in result.audits
+        task: folder / (f"report-{slug(task)}.html" if task else "report.html") for task in result.audits
     }
     for task, audit in result.audits.items():
         if not task:
@@ -135,14 +136,12 @@ def provenance(result: StudyResult, command: str) -> dict[str, Any]:
     if study["encoder"] is not None and study["encoder"]["checkpoint"] is not None:
         study["encoder"]["checkpoint"] = Path(study["encoder"]["checkpoint"]).name
     first = next(iter(result.audits.values()))
-    readers = {}
-    for name in ("mne", "braindecode") if result.study.data.kind != "table" else ():
-        with suppress(PackageNotFoundError):
-            readers[name] = version(name)
+    readers = reader_versions() if result.study.data.kind != "table" else {}
     return {
         "command": command,
         "study": study,
         "data": {"sha256": checksum_of(result.checksums), "files": result.checksums},
+        "tables": result.tables,
         "versions": {"python": platform.python_version(), **versions(), **readers},
         "machine": {"system": platform.system(), "processor": platform.machine()},
         "device": first.settings["device"],
@@ -199,7 +198,8 @@ def _json(content: Any) -> bytes:
     return (json.dumps(content, indent=1, ensure_ascii=False, default=str) + "\n").encode()
 
 
-def _slug(task: str) -> str:
+def slug(task: str) -> str:
+    """Return a task's name as names of files have it."""
     return "".join(c if c.isalnum() else "-" for c in task)
 
 
@@ -221,8 +221,10 @@ def _sections(result: StudyResult, task: str, reports: dict[str, Path]) -> list[
     ):
         mine = [row for row in rows if row.task == task and (row.against or row.paper is not None)]
         if mine:
-            head = ["", "Metric", "Ours", "Paper", "Ours minus paper"]
-            parts.append(plain_table(head, [_cells(row) for row in mine], caption))
+            head, cells = ["", "Metric", "Ours", "Paper", "Ours minus paper"], [_cells(row) for row in mine]
+            if all(row.paper is None for row in mine):
+                head, cells = ["", "Metric", "Difference"], [cell[:3] for cell in cells]
+            parts.append(plain_table(head, cells, caption))
     return [("study", "The study", "\n".join(parts))]
 
 

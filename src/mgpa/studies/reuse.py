@@ -25,8 +25,8 @@ from ..audit import (
 )
 from ..audit import run as run_audit
 from ..audit.fits import Fitted, FittingData, fit_key, list_jobs, saying, stored_fit
+from ..audit.run import as_it_is, resolve_device
 from ..audit.run import plan as plan_audit
-from ..audit.run import resolve_device
 from ..audit.store import Store, key_of
 from ..coordinates import Coordinates
 from ..endpoint import operating_points, select_by_development, select_within_family
@@ -92,13 +92,26 @@ def run_reuse(
             }
         for task in plan.tasks:
             found = run_audit(material.tables[task], chosen, **_arguments(study), **options)
-            audits.setdefault(plan.labels.get(task, task), []).append(found)
+            audits.setdefault(plan.labels.get(task, task), []).append(_fitted_here(found))
     return {task: Audit.pool(parts) for task, parts in audits.items()}, selection
+
+
+def _fitted_here(audit: Audit) -> Audit:
+    """Return an audit that does not warn of its maps: roles say that nobody who is judged was fitted on."""
+    return replace(
+        audit, results={name: replace(r, fitted_elsewhere=False) for name, r in audit.results.items()}
+    )
 
 
 def _arguments(study: Study) -> dict[str, Any]:
     """Return how the chosen maps are audited."""
-    return {"seeds": study.seeds, "readers": study.readers.model_dump(), "floor": False}
+    # All tasks are measured in the coordinates that they share, those of the development task.
+    return {
+        "seeds": study.seeds,
+        "readers": study.readers.model_dump(),
+        "floor": False,
+        "standardize": not study.coordinates.standardize,
+    }
 
 
 def plan_reuse(
@@ -108,7 +121,7 @@ def plan_reuse(
 
     A fit is ``measured`` once the fits that its method chose are measured on every task.
     """
-    plan, material, store = _plan(study), prepare(study, recordings, rotation), Store(cache)
+    plan, material, store = _plan(study), prepare(study, recordings, rotation), as_it_is(cache)
     took, device = store.timings(), resolve_device(device)
     there: dict[str, list[bool]] = {}
     chosen: dict[str, list[CorrectionMap]] = {}
@@ -162,8 +175,8 @@ class Material:
 
     @property
     def digest(self) -> str:
-        """A checksum of everything that a selection depends on."""
-        development = self.tables[self.development].digest
+        """A checksum of everything that a selection depends on; those who are judged are not among it."""
+        development = self.tables[self.development].rows("HEAD", "VAL").digest
         return key_of(development, self.bank.digest, self.val.digest, *self.pairs)
 
 
@@ -176,6 +189,8 @@ def prepare(study: Study, recordings: Recordings, rotation: int | None = None) -
         task: with_roles(table.take(np.isin(table.participant, list(roles))), roles)
         for task, table in raw.items()
     }
+    for table in tables.values():
+        _views(table)
     development = tables[plan.development]
     fit = development.rows("FIT")
     calibration, purged = _calibration(fit, plan)
@@ -236,9 +251,7 @@ def _calibration(fit: Table, plan: Reuse) -> tuple[NDArray[np.bool_], NDArray[np
 
 def _one_view(table: Table, seed: int) -> Table:
     """Return one view of every event, drawn where the device goes with the label."""
-    views = table.require("label").paired_views()
-    if views is None:
-        raise StudyError("Reuse needs events that two sources saw at once.")
+    views = _views(table.require("label"))
     label = np.asarray(table.columns["label"])[views[0]]
     labels = np.unique(label)
     if len(labels) != 2:
@@ -247,6 +260,17 @@ def _one_view(table: Table, seed: int) -> Table:
     seen = table.take(np.sort(np.where(device == 1, views[1], views[0])))
     ids = np.asarray(seen.columns["pair_id"])
     return replace(seen, pair_id=np.full(len(seen), -1 if ids.dtype.kind in "iu" else ""))
+
+
+def _views(table: Table) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return both views of every event; no row is left out."""
+    views = table.paired_views()
+    alone = len(table) - (0 if views is None else 2 * len(views[0]))
+    if views is None or alone:
+        raise StudyError(
+            f"Reuse needs events that two sources saw at once; {alone} of {len(table)} rows have no partner."
+        )
+    return views
 
 
 @dataclass(frozen=True)
@@ -288,7 +312,8 @@ def _candidates(
 def _fit_one(name: str, fit: _Fit, material: Material, heads: Any, plan: Reuse, store: Store) -> Fitted:
     with saying(f"fitting {name}", store), store.timed(f"select {name}"):
         model = fit_on(fit.model, material.bank, material.val, material.pairs)
-        m, facts = _select(map_of(model, material.bank.info), material, heads, plan)
+        whole = map_of(model, material.bank.info, material.bank.participant)
+        m, facts = _select(whole, material, heads, plan)
     return Fitted(m, store.put(fit.key, facts, m))
 
 
@@ -306,9 +331,7 @@ def _heads(material: Material) -> Any:
 
 
 def _events(table: Table) -> tuple[Any, Any, NDArray[np.bool_], NDArray[Any]]:
-    views = table.paired_views()
-    if views is None:
-        raise StudyError("Reuse needs events that two sources saw at once, in every role.")
+    views = _views(table)
     label = np.asarray(table.columns["label"])
     positive = label[views[0]] == np.unique(label)[1]
     return table.X[views[0]], table.X[views[1]], positive, table.participant[views[0]]

@@ -18,6 +18,7 @@ from ..tables import Table
 from .arms import arms, check_arms, pairs_by_method, recipes, unfitted
 from .config import Study, StudyError
 from .recordings import Recordings
+from .roles import roles_of
 from .splits import Split, make_split, split_names
 
 
@@ -35,12 +36,15 @@ class StudyResult:
         Of everything that was read.
     selection : dict
         For reuse: what development people chose of every method.
+    tables : dict of task to dict
+        What the tables of embeddings say about themselves: encoder, pairing, what was left out.
     """
 
     study: Study
     audits: dict[str, Audit]
     checksums: dict[str, str]
     selection: dict[str, Any]
+    tables: dict[str, dict[str, Any]]
 
 
 def run_study(
@@ -62,7 +66,8 @@ def run_study(
         Simulated recordings, tables of embeddings and finished cells are kept there, named by what they were
         made from: killed at any moment, the same call goes on where it was and ends with the same bits.
     jobs : int
-        Cells at a time on this machine.
+        Cells at a time on this machine. They share its threads, and more or fewer threads round differently:
+        with ``OMP_NUM_THREADS=1`` in the environment, results are the same bits for any number of jobs.
     scheduler : str or None
         Address of a Dask scheduler, or "local"; cells are then computed there.
     device : str
@@ -70,10 +75,11 @@ def run_study(
     progress : bool
         Say what is being done.
     """
-    workspace = Path(workspace)
+    # Workers of a cluster may be in another folder.
+    workspace = Path(workspace).resolve()
     check_arms(study)
     workspace.mkdir(parents=True, exist_ok=True)
-    recordings = Recordings(study, workspace, progress=progress)
+    recordings = Recordings(study, workspace, device=device, progress=progress)
     with _workers(scheduler):
         options: dict[str, Any] = {
             "cache": workspace / "cells",
@@ -85,14 +91,14 @@ def run_study(
             from .reuse import run_reuse
 
             audits, selection = run_reuse(study, recordings, **options)
-            return StudyResult(study, audits, recordings.checksums, selection)
+            return StudyResult(study, audits, recordings.checksums, selection, recordings.said)
         found: dict[str, list[Audit]] = {}
         for name, rotation in split_names(study).items():
             split = make_split(study, recordings, name, rotation)
             for task, table in judged(study, split).items():
                 found.setdefault(task, []).append(run_audit(table, **_arguments(study, split), **options))
         audits = {task: Audit.pool(parts) for task, parts in found.items()}
-        return StudyResult(study, audits, recordings.checksums, {})
+        return StudyResult(study, audits, recordings.checksums, {}, recordings.said)
 
 
 def judged(study: Study, split: Split) -> dict[str, Table]:
@@ -176,13 +182,20 @@ def plan_study(study: Study, workspace: Path, *, device: str = "auto") -> Plan:
     """Return what a study consists of and what of it is there; nothing is computed."""
     workspace = Path(workspace)
     check_arms(study)
-    recordings = Recordings(study, workspace)
+    recordings = Recordings(study, workspace, device=device)
     tasks = recordings.tasks if study.reuse is None else study.reuse.tasks
     tables = {task: recordings.is_kept(task) for task in tasks}
+    embedded = all(tables.values())
     options: dict[str, Any] = {"cache": workspace / "cells", "device": device}
     cells: list[dict[str, Any]] = []
     for name, rotation in split_names(study).items():
-        if not all(tables.values()):
+        there = embedded
+        if study.views.transport is not None:
+            there = embedded and recordings.has_virtual_pairs(
+                roles_of(recordings.table(tasks[0]), study.roles, rotation)
+            )
+            tables[f"of virtual pairs, {name}"] = there
+        if not there:
             for method, fits in _known_fits(study).items():
                 known: dict[str, Any] = {"split": name, "task": "", "method": method}
                 known |= {"fitted": None, "measured": None, "seconds": None}
