@@ -202,7 +202,7 @@ def plan(
     bank = _check_bank(**(readers or {}))
     ground = Ground(table.rows("HEAD"), table.rows("EVAL"), data.standardizer, head, device, bank)
     budgets, setting, took = _budgets(budget, jobs), _setting(ground), store.timings()
-    cells = []
+    cells, counted = [], set()
     for job in jobs:
         key = fit_key(job, data)
         whole = found = stored_fit(store, key)
@@ -212,8 +212,10 @@ def plan(
             store.get(cell) is not None for cell in _keys(setting, found, data, floor)
         )
         left: list[float | None] = []
-        if whole is None:
+        # Arms that differ in their operating point alone share a fit.
+        if whole is None and key not in counted:
             left.append(took.get(f"fit {job.method}"))
+            counted.add(key)
         if not measured:
             left.append(took.get("measure"))
         seconds = None if None in left else sum(t for t in left if t is not None)

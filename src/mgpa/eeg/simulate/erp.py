@@ -6,6 +6,7 @@ rate, and a headset with a clock, noise, reference and filter of its own.
 
 from __future__ import annotations
 
+import errno
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -202,10 +203,16 @@ def simulate_flex(
         target = folder / person.id
         if target.exists():
             continue
-        with replacing(target) as temporary:
-            temporary.mkdir()
-            for task in tasks:
-                _write_recording(temporary, person, task, truth["participants"][person.id][task], crosstalk)
+        try:
+            with replacing(target) as temporary:
+                temporary.mkdir()
+                for task in tasks:
+                    plan = truth["participants"][person.id][task]
+                    _write_recording(temporary, person, task, plan, crosstalk)
+        except OSError as error:
+            # Another run, with the same settings, was faster.
+            if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+                raise
     return truth
 
 
