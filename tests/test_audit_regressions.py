@@ -284,3 +284,14 @@ def test_readers_that_reverse_are_not_called_chance():
     said = replace(result, results=result.results | {"closed_form_mgpa": worse}).verdict("closed_form_mgpa")
     assert "BELOW chance" in said[0]
     assert "not told from chance" not in said[0]
+
+
+def test_parts_of_a_metric_are_metrics(table):
+    result = run(table, ["leace"], readers={"restarts": 1, "checkpoints": (2,)})["leace"]
+    linear = [i for i, name in enumerate(result.readers) if "linear" in name]
+    assert len(linear) == 2 < len(result.readers)
+    assert result.estimate("L").value == pytest.approx(result.source_auroc[..., linear].mean(axis=1).max())
+    both = [result.estimate(f"T_f {way}").value for way in result.directions]
+    assert np.mean(both) == pytest.approx(result.estimate("T_f").value)
+    assert not result.has("S_mean")
+    assert not result.has("T_f nowhere → here")

@@ -680,8 +680,11 @@ def test_rows_are_what_the_audit_says(finished):
     result, folder = finished
     audit = result.audits[""]
     rows = list(estimates(result))
+    more = ("L", *(f"{t} {way}" for t in ("T_f", "T_r") for way in audit["identity"].directions))
     assert {(r.method, r.metric): r.estimate for r in rows} == {
-        (name, metric): e for name, found in audit.estimates.items() for metric, e in found.items()
+        (name, metric): audit[name].estimate(metric)
+        for name, found in audit.estimates.items()
+        for metric in (*found, *more)
     }
     differences = list(contrasts(result))
     assert {(r.method, r.against, r.metric) for r in differences} == {

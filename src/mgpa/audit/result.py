@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -27,6 +28,8 @@ METRICS = {
     "worst": ("shortcut head at its worst association: AUROC", False),
     "control": ("control head without association: AUROC", False),
 }
+#: S of some readers only, by a pattern of their names: linear ones, and those of the token mean.
+PARTS = {"L": r"(.* )?(whitened_)?linear(_raw|_standardized)?", "S_mean": r"mean .*"}
 # A task counts as kept if its interval excludes a loss of more than this (the paper's selection rule).
 KEPT = 0.01
 # With fewer participants than this, percentile intervals are noticeably too narrow.
@@ -155,6 +158,13 @@ class MethodResult:
         found: tuple[str, Floats | None]
         if metric == "S":
             found = "max", self.source_auroc
+        elif metric in PARTS:
+            chosen = [i for i, reader in enumerate(self.readers) if re.fullmatch(PARTS[metric], reader)]
+            found = "max", self.source_auroc[..., chosen] if chosen else None
+        elif metric[:4] in ("T_f ", "T_r ") and metric[4:] in self.directions:
+            values = self.frozen if metric.startswith("T_f") else self.refitted
+            at = self.directions.index(metric[4:])
+            found = "mean", None if values is None else values[..., at]
         elif metric == "floor":
             found = "max", self.floor_auroc
         elif metric == "M":
@@ -209,6 +219,8 @@ def _why(metric: str) -> str:
             "association shift needs paired events of two sources and two classes in HEAD and in EVAL, and "
             "two HEAD participants or more."
         )
+    if metric in PARTS:
+        return "its bank has no such readers."
     if metric == "floor":
         return "only methods with a gate preserve something by design, and floor=False leaves it out."
     return "the table has no labels."

@@ -6,6 +6,7 @@ It is written in TOML and checked here, section by section, before anything is c
 
 from __future__ import annotations
 
+import re
 import tomllib
 from collections.abc import Iterable, Sequence
 from importlib.resources import files
@@ -14,7 +15,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
-from ..audit.result import METRICS
+from ..audit.result import METRICS, PARTS
 
 __all__ = ["Study", "StudyError", "load_study", "presets"]
 
@@ -22,7 +23,7 @@ OVERLAYS = ("simulated", "quick")
 #: Encoders without a network, and their classes in :mod:`mgpa.eeg.features`.
 FIXED = {"temporal_bins": "TemporalBins", "band_power": "BandPower", "windowed_power": "WindowedPower"}
 #: What a study can compare: what audits report, and what lies behind it.
-KNOWN_METRICS = (*METRICS, "reversed", "independent", "aligned", "floor")
+KNOWN_METRICS = (*METRICS, *PARTS, "reversed", "independent", "aligned", "floor")
 
 
 class StudyError(ValueError):
@@ -303,9 +304,9 @@ class Study(Section):
 
 
 def _require_metrics(named: Iterable[str], known: Sequence[str] = KNOWN_METRICS) -> None:
-    """Raise unless every name, or its last word after that of a task, is a metric."""
+    """Raise unless every name is a metric, that of a task ("P300 worst") or of a way ("T_f dry → wet")."""
     for name in named:
-        if name.rpartition(" ")[2] not in known:
+        if name.rpartition(" ")[2] not in known and not re.search(r"\bT_[fr] .+ → .+", name):
             raise ValueError(f"there is no metric {name!r} here; known: {', '.join(known)}")
 
 

@@ -18,6 +18,7 @@ from ..audit.fits import versions
 from ..audit.looks import label
 from ..audit.report.pieces import bullets, plain_table
 from ..audit.report.tables import latex_text
+from ..audit.result import PARTS
 from .config import Contrast
 from .recordings import checksum_of, reader_versions
 from .run import StudyResult
@@ -59,8 +60,10 @@ def estimates(result: StudyResult) -> Iterator[Row]:
     # What lies behind the worst association, where that is what the study is about.
     shifts = () if result.study.reuse is None else ("aligned", "independent", "reversed")
     for task, audit in result.audits.items():
+        # Which readers set S, and whether a task survives in both directions of transfer.
+        ways = [f"{t} {way}" for t in ("T_f", "T_r") for way in audit["identity"].directions]
         for name, found in audit.estimates.items():
-            more = {m: audit[name].estimate(m) for m in shifts if audit[name].has(m)}
+            more = {m: audit[name].estimate(m) for m in (*shifts, *PARTS, *ways) if audit[name].has(m)}
             for metric, e in (found | more).items():
                 paper = result.study.paper.get(name, {}).get(f"{task} {metric}".strip())
                 yield Row(task, name, "", metric, e.value, e.low, e.high, paper)
