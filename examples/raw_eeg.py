@@ -28,6 +28,12 @@ from mgpa.eeg.trials import Trials
 from mgpa.eeg.views import rereference, scale_table, views
 from mgpa.tables import Table, assign_roles
 
+LEGEND = """
+S: how well the reference can be read, .5 is a coin; floor: the same from what the gate preserves, so S cannot
+fall below it. T_f, T_r: the task by a decoder trained on uncorrected and on corrected rows. M: how far rows
+moved. worst, control: a decoder trained where reference and task go together, once that turns; and one
+trained where they do not. In brackets, 95 % intervals over people."""
+
 # Two hertz each, from alpha to the second harmonic of a fast flicker.
 FEATURES = BandPower([(low, low + 2) for low in range(8, 44, 2)], segment=2.0)
 
@@ -75,6 +81,7 @@ def main() -> None:
     else:
         trials = stored(options.epochs, tuple(options.labels), options.start)
     print(trials)
+    print(LEGEND)
 
     table = two_references(trials)
     # The reference as it is, and its effect scaled down, as in the paper's controlled study.

@@ -458,7 +458,8 @@ def test_orphans_are_mentioned_and_left_out(make):
     orphaned = IDS.copy()
     orphaned[4] = 99
     with pytest.warns(
-        UserWarning, match=r"2 of 31 pair ids have a single row.*first: 4\).*split by participant"
+        UserWarning,
+        match=r"2 of 31 pair ids have a single row.*first: 4\).*split by participant.*one device lost",
     ):
         model = fit(make, pair_id=orphaned)
     marked = np.where(IDS == 4, -1, IDS)

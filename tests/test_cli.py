@@ -223,7 +223,7 @@ def test_audit_and_compare(folder):
         ),
         (("apply", "rec ördings.parquet", "map one.safetensors", "--out", "y.npz"), "mgpa:"),
         (("inspect", "map.bin"), "map.bin"),
-        (("fit",), "requires an argument"),
+        (("fit",), "mgpa fit needs TABLE"),
         (("correct",), "Unknown command"),
         (
             ("compare", "rec ördings.parquet", "--methods", "leace", "--against", "x", "--quick"),
@@ -250,6 +250,53 @@ def test_every_command_teaches(folder):
     assert json.loads(done("methods", "--json").stdout)["methods"][0]["name"] == "closed_form_mgpa"
     assert json.loads(done("doctor", "--json").stdout)["packages"]["numpy"] == np.__version__
     assert done("--version").stdout.strip() == mgpa.__version__
+
+
+def test_the_doctor_says_what_is_installed_and_does_not_load(tmp_path):
+    pytest.importorskip("braindecode")
+    assert json.loads(done("doctor", "--json").stdout)["broken"] == {}
+    # As beside a torch that it was not built for.
+    (tmp_path / "torchaudio").mkdir()
+    (tmp_path / "torchaudio" / "__init__.py").write_text("raise OSError('libcudart.so.13: no such file')")
+    code = "import sys; from mgpa.cli import main; sys.exit(main(['doctor']))"
+    environment = ENVIRONMENT | {"PYTHONPATH": str(tmp_path)}
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment)
+    assert found.returncode == 0, found.stderr
+    for name in ("torchaudio", "braindecode"):
+        line = next(line for line in found.stdout.splitlines() if line.split()[0] == name)
+        assert "installed, does not load: OSError: libcudart.so.13: no such file" in line
+    assert "python tools/mend_torchaudio.py" in found.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "needs", "example"),
+    [
+        (("study", "run", "controlled-ssvep"), "mgpa study run needs --out: Folder for report.html", "--out"),
+        (("study", "run"), "mgpa study run needs WHICH: The name of a packaged study", "--out"),
+        (("study", "new"), "mgpa study new needs FILE: Where to write it.", "my-study.toml"),
+        (
+            ("data", "verify", "neuroscan_flex"),
+            "mgpa data verify needs FOLDER: Where the files are.",
+            "ssvep",
+        ),
+        (("fit",), "mgpa fit needs TABLE: ", "recordings.parquet"),
+        (("simulate",), "mgpa simulate needs --out: A .parquet, .npz or .zarr file.", "recordings.parquet"),
+    ],
+)
+def test_what_is_missing_is_named_explained_and_shown(arguments, needs, example):
+    found = mgpa_command(*arguments)
+    assert found.returncode == 2
+    first, last = found.stderr.splitlines()
+    assert first.startswith(needs)
+    assert last.startswith(f"Example: mgpa {arguments[0]}")
+    assert example in last
+
+
+def test_a_misspelt_option_is_named_beside_what_is_missing():
+    found = mgpa_command("study", "run", "controlled-ssvep", "--ouut", "x")
+    assert found.returncode == 2
+    assert "mgpa study run needs --out: Folder" in found.stderr
+    assert "There is no option --ouut." in found.stderr
 
 
 def test_the_documented_commands_and_settings_are_understood(tmp_path, monkeypatch):

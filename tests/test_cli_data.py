@@ -3,6 +3,7 @@
 import hashlib
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -272,7 +273,29 @@ def test_verify_lists_exactly_what_is_missing(tmp_path):
     assert not facts["complete"]
     assert len(facts["missing"]) > facts["present"] == 0
     text = run("data", "verify", "neuroscan_flex", "leer").stdout
-    assert all(name in text for name in facts["missing"])
+    named = [line.removeprefix("missing").strip() for line in text.splitlines() if line.startswith("missing")]
+    assert named == facts["missing"][:10]
+    assert f"and {len(facts['missing']) - 10} more; --json names all" in text
+    counts = re.findall(r"lack (\d+) each: (.*)", text)
+    assert sum(int(count) * len(people.split()) for count, people in counts) == len(facts["missing"])
+
+
+def test_verify_looks_for_the_tasks_that_are_wanted(tmp_path):
+    run = command(cwd=tmp_path)
+    found = json.loads(run("data", "verify", "neuroscan_flex", ".", "--tasks", "N170", "--json").stdout)
+    assert len(found["missing"]) == 60
+    assert all(" N170 " in name for name in found["missing"])
+    refused = run("data", "verify", "neuroscan_flex", ".", "--tasks", "N17")
+    assert refused.returncode == 2
+    assert "neuroscan_flex has no task N17; there are N170, oddball_active" in refused.stderr
+    refused = run("data", "verify", "wearable_ssvep", ".", "--tasks", "N170")
+    assert "wearable_ssvep has no tasks to choose from" in refused.stderr
+
+
+def test_the_tasks_of_a_source_are_those_of_its_reader():
+    from mgpa.eeg.datasets.neuroscan_flex import TASKS
+
+    assert SOURCES["neuroscan_flex"].tasks == tuple(TASKS)
 
 
 def test_simulated_recordings_are_complete_and_lack_what_is_taken_away(tmp_path):

@@ -49,7 +49,15 @@ def test_a_page_runs_from_top_to_bottom(page, tmp_path, monkeypatch):
 
 def test_every_page_with_code_is_run_by_a_test():
     # By this file, tests/test_readme.py and tests/test_maintainers.py.
-    run = {"start/quickstart.md", "formats/study.md", "audit.md", "baselines.md", "tables.md"}
+    run = {
+        "start/quickstart.md",
+        "start/from_epochs.md",
+        "studies/your_own.md",
+        "formats/study.md",
+        "audit.md",
+        "baselines.md",
+        "tables.md",
+    }
     with_code = {str(page.relative_to(DOCS)) for page in PAGES if "```python" in page.read_text()}
     assert {page for page in with_code if not page.startswith("maintainers/")} == run
 
@@ -73,9 +81,50 @@ def test_the_quickstart_has_ten_lines_and_says_what_its_commands_print(tmp_path,
         at = printed.index(name)
         for ours, theirs in zip(said, printed[at + 1 :], strict=False):
             assert abs(float(ours.strip("[],")) - float(theirs.strip("[],"))) < 0.03, row
+    exec("".join(blocks("start/quickstart.md", "python")), {})
+    output += capsys.readouterr().out
+    for line in re.findall(r"^(?:pairs|mispaired) +rank .*$", text, re.MULTILINE):
+        assert line in output
     for line in ("96.1% of contrast energy", "896 rows, 128 contrasts", "95.9% of contrast energy, 5-fold"):
         assert line in text
         assert line in output
+
+
+def test_the_page_about_epochs_goes_from_two_devices_to_an_audit(tmp_path, monkeypatch, capsys):
+    for needed in ("mne", "cyclopts", "torch"):
+        pytest.importorskip(needed)
+    from mgpa.cli import main
+
+    monkeypatch.chdir(tmp_path)
+    names: dict = {}
+    for block in blocks("start/from_epochs.md", "python"):
+        exec(block, names)
+    printed = capsys.readouterr().out
+    assert "2 rows without a partner" in printed
+    first, second = (float(x) for x in re.search(r"by rank: (\d+)% (\d+)%", printed).groups())
+    assert 30 < first < 40  # "about a third"
+    assert second - first < 4  # "about one feature's worth"
+    role = names["table"].role
+    people = [len(set(names["table"].participant[role == r])) for r in ("FIT", "EVAL")]
+    assert people == [7, 3]  # "seven to fit on and three to judge"
+    fit = names["fit"]
+    default = mgpa.ClosedFormMGPA().fit(fit.X, source=fit.source, pair_id=fit.pair_id)
+    assert 22 <= default.gate_.rank_ <= 26  # "two thirds of the 36"
+    for command in blocks("start/from_epochs.md", "console")[0].splitlines():
+        assert main(shlex.split(command.removeprefix("$ "))[1:]) == 0
+    stored = mgpa.load_map("devices-cli.safetensors").transform(names["table"].X)
+    np.testing.assert_array_equal(stored, names["corrected"])
+
+
+def test_the_table_in_the_guide_to_studies_is_one():
+    from mgpa.tables import Table
+
+    (block,) = blocks("studies/your_own.md", "python")
+    names = {"np": np, "Table": Table, "n": 4, "car": np.zeros((4, 256)), "oz": np.ones((4, 256))}
+    names |= {"participant": ["s1", "s1", "s2", "s2"], "label": [0, 1, 0, 1]}
+    made = eval(block, names)
+    assert made.require_pairs().X.shape == (8, 256)
+    assert made.sources.tolist() == ["car", "oz"]
 
 
 def test_the_picture_shows_what_its_page_says():

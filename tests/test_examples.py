@@ -12,7 +12,7 @@ ROOT = Path(__file__).resolve().parents[1]
 PROMISES = {
     "real_time.py": "latency of one row",
     "sklearn_pipeline.py": "MGPA         task AUROC",
-    "raw_eeg.py": "the change of reference x 0.05",
+    "raw_eeg.py": "floor: the same from what the gate preserves",
     "onnx_deployment.py": "modules of ours in the deployed process: []",
 }
 

@@ -3,6 +3,7 @@
 import copy
 import json
 import pickle
+import re
 import subprocess
 import sys
 
@@ -595,9 +596,7 @@ def test_progress_goes_to_stderr_when_asked(capsys):
     model.fit(data["X"], **evidence)
     out, err = capsys.readouterr()
     assert out == ""
-    assert "MGPA stages" in err
-    assert "1/2" in err
-    assert err.endswith("\n")
+    assert re.fullmatch(r"MGPA stages done in .* s\n", err)
 
 
 def test_a_fit_is_silent_by_default(capfd):

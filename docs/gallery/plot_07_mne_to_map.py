@@ -84,9 +84,12 @@ for name, table in tables.items():
     print(f"{name}: {table}")
 
 # %%
-# Coordinates and map
-# -------------------
-# Principal components and their scale are fitted on FIT rows only, and stored in the map's own file.
+# Coordinates, and how many directions
+# ------------------------------------
+# Principal components and their scale are fitted on FIT rows only. How many of their directions may the
+# correction touch? The default, as many as hold 90 % of the pairs' energy, would be 10 of 24 for band power
+# and 21 of 24 for the network, which leaves next to nothing to preserve. So ask pairs of people whom the
+# gate has not seen, and ask the same of pairs that are wrong on purpose, shuffled within every person.
 
 
 def raw_features(table):
@@ -94,16 +97,48 @@ def raw_features(table):
     return np.asarray(table.X.mean(axis=1) if table.X.ndim == 3 else table.X, dtype=np.float64)
 
 
-def fit_map(table):
+def shuffled(rows, groups, seed=0):
+    """Return rows in another order within every group."""
+    rng, found = np.random.default_rng(seed), rows.copy()
+    for group in np.unique(groups):
+        found[groups == group] = rng.permutation(rows[groups == group])
+    return found
+
+
+coordinates, ranks = {}, (1, 3, 6, 12)
+print(f"{'':<18}{'rank':<14}" + "".join(f"{rank:>6}" for rank in ranks))
+for name, table in tables.items():
+    fit = table.rows("FIT")
+    coordinates[name] = mgpa.fit_coordinates(raw_features(fit), n_components=24)
+    rows = coordinates[name].transform(raw_features(fit))
+    a, b = fit.paired_views()
+    people = fit.participant[a]
+    for word, partner in (("pairs", b), ("shuffled", shuffled(b, people))):
+        contrasts = (rows[partner] - rows[a]) / rows.std(axis=0)
+        curve = mgpa.held_out_coverage(contrasts, groups=people, n_splits=4)
+        print(f"{name:<18}{word:<14}" + "".join(f"{curve[rank - 1]:>6.0%}" for rank in ranks))
+
+# %%
+# Of band power, six directions hold 78 % of what the reference does to new people, three times what they
+# hold of shuffled pairs; more add little. Of the untrained network no rank holds more than it does of
+# shuffled pairs: changes differ from trial to trial as much as trials do, and only their mean is common.
+# **With such a curve the pairs do not show where the instrument acts**, and a correction has their mean alone
+# to go by. The network comes along to show the route, with six directions like the other.
+#
+# The map
+# -------
+# It keeps coordinates and encoder in its own file.
+
+
+def fit_map(table, coordinates, rank=6):
     """Return the map of a table, with its coordinates and its encoder's identity."""
     fit = table.rows("FIT")
-    coordinates = mgpa.fit_coordinates(raw_features(fit), n_components=24)
-    model = mgpa.ClosedFormMGPA()
+    model = mgpa.ClosedFormMGPA(gate=mgpa.MeasurementGate(rank=rank))
     model.fit(coordinates.transform(raw_features(fit)), source=fit.source, pair_id=fit.pair_id)
     return map_of(model, fit.info).with_coordinates(coordinates)
 
 
-maps = {name: fit_map(table) for name, table in tables.items()}
+maps = {name: fit_map(table, coordinates[name]) for name, table in tables.items()}
 print(maps["EEGPT, untrained"].summary())
 
 # %%

@@ -12,7 +12,7 @@ def entry() -> None:
     except ImportError as error:
         if error.name not in ("cyclopts", "cyclopts.config"):
             raise
-        sys.exit("mgpa: the command line needs cyclopts: pip install 'mgpa[cli]'")
+        sys.exit("mgpa: the command line needs cyclopts: pip install 'mgpa[cli]' (from a checkout: '.[cli]')")
     sys.exit(main())
 
 

@@ -72,7 +72,7 @@ def require_matched(pair_id: NDArray[Any]) -> None:
         raise TableError(
             f"{len(single)} pair ids have a single row and form no pair "
             f"(first: {pair_id[single[0]].item()!r}, row {single[0]}). "
-            "Mark unpaired rows with a negative or empty id."
+            "Did one device lose the event? Mark unpaired rows with a negative or empty id."
         )
 
 

@@ -50,8 +50,8 @@ class Contrasts:
         if (counts == 1).any():
             warnings.warn(
                 f"{int((counts == 1).sum())} of {len(ids)} pair ids have a single row and form no pair "
-                f"(first: {ids[counts == 1][0].item()!r}). Splitting by row separates pairs; split by "
-                "participant, or mark unpaired rows with a negative id.",
+                f"(first: {ids[counts == 1][0].item()!r}). Splitting by row separates pairs: split by "
+                "participant. Or one device lost the event: mark the other's row with a negative id.",
                 stacklevel=4,
             )
         # Groups of one size are stacked, so two sources cost one vectorised difference.
@@ -136,7 +136,8 @@ def require_distinct(codes: NDArray[np.int64], pair_id: NDArray[Any]) -> None:
         raise ValueError(
             f"pair_id {ids[first].item()!r} occurs more than once in the same source "
             f"({len(np.unique(ids[again]))} such ids), as in rows {rows[first]} and {rows[first + 1]}; "
-            "a pair is one row per source. Is source the acquisition condition, not the task?"
+            "a pair is one row per source. Is source the acquisition condition, not the task? Or do ids "
+            "restart for every participant? They must be unique across participants."
         )
 
 

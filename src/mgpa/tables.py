@@ -135,6 +135,23 @@ class Table:
         other = {name: values[rows] for name, values in self.other.items()}
         return replace(self, X=self.X[rows], other=other, **known)
 
+    def with_columns(self, **columns: Any) -> Self:
+        """Return the table with columns set, for each or all of its rows, or (None) left out.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> table = Table(np.zeros((2, 3)), participant=["s1", "s2"], other={"age": [31, 40]})
+        >>> sorted(table.with_columns(source="dry", age=None).columns)
+        ['participant', 'source']
+        """
+        found = self.columns
+        for name, values in columns.items():
+            found.pop(name, None)
+            if values is not None:
+                found[name] = np.full(len(self), values) if np.ndim(values) == 0 else values
+        return self.from_columns({"X": self.X, **found}, self.info)
+
     @classmethod
     def concatenate(cls, tables: Iterable[Table]) -> Self:
         """Return the rows of several tables in one, with the first one's ``info``."""

@@ -11,11 +11,13 @@ import sys
 import warnings
 from typing import Any
 
+from cyclopts import CycloptsError
+
 # Importing a module adds its commands.
 from . import audits, corrections, data, machine, simulations, studies, tables
 from .app import UserError, app
 from .settings import check_settings
-from .wording import in_options
+from .wording import in_options, print_option_error
 
 __all__ = ["app", "audits", "corrections", "data", "machine", "main", "simulations", "studies", "tables"]
 
@@ -25,10 +27,12 @@ def main(arguments: list[str] | None = None) -> int:
     warnings.showwarning = _show_warning
     try:
         check_settings()
-        app(arguments)
+        app(arguments, exit_on_error=False, print_error=False)
+    except CycloptsError as error:
+        print_option_error(error)
+        return 2
     except SystemExit as stop:
-        # cyclopts exits with 1 for wrong options; 2 is what shells expect.
-        return 0 if not stop.code else 2 if stop.code == 1 else int(stop.code)
+        return int(stop.code or 0)
     except KeyboardInterrupt:
         print("mgpa: interrupted; what was finished is kept.", file=sys.stderr)
         return 130

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sys
+from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -12,6 +14,8 @@ from .app import AsJson, Out, UserError, app, show
 
 data = App(name="data", help="List, fetch and verify public data sets.")
 app.command(data)
+
+SHOWN = 10
 
 
 @data.command(name="list")
@@ -87,10 +91,18 @@ def fetch(
 
 
 @data.command
-def verify(name: str, folder: Path, *, json_: AsJson = False) -> int:
-    """Say exactly which files of a data set a folder lacks; exit code 2 if it is not complete.
+def verify(
+    name: str,
+    folder: Path,
+    *,
+    tasks: Annotated[list[str] | None, Parameter(consume_multiple=True)] = None,
+    json_: AsJson = False,
+) -> int:
+    """Say which files of a data set a folder lacks; exit code 2 if it is not complete.
 
     Example: mgpa data verify wearable_ssvep ssvep
+
+    The first of them are named; --json names all.
 
     Parameters
     ----------
@@ -98,10 +110,12 @@ def verify(name: str, folder: Path, *, json_: AsJson = False) -> int:
         As listed by `mgpa data list`.
     folder
         Where the files are.
+    tasks
+        For neuroscan_flex: only files of N170, oddball_active or oddball_passive.
     """
     from ..eeg.datasets.sources import verify as look
 
-    found = look(name, folder)
+    found = look(name, folder, tasks)
     facts = {
         "dataset": name,
         "folder": str(folder),
@@ -112,9 +126,27 @@ def verify(name: str, folder: Path, *, json_: AsJson = False) -> int:
         "problems": list(found.problems),
     }
     lines = [f"{found.dataset} in {folder}: {len(found.present)} of {len(found.expected)} files"]
-    lines += [f"missing     {file}" for file in found.missing]
-    lines += [f"unexpected  {file}" for file in found.unexpected]
+    lines += _by_participant(found.missing)
+    lines += _first("missing", found.missing) + _first("unexpected", found.unexpected)
     lines += [f"problem     {problem}" for problem in found.problems]
     lines.append("complete" if found.complete else "not complete")
     show(facts, "\n".join(lines), json_)
     return 0 if found.complete else 2
+
+
+def _first(word: str, names: Sequence[str]) -> list[str]:
+    """Return a line for each of the first names, and one that counts the others."""
+    lines = [f"{word:<12}{name}" for name in names[:SHOWN]]
+    return lines + ([f"{'':<12}and {len(names) - SHOWN} more; --json names all"] if names[SHOWN:] else [])
+
+
+def _by_participant(names: Sequence[str]) -> list[str]:
+    """Return how many files each participant lacks, where there are too many to name them all."""
+    if len(names) <= SHOWN:
+        return []
+    # Files are called "1013 N170 flex", or "S001.mat" where everybody has one.
+    counts = Counter(name.split()[0] for name in names)
+    people: dict[int, list[str]] = {}
+    for person, count in counts.items():
+        people.setdefault(count, []).append(person)
+    return [f"lack {count} each: {' '.join(who)}" for count, who in people.items() if count > 1]

@@ -3,9 +3,18 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 
 from .. import __version__
 from .app import AsJson, app, show
+
+PACKAGES = (
+    *("numpy", "scipy", "scikit-learn", "safetensors", "torch", "onnx", "onnxruntime", "pandas"),
+    *("matplotlib", "pyarrow", "zarr", "dask", "mne", "torchaudio", "braindecode", "pooch", "curryreader"),
+    *("edfio", "concept-erasure", "pyriemann"),
+)
+MEND = "torchaudio: run python tools/mend_torchaudio.py in a checkout, or install the build for your torch."
 
 
 @app.command
@@ -31,26 +40,13 @@ def doctor(*, json_: AsJson = False) -> None:
     import importlib.metadata as metadata
     import platform
 
-    packages = ["numpy", "scipy", "scikit-learn", "safetensors", "torch", "onnx", "onnxruntime", "pandas"]
-    packages += [
-        "matplotlib",
-        "pyarrow",
-        "zarr",
-        "dask",
-        "mne",
-        "braindecode",
-        "pooch",
-        "curryreader",
-        "edfio",
-        "concept-erasure",
-        "pyriemann",
-    ]
     found: dict[str, str | None] = {}
-    for name in packages:
+    for name in PACKAGES:
         try:
             found[name] = metadata.version(name)
         except metadata.PackageNotFoundError:
             found[name] = None
+    broken = _broken(found)
     devices = ["cpu"]
     if found["torch"] is not None:
         import torch
@@ -63,7 +59,38 @@ def doctor(*, json_: AsJson = False) -> None:
         "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS"),
         "devices": devices,
         "packages": found,
+        "broken": broken,
     }
-    text = "\n".join(f"{k:<18}{v}" for k, v in facts.items() if k != "packages")
-    text += "\n" + "\n".join(f"  {name:<16}{version or 'not installed'}" for name, version in found.items())
-    show(facts, text, json_)
+    lines = [f"{k:<18}{v}" for k, v in facts.items() if k not in ("packages", "broken")]
+    for name, version in found.items():
+        lines.append(f"  {name:<16}{version or 'not installed'}")
+        if name in broken:
+            lines[-1] += f" installed, does not load: {broken[name]}"
+    lines += [MEND] if "torchaudio" in broken else []
+    show(facts, "\n".join(lines), json_)
+
+
+def _broken(found: dict[str, str | None]) -> dict[str, str]:
+    """Return what is installed and cannot be imported, as torchaudio beside another build of torch."""
+    broken = {}
+    # The first imports the second, so one look is enough where all is well.
+    for name in ("braindecode", "torchaudio"):
+        if found[name] is not None:
+            why = _does_not_load(name)
+            if why is None:
+                break
+            broken[name] = why
+    return broken
+
+
+def _does_not_load(package: str) -> str | None:
+    """Return why a package cannot be imported, or None; in a process of its own, which it may bring down."""
+    run = [sys.executable, "-W", "ignore", "-c", f"import {package}"]
+    try:
+        done = subprocess.run(run, capture_output=True, text=True, timeout=60)
+    except subprocess.TimeoutExpired:
+        return "import took more than a minute"
+    if done.returncode == 0:
+        return None
+    said = done.stderr.strip().splitlines()
+    return said[-1] if said else f"exit code {done.returncode}"

@@ -99,7 +99,9 @@ def plan(
 
     Parameters
     ----------
-    which, quick, device
+    which
+        The name of a packaged study (`mgpa study list`), or a TOML file.
+    quick, device
         As in `mgpa study run`.
     out
         The folder it is, or will be, run in.

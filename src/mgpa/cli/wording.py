@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import re
+import sys
+
+from cyclopts import CycloptsError, CycloptsPanel, MissingArgumentError
 
 # In this order: whole sentences first, then what is left of single arguments.
 _WORDINGS = (
@@ -41,3 +44,24 @@ def in_options(text: str) -> str:
     for pattern, wording in _WORDINGS:
         text = re.sub(pattern, wording, text)
     return text
+
+
+def print_option_error(error: CycloptsError) -> None:
+    """Say what is wrong with options: of a missing one its name, what it is for, and an example."""
+    from rich.console import Console
+
+    if not isinstance(error, MissingArgumentError) or error.argument is None or error.app is None:
+        Console(stderr=True).print(CycloptsPanel(error))
+        return
+    argument = error.argument
+    name = argument.name if argument.index is None else argument.name.removeprefix("--").upper()
+    # Only here are options read together with what the docstring says about them.
+    options = error.app.assemble_argument_collection(parse_docstring=True)
+    described = options.get(argument.name)
+    about = " ".join(((described.parameter.help if described else None) or "").split())
+    lines = [" ".join(["mgpa", *(error.command_chain or ()), "needs", f"{name}: {about}" if about else name])]
+    known = {name for option in options for name in option.names}
+    unknown = [word for word in error.unused_tokens or () if word.startswith("--") and word not in known]
+    lines += [f"There is no option {', '.join(unknown)}."] if unknown else []
+    lines += re.findall(r"Example: .*", getattr(error.target, "__doc__", None) or "")
+    print("\n".join(lines), file=sys.stderr)

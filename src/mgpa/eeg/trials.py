@@ -18,6 +18,13 @@ from .._checks import require_finite
 from .._columns import COLUMNS, Columns, check_columns, check_other
 from ..tables import Table
 
+# What to do about trials that cannot be put together.
+_REMEDIES = {
+    "channels": "Trials.pick takes channels that all have, in one order.",
+    "sfreq": "mgpa.eeg.views.resample changes the sampling rate.",
+    "tmin": "Cut epochs of all from the same time to the same time (mgpa.eeg.preprocessing.crop).",
+}
+
 
 @dataclass(frozen=True, repr=False, eq=False)
 class Trials:
@@ -128,9 +135,15 @@ class Trials:
             for name in ("channels", "sfreq", "tmin"):
                 if getattr(other, name) != getattr(first, name):
                     found = f"{getattr(other, name)}; the first have {getattr(first, name)}"
-                    raise ValueError(f"Trials {i} have {name} {found}.")
-            if other.data.shape[2] != first.data.shape[2] or other.columns.keys() != first.columns.keys():
-                raise ValueError(f"Trials {i} are {other!r}; the first are {first!r}.")
+                    raise ValueError(f"Trials {i} have {name} {found}. {_REMEDIES[name]}")
+            if other.data.shape[2] != first.data.shape[2]:
+                found = f"{other.data.shape[2]} samples; the first have {first.data.shape[2]}"
+                raise ValueError(f"Trials {i} have {found}. {_REMEDIES['tmin']}")
+            if other.columns.keys() != first.columns.keys():
+                raise ValueError(
+                    f"Trials {i} are {other!r}; the first are {first!r}. Trials.with_columns adds a column, "
+                    "or (None) leaves it out."
+                )
             # NumPy would turn all of them into what can hold both: numbers, for one, into text.
             for name, values in {"data": first.data, **first.columns}.items():
                 its = other.data.dtype if name == "data" else other.columns[name].dtype

@@ -258,9 +258,7 @@ def _read_session(
         None if gap_note is None else [t for t, text in devices[0].notes if gap_note.lower() in text.lower()]
     )
     try:
-        match = match_events(
-            devices[0].markers, devices[1].markers, events, breaks_a=notes, names=SOURCES
-        )
+        match = match_events(devices[0].markers, devices[1].markers, events, breaks_a=notes, names=SOURCES)
     except PairingError as error:
         listed = ", ".join(str(path) for path in paths.values())
         raise PairingError(f"{person} {task}: {error} The files are {listed}.") from error

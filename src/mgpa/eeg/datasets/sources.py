@@ -27,6 +27,7 @@ class Source:
     title: str
     doi: str
     home: str
+    tasks: tuple[str, ...] = ()
 
     @property
     def advice(self) -> str:
@@ -48,6 +49,7 @@ SOURCES = {
             "Williams et al. 2020: ERPs with Neuroscan and Emotiv Flex worn at once",
             "10.7717/peerj.9713",
             "https://peerj.com/articles/9713",
+            ("N170", "oddball_active", "oddball_passive"),
         ),
     )
 }
@@ -133,12 +135,17 @@ def _require_space(files: Sequence[RemoteFile], folder: Path) -> None:
         )
 
 
-def verify(name: str, folder: str | os.PathLike[str]) -> Inventory:
-    """Return what a folder has of a data set, and what it lacks."""
-    find_source(name)
+def verify(name: str, folder: str | os.PathLike[str], tasks: Sequence[str] | None = None) -> Inventory:
+    """Return what a folder has of a data set, or of some of its tasks, and what it lacks."""
+    source = find_source(name)
+    if tasks is not None and not source.tasks:
+        raise ValueError(f"{name} has no tasks to choose from; leave them out.")
+    unknown = [task for task in tasks or () if task not in source.tasks]
+    if unknown:
+        raise ValueError(f"{name} has no task {', '.join(unknown)}; there are {', '.join(source.tasks)}.")
     folder = Path(folder)
     if not folder.is_dir():
         raise FileNotFoundError(f"There is no folder {folder}.")
     reader = importlib.import_module(f"{__package__}.{name}")
-    inventory: Inventory = reader.inventory(folder)
+    inventory: Inventory = reader.inventory(folder, tasks=tasks) if tasks else reader.inventory(folder)
     return inventory
