@@ -231,7 +231,7 @@ class AssociationHead:
     def scores(self, X: Any) -> NDArray[Any]:
         """Return the probability of label 1 for each row of X, in the precision of X."""
         X = as_float_matrix(to_numpy(X), n_features=self.model.n_features_in_)
-        return np.asarray(self.model.predict_proba(self.scaler.transform(X))[:, 1])
+        return np.asarray(self.model.predict_proba(self.scaler.transform(X))[:, 1], dtype=X.dtype)
 
 
 @dataclass(frozen=True)
