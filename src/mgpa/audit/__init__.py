@@ -17,10 +17,11 @@ from .association import (
 from .bootstrap import Estimate, contrast, draws, estimate, leave_one_out
 from .diagnostics import confounding, reliability, variance_shares
 from .heads import fit_heads, ridge_head, transfer_scores
+from .method_result import METRICS, MethodResult
 from .metrics import ByParticipant, auroc, participant_auroc
 from .movement import complement_drift, movement
 from .readers import SourceReading, read_sources
-from .result import METRICS, Audit, MethodResult
+from .result import Audit
 from .run import plan, run
 from .token_readers import ResidualReaders, read_token_sources
 

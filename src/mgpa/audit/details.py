@@ -8,7 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .association import curve_at, curve_coefficients, curve_minimum
-from .result import Audit, MethodResult
+from .method_result import MethodResult
+from .result import Audit
 
 Floats = NDArray[np.float64]
 

@@ -35,8 +35,9 @@ from .fits import (
     versions,
 )
 from .measure import Ground, measure, require_everyone, source_floor
+from .method_result import MethodResult
 from .readers import CHECKPOINTS, check_schedule
-from .result import Audit, MethodResult
+from .result import Audit
 from .store import Arrays, Store, array_digest, key_of
 
 DEFAULT_METHODS = ("identity", "leace", "closed_form_mgpa", "iterative_mgpa")

@@ -15,7 +15,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
-from ..audit.result import METRICS, PARTS
+from ..audit.method_result import METRICS, PARTS
 
 __all__ = ["Study", "StudyError", "load_study", "presets"]
 

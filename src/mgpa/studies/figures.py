@@ -7,6 +7,7 @@ from textwrap import fill
 from typing import Any
 
 from ..audit.looks import WORDS, label, looks
+from ..audit.plots import save_figures as write
 from ..audit.plots.style import CHANCE, INK, MUTED, PAGE, canvas, forest, plain, rows, style
 from .results import Row, contrasts, slug
 from .run import StudyResult
@@ -28,15 +29,7 @@ def save_figures(
             figures |= {
                 f"association-{slug(task)}": audit.plot_association() for task, audit in result.audits.items()
             }
-    undated = {"pdf": {"CreationDate": None}, "svg": {"Date": None}}
-    folder = Path(folder)
-    folder.mkdir(parents=True, exist_ok=True)
-    paths = []
-    for name, figure in figures.items():
-        for kind in formats:
-            paths.append(folder / f"{name}.{kind}")
-            figure.savefig(paths[-1], format=kind, metadata=undated.get(kind))
-    return paths
+    return write(figures, folder, formats)
 
 
 def plot_contrasts(result: StudyResult, width: float = PAGE) -> Any:

@@ -16,9 +16,9 @@ from .._files import write_atomically
 from ..audit import Audit, Estimate
 from ..audit.fits import versions
 from ..audit.looks import label
+from ..audit.method_result import PARTS
 from ..audit.report.pieces import bullets, plain_table
 from ..audit.report.tables import latex_text
-from ..audit.result import PARTS
 from .config import Contrast
 from .recordings import checksum_of, reader_versions
 from .run import StudyResult

@@ -10,7 +10,7 @@ source-aware methods are hollow, as in the paper. Text stays text in PDF and SVG
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +33,7 @@ __all__ = [
     "plot_tradeoff",
     "plot_variance",
     "save_all",
+    "save_figures",
     "style",
 ]
 
@@ -51,15 +52,21 @@ def save_all(audit: Audit, folder: Any, formats: Iterable[str] = ("pdf", "svg", 
         "embedding": (True, plot_embedding),
         "variance": (True, plot_variance),
     }
+    return save_figures(
+        {n: draw(audit) for n, (applies, draw) in figures.items() if applies}, folder, formats
+    )
+
+
+def save_figures(
+    figures: Mapping[str, Any], folder: Any, formats: Iterable[str] = ("pdf", "svg", "png")
+) -> list[Path]:
+    """Write figures to a folder by their names, in every format, and return the paths."""
     formats = [formats] if isinstance(formats, str) else list(formats)
-    # Without this, the same audit would give files that differ in their date only.
+    # Without this, the same figure would give files that differ in their date only.
     undated = {"pdf": {"CreationDate": None}, "svg": {"Date": None}}
     paths, folder = [], Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
-    for name, (applies, draw) in figures.items():
-        if not applies:
-            continue
-        figure = draw(audit)
+    for name, figure in figures.items():
         for kind in formats:
             paths.append(folder / f"{name}.{kind}")
             figure.savefig(paths[-1], format=kind, metadata=undated.get(kind))
