@@ -20,12 +20,12 @@ D, PART = 64, 50_000
 CHILD = """
 import resource, sys, time
 import mgpa
-from mgpa.scale import apply_file, fit_file
+from mgpa.tables import correct_file, fit_table
 idle = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 start = time.perf_counter()
-m = fit_file(mgpa.ClosedFormMGPA(), sys.argv[1]).to_map()
+m = fit_table(mgpa.ClosedFormMGPA(), sys.argv[1]).to_map()
 middle = time.perf_counter()
-apply_file(m, sys.argv[1], sys.argv[2])
+correct_file(m, sys.argv[1], sys.argv[2])
 end = time.perf_counter()
 peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 m.save(sys.argv[3])
@@ -34,8 +34,8 @@ print(idle, peak, middle - start, end - middle)
 
 
 def write_input(path, n, d=D, part=PART):
-    from mgpa.tablefiles import TableWriter
     from mgpa.tables import Table
+    from mgpa.tables.files import TableWriter
 
     rng = np.random.default_rng(0)
     like = Table(np.zeros((0, d), np.float32), source=np.zeros(0, int), pair_id=np.zeros(0, int))
@@ -77,18 +77,18 @@ def memory(sizes, folder):
 
 def throughput(folder, n=1_000_000):
     import mgpa
-    from mgpa.scale import apply_file, fit_file
+    from mgpa.tables import correct_file, fit_table
 
     source = folder / "throughput"
     write_input(source, n)
-    m = fit_file(mgpa.ClosedFormMGPA(), source).to_map()
+    m = fit_table(mgpa.ClosedFormMGPA(), source).to_map()
     copying, applying = [], []
     for i in range(3):
         start = time.perf_counter()
         copy_files(source, folder / f"copy{i}")
         copying.append(time.perf_counter() - start)
         start = time.perf_counter()
-        apply_file(m, source, folder / f"applied{i}")
+        correct_file(m, source, folder / f"applied{i}")
         applying.append(time.perf_counter() - start)
     share = min(copying) / min(applying)
     print(
@@ -102,7 +102,7 @@ def workers(folder, d=256, n_stages=20):
     from distributed import Client, LocalCluster
 
     import mgpa
-    from mgpa.scale import apply_file
+    from mgpa.tables import correct_file
 
     rng = np.random.default_rng(0)
 
@@ -123,9 +123,9 @@ def workers(folder, d=256, n_stages=20):
         local = LocalCluster(n_workers=k, threads_per_worker=1, dashboard_address=None)
         with local as cluster, Client(cluster) as client:
             client.wait_for_workers(k)
-            apply_file(m, source, folder / f"warm{k}", client=client)
+            correct_file(m, source, folder / f"warm{k}", client=client)
             start = time.perf_counter()
-            apply_file(m, source, folder / f"out{k}", client=client)
+            correct_file(m, source, folder / f"out{k}", client=client)
             times.append(time.perf_counter() - start)
     gain = times[0] / times[1]
     print(f"one worker {times[0]:.2f} s, two {times[1]:.2f} s: {gain:.2f} times as fast (aim 1.7)")

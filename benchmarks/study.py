@@ -18,7 +18,7 @@ from mgpa.studies import load_study, run_study, write_results
 
 def make(path: Path) -> None:
     from mgpa.studies.recordings import Recordings
-    from mgpa.tablefiles import write_table
+    from mgpa.tables.files import write_table
 
     with tempfile.TemporaryDirectory() as folder:
         started = time.monotonic()

@@ -41,7 +41,7 @@ myst_heading_anchors = 3
 autosummary_generate = True
 autosummary_ignore_module_all = False
 # Exported by two modules, described once.
-autosummary_context = {"described_elsewhere": ["mgpa.tablefiles.TableError"]}
+autosummary_context = {"described_elsewhere": ["mgpa.tables.files.TableError"]}
 autodoc_typehints = "none"
 autodoc_member_order = "bysource"
 numpydoc_show_class_members = False

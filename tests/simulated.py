@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from mgpa.simulate import simulate_table
 from mgpa.tables import Table
+from mgpa.tables.simulate import simulate_table
 
 
 def simulated_table(**changes: Any) -> Table:

@@ -13,6 +13,7 @@ against Oz. Nothing but the reference differs, so both views are a true pair.
 
 import tempfile
 import warnings
+from dataclasses import replace
 from pathlib import Path
 
 import matplotlib.pyplot as plt
@@ -33,8 +34,7 @@ from mgpa.eeg.preprocessing import crop
 from mgpa.eeg.simulate.ssvep import simulate_ssvep
 from mgpa.eeg.trials import Trials
 from mgpa.eeg.views import rereference, views
-from mgpa.on_tables import corrected_rows, map_of
-from mgpa.tables import assign_roles
+from mgpa.tables import assign_roles, correct
 
 # %%
 # Epochs
@@ -135,7 +135,8 @@ def fit_map(table, coordinates, rank=6):
     fit = table.rows("FIT")
     model = mgpa.ClosedFormMGPA(gate=mgpa.MeasurementGate(rank=rank))
     model.fit(coordinates.transform(raw_features(fit)), source=fit.source, pair_id=fit.pair_id)
-    return map_of(model, fit.info).with_coordinates(coordinates)
+    m = model.to_map().with_coordinates(coordinates)
+    return replace(m, info=replace(m.info, encoder=fit.info["encoder"]))
 
 
 maps = {name: fit_map(table, coordinates[name]) for name, table in tables.items()}
@@ -158,8 +159,8 @@ for name, table in tables.items():
     for word, column in (("reference", "source"), ("flicker", "label")):
         labels, truth = (part.columns[column] == table.columns[column][0] for part in (head, evaluation))
         found[f"{name}: {word}"] = tuple(
-            auroc(correct(raw_features(head)), labels, correct(raw_features(evaluation)), truth)
-            for correct in (m.coordinates.transform, m.from_raw)
+            auroc(embed(raw_features(head)), labels, embed(raw_features(evaluation)), truth)
+            for embed in (m.coordinates.transform, m.from_raw)
         )
 for name, (before, after) in found.items():
     print(f"{name:<28}{before:.3f} before, {after:.3f} after")
@@ -239,7 +240,7 @@ print("same bits:", np.array_equal(deployed.from_raw(raw), maps["EEGPT, untraine
 
 
 try:
-    corrected_rows(deployed, tables["Band power"])
+    correct(deployed, tables["Band power"])
 except ValueError as error:
     print(f"{str(error)[:150]} ...")
 

@@ -18,12 +18,10 @@ import numpy as np
 from distributed import Client, LocalCluster
 
 import mgpa
-from mgpa import scale
 from mgpa.audit import plots
 from mgpa.audit.looks import COLORS
-from mgpa.mapfile import map_digest
-from mgpa.simulate import simulate_table
-from mgpa.tablefiles import TableWriter, open_table
+from mgpa.maps.io.mapfile import map_digest
+from mgpa.tables import TableWriter, correct_file, fit_table, open_table, simulate_table
 
 # %%
 # A table in parts
@@ -51,13 +49,13 @@ print(f"{file.n_rows} rows of {file.shape[0]} in {len(file.parts)} parts, column
 
 fit = table.rows("FIT")
 in_memory = mgpa.ClosedFormMGPA().fit(fit.X, source=fit.source, pair_id=fit.pair_id).to_map()
-streamed = scale.fit_file(mgpa.ClosedFormMGPA(), root / "embeddings").to_map()
+streamed = fit_table(mgpa.ClosedFormMGPA(), root / "embeddings").to_map()
 with (
     LocalCluster(n_workers=2, threads_per_worker=1, processes=False, dashboard_address=None) as cluster,
     Client(cluster) as client,
 ):
-    distributed = scale.fit_file(mgpa.ClosedFormMGPA(), root / "embeddings", client=client).to_map()
-    n = scale.apply_file(distributed, root / "embeddings", root / "corrected", client=client)
+    distributed = fit_table(mgpa.ClosedFormMGPA(), root / "embeddings", client=client).to_map()
+    n = correct_file(distributed, root / "embeddings", root / "corrected", client=client)
 
 print(f"streamed and distributed, same bits: {map_digest(streamed) == map_digest(distributed)}")
 difference = np.abs(streamed.transform(fit.X) - in_memory.transform(fit.X)).max()

@@ -13,8 +13,8 @@ import argparse
 
 import numpy as np
 
-from mgpa.tablefiles import write_table
 from mgpa.tables import Table
+from mgpa.tables.files import write_table
 
 REFERENCES = ("car", "oz")
 FLICKER = ("13Hz", "21Hz")

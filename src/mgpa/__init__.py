@@ -6,53 +6,56 @@ stored map and applying it costs numpy and safetensors.
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from ._version import __version__
+from ._common.lazy import lazy_names
+
+__version__ = "0.1.0"
 
 if TYPE_CHECKING:
     from .closed_form import ClosedFormMGPA
     from .coordinates import Coordinates, fit_coordinates
+    from .errors import MapError
     from .gate import FixedGate, FullGate, MeasurementGate, PCAGate, RandomGate, held_out_coverage
     from .iterative import IterativeMGPA
-    from .maps import (
-        AffineMap,
-        CorrectionMap,
-        ManifoldMap,
-        MapError,
-        ProjectiveMap,
-        RoutedMap,
-        StagedMap,
-        load_map,
-    )
+    from .maps import AffineMap, CorrectionMap, ManifoldMap, ProjectiveMap, RoutedMap, StagedMap, load_map
     from .moments import Moments
     from .tokens import TokenMean, transform_tokens
 
-_HOME = {
-    "AffineMap": "maps",
-    "ClosedFormMGPA": "closed_form",
-    "Coordinates": "coordinates",
-    "CorrectionMap": "maps",
-    "FixedGate": "gate",
-    "FullGate": "gate",
-    "IterativeMGPA": "iterative",
-    "ManifoldMap": "maps",
-    "MapError": "maps",
-    "MeasurementGate": "gate",
-    "Moments": "moments",
-    "PCAGate": "gate",
-    "ProjectiveMap": "maps",
-    "RandomGate": "gate",
-    "RoutedMap": "maps",
-    "StagedMap": "maps",
-    "TokenMean": "tokens",
-    "fit_coordinates": "coordinates",
-    "held_out_coverage": "gate",
-    "load_map": "maps",
-    "transform_tokens": "tokens",
+_HOMES = {
+    "AffineMap": ".maps",
+    "ClosedFormMGPA": ".closed_form",
+    "Coordinates": ".coordinates",
+    "CorrectionMap": ".maps",
+    "FixedGate": ".gate",
+    "FullGate": ".gate",
+    "IterativeMGPA": ".iterative",
+    "ManifoldMap": ".maps",
+    "MapError": ".errors",
+    "MeasurementGate": ".gate",
+    "Moments": ".moments",
+    "PCAGate": ".gate",
+    "ProjectiveMap": ".maps",
+    "RandomGate": ".gate",
+    "RoutedMap": ".maps",
+    "StagedMap": ".maps",
+    "TokenMean": ".tokens",
+    "fit_coordinates": ".coordinates",
+    "held_out_coverage": ".gate",
+    "load_map": ".maps",
+    "transform_tokens": ".tokens",
 }
-_MODULES = ("audit", "baselines", "endpoint", "tablefiles", "tables")
+_MODULES = {
+    "audit": ".audit",
+    "baselines": ".baselines",
+    "eeg": ".eeg",
+    "endpoint": ".endpoint",
+    "errors": ".errors",
+    "scale": ".tables.scale",
+    "simulate": ".tables.simulate",
+    "studies": ".studies",
+    "tables": ".tables",
+}
 
 __all__ = [
     "AffineMap",
@@ -80,15 +83,4 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> Any:
-    if name in _MODULES:
-        return import_module(f".{name}", __name__)
-    if name not in _HOME:
-        raise AttributeError(f"module 'mgpa' has no attribute {name!r}")
-    value = getattr(import_module(f".{_HOME[name]}", __name__), name)
-    globals()[name] = value
-    return value
-
-
-def __dir__() -> list[str]:
-    return sorted([*__all__, *_MODULES])
+__getattr__, __dir__ = lazy_names(__name__, _HOMES, _MODULES)

@@ -14,7 +14,7 @@ import numpy as np
 import scipy.linalg
 from numpy.typing import NDArray
 
-from ._arrays import cast, double, namespace, zeros
+from ._common.arrays import cast, double, namespace, zeros
 
 Array = Any  # numpy array or torch tensor
 

@@ -5,24 +5,26 @@
 with Δ the mean projected contrast of each source against the first (one column for two sources), m(q) the
 ridge regression of z on the preserved q, and C the shrunk residual covariance of z given q and the source.
 Everything follows from :class:`~mgpa.moments.Moments`, so batch, stream and cluster give the same map
-(:mod:`mgpa.streaming`).
+(:mod:`mgpa.estimators.streamed`).
 """
 
 from __future__ import annotations
 
 import warnings
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import scipy.linalg
 from numpy.typing import NDArray
 
-from ._base import GatedEstimator, MissingEvidence
 from .anchor import RidgeSolver, shrink
+from .errors import MissingEvidence
+from .estimators.base import GatedEstimator
+from .estimators.parameters import Constraint, flag, gate, number, one_of
+from .estimators.streamed import Evidence, MomentEstimator
 from .gate import FullGate
 from .maps import AffineMap
-from .streaming import Evidence, MomentEstimator
 
 Floats = NDArray[np.float64]
 
@@ -133,6 +135,15 @@ class ClosedFormMGPA(GatedEstimator, MomentEstimator):
     >>> model.transform(X).shape, model.to_map()
     ((200, 5), <AffineMap: affine, rank 1, strength 1, 5 features>)
     """
+
+    _parameter_constraints: ClassVar[dict[str, Constraint]] = {
+        "gate": gate,
+        "strength": number(0),
+        "ridge": number(0),
+        "shrinkage": number(0, 1),
+        "standardize": flag,
+        "on_missing": one_of("raise", "warn"),
+    }
 
     def __init__(
         self,

@@ -7,17 +7,14 @@ whoever deploys the map starts from the same raw features.
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ._checks import as_float_matrix
-
-if TYPE_CHECKING:
-    from .tables import Table
+from ._common.checks import as_float_matrix
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,15 +73,6 @@ class Coordinates:
         if self.components is not None:
             moved = moved @ self.components.T
         return np.asarray(moved / self.scale, dtype=flat.dtype).reshape(*X.shape[:-1], self.n_coordinates)
-
-    def of(self, table: Table) -> Table:
-        """Return a table in these coordinates, saying so in its info."""
-        return replace(table, X=self.transform(table.X), info=table.info | {"coordinates": self.digest})
-
-    def applied_to(self, table: Table) -> bool:
-        """Return whether a table is in these coordinates already: it says so, or only that fits its width."""
-        said, width = table.info.get("coordinates"), table.X.shape[-1]
-        return bool(said == self.digest or (said is None and width == self.n_coordinates != self.n_raw))
 
     @cached_property
     def digest(self) -> str:
@@ -148,7 +136,9 @@ def fit_coordinates(
     scale = np.ones(along.shape[1])
     if standardize:
         spread = along.std(axis=0)
-        varies = along.max(axis=0) > along.min(axis=0)
+        # A component of no variance has a spread of rounding noise, far below that of the leading one.
+        noise = max(rows.shape) * np.finfo(np.float64).eps
+        varies = spread > noise * (np.abs(rows).max(axis=0) if components is None else spread.max())
         scale = np.where(varies, spread, 1.0) if floor is None else np.maximum(spread, floor)
     return Coordinates(
         origin.astype(dtype), scale.astype(dtype), None if components is None else components.astype(dtype)

@@ -14,7 +14,7 @@ import numpy as np
 from sklearn.linear_model import LogisticRegression
 from threadpoolctl import threadpool_limits
 
-from ._arrays import cast, namespace
+from ._common.arrays import cast, namespace
 
 Array = Any  # numpy array or torch tensor
 

@@ -14,17 +14,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ._checks import as_float_matrix
+from ._common.checks import as_float_matrix
+from .errors import BudgetNotAttained
 from .maps import CorrectionMap, SequentialMap
 
 Floats = NDArray[np.float64]
 
 #: The affine strengths searched in the paper's reuse study: 0, .02, …, 1, 1.1, 1.2, 1.3.
 STRENGTHS: tuple[float, ...] = (*(round(0.02 * i, 2) for i in range(51)), 1.1, 1.2, 1.3)
-
-
-class BudgetNotAttained(RuntimeError):
-    """The map never moves the validation rows that far; there is no map at this budget."""
 
 
 @dataclass(frozen=True)

@@ -15,17 +15,19 @@ import numpy as np
 from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
-from ._base import NO_PAIRS, FitData, GatedEstimator, MissingEvidence, require_several
-from ._progress import progress
+from ._common.progress import progress
 from .anchor import TARGETS
 from .critics import CRITICS, HIDDEN_WIDTH, LinearCritic, NetworkCritic
-from .do_no_harm import StoppingRule, held_out_folds
+from .errors import MissingEvidence
+from .estimators.base import NO_PAIRS, FitData, GatedEstimator, require_several
+from .estimators.held_out import read_held_out
+from .estimators.parameters import Constraint, flag, gate, number, one_of, seed, some_of, text, whole
+from .estimators.staged import SequentialEstimator, read_seed, torch_device
 from .maps import StagedMap
 from .moments import Moments, Standardizer
 from .pairs import Contrasts, source_names, to_numpy
-from .sequential import SequentialEstimator, read_seed, torch_device
 from .stages import Recipe, Stage, Step, Trajectory
-from .validation import read_validation
+from .stopping import StoppingRule, held_out_folds
 
 Array = Any  # numpy array or torch tensor
 ONE_THREAD_SIZE = 2**22  # numbers in X up to which one thread is fastest
@@ -104,11 +106,30 @@ class IterativeMGPA(SequentialEstimator, GatedEstimator):
     True
     """
 
-    # Participants, like the source, follow their rows.
-    __metadata_request__fit: ClassVar[dict[str, bool]] = {"source": True, "pair_id": True, "groups": True}
-
     map_: StagedMap
     history_: list[dict[str, Any]]
+
+    _parameter_constraints: ClassVar[dict[str, Constraint]] = {
+        "gate": gate,
+        "n_stages": whole(),
+        "critics": some_of(*CRITICS),
+        "target": one_of(*TARGETS),
+        "radius": number(above=0),
+        "damping": number(above=0),
+        "stabilizer": number(above=0),
+        "ridge": number(0),
+        "critic_epochs": whole(1),
+        "learning_rate": number(above=0),
+        "early_stopping": flag,
+        "patience": whole(1),
+        "do_no_harm": flag,
+        "standardize": flag,
+        "anchor_gate": gate,
+        "device": text,
+        "random_state": seed,
+        "verbose": flag,
+        "on_missing": one_of("raise", "warn"),
+    }
 
     def __init__(
         self,
@@ -175,75 +196,26 @@ class IterativeMGPA(SequentialEstimator, GatedEstimator):
             raise ValueError(f"study must be 'native' or 'reuse'; got {study!r}.")
         return cls(**(settings | changes))
 
-    def fit(
-        self,
-        X: Any,
-        y: Any = None,
-        *,
-        source: Any = None,
-        pairs: Any = None,
-        pair_id: Any = None,
-        X_val: Any = None,
-        source_val: Any = None,
-        sample_weight: Any = None,
-        groups: Any = None,
-        all_rows: Any = None,
-    ) -> Self:
-        """Fit the correction.
-
-        Parameters
-        ----------
-        X, y, source, pairs, pair_id, sample_weight
-            As in :meth:`mgpa.ClosedFormMGPA.fit`, but ``pairs`` will do for more than two sources too:
-            here they make the gate only.
-        X_val, source_val : (n_val, d) array, (n_val,) array
-            Held-out rows, best from other participants: they decide when to stop (``do_no_harm``) and, with
-            ``early_stopping``, how long each critic trains. Never used to fit anything else.
-        groups : (n,) array or None
-            Participants. Without X_val, rows of one participant are never on both sides of a split.
-        all_rows : mgpa.all_rows.FileRows or None
-            For data larger than memory: the rows that X is a draw of. Critics are fitted on X, the
-            standardisation and the anchors on all rows, in one pass over them each stage.
-
-        Notes
-        -----
-        An interrupt (Ctrl-C) is raised again, but the stages fitted so far are kept and usable.
-        """
-        self._check_settings()
+    def _fit_draw(self, X: Any, y: Any = None, *, all_rows: Any, **evidence: Any) -> Self:
+        """Fit critics on X, a draw, and everything that is a mean over rows on all of them."""
+        self._all_rows = all_rows
         try:
-            data = self._read(X, y, source, pairs, pair_id, sample_weight)
-            # Threads cost more than they bring on small critics, several times so on a busy machine.
-            with threadpool_limits(1 if data.X.size < ONE_THREAD_SIZE else None):
-                self._fit(data, X_val, source_val, groups, all_rows)
-        except MissingEvidence as reason:
-            self._missing(reason)
-            d = self.n_features_in_
-            self.sources_, self.history_, self.n_stages_ = np.array([]), [], 0
-            nothing = Standardizer(np.zeros(d), np.ones(d), np.ones(d, bool))
-            self.map_ = self._to_map([], np.zeros((d, 0)), nothing, self._info(gate_rank=0))
-        return self
+            return self.fit(X, y, **evidence)
+        finally:
+            del self._all_rows
 
-    def _check_settings(self) -> None:
-        critics = () if isinstance(self.critics, str) else tuple(self.critics or ())
-        if not critics or len(set(critics)) != len(critics) or not set(critics) <= set(CRITICS):
-            raise ValueError(f"critics must name some of {CRITICS} once each; got {self.critics!r}.")
-        if self.target not in TARGETS:
-            raise ValueError(f"target must be one of {TARGETS}; got {self.target!r}.")
-        for name in ("critic_epochs", "patience"):
-            if not isinstance(getattr(self, name), (int, np.integer)):
-                raise ValueError(f"{name} must be a whole number; got {getattr(self, name)!r}.")
-        for name in ("radius", "damping", "stabilizer", "learning_rate", "critic_epochs", "patience"):
-            value = getattr(self, name)
-            if not isinstance(value, (int, float, np.number)) or not 0 < value < np.inf:
-                raise ValueError(f"{name} must be a positive number; got {value!r}.")
-        if (
-            isinstance(self.n_stages, bool)
-            or not isinstance(self.n_stages, (int, np.integer))
-            or self.n_stages < 0
-        ):
-            raise ValueError(f"n_stages must be a whole number, 0 or more; got {self.n_stages!r}.")
+    def _fit(self, data: FitData) -> None:
+        # Threads cost more than they bring on small critics, several times so on a busy machine.
+        with threadpool_limits(1 if data.X.size < ONE_THREAD_SIZE else None):
+            self._fit_stages(data, getattr(self, "_all_rows", None))
 
-    def _fit(self, data: FitData, X_val: Any, source_val: Any, groups: Any, all_rows: Any) -> None:
+    def _become_identity(self) -> None:
+        d = self.n_features_in_
+        self.sources_, self.history_, self.n_stages_ = np.array([]), [], 0
+        nothing = Standardizer(np.zeros(d), np.ones(d), np.ones(d, bool))
+        self.map_ = self._to_map([], np.zeros((d, 0)), nothing, self._info(gate_rank=0))
+
+    def _fit_stages(self, data: FitData, all_rows: Any) -> None:
         weight = data.sample_weight
         if all_rows is not None and weight is not None:
             raise ValueError(
@@ -255,7 +227,7 @@ class IterativeMGPA(SequentialEstimator, GatedEstimator):
             contrasts = Contrasts.from_ids(data.X, data.codes, data.pair_id)
         if contrasts is None or not len(contrasts):
             raise MissingEvidence(NO_PAIRS)
-        held, held_codes = self._read_validation(X_val, source_val, data)
+        held, held_codes = self._read_held_out(data)
         if all_rows is None:
             standardizer, everyone = Standardizer.from_rows(data.X, weight, self.standardize), None
             n_rows, fingerprint = len(data.X), Moments.fingerprint_of(data.X, data.sources[data.codes])
@@ -270,9 +242,9 @@ class IterativeMGPA(SequentialEstimator, GatedEstimator):
             self.anchor_gate_ = self._fit_gate(self.anchor_gate, contrasts, lambda: H, standardizer)
         rank = self.gate_.rank_
         self.sources_ = data.sources
-        seed = read_seed(self.random_state)
+        random_seed = read_seed(self.random_state)
         info = self._info(
-            random_state=seed,
+            random_state=random_seed,
             source_names=source_names(data.sources),
             n_rows=n_rows,
             n_contrasts=len(contrasts),
@@ -289,16 +261,14 @@ class IterativeMGPA(SequentialEstimator, GatedEstimator):
             epochs=self.critic_epochs,
             learning_rate=self.learning_rate,
             patience=self.patience if self.early_stopping else None,
-            seed=seed,
+            seed=random_seed,
             n_sources=K,
             basis=to_backend(self.gate_.basis_),
             anchor_basis=to_backend(self.anchor_gate_.basis_),
         )
         H = to_backend(H)
         held = None if held is None else to_backend(standardizer.apply(held))
-        main, witnesses, rule = self._trajectories(
-            recipe, data, H, held, held_codes, groups, everyone is None
-        )
+        main, witnesses, rule = self._trajectories(recipe, data, H, held, held_codes, everyone is None)
         if everyone is not None:
             main.anchor_on(everyone)
         stages: list[Stage] = []
@@ -335,7 +305,6 @@ class IterativeMGPA(SequentialEstimator, GatedEstimator):
         H: Array,
         held: Array | None,
         held_codes: NDArray[np.int64] | None,
-        groups: Any,
         complete: bool,
     ) -> tuple[Trajectory, list[Trajectory], StoppingRule | None]:
         """Return the run that makes the map, the runs whose held-out rows decide, and the rule.
@@ -349,7 +318,7 @@ class IterativeMGPA(SequentialEstimator, GatedEstimator):
         if held_codes is not None:
             main = Trajectory(recipe, H, data.codes, weight, held, held_codes)
             return main, [main], StoppingRule([held_codes], self.sources_)
-        folds, units = held_out_folds(data.codes, groups, data.pair_id, recipe.seed)
+        folds, units = held_out_folds(data.codes, data.groups, data.pair_id, recipe.seed)
         witnesses = []
         for train, test in folds:
             own = None if weight is None else weight[train]
@@ -362,15 +331,15 @@ class IterativeMGPA(SequentialEstimator, GatedEstimator):
         )
         return main, witnesses, rule
 
-    def _read_validation(self, X_val: Any, source_val: Any, data: FitData) -> tuple[Any, Any]:
-        if X_val is None and source_val is None and self.early_stopping:
+    def _read_held_out(self, data: FitData) -> tuple[Any, Any]:
+        if data.X_val is None and data.source_val is None and self.early_stopping:
             raise ValueError("early_stopping=True needs X_val and source_val: held-out rows with sources.")
-        if X_val is not None and source_val is None and (self.early_stopping or self.do_no_harm):
-            raise ValueError(
-                "X_val without source_val: early_stopping and do_no_harm need the held-out rows' sources. "
-                "Pass source_val, or turn both off."
-            )
-        return read_validation(self, X_val, source_val, data.sources)
+        return read_held_out(
+            self,
+            data,
+            "early_stopping and do_no_harm need them (or turn both off)",
+            sources_needed=self.early_stopping or self.do_no_harm,
+        )
 
     def _step(self, n_features: int) -> Step:
         # Damping is meant for the sum of two critics' losses; one critic pays half, as its loss is half.

@@ -13,7 +13,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from ._checks import as_float_matrix, require_finite
+from ._common.checks import as_float_matrix, require_finite
 
 Floats = NDArray[np.float64]
 

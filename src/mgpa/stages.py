@@ -9,7 +9,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from ._arrays import cast, double, namespace
+from ._common.arrays import cast, double, namespace
 from .anchor import ConditionalMean, Regression, ScoreMoments, fit_anchor
 from .critics import LinearCritic, NetworkCritic, fit_linear, fit_network
 from .pairs import to_numpy

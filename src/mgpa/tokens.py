@@ -6,15 +6,17 @@ within-trial structure, stay exactly as they were.
 
 from __future__ import annotations
 
+import copy
+from dataclasses import replace
 from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, OneToOneFeatureMixin, TransformerMixin, clone
-from sklearn.utils.validation import check_is_fitted, has_fit_parameter
+from sklearn.utils.validation import check_is_fitted
 
-from ._base import forget, validate_rows
-from ._checks import as_float_matrix, require_finite
+from ._common.checks import as_float_matrix, require_finite
+from .estimators.base import Provenance, forget, validate_rows
 from .maps import CorrectionMap
 from .pairs import to_numpy
 
@@ -100,6 +102,7 @@ class TokenMean(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # type:
 
     # As the wrapped estimators do, so that row-aligned metadata follows X under routing.
     __metadata_request__fit: ClassVar[dict[str, bool]] = {"source": True, "pair_id": True, "groups": True}
+    _provenance: Provenance = Provenance()
 
     def __init__(self, estimator: Any) -> None:
         self.estimator = estimator
@@ -117,31 +120,72 @@ class TokenMean(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # type:
         sample_weight: Any = None,
         groups: Any = None,
     ) -> Self:
-        """Fit on the means of tokens X (n, t, d); pairs and X_val hold tokens too.
+        """Fit on the means of tokens X (n, t, d).
 
-        A two-dimensional X is taken as rows of a single token. ``groups`` goes to estimators that take it.
+        Everything else is as in the wrapped estimator's ``fit``; ``pairs`` and ``X_val`` hold tokens too. A
+        two-dimensional X is taken as rows of a single token.
         """
+        evidence = {"source": source, "pair_id": pair_id, "source_val": source_val, "groups": groups}
+        return self._fit_means("fit", X, y, pairs=pairs, X_val=X_val, sample_weight=sample_weight, **evidence)
+
+    def _fit_draw(self, X: Any, y: Any = None, **evidence: Any) -> Self:
+        return self._fit_means("_fit_draw", X, y, **evidence)
+
+    def _fit_means(
+        self, method: str, X: Any, y: Any, *, pairs: Any = None, X_val: Any = None, **evidence: Any
+    ) -> Self:
         forget(self)
-        means, n_tokens = self._means(X, reset=True)
-        self.n_tokens_ = n_tokens
+        self._provenance = Provenance()
+        means, self.n_tokens_ = self._means(X, reset=True)
         if isinstance(pairs, (tuple, list)):
-            pairs = tuple(self._pair_means(side, f"pairs[{i}]") for i, side in enumerate(pairs))
+            pairs = self._pair_means(pairs)
         if X_val is not None:
             X_val, n_tokens = self._means(X_val, reset=False, name="X_val")
             self._check_n_tokens(n_tokens, "X_val")
-        participants = {"groups": groups} if has_fit_parameter(self.estimator, "groups") else {}
-        self.estimator_ = clone(self.estimator).fit(
-            means,
-            y,
-            source=source,
-            pairs=pairs,
-            pair_id=pair_id,
-            X_val=X_val,
-            source_val=source_val,
-            sample_weight=sample_weight,
-            **participants,
-        )
+        fresh = clone(self.estimator)
+        self.estimator_ = getattr(fresh, method)(means, y, pairs=pairs, X_val=X_val, **evidence)
         return self
+
+    def partial_fit(self, X: Any, y: Any = None, **evidence: Any) -> Self:
+        """Add the means of more tokens, if the wrapped estimator has a ``partial_fit``."""
+        first = not hasattr(self, "estimator_")
+        means, n_tokens = self._means(X, reset=first)
+        if first:
+            self.estimator_, self.n_tokens_ = clone(self.estimator), n_tokens
+        self._check_n_tokens(n_tokens)
+        if evidence.get("pairs") is not None:
+            evidence["pairs"] = self._pair_means(evidence["pairs"])
+        self.estimator_.partial_fit(means, y, **evidence)
+        return self
+
+    def add_pairs(self, pairs: Any) -> Self:
+        """Add pairs that are no rows of X; see :meth:`mgpa.estimators.streamed.MomentEstimator.add_pairs`."""
+        check_is_fitted(self, "estimator_")
+        if isinstance(pairs, (tuple, list)):
+            pairs = self._pair_means(pairs)
+        elif _is_tokens(pairs.X):
+            self._check_n_tokens(pairs.X.shape[1], "pairs")
+            pairs = replace(pairs, X=token_mean(pairs.X))
+        self.estimator_.add_pairs(pairs)
+        return self
+
+    def merge(self, other: Any) -> Self:
+        """Add everything another (partially) fitted estimator of the same kind has seen."""
+        check_is_fitted(other, "estimator_")
+        self._check_n_tokens(other.n_tokens_)
+        self.estimator_ = copy.copy(self.estimator_).merge(other.estimator_)
+        return self
+
+    def __getattr__(self, name: str) -> Any:
+        # What the wrapped estimator learnt (gate_, sources_, history_, ...) is what this one has learnt.
+        if name.endswith("_") and not name.startswith("_") and "estimator_" in vars(self):
+            return getattr(self.estimator_, name)
+        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+
+    def coverage(self, pairs: Any) -> float:
+        """Return the share of directional energy that these pairs have inside the estimator's gate."""
+        check_is_fitted(self, "estimator_")
+        return float(self.estimator_.coverage(self._pair_means(pairs)))
 
     def _means(self, X: Any, *, reset: bool, name: str = "X") -> tuple[NDArray[Any], int]:
         """Return token means and the number of tokens."""
@@ -150,12 +194,15 @@ class TokenMean(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # type:
         tokens = as_tokens(to_numpy(X), name)
         return validate_rows(self, token_mean(tokens), reset=reset, name=name), tokens.shape[1]
 
-    def _pair_means(self, side: Any, name: str) -> Any:
-        if not _is_tokens(side):
-            return side
-        tokens = as_tokens(to_numpy(side), name)
-        self._check_n_tokens(tokens.shape[1], name)
-        return token_mean(tokens)
+    def _pair_means(self, pairs: Any) -> tuple[Any, ...]:
+        means = []
+        for i, side in enumerate(pairs):
+            if _is_tokens(side):
+                tokens = as_tokens(to_numpy(side), f"pairs[{i}]")
+                self._check_n_tokens(tokens.shape[1], f"pairs[{i}]")
+                side = token_mean(tokens)
+            means.append(side)
+        return tuple(means)
 
     def _check_n_tokens(self, n_tokens: int, name: str = "X") -> None:
         if n_tokens != self.n_tokens_:
@@ -194,8 +241,7 @@ class TokenMean(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # type:
 
     def to_map(self) -> CorrectionMap:
         """Return the frozen correction of the mean; apply it with :func:`transform_tokens`."""
-        from dataclasses import replace
-
         check_is_fitted(self, "estimator_")
         m: CorrectionMap = self.estimator_.to_map()
-        return replace(m, info=replace(m.info, n_tokens=self.n_tokens_))
+        m = replace(m, info=replace(m.info, n_tokens=self.n_tokens_))
+        return self._provenance.added_to(m)

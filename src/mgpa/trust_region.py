@@ -23,7 +23,7 @@ from typing import Any
 
 import numpy as np
 
-from ._arrays import namespace as array_namespace
+from ._common.arrays import namespace as array_namespace
 
 Array = Any  # numpy array, torch tensor or float
 

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from sklearn.linear_model import LogisticRegression
 from sklearn.preprocessing import StandardScaler
 
-from .._checks import as_float_matrix, require_finite
+from .._common.checks import as_float_matrix, require_finite
 from ..pairs import to_numpy
 from .metrics import (
     ByParticipant,

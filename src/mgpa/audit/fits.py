@@ -16,17 +16,18 @@ from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 from sklearn.utils.validation import check_is_fitted
 
-from .._base import NO_PAIRS
-from .._version import __version__
+from .. import __version__
 from ..baselines import make
 from ..baselines.identity import Identity
 from ..endpoint import movement_budget, relative_movement, stage_movement
-from ..mapfile import map_digest
+from ..estimators.base import NO_PAIRS
 from ..maps import CorrectionMap, SequentialMap
+from ..maps.io.mapfile import map_digest
 from ..moments import Standardizer
-from ..on_tables import fit_on, map_of, vectors
 from ..pairs import is_paired
-from ..tables import Table
+from ..tables.fitting import fit_table
+from ..tables.rows import vectors
+from ..tables.table import Table
 from ..tokens import TokenMean
 from .measure import Ground
 from .movement import complement_drift
@@ -259,8 +260,9 @@ def _fit_one(job: Job, key: str, data: FittingData, store: Store) -> Fitted:
     with saying(f"fitting {job.method}", store), store.timed(f"fit {job.method}"):
         model, m = job.model, job.fitted
         if m is None:
-            model = fit_on(model, data.fit, data.val, data.pairs_for(job.method))
-            m = map_of(model, data.fit.info, data.fit.participant)
+            rows = Table.concatenate([data.fit, data.val])
+            model = fit_table(model, rows, pairs=data.pairs_for(job.method))
+            m = model.to_map()
         rows = data.val if len(data.val) else data.fit
         H = vectors(rows)
         where = data.standardizer  # the same for all methods, whatever each standardised by

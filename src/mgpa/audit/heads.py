@@ -20,9 +20,9 @@ from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.validation import check_is_fitted
 
-from .._checks import as_float_matrix, require_finite
+from .._common.checks import as_float_matrix, require_finite
+from ..estimators.staged import read_seed, torch_device
 from ..pairs import encode_source, to_numpy
-from ..sequential import read_seed, torch_device
 from ..tokens import as_tokens
 from .readers import SEED, train_networks
 from .token_readers import GRID, GridNetwork, TokenScaling, check_tokens

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..moments import Standardizer
-from ..tables import Table
+from ..tables.table import Table
 from ..tokens import token_mean
 from .association import AssociationHeads, association_auroc, fit_association_heads
 from .diagnostics import variance_shares

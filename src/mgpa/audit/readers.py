@@ -16,11 +16,11 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import softmax
 
-from .._checks import as_float_matrix, require_finite
-from .._progress import progress
+from .._common.checks import as_float_matrix, require_finite
+from .._common.progress import progress
 from ..critics import HIDDEN_WIDTH, LinearCritic, fit_linear
+from ..estimators.staged import torch_device
 from ..pairs import encode_source, to_numpy
-from ..sequential import torch_device
 
 Array = Any  # torch.Tensor
 

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .._files import write_atomically
+from .._common.files import write_atomically
 from .bootstrap import Estimate, contrast
 from .diagnostics import Confounding, Reliability, reliability
 from .method_result import METRICS, MethodResult

@@ -12,12 +12,12 @@ import numpy as np
 from joblib import Parallel, delayed
 from numpy.typing import NDArray
 
-from .._version import __version__
-from ..mapfile import map_digest
+from .. import __version__
+from ..estimators.staged import torch_device
+from ..maps.io.mapfile import map_digest
 from ..moments import Standardizer
-from ..on_tables import corrected_rows, person_digest
-from ..sequential import torch_device
-from ..tables import Table
+from ..tables.rows import corrected_rows, person_digest
+from ..tables.table import Table
 from .diagnostics import confounding
 from .fits import (
     CELL_VERSION,

@@ -18,8 +18,9 @@ import joblib
 import numpy as np
 from numpy.typing import NDArray
 
-from .._files import write_atomically
-from ..maps import CorrectionMap, MapError, load_map
+from .._common.files import write_atomically
+from ..errors import MapError
+from ..maps import CorrectionMap, load_map
 
 Arrays = dict[str, NDArray[Any]]
 

@@ -19,8 +19,8 @@ from sklearn.linear_model import LogisticRegression
 from threadpoolctl import threadpool_limits
 
 from ..critics import LinearCritic
+from ..estimators.staged import torch_device
 from ..pairs import to_numpy
-from ..sequential import torch_device
 from ..tokens import as_tokens, token_mean
 from .readers import (
     CHECKPOINTS,

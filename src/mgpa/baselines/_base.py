@@ -8,10 +8,10 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from .._base import MethodTags
+from ..estimators.base import MethodTags
+from ..estimators.streamed import MomentEstimator
 from ..maps import AffineMap, MapInfo, RoutedMap
 from ..moments import Moments, Standardizer
-from ..streaming import MomentEstimator
 
 Floats = NDArray[np.float64]
 

@@ -13,9 +13,10 @@ from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.exceptions import DataConversionWarning
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted
 
-from .._arrays import namespace
-from .._base import MethodTags, MissingEvidence, forget
-from .._checks import require_finite
+from .._common.arrays import namespace
+from .._common.checks import require_finite
+from ..errors import MissingEvidence
+from ..estimators.base import MethodTags, forget
 from ..pairs import encode_source, to_numpy
 
 Floats = NDArray[Any]

@@ -7,10 +7,10 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from .._base import MethodTags
+from ..estimators.base import MethodTags
+from ..estimators.streamed import Evidence
 from ..maps import RoutedMap
 from ..moments import Moments
-from ..streaming import Evidence
 from ._base import (
     Floats,
     SourceAware,
@@ -87,8 +87,9 @@ class CORAL(SourceAware):
         self.strength = strength
         self.standardize = standardize
 
-    def _used(self, pairs: Any, pair_id: Any) -> tuple[Any, Any]:
-        return (pairs, pair_id) if self.moments == "pairs" else (None, None)
+    @property
+    def _looks_at_pairs(self) -> bool:
+        return self.moments == "pairs"
 
     def _solve(self, data: Evidence) -> RoutedMap:
         require_number(self, "ridge", "strength")

@@ -7,9 +7,9 @@ from typing import Any, ClassVar
 import numpy as np
 import scipy.linalg
 
-from .._base import MethodTags
+from ..estimators.base import MethodTags
+from ..estimators.streamed import Evidence
 from ..maps import RoutedMap
-from ..streaming import Evidence
 from ._base import Floats, SourceAware, Transport, reference_index, require_flag, require_number, routed_map
 
 

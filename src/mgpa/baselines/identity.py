@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any, ClassVar, Self
 
-from .._base import CorrectionEstimator, MethodTags, forget
+from ..estimators.base import CorrectionEstimator, MethodTags
+from ..estimators.parameters import check_parameters
 from ..maps import AffineMap
 from ..moments import Standardizer
-from ._base import require_flag
 
 
 class Identity(CorrectionEstimator):
@@ -50,10 +50,11 @@ class Identity(CorrectionEstimator):
         X_val: Any = None,
         source_val: Any = None,
         sample_weight: Any = None,
+        groups: Any = None,
     ) -> Self:
         """Remember the shape of X; everything else is accepted and not looked at."""
-        forget(self)
-        require_flag(self, "standardize")
+        check_parameters(self)
+        self._forget()
         X = self._validate_rows(X, reset=True)
         standardizer = Standardizer.from_rows(X, None, self.standardize)
         self.map_ = AffineMap.identity(

@@ -12,14 +12,14 @@ import numpy as np
 from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
-from .._base import FitData, MethodTags, forget, require_several
-from .._progress import progress
+from .._common.progress import progress
+from ..estimators.base import FitData, MethodTags, require_several
+from ..estimators.held_out import read_held_out
+from ..estimators.parameters import Constraint, flag, nothing, number, seed, text, whole
+from ..estimators.staged import SequentialEstimator, read_seed, torch_device
 from ..maps import MapInfo, ProjectiveMap
 from ..moments import Moments, Standardizer
 from ..pairs import source_names, to_numpy
-from ..sequential import SequentialEstimator, read_seed, torch_device
-from ..validation import read_validation
-from ._base import require_flag, require_number, require_whole
 
 Array = Any  # torch.Tensor
 ONE_THREAD_WIDTH = 256  # features up to which one thread is fastest
@@ -90,6 +90,21 @@ class IGBP(SequentialEstimator):
     map_: ProjectiveMap
     history_: list[dict[str, Any]]
 
+    _parameter_constraints: ClassVar[dict[str, Constraint]] = {
+        "n_stages": whole(),
+        "max_epochs": whole(1),
+        "patience": whole(1),
+        "min_gain": number(0),
+        "accuracy_exit": number(above=0, most=1) | nothing,
+        "learning_rate": number(above=0),
+        "weight_decay": number(0),
+        "batch_size": whole(1),
+        "standardize": flag,
+        "device": text,
+        "random_state": seed,
+        "verbose": flag,
+    }
+
     def __init__(
         self,
         *,
@@ -129,68 +144,23 @@ class IGBP(SequentialEstimator):
         settings = {"max_epochs": 10, "patience": 3, "min_gain": 0.02, "accuracy_exit": 0.8}
         return cls(**(settings | changes))
 
-    def fit(
-        self,
-        X: Any,
-        y: Any = None,
-        *,
-        source: Any = None,
-        pairs: Any = None,
-        pair_id: Any = None,
-        X_val: Any = None,
-        source_val: Any = None,
-        sample_weight: Any = None,
-    ) -> Self:
-        """Fit the correction.
-
-        Parameters
-        ----------
-        X, source, sample_weight
-            As in :meth:`mgpa.ClosedFormMGPA.fit`; weights scale the rows' losses.
-        y, pairs, pair_id : ignored
-            Neither the task nor pairs are looked at.
-        X_val, source_val : (n_val, d) array, (n_val,) array
-            Held-out rows: they move along, and their accuracy decides how long each network trains. Without
-            them the fitting rows' own accuracy does.
-
-        Notes
-        -----
-        An interrupt (Ctrl-C) is raised again, but the stages fitted so far are kept and usable.
-        """
-        forget(self)
-        self._check_settings()
-        device = torch_device(self.device, "IGBP")
-        data = self._read(X, y, source, None, None, sample_weight)
+    def _fit(self, data: FitData) -> None:
         with threadpool_limits(1 if data.X.shape[1] < ONE_THREAD_WIDTH else None):
-            self._fit(data, X_val, source_val, device)
-        return self
+            self._fit_stages(data, torch_device(self.device, "IGBP"))
 
-    def _check_settings(self) -> None:
-        require_whole(self, "n_stages", least=0)
-        require_whole(self, "batch_size", "max_epochs", "patience")
-        require_flag(self, "standardize", "verbose")
-        require_number(self, "learning_rate", "weight_decay", "min_gain")
-        if not self.learning_rate > 0:
-            raise ValueError(f"learning_rate must be positive; got {self.learning_rate!r}.")
-        value = self.accuracy_exit
-        if value is not None and not (isinstance(value, (int, float, np.number)) and 0 < value <= 1):
-            raise ValueError(f"accuracy_exit must be None or lie in (0, 1]; got {value!r}.")
-
-    def _fit(self, data: FitData, X_val: Any, source_val: Any, device: Any) -> None:
+    def _fit_stages(self, data: FitData, device: Any) -> None:
         import torch
 
+        from ..maps.runtime.torch_baselines import project_rows
         from ..networks import Watch
-        from ..torch_baselines import project_rows
 
         weight = data.sample_weight
         K = require_several(data.sources, None if weight is None else np.bincount(data.codes, weight))
-        held, held_codes = read_validation(self, X_val, source_val, data.sources)
-        if held is not None and held_codes is None:
-            raise ValueError("X_val without source_val: pass the held-out rows' sources too.")
+        held, held_codes = read_held_out(self, data, "they decide how long each network trains")
         standardizer = Standardizer.from_rows(data.X, weight, self.standardize).require_variation()
-        seed = read_seed(self.random_state)
+        first_seed = read_seed(self.random_state)
         info = self._info(
-            random_state=seed,
+            random_state=first_seed,
             source_names=source_names(data.sources),
             n_rows=len(data.X),
             fingerprint=Moments.fingerprint_of(data.X, data.sources[data.codes]),
@@ -203,7 +173,7 @@ class IGBP(SequentialEstimator):
         stages: list[list[NDArray[Any]]] = []
         try:
             for k in progress(range(self.n_stages), "IGBP stages", self.verbose):
-                stage, record = self._train(H, data, K, watch, seed + 1009 * k)
+                stage, record = self._train(H, data, K, watch, first_seed + 1009 * k)
                 # What never varied in the fit must not steer the map, nor be moved by it.
                 stage[0] *= varies
                 moved = project_rows(H, stage)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,12 +11,12 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import balanced_accuracy_score
 from threadpoolctl import threadpool_limits
 
-from .._base import CorrectionEstimator, MethodTags, forget, require_several
-from .._progress import progress
+from .._common.progress import progress
+from ..estimators.base import CorrectionEstimator, FitData, MethodTags, require_several
+from ..estimators.held_out import read_held_out
 from ..moments import Moments, Standardizer
 from ..pairs import source_names
-from ..validation import read_validation
-from ._base import projector_map, require_flag, require_number, require_whole
+from ._base import projector_map
 
 Floats = NDArray[np.float64]
 
@@ -94,40 +94,10 @@ class INLP(CorrectionEstimator):
         self.standardize = standardize
         self.verbose = verbose
 
-    def fit(
-        self,
-        X: Any,
-        y: Any = None,
-        *,
-        source: Any = None,
-        pairs: Any = None,
-        pair_id: Any = None,
-        X_val: Any = None,
-        source_val: Any = None,
-        sample_weight: Any = None,
-    ) -> Self:
-        """Fit the correction.
-
-        Parameters
-        ----------
-        X, source, sample_weight
-            As everywhere. ``y``, ``pairs`` and ``pair_id`` are not looked at.
-        X_val, source_val : (n_val, d) array, (n_val,) array
-            Held-out rows that decide when to stop. Without them the fitting rows do, which takes more rounds
-            than needed where rows are few.
-        """
-        forget(self)
-        require_number(self, "strength")
-        require_whole(self, "n_rounds")
-        require_flag(self, "standardize", "verbose")
-        if not isinstance(self.tolerance, (int, float, np.number)) or not np.isfinite(self.tolerance):
-            raise ValueError(f"tolerance must be a finite number; got {self.tolerance!r}.")
-        data = self._read(X, y, source, None, None, sample_weight)
+    def _fit(self, data: FitData) -> None:
         K, weight = len(data.sources), data.sample_weight
         require_several(data.sources, None if weight is None else np.bincount(data.codes, weight))
-        held, held_codes = read_validation(self, X_val, source_val, data.sources)
-        if held is not None and (held_codes is None or len(np.unique(held_codes)) < K):
-            raise ValueError("X_val needs source_val, and rows of every source, to decide when to stop.")
+        held, held_codes = read_held_out(self, data, "they decide when to stop", every_source=True)
         standardizer = Standardizer.from_rows(data.X, weight, self.standardize).require_variation()
         mean = np.average(data.X.astype(np.float64), axis=0, weights=weight)
         rows, codes = _rows(data.X, mean, standardizer), data.codes
@@ -153,7 +123,6 @@ class INLP(CorrectionEstimator):
             fingerprint=Moments.fingerprint_of(data.X, data.sources[codes]),
         )
         self.map_ = projector_map(standardizer, mean, removed, self.strength, info)
-        return self
 
     def _round(
         self, rows: Floats, codes: NDArray[np.int64], weight: Floats | None, checks: Floats

@@ -7,9 +7,9 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from .._base import MethodTags
+from ..estimators.base import MethodTags
+from ..estimators.streamed import Evidence, MomentEstimator
 from ..maps import AffineMap
-from ..streaming import Evidence, MomentEstimator
 from ._base import blind_map, require_flag, require_number
 
 Floats = NDArray[np.float64]

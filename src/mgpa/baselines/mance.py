@@ -4,21 +4,21 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.linear_model import LogisticRegression
 
-from .._base import FitData, MethodTags, forget, require_several
-from .._progress import progress
-from ..do_no_harm import held_out_folds
+from .._common.progress import progress
+from ..estimators.base import FitData, MethodTags, require_several
+from ..estimators.held_out import read_held_out
+from ..estimators.staged import SequentialEstimator, read_seed, torch_device
 from ..maps import ManifoldMap, MapInfo
 from ..maps.manifold import ERASURE, Cloud, advance
 from ..moments import Moments, Standardizer
 from ..pairs import source_names
-from ..sequential import SequentialEstimator, read_seed, torch_device
-from ..validation import read_validation
+from ..stopping import held_out_folds
 from .leace import erasure
 
 Floats = NDArray[Any]
@@ -256,86 +256,31 @@ class MANCE(SequentialEstimator):
         self.random_state = random_state
         self.verbose = verbose
 
-    def fit(
-        self,
-        X: Any,
-        y: Any = None,
-        *,
-        source: Any = None,
-        pairs: Any = None,
-        pair_id: Any = None,
-        X_val: Any = None,
-        source_val: Any = None,
-        sample_weight: Any = None,
-    ) -> Self:
-        """Fit the correction.
-
-        Parameters
-        ----------
-        X, source : (n, d) array, (n,) array
-            Embeddings, and which of two sources each comes from.
-        y, pairs : ignored
-        pair_id : (n,) array or None
-            Only keeps rows of one event together when rows are held out.
-        X_val, source_val : (n_val, d) array, (n_val,) array
-            Held-out rows, best from other participants: they decide when scorer and rounds stop. Without
-            them a fifth of X is held out (and fits nothing else).
-        sample_weight : None
-            Not supported.
-
-        Notes
-        -----
-        An interrupt (Ctrl-C) is raised again, but the rounds fitted so far are kept and usable.
-        """
-        forget(self)
-        self._check_settings()
-        if sample_weight is not None:
+    def _fit(self, data: FitData) -> None:
+        if data.sample_weight is not None:
             raise ValueError("MANCE weighs all rows alike: sample_weight is not supported. Leave it out.")
-        data = self._read(X, y, source, pairs, pair_id, None)
         if require_several(data.sources) > 2:
             raise ValueError(
                 f"source has {len(data.sources)} distinct values {data.sources.tolist()[:8]}; MANCE erases a "
                 "binary source. Fit on two of them, or use a method for several sources."
             )
         seed, device = read_seed(self.random_state), torch_device(self.device, "MANCE")
-        self._fit(data, *self._split(data, X_val, source_val, seed), device, seed)
-        return self
+        self._fit_rounds(data, *self._split(data, seed), device, seed)
 
-    def _check_settings(self) -> None:
-        if self.variant not in ("", "+", "++"):
-            raise ValueError(f"variant must be '++', '+' or ''; got {self.variant!r}.")
-        if self.probe not in ("logistic", "scorer"):
-            raise ValueError(f"probe must be 'logistic' or 'scorer'; got {self.probe!r}.")
-        least = dict.fromkeys(("refit_every", "n_steps", "batch_size", "hidden", "patience"), 1)
-        for name, low in {"n_rounds": 0, **least, "n_neighbors": 2, "reference_size": 1}.items():
-            value = getattr(self, name)
-            optional = value is None and name in ("n_neighbors", "reference_size")
-            whole = isinstance(value, (int, np.integer)) and not isinstance(value, bool)
-            if not optional and not (whole and value >= low):
-                raise ValueError(f"{name} must be a whole number, {low} or more; got {value!r}.")
-        for name in ("step", "learning_rate", "weight_decay", "power"):
-            value = getattr(self, name)
-            if not isinstance(value, (int, float, np.number)) or not 0 <= value < np.inf:
-                raise ValueError(f"{name} must be a number, 0 or more; got {value!r}.")
-        if not (self.step and self.learning_rate):
-            raise ValueError("step and learning_rate must be positive.")
-
-    def _split(self, data: FitData, X_val: Any, source_val: Any, seed: int) -> tuple[Rows, Rows]:
+    def _split(self, data: FitData, seed: int) -> tuple[Rows, Rows]:
         """Return rows to fit on and held-out rows, each with its codes."""
-        held, held_codes = read_validation(self, X_val, source_val, data.sources)
-        if held is not None:
-            if held_codes is None or len(np.unique(held_codes)) < 2:
-                raise ValueError("X_val decides when to stop: pass source_val, with rows of both sources.")
+        held, held_codes = read_held_out(self, data, "they decide when to stop", every_source=True)
+        if held is not None and held_codes is not None:
             return (data.X, data.codes), (held, held_codes)
         if np.bincount(data.codes).min() < 2:
             raise ValueError(
                 "MANCE holds rows of both sources out, and one source has a single row. Add rows, or "
                 "pass X_val and source_val."
             )
-        train, test = held_out_folds(data.codes, None, data.pair_id, seed)[0][0]
+        train, test = held_out_folds(data.codes, data.groups, data.pair_id, seed)[0][0]
         return (data.X[train], data.codes[train]), (data.X[test], data.codes[test])
 
-    def _fit(self, data: FitData, train: Rows, held: Rows, device: Any, seed: int) -> None:
+    def _fit_rounds(self, data: FitData, train: Rows, held: Rows, device: Any, seed: int) -> None:
         standardizer = Standardizer.from_rows(train[0], None, True)
         if not self.standardize:
             standardizer = replace(standardizer, scale=np.ones_like(standardizer.scale))

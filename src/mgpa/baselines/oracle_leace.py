@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from ..estimators.streamed import Evidence
 from ..maps import RoutedMap
-from ..streaming import Evidence
 from ._base import SourceAware, require_flag, require_number, routed_map
 
 

@@ -6,9 +6,9 @@ from typing import ClassVar
 
 import numpy as np
 
-from .._base import MethodTags
+from ..estimators.base import MethodTags
+from ..estimators.streamed import Evidence, MomentEstimator
 from ..maps import AffineMap
-from ..streaming import Evidence, MomentEstimator
 from ._base import Floats, projector_map, require_flag, require_number
 
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from ..estimators.streamed import Evidence
 from ..maps import RoutedMap
-from ..streaming import Evidence
 from ._base import Floats, SourceAware, require_flag, require_number, require_variance, routed_map
 
 

@@ -8,8 +8,8 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from ..closed_form import ClosedFormMGPA
+from ..estimators.streamed import MomentEstimator
 from ..iterative import IterativeMGPA
-from ..streaming import MomentEstimator
 from .combat import ComBat
 from .coral import CORAL
 from .euclidean_alignment import EuclideanAlignment

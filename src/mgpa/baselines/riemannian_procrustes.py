@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from .._base import MethodTags
+from ..estimators.base import MethodTags
 from ..pairs import encode_source
 from ._signals import Floats, SignalBaseline, Trials, check_signals
 

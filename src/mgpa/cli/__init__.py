@@ -44,7 +44,7 @@ def main(arguments: list[str] | None = None) -> int:
         print(f"mgpa: {in_options(str(error))}", file=sys.stderr)
         return 2
     except RuntimeError as error:
-        from ..endpoint import BudgetNotAttained
+        from ..errors import BudgetNotAttained
 
         if not isinstance(error, BudgetNotAttained):
             raise

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 from cyclopts import App, Parameter
 from cyclopts.config import Toml
 
-from .._version import __version__
+from .. import __version__
 
 SETTINGS = "mgpa.toml"
 

@@ -114,7 +114,7 @@ def compare(
         lines.append(f"  {name}")
         lines += [f"    {metric:<8}{estimate:+.4f}" for metric, estimate in row.items()]
     if out is not None:
-        from .._files import write_atomically
+        from .._common.files import write_atomically
         from ..audit.report import contrast_csv, latex_table
 
         write_atomically(out / "contrasts.csv", contrast_csv(result, against).encode())
@@ -138,7 +138,7 @@ def _run_audit(
     from ..audit import run
     from ..baselines import make
     from ..maps import load_map
-    from ..tablefiles import open_table
+    from ..tables.files import open_table
 
     chosen = {Path(n).stem if n.endswith(".safetensors") else n: n for n in names}
     entries = {

@@ -53,7 +53,7 @@ def fit(
         roles, its FIT rows.
     components
         Correct this many principal components of the features, fitted on FIT rows and stored with the map:
-        `mgpa apply` then takes raw features and gives corrected components. The table must fit in memory.
+        `mgpa apply` then takes raw features and gives corrected components. FIT rows must fit in memory.
     seed
         Seed of methods that draw random numbers.
     overwrite
@@ -62,9 +62,8 @@ def fit(
         Address of a Dask scheduler (tcp://…), or "local" for a cluster on this machine.
     """
     from ..baselines import make
-    from ..on_tables import map_of
-    from ..scale import connect, fit_file
-    from ..tablefiles import open_table
+    from ..tables import fit_table, open_table
+    from ..tables.scale import connect
 
     refuse_existing(out, overwrite)
     settings = _typed(method, set or {})
@@ -79,15 +78,8 @@ def fit(
         with_rank(model, rank)
     if "verbose" in model.get_params():
         model.set_params(verbose=True)
-    if components is not None:
-        if scheduler is not None:
-            raise UserError("--components reads the whole table here; leave --scheduler out.")
-        m = _fit_in_components(model, table, pairs, components)
-    else:
-        with connect(scheduler) as client:
-            model = fit_file(model, table, pairs=pairs, client=client, verbose=True)
-        file = open_table(table)
-        m = map_of(model, file.info, _fitted_people(file))
+    with connect(scheduler) as client:
+        m = fit_table(model, table, pairs=pairs, components=components, client=client, verbose=True).to_map()
     m.save(out, overwrite=overwrite)
     if "role" not in open_table(table).columns:
         print(
@@ -112,6 +104,7 @@ def apply(
     out: Out,
     strength: float | None = None,
     overwrite: bool = False,
+    force: bool = False,
     scheduler: str | None = None,
     json_: AsJson = False,
 ) -> None:
@@ -134,17 +127,20 @@ def apply(
         Apply this multiple of the correction.
     overwrite
         Replace an existing output.
+    force
+        Correct a table that was corrected before, or whose sources the map does not know.
     scheduler
         Address of a Dask scheduler (tcp://…), or "local" for a cluster on this machine.
     """
     from ..maps import load_map
-    from ..scale import apply_file, connect
+    from ..tables import correct_file
+    from ..tables.scale import connect
 
     m = load_map(map)
     if strength is not None:
         m = m.with_strength(strength)
     with connect(scheduler) as client:
-        n_rows = apply_file(m, table, out, overwrite=overwrite, client=client, verbose=True)
+        n_rows = correct_file(m, table, out, overwrite=overwrite, force=force, client=client, verbose=True)
     show({"table": str(out), "rows": n_rows}, f"{n_rows} rows corrected into {out}", json_)
 
 
@@ -175,16 +171,24 @@ def select(
     overwrite
         Replace an existing map.
     """
-    from ..endpoint import BudgetNotAttained, movement_budget
+    from ..endpoint import movement_budget
+    from ..errors import BudgetNotAttained
     from ..maps import load_map
-    from ..tablefiles import open_table
+    from ..tables import open_table
+    from ..tables.rows import rows_for, vectors
 
     refuse_existing(out, overwrite)
-    rows = open_table(table).read()
-    rows = rows.rows("VAL") if rows.role is not None and (rows.role == "VAL").any() else rows
-    X = rows.X if rows.X.ndim == 2 else rows.X.mean(axis=1)
+    m, rows = load_map(map), open_table(table).read()
+    if rows.role is not None:
+        rows = rows.rows("VAL")
+        if not len(rows):
+            raise UserError(
+                f"{table} has roles but no VAL rows, and a budget that EVAL rows decide is not held out from "
+                "them. Give some participants the role VAL (mgpa convert --roles)."
+            )
+    rows = rows_for(m, rows)
     try:
-        point = movement_budget(load_map(map), X, budget, source=rows.source)
+        point = movement_budget(m, vectors(rows), budget, source=rows.source)
         point.map.save(out, overwrite=overwrite)
     except BudgetNotAttained as error:
         raise UserError(str(error)) from None
@@ -211,7 +215,7 @@ def inspect(path: Path, *, json_: AsJson = False) -> None:
         m = load_map(path)
         show(_map_facts(m), m.summary(), json_)
         return
-    from ..tablefiles import open_table
+    from ..tables.files import open_table
 
     file = open_table(path)
     facts: dict[str, Any] = {
@@ -265,42 +269,12 @@ def export(
 
         import torch
 
-        from .._files import write_atomically
+        from .._common.files import write_atomically
 
         buffer = io.BytesIO()
         torch.save(m.to_torch().state_dict(), buffer)
         write_atomically(out, buffer.getvalue())
     print(out)
-
-
-def _fitted_people(file: Any) -> Any:
-    """Return who was fitted on, if the table says."""
-    if "participant" not in file.columns:
-        return None
-    found = file.read_columns(*(name for name in ("participant", "role") if name in file.columns))
-    people = found["participant"]
-    return people[found["role"] == "FIT"] if "role" in found else people
-
-
-def _fit_in_components(model: Any, table: Path, pairs: Path | None, components: int) -> Any:
-    """Fit on principal components of the FIT rows, and return the map that knows them."""
-    from ..coordinates import fit_coordinates
-    from ..on_tables import fit_on, map_of, vectors
-    from ..tablefiles import open_table
-
-    read = open_table(table).read().require("source")
-    fit, val = (read, None) if read.role is None else (read.rows("FIT"), read.rows("VAL"))
-    coordinates = fit_coordinates(fit.X, n_components=components)
-    views = None
-    if pairs is not None:
-        known = coordinates.of(open_table(pairs).read())
-        known = known if known.role is None else known.rows("FIT")
-        found = known.require("source", "pair_id").paired_views()
-        if found is None:
-            raise UserError(f"{pairs} has no events seen by two sources; check its pair_id and source.")
-        views = tuple(vectors(known)[rows] for rows in found)
-    own = fit_on(model, coordinates.of(fit), None if val is None else coordinates.of(val), views)
-    return map_of(own, read.info, fit.participant).with_coordinates(coordinates)
 
 
 def _typed(method: str, settings: dict[str, str]) -> dict[str, Any]:

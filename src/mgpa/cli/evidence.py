@@ -67,7 +67,7 @@ class GateEvidence:
 def gate_evidence(m: Any, path: Path) -> GateEvidence | None:
     """Return the evidence about a map's gate from the FIT pairs of a table, or None if there is none."""
     from ..gate import held_out_coverage
-    from ..tablefiles import open_table
+    from ..tables.files import open_table
 
     if not m.info.gate_rank:
         return None
@@ -82,8 +82,8 @@ def gate_evidence(m: Any, path: Path) -> GateEvidence | None:
 
 def _contrasts(file: Any) -> tuple[NDArray[np.float64], NDArray[Any] | None]:
     """Return the differences between paired FIT rows, and whose they are if the table says so."""
-    from ..on_tables import vectors
     from ..pairs import check_pair_id, is_paired
+    from ..tables.rows import vectors
 
     if not {"source", "pair_id"} <= set(file.columns):
         return np.zeros((0, 1)), None

@@ -54,8 +54,8 @@ def table(
     overwrite
         Replace an existing table.
     """
-    from ..simulate import simulate_table
-    from ..tablefiles import write_table
+    from ..tables.files import write_table
+    from ..tables.simulate import simulate_table
 
     made = simulate_table(
         people, events, features, sources, tokens=tokens, association=association, random_state=seed

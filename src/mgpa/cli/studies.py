@@ -139,7 +139,7 @@ def new(
     """
     from importlib.resources import files
 
-    from .._files import write_atomically
+    from .._common.files import write_atomically
 
     if file.suffix != ".toml":
         raise UserError(f"{file} should end in .toml; that is how studies are known from names.")

@@ -48,8 +48,8 @@ def convert(
     """
     from dataclasses import replace
 
-    from ..tablefiles import open_table, write_table
     from ..tables import Table, assign_roles
+    from ..tables.files import open_table, write_table
 
     refuse_existing(out, overwrite)
     if table.suffix == ".csv":

@@ -16,15 +16,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from .datasets.download import TIMEOUT, DownloadError, download, require_pooch
+from ..errors import CheckpointError, DownloadError
+from .datasets.download import TIMEOUT, download, require_pooch
 
 HUB = "https://huggingface.co"
 TORCH_SUFFIXES = (".pt", ".pth", ".ckpt", ".bin")
 SHOWN = 8
-
-
-class CheckpointError(ValueError):
-    """A file of weights is not the expected one, or does not fit the model; nothing was loaded."""
 
 
 @dataclass(frozen=True)

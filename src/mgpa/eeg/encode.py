@@ -7,7 +7,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from ..tables import Table
+from ..tables.table import Table
 from .trials import Trials
 
 

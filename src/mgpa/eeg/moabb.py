@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from .._columns import RESERVED
+from ..tables.columns import RESERVED
 from .trials import Trials
 
 

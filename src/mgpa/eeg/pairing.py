@@ -14,9 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-
-class PairingError(ValueError):
-    """Markers of a device that cannot be told to belong to the events."""
+from ..errors import PairingError
 
 
 @dataclass(frozen=True)

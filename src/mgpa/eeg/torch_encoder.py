@@ -16,8 +16,8 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from .._progress import progress as watched
-from ..sequential import torch_device
+from .._common.progress import progress as watched
+from ..estimators.staged import torch_device
 from .encode import as_trials
 
 Precision = Literal["float32", "auto", "float16", "bfloat16"]

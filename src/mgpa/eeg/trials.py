@@ -14,9 +14,9 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from .._checks import require_finite
-from .._columns import COLUMNS, Columns, check_columns, check_other
-from ..tables import Table
+from .._common.checks import require_finite
+from ..tables.columns import COLUMNS, Columns, check_columns, check_other
+from ..tables.table import Table
 
 # What to do about trials that cannot be put together.
 _REMEDIES = {
@@ -170,7 +170,7 @@ class Trials:
         info : dict or None
             Where they come from.
         """
-        from ..tablefiles.convert import from_epochs
+        from ..tables.files.convert import from_epochs
 
         several = list(epochs) if isinstance(epochs, (list, tuple)) else [epochs]
         # Which epochs are bad is known only once they are read, and columns are of those that stay.

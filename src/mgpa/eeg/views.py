@@ -15,8 +15,9 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from ..errors import TableError
 from ..pairs import is_paired
-from ..tables import Table, TableError
+from ..tables.table import Table
 from .trials import Trials, standard_montage
 
 View = Callable[[Trials], Trials]

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from ..errors import MapError
 from .affine import AffineMap
-from .base import CorrectionMap, Floats, MapError, MapInfo, PathLike, SequentialMap
+from .base import CorrectionMap, Floats, MapInfo, PathLike, SequentialMap
 from .manifold import ManifoldMap
 from .projective import ProjectiveMap
 from .routed import RoutedMap
@@ -51,9 +52,9 @@ def load_map(path: PathLike) -> CorrectionMap:
     """
     path = Path(path)
     if path.is_dir():
-        from ..release import read_release
+        from .io.release import read_release
 
         return read_release(path)
-    from ..mapfile import read_map
+    from .io.mapfile import read_map
 
     return read_map(path)

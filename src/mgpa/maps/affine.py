@@ -7,7 +7,8 @@ from typing import ClassVar, Self
 
 import numpy as np
 
-from .base import CorrectionMap, Floats, MapError, MapInfo
+from ..errors import MapError
+from .base import CorrectionMap, Floats, MapInfo
 
 # Up to this many standard deviations from zero, float32 sums of uncentred features are exact enough.
 FAR_FROM_ZERO = 8.0

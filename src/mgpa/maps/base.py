@@ -10,18 +10,15 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from .._checks import as_float_matrix, require_finite
-from .._version import __version__
+from .. import __version__
+from .._common.checks import as_float_matrix, require_finite
+from ..errors import MapError
 
 if TYPE_CHECKING:
     from ..coordinates import Coordinates
 
 Floats = NDArray[Any]
 PathLike = str | Path
-
-
-class MapError(ValueError):
-    """A correction map is inconsistent, damaged, or not a map at all."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -215,21 +212,21 @@ class CorrectionMap:
         overwrite : bool
             With False, an existing file is an error.
         """
-        from ..mapfile import write_map
+        from .io.mapfile import write_map
 
         return write_map(self, Path(path), overwrite=overwrite)
 
     def to_torch(self) -> Any:
         """Return the map as a ``torch.nn.Module`` (no gradients through its weights; differentiable in X)."""
         try:
-            from ..torch_module import as_module
+            from .runtime.torch_module import as_module
         except ImportError:
             raise ImportError("A torch module needs torch: pip install 'mgpa[torch]'.") from None
         return as_module(self)
 
     def to_onnx(self, path: PathLike) -> Path:
         """Write the map as an ONNX model with input ``X`` and output ``Y``, both (n, d) float32."""
-        from ..onnx_export import write_onnx
+        from .runtime.onnx_export import write_onnx
 
         return write_onnx(self, Path(path))
 

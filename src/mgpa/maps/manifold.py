@@ -14,8 +14,9 @@ from typing import Any, ClassVar, NoReturn
 
 import numpy as np
 
+from ..errors import MapError
 from ..pairs import to_numpy
-from .base import Floats, MapError, PathLike, SequentialMap
+from .base import Floats, PathLike, SequentialMap
 
 Scorer = tuple[Floats, ...]  # W₁, b₁, W₂, b₂, w
 

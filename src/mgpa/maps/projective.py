@@ -8,7 +8,8 @@ from typing import ClassVar
 
 import numpy as np
 
-from .base import Floats, MapError, SequentialMap
+from ..errors import MapError
+from .base import Floats, SequentialMap
 
 # A row whose squared gradient is at most this (every hidden unit that matters is off) is not moved.
 FLAT = 1e-12

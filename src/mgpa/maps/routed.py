@@ -8,9 +8,10 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from ..errors import MapError
 from ..pairs import encode_source, source_names
 from .affine import FAR_FROM_ZERO, AffineMap
-from .base import CorrectionMap, Floats, MapError
+from .base import CorrectionMap, Floats
 
 BLOCK_ROWS = 2048
 

@@ -1,4 +1,4 @@
-"""Algorithm 1, stored: a sequence of critic-guided stages, replayed by :mod:`mgpa.replay`."""
+"""Algorithm 1, stored: a sequence of critic-guided stages, replayed by :mod:`mgpa.maps.runtime.replay`."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from ..replay import Replay
-from .base import Floats, MapError, SequentialMap
+from ..errors import MapError
+from .base import Floats, SequentialMap
+from .runtime.replay import Replay
 
 # How far a stored basis may be from orthonormal: float32 rounding, the bound the paper's own loader used.
 ORTHONORMAL_TOLERANCE = 2e-5

@@ -7,22 +7,25 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from .._common.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from .config import Study, StudyError, load_study, presets
+    from ..errors import StudyError
+    from .config import Study, load_study, presets
     from .results import write_results
     from .run import StudyResult, plan_study, run_study
 
-_HOME = {
-    "Study": "config",
-    "StudyError": "config",
-    "StudyResult": "run",
-    "load_study": "config",
-    "plan_study": "run",
-    "presets": "config",
-    "run_study": "run",
-    "write_results": "results",
+_HOMES = {
+    "Study": ".config",
+    "StudyError": "..errors",
+    "StudyResult": ".run",
+    "load_study": ".config",
+    "plan_study": ".run",
+    "presets": ".config",
+    "run_study": ".run",
+    "write_results": ".results",
 }
 
 __all__ = [
@@ -36,10 +39,4 @@ __all__ = [
     "write_results",
 ]
 
-
-def __getattr__(name: str) -> Any:
-    if name not in _HOME:
-        raise AttributeError(f"module 'mgpa.studies' has no attribute {name!r}")
-    from importlib import import_module
-
-    return getattr(import_module(f".{_HOME[name]}", __name__), name)
+__getattr__, __dir__ = lazy_names(__name__, _HOMES)

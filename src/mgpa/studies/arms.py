@@ -10,9 +10,10 @@ from sklearn.base import clone
 
 from ..baselines import available, make
 from ..closed_form import ClosedFormMGPA
+from ..errors import StudyError
 from ..gate import FullGate, MeasurementGate, PCAGate, RandomGate
-from ..on_tables import fit_on
-from .config import Method, Study, StudyError
+from ..tables.fitting import fit_table
+from .config import Method, Study
 from .splits import Split
 
 
@@ -92,8 +93,7 @@ def measured_rank(study: Study, split: Split) -> int:
     if split.gate is not None:
         return int(split.gate.basis.shape[1])
     model = ClosedFormMGPA(measurement_gate(study, split), standardize=False)
-    fitted = fit_on(model, split.table.rows("FIT"), pairs=split.contrasts)
-    return int(getattr(fitted, "estimator_", fitted).gate_.rank_)
+    return int(fit_table(model, split.table.rows("FIT"), pairs=split.contrasts).gate_.rank_)
 
 
 def pairs_by_method(study: Study, split: Split) -> dict[str, Any] | None:

@@ -16,6 +16,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
 from ..audit.method_result import METRICS, PARTS
+from ..errors import StudyError
 
 __all__ = ["Study", "StudyError", "load_study", "presets"]
 
@@ -24,10 +25,6 @@ OVERLAYS = ("simulated", "quick")
 FIXED = {"temporal_bins": "TemporalBins", "band_power": "BandPower", "windowed_power": "WindowedPower"}
 #: What a study can compare: what audits report, and what lies behind it.
 KNOWN_METRICS = (*METRICS, *PARTS, "reversed", "independent", "aligned", "floor")
-
-
-class StudyError(ValueError):
-    """A study that cannot be run as it is written; the text says where and why."""
 
 
 def _tuple(value: Any) -> Any:

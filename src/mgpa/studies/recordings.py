@@ -14,14 +14,15 @@ from typing import Any
 
 import numpy as np
 
-from .._files import write_atomically
+from .._common.files import write_atomically
 from ..audit.fits import versions
 from ..audit.run import resolve_device
 from ..audit.store import key_of
-from ..tablefiles import open_table, write_table
-from ..tables import Table, TableError
+from ..errors import StudyError, TableError
+from ..tables.files import open_table, write_table
+from ..tables.table import Table
 from ..tokens import token_mean
-from .config import FIXED, Encoder, Study, StudyError
+from .config import FIXED, Encoder, Study
 
 # Raised when the same settings give other tables than before.
 TABLE_VERSION = 1

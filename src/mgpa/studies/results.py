@@ -12,7 +12,7 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
-from .._files import write_atomically
+from .._common.files import write_atomically
 from ..audit import Audit, Estimate
 from ..audit.fits import versions
 from ..audit.looks import label

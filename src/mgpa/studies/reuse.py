@@ -30,11 +30,13 @@ from ..audit.run import plan as plan_audit
 from ..audit.store import Store, key_of
 from ..coordinates import Coordinates
 from ..endpoint import operating_points, select_by_development, select_within_family
+from ..errors import StudyError
 from ..maps import CorrectionMap, SequentialMap
-from ..on_tables import fit_on, map_of
-from ..tables import Table
+from ..tables.fitting import fit_table
+from ..tables.rows import in_coordinates
+from ..tables.table import Table
 from .arms import arm, recipes
-from .config import Reuse, Study, StudyError
+from .config import Reuse, Study
 from .recordings import Recordings
 from .roles import roles_of
 from .splits import Split, coordinates_of, pairs_of, split_names, with_roles
@@ -196,12 +198,12 @@ def prepare(study: Study, recordings: Recordings, rotation: int | None = None) -
     calibration, purged = _calibration(fit, plan)
     remaining = fit.take(~calibration & ~purged)
     coordinates = coordinates_of(remaining, study.coordinates)
-    observed = _one_view(coordinates.of(remaining), plan.fit_seed)
-    pairs = coordinates.of(fit.take(calibration))
+    observed = _one_view(in_coordinates(coordinates, remaining), plan.fit_seed)
+    pairs = in_coordinates(coordinates, fit.take(calibration))
     bank = Table.concatenate([observed, pairs])
-    val = _one_view(coordinates.of(development.rows("VAL")), plan.development_seed)
+    val = _one_view(in_coordinates(coordinates, development.rows("VAL")), plan.development_seed)
     return Material(
-        {task: coordinates.of(table) for task, table in tables.items()},
+        {task: in_coordinates(coordinates, table) for task, table in tables.items()},
         bank,
         val,
         pairs_of(pairs),
@@ -311,9 +313,9 @@ def _candidates(
 
 def _fit_one(name: str, fit: _Fit, material: Material, heads: Any, plan: Reuse, store: Store) -> Fitted:
     with saying(f"fitting {name}", store), store.timed(f"select {name}"):
-        model = fit_on(fit.model, material.bank, material.val, material.pairs)
-        whole = map_of(model, material.bank.info, material.bank.participant)
-        m, facts = _select(whole, material, heads, plan)
+        rows = Table.concatenate([material.bank, material.val])
+        model = fit_table(fit.model, rows, pairs=material.pairs)
+        m, facts = _select(model.to_map(), material, heads, plan)
     return Fitted(m, store.put(fit.key, facts, m))
 
 

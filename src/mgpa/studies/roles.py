@@ -8,8 +8,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..tables import Table, assign_roles
-from .config import Endpoints, Roles, StudyError
+from ..errors import StudyError
+from ..tables.roles import assign_roles
+from ..tables.table import Table
+from .config import Endpoints, Roles
 
 #: Which generator draws a role's assignments: part of the seed of :func:`associate`.
 ROLE_SEEDS = {"FIT": 1, "VAL": 2, "HEAD": 3, "EVAL": 4}

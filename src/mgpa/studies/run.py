@@ -13,10 +13,11 @@ import numpy as np
 from ..audit import Audit
 from ..audit import run as run_audit
 from ..audit.run import plan as plan_audit
-from ..scale import connect
-from ..tables import Table
+from ..errors import StudyError
+from ..tables.scale import connect
+from ..tables.table import Table
 from .arms import arms, check_arms, pairs_by_method, recipes, unfitted
-from .config import Study, StudyError
+from .config import Study
 from .recordings import Recordings
 from .roles import roles_of
 from .splits import Split, make_split, split_names

@@ -9,10 +9,12 @@ from typing import Any
 import numpy as np
 
 from ..coordinates import Coordinates, fit_coordinates
+from ..errors import StudyError
 from ..gate import FixedGate, MeasurementGate
-from ..tables import Table
+from ..tables.rows import in_coordinates
+from ..tables.table import Table
 from .config import Coordinates as CoordinatesPlan
-from .config import Study, StudyError
+from .config import Study
 from .recordings import Recordings
 from .roles import associate, roles_of
 
@@ -69,13 +71,13 @@ def make_split(study: Study, recordings: Recordings, name: str, rotation: int | 
     coordinates = coordinates_of(observed.rows("FIT"), study.coordinates)
     contrasts = endpoints = None
     if study.views.transport is not None:
-        contrasts = pairs_of(coordinates.of(recordings.virtual_pairs(roles)))
+        contrasts = pairs_of(in_coordinates(coordinates, recordings.virtual_pairs(roles)))
     elif plan.gamma != 1.0 or plan.association is not None:
-        contrasts = pairs_of(coordinates.of(raw.rows("FIT")))
-        endpoints = pairs_of(coordinates.of(evaluated.rows("FIT")))
+        contrasts = pairs_of(in_coordinates(coordinates, raw.rows("FIT")))
+        endpoints = pairs_of(in_coordinates(coordinates, evaluated.rows("FIT")))
     if plan.association is not None:
         observed = _alone(observed)
-    table = coordinates.of(observed)
+    table = in_coordinates(coordinates, observed)
     gate = _token_gate(study, contrasts, table) if study.gate.tokens else None
     return Split(name, table, coordinates, contrasts, endpoints, gate)
 

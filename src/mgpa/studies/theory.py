@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .._files import write_atomically
+from .._common.files import write_atomically
 from ..audit.looks import COLORS, SOURCE_COLORS
 from ..audit.plots.style import FAINT, INK, MUTED, PAGE, canvas, grid, style
 from ..closed_form import ClosedFormMGPA

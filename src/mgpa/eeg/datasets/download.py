@@ -15,12 +15,10 @@ import warnings
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from ...errors import DownloadError
+
 TIMEOUT = 60  # seconds without a byte
 ATTEMPTS = 5  # connections for one file, each going on where the last one broke off
-
-
-class DownloadError(OSError):
-    """A file could not be fetched; the text says which, why, and what to do."""
 
 
 def download(

@@ -16,6 +16,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ...errors import RecordingError
+
 CHANNELS = (
     *("Cz", "Fz", "Fp1", "F3", "FT7", "CP3", "P7", "O1"),
     *("Pz", "Oz", "O2", "P8", "CP4", "FT8", "F4", "Fp2"),
@@ -45,10 +47,6 @@ ALIASES = {
         *("trialtype", "type", "tone", "code", "image", "event", "trigger"),
     ),
 }
-
-
-class RecordingError(ValueError):
-    """A file of a recording that is damaged, incomplete or not what was expected."""
 
 
 @dataclass(frozen=True, eq=False)

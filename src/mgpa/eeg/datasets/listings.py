@@ -15,7 +15,8 @@ from pathlib import PurePosixPath
 from typing import Any
 from urllib.parse import quote, urljoin
 
-from .download import TIMEOUT, DownloadError, explain, require_pooch
+from ...errors import DownloadError
+from .download import TIMEOUT, explain, require_pooch
 
 #: Where the repositories answer; the environment variable of each, MGPA_OSF_API and so on, overrides it.
 APIS = {

@@ -15,8 +15,9 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from ..._progress import progress as steps
-from ..pairing import Dropped, PairingError, PairingReport, SessionPairing, match_events
+from ..._common.progress import progress as steps
+from ...errors import PairingError, RecordingError
+from ..pairing import Dropped, PairingReport, SessionPairing, match_events
 from ..preprocessing import (
     amplitude_flags,
     average_reference,
@@ -27,15 +28,7 @@ from ..preprocessing import (
     resample,
 )
 from ..trials import Trials
-from .flex_files import (
-    CHANNELS,
-    Recording,
-    RecordingError,
-    missing_companions,
-    read_behaviour,
-    read_flex,
-    read_neuroscan,
-)
+from .flex_files import CHANNELS, Recording, missing_companions, read_behaviour, read_flex, read_neuroscan
 from .inventory import Inventory
 
 __all__ = [

@@ -11,7 +11,8 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
-from .download import DownloadError, download
+from ...errors import DownloadError
+from .download import download
 from .inventory import Inventory
 from .listings import RemoteFile, listing
 

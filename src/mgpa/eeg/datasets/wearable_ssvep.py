@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..._progress import progress as _progress
+from ..._common.progress import progress as _progress
 from ..trials import Trials
 from .inventory import Inventory
 from .matlab import read_array, read_rows

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from ..._files import write_atomically
+from ..._common.files import write_atomically
 from .head import electrode_positions
 
 # Curry's own type of the note that impedances were measured, far from the small numbers of triggers.

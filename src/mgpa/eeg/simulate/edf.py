@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ..._files import replacing
+from ..._common.files import replacing
 
 # What the header says. The device samples a little faster.
 HEADER_RATE = 128

@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..._files import replacing, write_atomically
-from ..._progress import progress as steps
+from ..._common.files import replacing, write_atomically
+from ..._common.progress import progress as steps
 from ..datasets.flex_files import CHANNELS, FLEX_RATE, MARKER_DELAY
 from ..datasets.neuroscan_flex import PARTICIPANTS, TASKS
 from .brain import Sources, background, in_head

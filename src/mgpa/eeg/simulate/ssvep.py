@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..._files import replacing, write_atomically
-from ..._progress import progress as _progress
+from ..._common.files import replacing, write_atomically
+from ..._common.progress import progress as _progress
 from ..datasets.wearable_ssvep import (
     CHANNELS,
     ELECTRODES,

@@ -1,0 +1,1 @@
+"""What modules of every layer use: array namespaces, checks, atomic files, progress, lazy names."""

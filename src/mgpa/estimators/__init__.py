@@ -1,0 +1,1 @@
+"""What estimators share: reading and refusing input, streaming moments, stages, parameters."""

@@ -1,0 +1,356 @@
+"""What the estimators share: reading the fitting data, refusing bad input, applying the fitted map."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar, Self
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.base import BaseEstimator, OneToOneFeatureMixin, TransformerMixin, clone
+from sklearn.exceptions import DataConversionWarning
+from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
+
+from .._common.checks import require_finite
+from ..errors import MissingEvidence
+from ..gate import MeasurementGate, fit_gate
+from ..maps import CorrectionMap, MapInfo
+from ..moments import Standardizer
+from ..pairs import Contrasts, check_pair_id, check_pairs, encode_source, to_numpy
+from .parameters import Constraint, check_parameters
+
+Floats = NDArray[Any]
+
+
+NO_PAIRS = (
+    "No pairs: pass pairs=(A, B), two aligned views of the same events, or pair_id=, one id per row of X, "
+    "shared by the rows of one event in different sources. Source labels alone cannot tell a measurement "
+    "effect from a population difference."
+)
+
+
+@dataclass(frozen=True)
+class MethodTags:
+    """What a method needs, and what it acts on."""
+
+    source_blind: bool
+    needs_source: bool = True
+    needs_pairs: bool = False
+    needs_task: bool = False
+    acts_on: str = "embeddings"
+
+
+@dataclass(frozen=True)
+class Provenance:
+    """What a fit from a table tells its map: encoder, people, notes, and the coordinates it was made in."""
+
+    encoder: dict[str, Any] = field(default_factory=dict)
+    people: tuple[str, ...] = ()
+    notes: str = ""
+    coordinates: Any = None
+
+    def added_to(self, m: CorrectionMap) -> CorrectionMap:
+        """Return the map with these facts; what is not known here stays as it is there."""
+        facts = {"encoder": self.encoder, "people": self.people, "notes": self.notes}
+        facts = {name: value for name, value in facts.items() if value}
+        m = replace(m, info=replace(m.info, **facts)) if facts else m  # type: ignore[arg-type]
+        return m if self.coordinates is None else m.with_coordinates(self.coordinates)
+
+
+@dataclass(frozen=True)
+class FitData:
+    """One call's worth of validated fitting data. ``task`` is there only for methods that need it."""
+
+    X: Floats
+    sources: NDArray[Any]
+    codes: NDArray[np.int64]
+    pairs: tuple[Floats, Floats] | None
+    pair_id: NDArray[Any] | None
+    sample_weight: Floats | None = None
+    task: NDArray[Any] | None = None
+    groups: NDArray[np.int64] | None = None
+    X_val: Any = None  # as given: read by the methods that hold rows out (mgpa.estimators.held_out)
+    source_val: Any = None
+
+
+def require_several(sources: NDArray[Any], weights: Floats | None = None) -> int:
+    """Return the number of sources, or explain why one is not enough or why a weightless one is none."""
+    if len(sources) < 2:
+        raise ValueError(
+            f"source has 1 distinct value ({sources[0].item()!r}); a correction needs at least two "
+            "acquisition conditions. Pass every condition you want attenuated."
+        )
+    if weights is not None and not weights.all():
+        raise ValueError(
+            f"sample_weight is zero in every row of source {sources[weights == 0].tolist()}; "
+            "leave such a source out, or give it weight."
+        )
+    return len(sources)
+
+
+def forget(estimator: Any) -> None:
+    """Drop fitted attributes: a fit that fails leaves an unfitted estimator, not a mixture of two fits."""
+    for name in [name for name in vars(estimator) if name.endswith("_") and not name.startswith("_")]:
+        delattr(estimator, name)
+
+
+def validate_rows(estimator: Any, X: Any, *, reset: bool, name: str = "X") -> Floats:
+    """Return X as finite float rows, remembering (``reset``) or checking its width and feature names."""
+    X = to_numpy(X) if type(X).__module__.partition(".")[0] == "torch" else X
+    # Lists have neither shape nor dtype, and frames have no dtype of their own.
+    array = X if hasattr(X, "shape") and hasattr(X, "dtype") else np.asarray(X)
+    shape, dtype = array.shape, array.dtype
+    if getattr(dtype, "kind", "") in "iub":
+        warnings.warn(
+            f"{name} has integer dtype {dtype}; computing and returning float64. "
+            "Convert it yourself to choose the precision.",
+            DataConversionWarning,
+            stacklevel=4,
+        )
+    if getattr(dtype, "kind", "") in "US":
+        raise ValueError(f"{name} holds text (dtype {dtype}); expected numbers.")
+    if dtype == np.float16:
+        raise ValueError(
+            f"{name} is float16, too coarse to correct in; convert with {name}.astype('float32')."
+        )
+    if len(shape) == 3:
+        raise ValueError(
+            f"{name} has shape {shape}; expected two dimensions (rows, features). "
+            "For tokens (n, t, d) use mgpa.TokenMean or mgpa.transform_tokens."
+        )
+    if name != "X" and len(shape) == 2 and shape[1] != estimator.n_features_in_:
+        raise ValueError(f"{name} has {shape[1]} features but X has {estimator.n_features_in_}.")
+    checked: Floats = validate_data(
+        estimator, X, dtype=(np.float64, np.float32), reset=reset, ensure_all_finite=False
+    )
+    require_finite(checked, name)
+    return checked
+
+
+class CorrectionEstimator(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc]
+    """Base of the estimators: fit from source labels and pairs, then apply one stored map to anything."""
+
+    # Row-aligned metadata is requested by default, so that it follows X through pipelines and
+    # cross-validation when the user enables routing. ``pairs`` is not: it would reach every fold whole.
+    __metadata_request__fit: ClassVar[dict[str, bool]] = {"source": True, "pair_id": True, "groups": True}
+
+    tags: ClassVar[MethodTags]
+    _parameter_constraints: ClassVar[dict[str, Constraint]]
+    n_features_in_: int
+    map_: Any  # a CorrectionMap
+    _provenance: Provenance = Provenance()
+
+    def fit(
+        self,
+        X: Any,
+        y: Any = None,
+        *,
+        source: Any = None,
+        pairs: Any = None,
+        pair_id: Any = None,
+        X_val: Any = None,
+        source_val: Any = None,
+        sample_weight: Any = None,
+        groups: Any = None,
+    ) -> Self:
+        """Fit the correction.
+
+        Parameters
+        ----------
+        X : (n, d) array
+            Embeddings.
+        y : (n,) array
+            The task, for methods whose tag ``needs_task`` is set; ignored by all others. It is never taken as
+            the source.
+        source : (n,) array
+            Acquisition condition of each row; two or more distinct labels.
+        pairs : tuple (A, B) of (m, d) arrays
+            Row i of both is the same event, first and second view: with sources "dry" and "wet", A is dry.
+            With more than two sources use pair_id. Only methods whose tag ``needs_pairs`` is set look at
+            pairs.
+        pair_id : (n,) array
+            Instead of pairs: rows of X that share an id are views of one event, one per source. Negative
+            ids are unpaired. Safe under cross-validation.
+        X_val, source_val : (n_val, d) array, (n_val,) array
+            Held-out rows, best of other participants, for methods that decide by them when to stop. Nothing
+            else is fitted on them; the closed-form methods do not look at them.
+        sample_weight : (n,) array or None
+            Row weights (a weight of 2 equals a repeated row). Pairs are not weighted.
+        groups : (n,) array or None
+            Participants. Methods that hold rows out never have rows of one participant on both sides.
+        """
+        check_parameters(self)
+        self._forget()
+        try:
+            self._fit(self._read(X, y, source, pairs, pair_id, sample_weight, groups, X_val, source_val))
+        except MissingEvidence as reason:
+            self._tolerate(reason)
+            self._become_identity()
+        return self
+
+    def _fit(self, data: FitData) -> None:
+        """Fit on data that have been read: what a method is."""
+        raise NotImplementedError
+
+    def _tolerate(self, reason: MissingEvidence) -> None:
+        """Raise, unless an estimator may do without evidence."""
+        raise reason
+
+    def _become_identity(self) -> None:
+        """Set everything that a fit sets, for a map that moves nothing."""
+        raise NotImplementedError
+
+    def _forget(self) -> None:
+        """Become unfitted."""
+        forget(self)
+        self._provenance = Provenance()
+
+    def _validate_rows(self, X: Any, *, reset: bool, name: str = "X") -> Floats:
+        return validate_rows(self, X, reset=reset, name=name)
+
+    def _read(
+        self,
+        X: Any,
+        y: Any,
+        source: Any,
+        pairs: Any,
+        pair_id: Any,
+        sample_weight: Any,
+        groups: Any,
+        X_val: Any = None,
+        source_val: Any = None,
+        *,
+        reset: bool = True,
+    ) -> FitData:
+        """Validate one call's data. Raises MissingEvidence where there is no source."""
+        X = self._validate_rows(X, reset=reset)
+        weight = None
+        if sample_weight is not None:
+            weight = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
+        if source is None:
+            raise MissingEvidence(
+                "source is missing: pass source=, one acquisition label per row of X "
+                "(y is the task and is never used as the source)."
+            )
+        sources, codes = encode_source(source, len(X))
+        if pairs is not None and pair_id is not None:
+            raise ValueError("Pass pairs=(A, B) or pair_id=, not both.")
+        views = None if pairs is None else check_pairs(pairs, X.shape[1])
+        names = list(getattr(self, "feature_names_in_", []))
+        for i, side in enumerate(pairs or ()):
+            if names and names != list(getattr(side, "columns", names)):
+                raise ValueError(
+                    f"pairs[{i}] has other columns than X, or in another order; select X's columns."
+                )
+        return FitData(
+            X,
+            sources,
+            codes,
+            views,
+            None if pair_id is None else check_pair_id(pair_id, len(X)),
+            weight,
+            self._read_task(y, len(X)),
+            None if groups is None else encode_source(groups, len(X), "groups")[1],
+            X_val,
+            source_val,
+        )
+
+    def _read_task(self, y: Any, n: int) -> NDArray[Any] | None:
+        """Return task labels for the methods that need them; the others never see them."""
+        if not self.tags.needs_task:
+            return None
+        if y is None:
+            raise ValueError(
+                f"{type(self).__name__} preserves a task it is told: pass y, one task label per row of X."
+            )
+        labels, codes = encode_source(y, n, "y")
+        if len(labels) > max(20, n // 4):
+            raise ValueError(f"y has {len(labels)} distinct values in {n} rows; expected task classes.")
+        return np.asarray(labels[codes])
+
+    def _info(self, **known: Any) -> MapInfo:
+        parameters = {k: v for k, v in self.get_params().items() if "__" not in k}
+        names = getattr(self, "feature_names_in_", None)
+        return MapInfo(
+            method=type(self).__name__,
+            parameters={k: v if isinstance(v, (int, float, str, bool, type(None))) else repr(v)
+                        for k, v in parameters.items()},
+            feature_names=None if names is None else tuple(map(str, names)),
+            **known,
+        )  # fmt: skip
+
+    def transform(self, X: Any, *, strength: float | None = None) -> Any:
+        """Correct embeddings. Never takes a source.
+
+        Parameters
+        ----------
+        X : (n, d) array or torch tensor
+            New embeddings, from any source or from unknown ones.
+        strength : float or None
+            Apply this multiple of the displacement instead of the fitted strength.
+        """
+        check_is_fitted(self)
+        return self._transform(X, self.map_ if strength is None else self.map_.with_strength(strength))
+
+    def _transform(self, X: Any, m: CorrectionMap, **known: Any) -> Any:
+        if type(X).__module__.partition(".")[0] == "torch":
+            return m.transform(X, **known)
+        return m.transform(self._validate_rows(X, reset=False), **known)
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return "map_" in vars(self)
+
+    def to_map(self) -> Any:
+        """Return the frozen correction: save it, send it, apply it with numpy alone."""
+        check_is_fitted(self)
+        return self._provenance.added_to(self.map_)
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.transformer_tags.preserves_dtype = ["float64", "float32"]
+        return tags
+
+
+class GatedEstimator(CorrectionEstimator):
+    """Base of the two MGPA constructions: contrasts make a gate, and without evidence nothing moves."""
+
+    tags: ClassVar[MethodTags] = MethodTags(source_blind=True, needs_pairs=True)
+
+    gate: Any
+    gate_: Any
+    on_missing: str
+
+    def _fit_gate(
+        self, gate: Any, contrasts: Contrasts, rows: Callable[[], Floats], standardizer: Standardizer
+    ) -> Any:
+        """Fit a clone of ``gate`` on standardised contrasts (or rows, for the control gates)."""
+        gate = MeasurementGate() if gate is None else clone(gate)
+        fitted = fit_gate(gate, contrasts.values / standardizer.scale, rows, standardizer.varies)
+        if fitted.rank_ == 0 and gate.fitted_on == "contrasts" and not fitted.n_contrasts_:
+            raise MissingEvidence(
+                f"All {len(contrasts)} contrasts are zero: the paired views are identical, so they show no "
+                "measurement effect. Check that the second view really is the other condition."
+            )
+        return fitted
+
+    def _tolerate(self, reason: MissingEvidence) -> None:
+        """Raise, or warn that the identity is returned, as ``on_missing`` says."""
+        if self.on_missing == "raise":
+            raise reason
+        warnings.warn(f"{reason} Returning the identity map (on_missing='warn').", stacklevel=3)
+
+    def coverage(self, pairs: Any) -> float:
+        """Return the share of directional energy that these pairs have inside the fitted gate.
+
+        Use pairs that were not fitted on: near 1, the gate covers their measurement change too.
+
+        Parameters
+        ----------
+        pairs : tuple (A, B) of (m, d) arrays
+            In the input's units.
+        """
+        check_is_fitted(self)
+        contrasts = Contrasts.from_pairs(pairs, self.n_features_in_).values / self.map_.scale
+        return float(self.gate_.coverage(contrasts))

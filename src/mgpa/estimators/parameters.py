@@ -1,0 +1,113 @@
+"""What parameters may be: one table per class, one checker, one sentence when a value is something else.
+
+A class says so in ``_parameter_constraints``, scikit-learn's convention, with the constraints below; ``|``
+joins alternatives. Its words are the sentence's middle: "ridge must be *a number, 0 or more*; got None."
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ..errors import ParameterError
+
+
+@dataclass(frozen=True)
+class Constraint:
+    """What a parameter may be, in words and as a test."""
+
+    words: str
+    accepts: Callable[[Any], bool]
+
+    def __or__(self, other: Constraint) -> Constraint:
+        return Constraint(
+            f"{self.words}, or {other.words}", lambda value: self.accepts(value) or other.accepts(value)
+        )
+
+
+def number(
+    least: float = -np.inf, most: float = np.inf, *, above: float = -np.inf, below: float = np.inf
+) -> Constraint:
+    """Accept finite numbers (True and False are none) in a range that has ``least`` and ``most`` in it.
+
+    Examples
+    --------
+    >>> number(0).words, number(0).accepts(0), number(0).accepts(True)
+    ('a number, 0 or more', True, False)
+    """
+    limits = [
+        f"{least:g} or more" * (least > -np.inf),
+        f"above {above:g}" * (above > -np.inf),
+        f"at most {most:g}" * (most < np.inf),
+        f"below {below:g}" * (below < np.inf),
+    ]
+
+    def accepts(value: Any) -> bool:
+        if isinstance(value, bool) or not isinstance(value, (int, float, np.integer, np.floating)):
+            return False
+        return bool(np.isfinite(value)) and bool(least <= value <= most and above < value < below)
+
+    return Constraint(", ".join(["a number", *filter(None, limits)]), accepts)
+
+
+def whole(least: int = 0) -> Constraint:
+    """Accept whole numbers (True and False are none)."""
+    return Constraint(
+        f"a whole number, {least} or more",
+        lambda value: (
+            isinstance(value, (int, np.integer)) and not isinstance(value, bool) and bool(value >= least)
+        ),
+    )
+
+
+def one_of(*choices: str) -> Constraint:
+    """Accept one of some texts."""
+    words = " or ".join(filter(None, [", ".join(map(repr, choices[:-1])), repr(choices[-1])]))
+    return Constraint(words, lambda value: isinstance(value, str) and value in choices)
+
+
+def some_of(*choices: str) -> Constraint:
+    """Accept a collection of some texts, each at most once, and at least one of them."""
+
+    def accepts(value: Any) -> bool:
+        if isinstance(value, str) or not isinstance(value, Collection):
+            return False
+        return 0 < len(value) == len(set(value)) and set(value) <= set(choices)
+
+    return Constraint(f"a list of some of {', '.join(map(repr, choices))}, each once", accepts)
+
+
+def having(*attributes: str, example: str) -> Constraint:
+    """Accept objects (not classes) with some attributes."""
+    return Constraint(
+        example,
+        lambda value: not isinstance(value, type) and all(hasattr(value, name) for name in attributes),
+    )
+
+
+flag = Constraint("True or False", lambda value: isinstance(value, (bool, np.bool_)))
+nothing = Constraint("None", lambda value: value is None)
+#: A share of something: a float, because 1 would be a number of things.
+share = Constraint(
+    "a float in (0, 1]", lambda value: isinstance(value, (float, np.floating)) and bool(0 < value <= 1)
+)
+text = Constraint("text", lambda value: isinstance(value, str) and bool(value))
+seed = (
+    whole()
+    | Constraint("a numpy RandomState", lambda value: isinstance(value, np.random.RandomState))
+    | nothing
+)
+#: Checked where it is used, because what will do depends on the data.
+anything = Constraint("anything", lambda value: True)
+gate = having("fit", "fitted_on", example="a gate such as MeasurementGate(rank=0.9)") | nothing
+
+
+def check_parameters(estimator: Any) -> None:
+    """Raise :class:`ParameterError` for the first parameter that its class's table does not accept."""
+    for name, value in estimator.get_params(deep=False).items():
+        constraint: Constraint = getattr(estimator, "_parameter_constraints", {}).get(name, anything)
+        if not constraint.accepts(value):
+            raise ParameterError(name, value, constraint.words)

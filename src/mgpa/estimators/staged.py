@@ -1,0 +1,63 @@
+"""What estimators that fit stage after stage share."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from sklearn.utils.validation import check_is_fitted, check_random_state
+
+from ..maps import SequentialMap
+from .base import CorrectionEstimator
+
+
+class SequentialEstimator(CorrectionEstimator):
+    """Base of estimators whose map is a sequence of stages: any prefix of it can be applied."""
+
+    map_: SequentialMap
+
+    def transform(
+        self,
+        X: Any,
+        *,
+        strength: float | None = None,
+        n_stages: int | None = None,
+        fraction: float = 1.0,
+    ) -> Any:
+        """Correct embeddings. Never takes a source.
+
+        Parameters
+        ----------
+        X : (n, d) array or torch tensor
+            New embeddings.
+        strength : float or None
+            Apply this multiple of the whole displacement.
+        n_stages, fraction : int, float
+            Apply only the first ``n_stages`` stages, the last of them by ``fraction``.
+        """
+        check_is_fitted(self)
+        return self._transform(X, self.map_, strength=strength, n_stages=n_stages, fraction=fraction)
+
+
+def read_seed(random_state: Any) -> int:
+    """Return the seed itself, or one drawn from a RandomState or, with None, at random."""
+    if isinstance(random_state, (int, np.integer)):
+        return int(random_state)
+    return int(check_random_state(random_state).randint(2**31 - 1))
+
+
+def torch_device(device: str, method: str) -> Any:
+    """Return where networks are trained; "auto" is CUDA if torch sees it."""
+    try:
+        import torch
+    except ImportError:
+        raise ImportError(f"{method} trains networks and needs torch: pip install 'mgpa[torch]'.") from None
+    if device == "auto":
+        device = "cuda" if torch.cuda.is_available() else "cpu"
+    try:
+        found = torch.device(device)
+    except (RuntimeError, TypeError):
+        raise ValueError(f"device must be 'auto' or a torch device such as 'cpu'; got {device!r}.") from None
+    if found.type == "cuda" and not torch.cuda.is_available():
+        raise ValueError(f"device is {device!r}, but torch sees no CUDA here; use 'auto' or 'cpu'.")
+    return found

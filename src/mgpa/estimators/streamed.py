@@ -1,0 +1,290 @@
+"""Estimators fitted from sufficient statistics: in one call, batch by batch, or merged across machines.
+
+Rows are reduced to :class:`~mgpa.moments.Moments` at once, so memory does not grow with their number. Paired
+rows are few and are kept: what a method makes of them (a filter, a regression) depends on all of them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.exceptions import NotFittedError
+from sklearn.utils.validation import check_is_fitted
+
+from ..errors import MissingEvidence
+from ..maps import CorrectionMap
+from ..moments import Means, Moments, Standardizer
+from ..pairs import Contrasts, check_pairs, is_paired, matched_rows, require_distinct, source_names
+from .base import NO_PAIRS, CorrectionEstimator, FitData, require_several
+from .parameters import check_parameters
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class LabelledPairs:
+    """Paired rows, each with its source and the id of its event, and whose they are if that is known."""
+
+    X: NDArray[Any]
+    source: NDArray[Any]
+    pair_id: NDArray[Any]
+    participant: NDArray[Any] | None = None
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """Everything kept of the data seen so far. ``a + b`` merges."""
+
+    moments: Moments = field(default_factory=lambda: Moments({}))
+    pairs: tuple[tuple[NDArray[Any], NDArray[Any]], ...] = ()
+    paired_rows: tuple[LabelledPairs, ...] = ()
+    task: Means = field(default_factory=lambda: Means({}))
+    n_features: int | None = None
+
+    @classmethod
+    def from_data(cls, data: FitData) -> Self:
+        """Reduce one batch."""
+        labels = data.sources[data.codes]
+        rows: tuple[LabelledPairs, ...] = ()
+        if data.pair_id is not None:
+            require_distinct(data.codes, data.pair_id)
+            keep = is_paired(data.pair_id)
+            rows = (LabelledPairs(data.X[keep], labels[keep], data.pair_id[keep]),)
+        return cls(
+            Moments.from_rows(data.X, labels, data.sample_weight),
+            () if data.pairs is None else (data.pairs,),
+            rows,
+            Means({}) if data.task is None else Means.from_rows(data.X, data.task, data.sample_weight),
+            data.X.shape[1],
+        )
+
+    def __add__(self, other: Evidence) -> Evidence:
+        return Evidence(
+            self.moments + other.moments,
+            self.pairs + other.pairs,
+            self.paired_rows + other.paired_rows,
+            self.task + other.task,
+            other.n_features or self.n_features,
+        )
+
+    @property
+    def sources(self) -> NDArray[Any]:
+        """Source labels, sorted."""
+        return np.array(self.moments.sources)
+
+    def require_sources(self) -> int:
+        """Return the number of sources, at least two, each with some weight."""
+        if not self.moments.parts:
+            raise MissingEvidence("source is missing: no labelled rows were seen.")
+        return require_several(self.sources, self.moments.weights)
+
+    def standardizer(self, standardize: bool) -> Standardizer:
+        """Return the centre and scale of all rows seen, some of whose features must vary."""
+        moments = self.moments
+        variance = np.diag(moments.scatter) / moments.weights.sum()
+        found = Standardizer.from_spread(moments.mean, variance, moments.n_rows, standardize)
+        return found.require_variation()
+
+    def contrasts(self) -> Contrasts:
+        """Return every contrast seen, from aligned arrays and from pair ids; none at all is an error."""
+        contrasts = [Contrasts.from_pairs(pair, pair[0].shape[1]) for pair in self.pairs]
+        if self.paired_rows:
+            X, codes, ids = self._paired()
+            contrasts.append(Contrasts.from_ids(X, codes, ids))
+        every = Contrasts.concatenate(contrasts)
+        if not len(every):
+            raise MissingEvidence(NO_PAIRS)
+        self._require_two_for_arrays()
+        return every
+
+    def views(self, first: int, second: int) -> tuple[Floats, Floats]:
+        """Return matched rows of two sources (positions among :attr:`sources`), one row per shared event."""
+        self._require_two_for_arrays()
+        order = 1 if first < second else -1
+        found = [pair[::order] for pair in self.pairs]
+        if self.paired_rows:
+            X, codes, ids = self._paired()
+            a, b = matched_rows(codes, ids, first, second)
+            found.append((X[a], X[b]))
+        if not sum(len(a) for a, _ in found):
+            labels = self.sources.tolist()
+            missing = NO_PAIRS if not found else f"No pair joins {labels[first]!r} and {labels[second]!r}."
+            raise MissingEvidence(missing)
+        A, B = (np.concatenate(side).astype(np.float64) for side in zip(*found, strict=True))
+        return A, B
+
+    def paired_moments(self) -> Moments:
+        """Return the moments of all paired views: whatever else was recorded, these saw the same events."""
+        self._require_two_for_arrays()
+        total = Moments({})
+        for pair in self.pairs:
+            for label, side in zip(self.sources, pair, strict=True):
+                total = total + Moments.from_rows(side, np.full(len(side), label))
+        if self.paired_rows:
+            X, codes, ids = self._paired()
+            _, event, n_views = np.unique(ids, return_inverse=True, return_counts=True)
+            seen = n_views[event] > 1
+            total = total + Moments.from_rows(X[seen], self.sources[codes[seen]])
+        return total
+
+    def _paired(self) -> tuple[NDArray[Any], NDArray[np.int64], NDArray[Any]]:
+        X, labels, ids = (
+            np.concatenate([getattr(rows, name) for rows in self.paired_rows])
+            for name in ("X", "source", "pair_id")
+        )
+        codes = np.searchsorted(self.sources, labels)
+        require_distinct(codes, ids)
+        return X, codes, ids
+
+    def _require_two_for_arrays(self) -> None:
+        if self.pairs and len(self.sources) > 2:
+            raise ValueError(
+                f"pairs=(A, B) does not say which of the {len(self.sources)} sources each view is; use "
+                "pair_id= with source=."
+            )
+
+
+class MomentEstimator(CorrectionEstimator):
+    """Base of the closed-form methods. Subclasses say how to :meth:`_solve` the evidence."""
+
+    n_features_in_: int
+
+    def _solve(self, data: Evidence) -> Any:
+        """Return a :class:`CorrectionMap`, or anything with a ``map`` of that kind."""
+        raise NotImplementedError
+
+    def _nothing(self) -> Any:
+        """Return the solution without evidence, for estimators that may be fitted without."""
+        raise NotImplementedError
+
+    @property
+    def _looks_at_pairs(self) -> bool:
+        return self.tags.needs_pairs
+
+    def _forget(self) -> None:
+        super()._forget()
+        self._data, self._solved = Evidence(), None
+
+    def _read(self, X: Any, y: Any, source: Any, pairs: Any, pair_id: Any, *more: Any, **how: Any) -> FitData:
+        if not self._looks_at_pairs:  # then there is no reason to keep people's rows
+            pairs = pair_id = None
+        return super()._read(X, y, source, pairs, pair_id, *more, **how)
+
+    def _fit(self, data: FitData) -> None:
+        require_several(data.sources)
+        evidence = Evidence.from_data(data)
+        self._solved = self._solve(evidence)
+        self._data = evidence
+
+    def _become_identity(self) -> None:
+        self._data = Evidence(n_features=self.n_features_in_)
+        self._solved = self._nothing()
+
+    def partial_fit(
+        self,
+        X: Any,
+        y: Any = None,
+        *,
+        source: Any = None,
+        pairs: Any = None,
+        pair_id: Any = None,
+        sample_weight: Any = None,
+        groups: Any = None,
+    ) -> Self:
+        """Add rows and pairs. The map equals one fit on everything seen, to rounding.
+
+        Every batch needs its sources; pairs may come with any of them. Rows are reduced to moments at once.
+        Paired rows are kept, and a pair may be split between calls. The map is solved when it is next asked
+        for. Share the map, not the estimator: only the estimator holds people's paired rows.
+        """
+        seen = getattr(self, "_data", Evidence())
+        first = seen.n_features is None
+        if first:
+            check_parameters(self)
+            self._forget()
+        try:
+            data = self._read(X, y, source, pairs, pair_id, sample_weight, groups, reset=first)
+            self._data = seen + Evidence.from_data(data)
+        except MissingEvidence as reason:
+            self._skip(reason)
+            self._data = replace(seen, n_features=self.n_features_in_)
+        self._solved = None
+        return self
+
+    def add_pairs(self, pairs: LabelledPairs | tuple[Any, Any]) -> Self:
+        """Add pairs that are no rows of X: aligned arrays (A, B), or rows with their sources and ids."""
+        check_is_fitted(self)
+        if self._looks_at_pairs:
+            if isinstance(pairs, LabelledPairs):
+                check_pairs((pairs.X, pairs.X), self.n_features_in_)
+                more = Evidence(paired_rows=(replace(pairs, participant=None),))
+            else:
+                more = Evidence(pairs=(check_pairs(pairs, self.n_features_in_),))
+            self._data = self._data + more
+            self._solved = None
+        return self
+
+    def _skip(self, reason: MissingEvidence) -> None:
+        """Say that a batch without evidence is not used, or refuse it."""
+        raise reason
+
+    def merge(self, other: Any) -> Self:
+        """Add everything another (partially) fitted estimator has seen, for instance on another machine."""
+        if type(other) is not type(self):
+            raise TypeError(
+                f"Cannot merge {type(other).__name__} into {type(self).__name__}: they keep different things."
+            )
+        check_is_fitted(other)
+        seen = getattr(self, "_data", Evidence())
+        names = [list(getattr(model, "feature_names_in_", [])) for model in (self, other)]
+        if seen.n_features is None:
+            self.n_features_in_ = other.n_features_in_
+            if names[1]:
+                self.feature_names_in_ = np.array(names[1], dtype=object)
+        elif seen.n_features != other.n_features_in_:
+            raise ValueError(f"Cannot merge fits on {seen.n_features} and {other.n_features_in_} features.")
+        elif names[0] != names[1]:
+            raise ValueError("Cannot merge fits whose columns have other names or another order.")
+        elif seen.moments.n_rows and seen.moments.fingerprint == other._data.moments.fingerprint:
+            raise ValueError("Both estimators have seen the same rows; merging would count them twice.")
+        self._data = seen + other._data
+        self._solved = None
+        return self
+
+    def _solution(self) -> Any:
+        if not self.__sklearn_is_fitted__():
+            raise NotFittedError(f"This {type(self).__name__} is not fitted yet; call fit first.")
+        if self._solved is None:
+            try:
+                self._solved = self._solve(self._data)
+            except MissingEvidence as reason:
+                self._tolerate(reason)
+                self._solved = self._nothing()
+        return self._solved
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return getattr(self, "_data", Evidence()).n_features is not None
+
+    @property
+    def map_(self) -> Any:
+        """The stored correction."""
+        solution = self._solution()
+        return solution if isinstance(solution, CorrectionMap) else solution.map
+
+    @property
+    def sources_(self) -> Any:
+        """Source labels seen, sorted."""
+        self._solution()
+        return self._data.sources
+
+    def _evidence_info(self, data: Evidence, **known: Any) -> Any:
+        """Return provenance for a map solved from this evidence."""
+        return self._info(
+            source_names=source_names(data.sources),
+            n_rows=data.moments.n_rows,
+            fingerprint=data.moments.fingerprint,
+            **known,
+        )

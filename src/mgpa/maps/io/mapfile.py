@@ -1,0 +1,236 @@
+"""Maps in files: one safetensors file per map, written atomically and checked in full when read.
+
+The tensors are the map's arrays, and those of its coordinates where it has any. The metadata hold the rest
+as one JSON text (``mgpa``) and a digest of that text and of every tensor (``sha256``). A file is
+data from somewhere else: whatever it contains, reading it gives the map that was written or a
+:class:`~mgpa.maps.MapError`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import safetensors.numpy as safetensors
+
+from ..._common.files import write_atomically
+from ...coordinates import Coordinates
+from ...errors import MapError
+from .. import AffineMap, CorrectionMap, Floats, ManifoldMap, MapInfo, ProjectiveMap, RoutedMap, StagedMap
+
+FORMAT_VERSION = 2
+# The first version that reads a map: only maps with coordinates need the second.
+PLAIN_VERSION = 1
+COORDINATES = "coordinates."
+
+KINDS: dict[str, type[CorrectionMap]] = {
+    cls.kind: cls for cls in (AffineMap, ManifoldMap, ProjectiveMap, RoutedMap, StagedMap)
+}
+
+# Bounds on what an unknown file can make us allocate; real maps stay far below all of them.
+MAX_HEADER_BYTES = 2**24
+MAX_FILE_BYTES = 2**32
+MAX_DEPTH = 16
+MAX_INT_BITS = 256
+
+_INFO_TYPES: dict[str, Any] = {
+    "method": str,
+    "parameters": dict,
+    "random_state": int | None,
+    "feature_names": list | None,
+    "source_names": list,
+    "n_rows": int | None,
+    "n_contrasts": int | None,
+    "fingerprint": str | None,
+    "gate_rank": int | None,
+    "gate_energy": float | int | None,
+    "n_tokens": int | None,
+    "encoder": dict,
+    "people": list,
+    "library_version": str,
+    "notes": str,
+}
+
+
+def write_map(m: CorrectionMap, path: Path, *, overwrite: bool) -> Path:
+    """Write a map so that, whatever happens meanwhile, ``path`` holds a complete file or its old content.
+
+    Parameters
+    ----------
+    m : CorrectionMap
+    path : Path
+        The folder must exist.
+    overwrite : bool
+        With False, an existing file is a FileExistsError.
+
+    Returns
+    -------
+    path : Path
+    """
+    if not path.parent.is_dir():
+        raise FileNotFoundError(f"The folder {path.parent} does not exist; create it, then save {path.name}.")
+    if path.is_dir():
+        raise IsADirectoryError(f"{path} is a folder; give the name of a file to save the map in.")
+    if not overwrite and os.path.lexists(path):
+        raise FileExistsError(f"{path} exists; pass overwrite=True to replace it.")
+    return write_atomically(path, _encode(m))
+
+
+def read_map(path: Path) -> CorrectionMap:
+    """Read a map written by :func:`write_map`.
+
+    Raises
+    ------
+    FileNotFoundError
+        If there is no such file.
+    MapError
+        If the file is anything but a complete, unchanged and consistent map.
+    """
+    if not path.exists():
+        raise FileNotFoundError(f"There is no file {path}.")
+    try:
+        return _decode(path)
+    except MapError as error:
+        raise MapError(f"{path}: {error}") from error.__cause__
+    except OSError as error:
+        raise MapError(f"{path}: cannot be read ({error.strerror}).") from error
+    # One kind of error for every bad file is the promise, and a file can be bad in three parsers' ways.
+    except Exception as error:
+        raise MapError(f"{path}: damaged, or not a map file at all.") from error
+
+
+def _encode(m: CorrectionMap) -> bytes:
+    # safetensors copies memory as it lies, whatever the strides say.
+    tensors = {name: np.ascontiguousarray(getattr(m, name)) for name in m.tensor_names}
+    if m.coordinates is not None:
+        arrays = {name: getattr(m.coordinates, name) for name in ("origin", "scale", "components")}
+        tensors |= {COORDINATES + name: values for name, values in arrays.items() if values is not None}
+    document = _plain(
+        {
+            "format": PLAIN_VERSION if m.coordinates is None else FORMAT_VERSION,
+            "kind": m.kind,
+            "scalars": {name: float(getattr(m, name)) for name in m.scalar_names},
+            # What older versions do not know is left out where there is nothing to say.
+            "info": {
+                name: value
+                for name in _INFO_TYPES
+                if (value := getattr(m.info, name)) or name not in ("encoder", "people")
+            },
+        }
+    )
+    _info(document["info"])  # better to fail now than when somebody reads the file
+    text = _canonical(document)
+    content = safetensors.save(tensors)
+    # safetensors shuffles metadata keys; writing them here makes equal maps equal files.
+    n = 8 + int.from_bytes(content[:8], "little")
+    metadata = {"mgpa": text, "sha256": _digest(text, tensors)}
+    header = _canonical({"__metadata__": metadata, **json.loads(content[8:n])}).encode()
+    header += b" " * (-len(header) % 8)
+    if len(header) > MAX_HEADER_BYTES:
+        raise MapError(f"The names, parameters and notes of a map must fit in {MAX_HEADER_BYTES} bytes.")
+    return len(header).to_bytes(8, "little") + header + content[n:]
+
+
+def _decode(path: Path) -> CorrectionMap:
+    if not path.is_file():
+        raise MapError("not a regular file.")
+    with open(path, "rb") as stream:
+        size = os.fstat(stream.fileno()).st_size
+        prefix = stream.read(8)
+        header_bytes = int.from_bytes(prefix, "little")
+        if size < 8 + header_bytes or header_bytes > MAX_HEADER_BYTES or size > MAX_FILE_BYTES:
+            raise MapError(f"truncated or not a map file ({size} bytes).")
+        header = stream.read(header_bytes)
+        metadata = json.loads(header).get("__metadata__")
+        # Before the tensors: a safetensors file of something else may be large.
+        if not isinstance(metadata, dict) or metadata.keys() != {"mgpa", "sha256"}:
+            raise MapError("a safetensors file, but not one written by mgpa.")
+        text = metadata["mgpa"]
+        document = json.loads(text)
+        version = document.get("format")
+        if type(version) is not int or not 0 < version < 2**31:
+            raise MapError("damaged: it states no file format.")
+        if version > FORMAT_VERSION:
+            raise MapError(
+                f"written by a newer mgpa (format {version}, this library reads up to {FORMAT_VERSION}); "
+                "upgrade mgpa."
+            )
+        tensors = safetensors.load(prefix + header + stream.read(size - 8 - header_bytes))
+    # Only the one text we would write ourselves is accepted. That leaves no room for repeated keys, NaN,
+    # endless integers or nesting deeper than printing can follow.
+    if _canonical(_plain(document)) != text or _digest(text, tensors) != metadata["sha256"]:
+        raise MapError("damaged: its content does not match its checksum.")
+    cls = KINDS.get(document["kind"])
+    if cls is None or document.keys() != {"format", "kind", "scalars", "info"}:
+        raise MapError(f"holds an unknown kind of map; this library reads {' and '.join(KINDS)} maps.")
+    located = {name: values for name, values in tensors.items() if name.startswith(COORDINATES)}
+    tensors = {name: values for name, values in tensors.items() if name not in located}
+    if unmatched := sorted(tensors.keys() ^ set(cls.tensor_names)):
+        raise MapError(f"lacks arrays it needs or has others ({', '.join(unmatched[:4])}).")
+    scalars = document["scalars"]
+    if scalars.keys() != set(cls.scalar_names) or not all(type(v) is float for v in scalars.values()):
+        raise MapError(f"scalars must be {', '.join(cls.scalar_names)}, all of them floats.")
+    arguments: dict[str, Any] = {**tensors, **scalars, "info": _info(document["info"])}
+    if located:
+        arguments["coordinates"] = Coordinates(**{k.removeprefix(COORDINATES): v for k, v in located.items()})
+    return cls(**arguments)
+
+
+def _info(stored: dict[str, Any]) -> MapInfo:
+    """Return provenance from its JSON form. Fields may be missing: an older version did not have them."""
+    for name, value in stored.items():
+        expected = _INFO_TYPES.get(name)
+        wrong = expected is None or isinstance(value, bool) or not isinstance(value, expected)
+        if wrong or (isinstance(value, list) and not all(isinstance(item, str) for item in value)):
+            raise MapError(f"info field {name!r} is unknown or has a value of the wrong type.")
+    fields: dict[str, Any] = {name: tuple(v) if isinstance(v, list) else v for name, v in stored.items()}
+    return MapInfo(**fields)
+
+
+def _plain(value: Any, depth: int = 0) -> Any:
+    """Return ``value`` as JSON can hold it; what JSON has no form for becomes its ``repr``."""
+    if isinstance(value, np.generic):
+        value = value.item()
+    if value is None or isinstance(value, bool):
+        return value
+    if isinstance(value, str):
+        return str(value)
+    if isinstance(value, int):
+        return int(value) if value.bit_length() <= MAX_INT_BITS else hex(value)
+    if isinstance(value, float):
+        return float(value) if math.isfinite(value) else repr(float(value))
+    if depth < MAX_DEPTH:
+        if isinstance(value, np.ndarray):
+            value = value.tolist()
+        if isinstance(value, dict):
+            return {str(k): _plain(v, depth + 1) for k, v in value.items()}
+        if isinstance(value, (list, tuple)):
+            return [_plain(v, depth + 1) for v in value]
+    return repr(value)
+
+
+def _canonical(document: Any) -> str:
+    # Keys keep their order: parameters are listed in the order of the estimator's signature.
+    return json.dumps(document, separators=(",", ":"), allow_nan=False)
+
+
+def map_digest(m: CorrectionMap) -> str:
+    """Return a checksum of what a map does to numbers: equal for maps that differ in provenance only."""
+    scalars = [float(getattr(m, name)) for name in m.scalar_names]
+    routes = () if m.source_blind else m.info.source_names
+    where = [] if m.coordinates is None else [m.coordinates.digest]
+    text = _canonical([m.kind, scalars, list(routes), *where])
+    return _digest(text, {name: np.ascontiguousarray(getattr(m, name)) for name in m.tensor_names})
+
+
+def _digest(text: str, tensors: dict[str, Floats]) -> str:
+    digest = hashlib.sha256(text.encode())
+    for name, array in sorted(tensors.items()):
+        digest.update(_canonical([name, array.dtype.name, array.shape]).encode())
+        digest.update(array.astype(array.dtype.newbyteorder("<"), copy=False).tobytes())
+    return digest.hexdigest()

@@ -1,0 +1,1 @@
+"""Maps at work: numpy, torch and ONNX."""

@@ -1,0 +1,279 @@
+"""A stored correction as an ONNX model, for deployments without Python or torch.
+
+The graphs are those of :mod:`mgpa.maps.runtime.replay` and :mod:`mgpa.maps`. Stages are a ``Scan`` over their
+stacked weights, so that the number of nodes does not depend on theirs.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import math
+import operator
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ... import __version__
+from ..._common.files import write_atomically
+from .. import AffineMap, CorrectionMap, ProjectiveMap, RoutedMap, StagedMap
+from ..projective import FLAT
+from .replay import Replay
+
+try:
+    import onnx
+    from onnx import helper
+
+    from .onnx_graph import Graph, Value
+except ImportError as error:
+    raise ImportError("ONNX export needs the onnx extra: pip install 'mgpa[onnx]'") from error
+
+# Old enough for runtimes in use, new enough for float64 in every operator used here.
+OPSET = 17
+IR_VERSION = 8
+# Newton stops by itself once every row has converged; this bounds rows that never do (NaN input).
+MAX_NEWTON_STEPS = 50
+
+
+def write_onnx(m: CorrectionMap, path: Path) -> Path:
+    """Write ``m`` as an ONNX model, input ``X`` and output ``Y``, both (n, d) float32; return the path.
+
+    A source-aware map has a second input ``source``, (n,) int64: positions among ``source_names``, a JSON
+    list in the model's metadata. Those out of range make the runtime fail, or the row NaN where it does not
+    check.
+    The file is complete or not there. A row of X that is not finite comes out as NaN: a graph cannot raise.
+    """
+    graph = Graph()
+    X, source = Value(graph, "X", "float32"), Value(graph, "source", "int64")
+    shape = ["n", m.n_features]
+    inputs = [X.declare(shape)]
+    if isinstance(m, AffineMap):
+        Y = _affine(X, m)
+    elif isinstance(m, StagedMap):
+        Y = _staged(X, m)
+    elif isinstance(m, ProjectiveMap):
+        Y = _projective(X, m)
+    elif isinstance(m, RoutedMap):
+        Y = _routed(X, source, m)
+        inputs.append(source.declare(shape[:1]))
+    else:
+        raise TypeError(f"Cannot export {type(m).__name__}; it has no form as a small graph.")
+    model = helper.make_model(
+        graph.close("correction", inputs, [Y.named("Y").declare(shape)]),
+        producer_name="mgpa",
+        producer_version=__version__,
+        opset_imports=[helper.make_opsetid("", OPSET)],
+        ir_version=IR_VERSION,
+    )
+    properties = {
+        "method": m.info.method,
+        "library_version": m.info.library_version,
+        "source_names": json.dumps(m.info.source_names, ensure_ascii=False),
+        "notes": m.info.notes,
+    }
+    helper.set_model_props(model, properties)
+    onnx.checker.check_model(model, full_check=True)
+    return write_atomically(path, model.SerializeToString())
+
+
+def _affine(X: Value, m: AffineMap) -> Value:
+    if m.strength == 0 or m.readout.shape[1] == 0:
+        return X
+    back = -m.strength * m.direction.T
+    arrays = [m.center, m.readout, m.offset, back]
+    if 2 * len(back) > m.n_features:
+        arrays = [m.center, m.readout @ back, m.offset @ back]
+    center, readout, offset, *factors = (X.graph.constant(array.astype(np.float32)) for array in arrays)
+    return X + functools.reduce(operator.matmul, factors, (X - center) @ readout + offset)
+
+
+def _routed(X: Value, source: Value, m: RoutedMap) -> Value:
+    K, constant = len(m.sources), X.graph.constant
+    readout, offset = ((-m.strength * array).astype(np.float32) for array in (m.readout, m.offset))
+    known = source.op("GreaterOrEqual", 0, dtype="bool").op("And", source.op("Less", K, dtype="bool"))
+    # Gather counts negative positions from the end, and refuses those beyond it.
+    position = known.where(source, constant(np.array(K)))
+    centred, offsets = X - constant(m.center.astype(np.float32)), constant(offset).op("Gather", position)
+    if readout.ndim == 2:
+        edit = centred * constant(readout).op("Gather", position)
+    else:
+        column = source.column()
+
+        def body(edit: Value, now: dict[str, Value]) -> Value:
+            mine = column.op("Equal", now["position"], dtype="bool")
+            return mine.where(centred @ now["readout"], edit)
+
+        scanned = {"position": constant(np.arange(K)[:, None]), "readout": constant(readout)}
+        edit = X.graph.scan(body, centred, scanned, ["n", m.n_features])
+    return X + known.column().where(edit + offsets, constant(np.array(np.nan, dtype=np.float32)))
+
+
+def _projective(X: Value, m: ProjectiveMap) -> Value:
+    S, _, K = m.sizes
+    if m.strength == 0 or S == 0:
+        return X
+
+    def constant(array: Any) -> Value:
+        return X.graph.constant(np.asarray(array, dtype=np.float32))
+
+    fraction = np.ones((S, 1, 1))
+    fraction[-1] = m.fraction
+    scanned = {"fraction": constant(fraction)}
+    scanned |= {name: constant(getattr(m, name)) for name in m.stage_tensors}
+    start = (X - constant(m.center)) * constant(1.0 / m.scale)
+    h = X.graph.scan(lambda h, now: _projected(h, now, K), start, scanned, ["n", m.n_features])
+    return X + (h - start) * constant(m.strength * m.scale)
+
+
+def _projected(h: Value, now: dict[str, Value], K: int) -> Value:
+    """Return the rows after one stage; see :func:`mgpa.maps.projective.project`."""
+    W1, W2, b2 = now["hidden_weight"], now["output_weight"], now["output_bias"].column()
+    u = h.op("Gemm", W1, now["hidden_bias"], transB=1)
+    if K == 2:
+        pick = h.graph.constant(np.array([[-1.0, 1.0]], dtype=np.float32))
+    else:
+        positions = h.graph.constant(np.arange(K)[None])
+
+        def largest(logits: Value) -> Value:
+            return logits.op("ArgMax", axis=1, dtype="int64").op("Equal", positions, dtype="bool")
+
+        logits = u.maximum(0.0).op("Gemm", W2, now["output_bias"], transB=1)
+        first = largest(logits)
+        second = largest(first.where(h.graph.constant(np.array(-np.inf, dtype=np.float32)), logits))
+        pick = first.cast("float32") - second.cast("float32")
+    slope = u.op("Greater", 0.0, dtype="bool").cast("float32") * (pick @ W2)
+    margin, gradient = (slope * u).sum() + pick @ b2, slope @ W1
+    length2 = (gradient * gradient).sum()
+    # Not zero but 0 f where flat: a row that is not finite then comes out as NaN.
+    step = length2.op("Greater", FLAT, dtype="bool").where(margin / length2, margin * 0.0)
+    return h - gradient * (step * now["fraction"])
+
+
+def _staged(X: Value, m: StagedMap) -> Value:
+    n_stages, _, n_hidden, n_network = m.sizes
+    if m.strength == 0 or n_stages == 0 or m.rank == 0:
+        return X
+    constant = X.graph.constant
+    weights = Replay(m, np.dtype(np.float32))
+    # (stage, d, width): the product then comes out stage by stage, as Scan wants it.
+    first = weights.first.reshape(-1, n_stages, weights.width).swapaxes(0, 1)
+    h = (X - constant(weights.center)) * constant(weights.inverse_scale)
+    fraction = np.ones((n_stages, 1, 1))
+    fraction[-1] = m.fraction
+    scanned = {
+        "first": h @ constant(first[:, :-1]) + constant(first[:, -1:]),
+        "linear_gate": constant(weights.linear_gate),
+        "linear_gram": constant(weights.linear_gram),
+        "fraction": constant(fraction),
+    }
+    if n_network:
+        by_hidden = weights.gradient_gate.swapaxes(1, 2)  # (stage, hidden, network, r)
+        scanned |= {
+            "hidden_gate": constant(weights.hidden_gate),
+            "output": constant(weights.output),
+            "gradient_gate": constant(by_hidden.reshape(n_stages, n_hidden, n_network * m.rank)),
+        }
+    z = X @ constant(np.zeros((m.n_features, m.rank), dtype=np.float32))
+    z = X.graph.scan(lambda z, now: _stage(z, now, m), z, scanned, ["n", m.rank])
+    return X + z @ constant((m.strength * weights.scaled_basis_t).astype(np.float32))
+
+
+def _stage(z: Value, now: dict[str, Value], m: StagedMap) -> Value:
+    """Return the gate coordinates after one stage: one pass of the loop in ``Replay._rows``.
+
+    Scores, residuals and Gram entries are separate columns, shape (n, 1), or (1, 1) where all rows agree.
+    """
+    _, L, H, N = m.sizes
+    first, linear_gate, linear_gram = now["first"], now["linear_gate"], now["linear_gram"]
+    rows = [linear_gate.cut(0, j) for j in range(L)]  # A_j, the gated gradients
+    e = [(first.cut(1, H + j) + (z * rows[j]).sum()).cast("float64") for j in range(L)]
+    if N:
+        u = first.cut(1, 0, H) + z @ now["hidden_gate"]
+        below = (u * math.sqrt(0.5)).op("Erf") * 0.5 + 0.5  # Φ(u)
+        density = (u * u * -0.5).op("Exp") * math.sqrt(0.5 / math.pi)  # φ(u)
+        scores = (u * below) @ now["output"]
+        gradients = (below + u * density) @ now["gradient_gate"]
+        rows += [gradients.cut(1, j * m.rank, (j + 1) * m.rank) for j in range(N)]
+        e += [(scores.cut(1, j) - first.cut(1, H + L + j)).cast("float64") for j in range(N)]
+    J = L + N
+    # With more scores than gate directions the Gram matrix is singular, and float32 sums would show.
+    wide = [row.cast("float64") for row in rows]
+    gram = [
+        [linear_gram.cut(0, i).cut(1, j) if i < L else (wide[i] * wide[j]).sum() for j in range(i + 1)]
+        for i in range(J)
+    ]
+    weight = [1.0 / (gram[j][j] + m.stabilizer * m.stabilizer).sqrt() for j in range(J)]
+    y = _step_coefficients(
+        [[gram[i][j] * weight[i] * weight[j] for j in range(i + 1)] for i in range(J)],
+        [e[j] * weight[j] for j in range(J)],
+        m.damping,
+        m.radius,
+    )
+    # Nearly parallel gradients take large opposite coefficients: their sum, too, is float64.
+    step = _sum(wide[j] * (y[j] * weight[j] * now["fraction"]) for j in range(J))
+    return z - step.cast("float32")
+
+
+def _step_coefficients(gram: list[list[Value]], e: list[Value], damping: float, radius: float) -> list[Value]:
+    """Return y with Δz = -Aᵀy, as :func:`mgpa.trust_region.step_coefficients` does, but without eigenvectors.
+
+    ``gram`` is the lower triangle. Newton's method on 1/‖Δz(ν)‖ starts left of the root, because
+    ‖Aᵀe‖ / (tr G + τ + ν) ≤ ‖Δz(ν)‖, and climbs.
+    """
+    J = range(len(e))
+
+    def times_gram(v: list[Value]) -> list[Value]:
+        return [_sum(gram[max(i, j)][min(i, j)] * v[j] for j in J) for i in J]
+
+    def dot(v: list[Value], w: list[Value]) -> Value:
+        return _sum(v[j] * w[j] for j in J)
+
+    def newton(nu: Value) -> tuple[Value, Value]:
+        solve = _ldl_solver(gram, nu + damping)
+        y = solve(e)
+        Gy = times_gram(y)
+        length2, slope = dot(y, Gy).maximum(0.0), dot(Gy, solve(y))
+        step = length2 / (slope + 1e-300) * (length2.sqrt() / radius - 1.0)
+        nu = (nu + step).maximum(0.0)
+        return nu, step.op("Greater", (nu + damping) * 1e-9, dtype="bool").any()
+
+    trace = _sum(gram[j][j] for j in J)
+    start = (dot(e, times_gram(e)).maximum(0.0).sqrt() / radius - trace - damping).maximum(0.0)
+    nu = e[0].graph.loop(newton, start, MAX_NEWTON_STEPS)
+    return _ldl_solver(gram, nu + damping)(e)
+
+
+def _ldl_solver(gram: list[list[Value]], shift: Value) -> Callable[[list[Value]], list[Value]]:
+    """Return v ↦ (G + shift I)⁻¹ v by the factors L D Lᵀ, which need no pivots: the matrix is positive."""
+    J = len(gram)
+    lower: list[list[Value]] = []
+    diagonal: list[Value] = []
+    for i in range(J):
+        row: list[Value] = []  # L_ij, and L_ij d_j beside it
+        scaled: list[Value] = []
+        for j in range(i):
+            scaled.append(_minus(gram[i][j], [scaled[k] * lower[j][k] for k in range(j)]))
+            row.append(scaled[j] / diagonal[j])
+        lower.append(row)
+        diagonal.append(_minus(gram[i][i] + shift, [scaled[k] * row[k] for k in range(i)]))
+
+    def solve(v: list[Value]) -> list[Value]:
+        x: list[Value] = []
+        for i in range(J):
+            x.append(_minus(v[i], [lower[i][k] * x[k] for k in range(i)]))
+        x = [x[i] / diagonal[i] for i in range(J)]
+        for i in reversed(range(J)):
+            x[i] = _minus(x[i], [lower[k][i] * x[k] for k in range(i + 1, J)])
+        return x
+
+    return solve
+
+
+def _sum(terms: Iterable[Value]) -> Value:
+    return functools.reduce(operator.add, terms)
+
+
+def _minus(value: Value, terms: list[Value]) -> Value:
+    return functools.reduce(operator.sub, terms, value)

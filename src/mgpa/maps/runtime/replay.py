@@ -1,0 +1,272 @@
+"""Replaying a staged map with numpy alone, at close to the cost of one matrix product.
+
+A stage sees h = h₀ + B Δz, where h₀ is the standardised input and Δz the displacement so far. Its first
+layer is therefore W₁h = W₁h₀ + (W₁B) Δz, and its anchor depends on h₀ only. Everything with h₀ in it, for
+every stage at once, is ONE product ``h₀ @ first``; the loop over stages then lives in the r coordinates of
+the gate, and the gated gradient Bᵀ∇s = (W₁B)ᵀ(w₂ ⊙ gelu'(u)) needs no automatic differentiation.
+"""
+
+from __future__ import annotations
+
+import math
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...trust_region import smooth_weights, step_coefficients, two_scores
+
+if TYPE_CHECKING:
+    from .. import StagedMap
+
+Floats = NDArray[Any]
+
+# Rows that share the one product; rows whose hidden layer stays in a core's second-level cache; rows of the
+# small products inside the loop, few enough that a BLAS runs them on the calling thread, where the data is.
+BLOCK_ROWS = 2048
+CACHE_ROWS = 256
+BLAS_ROWS = 32
+# Up to this many rows, scalar arithmetic beats numpy's overhead per call.
+FEW_ROWS = 3
+
+# erfc(x) ≈ (a₁t + … + a₅t⁵) exp(-x²) with t = 1 / (1 + px): Abramowitz & Stegun 7.1.26, error 1.5e-7,
+# that is float32 rounding. It shares its exponential with the derivative of GELU. The constants below
+# absorb p, the √2 of the normal density and its normalisation.
+_P = 0.3275911 / math.sqrt(2.0)
+_LOG_DENSITY = -0.5 * math.log(2.0 * math.pi)
+_ERFC = tuple(
+    -0.5 * math.sqrt(2.0 * math.pi) * a / _P**i
+    for i, a in enumerate((0.254829592, -0.284496736, 1.421413741, -1.453152027, 1.061405429), start=1)
+)
+
+
+def gelu_and_slope(u: Floats, value: Floats, slope: Floats, work: Floats) -> None:
+    """Write GELU(u) = uΦ(u) and its derivative Φ(u) + uφ(u) into ``value`` and ``slope``.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> u = np.array([-1.0, 0.0, 2.0]); value, slope, work = np.empty((3, 3))
+    >>> gelu_and_slope(u, value, slope, work)
+    >>> value.round(4), slope.round(4)
+    (array([-0.1587,  0.    ,  1.9545]), array([-0.0833,  0.5   ,  1.0852]))
+    """
+    np.abs(u, out=work)
+    work += 1.0 / _P
+    np.reciprocal(work, out=work)
+    np.multiply(work, _ERFC[4], out=value)
+    for coefficient in _ERFC[3::-1]:
+        value += coefficient
+        value *= work
+    np.multiply(u, u, out=slope)
+    slope *= -0.5
+    slope += _LOG_DENSITY
+    np.exp(slope, out=slope)  # φ(u)
+    value *= slope
+    value += 0.5  # Φ(|u|) - ½
+    np.copysign(value, u, out=value)
+    value += 0.5  # Φ(u)
+    slope *= u
+    slope += value
+    value *= u
+
+
+class Replay:
+    """The arrays a :class:`~mgpa.maps.StagedMap` needs at application, in one floating-point type."""
+
+    def __init__(self, m: StagedMap, dtype: np.dtype[Any]) -> None:
+        n_stages, n_linear, n_hidden, n_network = m.sizes
+        basis = m.basis.astype(np.float64)
+        linear, hidden = m.linear_weight.astype(np.float64), m.hidden_weight.astype(np.float64)
+        # The linear critic and its anchor are both affine in h₀: their difference is one row. The last
+        # entry of every row meets a column of ones.
+        anchor, anchor_bias = m.anchor_weight.astype(np.float64), m.anchor_bias.astype(np.float64)
+        rows = [hidden, linear - anchor[:, :n_linear], anchor[:, n_linear:]]
+        constants = [
+            m.hidden_bias,
+            m.linear_bias - anchor_bias[:, :n_linear],
+            anchor_bias[:, n_linear:] - m.output_bias,
+        ]
+        first = np.concatenate(
+            [np.concatenate(rows, axis=1), np.concatenate(constants, axis=1)[..., None]], axis=2
+        )
+
+        def cast(array: Any) -> Floats:
+            return np.ascontiguousarray(array, dtype=dtype)
+
+        self.n_stages, self.width, _ = first.shape
+        self.n_linear, self.n_hidden, self.n_network = n_linear, n_hidden, n_network
+        self.first = cast(first.reshape(n_stages * self.width, -1).T)
+        self.hidden_gate = cast(np.swapaxes(hidden @ basis, 1, 2))  # (stage, r, hidden)
+        self.linear_gate = cast(linear @ basis)  # (stage, linear, r)
+        self.output = cast(np.swapaxes(m.output_weight, 1, 2))  # (stage, hidden, network)
+        # diag(w₂) W₁B: the slope of the hidden layer times this is the gated gradient.
+        self.gradient_gate = cast(m.output_weight.astype(np.float64)[..., None] * (hidden @ basis)[:, None])
+        # Of the rounded gate, as the other Gram entries are: mixing the two would make a singular matrix
+        # indefinite.
+        rounded = self.linear_gate.astype(np.float64)
+        self.linear_gram = rounded @ np.swapaxes(rounded, 1, 2)  # (stage, linear, linear)
+        self.scaled_basis_t = cast((basis * m.scale[:, None]).T)
+        self.center, self.inverse_scale = cast(m.center), cast(1.0 / m.scale.astype(np.float64))
+        self.damping, self.radius, self.stabilizer = m.damping, m.radius, m.stabilizer
+        self.last_fraction = m.fraction
+
+    def apply(
+        self,
+        X: Floats,
+        out: Floats,
+        strength: float,
+        squares: NDArray[np.float64] | None = None,
+        metric: NDArray[np.float64] | None = None,
+    ) -> bool:
+        """Write the corrected rows of X into ``out``; say whether all edits are finite.
+
+        ``squares``, one number per stage, receives the sum of squared displacements after each:
+        Δzᵀ metric Δz, or ‖Δz‖² without one.
+        """
+        if squares is None and len(X) <= FEW_ROWS and self.n_linear == 1 and self.n_network == 1:
+            z = np.stack([self._row(row) for row in self._first(X, pad=False)])
+            return self._write(X, z, strength, out)
+        finite = True
+        blocks = [slice(i, i + BLOCK_ROWS) for i in range(0, len(X), BLOCK_ROWS)]
+        # The product of the next block runs beside the stages of this one: the first is one long BLAS
+        # call, the second many short single-threaded ones.
+        with ThreadPoolExecutor(1) as pool:
+            upcoming = pool.submit(self._first, X[blocks[0]])
+            for block, following in zip(blocks, [*blocks[1:], None], strict=True):
+                first = upcoming.result()
+                if following is not None:
+                    upcoming = pool.submit(self._first, X[following])
+                finite &= self._write(
+                    X[block], self._rows(first, len(X[block]), squares, metric), strength, out[block]
+                )
+        return finite
+
+    def _first(self, X: Floats, pad: bool = True) -> Floats:
+        """Return the one product of the module's docstring, rows padded for :func:`_stacked_matmul`."""
+        n = len(X)
+        h = np.ones((n, X.shape[1] + 1), dtype=X.dtype)
+        np.subtract(X, self.center, out=h[:, :-1])
+        h[:, :-1] *= self.inverse_scale
+        padded = -(-n // BLAS_ROWS) * BLAS_ROWS if pad else n
+        first = np.empty((padded, self.first.shape[1]), dtype=X.dtype)
+        first[n:] = 0.0
+        with np.errstate(over="ignore", invalid="ignore"):  # the caller's does not reach this thread
+            np.matmul(h, self.first, out=first[:n])
+        return first
+
+    def _write(self, X: Floats, z: Floats, strength: float, out: Floats) -> bool:
+        z = z[: len(X)]
+        z *= strength
+        np.matmul(z, self.scaled_basis_t, out=out)
+        out += X
+        return bool(np.isfinite(z).all())
+
+    def _rows(
+        self,
+        first: Floats,
+        n_real: int,
+        squares: NDArray[np.float64] | None,
+        metric: NDArray[np.float64] | None,
+    ) -> Floats:
+        """Return Δz after the last stage; ``first`` is the one product of the module's docstring."""
+        n, dtype = len(first), first.dtype
+        first = first.reshape(n, self.n_stages, self.width)
+        z = np.zeros((n, self.scaled_basis_t.shape[0]), dtype=dtype)
+        hidden = np.empty((4, min(n, CACHE_ROWS), self.n_hidden), dtype=dtype)
+        gradients = np.empty((self.n_network, *z.shape), dtype=dtype)
+        wide = np.empty_like(gradients, dtype=np.float64)
+        step = np.empty(z.shape, dtype=np.float64)
+        n_linear, n_scores = self.n_linear, self.n_linear + self.n_network
+        e = np.empty((n, n_scores), dtype=np.float64)
+        gram = np.empty((n, n_scores, n_scores), dtype=np.float64)
+        for k in range(self.n_stages):
+            linear_gate, constants = self.linear_gate[k], first[:, k, self.n_hidden :]
+            linear_wide = linear_gate.astype(np.float64)
+            e[:, :n_linear] = constants[:, :n_linear]
+            e[:, :n_linear] += z @ linear_gate.T
+            gram[:, :n_linear, :n_linear] = self.linear_gram[k]
+            if self.n_network:
+                for start in range(0, n, CACHE_ROWS):
+                    rows = slice(start, start + CACHE_ROWS)
+                    u, value, slope, work = hidden[:, : len(z[rows])]
+                    _stacked_matmul(z[rows], self.hidden_gate[k], u)
+                    u += first[rows, k, : self.n_hidden]
+                    gelu_and_slope(u, value, slope, work)
+                    e[rows, n_linear:] = value @ self.output[k]
+                    for weights, g in zip(self.gradient_gate[k], gradients, strict=True):
+                        _stacked_matmul(slope, weights, g[rows])
+                e[:, n_linear:] -= constants[:, n_linear:]
+            # Summed in float64: with more scores than gate directions the matrix is singular, and rounding
+            # would grow by 1 / damping. The lower triangle is enough.
+            wide[:] = gradients
+            for j, g in enumerate(wide):
+                gram[:, n_linear + j, :n_linear] = g @ linear_wide.T
+                for i in range(j + 1):
+                    np.einsum("nr,nr->n", wide[i], g, out=gram[:, n_linear + j, n_linear + i])
+            y = weighted_coefficients(gram, e, self.damping, self.radius, self.stabilizer)
+            if k == self.n_stages - 1:
+                y *= self.last_fraction
+            # Nearly parallel gradients take large opposite coefficients: their sum, too, is float64.
+            np.matmul(y[:, :n_linear], linear_wide, out=step)
+            for j, g in enumerate(wide):
+                g *= y[:, n_linear + j, None]
+                step += g
+            z -= step
+            if squares is not None:
+                moved = z[:n_real].astype(np.float64)
+                squares[k] += np.vdot(moved, moved if metric is None else moved @ metric)
+        return z
+
+    def _row(self, first: Floats) -> Floats:
+        """One row, one linear and one network score: the same formulas with the 2 x 2 part in floats."""
+        n_hidden, stabilizer2 = self.n_hidden, self.stabilizer**2
+        rows = first.reshape(self.n_stages, self.width)
+        hidden, affine = rows[:, :n_hidden], rows[:, n_hidden:].astype(np.float64).tolist()
+        linear_gram = self.linear_gram[:, 0, 0].tolist()
+        z = np.zeros(self.scaled_basis_t.shape[0], dtype=first.dtype)
+        u, value, slope, work = np.empty((4, n_hidden), dtype=first.dtype)
+        g = np.empty_like(z)
+        last = self.n_stages - 1
+        for k in range(self.n_stages):
+            v = self.linear_gate[k, 0]
+            np.dot(z, self.hidden_gate[k], out=u)
+            u += hidden[k]
+            gelu_and_slope(u, value, slope, work)
+            np.dot(slope, self.gradient_gate[k, 0], out=g)
+            e1 = affine[k][0] + float(v.dot(z))
+            e2 = float(value.dot(self.output[k, :, 0])) - affine[k][1]
+            vv, vg, gg = linear_gram[k], float(v.dot(g)), float(g.dot(g))
+            w1, w2 = 1.0 / math.sqrt(vv + stabilizer2), 1.0 / math.sqrt(gg + stabilizer2)
+            y1, y2 = two_scores(
+                vv * w1 * w1, gg * w2 * w2, vg * w1 * w2, e1 * w1, e2 * w2, self.damping, self.radius
+            )
+            if k == last:
+                y1, y2 = y1 * self.last_fraction, y2 * self.last_fraction
+            z -= g * np.float64(y2 * w2) + v * np.float64(y1 * w1)
+        return z
+
+
+def _stacked_matmul(a: Floats, b: Floats, out: Floats) -> None:
+    np.matmul(a.reshape(-1, BLAS_ROWS, a.shape[1]), b, out=out.reshape(-1, BLAS_ROWS, b.shape[1]))
+
+
+def weighted_coefficients(
+    gram: Floats, e: Floats, damping: float, radius: float, stabilizer: float
+) -> Floats:
+    """Return y, shape (n, J), with Δz = -Aᵀy, from the unweighted Gram matrix and residuals."""
+    n_scores = e.shape[1]
+    weight = smooth_weights(np.einsum("njj->nj", gram), stabilizer)
+    e = e * weight
+    if n_scores == 2:
+        # Columns instead of 2 x 2 matrices: contiguous vectors are what numpy is fast at.
+        w1, w2 = weight.T.copy()
+        y1, y2 = two_scores(
+            gram[:, 0, 0] * w1 * w1, gram[:, 1, 1] * w2 * w2, gram[:, 1, 0] * w1 * w2,
+            e[:, 0].copy(), e[:, 1].copy(), damping, radius,
+        )  # fmt: skip
+        return np.stack([y1 * w1, y2 * w2], axis=1)
+    gram = gram * weight[:, :, None] * weight[:, None, :]
+    y = step_coefficients(gram, e, damping=damping, radius=radius)
+    return np.asarray(y * weight)

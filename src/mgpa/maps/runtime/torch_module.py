@@ -1,0 +1,398 @@
+"""A stored correction as a ``torch.nn.Module``: the same map on a GPU, or inside a network.
+
+The algebra is that of :mod:`mgpa.maps.runtime.replay`. One product ``h₀ @ first`` serves every stage, the
+loop over stages lives in the r coordinates of the gate, and the J x J part of a step is float64.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+
+from ..._common.checks import require_finite
+from ...errors import MapError
+from ...trust_region import multiplier, smooth_weights, step_coefficients
+from .. import AffineMap, CorrectionMap, ProjectiveMap, RoutedMap, StagedMap
+from .replay import weighted_coefficients
+
+Tensor = Any  # torch.Tensor
+
+# Rows that go through the stages together. On a CPU their hidden layer should stay in cache; elsewhere
+# only memory limits them, and long blocks hide the cost of starting many small kernels.
+CPU_ROWS = 2048
+DEVICE_BYTES = 2**31
+# Rows of a recorded CUDA graph. A stage is some hundred kernels of a few microseconds; recorded, they are
+# launched together, and shorter inputs are padded. Beyond a few graphs' worth of rows, long blocks pay more.
+GRAPH_ROWS = 8192
+MOST_GRAPHS = 6
+_GRAPH_LOCK = threading.Lock()
+WITHOUT_FLOAT64 = ("mps",)
+
+
+def as_module(m: CorrectionMap) -> MapModule:
+    """Return ``m`` as a module: buffers instead of parameters, differentiable in its input.
+
+    Examples
+    --------
+    >>> import numpy as np, torch
+    >>> module = as_module(AffineMap.identity(3))
+    >>> module(torch.ones(2, 3)).shape
+    torch.Size([2, 3])
+    """
+    if isinstance(m, AffineMap):
+        return AffineModule(m)
+    if isinstance(m, StagedMap):
+        return StagedModule(m)
+    from .torch_baselines import ProjectiveModule, RoutedModule
+
+    if isinstance(m, ProjectiveMap):
+        return ProjectiveModule(m)
+    if isinstance(m, RoutedMap):
+        return RoutedModule(m)
+    raise TypeError(f"Cannot make a torch module of {type(m).__name__}; apply it with transform().")
+
+
+class MapModule(torch.nn.Module):  # type: ignore[misc]
+    """x ↦ x + coordinates(x) @ back, or + coordinates(x): what all kinds of correction have in common.
+
+    Buffers hold the map's arrays in the type they were stored in, and its numbers as ``scalars``, so a
+    state dict is the whole map. What the arithmetic needs is derived from them once per type and device.
+    """
+
+    def __init__(self, m: CorrectionMap) -> None:
+        super().__init__()
+        self.n_features = m.n_features
+        for name in m.tensor_names:
+            self.register_buffer(name, torch.from_numpy(np.array(getattr(m, name))))
+        self.scalar_names = m.scalar_names
+        numbers = [float(getattr(m, name)) for name in m.scalar_names]
+        self.register_buffer("scalars", torch.tensor(numbers, dtype=torch.float64))
+        self._prepared: dict[tuple[Any, ...], Any] = {}
+        self._read_scalars()
+
+    def forward(self, X: Tensor) -> Tensor:
+        """Correct the rows of X, shape (n, d), float32 or float64, on the module's device."""
+        self._check(X)
+        return self._correct(X)
+
+    def _correct(self, X: Tensor, *known: Tensor) -> Tensor:
+        """Correct checked rows; ``known`` is what else the coordinates depend on."""
+        if self._is_identity():
+            if not _tracing():
+                self._require_finite(X, X)
+            return X.clone()
+        # Under autocast the products would run in half precision.
+        with torch.autocast(X.device.type, enabled=False):
+            weights = self._weights(X.dtype, X.device)
+            try:
+                coordinates = self._coordinates(X, weights, *known)
+            except (np.linalg.LinAlgError, torch.linalg.LinAlgError):  # what some decompositions make of NaN
+                coordinates = torch.full((), torch.nan)
+            if not _tracing():
+                self._require_finite(coordinates, X)
+            return X + (coordinates if weights.back is None else coordinates @ weights.back)
+
+    def _is_identity(self) -> bool:
+        raise NotImplementedError
+
+    def _prepare(self, dtype: Any, device: Any) -> Any:
+        raise NotImplementedError
+
+    def _coordinates(self, X: Tensor, weights: Any, *known: Tensor) -> Tensor:
+        raise NotImplementedError
+
+    def _check(self, X: Tensor) -> None:
+        if X.dtype not in (torch.float32, torch.float64):
+            raise ValueError(f"X has dtype {X.dtype}; convert it with X.float() or X.double() first.")
+        if X.ndim != 2:
+            hint = " For tokens (n, t, d) use mgpa.TokenMean or mgpa.transform_tokens." if X.ndim == 3 else ""
+            raise ValueError(f"X has shape {tuple(X.shape)}; expected two dimensions (rows, features).{hint}")
+        if X.shape[1] != self.n_features:
+            raise ValueError(f"X has {X.shape[1]} features; this correction was fitted on {self.n_features}.")
+        if X.device != self.center.device:
+            raise ValueError(
+                f"X is on {X.device} and this correction on {self.center.device}; move one with .to(...)."
+            )
+        if not _tracing() and torch.autograd.forward_ad.unpack_dual(X).tangent is not None:
+            # The step would lose the tangent without a word.
+            raise NotImplementedError("A correction has no forward-mode derivative; use reverse mode.")
+
+    def _require_finite(self, coordinates: Tensor, X: Tensor) -> None:
+        if not torch.isfinite(coordinates).all():
+            require_finite(X.detach().cpu().numpy(), "X")
+            raise MapError("The correction overflows: X is many orders of magnitude from the fitting data.")
+
+    def _weights(self, dtype: Any, device: Any) -> Any:
+        if (dtype, device) in self._prepared:
+            return self._prepared[dtype, device]
+        if self.center.dtype not in (torch.float32, torch.float64):
+            raise ValueError(
+                f"The correction's weights were cast to {self.center.dtype}, too coarse to correct with; "
+                "make the module again with to_torch() and keep it out of half precision."
+            )
+        # Derived weights never need a graph, and a later call may want one: no inference tensors here.
+        with torch.inference_mode(False), torch.no_grad():
+            weights = self._prepare(dtype, device)
+        if not _tracing():  # a traced tensor holds no numbers and must not outlive its trace
+            self._prepared[dtype, device] = weights
+        return weights
+
+    def _read_scalars(self) -> None:
+        for name, value in zip(self.scalar_names, self.scalars.tolist(), strict=True):
+            setattr(self, name, value)
+
+    def _apply(self, fn: Any, recurse: bool = True) -> Any:
+        self._prepared.clear()
+        if fn(torch.empty(0)).device.type in WITHOUT_FLOAT64:
+            super()._apply(lambda tensor: tensor.float(), recurse)
+        return super()._apply(fn, recurse)
+
+    def _load_from_state_dict(self, *args: Any, **kwargs: Any) -> None:
+        super()._load_from_state_dict(*args, **kwargs)
+        self._prepared.clear()
+        self._read_scalars()
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_prepared": {}}
+
+
+@dataclass(frozen=True)
+class AffineWeights:
+    """Arrays of :class:`AffineModule` in one type on one device."""
+
+    center: Tensor
+    readout: Tensor
+    offset: Tensor
+    back: Tensor | None
+
+
+class AffineModule(MapModule):
+    """:class:`~mgpa.maps.AffineMap` as a module; with k near d its factors are multiplied out."""
+
+    def _is_identity(self) -> bool:
+        return bool(self.strength == 0 or self.readout.shape[1] == 0)
+
+    def _prepare(self, dtype: Any, device: Any) -> AffineWeights:
+        back = -self.strength * self.direction.T
+        arrays = [self.center, self.readout, self.offset, back]
+        if 2 * len(back) > self.n_features:
+            wide = functools.reduce(torch.promote_types, (array.dtype for array in arrays))
+            readout, offset, back = (array.to(wide) for array in arrays[1:])
+            arrays = [self.center, readout @ back, offset @ back]
+        center, readout, offset, *factor = (array.to(dtype).contiguous() for array in arrays)
+        return AffineWeights(center, readout, offset, factor[0] if factor else None)
+
+    def _coordinates(self, X: Tensor, weights: AffineWeights) -> Tensor:
+        return torch.addmm(weights.offset, X - weights.center, weights.readout)
+
+
+@dataclass(frozen=True)
+class StagedWeights:
+    """Arrays of :class:`StagedModule` in one type on one device; see :class:`~.replay.Replay`."""
+
+    center: Tensor
+    inverse_scale: Tensor
+    first: Tensor  # (d, stage * (hidden + scores))
+    constant: Tensor
+    hidden_gate: Tensor  # (stage, r, hidden)
+    linear_gate: Tensor  # (stage, linear, r)
+    output: Tensor  # (stage, hidden, network)
+    gradient_gate: Tensor  # (stage, hidden, network * r)
+    linear_gram: Tensor  # (stage, linear, linear), float64
+    back: Tensor
+
+
+class StagedModule(MapModule):
+    """:class:`~mgpa.maps.StagedMap` as a module."""
+
+    def _is_identity(self) -> bool:
+        return bool(self.strength == 0 or len(self.linear_weight) == 0 or self.basis.shape[1] == 0)
+
+    def _prepare(self, dtype: Any, device: Any) -> StagedWeights:
+        host = "cpu" if device.type in WITHOUT_FLOAT64 else device
+
+        def double(array: Tensor) -> Tensor:
+            return array.to(host).double()
+
+        basis, scale = double(self.basis), double(self.scale)
+        linear, hidden = double(self.linear_weight), double(self.hidden_weight)
+        output = double(self.output_weight)
+        n_linear = linear.shape[1]
+        # Critics and anchors are affine in h₀, except for the hidden layer: e = (what follows) + (the
+        # scores' dependence on Δz and the hidden units).
+        target, target_bias = double(self.anchor_weight), double(self.anchor_bias)
+        rows = [hidden, linear - target[:, :n_linear], -target[:, n_linear:]]
+        constants = [
+            double(self.hidden_bias),
+            double(self.linear_bias) - target_bias[:, :n_linear],
+            double(self.output_bias) - target_bias[:, n_linear:],
+        ]
+        hidden_gate, linear_gate = hidden @ basis, linear @ basis
+        # diag(w₂) W₁B: the slope of the hidden layer times this is the gated gradient.
+        gradient_gate = torch.einsum("snh,shr->shnr", output, hidden_gate).flatten(2)
+
+        def cast(array: Tensor) -> Tensor:
+            return array.to(dtype).to(device).contiguous()
+
+        # Of the rounded gate, as the other Gram entries are: see mgpa.maps.runtime.replay.Replay.
+        rounded = double(linear_gate.to(dtype))
+        return StagedWeights(
+            center=cast(double(self.center)),
+            inverse_scale=cast(1.0 / scale),
+            first=cast(torch.cat(rows, dim=1).flatten(0, 1).T),
+            constant=cast(torch.cat(constants, dim=1).flatten()),
+            hidden_gate=cast(hidden_gate.mT),
+            linear_gate=cast(linear_gate),
+            output=cast(output.mT),
+            gradient_gate=cast(gradient_gate),
+            linear_gram=rounded @ rounded.mT,
+            back=cast(self.strength * (basis * scale[:, None]).T),
+        )
+
+    def _coordinates(self, X: Tensor, weights: StagedWeights) -> Tensor:
+        if _tracing():  # the number of blocks must not be baked into a graph
+            return self._stages(X, weights)
+        short = len(X) <= MOST_GRAPHS * GRAPH_ROWS
+        if X.is_cuda and short and not X.requires_grad and self._step_can_be_recorded():
+            run = self._recorded(X.dtype, X.device, weights)
+            return torch.cat([run(block) for block in X.split(GRAPH_ROWS)])
+        rows = CPU_ROWS
+        if X.device.type != "cpu":
+            rows = max(rows, DEVICE_BYTES // (X.element_size() * weights.constant.numel()))
+        return torch.cat([self._stages(block, weights) for block in X.split(rows)])
+
+    def _step_can_be_recorded(self) -> bool:
+        # Eigenvalues of more than two scores come from a library that synchronises with the host.
+        return bool(self.linear_weight.shape[1] + self.output_weight.shape[1] <= 2)
+
+    def _recorded(self, dtype: Any, device: Any, weights: StagedWeights) -> Callable[[Tensor], Tensor]:
+        """Return the stages for up to GRAPH_ROWS rows as a CUDA graph, recorded once per type and device."""
+        key = ("recorded", dtype, device)
+        with _GRAPH_LOCK:
+            self._record(key, dtype, device, weights)
+        graph, rows, z = self._prepared[key]
+
+        def run(block: Tensor) -> Tensor:
+            # One buffer serves all callers: the next may not touch it before this one has its result.
+            with _GRAPH_LOCK:
+                rows[: len(block)].copy_(block)
+                graph.replay()
+                result = z[: len(block)].clone()
+                torch.cuda.current_stream(device).synchronize()
+            return result
+
+        return run
+
+    def _record(self, key: Any, dtype: Any, device: Any, weights: StagedWeights) -> None:
+        if key not in self._prepared:
+            with torch.inference_mode(False), torch.no_grad():
+                rows = torch.zeros(GRAPH_ROWS, self.n_features, dtype=dtype, device=device)
+                side = torch.cuda.Stream(device)
+                side.wait_stream(torch.cuda.current_stream(device))
+                with torch.cuda.stream(side):
+                    self._stages(rows, weights)  # libraries make their handles outside the recording
+                torch.cuda.current_stream(device).wait_stream(side)
+                graph = torch.cuda.CUDAGraph()
+                with torch.cuda.graph(graph):
+                    z = self._stages(rows, weights)
+            torch.cuda.synchronize(device)
+            self._prepared[key] = graph, rows, z
+
+    def _stages(self, X: Tensor, weights: StagedWeights) -> Tensor:
+        """Return Δz after the last stage for one block of rows."""
+        n_stages, rank, n_hidden = weights.hidden_gate.shape
+        n_network = weights.output.shape[2]
+        h = (X - weights.center) * weights.inverse_scale
+        first = torch.addmm(weights.constant, h, weights.first).unflatten(1, (n_stages, -1))
+        z = X.new_zeros(X.shape[0], rank)
+        host = _algebra_device(X)
+        linear_grams = weights.linear_gram.to(host)
+        for k in range(n_stages):
+            linear_gate = weights.linear_gate[k]
+            u = torch.addmm(first[:, k, :n_hidden], z, weights.hidden_gate[k])
+            below = 0.5 * torch.erf(math.sqrt(0.5) * u) + 0.5  # Φ(u)
+            density = torch.exp(-0.5 * u.square()) * (1.0 / math.sqrt(2.0 * math.pi))  # φ(u)
+            value, slope = u * below, torch.addcmul(below, u, density)  # GELU and its derivative
+            gradients = (slope @ weights.gradient_gate[k]).unflatten(1, (n_network, rank))
+            scores = torch.cat([z @ linear_gate.T, value @ weights.output[k]], dim=1)
+            e = (first[:, k, n_hidden:] + scores).to(host).double()
+            gram = _gram_matrices(linear_gate, linear_grams[k], gradients)
+            y = _coefficients(gram, e, self.damping, self.radius, self.stabilizer)
+            if k == n_stages - 1:
+                y = y * self.fraction
+            # Nearly parallel gradients take large opposite coefficients: their sum, too, is float64.
+            n_linear = len(linear_gate)
+            step = y[:, :n_linear] @ linear_gate.to(y) + (y[:, n_linear:, None] * gradients.to(y)).sum(1)
+            z = z - step.to(z.dtype).to(z.device)
+        return z
+
+
+def _tracing() -> bool:
+    return bool(torch.compiler.is_compiling() or torch.jit.is_tracing())
+
+
+def _algebra_device(X: Tensor) -> Any:
+    """Return where the J x J algebra of these rows is done, in float64 everywhere."""
+    return torch.device("cpu") if X.device.type in WITHOUT_FLOAT64 else X.device
+
+
+def _gram_matrices(linear_gate: Tensor, linear_gram: Tensor, gradients: Tensor) -> Tensor:
+    """Return A Aᵀ, shape (n, J, J): linear scores first, whose gradients are the same for every row."""
+    n, n_network, _ = gradients.shape
+    corner = linear_gram.expand(n, -1, -1)
+    if n_network == 0:
+        return corner
+    # Summed in float64: with more scores than gate directions rounding would grow by 1 / damping.
+    wide = gradients.to(corner.device).double()
+    inner = wide @ wide.mT if n_network > 1 else wide.square().sum(2, keepdim=True)
+    lower = torch.cat([wide @ linear_gate.T.to(wide), inner], 2)
+    upper = torch.cat([corner, lower[:, :, : corner.shape[1]].mT], 2)
+    return torch.cat([upper, lower], 1)
+
+
+def _coefficients(gram: Tensor, e: Tensor, damping: float, radius: float, stabilizer: float) -> Tensor:
+    """Return y, shape (n, J), with Δz = -Aᵀy; see :func:`mgpa.maps.runtime.replay.weighted_coefficients`."""
+    if e.device.type == "cpu" and not e.requires_grad and not _tracing():
+        # numpy shares the memory, has less overhead per call, and can stop when Newton has converged.
+        with np.errstate(over="ignore", invalid="ignore"):
+            y = weighted_coefficients(gram.numpy(), e.numpy(), damping, radius, stabilizer)
+        return torch.from_numpy(y)
+    weight = smooth_weights(gram.diagonal(dim1=1, dim2=2), stabilizer)
+    gram, e = gram * weight[:, :, None] * weight[:, None, :], e * weight
+    if e.requires_grad:
+        return _differentiable_step(gram, e, damping, radius) * weight
+    return step_coefficients(gram, e, damping=damping, radius=radius) * weight
+
+
+def _differentiable_step(gram: Tensor, e: Tensor, damping: float, radius: float) -> Tensor:
+    """Return y = (G + (τ + ν) I)⁻¹ e with derivatives.
+
+    Differentiating through eigenvectors fails where eigenvalues meet. So ν is found without a graph, and
+    two Newton steps on the secular equation from the solution, which leave ν where it is, give it its
+    derivatives: each step doubles the order to which they are right.
+    """
+    with torch.no_grad():
+        eigenvalues, vectors = torch.linalg.eigh(gram)
+        w, lam = (vectors.mT @ e[:, :, None])[:, :, 0].square(), eigenvalues.clamp(min=0.0)
+        nu = multiplier(list(zip(w.unbind(1), lam.unbind(1), strict=True)), damping, radius)
+        outside = nu > 0  # of the rows whose free step is short enough, ν is 0 and stays so
+    identity = torch.eye(e.shape[1], dtype=e.dtype, device=e.device)
+
+    def solve(nu: Tensor, right: Tensor) -> Tensor:
+        return torch.linalg.solve(gram + (damping + nu)[:, None, None] * identity, right)
+
+    for _ in range(2):
+        y = solve(nu, e)
+        Gy = (gram @ y[:, :, None])[:, :, 0]
+        # Rows inside get a harmless 1, lest 0 / 0 reach the gradient.
+        length2 = torch.where(outside, (y * Gy).sum(1), 1.0)
+        slope = torch.where(outside, (Gy * solve(nu, y)).sum(1), 1.0)
+        nu = torch.where(outside, nu + length2 / slope * (length2.sqrt() / radius - 1.0), nu)
+    return solve(nu, e)

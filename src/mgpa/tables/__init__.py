@@ -1,0 +1,62 @@
+"""Embeddings with what is known about each row: in memory, in files, and on their way to and from a map.
+
+:class:`Table` is the one form in which rows travel. :func:`fit_table` fits any method to a table, in memory,
+streamed or on a cluster; :func:`correct` applies a map to one.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from .._common.lazy import lazy_names
+
+if TYPE_CHECKING:
+    from ..errors import TableError
+    from .columns import COLUMNS, ROLES, Columns
+    from .correcting import correct_file
+    from .files import Part, TableFile, TableWriter, open_table, write_table
+    from .fitting import fit_table
+    from .roles import assign_roles
+    from .rows import correct, rows_for
+    from .simulate import simulate_table
+    from .table import Table
+
+_HOMES = {
+    "COLUMNS": ".columns",
+    "Columns": ".columns",
+    "Part": ".files",
+    "ROLES": ".columns",
+    "Table": ".table",
+    "TableError": "..errors",
+    "TableFile": ".files",
+    "TableWriter": ".files",
+    "assign_roles": ".roles",
+    "correct": ".rows",
+    "correct_file": ".correcting",
+    "fit_table": ".fitting",
+    "open_table": ".files",
+    "rows_for": ".rows",
+    "simulate_table": ".simulate",
+    "write_table": ".files",
+}
+
+__all__ = [
+    "COLUMNS",
+    "ROLES",
+    "Columns",
+    "Part",
+    "Table",
+    "TableError",
+    "TableFile",
+    "TableWriter",
+    "assign_roles",
+    "correct",
+    "correct_file",
+    "fit_table",
+    "open_table",
+    "rows_for",
+    "simulate_table",
+    "write_table",
+]
+
+__getattr__, __dir__ = lazy_names(__name__, _HOMES)

@@ -1,0 +1,144 @@
+"""What tables demand of their columns, alone and together."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..errors import TableError
+from ..pairs import check_labels, check_pair_id, is_paired, require_distinct, to_numpy
+
+ROLES = ("FIT", "VAL", "HEAD", "EVAL")
+COLUMNS = ("source", "participant", "role", "label", "pair_id")
+# Names that files use for something else than a column of the user's.
+RESERVED = ("X", "embedding", "mgpa", *COLUMNS)
+
+Columns = dict[str, NDArray[Any]]
+
+
+def require_columns(wanted: Iterable[str], there: Iterable[str], table: Any = "The table") -> None:
+    """Raise if some columns of a table are missing, naming them and those that are there."""
+    there = list(there)
+    missing = [name for name in wanted if name not in there]
+    if missing:
+        hint = " mgpa.tables.assign_roles (mgpa convert --roles) makes roles." if "role" in missing else ""
+        raise TableError(f"{table} lacks {column_names(missing)}; it has {column_names(there)}.{hint}")
+
+
+def check_columns(given: Mapping[str, Any], n: int) -> Columns:
+    """Return the columns that tables know, checked alone and against each other.
+
+    Parameters
+    ----------
+    given : dict
+        Any of ``source``, ``participant``, ``role``, ``label`` and ``pair_id``.
+    n : int
+        Number of rows.
+    """
+    columns: Columns = {}
+    for name in COLUMNS:
+        if name in given:
+            check = check_pair_id(given[name], n) if name == "pair_id" else check_labels(given[name], n, name)
+            columns[name] = _tidy(check)
+    if "participant" in columns:
+        columns["participant"] = _tidy(columns["participant"].astype(str))
+    if "role" in columns:
+        columns["role"] = _check_roles(columns["role"])
+        if "participant" in columns:
+            _require_one_role_each(columns["participant"], columns["role"])
+    if "pair_id" in columns:
+        if "source" in columns:
+            codes = np.unique(columns["source"], return_inverse=True)[1]
+            require_distinct(codes.astype(np.int64), columns["pair_id"])
+        for name in ("participant", "label"):
+            if name in columns:
+                _require_same(columns[name], columns["pair_id"], name)
+    return columns
+
+
+def require_matched(pair_id: NDArray[Any]) -> None:
+    """Raise if an id names a single row, which then forms no pair."""
+    rows = np.flatnonzero(is_paired(pair_id))
+    _, first, counts = np.unique(pair_id[rows], return_index=True, return_counts=True)
+    single = np.sort(rows[first[counts == 1]])
+    if len(single):
+        raise TableError(
+            f"{len(single)} pair ids have a single row and form no pair "
+            f"(first: {pair_id[single[0]].item()!r}, row {single[0]}). "
+            "Did one device lose the event? Mark unpaired rows with a negative or empty id."
+        )
+
+
+def _check_roles(values: NDArray[Any]) -> NDArray[Any]:
+    roles, known = values, np.isin(values, ROLES)
+    if not known.all():
+        roles = _tidy(np.char.upper(values.astype(str)))
+        known = np.isin(roles, ROLES)
+    if not known.all():
+        unknown = sorted(set(roles[~known].tolist()))
+        first = int(np.flatnonzero(~known)[0])
+        raise ValueError(f"role has {unknown} (first: row {first}); expected {', '.join(ROLES)}.")
+    return roles
+
+
+def _require_one_role_each(participant: NDArray[Any], role: NDArray[Any]) -> None:
+    # Rows of one person mostly follow each other; only the first of each run is looked at.
+    changes = (participant[1:] != participant[:-1]) | (role[1:] != role[:-1])
+    starts = np.flatnonzero(np.concatenate([np.ones(min(len(role), 1), bool), changes]))
+    seen: dict[tuple[str, str], int] = {}
+    for person, given, row in zip(
+        participant[starts].tolist(), role[starts].tolist(), starts.tolist(), strict=True
+    ):
+        seen.setdefault((person, given), row)
+    for ((person, first), a), ((other, second), b) in itertools.pairwise(sorted(seen.items())):
+        if person == other:
+            raise ValueError(
+                f"Participant {person!r} has rows in {first} and in {second} (rows {a} and {b}, for "
+                "example); people a correction or a reader is fitted on cannot judge it. Give every "
+                "participant one role (mgpa.tables.assign_roles does)."
+            )
+
+
+def check_other(values: Any, n: int, name: Any) -> NDArray[Any]:
+    """Return a column that tables do not know: numbers, booleans or text."""
+    if not isinstance(name, str) or not name:
+        raise ValueError(f"other has a column named {name!r}; names are text.")
+    found = to_numpy(values)
+    if found.dtype.kind == "M":
+        found = np.datetime_as_string(found)
+    # Unlike labels, a measurement may be NaN.
+    if found.dtype.kind == "f" and found.shape == (n,) and found.dtype.itemsize <= 8:
+        return _tidy(found)
+    return _tidy(check_labels(found if isinstance(values, np.ndarray) else values, n, name))
+
+
+def _tidy(values: NDArray[Any]) -> NDArray[Any]:
+    """Return values so that equal columns have equal bytes: native order, text as narrow as it fits."""
+    dtype = values.dtype.newbyteorder("=")
+    if dtype.kind == "U":
+        dtype = np.dtype(f"U{max(int(np.char.str_len(values).max(initial=1)), 1)}")
+    return values.astype(dtype, copy=False)
+
+
+def column_names(names: Iterable[str]) -> str:
+    """Return columns for a sentence."""
+    return ", ".join(names) or "no columns but X"
+
+
+def _require_same(values: NDArray[Any], pair_id: NDArray[Any], name: str) -> None:
+    """Raise if two views of one event differ in what belongs to the event."""
+    rows = np.flatnonzero(is_paired(pair_id))
+    ids, first, codes = np.unique(pair_id[rows], return_index=True, return_inverse=True)
+    differs = values[rows] != values[rows][first][codes]
+    if differs.any():
+        event = ids[codes[differs][0]].item()
+        views = np.flatnonzero(pair_id == event)
+        found = np.unique(values[views]).tolist()
+        raise ValueError(
+            f"pair_id {event!r} has rows of {name} {found} (rows {', '.join(map(str, views[:4]))}); rows "
+            f"that share an id are views of one event, with one {name}. Make ids unique across participants."
+        )

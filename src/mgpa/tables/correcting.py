@@ -1,0 +1,100 @@
+"""Correcting a table from file to file: streamed, resumed if interrupted, or on a Dask cluster.
+
+Corrected parts are written by :class:`~mgpa.tables.TableWriter`: complete or not at all, and never twice.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from ..maps import CorrectionMap
+from ..maps.io.mapfile import map_digest
+from .columns import require_columns
+from .files import Part, TableWriter, open_table, write_table
+from .rows import correct, require_correctable
+from .scale import RETRIES, batches, watched
+
+
+def correct_file(
+    m: CorrectionMap,
+    table: Any,
+    out: Any,
+    *,
+    overwrite: bool = False,
+    force: bool = False,
+    client: Any = None,
+    verbose: bool = False,
+) -> int:
+    """Correct a table from file to file and return the number of rows.
+
+    Parameters
+    ----------
+    m : CorrectionMap
+        The correction; source-aware maps need the table's source column.
+    table : path
+        Where the embeddings are. All other columns are copied.
+    out : path
+        A folder (a name without suffix) or ``.zarr``: written in parts, by several workers if there are,
+        and resumed if interrupted. ``.parquet`` and ``.npz`` are single files, streamed here.
+    overwrite : bool
+        Replace what is there.
+    force : bool
+        Correct a table that was corrected before, or whose sources the map does not know.
+    client : dask.distributed.Client or None
+        Where to work; None is here.
+    verbose : bool
+        Show progress.
+    """
+    file, out = open_table(table), Path(out)
+    if out.exists() and out.resolve() == file.path.resolve():
+        raise ValueError(f"{out} is the table to be corrected; name another output, lest it be lost.")
+    if not m.source_blind:
+        require_columns(["source"], file.columns, file.path)
+    if not force:
+        require_correctable(m, file.info, file.survey().get("source"))
+    if out.suffix in (".parquet", ".npz"):
+        if client is not None:
+            raise ValueError(
+                f"{out.name} is one file; for a cluster name a folder, without suffix, or .zarr."
+            )
+        corrected = (
+            correct(m, batch, force=True)
+            for part in watched(file.parts, "correcting", verbose)
+            for batch in batches(part)
+        )
+        write_table(corrected, out, overwrite=overwrite)
+        return file.n_rows
+    parts = file.parts
+    like = correct(m, file.read(slice(0, min(1, file.n_rows))), force=True)
+    job = f"{map_digest(m)} {file.path.resolve()} {_stamp(file.path)}"
+    rows = [part.n_rows for part in parts]
+    with TableWriter(out, like, rows, overwrite=overwrite, job=job) as writer:
+        todo = [i for i in range(len(parts)) if i not in writer.done]
+        if client is None:
+            for i in watched(todo, "correcting", verbose):
+                write_corrected(m, parts[i], writer, i)
+        else:
+            _write_on(client, m, parts, writer, todo)
+    return file.n_rows
+
+
+def write_corrected(m: CorrectionMap, part: Part, writer: TableWriter, i: int) -> int:
+    """Correct one part and write it; return its number."""
+    writer.write(i, (correct(m, batch, force=True) for batch in batches(part)))
+    return i
+
+
+def _write_on(client: Any, m: CorrectionMap, parts: list[Part], writer: TableWriter, todo: list[int]) -> None:
+    everywhere = client.scatter(m, broadcast=True)
+    futures = [
+        client.submit(write_corrected, everywhere, parts[i], writer, i, pure=False, retries=RETRIES)
+        for i in todo
+    ]
+    client.gather(futures)
+
+
+def _stamp(path: Path) -> str:
+    """Return what changes when a file or folder of files is written again."""
+    files = sorted(p for p in path.rglob("*") if p.is_file()) if path.is_dir() else [path]
+    return " ".join(f"{p.name}:{p.stat().st_size}:{p.stat().st_mtime_ns}" for p in files[:1000])

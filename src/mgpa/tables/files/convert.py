@@ -1,0 +1,109 @@
+"""Tables from the objects that other libraries keep such data in."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from ...errors import TableError
+from ..columns import Columns
+from .layout import Choice, Field, Head, Layout, find_embedding
+
+
+def from_frame(
+    frame: Any,
+    X: Any,
+    embedding: Any,
+    tokens: int | None,
+    columns: Sequence[str] | None,
+    rename: Mapping[str, str] | None,
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return X and the columns of a data frame, and its info; see :meth:`mgpa.tables.Table.from_frame`."""
+    from .arrow import fields_of, pa, read_columns
+
+    if type(frame).__module__.partition(".")[0] == "pandas":
+        data = pa.Table.from_pandas(frame, preserve_index=False)
+    elif hasattr(frame, "__arrow_c_stream__"):
+        data = pa.table(frame)
+    else:
+        raise TypeError(
+            f"Expected a pandas or polars data frame or a pyarrow table; got {type(frame).__name__}"
+            f"{' (collect it first)' if hasattr(frame, 'collect') else ''}."
+        )
+    fields = fields_of(data.schema, lambda names: data.select(names).slice(0, 1))
+    if X is not None:
+        if embedding is not None:
+            raise TypeError("Pass the embeddings as X, or name their column with embedding=; not both.")
+        fields.append(Field("X", (1,), np.dtype(np.float64), "given"))
+        embedding = "X"
+    stored = (data.schema.metadata or {}).get(b"mgpa")
+    head = None if stored is None else Head.read(stored)
+    layout = Layout.choose(fields, Choice(embedding, tokens, columns, rename), head)
+    names = [name for name in (*layout.embedding, *layout.columns.values()) if X is None or name != "X"]
+    raw = read_columns(data, layout, names, 0)
+    found: dict[str, Any] = dict(layout.columns_of(raw))
+    return (found if X is None else {"X": X, **found}), ({} if head is None else head.info)
+
+
+def from_xarray(
+    data: Any, embedding: str | None, row: str | None, rename: Mapping[str, str] | None
+) -> dict[str, Any]:
+    """Return X and columns of a Dataset or DataArray; see :meth:`mgpa.tables.Table.from_xarray`."""
+    if hasattr(data, "data_vars"):
+        variables = {str(name): data[name] for name in (*data.data_vars, *data.coords)}
+    elif hasattr(data, "coords"):
+        embedding = embedding or "X"
+        variables = {**{str(name): data[name] for name in data.coords}, embedding: data}
+    else:
+        raise TypeError(f"Expected an xarray Dataset or DataArray; got {type(data).__name__}.")
+    fields = {
+        name: Field(name, v.shape[1:], v.dtype, f"{' × '.join(map(str, v.dims))} {v.dtype}")
+        for name, v in variables.items()
+        if v.dims
+    }
+    (chosen,) = find_embedding(fields, embedding)
+    X = variables.pop(chosen)
+    row = X.dims[0] if row is None else row
+    if row not in X.dims:
+        raise TableError(f"{chosen} has dimensions {', '.join(map(str, X.dims))}, none of them {row!r}.")
+    columns = {name: v.to_numpy() for name, v in variables.items() if v.dims == (row,)}
+    return {"X": X.transpose(row, ...).to_numpy(), **_renamed(columns, rename)}
+
+
+def from_epochs(epochs: Any, X: Any, rename: Mapping[str, str] | None) -> dict[str, Any]:
+    """Return X and the columns of epochs; see :meth:`mgpa.tables.Table.from_epochs`."""
+    several = list(epochs) if isinstance(epochs, (list, tuple)) else [epochs]
+    found = [_epoch_columns(one) for one in several]
+    if any(columns.keys() != found[0].keys() for columns in found):
+        raise TableError("The metadata of the epochs have different columns; give them the same.")
+    columns = {name: np.concatenate([one[name] for one in found]) for name in found[0]}
+    return {
+        "X": np.concatenate([np.asarray(X(one)) for one in several]) if callable(X) else X,
+        **_renamed(columns, rename),
+    }
+
+
+def _epoch_columns(epochs: Any) -> Columns:
+    frame = epochs.get_metadata() if hasattr(epochs, "get_metadata") else epochs.metadata
+    if frame is not None:
+        return {str(name): np.asarray(frame[name]) for name in frame.columns}
+    names = {code: name for name, code in epochs.event_id.items()}
+    columns = {"label": np.array([names[code] for code in epochs.events[:, 2]])}
+    person = (epochs.info.get("subject_info") or {}).get("his_id")
+    return columns if person is None else columns | {"participant": np.full(len(epochs.events), person)}
+
+
+def _renamed(columns: Mapping[str, Any], rename: Mapping[str, str] | None) -> dict[str, Any]:
+    rename = rename or {}
+    missing = [name for name in rename if name not in columns]
+    if missing:
+        raise TableError(f"There is no column {', '.join(missing)}; there is {', '.join(columns)}.")
+    renamed = {rename.get(name, name): values for name, values in columns.items()}
+    if "X" in renamed or len(renamed) < len(columns):
+        raise TableError(
+            f"The columns would be called {', '.join(rename.get(name, name) for name in columns)}: names "
+            "differ, and X is that of the embedding. Give others with rename=."
+        )
+    return renamed

@@ -1,0 +1,146 @@
+"""Tables as numpy's ``.npz``: one array a column, read as a stream and never unpickled."""
+
+from __future__ import annotations
+
+import json
+import zipfile
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.lib import format as npy
+from numpy.typing import NDArray
+
+from ...errors import TableError
+from ..columns import Columns
+from .layout import MAX_HEAD_BYTES, Choice, Field, Head, Layout, describe
+from .table_file import TableFile
+
+HEAD = "mgpa"
+SKIP_BYTES = 2**23
+
+
+@dataclass(frozen=True)
+class NpzTable(TableFile):
+    """A table in an ``.npz`` file: a single part."""
+
+    format = "npz"
+
+    def part_name(self, i: int) -> str:
+        """Return the name of a part."""
+        return "rows"
+
+    def arrays(self, start: int, stop: int, names: list[str], max_rows: int) -> Iterator[Columns]:
+        """Yield arrays of the file, at most ``max_rows`` rows at a time."""
+        with zipfile.ZipFile(self.path) as archive:
+            members = {name: Member.open(archive, name) for name in names}
+            for member in members.values():
+                member.skip(start)
+            for a in range(start, max(stop, start + 1), max_rows):
+                yield {name: member.take(min(max_rows, stop - a)) for name, member in members.items()}
+
+
+@dataclass
+class Member:
+    """An array in an archive, read from its first row to its last."""
+
+    stream: Any
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+    whole: NDArray[Any] | None = field(default=None, repr=False)
+    at: int = 0
+
+    @classmethod
+    def open(cls, archive: zipfile.ZipFile, name: str) -> Member:
+        """Open an array, or refuse it: nothing is trusted but its bytes."""
+        stored = archive.getinfo(f"{name}.npy")
+        stream = archive.open(stored)
+        version = npy.read_magic(stream)
+        if version not in ((1, 0), (2, 0)):
+            raise TableError(f"array {name!r} has version {version} of numpy's format, which is for records.")
+        read_header = npy.read_array_header_1_0 if version == (1, 0) else npy.read_array_header_2_0
+        shape, by_column, dtype = read_header(stream)
+        if dtype.hasobject:
+            raise TableError(
+                f"array {name!r} holds Python objects, and reading those can run any code; refused. Save "
+                "arrays of numbers or text."
+            )
+        size = int(np.prod(shape, dtype=object)) * dtype.itemsize
+        if stored.file_size - stream.tell() != size:
+            raise TableError(f"damaged: array {name!r} should have {size} bytes.")
+        member = cls(stream, shape, dtype)
+        if by_column and len(shape) > 1:
+            values = np.frombuffer(bytearray(stream.read()), dtype)
+            member.whole = values.reshape(shape[::-1]).transpose()
+        return member
+
+    def skip(self, rows: int) -> None:
+        """Pass over rows."""
+        self.at += rows
+        left = 0 if self.whole is not None else rows * int(np.prod(self.shape[1:])) * self.dtype.itemsize
+        # Read, not sought: in Python 3.12.3 seeking in an archive forgets what was buffered, and lands
+        # elsewhere.
+        while left and (passed := len(self.stream.read(min(left, SKIP_BYTES)))):
+            left -= passed
+
+    def take(self, rows: int) -> NDArray[Any]:
+        """Return the next rows."""
+        self.at += rows
+        if self.whole is not None:
+            return self.whole[self.at - rows : self.at]
+        values = np.empty((rows, *self.shape[1:]), self.dtype)
+        if self.stream.readinto(values.reshape(-1).view(np.uint8)) != values.nbytes:
+            raise TableError("damaged: it ends too early.")
+        return values
+
+
+def open_npz(path: Path, choice: Choice) -> NpzTable:
+    """Open a table without reading more than the headers of its arrays."""
+    with zipfile.ZipFile(path) as archive:
+        names = [name.removesuffix(".npy") for name in archive.namelist() if name.endswith(".npy")]
+        head = None
+        if HEAD in names:
+            member = Member.open(archive, HEAD)
+            if member.shape != () or member.dtype.kind != "U" or member.dtype.itemsize > 4 * MAX_HEAD_BYTES:
+                raise TableError("damaged: its description is no text.")
+            head = Head.read(np.frombuffer(member.stream.read(), member.dtype)[0].item())
+            names.remove(HEAD)
+        arrays = {name: Member.open(archive, name) for name in names}
+    lengths = {name: array.shape[0] if array.shape else -1 for name, array in arrays.items()}
+    fields = [_field(name, array) for name, array in arrays.items()]
+    layout = Layout.choose(fields, choice, head)
+    n = lengths[layout.embedding[0]]
+    short = [name for name in (*layout.embedding, *layout.columns.values()) if lengths[name] != n]
+    if short:
+        fit = [name for name in layout.columns.values() if name not in short]
+        raise TableError(
+            f"{', '.join(f'{name!r} has {lengths[name]} rows' for name in short)}, the embedding has {n}. "
+            f"Leave it out with columns={fit}. There is {describe(fields)}."
+        )
+    return NpzTable(path, layout, head, (0, n))
+
+
+def write_npz(path: Path, blocks: Iterable[Columns], head: Head) -> None:
+    """Write a table; all of it is in memory at once, as readers of the format will have it too."""
+    pieces = list(blocks)
+    with zipfile.ZipFile(path, "w") as archive:
+        for name in pieces[0]:
+            values = np.concatenate([piece[name] for piece in pieces]) if len(pieces) > 1 else pieces[0][name]
+            _add(archive, name, values)
+        _add(archive, HEAD, np.array(json.dumps(head.document())))
+
+
+def _add(archive: zipfile.ZipFile, name: str, values: NDArray[Any]) -> None:
+    with archive.open(f"{name}.npy", "w", force_zip64=True) as stream:
+        npy.write_array(stream, np.ascontiguousarray(values) if values.ndim else values, allow_pickle=False)
+
+
+def _field(name: str, array: Member) -> Field:
+    dtype: np.dtype[Any] | None = np.dtype("U") if array.dtype.kind in "US" else array.dtype.newbyteorder("=")
+    if not array.shape or array.dtype.kind not in "biufUSM":
+        dtype = None
+    kind = {"U": "text", "S": "text"}.get(array.dtype.kind, str(array.dtype))
+    size = " × ".join(map(str, array.shape[1:])) if array.shape else "a single"
+    return Field(name, array.shape[1:], dtype, f"{size} {kind}" if size else kind)

@@ -1,0 +1,129 @@
+"""Tables as Parquet: the embedding is one column of fixed-size lists; a file, or a folder of files."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+from ...errors import TableError
+from ..columns import Columns
+from .arrow import fields_of, pa, read_columns, write_columns
+from .layout import Choice, Field, Head, Layout
+from .table_file import TableFile, as_bounds, reading
+
+try:
+    import pyarrow.parquet as pq
+except ImportError as error:
+    raise ImportError("Parquet needs the scale extra: pip install 'mgpa[scale]'") from error
+
+HEAD = b"mgpa"
+# Memory stays bounded whatever the size of row groups: pages are read through a buffer, none ahead of time.
+_READ: dict[str, Any] = {"pre_buffer": False, "buffer_size": 2**20, "page_checksum_verification": True}
+
+
+@dataclass(frozen=True)
+class ParquetTable(TableFile):
+    """A table in a Parquet file or a folder of them; each row group is a part."""
+
+    format = "parquet"
+
+    groups: tuple[tuple[Path, int], ...]
+    schema: Any
+
+    def part_name(self, i: int) -> str:
+        """Return the name of a part: the file's, and the row group."""
+        path, group = self.groups[i]
+        return f"{path.name}-{group:05d}"
+
+    def arrays(self, start: int, stop: int, names: list[str], max_rows: int) -> Iterator[Columns]:
+        """Yield arrays of the file, at most ``max_rows`` rows at a time."""
+        if start >= stop:
+            yield read_columns(self.schema.empty_table(), self.layout, names, start)
+        inside = [i for i in range(len(self.groups)) if self.bounds[i] < stop and self.bounds[i + 1] > start]
+        for path, numbers in groupby(inside, key=lambda i: self.groups[i][0]):
+            with pq.ParquetFile(path, **_READ) as file:
+                for i in numbers:
+                    at = self.bounds[i]
+                    for batch in file.iter_batches(max_rows, [self.groups[i][1]], names):
+                        a, b = max(start, at), min(stop, at + len(batch))
+                        if a < b:
+                            yield read_columns(batch.slice(a - at, b - a), self.layout, names, a)
+                        at += len(batch)
+                        if at >= stop:
+                            break
+
+
+def open_parquet(path: Path, choice: Choice) -> ParquetTable:
+    """Open a table, reading the description at the end of every file."""
+    files = part_files(path) if path.is_dir() else [path]
+    groups: list[tuple[Path, int]] = []
+    sizes: list[int] = []
+    fields: list[Field] = []
+    for file in files:
+        with reading(file), pq.ParquetFile(file, **_READ) as opened:
+            schema, metadata = opened.schema_arrow, opened.metadata
+            there = fields_of(schema, None if fields else _first_rows(opened))
+            groups += [(file, i) for i in range(metadata.num_row_groups)]
+            sizes += [metadata.row_group(i).num_rows for i in range(metadata.num_row_groups)]
+        if not fields:
+            fields, first = there, schema
+        elif wrong := _differences(fields, there):
+            raise TableError(
+                f"{file} differs from {files[0].name} in {', '.join(wrong)}; parts must be alike."
+            )
+    stored = (first.metadata or {}).get(HEAD)
+    head = None if stored is None else Head.read(stored)
+    layout = Layout.choose(fields, choice, head)
+    return ParquetTable(path, layout, head, as_bounds(sizes), tuple(groups), first)
+
+
+def part_files(folder: Path) -> list[Path]:
+    """Return a folder's Parquet files in the order of their names, leaving out ``.name`` and ``_name``."""
+    return sorted(
+        file
+        for file in folder.iterdir()
+        if file.suffix in (".parquet", ".pq") and file.is_file() and file.name[0] not in "._"
+    )
+
+
+def write_parquet(path: Path, blocks: Iterable[Columns], head: Head) -> None:
+    """Write a table, a row group a block."""
+    metadata = {HEAD: json.dumps(head.document()).encode()}
+    writer = None
+    try:
+        for block in blocks:
+            table = write_columns(block, metadata)
+            if writer is None:
+                # Numbers that never repeat gain nothing from a dictionary or compression; columns do.
+                columns = [name for name in table.column_names if name != "embedding"]
+                writer = pq.ParquetWriter(
+                    path,
+                    table.schema,
+                    use_dictionary=columns,
+                    compression={**dict.fromkeys(columns, "zstd"), "embedding.list.element": "none"},
+                    write_statistics=columns,
+                    write_page_checksum=True,
+                )
+            writer.write_table(table, row_group_size=max(len(table), 1))
+    finally:
+        if writer is not None:
+            writer.close()
+
+
+def _first_rows(file: Any) -> Any:
+    def read(names: list[str]) -> Any:
+        for batch in file.iter_batches(1, columns=names):
+            return batch
+        return pa.table({name: [] for name in names})
+
+    return read
+
+
+def _differences(first: list[Field], second: list[Field]) -> list[str]:
+    """Return the columns that only one of two files has, or that have another type there."""
+    a, b = ({field.name: (field.dtype, len(field.shape)) for field in fields} for fields in (first, second))
+    return [name for name in {**a, **b} if a.get(name) != b.get(name)]

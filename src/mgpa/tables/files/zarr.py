@@ -1,0 +1,211 @@
+"""Tables as a Zarr group: the array X and one array a column, all cut along the rows alike."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...errors import TableError
+from ..columns import Columns
+from .layout import Choice, Field, Head, Layout, block_rows, chunk_rows, describe, find_embedding
+from .table_file import TableFile
+
+try:
+    import zarr
+    from zarr.codecs import Crc32cCodec, ZstdCodec
+    from zarr.storage import LocalStore
+except ImportError as error:
+    raise ImportError("Zarr needs the scale extra: pip install 'mgpa[scale]'") from error
+
+HEAD = "mgpa"
+DIMENSIONS = {1: ("row",), 2: ("row", "feature"), 3: ("row", "token", "feature")}
+# What may lie between a file's bytes and its numbers. Version 2 of the format also knows a codec "pickle",
+# which runs whatever code the file brings.
+CODECS = (
+    *("bytes", "transpose", "sharding_indexed", "vlen-utf8", "astype"),
+    *("crc32c", "crc32", "adler32", "fletcher32"),
+    *("blosc", "zstd", "gzip", "zlib", "lz4", "bz2", "lzma"),
+    *("delta", "shuffle", "packbits", "fixedscaleoffset", "quantize", "bitround"),
+)
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Read files with types that are not in Zarr's specification, without its warnings about them."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", module=r"zarr\.")
+        warnings.filterwarnings("ignore", message=".*Zarr|.*zarr")
+        yield
+
+
+@dataclass(frozen=True)
+class ZarrTable(TableFile):
+    """A table in a Zarr group; each part is a range of whole chunks."""
+
+    format = "zarr"
+
+    def part_name(self, i: int) -> str:
+        """Return the name of a part: where it begins."""
+        return f"rows-{self.bounds[i]:012d}"
+
+    def arrays(self, start: int, stop: int, names: list[str], max_rows: int) -> Iterator[Columns]:
+        """Yield arrays of the file, at most ``max_rows`` rows at a time."""
+        with _quiet():
+            group = zarr.open_group(LocalStore(self.path, read_only=True), mode="r")
+            found = {name: group[name] for name in names}
+        for a in range(start, max(stop, start + 1), max_rows):
+            with _quiet():
+                batch = {name: _values(array, a, min(a + max_rows, stop)) for name, array in found.items()}
+            yield batch
+
+
+@_quiet()
+def open_zarr(path: Path, choice: Choice) -> ZarrTable:
+    """Open a table without reading its arrays."""
+    group = zarr.open(LocalStore(path, read_only=True), mode="r")
+    if not isinstance(group, zarr.Group):
+        raise TableError("holds a single array; expected a group with X and one array a column.")
+    arrays = dict(group.arrays())
+    stored = group.attrs.asdict().get(HEAD)
+    head = None if stored is None else Head.read(stored)
+    for name, array in arrays.items():
+        _require_harmless(name, array)
+    rows = _rows_dimension(arrays, choice)
+    # Coordinates of other dimensions describe features, not rows.
+    fields = [_field(name, array) for name, array in arrays.items() if _dimensions(array)[:1] in ((), rows)]
+    # The file system lists arrays in any order.
+    listed = stored.get("columns") if isinstance(stored, dict) else None
+    place = {str(name): i for i, name in enumerate(listed if isinstance(listed, list) else ())}
+    fields.sort(key=lambda field: (place.get(field.name, len(place)), field.name))
+    layout = Layout.choose(fields, choice, head)
+    X = arrays[layout.embedding[0]]
+    n = X.shape[0]
+    names = (*layout.embedding, *layout.columns.values())
+    for name in names:
+        if arrays[name].shape[0] != n:
+            raise TableError(
+                f"{name!r} has {arrays[name].shape[0]} rows, the embedding has {n}. "
+                f"There is {describe(fields)}."
+            )
+        if head is not None and arrays[name].nchunks_initialized < arrays[name].nchunks:
+            raise TableError(f"damaged: chunks of {name!r} are missing.")
+    chunk = (X.shards or X.chunks)[0]
+    block = block_rows(math.prod(layout.shape) * layout.dtype.itemsize)
+    step = chunk * max(block // chunk, 1)
+    bounds = (*range(0, n, step), n)
+    return ZarrTable(path, layout, head, bounds if n else (0, 0))
+
+
+def write_zarr(path: Path, blocks: Iterable[Columns], head: Head) -> None:
+    """Write a table; blocks but the last must be whole chunks."""
+    at = 0
+    for block in blocks:
+        if at == 0:
+            chunk = chunk_rows(math.prod(head.shape) * block["X"].itemsize)
+            arrays = create_zarr(path, block, head, chunk)
+        for array in arrays.values():
+            array.resize((at + len(block["X"]), *array.shape[1:]))
+        fill_zarr(arrays, block, at)
+        at += len(block["X"])
+
+
+def create_zarr(path: Path, like: Columns, head: Head, chunk: int, n_rows: int = 0) -> dict[str, Any]:
+    """Create a group and its arrays, and return them to be filled."""
+    bad = [name for name in like if "/" in name or "\\" in name or name in (".", "..") or name[:2] == "__"]
+    if bad:
+        raise TableError(f"A Zarr group cannot have a column called {bad[0]!r}; rename it, or use Parquet.")
+    document = head.document() | {"columns": list(like)}
+    group = zarr.create_group(LocalStore(path), attributes={HEAD: document})
+    arrays = {}
+    for name, values in like.items():
+        text = values.dtype.kind == "U"
+        # Numbers that never repeat gain nothing from compression; columns do. Both are checked when read.
+        checked: list[Any] = [Crc32cCodec()] if name == "X" else [ZstdCodec(level=3, checksum=True)]
+        arrays[name] = group.create_array(
+            name,
+            shape=(n_rows, *values.shape[1:]),
+            chunks=(chunk, *values.shape[1:]),
+            dtype="string" if text else values.dtype,
+            compressors=checked,
+            dimension_names=DIMENSIONS[values.ndim],
+            # A chunk that is not there is then always a loss.
+            config={"write_empty_chunks": True},
+        )
+    return arrays
+
+
+def open_for_filling(path: Path) -> dict[str, Any]:
+    """Return the arrays of a group that was created and is not yet full."""
+    group = zarr.open_group(LocalStore(path), mode="r+")
+    return {name: array.with_config({"write_empty_chunks": True}) for name, array in group.arrays()}
+
+
+def fill_zarr(arrays: dict[str, Any], columns: Columns, at: int) -> None:
+    """Write rows from row ``at`` on."""
+    for name, values in columns.items():
+        try:
+            arrays[name][at : at + len(values)] = values
+        except (UnicodeError, TypeError):
+            if values.dtype.kind != "U":
+                raise
+            raise TableError(f"{name} has text that is not valid Unicode; no file can hold it.") from None
+
+
+def _values(array: Any, start: int, stop: int) -> NDArray[Any]:
+    values = np.asarray(array[start:stop])
+    if values.dtype.kind in "TO":
+        found = values.tolist()
+        if not all(isinstance(value, str) for value in found):
+            raise TableError(f"array {array.basename!r} holds Python objects that are not text.")
+        return np.array(found, dtype=str)
+    # How xarray stores booleans where the format has none.
+    return values.astype(bool) if array.attrs.get("dtype") == "bool" else values
+
+
+def _field(name: str, array: Any) -> Field:
+    kind = array.dtype.kind
+    dtype: np.dtype[Any] | None = None
+    if kind in "UTO":
+        dtype = np.dtype("U")
+    elif kind in "biufM" and array.ndim:
+        dtype = array.dtype.newbyteorder("=")
+    size = " × ".join(map(str, array.shape[1:]))
+    named = "text" if dtype is not None and dtype.kind == "U" else str(array.dtype)
+    return Field(name, array.shape[1:], dtype, f"{size} {named}" if size else named)
+
+
+def _rows_dimension(arrays: dict[str, Any], choice: Choice) -> tuple[str, ...]:
+    """Return the name of the dimension that counts rows, or () if the file does not name dimensions."""
+    embedding = find_embedding(
+        {name: _field(name, array) for name, array in arrays.items()}, choice.embedding
+    )
+    return _dimensions(arrays[embedding[0]])[:1]
+
+
+def _dimensions(array: Any) -> tuple[str, ...]:
+    named = getattr(array.metadata, "dimension_names", None) or array.attrs.get("_ARRAY_DIMENSIONS") or ()
+    return tuple(named)
+
+
+def _require_harmless(name: str, array: Any) -> None:
+    """Raise if reading an array could run code, or would give numbers that only xarray can interpret."""
+    metadata = array.metadata.to_dict()
+    codecs = [*(metadata.get("codecs") or ()), *(metadata.get("filters") or ()), metadata.get("compressor")]
+    for codec in codecs:
+        called = str((codec or {}).get("name") or (codec or {}).get("id") or "bytes")
+        if called.removeprefix("numcodecs.") not in CODECS:
+            raise TableError(f"array {name!r} is stored with codec {called!r}, which is not read here.")
+    attributes = array.attrs.asdict()
+    if {"scale_factor", "add_offset"} & attributes.keys() or " since " in str(attributes.get("units")):
+        raise TableError(
+            f"array {name!r} is packed, as its attributes say; open the file with xarray and pass it to "
+            "mgpa.tables.Table.from_xarray."
+        )

@@ -1,0 +1,312 @@
+"""Fitting any method to a table: in memory, in a file of any size or on a cluster, with the same map.
+
+Methods that need moments alone reduce every batch to them, whatever the table's size. The others are fitted
+on rows in memory, of a large file on a draw of them; iterative MGPA then still takes its standardisation and
+its anchors from the moments of all rows (:mod:`mgpa.tables.all_rows`).
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from functools import cached_property, partial
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.base import clone
+
+from ..coordinates import Coordinates, fit_coordinates
+from ..errors import TableError
+from ..estimators.base import Provenance
+from ..estimators.streamed import LabelledPairs, MomentEstimator
+from ..pairs import is_paired, matched_rows, source_names
+from ..tokens import TokenMean
+from .all_rows import FileRows
+from .columns import Columns, require_columns
+from .files import Part, TableFile, open_table
+from .rows import in_coordinates, people_digests, require_encoder
+from .scale import fit_batches, reduce_parts
+from .table import Table
+
+Pairs = LabelledPairs | tuple[Any, Any]
+
+
+def fit_table(
+    model: Any,
+    table: Any,
+    *,
+    pairs: Any = None,
+    components: int | None = None,
+    coordinates: Coordinates | None = None,
+    max_rows: int = 200_000,
+    random_state: int = 0,
+    client: Any = None,
+    verbose: bool = False,
+) -> Any:
+    """Fit a method to a table, with everything the table knows that it can use.
+
+    Parameters
+    ----------
+    model : estimator
+        A clone of it is fitted; on token means (:class:`~mgpa.TokenMean`), if the table holds tokens. Methods
+        that stream (see :func:`mgpa.baselines.available`) see every row in bounded memory. Of a file, the
+        others are fitted on at most ``max_rows`` rows, all paired ones and others drawn for every source
+        alike, and their map says so; iterative MGPA still standardises, and regresses its anchors, on all
+        rows, which costs a pass over the file for every stage.
+    table : Table, or path
+        With a role column, FIT rows are fitted on and VAL rows, of a file at most ``max_rows``, are shown to
+        methods that stop by them. Without, all rows are fitted on.
+    pairs : Table, path, tuple (A, B), or None
+        Paired rows, if they are not the table's own (its pair ids then play no part): a table, of which FIT
+        rows are taken where it has roles, with the same sources; or two aligned arrays, A of the source that
+        comes first in order.
+    components : int or None
+        Correct this many principal components of the features, fitted on the FIT rows (read into memory for
+        it) and stored in the map.
+    coordinates : Coordinates or None
+        Or correct in these coordinates, fitted before.
+    max_rows, random_state : int
+        Rows for methods that do not stream, and the seed they are drawn with.
+    client : dask.distributed.Client or None
+        Where to work on a file; None is here.
+    verbose : bool
+        Show progress.
+
+    Returns
+    -------
+    estimator
+        Fitted; ``to_map()`` gives the map, which knows its encoder, its coordinates and who was fitted on.
+
+    Examples
+    --------
+    >>> import mgpa
+    >>> from mgpa.tables import fit_table, simulate_table
+    >>> fit_table(mgpa.ClosedFormMGPA(), simulate_table(8)).to_map()
+    <AffineMap: affine, rank 1, strength 1, 16 features>
+    """
+    rows = FitRows(table)
+    if components is not None:
+        if coordinates is not None:
+            raise ValueError("Pass components= or coordinates=, not both.")
+        coordinates = fit_coordinates(rows.read(rows.positions("FIT")).X, n_components=components)
+    calibration = None if pairs is None else read_pairs(pairs, rows, coordinates)
+    model = clone(model)
+    if rows.tokens and not isinstance(model, TokenMean):
+        model = TokenMean(model)
+    notes: list[str] = []
+    if isinstance(getattr(model, "estimator", model), MomentEstimator):
+        model = _fit_moments(model, rows, calibration, coordinates, client, verbose)
+    else:
+        model, notes = _fit_rows(model, rows, calibration, coordinates, max_rows, random_state, client)
+    people = set(people_digests(rows.people))
+    if isinstance(calibration, LabelledPairs):
+        people |= set(people_digests(calibration.participant))
+    model._provenance = Provenance(
+        encoder=dict(rows.table.info.get("encoder") or {}),
+        people=tuple(sorted(people)),
+        notes="; ".join(notes),
+        coordinates=coordinates,
+    )
+    model.to_map()  # what cannot be solved is said here, not when the map is first used
+    return model
+
+
+class FitRows:
+    """The rows of a table in memory or in a file, by their roles.
+
+    Parameters
+    ----------
+    table : Table, TableFile or path
+        A file's columns are checked as a whole, which its batches cannot be.
+    """
+
+    def __init__(self, table: Any) -> None:
+        self.table: Table | TableFile = table if isinstance(table, (Table, TableFile)) else open_table(table)
+        self.name = "The table" if isinstance(self.table, Table) else str(self.table.path)
+        require_columns(["source"], self.table.columns, self.name)
+        columns = self.table.columns if isinstance(self.table, Table) else self.table.survey()
+        fit = columns.get("role", np.array("FIT")) == "FIT"
+        if not fit.any():
+            raise TableError(
+                f"{self.name} has no FIT rows; its roles are {', '.join(np.unique(columns['role']))}."
+            )
+        chosen = np.broadcast_to(fit, columns["source"].shape)
+        self.sources = np.unique(columns["source"][chosen])
+        self.people = np.unique(columns["participant"][chosen]) if "participant" in columns else None
+
+    @property
+    def tokens(self) -> bool:
+        """Whether rows are sequences of tokens."""
+        return len(self.table.X.shape[1:] if isinstance(self.table, Table) else self.table.shape) == 2
+
+    @property
+    def parts(self) -> Sequence[Table | Part]:
+        """Pieces that can be reduced to moments one by one."""
+        return [self.table] if isinstance(self.table, Table) else self.table.parts
+
+    @cached_property
+    def columns(self) -> Columns:
+        """All columns of all rows."""
+        return self.table.columns if isinstance(self.table, Table) else self.table.check()
+
+    def positions(self, role: str) -> NDArray[np.intp]:
+        """Return the rows of a role; without roles, all rows are fitted on."""
+        if "role" in self.columns:
+            return np.flatnonzero(self.columns["role"] == role)
+        return np.arange(len(self.columns["source"]) if role == "FIT" else 0)
+
+    def read(self, rows: NDArray[np.intp]) -> Table:
+        """Return some rows in memory."""
+        return self.table.take(rows) if isinstance(self.table, Table) else self.table.read(rows)
+
+
+def read_pairs(pairs: Any, rows: FitRows, coordinates: Coordinates | None) -> Pairs:
+    """Return pairs that are not the table's own, in the fit's coordinates, with the table's source labels."""
+    if isinstance(pairs, (tuple, list)):
+        if coordinates is not None:
+            pairs = tuple(coordinates.transform(side) for side in pairs)
+        return tuple(pairs)
+    table = pairs if isinstance(pairs, Table) else open_table(pairs).read()
+    table.require("source", "pair_id")
+    table = table if table.role is None else table.rows("FIT")  # other people are for judging
+    require_encoder(table.info, rows.table.info, "The table of pairs", "the table")
+    table = in_coordinates(coordinates, table)
+    table = table.take(is_paired(np.asarray(table.pair_id)))
+    sources = rows.sources
+    ours, theirs = source_names(sources), source_names(table.sources) if len(table) else ()
+    if not set(theirs) <= set(ours):
+        raise TableError(
+            f"The table of pairs has sources {', '.join(theirs)}; the table to fit has {', '.join(ours)}. "
+            "Pairs show what those sources do to an event: name the sources alike in both."
+        )
+    _, counts = np.unique(np.asarray(table.pair_id), return_counts=True)
+    if not (counts > 1).any():
+        raise TableError(
+            "The table of pairs has no events seen by two sources; check its pair_id and source."
+        )
+    labels = sources[[ours.index(name) for name in source_names(table.source)]]
+    return LabelledPairs(table.X, labels, np.asarray(table.pair_id), table.participant)
+
+
+def _fit_moments(
+    model: Any,
+    rows: FitRows,
+    calibration: Pairs | None,
+    coordinates: Coordinates | None,
+    client: Any,
+    verbose: bool,
+) -> Any:
+    jobs = [partial(summarise, model, part, coordinates, calibration is None) for part in rows.parts]
+    on = None if isinstance(rows.table, Table) else client
+    total = reduce_parts(jobs, merged, client=on, verbose=verbose)
+    return total if calibration is None else total.add_pairs(calibration)
+
+
+def summarise(model: Any, part: Table | Part, coordinates: Coordinates | None, own_pairs: bool = True) -> Any:
+    """Return a clone of the model that has seen one part's FIT rows, or None if there are none."""
+    fresh, seen = clone(model), False
+    for batch in fit_batches(part):
+        rows = in_coordinates(coordinates, batch)
+        ids = rows.pair_id if own_pairs else None
+        fresh.partial_fit(rows.X, rows.label, source=rows.source, pair_id=ids, groups=rows.participant)
+        seen = True
+    return fresh if seen else None
+
+
+def merged(a: Any, b: Any) -> Any:
+    """Return what two partly fitted models have seen together, leaving both as they are."""
+    if a is None or b is None:
+        return b if a is None else a
+    return copy.copy(a).merge(b)
+
+
+def _fit_rows(
+    model: Any,
+    rows: FitRows,
+    calibration: Pairs | None,
+    coordinates: Coordinates | None,
+    max_rows: int,
+    random_state: int,
+    client: Any,
+) -> tuple[Any, list[str]]:
+    """Return the fitted model, and what is to be said about the rows it saw."""
+    available, held = rows.positions("FIT"), rows.positions("VAL")
+    chosen, judges = available, held
+    if isinstance(rows.table, TableFile):
+        chosen = _draw_fit_rows(rows, available, calibration is None, max_rows, random_state)
+        judges = held[draw_rows(rows.columns["source"][held], max_rows, random_state)]
+    fit = in_coordinates(coordinates, rows.read(chosen))
+    evidence: dict[str, Any] = {"source": fit.source, "groups": fit.participant}
+    if calibration is None:
+        evidence["pair_id"] = fit.pair_id
+    else:
+        evidence["pairs"] = as_views(calibration)
+    if len(judges):
+        val = in_coordinates(coordinates, rows.read(judges))
+        evidence |= {"X_val": val.X, "source_val": val.source}
+    notes, drawn = [], f", drawn with seed {random_state}"
+    if len(chosen) < len(available):
+        told = f"fitted on {len(chosen)} of {len(available)} FIT rows{drawn}"
+        if hasattr(getattr(model, "estimator", model), "_fit_draw"):
+            assert isinstance(rows.table, TableFile)
+            everyone = FileRows(rows.table, client, coordinates)
+            model = model._fit_draw(fit.X, fit.label, all_rows=everyone, **evidence)
+            notes += [f"critics {told}", "standardisation and anchors on all of them"]
+        else:
+            model = model.fit(fit.X, fit.label, **evidence)
+            notes += [told]
+    else:
+        model = model.fit(fit.X, fit.label, **evidence)
+    if len(judges) < len(held):
+        notes += [f"held-out rows are {len(judges)} of {len(held)} VAL rows{drawn}"]
+    return model, notes
+
+
+def as_views(calibration: Pairs) -> tuple[Any, Any]:
+    """Return pairs as two aligned arrays: of every two sources, the one that comes first in order first."""
+    if not isinstance(calibration, LabelledPairs):
+        return calibration
+    sources, codes = np.unique(calibration.source, return_inverse=True)
+    found = [
+        matched_rows(codes, calibration.pair_id, first, second)
+        for second in range(len(sources))
+        for first in range(second)
+    ]
+    first, second = (np.concatenate(side) for side in zip(*found, strict=True))
+    return calibration.X[first], calibration.X[second]
+
+
+def _draw_fit_rows(
+    rows: FitRows, available: NDArray[np.intp], own_pairs: bool, max_rows: int, random_state: int
+) -> NDArray[np.intp]:
+    # Paired rows are few, and a pair that is torn apart is none: all of them stay.
+    paired = np.zeros(len(available), bool)
+    if own_pairs and "pair_id" in rows.columns:
+        paired = is_paired(rows.columns["pair_id"])[available]
+    loose = np.flatnonzero(~paired)
+    left = max(max_rows - int(paired.sum()), 0)
+    drawn = draw_rows(rows.columns["source"][available][loose], left, random_state)
+    return np.asarray(available[np.sort(np.concatenate([np.flatnonzero(paired), loose[drawn]]))])
+
+
+def draw_rows(source: Any, max_rows: int, random_state: int) -> NDArray[np.intp]:
+    """Return at most ``max_rows`` positions, as many of every source as there are, in order.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> source = np.array(["a"] * 10 + ["b"] * 2)
+    >>> np.bincount(source[draw_rows(source, 6, 0)] == "b").tolist()
+    [4, 2]
+    """
+    n = len(source)
+    if n <= max_rows:
+        return np.arange(n)
+    order = np.random.default_rng(random_state).permutation(n)
+    # Take sources in turn, each row by its place in its own source's queue.
+    codes = np.unique(source, return_inverse=True)[1][order]
+    place = np.empty(n, np.int64)
+    for code in range(codes.max() + 1):
+        place[codes == code] = np.arange((codes == code).sum())
+    return np.sort(order[np.argsort(place, kind="stable")[:max_rows]])

@@ -1,0 +1,109 @@
+"""Tables larger than memory: work on their parts, here or on a Dask cluster, merged as a tree.
+
+The tree's shape depends on the number of parts only; so one process, two workers, or a worker lost on the way
+give the same bits.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from .._common.progress import progress
+from .files import Part
+from .table import Table
+
+RETRIES = 3
+
+
+@contextmanager
+def connect(scheduler: str | None) -> Iterator[Any]:
+    """Yield a Dask client: of a scheduler's address, of a cluster on this machine ("local"), or None.
+
+    Parameters
+    ----------
+    scheduler : str or None
+        ``tcp://host:8786``, "local", or None to do without Dask.
+    """
+    if scheduler is None:
+        yield None
+        return
+    try:
+        from distributed import Client
+    except ImportError:
+        raise ImportError("A cluster needs Dask: pip install 'mgpa[scale]'.") from None
+    with Client(**({} if scheduler == "local" else {"address": scheduler})) as client:
+        yield client
+
+
+def added(a: Any, b: Any) -> Any:
+    """Return ``a + b``, or the one that is not None."""
+    if a is None or b is None:
+        return b if a is None else a
+    return a + b
+
+
+def reduce_parts(
+    jobs: Sequence[Callable[[], Any]],
+    combine: Callable[[Any, Any], Any],
+    *,
+    client: Any = None,
+    verbose: bool = False,
+) -> Any:
+    """Do the jobs, here or where a Dask client works, and return their combined result."""
+    if client is None:
+        return merge_tree((job() for job in watched(jobs, "reading", verbose)), combine)
+    return _merge_on(client, jobs, combine)
+
+
+def merge_tree(results: Iterable[Any], combine: Callable[[Any, Any], Any]) -> Any:
+    """Combine in pairs, then pairs of pairs, holding no more than one result of each level.
+
+    Examples
+    --------
+    >>> merge_tree("abcde", lambda a, b: f"({a} {b})")
+    '(((a b) (c d)) e)'
+    """
+    levels: list[tuple[int, Any]] = []
+    for result in results:
+        level, total = 0, result
+        while levels and levels[-1][0] == level:
+            level, total = level + 1, combine(levels.pop()[1], total)
+        levels.append((level, total))
+    total = None
+    for i, (_, left) in enumerate(reversed(levels)):
+        total = left if i == 0 else combine(left, total)
+    return total
+
+
+def _merge_on(client: Any, jobs: Sequence[Callable[[], Any]], combine: Callable[[Any, Any], Any]) -> Any:
+    """Do the same on a cluster: neighbours are merged where they are."""
+    futures = [client.submit(job, pure=False, retries=RETRIES) for job in jobs]
+    while len(futures) > 1:
+        odd = [futures[-1]] if len(futures) % 2 else []
+        futures = [
+            client.submit(combine, a, b, pure=False, retries=RETRIES)
+            for a, b in zip(futures[0::2], futures[1::2], strict=False)
+        ] + odd
+    return futures[0].result() if futures else None
+
+
+def batches(part: Part) -> Iterator[Table]:
+    """Yield about 8 MiB at a time: what is made of a batch, in float64 and copies, is several times that."""
+    return part.batches(max(1, part.file.block_rows // 4))
+
+
+def fit_batches(part: Table | Part) -> Iterator[Table]:
+    """Yield a part's FIT rows, or all of them where there are no roles; never an empty batch."""
+    for batch in [part] if isinstance(part, Table) else batches(part):
+        rows = batch if batch.role is None else batch.rows("FIT")
+        if len(rows):
+            yield rows
+
+
+def watched(steps: Sequence[Any], label: str, verbose: bool) -> Iterator[Any]:
+    """Yield the steps, with a progress line where someone is looking."""
+    for i in progress(range(len(steps)), label, verbose and sys.stderr.isatty()):
+        yield steps[i]

@@ -1,0 +1,297 @@
+"""Embedding tables: rows of embeddings or tokens, and what is known about each row.
+
+One schema serves fitting, auditing and studies: an embedding (n, d) or tokens (n, t, d), and for every row
+its source, participant, task label, pair id and role, each where it is known, and any other columns. A
+participant has one role: what is fitted on some people is judged on others. :mod:`mgpa.tables.files` reads
+and writes them.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .._common.checks import as_float_matrix, require_finite
+from ..errors import TableError
+from ..pairs import is_paired, to_numpy
+from .columns import (
+    COLUMNS,
+    RESERVED,
+    Columns,
+    check_columns,
+    check_other,
+    column_names,
+    require_columns,
+    require_matched,
+)
+
+
+@dataclass(frozen=True, repr=False)
+class Table:
+    """Embeddings and what is known about each of them.
+
+    Every column but X can be left out; :meth:`require` asks for those that a computation needs.
+
+    Parameters
+    ----------
+    X : (n, d) or (n, t, d) array
+        Embeddings, or tokens.
+    source : (n,) array or None
+        Acquisition condition.
+    participant : (n,) array or None
+        Who was measured; compared as text.
+    role : (n,) array or None
+        FIT, VAL, HEAD or EVAL.
+    label : (n,) array or None
+        The task.
+    pair_id : (n,) array or None
+        Rows that share an id are views of one event, of one participant and label; negative or empty:
+        unpaired.
+    info : dict
+        Anything worth keeping about where the table comes from.
+    other : dict of name to (n,) array
+        Any other columns: numbers, booleans or text. Dates and times become ISO 8601 text.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> role = ["FIT", "FIT", "EVAL", "EVAL"]
+    >>> table = Table(np.zeros((4, 3)), source=["a", "b", "a", "b"], participant=[1, 1, 2, 2], role=role)
+    >>> table.rows("EVAL").participant.tolist()
+    ['2', '2']
+    >>> Table(np.zeros((2, 3)), other={"age": [31, 40]}).columns
+    {'age': array([31, 40])}
+    """
+
+    X: NDArray[Any]
+    # An array or None; Any spares those who called require() a second check.
+    source: Any = None
+    participant: Any = None
+    role: Any = None
+    label: NDArray[Any] | None = None
+    pair_id: NDArray[Any] | None = None
+    info: dict[str, Any] = field(default_factory=dict)
+    other: Columns = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        X = to_numpy(self.X)
+        if X.ndim not in (2, 3) or 0 in X.shape[1:]:
+            raise ValueError(f"X has shape {X.shape}; expected embeddings (n, d) or tokens (n, t, d).")
+        X = as_float_matrix(X.reshape(len(X), int(np.prod(X.shape[1:])))).reshape(X.shape)
+        require_finite(X, "X")
+        given = {name: getattr(self, name) for name in COLUMNS if getattr(self, name) is not None}
+        columns = check_columns(given, len(X))
+        taken = sorted(set(self.other) & set(RESERVED))
+        if taken:
+            raise ValueError(f"other has {', '.join(taken)}, which tables use themselves; rename it.")
+        other = {str(name): check_other(values, len(X), name) for name, values in self.other.items()}
+        for name, values in (columns | {"X": X, "other": other}).items():
+            object.__setattr__(self, name, values)
+
+    def __len__(self) -> int:
+        return len(self.X)
+
+    def __repr__(self) -> str:
+        shape, names = " x ".join(map(str, self.X.shape[1:])), ", ".join(self.columns) or "no columns"
+        return f"<Table: {len(self)} rows of {shape} {self.X.dtype}, with {names}>"
+
+    @property
+    def columns(self) -> Columns:
+        """Every column that is there, by name, X aside."""
+        known = {name: getattr(self, name) for name in COLUMNS if getattr(self, name) is not None}
+        return known | self.other
+
+    def require(self, *columns: str) -> Self:
+        """Raise unless all these columns are there; return the table itself."""
+        require_columns(columns, self.columns)
+        return self
+
+    def require_pairs(self) -> Self:
+        """Raise unless there are pair ids and each of them has at least two rows; return the table itself."""
+        self.require("pair_id")
+        require_matched(self.columns["pair_id"])
+        return self
+
+    @property
+    def sources(self) -> NDArray[Any]:
+        """Source labels, sorted."""
+        return np.unique(self.require("source").source)
+
+    def rows(self, *roles: str) -> Self:
+        """Return the rows of some roles, in their order."""
+        return self.take(np.isin(self.require("role").role, roles))
+
+    def take(self, rows: Any) -> Self:
+        """Return some rows: a slice, positions or a mask."""
+        known = {name: values[rows] for name, values in self.columns.items() if name in COLUMNS}
+        other = {name: values[rows] for name, values in self.other.items()}
+        return replace(self, X=self.X[rows], other=other, **known)
+
+    def with_columns(self, **columns: Any) -> Self:
+        """Return the table with columns set, for each or all of its rows, or (None) left out.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> table = Table(np.zeros((2, 3)), participant=["s1", "s2"], other={"age": [31, 40]})
+        >>> sorted(table.with_columns(source="dry", age=None).columns)
+        ['participant', 'source']
+        """
+        found = self.columns
+        for name, values in columns.items():
+            found.pop(name, None)
+            if values is not None:
+                found[name] = np.full(len(self), values) if np.ndim(values) == 0 else values
+        return self.from_columns({"X": self.X, **found}, self.info)
+
+    @classmethod
+    def concatenate(cls, tables: Iterable[Table]) -> Self:
+        """Return the rows of several tables in one, with the first one's ``info``."""
+        tables = list(tables)
+        if not tables:
+            raise TableError("There are no tables to put together.")
+        first = tables[0]
+        for i, table in enumerate(tables):
+            if table.X.shape[1:] != first.X.shape[1:] or table.columns.keys() != first.columns.keys():
+                raise TableError(
+                    f"Table {i} has rows of {table.X.shape[1:]} and columns {column_names(table.columns)}; "
+                    f"the first has {first.X.shape[1:]} and {column_names(first.columns)}."
+                )
+        columns = {name: np.concatenate([table.columns[name] for table in tables]) for name in first.columns}
+        return cls.from_columns({"X": np.concatenate([table.X for table in tables]), **columns}, first.info)
+
+    @classmethod
+    def from_columns(cls, columns: Mapping[str, Any], info: dict[str, Any] | None = None) -> Self:
+        """Make a table from X and any columns, by name.
+
+        Examples
+        --------
+        >>> Table.from_columns({"X": [[0.0, 1.0]], "source": ["wet"], "age": [31]}).other
+        {'age': array([31])}
+        """
+        known = {name: values for name, values in columns.items() if name in ("X", *COLUMNS)}
+        other = {name: values for name, values in columns.items() if name not in known}
+        return cls(**known, info=dict(info or {}), other=other)
+
+    @classmethod
+    def from_frame(
+        cls,
+        frame: Any,
+        X: Any = None,
+        *,
+        embedding: Any = None,
+        tokens: int | None = None,
+        columns: Sequence[str] | None = None,
+        rename: Mapping[str, str] | None = None,
+        info: dict[str, Any] | None = None,
+    ) -> Self:
+        """Make a table from a pandas or polars data frame, or a pyarrow table.
+
+        Parameters
+        ----------
+        frame : data frame
+            Anything that pyarrow can read.
+        X : array or None
+            The embeddings, if they are not in the frame.
+        embedding : str, list of str, or compiled regular expression
+            The column whose entries are embeddings; or many columns with a number each: their names, what
+            all of them start with, or a pattern that matches them whole. None: "embedding", "X", "tokens", or
+            the only column of lists.
+        tokens : int or None
+            Take each embedding for this many tokens, one after another.
+        columns : list of str or None
+            Other columns to keep; None keeps all.
+        rename : dict or None
+            Names in the frame, and what they are called here.
+        info : dict or None
+            See :class:`Table`.
+
+        Examples
+        --------
+        >>> import pandas
+        >>> frame = pandas.DataFrame({"f0": [0.0, 1.0], "f1": [2.0, 3.0], "device": ["dry", "wet"]})
+        >>> table = Table.from_frame(frame, embedding="f", rename={"device": "source"})
+        >>> table.X.shape, table.source.tolist()
+        ((2, 2), ['dry', 'wet'])
+        """
+        from .files.convert import from_frame
+
+        found, more = from_frame(frame, X, embedding, tokens, columns, rename)
+        return cls.from_columns(found, more | (info or {}))
+
+    @classmethod
+    def from_xarray(
+        cls,
+        data: Any,
+        *,
+        embedding: str | None = None,
+        row: str | None = None,
+        rename: Mapping[str, str] | None = None,
+        info: dict[str, Any] | None = None,
+    ) -> Self:
+        """Make a table from an xarray Dataset, or from a DataArray with its coordinates.
+
+        Parameters
+        ----------
+        data : Dataset or DataArray
+            Variables and coordinates along the rows become columns.
+        embedding : str or None
+            The variable with two or three dimensions; None: "X", "embedding", "tokens", or the only one.
+        row : str or None
+            The dimension that counts rows; None: the embedding's first.
+        rename, info : dict or None
+            As in :meth:`from_frame`.
+        """
+        from .files.convert import from_xarray
+
+        return cls.from_columns(from_xarray(data, embedding, row, rename), info)
+
+    @classmethod
+    def from_epochs(
+        cls,
+        epochs: Any,
+        X: Any | Callable[[Any], Any],
+        *,
+        rename: Mapping[str, str] | None = None,
+        info: dict[str, Any] | None = None,
+    ) -> Self:
+        """Make a table from MNE epochs or a braindecode data set, whose metadata become columns.
+
+        Parameters
+        ----------
+        epochs : mne.Epochs, braindecode data set, or a list of them
+            Epochs without metadata give their event names as ``label`` and their subject's ``his_id`` as
+            ``participant``.
+        X : array or callable
+            One embedding an epoch, of all of them; or a function of one of ``epochs`` that returns them.
+        rename, info : dict or None
+            As in :meth:`from_frame`: ``{"subject": "participant"}``.
+        """
+        from .files.convert import from_epochs
+
+        return cls.from_columns(from_epochs(epochs, X, rename), info)
+
+    def paired_views(self) -> tuple[NDArray[np.int64], NDArray[np.int64]] | None:
+        """Return the rows, first and second source, of the events both have; None without such events."""
+        if self.pair_id is None or self.source is None or len(self.sources) != 2:
+            return None
+        rows = [np.flatnonzero(is_paired(self.pair_id) & (self.source == s)) for s in self.sources]
+        _, a, b = np.intersect1d(self.pair_id[rows[0]], self.pair_id[rows[1]], return_indices=True)
+        return (rows[0][a], rows[1][b]) if len(a) else None
+
+    @property
+    def digest(self) -> str:
+        """A checksum of everything in the table that can change a result; ``other`` and ``info`` cannot."""
+        digest = hashlib.sha256()
+        for name in ("X", *COLUMNS):
+            values = getattr(self, name)
+            if values is None:
+                continue
+            digest.update(f"{name}:{values.dtype.str}:{values.shape};".encode())
+            digest.update(np.ascontiguousarray(values).tobytes())
+        return digest.hexdigest()

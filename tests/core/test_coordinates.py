@@ -1,0 +1,122 @@
+"""Coordinates are fitted on the stated rows, exact, and travel with the map."""
+
+import json
+
+import numpy as np
+import pytest
+from sklearn.decomposition import PCA
+
+from mgpa import AffineMap, ClosedFormMGPA, Coordinates, MapError, fit_coordinates, load_map
+from mgpa.maps.io import mapfile
+from mgpa.tables import Table, correct_file, fit_table
+from mgpa.tables.files import open_table, write_table
+from mgpa.tables.rows import corrected_rows, in_coordinates
+from mgpa.tables.simulate import simulate_table
+
+
+@pytest.fixture(scope="module")
+def raw():
+    """Simulated embeddings seen through a mixing that makes them wider."""
+    table = simulate_table(n_people=16, d=6)
+    mixing = np.random.default_rng(5).normal(size=(6, 20))
+    return Table.from_columns({"X": table.X @ mixing, **table.columns}, {"encoder": {"name": "mixing"}})
+
+
+def test_principal_coordinates_are_those_of_scikit_learn_standardised():
+    X = np.random.default_rng(0).normal(size=(60, 9)) @ np.random.default_rng(1).normal(size=(9, 9))
+    pca = PCA(4, svd_solver="full").fit(X)
+    projected = pca.transform(X)
+    c = fit_coordinates(X, n_components=4)
+    np.testing.assert_allclose(c.transform(X), (projected - projected.mean(0)) / projected.std(0), atol=1e-12)
+
+
+def test_constant_features_are_divided_by_one_unless_a_floor_is_given():
+    X = np.column_stack([np.arange(4.0), np.full(4, 7.0)])
+    assert fit_coordinates(X).scale[1] == 1.0
+    assert fit_coordinates(X, floor=1e-5).scale[1] == 1e-5
+
+
+def test_tokens_are_rows_and_keep_their_shape_and_precision():
+    X = np.random.default_rng(0).normal(size=(10, 3, 5)).astype(np.float32)
+    c = fit_coordinates(X, floor=1e-6, dtype=np.float32)
+    np.testing.assert_allclose(c.origin, X.reshape(-1, 5).mean(axis=0), atol=1e-6)
+    assert c.transform(X).shape == X.shape
+    assert c.transform(X).dtype == np.float32
+
+
+def test_a_map_stored_with_coordinates_corrects_raw_features(tmp_path, raw):
+    c = fit_coordinates(raw.rows("FIT").X, n_components=5)
+    inside = in_coordinates(c, raw)
+    model = fit_table(ClosedFormMGPA(standardize=False), raw, coordinates=c)
+    m = load_map(model.to_map().save(tmp_path / "m.safetensors"))
+    expected = model.transform(inside.X)
+    np.testing.assert_allclose(m.from_raw(raw.X), expected, atol=1e-12)
+    np.testing.assert_allclose(corrected_rows(m, raw), expected, atol=1e-12)
+    np.testing.assert_allclose(corrected_rows(m, inside), expected, atol=1e-12)
+    assert m.info.encoder == {"name": "mixing"}
+    assert "5 principal components of 20 raw features" in m.summary()
+
+
+def test_a_file_of_raw_features_is_corrected_into_coordinates(tmp_path, raw):
+    c = fit_coordinates(raw.rows("FIT").X, n_components=5)
+    m = fit_table(ClosedFormMGPA(standardize=False), raw, coordinates=c).to_map()
+    write_table(raw, tmp_path / "raw.parquet")
+    correct_file(m, tmp_path / "raw.parquet", tmp_path / "out.parquet")
+    out = open_table(tmp_path / "out.parquet").read()
+    np.testing.assert_allclose(out.X, m.from_raw(raw.X), atol=1e-12)
+    assert out.info["coordinates"] == c.digest
+
+
+def test_embeddings_of_another_encoder_are_refused(raw):
+    m = fit_table(ClosedFormMGPA(), raw).to_map()
+    other = Table.from_columns({"X": raw.X, **raw.columns}, {"encoder": {"name": "another"}})
+    with pytest.raises(ValueError, match="name 'another' instead of 'mixing'"):
+        corrected_rows(m, other)
+    silent = Table.from_columns({"X": raw.X, **raw.columns})
+    assert corrected_rows(m, silent).shape == raw.X.shape
+
+
+def test_what_a_run_found_out_and_where_weights_lay_make_no_other_encoder(raw):
+    def encoder(sha256="ab" * 32, **facts):
+        weights = {"file": facts.pop("file", "w.safetensors"), "sha256": sha256}
+        return {"encoder": {"name": "EEGPT", "precision": "auto", "checkpoint": weights, **facts}}
+
+    told = Table.from_columns({"X": raw.X, **raw.columns}, encoder(precision_difference=4e-4))
+    m = fit_table(ClosedFormMGPA(), told).to_map()
+    again = encoder(file="copy.safetensors", precision_used="float16", precision_difference=5e-4)
+    expected = m.transform(raw.X)
+    columns = {"X": raw.X, **raw.columns}
+    np.testing.assert_array_equal(corrected_rows(m, Table.from_columns(columns, again)), expected)
+    with pytest.raises(ValueError, match=r"checkpoint 'cdcd.*' instead of 'abab"):
+        corrected_rows(m, Table.from_columns(columns, encoder("cd" * 32)))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ((np.zeros(3), np.zeros(3)), "positive"),
+        ((np.zeros(3), np.ones(2)), "do not fit together"),
+        ((np.zeros(3), np.ones(2), np.ones((3, 2))), "do not fit together"),
+        ((np.array([np.nan]), np.ones(1)), "finite"),
+    ],
+)
+def test_inconsistent_coordinates_are_refused(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        Coordinates(*arguments)
+
+
+def test_bad_requests_are_refused():
+    with pytest.raises(ValueError, match="at most 4"):
+        fit_coordinates(np.zeros((4, 6)), n_components=5)
+    with pytest.raises(MapError, match="2 coordinates for a map of 3"):
+        AffineMap.identity(3).with_coordinates(Coordinates(np.zeros(2), np.ones(2)))
+    with pytest.raises(ValueError, match="no coordinates"):
+        AffineMap.identity(3).from_raw(np.zeros((1, 3)))
+
+
+def test_a_map_without_coordinates_is_written_as_older_versions_read_it():
+    content = mapfile._encode(AffineMap.identity(3))
+    n = int.from_bytes(content[:8], "little")
+    document = json.loads(json.loads(content[8 : 8 + n])["__metadata__"]["mgpa"])
+    assert document["format"] == 1
+    assert "encoder" not in document["info"]

@@ -1,0 +1,229 @@
+"""Imports point one way: the layers listed in docs/maintainers/architecture.md hold for every import here."""
+
+import ast
+import re
+from dataclasses import dataclass
+from graphlib import CycleError, TopologicalSorter
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+PACKAGE = ROOT / "src" / "mgpa"
+PAGE = (ROOT / "docs" / "maintainers" / "architecture.md").read_text("utf-8")
+DRAWING = (ROOT / "docs" / "_static" / "architecture.svg").read_text("utf-8")
+
+# By name, not by statement: the package's own table of names, and the readers of data sets.
+DYNAMIC = {"mgpa", "mgpa.studies", "mgpa.eeg.datasets.sources"}
+
+
+@dataclass(frozen=True)
+class Import:
+    """One import of one module by another, and when it happens."""
+
+    by: str
+    of: str
+    when: str  # "load", "call" (inside a function) or "types" (for type checkers alone)
+
+
+def module_files():
+    found = {}
+    for path in PACKAGE.rglob("*.py"):
+        parts = ("mgpa", *path.relative_to(PACKAGE).with_suffix("").parts)
+        found[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
+    return found
+
+
+MODULES = module_files()
+
+
+def imports_of(name, text, *, is_package=False):
+    """Yield the imports of a module from this package, relative ones resolved."""
+    parents = (name if is_package else name.rpartition(".")[0]).split(".")
+
+    def walk(node, when):
+        for child in ast.iter_child_nodes(node):
+            inside = when
+            if isinstance(child, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)) and when == "load":
+                inside = "call"
+            if isinstance(child, ast.If) and ast.unparse(child.test).endswith("TYPE_CHECKING"):
+                inside = "types"
+            if isinstance(child, ast.Import):
+                targets = [alias.name for alias in child.names]
+            elif isinstance(child, ast.ImportFrom):
+                above = ".".join(parents[: len(parents) - child.level + 1]) if child.level else ""
+                base = ".".join(part for part in (above, child.module) if part)
+                # ``from .maps import base`` is a module, ``from .maps import AffineMap`` is in one.
+                several = [f"{base}.{alias.name}" for alias in child.names]
+                targets = [target if target in MODULES else base for target in several]
+            else:
+                targets = []
+            yield from (Import(name, t, inside) for t in targets if t.partition(".")[0] == "mgpa")
+            yield from walk(child, inside)
+
+    yield from walk(ast.parse(text), "load")
+
+
+IMPORTS = sorted(
+    {
+        found
+        for name, path in MODULES.items()
+        for found in imports_of(name, path.read_text("utf-8"), is_package=path.name == "__init__.py")
+    },
+    key=repr,
+)
+
+
+def unit(module):
+    """Return the part of the package that a module belongs to: itself, or the folder below ``mgpa``."""
+    return module.split(".")[1] if "." in module else "mgpa"
+
+
+def layers():
+    """Return every unit's layer, counted from the top, and its group in that layer, from the page."""
+    block = re.search(r"```text\n(command line:.*?)```", PAGE, re.DOTALL)
+    assert block is not None, "the page has no list of layers"
+    places = {}
+    # A title and a colon begin a layer, which may go on in indented lines.
+    for depth, text in enumerate(re.findall(r"^\S[^:]*:(.*(?:\n +.*)*)", block[1], re.MULTILINE)):
+        for group, names in enumerate(text.split("|")):
+            for name in names.split():
+                assert name not in places, f"{name} is listed twice"
+                places[name] = (depth, group)
+    return places
+
+
+LAYERS = layers()
+EXCEPTIONS = set(re.findall(r"^\| `(\w+)` → `(\w+)` \|", PAGE, re.MULTILINE))
+
+
+def allowed(by, of):
+    (depth, group), (other_depth, other_group) = LAYERS[by], LAYERS[of]
+    return other_depth > depth or (other_depth == depth and other_group == group)
+
+
+def cycle(edges):
+    """Return a cycle among (importer, imported) edges, or None."""
+    graph = {}
+    for by, of in edges:
+        graph.setdefault(by, set()).add(of)
+    try:
+        tuple(TopologicalSorter(graph).static_order())
+    except CycleError as error:
+        return error.args[1]
+    return None
+
+
+def between_units(when=("load", "call", "types")):
+    found = {(unit(i.by), unit(i.of)) for i in IMPORTS if i.when in when}
+    return {(by, of) for by, of in found if by != of and "mgpa" not in (by, of)}
+
+
+def test_every_module_has_one_place_in_the_list():
+    assert set(LAYERS) == {unit(name) for name in MODULES} - {"mgpa"}
+
+
+def test_imports_point_down():
+    wrong = [
+        f"{i.by} imports {i.of}"
+        for i in IMPORTS
+        if "mgpa" not in (unit(i.by), unit(i.of))
+        and not allowed(unit(i.by), unit(i.of))
+        and (unit(i.by), unit(i.of)) not in EXCEPTIONS
+    ]
+    assert not wrong
+
+
+def test_exceptions_are_needed_and_never_happen_while_loading():
+    upward = {(by, of) for by, of in between_units() if not allowed(by, of)}
+    assert upward == EXCEPTIONS
+    assert not {(by, of) for by, of in between_units(("load",)) if not allowed(by, of)}
+
+
+def test_modules_load_without_cycles():
+    edges = set()
+    for found in IMPORTS:
+        if found.when != "load":
+            continue
+        # Python loads the packages around a module first; those around the importer are under way already.
+        parts = found.of.split(".")
+        around = {".".join(parts[:n]) for n in range(2, len(parts) + 1)}
+        edges |= {(found.by, of) for of in around if not f"{found.by}.".startswith(f"{of}.")}
+    assert len(edges) > 300
+    assert cycle(edges) is None
+
+
+def test_packages_do_not_need_each_other_in_turn():
+    assert cycle(between_units(("load",))) is None
+
+
+def test_the_front_door_loads_the_version_only_and_gives_nothing_else():
+    assert {i.of for i in IMPORTS if i.by == "mgpa" and i.when != "types"} == {"mgpa._version"}
+    inwards = {i.by for i in IMPORTS if i.of == "mgpa"}
+    for name in inwards:
+        text = MODULES[name].read_text("utf-8")
+        assert re.findall(r"from \.+ import (.*)|^import mgpa", text) == ["__version__"], name
+
+
+def test_nothing_else_of_ours_is_imported_by_its_name():
+    dynamic = {
+        name
+        for name, path in MODULES.items()
+        for call in ast.walk(ast.parse(path.read_text("utf-8")))
+        if isinstance(call, ast.Call)
+        and ast.unparse(call.func).rpartition(".")[2] in ("import_module", "__import__")
+        # Text that begins with another library's name is no import of ours.
+        and not re.match(r"f?['\"](?!mgpa)\w", ast.unparse(call.args[0]))
+    }
+    assert dynamic == DYNAMIC
+
+
+def test_the_drawing_shows_every_public_part_in_its_layers_order():
+    drawn = [
+        name for text in re.findall(r'class="name[^"]*"[^>]*>([^<]+)<', DRAWING) for name in text.split()
+    ]
+    assert len(set(drawn)) == len(drawn)
+    assert set(drawn) == {name for name in LAYERS if not name.startswith("_")}
+    depths = [LAYERS[name][0] for name in drawn]
+    assert depths == sorted(depths)
+
+
+def test_the_page_describes_every_module():
+    described = PAGE.partition("## Every module")[2]
+    for name in LAYERS:
+        assert name == "__main__" or f"`{name}`" in described, name
+
+
+def test_every_file_the_page_names_exists():
+    for name in re.findall(r"`([\w/]+\.py)`", PAGE):
+        audit = name in ("heads.py", "movement.py", "association.py", "bootstrap.py")
+        path = ROOT / name if name.startswith("tests/") else PACKAGE / ("audit" if audit else "") / name
+        assert path.is_file(), name
+
+
+@pytest.mark.parametrize(
+    ("text", "of", "when"),
+    [
+        ("from ..scale import fit_table", "mgpa.tables.scale", "load"),
+        ("from .. import scale", "mgpa.tables.scale", "load"),
+        ("from .base import CorrectionMap", "mgpa.maps.base", "load"),
+        ("from . import affine", "mgpa.maps.affine", "load"),
+        ("import mgpa.tables.scale", "mgpa.tables.scale", "load"),
+        ("def f():\n    from mgpa import scale", "mgpa.tables.scale", "call"),
+        ("class A:\n    def f(self):\n        from ..cli import app", "mgpa.cli.app", "call"),
+        ("if TYPE_CHECKING:\n    from ..scale import connect", "mgpa.tables.scale", "types"),
+        ("try:\n    import os\nfinally:\n    from ..studies import run", "mgpa.studies.run", "load"),
+    ],
+)
+def test_imports_are_found_however_they_are_written(text, of, when):
+    assert list(imports_of("mgpa.maps.staged", text)) == [Import("mgpa.maps.staged", of, when)]
+
+
+def test_upward_imports_and_cycles_are_noticed():
+    assert not allowed("maps", "scale")
+    assert not allowed("eeg", "audit")
+    assert not allowed("gate", "mapfile")
+    assert allowed("audit", "baselines")
+    assert allowed("cli", "maps")
+    assert cycle({("a", "b"), ("b", "c")}) is None
+    assert set(cycle({("a", "b"), ("b", "c"), ("c", "a")})) == {"a", "b", "c"}

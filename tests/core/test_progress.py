@@ -1,0 +1,46 @@
+"""A progress line moves on a terminal and leaves one line, not a thousand, in a log."""
+
+import io
+import re
+
+import pytest
+
+from mgpa._common.progress import progress
+
+
+class Terminal(io.StringIO):
+    def isatty(self):
+        return True
+
+
+def shown(stream, monkeypatch, steps=3):
+    monkeypatch.setattr("sys.stderr", stream)
+    assert list(progress(range(steps), "fitting", True)) == list(range(steps))
+    return stream.getvalue()
+
+
+def test_on_a_terminal_the_line_is_updated(monkeypatch):
+    text = shown(Terminal(), monkeypatch)
+    assert "0/3" in text
+    assert "2/3, at most" in text
+    assert text.count("\r") == 4
+    assert text.endswith("\n")
+
+
+@pytest.mark.parametrize("steps", [0, 3])
+def test_elsewhere_there_is_one_line_at_the_end(monkeypatch, steps):
+    assert re.fullmatch(r"fitting done in \d+\.\d s\n", shown(io.StringIO(), monkeypatch, steps))
+
+
+def test_a_loop_that_is_left_early_ends_its_line(monkeypatch):
+    stream = io.StringIO()
+    monkeypatch.setattr("sys.stderr", stream)
+    steps = progress(range(9), "fitting", True)
+    next(steps)
+    steps.close()
+    assert stream.getvalue().endswith("s\n")
+
+
+def test_nothing_is_said_unless_it_is_asked_for(monkeypatch):
+    monkeypatch.setattr("sys.stderr", Terminal())
+    assert list(progress(range(2), "fitting", False)) == [0, 1]

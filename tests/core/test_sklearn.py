@@ -1,0 +1,763 @@
+"""The estimators are ordinary scikit-learn citizens: checks, cloning, pipelines, routing, pickling."""
+
+import copy
+import json
+import pickle
+import re
+import subprocess
+import sys
+
+import joblib
+import numpy as np
+import pandas as pd
+import pytest
+import sklearn
+from sklearn.base import clone
+from sklearn.exceptions import NotFittedError, UnsetMetadataPassedError
+from sklearn.linear_model import LogisticRegression
+from sklearn.model_selection import GridSearchCV, GroupKFold, cross_validate
+from sklearn.pipeline import Pipeline, make_pipeline
+from sklearn.preprocessing import StandardScaler
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+from mgpa import (
+    ClosedFormMGPA,
+    FullGate,
+    IterativeMGPA,
+    MeasurementGate,
+    PCAGate,
+    RandomGate,
+    TokenMean,
+)
+from mgpa.iterative import Trajectory
+from mgpa.pairs import Contrasts
+from mgpa.stopping import FEW_ROWS
+
+torch = pytest.importorskip("torch")
+
+IDENTITY_WARNING = "ignore:.*Returning the identity map:UserWarning"
+LINEAR = {"critics": ("linear",), "random_state": 0}
+
+
+@pytest.fixture(autouse=True, scope="module")
+def one_thread():
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+def recordings(n_participants: int = 12, n_events: int = 8, d: int = 6, seed: int = 0, shift: float = 2.0):
+    """Return rows of paired events: every event of every participant, seen dry and wet."""
+    rng = np.random.default_rng(seed)
+    n = n_participants * n_events
+    task = np.tile([0, 1], n // 2)
+    events = rng.normal(size=(n, d))
+    events[:, 1] += 2.0 * task
+    offset = np.zeros(d)
+    offset[0] = shift
+    wet = events + offset + 0.1 * rng.normal(size=(n, d))
+    X = np.concatenate([events, wet])
+    participant = np.tile(np.repeat(np.arange(n_participants), n_events), 2)
+    pair_id = np.tile(np.arange(n), 2)
+    source = np.repeat(["dry", "wet"], n)
+    order = rng.permutation(2 * n)
+    return {
+        "X": X[order],
+        "y": np.tile(task, 2)[order],
+        "source": source[order],
+        "pair_id": pair_id[order],
+        "groups": participant[order],
+    }
+
+
+def fitted(kind: str = "closed", **parameters):
+    data = recordings()
+    made = {"closed": ClosedFormMGPA, "iterative": IterativeMGPA}[kind]
+    if kind == "iterative":
+        parameters = {"n_stages": 3, **LINEAR, **parameters}
+    return made(**parameters).fit(data["X"], source=data["source"], pair_id=data["pair_id"]), data
+
+
+KINDS = pytest.mark.parametrize("kind", ["closed", "iterative"])
+
+
+@pytest.mark.filterwarnings(IDENTITY_WARNING)
+@pytest.mark.filterwarnings("ignore:.*This batch is not used:UserWarning")
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.DataConversionWarning")
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.SkipTestWarning")
+@parametrize_with_checks(
+    [
+        ClosedFormMGPA(on_missing="warn"),
+        IterativeMGPA(n_stages=2, on_missing="warn"),
+        TokenMean(ClosedFormMGPA(on_missing="warn")),
+        MeasurementGate(),
+        MeasurementGate(rank=1),
+        PCAGate(rank=0.9),
+        PCAGate(rank=1),
+        RandomGate(rank=1, random_state=0),
+        FullGate(),
+    ]
+)
+def test_scikit_learn_checks(estimator, check):
+    check(estimator)
+
+
+# Parameters
+
+
+@pytest.mark.parametrize(
+    "estimator",
+    [
+        ClosedFormMGPA(gate=MeasurementGate(rank=2), strength=0.5, ridge=3.0),
+        IterativeMGPA(gate=PCAGate(rank=2), anchor_gate=MeasurementGate(), n_stages=5),
+        TokenMean(ClosedFormMGPA(gate=RandomGate(rank=2, random_state=1))),
+    ],
+)
+def test_clone_keeps_parameters_and_is_unfitted(estimator):
+    copied = clone(estimator)
+    assert repr(copied) == repr(estimator)
+    assert repr(copied.get_params()) == repr(estimator.get_params())
+    with pytest.raises(NotFittedError):
+        copied.transform(np.zeros((2, 3)))
+    with pytest.raises(NotFittedError):
+        copied.to_map()
+
+
+def test_nested_parameters_reach_the_gate():
+    model = IterativeMGPA(gate=MeasurementGate(), anchor_gate=MeasurementGate())
+    model.set_params(gate__rank=3, anchor_gate__rank=0.5, gate__norm_quantile=0.0)
+    assert (model.gate.rank, model.gate.norm_quantile, model.anchor_gate.rank) == (3, 0.0, 0.5)
+    tokens = TokenMean(model).set_params(estimator__gate__rank=2, estimator__n_stages=4)
+    assert (tokens.estimator.gate.rank, tokens.estimator.n_stages) == (2, 4)
+    with pytest.raises(ValueError, match="Invalid parameter 'rnk'"):
+        model.set_params(gate__rnk=3)
+
+
+@KINDS
+def test_fitting_changes_neither_the_parameters_nor_the_given_gate(kind):
+    gate = MeasurementGate(rank=2)
+    model, _ = fitted(kind, gate=gate)
+    assert model.gate is gate
+    assert not hasattr(gate, "basis_")
+    assert model.gate_.rank_ == 2
+
+
+@KINDS
+def test_refitting_forgets_the_first_fit(kind):
+    model, data = fitted(kind)
+    again = clone(model)
+    X, evidence = data["X"][:, :5], {"source": data["source"], "pair_id": data["pair_id"]}
+    model.fit(X, **evidence)
+    again.fit(X, **evidence)
+    assert model.n_features_in_ == 5
+    np.testing.assert_array_equal(model.transform(X), again.transform(X))
+
+
+# Frames, names, output types
+
+
+@KINDS
+def test_frames_in_and_names_out(kind):
+    data = recordings()
+    frame = pd.DataFrame(data["X"], columns=[f"c{i}" for i in range(6)], index=np.arange(1000, 1192))
+    model = fitted(kind)[0].fit(frame, source=pd.Series(data["source"]), pair_id=pd.Series(data["pair_id"]))
+    assert list(model.feature_names_in_) == list(frame.columns)
+    assert list(model.get_feature_names_out()) == list(frame.columns)
+    assert model.to_map().info.feature_names == tuple(frame.columns)
+    out = model.set_output(transform="pandas").transform(frame)
+    assert list(out.columns) == list(frame.columns)
+    assert list(out.index) == list(frame.index)
+    np.testing.assert_allclose(out.to_numpy(), fitted(kind)[0].transform(data["X"]), atol=1e-12)
+
+
+@KINDS
+def test_other_or_reordered_columns_are_an_error(kind):
+    data = recordings()
+    frame = pd.DataFrame(data["X"], columns=list("abcdef"))
+    model = fitted(kind)[0].fit(frame, source=data["source"], pair_id=data["pair_id"])
+    for wrong in (frame[list("bacdef")], frame.rename(columns={"a": "z"})):
+        with pytest.raises(ValueError, match="feature names"):
+            model.transform(wrong)
+        with pytest.raises(ValueError, match="columns"):
+            model.to_map().transform(wrong)
+
+
+@KINDS
+def test_paired_frames_must_have_the_columns_of_X(kind):
+    data = recordings()
+    frame = pd.DataFrame(data["X"], columns=list("abcdef"))
+    first, second = frame[:20], frame[:20] + 1.0
+    model = fitted(kind)[0]
+    with pytest.raises(ValueError, match=r"pairs\[1\] has other columns than X"):
+        model.fit(frame, source=data["source"], pairs=(first, second[list("bacdef")]))
+    model.fit(frame, source=data["source"], pairs=(first, second))
+    model.fit(frame, source=data["source"], pairs=(first.to_numpy(), second.to_numpy()))
+
+
+@KINDS
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_floating_types_are_kept(kind, dtype):
+    model, data = fitted(kind)
+    model.fit(data["X"].astype(dtype), source=data["source"], pair_id=data["pair_id"])
+    assert model.transform(data["X"].astype(dtype)).dtype == dtype
+
+
+@KINDS
+def test_lists_are_accepted(kind):
+    model, data = fitted(kind)
+    expected = model.transform(data["X"])
+    as_lists = {name: values.tolist() for name, values in data.items()}
+    model.fit(as_lists["X"], source=as_lists["source"], pair_id=as_lists["pair_id"])
+    np.testing.assert_array_equal(model.transform(as_lists["X"]), expected)
+
+
+@KINDS
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_tensors_in_tensors_out(kind, dtype):
+    model, data = fitted(kind)
+    X = torch.tensor(data["X"], dtype=dtype)
+    A = X[:20].clone().requires_grad_()
+    shift = torch.eye(6, dtype=dtype)[0]
+    codes = torch.tensor(data["source"] == "wet")
+    model.fit(X, source=codes, pairs=(A, A + shift))
+    out = model.transform(X)
+    assert isinstance(out, torch.Tensor)
+    assert out.dtype == dtype
+    assert out.device == X.device
+    tolerance = 1e-4 if dtype == torch.float32 else 1e-8
+    np.testing.assert_allclose(out.numpy(), model.transform(X.numpy()), atol=tolerance)
+    model.fit(X, source=data["source"], pair_id=torch.tensor(data["pair_id"]))
+    np.testing.assert_allclose(model.transform(X).numpy(), fitted(kind)[0].transform(X.numpy()), atol=1e-3)
+
+
+def test_token_tensors_in_tensors_out():
+    rng = np.random.default_rng(0)
+    source = np.repeat([0, 1], 40)
+    X = rng.normal(size=(80, 3, 5)) + source[:, None, None] * np.eye(5)[0]
+    pairs = (X[:20], X[:20] + np.eye(5)[0])
+    model = TokenMean(ClosedFormMGPA()).fit(X, source=source, pairs=pairs)
+    as_tensors = TokenMean(ClosedFormMGPA()).fit(
+        torch.tensor(X), source=source, pairs=tuple(map(torch.tensor, pairs))
+    )
+    out = as_tensors.transform(torch.tensor(X))
+    assert isinstance(out, torch.Tensor)
+    np.testing.assert_allclose(out.numpy(), model.transform(X), atol=1e-12)
+    np.testing.assert_array_equal(model.transform(X.tolist()), model.transform(X))
+    assert as_tensors.to_map().info.n_tokens == 3
+
+
+# What fit uses
+
+
+@KINDS
+def test_fit_transform_is_fit_then_transform(kind):
+    model, data = fitted(kind)
+    evidence = {"source": data["source"], "pair_id": data["pair_id"]}
+    np.testing.assert_array_equal(
+        clone(model).fit_transform(data["X"], data["y"], **evidence), model.transform(data["X"])
+    )
+
+
+@KINDS
+def test_the_task_never_reaches_the_map(kind):
+    model, data = fitted(kind)
+    expected = model.transform(data["X"])
+    rng = np.random.default_rng(1)
+    for y in (data["y"], rng.permutation(data["y"]), data["source"], None):
+        model.fit(data["X"], y, source=data["source"], pair_id=data["pair_id"])
+        np.testing.assert_array_equal(model.transform(data["X"]), expected)
+
+
+def test_transform_takes_no_source():
+    for kind in ("closed", "iterative"):
+        model, data = fitted(kind)
+        with pytest.raises(TypeError, match="source"):
+            model.transform(data["X"], source=data["source"])
+
+
+# Pickling
+
+
+@KINDS
+@pytest.mark.parametrize("how", ["pickle", "joblib", "deepcopy"])
+def test_fitted_estimators_survive_copies(kind, how, tmp_path):
+    model, data = fitted(kind)
+    expected = model.transform(data["X"])
+    if how == "pickle":
+        copied = pickle.loads(pickle.dumps(model))
+    elif how == "joblib":
+        joblib.dump(model, tmp_path / "model.joblib")
+        copied = joblib.load(tmp_path / "model.joblib")
+    else:
+        copied = copy.deepcopy(model)
+    np.testing.assert_array_equal(copied.transform(data["X"]), expected)
+    np.testing.assert_array_equal(copied.to_map().transform(data["X"]), expected)
+    np.testing.assert_array_equal(copied.gate_.basis_, model.gate_.basis_)
+
+
+def test_a_partially_fitted_closed_form_continues_after_pickling():
+    model, data = fitted("closed")
+    half = slice(0, 96), slice(96, None)
+    streamed = ClosedFormMGPA()
+    for rows in half:
+        streamed = pickle.loads(pickle.dumps(streamed))
+        streamed.partial_fit(data["X"][rows], source=data["source"][rows], pair_id=data["pair_id"][rows])
+    np.testing.assert_allclose(streamed.transform(data["X"]), model.transform(data["X"]), atol=1e-10)
+
+
+# Pipelines and cross-validation
+
+
+class Spy:
+    """Log what every fit saw; rows are recognised by their first feature."""
+
+    log: list = []  # noqa: RUF012
+
+    def fit(self, X, y=None, *, source=None, pairs=None, pair_id=None, **rest):
+        Spy.log.append({"rows": np.array(X)[:, 0], "source": source, "pair_id": pair_id} | rest)
+        return super().fit(X, y, source=source, pairs=pairs, pair_id=pair_id, **rest)
+
+
+class SpiedClosedForm(Spy, ClosedFormMGPA):
+    pass
+
+
+class SpiedIterative(Spy, IterativeMGPA):
+    __metadata_request__fit = {"source": True, "pair_id": True, "groups": True}  # noqa: RUF012
+
+
+@pytest.fixture
+def contrasts_made(monkeypatch):
+    """Record every set of contrasts made from ids."""
+    made = []
+    original = Contrasts.from_ids.__func__
+
+    def spy(cls, X, codes, pair_id):
+        contrasts = original(cls, X, codes, pair_id)
+        made.append((np.array(X), np.array(pair_id), contrasts))
+        return contrasts
+
+    monkeypatch.setattr(Contrasts, "from_ids", classmethod(spy))
+    Spy.log = []
+    return made
+
+
+def search(model, **grid):
+    pipe = Pipeline([("mgpa", model), ("task", LogisticRegression())])
+    return GridSearchCV(pipe, grid or {"mgpa__gate__rank": [1, 2]}, cv=GroupKFold(3), error_score="raise")
+
+
+def assert_each_fit_saw_only_its_fold(data, made, folds, n_candidates: int):
+    """Every fit saw exactly its training rows' metadata, and contrasts of pairs inside them."""
+    expected = [*folds * n_candidates, np.arange(len(data["X"]))]
+    assert len(Spy.log) == len(expected)
+    for seen, train in zip(Spy.log, expected, strict=True):
+        np.testing.assert_array_equal(seen["rows"], data["X"][train, 0])
+        np.testing.assert_array_equal(seen["source"], data["source"][train])
+        np.testing.assert_array_equal(seen["pair_id"], data["pair_id"][train])
+    assert len(made) == len(expected)
+    for (_, _, contrasts), train in zip(made, expected, strict=True):
+        ids = data["pair_id"][train]
+        complete = [i for i in np.unique(ids[ids >= 0]) if (ids == i).sum() == 2]
+        assert len(contrasts) == len(complete)
+        # The contrasts are those pairs' and nobody else's.
+        rows = {(i, s): x for i, s, x in zip(ids, data["source"][train], data["X"][train], strict=True)}
+        differences = np.stack([rows[i, "wet"] - rows[i, "dry"] for i in complete])
+        np.testing.assert_allclose(np.sort(contrasts.values, axis=0), np.sort(differences, axis=0))
+
+
+def training_folds(data):
+    return [train for train, _ in GroupKFold(3).split(data["X"], groups=data["groups"])]
+
+
+def test_routing_slices_source_and_pair_id_by_fold(contrasts_made):
+    data = recordings()
+    before = sklearn.get_config()
+    with sklearn.config_context(enable_metadata_routing=True):
+        found = search(SpiedClosedForm(gate=MeasurementGate())).fit(
+            data["X"],
+            data["y"],
+            source=data["source"],
+            pair_id=data["pair_id"],
+            groups=data["groups"],
+        )
+    assert sklearn.get_config() == before
+    assert found.best_score_ > 0.7
+    assert_each_fit_saw_only_its_fold(data, contrasts_made, training_folds(data), n_candidates=2)
+
+
+def test_prefixed_fit_parameters_are_sliced_by_fold_without_routing(contrasts_made):
+    data = recordings()
+    assert not sklearn.get_config()["enable_metadata_routing"]
+    found = search(SpiedClosedForm(gate=MeasurementGate())).fit(
+        data["X"],
+        data["y"],
+        mgpa__source=data["source"],
+        mgpa__pair_id=data["pair_id"],
+        groups=data["groups"],
+    )
+    assert found.best_estimator_[0].gate_.rank_ == found.best_params_["mgpa__gate__rank"]
+    assert_each_fit_saw_only_its_fold(data, contrasts_made, training_folds(data), n_candidates=2)
+
+
+@pytest.mark.filterwarnings("ignore:.*pair ids have a single row:UserWarning")
+def test_a_pair_split_between_folds_gives_no_contrast(contrasts_made):
+    data = recordings()
+    # The second view of every event "belongs" to another participant, so that folds cut through pairs.
+    data["groups"] = np.where(data["source"] == "wet", (data["groups"] + 5) % 12, data["groups"])
+    folds = training_folds(data)
+    ids = data["pair_id"]
+    assert any((np.unique(ids[train], return_counts=True)[1] == 1).any() for train in folds)
+    search(SpiedClosedForm(gate=MeasurementGate())).fit(
+        data["X"], data["y"], mgpa__source=data["source"], mgpa__pair_id=ids, groups=data["groups"]
+    )
+    assert_each_fit_saw_only_its_fold(data, contrasts_made, folds, n_candidates=2)
+
+
+def test_a_split_pair_is_mentioned():
+    data = recordings()
+    with pytest.warns(UserWarning, match="pair ids have a single row and form no pair"):
+        ClosedFormMGPA().fit(data["X"][:100], source=data["source"][:100], pair_id=data["pair_id"][:100])
+
+
+def test_routing_brings_participants_to_the_iterative_estimator(contrasts_made):
+    data = recordings()
+    model = SpiedIterative(gate=MeasurementGate(), n_stages=2, **LINEAR)
+    with sklearn.config_context(enable_metadata_routing=True):
+        search(model).fit(
+            data["X"],
+            data["y"],
+            source=data["source"],
+            pair_id=data["pair_id"],
+            groups=data["groups"],
+        )
+    for seen, train in zip(Spy.log, [*training_folds(data) * 2, np.arange(192)], strict=True):
+        np.testing.assert_array_equal(seen["groups"], data["groups"][train])
+    assert_each_fit_saw_only_its_fold(data, contrasts_made, training_folds(data), n_candidates=2)
+
+
+def test_routing_reaches_estimators_inside_token_mean():
+    data = recordings()
+    model = TokenMean(IterativeMGPA(n_stages=2, **LINEAR))
+    with sklearn.config_context(enable_metadata_routing=True):
+        pipe = make_pipeline(model, LogisticRegression()).fit(
+            data["X"], data["y"], source=data["source"], pair_id=data["pair_id"], groups=data["groups"]
+        )
+    direct = IterativeMGPA(n_stages=2, **LINEAR).fit(
+        data["X"], source=data["source"], pair_id=data["pair_id"], groups=data["groups"]
+    )
+    np.testing.assert_array_equal(pipe[0].transform(data["X"]), direct.transform(data["X"]))
+    # The closed form has no use for participants; they are accepted all the same.
+    TokenMean(ClosedFormMGPA()).fit(
+        data["X"], source=data["source"], pair_id=data["pair_id"], groups=data["groups"]
+    )
+
+
+def test_a_pipeline_equals_its_parts():
+    data = recordings()
+    scaler, model = StandardScaler(), ClosedFormMGPA()
+    pipe = Pipeline([("scale", scaler), ("mgpa", model), ("task", LogisticRegression())])
+    pipe.fit(data["X"], data["y"], mgpa__source=data["source"], mgpa__pair_id=data["pair_id"])
+    scaled = StandardScaler().fit_transform(data["X"])
+    alone = ClosedFormMGPA().fit(scaled, source=data["source"], pair_id=data["pair_id"])
+    np.testing.assert_array_equal(pipe[:-1].transform(data["X"]), alone.transform(scaled))
+    assert pipe.score(data["X"], data["y"]) > 0.7
+
+
+def test_cross_validate_with_prefixed_parameters():
+    data = recordings()
+    pipe = Pipeline([("mgpa", ClosedFormMGPA()), ("task", LogisticRegression())])
+    scores = cross_validate(
+        pipe,
+        data["X"],
+        data["y"],
+        groups=data["groups"],
+        cv=GroupKFold(3),
+        params={"mgpa__source": data["source"], "mgpa__pair_id": data["pair_id"]},
+        error_score="raise",
+    )
+    assert scores["test_score"].mean() > 0.7
+
+
+@pytest.mark.parametrize("model", [ClosedFormMGPA(), IterativeMGPA(), TokenMean(ClosedFormMGPA())])
+def test_aligned_pairs_are_not_routed_unasked(model):
+    data = recordings()
+    pairs = (data["X"][:10], data["X"][:10] + 1.0)
+    with sklearn.config_context(enable_metadata_routing=True):
+        pipe = make_pipeline(model, LogisticRegression())
+        with pytest.raises(UnsetMetadataPassedError, match="pairs"):
+            pipe.fit(data["X"], data["y"], source=data["source"], pairs=pairs)
+
+
+def test_aligned_pairs_can_be_requested():
+    data = recordings()
+    pairs = (data["X"][:10], data["X"][:10] + 1.0)
+    with sklearn.config_context(enable_metadata_routing=True):
+        model = ClosedFormMGPA().set_fit_request(pairs=True)
+        pipe = make_pipeline(model, LogisticRegression())
+        pipe.fit(data["X"], data["y"], source=data["source"], pairs=pairs)
+    expected = ClosedFormMGPA().fit(data["X"], source=data["source"], pairs=pairs)
+    np.testing.assert_array_equal(pipe[0].transform(data["X"]), expected.transform(data["X"]))
+
+
+# Nothing global
+
+GLOBAL_STATE = """
+import json, sys, warnings
+import numpy as np, sklearn, torch, logging, locale, os
+def state():
+    return json.loads(json.dumps([
+        sklearn.get_config(), np.geterr(), np.get_printoptions(), [str(f) for f in warnings.filters],
+        str(torch.get_default_dtype()), torch.get_num_threads(), torch.is_grad_enabled(),
+        torch.are_deterministic_algorithms_enabled(), torch.initial_seed(),
+        str(np.random.get_state()), len(logging.getLogger().handlers), locale.setlocale(locale.LC_ALL),
+        sorted(os.environ), sys.getrecursionlimit(),
+    ], default=str))
+# What a third-party import does by itself is not ours.
+import safetensors.numpy, scipy.linalg, scipy.stats, scipy.special
+import sklearn.linear_model, sklearn.model_selection
+import importlib, pkgutil
+for name in ("onnx", "zarr", "pyarrow", "cyclopts"):
+    try:
+        importlib.import_module(name)
+    except ImportError:
+        pass
+before = state()
+import mgpa
+for module in pkgutil.walk_packages(mgpa.__path__, "mgpa."):
+    if module.name.rpartition(".")[2] != "__main__":
+        try:
+            importlib.import_module(module.name)
+        except ImportError as error:
+            assert "mgpa" not in str(getattr(error, "name", "")), error
+for name in mgpa.__all__:
+    getattr(mgpa, name)
+after = state()
+print(json.dumps([i for i, (a, b) in enumerate(zip(before, after)) if a != b]))
+"""
+
+
+def test_importing_everything_changes_nothing_global():
+    out = subprocess.run([sys.executable, "-c", GLOBAL_STATE], capture_output=True, text=True, check=True)
+    assert json.loads(out.stdout.splitlines()[-1]) == []
+
+
+def test_fitting_changes_nothing_global():
+    def state():
+        return (
+            sklearn.get_config(),
+            np.geterr(),
+            str(np.random.mtrand._rand.get_state()),
+            torch.get_default_dtype(),
+            torch.get_num_threads(),
+            torch.is_grad_enabled(),
+            torch.get_rng_state().tolist(),
+        )
+
+    before = state()
+    _, data = fitted("closed")
+    IterativeMGPA(n_stages=1, critic_epochs=1, do_no_harm=False, random_state=3).fit(
+        data["X"], source=data["source"], pair_id=data["pair_id"]
+    )
+    assert state() == before
+
+
+# The iterative fit as seen by its user
+
+
+def fit_iterative(data, **parameters):
+    model = IterativeMGPA(**{"n_stages": 6, "do_no_harm": False, **LINEAR, **parameters})
+    return model, {"source": data["source"], "pair_id": data["pair_id"]}
+
+
+def test_an_interrupt_keeps_the_complete_stages(monkeypatch):
+    data = recordings()
+    model, evidence = fit_iterative(data)
+    whole = clone(model).fit(data["X"], **evidence)
+    original = Trajectory.fit_stage
+
+    def interrupted(self, k):
+        if k == 3:
+            raise KeyboardInterrupt
+        return original(self, k)
+
+    monkeypatch.setattr(Trajectory, "fit_stage", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        model.fit(data["X"], **evidence)
+    assert len(model.to_map()) == model.n_stages_ == len(model.history_) == 3
+    np.testing.assert_array_equal(model.transform(data["X"]), whole.transform(data["X"], n_stages=3))
+    assert pickle.loads(pickle.dumps(model)).n_stages_ == 3
+
+
+def test_progress_goes_to_stderr_when_asked(capsys):
+    data = recordings()
+    model, evidence = fit_iterative(data, verbose=True, n_stages=2)
+    model.fit(data["X"], **evidence)
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert re.fullmatch(r"MGPA stages done in .* s\n", err)
+
+
+def test_a_fit_is_silent_by_default(capfd):
+    data = recordings()
+    model, evidence = fit_iterative(data, n_stages=2)
+    model.fit(data["X"], **evidence).transform(data["X"])
+    fitted("closed")[0].transform(data["X"])
+    assert capfd.readouterr() == ("", "")
+
+
+def test_published_settings():
+    native, reuse = IterativeMGPA.paper(), IterativeMGPA.paper("reuse")
+    common = {"n_stages": 48, "critics": ("linear", "gelu"), "target": "conditional", "damping": 1e-3}
+    common |= {"stabilizer": 0.1, "ridge": 10.0, "do_no_harm": False, "random_state": 17, "standardize": True}
+    for model in (native, reuse):
+        assert {name: model.get_params(deep=False)[name] for name in common} == common
+    assert (native.critic_epochs, native.learning_rate, native.radius) == (12, 1e-3, 0.05)
+    assert (native.early_stopping, native.gate) == (False, None)
+    assert (reuse.critic_epochs, reuse.learning_rate, reuse.radius) == (100, 3e-4, 0.025)
+    assert (reuse.early_stopping, reuse.patience, reuse.gate.rank) == (True, 10, 8)
+    assert IterativeMGPA.paper(random_state=29).random_state == 29
+    assert IterativeMGPA.paper("reuse", radius=0.1).radius == 0.1
+    with pytest.raises(ValueError, match="study must be 'native' or 'reuse'; got 'other'"):
+        IterativeMGPA.paper("other")
+    assert native.paper().get_params() == native.get_params()
+
+
+def test_early_stopping_needs_held_out_rows():
+    data = recordings()
+    model, evidence = fit_iterative(data, early_stopping=True)
+    with pytest.raises(ValueError, match="early_stopping=True needs X_val and source_val"):
+        model.fit(data["X"], **evidence)
+    with pytest.raises(ValueError, match="X_val without source_val"):
+        model.fit(data["X"], X_val=data["X"][:50], **evidence)
+
+
+def test_early_stopping_is_decided_by_held_out_rows():
+    data, held = recordings(), recordings(4, seed=5)
+    settings = {"critics": ("linear", "gelu"), "n_stages": 1, "critic_epochs": 30, "learning_rate": 0.01}
+    model, evidence = fit_iterative(data, **settings)
+    validation = {"X_val": held["X"], "source_val": held["source"]}
+    without = clone(model).fit(data["X"], **evidence, **validation).to_map()
+    stopped = (
+        clone(model).set_params(early_stopping=True, patience=1).fit(data["X"], **evidence, **validation)
+    )
+    assert not np.array_equal(without.hidden_weight, stopped.to_map().hidden_weight)
+    np.testing.assert_array_equal(
+        without.hidden_weight, clone(model).fit(data["X"], **evidence).to_map().hidden_weight
+    )
+
+
+def test_held_out_rows_without_sources_are_only_followed():
+    data, held = recordings(), recordings(4, seed=5)
+    model, evidence = fit_iterative(data, n_stages=3)
+    followed = clone(model).fit(data["X"], X_val=held["X"], **evidence)
+    np.testing.assert_array_equal(
+        followed.transform(data["X"]), model.fit(data["X"], **evidence).transform(data["X"])
+    )
+    movement = [record["held_movement"] for record in followed.history_]
+    assert all(isinstance(value, float) and value > 0 for value in movement)
+    assert [record["held_movement"] for record in model.history_] == [None] * 3
+    with pytest.raises(ValueError, match="X_val without source_val"):
+        model.set_params(do_no_harm=True).fit(data["X"], X_val=held["X"], **evidence)
+
+
+def no_effect(seed: int = 0, **changes):
+    """Return data whose sources do not differ; the pairs say that they might."""
+    return recordings(seed=seed, shift=0.0, **changes)
+
+
+def test_do_no_harm_stops_on_the_given_rows():
+    data, held = recordings(), recordings(6, seed=5)
+    model, evidence = fit_iterative(data, n_stages=48, do_no_harm=True)
+    model.fit(data["X"], X_val=held["X"], source_val=held["source"], **evidence)
+    assert 0 < model.n_stages_ < 48
+    assert model.history_[0]["z"][0] > 3
+    assert not model.history_[-1]["kept"]
+    assert len(model.history_) == model.n_stages_ + 1
+
+
+@pytest.mark.parametrize("given", ["X_val", "groups", "pair_id", "nothing"])
+def test_do_no_harm_leaves_sources_that_do_not_differ(given):
+    data = no_effect()
+    model, evidence = fit_iterative(data, do_no_harm=True)
+    if given == "X_val":
+        held = no_effect(seed=9)
+        evidence |= {"X_val": held["X"], "source_val": held["source"]}
+    elif given == "groups":
+        evidence |= {"groups": data["groups"]}
+    elif given == "nothing":
+        order = np.lexsort((data["source"], data["pair_id"]))
+        rows = data["X"][order]
+        evidence = {"source": evidence["source"], "pairs": (rows[::2], rows[1::2])}
+    model.fit(data["X"], **evidence)
+    assert model.n_stages_ == 0
+    np.testing.assert_array_equal(model.transform(data["X"]), data["X"])
+
+
+class SplitSpy(Trajectory):
+    """Remember which rows every run trains on and which it holds out."""
+
+    log: list = []  # noqa: RUF012
+
+    def __init__(self, recipe, H, codes, sample_weight=None, held=None, held_codes=None):
+        SplitSpy.log.append((np.array(H)[:, 0], None if held is None else np.array(held)[:, 0]))
+        super().__init__(recipe, H, codes, sample_weight, held, held_codes)
+
+
+def splits_of(monkeypatch, data, **evidence):
+    """Return (train, held) row numbers of every run of a do-no-harm fit."""
+    SplitSpy.log = []
+    monkeypatch.setattr("mgpa.iterative.Trajectory", SplitSpy)
+    IterativeMGPA(n_stages=1, standardize=False, **LINEAR).fit(data["X"], source=data["source"], **evidence)
+    values = data["X"][:, 0].astype(np.float32)
+    assert len(np.unique(values)) == len(values)
+    number = {value: row for row, value in enumerate(values.tolist())}
+
+    def rows(some):
+        return None if some is None else np.array([number[value] for value in some.tolist()])
+
+    return [(rows(train), rows(held)) for train, held in SplitSpy.log]
+
+
+def test_few_rows_are_cross_fitted_and_the_map_sees_all(monkeypatch):
+    data = recordings()
+    runs = splits_of(monkeypatch, data, pair_id=data["pair_id"])
+    *witnesses, (everything, none_held) = runs
+    assert none_held is None
+    assert len(everything) == len(data["X"])
+    assert len(witnesses) == 5
+    np.testing.assert_array_equal(np.sort(np.concatenate([held for _, held in witnesses])), np.arange(192))
+    for train, held in witnesses:
+        assert not set(data["pair_id"][train]) & set(data["pair_id"][held])
+
+
+def test_participants_are_never_on_both_sides(monkeypatch):
+    data = recordings()
+    for train, held in splits_of(monkeypatch, data, pair_id=data["pair_id"], groups=data["groups"])[:-1]:
+        assert not set(data["groups"][train]) & set(data["groups"][held])
+
+
+def test_many_rows_hold_out_one_fifth(monkeypatch):
+    data = recordings(n_participants=50, n_events=FEW_ROWS // 100)
+    assert len(data["X"]) == FEW_ROWS
+    ((train, held),) = splits_of(monkeypatch, data, pair_id=data["pair_id"], groups=data["groups"])
+    np.testing.assert_array_equal(np.sort(np.concatenate([train, held])), np.arange(FEW_ROWS))
+    assert len(held) == pytest.approx(FEW_ROWS / 5, rel=0.1)
+    assert not set(data["groups"][train]) & set(data["groups"][held])
+
+
+def test_given_held_out_rows_leave_all_others_to_the_critics(monkeypatch):
+    data = recordings()
+    SplitSpy.log = []
+    monkeypatch.setattr("mgpa.iterative.Trajectory", SplitSpy)
+    held = recordings(4, seed=5)
+    IterativeMGPA(n_stages=1, **LINEAR).fit(
+        data["X"],
+        source=data["source"],
+        pair_id=data["pair_id"],
+        X_val=held["X"],
+        source_val=held["source"],
+    )
+    ((train, seen),) = SplitSpy.log
+    assert (len(train), len(seen)) == (192, len(held["X"]))

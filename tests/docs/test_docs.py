@@ -1,0 +1,518 @@
+"""The documentation is true: its code runs, its formats are what is in the files, its pages hang together."""
+
+import ast
+import hashlib
+import importlib
+import inspect
+import json
+import pkgutil
+import re
+import shlex
+import struct
+import subprocess
+import sys
+import tomllib
+import zipfile
+from math import erf
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import mgpa
+from mgpa.baselines import make
+from mgpa.coordinates import fit_coordinates
+from mgpa.tables.files import TableWriter, write_table
+from mgpa.tables.simulate import simulate_table
+
+ROOT = Path(__file__).resolve().parents[2]
+DOCS = ROOT / "docs"
+PAGES = [page for page in sorted(DOCS.rglob("*.md")) if not {"_build", "auto", "generated"} & set(page.parts)]
+
+
+def blocks(page, language):
+    return re.findall(rf"```{language}\n(.*?)```", (DOCS / page).read_text(), re.DOTALL)
+
+
+# Code on pages
+
+
+@pytest.mark.parametrize("page", ["start/quickstart.md", "formats/study.md"])
+def test_a_page_runs_from_top_to_bottom(page, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    found = blocks(page, "python")
+    assert found
+    names: dict = {}
+    for block in found:
+        exec(block, names)
+
+
+def test_every_page_with_code_is_run_by_a_test():
+    # By this file, tests/test_readme.py and tests/test_maintainers.py.
+    run = {
+        "start/quickstart.md",
+        "start/from_epochs.md",
+        "studies/your_own.md",
+        "formats/study.md",
+        "audit.md",
+        "baselines.md",
+        "tables.md",
+    }
+    with_code = {str(page.relative_to(DOCS)) for page in PAGES if "```python" in page.read_text()}
+    assert {page for page in with_code if not page.startswith("maintainers/")} == run
+
+
+def test_the_quickstart_has_ten_lines_and_says_what_its_commands_print(tmp_path, monkeypatch, capsys):
+    pytest.importorskip("cyclopts")
+    from mgpa.cli import main
+
+    text = (DOCS / "start/quickstart.md").read_text()
+    assert len([line for line in blocks("start/quickstart.md", "python")[0].splitlines() if line]) <= 10
+    monkeypatch.chdir(tmp_path)
+    prepared = re.search(r"`(mgpa simulate [^`]*)`", text)[1]
+    commands = [line.removeprefix("$ ") for line in blocks("start/quickstart.md", "console")[0].splitlines()]
+    assert len(commands) == 3
+    for command in (prepared, *commands):
+        assert main(shlex.split(command)[1:]) == 0
+    output = capsys.readouterr().out
+    printed = output.split()
+    for row in re.findall(r"^(?:identity|leace|closed_form_mgpa) .*$", text, re.MULTILINE):
+        name, *said = row.split()
+        at = printed.index(name)
+        for ours, theirs in zip(said, printed[at + 1 :], strict=False):
+            assert abs(float(ours.strip("[],")) - float(theirs.strip("[],"))) < 0.03, row
+    exec("".join(blocks("start/quickstart.md", "python")), {})
+    output += capsys.readouterr().out
+    for line in re.findall(r"^(?:pairs|mispaired) +rank .*$", text, re.MULTILINE):
+        assert line in output
+    for line in ("96.1% of contrast energy", "896 rows, 128 contrasts", "95.9% of contrast energy, 5-fold"):
+        assert line in text
+        assert line in output
+
+
+def test_the_page_about_epochs_goes_from_two_devices_to_an_audit(tmp_path, monkeypatch, capsys):
+    for needed in ("mne", "cyclopts", "torch"):
+        pytest.importorskip(needed)
+    from mgpa.cli import main
+
+    monkeypatch.chdir(tmp_path)
+    names: dict = {}
+    for block in blocks("start/from_epochs.md", "python"):
+        exec(block, names)
+    printed = capsys.readouterr().out
+    assert "2 rows without a partner" in printed
+    first, second = (float(x) for x in re.search(r"by rank: (\d+)% (\d+)%", printed).groups())
+    assert 30 < first < 40  # "about a third"
+    assert second - first < 4  # "about one feature's worth"
+    role = names["table"].role
+    people = [len(set(names["table"].participant[role == r])) for r in ("FIT", "EVAL")]
+    assert people == [7, 3]  # "seven to fit on and three to judge"
+    fit = names["fit"]
+    default = mgpa.ClosedFormMGPA().fit(fit.X, source=fit.source, pair_id=fit.pair_id)
+    assert 22 <= default.gate_.rank_ <= 26  # "two thirds of the 36"
+    for command in blocks("start/from_epochs.md", "console")[0].splitlines():
+        assert main(shlex.split(command.removeprefix("$ "))[1:]) == 0
+    stored = mgpa.load_map("devices-cli.safetensors").transform(names["table"].X)
+    np.testing.assert_array_equal(stored, names["corrected"])
+
+
+def test_the_table_in_the_guide_to_studies_is_one():
+    from mgpa.tables import Table
+
+    (block,) = blocks("studies/your_own.md", "python")
+    names = {"np": np, "Table": Table, "n": 4, "car": np.zeros((4, 256)), "oz": np.ones((4, 256))}
+    names |= {"participant": ["s1", "s1", "s2", "s2"], "label": [0, 1, 0, 1]}
+    made = eval(block, names)
+    assert made.require_pairs().X.shape == (8, 256)
+    assert made.sources.tolist() == ["car", "oz"]
+
+
+def test_the_picture_shows_what_its_page_says():
+    pytest.importorskip("sphinx")
+    sys.path.insert(0, str(DOCS / "_ext"))
+    try:
+        made = importlib.import_module("idea_picture").simulate()
+    finally:
+        sys.path.pop(0)
+
+    def apart(X):
+        return (X[made["source"] == 1].mean(axis=0) - X[made["source"] == 0].mean(axis=0))[[0, 8]]
+
+    across, up = apart(made["X"])
+    assert np.abs(made["gated"][:, 8] - made["X"][:, 8]).max() < 0.05  # "a few hundredths at most"
+    assert apart(made["gated"])[0] < across / 3
+    assert np.abs(apart(made["erased"])).max() < 1e-6 < up
+
+
+# Maps: a reader from docs/formats/map.md, with json, struct and numpy
+
+
+def read_map_file(path):
+    raw = Path(path).read_bytes()
+    (n,) = struct.unpack("<Q", raw[:8])
+    header = json.loads(raw[8 : 8 + n])
+    metadata = header.pop("__metadata__")
+    digest, tensors = hashlib.sha256(metadata["mgpa"].encode()), {}
+    for name in sorted(header):
+        entry = header[name]
+        begin, end = entry["data_offsets"]
+        content = raw[8 + n + begin : 8 + n + end]
+        wide = entry["dtype"] == "F64"
+        said = [name, "float64" if wide else "float32", entry["shape"]]
+        digest.update(json.dumps(said, separators=(",", ":")).encode() + content)
+        tensors[name] = np.frombuffer(content, "<f8" if wide else "<f4").reshape(entry["shape"]).astype(float)
+    assert digest.hexdigest() == metadata["sha256"]
+    document = json.loads(metadata["mgpa"])
+    assert document.keys() == {"format", "kind", "scalars", "info"}
+    assert document["format"] in (1, 2)
+    return document, tensors
+
+
+def apply_map_file(path, X, source=None):
+    document, t = read_map_file(path)
+    kind, scalars = document["kind"], document["scalars"]
+    if "coordinates.origin" in t:
+        X = X - t["coordinates.origin"]
+        X = (X @ t["coordinates.components"].T if "coordinates.components" in t else X) / t[
+            "coordinates.scale"
+        ]
+    if kind == "affine":
+        return X - scalars["strength"] * ((X - t["center"]) @ t["readout"] + t["offset"]) @ t["direction"].T
+    if kind == "routed":
+        which = [document["info"]["source_names"].index(str(s)) for s in source]
+        G = t["readout"] if t["readout"].ndim == 3 else t["readout"][:, :, None] * np.eye(X.shape[1])
+        moved = [(x - t["center"]) @ G[s] + t["offset"][s] for x, s in zip(X, which, strict=True)]
+        return X - scalars["strength"] * np.array(moved)
+    step = {"staged": staged_step, "projective": projective_step, "manifold": manifold_step}[kind]
+    out = []
+    n_stages = len(t["stage"] if kind == "manifold" else t["hidden_weight"])
+    for x in X:
+        h0 = (x - t["center"]) / t["scale"]
+        h = h0
+        for k in range(n_stages):
+            last = scalars["fraction"] if k == n_stages - 1 else 1.0
+            h = h + last * step(k, h, h0, t, scalars)
+        out.append(x + scalars["strength"] * t["scale"] * (h - h0))
+    return np.array(out)
+
+
+def staged_step(k, h, h0, t, scalars):
+    u = t["hidden_weight"][k] @ h + t["hidden_bias"][k]
+    normal = np.array([0.5 * (1 + erf(v / 2**0.5)) for v in u])
+    slope = normal + u * np.exp(-0.5 * u**2) / (2 * np.pi) ** 0.5
+    s = np.concatenate(
+        [
+            t["linear_weight"][k] @ h + t["linear_bias"][k],
+            t["output_weight"][k] @ (u * normal) + t["output_bias"][k],
+        ]
+    )
+    e = s - t["anchor_weight"][k] @ h0 - t["anchor_bias"][k]
+    gradients = np.concatenate(
+        [t["linear_weight"][k], (t["output_weight"][k] * slope) @ t["hidden_weight"][k]]
+    )
+    A = gradients @ t["basis"]
+    size = np.sqrt((A**2).sum(axis=1) + scalars["stabilizer"] ** 2)
+    A, e = A / size[:, None], e / size
+
+    def solve(nu):
+        return -A.T @ np.linalg.solve(A @ A.T + (scalars["damping"] + nu) * np.eye(len(e)), e)
+
+    low, high = 0.0, 1e6
+    if np.linalg.norm(solve(0.0)) <= scalars["radius"]:
+        return t["basis"] @ solve(0.0)
+    for _ in range(100):
+        middle = (low + high) / 2
+        low, high = (middle, high) if np.linalg.norm(solve(middle)) > scalars["radius"] else (low, middle)
+    return t["basis"] @ solve(high)
+
+
+def projective_step(k, h, h0, t, scalars):
+    u = t["hidden_weight"][k] @ h + t["hidden_bias"][k]
+    logits = t["output_weight"][k] @ np.maximum(u, 0) + t["output_bias"][k]
+    second, first = np.argsort(logits)[-2:]
+    weights = (t["output_weight"][k][first] - t["output_weight"][k][second]) * (u > 0)
+    gradient = weights @ t["hidden_weight"][k]
+    if gradient @ gradient <= 1e-12:
+        return np.zeros_like(h)
+    return -(logits[first] - logits[second]) * gradient / (gradient @ gradient)
+
+
+def manifold_step(k, h, h0, t, scalars):
+    if t["stage"][k] == -1:
+        return -(h @ t["readout"] + t["offset"]) @ t["direction"].T
+    W1, b1, W2, b2, w = (
+        t[name][int(t["stage"][k])]
+        for name in ("hidden_weight", "hidden_bias", "second_weight", "second_bias", "output_weight")
+    )
+    seen = np.where(t["reference"].any(axis=0), h, 0.0)
+    offsets = t["reference"] - seen
+    near = np.argsort(np.linalg.norm(offsets, axis=1))
+    itself = np.linalg.norm(offsets[near[0]]) <= 1e-5 * np.linalg.norm(seen)
+    near = near[int(itself) :][: int(scalars["n_neighbors"])]
+    distance = np.linalg.norm(offsets[near], axis=1).mean()
+    _, sigma, Vt = np.linalg.svd(offsets[near] - offsets[near].mean(axis=0), full_matrices=False)
+    sigma, Vt = sigma[: len(near) - 1], Vt[: len(near) - 1]
+    solid = sigma > 1e-6 * sigma[0]
+    sigma, Vt = sigma[solid], Vt[solid]
+    first = W1 @ h + b1
+    second = W2 @ np.maximum(first, 0) + b2
+    gradient = (((second > 0) * w) @ W2 * (first > 0)) @ W1
+    along = Vt @ (gradient / np.linalg.norm(gradient))
+    stretched = Vt.T @ ((sigma + max(1e-4 * sigma[0], 1e-12)) ** scalars["power"] * along)
+    E = stretched * (h @ (Vt.T @ along))
+    return -min(64.0, scalars["step"] * distance / np.linalg.norm(E)) * E
+
+
+MAPS = {
+    "closed_form_mgpa": {},
+    "iterative_mgpa": {"n_stages": 4, "critic_epochs": 3, "random_state": 0, "do_no_harm": False},
+    "coral": {},
+    "combat": {},
+    "igbp": {"n_stages": 3, "random_state": 0},
+    "mance": {"n_rounds": 2, "n_steps": 30, "hidden": 16, "random_state": 0},
+}
+
+
+@pytest.mark.parametrize("method", MAPS)
+def test_somebody_who_read_the_page_can_apply_a_map_file(method, tmp_path):
+    pytest.importorskip("torch")
+    table = simulate_table(12, n_sources=2 if method == "mance" else 3, random_state=1)
+    model = make(method, **MAPS[method])
+    model.fit(table.X, table.label, source=table.source, pair_id=table.pair_id)
+    m = model.to_map().with_strength(0.8).with_notes("Ärger ∞")
+    if hasattr(m, "fraction"):
+        m = m.prefix(len(m), 0.6)
+    m.save(tmp_path / "m.safetensors")
+    X, source = table.X[:25] + 0.01, table.source[:25]
+    expected = m.transform(X) if m.source_blind else m.transform(X, source=source)
+    assert np.abs(expected - X).max() > 1e-3
+    np.testing.assert_allclose(apply_map_file(tmp_path / "m.safetensors", X, source), expected, atol=2e-5)
+
+
+def test_somebody_who_read_the_page_can_apply_a_map_to_raw_features(tmp_path):
+    table = simulate_table(12)
+    coordinates = fit_coordinates(table.X, n_components=6)
+    model = mgpa.ClosedFormMGPA().fit(
+        coordinates.transform(table.X), source=table.source, pair_id=table.pair_id
+    )
+    m = model.to_map().with_coordinates(coordinates)
+    m.save(tmp_path / "m.safetensors")
+    assert read_map_file(tmp_path / "m.safetensors")[0]["format"] == 2
+    found = apply_map_file(tmp_path / "m.safetensors", table.X)
+    np.testing.assert_allclose(found, m.from_raw(table.X), atol=1e-9)
+
+
+def test_the_page_names_every_entry_of_a_map_file():
+    from mgpa.maps.io.mapfile import _INFO_TYPES, FORMAT_VERSION, KINDS
+
+    text = (DOCS / "formats/map.md").read_text()
+    assert f"{FORMAT_VERSION} if the file has" in text
+    for kind, cls in KINDS.items():
+        assert f'kind "{kind}"' in text
+        section = (
+            text.split(f'## kind "{kind}"')[1].split("\n## ")[0]
+            + text.split("## Every kind")[1].split("##")[0]
+        )
+        for name in (*cls.tensor_names, *cls.scalar_names):
+            assert f"`{name}`" in section, (kind, name)
+    for name in _INFO_TYPES:
+        assert f"`{name}`" in text, name
+
+
+# Tables: readers from docs/formats/table.md
+
+
+def read_npz_file(path):
+    arrays = {}
+    with zipfile.ZipFile(path) as archive:
+        for member in archive.namelist():
+            raw = archive.read(member)
+            assert raw[:6] == b"\x93NUMPY"
+            wide = raw[6] > 1
+            n = struct.unpack("<I" if wide else "<H", raw[8 : 12 if wide else 10])[0]
+            start = (12 if wide else 10) + n
+            head = ast.literal_eval(raw[start - n : start].decode())
+            assert not head["fortran_order"]
+            arrays[member.removesuffix(".npy")] = np.frombuffer(raw[start:], head["descr"]).reshape(
+                head["shape"]
+            )
+    description = json.loads(arrays.pop("mgpa").item())
+    assert description["format"] == 1
+    return description, arrays
+
+
+def read_parquet_files(path):
+    from pyarrow import parquet
+
+    files = sorted(path.glob("[!._]*.parquet")) if path.is_dir() else [path]
+    parts = [parquet.read_table(file) for file in files]
+    description = json.loads(parts[0].schema.metadata[b"mgpa"])
+    columns = {
+        name: np.concatenate([part[name].to_numpy() for part in parts]) for name in parts[0].column_names
+    }
+    X = np.stack(columns.pop("embedding"))
+    return description, {"X": X.reshape(len(X), *description["shape"]), **columns}
+
+
+def read_zarr_embedding(path):
+    group = json.loads((path / "zarr.json").read_text())
+    array = json.loads((path / "X" / "zarr.json").read_text())
+    assert [codec["name"] for codec in array["codecs"]] == ["bytes", "crc32c"]
+    shape, chunk = array["shape"], array["chunk_grid"]["configuration"]["chunk_shape"]
+    rest = "/0" * (len(shape) - 1)
+    parts = []
+    for i in range(-(-shape[0] // chunk[0])):
+        raw = (path / "X" / f"c/{i}{rest}").read_bytes()
+        parts.append(np.frombuffer(raw[:-4], array["data_type"]).reshape(chunk))
+    return group["attributes"]["mgpa"], np.concatenate(parts)[: shape[0]]
+
+
+@pytest.mark.parametrize("tokens", [0, 3])
+def test_somebody_who_read_the_page_can_read_a_table_file(tokens, tmp_path):
+    pytest.importorskip("pyarrow")
+    table = simulate_table(8, tokens=tokens)
+    for name in ("t.npz", "t.parquet", "t.zarr"):
+        write_table(table, tmp_path / name)
+    half = len(table) // 2
+    with TableWriter(tmp_path / "parts", like=table, rows=[half, len(table) - half]) as writer:
+        writer.write(1, table.take(slice(half, None)))
+        writer.write(0, table.take(slice(0, half)))
+    for description, columns in (
+        read_npz_file(tmp_path / "t.npz"),
+        read_parquet_files(tmp_path / "t.parquet"),
+        read_parquet_files(tmp_path / "parts"),
+    ):
+        assert description["shape"] == list(table.X.shape[1:])
+        assert columns.pop("X").tobytes() == table.X.tobytes()
+        assert list(columns) == list(table.columns)
+        for name, values in table.columns.items():
+            assert (columns[name] == values).all(), name
+    description, X = read_zarr_embedding(tmp_path / "t.zarr")
+    assert X.tobytes() == table.X.tobytes()
+    assert description["columns"] == ["X", *table.columns]
+
+
+# Studies
+
+
+def test_the_page_about_studies_has_every_key_and_its_default():
+    from mgpa.studies import config
+
+    text = (DOCS / "formats/study.md").read_text()
+    sections = {
+        "The study itself": config.Study,
+        "`[data]`": config.Data,
+        "`[views]`": config.Views,
+        "`[views.transport]`": config.Transport,
+        "`[encoder]`": config.Encoder,
+        "`[roles]`": config.Roles,
+        "`[endpoints]`": config.Endpoints,
+        "`[coordinates]`": config.Coordinates,
+        "`[gate]`": config.Gate,
+        "`[methods.NAME]`": config.Method,
+        "`[readers]`": config.Readers,
+        "`[reuse]`": config.Reuse,
+        "`[[contrasts]]`": config.Contrast,
+    }
+    models = {
+        cls for _, cls in inspect.getmembers(config, inspect.isclass) if issubclass(cls, config.Section)
+    }
+    assert models - {config.Section} == set(sections.values())
+    for title, model in sections.items():
+        section = re.split(r"\n#+ ", text.split(f"# {title}\n")[1])[0]
+        rows = dict(re.findall(r"^\| `(\w+)` \| (.*?) ?\|", section, re.MULTILINE))
+        assert rows.keys() == model.model_fields.keys(), title
+        for name, field in model.model_fields.items():
+            said = rows[name]
+            if field.is_required():
+                assert said == "", (title, name)
+            elif said == "none":
+                assert field.default is None, (title, name)
+            elif said.startswith("`"):
+                value = tomllib.loads(f"x = {said.strip('`')}")["x"]
+                found = list(field.default) if isinstance(field.default, tuple) else field.default
+                assert value == found, (title, name)
+
+
+def test_the_studies_on_the_page_are_studies(tmp_path):
+    from mgpa.studies import load_study
+
+    found = blocks("formats/study.md", "toml")
+    assert len(found) == 2
+    for i, text in enumerate(found):
+        (tmp_path / f"{i}.toml").write_text(text)
+        study = load_study(tmp_path / f"{i}.toml", quick=True)
+        assert study.data.table == tmp_path / "recordings.parquet"
+    assert study.readers.checkpoints == (12,)
+    assert study.methods["MGPA, iterative"].parameters == {"n_stages": 12}
+
+
+# The site
+
+
+def test_the_reference_has_every_public_name():
+    text = (DOCS / "reference/api.md").read_text()
+    listed = {f"mgpa.{name}" for name in re.findall(r"^   ([\w.]+)$", text, re.MULTILINE)}
+    described = set()
+    for name in listed:
+        parent, _, last = name.rpartition(".")
+        found = getattr(importlib.import_module(parent), last, None)
+        if found is None or inspect.ismodule(found):
+            module = importlib.import_module(name)
+            described |= {id(getattr(module, inner)) for inner in public_names(module)}
+        else:
+            described.add(id(found))
+    packages = ("mgpa.eeg", "mgpa.studies", "mgpa.baselines", "mgpa.audit", "mgpa.tables.files")
+    missing = [f"mgpa.{name}" for name in public_names(mgpa) if id(getattr(mgpa, name)) not in described]
+    for package in map(importlib.import_module, packages):
+        deep = package.__name__ in packages[:2]
+        modules = (
+            [m.name for m in pkgutil.walk_packages(package.__path__, f"{package.__name__}.")] if deep else []
+        )
+        for module in (package, *map(importlib.import_module, modules)):
+            names = [name for name in public_names(module) if id(getattr(module, name)) not in described]
+            missing += [f"{module.__name__}.{name}" for name in names]
+    assert not [name for name in missing if name.rpartition(".")[0] not in INTERNAL]
+
+
+# Parts of the packages above that nobody calls from outside; sections of a study have a page of their own.
+INTERNAL = {"mgpa.eeg.datasets.matlab", "mgpa.studies.config", "mgpa.studies.run", "mgpa.studies.results"}
+
+
+def public_names(module):
+    if hasattr(module, "__all__"):
+        return [name for name in module.__all__ if callable(getattr(module, name))]
+    return [
+        name
+        for name, value in vars(module).items()
+        if not name.startswith("_")
+        and (inspect.isclass(value) or inspect.isfunction(value))
+        and value.__module__ == module.__name__
+    ]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(DOCS)))
+def test_links_between_pages_lead_somewhere(page):
+    text = re.sub(r"```.*?```", "", page.read_text(), flags=re.DOTALL)
+    for target in re.findall(r"\]\((?!http|#)([^)#\s]+)[^)]*\)", text):
+        if "auto/" in target:  # made when the site is built, of the folder of the same name
+            target = re.sub(r"auto/(\w+)/.*", r"\1", target)
+        assert (page.parent / target).exists(), target
+
+
+@pytest.mark.slow
+def test_the_site_builds_without_warnings_and_every_link_in_it_works(tmp_path):
+    pytest.importorskip("sphinx")
+    site = tmp_path / "html"
+    build = [sys.executable, "-m", "sphinx", "-q", "-W", "--keep-going", "-n", "-d", str(tmp_path / "trees")]
+    subprocess.run([*build, str(DOCS), str(site)], check=True)
+    subprocess.run([sys.executable, str(ROOT / "tools" / "check_site.py"), str(site)], check=True)
+
+
+def test_dead_links_and_remote_scripts_are_found(tmp_path):
+    (tmp_path / "a.html").write_text('<a href="b.html#x"></a><a href="c.html"></a><p id="y"></p>')
+    (tmp_path / "b.html").write_text('<p id="z"></p><script src="https://cdn.example/x.js"></script>')
+    check = [sys.executable, str(ROOT / "tools" / "check_site.py"), str(tmp_path)]
+    found = subprocess.run(check, capture_output=True, text=True)
+    assert found.returncode == 1
+    assert len(found.stdout.splitlines()) == 3

@@ -1,0 +1,202 @@
+"""The pages for maintainers are true: examples run as printed, files named exist, the wheel is complete."""
+
+import re
+import shlex
+import sys
+import types
+import zipfile
+from pathlib import Path
+from textwrap import dedent
+
+import numpy as np
+import pytest
+
+import mgpa
+from mgpa.baselines import available, make, registry
+from mgpa.eeg.datasets import sources
+from mgpa.maps import AffineMap
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGES = {page.stem: page.read_text("utf-8") for page in sorted((ROOT / "docs" / "maintainers").glob("*.md"))}
+
+
+def blocks(page, language):
+    found = re.findall(rf"^( *)```{language}\n(.*?)^\1```", PAGES[page], re.DOTALL | re.MULTILINE)
+    assert found, f"{page} has no {language} block"
+    return [dedent(text) for _, text in found]
+
+
+def run_page(page, n=None):
+    """Run the Python of a page, or its first n blocks, from top to bottom; return what it defined."""
+    # Dataclasses look their module up by its name.
+    module = types.ModuleType(f"page_{page}")
+    sys.modules[module.__name__] = module
+    try:
+        for block in blocks(page, "python")[:n]:
+            exec(compile(block, f"{page}.md", "exec"), module.__dict__)
+    finally:
+        del sys.modules[module.__name__]
+    return module.__dict__
+
+
+def mgpa_commands(page):
+    """Return the arguments of every ``mgpa`` command in a page's console blocks."""
+    lines = [
+        shlex.split(line, comments=True) for block in blocks(page, "console") for line in block.splitlines()
+    ]
+    return [line[1:] for line in lines if line and line[0].rpartition("/")[2] == "mgpa"]
+
+
+def test_the_new_baseline_is_audited_like_any_other(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    names = run_page("add_a_baseline")
+    result = names["result"]
+    assert list(result.methods) == ["identity", "mean projection", "LEACE", "MGPA"]
+    table = names["table"].rows("FIT")
+    model = names["MeanProjection"]().fit(table.X, source=table.source)
+    assert isinstance(model.to_map(), AffineMap)
+    # What it promises: the means coincide; in parts it is the same; a stored map does the same.
+    Y = model.transform(table.X)
+    means = [Y[table.source == s].mean(axis=0) for s in table.sources]
+    np.testing.assert_allclose(means[0], means[1], atol=1e-10)
+    parts = names["MeanProjection"]()
+    for rows in np.array_split(np.random.default_rng(0).permutation(len(table)), 3):
+        parts.partial_fit(table.X[rows], source=table.source[rows])
+    np.testing.assert_allclose(parts.transform(table.X), Y, atol=1e-10)
+    m = mgpa.load_map(model.to_map().save(tmp_path / "m.safetensors"))
+    np.testing.assert_array_equal(m.transform(table.X), Y)
+
+
+def test_the_new_baselines_line_in_the_registry_is_all_it_takes(monkeypatch):
+    names = run_page("add_a_baseline", n=1)
+    line = eval(blocks("add_a_baseline", "python")[-1], names)
+    monkeypatch.setattr(registry, "_METHODS", (*registry._METHODS, line))
+    assert isinstance(make("mean-projection", strength=0.5), names["MeanProjection"])
+    entry = available()[-1]
+    assert (entry.name, entry.streams, entry.source_blind, entry.needs_pairs) == (line[0], True, True, False)
+    for promise in ("Reference", "Needs", "cannot do"):
+        assert promise in line[1].__doc__
+
+
+def test_the_new_encoders_embed(capsys):
+    pytest.importorskip("torch")
+    names = run_page("add_an_encoder")
+    assert names["table"].X.shape == (4, 3)
+    assert names["table"].info["encoder"] == {"name": "line length", "lag": 2, "unit": "uV"}
+    expected = np.abs(names["trials"].data[0, 0, 2:] - names["trials"].data[0, 0, :-2]).mean() * 1e6
+    assert names["table"].X[0, 0] == pytest.approx(expected, rel=1e-6)
+    assert names["encode"](names["trials"], names["encoder"]).X.shape == (4, 4, 8)
+    with pytest.raises(ValueError, match="too short for a lag of 200"):
+        names["LineLength"](200).embed(names["trials"])
+    assert "4 rows of 4 x 8" in capsys.readouterr().out
+
+
+def test_the_new_data_set_is_read_and_verified(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    names = run_page("add_a_dataset")
+    trials = names["trials"]
+    assert trials.data.shape == (24, 2, 50)
+    first = (tmp_path / "taps" / "P1_dry.csv").read_text().splitlines()[0].split(",")
+    assert trials.columns["label"][0] == first[0]
+    np.testing.assert_allclose(trials.data[0].reshape(-1), 1e-6 * np.array(first[1:], float))
+    table = trials.table(trials.data.mean(axis=2))
+    assert len(table.paired_views()[0]) == 12
+    assert "4 of 4 files" in capsys.readouterr().out
+    # Known to the commands by its name alone.
+    reader = types.ModuleType("mgpa.eeg.datasets.finger_taps")
+    reader.inventory = names["inventory"]
+    monkeypatch.setitem(sys.modules, reader.__name__, reader)
+    known = sources.Source("finger_taps", "Finger taps", "10.0/0", "https://example.org")
+    monkeypatch.setitem(sources.SOURCES, "finger_taps", known)
+    assert sources.verify("finger_taps", "taps").complete
+    (tmp_path / "taps" / "P1_dry.csv").write_text("both,1.0\n")
+    (tmp_path / "taps" / "P2_wet.csv").unlink()
+    found = sources.verify("finger_taps", "taps")
+    assert found.missing == ("P2_wet.csv",)
+    assert "P1_dry.csv, line 1: 'both' and 1 values" in found.problems[0]
+    with pytest.raises(ValueError, match=r"P1_dry.csv, line 1"):
+        names["read"]("taps")
+    (tmp_path / "taps" / "P1_dry.csv").write_text("left," + ",".join(["1.0"] * 99 + ["x"]))
+    with pytest.raises(ValueError, match=r"P1_dry.csv, line 1: could not convert string to float: 'x'"):
+        names["read"]("taps")
+    with pytest.raises(FileNotFoundError, match=r"P2_wet.csv"):
+        names["read"]("taps", ("P2",))
+
+
+def test_the_new_study_runs_from_its_file(tmp_path, monkeypatch, capsys):
+    pytest.importorskip("cyclopts")
+    from mgpa.cli import main
+
+    monkeypatch.chdir(tmp_path)
+    # Thirty files that tests/test_audit_report.py looks at.
+    monkeypatch.setattr(mgpa.audit.Audit, "figures", lambda audit, folder: [])
+    run_page("add_a_study")
+    (tmp_path / "headsets.toml").write_text(blocks("add_a_study", "toml")[0])
+    commands = mgpa_commands("add_a_study")
+    assert [command[1] for command in commands] == ["plan", "run"]
+    for command in commands:
+        assert main(command) == 0
+    assert (tmp_path / "results" / "report.html").stat().st_size > 10_000
+    assert (tmp_path / "results" / "provenance.json").is_file()
+    assert "MGPA, closed form" in capsys.readouterr().out
+
+
+def test_the_commands_that_try_a_release_exist(tmp_path, monkeypatch):
+    pytest.importorskip("cyclopts")
+    from mgpa.cli import main
+
+    monkeypatch.chdir(tmp_path)
+    commands = mgpa_commands("release")
+    assert len(commands) == 4
+    for command in commands:
+        assert main(command) == 0, command
+    assert (tmp_path / "map.safetensors").is_file()
+
+
+def test_every_benchmark_has_its_command():
+    said = set(re.findall(r"`python (benchmarks/\w+\.py)", PAGES["performance_notes"]))
+    assert said == {f"benchmarks/{path.name}" for path in (ROOT / "benchmarks").glob("*.py")}
+    for script, options in re.findall(r"`python (benchmarks/\w+\.py)([^`]*)`", PAGES["performance_notes"]):
+        for option in re.findall(r"--[\w-]+", options):
+            assert f'"{option}"' in (ROOT / script).read_text("utf-8"), (script, option)
+
+
+def test_every_file_and_name_on_the_pages_exists():
+    new = {"mean_projection.py", "finger_taps.py"}
+    text = "\n".join(PAGES.values())
+    folders = ("src", "tests", "benchmarks")
+    every = [f"/{path.relative_to(ROOT)}" for folder in folders for path in (ROOT / folder).rglob("*.py")]
+    every += [f"/{path.name}" for path in ROOT.glob("*.md")]
+    for name in re.findall(r"`((?:[\w.]+/)*[\w]+\.(?:py|md))`", text):
+        assert name.rpartition("/")[2] in new or any(known.endswith(f"/{name}") for known in every), name
+    code = "\n".join(path.read_text("utf-8") for path in (ROOT / "src").rglob("*.py"))
+    code += "\n".join(path.read_text("utf-8") for path in (ROOT / "tests").glob("*.py"))
+    for name in re.findall(r"`(?:\w+\.)*(_?[A-Za-z]+_\w+)`", text):
+        assert name in code, name
+
+
+def test_the_pages_link_to_pages_that_exist():
+    for page, text in PAGES.items():
+        for target in re.findall(r"\]\((?!http|#)([^)#]+)", text):
+            assert (ROOT / "docs" / "maintainers" / target).is_file(), (page, target)
+    listed = re.search(r"```\{toctree\}\n:hidden:\n\n(.*?)```", PAGES["index"], re.DOTALL)[1].split()
+    assert sorted(listed) == sorted(set(PAGES) - {"index"})
+
+
+def test_the_wheel_has_every_file_of_the_package(tmp_path):
+    hatchling = pytest.importorskip("hatchling.builders.wheel")
+    wheel = next(
+        iter(hatchling.WheelBuilder(str(ROOT)).build(directory=str(tmp_path), versions=["standard"]))
+    )
+    package = ROOT / "src"
+    expected = {
+        str(path.relative_to(package))
+        for path in (package / "mgpa").rglob("*")
+        if path.is_file() and "__pycache__" not in path.parts
+    }
+    assert {"mgpa/py.typed", "mgpa/studies/template.toml", "mgpa/audit/report/template.html"} <= expected
+    with zipfile.ZipFile(wheel) as archive:
+        names = set(archive.namelist())
+    about = f"mgpa-{mgpa.__version__}.dist-info"
+    assert {name for name in names if not name.startswith(about)} == expected
+    assert {f"{about}/METADATA", f"{about}/entry_points.txt", f"{about}/licenses/LICENSE"} <= names

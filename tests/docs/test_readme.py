@@ -1,0 +1,106 @@
+"""The README's quickstart and the demo run as printed."""
+
+import re
+import runpy
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from sklearn.linear_model import LogisticRegression
+from sklearn.metrics import roc_auc_score
+
+import mgpa
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def test_quickstart_runs_and_makes_the_headset_unreadable(tmp_path, monkeypatch):
+    code = re.search(r"## Quickstart\s+```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+    assert code is not None
+    monkeypatch.chdir(tmp_path)
+    names: dict = {}
+    exec(code.group(1), names)
+    lines = [line for line in code.group(1).splitlines() if line.strip()]
+    assert len(lines) <= 10
+    assert (tmp_path / "adapter.safetensors").is_file()
+    X, Y, on_b = names["X"], names["corrected"], names["source"] == "headset B"
+    reader = LogisticRegression(max_iter=1000)
+    before = roc_auc_score(on_b[1::2], reader.fit(X[::2], on_b[::2]).decision_function(X[1::2]))
+    after = roc_auc_score(on_b[1::2], reader.fit(Y[::2], on_b[::2]).decision_function(Y[1::2]))
+    assert before > 0.95
+    assert abs(after - 0.5) < 0.1
+    assert Y.dtype == X.dtype == np.float64
+
+
+def test_pipeline_example_runs():
+    blocks = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+    code = next(block for block in blocks if "cross_validate" in block)
+    names: dict = {"mgpa": mgpa}  # the block above it imports that
+    exec(code, names)
+    assert names["scores"]["test_score"].shape == (5,)
+    assert names["scores"]["test_score"].min() > 0.6
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/start/quickstart.md"])
+def test_installation_names_the_torch_that_the_constraints_pin(page):
+    pinned = re.search(r"^torch==\S+", (ROOT / "constraints.txt").read_text(), re.MULTILINE)[0]
+    text = (ROOT / page).read_text()
+    assert f"pip install {pinned} --index-url https://download.pytorch.org/whl/cpu" in text
+    assert "pip install --constraint constraints.txt '.[cli,torch]'" in text
+    assert not re.findall(r"pip install '\.\[[^']*(?:torch|eeg)", text)
+
+
+def test_every_file_the_readme_links_to_exists_and_says_something():
+    for target in re.findall(r"\]\((?!http|#)([^)]+)\)", (ROOT / "README.md").read_text()):
+        assert (ROOT / target).stat().st_size > 100, target
+
+
+@pytest.mark.slow
+def test_demo_prints_its_table(capsys):
+    runpy.run_path(str(ROOT / "examples" / "demo.py"), run_name="__main__")
+    out = capsys.readouterr().out
+    rows = {line[:14].strip(): [float(v) for v in line[14:].split()] for line in out.splitlines()[-3:]}
+    assert rows["uncorrected"][0] > 0.9
+    for name in ("closed form", "iterative"):
+        assert abs(rows[name][0] - 0.5) < 0.1
+        assert rows[name][1] > rows["uncorrected"][1] + 0.1
+
+
+def test_the_version_is_the_same_everywhere():
+    code = "import mgpa; from importlib.metadata import version; assert mgpa.__version__ == version('mgpa')"
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+@pytest.mark.parametrize("page", ["baselines", "audit"])
+def test_the_pages_examples_run(page, tmp_path, monkeypatch, capsys):
+    blocks = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / f"{page}.md").read_text(), re.DOTALL)
+    assert blocks
+    rng = np.random.default_rng(0)
+    person, event = np.repeat(np.arange(16), 16), np.repeat(np.arange(128), 2)
+    device, task = np.tile(["dry", "wet"], 128), np.repeat(np.arange(128) % 2, 2)
+    X = rng.normal(size=(128, 5))[event] + (device == "wet")[:, None] + task[:, None] * np.eye(5)[1]
+    names = {"X": X, "y": task, "task": task, "person": person, "event": event, "device": device}
+    names |= {"source": device, "X_new": X, "source_new": device, "pairs": (X[::2], X[1::2])}
+    monkeypatch.chdir(tmp_path)
+    if page == "audit":
+        small = {"readers": {"restarts": 0}, "seeds": (17,), "verbose": False}
+        run = mgpa.audit.run
+        monkeypatch.setattr(mgpa.audit, "run", lambda *args, **known: run(*args, **(known | small)))
+    for block in blocks:
+        exec(block, names)
+    if page == "audit":
+        assert (tmp_path / "report.html").stat().st_size > 10_000
+        assert "harder to read" in capsys.readouterr().out
+
+
+def test_the_page_about_tables_runs_from_top_to_bottom(tmp_path, monkeypatch, capsys):
+    pytest.importorskip("pyarrow")
+    blocks = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "tables.md").read_text(), re.DOTALL)
+    monkeypatch.chdir(tmp_path)
+    names: dict = {}
+    for block in blocks:
+        exec(block, names)
+    assert "critics fitted on 300 of 400 FIT rows" in capsys.readouterr().out
+    assert names["m"].transform(names["X"]).shape == (400, 16)

@@ -1,0 +1,190 @@
+"""The tutorials on real data: their tables, and whether their committed numbers come out again."""
+
+import csv
+import importlib.util
+import json
+from collections import defaultdict
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from mgpa.audit import Estimate
+from mgpa.studies import load_study, run_study
+from mgpa.tables.files import write_table
+from shared import SHARED
+
+ROOT = Path(__file__).resolve().parents[2]
+STUDIES, DOCS = ROOT / "examples" / "studies", ROOT / "docs" / "studies"
+REPORTS = DOCS / "reports"
+REAL = SHARED / "real"
+needs_real = pytest.mark.skipif(not REAL.is_dir(), reason="the real recordings are not on this machine")
+# Readers without networks: what they find is the same on every machine.
+LINEAR = {"restarts": 0, "checkpoints": [12]}
+
+
+@pytest.fixture(scope="module")
+def make_tables():
+    spec = importlib.util.spec_from_file_location("make_tables", STUDIES / "make_tables.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def committed(name, file="table.csv"):
+    """Return the committed numbers of a study by task, method, other method and metric."""
+    with (REPORTS / name / file).open(encoding="utf-8", newline="") as stream:
+        return {
+            (row["task"], row["method"], row["against"], row["metric"]): Estimate(
+                *(float(row[part]) for part in ("value", "low", "high"))
+            )
+            for row in csv.DictReader(stream)
+        }
+
+
+def only(path, *kept):
+    """Return the changes that leave all methods out but these."""
+    return {"methods": {name: False for name in load_study(path).methods if name not in kept}}
+
+
+@pytest.mark.parametrize("path", sorted(STUDIES.glob("*.toml")), ids=lambda path: path.stem)
+def test_every_tutorial_study_can_be_read_and_has_its_report(path):
+    study = load_study(path)
+    assert study.name == path.stem
+    assert load_study(path, quick=True).seeds == (17,)
+    provenance = json.loads((REPORTS / study.name / "provenance.json").read_text("utf-8"))
+    ran = provenance["study"]
+    assert ran.pop("data")["table"] == study.data.table.name
+    # The committed numbers are of the committed study, setting by setting.
+    expected = study.model_dump(mode="json")
+    expected.pop("data")
+    assert ran == expected
+
+
+@pytest.mark.parametrize(
+    ("page", "study", "metrics"),
+    [
+        ("kalunga", "kalunga", ("S", "T_f", "T_r", "M", "worst")),
+        ("kalunga", "kalunga-gamma-02", ("S", "T_f", "T_r", "M", "worst")),
+        ("kalunga", "kalunga-tokens", ("S", "T_f", "T_r", "M")),
+        ("corn", "corn-reuse", ("worst", "control")),
+    ],
+)
+def test_pages_say_what_the_committed_tables_say(page, study, metrics):
+    text = (DOCS / f"{page}.md").read_text("utf-8")
+    rows = defaultdict(dict)
+    for (task, method, _, metric), estimate in committed(study).items():
+        rows[task, method][metric] = f"{estimate:.3f}"
+    for (task, method), found in rows.items():
+        cells = [task, method] if task else [method]
+        line = "| " + " | ".join([*cells, *(found[metric] for metric in metrics)]) + " |"
+        assert line in text, line
+
+
+def test_the_corn_page_says_what_its_table_says():
+    text, found = (DOCS / "corn.md").read_text("utf-8"), committed("corn")
+    tasks = ("moisture", "oil", "protein", "starch")
+    for method in dict.fromkeys(name for _, name, *_ in found):
+        source = [f"{found['moisture', method, '', metric]:.3f}" for metric in ("S", "M")]
+        heads = [f"{found[task, method, '', 'T_f']:.3f}" for task in tasks]
+        assert f"| {' | '.join([method, *source, *heads])} |" in text
+
+
+@needs_real
+def test_every_block_of_corn_has_both_classes_of_every_target(make_tables):
+    with np.load(REAL / "corn_nir.npz") as data:
+        table = make_tables.corn(data)
+        two = make_tables.corn(data, ["m5", "mp6"])
+        with pytest.raises(SystemExit, match="no instrument m6; there are m5, mp5, mp6"):
+            make_tables.corn(data, ["m6"])
+    assert len(table.require_pairs()) == 240
+    assert sorted(table.sources) == ["m5", "mp5", "mp6"]
+    assert len(two.paired_views()[0]) == 80
+    blocks = np.unique(table.participant)
+    assert len(blocks) == 16
+    for block in blocks:
+        mine = table.participant == block
+        assert mine.sum() == 15
+        for target in ("moisture", "oil", "protein", "starch"):
+            assert set(table.other[target][mine]) == {"high", "low"}
+
+
+@needs_real
+def test_kalunga_tables_hold_both_references_of_every_trial(make_tables):
+    with np.load(REAL / "kalunga_gssc_tokens.npz") as data:
+        pooled, tokens = make_tables.kalunga(data), make_tables.kalunga(data, tokens=True)
+        trial = int(pooled.pair_id[5])
+        np.testing.assert_array_equal(pooled.X[5], data["car"][trial].mean(axis=0))
+        assert pooled.label[5] == data["label"][trial]
+    assert pooled.X.shape == (864, 256)
+    assert tokens.X.shape == (864, 8, 256)
+    assert len(pooled.paired_views()[0]) == 432
+    assert len(np.unique(pooled.participant)) == 12
+
+
+@needs_real
+def test_kalunga_numbers_come_out_again(make_tables, tmp_path):
+    with np.load(REAL / "kalunga_gssc_tokens.npz") as data:
+        write_table(make_tables.kalunga(data), tmp_path / "kalunga.npz")
+    path, methods = STUDIES / "kalunga.toml", ("LEACE", "MGPA-CF", "CORAL → car")
+    study = load_study(path, recordings=tmp_path / "kalunga.npz", readers=LINEAR, **only(path, *methods))
+    audit = run_study(study, tmp_path / "work", progress=False).audits[""]
+    expected = committed("kalunga")
+    for method in ("identity", *methods):
+        for metric in ("T_f", "T_r", "M", "worst", "control"):
+            close(audit.estimates[method][metric], expected["", method, "", metric])
+        found, whole = audit.estimates[method]["S"], expected["", method, "", "S"]
+        assert found.value <= whole.value + 1e-3
+    # The best of all readers is one of the two linear ones here.
+    for method in ("identity", "LEACE"):
+        close(audit.estimates[method]["S"], expected["", method, "", "S"])
+
+
+@needs_real
+def test_corn_numbers_come_out_again_for_every_target(make_tables, tmp_path):
+    with np.load(REAL / "corn_nir.npz") as data:
+        write_table(make_tables.corn(data), tmp_path / "corn.npz")
+    path, methods = STUDIES / "corn.toml", ("LEACE", "MGPA-CF", "FEATMAP → m5")
+    study = load_study(path, recordings=tmp_path / "corn.npz", readers=LINEAR, **only(path, *methods))
+    audits = run_study(study, tmp_path / "work", progress=False).audits
+    expected = committed("corn")
+    assert list(audits) == ["moisture", "oil", "protein", "starch"]
+    for task, audit in audits.items():
+        for method in ("identity", *methods):
+            for metric in ("T_f", "T_r", "M"):
+                # A block has few pairs of classes; one that swaps by rounding is a visible step.
+                close(audit.estimates[method][metric], expected[task, method, "", metric], 0.004)
+    first = audits["moisture"]
+    for audit in audits.values():
+        # One map for all targets: it moves the same rows by as much, whatever the task.
+        np.testing.assert_array_equal(audit["MGPA-CF"].movement, first["MGPA-CF"].movement)
+
+
+@needs_real
+def test_what_moisture_selects_comes_out_again(make_tables, tmp_path):
+    with np.load(REAL / "corn_nir.npz") as data:
+        write_table(make_tables.corn(data, ["m5", "mp6"]), tmp_path / "corn_two.npz")
+    path = STUDIES / "corn-reuse.toml"
+    study = load_study(
+        path,
+        recordings=tmp_path / "corn_two.npz",
+        roles={"rotations": [0, 1]},
+        methods=only(path, "MGPA-CF")["methods"],
+        reuse={"tasks": ["moisture", "oil"]},
+    )
+    result = run_study(study, tmp_path / "work", progress=False)
+    results = json.loads((REPORTS / "corn-reuse" / "results.json").read_text("utf-8"))
+    for split in ("rotation 0", "rotation 1"):
+        found, expected = (
+            s[f"MGPA-CF, {split}"]["fits"][0] for s in (result.selection, results["selection"])
+        )
+        assert found["strength"] == expected["strength"]
+        assert found["worst"] == pytest.approx(expected["worst"], abs=1e-3)
+    assert list(result.audits) == ["moisture", "oil"]
+    assert len(result.audits["oil"]["MGPA-CF"].participants) == 7
+
+
+def close(found, expected, tolerance=1e-3):
+    """Assert that an estimate and its interval are what they were."""
+    for part in ("value", "low", "high"):
+        assert getattr(found, part) == pytest.approx(getattr(expected, part), abs=tolerance)

@@ -1,0 +1,155 @@
+"""Raw recordings all the way to an audit: real SSVEP trials where they are, simulated ones everywhere."""
+
+import importlib.util
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from mgpa import audit
+from mgpa.eeg.encode import encode
+from mgpa.eeg.features import BandPower, TemporalBins
+from mgpa.eeg.transport import calibration_subset, fit_transport, virtual_views
+from mgpa.eeg.views import bandpass, rereference, resample, scale_table, views
+from mgpa.tables import assign_roles
+from shared import SHARED
+
+EPOCHS = SHARED / "real" / "kalunga_epochs.npz"
+EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "raw_eeg.py"
+needs_epochs = pytest.mark.skipif(not EPOCHS.is_file(), reason="the real recordings are not on this machine")
+
+
+@pytest.fixture(scope="module")
+def example():
+    spec = importlib.util.spec_from_file_location("raw_eeg", EXAMPLE)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture(scope="module")
+def real(example):
+    """Trials of two flicker rates, seconds 2 to 5, of twelve people."""
+    return example.stored(EPOCHS, ("13Hz", "21Hz"), 2.0)
+
+
+@pytest.fixture(scope="module")
+def simulated(example, tmp_path_factory):
+    return example.simulated(tmp_path_factory.mktemp("ssvep"), n_people=10)
+
+
+def judged(table, gamma=1.0):
+    found = audit.run(
+        scale_table(table, gamma), ["leace", "closed_form_mgpa"], readers={"restarts": 0}, verbose=False
+    )
+    return {name: {metric: e.value for metric, e in found.estimates[name].items()} for name in found}
+
+
+@needs_epochs
+def test_the_recordings_arrive_in_volts_with_everybody_in_one_role(example, real):
+    assert real.data.shape == (432, 8, 768)
+    assert 1e-6 < real.data.std() < 1e-4
+    table = example.two_references(real)
+    assert len(table) == 864
+    assert table.source[:4].tolist() == ["car", "oz", "car", "oz"]
+    people = {role: set(table.rows(role).participant) for role in ("FIT", "VAL", "HEAD", "EVAL")}
+    assert sum(map(len, people.values())) == 12
+    assert table.info["encoder"]["name"] == "band power"
+
+
+@needs_epochs
+@pytest.mark.parametrize("gamma", [1.0, 0.05])
+def test_a_change_of_reference_is_hidden_and_the_flicker_stays_readable(example, real, gamma):
+    table = example.two_references(real)
+    # Two or three people judge; three ways to choose them say more than one.
+    splits = [
+        judged(replace(table, role=assign_roles(table.participant, random_state=seed)), gamma)
+        for seed in range(3)
+    ]
+    for found in splits:
+        before, after = found["identity"], found["closed_form_mgpa"]
+        # Anybody can tell the reference from band power.
+        assert before["S"] > 0.95
+        assert max(after["S"], found["leace"]["S"]) < before["S"] - 0.2
+        # A head that leans on the reference fails where the association turns; corrected, it fails less.
+        assert after["worst"] > before["worst"] + 0.15
+        if gamma < 1:
+            # A small contrast is nearly a shift, which one direction takes away.
+            assert abs(after["S"] - 0.5) < 0.05
+
+    def mean(method, metric):
+        return np.mean([found[method][metric] for found in splits])
+
+    assert mean("identity", "T_f") > 0.65
+    for metric in ("T_f", "T_r"):
+        assert abs(mean("closed_form_mgpa", metric) - mean("identity", metric)) < 0.03
+
+
+@needs_epochs
+def test_views_and_features_of_the_recordings_are_those_of_plain_numpy(real):
+    trials = real.take(slice(0, 20))
+    both = views(trials, {"car": lambda t: rereference(t, "average"), "oz": lambda t: rereference(t, "Oz")})
+    X = trials.data.astype(float)
+    np.testing.assert_allclose(both.data[0::2], X - X.mean(axis=1, keepdims=True), atol=1e-11)
+    oz = X - X[:, [trials.channels.index("Oz")]]
+    np.testing.assert_allclose(both.data[1::2], oz, atol=1e-11)
+    bins = encode(both, TemporalBins(2.0, 5.0, 0.5)).X
+    expected = oz.reshape(20, 8, 6, 128).mean(axis=3).reshape(20, 48) * 1e6
+    np.testing.assert_allclose(bins[1::2], expected, atol=1e-4)
+
+
+@needs_epochs
+def test_filtered_and_resampled_recordings_have_the_same_power_in_the_band(real):
+    trials = real.take(slice(0, 40))
+    features = BandPower([(12, 14), (20, 22)], segment=2.0)
+    before = features.embed(trials)
+    after = features.embed(resample(bandpass(trials, 5, 40), 128.0))
+    assert np.abs(after - before).max() < 0.05
+
+
+@needs_epochs
+def test_the_example_reads_a_file():
+    done = subprocess.run(
+        [sys.executable, str(EXAMPLE), str(EPOCHS)], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert "432 of 8 channels" in done.stdout
+    assert "the change of reference x 0.05" in done.stdout
+
+
+def test_simulated_recordings_take_the_same_path(example, simulated):
+    found = judged(example.two_references(simulated), 0.05)
+    assert found["identity"]["S"] > 0.9
+    assert found["closed_form_mgpa"]["S"] < 0.65
+    assert found["identity"]["T_f"] > 0.8
+    assert abs(found["closed_form_mgpa"]["T_f"] - found["identity"]["T_f"]) < 0.04
+
+
+def test_virtual_views_of_simulated_electrodes_go_toward_the_other_electrode(tmp_path):
+    from mgpa.eeg.datasets import wearable_ssvep
+    from mgpa.eeg.simulate.ssvep import simulate_ssvep
+
+    simulate_ssvep(tmp_path, n_people=4, blocks=2)
+    trials = wearable_ssvep.read(tmp_path, blocks=2)
+    rows = calibration_subset(trials.columns["participant"], trials.columns["source"], 160, 20261005)
+    fitted = fit_transport(trials.take(rows))
+    np.testing.assert_array_equal(fitted.covariance, fit_transport(trials.take(rows), 125).covariance)
+    dry = trials.columns["source"] == "dry"
+    # Half a second before the flicker, where nothing but people and electrodes is measured.
+    rhythms = BandPower([(4, 8), (8, 13), (13, 30), (30, 45)], segment=0.5)
+
+    def gap(moved):
+        """How far the mean log power of moved dry trials is from that of wet ones as they were."""
+        quiet = [replace(t, data=t.data[:, :, :125]) for t in (moved.take(dry), trials.take(~dry))]
+        a, b = (rhythms.embed(t).mean(axis=0) for t in quiet)
+        return np.abs(a - b).mean()
+
+    gaps = {name: gap(moved) for name, moved in virtual_views(trials, fitted)}
+    assert gaps["spectral 1"] < 0.25 * gap(trials)
+    assert gaps["spectral 0.5"] < 0.65 * gap(trials)
+    assert gaps["combined 1"] < 0.25 * gap(trials)
+    twice = gap(fitted.combined(trials, power_once=False))
+    assert gaps["combined 1"] < twice

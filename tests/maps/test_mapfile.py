@@ -1,0 +1,483 @@
+"""Map files: what is read is what was written, or a MapError."""
+
+import json
+import os
+import pickle
+import stat
+import subprocess
+import sys
+from dataclasses import asdict, replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import safetensors.numpy
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import mgpa
+from factories import random_affine_map, random_projective_map, random_routed_map, random_staged_map
+from mgpa import AffineMap, Coordinates, MapError, load_map
+from mgpa.maps import MapInfo
+from mgpa.maps.io import mapfile
+
+MAPS = {
+    "staged32": random_staged_map(),
+    "staged64": random_staged_map(dtype=np.float64, n_linear=2, n_network=2),
+    "linear only": random_staged_map(n_network=0),
+    "network only": random_staged_map(n_linear=0),
+    "prefix": random_staged_map().prefix(3, 0.35).with_strength(1.1),
+    "no stages": random_staged_map()[:0],
+    "affine32": random_affine_map(dtype=np.float32, k=2),
+    "affine64": random_affine_map().with_strength(1 / 3).with_notes("naïve\n\x00 \U0001f9e0 \ud800"),
+    "identity": AffineMap.identity(5),
+    "coordinates": AffineMap.identity(3).with_coordinates(
+        Coordinates(np.arange(5.0), np.full(3, 2.0), np.linalg.qr(np.ones((5, 3)) + np.eye(5, 3))[0].T)
+    ),
+    "standardised": AffineMap.identity(3).with_coordinates(
+        Coordinates(np.zeros(3, np.float32), np.ones(3, np.float32))
+    ),
+    "projective32": random_projective_map().prefix(3, 0.35).with_strength(1.1),
+    "projective64": random_projective_map(n_sources=3, dtype=np.float64),
+    "no projections": random_projective_map()[:0],
+    "routed32": random_routed_map(dtype=np.float32).with_strength(0.7),
+    "routed64": random_routed_map(diagonal=True),
+}
+
+
+def assert_same_map(a, b):
+    assert type(a) is type(b)
+    assert a.info == b.info
+    assert all(getattr(a, name) == getattr(b, name) for name in a.scalar_names)
+    for name in a.tensor_names:
+        x, y = getattr(a, name), getattr(b, name)
+        assert (x.dtype, x.shape, x.tobytes()) == (y.dtype, y.shape, y.tobytes()), name
+    assert (a.coordinates is None) == (b.coordinates is None)
+    assert a.coordinates is None or a.coordinates.digest == b.coordinates.digest
+
+
+@pytest.fixture(scope="module")
+def small():
+    """A map whose file is short enough to damage in every place."""
+    info = MapInfo(method="m", parameters={"a": [1, 0.5]}, source_names=("x",), notes="é")
+    return random_staged_map(d=3, r=1, stages=1, hidden=2, info=info)
+
+
+def craft(path, m, *, format=1, tensors=None, metadata=None, **document):
+    """Write a file with a valid digest, whatever it holds."""
+    document = {
+        "format": format,
+        "kind": m.kind,
+        "scalars": {name: getattr(m, name) for name in m.scalar_names},
+        "info": asdict(m.info),
+    } | document
+    text = document.pop("text", None) or mapfile._canonical(document)
+    tensors = {name: getattr(m, name) for name in m.tensor_names} | (tensors or {})
+    tensors = {name: array for name, array in tensors.items() if array is not None}
+    metadata = metadata or {"mgpa": text, "sha256": mapfile._digest(text, tensors)}
+    path.write_bytes(safetensors.numpy.save(tensors, metadata))
+    return path
+
+
+@pytest.mark.parametrize("name", MAPS)
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_a_loaded_map_is_the_saved_one_to_the_bit(tmp_path, name, dtype):
+    m = MAPS[name]
+    loaded = load_map(m.save(tmp_path / "m.safetensors"))
+    assert_same_map(m, loaded)
+    for n_rows in (1, 50):
+        X = np.random.default_rng(1).normal(size=(n_rows, m.n_features)).astype(dtype)
+        known = {} if m.source_blind else {"source": np.array(["wet", "dry"])[np.arange(n_rows) % 2]}
+        assert m.transform(X, **known).tobytes() == loaded.transform(X, **known).tobytes()
+    assert loaded.summary() == m.summary()
+
+
+def test_arrays_that_are_not_contiguous_are_stored_by_value(tmp_path):
+    m = random_affine_map(d=6, k=3)
+    m = replace(m, readout=np.asfortranarray(m.readout), direction=np.repeat(m.direction, 2, axis=0)[::2])
+    assert_same_map(m, load_map(m.save(tmp_path / "m")))
+
+
+def test_memory_order_does_not_change_a_loaded_map(tmp_path):
+    m = random_staged_map(d=64, r=30, hidden=128)
+    m = replace(m, basis=np.asfortranarray(m.basis))
+    X = np.random.default_rng(1).normal(size=(300, 64))
+    assert np.array_equal(load_map(m.save(tmp_path / "m")).transform(X), m.transform(X))
+
+
+def test_equal_maps_are_equal_files(tmp_path):
+    files = {random_staged_map().save(tmp_path / "m").read_bytes() for _ in range(10)}
+    assert len(files) == 1
+
+
+def test_other_programs_can_open_the_file(tmp_path, small):
+    tensors = safetensors.numpy.load_file(small.save(tmp_path / "m"))
+    assert np.array_equal(tensors["basis"], small.basis)
+
+
+def test_parameters_that_json_cannot_hold_are_stored_as_text(tmp_path):
+    cycle: list = []
+    cycle.append(cycle)
+    parameters = {
+        "float": np.float32(0.5),
+        "int": np.int64(3),
+        "array": np.arange(2),
+        "tuple": (1, (2,)),
+        "infinite": float("inf"),
+        "huge": 2**5000,
+        "set": {1},
+        "cycle": cycle,
+        "longdouble": np.longdouble(1),
+        3: Path("a"),
+    }
+    m = random_affine_map(info=MapInfo(parameters=parameters))
+    loaded = load_map(m.save(tmp_path / "m")).info.parameters
+    assert {**loaded, "cycle": None, "longdouble": None} == {
+        "float": 0.5,
+        "int": 3,
+        "array": [0, 1],
+        "tuple": [1, [2]],
+        "infinite": "inf",
+        "huge": hex(2**5000),
+        "set": "{1}",
+        "cycle": None,
+        "longdouble": None,
+        "3": repr(Path("a")),
+    }
+
+
+@pytest.mark.parametrize("depth", range(1, 25))
+def test_nested_parameters_can_be_read_at_every_depth(tmp_path, depth):
+    value: list = []
+    for _ in range(depth):
+        value = [value]
+    m = random_affine_map(info=MapInfo(parameters={"nested": value}))
+    loaded = load_map(m.save(tmp_path / "m"))
+    assert_same_map(loaded, load_map(loaded.save(tmp_path / "n")))
+    assert json.dumps(loaded.info.parameters["nested"]).startswith("[" * min(depth, 10))
+
+
+scalars = st.none() | st.booleans() | st.integers(-(2**63), 2**63) | st.floats(allow_nan=False) | st.text()
+trees = st.recursive(scalars, lambda t: st.lists(t) | st.dictionaries(st.text(), t), max_leaves=8)
+
+
+def finite(value):
+    """What floats without a JSON form become."""
+    if isinstance(value, dict):
+        return {k: finite(v) for k, v in value.items()}
+    if isinstance(value, list):
+        return [finite(v) for v in value]
+    return repr(value) if isinstance(value, float) and not np.isfinite(value) else value
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    notes=st.text(),
+    method=st.text(),
+    names=st.lists(st.text(), min_size=4, max_size=4),
+    parameters=st.dictionaries(st.text(), trees, max_size=4),
+    seed=st.none() | st.integers(0, 2**128),
+    energy=st.none() | st.floats(0, 1),
+)
+def test_any_text_and_parameters_survive(tmp_path_factory, notes, method, names, parameters, seed, energy):
+    info = MapInfo(
+        notes=notes,
+        method=method,
+        feature_names=tuple(names),
+        source_names=tuple(names),
+        parameters=parameters,
+        random_state=seed,
+        gate_energy=energy,
+    )
+    path = tmp_path_factory.getbasetemp() / "hypothesis.safetensors"
+    loaded = load_map(random_affine_map(d=4, info=info).save(path))
+    assert loaded.info == replace(info, parameters=finite(parameters))
+
+
+@pytest.mark.parametrize(
+    "info",
+    [
+        {"n_rows": 1.5},
+        {"n_rows": True},
+        {"source_names": (1, 2)},
+        {"gate_energy": float("nan")},
+        {"notes": None},
+        {"notes": "x" * 2**24},
+    ],
+)
+def test_info_that_could_not_be_read_is_refused_when_saving(tmp_path, info):
+    with pytest.raises(MapError):
+        random_affine_map(info=MapInfo(**info)).save(tmp_path / "m")
+    assert not list(tmp_path.iterdir())
+
+
+def is_refused(path):
+    # pytest.raises takes longer than reading the file, which counts over thousands of files.
+    try:
+        load_map(path)
+    except MapError as error:
+        return str(path) in str(error)
+    return False
+
+
+def test_every_truncation_is_refused(tmp_path, small):
+    path = tmp_path / "m"
+    content = small.save(path).read_bytes()
+    for n in range(len(content)):
+        path.write_bytes(content[:n])
+        assert is_refused(path), n
+    path.write_bytes(content + b"\0")
+    assert is_refused(path)
+
+
+def test_every_flipped_bit_is_refused_or_harmless(tmp_path, small):
+    path = tmp_path / "m"
+    content = small.save(path).read_bytes()
+    for i in range(8 * len(content)):
+        damaged = bytearray(content)
+        damaged[i // 8] ^= 1 << i % 8
+        path.write_bytes(damaged)
+        if not is_refused(path):
+            assert_same_map(small, load_map(path))
+
+
+def nested(depth):
+    return '{"format":1,"info":' + "[" * depth + "]" * depth + "}"
+
+
+HOSTILE = {
+    "newer format": (
+        {"format": 3},
+        r"written by a newer mgpa \(format 3, this library reads up to 2\); upgrade mgpa\.$",
+    ),
+    "format zero": ({"format": 0}, "no file format"),
+    "format text": ({"format": "1"}, "no file format"),
+    "format true": ({"format": True}, "no file format"),
+    "format huge": ({"format": 10**4000}, "no file format"),
+    "unknown kind": ({"kind": "pickle"}, "unknown kind of map"),
+    "kind of another type": ({"kind": ["staged"]}, "damaged"),
+    "other kind": ({"kind": "affine"}, "arrays"),
+    "extra key": ({"hook": "os.system"}, "unknown kind"),
+    "no metadata keys": ({"metadata": {"a": "b"}}, "not one written by mgpa"),
+    "extra metadata": ({"metadata": {"mgpa": "{}", "sha256": "", "a": ""}}, "not one written by mgpa"),
+    "empty document": ({"text": "{}"}, "no file format"),
+    "not a document": ({"text": "[]"}, "damaged"),
+    "not JSON": ({"text": "format"}, "damaged"),
+    "deep JSON": ({"text": nested(100_000)}, "damaged"),
+    "deep but parsable JSON": ({"text": nested(300)}, "checksum"),
+    "endless integer": ({"text": '{"format":1,"info":' + "9" * 5000 + "}"}, "damaged"),
+    "long integer": ({"text": '{"format":1,"info":' + "9" * 4000 + "}"}, "checksum"),
+    "not a number": ({"text": '{"format":1,"info":NaN}'}, "checksum"),
+    "overflowing number": ({"text": '{"format":1,"info":1e999}'}, "checksum"),
+    "repeated key": ({"text": '{"format":1,"format":1}'}, "checksum"),
+    "no info": ({"info": None}, "damaged"),
+    "unknown info": ({"info": {"colour": "red"}}, "'colour' is unknown"),
+    "info of a wrong type": ({"info": {"n_rows": "many"}}, "'n_rows' is unknown or has"),
+    "info with a number as text": ({"info": {"notes": 3}}, "'notes'"),
+    "names that are not text": ({"info": {"source_names": [1]}}, "'source_names'"),
+    "too many names": ({"info": {"feature_names": ["a"] * 11}}, "11 feature names for 10 features"),
+    "no scalars": ({"scalars": {}}, "scalars must be"),
+    "scalar text": ({"scalars": dict.fromkeys(MAPS["staged32"].scalar_names, "1")}, "scalars must be"),
+    "scalar integer": ({"scalars": dict.fromkeys(MAPS["staged32"].scalar_names, 1)}, "scalars must be"),
+    "fraction above one": ({"scalars": dict.fromkeys(MAPS["staged32"].scalar_names, 1.5)}, "fraction"),
+    "missing tensor": ({"tensors": {"basis": None}}, r"lacks arrays .*\(basis\)"),
+    "extra tensor": ({"tensors": {"code": np.ones(2)}}, r"has others \(code\)"),
+    "wrong shape": ({"tensors": {"linear_bias": np.ones((4, 2))}}, "linear_bias has shape"),
+    "wrong dimension": ({"tensors": {"basis": np.ones(10)}}, "basis has 1 dim"),
+    "scalar center": ({"tensors": {"center": np.ones(())}}, "center has shape"),
+    "empty": ({"tensors": {"center": np.ones(0), "scale": np.ones(0)}}, "at least one feature"),
+    "integers": ({"tensors": {"center": np.ones(10, dtype=np.int64)}}, "dtype int64"),
+    "half precision": ({"tensors": {"center": np.ones(10, dtype=np.float16)}}, "dtype float16"),
+    "not finite": ({"tensors": {"center": np.full(10, np.nan)}}, "center holds NaN"),
+    "negative scale": ({"tensors": {"scale": -np.ones(10)}}, "scale must be positive"),
+    "skewed basis": ({"tensors": {"basis": np.ones((10, 3))}}, "basis is not orthonormal"),
+    "wide basis": ({"tensors": {"basis": np.ones((10, 30))}}, "basis is not orthonormal"),
+}
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_hostile_content_with_a_valid_checksum_is_refused(tmp_path, name):
+    changes, message = HOSTILE[name]
+    path = craft(tmp_path / "m", MAPS["staged32"], **changes)
+    with pytest.raises(MapError, match=message) as caught:
+        load_map(path)
+    assert str(path) in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_the_hostile_files_differ_from_a_good_one_only_in_what_they_say(tmp_path):
+    assert_same_map(load_map(craft(tmp_path / "m", MAPS["staged32"])), MAPS["staged32"])
+
+
+def header(text, length=None, data=b""):
+    text = text if isinstance(text, bytes) else json.dumps(text).encode()
+    return (len(text) if length is None else length).to_bytes(8, "little") + text + data
+
+
+MGPA = {"mgpa": '{"format":1}', "sha256": ""}
+FILES = {
+    "empty": b"",
+    "zeros": bytes(100),
+    "text": b"x,y\n1,2\n" * 100,
+    "zip": b"PK\3\4" + bytes(100),
+    "no header": header({}),
+    "list header": header([]),
+    "deep header": header(b"[" * 10**6),
+    "binary header": header(b"\xff" * 100),
+    "length beyond the file": header({}, length=10**6),
+    "length beyond memory": header({}, length=2**64 - 1),
+    "metadata list": header({"__metadata__": ["mgpa", "sha256"]}),
+    "metadata numbers": header({"__metadata__": {"mgpa": 1, "sha256": 2}}),
+    "another model": safetensors.numpy.save({"w": np.ones(3)}),
+    "another model with metadata": safetensors.numpy.save({"w": np.ones(3)}, {"format": "pt"}),
+    "absurd shape": header(
+        {"__metadata__": MGPA, "a": {"dtype": "F32", "shape": [2**62, 0], "data_offsets": [0, 0]}}
+    ),
+    "absurd offsets": header(
+        {"__metadata__": MGPA, "a": {"dtype": "F32", "shape": [2**60], "data_offsets": [0, 2**62]}}
+    ),
+    "overlapping tensors": header(
+        {"__metadata__": MGPA}
+        | {name: {"dtype": "F32", "shape": [1], "data_offsets": [0, 4]} for name in "ab"},
+        data=bytes(4),
+    ),
+    "unknown type": header(
+        {"__metadata__": MGPA, "a": {"dtype": "BF16", "shape": [1], "data_offsets": [0, 2]}}, data=bytes(2)
+    ),
+}
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_files_that_are_no_maps_are_refused(tmp_path, name):
+    path = tmp_path / "m"
+    path.write_bytes(FILES[name])
+    with pytest.raises(MapError) as caught:
+        load_map(path)
+    assert str(path) in str(caught.value)
+
+
+def test_a_huge_file_is_refused_without_reading_it(tmp_path, small):
+    path = small.save(tmp_path / "m")
+    os.truncate(path, 2**40)  # sparse
+    with pytest.raises(MapError, match="not a map file"):
+        load_map(path)
+
+
+def test_a_missing_file_is_a_missing_file(tmp_path):
+    with pytest.raises(FileNotFoundError, match="nothing"):
+        load_map(tmp_path / "nothing")
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no pipes here")
+def test_a_pipe_is_refused_without_waiting_for_it(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(MapError, match="regular file"):
+        load_map(tmp_path / "pipe")
+
+
+@pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() == 0, reason="root may read everything")
+def test_an_unreadable_file_is_a_map_error(tmp_path, small):
+    path = small.save(tmp_path / "m")
+    path.chmod(0)
+    with pytest.raises(MapError, match="cannot be read"):
+        load_map(path)
+
+
+class Payload:
+    def __init__(self, path):
+        self.path = path
+
+    def __reduce__(self):
+        return (Path.touch, (self.path,))
+
+
+@pytest.mark.parametrize("protocol", [0, 2, 5])
+def test_a_pickle_is_not_executed(tmp_path, protocol):
+    path, marker = tmp_path / "m", tmp_path / "executed"
+    path.write_bytes(pickle.dumps(Payload(marker), protocol))
+    with pytest.raises(MapError):
+        load_map(path)
+    np.savez(tmp_path / "m.npz", basis=np.array([Payload(marker)], dtype=object))
+    with pytest.raises(MapError):
+        load_map(tmp_path / "m.npz")
+    assert not marker.exists()
+
+
+def test_overwrite_false_keeps_the_existing_file(tmp_path, small):
+    path = tmp_path / "m"
+    path.write_text("precious")
+    with pytest.raises(FileExistsError, match="overwrite"):
+        small.save(path, overwrite=False)
+    assert path.read_text() == "precious"
+    assert small.save(tmp_path / "new", overwrite=False) == tmp_path / "new"
+    small.save(path)
+    assert_same_map(load_map(path), small)
+
+
+def test_saving_into_no_folder_or_onto_a_folder_says_so(tmp_path, small):
+    with pytest.raises(FileNotFoundError, match=r"folder .*nowhere does not exist"):
+        small.save(tmp_path / "nowhere" / "m")
+    with pytest.raises(IsADirectoryError, match="is a folder"):
+        small.save(tmp_path)
+
+
+@pytest.mark.parametrize("step", ["replace", "fsync"])
+@pytest.mark.parametrize("error", [OSError(28, "No space left on device"), KeyboardInterrupt()])
+def test_a_failed_save_leaves_the_old_file_and_nothing_else(tmp_path, monkeypatch, small, step, error):
+    path = small.save(tmp_path / "m")
+    before = path.read_bytes()
+
+    def fail(*args):
+        raise error
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, step, fail)
+        with pytest.raises(type(error)):
+            small.with_strength(2.0).save(path)
+    assert [path] == list(tmp_path.iterdir())
+    assert path.read_bytes() == before
+
+
+def python(code, *args):
+    """Run code in a fresh interpreter that finds this package."""
+    environment = os.environ | {"PYTHONPATH": str(Path(mgpa.__file__).parents[1])}
+    return subprocess.run(
+        [sys.executable, "-c", code, *map(str, args)], env=environment, capture_output=True, text=True
+    )
+
+
+def test_a_save_killed_half_way_leaves_the_old_file(tmp_path, small):
+    path = small.save(tmp_path / "m")
+    code = (
+        "import os, sys, mgpa; m = mgpa.load_map(sys.argv[1]).with_strength(2.0);"
+        "os.fsync = lambda descriptor: os._exit(9); m.save(sys.argv[1])"
+    )
+    assert python(code, path).returncode == 9
+    assert_same_map(load_map(path), small)
+
+
+@pytest.mark.skipif(os.name != "posix", reason="POSIX permissions")
+@pytest.mark.parametrize("umask", [0o022, 0o002, 0o077])
+def test_permissions_are_those_of_any_new_file(tmp_path, small, umask):
+    previous = os.umask(umask)
+    try:
+        path = small.save(tmp_path / "m")
+    finally:
+        os.umask(previous)
+    assert stat.S_IMODE(path.stat().st_mode) == 0o666 & ~umask
+
+
+def test_applying_a_map_imports_no_heavy_library(tmp_path):
+    maps = (random_staged_map(), random_affine_map(), random_projective_map(), random_routed_map())
+    paths = [m.save(tmp_path / m.kind) for m in maps]
+    code = (
+        "import sys, numpy, mgpa\n"
+        "for path in sys.argv[1:]:\n"
+        "    m = mgpa.load_map(path)\n"
+        "    known = {} if m.source_blind else {'source': 'wet'}\n"
+        "    m.transform(numpy.ones((40, 10)), **known); m.transform(numpy.ones((1, 10)), **known)\n"
+        "heavy = {'sklearn', 'scipy', 'torch', 'pandas', 'onnx'} & set(sys.modules)\n"
+        "assert not heavy, heavy\n"
+    )
+    done = python(code, *paths)
+    assert done.returncode == 0, done.stderr

@@ -1,0 +1,510 @@
+"""Folders written by the paper authors' code replay as their code did, or are refused."""
+
+import hashlib
+import io
+import json
+import pickle
+import shutil
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from factories import random_staged_map
+from mgpa import AffineMap, MapError, StagedMap, load_map
+from mgpa.maps.io import release
+from shared import FIXTURES, needs_shared
+
+ITERATIVE = ("both", "linear", "fit_mean", "zero", "pca_permission")
+
+
+@pytest.fixture(scope="module", params=["open_a", "open_b"])
+def fixture(request):
+    folder = FIXTURES / request.param
+    with np.load(folder / "fixture.npz") as arrays:
+        return folder, dict(arrays)
+
+
+@needs_shared
+@pytest.mark.parametrize("name", ITERATIVE)
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_stored_iterative_maps_replay_the_authors_outputs(fixture, name, dtype):
+    folder, arrays = fixture
+    m = load_map(folder / f"iterative_{name}")
+    X = arrays["X_new"].astype(dtype)
+    assert isinstance(m, StagedMap)
+    np.testing.assert_allclose(m.transform(X), arrays[f"iterative_{name}"], rtol=0, atol=1e-5)
+    expected = arrays[f"iterative_{name}_prefix4_fraction035"]
+    np.testing.assert_allclose(m.prefix(4, 0.35).transform(X), expected, rtol=0, atol=1e-5)
+
+
+@needs_shared
+def test_the_stored_closed_form_replays_the_authors_outputs(fixture):
+    folder, arrays = fixture
+    m = load_map(folder / "closed_form_adapter")
+    assert isinstance(m, AffineMap)
+    np.testing.assert_allclose(m.transform(arrays["X_new"]), arrays["closed_form"], rtol=0, atol=1e-12)
+    stronger = m.with_strength(1.1).transform(arrays["X_new"])
+    np.testing.assert_allclose(stronger, arrays["closed_form_alpha_1_1"], rtol=0, atol=1e-12)
+
+
+@needs_shared
+@pytest.mark.parametrize("name", ["closed_form_adapter", *(f"iterative_{name}" for name in ITERATIVE)])
+def test_precision_and_batching_do_not_matter(fixture, name):
+    folder, arrays = fixture
+    m, X = load_map(folder / name), arrays["X_new"]
+    together = m.transform(X)
+    alone = np.concatenate([m.transform(row[None]) for row in X])
+    np.testing.assert_allclose(alone, together, rtol=0, atol=1e-12)
+    np.testing.assert_allclose(m.transform(X.astype(np.float32)), together, rtol=0, atol=1e-5)
+
+
+@needs_shared
+@pytest.mark.parametrize("name", ["closed_form_adapter", "iterative_pca_permission"])
+def test_a_release_saved_as_a_map_file_is_the_same_map(fixture, name, tmp_path):
+    folder, arrays = fixture
+    m = load_map(folder / name)
+    loaded = load_map(m.save(tmp_path / "m.safetensors"))
+    assert np.array_equal(loaded.transform(arrays["X_new"]), m.transform(arrays["X_new"]))
+    assert loaded.info == m.info
+
+
+@needs_shared
+def test_provenance_is_kept(fixture):
+    folder, arrays = fixture
+    iterative = load_map(folder / "iterative_both").info
+    assert (iterative.method, iterative.random_state) == ("MGPA-Iter (release)", 17)
+    assert iterative.gate_rank == arrays["gate_rank"]
+    assert iterative.parameters["critic_kind"] == "both"
+    closed_form = load_map(folder / "closed_form_adapter").info
+    assert closed_form.method == "MGPA-CF (release)"
+    assert (closed_form.n_rows, closed_form.n_contrasts) == (len(arrays["X"]), len(arrays["pairs"]))
+
+
+def write_folder(folder: Path, model, arrays, /, **changes) -> Path:
+    """Write a folder the way the authors' code does, with a valid checksum unless told otherwise."""
+    folder.mkdir(exist_ok=True)
+    np.savez_compressed(folder / "model.npz", **arrays)
+    document = {
+        "model": model,
+        "schema": "mgpa-release-model-v1",
+        "state_file": "model.npz",
+        "state_sha256": hashlib.sha256((folder / "model.npz").read_bytes()).hexdigest(),
+    }
+    (folder / "model.json").write_text(json.dumps(document | changes))
+    return folder
+
+
+class Store:
+    """Numbered arrays and the references to them."""
+
+    def __init__(self):
+        self.arrays = {}
+
+    def __call__(self, array):
+        name = f"array_{len(self.arrays):05}"
+        self.arrays[name] = np.asarray(array)
+        return {"__array__": name}
+
+
+def critic(kind, *weights):
+    return {"__record__": "CriticState", "fields": {"kind": kind, "weights": list(weights)}}
+
+
+def iterative(m: StagedMap):
+    """Return a map in the authors' form: (model, arrays)."""
+    put = Store()
+    stages = []
+    for k in range(len(m)):
+        # Their score is a difference of two logits; the first one may be zero.
+        last, last_bias = (np.stack([0 * w[k, 0], w[k, 0]]) for w in (m.output_weight, m.output_bias))
+        gelu = (m.hidden_weight[k], m.hidden_bias[k], last, last_bias)
+        fields = {
+            "anchor_basis": put(m.basis),
+            "anchors": [
+                critic("affine", put(m.anchor_weight[k, j]), put(m.anchor_bias[k, j])) for j in range(2)
+            ],
+            "damping": m.damping,
+            "edit_basis": put(m.basis),
+            "floor": m.stabilizer,
+            "frozen_original_q": False,
+            "full": [
+                critic("affine", put(m.linear_weight[k, 0]), put(m.linear_bias[k, 0])),
+                critic("gelu", *map(put, gelu)),
+            ],
+            "max_step": 0.05,
+            "target": "conditional",
+        }
+        stages.append({"__record__": "ScoreStage", "fields": fields})
+    state = {
+        "anchor_basis_": put(m.basis),
+        "basis_": put(m.basis),
+        "metadata_": {"seed": 17},
+        "n_features_in_": m.n_features,
+        "stages_": stages,
+    }
+    parameters = {"damping": 0.001, "floor": 0.1, "max_step": 0.05, "target": "conditional", "odd": []}
+    return {"kind": "IterativeMGPA", "parameters": parameters, "state": state}, put.arrays
+
+
+def closed_form(d=6, r=2, seed=0):
+    rng = np.random.default_rng(seed)
+    put = Store()
+    frame = np.linalg.qr(rng.normal(size=(d, d)))[0]
+    state = {
+        "basis_": put(frame[:, :r]),
+        "complement_": put(frame[:, r:]),
+        "metric_inverse_": put(np.eye(r) + 0.3),
+        "direction_": put(rng.normal(size=r)),
+        "anchor_intercept_": put(rng.normal(size=r)),
+        "anchor_coef_": put(rng.normal(size=(d - r, r))),
+        "metadata_": {},
+        "n_features_in_": d,
+    }
+    return {"kind": "ClosedFormMGPA", "parameters": {"ridge_alpha": 10.0}, "state": state}, put.arrays
+
+
+def standardised(**sizes) -> StagedMap:
+    d = sizes.setdefault("d", 10)
+    return random_staged_map(center=np.zeros(d), scale=np.ones(d), **sizes)
+
+
+@pytest.mark.parametrize("sizes", [{}, {"stages": 1}, {"stages": 0}, {"stages": 0, "r": 0}])
+def test_an_iterative_folder_gives_its_map(tmp_path, sizes):
+    m = standardised(**sizes)
+    loaded = load_map(write_folder(tmp_path / "m", *iterative(m)))
+    assert isinstance(loaded, StagedMap)
+    assert len(loaded) == len(m)
+    assert loaded.linear_weight.dtype == np.float32
+    X = np.random.default_rng(0).normal(size=(20, 10))
+    np.testing.assert_allclose(loaded.transform(X), m.transform(X), rtol=0, atol=1e-5)
+    assert np.array_equal(loaded.transform(X), X) == (len(m) == 0)
+
+
+@pytest.mark.parametrize("r", [1, 2, 3, 6])
+def test_a_closed_form_folder_gives_its_map(tmp_path, r):
+    model, arrays = closed_form(r=r)
+    m = load_map(write_folder(tmp_path / "m", model, arrays))
+    B, complement, inverse, delta, intercept, coef = arrays.values()
+    x = np.random.default_rng(1).normal(size=6)
+    residual = B.T @ x - (intercept + x @ complement @ coef)
+    expected = x - B @ delta * (delta @ inverse @ residual) / (delta @ inverse @ delta)
+    np.testing.assert_allclose(m.transform(x[None])[0], expected, rtol=0, atol=1e-12)
+
+
+def test_a_closed_form_without_a_gate_is_the_identity(tmp_path):
+    model, arrays = closed_form(r=0)
+    m = load_map(write_folder(tmp_path / "m", model, arrays))
+    X = np.ones((2, 6))
+    assert np.array_equal(m.transform(X), X)
+
+
+def stage_fields(model, k=0):
+    return model["state"]["stages_"][k]["fields"]
+
+
+def change_iterative(change):
+    def make():
+        model, arrays = iterative(standardised())
+        change(model, arrays)
+        return model, arrays
+
+    return make
+
+
+def change_closed_form(change):
+    def make():
+        model, arrays = closed_form()
+        change(model, arrays)
+        return model, arrays
+
+    return make
+
+
+def set_array(state_name, array):
+    def change(model, arrays):
+        arrays[model["state"][state_name]["__array__"]] = array
+
+    return change
+
+
+def add_network(model, arrays):
+    fields = stage_fields(model)
+    fields["full"].append(fields["full"][1])
+    fields["anchors"].append(fields["anchors"][1])
+
+
+def drop_network(model, arrays):
+    fields = stage_fields(model, 1)
+    del fields["full"][1], fields["anchors"][1]
+
+
+def move_anchor(model, arrays):
+    # Another anchor basis without a frozen anchor: the target would follow the edit.
+    basis = np.linalg.qr(np.random.default_rng(5).normal(size=(10, 3)))[0].astype(np.float32)
+    arrays[stage_fields(model)["anchor_basis"]["__array__"]] = basis
+
+
+def other_edit(model, arrays):
+    name = stage_fields(model, 2)["edit_basis"]["__array__"]
+    arrays[name] = -arrays[name]
+
+
+def weight_array(model, arrays, array):
+    arrays[stage_fields(model)["full"][0]["fields"]["weights"][0]["__array__"]] = array
+
+
+DAMAGED = {
+    "other model": (
+        change_iterative(lambda m, a: m.update(kind="LEACE")),
+        "supported: ClosedFormMGPA and IterativeMGPA",
+    ),
+    "kind is a list": (change_iterative(lambda m, a: m.update(kind=[])), "damaged"),
+    "no state": (change_iterative(lambda m, a: m.pop("state")), "damaged"),
+    "missing array": (change_iterative(lambda m, a: a.pop("array_00000")), "damaged"),
+    "stages that differ in damping": (
+        change_iterative(lambda m, a: stage_fields(m, 1).update(damping=0.5)),
+        "stages differ in damping",
+    ),
+    "stages that differ in step": (
+        change_iterative(lambda m, a: stage_fields(m, 1).update(max_step=0.5)),
+        "stages differ in",
+    ),
+    "negative floor": (
+        change_iterative(lambda m, a: [stage_fields(m, k).update(floor=-1.0) for k in range(4)]),
+        "must be positive",
+    ),
+    "damping beyond floats": (
+        change_iterative(lambda m, a: [stage_fields(m, k).update(damping=10**400) for k in range(4)]),
+        "damaged",
+    ),
+    "other record": (
+        change_iterative(lambda m, a: m["state"]["stages_"][0].update(__record__="os.system")),
+        "where a ScoreStage belongs",
+    ),
+    "unknown critic": (
+        change_iterative(lambda m, a: stage_fields(m)["full"][0]["fields"].update(kind="svm")),
+        "affine critics and at most one gelu",
+    ),
+    "network as an anchor": (
+        change_iterative(lambda m, a: stage_fields(m)["anchors"][0]["fields"].update(kind="gelu")),
+        "anchor must be affine",
+    ),
+    "two networks": (change_iterative(add_network), "at most one gelu"),
+    "an anchor too few": (change_iterative(lambda m, a: stage_fields(m)["anchors"].pop()), "damaged"),
+    "no critics": (
+        change_iterative(lambda m, a: stage_fields(m).update(full=[], anchors=[])),
+        "damaged",
+    ),
+    "stages with other critics": (change_iterative(drop_network), "differ in their critics"),
+    "moving anchor": (change_iterative(move_anchor), "anchors move with the edit"),
+    "two gates": (change_iterative(other_edit), "one gate"),
+    "weights of another width": (
+        change_iterative(lambda m, a: weight_array(m, a, np.ones(3, np.float32))),
+        r"expected floats of shape \(10,\)",
+    ),
+    "integer weights": (change_iterative(lambda m, a: weight_array(m, a, np.ones(10, int))), "int64"),
+    "text weights": (change_iterative(lambda m, a: weight_array(m, a, np.array(["x"] * 10))), "<U1"),
+    "weights that are not finite": (
+        change_iterative(lambda m, a: weight_array(m, a, np.full(10, np.inf, np.float32))),
+        "NaN or infinite",
+    ),
+    "another width": (
+        change_iterative(lambda m, a: m["state"].update(n_features_in_=11)),
+        "expected floats of shape",
+    ),
+    "width as text": (change_iterative(lambda m, a: m["state"].update(n_features_in_="10")), "integer"),
+    "endless width": (
+        change_closed_form(
+            lambda m, a: (
+                m["state"].update(n_features_in_=10**10),
+                set_array("basis_", np.ones((10**10, 0)))(m, a),
+            )
+        ),
+        "integer from 1",
+    ),
+    "skewed basis": (change_closed_form(set_array("basis_", np.ones((6, 2)))), "not orthonormal"),
+    "basis that is not finite": (
+        change_closed_form(set_array("basis_", np.full((6, 2), np.nan))),
+        "not orthonormal",
+    ),
+    "turned complement": (change_closed_form(set_array("complement_", np.eye(6)[:, :4])), "not orthonormal"),
+    "no direction": (change_closed_form(set_array("direction_", np.zeros(2))), "no length"),
+    "direction that is not finite": (
+        change_closed_form(set_array("direction_", np.full(2, np.nan))),
+        "no length",
+    ),
+    "negative metric": (change_closed_form(set_array("metric_inverse_", -np.eye(2))), "no length"),
+    "transposed anchor": (
+        change_closed_form(set_array("anchor_coef_", np.ones((2, 4)))),
+        r"expected floats of shape \(4, 2\)",
+    ),
+    "overflowing anchor": (
+        change_closed_form(set_array("anchor_coef_", np.full((4, 2), 1e308))),
+        "NaN or infinite",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", DAMAGED)
+def test_inconsistent_models_are_refused(tmp_path, name):
+    make, message = DAMAGED[name]
+    folder = write_folder(tmp_path / "m", *make())
+    with pytest.raises(MapError, match=message) as caught:
+        load_map(folder)
+    assert str(folder) in str(caught.value)
+
+
+DOCUMENTS = {
+    "other schema": ({"schema": "mgpa-release-model-v2"}, "schema mgpa-release-model-v1"),
+    "wrong checksum": ({"state_sha256": "0" * 64}, "does not match its checksum"),
+    "checksum of another type": ({"state_sha256": None}, "does not match its checksum"),
+    "path up": ({"state_file": "../m/model.npz"}, "plain file name"),
+    "path up on Windows": ({"state_file": "..\\m\\model.npz"}, "plain file name"),
+    "absolute path": ({"state_file": "/etc/passwd"}, "plain file name"),
+    "the folder above": ({"state_file": ".."}, "has no file"),
+    "nothing": ({"state_file": ""}, "has no file"),
+    "absent file": ({"state_file": "other.npz"}, "has no file other.npz"),
+    "null byte": ({"state_file": "model.npz\0"}, "has no file|damaged"),
+    "number": ({"state_file": 3}, "damaged"),
+    "model is a list": ({"model": []}, "damaged"),
+}
+
+
+@pytest.mark.parametrize("name", DOCUMENTS)
+def test_documents_that_do_not_fit_are_refused(tmp_path, name):
+    changes, message = DOCUMENTS[name]
+    folder = write_folder(tmp_path / "m", *closed_form(), **changes)
+    with pytest.raises(MapError, match=message):
+        load_map(folder)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [b"", b"[]", b"null", b"{", b"\xff\xfe", b"[" * 10**6, b'{"schema":' + b"9" * 10**5 + b"}", b" " * 2**25],
+    ids=["empty", "list", "null", "cut", "binary", "deep", "endless integer", "large"],
+)
+def test_bad_json_is_refused(tmp_path, text):
+    folder = write_folder(tmp_path / "m", *closed_form())
+    (folder / "model.json").write_bytes(text)
+    with pytest.raises(MapError):
+        load_map(folder)
+
+
+def with_content(folder, content):
+    """Replace the array file and its checksum."""
+    (folder / "model.npz").write_bytes(content)
+    document = json.loads((folder / "model.json").read_text())
+    document["state_sha256"] = hashlib.sha256(content).hexdigest()
+    (folder / "model.json").write_text(json.dumps(document))
+    return folder
+
+
+def test_missing_pieces_are_named(tmp_path):
+    with pytest.raises(FileNotFoundError):
+        load_map(tmp_path / "nowhere")
+    with pytest.raises(FileNotFoundError, match="no folder"):
+        release.read_release(tmp_path / "nowhere")
+    with pytest.raises(MapError, match=r"has no file model\.json"):
+        load_map(tmp_path)
+    folder = write_folder(tmp_path / "m", *closed_form())
+    (folder / "model.npz").unlink()
+    with pytest.raises(MapError, match=r"has no file model\.npz"):
+        load_map(folder)
+
+
+def test_a_cut_or_changed_array_file_is_refused(tmp_path):
+    folder = write_folder(tmp_path / "m", *closed_form())
+    content = (folder / "model.npz").read_bytes()
+    for n in range(0, len(content), 37):
+        (folder / "model.npz").write_bytes(content[:n])
+        with pytest.raises(MapError, match="checksum"):
+            load_map(folder)
+    for n in range(0, len(content), 37):
+        with pytest.raises(MapError, match="damaged"):
+            load_map(with_content(folder, content[:n]))
+
+
+class Payload:
+    def __init__(self, path):
+        self.path = path
+
+    def __reduce__(self):
+        return (Path.touch, (self.path,))
+
+
+def test_object_arrays_and_pickles_are_not_executed(tmp_path):
+    marker = tmp_path / "executed"
+    make = change_closed_form(set_array("basis_", np.array([Payload(marker)])))
+    folder = write_folder(tmp_path / "m", *make())
+    with pytest.raises(MapError):
+        load_map(folder)
+    with pytest.raises(MapError):
+        load_map(with_content(folder, pickle.dumps(Payload(marker))))
+    assert not marker.exists()
+
+
+def npy_header(shape):
+    stream = io.BytesIO()
+    np.lib.format.write_array_header_1_0(stream, {"descr": "<f8", "fortran_order": False, "shape": shape})
+    return stream.getvalue()
+
+
+def zip_of(members):
+    stream = io.BytesIO()
+    with zipfile.ZipFile(stream, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, content in members.items():
+            archive.writestr(name, content)
+    return stream.getvalue()
+
+
+def test_a_zip_bomb_is_refused_before_it_is_unpacked(tmp_path, monkeypatch):
+    monkeypatch.setattr(release, "MAX_ARRAY_BYTES", 2**20)
+    folder = write_folder(tmp_path / "m", *closed_form())
+    bomb = zip_of({"array_00000.npy": npy_header((2**18,)) + bytes(2**21)})
+    assert len(bomb) < 2**14
+    monkeypatch.setattr(release.np, "load", lambda *args, **kwargs: pytest.fail("unpacked"))
+    with pytest.raises(MapError, match="unpack to more than"):
+        load_map(with_content(folder, bomb))
+
+
+def test_a_zip_bomb_that_lies_about_its_size_is_refused(tmp_path):
+    folder = write_folder(tmp_path / "m", *closed_form())
+    content = npy_header((2**18, 8)) + bytes(2**24)
+    honest = zip_of({"array_00000.npy": content})
+    size = len(content).to_bytes(4, "little")
+    assert honest.count(size) == 2
+    with pytest.raises(MapError):
+        load_map(with_content(folder, honest.replace(size, (200).to_bytes(4, "little"))))
+
+
+@pytest.mark.parametrize("shape", [(2**60,), (6, 2**40), (6, 2), (-6, 2)])
+def test_an_array_that_claims_more_than_it_holds_is_refused(tmp_path, shape):
+    folder = write_folder(tmp_path / "m", *closed_form())
+    with pytest.raises(MapError):
+        load_map(with_content(folder, zip_of({"array_00000.npy": npy_header(shape) + bytes(8)})))
+
+
+def test_many_references_to_one_array_are_bounded(tmp_path, monkeypatch):
+    model, arrays = iterative(standardised())
+    stages = model["state"]["stages_"]
+    model["state"]["stages_"] = [stages[0]] * 1000
+    folder = write_folder(tmp_path / "m", model, arrays)
+    assert len(load_map(folder)) == 1000
+    monkeypatch.setattr(release, "MAX_ARRAY_BYTES", 2**17)
+    with pytest.raises(MapError, match="unpack to more than"):
+        load_map(folder)
+
+
+@needs_shared
+def test_a_changed_copy_of_a_stored_map_is_refused(fixture, tmp_path):
+    folder, _ = fixture
+    copy = Path(shutil.copytree(folder / "iterative_linear", tmp_path / "copy"))
+    load_map(copy)
+    content = bytearray((copy / "model.npz").read_bytes())
+    content[len(content) // 2] ^= 1
+    (copy / "model.npz").chmod(0o644)
+    (copy / "model.npz").write_bytes(content)
+    with pytest.raises(MapError, match=r"model\.npz does not match its checksum"):
+        load_map(copy)

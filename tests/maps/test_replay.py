@@ -1,0 +1,60 @@
+"""The compiled numpy replay: every block shape, and its GELU against the exact one."""
+
+import numpy as np
+import pytest
+from scipy.special import ndtr
+
+from factories import random_staged_map
+from mgpa.maps.runtime.replay import gelu_and_slope
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_gelu_and_its_slope_equal_the_exact_ones_to_float32_rounding(dtype):
+    u = np.concatenate([np.linspace(-12, 12, 5001), [0.0, -0.0]]).astype(dtype)
+    value, slope, work = np.empty((3, u.size), dtype=dtype)
+    gelu_and_slope(u, value, slope, work)
+    exact = u.astype(np.float64)
+    density = np.exp(-0.5 * exact**2) / np.sqrt(2 * np.pi)
+    assert np.abs(value - exact * ndtr(exact)).max() < 2e-6
+    assert np.abs(slope - (ndtr(exact) + exact * density)).max() < 1e-6
+
+
+@pytest.mark.parametrize(("n_linear", "n_network"), [(1, 1), (0, 1), (1, 0), (2, 2)])
+@pytest.mark.parametrize("n", [1, 2, 3, 4, 31, 32, 33, 256, 257, 2047, 2049, 2051])
+def test_every_number_of_rows_gives_the_rows_one_by_one(n, n_linear, n_network):
+    m = random_staged_map(n_linear=n_linear, n_network=n_network, hidden=6 if n_network else 0)
+    X = np.random.default_rng(n).normal(size=(n, m.n_features))
+    chosen = [0, n // 2, n - 1]
+    alone = np.concatenate([m.transform(X[i : i + 1]) for i in chosen])
+    np.testing.assert_allclose(m.transform(X)[chosen], alone, atol=1e-9)
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+@pytest.mark.parametrize(("n_linear", "n_network"), [(1, 1), (2, 2), (1, 0)])
+def test_a_bad_row_is_named_whatever_the_critics(bad, n_linear, n_network):
+    m = random_staged_map(n_linear=n_linear, n_network=n_network, hidden=6 if n_network else 0)
+    for n in (2, 40):
+        X = np.zeros((n, m.n_features), dtype=np.float32)
+        X[1, 3] = bad
+        with pytest.raises(ValueError, match=r"NaN or infinite values in 1 of \d+ rows \(first: row 1\)"):
+            m.transform(X)
+
+
+def test_stage_movement_is_the_movement_of_each_prefix():
+    m = random_staged_map(stages=5)
+    X = np.random.default_rng(1).normal(size=(50, m.n_features))
+    prefixes = [np.linalg.norm(m[:k].displacement(X)) for k in range(1, 6)]
+    np.testing.assert_allclose(m.stage_movement(X), prefixes, rtol=1e-7)
+
+
+def test_a_prepared_map_pickles_small_and_deep_copies():
+    import copy
+    import pickle
+
+    m = random_staged_map()
+    X = np.random.default_rng(2).normal(size=(9, m.n_features))
+    size = len(pickle.dumps(m))
+    expected = m.transform(X)
+    assert len(pickle.dumps(m)) == size
+    np.testing.assert_array_equal(pickle.loads(pickle.dumps(m)).transform(X), expected)
+    np.testing.assert_array_equal(copy.deepcopy(m).transform(X), expected)

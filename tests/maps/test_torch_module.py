@@ -1,0 +1,383 @@
+"""The torch module is the numpy map, on any device and with derivatives."""
+
+import copy
+import io
+import pickle
+
+import numpy as np
+import pytest
+
+from factories import random_affine_map, random_projective_map, random_routed_map, random_staged_map
+from mgpa.maps import AffineMap, CorrectionMap, ProjectiveMap, StagedMap
+
+torch = pytest.importorskip("torch")
+torch_module = pytest.importorskip("mgpa.maps.runtime.torch_module")
+torch_baselines = pytest.importorskip("mgpa.maps.runtime.torch_baselines")
+
+SCORES = [(1, 1), (1, 0), (0, 1), (2, 2), (3, 0)]
+# Steps that end on the trust-region boundary, and steps short enough to be free.
+BOUNDARY = {"radius": 0.1}
+FREE = {"radius": 1e3, "damping": 3.0, "stabilizer": 1.0}
+
+
+@pytest.fixture(autouse=True, scope="module")
+def one_thread():
+    # Threads cost more than they save on tensors this small.
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+def staged(n_linear: int = 1, n_network: int = 1, **changes) -> StagedMap:
+    m = random_staged_map(n_linear=n_linear, n_network=n_network, **(BOUNDARY | changes))
+    return m.prefix(3, fraction=0.35).with_strength(1.3)
+
+
+def projective(n_sources: int = 2, **changes) -> ProjectiveMap:
+    return random_projective_map(n_sources=n_sources, **changes).prefix(3, 0.35).with_strength(1.3)
+
+
+def embeddings(n: int = 50, dtype=np.float32, seed: int = 1) -> np.ndarray:
+    return np.random.default_rng(seed).normal(size=(n, 10)).astype(dtype)
+
+
+ALL_MAPS = {
+    **{f"affine-{k}": lambda k=k: random_affine_map(k=k).with_strength(1.3) for k in (0, 1, 3, 8)},
+    **{f"projective-{K}": lambda K=K: projective(K) for K in (2, 3)},
+    "projective-float64": lambda: projective(3, dtype=np.float64),
+    **{
+        f"staged-{L}-{N}-{name}": lambda L=L, N=N, step=step: staged(L, N, **step)
+        for L, N in SCORES
+        for name, step in (("boundary", BOUNDARY), ("free", FREE))
+    },
+    "staged-float64": lambda: staged(dtype=np.float64),
+    "no-stages": lambda: random_staged_map()[:0],
+    "no-rank": lambda: random_staged_map(r=0),
+    "no-projections": lambda: random_projective_map()[:0],
+    "no-strength": lambda: random_staged_map().with_strength(0),
+}
+
+
+@pytest.fixture(params=ALL_MAPS)
+def any_map(request) -> CorrectionMap:
+    return ALL_MAPS[request.param]()
+
+
+def test_agrees_with_numpy_in_float32(any_map):
+    X = embeddings()
+    Y = any_map.to_torch()(torch.from_numpy(X))
+    assert Y.dtype == torch.float32
+    np.testing.assert_allclose(Y.numpy(), any_map.transform(X), atol=1e-5, rtol=1e-5)
+
+
+def test_agrees_with_numpy_in_float64(any_map):
+    X = embeddings(dtype=np.float64)
+    Y = any_map.to_torch()(torch.from_numpy(X))
+    assert Y.dtype == torch.float64
+    # numpy's error function is good to 1.5e-7.
+    np.testing.assert_allclose(Y.numpy(), any_map.transform(X), atol=1e-6)
+
+
+@pytest.mark.parametrize(("scores", "step"), [(s, step) for s in SCORES for step in (BOUNDARY, FREE)])
+def test_step_on_a_device_agrees_with_step_on_the_cpu(monkeypatch, scores, step):
+    # Devices cannot use numpy for the small algebra; pretend to be tracing to take their path here.
+    m, X = staged(*scores, **step), torch.from_numpy(embeddings())
+    expected = m.to_torch()(X)
+    monkeypatch.setattr(torch_module, "_tracing", lambda: True)
+    torch.testing.assert_close(m.to_torch()(X), expected, atol=1e-6, rtol=1e-5)
+
+
+@pytest.mark.parametrize(("scores", "step"), [(s, step) for s in SCORES for step in (BOUNDARY, FREE)])
+def test_gradient_agrees_with_finite_differences(scores, step):
+    module = staged(*scores, **step).to_torch()
+    X = torch.from_numpy(embeddings(3, np.float64)).requires_grad_()
+    assert torch.autograd.gradcheck(module, X)
+    torch.testing.assert_close(module(X).detach(), module(X.detach()))
+
+
+@pytest.mark.parametrize("K", [2, 3])
+def test_projective_gradient_agrees_with_finite_differences(K):
+    module = projective(K, dtype=np.float64).to_torch()
+    X = torch.from_numpy(embeddings(5, np.float64)).requires_grad_()
+    assert torch.autograd.gradcheck(module, X)
+
+
+def test_projective_gradient_is_finite_where_the_networks_are_flat():
+    X = torch.from_numpy(embeddings(3, np.float64)).requires_grad_()
+    random_projective_map(hidden_bias=np.full((4, 10), -1e3)).to_torch()(X).sum().backward()
+    torch.testing.assert_close(X.grad, torch.ones_like(X))
+
+
+@pytest.mark.parametrize("step", [BOUNDARY, FREE])
+def test_second_derivative_agrees_with_finite_differences(step):
+    module = random_staged_map(stages=2, hidden=2, **step).to_torch()
+    assert torch.autograd.gradgradcheck(module, torch.from_numpy(embeddings(1, np.float64)).requires_grad_())
+
+
+def test_affine_gradient_agrees_with_finite_differences():
+    X = torch.from_numpy(embeddings(3, np.float64)).requires_grad_()
+    assert torch.autograd.gradcheck(random_affine_map(k=2).to_torch(), X)
+
+
+@pytest.mark.parametrize("step", [BOUNDARY, FREE])
+def test_gradient_is_finite_where_eigenvalues_meet(step):
+    # Three linear scores with orthonormal gated gradients: the Gram matrix is a multiple of the identity.
+    weight = np.eye(10)[None, :3]
+    m = random_staged_map(
+        stages=1,
+        n_linear=3,
+        n_network=0,
+        basis=np.eye(10)[:, :3],
+        linear_weight=weight,
+        dtype=np.float64,
+        **step,
+    )
+    X = torch.from_numpy(embeddings(2, np.float64)).requires_grad_()
+    assert torch.autograd.gradcheck(m.to_torch(), X)
+
+
+def test_gradient_is_finite_where_the_critics_are_flat():
+    m = random_staged_map(linear_weight=np.zeros((4, 1, 10)), output_weight=np.zeros((4, 1, 6)))
+    X = torch.from_numpy(embeddings(2, np.float64)).requires_grad_()
+    module = m.to_torch()
+    module(X).sum().backward()
+    torch.testing.assert_close(X.grad, torch.ones_like(X))
+
+
+def test_complement_of_the_gate_is_untouched(any_map):
+    if not isinstance(any_map, StagedMap):
+        pytest.skip("only staged maps store a gate")
+    X = embeddings(dtype=np.float64)
+    moved = (any_map.to_torch()(torch.from_numpy(X)).numpy() - X) / any_map.scale
+    B = any_map.basis.astype(np.float64)
+    np.testing.assert_allclose(moved, moved @ B @ B.T, atol=1e-6)
+
+
+def test_rows_do_not_depend_on_the_block_they_are_in(monkeypatch):
+    m, X = staged(2, 2), torch.from_numpy(embeddings(50, np.float64))
+    expected = m.to_torch()(X)
+    monkeypatch.setattr(torch_module, "CPU_ROWS", 7)
+    torch.testing.assert_close(m.to_torch()(X), expected, atol=1e-12, rtol=0)
+    m = projective(dtype=np.float64)
+    expected = m.to_torch()(X)
+    monkeypatch.setattr(torch_baselines, "CPU_ROWS", 7)
+    torch.testing.assert_close(m.to_torch()(X), expected, atol=1e-12, rtol=1e-10)
+
+
+def test_one_row_and_no_rows(any_map):
+    module, X = any_map.to_torch(), torch.from_numpy(embeddings())
+    torch.testing.assert_close(module(X[:1]), module(X)[:1], atol=1e-5, rtol=1e-5)
+    assert module(X[:0]).shape == (0, 10)
+
+
+def test_no_graph_unless_asked_for(any_map):
+    module, X = any_map.to_torch(), torch.from_numpy(embeddings())
+    assert not module(X).requires_grad
+    assert not list(module.parameters())
+    with torch.no_grad():
+        assert not module(X.clone().requires_grad_()).requires_grad
+
+
+def test_input_is_not_changed_nor_returned(any_map):
+    X = torch.from_numpy(embeddings())
+    before = X.clone()
+    Y = any_map.to_torch()(X)
+    assert torch.equal(X, before)
+    assert Y.data_ptr() != X.data_ptr()
+
+
+def test_transform_of_a_tensor_is_a_tensor(any_map):
+    X = torch.from_numpy(embeddings())
+    torch.testing.assert_close(any_map.transform(X), any_map.to_torch()(X))
+
+
+@pytest.mark.parametrize("make", [staged, projective])
+def test_works_after_inference_mode_and_ignores_autocast(make):
+    module, X = make().to_torch(), torch.from_numpy(embeddings())
+    with torch.inference_mode():
+        expected = module(X).numpy()
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        Y = module(X)
+    assert Y.dtype == torch.float32
+    np.testing.assert_array_equal(Y.numpy(), expected)
+    module(X.requires_grad_()).sum().backward()
+    assert torch.isfinite(X.grad).all()
+
+
+@pytest.mark.parametrize("clone", [copy.deepcopy, lambda module: pickle.loads(pickle.dumps(module))])
+def test_copies_behave_alike(any_map, clone):
+    module, X = any_map.to_torch(), torch.from_numpy(embeddings())
+    expected = module(X)
+    torch.testing.assert_close(clone(module)(X), expected, atol=0, rtol=0)
+
+
+def test_state_dict_is_the_whole_map():
+    X = torch.from_numpy(embeddings())
+    m = staged(radius=0.2)
+    source, target = m.to_torch(), random_staged_map(seed=5)[:3].to_torch()
+    target(X)  # what was derived from the old weights must not survive
+    file = io.BytesIO()
+    torch.save(source.state_dict(), file)
+    file.seek(0)
+    target.load_state_dict(torch.load(file, weights_only=True))
+    torch.testing.assert_close(target(X), source(X), atol=0, rtol=0)
+
+
+def test_moving_to_double_and_back_does_not_keep_old_weights():
+    module, X = staged().to_torch(), torch.from_numpy(embeddings())
+    expected = module(X)
+    module.double().float()
+    torch.testing.assert_close(module(X), expected)
+    module.linear_bias.add_(1.0)
+    module.float()
+    assert not torch.equal(module(X), expected)
+
+
+def test_half_precision_weights_are_refused():
+    module = staged().to_torch().to(torch.bfloat16)
+    with pytest.raises(ValueError, match=r"weights were cast to torch\.bfloat16"):
+        module(torch.from_numpy(embeddings()))
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.int64])
+def test_other_types_are_refused(any_map, dtype):
+    with pytest.raises(ValueError, match=r"convert it with X\.float\(\)"):
+        any_map.to_torch()(torch.ones(3, 10, dtype=dtype))
+
+
+def test_wrong_shapes_are_refused(any_map):
+    module = any_map.to_torch()
+    assert module.n_features == 10
+    with pytest.raises(ValueError, match="X has 9 features; this correction was fitted on 10"):
+        module(torch.ones(3, 9))
+    with pytest.raises(ValueError, match=r"mgpa\.TokenMean"):
+        module(torch.ones(3, 4, 10))
+
+
+def test_other_devices_are_refused(any_map):
+    with pytest.raises(ValueError, match="X is on meta and this correction on cpu"):
+        any_map.to_torch()(torch.ones(3, 10, device="meta"))
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+@pytest.mark.parametrize("requires_grad", [False, True])
+def test_nan_and_infinity_are_refused(any_map, value, requires_grad):
+    X = torch.from_numpy(embeddings())
+    X[3, 2] = value
+    with pytest.raises(ValueError, match="first: row 3"):
+        any_map.to_torch()(X.requires_grad_(requires_grad))
+
+
+@pytest.mark.filterwarnings(
+    "ignore:`torch.jit.script` is deprecated"
+)  # torch's own, on entering a dual level
+def test_forward_mode_is_refused_rather_than_wrong():
+    X = torch.from_numpy(embeddings())
+    with torch.autograd.forward_ad.dual_level(), pytest.raises(NotImplementedError, match="reverse mode"):
+        staged().to_torch()(torch.autograd.forward_ad.make_dual(X, torch.ones_like(X)))
+
+
+@pytest.mark.parametrize("name", ["staged-1-1-boundary", "staged-2-2-boundary", "projective-3"])
+def test_export_keeps_the_number_of_rows_free(name):
+    module = ALL_MAPS[name]().to_torch().eval()
+    rows = {"X": {0: torch.export.Dim("n")}}
+    program = torch.export.export(module, (torch.ones(7, 10),), dynamic_shapes=rows)
+    X = torch.from_numpy(embeddings())
+    torch.testing.assert_close(program.module()(X), module(X), atol=1e-6, rtol=1e-5)
+
+
+POSITIONS = np.arange(50) % 2
+LABELS = np.array(["wet", "dry"])[POSITIONS]
+ROUTED = pytest.mark.parametrize("diagonal", [False, True])
+
+
+@ROUTED
+@pytest.mark.parametrize(("dtype", "tolerance"), [(np.float32, 1e-5), (np.float64, 1e-12)])
+def test_routed_maps_agree_with_numpy(diagonal, dtype, tolerance):
+    m, X = random_routed_map(diagonal=diagonal).with_strength(1.3), embeddings(dtype=dtype)
+    expected = m.transform(X, source=LABELS)
+    for positions in (POSITIONS, torch.from_numpy(POSITIONS).int()):
+        Y = m.to_torch()(torch.from_numpy(X), positions)
+        np.testing.assert_allclose(Y.numpy(), expected, atol=tolerance, rtol=tolerance)
+    np.testing.assert_array_equal(m.transform(torch.from_numpy(X), source=LABELS).numpy(), Y.numpy())
+    assert m.to_torch()(torch.from_numpy(X[:0]), POSITIONS[:0]).shape == (0, 10)
+    assert torch.equal(m.with_strength(0).to_torch()(torch.from_numpy(X), positions), torch.from_numpy(X))
+
+
+@ROUTED
+def test_routed_gradient_agrees_with_finite_differences(diagonal):
+    module = random_routed_map(diagonal=diagonal).to_torch()
+    X = torch.from_numpy(embeddings(4, np.float64)).requires_grad_()
+    assert torch.autograd.gradcheck(lambda X: module(X, POSITIONS[:4]), X)
+
+
+@ROUTED
+def test_routed_maps_keep_their_errors(diagonal):
+    m, X = random_routed_map(diagonal=diagonal), torch.from_numpy(embeddings())
+    module = m.to_torch()
+    with pytest.raises(ValueError, match=r"source is missing.*0 for 'wet', 1 for 'dry'"):
+        module(X)
+    for position in (-1, 2):
+        with pytest.raises(ValueError, match=f"source has {position}; expected one position"):
+            module(X, torch.full((50,), position))
+    for source in (POSITIONS[:3], 0, POSITIONS[:, None]):
+        with pytest.raises(ValueError, match="source has shape"):
+            module(X, torch.as_tensor(source))
+    for source in (POSITIONS == 0, POSITIONS.astype(float)):
+        with pytest.raises(ValueError, match="expected integers"):
+            module(X, source)
+    with pytest.raises(ValueError, match="source-aware"):
+        m.transform(X)
+    X[3, 2] = np.nan
+    with pytest.raises(ValueError, match="first: row 3"):
+        module(X, POSITIONS)
+    with pytest.raises(ValueError, match="X has 9 features"):
+        module(X[:, :9], POSITIONS)
+
+
+@ROUTED
+def test_routed_export_keeps_rows_free_and_cannot_miss_a_bad_position(diagonal):
+    module, X = random_routed_map(diagonal=diagonal).to_torch().eval(), torch.from_numpy(embeddings())
+    source = torch.from_numpy(POSITIONS)
+    n = torch.export.Dim("n")
+    rows = {"X": {0: n}, "source": {0: n}}
+    program = torch.export.export(module, (X[:7], source[:7]), dynamic_shapes=rows).module()
+    torch.testing.assert_close(program(X, source), module(X, source))
+    for position in (2, -1):
+        bad = source.clone()
+        bad[4] = position
+        if diagonal:
+            with pytest.raises(IndexError):
+                program(X, bad)
+        else:
+            assert program(X, bad)[4].isnan().all()
+
+
+def test_unknown_maps_are_refused():
+    base = CorrectionMap.__new__(CorrectionMap)
+    with pytest.raises(TypeError, match="apply it with transform"):
+        torch_module.as_module(base)
+
+
+def test_identity_returns_equal_values():
+    X = torch.from_numpy(embeddings())
+    assert torch.equal(AffineMap.identity(10).to_torch()(X), X)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+def test_cuda_agrees_with_numpy(any_map):
+    module = any_map.to_torch().to("cuda")
+    for dtype, tolerance in ((np.float32, 1e-4), (np.float64, 1e-6)):
+        X = embeddings(dtype=dtype)
+        Y = module(torch.from_numpy(X).to("cuda"))
+        assert Y.device.type == "cuda"
+        np.testing.assert_allclose(Y.cpu().numpy(), any_map.transform(X), atol=tolerance)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+@ROUTED
+def test_routed_maps_on_cuda_agree_with_numpy(diagonal):
+    m, X = random_routed_map(diagonal=diagonal), embeddings(dtype=np.float64)
+    Y = m.transform(torch.from_numpy(X).to("cuda"), source=LABELS)
+    np.testing.assert_allclose(Y.cpu().numpy(), m.transform(X, source=LABELS), atol=1e-10)

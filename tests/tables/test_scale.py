@@ -1,0 +1,396 @@
+"""Larger than memory and on several workers: the same bits, finished work never done twice."""
+
+import os
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from sklearn.base import clone
+
+import mgpa
+from mgpa.baselines import make
+from mgpa.maps.io.mapfile import map_digest
+from simulated import simulated_table
+
+pytest.importorskip("pyarrow")
+
+from mgpa.tables import Table, correct_file, fit_table
+from mgpa.tables.all_rows import FileRows
+from mgpa.tables.files import TableError, TableWriter, open_table, write_table
+from mgpa.tables.fitting import draw_rows
+from mgpa.tables.scale import connect, merge_tree
+
+STREAMING = ["closed_form_mgpa", "leace", "coral", "combat", "featmap", "splince"]
+
+
+def in_parts(table, path, n_parts):
+    bounds = np.linspace(0, len(table), n_parts + 1).astype(int)
+    with TableWriter(path, table, rows=np.diff(bounds).tolist()) as writer:
+        for i in range(n_parts):
+            writer.write(i, table.take(slice(bounds[i], bounds[i + 1])))
+    return path
+
+
+@pytest.fixture(scope="module")
+def table():
+    return simulated_table(n_people=30)
+
+
+@pytest.fixture
+def parts(table, tmp_path):
+    return in_parts(table, tmp_path / "parts", 7)
+
+
+@pytest.mark.parametrize("name", STREAMING)
+def test_a_streamed_fit_equals_one_in_memory(table, parts, name):
+    fit = table.rows("FIT")
+    expected = make(name).fit(fit.X, fit.label, source=fit.source, pair_id=fit.pair_id)
+    streamed = fit_table(make(name), parts)
+    known = {} if streamed.tags.source_blind else {"source": table.source}
+    np.testing.assert_allclose(
+        streamed.transform(table.X, **known), expected.transform(table.X, **known), rtol=0, atol=1e-9
+    )
+    assert streamed.to_map().info.n_rows == len(fit)
+
+
+@pytest.mark.parametrize("n", [1, 2, 3, 5, 8, 11])
+def test_the_tree_has_the_shape_of_merging_neighbours(n):
+    level = [str(i) for i in range(n)]
+    while len(level) > 1:
+        odd = [level[-1]] if len(level) % 2 else []
+        level = [f"({a} {b})" for a, b in zip(level[0::2], level[1::2], strict=False)] + odd
+    assert merge_tree((str(i) for i in range(n)), lambda a, b: f"({a} {b})") == level[0]
+
+
+def test_parts_without_rows_to_fit_on_are_passed_over(table, tmp_path):
+    order = np.argsort(table.role != "FIT", kind="stable")  # FIT rows first: later parts have none
+    path = in_parts(table.take(order), tmp_path / "sorted", 9)
+    assert fit_table(make("leace"), path).to_map().info.n_rows == (table.role == "FIT").sum()
+    with pytest.raises(TableError, match="no FIT rows"):
+        fit_table(make("leace"), in_parts(table.rows("HEAD"), tmp_path / "head", 2))
+
+
+def test_pairs_from_another_table(table, tmp_path):
+    loose = write_table(simulated_table(n_people=30, pair_id=None), tmp_path / "loose.parquet")
+    with pytest.raises(ValueError, match="No pairs"):
+        fit_table(mgpa.ClosedFormMGPA(), loose).to_map()
+    pairs = write_table(table.rows("FIT"), tmp_path / "pairs.npz")
+    m = fit_table(mgpa.ClosedFormMGPA(), loose, pairs=pairs).to_map()
+    expected = fit_table(mgpa.ClosedFormMGPA(), write_table(table, tmp_path / "t.parquet")).to_map()
+    np.testing.assert_allclose(m.transform(table.X), expected.transform(table.X), rtol=0, atol=1e-9)
+
+
+def test_pairs_from_another_table_count_when_the_first_part_has_no_fit_rows(table, tmp_path):
+    loose = replace(table, pair_id=None)
+    late = in_parts(loose.take(np.argsort(loose.role == "FIT", kind="stable")), tmp_path / "late", 9)
+    pairs = write_table(table.rows("FIT"), tmp_path / "pairs.npz")
+    m = fit_table(mgpa.ClosedFormMGPA(), late, pairs=pairs).to_map()
+    fit = table.rows("FIT")
+    expected = mgpa.ClosedFormMGPA().fit(fit.X, source=fit.source, pair_id=fit.pair_id)
+    np.testing.assert_allclose(m.transform(table.X), expected.transform(table.X), rtol=0, atol=1e-9)
+
+
+def test_methods_that_do_not_stream_draw_rows_and_say_so(table, parts):
+    model = mgpa.IterativeMGPA(critics=("linear",), n_stages=2, random_state=0)
+    drawn = fit_table(model, parts, max_rows=120, random_state=5).to_map()
+    again = fit_table(model, parts, max_rows=120, random_state=5).to_map()
+    n = int((table.role == "FIT").sum())
+    assert drawn.info.notes.startswith(f"critics fitted on 120 of {n} FIT rows, drawn with seed 5; ")
+    assert map_digest(drawn) == map_digest(again)
+    assert fit_table(model, parts).to_map().info.notes == ""
+    other = fit_table(make("inlp"), parts, max_rows=120, random_state=5).to_map()
+    assert other.info.notes == f"fitted on 120 of {n} FIT rows, drawn with seed 5"
+
+
+@pytest.mark.parametrize("critics", [("linear",), ("linear", "gelu")])
+@pytest.mark.parametrize("target", ["conditional", "mean"])
+def test_anchors_streamed_from_a_file_equal_those_in_memory(table, parts, critics, target):
+    if "gelu" in critics:
+        pytest.importorskip("torch")
+    fit, val = table.rows("FIT"), table.rows("VAL")
+    known = {"source": fit.source, "pair_id": fit.pair_id, "X_val": val.X, "source_val": val.source}
+    model = mgpa.IterativeMGPA(
+        critics=critics, target=target, n_stages=5, do_no_harm=False, device="cpu", random_state=0
+    )
+    expected = clone(model).fit(fit.X, **known).to_map()
+    streamed = clone(model)._fit_draw(fit.X, **known, all_rows=FileRows(open_table(parts))).to_map()
+    assert len(streamed) == len(expected) == 5
+    np.testing.assert_allclose(streamed.center, expected.center, rtol=0, atol=1e-12)
+    np.testing.assert_allclose(streamed.scale, expected.scale, rtol=1e-12)
+    for name in ("anchor_weight", "anchor_bias"):
+        np.testing.assert_allclose(getattr(streamed, name), getattr(expected, name), rtol=0, atol=1e-5)
+    np.testing.assert_allclose(streamed.transform(table.X), expected.transform(table.X), rtol=0, atol=1e-5)
+    assert streamed.info.fingerprint == expected.info.fingerprint
+
+
+def test_standardisation_and_first_anchors_of_a_draw_are_those_of_all_rows(table, parts):
+    fit = table.rows("FIT")
+    model = mgpa.IterativeMGPA(critics=("linear",), n_stages=3, do_no_harm=False, random_state=0)
+    drawn = fit_table(model, parts, max_rows=100).to_map()
+    np.testing.assert_allclose(drawn.center, fit.X.mean(axis=0), atol=1e-12)
+    np.testing.assert_allclose(drawn.scale, fit.X.std(axis=0), rtol=1e-12)
+    assert drawn.info.n_rows == len(fit)
+    # Ridge regression of each stage's scores on what is preserved, over all FIT rows.
+    H = ((fit.X - drawn.center) / drawn.scale).astype(np.float32)
+    Q = H - H @ drawn.basis @ drawn.basis.T
+    for k in range(3):
+        now = (drawn.prefix(k).transform(fit.X) - drawn.center) / drawn.scale
+        scores = now @ drawn.linear_weight[k].T + drawn.linear_bias[k]
+        centred = Q - Q.mean(axis=0)
+        expected = np.linalg.solve(
+            centred.T @ centred + 10.0 * np.eye(Q.shape[1]), centred.T @ (scores - scores.mean(axis=0))
+        )
+        np.testing.assert_allclose(drawn.anchor_weight[k], expected.T, rtol=0, atol=1e-5)
+        bias = scores.mean(axis=0) - Q.mean(axis=0) @ expected
+        np.testing.assert_allclose(drawn.anchor_bias[k], bias, rtol=0, atol=1e-5)
+
+
+def test_a_draw_without_held_out_rows_still_stops_by_rows_its_anchors_have_not_seen(table, tmp_path):
+    path = in_parts(replace(table, role=None), tmp_path / "p", 4)
+    model = mgpa.IterativeMGPA(critics=("linear",), n_stages=2, random_state=0)
+    m = fit_table(model, path, max_rows=200)
+    assert m.history_[0]["kept"]
+    assert m.to_map().info.n_rows == len(table)
+
+
+def test_token_means_are_streamed_too(tmp_path):
+    table = simulated_table(tokens=3)
+    path = write_table(table, tmp_path / "tokens.parquet")
+    model = mgpa.IterativeMGPA(critics=("linear",), n_stages=2, do_no_harm=False, random_state=0)
+    fitted = fit_table(model, path, max_rows=60)
+    fit = table.rows("FIT")
+    np.testing.assert_allclose(fitted.to_map().center, fit.X.mean(axis=(0, 1)), atol=1e-9)
+    assert fitted.to_map().info.n_tokens == 3
+    moved = fitted.transform(table.X) - table.X
+    np.testing.assert_allclose(moved, moved[:, :1].repeat(3, axis=1), atol=1e-9)
+
+
+def test_held_out_rows_are_drawn_too(table, parts):
+    model = mgpa.IterativeMGPA(critics=("linear",), n_stages=1, random_state=0)
+    n_val = int((table.role == "VAL").sum())
+    notes = fit_table(model, parts, max_rows=50).to_map().info.notes
+    assert notes.endswith(f"held-out rows are 50 of {n_val} VAL rows, drawn with seed 0")
+
+
+def test_rows_are_drawn_from_all_sources_alike():
+    source = np.array(["a"] * 900 + ["b"] * 100)
+    rows = draw_rows(source, 300, 0)
+    assert len(set(rows.tolist())) == 300
+    assert (source[rows] == "b").sum() == 100
+    assert np.array_equal(draw_rows(source, 5000, 0), np.arange(1000))
+
+
+@pytest.mark.parametrize("suffix", ["", ".parquet", ".npz", ".zarr"])
+@pytest.mark.parametrize("name", ["closed_form_mgpa", "coral"])
+def test_tables_are_corrected_from_file_to_file(table, parts, tmp_path, suffix, name):
+    m = fit_table(make(name), parts).to_map()
+    whole = write_table(table, tmp_path / "whole.zarr") if suffix == ".zarr" else parts
+    out = tmp_path / f"corrected{suffix}"
+    assert correct_file(m, whole, out) == len(table)
+    written = open_table(out).read()
+    known = {} if m.source_blind else {"source": table.source}
+    np.testing.assert_allclose(written.X, m.transform(table.X, **known), rtol=0, atol=1e-12)
+    for column in ("source", "participant", "role", "label", "pair_id"):
+        assert np.array_equal(getattr(written, column), getattr(table, column))
+    with pytest.raises(FileExistsError):
+        correct_file(m, whole, out)
+    correct_file(m, whole, out, overwrite=True)
+
+
+def test_tokens_are_shifted_alike(tmp_path):
+    table = simulated_table(tokens=3)
+    path = write_table(table, tmp_path / "tokens.parquet")
+    model = fit_table(mgpa.ClosedFormMGPA(), path)
+    assert model.to_map().info.n_tokens == 3
+    correct_file(model.to_map(), path, tmp_path / "out.parquet")
+    moved = open_table(tmp_path / "out.parquet").read().X - table.X
+    np.testing.assert_allclose(moved, moved[:, :1].repeat(3, axis=1), atol=1e-12)
+
+
+def test_an_interrupted_correction_goes_on_where_it_was(table, parts, tmp_path, monkeypatch):
+    m = fit_table(mgpa.ClosedFormMGPA(), parts).to_map()
+    expected = tmp_path / "expected"
+    correct_file(m, parts, expected)
+    import mgpa.tables.correcting as correcting
+
+    original, done = correcting.write_corrected, []
+
+    def failing(m, part, writer, i):
+        if len(done) == 3:
+            raise KeyboardInterrupt
+        done.append(i)
+        return original(m, part, writer, i)
+
+    monkeypatch.setattr(correcting, "write_corrected", failing)
+    with pytest.raises(KeyboardInterrupt):
+        correct_file(m, parts, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+    done.clear()
+    monkeypatch.setattr(correcting, "write_corrected", lambda *a: done.append(a[3]) or original(*a))
+    correct_file(m, parts, tmp_path / "out")
+    assert done == [3, 4, 5, 6]
+    assert np.array_equal(open_table(tmp_path / "out").read().X, open_table(expected).read().X)
+
+
+def test_another_map_does_not_continue_the_first_ones_output(parts, tmp_path, monkeypatch):
+    import mgpa.tables.correcting as correcting
+
+    m = fit_table(mgpa.ClosedFormMGPA(), parts).to_map()
+    original = correcting.write_corrected
+
+    def once(m, part, writer, i):
+        if i:
+            raise RuntimeError("stopped")
+        return original(m, part, writer, i)
+
+    monkeypatch.setattr(correcting, "write_corrected", once)
+    with pytest.raises(RuntimeError):
+        correct_file(m, parts, tmp_path / "out")
+    monkeypatch.setattr(correcting, "write_corrected", original)
+    with pytest.raises(FileExistsError, match="another job"):
+        correct_file(m.with_strength(0.5), parts, tmp_path / "out")
+
+
+def test_a_map_that_needs_sources_refuses_a_table_without(table, parts, tmp_path):
+    m = fit_table(make("coral"), parts).to_map()
+    bare = write_table(Table(table.X), tmp_path / "bare.parquet")
+    with pytest.raises(TableError, match="lacks source; it has no columns but X"):
+        correct_file(m, bare, tmp_path / "out")
+    with pytest.raises(TableError, match="lacks source; it has no columns but X"):
+        fit_table(make("leace"), bare)
+
+
+LIMITED = """
+    import resource, sys
+    import numpy as np
+    import mgpa
+    from mgpa.tables import correct_file, fit_table
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    m = fit_table(mgpa.ClosedFormMGPA(), sys.argv[1]).to_map()
+    correct_file(m, sys.argv[1], sys.argv[2])
+    print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) // 1024)
+"""
+
+
+def test_memory_does_not_grow_with_the_table(tmp_path):
+    rng = np.random.default_rng(0)
+    d, rows = 64, 40_000
+    used = []
+    for n_parts in (2, 16):
+        path = tmp_path / f"big{n_parts}"
+        like = Table(np.zeros((0, d), np.float32), source=np.zeros(0, int), pair_id=np.zeros(0, int))
+        with TableWriter(path, like, rows=[rows] * n_parts) as writer:
+            for i in range(n_parts):
+                source = rng.integers(2, size=rows)
+                X = (rng.normal(size=(rows, d)) + source[:, None]).astype(np.float32)
+                ids = np.full(rows, -1)
+                if i == 0:
+                    source[:200] = np.tile([0, 1], 100)
+                    ids[:200] = np.repeat(np.arange(100), 2)
+                writer.write(i, Table(X * np.float32(1 + 0.01 * i), source=source, pair_id=ids))
+        script = textwrap.dedent(LIMITED)
+        done = subprocess.run(
+            [sys.executable, "-c", script, str(path), str(tmp_path / f"out{n_parts}")],
+            capture_output=True,
+            text=True,
+            check=True,
+            env=os.environ | {"OMP_NUM_THREADS": "1"},
+        )
+        used.append(int(done.stdout.split()[-1]))
+    # Sixteen parts hold 156 MiB, two hold 20.
+    assert used[1] < used[0] + 40
+
+
+def kill_a_worker(cluster, seconds):
+    time.sleep(seconds)
+    worker = next(iter(cluster.workers.values()))
+    os.kill(worker.pid, 9)
+
+
+def test_two_workers_one_of_them_killed_give_the_same_bits(table, tmp_path):
+    distributed = pytest.importorskip("distributed")
+    parts = in_parts(table, tmp_path / "many", 60)
+    expected = fit_table(mgpa.ClosedFormMGPA(), parts).to_map()
+    correct_file(expected, parts, tmp_path / "expected")
+    cluster = distributed.LocalCluster(
+        n_workers=2, threads_per_worker=1, processes=True, dashboard_address=None, silence_logs=50
+    )
+    with cluster, distributed.Client(cluster) as client:
+        killer = threading.Thread(target=kill_a_worker, args=(cluster, 0.3))
+        killer.start()
+        m = fit_table(mgpa.ClosedFormMGPA(), parts, client=client).to_map()
+        correct_file(m, parts, tmp_path / "out", client=client)
+        killer.join()
+        model = mgpa.IterativeMGPA(
+            critics=("linear",), n_stages=2, do_no_harm=False, random_state=0, device="cpu"
+        )
+        remote = fit_table(model, parts, max_rows=100, client=client).to_map()
+        assert map_digest(remote) == map_digest(fit_table(model, parts, max_rows=100).to_map())
+        for name in ("leace", "coral"):
+            remote = fit_table(make(name), parts, client=client).to_map()
+            assert map_digest(remote) == map_digest(fit_table(make(name), parts).to_map())
+    assert map_digest(m) == map_digest(expected)
+    assert np.array_equal(open_table(tmp_path / "out").read().X, open_table(tmp_path / "expected").read().X)
+
+
+def test_connecting_to_nothing_is_nothing(tmp_path):
+    with connect(None) as client:
+        assert client is None
+    with pytest.raises(ValueError, match="is one file"):
+        correct_file(
+            mgpa.AffineMap.identity(2),
+            write_table(Table(np.zeros((2, 2))), tmp_path / "t.npz"),
+            Path(tmp_path) / "o.parquet",
+            client=object(),
+        )
+
+
+WITHIN = """
+    import resource, sys
+    import pyarrow.parquet
+    import numpy, scipy.linalg
+    import mgpa
+    from mgpa.tables import correct_file, fit_table
+    # Libraries take their buffers when first used: before the limit is set, as it is about the table.
+    scipy.linalg.cho_factor(numpy.eye(300) @ numpy.eye(300)); numpy.linalg.eigh(numpy.eye(300))
+    pages = int(open("/proc/self/statm").read().split()[0])
+    limit = pages * resource.getpagesize() + int(sys.argv[3])
+    resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
+    try:
+        bytearray(2 * int(sys.argv[3]))
+    except MemoryError:
+        print("limited")
+    m = fit_table(mgpa.ClosedFormMGPA(), sys.argv[1]).to_map()
+    correct_file(m, sys.argv[1], sys.argv[2])
+"""
+
+
+@pytest.mark.slow
+def test_a_table_ten_times_the_memory_limit(tmp_path):
+    rng = np.random.default_rng(0)
+    d, rows, n_parts, limit = 128, 50_000, 106, 256 * 2**20
+    assert rows * n_parts * d * 4 > 10 * limit
+    like = Table(np.zeros((0, d), np.float32), source=np.zeros(0, int), pair_id=np.zeros(0, int))
+    source, ids = np.tile([0, 1], rows // 2), np.full(rows, -1)
+    X = rng.normal(size=(rows, d)).astype(np.float32) + source[:, None].astype(np.float32)
+    with TableWriter(tmp_path / "big", like, rows=[rows] * n_parts) as writer:
+        for i in range(n_parts):
+            ids[:200] = np.repeat(np.arange(100), 2) if i == 0 else -1
+            writer.write(i, Table(X * np.float32(1 + 0.01 * i), source=source, pair_id=ids))
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(WITHIN), tmp_path / "big", tmp_path / "out", str(limit)],
+        capture_output=True,
+        text=True,
+        check=False,
+        env=os.environ
+        | {"OMP_NUM_THREADS": "1", "MALLOC_ARENA_MAX": "1", "ARROW_DEFAULT_MEMORY_POOL": "system"},
+    )
+    assert done.returncode == 0, done.stderr
+    assert "limited" in done.stdout
+    assert open_table(tmp_path / "out").n_rows == rows * n_parts

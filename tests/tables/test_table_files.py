@@ -1,0 +1,981 @@
+"""Tables survive every format bit for bit, other tools' files are read, and bad files say what is wrong."""
+
+import io
+import json
+import os
+import pickle
+import re
+import signal
+import subprocess
+import sys
+import time
+import warnings
+import zipfile
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from mgpa.tables import Table
+from mgpa.tables.files import TableError, TableWriter, open_table, write_table
+from simulated import simulated_table
+
+pa = pytest.importorskip("pyarrow")
+pd = pytest.importorskip("pandas")
+pl = pytest.importorskip("polars")
+xr = pytest.importorskip("xarray")
+zarr = pytest.importorskip("zarr")
+pq = pytest.importorskip("pyarrow.parquet")
+
+FORMATS = ("npz", "parquet", "zarr")
+RNG = np.random.default_rng(0)
+
+
+def full(n=40, shape=(5,), dtype="f4", **changes):
+    """A table with every kind of column."""
+    person = np.array(["Åsa", "", "b c", "日本"])[np.arange(n) * 4 // n]
+    columns = {
+        "source": np.array(["dry", "wét"])[np.arange(n) % 2],
+        "participant": person,
+        "role": np.array(["FIT", "VAL", "HEAD", "EVAL"])[np.arange(n) * 4 // n],
+        "label": (np.arange(n) // 2 % 3).astype("i2"),
+        "pair_id": np.where(np.arange(n) < n // 4, np.arange(n) // 2, -1).astype("i4"),
+        "info": {"encoder": "ü", "layers": [1, 2], "rate": 250.5, "nothing": None},
+        "other": {
+            "session name": np.array(["", "x" * 40])[np.arange(n) % 2],
+            "age": np.arange(n, dtype="u1"),
+            "big": np.arange(n) * -(2**40),
+            "snr": np.where(np.arange(n) == 3, np.nan, np.linspace(-1, 1, n)).astype("f4"),
+            "half": np.linspace(0, 1, n).astype("f2"),
+            "clean": np.arange(n) % 3 == 0,
+            "file": np.full(n, "a.edf"),
+        },
+    }
+    X = RNG.normal(size=(n, *shape)).astype(dtype)
+    if n:
+        X[0].flat[:3] = [0.0, -0.0, np.finfo(dtype).tiny / 4]
+    return Table(X, **(columns | changes))
+
+
+TABLES = {
+    "float32": full(),
+    "float64": full(dtype="f8"),
+    "tokens": full(shape=(3, 4)),
+    "one feature": full(shape=(1,)),
+    "one token": full(shape=(1, 4)),
+    "one row": full(n=1),
+    "only X": Table(np.ones((3, 2))),
+    "no rows": full(n=0),
+    "text labels": full(label=["left", "right"] * 20, pair_id=None),
+    "text ids": full(pair_id=[f"e{i // 2}" if i < 9 else "" for i in range(40)], source=None),
+    "bool labels": full(label=np.repeat([False, True], 20), role=None),
+    "float labels": full(label=np.repeat([0.25, 1e300], 20), participant=None),
+}
+
+
+def assert_same(a, b):
+    """Equal in every bit, type and name, and in the order of columns."""
+    assert list(a.columns) == list(b.columns)
+    assert a.info == b.info
+    for name in ("X", *a.columns):
+        x, y = (t.X if name == "X" else t.columns[name] for t in (a, b))
+        assert x.dtype == y.dtype, name
+        assert x.shape == y.shape, name
+        assert x.tobytes() == y.tobytes(), name
+    assert a.digest == b.digest
+
+
+@pytest.mark.parametrize("suffix", FORMATS)
+@pytest.mark.parametrize("name", TABLES)
+def test_every_table_survives_every_format(tmp_path, name, suffix):
+    table = TABLES[name]
+    path = write_table(table, tmp_path / f"t.{suffix}")
+    assert_same(open_table(path).read(), table)
+    assert [entry.name for entry in tmp_path.iterdir()] == [path.name]
+
+
+def test_a_chain_of_formats_changes_nothing(tmp_path):
+    table = full(shape=(2, 3))
+    for suffix in ("zarr", "npz", "parquet", "npz", "zarr"):
+        table_again = open_table(write_table(table, tmp_path / f"t.{suffix}", overwrite=True)).read()
+        assert_same(table_again, table)
+        table = table_again
+
+
+@pytest.mark.parametrize("suffix", FORMATS)
+def test_an_open_file_tells_what_is_in_it(tmp_path, suffix):
+    table = full(shape=(3, 4))
+    file = open_table(write_table(table, tmp_path / f"t.{suffix}"))
+    assert (file.n_rows, file.shape, file.dtype, file.format) == (40, (3, 4), np.float32, suffix)
+    assert list(file.columns) == list(table.columns)
+    assert file.columns["source"] == "text"
+    assert file.columns["label"] == "int16"
+    assert file.info == table.info
+    again = pickle.loads(pickle.dumps(file))
+    assert_same(again.read(), table)
+    assert_same(again.parts[0].read(), table)
+
+
+@pytest.mark.parametrize("folder", ["with space", "ünïcode 日本", "percent%20&#"])
+def test_any_path_will_do(tmp_path, folder):
+    (tmp_path / folder).mkdir()
+    for suffix in FORMATS:
+        path = write_table(full(), str(tmp_path / folder / f"{folder}.{suffix}"))
+        assert open_table(str(path)).n_rows == 40
+
+
+def cut_small(monkeypatch, rows):
+    """Make chunks, and thereby row groups and parts, small."""
+    monkeypatch.setattr("mgpa.tables.files.layout.MAX_CHUNK_ROWS", rows)
+
+
+@pytest.mark.parametrize("suffix", FORMATS)
+@pytest.mark.parametrize("n", [16, 37])
+def test_parts_and_batches_make_the_whole(tmp_path, monkeypatch, suffix, n):
+    cut_small(monkeypatch, 2)
+    table = full(n)
+    path = write_table(table, tmp_path / f"t.{suffix}")
+    file = open_table(path)
+    assert len(file.parts) == (1 if suffix == "npz" else -(-n // 8))
+    assert sum(part.n_rows for part in file.parts) == n
+    names = [part.name for part in file.parts]
+    assert len(set(names)) == len(names)
+    assert [part.name for part in open_table(path).parts] == names
+    assert_same(Table.concatenate(part.read() for part in file.parts), table)
+    for rows in (1, 3, 8, 100, None):
+        batches = list(file.batches(rows))
+        assert max(map(len, batches)) <= (rows or 8)
+        assert_same(Table.concatenate(batches), table)
+    with pytest.raises(ValueError, match="max_rows is 0"):
+        next(file.batches(0))
+
+
+@pytest.mark.parametrize("suffix", FORMATS)
+def test_some_rows(tmp_path, monkeypatch, suffix):
+    cut_small(monkeypatch, 2)
+    table = full(37)
+    file = open_table(write_table(table, tmp_path / f"t.{suffix}"))
+    mask = RNG.random(37) < 0.4
+    for rows in (
+        slice(5, 23),
+        slice(30, None),
+        slice(8, 16),
+        slice(3, 3),
+        slice(None, None, 3),
+        mask,
+        [36, 0, 9],
+    ):
+        assert_same(file.read(rows), table.take(rows))
+    assert len(file.read([])) == 0
+    with pytest.raises(IndexError):
+        file.read([37])
+
+
+@pytest.mark.parametrize("suffix", FORMATS)
+def test_columns_without_embeddings(tmp_path, monkeypatch, suffix):
+    cut_small(monkeypatch, 2)
+    table = full(37)
+    file = open_table(write_table(table, tmp_path / f"t.{suffix}"))
+    found = file.read_columns("age", "source")
+    assert list(found) == ["age", "source"]
+    assert np.array_equal(found["age"], table.other["age"])
+    assert list(file.read_columns()) == list(table.columns)
+    assert set(file.check()) == {"source", "participant", "role", "label", "pair_id"}
+    with pytest.raises(TableError, match="The table lacks colour; it has source, participant"):
+        file.read_columns("colour")
+    bare = open_table(write_table(Table(np.ones((3, 2))), tmp_path / f"bare.{suffix}"))
+    assert bare.read_columns() == {}
+    assert bare.check() == {}
+
+
+def test_what_batches_cannot_see_the_whole_file_shows(tmp_path):
+    parts = [
+        full(4, role=["FIT"] * 4, participant=["p"] * 4),
+        full(4, role=["EVAL"] * 4, participant=["p"] * 4),
+    ]
+    path = write_table(parts, tmp_path / "t.parquet")
+    file = open_table(path)
+    assert len(list(file.batches(4))) == 2
+    with pytest.raises(
+        TableError, match=r"t\.parquet: Participant 'p' has rows in EVAL and in FIT \(rows 4 and 0"
+    ):
+        file.check()
+    with pytest.raises(TableError, match="Participant 'p'"):
+        file.read()
+
+
+@pytest.mark.parametrize("suffix", FORMATS)
+def test_tables_that_come_one_by_one(tmp_path, monkeypatch, suffix):
+    cut_small(monkeypatch, 2)
+    table = full(37)
+    cuts = [slice(0, 1), slice(1, 2), slice(2, 20), slice(20, 20), slice(20, 36), slice(36, 37)]
+    stream = (table.take(cut) for cut in cuts)
+    path = write_table(stream, tmp_path / f"t.{suffix}")
+    assert_same(open_table(path).read(), table)
+    assert [part.n_rows for part in open_table(path).parts] == ([37] if suffix == "npz" else [8, 8, 8, 8, 5])
+
+
+@pytest.mark.parametrize("suffix", FORMATS)
+def test_overwriting_is_asked_for(tmp_path, suffix):
+    path = write_table(full(), tmp_path / f"t.{suffix}")
+    with pytest.raises(FileExistsError, match="pass overwrite=True"):
+        write_table(full(n=8), path)
+    assert open_table(path).n_rows == 40
+    write_table(full(n=8), path, overwrite=True)
+    assert open_table(path).n_rows == 8
+    assert [entry.name for entry in tmp_path.iterdir()] == [path.name]
+
+
+def test_only_tables_are_overwritten(tmp_path):
+    thesis = tmp_path / "thesis.zarr"
+    thesis.mkdir()
+    (thesis / "chapter1.tex").write_text("…")
+    with pytest.raises(FileExistsError, match="is a folder but no table"):
+        write_table(full(), thesis, overwrite=True)
+    assert (thesis / "chapter1.tex").exists()
+    folder = tmp_path / "t.parquet"
+    folder.mkdir()
+    write_table(full(), folder / "a.parquet")
+    write_table(full(n=8), folder, overwrite=True)
+    assert folder.is_file()
+
+
+@pytest.mark.parametrize("suffix", FORMATS)
+@pytest.mark.parametrize("there", [False, True])
+def test_an_error_on_the_way_leaves_what_was_there(tmp_path, monkeypatch, suffix, there):
+    cut_small(monkeypatch, 2)
+    path = tmp_path / f"t.{suffix}"
+    if there:
+        write_table(full(n=8), path)
+
+    def stream():
+        yield full(16)
+        raise RuntimeError("the lights went out")
+
+    with pytest.raises(RuntimeError, match="lights"):
+        write_table(stream(), path, overwrite=True)
+    assert [entry.name for entry in tmp_path.iterdir()] == ([path.name] if there else [])
+    if there:
+        assert open_table(path).n_rows == 8
+
+
+@pytest.mark.parametrize("suffix", ["parquet", "zarr"])
+def test_a_killed_writer_leaves_nothing_under_the_name(tmp_path, suffix):
+    path = tmp_path / f"t.{suffix}"
+    script = f"""
+import numpy as np, itertools
+from mgpa.tables.files import write_table
+from mgpa.tables import Table
+def stream():
+    for i in itertools.count():
+        yield Table(np.ones((20_000, 64)))
+        print(i, flush=True)
+write_table(stream(), {str(path)!r})
+"""
+    with subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True) as process:
+        while int(process.stdout.readline()) < 4:
+            pass
+        process.send_signal(signal.SIGKILL)
+    assert not path.exists()
+    assert all(entry.name.startswith(".") for entry in tmp_path.iterdir())
+
+
+# Part by part.
+
+
+@pytest.mark.parametrize("suffix", [".parquet", ".zarr", ""])
+def test_a_table_in_parts_is_the_table(tmp_path, suffix):
+    table = full(37)
+    with TableWriter(tmp_path / f"t{suffix}", table, [16, 16, 5]) as writer:
+        assert not writer.path.exists()
+        writer = pickle.loads(pickle.dumps(writer))
+        for part in (2, 0, 1):
+            rows = range(16 * part, min(16 * part + 16, 37))
+            writer.write(part, (table.take(slice(a, min(a + 7, rows.stop))) for a in rows[::7]))
+        assert writer.done == {0, 1, 2}
+    assert [entry.name for entry in tmp_path.iterdir()] == [f"t{suffix}"]
+    assert_same(open_table(writer.path).read(), table)
+
+
+@pytest.mark.parametrize("suffix", [".parquet", ".zarr"])
+def test_an_interrupted_writer_goes_on(tmp_path, suffix):
+    table = full(32)
+    path = tmp_path / f"t{suffix}"
+
+    def broken():
+        yield table.take(slice(16, 20))
+        raise KeyboardInterrupt
+
+    def interrupted():
+        with TableWriter(path, table, [16, 16], job="a") as writer:
+            writer.write(0, table.take(slice(0, 16)))
+            writer.write(1, broken())
+
+    with pytest.raises(KeyboardInterrupt):
+        interrupted()
+    assert not path.exists()
+    with pytest.raises(FileNotFoundError, match=rf"t{suffix}.partial is there"):
+        open_table(path)
+    with pytest.raises(FileExistsError, match="unfinished output of another job"):
+        TableWriter(path, table, [16, 16], job="b")
+    with pytest.raises(FileExistsError, match="unfinished output of another job"):
+        TableWriter(path, table, [8, 24], job="a")
+    again = TableWriter(path, table, [16, 16], job="a")
+    assert again.done == {0}
+    with pytest.raises(TableError, match=r"1 of 2 parts are not written yet \(first: 1\)"):
+        again.finish()
+    again.write(1, table.take(slice(16, 32)))
+    assert again.finish() == path
+    assert_same(open_table(path).read(), table)
+    with pytest.raises(FileExistsError, match="pass overwrite=True"):
+        TableWriter(path, table, [32])
+    with TableWriter(path, full(n=8), [8], overwrite=True) as writer:
+        writer.write(0, full(n=8))
+    assert open_table(path).n_rows == 8
+    assert len(list(tmp_path.iterdir())) == 1
+
+
+@pytest.mark.parametrize("suffix", [".parquet", ".zarr"])
+def test_parts_that_do_not_fit_the_plan(tmp_path, suffix):
+    table = full(16)
+    writer = TableWriter(tmp_path / f"t{suffix}", table, [8, 8])
+    with pytest.raises(TableError, match="There is no part 2"):
+        writer.write(2, table)
+    with pytest.raises(TableError, match="Part 1 has 8 rows by plan; more came"):
+        writer.write(1, table)
+    with pytest.raises(TableError, match="Part 1 has 8 rows by plan; 3 came"):
+        writer.write(1, table.take(slice(0, 3)))
+    with pytest.raises(TableError, match="Table 0 differs from the first in X"):
+        writer.write(1, full(8, dtype="f8"))
+    with pytest.raises(TableError, match="differs from the first in age"):
+        writer.write(1, full(8, other={k: v for k, v in full(8).other.items() if k != "age"}))
+    assert writer.done == set()
+
+
+@pytest.mark.parametrize("suffix", [".parquet", ".zarr"])
+def test_parts_without_rows(tmp_path, suffix):
+    with TableWriter(tmp_path / f"none{suffix}", full(3), []) as writer:
+        pass
+    assert_same(open_table(writer.path).read(), full(0))
+    with TableWriter(tmp_path / f"some{suffix}", full(8), [0, 4, 0, 4]) as writer:
+        writer.write(1, full(8).take(slice(0, 4)))
+        writer.write(3, full(8).take(slice(4, 8)))
+    assert open_table(writer.path).n_rows == 8
+
+
+def test_zarr_parts_do_not_share_chunks(tmp_path):
+    table = Table(np.ones((4, 2)))
+    with pytest.raises(TableError, match=r"begin at rows 30001, 60003 … cannot have Zarr chunks"):
+        TableWriter(tmp_path / "t.zarr", table, [30001, 30002, 7])
+    assert TableWriter(tmp_path / "a.zarr", table, [30000, 30000, 7])._chunk() == 15000
+    with pytest.raises(TableError, match="cannot be written in parts"):
+        TableWriter(tmp_path / "t.npz", table, [4])
+
+
+# Files by other tools.
+
+
+def frame(n=6, **changes):
+    X = np.arange(n * 3, dtype="f8").reshape(n, 3)
+    return pd.DataFrame(
+        {"embedding": list(X), "source": ["a", "b"] * (n // 2), "age": range(n), **changes}
+    ), X
+
+
+def test_pandas_files(tmp_path):
+    data, X = frame(
+        recorded=pd.date_range("2024-01-01", periods=6, freq="D"),
+        hand=pd.Categorical(["l", "r"] * 3),
+        snr=[1.0, np.nan, 2, 3, 4, 5],
+        pair_id=pd.array([0, 0, 1, 1, None, None], dtype="Int64"),
+    )
+    data.index = list("uvwxyz")
+    data.to_parquet(tmp_path / "p.parquet")
+    table = open_table(tmp_path / "p.parquet").read()
+    assert np.array_equal(table.X, X)
+    assert table.pair_id.tolist() == [0, 0, 1, 1, -1, -1]
+    assert table.other["hand"].tolist() == ["l", "r"] * 3
+    assert table.other["recorded"][1].startswith("2024-01-02")
+    assert np.isnan(table.other["snr"][1])
+    assert list(table.other) == ["age", "recorded", "hand", "snr"]
+
+
+@pytest.mark.parametrize("kind", ["Array", "List", "tokens"])
+def test_polars_files(tmp_path, kind):
+    X = RNG.normal(size=(7, 2, 3) if kind == "tokens" else (7, 6)).astype("f4")
+    dtype = pl.List(pl.Float32) if kind == "List" else pl.Array(pl.Float32, X.shape[1:])
+    data = pl.DataFrame(
+        {"emb": pl.Series(X.tolist(), dtype=dtype), "source": ["ä", "b", "b", "", "c", "c", "c"]}
+    )
+    data.write_parquet(tmp_path / "p.parquet", row_group_size=3)
+    file = open_table(tmp_path / "p.parquet")
+    assert file.shape == X.shape[1:]
+    assert file.dtype == np.float32
+    table = file.read()
+    assert np.array_equal(table.X, X)
+    assert table.source.tolist() == data["source"].to_list()
+    assert np.array_equal(file.read(slice(2, 5)).X, X[2:5])
+    assert np.array_equal(Table.from_frame(data).X, X)
+
+
+@pytest.mark.parametrize("kind", ["list", "large list", "nested", "tensor", "dictionary"])
+def test_pyarrow_files(tmp_path, kind):
+    X = RNG.normal(size=(8, 2, 3) if kind in ("nested", "tensor") else (8, 6))
+    column = {
+        "list": lambda: pa.array(X.tolist()),
+        "large list": lambda: pa.array(X.tolist(), pa.large_list(pa.float64())),
+        "nested": lambda: pa.array(X.tolist(), pa.list_(pa.list_(pa.float64()))),
+        "tensor": lambda: pa.FixedShapeTensorArray.from_numpy_ndarray(X),
+        "dictionary": lambda: pa.array(X.tolist()),
+    }[kind]()
+    source = pa.array(["a", "b"] * 4)
+    data = pa.table({"X": column, "source": source.dictionary_encode() if kind == "dictionary" else source})
+    pq.write_table(data, tmp_path / "p.parquet", row_group_size=3)
+    file = open_table(tmp_path / "p.parquet")
+    assert file.shape == X.shape[1:]
+    assert np.array_equal(file.read().X, X)
+    assert np.array_equal(Table.concatenate(file.batches(2)).X, X)
+    assert file.read().source.tolist() == ["a", "b"] * 4
+    assert np.array_equal(Table.from_frame(data).X, X)
+
+
+@pytest.mark.parametrize("version", [2, 3])
+def test_xarray_files(tmp_path, version):
+    X = RNG.normal(size=(10, 4)).astype("f4")
+    data = xr.Dataset(
+        {
+            "X": (("trial", "feature"), X),
+            "source": ("trial", np.array(["a", "bc"] * 5)),
+            "clean": ("trial", np.arange(10) > 3),
+        },
+        coords={"trial": np.arange(10) + 5, "feature": list("wxyz")},
+    )
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        data.chunk({"trial": 3}).to_zarr(
+            tmp_path / "x.zarr", zarr_format=version
+        ) if _has_dask() else data.to_zarr(tmp_path / "x.zarr", zarr_format=version)
+    file = open_table(tmp_path / "x.zarr")
+    table = file.read()
+    assert np.array_equal(table.X, X)
+    assert table.source.tolist() == ["a", "bc"] * 5
+    assert table.other["clean"].dtype == bool
+    assert table.other["trial"].tolist() == list(range(5, 15))
+    assert set(file.columns) == {"source", "clean", "trial"}
+    same = Table.from_xarray(data)
+    assert np.array_equal(same.X, X)
+    assert same.columns.keys() == table.columns.keys()
+
+
+def _has_dask():
+    try:
+        import dask.array  # noqa: F401
+    except ImportError:
+        return False
+    return True
+
+
+def test_others_read_our_files(tmp_path):
+    table = full(shape=(2, 3))
+    write_table(table, tmp_path / "t.parquet")
+    write_table(table, tmp_path / "t.zarr")
+    write_table(table, tmp_path / "t.npz")
+    flat = table.X.reshape(40, 6)
+    assert np.array_equal(pl.read_parquet(tmp_path / "t.parquet")["embedding"].to_numpy(), flat)
+    read = pd.read_parquet(tmp_path / "t.parquet")
+    assert np.array_equal(np.stack(read["embedding"]), flat)
+    assert read["source"].tolist() == table.source.tolist()
+    stored = pq.read_schema(tmp_path / "t.parquet")
+    assert stored.field("embedding").type.list_size == 6
+    head = json.loads(stored.metadata[b"mgpa"])
+    assert head == {"format": 1, "shape": [2, 3], "info": table.info}
+    data = xr.open_zarr(tmp_path / "t.zarr", consolidated=False)
+    assert data["X"].dims == ("row", "token", "feature")
+    assert np.array_equal(data["X"].to_numpy(), table.X)
+    assert data["participant"].to_numpy().tolist() == table.participant.tolist()
+    with np.load(tmp_path / "t.npz", allow_pickle=False) as arrays:
+        assert np.array_equal(arrays["X"], table.X)
+        assert np.array_equal(arrays["file"], table.other["file"])
+
+
+def test_numpy_files(tmp_path):
+    X = RNG.normal(size=(6, 4))
+    table = Table(X, label=[0, 0, 1, 1, 2, 2])
+    np.savez(tmp_path / "plain.npz", X=X, label=table.label)
+    np.savez_compressed(tmp_path / "small.npz", X=np.asfortranarray(X), label=table.label)
+    np.savez(tmp_path / "swapped.npz", X=X.astype(">f8"), label=table.label.astype(">i8"))
+    for path in tmp_path.iterdir():
+        file = open_table(path)
+        assert_same(file.read(), table)
+        assert_same(file.read(slice(2, 5)), table.take(slice(2, 5)))
+        assert_same(Table.concatenate(file.batches(4)), table)
+
+
+def test_many_columns_make_an_embedding(tmp_path):
+    names = [f"f{i}" for i in (0, 1, 10, 2)]  # as an alphabetical listing has them
+    data = pd.DataFrame({name: np.arange(3.0) + int(name[1:]) for name in names} | {"source": list("aba")})
+    data.to_parquet(tmp_path / "p.parquet")
+    X = np.arange(3.0)[:, None] + [0, 1, 2, 10]
+    table = open_table(tmp_path / "p.parquet", embedding="f").read()
+    assert np.array_equal(table.X, X)
+    assert table.other == {}
+    for spec in (["f0", "f1", "f2", "f10"], "f"):
+        assert np.array_equal(Table.from_frame(data, embedding=spec).X, X)
+    assert np.array_equal(Table.from_frame(data, embedding=re.compile(r"f\d+")).X, X[:, [0, 1, 3, 2]])
+    assert Table.from_frame(data, embedding="f", tokens=2).X.shape == (3, 2, 2)
+    assert np.array_equal(open_table(tmp_path / "p.parquet", embedding="f1", columns=[]).read().X, X[:, 1:2])
+    np.savez(tmp_path / "p.npz", **{name: data[name].to_numpy() for name in names})
+    assert np.array_equal(open_table(tmp_path / "p.npz", embedding="f").read().X, X)
+
+
+def test_columns_are_chosen_and_renamed(tmp_path):
+    data, _ = frame(subject=[1, 1, 2, 2, 3, 3], extra=[{"a": 1}] * 6)
+    data.to_parquet(tmp_path / "p.parquet")
+    file = open_table(tmp_path / "p.parquet", columns=["subject", "age"], rename={"subject": "participant"})
+    table = file.read()
+    assert table.participant.tolist() == list("112233")
+    assert list(table.columns) == ["participant", "age"]
+    assert list(file.read_columns("participant")) == ["participant"]
+    same = Table.from_frame(data, columns=["subject", "age"], rename={"subject": "participant"})
+    assert_same(same, table)
+
+
+def test_a_folder_of_parts(tmp_path):
+    table = full(20)
+    folder = tmp_path / "parts"
+    folder.mkdir()
+    write_table(table.take(slice(0, 9)), folder / "b.parquet")
+    write_table(table.take(slice(9, 20)), folder / "c.parquet")
+    (folder / "_SUCCESS").touch()
+    (folder / ".hidden.parquet").write_bytes(b"nothing")
+    file = open_table(folder)
+    assert [part.n_rows for part in file.parts] == [9, 11]
+    assert_same(file.read(), table)
+    assert_same(file.read(slice(5, 12)), table.take(slice(5, 12)))
+    write_table(full(4, dtype="f8"), folder / "d.parquet")
+    with pytest.raises(
+        TableError, match=r"d\.parquet differs from b\.parquet in embedding; parts must be alike"
+    ):
+        open_table(folder)
+
+
+# Objects of other libraries.
+
+
+def test_frames():
+    data, X = frame()
+    for given in (data, pl.from_pandas(data), pa.Table.from_pandas(data)):
+        table = Table.from_frame(given, info={"from": "here"})
+        assert np.array_equal(table.X, X)
+        assert table.info == {"from": "here"}
+        assert table.source.tolist() == ["a", "b"] * 3
+    given = Table.from_frame(data.drop(columns="embedding"), X[:, :2])
+    assert np.array_equal(given.X, X[:, :2])
+    assert given.other["age"].tolist() == list(range(6))
+    with pytest.raises(TypeError, match="not both"):
+        Table.from_frame(data, X, embedding="embedding")
+    with pytest.raises(TypeError, match=r"got LazyFrame \(collect it first\)"):
+        Table.from_frame(pl.from_pandas(data).lazy())
+    with pytest.raises(TypeError, match="got dict"):
+        Table.from_frame({"X": X})
+
+
+def test_data_arrays():
+    X = RNG.normal(size=(4, 6, 2))
+    data = xr.DataArray(X, dims=("feature", "trial", "token"), coords={"who": ("trial", list("aabbcc"))})
+    table = Table.from_xarray(data.transpose("trial", "token", "feature"), rename={"who": "participant"})
+    assert np.array_equal(table.X, X.transpose(1, 2, 0))
+    assert table.participant.tolist() == list("aabbcc")
+    assert Table.from_xarray(data, row="trial").X.shape == (6, 4, 2)
+    with pytest.raises(TableError, match="dimensions feature, trial, token, none of them 'row'"):
+        Table.from_xarray(data, row="row")
+    with pytest.raises(TableError, match="There is no column nobody"):
+        Table.from_xarray(data, row="trial", rename={"nobody": "label"})
+    with pytest.raises(TypeError, match="got ndarray"):
+        Table.from_xarray(X)
+
+
+def test_epochs():
+    def epochs(metadata=None, person="s1"):
+        return SimpleNamespace(
+            metadata=metadata,
+            events=np.array([[0, 0, 1], [9, 0, 2]]),
+            event_id={"left": 1, "right": 2},
+            info={"subject_info": {"his_id": person}},
+        )
+
+    plain = Table.from_epochs([epochs(), epochs(person="s2")], np.ones((4, 3)))
+    assert plain.label.tolist() == ["left", "right"] * 2
+    assert plain.participant.tolist() == ["s1", "s1", "s2", "s2"]
+    data = pd.DataFrame({"subject": ["a", "b"], "device": ["dry", "wet"]})
+    table = Table.from_epochs(
+        epochs(data), lambda e: np.ones((len(e.events), 3)), rename={"device": "source"}
+    )
+    assert table.source.tolist() == ["dry", "wet"]
+    assert table.other["subject"].tolist() == ["a", "b"]
+    windows = SimpleNamespace(get_metadata=lambda: data)
+    assert list(Table.from_epochs(windows, np.ones((2, 3))).other) == ["subject", "device"]
+    with pytest.raises(TableError, match="different columns"):
+        Table.from_epochs([epochs(), epochs(data)], np.ones((4, 3)))
+
+
+# What is wrong is said.
+
+
+def ragged():
+    return pa.table({"embedding": [[1.0, 2.0]] * 4 + [[1.0]] + [[1.0, 2.0]]})
+
+
+@pytest.mark.parametrize(
+    ("data", "options", "message"),
+    [
+        (ragged(), {}, "embedding has lists of unequal length: 1 in row 4, 2 in row 3"),
+        (
+            {"embedding": [[1.0], [2.0], None]},
+            {},
+            r"embedding is missing \(null\) in 1 rows \(first: row 2\)",
+        ),
+        ({"embedding": [[1.0], [None], [2.0]]}, {}, "embedding has a missing number in row 1"),
+        ({"embedding": [[1.0], [np.inf]]}, {}, r"NaN or infinite values in 1 of 2 rows \(first: row 1\)"),
+        ({"embedding": [["a"], ["b"]]}, {}, r"embedding \(1 text\) cannot be part of an embedding"),
+        (
+            {"a": [1.0], "b": ["x"]},
+            {},
+            r"No embedding; there is a \(double\), b \(text\)\. Name it with embedding=",
+        ),
+        ({"a": [[1.0]], "b": [[2.0]]}, {}, r"Several could be the embedding \(a, b\)"),
+        (
+            {"a": [[1.0]], "b": [[2.0]]},
+            {"embedding": "b"},
+            r"a \(1 double\) cannot be a column.*columns=\[\]",
+        ),
+        ({"a": [1.0]}, {"embedding": "f"}, r"There is no embedding 'f'; there is a \(double\)"),
+        ({"a": [1.0]}, {"embedding": ["a", "z"]}, "There is no embedding 'z'"),
+        ({"a": [1.0], "b": ["x"]}, {"embedding": ["a", "b"]}, r"b \(text\) cannot be part of an embedding"),
+        ({"X": [[1.0] * 6]}, {"tokens": 4}, "6 numbers a row do not make 4 tokens"),
+        ({"X": [[1.0]]}, {"columns": ["age"]}, r"There is no column age; there is nothing"),
+        ({"X": [[1.0]], "a": [1]}, {"rename": {"b": "label"}}, r"There is no column b; there is a \(int64\)"),
+        ({"X": [[1.0]], "a": [1], "b": [1]}, {"rename": {"b": "a"}}, "Both a and b would be called a"),
+        ({"X": [[1.0]], "a": [1]}, {"rename": {"a": "mgpa"}}, "A column cannot be called mgpa"),
+        ({"X": [[1.0]], "s": [{"a": 1}]}, {}, r"s \(struct<a: int64>\) cannot be a column"),
+        (
+            {"X": [[1.0]] * 3, "source": ["a", None, None]},
+            {},
+            r"source is missing \(null\) in 2 rows \(first: row 1",
+        ),
+        (
+            {"X": [[1.0]] * 3, "note": ["a", None, "b"]},
+            {},
+            r"note is missing .* leave the column out with columns=",
+        ),
+        ({"X": [[1.0]] * 3, "participant": [1, None, 2]}, {}, "participant is missing"),
+        ({"X": [[1.0]] * 2, "role": ["FIT", "TEST"]}, {}, r"role has \['TEST'\] \(first: row 1\)"),
+        ({"X": [[1.0]] * 2, "pair_id": [0.5, 1.0]}, {}, "pair_id has dtype float64"),
+        ({"X": [[1.0]] * 2, "pair_id": [7, 7], "source": ["a", "a"]}, {}, "pair_id 7 .* as in rows 0 and 1"),
+    ],
+)
+def test_wrong_content_is_named(tmp_path, data, options, message):
+    data = pa.table(data) if isinstance(data, dict) else data
+    pq.write_table(data, tmp_path / "p.parquet", row_group_size=3)
+    with pytest.raises(TableError, match=message) as caught:
+        open_table(tmp_path / "p.parquet", **options).read()
+    assert str(tmp_path / "p.parquet") in str(caught.value)
+    with pytest.raises(ValueError, match=message.replace("2 in row 3", "2 in row 0")):
+        Table.from_frame(data, **options)
+
+
+def test_missing_pair_ids_are_unpaired():
+    X = [[1.0]] * 3
+    for ids, expected in (
+        ([5, None, None], [5, -1, -1]),
+        (["e", None, ""], ["e", "", ""]),
+        ([None] * 3, [-1] * 3),
+        ([2.0, None, float("nan")], [2, -1, -1]),
+    ):
+        assert Table.from_frame(pa.table({"X": X, "pair_id": ids})).pair_id.tolist() == expected
+
+
+def test_columns_with_one_name(tmp_path):
+    data = pa.Table.from_arrays([pa.array([[1.0]]), pa.array([1]), pa.array([2])], names=["X", "a", "a"])
+    with pytest.raises(TableError, match="Several columns are called a"):
+        Table.from_frame(data)
+
+
+def test_arrays_that_are_no_columns(tmp_path):
+    X = np.ones((4, 2))
+    for name, extra, message in (
+        (
+            "weights",
+            np.ones(3),
+            r"'weights' has 3 rows, the embedding has 4\. Leave it out with columns=\['a'\]",
+        ),
+        ("scale", np.ones(()), r"scale \(a single float64\) cannot be a column"),
+        ("z", np.ones(4, complex), r"z \(complex128\) cannot be a column"),
+        ("basis", np.ones((4, 4)), r"basis \(4 float64\) cannot be a column"),
+    ):
+        np.savez(tmp_path / "p.npz", X=X, a=np.arange(4), **{name: extra})
+        with pytest.raises(TableError, match=message):
+            open_table(tmp_path / "p.npz")
+        assert open_table(tmp_path / "p.npz", columns=["a"]).read().other["a"].tolist() == [0, 1, 2, 3]
+
+
+def test_packed_arrays_are_left_to_xarray(tmp_path):
+    data = xr.Dataset({"X": (("row", "feature"), np.linspace(0, 1, 8).reshape(4, 2))})
+    packing = {"dtype": "int16", "scale_factor": 1e-4}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        data.to_zarr(tmp_path / "x.zarr", encoding={"X": packing})
+    with pytest.raises(TableError, match=r"array 'X' is packed.*from_xarray"):
+        open_table(tmp_path / "x.zarr")
+    unpacked = Table.from_xarray(xr.open_zarr(tmp_path / "x.zarr").load())
+    assert np.allclose(unpacked.X, data["X"], atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("a.csv", b"x,y\n1,2\n", r"not a table \(it starts with b'x,y\\n1,2\\n'\)\. Known: \.npz, Parquet"),
+        ("a.parquet", b"", "it is empty"),
+        ("a.npy", b"\x93NUMPY\x01\x00", r"it is a single array: make a table with mgpa\.tables\.Table"),
+        ("a.zip", b"PK\x03\x04nothing", "zip"),
+    ],
+)
+def test_other_files_are_named(tmp_path, name, content, message):
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(TableError, match=message):
+        open_table(tmp_path / name)
+
+
+def test_places_without_tables(tmp_path):
+    with pytest.raises(FileNotFoundError, match="There is no file or folder"):
+        open_table(tmp_path / "none.parquet")
+    with pytest.raises(TableError, match="a folder with nothing, which is no table"):
+        open_table(tmp_path)
+    for i in range(7):
+        (tmp_path / f"{i}.txt").touch()
+    with pytest.raises(
+        TableError, match=r"a folder with 0\.txt, 1\.txt, 2\.txt, 3\.txt, 4\.txt, …, which is no table"
+    ):
+        open_table(tmp_path)
+    with pytest.raises(TableError, match=r"'t\.csv' names no format to write; end it in \.npz"):
+        write_table(full(), tmp_path / "t.csv")
+    with pytest.raises(FileNotFoundError, match="There is no folder"):
+        write_table(full(), tmp_path / "no" / "t.npz")
+    with pytest.raises(TableError, match="There are no tables to write"):
+        write_table([], tmp_path / "t.npz")
+    zarr.create_array(str(tmp_path / "a.zarr"), shape=(3,), dtype="f4")
+    with pytest.raises(TableError, match="holds a single array"):
+        open_table(tmp_path / "a.zarr")
+
+
+@pytest.mark.parametrize("suffix", FORMATS)
+def test_what_cannot_be_written(tmp_path, suffix):
+    path = tmp_path / f"t.{suffix}"
+    with pytest.raises(TableError, match="info cannot be stored"):
+        write_table(full(info={"x": {1, 2}}), path)
+    with pytest.raises(TableError, match="info cannot be stored"):
+        write_table(full(info={"x": float("nan")}), path)
+    if suffix != "npz":
+        with pytest.raises(TableError, match="note has text that is not valid Unicode"):
+            write_table(Table(np.ones((1, 2)), other={"note": ["\ud800"]}), path)
+    if suffix == "zarr":
+        with pytest.raises(TableError, match="cannot have a column called 'a/b'"):
+            write_table(Table(np.ones((1, 2)), other={"a/b": [1]}), path)
+    assert list(tmp_path.iterdir()) == []
+    write_table(full(info={"x": np.float64(2), "y": np.arange(2)}), path)
+    assert open_table(path).info == {"x": 2.0, "y": [0, 1]}
+
+
+# Files from strangers.
+
+
+class Bomb:
+    def __reduce__(self):
+        return (os.system, ("touch exploded",))
+
+
+def test_pickles_are_refused(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    np.savez("bomb.npz", X=np.ones((2, 2)), source=np.array([Bomb(), Bomb()], dtype=object))
+    with pytest.raises(
+        TableError, match="array 'source' holds Python objects, and reading those can run any code"
+    ):
+        open_table("bomb.npz").read()
+    numcodecs = pytest.importorskip("numcodecs")
+    group = zarr.create_group("bomb.zarr", zarr_format=2)
+    group.create_array("X", shape=(2, 2), dtype="f4")[:] = 1
+    folder = tmp_path / "bomb.zarr" / "source"
+    folder.mkdir()
+    header = {"zarr_format": 2, "shape": [2], "chunks": [2], "order": "C", "fill_value": 0}
+    codec = {"id": "pickle", "protocol": 5}
+    (folder / "0").write_bytes(numcodecs.Pickle().encode(np.array([Bomb(), Bomb()], dtype=object)))
+    for stored in (
+        {"dtype": "<f8", "compressor": codec, "filters": None},
+        {"dtype": "<f8", "compressor": None, "filters": [codec]},
+        {"dtype": "|O", "compressor": None, "filters": [codec]},
+    ):
+        (folder / ".zarray").write_text(json.dumps(header | stored))
+        with pytest.raises(TableError, match="pickle"):
+            open_table("bomb.zarr").read()
+    assert not (tmp_path / "exploded").exists()
+
+
+@pytest.mark.parametrize(
+    "text", ["{", "[]", "{}", '{"format": 0}', '{"format": 1}', '{"format": true}', "[" * 99999]
+)
+@pytest.mark.parametrize("suffix", ["parquet", "npz"])
+def test_odd_descriptions_are_refused(tmp_path, text, suffix):
+    path = tmp_path / f"t.{suffix}"
+    if suffix == "npz":
+        np.savez(path, X=np.ones((2, 2)), mgpa=np.array(text))
+    else:
+        pq.write_table(pa.table({"X": [[1.0]]}).replace_schema_metadata({"mgpa": text}), path)
+    with pytest.raises(TableError, match=r"damaged: it(s description| states no)"):
+        open_table(path)
+
+
+def test_newer_and_contradictory_descriptions(tmp_path):
+    for head, message in (
+        ({"format": 2, "shape": [2]}, "written by a newer mgpa"),
+        ({"format": 1, "shape": [3]}, r"damaged: rows have 2 numbers, but are described as \(3,\)"),
+        ({"format": 1, "shape": [-2]}, "no proper shape"),
+        ({"format": 1, "shape": [2], "info": 3}, "no proper shape or info"),
+    ):
+        np.savez(tmp_path / "t.npz", X=np.ones((2, 2)), mgpa=np.array(json.dumps(head)))
+        with pytest.raises(TableError, match=message):
+            open_table(tmp_path / "t.npz")
+
+
+def files_of(path):
+    return sorted(file for file in path.rglob("*") if file.is_file()) if path.is_dir() else [path]
+
+
+@pytest.mark.parametrize("suffix", FORMATS)
+def test_damaged_files_are_one_kind_of_error(tmp_path, suffix):
+    """Cut short, overwritten or with a flipped bit: refused, or read as what was written; never a crash."""
+    table = full(64, other={"name": np.arange(64).astype(str)}, info={})
+    path = write_table(table, tmp_path / f"t.{suffix}")
+    rng = np.random.default_rng(1)
+    refused = 0
+    for file in files_of(path):
+        content = file.read_bytes()
+        for trial in range(60 if suffix != "zarr" else 6):
+            damaged = bytearray(content)
+            place = int(rng.integers(len(content)))
+            if trial % 3 == 0:
+                damaged = damaged[:place]
+            elif trial % 3 == 1:
+                damaged[place] ^= 1 << int(rng.integers(8))
+            else:
+                size = min(16, len(content) - place)
+                damaged[place : place + size] = rng.bytes(size)
+            file.write_bytes(damaged)
+            try:
+                with warnings.catch_warnings():
+                    warnings.simplefilter("ignore")
+                    found = open_table(path).read()
+            except TableError:
+                refused += 1
+            else:
+                # Damage to names, or to what no reader needs, can go unseen; numbers cannot.
+                assert found.X.tobytes() == table.X.tobytes()
+        file.write_bytes(content)
+    assert_same(open_table(path).read(), table)
+    assert refused > 20
+
+
+def test_lost_chunks_are_noticed(tmp_path):
+    path = write_table(full(), tmp_path / "t.zarr")
+    chunk = next(file for file in (path / "X" / "c").rglob("*") if file.is_file())
+    chunk.unlink()
+    with pytest.raises(TableError, match="damaged: chunks of 'X' are missing"):
+        open_table(path)
+
+
+def test_random_bytes_are_refused(tmp_path):
+    rng = np.random.default_rng(2)
+    for start in (b"", b"PAR1", b"PK\x03\x04"):
+        for size in (0, 5, 1000):
+            content = start + rng.bytes(size) + (b"PAR1" if start == b"PAR1" else b"")
+            (tmp_path / "t").write_bytes(content)
+            with pytest.raises(TableError):
+                open_table(tmp_path / "t")
+    folder = tmp_path / "t.zarr"
+    folder.mkdir()
+    (folder / "zarr.json").write_bytes(rng.bytes(100))
+    with pytest.raises(TableError):
+        open_table(folder)
+
+
+def test_an_archive_that_promises_too_much(tmp_path):
+    header = io.BytesIO()
+    np.lib.format.write_array_header_1_0(
+        header, {"descr": "<f8", "fortran_order": False, "shape": (2**50, 4)}
+    )
+    with zipfile.ZipFile(tmp_path / "t.npz", "w") as archive:
+        archive.writestr("X.npy", header.getvalue() + b"\0" * 64)
+    with pytest.raises(TableError, match="damaged: array 'X' should have"):
+        open_table(tmp_path / "t.npz")
+
+
+def test_unreadable_files(tmp_path):
+    path = write_table(full(), tmp_path / "t.npz")
+    path.chmod(0)
+    if os.access(path, os.R_OK):
+        pytest.skip("this user reads everything")
+    with pytest.raises(TableError, match="cannot be read"):
+        open_table(path)
+
+
+def test_without_the_scale_extra_npz_still_works(tmp_path):
+    write_table(full(), tmp_path / "t.npz")
+    write_table(full(), tmp_path / "t.parquet")
+    write_table(full(), tmp_path / "t.zarr")
+    script = f"""
+import sys
+sys.modules["pyarrow"] = sys.modules["zarr"] = None
+from mgpa.tables.files import open_table
+assert open_table({str(tmp_path / "t.npz")!r}).read().X.shape == (40, 5)
+for name in ("t.parquet", "t.zarr"):
+    try:
+        open_table({str(tmp_path)!r} + "/" + name)
+    except ImportError as error:
+        assert "pip install 'mgpa[scale]'" in str(error)
+    else:
+        raise SystemExit(1)
+"""
+    subprocess.run([sys.executable, "-c", script], check=True)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="needs resource limits")
+@pytest.mark.parametrize("suffix", FORMATS)
+def test_batches_need_little_memory(tmp_path, suffix):
+    """A table of 256 MiB passes through a process that may take 150 MiB beyond what opening it takes."""
+    n = 2**17
+    X = np.random.default_rng(0).normal(size=(n // 8, 512)).astype("f4")
+    pieces = (Table(X, source=np.arange(n // 8) % 2) for _ in range(8))
+    path = write_table(pieces, tmp_path / f"t.{suffix}")
+    script = f"""
+import resource, sys
+from mgpa.tables.files import open_table, write_table
+import mgpa.tables.files.{suffix}
+file = open_table({str(path)!r})
+next(file.batches(100))
+taken = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
+resource.setrlimit(resource.RLIMIT_AS, (taken + 150 * 2**20,) * 2)
+rows = sum(len(batch) for batch in file.batches(8192))
+assert rows == {n}, rows
+"""
+    started = time.monotonic()
+    subprocess.run([sys.executable, "-c", script], check=True, env={**os.environ, "OMP_NUM_THREADS": "1"})
+    assert time.monotonic() - started < 60
+
+
+def test_rows_of_an_archive_are_found_without_seeking(tmp_path, monkeypatch):
+    # Python 3.12.3 seeks to the wrong place in an archive; what it cannot do wrong is read.
+    table = simulated_table()
+    write_table(table, tmp_path / "t.npz")
+    monkeypatch.setattr(zipfile.ZipExtFile, "seek", None)
+    part = open_table(tmp_path / "t.npz").read(slice(100, 150))
+    np.testing.assert_array_equal(part.X, table.X[100:150])
+    assert part.participant.tolist() == table.participant[100:150].tolist()
