@@ -120,3 +120,15 @@ def test_a_map_without_coordinates_is_written_as_older_versions_read_it():
     document = json.loads(json.loads(content[8 : 8 + n])["__metadata__"]["mgpa"])
     assert document["format"] == 1
     assert "encoder" not in document["info"]
+
+
+@pytest.mark.parametrize("magnitude", [1e-8, 1.0, 1e8])
+def test_components_without_variance_are_not_divided_by_rounding_noise(magnitude):
+    rng = np.random.default_rng(0)
+    rows = (
+        magnitude * rng.normal(size=(30, 4)) @ rng.normal(size=(4, 20))
+    )  # four directions in twenty features
+    coordinates = fit_coordinates(rows, n_components=20)
+    assert (coordinates.scale[4:] == 1.0).all()
+    new = coordinates.transform(magnitude * rng.normal(size=(5, 20)))
+    assert np.abs(new).max() < 100 * max(magnitude, 1.0)

@@ -271,7 +271,8 @@ class CorrectionEstimator(OneToOneFeatureMixin, TransformerMixin, BaseEstimator)
         return np.asarray(labels[codes])
 
     def _info(self, **known: Any) -> MapInfo:
-        parameters = {k: v for k, v in self.get_params().items() if "__" not in k}
+        # How much was shown on the way is no property of the result.
+        parameters = {k: v for k, v in self.get_params(deep=False).items() if k != "verbose"}
         names = getattr(self, "feature_names_in_", None)
         return MapInfo(
             method=type(self).__name__,

@@ -1,0 +1,220 @@
+"""One road: however rows reach a fit, and from wherever a map came, the numbers are the same."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import mgpa
+from mgpa.baselines import make
+from mgpa.errors import TableError
+from mgpa.estimators.base import CorrectionEstimator
+from mgpa.tables import Table, correct, fit_table, rows_for
+from simulated import simulated_table
+
+pytest.importorskip("pyarrow")
+
+from mgpa.tables import TableWriter, correct_file, open_table, write_table
+
+METHODS = {
+    "closed_form_mgpa": {},
+    "iterative_mgpa": {"n_stages": 3, "critics": ["linear"], "device": "cpu", "random_state": 0},
+    "leace": {},
+    "featmap": {},
+}
+
+
+def in_parts(table, path, n_parts=5):
+    bounds = np.linspace(0, len(table), n_parts + 1).astype(int)
+    with TableWriter(path, table, rows=np.diff(bounds).tolist()) as writer:
+        for i in range(n_parts):
+            writer.write(i, table.take(slice(bounds[i], bounds[i + 1])))
+    return path
+
+
+@pytest.fixture(scope="module")
+def client():
+    distributed = pytest.importorskip("distributed")
+    cluster = distributed.LocalCluster(
+        n_workers=1, threads_per_worker=1, processes=False, dashboard_address=None, silence_logs=50
+    )
+    with cluster, distributed.Client(cluster) as client:
+        yield client
+
+
+@pytest.fixture(scope="module")
+def tables():
+    vectors = simulated_table(n_people=24, seed=3)
+    return {"vectors": vectors, "tokens": simulated_table(n_people=24, tokens=3), "coordinates": vectors}
+
+
+@pytest.mark.parametrize("kind", ["vectors", "tokens", "coordinates"])
+@pytest.mark.parametrize("method", METHODS)
+def test_memory_stream_command_and_cluster_give_the_same_map(tables, kind, method, client, tmp_path):
+    cli = pytest.importorskip("mgpa.cli")
+    table, components = tables[kind], 5 if kind == "coordinates" else None
+    model = make(method, **METHODS[method])
+    path = in_parts(table, tmp_path / "parts")
+    settings = [f"--set.{name}" for name in METHODS[method]]
+    values = [str(value).replace("'", '"') for value in METHODS[method].values()]
+    options = [word for pair in zip(settings, values, strict=True) for word in pair]
+    options += ["--components", str(components)] if components else []
+    out = tmp_path / "m.safetensors"
+    assert cli.main(["fit", str(path), "--out", str(out), "--method", method, *options]) == 0
+    expected = fit_table(model, table, components=components).to_map()
+    others = {
+        "stream": fit_table(model, path, components=components).to_map(),
+        "cluster": fit_table(model, path, components=components, client=client).to_map(),
+        "command": mgpa.load_map(out),
+    }
+    want = correct(expected, table)
+    assert np.abs(want.X - rows_for(expected, table).X).max() > 0.1
+    for way, m in others.items():
+        np.testing.assert_allclose(correct(m, table).X, want.X, rtol=0, atol=1e-9, err_msg=way)
+        energy = {"gate_energy": None}  # equal to rounding
+        assert replace(m.info, **energy) == replace(expected.info, **energy), way
+        assert (m.coordinates is None) == (components is None), way
+
+
+@pytest.mark.parametrize("from_file", [False, True])
+@pytest.mark.parametrize("kind", ["vectors", "tokens"])
+def test_a_fitted_estimator_is_the_same_however_it_was_fitted(tables, kind, from_file, tmp_path):
+    table = tables[kind]
+    fit = table.rows("FIT")
+    plain = mgpa.ClosedFormMGPA()
+    plain = plain if kind == "vectors" else mgpa.TokenMean(plain)
+    expected = plain.fit(fit.X, source=fit.source, pair_id=fit.pair_id)
+    road = fit_table(mgpa.ClosedFormMGPA(), in_parts(table, tmp_path / "p") if from_file else table)
+    assert type(road) is type(expected)
+    assert road.sources_.tolist() == expected.sources_.tolist() == ["dry", "wet"]
+    np.testing.assert_allclose(road.gate_.basis_, expected.gate_.basis_, atol=1e-9)
+    np.testing.assert_allclose(road.covariance_, expected.covariance_, atol=1e-9)
+    np.testing.assert_allclose(road.direction_, expected.direction_, atol=1e-9)
+    assert road.direction_.shape == (1, road.gate_.rank_)
+    views = table.rows("VAL").paired_views()
+    pairs = tuple(table.rows("VAL").X[rows] for rows in views)
+    assert road.coverage(pairs) == pytest.approx(expected.coverage(pairs), abs=1e-9)
+    np.testing.assert_allclose(road.transform(table.X), expected.transform(table.X), atol=1e-9)
+
+
+def split_pairs(table):
+    """Return FIT rows whose own ids join unrelated rows, and the truly paired ones as another table."""
+    fit = table.rows("FIT")
+    sides = [np.flatnonzero(fit.source == source) for source in fit.sources]
+    n = min(map(len, sides))
+    ids = np.full(len(fit), -1)
+    for side in sides:
+        ids[side[:n]] = np.arange(n)
+    misleading = fit.with_columns(label=None, participant=None, pair_id=ids)
+    return misleading, fit.take(fit.pair_id >= 0)
+
+
+@pytest.mark.parametrize("batches", [1, 7])
+def test_pairs_of_another_table_replace_the_tables_own_in_every_batch(tables, batches, tmp_path):
+    misleading, pairs = split_pairs(tables["vectors"])
+    path = in_parts(misleading, tmp_path / "rows", batches)
+    write_table(pairs, tmp_path / "pairs.parquet")
+    model = fit_table(mgpa.ClosedFormMGPA(), path, pairs=tmp_path / "pairs.parquet")
+    n_pairs = len(np.unique(pairs.pair_id))
+    assert model.to_map().info.n_contrasts == n_pairs
+    views = pairs.paired_views()
+    expected = mgpa.ClosedFormMGPA().fit(
+        misleading.X, source=misleading.source, pairs=tuple(pairs.X[rows] for rows in views)
+    )
+    np.testing.assert_allclose(model.transform(pairs.X), expected.transform(pairs.X), atol=1e-9)
+
+
+@pytest.mark.parametrize("method", ["closed_form_mgpa", "featmap", "iterative_mgpa"])
+def test_pairs_of_other_sources_are_refused(tables, method):
+    table = tables["vectors"]
+    rows, pairs = split_pairs(table)
+    renamed = pairs.with_columns(source=np.where(pairs.source == "dry", "gel", "pad"))
+    with pytest.raises(TableError, match=r"sources gel, pad; the table to fit has dry, wet"):
+        fit_table(make(method), rows, pairs=renamed)
+
+
+def test_pairs_are_matched_by_the_names_of_sources_not_by_their_order(tables):
+    rows, pairs = split_pairs(tables["vectors"])
+    # As numbers, source 10 comes after 9; as text, before it.
+    numbers = {"dry": 9, "wet": 10}
+    rows = rows.with_columns(source=np.array([numbers[s] for s in rows.source]))
+    text = pairs.with_columns(source=np.array([str(numbers[s]) for s in pairs.source]))
+    same = pairs.with_columns(source=np.array([numbers[s] for s in pairs.source]))
+    a, b = (fit_table(make("featmap"), rows, pairs=table).to_map() for table in (text, same))
+    np.testing.assert_allclose(
+        a.transform(rows.X, source=rows.source), b.transform(rows.X, source=rows.source), atol=1e-12
+    )
+
+
+def test_pairs_of_three_sources_may_come_from_another_table():
+    table = simulated_table(K=3, n_people=24)
+    fit = table.rows("FIT")
+    expected = fit_table(mgpa.ClosedFormMGPA(), fit)
+    rows = fit.with_columns(pair_id=None)
+    other = fit_table(mgpa.ClosedFormMGPA(), rows, pairs=fit.take(fit.pair_id >= 0))
+    np.testing.assert_allclose(other.transform(table.X), expected.transform(table.X), atol=1e-9)
+
+
+def test_who_is_in_the_table_of_pairs_counts_as_fitted_on(tables):
+    rows, pairs = split_pairs(tables["vectors"])
+    people = fit_table(mgpa.ClosedFormMGPA(), rows, pairs=pairs).to_map().info.people
+    assert len(people) == len(np.unique(pairs.participant)) > 0
+
+
+def test_a_table_of_other_devices_is_not_corrected_without_being_told(tables, tmp_path):
+    table = tables["vectors"]
+    m = fit_table(mgpa.ClosedFormMGPA(), table).to_map()
+    other = table.with_columns(source=np.where(table.source == "dry", "headset A", "headset B"))
+    with pytest.raises(TableError, match=r"headset A, headset B; the map was fitted on dry, wet.*force=True"):
+        correct(m, other)
+    write_table(other, tmp_path / "other.parquet")
+    with pytest.raises(TableError, match="force=True"):
+        correct_file(m, tmp_path / "other.parquet", tmp_path / "out.parquet")
+    assert not (tmp_path / "out.parquet").exists()
+    np.testing.assert_array_equal(correct(m, other, force=True).X, correct(m, table).X)
+    # One device in common will do, and so will not saying which devices these are.
+    assert len(correct(m, other.take(table.source == "dry").with_columns(source="dry")))
+    assert len(correct(m, other.with_columns(source=None)))
+
+
+def test_a_corrected_table_is_not_corrected_again_without_being_told(tables, tmp_path):
+    table = tables["vectors"]
+    m = fit_table(mgpa.ClosedFormMGPA(), table).to_map()
+    write_table(table, tmp_path / "t.parquet")
+    correct_file(m, tmp_path / "t.parquet", tmp_path / "once.parquet")
+    with pytest.raises(TableError, match=r"corrected before.*force=True"):
+        correct_file(m, tmp_path / "once.parquet", tmp_path / "twice.parquet")
+    assert correct_file(m, tmp_path / "once.parquet", tmp_path / "twice.parquet", force=True) == len(table)
+    with pytest.raises(TableError, match="corrected before"):
+        correct(m, open_table(tmp_path / "once.parquet").read())
+
+
+def test_a_participant_with_two_roles_is_found_across_the_batches_of_a_file(tables, tmp_path):
+    table = tables["vectors"]
+    order = np.argsort(table.role, kind="stable")
+    path = tmp_path / "parts"
+    path.mkdir()
+    first, last = table.take(order[:50]), table.take(order[-50:])
+    clash = replace(last, participant=np.full(50, first.participant[0]), pair_id=np.full(50, -1))
+    for i, part in enumerate((first.with_columns(pair_id=-1), clash)):
+        write_table(part, path / f"{i}.parquet")
+    with pytest.raises(TableError, match="has rows in"):
+        fit_table(make("leace"), path)
+
+
+def test_every_estimator_has_the_one_fit():
+    def subclasses(cls):
+        return {cls, *(s for sub in cls.__subclasses__() for s in subclasses(sub))}
+
+    make("mance")
+    own_fits = {c.__name__ for c in subclasses(CorrectionEstimator) if "fit" in vars(c)}
+    assert own_fits == {"CorrectionEstimator", "Identity"}
+
+
+def test_lower_case_roles_are_roles(tables, tmp_path):
+    table = tables["vectors"]
+    columns = {"X": table.X, **table.columns, "role": np.char.lower(table.role)}
+    path = write_table(Table.from_columns(columns), tmp_path / "t.parquet")
+    lower, upper = (fit_table(make("leace"), t).to_map() for t in (path, table))
+    assert lower.info.people == upper.info.people
+    assert lower.info.n_rows == (table.role == "FIT").sum()
