@@ -56,16 +56,41 @@ class Endpoint:
         return self._map
 
 
-def relative_movement(m: CorrectionMap, X: Any, *, source: Any = None, coordinates: Any = None) -> float:
-    """Return ‖H' - H‖_F / ‖H‖_F over the rows of X, in the map's standardised coordinates.
+def movement(moved: Any, H: Any, varies: Any) -> float:
+    """Return ‖H' - H‖_F / ‖H‖_F: how far rows move, relative to their size.
 
-    ``source`` is for source-aware maps; others never see it. ``coordinates``, anything with ``center`` and
-    ``scale``, are for comparing maps that were standardised differently.
+    This is the one definition of movement, in fits, budgets, audits and histories. The size counts features
+    that varied in the fitting rows: those that did not have no scale to be measured by, and a unit that wakes
+    up in new people would make every movement look small.
+
+    Parameters
+    ----------
+    moved : (..., d) array
+        H' - H, in standardised coordinates.
+    H : (..., d) array
+        The rows before, in the same coordinates.
+    varies : (d,) array of bool
+        Features that varied in the fitting rows.
+    """
+    size = float(np.linalg.norm(np.asarray(H, dtype=np.float64)[..., varies]))
+    if not size > 0:
+        raise ValueError(
+            f"Movement is relative to the rows, and these {len(H)} are empty or all at the fitting mean."
+        )
+    return float(np.linalg.norm(np.asarray(moved, dtype=np.float64))) / size
+
+
+def relative_movement(m: CorrectionMap, X: Any, *, source: Any = None, coordinates: Any = None) -> float:
+    """Return the :func:`movement` of the rows of X, in the map's standardised coordinates.
+
+    ``source`` is for source-aware maps; others never see it. ``coordinates``, anything with ``center``,
+    ``scale`` and ``varies``, are for comparing maps that were standardised differently.
     """
     m = _as_map(m)
     X = as_float_matrix(X, n_features=m.n_features).astype(np.float64)
     moved = _displacement(m, X, coordinates, **_known(m, source))
-    return float(np.linalg.norm(moved)) / _size(m if coordinates is None else coordinates, X)
+    where = m if coordinates is None else coordinates
+    return movement(moved, _standardised(where, X), where.varies)
 
 
 def stage_movement(m: SequentialMap, X: Any, *, coordinates: Any = None) -> Floats:
@@ -73,7 +98,7 @@ def stage_movement(m: SequentialMap, X: Any, *, coordinates: Any = None) -> Floa
     m = _as_map(m)
     X = as_float_matrix(X, n_features=m.n_features).astype(np.float64)
     moved = m.stage_movement(X, None if _in_own(m, coordinates) else coordinates.scale)
-    return np.asarray(moved / _size(m if coordinates is None else coordinates, X))
+    return np.asarray(moved * _one_unit(m if coordinates is None else coordinates, X))
 
 
 def _in_own(m: CorrectionMap, coordinates: Any) -> bool:
@@ -95,14 +120,13 @@ def _as_map(m: Any) -> Any:
     return m.to_map() if hasattr(m, "to_map") else m
 
 
-def _size(coordinates: Any, X: Floats) -> float:
-    """Return ‖H‖_F of the standardised rows, to which movement is relative."""
-    size = float(np.linalg.norm((X - coordinates.center) / coordinates.scale))
-    if not size > 0:
-        raise ValueError(
-            f"Movement is relative to the rows, and these {len(X)} are empty or all at the fitting mean."
-        )
-    return size
+def _standardised(where: Any, X: Floats) -> Floats:
+    return np.asarray((X - where.center) / where.scale)
+
+
+def _one_unit(where: Any, X: Floats) -> float:
+    """Return the movement of rows whose displacement has length 1."""
+    return movement(1.0, _standardised(where, X), where.varies)
 
 
 def native(m: CorrectionMap, X_val: Any, *, source: Any = None) -> Endpoint:
@@ -132,7 +156,7 @@ def movement_budget(
     source : (n,) array or None
         Sources of the rows, for source-aware maps; others never see it.
     coordinates : Standardizer, map or None
-        Its ``center`` and ``scale`` are where movement is measured; None is where the map was fitted. Maps
+        Its ``center``, ``scale`` and ``varies`` are where movement is measured; None is where the map was fitted. Maps
         that were standardised differently move equally far only in common coordinates.
     """
     m = _as_map(m)
@@ -154,7 +178,7 @@ def movement_budget(
         return Endpoint(False, float(after[-1]) if len(m) else 0.0, len(m))
     k = int(crossings[0]) + 1
     start, end = (_displacement(m[:stages], X, coordinates) for stages in (k - 1, k))
-    fraction = _crossing(start, end - start, budget * _size(m if coordinates is None else coordinates, X))
+    fraction = _crossing(start, end - start, budget / _one_unit(m if coordinates is None else coordinates, X))
     return Endpoint(True, budget, k, fraction, m.strength, m.prefix(k, fraction))
 
 

@@ -18,13 +18,54 @@ Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
+class Scatter:
+    """A sum of squares FᵀF: the matrix itself or, while F has fewer rows than features, F, which is smaller.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> few, many = Scatter.of_rows(np.ones((2, 5))), Scatter.of_rows(np.ones((9, 5)))
+    >>> few.values.shape, many.values.shape, (few + many).matrix[0, 0].item()
+    ((2, 5), (5, 5), 11.0)
+    """
+
+    values: Floats
+    factored: bool
+
+    @classmethod
+    def of_rows(cls, F: Floats) -> Scatter:
+        """Return the scatter of rows that are centred and weighted already."""
+        return cls(F, True) if len(F) < F.shape[1] else cls(F.T @ F, False)
+
+    def __add__(self, other: Scatter) -> Scatter:
+        if self.factored and other.factored:
+            return Scatter.of_rows(np.concatenate([self.values, other.values]))
+        return Scatter(self.matrix + other.matrix, False)
+
+    @property
+    def matrix(self) -> Floats:
+        """FᵀF, shape (d, d)."""
+        return np.asarray(self.values.T @ self.values) if self.factored else self.values
+
+    @property
+    def diagonal(self) -> Floats:
+        """The diagonal of FᵀF, shape (d,)."""
+        return np.einsum("ij,ij->j", self.values, self.values) if self.factored else np.diag(self.values)
+
+    def scaled(self, scale: Floats) -> Scatter:
+        """Return the scatter of features divided by ``scale``."""
+        values = self.values / scale
+        return Scatter(values if self.factored else values / scale[:, None], self.factored)
+
+
+@dataclass(frozen=True)
 class SourceMoments:
     """One source's rows: total weight, mean, scatter Σ w (x - mean)(x - mean)ᵀ, and a content checksum."""
 
     n_rows: int
     weight: float
     mean: Floats
-    scatter: Floats
+    spread: Scatter
     checksum: NDArray[np.uint64]
 
     @classmethod
@@ -35,26 +76,31 @@ class SourceMoments:
         checksum = content_checksum(X)
         if total == 0:
             d = X.shape[1]
-            return cls(len(X), 0.0, np.zeros(d), np.zeros((d, d)), checksum)
+            return cls(len(X), 0.0, np.zeros(d), Scatter(np.zeros((0, d)), True), checksum)
         mean = X.mean(axis=0) if weight is None else weight @ X / total
         X -= mean
         if weight is not None:
             X *= np.sqrt(weight)[:, None]
-        return cls(len(X), total, mean, X.T @ X, checksum)
+        return cls(len(X), total, mean, Scatter.of_rows(X), checksum)
+
+    @property
+    def scatter(self) -> Floats:
+        """Σ w (x - mean)(x - mean)ᵀ, shape (d, d)."""
+        return self.spread.matrix
 
     def __add__(self, other: SourceMoments) -> SourceMoments:
         weight = self.weight + other.weight
         if weight == 0:
             return SourceMoments(
-                self.n_rows + other.n_rows, 0.0, self.mean, self.scatter, self.checksum + other.checksum
+                self.n_rows + other.n_rows, 0.0, self.mean, self.spread, self.checksum + other.checksum
             )
-        gap = other.mean - self.mean
-        share = other.weight / weight
+        gap, share = other.mean - self.mean, other.weight / weight
+        between = Scatter(np.sqrt(self.weight * share) * gap[None], True)
         return SourceMoments(
             self.n_rows + other.n_rows,
             weight,
             self.mean + share * gap,
-            self.scatter + other.scatter + (self.weight * share) * np.outer(gap, gap),
+            self.spread + other.spread + between,
             self.checksum + other.checksum,
         )
 
@@ -132,11 +178,27 @@ class Moments:
         return np.asarray(self.weights @ self.means / self.weights.sum())
 
     @property
+    def within(self) -> Scatter:
+        """Scatter of every source's rows about its own mean, added up."""
+        total, *others = (part.spread for part in self.parts.values())
+        for spread in others:
+            total = total + spread
+        return total
+
+    @property
+    def between(self) -> Scatter:
+        """Scatter of the sources' means, with their weights, about the mean of all rows."""
+        return Scatter((self.means - self.mean) * np.sqrt(self.weights)[:, None], True)
+
+    @property
     def scatter(self) -> Floats:
         """Total scatter Σ w (x - mean)(x - mean)ᵀ: within sources plus between them."""
-        within = sum(part.scatter for part in self.parts.values())
-        gaps = self.means - self.mean
-        return np.asarray(within + (gaps.T * self.weights) @ gaps)
+        return self.within.matrix + self.between.matrix
+
+    @property
+    def variance(self) -> Floats:
+        """Population variance of every feature over all rows."""
+        return np.asarray((self.within.diagonal + self.between.diagonal) / self.weights.sum())
 
     @property
     def fingerprint(self) -> str:
@@ -230,6 +292,11 @@ class Standardizer:
         mean = np.sum([share[rows] @ X[rows].astype(np.float64) for rows in blocks], axis=0)
         variance = np.sum([share[rows] @ (X[rows] - mean) ** 2 for rows in blocks], axis=0)
         return cls.from_spread(mean, variance, len(X), standardize)
+
+    @property
+    def constant(self) -> tuple[int, ...]:
+        """Positions of the features that never varied."""
+        return tuple(np.flatnonzero(~self.varies).tolist())
 
     def require_variation(self) -> Self:
         """Return this standardisation, or say that there is nothing to correct."""

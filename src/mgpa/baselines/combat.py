@@ -121,7 +121,7 @@ class ComBat(SourceAware):
         # Features that never vary have no scale to adjust and no place in the priors.
         kept = np.flatnonzero(standardizer.varies)
         means = ((moments.means - standardizer.center) / standardizer.scale)[:, kept]
-        scatters = np.stack([np.diag(part.scatter) for part in moments.parts.values()])
+        scatters = np.stack([part.spread.diagonal for part in moments.parts.values()])
         scatters = (scatters / standardizer.scale**2)[:, kept]
         if target is None:
             grand = weights @ means / weights.sum()

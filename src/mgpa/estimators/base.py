@@ -270,7 +270,8 @@ class CorrectionEstimator(OneToOneFeatureMixin, TransformerMixin, BaseEstimator)
             raise ValueError(f"y has {len(labels)} distinct values in {n} rows; expected task classes.")
         return np.asarray(labels[codes])
 
-    def _info(self, **known: Any) -> MapInfo:
+    def _info(self, standardizer: Standardizer | None = None, **facts: Any) -> MapInfo:
+        """Return a map's provenance; features that never varied are the standardisation's to tell."""
         # How much was shown on the way is no property of the result.
         parameters = {k: v for k, v in self.get_params(deep=False).items() if k != "verbose"}
         names = getattr(self, "feature_names_in_", None)
@@ -279,7 +280,8 @@ class CorrectionEstimator(OneToOneFeatureMixin, TransformerMixin, BaseEstimator)
             parameters={k: v if isinstance(v, (int, float, str, bool, type(None))) else repr(v)
                         for k, v in parameters.items()},
             feature_names=None if names is None else tuple(map(str, names)),
-            **known,
+            constant_features=() if standardizer is None else standardizer.constant,
+            **facts,
         )  # fmt: skip
 
     def transform(self, X: Any, *, strength: float | None = None) -> Any:
@@ -354,4 +356,5 @@ class GatedEstimator(CorrectionEstimator):
         """
         check_is_fitted(self)
         contrasts = Contrasts.from_pairs(pairs, self.n_features_in_).values / self.map_.scale
-        return float(self.gate_.coverage(contrasts))
+        # A feature that never varied has no scale: its differences would drown the others.
+        return float(self.gate_.coverage(contrasts * self.map_.varies))

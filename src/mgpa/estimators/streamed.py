@@ -83,10 +83,8 @@ class Evidence:
 
     def standardizer(self, standardize: bool) -> Standardizer:
         """Return the centre and scale of all rows seen, some of whose features must vary."""
-        moments = self.moments
-        variance = np.diag(moments.scatter) / moments.weights.sum()
-        found = Standardizer.from_spread(moments.mean, variance, moments.n_rows, standardize)
-        return found.require_variation()
+        m = self.moments
+        return Standardizer.from_spread(m.mean, m.variance, m.n_rows, standardize).require_variation()
 
     def contrasts(self) -> Contrasts:
         """Return every contrast seen, from aligned arrays and from pair ids; none at all is an error."""
@@ -280,11 +278,12 @@ class MomentEstimator(CorrectionEstimator):
         self._solution()
         return self._data.sources
 
-    def _evidence_info(self, data: Evidence, **known: Any) -> Any:
+    def _evidence_info(self, data: Evidence, **facts: Any) -> Any:
         """Return provenance for a map solved from this evidence."""
         return self._info(
+            data.standardizer(True),
             source_names=source_names(data.sources),
             n_rows=data.moments.n_rows,
             fingerprint=data.moments.fingerprint,
-            **known,
+            **facts,
         )

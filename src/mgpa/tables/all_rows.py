@@ -53,7 +53,7 @@ class FileRows:
     def standardizer(self, standardize: bool) -> Standardizer:
         """Return the standardisation of all rows."""
         m = self.summary
-        return Standardizer.from_spread(m.mean, np.diag(m.scatter) / m.weights.sum(), m.n_rows, standardize)
+        return Standardizer.from_spread(m.mean, m.variance, m.n_rows, standardize)
 
     def standardized(self, standardizer: Standardizer) -> StandardizedRows:
         """Return the rows in standardised coordinates."""
