@@ -229,7 +229,7 @@ def test_moving_to_double_and_back_does_not_keep_old_weights():
     expected = module(X)
     module.double().float()
     torch.testing.assert_close(module(X), expected)
-    module.linear_bias.add_(1.0)
+    module.constant.add_(1.0)
     module.float()
     assert not torch.equal(module(X), expected)
 

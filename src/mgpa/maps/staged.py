@@ -1,4 +1,4 @@
-"""Algorithm 1, stored: a sequence of critic-guided stages, replayed by :mod:`mgpa.maps.runtime.replay`."""
+"""Algorithm 1, stored: critic-guided stages, replayed by :mod:`mgpa.maps.runtime.numpy_replay`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 
 from ..errors import MapError
 from .base import Floats, SequentialMap
-from .runtime.replay import Replay
+from .runtime.numpy_replay import Replay
 
 # How far a stored basis may be from orthonormal: float32 rounding, the bound the paper's own loader used.
 ORTHONORMAL_TOLERANCE = 2e-5
