@@ -90,9 +90,9 @@ def _routed(X: Value, source: Value, m: RoutedMap) -> Value:
     K, constant = len(m.sources), X.graph.constant
     folded = fold_routed(m)
     readout, offset = ((m.strength * array).astype(np.float32) for array in (folded.readout, folded.offset))
-    known = source.op("GreaterOrEqual", 0, dtype="bool").op("And", source.op("Less", K, dtype="bool"))
+    in_range = source.op("GreaterOrEqual", 0, dtype="bool").op("And", source.op("Less", K, dtype="bool"))
     # Gather counts negative positions from the end, and refuses those beyond it.
-    position = known.where(source, constant(np.array(K)))
+    position = in_range.where(source, constant(np.array(K)))
     centred, offsets = X - constant(m.center.astype(np.float32)), constant(offset).op("Gather", position)
     if readout.ndim == 2:
         edit = centred * constant(readout).op("Gather", position)
@@ -105,7 +105,7 @@ def _routed(X: Value, source: Value, m: RoutedMap) -> Value:
 
         scanned = {"position": constant(np.arange(K)[:, None]), "readout": constant(readout)}
         edit = X.graph.scan(body, centred, scanned, ["n", m.n_features])
-    return X + known.column().where(edit + offsets, constant(np.array(np.nan, dtype=np.float32)))
+    return X + in_range.column().where(edit + offsets, constant(np.array(np.nan, dtype=np.float32)))
 
 
 def _projective(X: Value, m: ProjectiveMap) -> Value:

@@ -84,8 +84,8 @@ class MapModule(torch.nn.Module):  # type: ignore[misc]
         self._check(X)
         return self._correct(X)
 
-    def _correct(self, X: Tensor, *known: Tensor) -> Tensor:
-        """Correct checked rows; ``known`` is what else the coordinates depend on."""
+    def _correct(self, X: Tensor, *source: Tensor) -> Tensor:
+        """Correct checked rows; ``source`` is their positions among the sources, where those matter."""
         if self._is_identity():
             if not _tracing():
                 self._require_finite(X, X)
@@ -94,7 +94,7 @@ class MapModule(torch.nn.Module):  # type: ignore[misc]
         with torch.autocast(X.device.type, enabled=False):
             weights = self._weights(X.dtype, X.device)
             try:
-                coordinates = self._coordinates(X, weights, *known)
+                coordinates = self._coordinates(X, weights, *source)
             except (np.linalg.LinAlgError, torch.linalg.LinAlgError):  # what some decompositions make of NaN
                 coordinates = torch.full((), torch.nan)
             if not _tracing():
@@ -106,7 +106,7 @@ class MapModule(torch.nn.Module):  # type: ignore[misc]
     def _is_identity(self) -> bool:
         raise NotImplementedError
 
-    def _coordinates(self, X: Tensor, weights: Any, *known: Tensor) -> Tensor:
+    def _coordinates(self, X: Tensor, weights: Any, *source: Tensor) -> Tensor:
         raise NotImplementedError
 
     def _check(self, X: Tensor) -> None:
