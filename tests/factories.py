@@ -1,10 +1,15 @@
-"""Small random maps for tests."""
+"""Small random maps for tests, and rows to correct with them."""
 
 from typing import Any
 
 import numpy as np
 
 from mgpa.maps import AffineMap, MapInfo, ProjectiveMap, RoutedMap, StagedMap
+
+
+def embeddings(n: int = 50, dtype: Any = np.float32, seed: int = 1, d: int = 10) -> np.ndarray:
+    """Return rows that a random map takes."""
+    return np.random.default_rng(seed).normal(size=(n, d)).astype(dtype)
 
 
 def random_info(d: int) -> MapInfo:

@@ -10,11 +10,14 @@ import numpy as np
 Array = Any  # numpy array or torch tensor
 
 
+def is_tensor(array: Any) -> bool:
+    """Return whether ``array`` is a torch tensor, without importing torch."""
+    return type(array).__module__.partition(".")[0] == "torch"
+
+
 def namespace(array: Array) -> Any:
     """Return the module whose functions work on ``array``: numpy or torch."""
-    if type(array).__module__.partition(".")[0] == "torch":
-        return sys.modules["torch"]
-    return np
+    return sys.modules["torch"] if is_tensor(array) else np
 
 
 def double(array: Array) -> Array:

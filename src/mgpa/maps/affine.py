@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import ClassVar, Self
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
 from ..errors import MapError
 from .base import CorrectionMap, Floats, MapInfo
+from .runtime.folding import FoldedAffine, fold_affine
 
 # Up to this many standard deviations from zero, float32 sums of uncentred features are exact enough.
 FAR_FROM_ZERO = 8.0
@@ -54,49 +56,46 @@ class AffineMap(CorrectionMap):
             info=info or MapInfo(method="identity"),
         )
 
-    def _apply(self, X: Floats, out: Floats) -> bool:
-        def cast(array: Floats) -> Floats:
-            return np.ascontiguousarray(array, dtype=X.dtype)
+    def _weights(self, dtype: np.dtype[Any]) -> FoldedAffine:
+        if dtype not in self._cache:
+            folded = fold_affine(self)
+            far = (np.abs(self.center) > FAR_FROM_ZERO * self.scale).any()
+            if folded.back is not None and not (far and dtype == np.float32):
+                # Centring costs a pass over the rows, needed only where float32 sums would lose digits.
+                offset = folded.offset - folded.center @ folded.readout
+                folded = replace(folded, center=None, offset=offset)
+            cast = folded.cast(partial(np.ascontiguousarray, dtype=dtype))
+            # The strength multiplies this factor before it is rounded.
+            self._cache[dtype] = replace(cast, back=folded.back)
+        weights: FoldedAffine = self._cache[dtype]
+        return weights
 
-        readout = cast(self.readout)
-        negative = cast(-self.strength * self.direction.T)
-        if readout.shape[1] == 0 or self.strength == 0:
+    def _apply(self, X: Floats, out: Floats) -> bool:
+        k = self.readout.shape[1]
+        if k == 0 or self.strength == 0:
             np.copyto(out, X)
             return bool(np.isfinite(out).all())
-        if 2 * readout.shape[1] > X.shape[1]:
-            if X.dtype not in self._cache:
-                self._cache[X.dtype] = (
-                    cast(self.readout @ self.direction.T),
-                    cast(self.offset @ self.direction.T),
-                )
-            matrix, offset = self._cache[X.dtype]
-            np.matmul(X - cast(self.center), matrix, out=out)
-            out += offset
-            out *= -self.strength
+        weights = self._weights(X.dtype)
+        centred = X if weights.center is None else X - weights.center
+        if weights.back is None:
+            np.matmul(centred, weights.readout, out=out)
+            out += weights.offset
+            out *= self.strength
             out += X
             return bool(np.isfinite(out).all())
-        coefficient = self._coefficients(X, readout)
+        # A BLAS is many times faster at matrix times vector than at matrix times one column.
+        coefficient = (centred @ weights.readout[:, 0])[:, None] if k == 1 else centred @ weights.readout
+        coefficient += weights.offset
+        back = np.ascontiguousarray(self.strength * weights.back, dtype=X.dtype)
         # Blocks of about a megabyte stay in cache between the two passes over them.
         block = max(1, 2**20 // (X.itemsize * X.shape[1]))
         work = np.empty((min(block, len(X)), X.shape[1]), dtype=X.dtype)
-        outer = np.multiply if readout.shape[1] == 1 else np.matmul
+        outer = np.multiply if k == 1 else np.matmul
         for start in range(0, len(X), block):
             rows = slice(start, start + block)
-            edit = outer(coefficient[rows], negative, out=work[: len(X[rows])])
+            edit = outer(coefficient[rows], back, out=work[: len(X[rows])])
             np.add(X[rows], edit, out=out[rows])
         return bool(np.isfinite(coefficient).all())
-
-    def _coefficients(self, X: Floats, readout: Floats) -> Floats:
-        """Return (X - center) G + offset, centring first only where float32 sums would lose digits."""
-        offset = self.offset
-        if X.dtype == np.float32 and (np.abs(self.center) > FAR_FROM_ZERO * self.scale).any():
-            X = X - self.center.astype(X.dtype)
-        else:
-            offset = offset - self.center @ self.readout
-        # A BLAS is many times faster at matrix times vector than at matrix times one column.
-        product = (X @ readout[:, 0])[:, None] if readout.shape[1] == 1 else X @ readout
-        product += offset.astype(X.dtype)
-        return np.asarray(product)
 
     def _describe(self) -> str:
         k = self.readout.shape[1]

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .. import __version__
+from .._common.arrays import is_tensor
 from .._common.checks import as_float_matrix, require_finite
 from ..errors import MapError
 
@@ -23,15 +24,22 @@ PathLike = str | Path
 
 @dataclass(frozen=True, kw_only=True)
 class MapInfo:
-    """Where a map came from. None of it changes a number; names and tokens only refuse other input.
+    """Where a map came from. None of it changes a corrected row; names and tokens only refuse other input.
 
     A :class:`~mgpa.maps.RoutedMap` also finds its sources here.
+
+    Attributes
+    ----------
+    constant_features : tuple of int
+        Positions of the features that never varied in the fit. Their scale is 1, they are never edited, and
+        they do not count in the size that movement is relative to.
     """
 
     method: str = ""
     parameters: dict[str, Any] = field(default_factory=dict)
     random_state: int | None = None
     feature_names: tuple[str, ...] | None = None
+    constant_features: tuple[int, ...] = ()
     source_names: tuple[str, ...] = ()
     n_rows: int | None = None
     n_contrasts: int | None = None
@@ -102,18 +110,30 @@ class CorrectionMap:
         names = self.info.feature_names
         if names is not None and len(names) != d:
             raise MapError(f"{len(names)} feature names for {d} features.")
+        constant = self.info.constant_features
+        if any(type(i) is not int or not 0 <= i < d for i in constant) or len(set(constant)) != len(constant):
+            raise MapError(
+                f"constant_features are {_shorten(constant)}; expected distinct integers (int), 0 to {d - 1}."
+            )
         if self.coordinates is not None and self.coordinates.n_coordinates != d:
             raise MapError(f"{self.coordinates.n_coordinates} coordinates for a map of {d} features.")
 
     def _require_shape(self, name: str, shape: tuple[int, ...]) -> None:
-        found = getattr(self, name).shape
-        if found != shape:
-            raise MapError(f"{name} has shape {found}; expected {shape}.")
+        actual = getattr(self, name).shape
+        if actual != shape:
+            raise MapError(f"{name} has shape {actual}; expected {shape}.")
 
     @property
     def n_features(self) -> int:
         """Width of the embeddings this map corrects."""
         return int(self.center.size)
+
+    @property
+    def varies(self) -> NDArray[np.bool_]:
+        """Which features varied in the fit, shape (d,): all but ``info.constant_features``."""
+        varies = np.ones(self.n_features, dtype=bool)
+        varies[list(self.info.constant_features)] = False
+        return varies
 
     def with_strength(self, strength: float) -> Self:
         """Return the same map with another strength (absolute, not a factor on the present one)."""
@@ -130,11 +150,11 @@ class CorrectionMap:
         """Return the same map carrying the coordinates its embeddings are in, stored in its file."""
         return replace(self, coordinates=coordinates)
 
-    def from_raw(self, X: Any, **known: Any) -> Any:
-        """Return corrected embeddings of raw features; ``known`` goes to :meth:`transform`."""
+    def from_raw(self, X: Any, **options: Any) -> Any:
+        """Return corrected embeddings of raw features; ``options`` go to :meth:`transform`."""
         if self.coordinates is None:
             raise ValueError("This map has no coordinates: it corrects the features as they are (transform).")
-        return self.transform(self.coordinates.transform(X), **known)
+        return self.transform(self.coordinates.transform(X), **options)
 
     def transform(self, X: Any, *, strength: float | None = None) -> Any:
         """Correct embeddings. No source label is needed or accepted.
@@ -153,9 +173,10 @@ class CorrectionMap:
         """
         if strength is not None and strength != self.strength:
             return self.with_strength(strength).transform(X)
-        if type(X).__module__.partition(".")[0] == "torch":
-            return self._module(X.device)(X)
-        return self._run(X, self._apply)
+        return self._transform_tensor(X) if is_tensor(X) else self._run(X, self._apply)
+
+    def _transform_tensor(self, X: Any) -> Any:
+        return self._module(X.device)(X)
 
     def _module(self, device: Any) -> Any:
         if device not in self._cache:
@@ -194,13 +215,13 @@ class CorrectionMap:
         """Write corrected rows into ``out``; False if any edit is not finite (bad input shows up there)."""
         raise NotImplementedError
 
-    def displacement(self, X: Any, **known: Any) -> Floats:
+    def displacement(self, X: Any, **options: Any) -> Floats:
         """Return how far each row moves, in standardised coordinates: (transform(X) - X) / scale.
 
-        ``known`` goes to :meth:`transform`; a source-aware map needs ``source`` there.
+        ``options`` go to :meth:`transform`; a source-aware map needs ``source`` there.
         """
         X = as_float_matrix(X, n_features=self.n_features)
-        return np.asarray((self.transform(X, **known) - X) / self.scale)
+        return np.asarray((self.transform(X, **options) - X) / self.scale)
 
     def save(self, path: PathLike, *, overwrite: bool = True) -> Path:
         """Write the map to one safetensors file, atomically: the file is complete or not there.
@@ -236,7 +257,7 @@ class CorrectionMap:
         lines = [f"{type(self).__name__}: {self._describe()}"]
         rows = {
             "method": info.method,
-            "features": str(self.n_features),
+            "features": _features_line(self.n_features, len(info.constant_features)),
             "sources": ", ".join(info.source_names),
             "gate": _gate_line(info.gate_rank, info.gate_energy),
             "fitted on": _fitted_line(info.n_rows, info.n_contrasts),
@@ -357,6 +378,10 @@ def _shorten(names: tuple[Any, ...] | None) -> str:
     names = names or ()
     shown = ", ".join(map(repr, names[:4]))
     return f"[{shown}{', …' if len(names) > 4 else ''}] ({len(names)})"
+
+
+def _features_line(n_features: int, n_constant: int) -> str:
+    return str(n_features) + (f", {n_constant} of them constant in the fit" if n_constant else "")
 
 
 def _coordinates_line(c: Coordinates | None) -> str:

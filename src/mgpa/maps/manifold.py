@@ -57,8 +57,8 @@ class Cloud:
         offsets = self.rows[nearest]
         offsets -= H[:, None]
         distance = np.linalg.norm(offsets, axis=2)
-        own = distance.min(axis=1) <= SAME_ROW * np.linalg.norm(H, axis=1)
-        leave = np.where(own, distance.argmin(axis=1), distance.argmax(axis=1))
+        itself = distance.min(axis=1) <= SAME_ROW * np.linalg.norm(H, axis=1)
+        leave = np.where(itself, distance.argmin(axis=1), distance.argmax(axis=1))
         offsets[np.arange(len(H)), leave] = offsets[:, -1]
         return np.asarray(offsets[:, :-1])
 
@@ -121,7 +121,8 @@ class ManifoldMap(SequentialMap):
     its prefixes and files: share them only with those who may have the data.
 
     The erasure, if any, is the first stage, so that the empty prefix changes nothing; every round is a
-    stage. A round searches the neighbours of every row: minutes for tens of thousands of rows.
+    stage. A round searches the neighbours of every row: minutes for tens of thousands of rows. A torch tensor
+    is corrected on the host and comes back without its gradient.
 
     Attributes
     ----------
@@ -178,24 +179,10 @@ class ManifoldMap(SequentialMap):
         if self.step <= 0:
             raise MapError(f"step must be positive; got {self.step!r}.")
 
-    def transform(
-        self, X: Any, *, strength: float | None = None, n_stages: int | None = None, fraction: float = 1.0
-    ) -> Any:
-        """Correct embeddings with this map, or with a prefix of it.
-
-        Parameters
-        ----------
-        X : array of shape (n, d)
-            As for every map. A torch tensor is corrected on the host and comes back without its gradient.
-        strength, n_stages, fraction
-            As for every map of stages.
-        """
-        known: dict[str, Any] = {"strength": strength, "n_stages": n_stages, "fraction": fraction}
-        if type(X).__module__.partition(".")[0] != "torch":
-            return super().transform(X, **known)
+    def _transform_tensor(self, X: Any) -> Any:
         import torch
 
-        return torch.as_tensor(super().transform(to_numpy(X), **known), device=X.device)
+        return torch.as_tensor(self._run(to_numpy(X), self._apply), device=X.device)
 
     def to_torch(self) -> NoReturn:
         """Raise: neighbour search and one eigendecomposition per row have no place in a small module."""

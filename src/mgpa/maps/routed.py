@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from .._common.arrays import is_tensor
 from ..errors import MapError
 from ..pairs import encode_source, source_names
 from .affine import FAR_FROM_ZERO, AffineMap
@@ -114,7 +115,7 @@ class RoutedMap(CorrectionMap):
         if strength is not None and strength != self.strength:
             return self.with_strength(strength).transform(X, source=source)
         codes = self.route(source, len(X))
-        if type(X).__module__.partition(".")[0] == "torch":
+        if is_tensor(X):
             return self._module(X.device)(X, codes)
         return self._run(X, lambda rows, out: self._apply_routed(rows, codes, out))
 

@@ -1,4 +1,4 @@
-"""Algorithm 1, stored: a sequence of critic-guided stages, replayed by :mod:`mgpa.maps.runtime.replay`."""
+"""Algorithm 1, stored: critic-guided stages, replayed by :mod:`mgpa.maps.runtime.numpy_replay`."""
 
 from __future__ import annotations
 
@@ -9,10 +9,17 @@ import numpy as np
 
 from ..errors import MapError
 from .base import Floats, SequentialMap
-from .runtime.replay import Replay
+from .runtime.numpy_replay import Replay
 
 # How far a stored basis may be from orthonormal: float32 rounding, the bound the paper's own loader used.
 ORTHONORMAL_TOLERANCE = 2e-5
+
+
+def is_orthonormal(basis: Floats) -> bool:
+    """Return whether the columns of a (d, r) matrix are orthonormal, up to the rounding of float32."""
+    d, r = basis.shape
+    B = basis.astype(np.float64)
+    return r <= d and bool(np.abs(B.T @ B - np.eye(r)).max(initial=0.0) <= ORTHONORMAL_TOLERANCE)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
@@ -77,8 +84,7 @@ class StagedMap(SequentialMap):
             raise MapError("A stage needs at least one critic score.")
         if N and not H:
             raise MapError("Network scores need hidden units.")
-        B = self.basis.astype(np.float64)
-        if B.shape[1] > d or np.abs(B.T @ B - np.eye(B.shape[1])).max(initial=0.0) > ORTHONORMAL_TOLERANCE:
+        if not is_orthonormal(self.basis):
             raise MapError("basis is not orthonormal.")
         if not (self.damping > 0 and self.radius > 0 and self.stabilizer > 0):
             raise MapError("damping, radius and stabilizer must be positive.")

@@ -43,6 +43,7 @@ _INFO_TYPES: dict[str, Any] = {
     "parameters": dict,
     "random_state": int | None,
     "feature_names": list | None,
+    "constant_features": list,
     "source_names": list,
     "n_rows": int | None,
     "n_contrasts": int | None,
@@ -55,6 +56,8 @@ _INFO_TYPES: dict[str, Any] = {
     "library_version": str,
     "notes": str,
 }
+# What older versions do not know is left out where there is nothing to say.
+_LATER_INFO = ("constant_features", "encoder", "people")
 
 
 def write_map(m: CorrectionMap, path: Path, *, overwrite: bool) -> Path:
@@ -115,11 +118,10 @@ def _encode(m: CorrectionMap) -> bytes:
             "format": PLAIN_VERSION if m.coordinates is None else FORMAT_VERSION,
             "kind": m.kind,
             "scalars": {name: float(getattr(m, name)) for name in m.scalar_names},
-            # What older versions do not know is left out where there is nothing to say.
             "info": {
                 name: value
                 for name in _INFO_TYPES
-                if (value := getattr(m.info, name)) or name not in ("encoder", "people")
+                if (value := getattr(m.info, name)) or name not in _LATER_INFO
             },
         }
     )
@@ -184,9 +186,9 @@ def _decode(path: Path) -> CorrectionMap:
 def _info(stored: dict[str, Any]) -> MapInfo:
     """Return provenance from its JSON form. Fields may be missing: an older version did not have them."""
     for name, value in stored.items():
-        expected = _INFO_TYPES.get(name)
+        expected, item_type = _INFO_TYPES.get(name), int if name == "constant_features" else str
         wrong = expected is None or isinstance(value, bool) or not isinstance(value, expected)
-        if wrong or (isinstance(value, list) and not all(isinstance(item, str) for item in value)):
+        if wrong or (isinstance(value, list) and any(type(item) is not item_type for item in value)):
             raise MapError(f"info field {name!r} is unknown or has a value of the wrong type.")
     fields: dict[str, Any] = {name: tuple(v) if isinstance(v, list) else v for name, v in stored.items()}
     return MapInfo(**fields)
@@ -220,11 +222,15 @@ def _canonical(document: Any) -> str:
 
 
 def map_digest(m: CorrectionMap) -> str:
-    """Return a checksum of what a map does to numbers: equal for maps that differ in provenance only."""
+    """Return a checksum of what a map does, and of what its movement is measured on.
+
+    It is equal for maps that differ in their provenance only.
+    """
     scalars = [float(getattr(m, name)) for name in m.scalar_names]
     routes = () if m.source_blind else m.info.source_names
     where = [] if m.coordinates is None else [m.coordinates.digest]
-    text = _canonical([m.kind, scalars, list(routes), *where])
+    constant = [m.info.constant_features] if m.info.constant_features else []
+    text = _canonical([m.kind, scalars, list(routes), *where, *constant])
     return _digest(text, {name: np.ascontiguousarray(getattr(m, name)) for name in m.tensor_names})
 
 

@@ -19,7 +19,7 @@ import numpy as np
 
 from ...errors import MapError
 from .. import AffineMap, CorrectionMap, Floats, MapInfo, StagedMap
-from ..staged import ORTHONORMAL_TOLERANCE
+from ..staged import ORTHONORMAL_TOLERANCE, is_orthonormal
 
 SCHEMA = "mgpa-release-model-v1"
 
@@ -235,8 +235,7 @@ def _fields(record: dict[str, Any], kind: str) -> dict[str, Any]:
 
 
 def _require_orthonormal(basis: Floats) -> None:
-    r = basis.shape[1]
-    if r > len(basis) or not np.abs(basis.T @ basis - np.eye(r)).max(initial=0.0) <= ORTHONORMAL_TOLERANCE:
+    if not is_orthonormal(basis):
         raise MapError("a basis in it is not orthonormal.")
 
 

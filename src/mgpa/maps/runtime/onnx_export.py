@@ -1,7 +1,7 @@
 """A stored correction as an ONNX model, for deployments without Python or torch.
 
-The graphs are those of :mod:`mgpa.maps.runtime.replay` and :mod:`mgpa.maps`. Stages are a ``Scan`` over their
-stacked weights, so that the number of nodes does not depend on theirs.
+The weights are those of :mod:`mgpa.maps.runtime.folding`, rounded to float32. Stages are a ``Scan`` over
+their stacked weights, so that the number of nodes does not depend on theirs.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from ... import __version__
 from ..._common.files import write_atomically
 from .. import AffineMap, CorrectionMap, ProjectiveMap, RoutedMap, StagedMap
 from ..projective import FLAT
-from .replay import Replay
+from .folding import fold_affine, fold_routed, fold_stages, linear_gram
 
 try:
     import onnx
@@ -81,20 +81,18 @@ def write_onnx(m: CorrectionMap, path: Path) -> Path:
 def _affine(X: Value, m: AffineMap) -> Value:
     if m.strength == 0 or m.readout.shape[1] == 0:
         return X
-    back = -m.strength * m.direction.T
-    arrays = [m.center, m.readout, m.offset, back]
-    if 2 * len(back) > m.n_features:
-        arrays = [m.center, m.readout @ back, m.offset @ back]
-    center, readout, offset, *factors = (X.graph.constant(array.astype(np.float32)) for array in arrays)
-    return X + functools.reduce(operator.matmul, factors, (X - center) @ readout + offset)
+    weights = fold_affine(m).cast(lambda array: X.graph.constant(array.astype(np.float32)))
+    edit: Value = ((X - weights.center) @ weights.readout + weights.offset) * m.strength
+    return X + (edit if weights.back is None else edit @ weights.back)
 
 
 def _routed(X: Value, source: Value, m: RoutedMap) -> Value:
     K, constant = len(m.sources), X.graph.constant
-    readout, offset = ((-m.strength * array).astype(np.float32) for array in (m.readout, m.offset))
-    known = source.op("GreaterOrEqual", 0, dtype="bool").op("And", source.op("Less", K, dtype="bool"))
+    folded = fold_routed(m)
+    readout, offset = ((m.strength * array).astype(np.float32) for array in (folded.readout, folded.offset))
+    in_range = source.op("GreaterOrEqual", 0, dtype="bool").op("And", source.op("Less", K, dtype="bool"))
     # Gather counts negative positions from the end, and refuses those beyond it.
-    position = known.where(source, constant(np.array(K)))
+    position = in_range.where(source, constant(np.array(K)))
     centred, offsets = X - constant(m.center.astype(np.float32)), constant(offset).op("Gather", position)
     if readout.ndim == 2:
         edit = centred * constant(readout).op("Gather", position)
@@ -107,7 +105,7 @@ def _routed(X: Value, source: Value, m: RoutedMap) -> Value:
 
         scanned = {"position": constant(np.arange(K)[:, None]), "readout": constant(readout)}
         edit = X.graph.scan(body, centred, scanned, ["n", m.n_features])
-    return X + known.column().where(edit + offsets, constant(np.array(np.nan, dtype=np.float32)))
+    return X + in_range.column().where(edit + offsets, constant(np.array(np.nan, dtype=np.float32)))
 
 
 def _projective(X: Value, m: ProjectiveMap) -> Value:
@@ -152,32 +150,28 @@ def _projected(h: Value, now: dict[str, Value], K: int) -> Value:
 
 
 def _staged(X: Value, m: StagedMap) -> Value:
-    n_stages, _, n_hidden, n_network = m.sizes
+    n_stages, _, _, n_network = m.sizes
     if m.strength == 0 or n_stages == 0 or m.rank == 0:
         return X
     constant = X.graph.constant
-    weights = Replay(m, np.dtype(np.float32))
-    # (stage, d, width): the product then comes out stage by stage, as Scan wants it.
-    first = weights.first.reshape(-1, n_stages, weights.width).swapaxes(0, 1)
+    weights = fold_stages(m).cast(lambda array: array.astype(np.float32))
+    # (stage, d, H + J): the product then comes out stage by stage, as Scan wants it.
+    first = weights.first.reshape(m.n_features, n_stages, -1).swapaxes(0, 1)
     h = (X - constant(weights.center)) * constant(weights.inverse_scale)
     fraction = np.ones((n_stages, 1, 1))
     fraction[-1] = m.fraction
     scanned = {
-        "first": h @ constant(first[:, :-1]) + constant(first[:, -1:]),
+        "first": h @ constant(first) + constant(weights.constant.reshape(n_stages, 1, -1)),
         "linear_gate": constant(weights.linear_gate),
-        "linear_gram": constant(weights.linear_gram),
+        "linear_gram": constant(linear_gram(weights.linear_gate)),
         "fraction": constant(fraction),
     }
     if n_network:
-        by_hidden = weights.gradient_gate.swapaxes(1, 2)  # (stage, hidden, network, r)
-        scanned |= {
-            "hidden_gate": constant(weights.hidden_gate),
-            "output": constant(weights.output),
-            "gradient_gate": constant(by_hidden.reshape(n_stages, n_hidden, n_network * m.rank)),
-        }
+        names = ("hidden_gate", "output", "gradient_gate")
+        scanned |= {name: constant(getattr(weights, name)) for name in names}
     z = X @ constant(np.zeros((m.n_features, m.rank), dtype=np.float32))
     z = X.graph.scan(lambda z, now: _stage(z, now, m), z, scanned, ["n", m.rank])
-    return X + z @ constant((m.strength * weights.scaled_basis_t).astype(np.float32))
+    return X + (z * m.strength) @ constant(weights.back)
 
 
 def _stage(z: Value, now: dict[str, Value], m: StagedMap) -> Value:
@@ -196,7 +190,7 @@ def _stage(z: Value, now: dict[str, Value], m: StagedMap) -> Value:
         scores = (u * below) @ now["output"]
         gradients = (below + u * density) @ now["gradient_gate"]
         rows += [gradients.cut(1, j * m.rank, (j + 1) * m.rank) for j in range(N)]
-        e += [(scores.cut(1, j) - first.cut(1, H + L + j)).cast("float64") for j in range(N)]
+        e += [(scores.cut(1, j) + first.cut(1, H + L + j)).cast("float64") for j in range(N)]
     J = L + N
     # With more scores than gate directions the Gram matrix is singular, and float32 sums would show.
     wide = [row.cast("float64") for row in rows]

@@ -10,26 +10,17 @@ import torch
 
 from .. import ProjectiveMap, RoutedMap
 from ..projective import FLAT
+from .folding import Folded, FoldedAffine, fold_routed
 from .torch_module import CPU_ROWS, DEVICE_BYTES, MapModule, Tensor, _tracing
 
 PROJECTED_ROWS = 16384
-
-
-@dataclass(frozen=True)
-class RoutedWeights:
-    """Arrays of :class:`RoutedModule` in one type on one device, the strength multiplied in."""
-
-    center: Tensor
-    readout: Tensor
-    offset: Tensor
-    back: None = None
 
 
 class RoutedModule(MapModule):
     """:class:`~mgpa.maps.RoutedMap` as a module, which takes positions among ``sources``, not labels."""
 
     def __init__(self, m: RoutedMap) -> None:
-        super().__init__(m)
+        super().__init__(m, fold_routed(m))
         self.sources = m.sources
 
     def forward(self, X: Tensor, source: Tensor | None = None) -> Tensor:
@@ -69,11 +60,7 @@ class RoutedModule(MapModule):
     def _is_identity(self) -> bool:
         return bool(self.strength == 0)
 
-    def _prepare(self, dtype: Any, device: Any) -> RoutedWeights:
-        arrays = self.center, -self.strength * self.readout, -self.strength * self.offset
-        return RoutedWeights(*(array.to(dtype).contiguous() for array in arrays))
-
-    def _coordinates(self, X: Tensor, weights: RoutedWeights, source: Tensor) -> Tensor:
+    def _coordinates(self, X: Tensor, weights: FoldedAffine, source: Tensor) -> Tensor:
         centred = X - weights.center
         if weights.readout.ndim == 2:
             return torch.addcmul(weights.offset[source], centred, weights.readout[source])
@@ -88,15 +75,16 @@ class RoutedModule(MapModule):
         return edit
 
 
-@dataclass(frozen=True)
-class ProjectiveWeights:
-    """Arrays of :class:`ProjectiveModule` in one type on one device."""
+@dataclass(frozen=True, kw_only=True)
+class ProjectiveWeights(Folded):
+    """A projective map's arrays as they were stored: there is nothing to fold."""
 
-    center: Tensor
     inverse_scale: Tensor
-    stages: list[tuple[Tensor, ...]]
     scale: Tensor
-    back: None = None
+    hidden_weight: Tensor
+    hidden_bias: Tensor
+    output_weight: Tensor
+    output_bias: Tensor
 
 
 class ProjectiveModule(MapModule):
@@ -106,20 +94,12 @@ class ProjectiveModule(MapModule):
     """
 
     def __init__(self, m: ProjectiveMap) -> None:
-        super().__init__(m)
-        self.stage_tensors = m.stage_tensors
+        stages = {name: getattr(m, name) for name in m.stage_tensors}
+        arrays = {"center": m.center, "inverse_scale": 1.0 / m.scale, "scale": m.scale, **stages}
+        super().__init__(m, ProjectiveWeights(**arrays))
 
     def _is_identity(self) -> bool:
         return bool(self.strength == 0 or len(self.hidden_weight) == 0)
-
-    def _prepare(self, dtype: Any, device: Any) -> ProjectiveWeights:
-        tensors = [getattr(self, name).to(dtype) for name in self.stage_tensors]
-        return ProjectiveWeights(
-            center=self.center.to(dtype),
-            inverse_scale=(1.0 / self.scale).to(dtype),
-            stages=list(zip(*tensors, strict=True)),
-            scale=(self.strength * self.scale).to(dtype),
-        )
 
     def _coordinates(self, X: Tensor, weights: ProjectiveWeights) -> Tensor:
         if _tracing():  # the number of blocks must not be baked into a graph
@@ -132,8 +112,10 @@ class ProjectiveModule(MapModule):
 
     def _displacement(self, X: Tensor, weights: ProjectiveWeights) -> Tensor:
         start = h = (X - weights.center) * weights.inverse_scale
-        for k, stage in enumerate(weights.stages):
-            h = projected(h, *stage, fraction=self.fraction if k == len(weights.stages) - 1 else 1.0)
+        last = len(weights.hidden_weight) - 1
+        stages = zip(*(getattr(weights, name) for name in ProjectiveMap.stage_tensors), strict=True)
+        for k, stage in enumerate(stages):
+            h = projected(h, *stage, fraction=self.fraction if k == last else 1.0)
         return (h - start) * weights.scale
 
 

@@ -1,16 +1,15 @@
 """A stored correction as a ``torch.nn.Module``: the same map on a GPU, or inside a network.
 
-The algebra is that of :mod:`mgpa.maps.runtime.replay`. One product ``h₀ @ first`` serves every stage, the
-loop over stages lives in the r coordinates of the gate, and the J x J part of a step is float64.
+The weights are those of :mod:`mgpa.maps.runtime.folding`. The algebra is that of
+:mod:`mgpa.maps.runtime.numpy_replay`, with the J x J part of a step in float64 on every device.
 """
 
 from __future__ import annotations
 
-import functools
 import math
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import fields
 from typing import Any
 
 import numpy as np
@@ -20,7 +19,8 @@ from ..._common.checks import require_finite
 from ...errors import MapError
 from ...trust_region import multiplier, smooth_weights, step_coefficients
 from .. import AffineMap, CorrectionMap, ProjectiveMap, RoutedMap, StagedMap
-from .replay import weighted_coefficients
+from .folding import Folded, FoldedAffine, FoldedStages, fold_affine, fold_stages, linear_gram
+from .numpy_replay import weighted_coefficients
 
 Tensor = Any  # torch.Tensor
 
@@ -60,17 +60,19 @@ def as_module(m: CorrectionMap) -> MapModule:
 
 
 class MapModule(torch.nn.Module):  # type: ignore[misc]
-    """x ↦ x + coordinates(x) @ back, or + coordinates(x): what all kinds of correction have in common.
+    """x ↦ x + strength · coordinates(x) @ back: what all kinds of correction have in common.
 
-    Buffers hold the map's arrays in the type they were stored in, and its numbers as ``scalars``, so a
-    state dict is the whole map. What the arithmetic needs is derived from them once per type and device.
+    Buffers hold the folded weights, and the map's numbers as ``scalars``, so a state dict is the whole map.
+    The weights are cast once per type and device.
     """
 
-    def __init__(self, m: CorrectionMap) -> None:
+    def __init__(self, m: CorrectionMap, folded: Folded) -> None:
         super().__init__()
         self.n_features = m.n_features
-        for name in m.tensor_names:
-            self.register_buffer(name, torch.from_numpy(np.array(getattr(m, name))))
+        self.folded_type = type(folded)
+        tensors = folded.cast(lambda array: torch.from_numpy(np.array(array, order="C")))
+        for field in fields(tensors):
+            self.register_buffer(field.name, getattr(tensors, field.name))
         self.scalar_names = m.scalar_names
         numbers = [float(getattr(m, name)) for name in m.scalar_names]
         self.register_buffer("scalars", torch.tensor(numbers, dtype=torch.float64))
@@ -82,8 +84,8 @@ class MapModule(torch.nn.Module):  # type: ignore[misc]
         self._check(X)
         return self._correct(X)
 
-    def _correct(self, X: Tensor, *known: Tensor) -> Tensor:
-        """Correct checked rows; ``known`` is what else the coordinates depend on."""
+    def _correct(self, X: Tensor, *source: Tensor) -> Tensor:
+        """Correct checked rows; ``source`` is their positions among the sources, where those matter."""
         if self._is_identity():
             if not _tracing():
                 self._require_finite(X, X)
@@ -92,20 +94,19 @@ class MapModule(torch.nn.Module):  # type: ignore[misc]
         with torch.autocast(X.device.type, enabled=False):
             weights = self._weights(X.dtype, X.device)
             try:
-                coordinates = self._coordinates(X, weights, *known)
+                coordinates = self._coordinates(X, weights, *source)
             except (np.linalg.LinAlgError, torch.linalg.LinAlgError):  # what some decompositions make of NaN
                 coordinates = torch.full((), torch.nan)
             if not _tracing():
                 self._require_finite(coordinates, X)
-            return X + (coordinates if weights.back is None else coordinates @ weights.back)
+            if weights.back is None:
+                return torch.add(X, coordinates, alpha=self.strength)
+            return torch.addmm(X, coordinates, weights.back, alpha=self.strength)
 
     def _is_identity(self) -> bool:
         raise NotImplementedError
 
-    def _prepare(self, dtype: Any, device: Any) -> Any:
-        raise NotImplementedError
-
-    def _coordinates(self, X: Tensor, weights: Any, *known: Tensor) -> Tensor:
+    def _coordinates(self, X: Tensor, weights: Any, *source: Tensor) -> Tensor:
         raise NotImplementedError
 
     def _check(self, X: Tensor) -> None:
@@ -137,9 +138,12 @@ class MapModule(torch.nn.Module):  # type: ignore[misc]
                 f"The correction's weights were cast to {self.center.dtype}, too coarse to correct with; "
                 "make the module again with to_torch() and keep it out of half precision."
             )
-        # Derived weights never need a graph, and a later call may want one: no inference tensors here.
+        stored = self.folded_type(
+            **{field.name: getattr(self, field.name) for field in fields(self.folded_type)}
+        )
+        # Cast weights never need a graph, and a later call may want one: no inference tensors here.
         with torch.inference_mode(False), torch.no_grad():
-            weights = self._prepare(dtype, device)
+            weights = stored.cast(lambda tensor: tensor.to(dtype).contiguous())
         if not _tracing():  # a traced tensor holds no numbers and must not outlive its trace
             self._prepared[dtype, device] = weights
         return weights
@@ -163,100 +167,30 @@ class MapModule(torch.nn.Module):  # type: ignore[misc]
         return {**self.__dict__, "_prepared": {}}
 
 
-@dataclass(frozen=True)
-class AffineWeights:
-    """Arrays of :class:`AffineModule` in one type on one device."""
-
-    center: Tensor
-    readout: Tensor
-    offset: Tensor
-    back: Tensor | None
-
-
 class AffineModule(MapModule):
-    """:class:`~mgpa.maps.AffineMap` as a module; with k near d its factors are multiplied out."""
+    """:class:`~mgpa.maps.AffineMap` as a module."""
+
+    def __init__(self, m: AffineMap) -> None:
+        super().__init__(m, fold_affine(m))
 
     def _is_identity(self) -> bool:
         return bool(self.strength == 0 or self.readout.shape[1] == 0)
 
-    def _prepare(self, dtype: Any, device: Any) -> AffineWeights:
-        back = -self.strength * self.direction.T
-        arrays = [self.center, self.readout, self.offset, back]
-        if 2 * len(back) > self.n_features:
-            wide = functools.reduce(torch.promote_types, (array.dtype for array in arrays))
-            readout, offset, back = (array.to(wide) for array in arrays[1:])
-            arrays = [self.center, readout @ back, offset @ back]
-        center, readout, offset, *factor = (array.to(dtype).contiguous() for array in arrays)
-        return AffineWeights(center, readout, offset, factor[0] if factor else None)
-
-    def _coordinates(self, X: Tensor, weights: AffineWeights) -> Tensor:
+    def _coordinates(self, X: Tensor, weights: FoldedAffine) -> Tensor:
         return torch.addmm(weights.offset, X - weights.center, weights.readout)
-
-
-@dataclass(frozen=True)
-class StagedWeights:
-    """Arrays of :class:`StagedModule` in one type on one device; see :class:`~.replay.Replay`."""
-
-    center: Tensor
-    inverse_scale: Tensor
-    first: Tensor  # (d, stage * (hidden + scores))
-    constant: Tensor
-    hidden_gate: Tensor  # (stage, r, hidden)
-    linear_gate: Tensor  # (stage, linear, r)
-    output: Tensor  # (stage, hidden, network)
-    gradient_gate: Tensor  # (stage, hidden, network * r)
-    linear_gram: Tensor  # (stage, linear, linear), float64
-    back: Tensor
 
 
 class StagedModule(MapModule):
     """:class:`~mgpa.maps.StagedMap` as a module."""
 
+    def __init__(self, m: StagedMap) -> None:
+        super().__init__(m, fold_stages(m))
+
     def _is_identity(self) -> bool:
-        return bool(self.strength == 0 or len(self.linear_weight) == 0 or self.basis.shape[1] == 0)
+        n_stages, rank, _ = self.hidden_gate.shape
+        return bool(self.strength == 0 or n_stages == 0 or rank == 0)
 
-    def _prepare(self, dtype: Any, device: Any) -> StagedWeights:
-        host = "cpu" if device.type in WITHOUT_FLOAT64 else device
-
-        def double(array: Tensor) -> Tensor:
-            return array.to(host).double()
-
-        basis, scale = double(self.basis), double(self.scale)
-        linear, hidden = double(self.linear_weight), double(self.hidden_weight)
-        output = double(self.output_weight)
-        n_linear = linear.shape[1]
-        # Critics and anchors are affine in h₀, except for the hidden layer: e = (what follows) + (the
-        # scores' dependence on Δz and the hidden units).
-        target, target_bias = double(self.anchor_weight), double(self.anchor_bias)
-        rows = [hidden, linear - target[:, :n_linear], -target[:, n_linear:]]
-        constants = [
-            double(self.hidden_bias),
-            double(self.linear_bias) - target_bias[:, :n_linear],
-            double(self.output_bias) - target_bias[:, n_linear:],
-        ]
-        hidden_gate, linear_gate = hidden @ basis, linear @ basis
-        # diag(w₂) W₁B: the slope of the hidden layer times this is the gated gradient.
-        gradient_gate = torch.einsum("snh,shr->shnr", output, hidden_gate).flatten(2)
-
-        def cast(array: Tensor) -> Tensor:
-            return array.to(dtype).to(device).contiguous()
-
-        # Of the rounded gate, as the other Gram entries are: see mgpa.maps.runtime.replay.Replay.
-        rounded = double(linear_gate.to(dtype))
-        return StagedWeights(
-            center=cast(double(self.center)),
-            inverse_scale=cast(1.0 / scale),
-            first=cast(torch.cat(rows, dim=1).flatten(0, 1).T),
-            constant=cast(torch.cat(constants, dim=1).flatten()),
-            hidden_gate=cast(hidden_gate.mT),
-            linear_gate=cast(linear_gate),
-            output=cast(output.mT),
-            gradient_gate=cast(gradient_gate),
-            linear_gram=rounded @ rounded.mT,
-            back=cast(self.strength * (basis * scale[:, None]).T),
-        )
-
-    def _coordinates(self, X: Tensor, weights: StagedWeights) -> Tensor:
+    def _coordinates(self, X: Tensor, weights: FoldedStages) -> Tensor:
         if _tracing():  # the number of blocks must not be baked into a graph
             return self._stages(X, weights)
         short = len(X) <= MOST_GRAPHS * GRAPH_ROWS
@@ -270,9 +204,9 @@ class StagedModule(MapModule):
 
     def _step_can_be_recorded(self) -> bool:
         # Eigenvalues of more than two scores come from a library that synchronises with the host.
-        return bool(self.linear_weight.shape[1] + self.output_weight.shape[1] <= 2)
+        return bool(self.linear_gate.shape[1] + self.output.shape[2] <= 2)
 
-    def _recorded(self, dtype: Any, device: Any, weights: StagedWeights) -> Callable[[Tensor], Tensor]:
+    def _recorded(self, dtype: Any, device: Any, weights: FoldedStages) -> Callable[[Tensor], Tensor]:
         """Return the stages for up to GRAPH_ROWS rows as a CUDA graph, recorded once per type and device."""
         key = ("recorded", dtype, device)
         with _GRAPH_LOCK:
@@ -290,7 +224,7 @@ class StagedModule(MapModule):
 
         return run
 
-    def _record(self, key: Any, dtype: Any, device: Any, weights: StagedWeights) -> None:
+    def _record(self, key: Any, dtype: Any, device: Any, weights: FoldedStages) -> None:
         if key not in self._prepared:
             with torch.inference_mode(False), torch.no_grad():
                 rows = torch.zeros(GRAPH_ROWS, self.n_features, dtype=dtype, device=device)
@@ -305,7 +239,7 @@ class StagedModule(MapModule):
             torch.cuda.synchronize(device)
             self._prepared[key] = graph, rows, z
 
-    def _stages(self, X: Tensor, weights: StagedWeights) -> Tensor:
+    def _stages(self, X: Tensor, weights: FoldedStages) -> Tensor:
         """Return Δz after the last stage for one block of rows."""
         n_stages, rank, n_hidden = weights.hidden_gate.shape
         n_network = weights.output.shape[2]
@@ -313,7 +247,7 @@ class StagedModule(MapModule):
         first = torch.addmm(weights.constant, h, weights.first).unflatten(1, (n_stages, -1))
         z = X.new_zeros(X.shape[0], rank)
         host = _algebra_device(X)
-        linear_grams = weights.linear_gram.to(host)
+        linear_grams = linear_gram(weights.linear_gate.to(host))
         for k in range(n_stages):
             linear_gate = weights.linear_gate[k]
             u = torch.addmm(first[:, k, :n_hidden], z, weights.hidden_gate[k])
@@ -358,7 +292,7 @@ def _gram_matrices(linear_gate: Tensor, linear_gram: Tensor, gradients: Tensor) 
 
 
 def _coefficients(gram: Tensor, e: Tensor, damping: float, radius: float, stabilizer: float) -> Tensor:
-    """Return y, shape (n, J), with Δz = -Aᵀy; see :func:`mgpa.maps.runtime.replay.weighted_coefficients`."""
+    """Return y, shape (n, J), with Δz = -Aᵀy; see :func:`~.numpy_replay.weighted_coefficients`."""
     if e.device.type == "cpu" and not e.requires_grad and not _tracing():
         # numpy shares the memory, has less overhead per call, and can stop when Newton has converged.
         with np.errstate(over="ignore", invalid="ignore"):

@@ -8,7 +8,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from factories import random_affine_map, random_projective_map, random_routed_map, random_staged_map
+from factories import (
+    embeddings,
+    random_affine_map,
+    random_projective_map,
+    random_routed_map,
+    random_staged_map,
+)
 from mgpa.maps import CorrectionMap
 
 onnx = pytest.importorskip("onnx")
@@ -49,10 +55,6 @@ ALL_MAPS = {
 @pytest.fixture(params=ALL_MAPS)
 def any_map(request) -> CorrectionMap:
     return ALL_MAPS[request.param]()
-
-
-def embeddings(n: int = 50) -> np.ndarray:
-    return np.random.default_rng(1).normal(size=(n, 10)).astype(np.float32)
 
 
 def session(path: Path) -> "onnxruntime.InferenceSession":

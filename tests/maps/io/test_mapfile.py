@@ -16,7 +16,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import mgpa
-from factories import random_affine_map, random_projective_map, random_routed_map, random_staged_map
+from factories import (
+    embeddings,
+    random_affine_map,
+    random_projective_map,
+    random_routed_map,
+    random_staged_map,
+)
 from mgpa import AffineMap, Coordinates, MapError, load_map
 from mgpa.maps import MapInfo
 from mgpa.maps.io import mapfile
@@ -42,6 +48,7 @@ MAPS = {
     "no projections": random_projective_map()[:0],
     "routed32": random_routed_map(dtype=np.float32).with_strength(0.7),
     "routed64": random_routed_map(diagonal=True),
+    "constant features": AffineMap.identity(5, info=MapInfo(constant_features=(0, 3))),
 }
 
 
@@ -90,6 +97,18 @@ def test_a_loaded_map_is_the_saved_one_to_the_bit(tmp_path, name, dtype):
         known = {} if m.source_blind else {"source": np.array(["wet", "dry"])[np.arange(n_rows) % 2]}
         assert m.transform(X, **known).tobytes() == loaded.transform(X, **known).tobytes()
     assert loaded.summary() == m.summary()
+
+
+@pytest.mark.parametrize(
+    "path", sorted((Path(__file__).parent / "data").iterdir()), ids=lambda path: path.stem
+)
+def test_a_file_from_before_constant_features_opens_and_is_written_as_it_was(tmp_path, path):
+    m = load_map(path)
+    assert m.info.constant_features == ()
+    assert m.varies.all()
+    assert m.save(tmp_path / "m").read_bytes() == path.read_bytes()
+    X = embeddings(d=m.n_features)
+    assert np.abs(m.transform(X) - X).max() > 0.01
 
 
 def test_arrays_that_are_not_contiguous_are_stored_by_value(tmp_path):
@@ -276,6 +295,13 @@ HOSTILE = {
     "info with a number as text": ({"info": {"notes": 3}}, "'notes'"),
     "names that are not text": ({"info": {"source_names": [1]}}, "'source_names'"),
     "too many names": ({"info": {"feature_names": ["a"] * 11}}, "11 feature names for 10 features"),
+    "constant feature beyond the last": ({"info": {"constant_features": [10]}}, "constant_features are"),
+    "constant feature from the end": ({"info": {"constant_features": [-1]}}, "constant_features are"),
+    "constant feature twice": ({"info": {"constant_features": [3, 3]}}, "expected distinct integers"),
+    "constant feature as text": ({"info": {"constant_features": ["3"]}}, "'constant_features'"),
+    "constant feature as a float": ({"info": {"constant_features": [3.0]}}, "'constant_features'"),
+    "constant feature as a bool": ({"info": {"constant_features": [True]}}, "'constant_features'"),
+    "constant features as a number": ({"info": {"constant_features": 3}}, "'constant_features'"),
     "no scalars": ({"scalars": {}}, "scalars must be"),
     "scalar text": ({"scalars": dict.fromkeys(MAPS["staged32"].scalar_names, "1")}, "scalars must be"),
     "scalar integer": ({"scalars": dict.fromkeys(MAPS["staged32"].scalar_names, 1)}, "scalars must be"),

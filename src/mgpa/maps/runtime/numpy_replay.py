@@ -1,21 +1,21 @@
 """Replaying a staged map with numpy alone, at close to the cost of one matrix product.
 
-A stage sees h = h₀ + B Δz, where h₀ is the standardised input and Δz the displacement so far. Its first
-layer is therefore W₁h = W₁h₀ + (W₁B) Δz, and its anchor depends on h₀ only. Everything with h₀ in it, for
-every stage at once, is ONE product ``h₀ @ first``; the loop over stages then lives in the r coordinates of
-the gate, and the gated gradient Bᵀ∇s = (W₁B)ᵀ(w₂ ⊙ gelu'(u)) needs no automatic differentiation.
+The weights are those of :mod:`mgpa.maps.runtime.folding`: one product for all stages, and a loop over them in
+the r coordinates of the gate.
 """
 
 from __future__ import annotations
 
 import math
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ...trust_region import smooth_weights, step_coefficients, two_scores
+from .folding import fold_stages, linear_gram
 
 if TYPE_CHECKING:
     from .. import StagedMap
@@ -76,39 +76,17 @@ class Replay:
     """The arrays a :class:`~mgpa.maps.StagedMap` needs at application, in one floating-point type."""
 
     def __init__(self, m: StagedMap, dtype: np.dtype[Any]) -> None:
-        n_stages, n_linear, n_hidden, n_network = m.sizes
-        basis = m.basis.astype(np.float64)
-        linear, hidden = m.linear_weight.astype(np.float64), m.hidden_weight.astype(np.float64)
-        # The linear critic and its anchor are both affine in h₀: their difference is one row. The last
-        # entry of every row meets a column of ones.
-        anchor, anchor_bias = m.anchor_weight.astype(np.float64), m.anchor_bias.astype(np.float64)
-        rows = [hidden, linear - anchor[:, :n_linear], anchor[:, n_linear:]]
-        constants = [
-            m.hidden_bias,
-            m.linear_bias - anchor_bias[:, :n_linear],
-            anchor_bias[:, n_linear:] - m.output_bias,
-        ]
-        first = np.concatenate(
-            [np.concatenate(rows, axis=1), np.concatenate(constants, axis=1)[..., None]], axis=2
-        )
-
-        def cast(array: Any) -> Floats:
-            return np.ascontiguousarray(array, dtype=dtype)
-
-        self.n_stages, self.width, _ = first.shape
-        self.n_linear, self.n_hidden, self.n_network = n_linear, n_hidden, n_network
-        self.first = cast(first.reshape(n_stages * self.width, -1).T)
-        self.hidden_gate = cast(np.swapaxes(hidden @ basis, 1, 2))  # (stage, r, hidden)
-        self.linear_gate = cast(linear @ basis)  # (stage, linear, r)
-        self.output = cast(np.swapaxes(m.output_weight, 1, 2))  # (stage, hidden, network)
-        # diag(w₂) W₁B: the slope of the hidden layer times this is the gated gradient.
-        self.gradient_gate = cast(m.output_weight.astype(np.float64)[..., None] * (hidden @ basis)[:, None])
-        # Of the rounded gate, as the other Gram entries are: mixing the two would make a singular matrix
-        # indefinite.
-        rounded = self.linear_gate.astype(np.float64)
-        self.linear_gram = rounded @ np.swapaxes(rounded, 1, 2)  # (stage, linear, linear)
-        self.scaled_basis_t = cast((basis * m.scale[:, None]).T)
-        self.center, self.inverse_scale = cast(m.center), cast(1.0 / m.scale.astype(np.float64))
+        self.n_stages, self.n_linear, self.n_hidden, self.n_network = m.sizes
+        weights = fold_stages(m).cast(partial(np.ascontiguousarray, dtype=dtype))
+        # The last row meets a column of ones.
+        self.first = np.vstack([weights.first, weights.constant])
+        self.hidden_gate, self.linear_gate = weights.hidden_gate, weights.linear_gate
+        self.output, self.back = weights.output, weights.back
+        # (stage, network, hidden, r): one product for each score's gradient.
+        by_score = weights.gradient_gate.reshape(self.n_stages, self.n_hidden, self.n_network, m.rank)
+        self.gradient_gate = np.ascontiguousarray(by_score.swapaxes(1, 2))
+        self.linear_gram = linear_gram(weights.linear_gate)
+        self.center, self.inverse_scale = weights.center, weights.inverse_scale
         self.damping, self.radius, self.stabilizer = m.damping, m.radius, m.stabilizer
         self.last_fraction = m.fraction
 
@@ -144,7 +122,7 @@ class Replay:
         return finite
 
     def _first(self, X: Floats, pad: bool = True) -> Floats:
-        """Return the one product of the module's docstring, rows padded for :func:`_stacked_matmul`."""
+        """Return ``h₀ @ first``, rows padded for :func:`_stacked_matmul`."""
         n = len(X)
         h = np.ones((n, X.shape[1] + 1), dtype=X.dtype)
         np.subtract(X, self.center, out=h[:, :-1])
@@ -159,7 +137,7 @@ class Replay:
     def _write(self, X: Floats, z: Floats, strength: float, out: Floats) -> bool:
         z = z[: len(X)]
         z *= strength
-        np.matmul(z, self.scaled_basis_t, out=out)
+        np.matmul(z, self.back, out=out)
         out += X
         return bool(np.isfinite(z).all())
 
@@ -170,10 +148,10 @@ class Replay:
         squares: NDArray[np.float64] | None,
         metric: NDArray[np.float64] | None,
     ) -> Floats:
-        """Return Δz after the last stage; ``first`` is the one product of the module's docstring."""
+        """Return Δz after the last stage; ``first`` is the product ``h₀ @ first``."""
         n, dtype = len(first), first.dtype
-        first = first.reshape(n, self.n_stages, self.width)
-        z = np.zeros((n, self.scaled_basis_t.shape[0]), dtype=dtype)
+        first = first.reshape(n, self.n_stages, -1)
+        z = np.zeros((n, len(self.back)), dtype=dtype)
         hidden = np.empty((4, min(n, CACHE_ROWS), self.n_hidden), dtype=dtype)
         gradients = np.empty((self.n_network, *z.shape), dtype=dtype)
         wide = np.empty_like(gradients, dtype=np.float64)
@@ -197,7 +175,7 @@ class Replay:
                     e[rows, n_linear:] = value @ self.output[k]
                     for weights, g in zip(self.gradient_gate[k], gradients, strict=True):
                         _stacked_matmul(slope, weights, g[rows])
-                e[:, n_linear:] -= constants[:, n_linear:]
+                e[:, n_linear:] += constants[:, n_linear:]
             # Summed in float64: with more scores than gate directions the matrix is singular, and rounding
             # would grow by 1 / damping. The lower triangle is enough.
             wide[:] = gradients
@@ -222,10 +200,10 @@ class Replay:
     def _row(self, first: Floats) -> Floats:
         """One row, one linear and one network score: the same formulas with the 2 x 2 part in floats."""
         n_hidden, stabilizer2 = self.n_hidden, self.stabilizer**2
-        rows = first.reshape(self.n_stages, self.width)
+        rows = first.reshape(self.n_stages, -1)
         hidden, affine = rows[:, :n_hidden], rows[:, n_hidden:].astype(np.float64).tolist()
-        linear_gram = self.linear_gram[:, 0, 0].tolist()
-        z = np.zeros(self.scaled_basis_t.shape[0], dtype=first.dtype)
+        linear_corner = self.linear_gram[:, 0, 0].tolist()
+        z = np.zeros(len(self.back), dtype=first.dtype)
         u, value, slope, work = np.empty((4, n_hidden), dtype=first.dtype)
         g = np.empty_like(z)
         last = self.n_stages - 1
@@ -236,8 +214,8 @@ class Replay:
             gelu_and_slope(u, value, slope, work)
             np.dot(slope, self.gradient_gate[k, 0], out=g)
             e1 = affine[k][0] + float(v.dot(z))
-            e2 = float(value.dot(self.output[k, :, 0])) - affine[k][1]
-            vv, vg, gg = linear_gram[k], float(v.dot(g)), float(g.dot(g))
+            e2 = float(value.dot(self.output[k, :, 0])) + affine[k][1]
+            vv, vg, gg = linear_corner[k], float(v.dot(g)), float(g.dot(g))
             w1, w2 = 1.0 / math.sqrt(vv + stabilizer2), 1.0 / math.sqrt(gg + stabilizer2)
             y1, y2 = two_scores(
                 vv * w1 * w1, gg * w2 * w2, vg * w1 * w2, e1 * w1, e2 * w2, self.damping, self.radius

@@ -1,0 +1,127 @@
+"""A map's weights in the form they are applied in: folded here, once and in float64, for every runtime.
+
+numpy, torch and ONNX only cast these arrays and run them.
+
+A stage sees h = h₀ + B Δz, where h₀ is the standardised input and Δz the displacement so far. Its first
+layer is therefore W₁h = W₁h₀ + (W₁B) Δz, and its anchor depends on h₀ only. Everything with h₀ in it, for
+every stage at once, is ONE product ``h₀ @ first``; the loop over stages then lives in the r coordinates of
+the gate, and the gated gradient Bᵀ∇s = (W₁B)ᵀ(w₂ ⊙ gelu'(u)) needs no automatic differentiation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, fields, replace
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+
+from ..._common.arrays import double, namespace
+
+if TYPE_CHECKING:
+    from .. import AffineMap, RoutedMap, StagedMap
+
+Array = Any  # numpy array, torch tensor, value of an ONNX graph; or None where there is nothing to do
+
+
+@dataclass(frozen=True, kw_only=True)
+class Folded:
+    """Arrays from which a displacement is computed, at strength 1.
+
+    Attributes
+    ----------
+    center : (d,) or None
+        What is subtracted from a row first, if anything.
+    back : (k, d) or None
+        The displacement is the computed coordinates times this, or the coordinates themselves.
+    """
+
+    center: Array
+    back: Array = None
+
+    def cast(self, convert: Callable[[Array], Array]) -> Self:
+        """Return the same weights with every array converted: to another precision, library or device."""
+        arrays = {field.name: getattr(self, field.name) for field in fields(self)}
+        return replace(self, **{name: convert(array) for name, array in arrays.items() if array is not None})
+
+
+@dataclass(frozen=True, kw_only=True)
+class FoldedAffine(Folded):
+    """Coordinates (x - center) readout + offset; of a routed map, one readout and offset for each source."""
+
+    readout: Array
+    offset: Array
+
+
+@dataclass(frozen=True, kw_only=True)
+class FoldedStages(Folded):
+    """S stages of L linear and N network scores, with H hidden units, in a gate of rank r.
+
+    Attributes
+    ----------
+    inverse_scale : (d,)
+        h₀ = (x - center) ⊙ inverse_scale.
+    first, constant : (d, S (H + L + N)), (S (H + L + N),)
+        What each stage needs of h₀: its hidden units, then the residuals of its scores. What Δz and the
+        hidden units add to them follows.
+    hidden_gate, linear_gate : (S, r, H), (S, L, r)
+        Δz added to the hidden units, and (transposed) to the linear scores, whose gated gradients these are.
+    output : (S, H, N)
+        The network's scores from GELU of its hidden units.
+    gradient_gate : (S, H, N r)
+        diag(w₂) W₁B: the slope of the hidden layer times this is the gated gradients of its scores.
+    """
+
+    inverse_scale: Array
+    first: Array
+    constant: Array
+    hidden_gate: Array
+    linear_gate: Array
+    output: Array
+    gradient_gate: Array
+
+
+def fold_affine(m: AffineMap) -> FoldedAffine:
+    """Fold an affine map; with k near d its two factors are multiplied out."""
+    readout, offset, back = double(m.readout), double(m.offset), -double(m.direction.T)
+    if 2 * len(back) > m.n_features:
+        return FoldedAffine(center=double(m.center), readout=readout @ back, offset=offset @ back)
+    return FoldedAffine(center=double(m.center), readout=readout, offset=offset, back=back)
+
+
+def fold_routed(m: RoutedMap) -> FoldedAffine:
+    """Fold a routed map: the affine displacements of its sources, stacked."""
+    return FoldedAffine(center=double(m.center), readout=-double(m.readout), offset=-double(m.offset))
+
+
+def fold_stages(m: StagedMap) -> FoldedStages:
+    """Fold a staged map."""
+    S, L, H, N = m.sizes
+    basis, output = double(m.basis), double(m.output_weight)
+    linear, hidden = double(m.linear_weight), double(m.hidden_weight)
+    anchor, anchor_bias = double(m.anchor_weight), double(m.anchor_bias)
+    # A linear critic and its anchor are both affine in h₀: their difference is one row.
+    rows = np.concatenate([hidden, linear - anchor[:, :L], -anchor[:, L:]], axis=1)
+    linear_constant, network_constant = m.linear_bias - anchor_bias[:, :L], m.output_bias - anchor_bias[:, L:]
+    gated = hidden @ basis
+    return FoldedStages(
+        center=double(m.center),
+        inverse_scale=1.0 / double(m.scale),
+        first=rows.reshape(-1, m.n_features).T,
+        constant=np.concatenate([m.hidden_bias, linear_constant, network_constant], axis=1).ravel(),
+        hidden_gate=gated.swapaxes(1, 2),
+        linear_gate=linear @ basis,
+        output=output.swapaxes(1, 2),
+        gradient_gate=np.einsum("snh,shr->shnr", output, gated).reshape(S, H, N * m.rank),
+        back=(basis * m.scale[:, None]).T,
+    )
+
+
+def linear_gram(linear_gate: Array) -> Array:
+    """Return the Gram matrices of the linear scores, (S, L, L), in float64.
+
+    They are those of the gate as a runtime rounded it, as the other Gram entries are: mixing the two would
+    make a singular matrix indefinite.
+    """
+    wide = double(linear_gate)
+    return wide @ namespace(wide).swapaxes(wide, 1, 2)
