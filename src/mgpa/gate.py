@@ -261,7 +261,7 @@ class FixedGate(Gate):
         ),
     }
 
-    def __init__(self, basis: Any = None) -> None:
+    def __init__(self, basis: Any) -> None:
         self.basis = basis
 
     def fit(self, X: Any, y: Any = None) -> Self:
