@@ -168,9 +168,7 @@ class PCAGate(Gate):
         As in :class:`MeasurementGate`; the float is the share of variance.
     """
 
-    _parameter_constraints: ClassVar[dict[str, Constraint]] = {
-        "rank": whole() | share,
-    }
+    _parameter_constraints: ClassVar[dict[str, Constraint]] = {"rank": whole() | share}
 
     def __init__(self, rank: int | float = 0.9) -> None:
         self.rank = rank

@@ -36,9 +36,7 @@ class Identity(CorrectionEstimator):
 
     tags: ClassVar[MethodTags] = MethodTags(source_blind=True, needs_source=False)
 
-    _parameter_constraints: ClassVar[dict[str, Constraint]] = {
-        "standardize": flag,
-    }
+    _parameter_constraints: ClassVar[dict[str, Constraint]] = {"standardize": flag}
 
     def __init__(self, *, standardize: bool = True) -> None:
         self.standardize = standardize

@@ -104,7 +104,7 @@ seed = (
     | Constraint("a numpy RandomState", lambda value: isinstance(value, np.random.RandomState))
     | nothing
 )
-#: Whether there is such a source, the data say.
+#: Whether there is such a source is for the data to say.
 source_label = Constraint(
     "a source's label, or a position among the sorted labels",
     lambda value: isinstance(value, (str, bytes, int, float, np.generic)) and bool(value == value),
@@ -118,9 +118,9 @@ def check_parameters(estimator: Any, prefix: str = "") -> None:
     Parameters
     ----------
     estimator : estimator or gate
-        With a table that has every parameter. Its gate's parameters, say, are checked along with its own.
+        Its table must have every parameter. Parts with tables of their own, such as gates, are checked too.
     prefix : str
-        What to put before their names: "gate__" for those of a gate, as in ``set_params``.
+        What precedes the names in messages: "gate__" for the parameters of a gate, as in ``set_params``.
     """
     table = estimator._parameter_constraints
     for name, value in estimator.get_params(deep=False).items():
