@@ -15,6 +15,7 @@ import scipy.linalg
 from numpy.typing import NDArray
 
 from ._common.arrays import cast, double, namespace, zeros
+from .errors import ParameterError
 
 Array = Any  # numpy array or torch tensor
 
@@ -28,7 +29,7 @@ class RidgeSolver:
     def __init__(self, gram: Array, ridge: float) -> None:
         xp = namespace(gram)
         if not 0 <= ridge < np.inf:
-            raise ValueError(f"ridge must be zero or a positive number; got {ridge!r}.")
+            raise ParameterError("ridge", ridge, "a number, 0 or more")
         if ridge == 0:
             # Q has no more than d - r independent columns: the minimum-norm solution.
             inverse = xp.linalg.pinv(gram, hermitian=True)
@@ -127,17 +128,14 @@ def fit_anchor(target: str, regression: Regression, scores: ScoreMoments) -> tup
     """Return the anchor's coefficients (J, d) and intercepts (J,) for the chosen target."""
     if target == "conditional":
         return regression.solve(scores)
-    if target in ("mean", "zero"):
-        mean = scores.mean
-        nothing = mean[:, None] * 0.0 + regression.zero_coefficients
-        return nothing, mean if target == "mean" else mean * 0.0
-    raise ValueError(f"target must be one of {', '.join(TARGETS)}; got {target!r}.")
+    nothing = scores.mean[:, None] * 0.0 + regression.zero_coefficients
+    return nothing, scores.mean if target == "mean" else scores.mean * 0.0
 
 
 def shrink(C: NDArray[np.float64], amount: float) -> NDArray[np.float64]:
     """Shrink a covariance toward its mean diagonal: (1 - γ) C + γ (tr C / r) I."""
     if not 0 <= amount <= 1:
-        raise ValueError(f"shrinkage must lie in [0, 1]; got {amount!r}.")
+        raise ParameterError("shrinkage", amount, "a number, 0 or more, at most 1")
     r = len(C)
     return np.asarray((1.0 - amount) * C + amount * np.trace(C) / r * np.eye(r))
 

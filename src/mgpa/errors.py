@@ -20,7 +20,9 @@ class ParameterError(ValueError):
 
     def __init__(self, parameter: str, value: Any, expected: str) -> None:
         self.parameter, self.value, self.expected = parameter, value, expected
-        super().__init__(f"{parameter} must be {expected}; got {value!r}.")
+        got = " ".join(repr(value).split())  # an array's takes several lines
+        got = got if len(got) <= 100 else f"{got[:97]}..."
+        super().__init__(f"{parameter} must be {expected}; got {got}.")
 
     def __reduce__(self) -> Any:
         return type(self), (self.parameter, self.value, self.expected), vars(self)  # with any notes

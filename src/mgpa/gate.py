@@ -16,6 +16,17 @@ from sklearn.base import BaseEstimator
 from sklearn.model_selection import GroupKFold, KFold
 from sklearn.utils.validation import check_array, check_is_fitted, validate_data
 
+from .estimators.parameters import (
+    Constraint,
+    check_parameters,
+    nothing,
+    number,
+    read_seed,
+    seed,
+    share,
+    whole,
+)
+
 Floats = NDArray[np.float64]
 
 # A contrast shorter than this (in standardised units) is two copies of the same embedding.
@@ -30,6 +41,7 @@ class Gate(BaseEstimator):  # type: ignore[misc]
 
     #: What ``fit`` takes: paired "contrasts" or embedding "rows"; "given" needs neither.
     fitted_on: ClassVar[str] = "rows"
+    _parameter_constraints: ClassVar[dict[str, Constraint]]
 
     basis_: Floats
     rank_: int
@@ -102,6 +114,11 @@ class MeasurementGate(Gate):
     """
 
     fitted_on: ClassVar[str] = "contrasts"
+    _parameter_constraints: ClassVar[dict[str, Constraint]] = {
+        "rank": whole() | share,
+        "norm_quantile": number(0, below=1),
+        "max_contrasts": whole(1) | nothing,
+    }
 
     def __init__(
         self, rank: int | float = 0.9, *, norm_quantile: float = 0.05, max_contrasts: int | None = None
@@ -112,6 +129,7 @@ class MeasurementGate(Gate):
 
     def fit(self, X: Any, y: Any = None) -> Self:
         """Fit on contrasts, one per row (second view minus first; the sign does not matter)."""
+        check_parameters(self)
         self._seen: list[Floats] = []
         return self.partial_fit(X)
 
@@ -120,6 +138,7 @@ class MeasurementGate(Gate):
 
         The filter and the scaling depend on all contrasts, so they are kept (m x d numbers).
         """
+        check_parameters(self)
         first = not getattr(self, "_seen", None)
         X = validate_data(self, X, dtype=np.float64, reset=first)
         self._seen = [*getattr(self, "_seen", []), X]
@@ -131,14 +150,8 @@ class MeasurementGate(Gate):
         return self._set_basis(vectors[:, :rank], cumulative_share(energy), contrasts.mean(axis=0))
 
     def _select(self, contrasts: Floats) -> Floats:
-        if not 0 <= self.norm_quantile < 1:
-            raise ValueError(f"norm_quantile must lie in [0, 1); got {self.norm_quantile!r}.")
-        if self.max_contrasts is not None:
-            if self.max_contrasts < 1:
-                raise ValueError(f"max_contrasts must be positive or None; got {self.max_contrasts!r}.")
-            if len(contrasts) > self.max_contrasts:
-                rows = np.linspace(0, len(contrasts) - 1, self.max_contrasts).astype(int)
-                contrasts = contrasts[rows]
+        if self.max_contrasts is not None and len(contrasts) > self.max_contrasts:
+            contrasts = contrasts[np.linspace(0, len(contrasts) - 1, self.max_contrasts).astype(int)]
         norms = np.linalg.norm(contrasts, axis=1)
         moving = norms > ZERO_NORM
         if not moving.any():
@@ -155,11 +168,14 @@ class PCAGate(Gate):
         As in :class:`MeasurementGate`; the float is the share of variance.
     """
 
+    _parameter_constraints: ClassVar[dict[str, Constraint]] = {"rank": whole() | share}
+
     def __init__(self, rank: int | float = 0.9) -> None:
         self.rank = rank
 
     def fit(self, X: Any, y: Any = None) -> Self:
         """Fit on (standardised) embeddings, one per row."""
+        check_parameters(self)
         X = validate_data(self, X, dtype=np.float64, ensure_min_samples=2)
         vectors, energy = principal_directions(X - X.mean(axis=0), X.shape[1])
         rank = choose_rank(self.rank, energy, len(X), "rows")
@@ -171,22 +187,28 @@ class RandomGate(Gate):
 
     Parameters
     ----------
-    rank : int
-        Dimension of the subspace.
-    random_state : int or None
+    rank : int or float
+        Dimension of the subspace; a float in (0, 1] is that share of the features, rounded up.
+    random_state : int, RandomState or None
         Seed. The basis is the sign-fixed QR factor of a normal matrix, hence uniformly distributed.
     """
 
-    def __init__(self, rank: int = 1, *, random_state: int | None = None) -> None:
+    _parameter_constraints: ClassVar[dict[str, Constraint]] = {
+        "rank": whole() | share,
+        "random_state": seed,
+    }
+
+    def __init__(self, rank: int | float = 1, *, random_state: Any = None) -> None:
         self.rank = rank
         self.random_state = random_state
 
     def fit(self, X: Any, y: Any = None) -> Self:
         """Fit on anything of the right width; only the number of columns is used."""
+        check_parameters(self)
         X = validate_data(self, X, dtype=np.float64)
         d = X.shape[1]
         rank = choose_rank(self.rank, np.ones(d), d, "features")
-        normal = np.random.default_rng(self.random_state).normal(size=(d, rank))
+        normal = np.random.default_rng(read_seed(self.random_state)).normal(size=(d, rank))
         Q, R = np.linalg.qr(normal)
         basis = Q * np.where(np.diag(R) < 0, -1.0, 1.0)
         return self._set_basis(basis, np.arange(1, d + 1) / d, np.zeros(d))
@@ -195,11 +217,23 @@ class RandomGate(Gate):
 class FullGate(Gate):
     """Control: no restriction; every direction may be edited."""
 
+    _parameter_constraints: ClassVar[dict[str, Constraint]] = {}
+
     def fit(self, X: Any, y: Any = None) -> Self:
         """Fit on anything of the right width; only the number of columns is used."""
         X = validate_data(self, X, dtype=np.float64)
         d = X.shape[1]
         return self._set_basis(np.eye(d), np.arange(1, d + 1) / d, np.zeros(d))
+
+
+def _is_orthonormal(value: Any) -> bool:
+    try:
+        basis = np.asarray(value, dtype=np.float64)
+    except (TypeError, ValueError):
+        return False
+    if basis.ndim != 2 or not np.isfinite(basis).all():
+        return False
+    return np.allclose(basis.T @ basis, np.eye(basis.shape[1]), atol=2e-5)  # float32 will do
 
 
 class FixedGate(Gate):
@@ -219,18 +253,21 @@ class FixedGate(Gate):
     """
 
     fitted_on: ClassVar[str] = "given"
+    _parameter_constraints: ClassVar[dict[str, Constraint]] = {
+        "basis": Constraint(
+            "an array (d, r) with orthonormal columns, as numpy.linalg.qr makes them", _is_orthonormal
+        ),
+    }
 
-    def __init__(self, basis: Any = None) -> None:
+    def __init__(self, basis: Any) -> None:
         self.basis = basis
 
     def fit(self, X: Any, y: Any = None) -> Self:
         """Take the basis as it is; of X only the number of columns is used."""
-        basis = np.asarray(self.basis, dtype=np.float64)
-        d = np.shape(X)[1]
-        if basis.ndim != 2 or len(basis) != d:
-            raise ValueError(f"basis has shape {basis.shape}; expected orthonormal columns of {d} features.")
-        if not np.allclose(basis.T @ basis, np.eye(basis.shape[1]), atol=2e-5):
-            raise ValueError("basis must have orthonormal columns (numpy.linalg.qr makes them).")
+        check_parameters(self)
+        basis, d = np.asarray(self.basis, dtype=np.float64), np.shape(X)[1]
+        if len(basis) != d:
+            raise ValueError(f"basis has shape {basis.shape}; expected columns of {d} features.")
         self.n_features_in_ = d
         return self._set_basis(basis, np.ones(d), np.zeros(d))
 
@@ -266,11 +303,11 @@ def cumulative_share(energy: Floats) -> Floats:
     return np.asarray(np.cumsum(energy) / total) if total > 0 else np.zeros_like(energy)
 
 
-def choose_rank(rank: Any, energy: Floats, n_rows: int, what: str) -> int:
+def choose_rank(rank: int | float, energy: Floats, n_rows: int, what: str) -> int:
     """Turn ``rank`` (an int, or a float share of energy) into a number of directions."""
     available = int((energy > 0).sum())
-    if isinstance(rank, (int, np.integer)) and not isinstance(rank, bool):
-        if not 0 <= rank <= len(energy):
+    if isinstance(rank, (int, np.integer)):
+        if rank > len(energy):
             raise ValueError(f"rank={rank} does not fit {len(energy)} features; use 0 to {len(energy)}.")
         if rank > available and available:
             raise ValueError(
@@ -278,10 +315,8 @@ def choose_rank(rank: Any, energy: Floats, n_rows: int, what: str) -> int:
                 "Lower the rank, supply more, or ask for a share of energy such as rank=0.9."
             )
         return min(int(rank), available)
-    if isinstance(rank, (float, np.floating)) and 0 < rank <= 1:
-        share = cumulative_share(energy)
-        return min(int(np.searchsorted(share, float(rank), side="left")) + 1, available)
-    raise ValueError(f"rank must be an int, or a float in (0, 1] for retained energy; got {rank!r}.")
+    retained = cumulative_share(energy)
+    return min(int(np.searchsorted(retained, float(rank), side="left")) + 1, available)
 
 
 def held_out_coverage(

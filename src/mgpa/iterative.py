@@ -21,8 +21,19 @@ from .critics import CRITICS, HIDDEN_WIDTH, LinearCritic, NetworkCritic
 from .errors import MissingEvidence
 from .estimators.base import NO_PAIRS, FitData, GatedEstimator, require_several
 from .estimators.held_out import read_held_out
-from .estimators.parameters import Constraint, flag, gate, number, one_of, seed, some_of, text, whole
-from .estimators.staged import SequentialEstimator, read_seed, torch_device
+from .estimators.parameters import (
+    Constraint,
+    flag,
+    gate,
+    number,
+    one_of,
+    read_seed,
+    seed,
+    some_of,
+    text,
+    whole,
+)
+from .estimators.staged import SequentialEstimator, torch_device
 from .maps import StagedMap
 from .moments import Moments, Standardizer
 from .pairs import Contrasts, source_names, to_numpy

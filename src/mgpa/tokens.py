@@ -17,6 +17,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from ._common.checks import as_float_matrix, require_finite
 from .estimators.base import Provenance, forget, validate_rows
+from .estimators.parameters import Constraint, check_parameters, having
 from .maps import CorrectionMap
 from .pairs import to_numpy
 
@@ -103,6 +104,9 @@ class TokenMean(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # type:
     # As the wrapped estimators do, so that row-aligned metadata follows X under routing.
     __metadata_request__fit: ClassVar[dict[str, bool]] = {"source": True, "pair_id": True, "groups": True}
     _provenance: Provenance = Provenance()
+    _parameter_constraints: ClassVar[dict[str, Constraint]] = {
+        "estimator": having("fit", "to_map", example="an estimator of rows such as ClosedFormMGPA()"),
+    }
 
     def __init__(self, estimator: Any) -> None:
         self.estimator = estimator
@@ -134,6 +138,7 @@ class TokenMean(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # type:
     def _fit_means(
         self, method: str, X: Any, y: Any, *, pairs: Any = None, X_val: Any = None, **evidence: Any
     ) -> Self:
+        check_parameters(self)
         forget(self)
         self._provenance = Provenance()
         means, self.n_tokens_ = self._means(X, reset=True)
@@ -148,6 +153,7 @@ class TokenMean(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # type:
 
     def partial_fit(self, X: Any, y: Any = None, **evidence: Any) -> Self:
         """Add the means of more tokens, if the wrapped estimator has a ``partial_fit``."""
+        check_parameters(self)
         first = not hasattr(self, "estimator_")
         means, n_tokens = self._means(X, reset=first)
         if first:

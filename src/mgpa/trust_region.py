@@ -24,6 +24,7 @@ from typing import Any
 import numpy as np
 
 from ._common.arrays import namespace as array_namespace
+from .errors import ParameterError
 
 Array = Any  # numpy array, torch tensor or float
 
@@ -186,8 +187,9 @@ def trust_region_step(A: Array, e: Array, *, damping: float, radius: float) -> A
     >>> trust_region_step(A, e, damping=1.0, radius=0.5)
     array([[-0.5, -0. ]])
     """
-    if not (damping > 0 and radius > 0):
-        raise ValueError(f"damping and radius must be positive; got {damping!r} and {radius!r}.")
+    for name, value in (("damping", damping), ("radius", radius)):
+        if not value > 0:
+            raise ParameterError(name, value, "a number above 0")
     xp = namespace(e)
     # The replay works from Gram matrices of weighted rows, which is fast and well conditioned. Here the
     # rows may have any scale, so take the singular values themselves rather than their squares.

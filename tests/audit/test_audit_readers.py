@@ -624,7 +624,7 @@ def test_heads_that_cannot_be_are_refused_with_a_reason():
     X, y, source = tokens_task(60)
     with pytest.raises(ValueError, match="two classes"):
         TokenNetworkHead().fit(X, y * 0)
-    with pytest.raises(ValueError, match="at least 1"):
+    with pytest.raises(ValueError, match="epochs must be a whole number, 1 or more; got 0"):
         TokenNetworkHead(epochs=0).fit(X, y)
 
 

@@ -357,32 +357,6 @@ def test_bad_data_are_refused_and_leave_nothing_fitted(name):
     assert not hasattr(model, "history_")
 
 
-@pytest.mark.parametrize(
-    "bad",
-    [
-        {"n_stages": -1},
-        {"n_stages": 2.0},
-        {"n_stages": True},
-        {"batch_size": 0},
-        {"max_epochs": 0},
-        {"patience": 0},
-        {"learning_rate": -1.0},
-        {"learning_rate": "fast"},
-        {"weight_decay": np.nan},
-        {"min_gain": np.inf},
-        {"accuracy_exit": 80},
-        {"accuracy_exit": 0},
-    ],
-)
-def test_bad_settings_are_refused(bad):
-    X, source = data()
-    model = IGBP(**QUICK | {"n_stages": 1}).fit(X, source=source).set_params(**bad)
-    with pytest.raises(ValueError, match=f"{next(iter(bad))} must"):
-        model.fit(X, source=source)
-    with pytest.raises(NotFittedError):
-        model.transform(X)
-
-
 def test_a_run_that_diverges_says_so(monkeypatch):
     X, source = data()
     train = IGBP._train

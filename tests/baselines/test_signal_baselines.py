@@ -89,10 +89,9 @@ def test_each_trial_is_transformed_alone(method):
 
 def test_other_arguments_are_ignored(method):
     expected = method.fit(X, Y, source=SOURCE).transform(X, source=SOURCE)
-    clone_ = clone(method).fit(
-        X, Y, source=SOURCE, pairs=(1, 2), pair_id="no", X_val=3, source_val=4, sample_weight=None
-    )
-    np.testing.assert_array_equal(clone_.transform(X, source=SOURCE), expected)
+    ignored = {"pairs": (1, 2), "pair_id": "no", "X_val": 3, "source_val": 4, "groups": 5}
+    again = clone(method).fit(X, Y, source=SOURCE, **ignored)
+    np.testing.assert_array_equal(again.transform(X, source=SOURCE), expected)
 
 
 def test_a_weight_is_a_number_of_repetitions(method):
@@ -226,7 +225,8 @@ def test_bad_signals_are_refused_and_leave_nothing_fitted(method, bad, message):
 def test_sources_are_routed_through_a_pipeline(method):
     flat = FunctionTransformer(lambda Z: Z.reshape(len(Z), -1))
     with sklearn.config_context(enable_metadata_routing=True):
-        model = make_pipeline(method, flat, LogisticRegression()).fit(X, Y, source=SOURCE)
+        more = {"pair_id": np.arange(len(X)), "groups": np.arange(len(X))}
+        model = make_pipeline(method, flat, LogisticRegression()).fit(X, Y, source=SOURCE, **more)
         assert model.predict(X, source=SOURCE).shape == Y.shape
 
 
@@ -286,9 +286,6 @@ def test_singular_covariances_need_a_ridge(dtype):
         EuclideanAlignment().fit(flat, source=SOURCE)
     with pytest.raises(ValueError, match="0 of its 4 channels"):
         EuclideanAlignment(ridge=1.0).fit(0 * X, source=SOURCE)
-    for ridge in (-1.0, np.nan, np.inf):
-        with pytest.raises(ValueError, match="ridge must be"):
-            EuclideanAlignment(ridge=ridge).fit(X, source=SOURCE)
 
 
 # --- Riemannian Procrustes ----------------------------------------------------------------------------
@@ -410,16 +407,14 @@ def test_what_riemannian_procrustes_cannot_do_is_explained(monkeypatch):
     refuses(r"'gel' has no trials of class \[1\]", y=np.where(SOURCE == "gel", 0, Y))
     # As many classes in each source, but not the same: pyRiemann would match them by order.
     refuses(r"'dry' has no trials of class \[2\]", y=np.where(SOURCE == "gel", Y + 1, Y))
-    for reference in ("nobody", 3, -1, True, 0.5, None):
-        refuses(r"neither one of the sources \['dry', 'gel', 'wet'\]", reference=reference)
-    refuses("input must be", input="guess")
+    for reference in ("nobody", 3, -1, True, 0.5):
+        refuses(r"reference must be one of the sources \['dry', 'gel', 'wet'\]", reference=reference)
     refuses("covariances are square", input="covariances")
     refuses("60 of 60 matrices are not symmetric", X=X[:, :, :4], input="covariances")
     referenced = X - X.mean(axis=1, keepdims=True)
     refuses("not positive definite.*estimator='oas'", X=referenced, estimator="scm")
     refuses("not positive definite", X=-oas(X), input="covariances")
     refuses("All covariances of source .* are the same", X=np.repeat(X[:1], 60, axis=0))
-    refuses("manhattan", metric="manhattan")
     refuses("nonsense", estimator="nonsense")
     monkeypatch.setitem(sys.modules, "pyriemann.estimation", None)
     with pytest.raises(ImportError, match=r"pip install 'mgpa\[baselines\]'"):
@@ -549,18 +544,12 @@ def test_adapted_sources_reach_the_stored_barycentre():
     assert abs(10 * np.log10(power_spectra(out, np.ones(60), 64) / target)).max() < 0.5
 
 
-def test_wrong_filter_parameters_are_explained():
-    for size in (1, 2.5, True, "16"):
-        with pytest.raises(ValueError, match="filter_size must be an integer"):
-            CMMN(filter_size=size).fit(X, source=SOURCE)
+def test_trials_shorter_than_the_filter_are_refused():
     with pytest.raises(ValueError, match="64 samples, shorter than filter_size=128"):
         CMMN().fit(X, source=SOURCE)
     model = CMMN(filter_size=32).fit(X, source=SOURCE)
     with pytest.raises(ValueError, match="20 samples, shorter"):
         model.transform(X[..., :20], source=SOURCE)
-    for clip in ((2.0, 4.0), (0.1, 0.5), (-1.0, 2.0), (0.5,)):
-        with pytest.raises(ValueError, match="clip must be"):
-            CMMN(filter_size=16, clip=clip).fit(X, source=SOURCE)
 
 
 def test_the_check_of_signals_copies_nothing_it_need_not():

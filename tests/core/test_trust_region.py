@@ -253,7 +253,7 @@ def test_critics_of_any_scale_get_about_unit_rows():
 @pytest.mark.parametrize("name", ["damping", "radius"])
 def test_damping_and_radius_must_be_positive(name, bad):
     A, e = np.ones((1, 1, 2)), np.ones((1, 1))
-    with pytest.raises(ValueError, match="damping and radius must be positive"):
+    with pytest.raises(ValueError, match=f"{name} must be a number above 0; got"):
         trust_region_step(A, e, **({"damping": 1e-3, "radius": 0.5} | {name: bad}))
 
 

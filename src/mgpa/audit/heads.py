@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import permutations
-from typing import Any, NamedTuple, Self
+from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,7 +21,8 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.utils.validation import check_is_fitted
 
 from .._common.checks import as_float_matrix, require_finite
-from ..estimators.staged import read_seed, torch_device
+from ..estimators.parameters import Constraint, check_parameters, read_seed, seed, text, whole
+from ..estimators.staged import torch_device
 from ..pairs import encode_source, to_numpy
 from ..tokens import as_tokens
 from .readers import SEED, train_networks
@@ -87,6 +88,12 @@ class TokenNetworkHead(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         Labels, sorted.
     """
 
+    _parameter_constraints: ClassVar[dict[str, Constraint]] = {
+        "epochs": whole(1),
+        "device": text,
+        "random_state": seed,
+    }
+
     def __init__(self, epochs: int = 50, device: str = "auto", random_state: Any = None) -> None:
         self.epochs = epochs
         self.device = device
@@ -94,6 +101,7 @@ class TokenNetworkHead(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def fit(self, X: Any, y: Any) -> Self:
         """Train on tokens X (n, t, d) with labels y."""
+        check_parameters(self)
         tokens = check_tokens(X, "X")
         n, t, d = tokens.shape
         self.classes_, codes = encode_source(y, n, "y")
@@ -101,8 +109,6 @@ class TokenNetworkHead(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             raise ValueError(
                 f"y has {len(self.classes_)} distinct values; a head needs at least two classes."
             )
-        if self.epochs < 1:
-            raise ValueError(f"epochs={self.epochs}; expected at least 1.")
         self.scaling_ = TokenScaling.fit(tokens)
         (self.network_,) = train_networks(
             GridNetwork(t, d, len(self.classes_)),

@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from ..errors import ParameterError
 from ..estimators.base import MethodTags
 from ..estimators.streamed import MomentEstimator
 from ..maps import AffineMap, MapInfo, RoutedMap
@@ -85,41 +86,12 @@ def routed_map(
 def reference_index(reference: Any, sources: NDArray[Any]) -> int:
     """Return the position of the reference: a source label, or else a position among the sorted labels."""
     labels = sources.tolist()
-    if np.ndim(reference) == 0 and reference in labels:
+    if reference in labels:
         return int(labels.index(reference))
     position = isinstance(reference, (int, np.integer)) and not isinstance(reference, bool)
     if position and 0 <= reference < len(labels):
         return int(reference)
-    raise ValueError(
-        f"reference is {reference!r}; expected one of the sources {labels}, or a position among them."
-    )
-
-
-def require_number(model: Any, *names: str) -> None:
-    """Raise unless these parameters of a model are finite numbers, zero or more."""
-    for name in names:
-        value = getattr(model, name)
-        if (
-            isinstance(value, bool)
-            or not isinstance(value, (int, float, np.number))
-            or not 0 <= value < np.inf
-        ):
-            raise ValueError(f"{name} must be a number, 0 or more; got {value!r}.")
-
-
-def require_flag(model: Any, *names: str) -> None:
-    """Raise unless these parameters of a model are True or False."""
-    for name in names:
-        if not isinstance(getattr(model, name), (bool, np.bool_)):
-            raise ValueError(f"{name} must be True or False; got {getattr(model, name)!r}.")
-
-
-def require_whole(model: Any, *names: str, least: int = 1) -> None:
-    """Raise unless these parameters of a model are integers, ``least`` or more."""
-    for name in names:
-        value = getattr(model, name)
-        if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < least:
-            raise ValueError(f"{name} must be a whole number, {least} or more; got {value!r}.")
+    raise ParameterError("reference", reference, f"one of the sources {labels}, or a position among them")
 
 
 def require_variance(moments: Moments) -> None:

@@ -17,6 +17,7 @@ from .._common.arrays import namespace
 from .._common.checks import require_finite
 from ..errors import MissingEvidence
 from ..estimators.base import MethodTags, forget
+from ..estimators.parameters import Constraint, check_parameters
 from ..pairs import encode_source, to_numpy
 
 Floats = NDArray[Any]
@@ -94,9 +95,10 @@ class SignalBaseline(TransformerMixin, BaseEstimator):  # type: ignore[misc]
     and ``_adapt``, and applies in ``_apply``.
     """
 
-    __metadata_request__fit: ClassVar[dict[str, bool]] = {"source": True}
+    __metadata_request__fit: ClassVar[dict[str, bool]] = {"source": True, "pair_id": True, "groups": True}
     __metadata_request__transform: ClassVar[dict[str, bool]] = {"source": True}
     tags: ClassVar[MethodTags] = MethodTags(source_blind=False, acts_on="signals")
+    _parameter_constraints: ClassVar[dict[str, Constraint]]
 
     n_channels_in_: int
     sources_: NDArray[Any]
@@ -112,6 +114,7 @@ class SignalBaseline(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         X_val: Any = None,
         source_val: Any = None,
         sample_weight: Any = None,
+        groups: Any = None,
     ) -> Self:
         """Learn each source's transformation.
 
@@ -123,11 +126,12 @@ class SignalBaseline(TransformerMixin, BaseEstimator):  # type: ignore[misc]
             Task labels; used by RiemannianProcrustes(rotate=True) only, ignored by the others.
         source : (n,) array
             Acquisition condition of each trial. A single one is allowed: others can follow by ``adapt``.
-        pairs, pair_id, X_val, source_val : ignored
+        pairs, pair_id, X_val, source_val, groups : ignored
             Accepted so that every method here is called alike.
         sample_weight : (n,) array or None
             Trial weights (a weight of 2 equals a repeated trial, 0 an absent one).
         """
+        check_parameters(self)
         forget(self)
         X = self._check(X)
         trials = group(self._prepare(X), source, sample_weight)
@@ -150,6 +154,7 @@ class SignalBaseline(TransformerMixin, BaseEstimator):  # type: ignore[misc]
             Their labels, none of them fitted before.
         """
         check_is_fitted(self)
+        check_parameters(self)
         trials = group(self._prepare(self._check(X, self.n_channels_in_)), source)
         known, new = self.sources_.tolist(), trials.sources.tolist()
         if repeated := [label for label in new if label in known]:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
+from ..estimators.parameters import Constraint, flag, nothing, number, source_label
 from ..estimators.streamed import Evidence
 from ..maps import RoutedMap
 from ._base import (
@@ -13,8 +14,6 @@ from ._base import (
     SourceAware,
     Transport,
     reference_index,
-    require_flag,
-    require_number,
     require_variance,
     routed_map,
 )
@@ -95,6 +94,14 @@ class ComBat(SourceAware):
     [1.6, 1.6]
     """
 
+    _parameter_constraints: ClassVar[dict[str, Constraint]] = {
+        "eb": flag,
+        "mean_only": flag,
+        "reference": source_label | nothing,
+        "strength": number(0),
+        "standardize": flag,
+    }
+
     def __init__(
         self,
         *,
@@ -111,8 +118,6 @@ class ComBat(SourceAware):
         self.standardize = standardize
 
     def _solve(self, data: Evidence) -> RoutedMap:
-        require_number(self, "strength")
-        require_flag(self, "eb", "mean_only", "standardize")
         K = data.require_sources()
         moments, standardizer = data.moments, data.standardizer(self.standardize)
         weights = moments.weights

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..estimators.base import MethodTags
+from ..estimators.parameters import Constraint, flag, number, one_of, source_label
 from ..estimators.streamed import Evidence
 from ..maps import RoutedMap
 from ..moments import Moments
@@ -16,8 +17,6 @@ from ._base import (
     SourceAware,
     Transport,
     reference_index,
-    require_flag,
-    require_number,
     require_variance,
     routed_map,
 )
@@ -72,6 +71,14 @@ class CORAL(SourceAware):
 
     tags: ClassVar[MethodTags] = MethodTags(source_blind=False)
 
+    _parameter_constraints: ClassVar[dict[str, Constraint]] = {
+        "reference": source_label,
+        "ridge": number(0),
+        "moments": one_of("observed", "pairs"),
+        "strength": number(0),
+        "standardize": flag,
+    }
+
     def __init__(
         self,
         *,
@@ -92,10 +99,6 @@ class CORAL(SourceAware):
         return self.moments == "pairs"
 
     def _solve(self, data: Evidence) -> RoutedMap:
-        require_number(self, "ridge", "strength")
-        require_flag(self, "standardize")
-        if self.moments not in ("observed", "pairs"):
-            raise ValueError(f"moments must be 'observed' or 'pairs'; got {self.moments!r}.")
         K = data.require_sources()
         target = reference_index(self.reference, data.sources)
         standardizer = data.standardizer(self.standardize)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
+from ..estimators.parameters import Constraint, flag, number
 from ._signals import Floats, SignalBaseline, Trials
 
 # Below this share of the largest eigenvalue, the smallest is rounding: float32 signals with an average
@@ -90,6 +91,11 @@ class EuclideanAlignment(SignalBaseline):
 
     filters_: dict[Any, Floats]
 
+    _parameter_constraints: ClassVar[dict[str, Constraint]] = {
+        "demean": flag,
+        "ridge": number(0),
+    }
+
     def __init__(self, *, demean: bool = True, ridge: float = 0.0) -> None:
         self.demean = demean
         self.ridge = ridge
@@ -101,8 +107,6 @@ class EuclideanAlignment(SignalBaseline):
         }
 
     def _fit(self, trials: Trials, y: Any) -> None:
-        if not (np.isfinite(self.ridge) and self.ridge >= 0):
-            raise ValueError(f"ridge must be 0 or a positive number; got {self.ridge!r}.")
         self.filters_ = self._learn(trials)
 
     def _adapt(self, trials: Trials) -> None:

@@ -8,9 +8,10 @@ import numpy as np
 import scipy.linalg
 
 from ..estimators.base import MethodTags
+from ..estimators.parameters import Constraint, flag, number, source_label
 from ..estimators.streamed import Evidence
 from ..maps import RoutedMap
-from ._base import Floats, SourceAware, Transport, reference_index, require_flag, require_number, routed_map
+from ._base import Floats, SourceAware, Transport, reference_index, routed_map
 
 
 def centred_regression(A: Floats, B: Floats, ridge: float) -> Floats:
@@ -63,6 +64,13 @@ class FEATMAP(SourceAware):
 
     tags: ClassVar[MethodTags] = MethodTags(source_blind=False, needs_pairs=True)
 
+    _parameter_constraints: ClassVar[dict[str, Constraint]] = {
+        "reference": source_label,
+        "ridge": number(0),
+        "strength": number(0),
+        "standardize": flag,
+    }
+
     def __init__(
         self, *, reference: Any = 0, ridge: float = 0.0, strength: float = 1.0, standardize: bool = True
     ) -> None:
@@ -72,8 +80,6 @@ class FEATMAP(SourceAware):
         self.standardize = standardize
 
     def _solve(self, data: Evidence) -> RoutedMap:
-        require_number(self, "ridge", "strength")
-        require_flag(self, "standardize")
         K = data.require_sources()
         target = reference_index(self.reference, data.sources)
         standardizer = data.standardizer(self.standardize)

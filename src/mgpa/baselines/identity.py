@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Self
+from typing import ClassVar
 
-from ..estimators.base import CorrectionEstimator, MethodTags
-from ..estimators.parameters import check_parameters
+from ..estimators.base import CorrectionEstimator, FitData, MethodTags
+from ..estimators.parameters import Constraint, flag
 from ..maps import AffineMap
 from ..moments import Standardizer
 
@@ -36,31 +36,16 @@ class Identity(CorrectionEstimator):
 
     tags: ClassVar[MethodTags] = MethodTags(source_blind=True, needs_source=False)
 
+    _parameter_constraints: ClassVar[dict[str, Constraint]] = {"standardize": flag}
+
     def __init__(self, *, standardize: bool = True) -> None:
         self.standardize = standardize
 
-    def fit(
-        self,
-        X: Any,
-        y: Any = None,
-        *,
-        source: Any = None,
-        pairs: Any = None,
-        pair_id: Any = None,
-        X_val: Any = None,
-        source_val: Any = None,
-        sample_weight: Any = None,
-        groups: Any = None,
-    ) -> Self:
-        """Remember the shape of X; everything else is accepted and not looked at."""
-        check_parameters(self)
-        self._forget()
-        X = self._validate_rows(X, reset=True)
-        standardizer = Standardizer.from_rows(X, None, self.standardize)
+    def _fit(self, data: FitData) -> None:
+        standardizer = Standardizer.from_rows(data.X, None, self.standardize)
         self.map_ = AffineMap.identity(
-            X.shape[1],
+            data.X.shape[1],
             center=standardizer.center,
             scale=standardizer.scale,
-            info=self._info(n_rows=len(X)),
+            info=self._info(n_rows=len(data.X)),
         )
-        return self

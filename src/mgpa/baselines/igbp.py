@@ -15,8 +15,8 @@ from threadpoolctl import threadpool_limits
 from .._common.progress import progress
 from ..estimators.base import FitData, MethodTags, require_several
 from ..estimators.held_out import read_held_out
-from ..estimators.parameters import Constraint, flag, nothing, number, seed, text, whole
-from ..estimators.staged import SequentialEstimator, read_seed, torch_device
+from ..estimators.parameters import Constraint, flag, nothing, number, read_seed, seed, text, whole
+from ..estimators.staged import SequentialEstimator, torch_device
 from ..maps import MapInfo, ProjectiveMap
 from ..moments import Moments, Standardizer
 from ..pairs import source_names, to_numpy

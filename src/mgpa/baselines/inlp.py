@@ -12,8 +12,10 @@ from sklearn.metrics import balanced_accuracy_score
 from threadpoolctl import threadpool_limits
 
 from .._common.progress import progress
+from ..errors import ParameterError
 from ..estimators.base import CorrectionEstimator, FitData, MethodTags, require_several
 from ..estimators.held_out import read_held_out
+from ..estimators.parameters import Constraint, flag, nothing, number, whole
 from ..moments import Moments, Standardizer
 from ..pairs import source_names
 from ._base import projector_map
@@ -26,6 +28,12 @@ def row_space(weights: Floats, removed: Floats) -> Floats:
     fresh = weights.T - removed @ (removed.T @ weights.T)
     left, values, _ = np.linalg.svd(fresh, full_matrices=False)
     return np.asarray(left[:, values > 1e-8 * np.linalg.norm(weights, 2)])
+
+
+linear_classifier = Constraint(
+    "a linear classifier such as LogisticRegression()",
+    lambda value: hasattr(value, "fit") and not isinstance(value, type) and is_classifier(value),
+)
 
 
 class INLP(CorrectionEstimator):
@@ -76,6 +84,15 @@ class INLP(CorrectionEstimator):
     """
 
     tags: ClassVar[MethodTags] = MethodTags(source_blind=True)
+
+    _parameter_constraints: ClassVar[dict[str, Constraint]] = {
+        "n_rounds": whole(1),
+        "classifier": linear_classifier | nothing,
+        "tolerance": number(),
+        "strength": number(0),
+        "standardize": flag,
+        "verbose": flag,
+    }
 
     def __init__(
         self,
@@ -130,12 +147,10 @@ class INLP(CorrectionEstimator):
         """Return one classifier's weights (k, d) and what it predicts for the checking rows."""
         model = self.classifier
         model = LogisticRegression(class_weight="balanced", max_iter=2500) if model is None else clone(model)
-        if not is_classifier(model):
-            raise ValueError(f"classifier must be a linear classifier; got {self.classifier!r}.")
         with threadpool_limits(1, user_api="blas"):  # matrix-vector products gain little from threads
             model.fit(rows, codes, **({} if weight is None else {"sample_weight": weight}))
         if not hasattr(model, "coef_"):
-            raise ValueError(f"classifier must be linear, with coef_ after fit; got {self.classifier!r}.")
+            raise ParameterError("classifier", self.classifier, "linear, with coef_ after fit")
         return np.atleast_2d(model.coef_), np.asarray(model.predict(checks))
 
 

@@ -8,9 +8,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..estimators.base import MethodTags
+from ..estimators.parameters import Constraint, flag, number
 from ..estimators.streamed import Evidence, MomentEstimator
 from ..maps import AffineMap
-from ._base import blind_map, require_flag, require_number
+from ._base import blind_map
 
 Floats = NDArray[np.float64]
 
@@ -99,14 +100,18 @@ class LEACE(MomentEstimator):
 
     tags: ClassVar[MethodTags] = MethodTags(source_blind=True)
 
+    _parameter_constraints: ClassVar[dict[str, Constraint]] = {
+        "ridge": number(0),
+        "strength": number(0),
+        "standardize": flag,
+    }
+
     def __init__(self, *, ridge: float = 0.0, strength: float = 1.0, standardize: bool = True) -> None:
         self.ridge = ridge
         self.strength = strength
         self.standardize = standardize
 
     def _solve(self, data: Evidence) -> AffineMap:
-        require_number(self, "ridge", "strength")
-        require_flag(self, "standardize")
         data.require_sources()
         standardizer = data.standardizer(self.standardize)
         covariance, cross = source_covariance(data, standardizer.scale)

@@ -13,7 +13,8 @@ from sklearn.linear_model import LogisticRegression
 from .._common.progress import progress
 from ..estimators.base import FitData, MethodTags, require_several
 from ..estimators.held_out import read_held_out
-from ..estimators.staged import SequentialEstimator, read_seed, torch_device
+from ..estimators.parameters import Constraint, flag, nothing, number, one_of, read_seed, seed, text, whole
+from ..estimators.staged import SequentialEstimator, torch_device
 from ..maps import ManifoldMap, MapInfo
 from ..maps.manifold import ERASURE, Cloud, advance
 from ..moments import Moments, Standardizer
@@ -215,6 +216,27 @@ class MANCE(SequentialEstimator):
 
     map_: ManifoldMap
 
+    _parameter_constraints: ClassVar[dict[str, Constraint]] = {
+        "variant": one_of("++", "+", ""),
+        "n_rounds": whole(),
+        "probe": one_of("logistic", "scorer"),
+        "step": number(above=0),
+        "power": number(0),
+        "refit_every": whole(1),
+        "n_steps": whole(1),
+        "batch_size": whole(1),
+        "hidden": whole(1),
+        "learning_rate": number(above=0),
+        "weight_decay": number(0),
+        "patience": whole(1),
+        "n_neighbors": whole(2) | nothing,
+        "reference_size": whole(1) | nothing,
+        "standardize": flag,
+        "device": text,
+        "random_state": seed,
+        "verbose": flag,
+    }
+
     def __init__(
         self,
         *,
@@ -256,6 +278,10 @@ class MANCE(SequentialEstimator):
         self.random_state = random_state
         self.verbose = verbose
 
+    @property
+    def _looks_at_events(self) -> bool:
+        return True  # held-out rows are whole events
+
     def _fit(self, data: FitData) -> None:
         if data.sample_weight is not None:
             raise ValueError("MANCE weighs all rows alike: sample_weight is not supported. Leave it out.")
@@ -264,8 +290,8 @@ class MANCE(SequentialEstimator):
                 f"source has {len(data.sources)} distinct values {data.sources.tolist()[:8]}; MANCE erases a "
                 "binary source. Fit on two of them, or use a method for several sources."
             )
-        seed, device = read_seed(self.random_state), torch_device(self.device, "MANCE")
-        self._fit_rounds(data, *self._split(data, seed), device, seed)
+        first_seed, device = read_seed(self.random_state), torch_device(self.device, "MANCE")
+        self._fit_rounds(data, *self._split(data, first_seed), device, first_seed)
 
     def _split(self, data: FitData, seed: int) -> tuple[Rows, Rows]:
         """Return rows to fit on and held-out rows, each with its codes."""

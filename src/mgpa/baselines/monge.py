@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import warnings
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import scipy.signal
 
+from ..estimators.parameters import Constraint, nothing, number, whole
 from ._signals import Floats, SignalBaseline, Trials
 
 # Without clipping, a larger gain is refused: it lifts rounding or a filter's stop-band, not a spectrum.
@@ -42,6 +43,11 @@ def zero_phase_filter(gains: Floats, size: int) -> Floats:
         taps = np.concatenate([taps, taps[..., :1]], axis=-1)
         taps[..., [0, -1]] /= 2
     return np.asarray((taps + taps[..., ::-1]) / 2)
+
+
+def _is_clip(value: Any) -> bool:
+    pair = isinstance(value, (tuple, list)) and len(value) == 2
+    return pair and number(0, 1).accepts(value[0]) and number(1).accepts(value[1])
 
 
 class CMMN(SignalBaseline):
@@ -102,6 +108,11 @@ class CMMN(SignalBaseline):
     barycenter_: Floats
     filters_: dict[Any, Floats]
 
+    _parameter_constraints: ClassVar[dict[str, Constraint]] = {
+        "filter_size": whole(2),
+        "clip": Constraint("(low, high) with 0 <= low <= 1 <= high", _is_clip) | nothing,
+    }
+
     def __init__(self, *, filter_size: int = 128, clip: tuple[float, float] | None = (0.25, 4.0)) -> None:
         self.filter_size = filter_size
         self.clip = clip
@@ -109,8 +120,6 @@ class CMMN(SignalBaseline):
     def _check(self, X: Any, n_channels: int | None = None) -> Floats:
         checked: Floats = super()._check(X, n_channels)
         size = self.filter_size
-        if not isinstance(size, (int, np.integer)) or isinstance(size, bool) or size < 2:
-            raise ValueError(f"filter_size must be an integer, 2 or more; got {size!r}.")
         if checked.shape[2] < size:
             raise ValueError(
                 f"X has trials of {checked.shape[2]} samples, shorter than filter_size={size}; "
@@ -142,10 +151,6 @@ class CMMN(SignalBaseline):
         return zero_phase_filter(gains, self.filter_size)
 
     def _fit(self, trials: Trials, y: Any) -> None:
-        if self.clip is not None and not (len(self.clip) == 2 and 0 <= self.clip[0] <= 1 <= self.clip[1]):
-            raise ValueError(
-                f"clip must be None or (low, high) with 0 <= low <= 1 <= high; got {self.clip!r}."
-            )
         spectra = self._spectra(trials)
         target = barycentre(list(spectra.values()))
         self.filters_ = {label: self._filter(label, target, p) for label, p in spectra.items()}

@@ -8,9 +8,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..estimators.base import MethodTags
+from ..estimators.parameters import Constraint, flag, number, share, whole
 from ..estimators.streamed import Evidence, MomentEstimator
 from ..maps import AffineMap
-from ._base import projector_map, require_flag, require_number
+from ._base import projector_map
 
 Floats = NDArray[np.float64]
 
@@ -48,7 +49,7 @@ class NCM(MomentEstimator):
     Parameters
     ----------
     rank : int or float
-        How many directions to remove, or, as a float in (0, 1), the share of squared differences they hold.
+        How many directions to remove, or, as a float in (0, 1], the share of squared differences they hold.
         The paper tries 2 to 24; choose on validation data.
     strength : float
         How much of the edit to apply.
@@ -75,17 +76,18 @@ class NCM(MomentEstimator):
 
     tags: ClassVar[MethodTags] = MethodTags(source_blind=True, needs_pairs=True)
 
+    _parameter_constraints: ClassVar[dict[str, Constraint]] = {
+        "rank": whole(1) | share,
+        "strength": number(0),
+        "standardize": flag,
+    }
+
     def __init__(self, *, rank: int | float = 8, strength: float = 1.0, standardize: bool = True) -> None:
         self.rank = rank
         self.strength = strength
         self.standardize = standardize
 
     def _solve(self, data: Evidence) -> AffineMap:
-        require_number(self, "strength")
-        require_flag(self, "standardize")
-        whole = isinstance(self.rank, (int, np.integer)) and not isinstance(self.rank, bool)
-        if not whole and not (isinstance(self.rank, (float, np.floating)) and 0 < self.rank < 1):
-            raise ValueError(f"rank must be an int, or a float in (0, 1); got {self.rank!r}.")
         data.require_sources()
         contrasts, standardizer = data.contrasts(), data.standardizer(self.standardize)
         differences = np.where(standardizer.varies, contrasts.values / standardizer.scale, 0.0)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import numpy as np
 
+from ..estimators.parameters import Constraint, flag, number
 from ..estimators.streamed import Evidence
 from ..maps import RoutedMap
-from ._base import SourceAware, require_flag, require_number, routed_map
+from ._base import SourceAware, routed_map
 
 
 class OracleLEACE(SourceAware):
@@ -42,13 +45,16 @@ class OracleLEACE(SourceAware):
     array([5., 7., 5., 7.])
     """
 
+    _parameter_constraints: ClassVar[dict[str, Constraint]] = {
+        "strength": number(0),
+        "standardize": flag,
+    }
+
     def __init__(self, *, strength: float = 1.0, standardize: bool = True) -> None:
         self.strength = strength
         self.standardize = standardize
 
     def _solve(self, data: Evidence) -> RoutedMap:
-        require_number(self, "strength")
-        require_flag(self, "standardize")
         data.require_sources()
         standardizer, moments = data.standardizer(self.standardize), data.moments
         shifts = (moments.mean - moments.means) / standardizer.scale

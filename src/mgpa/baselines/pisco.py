@@ -7,9 +7,10 @@ from typing import ClassVar
 import numpy as np
 
 from ..estimators.base import MethodTags
+from ..estimators.parameters import Constraint, flag, number
 from ..estimators.streamed import Evidence, MomentEstimator
 from ..maps import AffineMap
-from ._base import Floats, projector_map, require_flag, require_number
+from ._base import Floats, projector_map
 
 
 class PISCO(MomentEstimator):
@@ -57,6 +58,13 @@ class PISCO(MomentEstimator):
 
     tags: ClassVar[MethodTags] = MethodTags(source_blind=True, needs_pairs=True)
 
+    _parameter_constraints: ClassVar[dict[str, Constraint]] = {
+        "penalty": number(0),
+        "keep": number(above=0, most=1),
+        "strength": number(0),
+        "standardize": flag,
+    }
+
     def __init__(
         self, *, penalty: float = 10.0, keep: float = 0.95, strength: float = 1.0, standardize: bool = True
     ) -> None:
@@ -66,17 +74,15 @@ class PISCO(MomentEstimator):
         self.standardize = standardize
 
     def _solve(self, data: Evidence) -> AffineMap:
-        require_number(self, "penalty", "keep", "strength")
-        require_flag(self, "standardize")
         K = data.require_sources()
         contrasts, standardizer = data.contrasts(), data.standardizer(self.standardize)
         moments, scale = data.moments, standardizer.scale
         kept = np.flatnonzero(standardizer.varies)  # what never varied is no dimension to keep or remove
         n_content = int(self.keep * len(kept) + 1e-9) - (K - 1)
-        if self.keep > 1 or n_content < 1:
+        if n_content < 1:
             raise ValueError(
                 f"keep={self.keep!r} leaves {n_content} of {len(kept)} dimensions as content once {K - 1} "
-                "style direction(s) are taken off; use another keep, in (0, 1]."
+                "style direction(s) are taken off; keep more."
             )
         differences = (contrasts.values / scale)[:, kept]
         if not differences.any():

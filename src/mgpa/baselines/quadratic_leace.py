@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import warnings
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
+from ..estimators.parameters import Constraint, flag, number
 from ..estimators.streamed import Evidence
 from ..maps import RoutedMap
-from ._base import Floats, SourceAware, require_flag, require_number, require_variance, routed_map
+from ._base import Floats, SourceAware, require_variance, routed_map
 
 
 class QuadraticLEACE(SourceAware):
@@ -51,14 +52,18 @@ class QuadraticLEACE(SourceAware):
     True
     """
 
+    _parameter_constraints: ClassVar[dict[str, Constraint]] = {
+        "shrinkage": flag,
+        "strength": number(0),
+        "standardize": flag,
+    }
+
     def __init__(self, *, shrinkage: bool = True, strength: float = 1.0, standardize: bool = True) -> None:
         self.shrinkage = shrinkage
         self.strength = strength
         self.standardize = standardize
 
     def _solve(self, data: Evidence) -> RoutedMap:
-        require_number(self, "strength")
-        require_flag(self, "shrinkage", "standardize")
         data.require_sources()
         standardizer, moments = data.standardizer(self.standardize), data.moments
         require_variance(moments)

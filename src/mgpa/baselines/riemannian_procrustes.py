@@ -10,7 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..estimators.base import MethodTags
+from ..estimators.parameters import Constraint, flag, one_of, source_label, text, whole
 from ..pairs import encode_source
+from ._base import reference_index
 from ._signals import Floats, SignalBaseline, Trials, check_signals
 
 NO_SPREAD = 1e-10
@@ -43,20 +45,6 @@ def require_spd(C: Floats, remedy: str) -> None:
             f"{int(singular.sum())} of {len(C)} covariances are not positive definite (first: trial "
             f"{int(singular.argmax())}), as after an average reference or with a flat channel. {remedy}"
         )
-
-
-def find_reference(reference: Any, sources: NDArray[Any]) -> int:
-    """Return the reference's place among the sorted sources: that of the label or, if it is none, itself."""
-    labels = sources.tolist()
-    if reference in labels:
-        return int(labels.index(reference))
-    is_place = isinstance(reference, (int, np.integer)) and not isinstance(reference, bool)
-    if is_place and 0 <= reference < len(labels):
-        return int(reference)
-    raise ValueError(
-        f"reference {reference!r} is neither one of the sources {labels} nor a position from 0 to "
-        f"{len(labels) - 1} among them."
-    )
 
 
 def require_shared_classes(y: Any, trials: Trials) -> NDArray[np.int64]:
@@ -174,6 +162,16 @@ class RiemannianProcrustes(SignalBaseline):
     rotations_: dict[Any, Floats]
     reference_: Any
 
+    _parameter_constraints: ClassVar[dict[str, Constraint]] = {
+        "reference": source_label,
+        "scale": flag,
+        "rotate": flag,
+        "metric": one_of("euclid", "riemann"),
+        "max_iter": whole(1),
+        "input": one_of("signals", "covariances"),
+        "estimator": text,
+    }
+
     def __init__(
         self,
         *,
@@ -194,8 +192,6 @@ class RiemannianProcrustes(SignalBaseline):
         self.estimator = estimator
 
     def _check(self, X: Any, n_channels: int | None = None) -> Floats:
-        if self.input not in ("signals", "covariances"):
-            raise ValueError(f"input must be 'signals' or 'covariances'; got {self.input!r}.")
         if self.input == "signals":
             return check_signals(X, n_channels=n_channels)
         C = check_signals(X, n_channels=n_channels, axes="(trials, channels, channels)")
@@ -216,7 +212,7 @@ class RiemannianProcrustes(SignalBaseline):
         return C
 
     def _fit(self, trials: Trials, y: Any) -> None:
-        reference = find_reference(self.reference, trials.sources)
+        reference = reference_index(self.reference, trials.sources)
         task = require_shared_classes(y, trials) if self.rotate else np.zeros_like(trials.codes)
         whiteners, dispersions, C = self._centre_and_scale(trials)
         labels = trials.sources.tolist()

@@ -7,9 +7,10 @@ from typing import ClassVar
 import numpy as np
 
 from ..estimators.base import MethodTags
+from ..estimators.parameters import Constraint, flag, number
 from ..estimators.streamed import Evidence, MomentEstimator
 from ..maps import AffineMap
-from ._base import Floats, blind_map, require_flag, require_number
+from ._base import Floats, blind_map
 from .leace import NO_EFFECT, source_covariance
 
 # Singular values below this share of the largest are rounding.
@@ -81,13 +82,16 @@ class SPLINCE(MomentEstimator):
 
     tags: ClassVar[MethodTags] = MethodTags(source_blind=True, needs_task=True)
 
+    _parameter_constraints: ClassVar[dict[str, Constraint]] = {
+        "strength": number(0),
+        "standardize": flag,
+    }
+
     def __init__(self, *, strength: float = 1.0, standardize: bool = True) -> None:
         self.strength = strength
         self.standardize = standardize
 
     def _solve(self, data: Evidence) -> AffineMap:
-        require_number(self, "strength")
-        require_flag(self, "standardize")
         data.require_sources()
         labels = [label for label, (weight, _) in data.task.parts.items() if weight]
         if len(labels) < 2:

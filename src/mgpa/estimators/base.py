@@ -207,6 +207,16 @@ class CorrectionEstimator(OneToOneFeatureMixin, TransformerMixin, BaseEstimator)
         forget(self)
         self._provenance = Provenance()
 
+    @property
+    def _looks_at_pairs(self) -> bool:
+        """Whether pairs are read; if not, they are neither validated nor kept, nor is ``pair_id``."""
+        return self.tags.needs_pairs
+
+    @property
+    def _looks_at_events(self) -> bool:
+        """Whether ``pair_id`` is read: for its pairs, or to keep the rows of one event together."""
+        return self._looks_at_pairs
+
     def _validate_rows(self, X: Any, *, reset: bool, name: str = "X") -> Floats:
         return validate_rows(self, X, reset=reset, name=name)
 
@@ -224,8 +234,12 @@ class CorrectionEstimator(OneToOneFeatureMixin, TransformerMixin, BaseEstimator)
         *,
         reset: bool = True,
     ) -> FitData:
-        """Validate one call's data. Raises MissingEvidence where there is no source."""
+        """Validate what is looked at of one call's data. Raises MissingEvidence where there is no source."""
         X = self._validate_rows(X, reset=reset)
+        if not self.tags.needs_source:
+            return FitData(X, np.array([]), np.array([], dtype=np.int64), None, None)
+        pairs = pairs if self._looks_at_pairs else None
+        pair_id = pair_id if self._looks_at_events else None
         weight = None
         if sample_weight is not None:
             weight = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from sklearn.utils.validation import check_random_state
 
 from ..errors import ParameterError
 
@@ -48,7 +49,8 @@ def number(
     def accepts(value: Any) -> bool:
         if isinstance(value, bool) or not isinstance(value, (int, float, np.integer, np.floating)):
             return False
-        return bool(np.isfinite(value)) and bool(least <= value <= most and above < value < below)
+        finite = -np.inf < value < np.inf
+        return bool(finite and least <= value <= most and above < value < below)
 
     return Constraint(", ".join(["a number", *filter(None, limits)]), accepts)
 
@@ -75,7 +77,9 @@ def some_of(*choices: str) -> Constraint:
     def accepts(value: Any) -> bool:
         if isinstance(value, str) or not isinstance(value, Collection):
             return False
-        return 0 < len(value) == len(set(value)) and set(value) <= set(choices)
+        # One by one, because a set would refuse some contents with an error of its own.
+        texts = all(isinstance(item, str) and item in choices for item in value)
+        return texts and 0 < len(value) == len(set(value))
 
     return Constraint(f"a list of some of {', '.join(map(repr, choices))}, each once", accepts)
 
@@ -100,14 +104,38 @@ seed = (
     | Constraint("a numpy RandomState", lambda value: isinstance(value, np.random.RandomState))
     | nothing
 )
-#: Checked where it is used, because what will do depends on the data.
-anything = Constraint("anything", lambda value: True)
+#: Whether there is such a source is for the data to say.
+source_label = Constraint(
+    "a source's label, or a position among the sorted labels",
+    lambda value: isinstance(value, (str, bytes, int, float, np.generic)) and bool(value == value),
+)
 gate = having("fit", "fitted_on", example="a gate such as MeasurementGate(rank=0.9)") | nothing
 
 
-def check_parameters(estimator: Any) -> None:
-    """Raise :class:`ParameterError` for the first parameter that its class's table does not accept."""
+def check_parameters(estimator: Any, prefix: str = "") -> None:
+    """Raise :class:`ParameterError` for the first parameter that its class's table does not accept.
+
+    Parameters
+    ----------
+    estimator : estimator or gate
+        Its table must have every parameter. Parts with tables of their own, such as gates, are checked too.
+    prefix : str
+        What precedes the names in messages: "gate__" for the parameters of a gate, as in ``set_params``.
+    """
+    table = estimator._parameter_constraints
     for name, value in estimator.get_params(deep=False).items():
-        constraint: Constraint = getattr(estimator, "_parameter_constraints", {}).get(name, anything)
-        if not constraint.accepts(value):
-            raise ParameterError(name, value, constraint.words)
+        if name not in table:
+            raise TypeError(f"{type(estimator).__name__}._parameter_constraints says nothing about {name}.")
+        if not table[name].accepts(value):
+            raise ParameterError(prefix + name, value, table[name].words)
+        # scikit-learn's own classes have tables by this name, too, and check them themselves.
+        inner = getattr(value, "_parameter_constraints", None)
+        if inner is not None and all(isinstance(constraint, Constraint) for constraint in inner.values()):
+            check_parameters(value, f"{prefix}{name}__")
+
+
+def read_seed(random_state: Any) -> int:
+    """Return the seed itself, or one drawn from a RandomState or, with None, at random."""
+    if isinstance(random_state, (int, np.integer)):
+        return int(random_state)
+    return int(check_random_state(random_state).randint(2**31 - 1))

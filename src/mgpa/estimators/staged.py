@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-from sklearn.utils.validation import check_is_fitted, check_random_state
+from sklearn.utils.validation import check_is_fitted
 
+from ..errors import ParameterError
 from ..maps import SequentialMap
 from .base import CorrectionEstimator
 
@@ -39,13 +39,6 @@ class SequentialEstimator(CorrectionEstimator):
         return self._transform(X, self.map_, strength=strength, n_stages=n_stages, fraction=fraction)
 
 
-def read_seed(random_state: Any) -> int:
-    """Return the seed itself, or one drawn from a RandomState or, with None, at random."""
-    if isinstance(random_state, (int, np.integer)):
-        return int(random_state)
-    return int(check_random_state(random_state).randint(2**31 - 1))
-
-
 def torch_device(device: str, method: str) -> Any:
     """Return where networks are trained; "auto" is CUDA if torch sees it."""
     try:
@@ -57,7 +50,7 @@ def torch_device(device: str, method: str) -> Any:
     try:
         found = torch.device(device)
     except (RuntimeError, TypeError):
-        raise ValueError(f"device must be 'auto' or a torch device such as 'cpu'; got {device!r}.") from None
+        raise ParameterError("device", device, "'auto' or a torch device such as 'cpu'") from None
     if found.type == "cuda" and not torch.cuda.is_available():
         raise ValueError(f"device is {device!r}, but torch sees no CUDA here; use 'auto' or 'cpu'.")
     return found

@@ -158,18 +158,9 @@ class MomentEstimator(CorrectionEstimator):
         """Return the solution without evidence, for estimators that may be fitted without."""
         raise NotImplementedError
 
-    @property
-    def _looks_at_pairs(self) -> bool:
-        return self.tags.needs_pairs
-
     def _forget(self) -> None:
         super()._forget()
         self._data, self._solved = Evidence(), None
-
-    def _read(self, X: Any, y: Any, source: Any, pairs: Any, pair_id: Any, *more: Any, **how: Any) -> FitData:
-        if not self._looks_at_pairs:  # then there is no reason to keep people's rows
-            pairs = pair_id = None
-        return super()._read(X, y, source, pairs, pair_id, *more, **how)
 
     def _fit(self, data: FitData) -> None:
         require_several(data.sources)
@@ -198,10 +189,10 @@ class MomentEstimator(CorrectionEstimator):
         Paired rows are kept, and a pair may be split between calls. The map is solved when it is next asked
         for. Share the map, not the estimator: only the estimator holds people's paired rows.
         """
+        check_parameters(self)
         seen = getattr(self, "_data", Evidence())
         first = seen.n_features is None
         if first:
-            check_parameters(self)
             self._forget()
         try:
             data = self._read(X, y, source, pairs, pair_id, sample_weight, groups, reset=first)
@@ -256,6 +247,7 @@ class MomentEstimator(CorrectionEstimator):
         if not self.__sklearn_is_fitted__():
             raise NotFittedError(f"This {type(self).__name__} is not fitted yet; call fit first.")
         if self._solved is None:
+            check_parameters(self)  # which may have been set since the last batch
             try:
                 self._solved = self._solve(self._data)
             except MissingEvidence as reason:

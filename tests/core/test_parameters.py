@@ -1,0 +1,319 @@
+"""Parameters: one table per class, one check before anything is computed, one sentence of refusal."""
+
+import inspect
+import pickle
+
+import numpy as np
+import pytest
+from sklearn.linear_model import LinearRegression, LogisticRegression
+
+import mgpa
+from mgpa import ClosedFormMGPA, FixedGate, IterativeMGPA, MeasurementGate, PCAGate, RandomGate, TokenMean
+from mgpa.audit.heads import TokenNetworkHead
+from mgpa.baselines import CMMN, INLP, LEACE
+from mgpa.errors import ParameterError
+from mgpa.estimators.parameters import (
+    flag,
+    gate,
+    having,
+    nothing,
+    number,
+    one_of,
+    seed,
+    share,
+    some_of,
+    source_label,
+    text,
+    whole,
+)
+
+JUNK = [None, True, "no", -1, 0.5, np.nan, np.inf, [], {}, object()]
+
+PUBLIC = [getattr(module, name) for module in (mgpa, mgpa.baselines) for name in module.__all__]
+CLASSES = {cls.__name__: cls for cls in PUBLIC if hasattr(cls, "get_params")} | {
+    "TokenNetworkHead": TokenNetworkHead
+}
+EVERY = pytest.mark.parametrize("name", CLASSES)
+
+# What a class cannot do without, and what makes a fit quick.
+SETTINGS = {
+    "TokenMean": {"estimator": ClosedFormMGPA()},
+    "FixedGate": {"basis": np.eye(6)[:, :1]},
+    "IterativeMGPA": {"critics": ("linear",), "n_stages": 1, "random_state": 0},
+    "IGBP": {"n_stages": 1, "max_epochs": 1},
+    "MANCE": {"n_rounds": 1, "n_steps": 2, "hidden": 4},
+    "INLP": {"n_rounds": 1},
+    "NCM": {"rank": 1},
+    "RiemannianProcrustes": {"rotate": False},
+    "CMMN": {"filter_size": 8},
+    "TokenNetworkHead": {"epochs": 1},
+}
+
+
+def build(name, **changes):
+    return CLASSES[name](**(SETTINGS.get(name, {}) | changes))
+
+
+def parameters(name):
+    return list(inspect.signature(CLASSES[name]).parameters)
+
+
+# What the tables say
+
+
+@EVERY
+def test_the_table_has_every_parameter_and_nothing_else(name):
+    assert set(CLASSES[name]._parameter_constraints) == set(parameters(name))
+
+
+@EVERY
+def test_defaults_are_accepted(name):
+    for parameter, known in inspect.signature(CLASSES[name]).parameters.items():
+        if known.default is not inspect.Parameter.empty:
+            assert CLASSES[name]._parameter_constraints[parameter].accepts(known.default), parameter
+
+
+CASES = [
+    (name, parameter, value)
+    for name in CLASSES
+    for parameter, constraint in CLASSES[name]._parameter_constraints.items()
+    for value in JUNK
+    if not constraint.accepts(value)
+]
+
+
+def test_every_parameter_refuses_something():
+    assert {(name, parameter) for name, parameter, _ in CASES} == {
+        (name, parameter) for name in CLASSES for parameter in parameters(name)
+    }
+
+
+@pytest.mark.parametrize(("name", "parameter", "value"), CASES)
+def test_what_the_table_refuses_is_refused_in_one_sentence_before_the_data_are_looked_at(
+    name, parameter, value
+):
+    model = build(name).set_params(**{parameter: value})
+    with pytest.raises(ParameterError) as refusal:
+        model.fit(None, None)  # no data at all
+    assert refusal.value.parameter == parameter
+    assert refusal.value.value is value
+    message = str(refusal.value)
+    assert message == f"{parameter} must be {refusal.value.expected}; got {value!r}."
+    assert "\n" not in message
+    assert ". " not in message
+
+
+# What each kind of constraint accepts, written out by hand
+
+KINDS = {
+    "number": (
+        number(),
+        [0, -2.5, np.float32(1), np.int64(3), 10**400],
+        [None, True, np.True_, "1", np.nan, np.inf, 1j, []],
+    ),
+    "number(0)": (number(0), [0, 0.0, 1e9], [-1e-9, -np.inf, np.inf, False]),
+    "number(0, 1)": (number(0, 1), [0, 0.5, 1], [1.0001, -1]),
+    "above, most": (number(above=0, most=1), [1e-9, 1], [0, 1.5]),
+    "least, below": (number(0, below=1), [0, 0.999], [1, -1]),
+    "whole": (whole(), [0, 7, np.int32(2)], [-1, 1.0, True, "1", None, np.nan, np.float64(2)]),
+    "whole(1)": (whole(1), [1, 10**30], [0, 0.5]),
+    "one_of": (one_of("raise", "warn"), ["raise", "warn"], ["ignore", "", None, ["raise"], 1]),
+    "some_of": (
+        some_of("linear", "gelu"),
+        [("linear",), ["gelu", "linear"]],
+        ["linear", (), ("linear", "linear"), ("svm",), [{}], [[]], None, 3],
+    ),
+    "having": (having("fit", example="a model"), [LinearRegression()], [LinearRegression, "fit", None]),
+    "gate": (gate, [None, MeasurementGate(), FixedGate(np.eye(2))], [MeasurementGate, LinearRegression(), 4]),
+    "flag": (flag, [True, False, np.True_], [0, 1, "no", None, []]),
+    "nothing": (nothing, [None], [False, 0, "", []]),
+    "share": (share, [1.0, 0.1, np.float32(0.5)], [1, 0, 0.0, 1.1, np.nan, True, "half"]),
+    "text": (text, ["cpu"], ["", None, b"cpu", 1]),
+    "seed": (seed, [0, 2**31, np.int64(1), None, np.random.RandomState(0)], [-1, 1.0, True, "seed"]),
+    "source_label": (source_label, ["dry", b"dry", 0, -1, True], [None, np.nan, [], ["dry"], {}]),
+    "or": (whole(1) | share, [1, 5, 0.5, 1.0], [0, 1.5, None]),
+    "basis": (
+        FixedGate._parameter_constraints["basis"],
+        [np.eye(3), np.eye(4)[:, :2].astype(np.float32), [[1.0], [0.0]], np.zeros((3, 0))],
+        [None, 1.0, np.ones(3), np.ones((3, 2)), [["a"]], [[1.0], [0.0, 1.0]], np.full((2, 1), np.inf)],
+    ),
+    "clip": (
+        CMMN._parameter_constraints["clip"],
+        [None, (0, 1), (0.25, 4.0), [0.5, 1]],
+        [(2.0, 4.0), (0.1, 0.5), (-1.0, 2.0), (0.5,), (0.5, np.inf), "01", 3],
+    ),
+    "classifier": (
+        INLP._parameter_constraints["classifier"],
+        [None, LogisticRegression()],
+        [LogisticRegression, LinearRegression(), "svm"],
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_kind_of_constraint_accepts_and_refuses(kind):
+    constraint, accepted, refused = KINDS[kind]
+    assert [value for value in accepted if not constraint.accepts(value)] == []
+    assert [value for value in refused if constraint.accepts(value)] == []
+
+
+@pytest.mark.parametrize(
+    ("model", "sentence"),
+    [
+        (ClosedFormMGPA(standardize="no"), "standardize must be True or False; got 'no'."),
+        (ClosedFormMGPA(ridge=None), "ridge must be a number, 0 or more; got None."),
+        (ClosedFormMGPA(strength=True), "strength must be a number, 0 or more; got True."),
+        (ClosedFormMGPA(shrinkage=2), "shrinkage must be a number, 0 or more, at most 1; got 2."),
+        (ClosedFormMGPA(on_missing="ignore"), "on_missing must be 'raise' or 'warn'; got 'ignore'."),
+        (ClosedFormMGPA(gate=4), "gate must be a gate such as MeasurementGate(rank=0.9), or None; got 4."),
+        (IterativeMGPA(radius=True), "radius must be a number, above 0; got True."),
+        (IterativeMGPA(n_stages=2.0), "n_stages must be a whole number, 0 or more; got 2.0."),
+        (IterativeMGPA(target="foo"), "target must be 'conditional', 'mean' or 'zero'; got 'foo'."),
+        (
+            IterativeMGPA(critics="gelu"),
+            "critics must be a list of some of 'linear', 'gelu', each once; got 'gelu'.",
+        ),
+        (PCAGate(rank=2.0), "rank must be a whole number, 0 or more, or a float in (0, 1]; got 2.0."),
+        (
+            MeasurementGate(norm_quantile=1.0),
+            "norm_quantile must be a number, 0 or more, below 1; got 1.0.",
+        ),
+        (
+            RandomGate(random_state="seed"),
+            "random_state must be a whole number, 0 or more, or a numpy RandomState, or None; got 'seed'.",
+        ),
+        # The parameters of a part go by the names that set_params has for them.
+        (
+            ClosedFormMGPA(gate=MeasurementGate(rank=True)),
+            "gate__rank must be a whole number, 0 or more, or a float in (0, 1]; got True.",
+        ),
+        (
+            IterativeMGPA(anchor_gate=MeasurementGate(max_contrasts=0)),
+            "anchor_gate__max_contrasts must be a whole number, 1 or more, or None; got 0.",
+        ),
+        (
+            TokenMean(ClosedFormMGPA(gate=PCAGate(rank=0.0))),
+            "estimator__gate__rank must be a whole number, 0 or more, or a float in (0, 1]; got 0.0.",
+        ),
+        (
+            TokenMean(MeasurementGate()),
+            "estimator must be an estimator of rows such as ClosedFormMGPA(); got MeasurementGate().",
+        ),
+    ],
+)
+def test_a_refusal_says_what_was_expected_and_what_came(model, sentence):
+    with pytest.raises(ParameterError) as refusal:
+        model.fit(None)
+    assert str(refusal.value) == sentence
+
+
+def test_long_values_are_shortened_to_one_line():
+    error = ParameterError("basis", np.arange(400.0).reshape(20, 20), "an array")
+    assert str(error).startswith("basis must be an array; got array([[ 0., 1., 2.,")
+    assert str(error).endswith("....")
+    assert len(str(error)) < 150
+    assert "\n" not in str(error)
+
+
+def test_a_refusal_survives_another_process():
+    error = pickle.loads(pickle.dumps(ParameterError("ridge", -1, "a number, 0 or more")))
+    assert (error.parameter, error.value, error.expected) == ("ridge", -1, "a number, 0 or more")
+    assert str(error) == "ridge must be a number, 0 or more; got -1."
+
+
+# When they are checked
+
+RNG = np.random.default_rng(0)
+SOURCE, TASK = np.repeat(["dry", "wet"], 20), np.tile([0, 1], 20)
+X = RNG.normal(size=(40, 6)) + 2.0 * (SOURCE == "wet")[:, None] * np.eye(6)[0]
+PAIRS = X[:20], X[:20] + 2.0 * np.eye(6)[0] + 0.1 * RNG.normal(size=(20, 6))
+SIGNALS = RNG.normal(size=(40, 3, 32))
+
+
+NEEDED = {"QuadraticLEACE": "concept_erasure", "RiemannianProcrustes": "pyriemann"}
+NEEDED |= dict.fromkeys(("IGBP", "MANCE", "TokenNetworkHead"), "torch")
+
+
+def rows(model):
+    return SIGNALS if getattr(getattr(model, "tags", None), "acts_on", "embeddings") == "signals" else X
+
+
+def fit(model):
+    if hasattr(model, "fitted_on"):
+        return model.fit(X)
+    if isinstance(model, TokenNetworkHead):
+        return model.fit(X[:, None], TASK)
+    return model.fit(rows(model), TASK, source=SOURCE, pairs=PAIRS)
+
+
+def answer(model):
+    if hasattr(model, "fitted_on"):
+        return model.basis_.copy()
+    if isinstance(model, TokenNetworkHead):
+        return model.decision_function(X[:, None])
+    aware = hasattr(model, "tags") and not model.tags.source_blind
+    return model.transform(rows(model), **({"source": SOURCE} if aware else {}))
+
+
+@pytest.mark.parametrize("name", [name for name in CLASSES if parameters(name)])
+def test_a_refused_setting_leaves_an_earlier_fit_alone(name):
+    if name in NEEDED:
+        pytest.importorskip(NEEDED[name])
+    model = fit(build(name))
+    before = answer(model)
+    for parameter in parameters(name):
+        good = getattr(model, parameter)
+        with pytest.raises(ParameterError, match=f"^{parameter} must be"):
+            fit(model.set_params(**{parameter: object()}))
+        model.set_params(**{parameter: good})
+    np.testing.assert_array_equal(answer(model), before)
+
+
+def test_a_refused_setting_of_the_gate_leaves_an_earlier_fit_alone():
+    model = fit(ClosedFormMGPA(gate=MeasurementGate()))
+    before = answer(model)
+    with pytest.raises(ParameterError, match="gate__rank must be"):
+        fit(model.set_params(gate__rank=-1))
+    np.testing.assert_array_equal(answer(model), before)
+
+
+def test_every_batch_and_every_solution_is_checked():
+    model = LEACE().partial_fit(X, source=SOURCE)
+    with pytest.raises(ParameterError, match="ridge must be"):
+        model.set_params(ridge=-1).partial_fit(X + 1.0, source=SOURCE)
+    with pytest.raises(ParameterError, match="ridge must be"):
+        model.to_map()  # not solved yet
+    np.testing.assert_array_equal(
+        answer(model.set_params(ridge=0.5)), answer(LEACE(ridge=0.5).fit(X, source=SOURCE))
+    )
+    gate = MeasurementGate(rank=1).fit(X)
+    with pytest.raises(ParameterError, match="rank must be"):
+        gate.set_params(rank=-1).partial_fit(X)
+    tokens = TokenMean(LEACE()).partial_fit(X, source=SOURCE)
+    with pytest.raises(ParameterError, match="estimator__ridge must be"):
+        tokens.set_params(estimator__ridge=None).partial_fit(X, source=SOURCE)
+    signals = mgpa.baselines.EuclideanAlignment().fit(SIGNALS, source=SOURCE)
+    with pytest.raises(ParameterError, match="ridge must be"):
+        signals.set_params(ridge=None).adapt(SIGNALS, source=np.full(40, "gel"))
+
+
+def test_a_parameter_that_the_table_forgot_is_a_mistake_of_the_class():
+    class Forgetful(LEACE):
+        def __init__(self, *, ridge=0.0, strength=1.0, standardize=True, extra=1):
+            super().__init__(ridge=ridge, strength=strength, standardize=standardize)
+            self.extra = extra
+
+    with pytest.raises(TypeError, match=r"Forgetful\._parameter_constraints says nothing about extra"):
+        Forgetful().fit(X, source=SOURCE)
+
+
+def test_numbers_of_numpy_are_numbers():
+    model = LEACE(ridge=np.float32(0.5), strength=np.int64(1), standardize=np.True_).fit(X, source=SOURCE)
+    np.testing.assert_array_equal(answer(model), answer(LEACE(ridge=0.5).fit(X, source=SOURCE)))
+
+
+@pytest.mark.parametrize("random_state", [3, np.random.RandomState(3), None])
+def test_a_random_gate_takes_every_kind_of_seed(random_state):
+    first = RandomGate(rank=2, random_state=random_state).fit(X).basis_
+    second = RandomGate(rank=2, random_state=random_state).fit(X).basis_
+    assert np.array_equal(first, second) == isinstance(random_state, int)
