@@ -156,8 +156,8 @@ def movement_budget(
     source : (n,) array or None
         Sources of the rows, for source-aware maps; others never see it.
     coordinates : Standardizer, map or None
-        Its ``center``, ``scale`` and ``varies`` are where movement is measured; None is where the map was fitted. Maps
-        that were standardised differently move equally far only in common coordinates.
+        Its ``center``, ``scale`` and ``varies`` say where movement is measured; None is where the map was
+        fitted. Maps that were standardised differently move equally far only in common coordinates.
     """
     m = _as_map(m)
     if not (np.isfinite(budget) and budget >= 0):

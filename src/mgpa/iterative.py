@@ -255,6 +255,7 @@ class IterativeMGPA(SequentialEstimator, GatedEstimator):
         self.sources_ = data.sources
         random_seed = read_seed(self.random_state)
         info = self._info(
+            standardizer,
             random_state=random_seed,
             source_names=source_names(data.sources),
             n_rows=n_rows,

@@ -208,7 +208,7 @@ def test_every_estimator_has_the_one_fit():
 
     make("mance")
     own_fits = {c.__name__ for c in subclasses(CorrectionEstimator) if "fit" in vars(c)}
-    assert own_fits == {"CorrectionEstimator", "Identity"}
+    assert own_fits == {"CorrectionEstimator"}
 
 
 def test_lower_case_roles_are_roles(tables, tmp_path):

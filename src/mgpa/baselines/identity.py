@@ -47,5 +47,5 @@ class Identity(CorrectionEstimator):
             data.X.shape[1],
             center=standardizer.center,
             scale=standardizer.scale,
-            info=self._info(n_rows=len(data.X)),
+            info=self._info(standardizer, n_rows=len(data.X)),
         )

@@ -160,6 +160,7 @@ class IGBP(SequentialEstimator):
         standardizer = Standardizer.from_rows(data.X, weight, self.standardize).require_variation()
         first_seed = read_seed(self.random_state)
         info = self._info(
+            standardizer,
             random_state=first_seed,
             source_names=source_names(data.sources),
             n_rows=len(data.X),

@@ -135,6 +135,7 @@ class INLP(CorrectionEstimator):
             checks = rows if held is None else checks - (checks @ fresh) @ fresh.T
         self.history_, self.sources_ = history, data.sources
         info = self._info(
+            standardizer,
             source_names=source_names(data.sources),
             n_rows=len(rows),
             fingerprint=Moments.fingerprint_of(data.X, data.sources[codes]),

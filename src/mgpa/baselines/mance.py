@@ -323,6 +323,7 @@ class MANCE(SequentialEstimator):
         readers = ("logistic",) if self.probe == "logistic" else ("logistic", "scorer")
         self.sources_, self.history_ = data.sources, []
         info = self._info(
+            standardizer,
             random_state=seed,
             source_names=source_names(data.sources),
             n_rows=len(data.X),
