@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from .errors import MapError
     from .gate import FixedGate, FullGate, MeasurementGate, PCAGate, RandomGate, held_out_coverage
     from .iterative import IterativeMGPA
-    from .maps import AffineMap, CorrectionMap, ManifoldMap, ProjectiveMap, RoutedMap, StagedMap, load_map
+    from .maps import AffineMap, CorrectionMap, ManifoldMap, PathMap, ProjectiveMap, RoutedMap, StagedMap, load_map
     from .moments import Moments
     from .tokens import TokenMean, transform_tokens
 
@@ -35,6 +35,7 @@ _HOMES = {
     "MeasurementGate": ".gate",
     "Moments": ".moments",
     "PCAGate": ".gate",
+    "PathMap": ".maps",
     "ProjectiveMap": ".maps",
     "RandomGate": ".gate",
     "RoutedMap": ".maps",
@@ -70,6 +71,7 @@ __all__ = [
     "MeasurementGate",
     "Moments",
     "PCAGate",
+    "PathMap",
     "ProjectiveMap",
     "RandomGate",
     "RoutedMap",

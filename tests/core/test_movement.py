@@ -25,7 +25,9 @@ def silent():
 
 MODELS = {
     "closed_form": lambda: mgpa.ClosedFormMGPA(),
-    "iterative": lambda: mgpa.IterativeMGPA(critics=("linear",), n_stages=4, do_no_harm=False, random_state=0),
+    "iterative": lambda: mgpa.IterativeMGPA(
+        critics=("linear",), n_stages=4, do_no_harm=False, random_state=0
+    ),
     "leace": lambda: make("leace"),
     "inlp": lambda: make("inlp", n_rounds=2),
 }

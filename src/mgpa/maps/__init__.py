@@ -12,6 +12,7 @@ from ..errors import MapError
 from .affine import AffineMap
 from .base import CorrectionMap, Floats, MapInfo, PathLike, SequentialMap
 from .manifold import ManifoldMap
+from .path import PathMap
 from .projective import ProjectiveMap
 from .routed import RoutedMap
 from .staged import StagedMap
@@ -23,6 +24,7 @@ __all__ = [
     "ManifoldMap",
     "MapError",
     "MapInfo",
+    "PathMap",
     "ProjectiveMap",
     "RoutedMap",
     "SequentialMap",
@@ -42,7 +44,7 @@ def load_map(path: PathLike) -> CorrectionMap:
 
     Returns
     -------
-    AffineMap, RoutedMap, StagedMap, ProjectiveMap or ManifoldMap
+    AffineMap, PathMap, StagedMap, RoutedMap, ProjectiveMap or ManifoldMap
 
     Raises
     ------

@@ -21,7 +21,7 @@ import safetensors.numpy as safetensors
 from ..._common.files import write_atomically
 from ...coordinates import Coordinates
 from ...errors import MapError
-from .. import AffineMap, CorrectionMap, Floats, ManifoldMap, MapInfo, ProjectiveMap, RoutedMap, StagedMap
+from .. import AffineMap, CorrectionMap, Floats, ManifoldMap, MapInfo, PathMap, ProjectiveMap, RoutedMap, StagedMap
 
 FORMAT_VERSION = 2
 # The first version that reads a map: only maps with coordinates need the second.
@@ -29,7 +29,7 @@ PLAIN_VERSION = 1
 COORDINATES = "coordinates."
 
 KINDS: dict[str, type[CorrectionMap]] = {
-    cls.kind: cls for cls in (AffineMap, ManifoldMap, ProjectiveMap, RoutedMap, StagedMap)
+    cls.kind: cls for cls in (AffineMap, ManifoldMap, PathMap, ProjectiveMap, RoutedMap, StagedMap)
 }
 
 # Bounds on what an unknown file can make us allocate; real maps stay far below all of them.

@@ -18,7 +18,7 @@ import numpy as np
 
 from ... import __version__
 from ..._common.files import write_atomically
-from .. import AffineMap, CorrectionMap, ProjectiveMap, RoutedMap, StagedMap
+from .. import AffineMap, CorrectionMap, PathMap, ProjectiveMap, RoutedMap, StagedMap
 from ..projective import FLAT
 from .folding import fold_affine, fold_routed, fold_stages, linear_gram
 
@@ -49,6 +49,8 @@ def write_onnx(m: CorrectionMap, path: Path) -> Path:
     X, source = Value(graph, "X", "float32"), Value(graph, "source", "int64")
     shape = ["n", m.n_features]
     inputs = [X.declare(shape)]
+    if isinstance(m, PathMap):
+        m = m.affine
     if isinstance(m, AffineMap):
         Y = _affine(X, m)
     elif isinstance(m, StagedMap):

@@ -18,7 +18,7 @@ import torch
 from ..._common.checks import require_finite
 from ...errors import MapError
 from ...trust_region import multiplier, smooth_weights, step_coefficients
-from .. import AffineMap, CorrectionMap, ProjectiveMap, RoutedMap, StagedMap
+from .. import AffineMap, CorrectionMap, PathMap, ProjectiveMap, RoutedMap, StagedMap
 from .folding import Folded, FoldedAffine, FoldedStages, fold_affine, fold_stages, linear_gram
 from .numpy_replay import weighted_coefficients
 
@@ -46,6 +46,8 @@ def as_module(m: CorrectionMap) -> MapModule:
     >>> module(torch.ones(2, 3)).shape
     torch.Size([2, 3])
     """
+    if isinstance(m, PathMap):
+        m = m.affine
     if isinstance(m, AffineMap):
         return AffineModule(m)
     if isinstance(m, StagedMap):
