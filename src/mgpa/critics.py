@@ -20,8 +20,6 @@ Array = Any  # numpy array or torch tensor
 
 CRITICS = ("linear", "gelu")
 HIDDEN_WIDTH = 128
-BATCH_SIZE = 256
-WEIGHT_DECAY = 1e-3
 
 
 @dataclass(frozen=True)
@@ -148,19 +146,14 @@ def fit_network(
     import torch
     import torch.nn.functional as F
 
-    from .networks import NetworkTraining
+    from .networks import AdamW, HiddenLayerNetwork, Training
 
-    training = NetworkTraining(
+    training = Training(
+        HiddenLayerNetwork(H.shape[1], HIDDEN_WIDTH, n_sources),
         H,
         codes,
-        n_sources,
-        width=HIDDEN_WIDTH,
-        activation="gelu",
-        seed=seed,
-        shuffle_seed=seed,
-        learning_rate=learning_rate,
-        weight_decay=WEIGHT_DECAY,
-        batch_size=BATCH_SIZE,
+        [seed],
+        AdamW(learning_rate),
         sample_weight=sample_weight,
     )
     best, best_loss, stale = None, float("inf"), 0
@@ -169,12 +162,12 @@ def fit_network(
         if validation is not None:
             rows, held_codes = validation
             target = torch.as_tensor(held_codes, device=H.device)
-            loss = float(F.cross_entropy(training.logits(rows), target))
+            loss = float(F.cross_entropy(training.logits(rows)[0], target))
             if loss < best_loss:
-                best, best_loss, stale = training.flat.clone(), loss, 0
+                best, best_loss, stale = training.parameters(), loss, 0
             else:
                 stale += 1
                 if stale >= patience:
                     break
-    W1, b1, W2, b2 = training.weights(best)
+    W1, b1, W2, b2 = (p[0] for p in best or training.parameters())
     return NetworkCritic(W1, b1, W2[1:] - W2[0], b2[1:] - b2[0])

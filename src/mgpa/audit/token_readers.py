@@ -24,10 +24,7 @@ from ..pairs import to_numpy
 from ..tokens import as_tokens, token_mean
 from .readers import (
     CHECKPOINTS,
-    COMMON,
     SEED,
-    GeluNetwork,
-    Recipe,
     SourceReading,
     TrainedNetworks,
     as_reading,
@@ -40,70 +37,11 @@ from .readers import (
     train_networks,
 )
 
-Array = Any  # torch.Tensor
 Tokens = NDArray[np.float32]
 
-TOKEN_WIDTH = 64
 MIN_SCALE = 1e-5
 MAX_ITER = 10_000
 RESIDUAL_TOLERANCE = 2e-4
-GRID = Recipe(learning_rate=5e-4, batch_size=128, clip=5.0)
-
-
-@dataclass(frozen=True)
-class GridNetwork:
-    """Token networks: LayerNorm, a d → 64 GELU layer shared by all tokens, then all t · 64 values → K."""
-
-    n_tokens: int
-    n_features: int
-    n_outputs: int
-
-    def prepare(self, X: Array) -> Array:
-        """Return tokens (n, t, d) normalised one by one, as (n, t · d)."""
-        import torch.nn.functional as F
-
-        return F.layer_norm(X, (self.n_features,)).flatten(1)
-
-    def initial(self, seed: int) -> list[Array]:
-        """Return LayerNorm's scale and shift, then W₁, b₁, W₂ and b₂ of one network."""
-        import torch
-
-        from ..networks import initial_weights
-
-        layers = ((TOKEN_WIDTH, self.n_features), (self.n_outputs, self.n_tokens * TOKEN_WIDTH))
-        return [torch.ones(self.n_features), torch.zeros(self.n_features), *initial_weights(layers, seed)]
-
-    def forward(self, parameters: list[Array], x: Array) -> tuple[Array, Any]:
-        """Return logits and (tokens, u, g), the hidden layer before and after its activation."""
-        import torch
-        import torch.nn.functional as F
-
-        scale, shift, W1, b1, W2, b2 = parameters
-        R, n, _ = x.shape
-        tokens = x.view(R, n * self.n_tokens, self.n_features)
-        # W₁ (scale · x + shift) + b₁, the scale and shift taken into the layer: no scaled copy of x.
-        bias = (W1 @ shift[:, :, None]).mT + b1[:, None]
-        u = torch.baddbmm(bias, tokens, (W1 * scale[:, None]).mT)
-        g = F.gelu(u).view(R, n, -1)
-        return torch.baddbmm(b2[:, None], g, W2.mT), (tokens, u, g)
-
-    def backward(
-        self, parameters: list[Array], gradients: list[Array], x: Array, kept: Any, error: Array
-    ) -> None:
-        """Write out the gradients."""
-        import torch
-
-        scale, shift, W1, _, W2, _ = parameters
-        g_scale, g_shift, gW1, gb1, gW2, gb2 = gradients
-        tokens, u, g = kept
-        torch.bmm(error.mT, g, out=gW2)
-        torch.sum(error, 1, out=gb2)
-        back = torch.ops.aten.gelu_backward(torch.bmm(error, W2).view_as(u), u)
-        torch.sum(back, 1, out=gb1)
-        outer = torch.bmm(back.mT, tokens)
-        torch.sum(outer * W1, 1, out=g_scale)
-        g_shift.copy_((gb1[:, None] @ W1)[:, 0])
-        torch.addcmul(gb1[:, :, None] * shift[:, None], outer, scale[:, None], out=gW1)
 
 
 @dataclass(frozen=True)
@@ -148,8 +86,7 @@ class ResidualReaders:
     ) -> Self:
         """Fit a standardised logistic reader and token networks on the centred tokens of HEAD rows."""
         residuals = token_residuals(check_tokens(X_head, "X_head"))
-        n, t, d = residuals.shape
-        codes, n_sources = source_codes(source_head, n)
+        codes, n_sources = source_codes(source_head, len(residuals))
         checkpoints = check_schedule(restarts, checkpoints)
         scaling = TokenScaling.fit(residuals)
         standard = scaling.apply(residuals)
@@ -157,17 +94,16 @@ class ResidualReaders:
         networks = []
         if restarts:
             networks = train_networks(
-                GridNetwork(t, d, n_sources),
+                "grid_gelu",
                 standard,
                 codes,
                 restart_seeds(seed, restarts),
-                GRID,
                 checkpoints,
                 device=torch_device(device, "ResidualReaders"),
                 label="residual token readers",
                 verbose=verbose,
             )
-        return cls((t, d), scaling, linear, networks)
+        return cls(residuals.shape[1:], scaling, linear, networks)
 
     def scores(self, X_eval: Any) -> SourceReading:
         """Score EVAL tokens by their centred tokens."""
@@ -245,17 +181,12 @@ def read_token_sources(
     standard = _fit_logistic("tokens linear_standardized", head, codes, n_sources, C=0.01)
     readings["tokens linear_standardized"] = critic_scores(standard, _flat(held))
     if restarts:
-        t, d = head.shape[1:]
-        for name, network, recipe in (
-            ("tokens flat_gelu", GeluNetwork(t * d, n_sources), COMMON),
-            ("tokens grid_gelu", GridNetwork(t, d, n_sources), GRID),
-        ):
+        for name, architecture in (("tokens flat_gelu", "gelu"), ("tokens grid_gelu", "grid_gelu")):
             trained = train_networks(
-                network,
+                architecture,
                 head,
                 codes,
                 restart_seeds(seed, restarts),
-                recipe,
                 checkpoints,
                 device=torch_device(device, "read_token_sources"),
                 label=name,

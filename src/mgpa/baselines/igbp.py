@@ -196,21 +196,27 @@ class IGBP(SequentialEstimator):
         self, H: Array, data: FitData, n_sources: int, watch: Any, seed: int
     ) -> tuple[list[Array], dict[str, Any]]:
         """Return W₁, b₁, W₂, b₂ of one stage's network, and how its training went."""
-        from ..networks import NetworkTraining, Patience
+        from ..networks import AdamW, HiddenLayerNetwork, Patience, Training
 
-        optimizer = ("learning_rate", "weight_decay", "batch_size")
-        training = NetworkTraining(
-            H, data.codes, n_sources, width=H.shape[1], activation="relu", seed=seed, shuffle_seed=seed + 1,
-            sample_weight=data.sample_weight, **{name: getattr(self, name) for name in optimizer},
-        )  # fmt: skip
+        d = H.shape[1]
+        training = Training(
+            HiddenLayerNetwork(d, d, n_sources, "relu"),
+            H,
+            data.codes,
+            [seed],
+            AdamW(self.learning_rate, self.batch_size, self.weight_decay),
+            shuffle_seeds=[seed + 1],
+            sample_weight=data.sample_weight,
+        )
         patience = Patience(self.patience, self.min_gain, self.accuracy_exit)
         accuracies: list[float] = []
         while len(accuracies) < self.max_epochs:
             training.epoch()
-            accuracies.append(watch.accuracy(training.logits(watch.rows)))
+            accuracies.append(watch.accuracy(training.logits(watch.rows)[0]))
             if patience.is_over(accuracies[-1]):
                 break
-        return training.weights(), {"epochs": len(accuracies), "accuracy": accuracies[-1]}
+        weights = [p[0] for p in training.parameters()]
+        return weights, {"epochs": len(accuracies), "accuracy": accuracies[-1]}
 
     def _finish(
         self, stages: list[list[NDArray[Any]]], n_sources: int, standardizer: Standardizer, info: MapInfo
