@@ -19,7 +19,7 @@ from scipy.special import softmax
 
 from .._common.checks import as_float_matrix, require_finite
 from .._common.progress import progress
-from ..critics import HIDDEN_WIDTH, LinearCritic, fit_linear
+from ..critics import HIDDEN_WIDTH, LinearCritic, fit_logistic
 from ..estimators.staged import torch_device
 from ..pairs import encode_source, to_numpy
 
@@ -180,10 +180,10 @@ def _linear_scores(
 ) -> dict[str, NDArray[np.float64]]:
     """Return the scores of the two logistic readers, fitted in float64."""
     head, held = head.astype(np.float64, copy=False), held.astype(np.float64, copy=False)
-    plain = critic_scores(fit_linear(head, codes, n_sources), held)
+    plain = logistic_scores(fit_logistic(head, codes, n_sources), held)
     center, whitener = _whitening(head)
-    critic = fit_linear((head - center) @ whitener, codes, n_sources)
-    return {"linear": plain, "whitened_linear": critic_scores(critic, (held - center) @ whitener)}
+    whitened = fit_logistic((head - center) @ whitener, codes, n_sources)
+    return {"linear": plain, "whitened_linear": logistic_scores(whitened, (held - center) @ whitener)}
 
 
 def _whitening(X: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
@@ -199,9 +199,10 @@ def _whitening(X: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.
     return center, (vectors / np.sqrt(values)) @ vectors.T
 
 
-def critic_scores(critic: LinearCritic, X: NDArray[Any]) -> NDArray[np.float64]:
-    """Return a linear reader's scores: its logits are relative to the first source."""
-    return source_scores(np.pad(critic.scores(X), ((0, 0), (1, 0))))
+def logistic_scores(reader: LinearCritic, X: NDArray[Any]) -> NDArray[np.float64]:
+    """Return a logistic reader's scores: the logit difference of two sources, probabilities of more."""
+    logits = reader.scores(X)
+    return np.asarray(logits[:, 0]) if logits.shape[1] == 1 else source_scores(logits)
 
 
 def network_scores(

@@ -15,10 +15,8 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.linear_model import LogisticRegression
-from threadpoolctl import threadpool_limits
 
-from ..critics import LinearCritic
+from ..critics import LinearCritic, fit_logistic
 from ..estimators.staged import torch_device
 from ..pairs import to_numpy
 from ..tokens import as_tokens, token_mean
@@ -29,7 +27,7 @@ from .readers import (
     TrainedNetworks,
     as_reading,
     check_schedule,
-    critic_scores,
+    logistic_scores,
     network_scores,
     read_sources,
     restart_seeds,
@@ -111,7 +109,7 @@ class ResidualReaders:
         if tokens.shape[1:] != self.shape:
             raise ValueError(f"X_eval has tokens of shape {tokens.shape[1:]}; HEAD had {self.shape}.")
         standard = self.scaling.apply(token_residuals(tokens))
-        scores = {"linear_standardized": critic_scores(self.linear, _flat(standard))}
+        scores = {"linear_standardized": logistic_scores(self.linear, _flat(standard))}
         if self.networks:
             scores |= network_scores("grid_gelu", self.networks, standard)
         return as_reading({f"residual {name}": values for name, values in scores.items()})
@@ -175,11 +173,11 @@ def read_token_sources(
     readings = {f"mean {name}": of_mean.scores[:, i] for i, name in enumerate(of_mean.readers)}
 
     raw = _fit_logistic("tokens linear_raw", head, codes, n_sources, C=1.0)
-    readings["tokens linear_raw"] = critic_scores(raw, _flat(held))
+    readings["tokens linear_raw"] = logistic_scores(raw, _flat(held))
     scaling = TokenScaling.fit(head)
     head, held = scaling.apply(head), scaling.apply(held)
     standard = _fit_logistic("tokens linear_standardized", head, codes, n_sources, C=0.01)
-    readings["tokens linear_standardized"] = critic_scores(standard, _flat(held))
+    readings["tokens linear_standardized"] = logistic_scores(standard, _flat(held))
     if restarts:
         for name, architecture in (("tokens flat_gelu", "gelu"), ("tokens grid_gelu", "grid_gelu")):
             trained = train_networks(
@@ -247,19 +245,13 @@ def _flat(X: Tokens) -> NDArray[np.float64]:
 def _fit_logistic(
     name: str, X: Tokens, codes: NDArray[np.int64], n_sources: int, *, C: float
 ) -> LinearCritic:
-    """Fit a balanced logistic reader of flattened tokens in float64; raise if it does not converge."""
-    model = LogisticRegression(C=C, max_iter=MAX_ITER, class_weight="balanced")
+    """Fit a balanced logistic reader of flattened tokens; raise if it does not converge."""
     try:
-        # One thread, as for the critics: a BLAS's idle threads spin and slow the networks that follow.
-        with threadpool_limits(1, user_api="blas"), warnings.catch_warnings():
+        with warnings.catch_warnings():
             warnings.simplefilter("error", ConvergenceWarning)
-            model.fit(_flat(X), codes)
+            return fit_logistic(_flat(X), codes, n_sources, C=C, max_iter=MAX_ITER)
     except ConvergenceWarning as warning:
         raise RuntimeError(
             f"The reader {name!r} did not converge in {MAX_ITER} iterations, and half a fit would understate "
             "what can be read. Bring the tokens to a common scale first."
         ) from warning
-    weight, bias = model.coef_, model.intercept_
-    if n_sources > 2:
-        weight, bias = weight[1:] - weight[0], bias[1:] - bias[0]
-    return LinearCritic(weight, bias)

@@ -16,7 +16,7 @@ from .._common.progress import progress
 from ..estimators.base import FitData, MethodTags, require_several
 from ..estimators.held_out import read_held_out
 from ..estimators.parameters import Constraint, flag, nothing, number, seed, text, whole
-from ..estimators.staged import SequentialEstimator, read_seed, torch_device
+from ..estimators.staged import SequentialEstimator, complete_stages_kept, read_seed, torch_device
 from ..maps import MapInfo, ProjectiveMap
 from ..moments import Moments, Standardizer
 from ..pairs import source_names, to_numpy
@@ -171,7 +171,7 @@ class IGBP(SequentialEstimator):
         watch = Watch(watched, data.codes if held is None else held_codes, weight if held is None else None)
         varies = torch.as_tensor(standardizer.varies, dtype=H.dtype, device=device)
         stages: list[list[NDArray[Any]]] = []
-        try:
+        with complete_stages_kept(lambda: self._finish(stages, K, standardizer, info)):
             for k in progress(range(self.n_stages), "IGBP stages", self.verbose):
                 stage, record = self._train(H, data, K, watch, first_seed + 1009 * k)
                 # What never varied in the fit must not steer the map, nor be moved by it.
@@ -186,11 +186,6 @@ class IGBP(SequentialEstimator):
                 H = moved
                 self.history_.append({"stage": k, **record, "movement": watch.movement()})
                 stages.append([to_numpy(tensor) for tensor in stage])
-        except KeyboardInterrupt:
-            # An interrupted fit keeps its complete stages: a prefix is a map.
-            self._finish(stages, K, standardizer, info)
-            raise
-        self._finish(stages, K, standardizer, info)
 
     def _train(
         self, H: Array, data: FitData, n_sources: int, watch: Any, seed: int
