@@ -18,7 +18,16 @@ if TYPE_CHECKING:
     from .errors import MapError
     from .gate import FixedGate, FullGate, MeasurementGate, PCAGate, RandomGate, held_out_coverage
     from .iterative import IterativeMGPA
-    from .maps import AffineMap, CorrectionMap, ManifoldMap, PathMap, ProjectiveMap, RoutedMap, StagedMap, load_map
+    from .maps import (
+        AffineMap,
+        CorrectionMap,
+        ManifoldMap,
+        PathMap,
+        ProjectiveMap,
+        RoutedMap,
+        StagedMap,
+        load_map,
+    )
     from .moments import Moments
     from .tokens import TokenMean, transform_tokens
 

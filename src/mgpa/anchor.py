@@ -52,8 +52,10 @@ class ScoreMoments:
     cross: Array
 
 
-class Regression:
-    """Ridge regression of any scores on the preserved coordinates of rows known by their moments.
+class PreservedRegression:
+    """Ridge regression of scores on the preserved coordinates Q, from sums over rows.
+
+    The rows themselves are not needed, so there may be more of them than can be held.
 
     Parameters
     ----------
@@ -69,7 +71,6 @@ class Regression:
 
     def __init__(self, mean: Array, gram: Array, basis: Array, ridge: float) -> None:
         self._mean, self._basis = mean, basis
-        self.zero_coefficients = zeros((1, len(mean)), mean)
         self._solver = RidgeSolver(self._preserve(self._preserve(gram).T), ridge)
 
     def _preserve(self, columns: Array) -> Array:
@@ -82,15 +83,15 @@ class Regression:
         return coefficients.T, scores.mean - self._mean @ coefficients
 
 
-class ConditionalMean(Regression):
-    """The same of rows that are at hand.
+class ConditionalMean(PreservedRegression):
+    """Ridge regression of scores on the preserved coordinates Q of rows in memory.
 
     Parameters
     ----------
     H : array of shape (n, d)
         Original (standardised) rows.
     basis, ridge
-        As in :class:`Regression`.
+        As in :class:`PreservedRegression`.
     sample_weight : array of shape (n,) or None
         Row weights.
     """
@@ -124,12 +125,12 @@ class ConditionalMean(Regression):
         return self.solve(self.moments(scores))
 
 
-def fit_anchor(target: str, regression: Regression, scores: ScoreMoments) -> tuple[Array, Array]:
+def fit_anchor(target: str, regression: PreservedRegression, scores: ScoreMoments) -> tuple[Array, Array]:
     """Return the anchor's coefficients (J, d) and intercepts (J,) for the chosen target."""
     if target == "conditional":
         return regression.solve(scores)
-    nothing = scores.mean[:, None] * 0.0 + regression.zero_coefficients
-    return nothing, scores.mean if target == "mean" else scores.mean * 0.0
+    mean, no_slope = scores.mean, zeros(tuple(scores.cross.T.shape), scores.mean)
+    return no_slope, mean if target == "mean" else mean * 0.0
 
 
 def shrink(C: NDArray[np.float64], amount: float) -> NDArray[np.float64]:

@@ -1,8 +1,9 @@
 """Source critics (section 4.2): what can still be read about the source, and in which gate directions.
 
 Each stage refits a balanced logistic critic and a small GELU network on the current embeddings. A critic
-gives K - 1 scores, the logits of each source against the first, and their gradients inside the gate.
-Only the network needs torch, imported when it is fitted.
+gives scores and their gradients inside the gate. With two sources the score is the paper's, the logit of the
+second against the first. With K > 2 there are K scores, each source's logit against the mean of the others':
+which label sorts first then does not matter. Only the network needs torch, imported when it is fitted.
 """
 
 from __future__ import annotations
@@ -20,23 +21,21 @@ Array = Any  # numpy array or torch tensor
 
 CRITICS = ("linear", "gelu")
 HIDDEN_WIDTH = 128
-BATCH_SIZE = 256
-WEIGHT_DECAY = 1e-3
 
 
 @dataclass(frozen=True)
 class LinearCritic:
     """Scores ``H @ weight.T + bias``; their gradient is the same for every row."""
 
-    weight: Array  # (K - 1, d)
-    bias: Array  # (K - 1,)
+    weight: Array  # (J, d)
+    bias: Array  # (J,)
 
     def scores(self, H: Array) -> Array:
-        """Return the K - 1 source scores of each row."""
+        """Return the J scores of each row."""
         return H @ self.weight.T + self.bias
 
     def gated(self, H: Array, basis: Array) -> tuple[Array, Array]:
-        """Return scores (n, K - 1) and gated gradients (n, K - 1, r)."""
+        """Return scores (n, J) and gated gradients (n, J, r)."""
         gradient = self.weight @ basis
         return self.scores(H), namespace(H).broadcast_to(gradient, (len(H), *gradient.shape))
 
@@ -47,17 +46,17 @@ class NetworkCritic:
 
     hidden_weight: Array  # (128, d)
     hidden_bias: Array
-    output_weight: Array  # (K - 1, 128)
+    output_weight: Array  # (J, 128)
     output_bias: Array
 
     def scores(self, H: Array) -> Array:
-        """Return the K - 1 source scores of each row."""
+        """Return the J scores of each row."""
         import torch.nn.functional as F
 
         return F.gelu(H @ self.hidden_weight.T + self.hidden_bias) @ self.output_weight.T + self.output_bias
 
     def gated(self, H: Array, basis: Array) -> tuple[Array, Array]:
-        """Return scores (n, K - 1) and gated gradients (n, K - 1, r), analytically."""
+        """Return scores (n, J) and gated gradients (n, J, r), analytically."""
         import torch
         import torch.nn.functional as F
 
@@ -68,28 +67,61 @@ class NetworkCritic:
         return scores, torch.stack([(slope * w) @ gate for w in self.output_weight], dim=1)
 
 
-def fit_linear(H: Array, codes: Any, n_sources: int, sample_weight: Any = None) -> LinearCritic:
-    """Fit the balanced logistic critic (C = 1) on the current rows.
+def n_scores(n_sources: int) -> int:
+    """Return how many scores a critic of so many sources gives."""
+    return n_sources if n_sources > 2 else 1
 
-    The fit runs in float64 whatever the rows' type: scikit-learn's own choice differs between versions.
+
+def contrasts(logits: Array) -> Array:
+    """Return the scores' weights or biases from those of K logits, along the first axis.
+
+    With two sources the second logit minus the first. With more, each logit minus the mean of the others:
+    K scores that sum to zero, of which none is left out, because the bounded step weighs every score by its
+    own gradient and would otherwise depend on which one it is.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> contrasts(np.array([1.0, 4.0]))
+    array([3.])
+    >>> contrasts(np.array([1.0, 4.0, 10.0]))
+    array([-6. , -1.5,  7.5])
     """
-    if not isinstance(H, np.ndarray) and H.device.type != "cpu":
-        return _fit_linear_on_device(H, codes, n_sources, sample_weight)
-    rows = np.asarray(H, dtype=np.float64)
-    model = LogisticRegression(C=1.0, max_iter=2500, class_weight="balanced")
+    K = len(logits)
+    return logits[1:] - logits[:1] if K == 2 else (logits - logits.mean(0)) * (K / (K - 1))
+
+
+def fit_logistic(
+    X: Any, codes: Any, n_sources: int, *, C: float = 1.0, max_iter: int = 2500, sample_weight: Any = None
+) -> LinearCritic:
+    """Fit a balanced logistic regression of the source in float64.
+
+    As scikit-learn has it, its scores are the one logit difference of two sources or the K logits of more.
+    """
+    model = LogisticRegression(C=C, max_iter=max_iter, class_weight="balanced")
     # Matrix-vector products gain little from threads, and a BLAS's idle threads go on spinning: the torch
     # steps that follow would take half as long again.
     with threadpool_limits(1, user_api="blas"):
-        model.fit(rows, codes, sample_weight=sample_weight)
+        # In float64 whatever the rows' type: scikit-learn's own choice differs between versions.
+        model.fit(np.asarray(X, dtype=np.float64), codes, sample_weight=sample_weight)
     if len(model.classes_) != n_sources:
         raise ValueError(f"Critics saw {len(model.classes_)} of {n_sources} sources.")
-    weight, bias = model.coef_, model.intercept_
+    return LinearCritic(model.coef_, model.intercept_)
+
+
+def fit_linear(H: Array, codes: Any, n_sources: int, sample_weight: Any = None) -> LinearCritic:
+    """Fit the balanced logistic critic (C = 1) on the current rows."""
+    if isinstance(H, np.ndarray) or H.device.type == "cpu":
+        fitted = fit_logistic(H, codes, n_sources, sample_weight=sample_weight)
+    else:
+        fitted = _fit_logistic_on_device(H, codes, n_sources, sample_weight)
+    weight, bias = fitted.weight, fitted.bias
     if n_sources > 2:
-        weight, bias = weight[1:] - weight[0], bias[1:] - bias[0]
+        weight, bias = contrasts(weight), contrasts(bias)
     return LinearCritic(cast(weight, H), cast(bias, H))
 
 
-def _fit_linear_on_device(H: Array, codes: Any, n_sources: int, sample_weight: Any) -> LinearCritic:
+def _fit_logistic_on_device(H: Array, codes: Any, n_sources: int, sample_weight: Any) -> LinearCritic:
     """Fit the same logistic regression where the rows are, by torch's L-BFGS in float64."""
     import torch
     import torch.nn.functional as F
@@ -121,10 +153,7 @@ def _fit_linear_on_device(H: Array, codes: Any, n_sources: int, sample_weight: A
         return loss
 
     optimizer.step(closure)
-    weights, bias = W.detach(), b.detach()
-    if n_sources > 2:
-        weights, bias = weights[1:] - weights[0], bias[1:] - bias[0]
-    return LinearCritic(weights.to(H.dtype), bias.to(H.dtype))
+    return LinearCritic(W.detach(), b.detach())
 
 
 def fit_network(
@@ -136,45 +165,46 @@ def fit_network(
     epochs: int,
     learning_rate: float,
     sample_weight: Any = None,
-    validation: tuple[Array, Any] | None = None,
+    held: tuple[Array, Any] | None = None,
     patience: int = 10,
 ) -> NetworkCritic:
-    """Train a d → 128 → K GELU network with AdamW and return its K - 1 logit differences.
+    """Train a d → 128 → K GELU network with AdamW and return the contrasts of its logits.
 
-    With ``validation`` (rows, codes) the weights of the epoch with the lowest validation cross-entropy are
-    kept, and training stops after ``patience`` epochs without improvement. The loss is not balanced.
-    Initialisation and shuffling follow the published recipe draw for draw.
+    With ``held`` (rows, codes) the weights of the epoch with the lowest cross-entropy on them are kept, and
+    training stops after ``patience`` epochs without improvement. The loss is not balanced. Initialisation and
+    shuffling follow the published recipe draw for draw: of two sources the first output is the first label's.
+    With more, outputs are given to sources in the order in which the rows show them, so that initial weights
+    do not depend on what the sources are called.
     """
     import torch
     import torch.nn.functional as F
 
-    from .networks import NetworkTraining
+    from .networks import AdamW, HiddenLayerNetwork, Training
 
-    training = NetworkTraining(
+    output = np.arange(n_sources)  # the output of each source
+    if n_sources > 2:
+        first_rows = np.unique(codes, return_index=True)[1]
+        output = np.argsort(np.argsort(first_rows))
+    training = Training(
+        HiddenLayerNetwork(H.shape[1], HIDDEN_WIDTH, n_sources),
         H,
-        codes,
-        n_sources,
-        width=HIDDEN_WIDTH,
-        activation="gelu",
-        seed=seed,
-        shuffle_seed=seed,
-        learning_rate=learning_rate,
-        weight_decay=WEIGHT_DECAY,
-        batch_size=BATCH_SIZE,
+        output[codes],
+        [seed],
+        AdamW(learning_rate),
         sample_weight=sample_weight,
     )
     best, best_loss, stale = None, float("inf"), 0
     for _ in range(epochs):
         training.epoch()
-        if validation is not None:
-            rows, held_codes = validation
-            target = torch.as_tensor(held_codes, device=H.device)
-            loss = float(F.cross_entropy(training.logits(rows), target))
+        if held is not None:
+            rows, held_codes = held
+            target = torch.as_tensor(output[held_codes], device=H.device)
+            loss = float(F.cross_entropy(training.logits(rows)[0], target))
             if loss < best_loss:
-                best, best_loss, stale = training.flat.clone(), loss, 0
+                best, best_loss, stale = training.parameters(), loss, 0
             else:
                 stale += 1
                 if stale >= patience:
                     break
-    W1, b1, W2, b2 = training.weights(best)
-    return NetworkCritic(W1, b1, W2[1:] - W2[0], b2[1:] - b2[0])
+    W1, b1, W2, b2 = (p[0] for p in best or training.parameters())
+    return NetworkCritic(W1, b1, contrasts(W2[output]), contrasts(b2[output]))

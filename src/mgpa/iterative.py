@@ -8,7 +8,7 @@ Stage k refits the critics on the current embeddings, regresses their scores on 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -17,7 +17,7 @@ from threadpoolctl import threadpool_limits
 
 from ._common.progress import progress
 from .anchor import TARGETS
-from .critics import CRITICS, HIDDEN_WIDTH, LinearCritic, NetworkCritic
+from .critics import CRITICS, HIDDEN_WIDTH, LinearCritic, NetworkCritic, n_scores
 from .errors import MissingEvidence
 from .estimators.base import NO_PAIRS, FitData, GatedEstimator, require_several
 from .estimators.held_out import read_held_out
@@ -33,14 +33,13 @@ from .estimators.parameters import (
     text,
     whole,
 )
-from .estimators.staged import SequentialEstimator, torch_device
-from .maps import StagedMap
+from .estimators.staged import SequentialEstimator, complete_stages_kept, torch_device
+from .maps import MapInfo, StagedMap
 from .moments import Moments, Standardizer
 from .pairs import Contrasts, source_names, to_numpy
-from .stages import Recipe, Stage, Step, Trajectory
-from .stopping import StoppingRule, held_out_folds
+from .stages import Recipe, Rows, Stage, Step, Trajectory
+from .stopping import StoppingRule, judged_run
 
-Array = Any  # numpy array or torch tensor
 ONE_THREAD_SIZE = 2**22  # numbers in X up to which one thread is fastest
 
 
@@ -119,6 +118,7 @@ class IterativeMGPA(SequentialEstimator, GatedEstimator):
 
     map_: StagedMap
     history_: list[dict[str, Any]]
+    _all_rows: Any = None  # a mgpa.tables.all_rows.FileRows while a draw of it is fitted
 
     _parameter_constraints: ClassVar[dict[str, Constraint]] = {
         "gate": gate,
@@ -208,7 +208,9 @@ class IterativeMGPA(SequentialEstimator, GatedEstimator):
         return cls(**(settings | changes))
 
     def _fit_draw(self, X: Any, y: Any = None, *, all_rows: Any, **evidence: Any) -> Self:
-        """Fit critics on X, a draw, and everything that is a mean over rows on all of them."""
+        """Fit critics on X, a draw of ``all_rows``, and whatever is a mean over rows on all of them."""
+        if evidence.get("sample_weight") is not None:
+            raise ValueError("sample_weight weighs the rows of a draw; all rows of a file count alike.")
         self._all_rows = all_rows
         try:
             return self.fit(X, y, **evidence)
@@ -218,7 +220,7 @@ class IterativeMGPA(SequentialEstimator, GatedEstimator):
     def _fit(self, data: FitData) -> None:
         # Threads cost more than they bring on small critics, several times so on a busy machine.
         with threadpool_limits(1 if data.X.size < ONE_THREAD_SIZE else None):
-            self._fit_stages(data, getattr(self, "_all_rows", None))
+            self._fit_map(data)
 
     def _become_identity(self) -> None:
         d = self.n_features_in_
@@ -226,37 +228,29 @@ class IterativeMGPA(SequentialEstimator, GatedEstimator):
         nothing = Standardizer(np.zeros(d), np.ones(d), np.ones(d, bool))
         self.map_ = self._to_map([], np.zeros((d, 0)), nothing, self._info(gate_rank=0))
 
-    def _fit_stages(self, data: FitData, all_rows: Any) -> None:
-        weight = data.sample_weight
-        if all_rows is not None and weight is not None:
-            raise ValueError(
-                "sample_weight weighs the rows of X; with all_rows it would not be known of the others."
-            )
-        K = require_several(data.sources, None if weight is None else np.bincount(data.codes, weight))
-        contrasts = None if data.pairs is None else Contrasts.from_pairs(data.pairs, data.X.shape[1])
-        if data.pair_id is not None:
-            contrasts = Contrasts.from_ids(data.X, data.codes, data.pair_id)
-        if contrasts is None or not len(contrasts):
-            raise MissingEvidence(NO_PAIRS)
-        held, held_codes = self._read_held_out(data)
+    def _fit_map(self, data: FitData) -> None:
+        """Fit standardisation and gate, then the stages (Algorithm 1)."""
+        weight, all_rows = data.sample_weight, self._all_rows
+        require_several(data.sources, None if weight is None else np.bincount(data.codes, weight))
+        contrasts = given_contrasts(data)
+        X_val, held_codes = self._read_held_out(data)
         if all_rows is None:
-            standardizer, everyone = Standardizer.from_rows(data.X, weight, self.standardize), None
+            standardizer = Standardizer.from_rows(data.X, weight, self.standardize)
             n_rows, fingerprint = len(data.X), Moments.fingerprint_of(data.X, data.sources[data.codes])
         else:
             standardizer = all_rows.standardizer(self.standardize)
-            everyone = all_rows.standardized(standardizer)
             n_rows, fingerprint = all_rows.summary.n_rows, all_rows.summary.fingerprint
+            all_rows = all_rows.standardized(standardizer)
         H = standardizer.apply(data.X)
-        self.gate_ = self._fit_gate(self.gate, contrasts, lambda: H, standardizer)
-        self.anchor_gate_ = self.gate_
+        self.gate_ = self.anchor_gate_ = self._fit_gate(self.gate, contrasts, lambda: H, standardizer)
         if self.anchor_gate is not None:
             self.anchor_gate_ = self._fit_gate(self.anchor_gate, contrasts, lambda: H, standardizer)
-        rank = self.gate_.rank_
-        self.sources_ = data.sources
-        random_seed = read_seed(self.random_state)
+        self.sources_, self.history_, rank = data.sources, [], self.gate_.rank_
+        to_backend = self._backend()
+        recipe = self._recipe(to_backend)
         info = self._info(
             standardizer,
-            random_state=random_seed,
+            random_state=recipe.seed,
             source_names=source_names(data.sources),
             n_rows=n_rows,
             n_contrasts=len(contrasts),
@@ -264,84 +258,34 @@ class IterativeMGPA(SequentialEstimator, GatedEstimator):
             gate_rank=rank,
             gate_energy=float(self.gate_.cumulative_energy_[rank - 1]) if rank else 0.0,
         )
-        to_backend = self._backend()
-        recipe = Recipe(
-            critics=tuple(self.critics),
-            target=self.target,
-            step=self._step(data.X.shape[1]),
-            ridge=self.ridge,
-            epochs=self.critic_epochs,
-            learning_rate=self.learning_rate,
-            patience=self.patience if self.early_stopping else None,
-            seed=random_seed,
-            n_sources=K,
-            basis=to_backend(self.gate_.basis_),
-            anchor_basis=to_backend(self.anchor_gate_.basis_),
-        )
-        H = to_backend(H)
-        held = None if held is None else to_backend(standardizer.apply(held))
-        main, witnesses, rule = self._trajectories(recipe, data, H, held, held_codes, everyone is None)
-        if everyone is not None:
-            main.anchor_on(everyone)
-        stages: list[Stage] = []
-        self.history_ = []
-        try:
-            for k in progress(range(self.n_stages if rank else 0), "MGPA stages", self.verbose):
-                fitted = [(trajectory, trajectory.fit_stage(k)) for trajectory in witnesses]
-                record: dict[str, Any] = {"stage": k}
-                if rule is not None:
-                    record |= rule.weigh([t.residuals(stage) for t, stage in fitted])
-                    if not record["kept"]:
-                        self.history_.append(record)
-                        break
-                stage = next((s for t, s in fitted if t is main), None) or main.fit_stage(k)
-                for trajectory, own in [*((t, s) for t, s in fitted if t is not main), (main, stage)]:
-                    trajectory.advance(own)
-                record["held_movement"] = main.held_movement()
-                self.history_.append(record)
-                stages.append(stage)
-        except KeyboardInterrupt:
-            # An interrupted fit keeps its complete stages: a prefix is a map.
-            self._finish(stages, standardizer, info)
-            raise
-        self._finish(stages, standardizer, info)
+        rows = Rows(to_backend(H), data.codes, weight)
+        held = None if X_val is None else Rows(to_backend(standardizer.apply(X_val)), held_codes)
+        rule = None
+        if self.do_no_harm:
+            run, rule = judged_run(
+                recipe, rows, held, groups=data.groups, pair_id=data.pair_id, all_rows=all_rows
+            )
+        else:
+            run = Trajectory(recipe, rows, held, all_rows)
+        with complete_stages_kept(lambda: self._finish(run.stages, standardizer, info)):
+            self._fit_stages(run, rule)
 
-    def _finish(self, stages: list[Stage], standardizer: Standardizer, info: Any) -> None:
+    def _fit_stages(self, run: Trajectory, rule: StoppingRule | None) -> None:
+        """Repeat steps 3 and 4 of Algorithm 1, up to ``n_stages`` times or until the rule says stop."""
+        for k in progress(range(self.n_stages if self.gate_.rank_ else 0), "MGPA stages", self.verbose):
+            stage = run.fit_stage()
+            record: dict[str, Any] = {"stage": k} | ({} if rule is None else rule.weigh(stage))
+            kept = record.get("kept", True)
+            if kept:
+                run.advance(stage)
+                record["held_movement"] = None if run.held is None else run.held.movement()
+            self.history_.append(record)
+            if not kept:
+                break
+
+    def _finish(self, stages: list[Stage], standardizer: Standardizer, info: MapInfo) -> None:
         self.n_stages_ = len(stages)
         self.map_ = self._to_map(stages, self.gate_.basis_, standardizer, info)
-
-    def _trajectories(
-        self,
-        recipe: Recipe,
-        data: FitData,
-        H: Array,
-        held: Array | None,
-        held_codes: NDArray[np.int64] | None,
-        complete: bool,
-    ) -> tuple[Trajectory, list[Trajectory], StoppingRule | None]:
-        """Return the run that makes the map, the runs whose held-out rows decide, and the rule.
-
-        ``complete``: X is all there is.
-        """
-        weight = data.sample_weight
-        if not self.do_no_harm:
-            main = Trajectory(recipe, H, data.codes, weight, held, held_codes)
-            return main, [main], None
-        if held_codes is not None:
-            main = Trajectory(recipe, H, data.codes, weight, held, held_codes)
-            return main, [main], StoppingRule([held_codes], self.sources_)
-        folds, units = held_out_folds(data.codes, data.groups, data.pair_id, recipe.seed)
-        witnesses = []
-        for train, test in folds:
-            own = None if weight is None else weight[train]
-            witnesses.append(Trajectory(recipe, H[train], data.codes[train], own, H[test], data.codes[test]))
-        # Anchors on more rows than X would know a witness's held-out rows: the map then has its own run.
-        alone = len(folds) == 1 and complete
-        main = witnesses[0] if alone else Trajectory(recipe, H, data.codes, weight)
-        rule = StoppingRule(
-            [data.codes[test] for _, test in folds], self.sources_, [units[test] for _, test in folds]
-        )
-        return main, witnesses, rule
 
     def _read_held_out(self, data: FitData) -> tuple[Any, Any]:
         if data.X_val is None and data.source_val is None and self.early_stopping:
@@ -353,6 +297,21 @@ class IterativeMGPA(SequentialEstimator, GatedEstimator):
             sources_needed=self.early_stopping or self.do_no_harm,
         )
 
+    def _recipe(self, to_backend: Callable[[Any], Any]) -> Recipe:
+        return Recipe(
+            critics=tuple(self.critics),
+            target=self.target,
+            step=self._step(self.n_features_in_),
+            ridge=self.ridge,
+            epochs=self.critic_epochs,
+            learning_rate=self.learning_rate,
+            patience=self.patience if self.early_stopping else None,
+            seed=read_seed(self.random_state),
+            sources=self.sources_,
+            basis=to_backend(self.gate_.basis_),
+            anchor_basis=to_backend(self.anchor_gate_.basis_),
+        )
+
     def _step(self, n_features: int) -> Step:
         # Damping is meant for the sum of two critics' losses; one critic pays half, as its loss is half.
         return Step(
@@ -361,7 +320,7 @@ class IterativeMGPA(SequentialEstimator, GatedEstimator):
             stabilizer=float(self.stabilizer),
         )
 
-    def _backend(self) -> Any:
+    def _backend(self) -> Callable[[Any], Any]:
         """Return the function that puts float32 rows where the critics are trained."""
         if "gelu" not in self.critics and self.device in ("auto", "cpu"):
             return lambda array: np.asarray(array, dtype=np.float32)
@@ -370,10 +329,11 @@ class IterativeMGPA(SequentialEstimator, GatedEstimator):
 
         return lambda array: torch.as_tensor(np.asarray(array), dtype=torch.float32, device=device)
 
-    def _to_map(self, stages: list[Stage], basis: Any, standardizer: Standardizer, info: Any) -> StagedMap:
-        d, K = len(basis), max(len(self.sources_), 2)
-        n_linear = (K - 1) * ("linear" in self.critics)
-        n_network = (K - 1) * ("gelu" in self.critics)
+    def _to_map(
+        self, stages: list[Stage], basis: Any, standardizer: Standardizer, info: MapInfo
+    ) -> StagedMap:
+        d, J = len(basis), n_scores(len(self.sources_))
+        n_linear, n_network = J * ("linear" in self.critics), J * ("gelu" in self.critics)
         n_hidden = HIDDEN_WIDTH if n_network else 0
 
         def stack(parts: list[Any], shape: tuple[int, ...]) -> NDArray[np.float32]:
@@ -401,3 +361,15 @@ class IterativeMGPA(SequentialEstimator, GatedEstimator):
             **vars(self._step(d)),
             info=info,
         )
+
+
+def given_contrasts(data: FitData) -> Contrasts:
+    """Return the contrasts of the pairs that were given, in either form."""
+    contrasts = None
+    if data.pair_id is not None:
+        contrasts = Contrasts.from_ids(data.X, data.codes, data.pair_id)
+    elif data.pairs is not None:
+        contrasts = Contrasts.from_pairs(data.pairs, data.X.shape[1])
+    if contrasts is None or not len(contrasts):
+        raise MissingEvidence(NO_PAIRS)
+    return contrasts

@@ -1,15 +1,16 @@
-"""Training of one-hidden-layer source networks, draw for draw as the published recipes do it.
+"""Training of small source networks, draw for draw as the published recipes do it.
 
-These networks are small and many: one per stage. So there is no data loader, the gradients are written out
-(automatic differentiation would be a third of the time), the optimiser sees one flat vector, and on a GPU a
-step is one recorded graph.
+Critics and IGBP train one network a stage, the readers of an audit several restarts side by side. All are
+small and many. So there is no data loader, the gradients are written out (automatic differentiation would be
+a third of the time), the optimiser sees one flat vector, and on a GPU a step is one recorded graph.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
 
 import torch
 import torch.nn.functional as F
@@ -17,6 +18,7 @@ import torch.nn.functional as F
 Array = Any  # torch.Tensor
 
 MAX_SEED = 2**31 - 1
+TOKEN_WIDTH = 64
 # Activations and their backward passes, of (gradient by the output, input, output).
 ACTIVATIONS: dict[str, tuple[Callable[..., Array], Callable[..., Array]]] = {
     "gelu": (F.gelu, lambda back, u, g: torch.ops.aten.gelu_backward(back, u)),
@@ -24,104 +26,244 @@ ACTIVATIONS: dict[str, tuple[Callable[..., Array], Callable[..., Array]]] = {
 }
 
 
-class NetworkTraining:
-    """A d → width → K network in training on rows H by AdamW, with a cross-entropy that is not balanced.
+@dataclass(frozen=True)
+class AdamW:
+    """How networks are trained; ``clip`` bounds the norm of each network's gradient."""
+
+    learning_rate: float
+    batch_size: int = 256
+    weight_decay: float = 1e-3
+    clip: float | None = None
+
+
+class Architecture(Protocol):
+    """Networks of one shape: one of them, or R stacked along a first axis of every parameter and input."""
+
+    @property
+    def n_outputs(self) -> int:
+        """Number of logits, K."""
+
+    def prepare(self, X: Array) -> Array:
+        """Return inputs as (n, features): what does not depend on parameters is done here, once."""
+
+    def initial(self, seed: int) -> list[Array]:
+        """Return one network's parameters as torch draws them after ``manual_seed``."""
+
+    def forward(self, parameters: list[Array], x: Array) -> tuple[Array, Any]:
+        """Return logits (n, K) or (R, n, K), and what ``backward`` needs."""
+
+    def backward(
+        self, parameters: list[Array], gradients: list[Array], x: Array, kept: Any, error: Array
+    ) -> None:
+        """Write into ``gradients`` those of a loss whose gradient by the logits is ``error``."""
+
+
+@dataclass(frozen=True)
+class HiddenLayerNetwork:
+    """d → width → K."""
+
+    n_features: int
+    width: int
+    n_outputs: int
+    activation: str = "gelu"
+
+    def prepare(self, X: Array) -> Array:
+        """Return the rows, flattened."""
+        return X.flatten(1)
+
+    def initial(self, seed: int) -> list[Array]:
+        """Return W₁, b₁, W₂ and b₂."""
+        return initial_weights(((self.width, self.n_features), (self.n_outputs, self.width)), seed)
+
+    def forward(self, parameters: list[Array], x: Array) -> tuple[Array, Any]:
+        """Return logits and (u, g), the hidden layer before and after its activation."""
+        W1, b1, W2, b2 = parameters
+        u = affine(x, W1, b1)
+        g = ACTIVATIONS[self.activation][0](u)
+        return affine(g, W2, b2), (u, g)
+
+    def backward(
+        self, parameters: list[Array], gradients: list[Array], x: Array, kept: Any, error: Array
+    ) -> None:
+        """Write out the gradients."""
+        gW1, gb1, gW2, gb2 = gradients
+        u, g = kept
+        torch.matmul(error.mT, g, out=gW2)
+        torch.sum(error, -2, out=gb2)
+        back = ACTIVATIONS[self.activation][1](error @ parameters[2], u, g)
+        torch.matmul(back.mT, x, out=gW1)
+        torch.sum(back, -2, out=gb1)
+
+
+@dataclass(frozen=True)
+class TokenNetwork:
+    """LayerNorm, a d → 64 GELU layer shared by all tokens, then all t · 64 values → K."""
+
+    n_tokens: int
+    n_features: int
+    n_outputs: int
+
+    def prepare(self, X: Array) -> Array:
+        """Return tokens (n, t, d) normalised one by one, as (n, t · d)."""
+        return F.layer_norm(X, (self.n_features,)).flatten(1)
+
+    def initial(self, seed: int) -> list[Array]:
+        """Return LayerNorm's scale and shift, then W₁, b₁, W₂ and b₂."""
+        layers = ((TOKEN_WIDTH, self.n_features), (self.n_outputs, self.n_tokens * TOKEN_WIDTH))
+        return [torch.ones(self.n_features), torch.zeros(self.n_features), *initial_weights(layers, seed)]
+
+    def forward(self, parameters: list[Array], x: Array) -> tuple[Array, Any]:
+        """Return logits and (tokens, u, g), the hidden layer before and after its activation."""
+        scale, shift, W1, b1, W2, b2 = parameters
+        tokens = x.reshape(*x.shape[:-2], -1, self.n_features)
+        # W₁ (scale · x + shift) + b₁, the scale and shift taken into the layer: no scaled copy of x.
+        u = affine(tokens, W1 * scale[..., None, :], (W1 @ shift[..., None])[..., 0] + b1)
+        g = F.gelu(u).view(*x.shape[:-1], -1)
+        return affine(g, W2, b2), (tokens, u, g)
+
+    def backward(
+        self, parameters: list[Array], gradients: list[Array], x: Array, kept: Any, error: Array
+    ) -> None:
+        """Write out the gradients."""
+        scale, shift, W1, _, W2, _ = parameters
+        g_scale, g_shift, gW1, gb1, gW2, gb2 = gradients
+        tokens, u, g = kept
+        torch.matmul(error.mT, g, out=gW2)
+        torch.sum(error, -2, out=gb2)
+        back = torch.ops.aten.gelu_backward((error @ W2).view_as(u), u)
+        torch.sum(back, -2, out=gb1)
+        outer = back.mT @ tokens
+        torch.sum(outer * W1, -2, out=g_scale)
+        g_shift.copy_((gb1[..., None, :] @ W1)[..., 0, :])
+        torch.addcmul(gb1[..., None] * shift[..., None, :], outer, scale[..., None, :], out=gW1)
+
+
+class Training:
+    """Networks of one architecture in training on the same rows, with a cross-entropy that is not balanced.
+
+    Each starts from torch's own draws for its seed and meets the rows in the order of a DataLoader whose
+    generator has its shuffle seed: up to rounding, the result is that of training them one by one.
 
     Parameters
     ----------
-    H, codes : (n, d) tensor, (n,) integers
-        Rows, and their sources from 0 to ``n_sources`` - 1.
-    n_sources, width, activation : int, int, {"gelu", "relu"}
-        The network.
-    seed, shuffle_seed : int
-        Of the initial weights, and of the order of rows.
-    learning_rate, weight_decay, batch_size : float, float, int
-        The optimiser.
+    network : Architecture
+        What is trained.
+    X, codes : tensor with n rows, (n,) integers
+        Rows, where the training is to happen, and their classes from 0 to K - 1.
+    seeds, shuffle_seeds : sequences of R ints
+        Of each network's initial weights, and of the order of its rows (None: the same).
+    optimizer : AdamW
+        Its settings.
     sample_weight : (n,) array or None
         Weights of the rows' losses.
     """
 
     def __init__(
         self,
-        H: Array,
+        network: Architecture,
+        X: Array,
         codes: Any,
-        n_sources: int,
+        seeds: Sequence[int],
+        optimizer: AdamW,
         *,
-        width: int,
-        activation: str,
-        seed: int,
-        shuffle_seed: int,
-        learning_rate: float,
-        weight_decay: float,
-        batch_size: int,
+        shuffle_seeds: Sequence[int] | None = None,
         sample_weight: Any = None,
     ) -> None:
-        self.n, self.batch_size, device = len(H), batch_size, H.device
-        self._activation = ACTIVATIONS[activation]
-        initial = initial_weights(((width, H.shape[1]), (n_sources, width)), seed)
+        device, R = X.device, len(seeds)
+        self.network, self._settings = network, optimizer
+        self._rows, self._n, self._batch_rows = network.prepare(X), len(X), R * optimizer.batch_size
+        self._onehot = F.one_hot(torch.as_tensor(codes, device=device), network.n_outputs).to(X.dtype)
+        self._weight = None
+        if sample_weight is not None:
+            weight = torch.tensor(sample_weight, dtype=X.dtype, device=device)
+            self._weight = weight * (len(X) / weight.sum())
+        self._shuffles = [torch.Generator().manual_seed(s % MAX_SEED) for s in shuffle_seeds or seeds]
+        initial = [torch.stack(same) for same in zip(*(network.initial(s) for s in seeds), strict=True)]
+        self._shapes = [p.shape for p in initial]
         # One flat vector of parameters and one of gradients: a single fused optimiser call per step.
         flat = torch.nn.Parameter(torch.cat([p.reshape(-1) for p in initial]).to(device))
         flat.grad = torch.zeros_like(flat)
-        self.flat, self._shapes = flat.detach(), [p.shape for p in initial]
-        optimizer = torch.optim.AdamW(
-            [flat], lr=learning_rate, weight_decay=weight_decay, fused=True, capturable=device.type == "cuda"
+        self._flat, self._gradients = flat.detach(), self._views(flat.grad)
+        # What a step works on: stacks or, of a network alone, plain matrices.
+        self._stack = () if R == 1 else (R,)
+        parts = (self._views(self._flat), self._gradients)
+        self._operands = [[p[0] for p in part] if R == 1 else part for part in parts]
+        on_cuda = device.type == "cuda"
+        self._optimizer = torch.optim.AdamW(
+            [flat],
+            lr=optimizer.learning_rate,
+            weight_decay=optimizer.weight_decay,
+            fused=True,
+            capturable=on_cuda,
         )
-        self._shuffle = torch.Generator().manual_seed(shuffle_seed % MAX_SEED)
-        with torch.no_grad():
-            self._step = self._make_step(H, codes, n_sources, sample_weight, flat.grad, optimizer)
-            self._full_step = self._step
-            if device.type == "cuda" and self.n >= batch_size:
-                self._full_step = as_cuda_graph(self._step, batch_size, flat, optimizer)
+        self._full_step: Callable[[Array], None] = self._step
+        if on_cuda and len(X) >= optimizer.batch_size:
+            with torch.no_grad():
+                self._full_step = as_cuda_graph(self._step, self._batch_rows, flat, self._optimizer)
 
-    def _make_step(
-        self, H: Array, codes: Any, n_sources: int, sample_weight: Any, gradient: Array, optimizer: Any
-    ) -> Callable[[Array], None]:
-        W1, b1, W2, b2 = self.weights()
-        gW1, gb1, gW2, gb2 = self.weights(gradient)
-        activation, backward = self._activation
-        onehot = F.one_hot(torch.as_tensor(codes, device=H.device), n_sources).to(H.dtype)
-        weight = None
-        if sample_weight is not None:
-            weight = torch.tensor(sample_weight, dtype=H.dtype, device=H.device)[:, None]
-            weight = weight * (len(H) / weight.sum())
-
-        def step(batch: Array) -> None:
-            x = H.index_select(0, batch)
-            u = torch.addmm(b1, x, W1.T)
-            g = activation(u)
-            error = torch.softmax(torch.addmm(b2, g, W2.T), dim=1).sub_(onehot.index_select(0, batch))
-            if weight is not None:
-                error *= weight[batch]
-            error /= len(batch)
-            torch.mm(error.T, g, out=gW2)
-            torch.sum(error, 0, out=gb2)
-            back = backward(error @ W2, u, g)
-            torch.mm(back.T, x, out=gW1)
-            torch.sum(back, 0, out=gb1)
-            optimizer.step()
-
-        return step
+    def _step(self, batch: Array) -> None:
+        parameters, gradients = self._operands
+        x = self._rows.index_select(0, batch).view(*self._stack, -1, self._rows.shape[1])
+        logits, kept = self.network.forward(parameters, x)
+        error = torch.softmax(logits, -1).sub_(self._onehot.index_select(0, batch).view_as(logits))
+        if self._weight is not None:
+            error *= self._weight.index_select(0, batch).view(*self._stack, -1, 1)
+        self.network.backward(parameters, gradients, x, kept, error.div_(x.shape[-2]))
+        if self._settings.clip is not None:
+            clip_gradients(self._gradients, self._settings.clip)
+        self._optimizer.step()
 
     def epoch(self) -> None:
-        """Go through all rows once."""
-        # A torch DataLoader with its own generator draws a base seed, an order and an order it discards.
-        torch.empty((), dtype=torch.int64).random_(generator=self._shuffle)
-        order = torch.randperm(self.n, generator=self._shuffle).to(self.flat.device)
-        torch.randperm(self.n, generator=self._shuffle)
+        """Let every network go through all rows once."""
+        orders = torch.stack([dataloader_order(self._n, shuffle) for shuffle in self._shuffles])
+        # Batch after batch, and within a batch network after network.
+        order = torch.cat([part.reshape(-1) for part in orders.split(self._settings.batch_size, dim=1)])
+        if self._flat.is_cuda:  # pinned, so that the host draws the next order while the GPU is at this one
+            order = order.pin_memory().to(self._flat.device, non_blocking=True)
         with torch.no_grad():
-            for batch in order.split(self.batch_size):
-                (self._full_step if len(batch) == self.batch_size else self._step)(batch)
+            for batch in order.split(self._batch_rows):
+                (self._full_step if len(batch) == self._batch_rows else self._step)(batch)
 
-    def logits(self, rows: Array) -> Array:
-        """Return the K logits of each row."""
-        W1, b1, W2, b2 = self.weights()
-        with torch.no_grad():
-            return self._activation[0](rows @ W1.T + b1) @ W2.T + b2
+    def parameters(self) -> list[Array]:
+        """Return the networks' present parameters, a copy, each with a first axis of length R."""
+        return self._views(self._flat.clone())
 
-    def weights(self, flat: Array | None = None) -> list[Array]:
-        """Return W₁, b₁, W₂ and b₂: views of the present weights, or of ``flat``."""
-        parts = (self.flat if flat is None else flat).split([shape.numel() for shape in self._shapes])
+    def logits(self, X: Array) -> Array:
+        """Return the logits (R, n, K) of each row."""
+        return network_logits(self.network, self._views(self._flat), X)
+
+    def _views(self, flat: Array) -> list[Array]:
+        parts = flat.split([shape.numel() for shape in self._shapes])
         return [part.view(shape) for part, shape in zip(parts, self._shapes, strict=True)]
+
+
+def network_logits(network: Architecture, parameters: list[Array], X: Array) -> Array:
+    """Return the logits (R, n, K) that R networks, stacked, give to the same rows."""
+    with torch.no_grad():
+        x = network.prepare(X)
+        return network.forward(parameters, x.expand(len(parameters[0]), *x.shape))[0]
+
+
+def affine(x: Array, W: Array, b: Array) -> Array:
+    """Return x Wᵀ + b, of one network or of each in a stack."""
+    return torch.addmm(b, x, W.mT) if x.ndim == 2 else torch.baddbmm(b[:, None], x, W.mT)
+
+
+def dataloader_order(n: int, shuffle: Any) -> Array:
+    """Return the order in which a torch DataLoader with this generator goes through n rows next."""
+    # It draws a base seed, an order and an order it discards.
+    torch.empty((), dtype=torch.int64).random_(generator=shuffle)
+    order = torch.randperm(n, generator=shuffle)
+    torch.randperm(n, generator=shuffle)
+    return order
+
+
+def clip_gradients(gradients: list[Array], bound: float) -> None:
+    """Scale each network's gradient to a norm of at most ``bound``, as torch's ``clip_grad_norm_`` does."""
+    norm = sum(gradient.flatten(1).square().sum(1) for gradient in gradients).sqrt()
+    factor = (bound / (norm + 1e-6)).clamp_(max=1.0)
+    for gradient in gradients:
+        gradient.mul_(factor.view(-1, *[1] * (gradient.ndim - 1)))
 
 
 class Patience:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -10,9 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ._common.arrays import cast, double, namespace
-from .anchor import ConditionalMean, Regression, ScoreMoments, fit_anchor
+from .anchor import ConditionalMean, PreservedRegression, ScoreMoments, fit_anchor
 from .critics import LinearCritic, NetworkCritic, fit_linear, fit_network
-from .pairs import to_numpy
 from .trust_region import smooth_weights, step_coefficients
 
 Array = Any  # numpy array or torch tensor
@@ -80,17 +79,47 @@ class Recipe:
     learning_rate: float
     patience: int | None  # None: no source-validation early stopping
     seed: int
-    n_sources: int
+    sources: NDArray[Any]  # labels, sorted
     basis: Array
     anchor_basis: Array
+
+    def move(self, stage: Stage, H: Array, original: Array) -> Array:
+        """Return h + B Δz for the current rows H of inputs ``original``."""
+        return H + self.step(stage, H, original, self.basis) @ self.basis.T
 
 
 def follow(recipe: Recipe, stages: Sequence[Stage], H: Array) -> Array:
     """Return where original rows H are after these stages."""
     original = H
     for stage in stages:
-        H = H + recipe.step(stage, H, original, recipe.basis) @ recipe.basis.T
+        H = recipe.move(stage, H, original)
     return H
+
+
+class Rows:
+    """Standardised rows on their way through the stages.
+
+    Parameters
+    ----------
+    H : array of shape (n, d)
+        Where the rows are: at first the original inputs, which ``original`` remembers.
+    codes, weight : (n,) arrays or None
+        Their sources and weights, where known.
+    """
+
+    def __init__(self, H: Array, codes: Any = None, weight: Any = None) -> None:
+        self.H = self.original = H
+        self.codes, self.weight = codes, weight
+
+    def take(self, chosen: NDArray[np.intp]) -> Rows:
+        """Return some of the original rows."""
+        weight = None if self.weight is None else self.weight[chosen]
+        return Rows(self.original[chosen], self.codes[chosen], weight)
+
+    def movement(self) -> float:
+        """Return how far the rows have come, ‖H' - H‖ / ‖H‖."""
+        norm = namespace(self.H).linalg.norm
+        return float(norm(self.H - self.original) / norm(self.original))
 
 
 class AllRows(Protocol):
@@ -104,76 +133,74 @@ class AllRows(Protocol):
 
 
 class Trajectory:
-    """Rows on their way through the stages: critics are fitted on ``H``, ``held`` only follows."""
+    """A run of the construction: rows that stages are fitted on, and the stages so far.
+
+    Parameters
+    ----------
+    recipe : Recipe
+        How stages are fitted.
+    rows : Rows
+        What critics and anchors are fitted on.
+    held : Rows or None
+        Rows that only follow.
+    all_rows : AllRows or None
+        The rows that ``rows`` are a draw of: anchors are then fitted on all of them.
+    """
 
     def __init__(
-        self,
-        recipe: Recipe,
-        H: Array,
-        codes: NDArray[np.int64],
-        sample_weight: NDArray[np.float64] | None = None,
-        held: Array | None = None,
-        held_codes: NDArray[np.int64] | None = None,
+        self, recipe: Recipe, rows: Rows, held: Rows | None = None, all_rows: AllRows | None = None
     ) -> None:
-        self.recipe, self.codes, self.sample_weight = recipe, codes, sample_weight
-        self.original, self.H = H, H
-        self.held_original, self.held, self.held_codes = held, held, held_codes
+        self.recipe, self.rows, self.held, self.all_rows = recipe, rows, held, all_rows
         self.stages: list[Stage] = []
         # Q never changes, so its ridge factorisation serves every stage.
-        basis = double(recipe.anchor_basis)
-        weight = None if sample_weight is None else cast(sample_weight, H, namespace(H).float64)
-        own = ConditionalMean(H, basis, recipe.ridge, weight)
-        self.regression: Regression = own
-        self.score_moments: Callable[[Critics], ScoreMoments] = lambda critics: own.moments(
-            double(all_scores(critics, self.H))
-        )
+        basis, wide = double(recipe.anchor_basis), namespace(rows.H).float64
+        self._regression: PreservedRegression
+        if all_rows is None:
+            weight = None if rows.weight is None else cast(rows.weight, rows.H, wide)
+            self._regression = ConditionalMean(rows.H, basis, recipe.ridge, weight)
+        else:
+            mean, scatter = (cast(values, rows.H, wide) for values in all_rows.moments())
+            self._regression = PreservedRegression(mean, scatter, basis, recipe.ridge)
 
-    def anchor_on(self, all_rows: AllRows) -> None:
-        """Fit anchors on more rows than are here from now on: those that these are a draw of."""
-        basis, wide = double(self.recipe.anchor_basis), namespace(self.H).float64
-        mean, gram = (cast(values, self.H, wide) for values in all_rows.moments())
-        self.regression = Regression(mean, gram, basis, self.recipe.ridge)
-        self.score_moments = lambda critics: all_rows.scores(self.recipe, self.stages, critics)
-
-    def fit_stage(self, k: int) -> Stage:
+    def fit_stage(self) -> Stage:
         """Fit critics on the current rows and anchors on the original complement (Algorithm 1, step 3)."""
-        recipe, seed = self.recipe, self.recipe.seed + 20000 + 1009 * k
-        critics: list[LinearCritic | NetworkCritic] = []
-        if "linear" in recipe.critics:
-            critics.append(fit_linear(self.H, self.codes, recipe.n_sources, self.sample_weight))
-        if "gelu" in recipe.critics:
-            early = recipe.patience is not None
-            critics.append(
-                fit_network(
-                    self.H,
-                    self.codes,
-                    recipe.n_sources,
-                    seed=seed + 1,
-                    epochs=recipe.epochs,
-                    learning_rate=recipe.learning_rate,
-                    sample_weight=self.sample_weight,
-                    validation=(self.held, self.held_codes) if early else None,
-                    patience=recipe.patience or 0,
-                )
-            )
-        weight, bias = fit_anchor(recipe.target, self.regression, self.score_moments(tuple(critics)))
-        return Stage(tuple(critics), cast(weight, self.H), cast(bias, self.H))
-
-    def residuals(self, stage: Stage) -> NDArray[Any]:
-        """Return the held-out score residuals e, (n, J): what the critics read beyond their anchors."""
-        return to_numpy(stage.residuals(self.held, self.held_original))
+        critics = self._fit_critics()
+        weight, bias = fit_anchor(self.recipe.target, self._regression, self._score_moments(critics))
+        return Stage(critics, cast(weight, self.rows.H), cast(bias, self.rows.H))
 
     def advance(self, stage: Stage) -> None:
         """Move fitting and held-out rows by the stage's bounded step (Algorithm 1, step 4)."""
-        basis = self.recipe.basis
-        self.H = self.H + self.recipe.step(stage, self.H, self.original, basis) @ basis.T
-        if self.held is not None:
-            self.held = self.held + self.recipe.step(stage, self.held, self.held_original, basis) @ basis.T
+        for rows in (self.rows, self.held):
+            if rows is not None:
+                rows.H = self.recipe.move(stage, rows.H, rows.original)
         self.stages.append(stage)
 
-    def held_movement(self) -> float | None:
-        """Return the relative movement of the held-out rows, ‖H' - H‖ / ‖H‖."""
-        if self.held is None:
-            return None
-        norm = namespace(self.held).linalg.norm
-        return float(norm(self.held - self.held_original) / norm(self.held_original))
+    def _fit_critics(self) -> Critics:
+        recipe, rows, K = self.recipe, self.rows, len(self.recipe.sources)
+        critics: list[LinearCritic | NetworkCritic] = []
+        if "linear" in recipe.critics:
+            critics.append(fit_linear(rows.H, rows.codes, K, rows.weight))
+        if "gelu" in recipe.critics:
+            judges = None
+            if recipe.patience is not None and self.held is not None:
+                judges = self.held.H, self.held.codes
+            critics.append(
+                fit_network(
+                    rows.H,
+                    rows.codes,
+                    K,
+                    seed=recipe.seed + 20001 + 1009 * len(self.stages),
+                    epochs=recipe.epochs,
+                    learning_rate=recipe.learning_rate,
+                    sample_weight=rows.weight,
+                    held=judges,
+                    patience=recipe.patience or 0,
+                )
+            )
+        return tuple(critics)
+
+    def _score_moments(self, critics: Critics) -> ScoreMoments:
+        if self.all_rows is not None:
+            return self.all_rows.scores(self.recipe, self.stages, critics)
+        assert isinstance(self._regression, ConditionalMean)
+        return self._regression.moments(double(all_scores(critics, self.rows.H)))

@@ -7,6 +7,7 @@ chance), another stage would chase noise: it costs movement and task information
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,8 @@ from numpy.typing import NDArray
 from scipy.stats import norm, rankdata
 from sklearn.model_selection import StratifiedGroupKFold
 
-from .pairs import is_paired
+from .pairs import is_paired, to_numpy
+from .stages import AllRows, Recipe, Rows, Stage, Trajectory
 
 # Below this many rows a single held-out fifth says too little: five cross-fitted runs decide together.
 FEW_ROWS = 2000
@@ -32,55 +34,98 @@ CROSS_FIT_SPREAD = 1.35
 
 
 class StoppingRule:
-    """Weighs held-out residuals stage by stage and says when to stop.
+    """Weighs the held-out residuals of stage after stage and says which is the last.
 
     Parameters
     ----------
-    codes : list of int arrays
-        Source of each held-out row, one array per run: residuals are ranked within a run only, since runs
-        have critics, hence offsets, of their own.
-    names : array
-        The K source labels. Scores come in blocks of K - 1, each the logit of a source against the first.
+    sources : array
+        The K source labels.
+    held : list of Rows
+        The held-out rows of the run that is judged or, if there are any, of each witness. Residuals are
+        ranked within each only, since every run has critics, hence offsets, of its own.
+    witnesses : sequence of Trajectory
+        Runs beside the one that is judged, which take a stage whenever it does.
     units : list of int arrays or None
-        Participant (or event) of each held-out row: rows of one unit are not independent evidence.
+        Participant (or event) of each held-out row: rows of one unit are not independent evidence. None: all
+        rows are.
     """
 
     def __init__(
-        self, codes: list[NDArray[np.int64]], names: Any, units: list[NDArray[np.int64]] | None = None
+        self,
+        sources: NDArray[Any],
+        held: list[Rows],
+        witnesses: Sequence[Trajectory] = (),
+        units: list[NDArray[np.int64]] | None = None,
     ) -> None:
-        labels = np.asarray(names).tolist()
-        absent = [name for k, name in enumerate(labels) if not any((c == k).any() for c in codes)]
-        if absent:
+        absent = np.delete(sources, np.unique(np.concatenate([rows.codes for rows in held])))
+        if len(absent):
             raise ValueError(
-                f"No held-out rows of source {absent}: do_no_harm compares sources on held-out rows. Add "
-                "such rows to X_val, or set do_no_harm=False."
+                f"No held-out rows of source {absent.tolist()}: do_no_harm compares sources on held-out "
+                "rows. Add such rows to X_val, or set do_no_harm=False."
             )
-        self.codes, self.n_sources = codes, len(labels)
-        self.units = units or [np.arange(len(c)) for c in codes]
+        self.held, self.witnesses, self.n_sources = held, witnesses, len(sources)
+        self.units = units or [np.arange(len(rows.codes)) for rows in held]
         self.started, self.quiet = False, 0
 
-    def weigh(self, residuals: list[NDArray[Any]]) -> dict[str, Any]:
-        """Return AUROC and z of each score's residual, and whether the stage should be kept."""
-        auroc, z = [], []
-        for j in range(residuals[0].shape[1]):
-            source = 1 + j % (self.n_sources - 1)
-            runs = []
-            for e, codes, units in zip(residuals, self.codes, self.units, strict=True):
-                rows = (codes == source) | (codes == 0)
-                runs.append((e[rows, j], codes[rows] == source, units[rows]))
-            area, excess = rank_evidence(runs)
-            auroc.append(area)
-            z.append(excess)
-        if not self.started:
-            spread = CROSS_FIT_SPREAD if len(self.codes) > 1 else 1.0
-            self.started = max(z) > spread * float(norm.isf(ERROR_RATE / len(z)))
-            kept = self.started
-        else:
-            # After a step too far a critic ranks new rows backwards: the source can still be read. Cross-
-            # fitting alone makes small negative z, so this way round the evidence must be strong.
-            self.quiet = 0 if max(z) > CONTINUE_Z or min(z) < -REVERSED_Z else self.quiet + 1
-            kept = self.quiet < PATIENCE
+    def weigh(self, stage: Stage) -> dict[str, Any]:
+        """Return AUROC and z of each score's held-out residual, and whether the run's stage is kept."""
+        witnessed = [(witness, witness.fit_stage()) for witness in self.witnesses]
+        stages = [seen for _, seen in witnessed] or [stage]
+        residuals = [
+            to_numpy(fitted.residuals(rows.H, rows.original))
+            for fitted, rows in zip(stages, self.held, strict=True)
+        ]
+        evidence = [self._evidence(residuals, j) for j in range(residuals[0].shape[1])]
+        auroc, z = ([numbers[i] for numbers in evidence] for i in (0, 1))
+        kept = self._goes_on(z)
+        if kept:
+            for witness, seen in witnessed:
+                witness.advance(seen)
         return {"auroc": auroc, "z": z, "kept": kept}
+
+    def _evidence(self, residuals: list[NDArray[Any]], j: int) -> tuple[float, float]:
+        """Return AUROC and z of score j: does it rank its source above all others?"""
+        source = 1 if self.n_sources == 2 else j % self.n_sources
+        by_run = zip(residuals, self.held, self.units, strict=True)
+        return rank_evidence([(e[:, j], rows.codes == source, units) for e, rows, units in by_run])
+
+    def _goes_on(self, z: list[float]) -> bool:
+        if not self.started:
+            spread = CROSS_FIT_SPREAD if len(self.held) > 1 else 1.0
+            self.started = max(z) > spread * float(norm.isf(ERROR_RATE / len(z)))
+            return self.started
+        # After a step too far a critic ranks new rows backwards: the source can still be read. Cross-
+        # fitting alone makes small negative z, so this way round the evidence must be strong.
+        self.quiet = 0 if max(z) > CONTINUE_Z or min(z) < -REVERSED_Z else self.quiet + 1
+        return self.quiet < PATIENCE
+
+
+def judged_run(
+    recipe: Recipe,
+    rows: Rows,
+    held: Rows | None,
+    *,
+    groups: NDArray[np.int64] | None = None,
+    pair_id: NDArray[Any] | None = None,
+    all_rows: AllRows | None = None,
+) -> tuple[Trajectory, StoppingRule]:
+    """Return the run that makes the map, and the rule that ends it.
+
+    Held-out rows are ``held`` if given. Otherwise a fifth of many rows is kept from the run. Few rows are all
+    left to it, and five witnesses, each fitted on four fifths and judged on the last, decide together. So
+    does a single witness where anchors see more rows than these: they would know those held out.
+    """
+    if held is not None:
+        return Trajectory(recipe, rows, held, all_rows), StoppingRule(recipe.sources, [held])
+    folds, units = held_out_folds(rows.codes, groups, pair_id, recipe.seed)
+    judges, judge_units = [rows.take(test) for _, test in folds], [units[test] for _, test in folds]
+    runs = [
+        Trajectory(recipe, rows.take(train), judge) for (train, _), judge in zip(folds, judges, strict=True)
+    ]
+    if len(runs) == 1 and all_rows is None:
+        return runs[0], StoppingRule(recipe.sources, judges, units=judge_units)
+    run = Trajectory(recipe, rows, all_rows=all_rows)
+    return run, StoppingRule(recipe.sources, judges, runs, judge_units)
 
 
 def rank_evidence(

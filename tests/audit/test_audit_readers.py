@@ -31,6 +31,7 @@ from mgpa.audit.token_readers import (
 )
 
 torch = pytest.importorskip("torch")
+networks = pytest.importorskip("mgpa.networks")
 
 QUICK = {"device": "cpu", "restarts": 2, "checkpoints": (2, 5)}
 needs_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
@@ -374,7 +375,7 @@ def test_token_readers_equal_plain_runs():
 def test_written_gradients_equal_automatic_ones_with_each_network_clipped_alone():
     torch.manual_seed(0)
     t, d, K, R, n = 3, 5, 4, 2, 11
-    network = token_readers.GridNetwork(t, d, K)
+    network = networks.TokenNetwork(t, d, K)
     nets = [grid_net(t, d, K).double() for _ in range(R)]
     for net in nets:
         for parameter in net.parameters():
@@ -394,7 +395,7 @@ def test_written_gradients_equal_automatic_ones_with_each_network_clipped_alone(
     for r in range(R):
         for ours, parameter in zip(gradients, nets[r].parameters(), strict=True):
             torch.testing.assert_close(ours[r], parameter.grad)
-    readers._clip(gradients, 0.5)
+    networks.clip_gradients(gradients, 0.5)
     for r in range(R):
         torch.nn.utils.clip_grad_norm_(nets[r].parameters(), 0.5)
         for ours, parameter in zip(gradients, nets[r].parameters(), strict=True):

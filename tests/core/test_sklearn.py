@@ -29,8 +29,8 @@ from mgpa import (
     RandomGate,
     TokenMean,
 )
-from mgpa.iterative import Trajectory
 from mgpa.pairs import Contrasts
+from mgpa.stages import Trajectory
 from mgpa.stopping import FEW_ROWS
 
 torch = pytest.importorskip("torch")
@@ -577,10 +577,10 @@ def test_an_interrupt_keeps_the_complete_stages(monkeypatch):
     whole = clone(model).fit(data["X"], **evidence)
     original = Trajectory.fit_stage
 
-    def interrupted(self, k):
-        if k == 3:
+    def interrupted(self):
+        if len(self.stages) == 3:
             raise KeyboardInterrupt
-        return original(self, k)
+        return original(self)
 
     monkeypatch.setattr(Trajectory, "fit_stage", interrupted)
     with pytest.raises(KeyboardInterrupt):
@@ -700,15 +700,15 @@ class SplitSpy(Trajectory):
 
     log: list = []  # noqa: RUF012
 
-    def __init__(self, recipe, H, codes, sample_weight=None, held=None, held_codes=None):
-        SplitSpy.log.append((np.array(H)[:, 0], None if held is None else np.array(held)[:, 0]))
-        super().__init__(recipe, H, codes, sample_weight, held, held_codes)
+    def __init__(self, recipe, rows, held=None, all_rows=None):
+        SplitSpy.log.append((np.array(rows.H)[:, 0], None if held is None else np.array(held.H)[:, 0]))
+        super().__init__(recipe, rows, held, all_rows)
 
 
 def splits_of(monkeypatch, data, **evidence):
     """Return (train, held) row numbers of every run of a do-no-harm fit."""
     SplitSpy.log = []
-    monkeypatch.setattr("mgpa.iterative.Trajectory", SplitSpy)
+    monkeypatch.setattr("mgpa.stopping.Trajectory", SplitSpy)
     IterativeMGPA(n_stages=1, standardize=False, **LINEAR).fit(data["X"], source=data["source"], **evidence)
     values = data["X"][:, 0].astype(np.float32)
     assert len(np.unique(values)) == len(values)
@@ -750,7 +750,7 @@ def test_many_rows_hold_out_one_fifth(monkeypatch):
 def test_given_held_out_rows_leave_all_others_to_the_critics(monkeypatch):
     data = recordings()
     SplitSpy.log = []
-    monkeypatch.setattr("mgpa.iterative.Trajectory", SplitSpy)
+    monkeypatch.setattr("mgpa.stopping.Trajectory", SplitSpy)
     held = recordings(4, seed=5)
     IterativeMGPA(n_stages=1, **LINEAR).fit(
         data["X"],

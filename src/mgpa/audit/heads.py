@@ -26,7 +26,7 @@ from ..estimators.staged import torch_device
 from ..pairs import encode_source, to_numpy
 from ..tokens import as_tokens
 from .readers import SEED, train_networks
-from .token_readers import GRID, GridNetwork, TokenScaling, check_tokens
+from .token_readers import TokenScaling, check_tokens
 
 # Source k's head starts from the seed + 10 + k; the pooled one from the seed itself.
 SOURCE_SEED_OFFSET = 10
@@ -103,19 +103,17 @@ class TokenNetworkHead(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """Train on tokens X (n, t, d) with labels y."""
         check_parameters(self)
         tokens = check_tokens(X, "X")
-        n, t, d = tokens.shape
-        self.classes_, codes = encode_source(y, n, "y")
+        self.classes_, codes = encode_source(y, len(tokens), "y")
         if len(self.classes_) < 2:
             raise ValueError(
                 f"y has {len(self.classes_)} distinct values; a head needs at least two classes."
             )
         self.scaling_ = TokenScaling.fit(tokens)
         (self.network_,) = train_networks(
-            GridNetwork(t, d, len(self.classes_)),
+            "grid_gelu",
             self.scaling_.apply(tokens),
             codes,
             [read_seed(self.random_state)],
-            GRID,
             [self.epochs],
             device=torch_device(self.device, "TokenNetworkHead"),
             label="token head",

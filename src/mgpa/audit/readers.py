@@ -7,10 +7,11 @@ restarts train side by side as one batched program, each as it would alone.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,7 +19,7 @@ from scipy.special import softmax
 
 from .._common.checks import as_float_matrix, require_finite
 from .._common.progress import progress
-from ..critics import HIDDEN_WIDTH, LinearCritic, fit_linear
+from ..critics import HIDDEN_WIDTH, LinearCritic, fit_logistic
 from ..estimators.staged import torch_device
 from ..pairs import encode_source, to_numpy
 
@@ -48,91 +49,10 @@ class SourceReading:
 
 
 @dataclass(frozen=True)
-class Recipe:
-    """How a network is trained: AdamW, the last partial batch kept, no early stopping.
-
-    ``clip`` bounds the norm of each network's gradient.
-    """
-
-    learning_rate: float
-    batch_size: int
-    weight_decay: float = 1e-3
-    clip: float | None = None
-
-
-COMMON = Recipe(learning_rate=1e-3, batch_size=256)
-
-
-class Architecture(Protocol):
-    """Networks of one shape, R of them side by side: every parameter has a leading axis of length R."""
-
-    @property
-    def n_outputs(self) -> int:
-        """Number of logits."""
-
-    def prepare(self, X: Array) -> Array:
-        """Return inputs as (n, features): what does not depend on parameters is done here, once."""
-
-    def initial(self, seed: int) -> list[Array]:
-        """Return one network's parameters as torch draws them after ``manual_seed``."""
-
-    def forward(self, parameters: list[Array], x: Array) -> tuple[Array, Any]:
-        """Return logits (R, n, K) of inputs (R, n, features), and what ``backward`` needs."""
-
-    def backward(
-        self, parameters: list[Array], gradients: list[Array], x: Array, kept: Any, error: Array
-    ) -> None:
-        """Write into ``gradients`` those of a loss whose gradient by the logits is ``error``."""
-
-
-@dataclass(frozen=True)
-class GeluNetwork:
-    """Networks d → 128 → K."""
-
-    n_features: int
-    n_outputs: int
-
-    def prepare(self, X: Array) -> Array:
-        """Return the rows, flattened."""
-        return X.flatten(1)
-
-    def initial(self, seed: int) -> list[Array]:
-        """Return W₁, b₁, W₂ and b₂ of one network."""
-        from ..networks import initial_weights
-
-        return initial_weights(((HIDDEN_WIDTH, self.n_features), (self.n_outputs, HIDDEN_WIDTH)), seed)
-
-    def forward(self, parameters: list[Array], x: Array) -> tuple[Array, Any]:
-        """Return logits and (u, g), the hidden layer before and after its activation."""
-        import torch
-        import torch.nn.functional as F
-
-        W1, b1, W2, b2 = parameters
-        u = torch.baddbmm(b1[:, None], x, W1.mT)
-        g = F.gelu(u)
-        return torch.baddbmm(b2[:, None], g, W2.mT), (u, g)
-
-    def backward(
-        self, parameters: list[Array], gradients: list[Array], x: Array, kept: Any, error: Array
-    ) -> None:
-        """Write out the gradients."""
-        import torch
-
-        W2 = parameters[2]
-        gW1, gb1, gW2, gb2 = gradients
-        u, g = kept
-        torch.bmm(error.mT, g, out=gW2)
-        torch.sum(error, 1, out=gb2)
-        back = torch.ops.aten.gelu_backward(torch.bmm(error, W2), u)
-        torch.bmm(back.mT, x, out=gW1)
-        torch.sum(back, 1, out=gb1)
-
-
-@dataclass(frozen=True)
 class TrainedNetworks:
     """The networks of all restarts after so many epochs."""
 
-    network: Architecture
+    network: Any  # mgpa.networks.Architecture
     epochs: int
     parameters: list[Array]
 
@@ -140,12 +60,12 @@ class TrainedNetworks:
         """Return the logits of each row, (R, n, K)."""
         import torch
 
-        R, device = len(self.parameters[0]), self.parameters[0].device
-        blocks = [torch.zeros((R, 0, self.network.n_outputs))]
-        with torch.no_grad():
-            for start in range(0, len(X), EVAL_BLOCK):
-                x = self.network.prepare(as_input(X[start : start + EVAL_BLOCK], device))
-                blocks.append(self.network.forward(self.parameters, x.expand(R, *x.shape))[0].cpu())
+        from ..networks import network_logits
+
+        blocks = [torch.zeros((len(self.parameters[0]), 0, self.network.n_outputs))]
+        for start in range(0, len(X), EVAL_BLOCK):
+            x = as_input(X[start : start + EVAL_BLOCK], self.parameters[0].device)
+            blocks.append(network_logits(self.network, self.parameters, x).cpu())
         return np.asarray(torch.cat(blocks, dim=1).numpy())
 
 
@@ -206,11 +126,10 @@ def read_sources(
     scores = _linear_scores(head, codes, n_sources, held)
     if restarts:
         trained = train_networks(
-            GeluNetwork(head.shape[1], n_sources),
+            "gelu",
             head,
             codes,
             restart_seeds(seed, restarts),
-            COMMON,
             checkpoints,
             device=torch_device(device, "read_sources"),
             label="source readers",
@@ -221,11 +140,10 @@ def read_sources(
 
 
 def train_networks(
-    network: Architecture,
+    architecture: str,
     X: NDArray[Any],
     codes: NDArray[np.int64],
     seeds: Sequence[int],
-    recipe: Recipe,
     checkpoints: Sequence[int],
     *,
     device: Any,
@@ -234,75 +152,27 @@ def train_networks(
 ) -> list[TrainedNetworks]:
     """Train one network per seed, all of them side by side, and return them at each checkpoint.
 
-    Each starts from torch's own draws for its seed, and meets the rows in the order of a DataLoader whose
-    generator has that seed: up to rounding, the result is that of training them one by one.
+    ``architecture`` is "gelu" for one hidden layer over all values of a row, or "grid_gelu" for one that all
+    tokens of a row (t, d) share.
     """
-    import torch
-    import torch.nn.functional as F
+    from ..networks import AdamW, HiddenLayerNetwork, TokenNetwork, Training
 
-    from ..networks import MAX_SEED, as_cuda_graph
-
-    n, R, on_cuda = len(X), len(seeds), device.type == "cuda"
-    rows = network.prepare(as_input(X, device))
-    onehot = F.one_hot(torch.as_tensor(codes, device=device), network.n_outputs).float()
-    initial = [torch.stack(same) for same in zip(*(network.initial(seed) for seed in seeds), strict=True)]
-    # One flat vector of parameters and one of gradients: a single fused optimiser call per step.
-    flat = torch.nn.Parameter(torch.cat([p.reshape(-1) for p in initial]).to(device))
-    flat.grad = torch.zeros_like(flat)
-
-    def views(vector: Array) -> list[Array]:
-        parts = vector.split([p.numel() for p in initial])
-        return [part.view(p.shape) for part, p in zip(parts, initial, strict=True)]
-
-    parameters, gradients = views(flat.detach()), views(flat.grad)
-    optimizer = torch.optim.AdamW(
-        [flat], lr=recipe.learning_rate, weight_decay=recipe.weight_decay, fused=True, capturable=on_cuda
-    )
-
-    def step(batch: Array) -> None:
-        x = rows.index_select(0, batch).view(R, -1, rows.shape[1])
-        logits, kept = network.forward(parameters, x)
-        error = torch.softmax(logits, dim=2).sub_(onehot.index_select(0, batch).view_as(logits))
-        network.backward(parameters, gradients, x, kept, error.div_(x.shape[1]))
-        if recipe.clip is not None:
-            _clip(gradients, recipe.clip)
-        optimizer.step()
-
-    shuffles = [torch.Generator().manual_seed(seed % MAX_SEED) for seed in seeds]
+    shape, n_classes = X.shape[1:], int(codes.max()) + 1
+    network: HiddenLayerNetwork | TokenNetwork
+    if architecture == "gelu":
+        network, optimizer = HiddenLayerNetwork(math.prod(shape), HIDDEN_WIDTH, n_classes), AdamW(1e-3)
+    else:
+        network, optimizer = (
+            TokenNetwork(shape[0], shape[1], n_classes),
+            AdamW(5e-4, batch_size=128, clip=5.0),
+        )
+    training = Training(network, as_input(X, device), codes, seeds, optimizer)
     trained = []
-    with torch.no_grad():
-        full = R * recipe.batch_size
-        full_step = as_cuda_graph(step, full, flat, optimizer) if on_cuda and n >= recipe.batch_size else step
-        for epoch in progress(range(1, max(checkpoints) + 1), label, verbose):
-            orders = torch.stack([_dataloader_order(n, shuffle) for shuffle in shuffles])
-            # Batch after batch, and within a batch restart after restart.
-            order = torch.cat([part.reshape(-1) for part in orders.split(recipe.batch_size, dim=1)])
-            if on_cuda:  # pinned, so that the host draws the next order while the GPU is at this one
-                order = order.pin_memory().to(device, non_blocking=True)
-            for batch in order.split(full):
-                (full_step if len(batch) == full else step)(batch)
-            if epoch in checkpoints:
-                trained.append(TrainedNetworks(network, epoch, views(flat.detach().clone())))
+    for epoch in progress(range(1, max(checkpoints) + 1), label, verbose):
+        training.epoch()
+        if epoch in checkpoints:
+            trained.append(TrainedNetworks(network, epoch, training.parameters()))
     return trained
-
-
-def _dataloader_order(n: int, shuffle: Any) -> Array:
-    """Return the order in which a torch DataLoader with this generator goes through n rows next."""
-    import torch
-
-    # It draws a base seed, an order and an order it discards.
-    torch.empty((), dtype=torch.int64).random_(generator=shuffle)
-    order = torch.randperm(n, generator=shuffle)
-    torch.randperm(n, generator=shuffle)
-    return order
-
-
-def _clip(gradients: list[Array], bound: float) -> None:
-    """Scale each network's gradient to a norm of at most ``bound``, as torch's ``clip_grad_norm_`` does."""
-    norm = sum(gradient.flatten(1).square().sum(1) for gradient in gradients).sqrt()
-    factor = (bound / (norm + 1e-6)).clamp_(max=1.0)
-    for gradient in gradients:
-        gradient.mul_(factor.view(-1, *[1] * (gradient.ndim - 1)))
 
 
 def _linear_scores(
@@ -310,10 +180,10 @@ def _linear_scores(
 ) -> dict[str, NDArray[np.float64]]:
     """Return the scores of the two logistic readers, fitted in float64."""
     head, held = head.astype(np.float64, copy=False), held.astype(np.float64, copy=False)
-    plain = critic_scores(fit_linear(head, codes, n_sources), held)
+    plain = logistic_scores(fit_logistic(head, codes, n_sources), held)
     center, whitener = _whitening(head)
-    critic = fit_linear((head - center) @ whitener, codes, n_sources)
-    return {"linear": plain, "whitened_linear": critic_scores(critic, (held - center) @ whitener)}
+    whitened = fit_logistic((head - center) @ whitener, codes, n_sources)
+    return {"linear": plain, "whitened_linear": logistic_scores(whitened, (held - center) @ whitener)}
 
 
 def _whitening(X: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
@@ -329,9 +199,10 @@ def _whitening(X: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.
     return center, (vectors / np.sqrt(values)) @ vectors.T
 
 
-def critic_scores(critic: LinearCritic, X: NDArray[Any]) -> NDArray[np.float64]:
-    """Return a linear reader's scores: its logits are relative to the first source."""
-    return source_scores(np.pad(critic.scores(X), ((0, 0), (1, 0))))
+def logistic_scores(reader: LinearCritic, X: NDArray[Any]) -> NDArray[np.float64]:
+    """Return a logistic reader's scores: the logit difference of two sources, probabilities of more."""
+    logits = reader.scores(X)
+    return np.asarray(logits[:, 0]) if logits.shape[1] == 1 else source_scores(logits)
 
 
 def network_scores(

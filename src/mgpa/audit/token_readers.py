@@ -15,24 +15,19 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.linear_model import LogisticRegression
-from threadpoolctl import threadpool_limits
 
-from ..critics import LinearCritic
+from ..critics import LinearCritic, fit_logistic
 from ..estimators.staged import torch_device
 from ..pairs import to_numpy
 from ..tokens import as_tokens, token_mean
 from .readers import (
     CHECKPOINTS,
-    COMMON,
     SEED,
-    GeluNetwork,
-    Recipe,
     SourceReading,
     TrainedNetworks,
     as_reading,
     check_schedule,
-    critic_scores,
+    logistic_scores,
     network_scores,
     read_sources,
     restart_seeds,
@@ -40,70 +35,11 @@ from .readers import (
     train_networks,
 )
 
-Array = Any  # torch.Tensor
 Tokens = NDArray[np.float32]
 
-TOKEN_WIDTH = 64
 MIN_SCALE = 1e-5
 MAX_ITER = 10_000
 RESIDUAL_TOLERANCE = 2e-4
-GRID = Recipe(learning_rate=5e-4, batch_size=128, clip=5.0)
-
-
-@dataclass(frozen=True)
-class GridNetwork:
-    """Token networks: LayerNorm, a d → 64 GELU layer shared by all tokens, then all t · 64 values → K."""
-
-    n_tokens: int
-    n_features: int
-    n_outputs: int
-
-    def prepare(self, X: Array) -> Array:
-        """Return tokens (n, t, d) normalised one by one, as (n, t · d)."""
-        import torch.nn.functional as F
-
-        return F.layer_norm(X, (self.n_features,)).flatten(1)
-
-    def initial(self, seed: int) -> list[Array]:
-        """Return LayerNorm's scale and shift, then W₁, b₁, W₂ and b₂ of one network."""
-        import torch
-
-        from ..networks import initial_weights
-
-        layers = ((TOKEN_WIDTH, self.n_features), (self.n_outputs, self.n_tokens * TOKEN_WIDTH))
-        return [torch.ones(self.n_features), torch.zeros(self.n_features), *initial_weights(layers, seed)]
-
-    def forward(self, parameters: list[Array], x: Array) -> tuple[Array, Any]:
-        """Return logits and (tokens, u, g), the hidden layer before and after its activation."""
-        import torch
-        import torch.nn.functional as F
-
-        scale, shift, W1, b1, W2, b2 = parameters
-        R, n, _ = x.shape
-        tokens = x.view(R, n * self.n_tokens, self.n_features)
-        # W₁ (scale · x + shift) + b₁, the scale and shift taken into the layer: no scaled copy of x.
-        bias = (W1 @ shift[:, :, None]).mT + b1[:, None]
-        u = torch.baddbmm(bias, tokens, (W1 * scale[:, None]).mT)
-        g = F.gelu(u).view(R, n, -1)
-        return torch.baddbmm(b2[:, None], g, W2.mT), (tokens, u, g)
-
-    def backward(
-        self, parameters: list[Array], gradients: list[Array], x: Array, kept: Any, error: Array
-    ) -> None:
-        """Write out the gradients."""
-        import torch
-
-        scale, shift, W1, _, W2, _ = parameters
-        g_scale, g_shift, gW1, gb1, gW2, gb2 = gradients
-        tokens, u, g = kept
-        torch.bmm(error.mT, g, out=gW2)
-        torch.sum(error, 1, out=gb2)
-        back = torch.ops.aten.gelu_backward(torch.bmm(error, W2).view_as(u), u)
-        torch.sum(back, 1, out=gb1)
-        outer = torch.bmm(back.mT, tokens)
-        torch.sum(outer * W1, 1, out=g_scale)
-        g_shift.copy_((gb1[:, None] @ W1)[:, 0])
-        torch.addcmul(gb1[:, :, None] * shift[:, None], outer, scale[:, None], out=gW1)
 
 
 @dataclass(frozen=True)
@@ -148,8 +84,7 @@ class ResidualReaders:
     ) -> Self:
         """Fit a standardised logistic reader and token networks on the centred tokens of HEAD rows."""
         residuals = token_residuals(check_tokens(X_head, "X_head"))
-        n, t, d = residuals.shape
-        codes, n_sources = source_codes(source_head, n)
+        codes, n_sources = source_codes(source_head, len(residuals))
         checkpoints = check_schedule(restarts, checkpoints)
         scaling = TokenScaling.fit(residuals)
         standard = scaling.apply(residuals)
@@ -157,17 +92,16 @@ class ResidualReaders:
         networks = []
         if restarts:
             networks = train_networks(
-                GridNetwork(t, d, n_sources),
+                "grid_gelu",
                 standard,
                 codes,
                 restart_seeds(seed, restarts),
-                GRID,
                 checkpoints,
                 device=torch_device(device, "ResidualReaders"),
                 label="residual token readers",
                 verbose=verbose,
             )
-        return cls((t, d), scaling, linear, networks)
+        return cls(residuals.shape[1:], scaling, linear, networks)
 
     def scores(self, X_eval: Any) -> SourceReading:
         """Score EVAL tokens by their centred tokens."""
@@ -175,7 +109,7 @@ class ResidualReaders:
         if tokens.shape[1:] != self.shape:
             raise ValueError(f"X_eval has tokens of shape {tokens.shape[1:]}; HEAD had {self.shape}.")
         standard = self.scaling.apply(token_residuals(tokens))
-        scores = {"linear_standardized": critic_scores(self.linear, _flat(standard))}
+        scores = {"linear_standardized": logistic_scores(self.linear, _flat(standard))}
         if self.networks:
             scores |= network_scores("grid_gelu", self.networks, standard)
         return as_reading({f"residual {name}": values for name, values in scores.items()})
@@ -239,23 +173,18 @@ def read_token_sources(
     readings = {f"mean {name}": of_mean.scores[:, i] for i, name in enumerate(of_mean.readers)}
 
     raw = _fit_logistic("tokens linear_raw", head, codes, n_sources, C=1.0)
-    readings["tokens linear_raw"] = critic_scores(raw, _flat(held))
+    readings["tokens linear_raw"] = logistic_scores(raw, _flat(held))
     scaling = TokenScaling.fit(head)
     head, held = scaling.apply(head), scaling.apply(held)
     standard = _fit_logistic("tokens linear_standardized", head, codes, n_sources, C=0.01)
-    readings["tokens linear_standardized"] = critic_scores(standard, _flat(held))
+    readings["tokens linear_standardized"] = logistic_scores(standard, _flat(held))
     if restarts:
-        t, d = head.shape[1:]
-        for name, network, recipe in (
-            ("tokens flat_gelu", GeluNetwork(t * d, n_sources), COMMON),
-            ("tokens grid_gelu", GridNetwork(t, d, n_sources), GRID),
-        ):
+        for name, architecture in (("tokens flat_gelu", "gelu"), ("tokens grid_gelu", "grid_gelu")):
             trained = train_networks(
-                network,
+                architecture,
                 head,
                 codes,
                 restart_seeds(seed, restarts),
-                recipe,
                 checkpoints,
                 device=torch_device(device, "read_token_sources"),
                 label=name,
@@ -316,19 +245,13 @@ def _flat(X: Tokens) -> NDArray[np.float64]:
 def _fit_logistic(
     name: str, X: Tokens, codes: NDArray[np.int64], n_sources: int, *, C: float
 ) -> LinearCritic:
-    """Fit a balanced logistic reader of flattened tokens in float64; raise if it does not converge."""
-    model = LogisticRegression(C=C, max_iter=MAX_ITER, class_weight="balanced")
+    """Fit a balanced logistic reader of flattened tokens; raise if it does not converge."""
     try:
-        # One thread, as for the critics: a BLAS's idle threads spin and slow the networks that follow.
-        with threadpool_limits(1, user_api="blas"), warnings.catch_warnings():
+        with warnings.catch_warnings():
             warnings.simplefilter("error", ConvergenceWarning)
-            model.fit(_flat(X), codes)
+            return fit_logistic(_flat(X), codes, n_sources, C=C, max_iter=MAX_ITER)
     except ConvergenceWarning as warning:
         raise RuntimeError(
             f"The reader {name!r} did not converge in {MAX_ITER} iterations, and half a fit would understate "
             "what can be read. Bring the tokens to a common scale first."
         ) from warning
-    weight, bias = model.coef_, model.intercept_
-    if n_sources > 2:
-        weight, bias = weight[1:] - weight[0], bias[1:] - bias[0]
-    return LinearCritic(weight, bias)

@@ -16,7 +16,7 @@ from .._common.progress import progress
 from ..estimators.base import FitData, MethodTags, require_several
 from ..estimators.held_out import read_held_out
 from ..estimators.parameters import Constraint, flag, nothing, number, read_seed, seed, text, whole
-from ..estimators.staged import SequentialEstimator, torch_device
+from ..estimators.staged import SequentialEstimator, complete_stages_kept, torch_device
 from ..maps import MapInfo, ProjectiveMap
 from ..moments import Moments, Standardizer
 from ..pairs import source_names, to_numpy
@@ -172,7 +172,7 @@ class IGBP(SequentialEstimator):
         watch = Watch(watched, data.codes if held is None else held_codes, weight if held is None else None)
         varies = torch.as_tensor(standardizer.varies, dtype=H.dtype, device=device)
         stages: list[list[NDArray[Any]]] = []
-        try:
+        with complete_stages_kept(lambda: self._finish(stages, K, standardizer, info)):
             for k in progress(range(self.n_stages), "IGBP stages", self.verbose):
                 stage, record = self._train(H, data, K, watch, first_seed + 1009 * k)
                 # What never varied in the fit must not steer the map, nor be moved by it.
@@ -187,31 +187,32 @@ class IGBP(SequentialEstimator):
                 H = moved
                 self.history_.append({"stage": k, **record, "movement": watch.movement()})
                 stages.append([to_numpy(tensor) for tensor in stage])
-        except KeyboardInterrupt:
-            # An interrupted fit keeps its complete stages: a prefix is a map.
-            self._finish(stages, K, standardizer, info)
-            raise
-        self._finish(stages, K, standardizer, info)
 
     def _train(
         self, H: Array, data: FitData, n_sources: int, watch: Any, seed: int
     ) -> tuple[list[Array], dict[str, Any]]:
         """Return W₁, b₁, W₂, b₂ of one stage's network, and how its training went."""
-        from ..networks import NetworkTraining, Patience
+        from ..networks import AdamW, HiddenLayerNetwork, Patience, Training
 
-        optimizer = ("learning_rate", "weight_decay", "batch_size")
-        training = NetworkTraining(
-            H, data.codes, n_sources, width=H.shape[1], activation="relu", seed=seed, shuffle_seed=seed + 1,
-            sample_weight=data.sample_weight, **{name: getattr(self, name) for name in optimizer},
-        )  # fmt: skip
+        d = H.shape[1]
+        training = Training(
+            HiddenLayerNetwork(d, d, n_sources, "relu"),
+            H,
+            data.codes,
+            [seed],
+            AdamW(self.learning_rate, self.batch_size, self.weight_decay),
+            shuffle_seeds=[seed + 1],
+            sample_weight=data.sample_weight,
+        )
         patience = Patience(self.patience, self.min_gain, self.accuracy_exit)
         accuracies: list[float] = []
         while len(accuracies) < self.max_epochs:
             training.epoch()
-            accuracies.append(watch.accuracy(training.logits(watch.rows)))
+            accuracies.append(watch.accuracy(training.logits(watch.rows)[0]))
             if patience.is_over(accuracies[-1]):
                 break
-        return training.weights(), {"epochs": len(accuracies), "accuracy": accuracies[-1]}
+        weights = [p[0] for p in training.parameters()]
+        return weights, {"epochs": len(accuracies), "accuracy": accuracies[-1]}
 
     def _finish(
         self, stages: list[list[NDArray[Any]]], n_sources: int, standardizer: Standardizer, info: MapInfo

@@ -14,7 +14,7 @@ from .._common.progress import progress
 from ..estimators.base import FitData, MethodTags, require_several
 from ..estimators.held_out import read_held_out
 from ..estimators.parameters import Constraint, flag, nothing, number, one_of, read_seed, seed, text, whole
-from ..estimators.staged import SequentialEstimator, torch_device
+from ..estimators.staged import SequentialEstimator, complete_stages_kept, torch_device
 from ..maps import ManifoldMap, MapInfo
 from ..maps.manifold import ERASURE, Cloud, advance
 from ..moments import Moments, Standardizer
@@ -330,8 +330,7 @@ class MANCE(SequentialEstimator):
             fingerprint=Moments.fingerprint_of(data.X, data.sources[data.codes]),
         )
         snapshots: list[list[Floats]] = []
-        parts = (standardizer, first, reference, snapshots, info)
-        try:
+        with complete_stages_kept(lambda: self._finish(standardizer, first, reference, snapshots, info)):
             for k in progress(range(self.n_rounds), "MANCE rounds", self.verbose):
                 if k % self.refit_every == 0:
                     last = snapshots[-1] if snapshots else None
@@ -348,11 +347,6 @@ class MANCE(SequentialEstimator):
                 self.history_.append(record)
                 if all(record.get(reader, 1.0) <= chance for reader in readers):
                     break
-        except KeyboardInterrupt:
-            # An interrupted fit keeps its complete rounds: a prefix is a map.
-            self._finish(*parts)
-            raise
-        self._finish(*parts)
 
     def _reference(self, H: Floats, seed: int) -> NDArray[np.float32]:
         """Return the cloud, and set k."""

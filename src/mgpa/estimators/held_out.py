@@ -39,11 +39,11 @@ def read_held_out(
             raise ValueError(f"X_val without source_val: pass the held-out rows' sources too; {purpose}.")
         return held, None
     names, codes = encode_source(data.source_val, len(held), "source_val")
-    known = data.sources.tolist()
-    unknown = sorted(set(names.tolist()) - set(known))
+    fitted = data.sources.tolist()
+    unknown = sorted(set(names.tolist()) - set(fitted))
     if unknown:
-        raise ValueError(f"source_val has {unknown}, which source does not; known: {known}.")
-    missing = sorted(set(known) - set(names.tolist()))
+        raise ValueError(f"source_val has {unknown}, which source does not; known: {fitted}.")
+    missing = sorted(set(fitted) - set(names.tolist()))
     if missing and every_source:
         raise ValueError(f"X_val has no rows of source {missing}; {purpose}, so every source is needed.")
     return held, np.searchsorted(data.sources, names)[codes].astype(np.int64)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from sklearn.utils.validation import check_is_fitted
@@ -39,6 +41,20 @@ class SequentialEstimator(CorrectionEstimator):
         return self._transform(X, self.map_, strength=strength, n_stages=n_stages, fraction=fraction)
 
 
+@contextmanager
+def complete_stages_kept(finish: Callable[[], None]) -> Iterator[None]:
+    """Call ``finish`` after the stages of a fit, and also when they are interrupted (Ctrl-C).
+
+    An interrupted fit keeps its complete stages, since a prefix is a map. After an error nothing is kept.
+    """
+    try:
+        yield
+    except KeyboardInterrupt:
+        finish()
+        raise
+    finish()
+
+
 def torch_device(device: str, method: str) -> Any:
     """Return where networks are trained; "auto" is CUDA if torch sees it."""
     try:
@@ -48,9 +64,9 @@ def torch_device(device: str, method: str) -> Any:
     if device == "auto":
         device = "cuda" if torch.cuda.is_available() else "cpu"
     try:
-        found = torch.device(device)
+        place = torch.device(device)
     except (RuntimeError, TypeError):
         raise ParameterError("device", device, "'auto' or a torch device such as 'cpu'") from None
-    if found.type == "cuda" and not torch.cuda.is_available():
+    if place.type == "cuda" and not torch.cuda.is_available():
         raise ValueError(f"device is {device!r}, but torch sees no CUDA here; use 'auto' or 'cpu'.")
-    return found
+    return place

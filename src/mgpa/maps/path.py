@@ -14,7 +14,7 @@ from .base import Floats, SequentialMap
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class PathMap(SequentialMap):
-    """x' = x - strength · Σⱼ ((x - center)·gⱼ + offsetⱼ) dⱼ, with directions in the order of their importance.
+    """x' = x - strength · Σⱼ ((x - center)·gⱼ + offsetⱼ) dⱼ, with the directions in order of importance.
 
     Every prefix ``m[:k]`` is the correction along the first k directions, and the last of them can be applied
     by a fraction: movement budgets and development rules work on it as on the stages of a staged map. Unlike

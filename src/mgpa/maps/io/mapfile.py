@@ -21,7 +21,17 @@ import safetensors.numpy as safetensors
 from ..._common.files import write_atomically
 from ...coordinates import Coordinates
 from ...errors import MapError
-from .. import AffineMap, CorrectionMap, Floats, ManifoldMap, MapInfo, PathMap, ProjectiveMap, RoutedMap, StagedMap
+from .. import (
+    AffineMap,
+    CorrectionMap,
+    Floats,
+    ManifoldMap,
+    MapInfo,
+    PathMap,
+    ProjectiveMap,
+    RoutedMap,
+    StagedMap,
+)
 
 FORMAT_VERSION = 2
 # The first version that reads a map: only maps with coordinates need the second.
