@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from ._common.arrays import cast, double, namespace, zeros
 from .errors import ParameterError
+from .moments import Scatter
 
 Array = Any  # numpy array or torch tensor
 
@@ -139,6 +140,116 @@ def shrink(C: NDArray[np.float64], amount: float) -> NDArray[np.float64]:
         raise ParameterError("shrinkage", amount, "a number, 0 or more, at most 1")
     r = len(C)
     return np.asarray((1.0 - amount) * C + amount * np.trace(C) / r * np.eye(r))
+
+
+@dataclass(frozen=True)
+class GateAnchor:
+    """ẑ(q), the gate coordinates expected given the preserved ones, and how rows scatter about it.
+
+    Attributes
+    ----------
+    residual : (d, r)
+        G with z - ẑ(q) = (h - center) G, so that Gᵀ S G is the residual scatter of rows with scatter S.
+    covariance : (r, r)
+        C, of the residuals within sources.
+    ridge, n_free : float, float
+        The penalty, and the degrees of freedom that the regression leaves.
+    vectors, values : (d, p), (p,)
+        Principal axes of the preserved coordinates, and their scatter along them.
+    """
+
+    residual: NDArray[np.float64]
+    covariance: NDArray[np.float64]
+    ridge: float
+    n_free: float
+    vectors: NDArray[np.float64]
+    values: NDArray[np.float64]
+
+    def leverage(self, rows: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return q (S + λI)⁻¹ qᵀ for rows: how uncertain the regression is at (and between) them."""
+        along = rows @ self.vectors
+        return np.asarray((along / (self.values + self.ridge)) @ along.T)
+
+
+def within_anchor(
+    spread: Scatter, B: NDArray[np.float64], n: float, n_means: int, ridge: float | None
+) -> GateAnchor:
+    """Regress z on q within sources: every row is compared with the mean of its own source.
+
+    Regressed on rows of all sources together, an anchor learns that q tells the task, the task tells the
+    source and the source shifts z, and writes that association into the embeddings. Differences within a
+    source know nothing of it.
+
+    Parameters
+    ----------
+    spread : Scatter
+        Of the standardised rows about their sources' means.
+    B : (d, r)
+        Gate basis.
+    n, n_means : float, int
+        Number of rows (total weight), and of the means taken from them.
+    ridge : float or None
+        Penalty on the sum-of-squares scale; None takes :func:`cross_validated_ridge`.
+    """
+    if spread.factored:
+        Z = spread.values @ B
+        Q = spread.values - Z @ B.T
+        values, U = np.linalg.eigh(Q @ Q.T)
+        resolved = values > values[-1] * len(Q) * np.finfo(np.float64).eps
+        values, U = values[resolved], U[:, resolved]
+        vectors, products = (Q.T @ U) / np.sqrt(values), np.sqrt(values)[:, None] * (U.T @ Z)
+        total = Z.T @ Z
+    else:
+        S = spread.values
+        SB = S @ B
+        total, cross = B.T @ SB, SB - B @ (B.T @ SB)
+        Q = S - SB @ B.T - B @ cross.T
+        values, vectors = np.linalg.eigh((Q + Q.T) / 2)
+        resolved = values > values[-1] * len(Q) * np.finfo(np.float64).eps
+        values, vectors = values[resolved], vectors[:, resolved]
+        products = vectors.T @ cross
+    if ridge is None:
+        ridge = cross_validated_ridge(values, products, float(np.trace(total)), n - n_means)
+    shrunk = values + ridge
+    n_free = n - n_means - float(np.sum(values / shrunk))
+    if not n_free > 0:
+        raise ValueError(
+            f"{n:g} rows leave nothing to estimate the spread inside the gate from; use more rows, or a "
+            "larger ridge."
+        )
+    explained = products.T @ ((2.0 / shrunk - values / shrunk**2)[:, None] * products)
+    covariance = (total - explained) / n_free
+    residual = B - vectors @ (products / shrunk[:, None])
+    return GateAnchor(residual, (covariance + covariance.T) / 2, float(ridge), n_free, vectors, values)
+
+
+def cross_validated_ridge(
+    values: NDArray[np.float64], products: NDArray[np.float64], total: float, n: float
+) -> float:
+    """Return the penalty that minimises generalised cross-validation, from moments alone.
+
+    Degrees of freedom count 1.4 times, the usual guard (Kim and Gu, 2004) against the too small penalties
+    that plain cross-validation now and then prefers.
+
+    Parameters
+    ----------
+    values : (p,)
+        Scatter of the regressors along their principal axes.
+    products : (p, r)
+        Their products with the targets.
+    total : float
+        Sum of squares of the targets.
+    n : float
+        Rows, less the means taken from them.
+    """
+    if not len(values):
+        return 1.0
+    grid = values[-1] * np.logspace(-10, 2, 73)
+    shrunk = values + grid[:, None]
+    residual = total - (2.0 / shrunk - values / shrunk**2) @ np.sum(products**2, axis=1)
+    free = n - 1.4 * np.sum(values / shrunk, axis=1)
+    score = np.where(free > 0, residual / np.maximum(free, 1e-300) ** 2, np.inf)
+    return float(grid[np.argmin(score)] if np.isfinite(score).any() else grid[-1])
 
 
 def _blocks(n: int) -> list[slice]:

@@ -219,20 +219,27 @@ class Moments:
 
 @dataclass(frozen=True)
 class Means:
-    """Weight and mean of the rows of each task label. ``a + b`` merges."""
+    """Weight and mean of the rows of each label, or of each combination of labels. ``a + b`` merges."""
 
     parts: dict[Any, tuple[float, Floats]]
 
     @classmethod
-    def from_rows(cls, X: Any, labels: NDArray[Any], sample_weight: Floats | None = None) -> Means:
-        """Summarise rows X with one label each."""
+    def from_rows(cls, X: Any, *labels: NDArray[Any], sample_weight: Floats | None = None) -> Means:
+        """Summarise rows X with one label each, or several."""
         weight = np.ones(len(X)) if sample_weight is None else sample_weight
+        kinds = [np.unique(values, return_inverse=True) for values in labels]
+        combined = np.ravel_multi_index([codes for _, codes in kinds], [len(names) for names, _ in kinds])
+        _, first, group = np.unique(combined, return_index=True, return_inverse=True)
+        totals = np.bincount(group, weight)
+        sums = np.zeros((len(first), X.shape[1]))
+        order = np.argsort(group, kind="stable")
+        for rows in np.split(order, np.cumsum(np.bincount(group))[:-1]):
+            sums[group[rows[0]]] = weight[rows] @ X[rows].astype(np.float64)
         parts = {}
-        for label in np.unique(labels):
-            rows = np.where(labels == label, weight, 0.0)
-            total = float(rows.sum())
-            mean = rows @ X.astype(np.float64) / total if total else np.zeros(X.shape[1])
-            parts[label.item()] = total, mean
+        for i, row in enumerate(first):
+            names = tuple(values[row].item() for values in labels)
+            mean = sums[i] / totals[i] if totals[i] else sums[i]
+            parts[names if len(labels) > 1 else names[0]] = float(totals[i]), mean
         return cls(parts)
 
     def __add__(self, other: Means) -> Means:

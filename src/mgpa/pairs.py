@@ -25,6 +25,7 @@ class Contrasts:
     values: Floats
     first: NDArray[np.int64]
     second: NDArray[np.int64]
+    people: NDArray[Any] | None = None  # whose event it was, where that is known of all
 
     def __len__(self) -> int:
         return len(self.values)
@@ -37,7 +38,9 @@ class Contrasts:
         return cls(values, np.zeros(len(A), np.int64), np.ones(len(A), np.int64))
 
     @classmethod
-    def from_ids(cls, X: Any, codes: NDArray[np.int64], pair_id: NDArray[Any]) -> Self:
+    def from_ids(
+        cls, X: Any, codes: NDArray[np.int64], pair_id: NDArray[Any], people: NDArray[Any] | None = None
+    ) -> Self:
         """Make contrasts between all rows that share a pair id, one for every two sources.
 
         Rows are matched by id and source, so neither their order nor how they were batched matters.
@@ -46,7 +49,7 @@ class Contrasts:
         rows = np.flatnonzero(is_paired(pair_id))
         rows = rows[np.lexsort((codes[rows], pair_id[rows]))]
         ids, starts, counts = np.unique(pair_id[rows], return_index=True, return_counts=True)
-        values, first, second = [], [], []
+        values, first, second, whose = [], [], [], []
         if (counts == 1).any():
             warnings.warn(
                 f"{int((counts == 1).sum())} of {len(ids)} pair ids have a single row and form no pair "
@@ -61,17 +64,23 @@ class Contrasts:
                 values.append(X[members[:, b]].astype(np.float64) - X[members[:, a]].astype(np.float64))
                 first.append(codes[members[:, a]])
                 second.append(codes[members[:, b]])
+                whose.append(members[:, a] if people is None else people[members[:, a]])
         if not values:
             return cls(np.zeros((0, X.shape[1])), np.zeros(0, np.int64), np.zeros(0, np.int64))
-        return cls(np.concatenate(values), np.concatenate(first), np.concatenate(second))
+        owners = None if people is None else np.concatenate(whose)
+        return cls(np.concatenate(values), np.concatenate(first), np.concatenate(second), owners)
 
     @classmethod
     def concatenate(cls, many: list[Contrasts]) -> Contrasts:
         """Return all contrasts in one; an empty list gives none."""
         if not many:
             return cls(np.zeros((0, 0)), np.zeros(0, np.int64), np.zeros(0, np.int64))
+        people = [c.people for c in many if c.people is not None]
         return cls(
-            *(np.concatenate([getattr(c, name) for c in many]) for name in ("values", "first", "second"))
+            np.concatenate([c.values for c in many]),
+            np.concatenate([c.first for c in many]),
+            np.concatenate([c.second for c in many]),
+            np.concatenate(people) if len(people) == len(many) else None,
         )
 
     def source_effects(self, n_sources: int) -> Floats:

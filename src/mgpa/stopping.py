@@ -185,7 +185,7 @@ def held_out_folds(
     """
     n = len(codes)
     if groups is not None:
-        units = groups
+        units = np.unique(groups, return_inverse=True)[1].astype(np.int64)
     elif pair_id is not None:
         # Unpaired rows are their own unit.
         ids = np.unique(pair_id, return_inverse=True)[1]

@@ -18,7 +18,7 @@ from ..errors import MissingEvidence
 from ..gate import MeasurementGate, fit_gate
 from ..maps import CorrectionMap, MapInfo
 from ..moments import Standardizer
-from ..pairs import Contrasts, check_pair_id, check_pairs, encode_source, to_numpy
+from ..pairs import Contrasts, check_labels, check_pair_id, check_pairs, encode_source, to_numpy
 from .parameters import Constraint, check_parameters
 
 Floats = NDArray[Any]
@@ -70,7 +70,7 @@ class FitData:
     pair_id: NDArray[Any] | None
     sample_weight: Floats | None = None
     task: NDArray[Any] | None = None
-    groups: NDArray[np.int64] | None = None
+    groups: NDArray[Any] | None = None  # labels, so that batches can be put together
     X_val: Any = None  # as given: read by the methods that hold rows out (mgpa.estimators.held_out)
     source_val: Any = None
 
@@ -266,7 +266,7 @@ class CorrectionEstimator(OneToOneFeatureMixin, TransformerMixin, BaseEstimator)
             None if pair_id is None else check_pair_id(pair_id, len(X)),
             weight,
             self._read_task(y, len(X)),
-            None if groups is None else encode_source(groups, len(X), "groups")[1],
+            None if groups is None else check_labels(groups, len(X), "groups"),
             X_val,
             source_val,
         )

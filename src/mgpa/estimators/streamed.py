@@ -36,11 +36,27 @@ class LabelledPairs:
 
 @dataclass(frozen=True)
 class Evidence:
-    """Everything kept of the data seen so far. ``a + b`` merges."""
+    """Everything kept of the data seen so far. ``a + b`` merges.
+
+    Attributes
+    ----------
+    moments : Moments
+        Of all rows, by source.
+    pairs, calibration : tuples of (A, B), of LabelledPairs
+        Pairs that are no rows: aligned arrays, and rows with their sources and ids.
+    paired_rows : tuple of LabelledPairs
+        The rows that have pair ids.
+    people, task : Means
+        Of the rows by (source, participant), and by task label, where they are known and needed.
+    n_features : int or None
+        None before anything was seen.
+    """
 
     moments: Moments = field(default_factory=lambda: Moments({}))
     pairs: tuple[tuple[NDArray[Any], NDArray[Any]], ...] = ()
+    calibration: tuple[LabelledPairs, ...] = ()
     paired_rows: tuple[LabelledPairs, ...] = ()
+    people: Means = field(default_factory=lambda: Means({}))
     task: Means = field(default_factory=lambda: Means({}))
     n_features: int | None = None
 
@@ -52,20 +68,25 @@ class Evidence:
         if data.pair_id is not None:
             require_distinct(data.codes, data.pair_id)
             keep = is_paired(data.pair_id)
-            rows = (LabelledPairs(data.X[keep], labels[keep], data.pair_id[keep]),)
+            people = None if data.groups is None else data.groups[keep]
+            rows = (LabelledPairs(data.X[keep], labels[keep], data.pair_id[keep], people),)
+        weight = data.sample_weight
         return cls(
-            Moments.from_rows(data.X, labels, data.sample_weight),
-            () if data.pairs is None else (data.pairs,),
-            rows,
-            Means({}) if data.task is None else Means.from_rows(data.X, data.task, data.sample_weight),
-            data.X.shape[1],
+            Moments.from_rows(data.X, labels, weight),
+            pairs=() if data.pairs is None else (data.pairs,),
+            paired_rows=rows,
+            people=people_means(data, labels),
+            task=Means({}) if data.task is None else Means.from_rows(data.X, data.task, sample_weight=weight),
+            n_features=data.X.shape[1],
         )
 
     def __add__(self, other: Evidence) -> Evidence:
         return Evidence(
             self.moments + other.moments,
             self.pairs + other.pairs,
+            self.calibration + other.calibration,
             self.paired_rows + other.paired_rows,
+            self.people + other.people,
             self.task + other.task,
             other.n_features or self.n_features,
         )
@@ -89,9 +110,9 @@ class Evidence:
     def contrasts(self) -> Contrasts:
         """Return every contrast seen, from aligned arrays and from pair ids; none at all is an error."""
         contrasts = [Contrasts.from_pairs(pair, pair[0].shape[1]) for pair in self.pairs]
-        if self.paired_rows:
-            X, codes, ids = self._paired()
-            contrasts.append(Contrasts.from_ids(X, codes, ids))
+        if self._labelled:
+            X, codes, ids, people = self._paired()
+            contrasts.append(Contrasts.from_ids(X, codes, ids, people))
         every = Contrasts.concatenate(contrasts)
         if not len(every):
             raise MissingEvidence(NO_PAIRS)
@@ -103,8 +124,8 @@ class Evidence:
         self._require_two_for_arrays()
         order = 1 if first < second else -1
         found = [pair[::order] for pair in self.pairs]
-        if self.paired_rows:
-            X, codes, ids = self._paired()
+        if self._labelled:
+            X, codes, ids, _ = self._paired()
             a, b = matched_rows(codes, ids, first, second)
             found.append((X[a], X[b]))
         if not sum(len(a) for a, _ in found):
@@ -117,25 +138,43 @@ class Evidence:
     def paired_moments(self) -> Moments:
         """Return the moments of all paired views: whatever else was recorded, these saw the same events."""
         self._require_two_for_arrays()
-        total = Moments({})
-        for pair in self.pairs:
-            for label, side in zip(self.sources, pair, strict=True):
-                total = total + Moments.from_rows(side, np.full(len(side), label))
-        if self.paired_rows:
-            X, codes, ids = self._paired()
+        total = self._array_moments()
+        if self._labelled:
+            X, codes, ids, _ = self._paired()
             _, event, n_views = np.unique(ids, return_inverse=True, return_counts=True)
             seen = n_views[event] > 1
             total = total + Moments.from_rows(X[seen], self.sources[codes[seen]])
         return total
 
-    def _paired(self) -> tuple[NDArray[Any], NDArray[np.int64], NDArray[Any]]:
+    def calibration_moments(self) -> Moments:
+        """Return the moments of the paired views that are no rows; there may be none."""
+        self._require_two_for_arrays()
+        total = self._array_moments()
+        for rows in self.calibration:
+            total = total + Moments.from_rows(rows.X, rows.source)
+        return total
+
+    def _array_moments(self) -> Moments:
+        total = Moments({})
+        for pair in self.pairs:
+            for label, side in zip(self.sources, pair, strict=True):
+                total = total + Moments.from_rows(side, np.full(len(side), label))
+        return total
+
+    @property
+    def _labelled(self) -> tuple[LabelledPairs, ...]:
+        return self.paired_rows + self.calibration
+
+    def _paired(self) -> tuple[NDArray[Any], NDArray[np.int64], NDArray[Any], NDArray[Any] | None]:
+        """Return all labelled pairs: rows, codes of their sources, ids, and people if all are known."""
+        parts = self._labelled
         X, labels, ids = (
-            np.concatenate([getattr(rows, name) for rows in self.paired_rows])
-            for name in ("X", "source", "pair_id")
+            np.concatenate([getattr(rows, name) for rows in parts]) for name in ("X", "source", "pair_id")
         )
         codes = np.searchsorted(self.sources, labels)
         require_distinct(codes, ids)
-        return X, codes, ids
+        people = [rows.participant for rows in parts if rows.participant is not None]
+        return X, codes, ids, np.concatenate(people) if len(people) == len(parts) else None
 
     def _require_two_for_arrays(self) -> None:
         if self.pairs and len(self.sources) > 2:
@@ -143,6 +182,13 @@ class Evidence:
                 f"pairs=(A, B) does not say which of the {len(self.sources)} sources each view is; use "
                 "pair_id= with source=."
             )
+
+
+def people_means(data: FitData, labels: NDArray[Any]) -> Means:
+    """Return the means of one batch's rows by source and participant; none, if participants are unknown."""
+    if data.groups is None:
+        return Means({})
+    return Means.from_rows(data.X, labels, data.groups, sample_weight=data.sample_weight)
 
 
 class MomentEstimator(CorrectionEstimator):
@@ -209,7 +255,7 @@ class MomentEstimator(CorrectionEstimator):
         if self._looks_at_pairs:
             if isinstance(pairs, LabelledPairs):
                 check_pairs((pairs.X, pairs.X), self.n_features_in_)
-                more = Evidence(paired_rows=(replace(pairs, participant=None),))
+                more = Evidence(calibration=(pairs,))
             else:
                 more = Evidence(pairs=(check_pairs(pairs, self.n_features_in_),))
             self._data = self._data + more
