@@ -1,30 +1,37 @@
-"""Closed-form correction (section 4.1, eq. closed-form-mgpa): one analytic step along a measured direction.
+"""Closed-form correction (section 4.1, eq. (3)): analytic steps along measured directions.
 
-    z' = z - α Δ (ΔᵀC⁻¹Δ)⁻¹ ΔᵀC⁻¹ [z - m(q)],   q' = q,
+    z' = z - α Δ (ΔᵀC⁻¹Δ)⁻¹ ΔᵀC⁻¹ [z - ẑ(q)],   q' = q,
 
-with Δ the mean projected contrast of each source against the first (one column for two sources), m(q) the
+with Δ the mean projected contrast of each source against the first (one column for two sources), ẑ(q) the
 ridge regression of z on the preserved q, and C the shrunk residual covariance of z given q and the source.
 Everything follows from :class:`~mgpa.moments.Moments`, so batch, stream and cluster give the same map
 (:mod:`mgpa.estimators.streamed`).
+
+The paper regresses on the rows of all sources together (``anchor="pooled"``). Where source goes with task,
+that anchor learns their association and writes it into the embeddings. The default compares rows with the
+mean of their own source (``anchor="within"``), looks for evidence before it acts, and may add directions.
 """
 
 from __future__ import annotations
 
 import warnings
-from dataclasses import dataclass
-from typing import Any, ClassVar
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import scipy.linalg
 from numpy.typing import NDArray
+from sklearn.model_selection import GroupKFold
 
-from .anchor import RidgeSolver, shrink
+from .anchor import GateAnchor, RidgeSolver, shrink, within_anchor
 from .errors import MissingEvidence
 from .estimators.base import GatedEstimator
-from .estimators.parameters import Constraint, flag, gate, number, one_of
+from .estimators.parameters import Constraint, flag, gate, number, one_of, whole
 from .estimators.streamed import Evidence, MomentEstimator
-from .gate import FullGate
-from .maps import AffineMap
+from .gate import FullGate, MeasurementGate
+from .maps import AffineMap, CorrectionMap, MapInfo, PathMap
+from .moments import Scatter, Standardizer
+from .pairs import Contrasts
 
 Floats = NDArray[np.float64]
 
@@ -92,18 +99,30 @@ def projection(C: Floats, Delta: Floats) -> tuple[Floats, Floats]:
 
 
 class ClosedFormMGPA(GatedEstimator, MomentEstimator):
-    """Correct embeddings in one affine step fitted from source labels and paired measurements.
+    """Correct embeddings in one affine map fitted from source labels and paired measurements.
 
     Parameters
     ----------
     gate : gate estimator or None
         Where the correction may act; None is ``MeasurementGate(rank=0.9)``.
+    anchor : {"within", "pooled"}
+        What gate coordinates aim for: their regression on the preserved ones within sources, which does not
+        learn how source goes with task, or over the rows of all sources, as published. Pairs that are no rows
+        help the first where they show the effect at the rows' own scale.
+    n_directions : int or "auto"
+        With ``anchor="within"``: directions to correct along, the mean contrast first (K - 1 of them), then
+        those in which contrasts vary most. "auto" adds directions while, on pairs that did not choose them
+        and on the rows, sources differ in their spread along them.
     strength : float
         α. 1 is the full step; values above 1 overshoot; any α ≠ 1 is invertible given Q.
-    ridge : float
-        Penalty of the regression of gate coordinates on preserved ones.
+    ridge : float or "auto"
+        Penalty of the regression of gate coordinates on preserved ones, on the sum-of-squares scale; "auto"
+        takes generalised cross-validation within sources and the published 10 over all.
     shrinkage : float
         Shrinkage of the residual covariance toward its mean diagonal.
+    do_no_harm : bool
+        With ``anchor="within"``: return the identity unless the rows of different sources differ along the
+        mean contrast by more than two standard errors (over participants, where ``groups`` are known).
     standardize : bool
         Work in features scaled to zero mean and unit variance on the fitting rows. Output is in the input's
         units either way.
@@ -114,14 +133,16 @@ class ClosedFormMGPA(GatedEstimator, MomentEstimator):
     ----------
     gate_ : fitted gate
         With ``basis_`` (d, r), ``rank_``, ``cumulative_energy_`` and ``mean_contrast_``.
-    map_ : AffineMap
-        The stored correction, of rank K - 1.
+    map_ : PathMap or AffineMap
+        The stored correction: ordered directions or, with ``anchor="pooled"``, an affine map of rank K - 1.
     sources_ : array
         Source labels seen.
     direction_ : (K - 1, r) array
         Δ: mean projected contrast of each further source against the first.
     covariance_ : (r, r) array
         C after shrinkage.
+    effect_ : Effect or None
+        How much of the mean contrast the rows show, with its standard error; None with ``anchor="pooled"``.
 
     Examples
     --------
@@ -133,14 +154,19 @@ class ClosedFormMGPA(GatedEstimator, MomentEstimator):
     >>> A = rng.normal(size=(30, 5)); B = A + shift + 0.1 * rng.normal(size=(30, 5))
     >>> model = ClosedFormMGPA().fit(X, source=source, pairs=(A, B))
     >>> model.transform(X).shape, model.to_map()
-    ((200, 5), <AffineMap: affine, rank 1, strength 1, 5 features>)
+    ((200, 5), <PathMap: 1 direction, 5 features>)
+    >>> bool(0.9 < model.effect_.size < 1.1)
+    True
     """
 
     _parameter_constraints: ClassVar[dict[str, Constraint]] = {
         "gate": gate,
+        "anchor": one_of("within", "pooled"),
+        "n_directions": whole(1) | one_of("auto"),
         "strength": number(0),
-        "ridge": number(0),
+        "ridge": number(0) | one_of("auto"),
         "shrinkage": number(0, 1),
+        "do_no_harm": flag,
         "standardize": flag,
         "on_missing": one_of("raise", "warn"),
     }
@@ -149,18 +175,41 @@ class ClosedFormMGPA(GatedEstimator, MomentEstimator):
         self,
         gate: Any = None,
         *,
+        anchor: str = "within",
+        n_directions: int | str = "auto",
         strength: float = 1.0,
-        ridge: float = 10.0,
+        ridge: float | str = "auto",
         shrinkage: float = 0.01,
+        do_no_harm: bool = True,
         standardize: bool = True,
         on_missing: str = "raise",
     ) -> None:
         self.gate = gate
+        self.anchor = anchor
+        self.n_directions = n_directions
         self.strength = strength
         self.ridge = ridge
         self.shrinkage = shrinkage
+        self.do_no_harm = do_no_harm
         self.standardize = standardize
         self.on_missing = on_missing
+
+    @classmethod
+    def paper(cls, **changes: Any) -> Self:
+        """Return the published settings: a pooled anchor with ridge 10, one direction, no look at evidence.
+
+        Parameters
+        ----------
+        **changes
+            Parameters to override.
+        """
+        settings: dict[str, Any] = {
+            "gate": MeasurementGate(rank=0.9),
+            "anchor": "pooled",
+            "ridge": 10.0,
+            "do_no_harm": False,
+        }
+        return cls(**(settings | changes))
 
     def _solve(self, data: Evidence) -> Solution:
         return solve(self, data)
@@ -200,26 +249,71 @@ class ClosedFormMGPA(GatedEstimator, MomentEstimator):
         """C after shrinkage."""
         return self._solution().covariance
 
+    @property
+    def effect_(self) -> Effect | None:
+        """How much of the mean contrast the rows show."""
+        return self._solution().effect
+
+
+@dataclass(frozen=True)
+class Effect:
+    """The rows' own source effect along the mean contrast, as a multiple of it, and its standard error.
+
+    Given what is preserved, and within sources: what goes with the source in q is not part of it.
+    """
+
+    size: float
+    error: float
+
+    @property
+    def is_there(self) -> bool:
+        """Whether it exceeds two standard errors."""
+        return abs(self.size) > 2.0 * self.error
+
+    @property
+    def is_of_the_pairs_scale(self) -> bool:
+        """Whether pairs and rows show one effect, so that paired views are rows like any other."""
+        return self.is_there and 0.5 < self.size < 2.0
+
+    def __str__(self) -> str:
+        return f"effect {self.size:.4f} ± {self.error:.4f} of the contrast"
+
 
 @dataclass(frozen=True)
 class Solution:
     """What solving the evidence gives."""
 
     gate: Any
-    map: AffineMap
+    map: CorrectionMap
     sources: NDArray[Any]
     direction: Floats
     covariance: Floats
+    effect: Effect | None = None
+
+
+@dataclass(frozen=True)
+class Setting:
+    """Where a fit takes place: the evidence in standardised coordinates, and a gate with something in it."""
+
+    data: Evidence
+    contrasts: Contrasts
+    standardizer: Standardizer
+    gate: Any
+    delta: Floats  # (K - 1, r): mean projected contrasts
+    info: MapInfo
 
 
 def solve(model: ClosedFormMGPA, data: Evidence) -> Solution:
-    """Fit standardisation, gate, anchor and projection from the evidence (Algorithm 1, steps 1 and 2)."""
+    """Fit standardisation and gate, then anchor and projection (Algorithm 1, steps 1 and 2)."""
     K, sources, contrasts = data.require_sources(), data.sources, data.contrasts()
-    moments, n = data.moments, float(data.moments.weights.sum())
-    d, standardizer = moments.n_features, data.standardizer(model.standardize)
+    standardizer = data.standardizer(model.standardize)
     scale = standardizer.scale
-    scatter = moments.scatter / np.outer(scale, scale)
-    gate = model._fit_gate(model.gate, contrasts, lambda: _rows_like(scatter), standardizer)
+    gate = model._fit_gate(
+        model.gate,
+        contrasts,
+        lambda: _rows_like(data.moments.scatter / np.outer(scale, scale)),
+        standardizer,
+    )
     B, rank = gate.basis_, gate.rank_
     info = model._evidence_info(
         data,
@@ -228,39 +322,188 @@ def solve(model: ClosedFormMGPA, data: Evidence) -> Solution:
         gate_energy=float(gate.cumulative_energy_[rank - 1]) if rank else 0.0,
     )
     if rank == 0:
-        identity = AffineMap.identity(d, center=standardizer.center, scale=scale, info=info)
+        identity = AffineMap.identity(len(scale), center=standardizer.center, scale=scale, info=info)
         return Solution(gate, identity, sources, np.zeros((K - 1, 0)), np.zeros((0, 0)))
-    Delta = (contrasts.source_effects(K) / scale @ B).T  # (r, K - 1)
+    delta = contrasts.source_effects(K) / scale @ B
     # Contrasts that cancel leave rounding, and rounding has a direction too.
     typical = np.linalg.norm(contrasts.values / scale @ B, axis=1).mean()
-    Delta[:, np.linalg.norm(Delta, axis=0) <= 1e-12 * typical] = 0.0
-    share = moments.weights / n
-    between = (moments.weights[1:, None] * (moments.means[1:] - moments.mean) / scale).T
-    overlap = n * (np.diag(share[1:]) - np.outer(share[1:], share[1:]))
-    beta, C = anchor_and_covariance(scatter, B, between, overlap, model.ridge, n)
-    C = shrink(C, model.shrinkage)
-    if not np.trace(C) > 0:
-        raise ValueError(
-            f"{moments.n_rows} rows leave no variation inside the gate once Q and the source are accounted "
-            "for; use more rows."
-        )
-    D, W = projection(C, Delta)
-    if not D.shape[1]:
+    delta[np.linalg.norm(delta, axis=1) <= 1e-12 * typical] = 0.0
+    if not delta.any():
         raise MissingEvidence(
             "The mean contrast inside the gate is zero: the pairs differ, but in no common direction. "
             "Use IterativeMGPA, or check that all pairs are ordered alike (first view, second view)."
         )
+    setting = Setting(data, contrasts, standardizer, gate, delta, info)
+    return solve_pooled(model, setting) if model.anchor == "pooled" else solve_within(model, setting)
+
+
+def solve_pooled(model: ClosedFormMGPA, at: Setting) -> Solution:
+    """Return the published closed form: eq. (3) with the regression over the rows of all sources."""
+    moments, scale, center = at.data.moments, at.standardizer.scale, at.standardizer.center
+    n, B = float(moments.weights.sum()), at.gate.basis_
+    share = moments.weights / n
+    between = (moments.weights[1:, None] * (moments.means[1:] - moments.mean) / scale).T
+    overlap = n * (np.diag(share[1:]) - np.outer(share[1:], share[1:]))
+    ridge = 10.0 if model.ridge == "auto" else float(model.ridge)
+    beta, C = anchor_and_covariance(moments.scatter / np.outer(scale, scale), B, between, overlap, ridge, n)
+    C = shrink_some(C, model.shrinkage, moments.n_rows)
+    D, W = projection(C, at.delta.T)
     readout = (B - beta) @ W / scale[:, None]
     stored = AffineMap(
-        center=standardizer.center,
+        center=center,
         scale=scale,
         readout=readout,
         direction=B @ D * scale[:, None],
-        offset=(standardizer.center - moments.mean) @ readout,
+        offset=(center - moments.mean) @ readout,
         strength=float(model.strength),
-        info=info,
+        info=at.info,
     )
-    return Solution(gate, stored, sources, Delta.T, C)
+    return Solution(at.gate, stored, at.data.sources, at.delta, C)
+
+
+def shrink_some(C: Floats, shrinkage: float, n_rows: int) -> Floats:
+    """Return the shrunk residual covariance, or say that there is none."""
+    C = shrink(C, shrinkage)
+    if not np.trace(C) > 0:
+        raise ValueError(
+            f"{n_rows} rows leave no variation inside the gate once Q and the source are accounted for; use "
+            "more rows."
+        )
+    return C
+
+
+def solve_within(model: ClosedFormMGPA, at: Setting) -> Solution:
+    """Return the path of directions with an anchor that does not learn how source goes with task."""
+    moments, standardizer, B = at.data.moments, at.standardizer, at.gate.basis_
+    scale = np.where(standardizer.varies, standardizer.scale, np.inf)  # what never varied takes no part
+    spread, n, K = moments.within.scaled(scale), float(moments.weights.sum()), len(moments.sources)
+    ridge = None if model.ridge == "auto" else float(model.ridge)
+    anchor = within_anchor(spread, B, n, K, ridge)
+    effect = measured_effect(
+        at, anchor, shrink_some(anchor.covariance, model.shrinkage, moments.n_rows), scale
+    )
+    calibration = at.data.calibration_moments()
+    if calibration.parts and effect.is_of_the_pairs_scale:
+        # Both views of the same events: rows in which source goes with nothing.
+        more = calibration.within.scaled(scale)
+        anchor = within_anchor(
+            spread + more, B, n + calibration.weights.sum(), K + len(calibration.sources), anchor.ridge
+        )
+    C = shrink_some(anchor.covariance, model.shrinkage, moments.n_rows)
+    path = ordered_directions(C, at.delta, at.contrasts, B / scale[:, None])
+    if model.do_no_harm and not effect.is_there:
+        kept, told = 0, "nothing to remove"
+    else:
+        kept = supported(at, anchor, C, scale) if model.n_directions == "auto" else int(model.n_directions)
+        told = "acted"
+    path = path[:, : min(kept, path.shape[1])]
+    readout = (anchor.residual @ scipy.linalg.cho_solve(scipy.linalg.cho_factor(C), path)) / scale[:, None]
+    stored = PathMap(
+        center=standardizer.center,
+        scale=standardizer.scale,
+        readout=readout.T,
+        direction=(B @ path * standardizer.scale[:, None]).T,
+        offset=(standardizer.center - moments.means.mean(axis=0)) @ readout,
+        strength=float(model.strength),
+        info=replace(at.info, notes=f"{effect}; {told}"),
+    )
+    return Solution(at.gate, stored, at.data.sources, at.delta, C, effect)
+
+
+def measured_effect(at: Setting, anchor: GateAnchor, C: Floats, scale: Floats) -> Effect:
+    """Return how much of the mean contrast the rows of different sources differ by, given q.
+
+    The standard error is the larger of two: of independent rows, and, where participants are known, of
+    participants, whose rows rise and fall together.
+    """
+    moments = at.data.moments
+    gaps = (moments.means[1:] - moments.means[0]) / scale  # (K - 1, d)
+    weights = scipy.linalg.cho_solve(scipy.linalg.cho_factor(C), at.delta.T).T  # (K - 1, r): C⁻¹δ
+    total = float(np.sum(weights * at.delta))
+    size = float(np.sum(weights * (gaps @ anchor.residual))) / total
+    uncertain = np.diag(1.0 / moments.weights[1:]) + 1.0 / moments.weights[0] + anchor.leverage(gaps)
+    variance = float(np.sum((weights @ at.delta.T) * uncertain)) / total**2
+    people = at.data.people.parts
+    if len({person for _, person in people}) > 1:
+        by_source = np.concatenate([-weights.sum(axis=0, keepdims=True), weights]) / total  # (K, r)
+        sums = zip(moments.means, moments.weights, by_source, strict=True)
+        means = dict(zip(moments.sources, sums, strict=True))
+        influence: dict[Any, float] = {}
+        for (source, person), (weight, mean) in people.items():
+            center, total_weight, direction = means[source]
+            residual = ((mean - center) / scale) @ anchor.residual @ direction
+            influence[person] = influence.get(person, 0.0) + weight / total_weight * float(residual)
+        count = len(influence)
+        variance = max(variance, count / (count - 1) * float(np.sum(np.square(list(influence.values())))))
+    return Effect(size, float(np.sqrt(variance)))
+
+
+def ordered_directions(C: Floats, delta: Floats, contrasts: Contrasts, basis: Floats) -> Floats:
+    """Return all directions of the gate, (r, r), C⁻¹-orthonormal: mean contrasts first, then their spread.
+
+    ``basis`` takes contrasts in the input's units to gate coordinates.
+    """
+    L = np.linalg.cholesky(C)
+    _, sizes, mean_axes = np.linalg.svd(scipy.linalg.solve_triangular(L, delta.T, lower=True).T)
+    mean_axes = mean_axes[: int(np.sum(sizes > sizes[0] * 1e-10))].T  # (r, k)
+    projected = scipy.linalg.solve_triangular(L, (contrasts.values @ basis).T, lower=True).T
+    effects = np.concatenate([np.zeros((1, len(C))), scipy.linalg.solve_triangular(L, delta.T, lower=True).T])
+    projected -= effects[contrasts.second] - effects[contrasts.first]
+    projected -= projected @ mean_axes @ mean_axes.T
+    axes = np.linalg.svd(np.concatenate([projected, np.zeros_like(C)]), full_matrices=False)[2].T
+    # The mean's axes have no spread left: they come out last, and go first.
+    rest = axes[:, : len(C) - mean_axes.shape[1]]
+    rest = rest - mean_axes @ (mean_axes.T @ rest)
+    return np.asarray(L @ np.concatenate([mean_axes, np.linalg.qr(rest)[0]], axis=1))
+
+
+# A direction is worth correcting if sources differ in variance along it by a fifth or more.
+MATERIAL = 0.1
+QUIET = 2  # directions in a row without support that end the path
+
+
+def supported(at: Setting, anchor: GateAnchor, C: Floats, scale: Floats) -> int:
+    """Return how many directions to correct along: the mean's, then those along which sources vary unequally.
+
+    Directions are chosen on four fifths of the pairs (of the people, where known). A further one is supported
+    if the rows' variances along it differ between sources, by more than two standard errors and by more than
+    :data:`MATERIAL`, and the other pairs agree which source varies more: an association of source and task
+    shows in the rows, but not in two views of the same events.
+    """
+    contrasts, moments, r = at.contrasts, at.data.moments, len(C)
+    n_mean = int(np.linalg.matrix_rank(at.delta))
+    units = np.arange(len(contrasts)) if contrasts.people is None else contrasts.people
+    n_folds = min(5, len(np.unique(units)))
+    if n_folds < 2 or r == n_mean:
+        return n_mean
+    inverse = np.linalg.inv(C)
+    spreads = [part.spread.scaled(scale) for part in moments.parts.values()]
+    agreement = np.zeros(r)
+    for train, test in GroupKFold(n_folds).split(units, groups=units):
+        chosen = ordered_directions(C, at.delta, contrasts.take(train), at.gate.basis_ / scale[:, None])
+        G = anchor.residual @ (inverse @ chosen)  # scores of rows along the directions
+        of_rows = np.stack([_scatter_along(S, G) / w for S, w in zip(spreads, moments.weights, strict=True)])
+        views, codes = contrasts.take(test).views()
+        along = (views / scale) @ G
+        of_pairs = np.stack([along[codes == k].var(axis=0) for k in range(len(spreads))])
+        of_rows, of_pairs = (v / v.mean(axis=0) - 1.0 for v in (of_rows, of_pairs))
+        agreement += np.sum(of_rows * np.sign(of_pairs), axis=0) / len(spreads) / n_folds
+    # The variance of n rows has a relative standard error of √(2/n).
+    error = np.sqrt(2.0 * np.sum(1.0 / moments.weights)) / len(spreads)
+    good = agreement > max(MATERIAL, 2.0 * error)
+    last, quiet = n_mean, 0
+    for j in range(n_mean, r):
+        quiet = 0 if good[j] else quiet + 1
+        last = j + 1 if good[j] else last
+        if quiet == QUIET:
+            break
+    return last
+
+
+def _scatter_along(spread: Scatter, G: Floats) -> Floats:
+    """Return the scatter of rows along the columns of G."""
+    projected = spread.values @ G
+    return np.asarray(np.sum(projected**2 if spread.factored else G * projected, axis=0))
 
 
 def _rows_like(scatter: Floats) -> Floats:

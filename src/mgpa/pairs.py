@@ -20,12 +20,16 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Contrasts:
-    """Differences between paired views: ``values[i]`` is view ``second[i]`` minus view ``first[i]``."""
+    """Differences between paired views: ``values[i]`` is view ``second[i]`` minus view ``first[i]``.
+
+    ``midpoints`` are the means of the two views; ``people``, where known of all, whose event it was.
+    """
 
     values: Floats
+    midpoints: Floats
     first: NDArray[np.int64]
     second: NDArray[np.int64]
-    people: NDArray[Any] | None = None  # whose event it was, where that is known of all
+    people: NDArray[Any] | None = None
 
     def __len__(self) -> int:
         return len(self.values)
@@ -34,8 +38,8 @@ class Contrasts:
     def from_pairs(cls, pairs: Any, n_features: int) -> Self:
         """Make contrasts from ``(A, B)``: row i of A and row i of B are two views of one thing."""
         A, B = check_pairs(pairs, n_features)
-        values = B.astype(np.float64) - A.astype(np.float64)
-        return cls(values, np.zeros(len(A), np.int64), np.ones(len(A), np.int64))
+        A, B = A.astype(np.float64), B.astype(np.float64)
+        return cls(B - A, (A + B) / 2, np.zeros(len(A), np.int64), np.ones(len(A), np.int64))
 
     @classmethod
     def from_ids(
@@ -49,7 +53,7 @@ class Contrasts:
         rows = np.flatnonzero(is_paired(pair_id))
         rows = rows[np.lexsort((codes[rows], pair_id[rows]))]
         ids, starts, counts = np.unique(pair_id[rows], return_index=True, return_counts=True)
-        values, first, second, whose = [], [], [], []
+        values, midpoints, first, second, whose = [], [], [], [], []
         if (counts == 1).any():
             warnings.warn(
                 f"{int((counts == 1).sum())} of {len(ids)} pair ids have a single row and form no pair "
@@ -61,27 +65,48 @@ class Contrasts:
         for size in np.unique(counts[counts > 1]):
             members = rows[starts[counts == size][:, None] + np.arange(size)]
             for a, b in combinations(range(size), 2):
-                values.append(X[members[:, b]].astype(np.float64) - X[members[:, a]].astype(np.float64))
+                one, other = (X[members[:, view]].astype(np.float64) for view in (a, b))
+                values.append(other - one)
+                midpoints.append((one + other) / 2)
                 first.append(codes[members[:, a]])
                 second.append(codes[members[:, b]])
                 whose.append(members[:, a] if people is None else people[members[:, a]])
         if not values:
-            return cls(np.zeros((0, X.shape[1])), np.zeros(0, np.int64), np.zeros(0, np.int64))
+            return cls.none(X.shape[1])
         owners = None if people is None else np.concatenate(whose)
-        return cls(np.concatenate(values), np.concatenate(first), np.concatenate(second), owners)
+        joined = [np.concatenate(parts) for parts in (values, midpoints, first, second)]
+        return cls(joined[0], joined[1], joined[2], joined[3], owners)
+
+    @classmethod
+    def none(cls, n_features: int) -> Self:
+        """Return no contrasts."""
+        nothing, nobody = np.zeros((0, n_features)), np.zeros(0, np.int64)
+        return cls(nothing, nothing, nobody, nobody)
 
     @classmethod
     def concatenate(cls, many: list[Contrasts]) -> Contrasts:
         """Return all contrasts in one; an empty list gives none."""
         if not many:
-            return cls(np.zeros((0, 0)), np.zeros(0, np.int64), np.zeros(0, np.int64))
+            return cls.none(0)
         people = [c.people for c in many if c.people is not None]
         return cls(
             np.concatenate([c.values for c in many]),
+            np.concatenate([c.midpoints for c in many]),
             np.concatenate([c.first for c in many]),
             np.concatenate([c.second for c in many]),
             np.concatenate(people) if len(people) == len(many) else None,
         )
+
+    def take(self, rows: NDArray[np.intp]) -> Contrasts:
+        """Return some of the contrasts."""
+        people = None if self.people is None else self.people[rows]
+        return Contrasts(self.values[rows], self.midpoints[rows], self.first[rows], self.second[rows], people)
+
+    def views(self) -> tuple[Floats, NDArray[np.int64]]:
+        """Return both views of every contrast, one below the other, and which source each is of."""
+        half = self.values / 2
+        views = np.concatenate([self.midpoints - half, self.midpoints + half])
+        return views, np.concatenate([self.first, self.second])
 
     def source_effects(self, n_sources: int) -> Floats:
         """Return Δ, shape (K - 1, d): each source's mean measurement response relative to the first.
