@@ -28,7 +28,7 @@ from mgpa.audit.store import Store
 from mgpa.cli import main
 from mgpa.gate import FullGate, PCAGate, RandomGate
 from mgpa.studies import StudyError, load_study, plan_study, run_study, write_results
-from mgpa.studies.arms import arms, pairs_by_method
+from mgpa.studies.arms import make_arms, pairs_by_method
 from mgpa.studies.recordings import Recordings
 from mgpa.studies.results import SIMULATED, contrasts, estimates
 from mgpa.studies.splits import make_split, split_names
@@ -103,7 +103,7 @@ def written(folder, text=TINY, name="my.toml"):
 
 
 def run(study, work, **options):
-    return run_study(study, work, progress=False, **options)
+    return run_study(study, work, verbose=False, **options)
 
 
 def files_of(folder):
@@ -310,20 +310,6 @@ def test_a_table_that_is_not_there_is_named(tmp_path, monkeypatch, capsys):
         assert capsys.readouterr().err == f"mgpa: There is no file or folder {tmp_path / 'rows.npz'}.\n"
 
 
-def test_a_failure_under_a_scheduler_is_not_blamed_on_the_cluster(tmp_path, monkeypatch):
-    from contextlib import nullcontext
-
-    import joblib
-
-    monkeypatch.setattr("mgpa.studies.run.connect", lambda address: nullcontext())
-    monkeypatch.setattr(joblib, "parallel_config", lambda backend: nullcontext())
-    study = load_study(written(tmp_path))
-    (tmp_path / "work").mkdir()
-    (tmp_path / "work" / "cells").write_text("in the way")
-    with pytest.raises(FileExistsError):
-        run(study, tmp_path / "work", scheduler="tcp://nobody:1")
-
-
 def test_a_new_study_loads_and_runs_on_simulated_embeddings(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     assert in_process(monkeypatch, "simulate", "--out", "embeddings.parquet") == 0
@@ -418,7 +404,7 @@ def test_control_gates_have_the_measured_rank_and_its_anchors(associated, tmp_pa
         },
     )
     split = make_split(study, Recordings(study, tmp_path), "all", None)
-    made = arms(study, split)
+    made = make_arms(study, split)
     assert isinstance(made["P"].gate, PCAGate)
     assert isinstance(made["U"].gate, FullGate)
     assert [type(model.gate) for model in made["R"]] == [RandomGate] * 2
@@ -843,7 +829,7 @@ def test_what_a_killed_simulation_left_is_no_recording(tmp_path):
 
 def test_two_at_a_time_give_the_same_bytes(finished, tmp_path):
     study = load_study(written(tmp_path))
-    result = run(study, tmp_path / "out" / "work", jobs=2)
+    result = run(study, tmp_path / "out" / "work", n_jobs=2)
     write_results(result, tmp_path / "out", command="mgpa study run my.toml --out out")
     assert_same_files(finished[1], tmp_path / "out")
 

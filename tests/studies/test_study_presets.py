@@ -20,7 +20,7 @@ FIGURES = ("pdf", "svg", "png")
 def ran(name, folder, **changes):
     """Run a study quickly and return its audits, after looking at everything it wrote."""
     study = load_study(name, quick=True, **changes)
-    result = run_study(study, folder / "work", progress=False)
+    result = run_study(study, folder / "work", verbose=False)
     first = write_results(result, folder)
     assert first.exists()
     for task in result.audits:

@@ -22,7 +22,7 @@ from mgpa.audit.store import Store
 from mgpa.eeg.simulate import erp
 from mgpa.studies import StudyError, load_study, plan_study, recordings, run_study, write_results
 from mgpa.studies import run as studies_run
-from mgpa.studies.config import Encoder
+from mgpa.studies.config import EncoderSection
 from mgpa.studies.recordings import Recordings, make_encoder
 from mgpa.studies.results import estimates, provenance
 from mgpa.studies.reuse import _candidates, prepare
@@ -80,7 +80,7 @@ def reused(tmp_path):
 
 def test_reuse_is_measured_in_the_coordinates_that_its_tasks_share(reused, tmp_path):
     study = load_study(reused)
-    result = run_study(study, tmp_path / "work", progress=False)
+    result = run_study(study, tmp_path / "work", verbose=False)
     material = prepare(study, Recordings(study, tmp_path / "work"))
     [chosen] = _candidates(study, material, "CF", Store(tmp_path / "work" / "cells"), "cpu")
     for task in ("easy", "hard"):
@@ -90,7 +90,7 @@ def test_reuse_is_measured_in_the_coordinates_that_its_tasks_share(reused, tmp_p
 
 
 def test_reuse_reports_what_lies_behind_the_worst_association(reused, tmp_path):
-    result = run_study(load_study(reused), tmp_path / "work", progress=False)
+    result = run_study(load_study(reused), tmp_path / "work", verbose=False)
     found = {(row.task, row.method, row.metric): row.value for row in estimates(result)}
     for task, audit in result.audits.items():
         for i, metric in enumerate(("reversed", "independent", "aligned")):
@@ -116,17 +116,17 @@ def test_a_plan_of_reuse_makes_no_folder(reused, tmp_path):
 
 def test_a_plan_counts_what_gates_preserve(tmp_path):
     path, work = written(tmp_path), tmp_path / "work"
-    run_study(load_study(path), work, progress=False)
+    run_study(load_study(path), work, verbose=False)
     study = load_study(path, floor=True)
     assert [cell["measured"] for cell in plan_study(study, work).cells] == [True, False]
-    run_study(study, work, progress=False)
+    run_study(study, work, verbose=False)
     assert [cell["measured"] for cell in plan_study(study, work).cells] == [True, True]
 
 
 def test_a_plan_counts_a_fit_that_two_arms_share_once(tmp_path):
     shared = {"CF": {"budget": 0.01}, "Whole": {"method": "closed_form_mgpa"}}
     path, work = written(tmp_path), tmp_path / "work"
-    run_study(load_study(path), work, progress=False)
+    run_study(load_study(path), work, verbose=False)
     (work / "cells" / "timings.jsonl").write_text('["fit CF", 8.0]\n["measure", 1.0]\n')
     planned = plan_study(load_study(path, methods=shared, gate={"rank": 1}), work).cells
     assert [cell["seconds"] for cell in planned] == [0, 9, 1]
@@ -155,7 +155,7 @@ def test_reuse_leaves_no_row_out_in_silence(reused, tmp_path):
     table = open_table(tmp_path / "rows.npz").read()
     write_table(table.take(np.arange(len(table)) != 7), tmp_path / "rows.npz", overwrite=True)
     with pytest.raises(StudyError, match=r"1 of \d+ rows have no partner"):
-        run_study(load_study(reused), tmp_path / "work", progress=False)
+        run_study(load_study(reused), tmp_path / "work", verbose=False)
 
 
 def test_a_plan_does_not_make_virtual_pairs(tmp_path, monkeypatch):
@@ -186,8 +186,8 @@ def test_networks_embed_where_the_study_is_told_to(monkeypatch):
 
     monkeypatch.setattr(encoders, "eegpt", lambda channels, n_times, **options: options)
     trials = SimpleNamespace(channels=("Oz",), data=np.zeros((1, 1, 500)))
-    assert make_encoder(Encoder(name="eegpt"), trials, "cuda")["device"] == "cuda"
-    own = Encoder(name="eegpt", parameters={"device": "cpu"})
+    assert make_encoder(EncoderSection(name="eegpt"), trials, "cuda")["device"] == "cuda"
+    own = EncoderSection(name="eegpt", parameters={"device": "cpu"})
     assert make_encoder(own, trials, "cuda")["device"] == "cpu"
 
 
@@ -202,14 +202,14 @@ def test_workers_elsewhere_keep_cells_where_the_study_is(tmp_path, monkeypatch):
 
     monkeypatch.setattr(studies_run, "run_audit", audit)
     with pytest.raises(KeyboardInterrupt):
-        run_study(load_study(path), Path("work"), progress=False)
+        run_study(load_study(path), Path("work"), verbose=False)
     assert found == [tmp_path / "work" / "cells"]
 
 
 def test_provenance_has_what_tables_say_about_themselves(tmp_path):
     said = {"encoder": {"name": "bins"}, "pairing": "12 pairs, 1 dropped"}
     path = written(tmp_path, table=replace(simulated_table(), info=said))
-    result = run_study(load_study(path), tmp_path / "work", progress=False)
+    result = run_study(load_study(path), tmp_path / "work", verbose=False)
     assert provenance(result, "")["tables"] == {"": said}
 
 

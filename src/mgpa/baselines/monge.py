@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import scipy.signal
 
-from ._signals import Floats, SignalBaseline, Trials
+from ._signals import Floats, GroupedSignals, SignalBaseline
 
 # Without clipping, a larger gain is refused: it lifts rounding or a filter's stop-band, not a spectrum.
 MAX_GAIN = 1e6
@@ -118,7 +118,7 @@ class CMMN(SignalBaseline):
             )
         return checked
 
-    def _spectra(self, trials: Trials) -> dict[Any, Floats]:
+    def _spectra(self, trials: GroupedSignals) -> dict[Any, Floats]:
         return {label: power_spectra(X, w, self.filter_size) for label, X, w in trials.by_source()}
 
     def _filter(self, label: Any, target: Floats, spectra: Floats) -> Floats:
@@ -141,7 +141,7 @@ class CMMN(SignalBaseline):
             gains = np.clip(gains, low, high)
         return zero_phase_filter(gains, self.filter_size)
 
-    def _fit(self, trials: Trials, y: Any) -> None:
+    def _fit(self, trials: GroupedSignals, y: Any) -> None:
         if self.clip is not None and not (len(self.clip) == 2 and 0 <= self.clip[0] <= 1 <= self.clip[1]):
             raise ValueError(
                 f"clip must be None or (low, high) with 0 <= low <= 1 <= high; got {self.clip!r}."
@@ -151,7 +151,7 @@ class CMMN(SignalBaseline):
         self.filters_ = {label: self._filter(label, target, p) for label, p in spectra.items()}
         self.barycenter_ = target
 
-    def _adapt(self, trials: Trials) -> None:
+    def _adapt(self, trials: GroupedSignals) -> None:
         new = self._spectra(trials)
         self.filters_ = self.filters_ | {
             label: self._filter(label, self.barycenter_, p) for label, p in new.items()

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import CheckpointError, DownloadError
-from .datasets.download import TIMEOUT, download, require_pooch
+from .datasets.download import TIMEOUT, download_file, require_pooch
 
 HUB = "https://huggingface.co"
 TORCH_SUFFIXES = (".pt", ".pth", ".ckpt", ".bin")
@@ -62,7 +62,7 @@ def hub_file(
     size: int | None = None,
     folder: str | os.PathLike[str] | None = None,
     endpoint: str | None = None,
-    progress: bool = False,
+    verbose: bool = False,
 ) -> Path:
     """Download a file from the Hugging Face hub, unless it is here already, and return its path.
 
@@ -74,7 +74,7 @@ def hub_file(
         Where to keep it; None is the user's cache.
     endpoint : str or None
         Address of the hub or a mirror; None is the environment variable HF_ENDPOINT, or huggingface.co.
-    progress : bool
+    verbose : bool
         Show a line on stderr.
 
     Raises
@@ -106,7 +106,7 @@ def hub_file(
     commit = revision if settled else _whole_commit(base, repo, revision)
     url = f"{base}/{repo}/resolve/{commit}/{filename}"
     try:
-        download(url, target, sha256=whole, size=size, progress=progress)
+        download_file(url, target, sha256=whole, size=size, verbose=verbose)
     except DownloadError as error:
         raise DownloadError(
             f"{error} Without a connection, fetch {url} on another machine and pass the file's path instead."
@@ -212,7 +212,7 @@ def load_checkpoint(
     >>> load_checkpoint(torch.nn.Linear(4, 2), path)  # doctest: +ELLIPSIS
     Traceback (most recent call last):
     ...
-    mgpa.eeg.checkpoints.CheckpointError: ...weights.safetensors does not fit Linear; nothing was loaded.
+    mgpa.errors.CheckpointError: ...weights.safetensors does not fit Linear; nothing was loaded.
     Other shapes or types (1): weight is (2, 3) float32 instead of (2, 4) float32.
     """
     source: dict[str, Any] = {}
@@ -224,7 +224,7 @@ def load_checkpoint(
             revision=hub.revision,
             sha256=sha256 or hub.sha256,
             size=hub.size,
-            progress=sys.stderr.isatty(),
+            verbose=sys.stderr.isatty(),
         )
         source = {"repo": hub.repo, "revision": hub.revision}
     else:

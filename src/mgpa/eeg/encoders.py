@@ -27,13 +27,13 @@ Checkpoint = str | os.PathLike[str] | HubFile
 class Options(TypedDict, total=False):
     """What every encoder here takes besides its own parameters.
 
-    ``sha256``, ``weights`` ("checkpoint" or "random"), ``seed`` and ``architecture`` are described at
+    ``sha256``, ``weights`` ("checkpoint" or "random"), ``random_state`` and ``architecture`` are described at
     :func:`eegpt`, the others at :class:`~mgpa.eeg.torch_encoder.TorchEncoder`.
     """
 
     sha256: str | None
     weights: Literal["checkpoint", "random"]
-    seed: int
+    random_state: int
     architecture: Mapping[str, Any] | None
     resample: tuple[int, int] | None
     device: str
@@ -72,10 +72,10 @@ def eegpt(
     sfreq : float
         Samples per second to feed it with. It was trained at 256; the paper fed it 250 as they were.
     **options
-        ``sha256``: the file's checksum, or how it begins. ``weights="random"`` with a ``seed`` makes an
-        untrained network for tests and simulations, without a checkpoint, and warns. ``architecture``: the
-        braindecode model's own parameters, as ``{"depth": 2}``. ``resample``, ``device``, ``batch_size``,
-        ``precision`` and ``dtype`` as for :class:`~mgpa.eeg.torch_encoder.TorchEncoder`.
+        ``sha256``: the file's checksum, or its beginning. ``weights="random"`` with a ``random_state`` makes
+        an untrained network for tests and simulations, without a checkpoint, and warns. ``architecture``:
+        the braindecode model's own parameters, as ``{"depth": 2}``. ``resample``, ``device``,
+        ``batch_size``, ``precision`` and ``dtype`` as for :class:`~mgpa.eeg.torch_encoder.TorchEncoder`.
 
     Examples
     --------
@@ -316,7 +316,7 @@ def _encoder(
     leading: Sequence[str] = (),
     sha256: str | None = None,
     weights: Literal["checkpoint", "random"] = "checkpoint",
-    seed: int = 0,
+    random_state: int = 0,
     architecture: Mapping[str, Any] | None = None,
     **settings: Any,
 ) -> TorchEncoder:
@@ -337,11 +337,11 @@ def _encoder(
 
     # Building draws random weights; nobody else's random numbers should change by it.
     with torch.random.fork_rng(devices=[]), _quiet():
-        torch.manual_seed(seed)
+        torch.manual_seed(random_state)
         model = build(models, dict(architecture or {}))
     record: Any
     if checkpoint is None:
-        record = f"random weights, seed {seed}"
+        record = f"random weights, seed {random_state}"
         warnings.warn(
             f"{name} has {record}: what it makes of signals means nothing. For tests and simulations only.",
             stacklevel=3,

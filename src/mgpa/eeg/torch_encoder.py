@@ -16,9 +16,9 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from .._common.progress import progress as watched
+from .._common.progress import progress
 from ..estimators.staged import torch_device
-from .encode import as_trials
+from .encoding import as_trials
 
 Precision = Literal["float32", "auto", "float16", "bfloat16"]
 Scaling = float | Literal["zscore", "percentile"]
@@ -139,14 +139,14 @@ class TorchEncoder:
             "dtype": self.dtype.name,
         }
 
-    def embed(self, trials: Any, *, progress: bool = False) -> NDArray[Any]:
+    def embed(self, trials: Any, *, verbose: bool = False) -> NDArray[Any]:
         """Return the tokens, (n, tokens, d), of trials or MNE epochs.
 
         Parameters
         ----------
         trials : Trials, mne.Epochs, or a list of mne.Epochs
             At the encoder's rate and length; see ``resample``.
-        progress : bool
+        verbose : bool
             Show progress.
         """
         import torch
@@ -164,7 +164,7 @@ class TorchEncoder:
             return self._prepare(trials.data[start : start + self.batch_size], columns)
 
         self.module.eval()
-        steps = watched(range(len(starts)), "encoding", progress and sys.stderr.isatty())
+        steps = progress(range(len(starts)), "encoding", verbose and sys.stderr.isatty())
         with torch.inference_mode():
             for i, batch in zip(steps, _ahead(prepare, starts), strict=True):
                 batch = batch.to(self.device, non_blocking=True)

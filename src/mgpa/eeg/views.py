@@ -1,7 +1,7 @@
 """Measurement views: the same stored trials as another reference, montage or filter would show them.
 
-A view is a function from trials to trials. :func:`views` measures the same trials in several ways and joins
-what belongs together by ``pair_id``, so that an embedding of it holds true pairs.
+A view is a function from trials to trials. :func:`measure_views` applies several of them to the same trials
+and gives all views of a trial one ``pair_id``, so that their embeddings are true pairs.
 """
 
 from __future__ import annotations
@@ -194,7 +194,7 @@ def resample(trials: Trials, sfreq: float) -> Trials:
     return replace(trials, data=signal.astype(trials.data.dtype), sfreq=float(sfreq))
 
 
-def views(
+def measure_views(
     trials: Trials, measured: Mapping[str, View], *, recorded_source: str = "recorded_source"
 ) -> Trials:
     """Measure the same trials in several ways and return all of it, trial by trial.
@@ -220,7 +220,7 @@ def views(
     >>> import numpy as np
     >>> trials = Trials(np.array([[[1.0], [3.0]], [[5.0], [9.0]]]), ["Oz", "O1"], 250.0)
     >>> car, oz = (lambda t: rereference(t, "average")), (lambda t: rereference(t, "Oz"))
-    >>> both = views(trials, {"car": car, "oz": oz})
+    >>> both = measure_views(trials, {"car": car, "oz": oz})
     >>> both.columns["source"].tolist(), both.columns["pair_id"].tolist()
     (['car', 'oz', 'car', 'oz'], [0, 0, 1, 1])
     >>> both.data[:, 1, 0].tolist()

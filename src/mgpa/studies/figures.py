@@ -7,13 +7,13 @@ from textwrap import fill
 from typing import Any
 
 from ..audit.looks import WORDS, label, looks
-from ..audit.plots import save_figures as write
+from ..audit.plots import save_figures
 from ..audit.plots.style import CHANCE, INK, MUTED, PAGE, canvas, forest, plain, rows, style
 from .results import Row, contrasts, slug
 from .run import StudyResult
 
 
-def save_figures(
+def save_study_figures(
     result: StudyResult, folder: Path, formats: tuple[str, ...] = ("pdf", "svg", "png")
 ) -> list[Path]:
     """Write the figures that apply to a folder, in every format, and return the paths."""
@@ -29,7 +29,7 @@ def save_figures(
             figures |= {
                 f"association-{slug(task)}": audit.plot_association() for task, audit in result.audits.items()
             }
-    return write(figures, folder, formats)
+    return save_figures(figures, folder, formats)
 
 
 def plot_contrasts(result: StudyResult, width: float = PAGE) -> Any:

@@ -22,7 +22,7 @@ from ..errors import StudyError, TableError
 from ..tables.files import open_table, write_table
 from ..tables.table import Table
 from ..tokens import token_mean
-from .config import FIXED, Encoder, Study
+from .config import FIXED, EncoderSection, Study
 
 # Raised when the same settings give other tables than before.
 TABLE_VERSION = 1
@@ -41,7 +41,7 @@ class Recordings:
         Where simulated recordings and finished tables are kept.
     device : str
         Where networks embed, unless the encoder's parameters say so.
-    progress : bool
+    verbose : bool
         Show progress.
 
     Attributes
@@ -50,10 +50,8 @@ class Recordings:
         What the tables that were asked for say about themselves: encoder, pairing, what was left out.
     """
 
-    def __init__(
-        self, study: Study, workspace: Path, *, device: str = "auto", progress: bool = False
-    ) -> None:
-        self.study, self.workspace, self.progress = study, Path(workspace), progress
+    def __init__(self, study: Study, workspace: Path, *, device: str = "auto", verbose: bool = False) -> None:
+        self.study, self.workspace, self.verbose = study, Path(workspace), verbose
         self.device = device
         self.said: dict[str, dict[str, Any]] = {}
 
@@ -71,11 +69,11 @@ class Recordings:
             if data.kind == "wearable_ssvep":
                 from ..eeg.simulate.ssvep import simulate_ssvep
 
-                simulate_ssvep(folder, progress=self.progress, **data.simulate)
+                simulate_ssvep(folder, verbose=self.verbose, **data.simulate)
             else:
                 from ..eeg.simulate.erp import simulate_flex
 
-                simulate_flex(folder, tasks=data.tasks, progress=self.progress, **data.simulate)
+                simulate_flex(folder, tasks=data.tasks, verbose=self.verbose, **data.simulate)
         except TypeError as error:
             raise StudyError(f"data.simulate does not fit the simulator: {error}.") from None
         write_atomically(folder / COMPLETE, b"{}\n")
@@ -209,8 +207,8 @@ class Recordings:
             from ..eeg.datasets import wearable_ssvep
 
             blocks = data.simulate.get("blocks", wearable_ssvep.BLOCKS) if self.study.simulated else 10
-            found = wearable_ssvep.read(
-                self.folder, people, data.electrodes, blocks=blocks, progress=self.progress
+            found = wearable_ssvep.read_wearable_ssvep(
+                self.folder, people, data.electrodes, blocks=blocks, verbose=self.verbose
             )
             known = wearable_ssvep.subjects(self.folder)
             who = found.columns["participant"]
@@ -220,8 +218,8 @@ class Recordings:
             )
         from ..eeg.datasets import neuroscan_flex
 
-        found, report = neuroscan_flex.read(
-            self.folder, task, people, artifact=data.artifact, progress=self.progress
+        found, report = neuroscan_flex.read_neuroscan_flex(
+            self.folder, task, people, artifact=data.artifact, verbose=self.verbose
         )
         said = {"pairing": str(report)}
         if data.artifact is not None:
@@ -233,23 +231,23 @@ class Recordings:
     def _views(self, trials: Any) -> Any:
         """Return trials as they are measured: references, then crop and scaling."""
         from ..eeg.preprocessing import crop, zscore_channels
-        from ..eeg.views import rereference, views
+        from ..eeg.views import measure_views, rereference
 
         plan = self.study.views
         if plan.references:
             measured = {name: partial(rereference, reference=ref) for name, ref in plan.references.items()}
-            trials = views(trials, measured)
+            trials = measure_views(trials, measured)
         if plan.crop is not None:
             trials = crop(trials, *plan.crop)
         return zscore_channels(trials) if plan.zscore else trials
 
     def _embed(self, trials: Any) -> Table:
-        from ..eeg.encode import encode
+        from ..eeg.encoding import encode
 
         section = self.study.encoder
         if section is None:
             raise StudyError("recordings need an [encoder].")
-        table = encode(trials, make_encoder(section, trials, self.device), progress=self.progress)
+        table = encode(trials, make_encoder(section, trials, self.device), verbose=self.verbose)
         X = table.X
         if section.pool and X.ndim == 3:
             X = token_mean(X)
@@ -290,7 +288,7 @@ class Recordings:
         return Table.concatenate(parts)
 
 
-def make_encoder(section: Encoder, trials: Any, device: str = "auto") -> Any:
+def make_encoder(section: EncoderSection, trials: Any, device: str = "auto") -> Any:
     """Return the encoder that a study names, for trials of these channels and lengths."""
     from ..eeg import features
 

@@ -19,7 +19,7 @@ from ..audit.looks import label
 from ..audit.method_result import PARTS
 from ..audit.report.pieces import bullets, plain_table
 from ..audit.report.tables import latex_text
-from .config import Contrast
+from .config import ContrastSection
 from .recordings import checksum_of, reader_versions
 from .run import StudyResult
 
@@ -78,7 +78,7 @@ def contrasts(result: StudyResult) -> Iterator[Row]:
                     yield _contrast(task, audit, plan, metric)
 
 
-def _contrast(task: str, audit: Audit, plan: Contrast, metric: str) -> Row:
+def _contrast(task: str, audit: Audit, plan: ContrastSection, metric: str) -> Row:
     e = audit.contrast(plan.a, plan.b, metric)
     paper: Sequence[float | None] = plan.paper.get(f"{task} {metric}".strip(), (None, None, None))
     return Row(task, plan.a, plan.b, metric, e.value, e.low, e.high, *paper)
@@ -95,7 +95,7 @@ def write_results(result: StudyResult, folder: Path, *, command: str = "") -> Pa
     command : str
         How the study was run, for the record.
     """
-    from .figures import save_figures
+    from .figures import save_study_figures
 
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
@@ -107,7 +107,7 @@ def write_results(result: StudyResult, folder: Path, *, command: str = "") -> Pa
     write_atomically(folder / "contrasts.tex", latex(differences).encode())
     write_atomically(folder / "participants.csv", _participants(result))
     write_atomically(folder / "results.json", _json(as_json(result, found, differences)))
-    save_figures(result, folder / "figures")
+    save_study_figures(result, folder / "figures")
     reports = {
         task: folder / (f"report-{slug(task)}.html" if task else "report.html") for task in result.audits
     }

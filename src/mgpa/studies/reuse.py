@@ -35,8 +35,8 @@ from ..maps import CorrectionMap, SequentialMap
 from ..tables.fitting import fit_table
 from ..tables.rows import in_coordinates
 from ..tables.table import Table
-from .arms import arm, recipes
-from .config import Reuse, Study
+from .arms import make_arm, recipes
+from .config import ReuseSection, Study
 from .recordings import Recordings
 from .roles import roles_of
 from .splits import Split, coordinates_of, pairs_of, split_names, with_roles
@@ -212,14 +212,14 @@ def prepare(study: Study, recordings: Recordings, rotation: int | None = None) -
     )
 
 
-def _plan(study: Study) -> Reuse:
+def _plan(study: Study) -> ReuseSection:
     plan = study.reuse
     if plan is None:
         raise StudyError("The study has no [reuse] section.")
     return plan
 
 
-def _calibration(fit: Table, plan: Reuse) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+def _calibration(fit: Table, plan: ReuseSection) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
     """Return which rows calibrate (everybody's first events), and which overlap those in time."""
     from ..eeg.preprocessing import exclude_overlap
 
@@ -290,7 +290,7 @@ def _fits(study: Study, material: Material, name: str, device: str) -> Iterator[
     split = Split(name, material.bank, material.coordinates, material.pairs)
     data = FittingData(material.bank, material.val, material.pairs)
     for recipe in recipes(method):
-        for job in list_jobs({name: arm(study, split, name, method, recipe)}, study.seeds, device):
+        for job in list_jobs({name: make_arm(study, split, name, method, recipe)}, study.seeds, device):
             if job.method == name:
                 key = key_of("reuse", fit_key(job, data), material.digest, _plan(study).max_loss)
                 yield _Fit(recipe, job.model, key)
@@ -311,7 +311,9 @@ def _candidates(
     return [_candidate(fit, found[fit.key]) for fit in fits]
 
 
-def _fit_one(name: str, fit: _Fit, material: Material, heads: Any, plan: Reuse, store: Store) -> Fitted:
+def _fit_one(
+    name: str, fit: _Fit, material: Material, heads: Any, plan: ReuseSection, store: Store
+) -> Fitted:
     with saying(f"fitting {name}", store), store.timed(f"select {name}"):
         rows = Table.concatenate([material.bank, material.val])
         model = fit_table(fit.model, rows, pairs=material.pairs)
@@ -340,7 +342,7 @@ def _events(table: Table) -> tuple[Any, Any, NDArray[np.bool_], NDArray[Any]]:
 
 
 def _select(
-    fitted: CorrectionMap, material: Material, heads: Any, plan: Reuse
+    fitted: CorrectionMap, material: Material, heads: Any, plan: ReuseSection
 ) -> tuple[CorrectionMap, dict[str, Any]]:
     """Return the map at the point that development people choose, and what it did to them."""
     table = material.tables[material.development].rows("VAL")
@@ -380,7 +382,7 @@ def _pair_movement(X0: Any, X1: Any, C0: Any, C1: Any, people: NDArray[Any]) -> 
     return float(np.mean([step[people == p].mean() / size[people == p].mean() for p in np.unique(people)]))
 
 
-def _family_choice(family: list[Candidate], plan: Reuse) -> list[Candidate]:
+def _family_choice(family: list[Candidate], plan: ReuseSection) -> list[Candidate]:
     """Return the chosen recipe's fits; recipes compete by their mean over seeds."""
     recipes: list[list[Candidate]] = []
     for candidate in family:

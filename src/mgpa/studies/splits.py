@@ -13,8 +13,7 @@ from ..errors import StudyError
 from ..gate import FixedGate, MeasurementGate
 from ..tables.rows import in_coordinates
 from ..tables.table import Table
-from .config import Coordinates as CoordinatesPlan
-from .config import Study
+from .config import CoordinatesSection, Study
 from .recordings import Recordings
 from .roles import associate, roles_of
 
@@ -87,7 +86,7 @@ def with_roles(table: Table, roles: Mapping[str, str]) -> Table:
     return replace(table, role=np.array([roles[person] for person in table.participant]))
 
 
-def coordinates_of(fit: Table, plan: CoordinatesPlan) -> Coordinates:
+def coordinates_of(fit: Table, plan: CoordinatesSection) -> Coordinates:
     """Return the coordinates of a plan, fitted on these rows or on those of the source it names."""
     if plan.source is not None:
         if plan.source not in fit.sources:

@@ -1,7 +1,7 @@
 """What a repository has: the files behind an OSF project, a figshare article, a Zenodo record or a manifest.
 
 Every listing gives, for each file, its address, its size and a checksum where the repository states one, so
-that :func:`~mgpa.eeg.datasets.download.download` can check and resume.
+that :func:`~mgpa.eeg.datasets.download.download_file` can check and resume.
 """
 
 from __future__ import annotations

@@ -15,17 +15,17 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from ..._common.progress import progress as steps
+from ..._common.progress import progress
 from ...errors import PairingError, RecordingError
 from ..pairing import Dropped, PairingReport, SessionPairing, match_events
 from ..preprocessing import (
     amplitude_flags,
     average_reference,
-    bandpass,
     baseline,
     epochs_at,
+    filter_recording,
     require_soa,
-    resample,
+    resample_recording,
 )
 from ..trials import Trials
 from .flex_files import CHANNELS, Recording, missing_companions, read_behaviour, read_flex, read_neuroscan
@@ -40,9 +40,9 @@ __all__ = [
     "TASKS",
     "RecordingError",
     "find",
-    "inventory",
-    "read",
-    "with_roles",
+    "neuroscan_flex_inventory",
+    "read_neuroscan_flex",
+    "with_paper_roles",
 ]
 
 # Sources are counted in the order of their labels; the paper counts Neuroscan first.
@@ -102,7 +102,7 @@ def find(folder: str | Path) -> dict[tuple[str, str], dict[str, Path]]:
     return files
 
 
-def inventory(folder: str | Path, tasks: Iterable[str] = tuple(TASKS)) -> Inventory:
+def neuroscan_flex_inventory(folder: str | Path, tasks: Iterable[str] = tuple(TASKS)) -> Inventory:
     """Return which of the recordings that the paper uses are in a folder.
 
     Parameters
@@ -117,7 +117,7 @@ def inventory(folder: str | Path, tasks: Iterable[str] = tuple(TASKS)) -> Invent
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     _ = Path(folder, "1013_N170.edf").touch()
-    ...     found = inventory(folder, ["N170"])
+    ...     found = neuroscan_flex_inventory(folder, ["N170"])
     >>> found.present, len(found.missing)
     (('1013 N170 flex',), 59)
     """
@@ -139,7 +139,7 @@ def inventory(folder: str | Path, tasks: Iterable[str] = tuple(TASKS)) -> Invent
     )
 
 
-def read(
+def read_neuroscan_flex(
     folder: str | Path,
     task: str,
     participants: Sequence[str] | None = None,
@@ -148,7 +148,7 @@ def read(
     columns: Mapping[str, str] | None = None,
     labels: Mapping[str, int | None] | None = None,
     gap_note: str | None = "impedance",
-    progress: bool = False,
+    verbose: bool = False,
 ) -> tuple[Trials, PairingReport]:
     """Read the paired trials of one task, prepared as in the paper.
 
@@ -172,7 +172,7 @@ def read(
     gap_note : str or None
         Where the amplifier missed markers, it must have noted something with this in it (in any case) in
         between; None: the timing test alone decides.
-    progress : bool
+    verbose : bool
         Show a progress line.
 
     Returns
@@ -195,7 +195,7 @@ def read(
             raise FileNotFoundError(f"{folder} has no {' and no '.join(absent)} file of {person} {task}.")
     parts, sessions = [], []
     seen: dict[bytes, str] = {}
-    for i in steps(range(len(people)), "Participants", progress):
+    for i in progress(range(len(people)), "Participants", verbose):
         paths = files[people[i], task]
         trials, session = _read_session(people[i], task, paths, artifact, columns, labels, gap_note)
         # One person under two names would be on both sides of every split.
@@ -210,7 +210,7 @@ def read(
     return Trials.concatenate(parts), PairingReport(tuple(sessions))
 
 
-def with_roles(trials: Trials, study: str = "N170") -> Trials:
+def with_paper_roles(trials: Trials, study: str = "N170") -> Trials:
     """Return the trials of people who have a role in one of the paper's studies, with it.
 
     Parameters
@@ -223,7 +223,7 @@ def with_roles(trials: Trials, study: str = "N170") -> Trials:
     Examples
     --------
     >>> trials = Trials(np.zeros((2, 1, 4)), ["Cz"], 128.0, columns={"participant": ["1013", "1034"]})
-    >>> with_roles(trials, "reuse").columns["role"].tolist()
+    >>> with_paper_roles(trials, "reuse").columns["role"].tolist()
     ['FIT']
     """
     if study not in ROLES:
@@ -300,8 +300,10 @@ def _read_session(
 
 
 def _epochs(device: Recording, onsets: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
-    signal = average_reference(bandpass(device.signal, device.sfreq))
-    epochs, valid = epochs_at(resample(signal, device.sfreq, SFREQ), SFREQ, onsets, tmin=TMIN, n=POINTS)
+    signal = average_reference(filter_recording(device.signal, device.sfreq))
+    epochs, valid = epochs_at(
+        resample_recording(signal, device.sfreq, SFREQ), SFREQ, onsets, tmin=TMIN, n=POINTS
+    )
     return baseline(epochs, TMIN + np.arange(POINTS) / SFREQ), valid
 
 

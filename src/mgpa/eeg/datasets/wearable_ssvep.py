@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..._common.progress import progress as _progress
+from ..._common.progress import progress
 from ..trials import Trials
 from .inventory import Inventory
 from .matlab import read_array, read_rows
@@ -54,8 +54,8 @@ class Subject:
     age: int | float | None = None
 
 
-def inventory(
-    folder: str | Path, *, check: bool = False, blocks: int = BLOCKS, progress: bool = False
+def wearable_ssvep_inventory(
+    folder: str | Path, *, check: bool = False, blocks: int = BLOCKS, verbose: bool = False
 ) -> Inventory:
     """Say which files are there, missing, or cannot be used.
 
@@ -67,7 +67,7 @@ def inventory(
         Also read every file.
     blocks : int
         Blocks a file should have; the provider's have ten.
-    progress : bool
+    verbose : bool
         Show progress.
     """
     folder = _folder(folder)
@@ -84,7 +84,7 @@ def inventory(
     names = {path.name for path in folder.iterdir() if path.suffix.lower() == ".mat"}
     present = [name for name in expected if name in names]
     seen: dict[bytes, str] = {}
-    for i in _progress(range(len(people) if check else 0), "checking", progress):
+    for i in progress(range(len(people) if check else 0), "checking", verbose):
         if f"{people[i]}.mat" in names:
             try:
                 _read_person(folder, people[i], blocks, seen)
@@ -141,13 +141,13 @@ def subjects(folder: str | Path) -> dict[str, Subject]:
     return dict(sorted(found.items()))
 
 
-def read(
+def read_wearable_ssvep(
     folder: str | Path,
     participants: Sequence[str] | None = None,
     electrodes: Sequence[str] = ELECTRODES,
     *,
     blocks: int = BLOCKS,
-    progress: bool = False,
+    verbose: bool = False,
 ) -> Trials:
     """Read trials: 8 channels at 250 Hz, from half a second before the flicker on, in volts (float32).
 
@@ -161,7 +161,7 @@ def read(
         "dry", "wet" or both.
     blocks : int
         Blocks in every file; the provider's have ten.
-    progress : bool
+    verbose : bool
         Show progress.
 
     Returns
@@ -188,7 +188,7 @@ def read(
     data = np.empty((len(people) * each, len(CHANNELS), SAMPLES), np.float32)
     index = [ELECTRODES.index(name) for name in electrodes]
     seen: dict[bytes, str] = {}
-    for i in _progress(range(len(people)), "reading", progress):
+    for i in progress(range(len(people)), "reading", verbose):
         microvolts = _read_person(folder, people[i], blocks, seen)[:, :, index]
         data[i * each : (i + 1) * each] = (microvolts.transpose(2, 3, 4, 0, 1) * 1e-6).reshape(
             each, *data.shape[1:]

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..._common.files import replacing, write_atomically
-from ..._common.progress import progress as steps
+from ..._common.progress import progress
 from ..datasets.flex_files import CHANNELS, FLEX_RATE, MARKER_DELAY
 from ..datasets.neuroscan_flex import PARTICIPANTS, TASKS
 from .brain import Sources, background, in_head
@@ -129,7 +129,7 @@ def simulate_flex(
     population: float = 0.0,
     crosstalk: float = 0.0,
     defects: Mapping[tuple[str, str], Defects] | None = None,
-    progress: bool = False,
+    verbose: bool = False,
 ) -> dict[str, Any]:
     """Write simulated recordings in the files of the Neuroscan/Flex data set.
 
@@ -155,7 +155,7 @@ def simulate_flex(
         nothing about the stimulus.
     defects : dict of (participant, task) to Defects
         What goes wrong, and where.
-    progress : bool
+    verbose : bool
         Show a progress line.
 
     Returns
@@ -198,7 +198,7 @@ def simulate_flex(
         for person in people
     }
     truth = _write_truth(folder, settings, plans)
-    for i in steps(range(len(people)), "Participants", progress):
+    for i in progress(range(len(people)), "Participants", verbose):
         person = people[i]
         target = folder / person.id
         if target.exists():
