@@ -7,7 +7,7 @@ there is no association.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -187,6 +187,7 @@ def prepare(study: Study, recordings: Recordings, rotation: int | None = None) -
     plan = _plan(study)
     raw = {task: recordings.table(task) for task in plan.tasks}
     roles = roles_of(raw[plan.development], study.roles, rotation)
+    _require_judges(raw, roles)
     tables = {
         task: with_roles(table.take(np.isin(table.participant, list(roles))), roles)
         for task, table in raw.items()
@@ -210,6 +211,22 @@ def prepare(study: Study, recordings: Recordings, rotation: int | None = None) -
         coordinates,
         plan.development,
     )
+
+
+def _require_judges(raw: Mapping[str, Table], roles: Mapping[str, str]) -> None:
+    """Raise if somebody of HEAD or EVAL has no rows on a task, which fewer people would judge in silence.
+
+    FIT and VAL are needed on the development task alone, where :func:`roles_of` has found them.
+    """
+    for task, table in raw.items():
+        absent = set(roles) - set(table.participant.tolist())
+        for role in ("HEAD", "EVAL"):
+            people = sorted(person for person in absent if roles[person] == role)
+            if people:
+                raise StudyError(
+                    f"Task {task} has no rows of {', '.join(people)}, whose role is {role}. HEAD and EVAL "
+                    "people must be present on every task: add their recordings, or give them no role."
+                )
 
 
 def _plan(study: Study) -> ReuseSection:
