@@ -1,6 +1,5 @@
 """The simulated head, people, devices and SSVEP files do what they say."""
 
-import errno
 import json
 from dataclasses import replace
 
@@ -11,7 +10,7 @@ from scipy.signal import welch
 from scipy.special import eval_legendre, lpmv
 
 from mgpa.eeg.datasets import wearable_ssvep
-from mgpa.eeg.simulate import erp, ssvep
+from mgpa.eeg.simulate import ssvep
 from mgpa.eeg.simulate.brain import background
 from mgpa.eeg.simulate.head import CENTRE, RADIUS, beneath, electrode_positions, leadfield, outward
 from mgpa.eeg.simulate.people import Device, draw_people, pink_noise, record
@@ -349,23 +348,3 @@ def test_other_settings_or_others_files_are_refused(folder, tmp_path):
 def test_progress_is_shown_if_asked_for(tmp_path, capsys):
     simulate_ssvep(tmp_path, n_people=1, blocks=1, verbose=True)
     assert "simulating done" in capsys.readouterr().err
-
-
-def test_two_runs_may_simulate_the_same_recordings_at_once(tmp_path, monkeypatch):
-    def write(folder, person, *_):
-        (folder / "mine").touch()
-        # The other run is done with this person while we still write.
-        (tmp_path / person.id).mkdir(exist_ok=True)
-        (tmp_path / person.id / "theirs").touch()
-
-    monkeypatch.setattr(erp, "_write_recording", write)
-    erp.simulate_flex(tmp_path, tasks=("N170",), n_events=5, participants=["1013", "1014"])
-    assert [path.name for path in tmp_path.glob("10*/*")] == ["theirs", "theirs"]
-    assert list(tmp_path.glob(".*")) == []
-
-    def full(*_):
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    monkeypatch.setattr(erp, "_write_recording", full)
-    with pytest.raises(OSError, match="No space left"):
-        erp.simulate_flex(tmp_path / "new", tasks=("N170",), n_events=5, participants=["1013"])

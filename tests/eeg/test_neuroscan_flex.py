@@ -1,5 +1,6 @@
 """Simulated files of the Neuroscan/Flex data set come back as they were planted; damaged ones are refused."""
 
+import errno
 import json
 import shutil
 
@@ -10,6 +11,7 @@ import pytest
 from mgpa.eeg.datasets import neuroscan_flex as dataset
 from mgpa.eeg.datasets.flex_files import CHANNELS, read_behaviour, read_flex, read_neuroscan
 from mgpa.eeg.pairing import PairingError
+from mgpa.eeg.simulate import erp
 from mgpa.eeg.simulate.curry import write_curry
 from mgpa.eeg.simulate.edf import write_flex_edf
 from mgpa.eeg.simulate.erp import Defects, simulate_flex
@@ -340,7 +342,7 @@ def test_files_that_are_still_being_written_are_not_seen(session):
     hidden = session / ".0123.tmp"
     hidden.mkdir()
     shutil.copy(session / "1013_N170_flex.edf", hidden)
-    dataset.find(session)
+    assert dataset.find(session)["1013", "N170"]["flex"] == session / "1013_N170_flex.edf"
 
 
 def test_two_files_for_the_same_thing_are_both_named(session):
@@ -541,8 +543,6 @@ def test_simulating_with_other_settings_into_the_same_folder_is_refused(tmp_path
 
 
 def test_an_interrupted_simulation_leaves_no_half_participant(tmp_path, monkeypatch):
-    from mgpa.eeg.simulate import erp
-
     settings = {"participants": ["1013"], "tasks": ["N170"], "n_events": 12}
 
     def interrupted(*args):
@@ -555,6 +555,26 @@ def test_an_interrupted_simulation_leaves_no_half_participant(tmp_path, monkeypa
     assert [path.name for path in tmp_path.iterdir()] == ["truth.json"]
     simulate_flex(tmp_path, **settings)
     assert set(dataset.find(tmp_path)["1013", "N170"]) == {"behaviour", "neuroscan", "flex"}
+
+
+def test_two_runs_may_simulate_the_same_recordings_at_once(tmp_path, monkeypatch):
+    def write(folder, person, *_):
+        (folder / "mine").touch()
+        # The other run is done with this person while we still write.
+        (tmp_path / person.id).mkdir(exist_ok=True)
+        (tmp_path / person.id / "theirs").touch()
+
+    monkeypatch.setattr(erp, "_write_recording", write)
+    simulate_flex(tmp_path, tasks=("N170",), n_events=5, participants=["1013", "1014"])
+    assert [path.name for path in tmp_path.glob("10*/*")] == ["theirs", "theirs"]
+    assert list(tmp_path.glob(".*")) == []
+
+    def full(*_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(erp, "_write_recording", full)
+    with pytest.raises(OSError, match="No space left"):
+        simulate_flex(tmp_path / "new", tasks=("N170",), n_events=5, participants=["1013"])
 
 
 @pytest.mark.parametrize(
