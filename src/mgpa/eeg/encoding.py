@@ -36,7 +36,7 @@ def as_trials(trials: Any) -> Trials:
     several = trials if isinstance(trials, (list, tuple)) else [trials]
     if not several or not all(hasattr(one, "get_data") and hasattr(one, "events") for one in several):
         raise TypeError(
-            f"Expected mgpa.eeg.trials.Trials or mne.Epochs; got {type(trials).__name__}. "
+            f"Expected mgpa.eeg.Trials or mne.Epochs; got {type(trials).__name__}. "
             "Trials(data, channels, sfreq) makes trials of an array in volts."
         )
     return Trials.from_epochs(trials)
@@ -73,7 +73,7 @@ def encode(trials: Any, encoder: Encoder, *, verbose: bool = False) -> Table:
     if X.ndim not in (2, 3) or len(X) != len(given):
         raise ValueError(
             f"{type(encoder).__name__}.embed returned shape {X.shape} for {len(given)} trials; expected "
-            "one embedding (n, d) or one set of tokens (n, t, d) a trial."
+            "one embedding (n, d) or one set of tokens (n, t, d) per trial."
         )
     if X.dtype == np.float16:
         X = X.astype(np.float32)  # half precision is for storing; nothing is lost

@@ -16,12 +16,12 @@ from .trials import Trials
 
 
 def filter_recording(signal: Any, sfreq: float, low: float = 0.1, high: float = 30.0) -> NDArray[np.float64]:
-    """Filter a continuous recording forwards and backwards at once: zero phase, windowed FIR.
+    """Filter a continuous recording by MNE's zero-phase windowed FIR filter.
 
     Parameters
     ----------
     signal : (..., samples) array
-        In volts; longer than the filter, which is 3.3 / ``low`` seconds with MNE's transition bands.
+        In volts; longer than the filter, which takes 3.3 / ``low`` seconds with MNE's transition bands.
     sfreq : float
         Samples per second.
     low, high : float
@@ -66,8 +66,8 @@ def average_reference(signal: Any) -> NDArray[np.float64]:
 def resample_recording(signal: Any, sfreq: float, new: float = 128.0) -> NDArray[np.float64]:
     """Resample a continuous recording by way of its Fourier transform, as MNE does a whole recording.
 
-    MNE rounds the padding at either end to whole samples, so times are off by up to a new sample, which one
-    depends on the recording's length; the paper's recordings went through this, too.
+    MNE rounds the padding at either end to whole samples, so times are off by up to one new sample; how much
+    depends on the recording's length. The paper's recordings were resampled in this way.
 
     Parameters
     ----------

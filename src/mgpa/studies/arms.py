@@ -27,16 +27,16 @@ def make_arms(study: Study, split: Split) -> dict[str, Any]:
 
 
 def recipes(method: MethodSection) -> list[dict[str, Any]]:
-    """Return every combination of a method's grid; one, of nothing, without a grid."""
+    """Return every combination of a method's grid; without a grid, a single empty one."""
     return [dict(zip(method.grid, values, strict=True)) for values in product(*method.grid.values())]
 
 
 def unfitted(name: str, method: MethodSection, recipe: Mapping[str, Any] | None = None) -> Any:
-    """Return a method as an estimator that knows nothing of the data yet."""
-    known = {entry.name: entry for entry in available()}
-    if method.method not in known:
+    """Return a method as an estimator that has seen no data."""
+    methods = {entry.name: entry for entry in available()}
+    if method.method not in methods:
         raise StudyError(f"methods.{name}: there is no method {method.method!r}; see `mgpa methods`.")
-    if known[method.method].acts_on != "embeddings":
+    if methods[method.method].acts_on != "embeddings":
         raise StudyError(f"methods.{name}: {method.method} corrects signals; studies correct embeddings.")
     try:
         model = make(method.method, **method.parameters | dict(recipe or {}))

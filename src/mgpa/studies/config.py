@@ -264,18 +264,18 @@ class Study(Section):
                     raise ValueError(f"contrasts name {name!r}; the methods are {', '.join(sorted(names))}")
         if "identity" in self.methods:
             raise ValueError("'identity' is always measured; leave it out of [methods]")
-        for found in self.paper.values():
-            _require_metrics(found)
+        for values in self.paper.values():
+            _require_metrics(values)
         self._require_reuse() if self.reuse is not None else self._require_one_task()
         return self
 
     def _require_reuse(self) -> None:
-        """Raise if a reuse study says what only others heed."""
+        """Raise if a reuse study has settings that reuse does not use."""
         assert self.reuse is not None
-        known = self.data.named_tasks
-        unknown = [task for task in self.reuse.tasks if task not in known]
+        tasks = self.data.named_tasks
+        unknown = [task for task in self.reuse.tasks if task not in tasks]
         if unknown:
-            raise ValueError(f"reuse.tasks names {unknown[0]!r}; the data have {', '.join(known)}")
+            raise ValueError(f"reuse.tasks names {unknown[0]!r}; the data have {', '.join(tasks)}")
         if self.endpoints != EndpointsSection() or self.views.transport is not None:
             raise ValueError("[reuse] has no [endpoints] or [views.transport]")
         if self.floor or self.gate.tokens:
@@ -287,7 +287,7 @@ class Study(Section):
                 raise ValueError(f"methods.{name}.budget: in [reuse], development people choose how much")
 
     def _require_one_task(self) -> None:
-        """Raise if a study says what only reuse heeds; of one recording, several labels may be judged."""
+        """Raise if a study has settings that only reuse uses; one recording may have several labels."""
         if len(self.data.tasks) > 1:
             raise ValueError(f"{', '.join(self.data.tasks)}: only [reuse] has several recorded tasks")
         for name, method in self.methods.items():
@@ -300,20 +300,20 @@ class Study(Section):
         return self.data.kind != "table" and self.data.folder is None
 
 
-def _require_metrics(named: Iterable[str], known: Sequence[str] = KNOWN_METRICS) -> None:
-    """Raise unless every name is a metric, that of a task ("P300 worst") or of a way ("T_f dry → wet")."""
+def _require_metrics(named: Iterable[str], allowed: Sequence[str] = KNOWN_METRICS) -> None:
+    """Raise unless each is a metric, alone, of a task ("P300 worst") or a direction ("T_f dry → wet")."""
     for name in named:
-        if name.rpartition(" ")[2] not in known and not re.search(r"\bT_[fr] .+ → .+", name):
-            raise ValueError(f"there is no metric {name!r} here; known: {', '.join(known)}")
+        if name.rpartition(" ")[2] not in allowed and not re.search(r"\bT_[fr] .+ → .+", name):
+            raise ValueError(f"there is no metric {name!r} here; known: {', '.join(allowed)}")
 
 
 def presets() -> dict[str, str]:
     """Return the studies that come with the package, by name, and their titles."""
-    found = {}
+    titles = {}
     for entry in files(__package__).joinpath("presets").iterdir():
         if entry.name.endswith(".toml"):
-            found[entry.name.removesuffix(".toml")] = tomllib.loads(entry.read_text("utf-8"))["title"]
-    return dict(sorted(found.items()))
+            titles[entry.name.removesuffix(".toml")] = tomllib.loads(entry.read_text("utf-8"))["title"]
+    return dict(sorted(titles.items()))
 
 
 def load_study(
@@ -328,7 +328,7 @@ def load_study(
     recordings : path or None
         Folder with the recordings (or file with the table); without it they are simulated.
     quick : bool
-        Take what the study's ``[quick]`` section says instead: a run of minutes.
+        Apply the study's ``[quick]`` section: a run of minutes.
     **changes
         Values to set last, as ``gate={"rank": 3}``.
 
@@ -386,18 +386,18 @@ def _read(which: str | Path) -> tuple[str, str, Path]:
             raise StudyError(f"{path} cannot be read: {error.strerror}.") from None
         except UnicodeDecodeError:
             raise StudyError(f"{path} is not text in UTF-8.") from None
-    known = presets()
-    if str(which) not in known:
+    packaged = presets()
+    if str(which) not in packaged:
         raise StudyError(
-            f"There is no study {str(which)!r}; there are {', '.join(known)}, and files ending in .toml."
+            f"There is no study {str(which)!r}; there are {', '.join(packaged)}, and files ending in .toml."
         )
     text = files(__package__).joinpath("presets", f"{which}.toml").read_text("utf-8")
     return text, str(which), Path.cwd()
 
 
 def _methods(document: dict[str, Any]) -> set[str]:
-    found = document.get("methods")
-    return set(found) if isinstance(found, dict) else set()
+    section = document.get("methods")
+    return set(section) if isinstance(section, dict) else set()
 
 
 def _merged(document: dict[str, Any], over: dict[str, Any], *, methods: bool = False) -> dict[str, Any]:

@@ -99,7 +99,7 @@ def run_reuse(
 
 
 def _fitted_here(audit: Audit) -> Audit:
-    """Return an audit that does not warn of its maps: roles say that nobody who is judged was fitted on."""
+    """Return an audit without the warning about ready-made maps: roles keep those judged out of the fit."""
     return replace(
         audit, results={name: replace(r, fitted_elsewhere=False) for name, r in audit.results.items()}
     )
@@ -177,7 +177,7 @@ class Material:
 
     @property
     def digest(self) -> str:
-        """A checksum of everything that a selection depends on; those who are judged are not among it."""
+        """A checksum of everything that a selection depends on, of which EVAL people are no part."""
         development = self.tables[self.development].rows("HEAD", "VAL").digest
         return key_of(development, self.bank.digest, self.val.digest, *self.pairs)
 
@@ -318,14 +318,14 @@ def _candidates(
 ) -> list[Candidate]:
     """Return every recipe and seed of a method, fitted, at the point that development people choose."""
     fits = list(_fits(study, material, name, device))
-    found = {fit.key: stored_fit(store, fit.key) for fit in fits}
-    missing = [fit for fit in fits if found[fit.key] is None]
+    by_key = {fit.key: stored_fit(store, fit.key) for fit in fits}
+    missing = [fit for fit in fits if by_key[fit.key] is None]
     if missing:
         heads = _heads(material)
         calls = (delayed(_fit_one)(name, fit, material, heads, _plan(study), store) for fit in missing)
         made = Parallel(n_jobs=n_jobs)(calls)
-        found |= {fit.key: fitted for fit, fitted in zip(missing, made, strict=True)}
-    return [_candidate(fit, found[fit.key]) for fit in fits]
+        by_key |= {fit.key: fitted for fit, fitted in zip(missing, made, strict=True)}
+    return [_candidate(fit, by_key[fit.key]) for fit in fits]
 
 
 def _fit_one(
@@ -338,10 +338,10 @@ def _fit_one(
     return Fitted(m, store.put(fit.key, facts, m))
 
 
-def _candidate(fit: _Fit, found: Any) -> Candidate:
-    seed, facts = fit.model.get_params().get("random_state"), found.facts
+def _candidate(fit: _Fit, fitted: Any) -> Candidate:
+    seed, facts = fit.model.get_params().get("random_state"), fitted.facts
     return Candidate(
-        fit.recipe, seed, found.map, float(facts["worst"]), float(facts["movement"]), int(facts["point"])
+        fit.recipe, seed, fitted.map, float(facts["worst"]), float(facts["movement"]), int(facts["point"])
     )
 
 
@@ -393,7 +393,7 @@ def _corrected(m: Any, X: Any, source: Any) -> Any:
 
 
 def _pair_movement(X0: Any, X1: Any, C0: Any, C1: Any, people: NDArray[Any]) -> float:
-    """Return people's mean displacement relative to mean size, on average; an event is both its views."""
+    """Return the mean over people of displacement relative to size, both views of an event taken as one."""
     size = np.sqrt((X0.astype(np.float64) ** 2).sum(1) + (X1.astype(np.float64) ** 2).sum(1))
     step = np.sqrt(((C0 - X0).astype(np.float64) ** 2).sum(1) + ((C1 - X1).astype(np.float64) ** 2).sum(1))
     return float(np.mean([step[people == p].mean() / size[people == p].mean() for p in np.unique(people)]))

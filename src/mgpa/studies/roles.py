@@ -25,7 +25,7 @@ def roles_of(table: Table, plan: RolesSection, rotation: int | None) -> dict[str
     table : Table
         With participants, and the columns to stratify by.
     plan : RolesSection
-        Lists of people, folds, or shares; none of these are the table's own roles.
+        Lists of people, folds, or shares; without any of them, the table's own roles count.
     rotation : int or None
         Which fold is EVAL, for folds; the next is HEAD, then VAL, and the others are FIT.
     """
@@ -44,10 +44,9 @@ def roles_of(table: Table, plan: RolesSection, rotation: int | None) -> dict[str
     strata = _strata(table, plan.stratify)
     if rotation is not None:
         return rotated({person: strata[person] for person in people}, rotation, plan.folds, plan.seed)
-    known = np.array(people)
-    of = [strata[person] for person in people] if plan.stratify else None
-    given_roles = assign_roles(known, plan.shares or None, stratify=of, random_state=plan.seed)
-    return dict(zip(people, given_roles.tolist(), strict=True))
+    stratify = [strata[person] for person in people] if plan.stratify else None
+    drawn = assign_roles(np.array(people), plan.shares or None, stratify=stratify, random_state=plan.seed)
+    return dict(zip(people, drawn.tolist(), strict=True))
 
 
 def rotated(strata: Mapping[str, str], rotation: int, n: int = 5, random_state: int = 0) -> dict[str, str]:

@@ -110,9 +110,9 @@ def judged(study: Study, split: Split) -> dict[str, Table]:
     if len(columns) < 2:
         return {"": split.table}
     table, first = split.table, next(iter(columns))
-    held, own = np.isin(table.role, ("HEAD", "EVAL")), table.columns["label"]
+    held, kept = np.isin(table.role, ("HEAD", "EVAL")), table.columns["label"]
     return {
-        task: table if task == first else replace(table, label=np.where(held, table.columns[name], own))
+        task: table if task == first else replace(table, label=np.where(held, table.columns[name], kept))
         for task, name in columns.items()
     }
 
@@ -156,8 +156,8 @@ class Plan:
         width = max(map(len, methods), default=0)
         lines.append(f"{'method':<{width}}  cells  fitted  measured  time left")
         for method in methods:
-            own = [cell for cell in self.cells if cell["method"] == method]
-            lines.append(f"{method:<{width}}  {_counts(own)}")
+            cells = [cell for cell in self.cells if cell["method"] == method]
+            lines.append(f"{method:<{width}}  {_counts(cells)}")
         lines.append(f"{'total':<{width}}  {_counts(self.cells)}")
         return "\n".join(lines)
 
@@ -196,9 +196,9 @@ def plan_study(study: Study, workspace: Path, *, device: str = "auto") -> Plan:
             tables[f"of virtual pairs, {name}"] = there
         if not there:
             for method, fits in _known_fits(study).items():
-                known: dict[str, Any] = {"split": name, "task": "", "method": method}
-                known |= {"fitted": None, "measured": None, "seconds": None}
-                cells += [known | {"fit": fit} for fit in range(fits)]
+                unknown: dict[str, Any] = {"split": name, "task": "", "method": method}
+                unknown |= {"fitted": None, "measured": None, "seconds": None}
+                cells += [unknown | {"fit": fit} for fit in range(fits)]
         elif study.reuse is not None:
             from .reuse import plan_reuse
 

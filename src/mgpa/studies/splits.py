@@ -30,7 +30,7 @@ class Split:
     table : Table
         In the study's coordinates, with roles.
     coordinates : Coordinates
-        How raw features became that.
+        How raw features became its rows.
     contrasts : tuple (A, B) or None
         Calibration pairs of FIT participants; None: those among the table's rows.
     endpoints : tuple (A, B) or None
@@ -119,7 +119,7 @@ def _alone(table: Table) -> Table:
 
 
 def _token_gate(study: Study, contrasts: Pairs | None, table: Table) -> FixedGate:
-    """Return the gate of every token's contrast: a shift of the mean may go where tokens were seen to go."""
+    """Return the gate of all tokens' contrasts: the mean may shift where single tokens did."""
     if table.X.ndim != 3:
         raise StudyError("gate.tokens is for embeddings of tokens; these are vectors.")
     first, second = contrasts if contrasts is not None else pairs_of(table.rows("FIT"))

@@ -70,9 +70,9 @@ def find_dataset(name: str) -> PublicDataset:
 
 
 def remote_files(address: str, only: Sequence[str] = ()) -> list[RemoteFile]:
-    """Return the files behind an address (see :func:`listing`), or those that match a pattern as ``S00*``.
+    """Return the files behind an address (see :func:`listing`), or those that match a pattern like ``S00*``.
 
-    A pattern is held against the whole name and against its last part.
+    A pattern may match the whole name or its last part.
     """
     files = listing(address)
     if not only:
@@ -100,7 +100,7 @@ def fetch_files(files: Sequence[RemoteFile], folder: str | os.PathLike[str], *, 
     folder : path
         Where to put them.
     verbose : bool
-        Show a line a file on stderr.
+        Show a line per file on stderr.
     """
     folder = Path(folder)
     if folder.exists() and not folder.is_dir():
@@ -118,8 +118,8 @@ def fetch_files(files: Sequence[RemoteFile], folder: str | os.PathLike[str], *, 
 
 def _identity(path: Path) -> Any:
     """Return what changes when a file is put in place anew."""
-    found = path.stat() if path.is_file() else None
-    return None if found is None else (found.st_ino, found.st_mtime_ns)
+    stat = path.stat() if path.is_file() else None
+    return None if stat is None else (stat.st_ino, stat.st_mtime_ns)
 
 
 def _require_space(files: Sequence[RemoteFile], folder: Path) -> None:

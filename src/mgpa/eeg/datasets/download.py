@@ -102,13 +102,13 @@ class _Expected:
     def mismatch(self, path: Path) -> str | None:
         """Return what is wrong with a file, or None."""
         pooch = require_pooch()
-        found = path.stat().st_size
-        if self.size is not None and found != self.size:
-            return f"it has {found} bytes instead of {self.size}"
+        size = path.stat().st_size
+        if self.size is not None and size != self.size:
+            return f"it has {size} bytes instead of {self.size}"
         for name, value in self.sums.items():
-            own = pooch.file_hash(str(path), alg=name)
-            if own != value:
-                return f"its {name} is {own} instead of {value}"
+            checksum = pooch.file_hash(str(path), alg=name)
+            if checksum != value:
+                return f"its {name} is {checksum} instead of {value}"
         return None
 
 

@@ -104,10 +104,10 @@ def participants(folder: str | Path) -> tuple[str, ...]:
     """Return the ids of the people whose files are there, in order."""
     folder = _folder(folder)
     _refuse_misnamed(folder)
-    found = tuple(sorted(path.stem for path in folder.iterdir() if re.fullmatch(r"S\d{3}\.mat", path.name)))
-    if not found:
+    people = tuple(sorted(path.stem for path in folder.iterdir() if re.fullmatch(r"S\d{3}\.mat", path.name)))
+    if not people:
         raise FileNotFoundError(f"{folder} has no files S001.mat, S002.mat, ….{_elsewhere(folder)}")
-    return found
+    return people
 
 
 def subjects(folder: str | Path) -> dict[str, Subject]:
@@ -121,24 +121,24 @@ def subjects(folder: str | Path) -> dict[str, Subject]:
     rows = read_rows(path)
     names = list(rows[0])
     columns = {wanted: _column(path, names, wanted) for wanted in _WORDS}
-    found: dict[str, Subject] = {}
+    people: dict[str, Subject] = {}
     for i, row in enumerate(rows):
-        known = {wanted: row[name] if name else None for wanted, name in columns.items()}
-        number = re.findall(r"\d+", str(known["id"]))
+        entry = {wanted: row[name] if name else None for wanted, name in columns.items()}
+        number = re.findall(r"\d+", str(entry["id"]))
         if len(number) != 1:
-            raise ValueError(f"{path}: row {i} has {known['id']!r} as its participant; expected S001 or 1.")
+            raise ValueError(f"{path}: row {i} has {entry['id']!r} as its participant; expected S001 or 1.")
         person = _id(int(number[0]))
-        if person in found:
+        if person in people:
             raise ValueError(f"{path} lists {person} twice.")
         for name in ("gender", "first_electrode"):
-            if known[name] in ("", None):
+            if entry[name] in ("", None):
                 raise ValueError(f"{path} does not say the {name.replace('_', ' ')} of {person}.")
-        gender = str(known["gender"]).lower()
-        age = known["age"] if isinstance(known["age"], (int, float)) else None
-        found[person] = Subject(
-            person, _GENDERS.get(gender, gender), _first_electrode(str(known["first_electrode"])), age
+        gender = str(entry["gender"]).lower()
+        age = entry["age"] if isinstance(entry["age"], (int, float)) else None
+        people[person] = Subject(
+            person, _GENDERS.get(gender, gender), _first_electrode(str(entry["first_electrode"])), age
         )
-    return dict(sorted(found.items()))
+    return dict(sorted(people.items()))
 
 
 def read_wearable_ssvep(
@@ -255,33 +255,33 @@ def _refuse_misnamed(folder: Path) -> None:
 
 
 def _elsewhere(folder: Path) -> str:
-    found = next(folder.glob("*/S[0-9][0-9][0-9].mat"), None)
-    return f" There is {found}; put all files into one folder." if found else ""
+    path = next(folder.glob("*/S[0-9][0-9][0-9].mat"), None)
+    return f" There is {path}; put all files into one folder." if path else ""
 
 
 def _read_person(folder: Path, person: str, blocks: int, seen: dict[bytes, str]) -> NDArray[Any]:
     """Return somebody's signals, which nobody of those seen before may have."""
     shape = (len(CHANNELS), SAMPLES, len(ELECTRODES), blocks, len(FREQUENCIES))
     path = folder / f"{person}.mat"
-    found = read_array(path, "data", shape)
+    signals = read_array(path, "data", shape)
     # One person under two names would be on both sides of every split.
-    digest = hashlib.sha256(found.tobytes(order="A")).digest()
+    digest = hashlib.sha256(signals.tobytes(order="A")).digest()
     if seen.setdefault(digest, person) != person:
         raise ValueError(
             f"{path} holds the same signals as {seen[digest]}.mat; one of them is a copy. Fetch both again."
         )
-    return found
+    return signals
 
 
 def _column(path: Path, names: list[str], wanted: str) -> str | None:
     """Return the column that the most telling of a property's words names."""
     for word in _WORDS[wanted]:
         # firstElectrode and First_Electrode are two words, each.
-        found = [name for name in names if word in re.findall(r"[a-z]+", _spaced(name))]
-        if len(found) == 1:
-            return found[0]
-        if found:
-            raise ValueError(f"{path} has several columns for {wanted}: {', '.join(found)}.")
+        matches = [name for name in names if word in re.findall(r"[a-z]+", _spaced(name))]
+        if len(matches) == 1:
+            return matches[0]
+        if matches:
+            raise ValueError(f"{path} has several columns for {wanted}: {', '.join(matches)}.")
     if wanted == "age":
         return None
     raise ValueError(

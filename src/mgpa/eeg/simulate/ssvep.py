@@ -93,8 +93,8 @@ def simulate_ssvep(
         How much people who begin with wet electrodes differ from those who begin with dry ones: see
         :func:`mgpa.eeg.simulate.people.draw_people`.
     state : float
-        How much stronger alpha is, per unit twice, while wet electrodes are worn: physiology that goes with
-        the electrode and is no effect of it.
+        Alpha is 2 ** ``state`` times as strong while wet electrodes are worn: physiology that goes with the
+        electrode without being its effect.
     response : float
         Strength of responses to the flicker; 0 is none.
     verbose : bool
