@@ -94,10 +94,10 @@ def raw_features(table):
 
 def shuffled(rows, groups, seed=0):
     """Return rows in another order within every group."""
-    rng, found = np.random.default_rng(seed), rows.copy()
+    rng, mixed = np.random.default_rng(seed), rows.copy()
     for group in np.unique(groups):
-        found[groups == group] = rng.permutation(rows[groups == group])
-    return found
+        mixed[groups == group] = rng.permutation(rows[groups == group])
+    return mixed
 
 
 coordinates, ranks = {}, (1, 3, 6, 12)
@@ -178,9 +178,9 @@ with plots.style():
     ]
     direction = (gap[1] - gap[0]) / np.linalg.norm(gap[1] - gap[0])
     bins = np.linspace(-4, 4, 50)
-    for offset, correct in ((0, maps[name].from_raw), (1, maps[name].coordinates.transform)):
+    for offset, embed in ((0, maps[name].from_raw), (1, maps[name].coordinates.transform)):
         for source, color in zip(("average", "Oz"), SOURCE_COLORS, strict=False):
-            along = correct(raw)[evaluation.source == source] @ direction
+            along = embed(raw)[evaluation.source == source] @ direction
             counts = np.histogram(along, bins, density=True)[0]
             panels[1].fill_between(
                 bins[:-1], 1.3 * offset, 1.3 * offset + counts / 2, step="post", color=color, alpha=0.5, lw=0
