@@ -22,7 +22,7 @@ def make(path: Path) -> None:
 
     with tempfile.TemporaryDirectory() as folder:
         started = time.monotonic()
-        recordings = Recordings(load_study("controlled-ssvep"), Path(folder), progress=True)
+        recordings = Recordings(load_study("controlled-ssvep"), Path(folder), verbose=True)
         print(recordings.folder)
         simulated = time.monotonic() - started
         table = recordings.table()
@@ -56,7 +56,7 @@ def main() -> None:
         seeds=options.seeds,
     )
     started = time.monotonic()
-    result = run_study(study, options.out / "work", jobs=options.jobs, device=options.device)
+    result = run_study(study, options.out / "work", n_jobs=options.jobs, device=options.device)
     total = time.monotonic() - started
     write_results(result, options.out)
     took = defaultdict(list)

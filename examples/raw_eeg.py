@@ -21,11 +21,7 @@ from pathlib import Path
 import numpy as np
 
 from mgpa import audit
-from mgpa.eeg.encode import encode
-from mgpa.eeg.features import BandPower
-from mgpa.eeg.preprocessing import crop
-from mgpa.eeg.trials import Trials
-from mgpa.eeg.views import rereference, scale_table, views
+from mgpa.eeg import BandPower, Trials, crop, encode, measure_views, rereference, scale_table
 from mgpa.tables import Table, assign_roles
 
 LEGEND = """
@@ -40,11 +36,10 @@ FEATURES = BandPower([(low, low + 2) for low in range(8, 44, 2)], segment=2.0)
 
 def simulated(folder: Path, n_people: int = 20) -> Trials:
     """Write simulated files of a public collection and read them: slow flicker (0) against fast (1)."""
-    from mgpa.eeg.datasets import wearable_ssvep
-    from mgpa.eeg.simulate.ssvep import simulate_ssvep
+    from mgpa.eeg import read_wearable_ssvep, simulate_ssvep
 
     simulate_ssvep(folder, n_people=n_people, blocks=2)
-    trials = wearable_ssvep.read(folder, electrodes="wet", blocks=2)
+    trials = read_wearable_ssvep(folder, electrodes="wet", blocks=2)
     return crop(trials, 160, 660)  # two seconds, from when the light reaches the cortex
 
 
@@ -60,7 +55,7 @@ def stored(path: Path, labels: tuple[str, str], start: float) -> Trials:
 
 def two_references(trials: Trials) -> Table:
     """Return features of both views of every trial; everybody has one role."""
-    both = views(
+    both = measure_views(
         trials,
         {"car": lambda t: rereference(t, "average"), "oz": lambda t: rereference(t, "Oz")},
     )

@@ -24,16 +24,9 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 import mgpa
+from mgpa import eeg
 from mgpa.audit import plots
 from mgpa.audit.looks import COLORS, SOURCE_COLORS
-from mgpa.eeg.datasets import wearable_ssvep
-from mgpa.eeg.encode import encode
-from mgpa.eeg.encoders import eegpt
-from mgpa.eeg.features import BandPower
-from mgpa.eeg.preprocessing import crop
-from mgpa.eeg.simulate.ssvep import simulate_ssvep
-from mgpa.eeg.trials import Trials
-from mgpa.eeg.views import rereference, views
 from mgpa.tables import assign_roles, correct
 
 # %%
@@ -43,8 +36,8 @@ from mgpa.tables import assign_roles, correct
 # look at lights that flicker slowly or fast, eight channels over visual cortex.
 
 with tempfile.TemporaryDirectory() as folder:
-    simulate_ssvep(folder, n_people=20, blocks=2)
-    epochs = wearable_ssvep.read(folder, electrodes="wet", blocks=2).to_epochs()
+    eeg.simulate_ssvep(folder, n_people=20, blocks=2)
+    epochs = eeg.read_wearable_ssvep(folder, electrodes="wet", blocks=2).to_epochs()
 print(epochs)
 print(epochs.metadata[["participant", "label", "frequency"]].head(3))
 
@@ -52,12 +45,13 @@ print(epochs.metadata[["participant", "label", "frequency"]].head(3))
 # Trials and views
 # ----------------
 # Trials hold signals in volts and one value of every column a trial. Two seconds are kept, from when the
-# light reaches cortex. ``views`` measures each trial in both ways and gives the two a common ``pair_id``.
+# light reaches cortex. ``measure_views`` shows each trial in both ways and gives the two a common
+# ``pair_id``.
 
-trials = crop(Trials.from_epochs(epochs), 160, 660)
-both = views(
+trials = eeg.crop(eeg.Trials.from_epochs(epochs), 160, 660)
+both = eeg.measure_views(
     trials,
-    {"average": lambda t: rereference(t, "average"), "Oz": lambda t: rereference(t, "Oz")},
+    {"average": lambda t: eeg.rereference(t, "average"), "Oz": lambda t: eeg.rereference(t, "Oz")},
 )
 both = both.with_columns(
     role=assign_roles(both.columns["participant"], {"FIT": 0.4, "HEAD": 0.3, "EVAL": 0.3}, random_state=0)
@@ -69,16 +63,17 @@ print(both)
 # --------
 # Anything that embeds trials will do. Two of them: power in narrow bands, which a physiologist would
 # choose; and EEGPT, **here a small network with random weights**, because nothing is downloaded for this
-# page. Its embeddings mean nothing, and it says so. With ``checkpoint=EEGPT_WEIGHTS`` instead of
+# page. Its embeddings mean nothing, and it says so. With ``checkpoint=eeg.EEGPT_WEIGHTS`` instead of
 # ``weights="random"`` you have the trained one; every other line stays.
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore", UserWarning)  # about the random weights
     small = {"depth": 2, "embed_dim": 64, "num_heads": 4}
-    network = eegpt(both.channels, 500, sfreq=250.0, weights="random", architecture=small)
+    network = eeg.eegpt(both.channels, 500, sfreq=250.0, weights="random", architecture=small)
+bands = eeg.BandPower([(low, low + 2) for low in range(8, 44, 2)], segment=2.0)
 tables = {
-    "Band power": encode(both, BandPower([(low, low + 2) for low in range(8, 44, 2)], segment=2.0)),
-    "EEGPT, untrained": encode(both, network),
+    "Band power": eeg.encode(both, bands),
+    "EEGPT, untrained": eeg.encode(both, network),
 }
 for name, table in tables.items():
     print(f"{name}: {table}")
@@ -99,10 +94,10 @@ def raw_features(table):
 
 def shuffled(rows, groups, seed=0):
     """Return rows in another order within every group."""
-    rng, found = np.random.default_rng(seed), rows.copy()
+    rng, mixed = np.random.default_rng(seed), rows.copy()
     for group in np.unique(groups):
-        found[groups == group] = rng.permutation(rows[groups == group])
-    return found
+        mixed[groups == group] = rng.permutation(rows[groups == group])
+    return mixed
 
 
 coordinates, ranks = {}, (1, 3, 6, 12)
@@ -183,9 +178,9 @@ with plots.style():
     ]
     direction = (gap[1] - gap[0]) / np.linalg.norm(gap[1] - gap[0])
     bins = np.linspace(-4, 4, 50)
-    for offset, correct in ((0, maps[name].from_raw), (1, maps[name].coordinates.transform)):
+    for offset, embed in ((0, maps[name].from_raw), (1, maps[name].coordinates.transform)):
         for source, color in zip(("average", "Oz"), SOURCE_COLORS, strict=False):
-            along = correct(raw)[evaluation.source == source] @ direction
+            along = embed(raw)[evaluation.source == source] @ direction
             counts = np.histogram(along, bins, density=True)[0]
             panels[1].fill_between(
                 bins[:-1], 1.3 * offset, 1.3 * offset + counts / 2, step="post", color=color, alpha=0.5, lw=0

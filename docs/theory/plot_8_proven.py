@@ -95,7 +95,8 @@ Not proven
 Where it is, and what checks it
 -------------------------------
 
-Tests are in ``tests/test_theory.py``, ``tests/test_trust_region.py`` and ``tests/test_study_theory.py``.
+Tests are in ``tests/core/test_theory.py``, ``tests/core/test_trust_region.py`` and
+``tests/studies/test_study_theory.py``.
 
 Equation (1)
    ``mgpa.gate.Gate.preserved``. Page: :ref:`theory-gate`. Test:

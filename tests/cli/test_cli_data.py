@@ -16,9 +16,9 @@ from server import Server
 pytest.importorskip("cyclopts")
 pytest.importorskip("pooch")
 
+from mgpa.eeg.datasets.catalogue import DATASETS, fetch_files, find_dataset, remote_files
 from mgpa.eeg.datasets.download import DownloadError
 from mgpa.eeg.datasets.listings import RemoteFile, listing
-from mgpa.eeg.datasets.sources import SOURCES, fetch, find_source, remote_files
 
 RNG = np.random.default_rng(0)
 FILES = {
@@ -113,10 +113,10 @@ def test_a_zenodo_record_is_listed(server):
 
 def test_a_manifest_names_files_beside_it(server, manifest, tmp_path):
     found = listing(manifest)
-    assert fetch(found, tmp_path / "zwei Wörter") == 4
+    assert fetch_files(found, tmp_path / "zwei Wörter") == 4
     for name, content in FILES.items():
         assert (tmp_path / "zwei Wörter" / name).read_bytes() == content
-    assert fetch(found, tmp_path / "zwei Wörter") == 0
+    assert fetch_files(found, tmp_path / "zwei Wörter") == 0
 
 
 @pytest.mark.parametrize("name", ["../x.mat", "/etc/x.mat", "a/../../x", "..\\x"])
@@ -167,17 +167,17 @@ def test_patterns_choose_files(manifest):
 
 def test_a_disk_that_is_too_small_is_known_beforehand(server, tmp_path):
     with pytest.raises(DownloadError, match=r"GB of free space; 1000000.0 GB are still to be fetched"):
-        fetch([RemoteFile("x", f"{server.url}/x", 10**15)], tmp_path)
+        fetch_files([RemoteFile("x", f"{server.url}/x", 10**15)], tmp_path)
     assert server.requests == []
 
 
 def test_every_data_set_says_where_to_look():
-    assert set(SOURCES) == {"wearable_ssvep", "neuroscan_flex"}
-    for source in SOURCES.values():
+    assert set(DATASETS) == {"wearable_ssvep", "neuroscan_flex"}
+    for source in DATASETS.values():
         assert source.doi in source.advice
         assert source.home.startswith("http")
     with pytest.raises(ValueError, match="no data set 'ssvep'; there are wearable_ssvep"):
-        find_source("ssvep")
+        find_dataset("ssvep")
 
 
 # From here on as a process.
@@ -295,7 +295,7 @@ def test_verify_looks_for_the_tasks_that_are_wanted(tmp_path):
 def test_the_tasks_of_a_source_are_those_of_its_reader():
     from mgpa.eeg.datasets.neuroscan_flex import TASKS
 
-    assert SOURCES["neuroscan_flex"].tasks == tuple(TASKS)
+    assert DATASETS["neuroscan_flex"].tasks == tuple(TASKS)
 
 
 def test_simulated_recordings_are_complete_and_lack_what_is_taken_away(tmp_path):
@@ -319,7 +319,7 @@ def test_simulated_recordings_are_complete_and_lack_what_is_taken_away(tmp_path)
 def test_every_data_command_teaches():
     run = command()
     listed = run("data", "list").stdout
-    for source in SOURCES.values():
+    for source in DATASETS.values():
         assert source.name in listed
         assert source.doi in listed
     for name in ("list", "fetch", "verify"):

@@ -70,6 +70,36 @@ def test_a_stored_map_needs_numpy_and_safetensors_only(tmp_path):
     assert np.array_equal(mgpa.load_map(path).transform(np.ones((1, 3))), np.ones((1, 3)))
 
 
+@pytest.mark.parametrize("name", ["eeg", "scale", "simulate", "studies"])
+def test_a_module_is_there_after_importing_the_package_alone(name):
+    loaded_after(f"import mgpa; assert mgpa.{name}.__doc__ and {name!r} in dir(mgpa)")
+
+
+@pytest.mark.parametrize("package", ["eeg", "studies"])
+def test_importing_a_package_of_many_parts_loads_nothing_heavy(package):
+    assert not loaded_after(f"import mgpa.{package}; dir(mgpa.{package})") & {*HEAVY, *OPTIONAL}
+
+
+def test_trials_and_features_need_neither_mne_nor_torch():
+    code = """
+import mgpa, numpy
+trials = mgpa.eeg.Trials(numpy.ones((2, 1, 200)), ["Oz"], 250.0)
+mgpa.eeg.encode(mgpa.eeg.crop(trials, 0, 100), mgpa.eeg.TemporalBins(0, 0.4, 0.1))
+"""
+    assert not loaded_after(code) & {"mne", "torch", "braindecode", "pandas", "matplotlib"}
+
+
+@pytest.mark.parametrize("package", [mgpa.eeg, mgpa.studies], ids=lambda package: package.__name__)
+def test_names_of_a_package_resolve_to_one_thing_each(package):
+    assert set(package._HOMES) == set(package.__all__)
+    modules = {module.name for module in pkgutil.iter_modules(package.__path__)}
+    assert not modules & set(package.__all__), "a name that is also a module's"
+    for name in package.__all__:
+        value = getattr(package, name)
+        assert inspect.getdoc(value)
+        assert getattr(value, "__name__", name) == name
+
+
 def test_the_closed_form_does_not_load_torch():
     assert "torch" not in loaded_after("from mgpa import ClosedFormMGPA, MeasurementGate; ClosedFormMGPA()")
 
@@ -92,7 +122,7 @@ def test_importing_warns_about_nothing(module):
 
 
 def test_dir_lists_the_public_names():
-    assert set(mgpa.__all__) <= set(dir(mgpa))
+    assert set(mgpa.__all__) <= {*dir(mgpa), "__version__"}
     assert "endpoint" in dir(mgpa)
     assert dir(mgpa) == sorted(dir(mgpa))
     assert list(mgpa.__all__) == sorted(mgpa.__all__)
@@ -117,7 +147,7 @@ def test_public_methods_are_documented(name):
 
 
 def test_names_are_public_only_once():
-    assert set(mgpa._HOME) | {"__version__"} == set(mgpa.__all__)
+    assert set(mgpa._HOMES) | {"__version__"} == set(mgpa.__all__)
 
 
 def test_unknown_names_are_attribute_errors():

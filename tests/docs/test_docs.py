@@ -401,18 +401,18 @@ def test_the_page_about_studies_has_every_key_and_its_default():
     text = (DOCS / "formats/study.md").read_text()
     sections = {
         "The study itself": config.Study,
-        "`[data]`": config.Data,
-        "`[views]`": config.Views,
-        "`[views.transport]`": config.Transport,
-        "`[encoder]`": config.Encoder,
-        "`[roles]`": config.Roles,
-        "`[endpoints]`": config.Endpoints,
-        "`[coordinates]`": config.Coordinates,
-        "`[gate]`": config.Gate,
-        "`[methods.NAME]`": config.Method,
-        "`[readers]`": config.Readers,
-        "`[reuse]`": config.Reuse,
-        "`[[contrasts]]`": config.Contrast,
+        "`[data]`": config.DataSection,
+        "`[views]`": config.ViewsSection,
+        "`[views.transport]`": config.TransportSection,
+        "`[encoder]`": config.EncoderSection,
+        "`[roles]`": config.RolesSection,
+        "`[endpoints]`": config.EndpointsSection,
+        "`[coordinates]`": config.CoordinatesSection,
+        "`[gate]`": config.GateSection,
+        "`[methods.NAME]`": config.MethodSection,
+        "`[readers]`": config.ReadersSection,
+        "`[reuse]`": config.ReuseSection,
+        "`[[contrasts]]`": config.ContrastSection,
     }
     models = {
         cls for _, cls in inspect.getmembers(config, inspect.isclass) if issubclass(cls, config.Section)

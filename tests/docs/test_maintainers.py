@@ -13,7 +13,7 @@ import pytest
 
 import mgpa
 from mgpa.baselines import available, make, registry
-from mgpa.eeg.datasets import sources
+from mgpa.eeg.datasets import catalogue
 from mgpa.maps import AffineMap
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -104,23 +104,23 @@ def test_the_new_data_set_is_read_and_verified(tmp_path, monkeypatch, capsys):
     assert "4 of 4 files" in capsys.readouterr().out
     # Known to the commands by its name alone.
     reader = types.ModuleType("mgpa.eeg.datasets.finger_taps")
-    reader.inventory = names["inventory"]
+    reader.finger_taps_inventory = names["finger_taps_inventory"]
     monkeypatch.setitem(sys.modules, reader.__name__, reader)
-    known = sources.Source("finger_taps", "Finger taps", "10.0/0", "https://example.org")
-    monkeypatch.setitem(sources.SOURCES, "finger_taps", known)
-    assert sources.verify("finger_taps", "taps").complete
+    known = catalogue.PublicDataset("finger_taps", "Finger taps", "10.0/0", "https://example.org")
+    monkeypatch.setitem(catalogue.DATASETS, "finger_taps", known)
+    assert catalogue.verify_dataset("finger_taps", "taps").complete
     (tmp_path / "taps" / "P1_dry.csv").write_text("both,1.0\n")
     (tmp_path / "taps" / "P2_wet.csv").unlink()
-    found = sources.verify("finger_taps", "taps")
+    found = catalogue.verify_dataset("finger_taps", "taps")
     assert found.missing == ("P2_wet.csv",)
     assert "P1_dry.csv, line 1: 'both' and 1 values" in found.problems[0]
     with pytest.raises(ValueError, match=r"P1_dry.csv, line 1"):
-        names["read"]("taps")
+        names["read_finger_taps"]("taps")
     (tmp_path / "taps" / "P1_dry.csv").write_text("left," + ",".join(["1.0"] * 99 + ["x"]))
     with pytest.raises(ValueError, match=r"P1_dry.csv, line 1: could not convert string to float: 'x'"):
-        names["read"]("taps")
+        names["read_finger_taps"]("taps")
     with pytest.raises(FileNotFoundError, match=r"P2_wet.csv"):
-        names["read"]("taps", ("P2",))
+        names["read_finger_taps"]("taps", ("P2",))
 
 
 def test_the_new_study_runs_from_its_file(tmp_path, monkeypatch, capsys):

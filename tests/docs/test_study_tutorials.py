@@ -128,7 +128,7 @@ def test_kalunga_numbers_come_out_again(make_tables, tmp_path):
         write_table(make_tables.kalunga(data), tmp_path / "kalunga.npz")
     path, methods = STUDIES / "kalunga.toml", ("LEACE", "MGPA-CF", "CORAL → car")
     study = load_study(path, recordings=tmp_path / "kalunga.npz", readers=LINEAR, **only(path, *methods))
-    audit = run_study(study, tmp_path / "work", progress=False).audits[""]
+    audit = run_study(study, tmp_path / "work", verbose=False).audits[""]
     expected = committed("kalunga")
     for method in ("identity", *methods):
         for metric in ("T_f", "T_r", "M", "worst", "control"):
@@ -146,7 +146,7 @@ def test_corn_numbers_come_out_again_for_every_target(make_tables, tmp_path):
         write_table(make_tables.corn(data), tmp_path / "corn.npz")
     path, methods = STUDIES / "corn.toml", ("LEACE", "MGPA-CF", "FEATMAP → m5")
     study = load_study(path, recordings=tmp_path / "corn.npz", readers=LINEAR, **only(path, *methods))
-    audits = run_study(study, tmp_path / "work", progress=False).audits
+    audits = run_study(study, tmp_path / "work", verbose=False).audits
     expected = committed("corn")
     assert list(audits) == ["moisture", "oil", "protein", "starch"]
     for task, audit in audits.items():
@@ -172,7 +172,7 @@ def test_what_moisture_selects_comes_out_again(make_tables, tmp_path):
         methods=only(path, "MGPA-CF")["methods"],
         reuse={"tasks": ["moisture", "oil"]},
     )
-    result = run_study(study, tmp_path / "work", progress=False)
+    result = run_study(study, tmp_path / "work", verbose=False)
     results = json.loads((REPORTS / "corn-reuse" / "results.json").read_text("utf-8"))
     for split in ("rotation 0", "rotation 1"):
         found, expected = (

@@ -13,7 +13,7 @@ from server import Server
 
 pytest.importorskip("pooch")
 
-from mgpa.eeg.datasets.download import DownloadError, download
+from mgpa.eeg.datasets.download import DownloadError, download_file
 
 CONTENT = np.random.default_rng(0).bytes(3_000_000)
 SHA256, MD5 = hashlib.sha256(CONTENT).hexdigest(), hashlib.md5(CONTENT).hexdigest()
@@ -29,7 +29,7 @@ def server():
 
 def test_a_file_arrives_whole_and_nothing_else_is_left(server, tmp_path):
     path = tmp_path / "für alle" / "data 1.bin"
-    found = download(f"{server.url}/data.bin", path, sha256=SHA256, md5=MD5, size=len(CONTENT))
+    found = download_file(f"{server.url}/data.bin", path, sha256=SHA256, md5=MD5, size=len(CONTENT))
     assert found == path
     assert path.read_bytes() == CONTENT
     assert os.listdir(path.parent) == ["data 1.bin"]
@@ -37,35 +37,37 @@ def test_a_file_arrives_whole_and_nothing_else_is_left(server, tmp_path):
 
 def test_a_file_that_is_there_is_not_fetched_again(server, tmp_path):
     for _ in range(2):
-        download(f"{server.url}/data.bin", tmp_path / "x", sha256=SHA256.upper())
+        download_file(f"{server.url}/data.bin", tmp_path / "x", sha256=SHA256.upper())
     assert len(server.requests) == 1
 
 
 def test_a_file_that_is_there_but_wrong_is_replaced(server, tmp_path):
     (tmp_path / "x").write_bytes(b"something else")
-    download(f"{server.url}/data.bin", tmp_path / "x", md5=MD5)
+    download_file(f"{server.url}/data.bin", tmp_path / "x", md5=MD5)
     assert (tmp_path / "x").read_bytes() == CONTENT
 
 
 def test_what_has_arrived_is_not_asked_for_again(server, tmp_path):
     (tmp_path / "x.part").write_bytes(CONTENT[:1_234_567])
-    download(f"{server.url}/data.bin", tmp_path / "x", sha256=SHA256)
+    download_file(f"{server.url}/data.bin", tmp_path / "x", sha256=SHA256)
     assert server.requests == [("/data.bin", "bytes=1234567-")]
     assert (tmp_path / "x").read_bytes() == CONTENT
 
 
 def test_a_whole_part_is_only_checked(server, tmp_path):
     (tmp_path / "x.part").write_bytes(CONTENT)
-    download(f"{server.url}/data.bin", tmp_path / "x", sha256=SHA256, size=len(CONTENT))
+    download_file(f"{server.url}/data.bin", tmp_path / "x", sha256=SHA256, size=len(CONTENT))
     assert server.requests == []
     (tmp_path / "y.part").write_bytes(CONTENT)
-    download(f"{server.url}/data.bin", tmp_path / "y", sha256=SHA256)  # asks, and is told nothing follows
+    download_file(
+        f"{server.url}/data.bin", tmp_path / "y", sha256=SHA256
+    )  # asks, and is told nothing follows
     assert (tmp_path / "y").read_bytes() == CONTENT
 
 
 def test_a_lost_connection_is_taken_up_again(server, tmp_path):
     server.break_after = 1_000_000
-    download(f"{server.url}/data.bin", tmp_path / "x", sha256=SHA256)
+    download_file(f"{server.url}/data.bin", tmp_path / "x", sha256=SHA256)
     assert len(server.requests) == 2
     assert (tmp_path / "x").read_bytes() == CONTENT
 
@@ -74,13 +76,13 @@ def test_a_server_without_ranges_starts_over_and_says_so(server, tmp_path):
     server.ranges = False
     (tmp_path / "x.part").write_bytes(b"?" * 1000)
     with pytest.warns(UserWarning, match="cannot resume; starting over"):
-        download(f"{server.url}/data.bin", tmp_path / "x", sha256=SHA256)
+        download_file(f"{server.url}/data.bin", tmp_path / "x", sha256=SHA256)
     assert (tmp_path / "x").read_bytes() == CONTENT
 
 
 def test_without_a_checksum_pieces_are_not_put_together(server, tmp_path):
     (tmp_path / "x.part").write_bytes(b"of an older version")
-    download(f"{server.url}/data.bin", tmp_path / "x")
+    download_file(f"{server.url}/data.bin", tmp_path / "x")
     assert (tmp_path / "x").read_bytes() == CONTENT
     assert server.requests == [("/data.bin", None)]
 
@@ -88,23 +90,23 @@ def test_without_a_checksum_pieces_are_not_put_together(server, tmp_path):
 @pytest.mark.parametrize("known", [{"sha256": "0" * 64}, {"md5": "0" * 32}, {"size": 17}])
 def test_a_wrong_file_is_an_error_and_is_removed(server, tmp_path, known):
     with pytest.raises(DownloadError, match=r"not the file that was expected: it.* instead of"):
-        download(f"{server.url}/data.bin", tmp_path / "x", **known)
+        download_file(f"{server.url}/data.bin", tmp_path / "x", **known)
     assert os.listdir(tmp_path) == []
 
 
 def test_a_right_file_is_kept_when_its_replacement_is_wrong(server, tmp_path):
     (tmp_path / "x").write_bytes(b"mine")
     with pytest.raises(DownloadError, match="sha256"):
-        download(f"{server.url}/data.bin", tmp_path / "x", sha256="0" * 64)
+        download_file(f"{server.url}/data.bin", tmp_path / "x", sha256="0" * 64)
     assert (tmp_path / "x").read_bytes() == b"mine"
 
 
 def test_a_missing_file_and_a_refused_connection_are_told_apart(server, tmp_path):
     with pytest.raises(DownloadError, match=r"nowhere.bin: the server answered 404: there is no such file"):
-        download(f"{server.url}/nowhere.bin", tmp_path / "x")
+        download_file(f"{server.url}/nowhere.bin", tmp_path / "x")
     server.close()
     with pytest.raises(DownloadError, match="the connection was refused"):
-        download(f"{server.url}/data.bin", tmp_path / "x")
+        download_file(f"{server.url}/data.bin", tmp_path / "x")
     assert os.listdir(tmp_path) == []
 
 
@@ -112,7 +114,7 @@ def test_a_missing_file_and_a_refused_connection_are_told_apart(server, tmp_path
 def test_a_full_disk_is_named(server, tmp_path):
     (tmp_path / "x.part").symlink_to("/dev/full")
     with pytest.raises(DownloadError, match=r"No space is left in .* for x; make room"):
-        download(f"{server.url}/data.bin", tmp_path / "x", sha256=SHA256)
+        download_file(f"{server.url}/data.bin", tmp_path / "x", sha256=SHA256)
     assert not (tmp_path / "x").exists()
 
 
@@ -122,14 +124,14 @@ def test_a_full_disk_is_named(server, tmp_path):
 )
 def test_a_mistyped_checksum_is_refused_before_anything_is_fetched(server, tmp_path, known, message):
     with pytest.raises(ValueError, match=message):
-        download(f"{server.url}/data.bin", tmp_path / "x", **known)
+        download_file(f"{server.url}/data.bin", tmp_path / "x", **known)
     assert server.requests == []
 
 
 def test_a_killed_download_goes_on_where_it_was(server, tmp_path):
     server.go.clear()
     address = f"{server.url}/data.bin"
-    code = f"from mgpa.eeg.datasets.download import download; download({address!r}, 'ä b', md5={MD5!r})"
+    code = f"from mgpa.eeg.datasets import download as d; d.download_file({address!r}, 'ä b', md5={MD5!r})"
     process = subprocess.Popen([sys.executable, "-c", code], cwd=tmp_path)
     assert server.half_way.wait(20)
     part = tmp_path / "ä b.part"
@@ -149,5 +151,5 @@ def test_a_killed_download_goes_on_where_it_was(server, tmp_path):
 
 def test_progress_says_how_much_of_what(server, tmp_path, capsys):
     (tmp_path / "x.part").write_bytes(CONTENT[:1_000_000])
-    download(f"{server.url}/data.bin", tmp_path / "x", sha256=SHA256, progress=True)
+    download_file(f"{server.url}/data.bin", tmp_path / "x", sha256=SHA256, verbose=True)
     assert "x 3.0 of 3.0 MB (100%)" in capsys.readouterr().err

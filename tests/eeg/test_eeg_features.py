@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from mgpa.eeg.encode import as_trials, encode
+from mgpa.eeg.encoding import as_trials, encode
 from mgpa.eeg.features import BandPower, TemporalBins
 from mgpa.eeg.trials import Trials
 
@@ -161,7 +161,7 @@ def test_mne_epochs_are_embedded_like_their_trials():
 
 def test_what_is_neither_trials_nor_epochs_is_refused():
     for wrong in (np.zeros((2, 3, 4)), [], [erp()]):
-        with pytest.raises(TypeError, match=r"Expected mgpa\.eeg\.trials\.Trials or mne\.Epochs"):
+        with pytest.raises(TypeError, match=r"Expected mgpa\.eeg\.Trials or mne\.Epochs"):
             as_trials(wrong)
 
 
@@ -169,7 +169,7 @@ def test_any_object_with_an_identity_can_embed_but_has_to_embed_every_trial():
     class Mean:
         identity = {"name": "mean"}  # noqa: RUF012
 
-        def embed(self, trials, *, progress=False):
+        def embed(self, trials, *, verbose=False):
             return trials.data.mean(axis=2).astype(np.float16)[self.rows]
 
     encoder = Mean()

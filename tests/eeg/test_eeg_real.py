@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 from mgpa import audit
-from mgpa.eeg.encode import encode
+from mgpa.eeg.encoding import encode
 from mgpa.eeg.features import BandPower, TemporalBins
 from mgpa.eeg.transport import calibration_subset, fit_transport, virtual_views
-from mgpa.eeg.views import bandpass, rereference, resample, scale_table, views
+from mgpa.eeg.views import bandpass, measure_views, rereference, resample, scale_table
 from mgpa.tables import assign_roles
 from shared import SHARED
 
@@ -91,7 +91,9 @@ def test_a_change_of_reference_is_hidden_and_the_flicker_stays_readable(example,
 @needs_epochs
 def test_views_and_features_of_the_recordings_are_those_of_plain_numpy(real):
     trials = real.take(slice(0, 20))
-    both = views(trials, {"car": lambda t: rereference(t, "average"), "oz": lambda t: rereference(t, "Oz")})
+    both = measure_views(
+        trials, {"car": lambda t: rereference(t, "average"), "oz": lambda t: rereference(t, "Oz")}
+    )
     X = trials.data.astype(float)
     np.testing.assert_allclose(both.data[0::2], X - X.mean(axis=1, keepdims=True), atol=1e-11)
     oz = X - X[:, [trials.channels.index("Oz")]]
@@ -133,7 +135,7 @@ def test_virtual_views_of_simulated_electrodes_go_toward_the_other_electrode(tmp
     from mgpa.eeg.simulate.ssvep import simulate_ssvep
 
     simulate_ssvep(tmp_path, n_people=4, blocks=2)
-    trials = wearable_ssvep.read(tmp_path, blocks=2)
+    trials = wearable_ssvep.read_wearable_ssvep(tmp_path, blocks=2)
     rows = calibration_subset(trials.columns["participant"], trials.columns["source"], 160, 20261005)
     fitted = fit_transport(trials.take(rows))
     np.testing.assert_array_equal(fitted.covariance, fit_transport(trials.take(rows), 125).covariance)

@@ -242,7 +242,7 @@ def decode(trials):
 
 
 def test_the_planted_frequency_is_found_better_with_wet_electrodes_and_not_always(folder):
-    trials = wearable_ssvep.read(folder, blocks=3)
+    trials = wearable_ssvep.read_wearable_ssvep(folder, blocks=3)
     right = decode(trials) == trials.columns["target"]
     share = {source: right[trials.columns["source"] == source].mean() for source in ("dry", "wet")}
     assert 0.3 < share["dry"] < share["wet"] <= 1.0
@@ -251,7 +251,7 @@ def test_the_planted_frequency_is_found_better_with_wet_electrodes_and_not_alway
 
 def test_without_a_response_there_is_nothing_to_find(tmp_path):
     simulate_ssvep(tmp_path, n_people=1, blocks=3, response=0.0)
-    trials = wearable_ssvep.read(tmp_path, blocks=3)
+    trials = wearable_ssvep.read_wearable_ssvep(tmp_path, blocks=3)
     assert (decode(trials) == trials.columns["target"]).mean() < 0.25
 
 
@@ -346,5 +346,5 @@ def test_other_settings_or_others_files_are_refused(folder, tmp_path):
 
 
 def test_progress_is_shown_if_asked_for(tmp_path, capsys):
-    simulate_ssvep(tmp_path, n_people=1, blocks=1, progress=True)
+    simulate_ssvep(tmp_path, n_people=1, blocks=1, verbose=True)
     assert "simulating done" in capsys.readouterr().err

@@ -8,12 +8,12 @@ import pytest
 from mgpa.eeg.trials import Trials
 from mgpa.eeg.views import (
     bandpass,
+    measure_views,
     pick_montage,
     rereference,
     resample,
     scale_table,
     scaled_endpoints,
-    views,
 )
 from mgpa.tables import Table, TableError
 
@@ -196,7 +196,7 @@ def test_resampling_removes_what_would_alias():
 
 def test_views_come_trial_by_trial_joined_by_pair_id():
     trials = noise(n=3, label=[0, 1, 0], participant=["a", "b", "b"], block=[1, 2, 3])
-    both = views(trials, {"oz": oz, "car": car})
+    both = measure_views(trials, {"oz": oz, "car": car})
     assert both.columns["source"].tolist() == ["oz", "car"] * 3
     assert both.columns["pair_id"].tolist() == [0, 0, 1, 1, 2, 2]
     assert both.columns["block"].tolist() == [1, 1, 2, 2, 3, 3]
@@ -207,18 +207,27 @@ def test_views_come_trial_by_trial_joined_by_pair_id():
 
 def test_the_recorded_source_is_kept_under_another_name():
     trials = noise(n=2, source=["dry", "wet"])
-    both = views(trials, {"car": car, "oz": oz}, recorded_source="electrode")
+    both = measure_views(trials, {"car": car, "oz": oz}, recorded_source="electrode")
     assert both.columns["electrode"].tolist() == ["dry", "dry", "wet", "wet"]
     with pytest.raises(ValueError, match="a column 'electrode', where it would be kept"):
-        views(trials.with_columns(electrode=1), {"car": car}, recorded_source="electrode")
+        measure_views(trials.with_columns(electrode=1), {"car": car}, recorded_source="electrode")
 
 
 def test_pairs_of_their_own_are_refused_and_unpaired_ids_replaced():
     paired = noise(n=4, source=["a", "b"] * 2, pair_id=[0, 0, -1, -1])
     with pytest.raises(ValueError, match="2 of 4 trials have a pair_id already"):
-        views(paired, {"car": car})
+        measure_views(paired, {"car": car})
     loose = paired.with_columns(pair_id=-1)
-    assert views(loose, {"car": car, "oz": oz}).columns["pair_id"].tolist() == [0, 0, 1, 1, 2, 2, 3, 3]
+    assert measure_views(loose, {"car": car, "oz": oz}).columns["pair_id"].tolist() == [
+        0,
+        0,
+        1,
+        1,
+        2,
+        2,
+        3,
+        3,
+    ]
 
 
 @pytest.mark.parametrize(
@@ -234,12 +243,12 @@ def test_pairs_of_their_own_are_refused_and_unpaired_ids_replaced():
 )
 def test_views_that_cannot_be_compared_are_refused(view, error, message):
     with pytest.raises(error, match=message):
-        views(noise(n=3, label=[0, 1, 2]), {"car": car, "bad": view})
+        measure_views(noise(n=3, label=[0, 1, 2]), {"car": car, "bad": view})
 
 
 def test_no_views_are_refused():
     with pytest.raises(ValueError, match="no views"):
-        views(noise(), {})
+        measure_views(noise(), {})
 
 
 @pytest.mark.parametrize("shape", [(5, 4), (5, 3, 4)])

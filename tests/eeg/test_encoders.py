@@ -7,7 +7,7 @@ import warnings
 import numpy as np
 import pytest
 
-from mgpa.eeg.encode import encode
+from mgpa.eeg.encoding import encode
 from mgpa.eeg.trials import Trials
 
 torch = pytest.importorskip("torch")
@@ -53,7 +53,7 @@ def close(a, b, tolerance=2e-5):
 def test_the_papers_layouts_and_weights_through_a_file(tmp_path):
     # Full size. The weights come from a model of all 62 channels: only the table of channels may differ.
     every = importlib.import_module("braindecode.models.eegpt").EEGPT_CHANNELS
-    path = trained(untrained(eegpt, every, 512, seed=3), tmp_path / "model.safetensors")
+    path = trained(untrained(eegpt, every, 512, random_state=3), tmp_path / "model.safetensors")
     assert path.stat().st_size == EEGPT_WEIGHTS.size  # of the published file: the same tensors
 
     controlled = eegpt(OCCIPITAL, 500, sfreq=250.0, checkpoint=path)
@@ -218,12 +218,12 @@ def test_random_weights_say_so_follow_their_seed_and_leave_other_random_numbers_
     torch.manual_seed(0)
     expected = torch.rand(3)
     torch.manual_seed(0)
-    first = small(seed=7)
+    first = small(random_state=7)
     assert torch.equal(torch.rand(3), expected)
     assert first.identity["checkpoint"] == "random weights, seed 7"
     trials = signals()
-    assert np.array_equal(first.embed(trials), small(seed=7).embed(trials))
-    assert not close(first.embed(trials), small(seed=8).embed(trials), 0.1)
+    assert np.array_equal(first.embed(trials), small(random_state=7).embed(trials))
+    assert not close(first.embed(trials), small(random_state=8).embed(trials), 0.1)
 
 
 def test_nothing_is_resampled_unasked():
@@ -352,4 +352,5 @@ def test_trained_networks_are_built_without_a_warning(tmp_path):
     path = trained(small(), tmp_path / "w.safetensors")
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        eegpt(OCCIPITAL, 500, checkpoint=path, architecture=SMALL)
+        encoder = eegpt(OCCIPITAL, 500, checkpoint=path, architecture=SMALL)
+    assert encoder.identity["checkpoint"]["file"] == path.name

@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from mgpa.eeg.encode import encode
+from mgpa.eeg.encoding import encode
 from mgpa.eeg.features import BandPower
 from mgpa.eeg.moabb import from_moabb
 

@@ -1,5 +1,6 @@
 """Simulated files of the Neuroscan/Flex data set come back as they were planted; damaged ones are refused."""
 
+import errno
 import json
 import shutil
 
@@ -10,6 +11,7 @@ import pytest
 from mgpa.eeg.datasets import neuroscan_flex as dataset
 from mgpa.eeg.datasets.flex_files import CHANNELS, read_behaviour, read_flex, read_neuroscan
 from mgpa.eeg.pairing import PairingError
+from mgpa.eeg.simulate import erp
 from mgpa.eeg.simulate.curry import write_curry
 from mgpa.eeg.simulate.edf import write_flex_edf
 from mgpa.eeg.simulate.erp import Defects, simulate_flex
@@ -35,7 +37,7 @@ def truth(folder):
 
 @pytest.fixture(scope="module")
 def n170(folder):
-    return dataset.read(folder, "N170")
+    return dataset.read_neuroscan_flex(folder, "N170")
 
 
 @pytest.fixture
@@ -246,12 +248,12 @@ def test_artefacts_are_flagged_exactly_and_for_both_devices(n170):
 
 
 def test_without_a_limit_there_is_no_artifact_column(folder):
-    trials, _ = dataset.read(folder, "N170", ["1014"], artifact=None)
+    trials, _ = dataset.read_neuroscan_flex(folder, "N170", ["1014"], artifact=None)
     assert "artifact" not in trials.columns
 
 
 def test_extra_markers_are_left_out_and_reported(folder):
-    trials, report = dataset.read(folder, "P300", ["1014"])
+    trials, report = dataset.read_neuroscan_flex(folder, "P300", ["1014"])
     assert len(trials) == 2 * N
     assert len(report["1014"].dropped) == 3
     assert all("belongs to no event" in str(one) for one in report["1014"].dropped)
@@ -281,7 +283,7 @@ def test_both_devices_saw_the_same_brain(n170):
     ],
 )
 def test_the_planted_potential_shows_in_averages_of_each_device(folder, task, where, when, sign):
-    trials, _ = dataset.read(folder, task)
+    trials, _ = dataset.read_neuroscan_flex(folder, task)
     trials = trials.take(~trials.columns["artifact"])
     window = np.abs(trials.times - when) < 0.025
     for source in dataset.SOURCES:
@@ -293,21 +295,21 @@ def test_the_planted_potential_shows_in_averages_of_each_device(folder, task, wh
 
 
 def test_tasks_go_by_the_papers_names_too(folder):
-    by_paper, _ = dataset.read(folder, "mmn", ["1013"])
-    by_name, _ = dataset.read(folder, "oddball_passive", ["1013"])
+    by_paper, _ = dataset.read_neuroscan_flex(folder, "mmn", ["1013"])
+    by_name, _ = dataset.read_neuroscan_flex(folder, "oddball_passive", ["1013"])
     np.testing.assert_array_equal(by_paper.data, by_name.data)
     with pytest.raises(ValueError, match=r"task is 'P3'; there are N170 \(N170\), oddball_active \(P300\)"):
-        dataset.read(folder, "P3")
+        dataset.read_neuroscan_flex(folder, "P3")
 
 
 def test_a_stimulus_can_be_left_out(folder):
-    trials, report = dataset.read(folder, "N170", ["1013"], labels={"face": 1, "watch": None})
+    trials, report = dataset.read_neuroscan_flex(folder, "N170", ["1013"], labels={"face": 1, "watch": None})
     assert set(trials.columns["label"]) == {1}
     assert len(trials) // 2 + len(report["1013"].dropped) == N
 
 
 def test_a_reading_has_the_same_rows_alone_and_among_others(n170, folder):
-    alone, _ = dataset.read(folder, "N170", ["1014"])
+    alone, _ = dataset.read_neuroscan_flex(folder, "N170", ["1014"])
     among = n170[0].take(n170[0].columns["participant"] == "1014")
     np.testing.assert_array_equal(alone.data, among.data)
     np.testing.assert_array_equal(alone.columns["pair_id"], among.columns["pair_id"])
@@ -328,7 +330,7 @@ def test_files_are_found_in_any_layout(session):
     found = dataset.find(session)
     assert set(found) == {("1013", "N170")}
     assert set(found["1013", "N170"]) == {"behaviour", "neuroscan", "flex"}
-    assert len(dataset.read(session, "N170")[0]) == 2 * N
+    assert len(dataset.read_neuroscan_flex(session, "N170")[0]) == 2 * N
 
 
 def test_a_year_beside_a_participants_id_is_no_participant(tmp_path):
@@ -340,7 +342,7 @@ def test_files_that_are_still_being_written_are_not_seen(session):
     hidden = session / ".0123.tmp"
     hidden.mkdir()
     shutil.copy(session / "1013_N170_flex.edf", hidden)
-    dataset.find(session)
+    assert dataset.find(session)["1013", "N170"]["flex"] == session / "1013_N170_flex.edf"
 
 
 def test_two_files_for_the_same_thing_are_both_named(session):
@@ -348,14 +350,14 @@ def test_two_files_for_the_same_thing_are_both_named(session):
     with pytest.raises(
         dataset.RecordingError, match=r"flex \(1\)\.edf and .*flex\.edf are both the flex of 1013"
     ):
-        dataset.read(session, "N170")
-    assert len(dataset.inventory(session).problems) == 1
+        dataset.read_neuroscan_flex(session, "N170")
+    assert len(dataset.neuroscan_flex_inventory(session).problems) == 1
 
 
 def test_an_inventory_counts_what_the_paper_needs(session):
     shutil.copy(session / "1013_N170_flex.edf", session / "somebody_N170.edf")
     (session / "1013_N170_neuroscan.dap").unlink()
-    found = dataset.inventory(session)
+    found = dataset.neuroscan_flex_inventory(session)
     assert len(found.expected) == 3 * (20 + 18 + 18)
     assert found.present == ("1013 N170 behaviour", "1013 N170 neuroscan", "1013 N170 flex")
     assert found.unexpected == ("somebody_N170.edf",)
@@ -365,17 +367,17 @@ def test_an_inventory_counts_what_the_paper_needs(session):
 
 def test_missing_folders_people_and_files_are_named(session):
     with pytest.raises(FileNotFoundError, match=r"There is no folder .*nowhere"):
-        dataset.read(session / "nowhere", "N170")
+        dataset.read_neuroscan_flex(session / "nowhere", "N170")
     with pytest.raises(
         FileNotFoundError, match="no behaviour and no neuroscan and no flex file of 1020 N170"
     ):
-        dataset.read(session, "N170", ["1020"])
+        dataset.read_neuroscan_flex(session, "N170", ["1020"])
     with pytest.raises(ValueError, match="has nobody with oddball_active"):
-        dataset.read(session, "oddball_active")
+        dataset.read_neuroscan_flex(session, "oddball_active")
     (session / "1013_N170_flex.edf").rename(session / "1013_N17O_flex.edf")
     with pytest.raises(FileNotFoundError, match="no flex file of 1013 N170"):
-        dataset.read(session, "N170")
-    assert dataset.inventory(session).unexpected == ("1013_N17O_flex.edf",)
+        dataset.read_neuroscan_flex(session, "N170")
+    assert dataset.neuroscan_flex_inventory(session).unexpected == ("1013_N17O_flex.edf",)
 
 
 @pytest.mark.parametrize("suffix", ["dap", "rs3", "ceo"])
@@ -384,7 +386,7 @@ def test_curry_data_without_a_companion_are_refused(session, suffix):
     with pytest.raises(
         FileNotFoundError, match=rf"1013_N170_neuroscan\.dat lacks 1013_N170_neuroscan\.{suffix}"
     ):
-        dataset.read(session, "N170")
+        dataset.read_neuroscan_flex(session, "N170")
 
 
 @pytest.mark.parametrize(
@@ -404,7 +406,7 @@ def test_files_cut_short_are_refused_by_name(session, name, keep):
     content = path.read_bytes()
     path.write_bytes(content[: int(keep * len(content))])
     with pytest.raises(dataset.RecordingError, match="1013_N170_" + name.split(".")[0]):
-        dataset.read(session, "N170")
+        dataset.read_neuroscan_flex(session, "N170")
 
 
 @pytest.mark.parametrize(
@@ -414,7 +416,7 @@ def test_files_of_something_else_are_refused_by_name(session, name):
     path = session / f"1013_N170_{name}"
     path.write_bytes(b"\x89PNG\r\n\x1a\n" + bytes(range(256)) * 40)
     with pytest.raises(ValueError, match="1013_N170_" + name.split(".")[0]):
-        dataset.read(session, "N170")
+        dataset.read_neuroscan_flex(session, "N170")
 
 
 def test_a_headset_in_an_unknown_unit_is_refused_by_name(session):
@@ -425,7 +427,7 @@ def test_a_headset_in_an_unknown_unit_is_refused_by_name(session):
     content[at : at + 8] = b"counts  "
     path.write_bytes(content)
     with pytest.raises(dataset.RecordingError, match=r"flex\.edf: Fz is in 'counts'; expected uV"):
-        dataset.read(session, "N170")
+        dataset.read_neuroscan_flex(session, "N170")
 
 
 def test_an_amplifier_that_stored_no_number_is_refused_by_name(session):
@@ -434,33 +436,33 @@ def test_an_amplifier_that_stored_no_number_is_refused_by_name(session):
     values[9000] = np.nan
     path.write_bytes(values.tobytes())
     with pytest.raises(dataset.RecordingError, match=r"neuroscan\.dat holds NaN"):
-        dataset.read(session, "N170")
+        dataset.read_neuroscan_flex(session, "N170")
 
 
 def test_one_session_under_two_ids_is_refused(session):
     for path in sorted(session.iterdir()):
         shutil.copy(path, session / path.name.replace("1013", "1026"))
     with pytest.raises(dataset.RecordingError, match=r"1026_N170_flex\.edf hold the same signals as .* 1013"):
-        dataset.read(session, "N170")
+        dataset.read_neuroscan_flex(session, "N170")
 
 
 def test_a_list_of_events_cut_short_is_refused_by_name(session):
     path = session / "1013_N170_behaviour.csv"
     path.write_text("".join(path.read_text().splitlines(keepends=True)[:-6]))
     with pytest.raises(PairingError, match=r"both more than the 34 events.*1013_N170_behaviour\.csv"):
-        dataset.read(session, "N170")
+        dataset.read_neuroscan_flex(session, "N170")
 
 
 def test_a_recording_of_other_channels_is_refused(session):
     write_flex_edf(session / "1013_N170_flex.edf", np.zeros((2, 12800)), ["Cz", "T7"], np.zeros(12800))
     with pytest.raises(dataset.RecordingError, match=r"flex\.edf lacks channel Fz, Fp1.*it has COUNTER"):
-        dataset.read(session, "N170")
+        dataset.read_neuroscan_flex(session, "N170")
 
 
 def test_markers_of_another_session_are_refused(session, folder):
     shutil.copy(folder / "1013" / "1013_oddball_active_flex.edf", session / "1013_N170_flex.edf")
     with pytest.raises(PairingError, match=r"1013 N170: The times of flex .* fail.*1013_N170_flex\.edf"):
-        dataset.read(session, "N170")
+        dataset.read_neuroscan_flex(session, "N170")
 
 
 def test_a_gap_needs_its_impedance_note_unless_told_otherwise(tmp_path):
@@ -469,15 +471,15 @@ def test_a_gap_needs_its_impedance_note_unless_told_otherwise(tmp_path):
         tmp_path, participants=["1034"], tasks=["N170"], n_events=20, defects={("1034", "N170"): gap}
     )
     with pytest.raises(PairingError, match=r"1034 N170: .*events 8 to 9 seem to have none, but 0 notes"):
-        dataset.read(tmp_path, "N170")
-    trials, report = dataset.read(tmp_path, "N170", gap_note=None)
+        dataset.read_neuroscan_flex(tmp_path, "N170")
+    trials, report = dataset.read_neuroscan_flex(tmp_path, "N170", gap_note=None)
     assert (len(trials), report["1034"].pairs) == (36, 18)
 
 
 def test_events_closer_than_the_limit_stop_everything(session, monkeypatch):
     monkeypatch.setattr(dataset, "MIN_SOA", 1.2)
     with pytest.raises(ValueError, match=r"Events of .*behaviour\.csv: \d+ and \d+ are .* s apart"):
-        dataset.read(session, "N170")
+        dataset.read_neuroscan_flex(session, "N170")
 
 
 # Roles
@@ -492,13 +494,13 @@ def test_roles_are_the_papers():
 
 
 def test_roles_come_with_the_people_who_have_one(n170):
-    trials = dataset.with_roles(n170[0])
+    trials = dataset.with_paper_roles(n170[0])
     assert set(trials.columns["role"]) == {"FIT"}
     assert len(trials) == len(n170[0])
     with pytest.raises(ValueError, match="study is 'n400'"):
-        dataset.with_roles(n170[0], "n400")
+        dataset.with_paper_roles(n170[0], "n400")
     with pytest.raises(ValueError, match="Nobody of x has a role in reuse"):
-        dataset.with_roles(n170[0].with_columns(participant="x", pair_id=None), "reuse")
+        dataset.with_paper_roles(n170[0].with_columns(participant="x", pair_id=None), "reuse")
 
 
 # The simulation itself
@@ -541,8 +543,6 @@ def test_simulating_with_other_settings_into_the_same_folder_is_refused(tmp_path
 
 
 def test_an_interrupted_simulation_leaves_no_half_participant(tmp_path, monkeypatch):
-    from mgpa.eeg.simulate import erp
-
     settings = {"participants": ["1013"], "tasks": ["N170"], "n_events": 12}
 
     def interrupted(*args):
@@ -555,6 +555,26 @@ def test_an_interrupted_simulation_leaves_no_half_participant(tmp_path, monkeypa
     assert [path.name for path in tmp_path.iterdir()] == ["truth.json"]
     simulate_flex(tmp_path, **settings)
     assert set(dataset.find(tmp_path)["1013", "N170"]) == {"behaviour", "neuroscan", "flex"}
+
+
+def test_two_runs_may_simulate_the_same_recordings_at_once(tmp_path, monkeypatch):
+    def write(folder, person, *_):
+        (folder / "mine").touch()
+        # The other run is done with this person while we still write.
+        (tmp_path / person.id).mkdir(exist_ok=True)
+        (tmp_path / person.id / "theirs").touch()
+
+    monkeypatch.setattr(erp, "_write_recording", write)
+    simulate_flex(tmp_path, tasks=("N170",), n_events=5, participants=["1013", "1014"])
+    assert [path.name for path in tmp_path.glob("10*/*")] == ["theirs", "theirs"]
+    assert list(tmp_path.glob(".*")) == []
+
+    def full(*_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(erp, "_write_recording", full)
+    with pytest.raises(OSError, match="No space left"):
+        simulate_flex(tmp_path / "new", tasks=("N170",), n_events=5, participants=["1013"])
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from mgpa.eeg.encode import encode
+from mgpa.eeg.encoding import encode
 from mgpa.eeg.features import BandPower
 from mgpa.eeg.trials import Trials
 from mgpa.tables import Table, TableError
@@ -96,9 +96,9 @@ def test_trials_of_other_types_are_not_put_together(dtype, labels, message):
     ("shape", "channels", "sfreq", "tmin", "message"),
     [
         ((2, 2, 5), ["O1", "Oz"], 100.0, 0.0, r"have channels .*Trials\.pick takes"),
-        ((2, 2, 5), ["Oz", "O1"], 200.0, 0.0, r"have sfreq 200\.0.*mgpa\.eeg\.views\.resample changes"),
-        ((2, 2, 5), ["Oz", "O1"], 100.0, 0.5, r"have tmin 0\.5; .*preprocessing\.crop"),
-        ((2, 2, 6), ["Oz", "O1"], 100.0, 0.0, r"have 6 samples; the first have 5\. .*preprocessing\.crop"),
+        ((2, 2, 5), ["Oz", "O1"], 200.0, 0.0, r"have sfreq 200\.0.*mgpa\.eeg\.resample changes"),
+        ((2, 2, 5), ["Oz", "O1"], 100.0, 0.5, r"have tmin 0\.5; .*mgpa\.eeg\.crop"),
+        ((2, 2, 6), ["Oz", "O1"], 100.0, 0.0, r"have 6 samples; the first have 5\. .*mgpa\.eeg\.crop"),
     ],
 )
 def test_trials_that_do_not_fit_together_say_what_makes_them_fit(shape, channels, sfreq, tmin, message):

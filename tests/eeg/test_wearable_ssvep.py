@@ -28,7 +28,7 @@ def folder(simulated, tmp_path):
 
 
 def test_every_trial_is_where_its_columns_say_in_volts(simulated):
-    trials = dataset.read(simulated)
+    trials = dataset.read_wearable_ssvep(simulated)
     assert trials.data.shape == (2 * 2 * 10 * 12, 8, 710)
     assert trials.data.dtype == np.float32
     assert trials.channels == ("POz", "PO3", "PO4", "PO5", "PO6", "Oz", "O1", "O2")
@@ -48,17 +48,17 @@ def test_every_trial_is_where_its_columns_say_in_volts(simulated):
 
 
 def test_people_and_electrodes_can_be_chosen_in_any_order(simulated):
-    both = dataset.read(simulated)
-    some = dataset.read(simulated, ["S002"], "wet")
+    both = dataset.read_wearable_ssvep(simulated)
+    some = dataset.read_wearable_ssvep(simulated, ["S002"], "wet")
     wanted = (both.columns["participant"] == "S002") & (both.columns["source"] == "wet")
     np.testing.assert_array_equal(some.data, both.data[wanted])
-    turned = dataset.read(simulated, ["S002", "S001"], ("wet", "dry"))
+    turned = dataset.read_wearable_ssvep(simulated, ["S002", "S001"], ("wet", "dry"))
     assert turned.columns["trial"][0] == "S002-wet-0-0"
     np.testing.assert_array_equal(turned.data[0], some.data[0])
     with pytest.raises(ValueError, match="expected dry, wet or both"):
-        dataset.read(simulated, electrodes=("gel",))
+        dataset.read_wearable_ssvep(simulated, electrodes=("gel",))
     with pytest.raises(ValueError, match="different ids"):
-        dataset.read(simulated, ["S001", "S001"])
+        dataset.read_wearable_ssvep(simulated, ["S001", "S001"])
 
 
 def test_facts_about_people_are_read(simulated):
@@ -156,9 +156,9 @@ def test_a_table_that_only_matlab_reads_is_refused_with_advice(tmp_path, monkeyp
 def test_a_file_with_other_content_is_refused_by_name(folder, name, value, message):
     savemat(folder / "S002.mat", {name: value})
     with pytest.raises(ValueError, match=rf"S002\.mat.*{message}"):
-        dataset.read(folder)
-    assert "S002.mat" in dataset.inventory(folder, check=True).problems[0]
-    assert dataset.inventory(folder).complete
+        dataset.read_wearable_ssvep(folder)
+    assert "S002.mat" in dataset.wearable_ssvep_inventory(folder, check=True).problems[0]
+    assert dataset.wearable_ssvep_inventory(folder).complete
 
 
 @pytest.mark.parametrize("compressed", [True, False])
@@ -169,41 +169,41 @@ def test_a_truncated_file_is_refused_by_name(folder, share, compressed):
     content = path.read_bytes()
     path.write_bytes(content[: int(share * len(content))])
     with pytest.raises(OSError, match=r"S002\.mat is damaged, incomplete or no MATLAB file"):
-        dataset.read(folder)
+        dataset.read_wearable_ssvep(folder)
 
 
 def test_a_page_saved_in_place_of_a_file_is_refused_by_name(folder):
     (folder / "S002.mat").write_text("<!DOCTYPE html><html>Please log in</html>" * 20)
     with pytest.raises(OSError, match=r"S002\.mat is damaged"):
-        dataset.read(folder)
+        dataset.read_wearable_ssvep(folder)
 
 
 def test_missing_files_are_named(folder):
     (folder / "S002.mat").unlink()
     with pytest.raises(FileNotFoundError, match=r"has no S002\.mat"):
-        dataset.read(folder)
+        dataset.read_wearable_ssvep(folder)
     with pytest.raises(FileNotFoundError, match=r"no S007\.mat"):
-        dataset.read(folder, ["S001", "S007"])
-    assert len(dataset.read(folder, dataset.participants(folder))) == 240
+        dataset.read_wearable_ssvep(folder, ["S001", "S007"])
+    assert len(dataset.read_wearable_ssvep(folder, dataset.participants(folder))) == 240
     (folder / dataset.INFORMATION).unlink()
     with pytest.raises(FileNotFoundError, match=dataset.INFORMATION):
-        dataset.read(folder)
+        dataset.read_wearable_ssvep(folder)
     with pytest.raises(FileNotFoundError, match="There is no folder"):
-        dataset.read(folder / "nowhere")
+        dataset.read_wearable_ssvep(folder / "nowhere")
 
 
 def test_a_file_of_somebody_unlisted_is_refused(folder):
     shutil.copy(folder / "S001.mat", folder / "S050.mat")
     with pytest.raises(ValueError, match=r"does not list S050\.mat"):
-        dataset.read(folder)
+        dataset.read_wearable_ssvep(folder)
 
 
 @pytest.mark.parametrize("name", ["s2.mat", "S2.mat", "S0002.mat", "subject_002.mat", "S002.MAT"])
 def test_a_misnamed_file_is_refused_with_its_right_name(folder, name):
     (folder / "S002.mat").rename(folder / name)
     with pytest.raises(ValueError, match=rf"{name} looks like the file of S002; rename it to S002\.mat"):
-        dataset.read(folder)
-    inventory = dataset.inventory(folder)
+        dataset.read_wearable_ssvep(folder)
+    inventory = dataset.wearable_ssvep_inventory(folder)
     assert inventory.missing == ("S002.mat",)
     assert not inventory.unexpected
     assert name in inventory.problems[0]
@@ -211,17 +211,17 @@ def test_a_misnamed_file_is_refused_with_its_right_name(folder, name):
 
 def test_two_files_of_one_person_are_refused(folder):
     shutil.copy(folder / "S001.mat", folder / "S001 (1).mat")
-    for do in (dataset.read, dataset.participants):
+    for do in (dataset.read_wearable_ssvep, dataset.participants):
         with pytest.raises(ValueError, match=r"S001 \(1\)\.mat is a second file of S001 besides S001\.mat"):
             do(folder)
-    assert not dataset.inventory(folder).complete
+    assert not dataset.wearable_ssvep_inventory(folder).complete
 
 
 def test_one_persons_signals_under_two_names_are_refused(folder):
     shutil.copy(folder / "S001.mat", folder / "S002.mat")
     with pytest.raises(ValueError, match=r"S002\.mat holds the same signals as S001\.mat"):
-        dataset.read(folder)
-    assert "the same signals" in dataset.inventory(folder, check=True).problems[0]
+        dataset.read_wearable_ssvep(folder)
+    assert "the same signals" in dataset.wearable_ssvep_inventory(folder, check=True).problems[0]
 
 
 def test_files_in_subfolders_are_pointed_out(tmp_path):
@@ -232,10 +232,10 @@ def test_files_in_subfolders_are_pointed_out(tmp_path):
 
 
 def test_the_inventory_knows_what_should_be_there(folder, tmp_path):
-    assert dataset.inventory(folder, check=True).complete
+    assert dataset.wearable_ssvep_inventory(folder, check=True).complete
     shutil.copy(folder / dataset.INFORMATION, folder / "Impedance.mat")
     (folder / "S002.mat").unlink()
-    inventory = dataset.inventory(folder)
+    inventory = dataset.wearable_ssvep_inventory(folder)
     assert inventory.present == ("S001.mat", dataset.INFORMATION)
     assert inventory.missing == ("S002.mat",)
     assert inventory.unexpected == ("Impedance.mat",)
@@ -244,25 +244,25 @@ def test_the_inventory_knows_what_should_be_there(folder, tmp_path):
         inventory.require()
     empty = tmp_path / "empty"
     empty.mkdir()
-    assert len(dataset.inventory(empty).missing) == 103
+    assert len(dataset.wearable_ssvep_inventory(empty).missing) == 103
     (empty / dataset.INFORMATION).write_bytes(b"")
-    damaged = dataset.inventory(empty)
+    damaged = dataset.wearable_ssvep_inventory(empty)
     assert dataset.INFORMATION in damaged.problems[0]
     assert not damaged.complete
 
 
 def test_files_of_matlab_7_3_are_read(folder):
     h5py = pytest.importorskip("h5py")
-    before = dataset.read(folder)
+    before = dataset.read_wearable_ssvep(folder)
     stored = loadmat(folder / "S001.mat")["data"]
     write_hdf5(h5py, folder / "S001.mat", {"data": stored.T})
-    np.testing.assert_array_equal(dataset.read(folder).data, before.data)
+    np.testing.assert_array_equal(dataset.read_wearable_ssvep(folder).data, before.data)
     write_hdf5(h5py, folder / "S001.mat", {"eeg": stored.T[:1]})
     with pytest.raises(ValueError, match=r"S001\.mat has no variable 'data'; it has eeg"):
-        dataset.read(folder)
+        dataset.read_wearable_ssvep(folder)
     write_hdf5(h5py, folder / dataset.INFORMATION, {"info": stored.T[:1]})
     with pytest.raises(ValueError, match=r"Subjects_Information\.mat is a MATLAB 7\.3 file"):
-        dataset.read(folder)
+        dataset.read_wearable_ssvep(folder)
 
 
 def test_without_h5py_files_of_matlab_7_3_are_refused_by_name(folder, monkeypatch):
@@ -270,7 +270,7 @@ def test_without_h5py_files_of_matlab_7_3_are_refused_by_name(folder, monkeypatc
     write_hdf5(h5py, folder / "S001.mat", {"data": np.zeros((2, 2))})
     monkeypatch.setitem(sys.modules, "h5py", None)
     with pytest.raises(ImportError, match=r"S001\.mat is a MATLAB 7\.3 file, which needs h5py"):
-        dataset.read(folder)
+        dataset.read_wearable_ssvep(folder)
 
 
 def write_hdf5(h5py, path, content):

@@ -2,8 +2,11 @@
 
 import csv
 import json
+import re
 
 import pytest
+
+from shared import SHARED
 
 pytest.importorskip("pydantic")
 pytest.importorskip("torch")
@@ -20,7 +23,7 @@ FIGURES = ("pdf", "svg", "png")
 def ran(name, folder, **changes):
     """Run a study quickly and return its audits, after looking at everything it wrote."""
     study = load_study(name, quick=True, **changes)
-    result = run_study(study, folder / "work", progress=False)
+    result = run_study(study, folder / "work", verbose=False)
     first = write_results(result, folder)
     assert first.exists()
     for task in result.audits:
@@ -149,3 +152,91 @@ def test_every_preset_loads_in_every_way(name, tmp_path):
 def test_presets_give_people_the_roles_of_the_data_set(name, roles):
     assert load_study(name).roles.people == neuroscan_flex.ROLES[roles]
     assert load_study(name, quick=True).roles.people == neuroscan_flex.ROLES[roles]
+
+
+# --- the paper's numbers -----------------------------------------------------------------------------------
+
+PAPER = SHARED / "paper.tex"
+needs_paper = pytest.mark.skipif(not PAPER.is_file(), reason="the paper is not on this machine")
+FOUR = ("S", "T_f", "T_r", "M")
+TASKS = ("P300", "N170", "MMN")
+NAMES = {
+    "Identity": "identity",
+    "Linear-only ablation": "Linear-only",
+    "Conditional mean": "Conditional target",
+    "Unconditional mean (FIT)": "Mean target",
+    "Zero score": "Zero target",
+}
+
+
+def rows_of(label):
+    """Yield the cells of every row of a table of the paper: its name as the presets have it, and numbers."""
+    text = PAPER.read_text("utf-8")
+    text = text[text.index(rf"\label{{{label}}}") :]
+    body = text[text.index(r"\midrule") : text.index(r"\bottomrule")]
+    body = re.sub(r"\\(mid|cmid)rule(\(lr\))?(\{[^}]*\})?|\\addlinespace\[2pt\]|\\quad", "", body)
+    body = re.sub(r"\\multirow\{\d\}\{\*\}\{\\shortstack\[l\]\{.*?\}\}\}", "", body)
+    for line in body.split(r"\\"):
+        cells = [re.sub(r"\\textbf\{(.*?)\}", r"\1", cell).strip() for cell in line.split("&")]
+        cells = [cell.replace(r"$\to$", "→") for cell in cells]
+        cells = cells[1:] if cells[0] == "" and len(cells) > 1 else cells
+        if len(cells) > 1:
+            yield [NAMES.get(cells[0], cells[0]), *cells[1:]]
+
+
+def assert_paper(preset, label, metrics, columns=slice(1, None), name="{0}"):
+    """Compare every number in a table with the preset's; return how many there were."""
+    study, n = load_study(preset), 0
+    for cells in rows_of(label):
+        if "N/A" in cells[columns]:
+            continue
+        found = study.paper[name.format(*cells)]
+        expected = dict(zip(metrics, map(float, cells[columns]), strict=True))
+        assert {metric: found[metric] for metric in metrics} == expected, cells
+        n += len(expected)
+    return n
+
+
+@needs_paper
+def test_values_of_the_paper_are_copied_correctly():
+    associations = [f"{task} {m}" for task in TASKS for m in ("aligned", "independent", "reversed")]
+    heads = [f"{task} {m}" for m in ("worst", "control") for task in TASKS]
+    found = (
+        assert_paper("controlled-ssvep", "tab:controlled-cf", FOUR),
+        assert_paper("controlled-ssvep", "tab:target-controls", FOUR),
+        assert_paper("temporal-n170", "tab:real-main", FOUR, slice(1, 5)),
+        assert_paper("recorded-ssvep", "tab:real-main", FOUR, slice(5, 9)),
+        assert_paper("temporal-n170", "tab:igbp-budget", FOUR, slice(2, 6), "{1} at {0}"),
+        assert_paper("p300-reuse", "tab:reuse-main", heads),
+        assert_paper("p300-reuse", "tab:reuse-absolute", associations),
+    )
+    assert found == (28, 12, 40, 32, 16, 36, 54)
+
+
+@needs_paper
+def test_differences_of_the_paper_are_copied_correctly():
+    study = load_study("p300-reuse")
+    found = {(c.a, c.b): c.paper for c in study.contrasts}
+    rows = list(rows_of("tab:reuse-paired"))
+    assert len(rows) == 12
+    for task, a, b, *differences in rows:
+        for metric, text in zip(("worst", "control"), differences, strict=True):
+            numbers = [float(number) for number in re.findall(r"[+-]\d\.\d+", text)]
+            assert found[a, NAMES.get(b, b)][f"{task} {metric}"] == numbers
+
+
+@needs_paper
+@pytest.mark.parametrize("preset", ["controlled-ssvep", "temporal-n170", "recorded-ssvep"])
+def test_differences_in_the_text_of_the_paper_are_copied_correctly(preset):
+    """Each stands there as a value and an interval (of movement that is lower by so much, without signs)."""
+    text = re.sub(r"[\s$+]", "", PAPER.read_text("utf-8"))
+    points = re.findall(r"(-?\d\.\d\d)\[(-?\d\.\d\d),(-?\d\.\d\d)\]", text)
+    shown = {tuple(round(float(n) / 100, 4) for n in triple) for triple in points}
+    for contrast in load_study(preset).contrasts:
+        for value, low, high in contrast.paper.values():
+            ways = {
+                "{}[{},{}]".format(*(f"{n:.{digits}f}".replace("0.", ".", 1) for n in triple))
+                for triple in ((value, low, high), (-value, -high, -low))
+                for digits in (3, 4)
+            }
+            assert (value, low, high) in shown or any(way in text for way in ways), (contrast, value)

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from mgpa.studies.config import Endpoints, Roles, StudyError
+from mgpa.studies.config import EndpointsSection, RolesSection, StudyError
 from mgpa.studies.roles import associate, roles_of, rotated
 from mgpa.tables import Table
 
@@ -51,7 +51,7 @@ def trials():
 
 def seen_second(trials, rotation, association=0.9):
     roles = rotated(strata(), rotation, 5, SEED)
-    plan = Endpoints(gamma=0.5, association=association, cells=("target",), seed=SEED)
+    plan = EndpointsSection(gamma=0.5, association=association, cells=("target",), seed=SEED)
     seen = trials.take(associate(trials, roles, plan, rotation))
     assert len(seen) == len(trials) // 2
     keys = zip(seen.participant.tolist(), *(seen.other[k].tolist() for k in ("target", "block")), strict=True)
@@ -82,12 +82,15 @@ def test_views_are_drawn_in_the_papers_order(trials):
 
 
 def test_roles_come_from_lists_shares_or_folds(trials):
-    assert set(roles_of(trials, Roles(shares={"FIT": 0.5, "EVAL": 0.5}), None).values()) == {"FIT", "EVAL"}
-    assert roles_of(trials, Roles(people={"FIT": ("S001",), "EVAL": ("S002",)}), None) == {
+    assert set(roles_of(trials, RolesSection(shares={"FIT": 0.5, "EVAL": 0.5}), None).values()) == {
+        "FIT",
+        "EVAL",
+    }
+    assert roles_of(trials, RolesSection(people={"FIT": ("S001",), "EVAL": ("S002",)}), None) == {
         "S001": "FIT",
         "S002": "EVAL",
     }
-    assert roles_of(trials, Roles(rotations=(1,), seed=SEED), 1) == rotated(
+    assert roles_of(trials, RolesSection(rotations=(1,), seed=SEED), 1) == rotated(
         dict.fromkeys(strata(), ""), 1, 5, SEED
     )
 
@@ -95,11 +98,11 @@ def test_roles_come_from_lists_shares_or_folds(trials):
 @pytest.mark.parametrize(
     ("plan", "rotation", "message"),
     [
-        (Roles(people={"FIT": ("S001",), "EVAL": ("S001",)}), None, "S001 two roles"),
-        (Roles(people={"FIT": ("S999",)}), None, "S999, of whom there are no rows"),
-        (Roles(rotations=(5,)), 5, "Rotation 5 of 5 folds"),
-        (Roles(rotations=(1,), stratify=("age",)), 1, "names 'age'; the columns are"),
-        (Roles(rotations=(1,), stratify=("block",)), 1, "block of S001 varies"),
+        (RolesSection(people={"FIT": ("S001",), "EVAL": ("S001",)}), None, "S001 two roles"),
+        (RolesSection(people={"FIT": ("S999",)}), None, "S999, of whom there are no rows"),
+        (RolesSection(rotations=(5,)), 5, "Rotation 5 of 5 folds"),
+        (RolesSection(rotations=(1,), stratify=("age",)), 1, "names 'age'; the columns are"),
+        (RolesSection(rotations=(1,), stratify=("block",)), 1, "block of S001 varies"),
     ],
 )
 def test_roles_that_cannot_be_given_are_refused(trials, plan, rotation, message):
@@ -109,7 +112,7 @@ def test_roles_that_cannot_be_given_are_refused(trials, plan, rotation, message)
 
 def test_association_needs_both_views_and_two_labels(trials):
     roles = rotated(strata(), 1, 5, SEED)
-    plan = Endpoints(association=0.9)
+    plan = EndpointsSection(association=0.9)
     with pytest.raises(StudyError, match="both views of every event"):
         associate(trials.take(slice(1, None)), roles, plan, 1)
     one = trials.take(trials.columns["label"] == 1)

@@ -26,7 +26,7 @@ AXES = "(trials, channels, times)"
 
 
 @dataclass(frozen=True)
-class Trials:
+class GroupedSignals:
     """One call's worth of validated trials. ``codes[i]`` is the place of trial i's source in ``sources``."""
 
     X: Floats
@@ -68,7 +68,7 @@ def check_signals(X: Any, *, n_channels: int | None = None, axes: str = AXES) ->
     return checked
 
 
-def group(X: Floats, source: Any, sample_weight: Any = None) -> Trials:
+def group(X: Floats, source: Any, sample_weight: Any = None) -> GroupedSignals:
     """Return validated trials with their sources and weights."""
     if source is None:
         raise MissingEvidence(
@@ -77,7 +77,7 @@ def group(X: Floats, source: Any, sample_weight: Any = None) -> Trials:
         )
     sources, codes = encode_source(source, len(X))
     if sample_weight is None:
-        return Trials(X, sources, codes, np.ones(len(X)))
+        return GroupedSignals(X, sources, codes, np.ones(len(X)))
     weight = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
     total = np.bincount(codes, weight)
     if not total.all():
@@ -85,7 +85,7 @@ def group(X: Floats, source: Any, sample_weight: Any = None) -> Trials:
             f"sample_weight is zero in every trial of source {sources[total == 0].tolist()}; "
             "leave such a source out, or give it weight."
         )
-    return Trials(X, sources, codes, weight)
+    return GroupedSignals(X, sources, codes, weight)
 
 
 class SignalBaseline(TransformerMixin, BaseEstimator):  # type: ignore[misc]
@@ -208,10 +208,10 @@ class SignalBaseline(TransformerMixin, BaseEstimator):  # type: ignore[misc]
     def _prepare(self, X: Floats) -> Floats:
         return X
 
-    def _fit(self, trials: Trials, y: Any) -> None:
+    def _fit(self, trials: GroupedSignals, y: Any) -> None:
         raise NotImplementedError
 
-    def _adapt(self, trials: Trials) -> None:
+    def _adapt(self, trials: GroupedSignals) -> None:
         raise NotImplementedError
 
     def _apply(self, X: Floats, label: Any) -> Floats:

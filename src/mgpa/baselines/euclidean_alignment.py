@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from ..estimators.parameters import Constraint, flag, number
-from ._signals import Floats, SignalBaseline, Trials
+from ._signals import Floats, GroupedSignals, SignalBaseline
 
 # Below this share of the largest eigenvalue, the smallest is rounding: float32 signals with an average
 # reference leave about 1e-14, recordings of full rank more than 1e-8.
@@ -100,16 +100,16 @@ class EuclideanAlignment(SignalBaseline):
         self.demean = demean
         self.ridge = ridge
 
-    def _learn(self, trials: Trials) -> dict[Any, Floats]:
+    def _learn(self, trials: GroupedSignals) -> dict[Any, Floats]:
         return {
             label: inverse_root(mean_covariance(X, weight, demean=self.demean), label, self.ridge)
             for label, X, weight in trials.by_source()
         }
 
-    def _fit(self, trials: Trials, y: Any) -> None:
+    def _fit(self, trials: GroupedSignals, y: Any) -> None:
         self.filters_ = self._learn(trials)
 
-    def _adapt(self, trials: Trials) -> None:
+    def _adapt(self, trials: GroupedSignals) -> None:
         self.filters_ = self.filters_ | self._learn(trials)
 
     def _apply(self, X: Floats, label: Any) -> Floats:

@@ -9,7 +9,7 @@ import numpy as np
 import scipy.signal
 
 from ..estimators.parameters import Constraint, nothing, number, whole
-from ._signals import Floats, SignalBaseline, Trials
+from ._signals import Floats, GroupedSignals, SignalBaseline
 
 # Without clipping, a larger gain is refused: it lifts rounding or a filter's stop-band, not a spectrum.
 MAX_GAIN = 1e6
@@ -84,7 +84,7 @@ class CMMN(SignalBaseline):
 
     Notes
     -----
-    The barycentre weights the sources equally, however many trials each has. Trials are filtered one by one
+    The barycentre weights the sources equally, however many trials each has. GroupedSignals are filtered one by one
     and taken as zero outside; the first and last F/2 samples are therefore damped, and offsets ring there:
     high-pass first. The gains hold at multiples of fs/F.
 
@@ -127,7 +127,7 @@ class CMMN(SignalBaseline):
             )
         return checked
 
-    def _spectra(self, trials: Trials) -> dict[Any, Floats]:
+    def _spectra(self, trials: GroupedSignals) -> dict[Any, Floats]:
         return {label: power_spectra(X, w, self.filter_size) for label, X, w in trials.by_source()}
 
     def _filter(self, label: Any, target: Floats, spectra: Floats) -> Floats:
@@ -150,13 +150,13 @@ class CMMN(SignalBaseline):
             gains = np.clip(gains, low, high)
         return zero_phase_filter(gains, self.filter_size)
 
-    def _fit(self, trials: Trials, y: Any) -> None:
+    def _fit(self, trials: GroupedSignals, y: Any) -> None:
         spectra = self._spectra(trials)
         target = barycentre(list(spectra.values()))
         self.filters_ = {label: self._filter(label, target, p) for label, p in spectra.items()}
         self.barycenter_ = target
 
-    def _adapt(self, trials: Trials) -> None:
+    def _adapt(self, trials: GroupedSignals) -> None:
         new = self._spectra(trials)
         self.filters_ = self.filters_ | {
             label: self._filter(label, self.barycenter_, p) for label, p in new.items()

@@ -13,7 +13,7 @@ from ..estimators.base import MethodTags
 from ..estimators.parameters import Constraint, flag, one_of, source_label, text, whole
 from ..pairs import encode_source
 from ._base import reference_index
-from ._signals import Floats, SignalBaseline, Trials, check_signals
+from ._signals import Floats, GroupedSignals, SignalBaseline, check_signals
 
 NO_SPREAD = 1e-10
 
@@ -47,7 +47,7 @@ def require_spd(C: Floats, remedy: str) -> None:
         )
 
 
-def require_shared_classes(y: Any, trials: Trials) -> NDArray[np.int64]:
+def require_shared_classes(y: Any, trials: GroupedSignals) -> NDArray[np.int64]:
     """Return each trial's class; raise unless there are two or more and every source has them all."""
     if y is None:
         raise ValueError(
@@ -211,7 +211,7 @@ class RiemannianProcrustes(SignalBaseline):
         require_spd(C, "Drop a channel, or use estimator='oas'.")
         return C
 
-    def _fit(self, trials: Trials, y: Any) -> None:
+    def _fit(self, trials: GroupedSignals, y: Any) -> None:
         reference = reference_index(self.reference, trials.sources)
         task = require_shared_classes(y, trials) if self.rotate else np.zeros_like(trials.codes)
         whiteners, dispersions, C = self._centre_and_scale(trials)
@@ -225,7 +225,7 @@ class RiemannianProcrustes(SignalBaseline):
         self.whiteners_, self.dispersions_, self.rotations_ = whiteners, dispersions, rotations
         self.reference_ = labels[reference]
 
-    def _centre_and_scale(self, trials: Trials) -> tuple[dict[Any, Floats], dict[Any, float], Floats]:
+    def _centre_and_scale(self, trials: GroupedSignals) -> tuple[dict[Any, Floats], dict[Any, float], Floats]:
         """Return each source's whitener and dispersion, and the covariances so aligned."""
         transfer = _pyriemann("transfer")
         labels, domains = trials.sources.tolist(), domain_labels(trials.codes, trials.codes)
@@ -247,7 +247,7 @@ class RiemannianProcrustes(SignalBaseline):
             centred[rows] = stretch(centred[rows], dispersions[label])
         return whiteners, dispersions, centred
 
-    def _adapt(self, trials: Trials) -> None:
+    def _adapt(self, trials: GroupedSignals) -> None:
         whiteners, dispersions, _ = self._centre_and_scale(trials)
         if self.rotate:
             warnings.warn(

@@ -26,13 +26,13 @@ def list_(*, json_: AsJson = False) -> None:
     """
     from dataclasses import asdict
 
-    from ..eeg.datasets.sources import SOURCES
+    from ..eeg.datasets.catalogue import DATASETS
 
     lines = []
-    for source in SOURCES.values():
+    for source in DATASETS.values():
         lines += [f"{source.name:<16}{source.title}", f"{'':<16}https://doi.org/{source.doi}  {source.home}"]
     lines.append("\nThe pages name the storage; mgpa data fetch takes its address.")
-    show({"datasets": [asdict(source) for source in SOURCES.values()]}, "\n".join(lines), json_)
+    show({"datasets": [asdict(source) for source in DATASETS.values()]}, "\n".join(lines), json_)
 
 
 @data.command
@@ -65,10 +65,9 @@ def fetch(
     dry_run
         List what would be fetched, and how large it is.
     """
-    from ..eeg.datasets.sources import fetch as fetch_files
-    from ..eeg.datasets.sources import find_source, remote_files
+    from ..eeg.datasets.catalogue import fetch_files, find_dataset, remote_files
 
-    source = find_source(name)
+    source = find_dataset(name)
     if from_ is None:
         raise UserError(
             f"Where is {name}? Pass --from osf:…, figshare:…, zenodo:… or the address of a list of "
@@ -85,7 +84,7 @@ def fetch(
         return
     if unchecked:
         print(f"{len(unchecked)} files come without a checksum and cannot be resumed.", file=sys.stderr)
-    new = fetch_files(files, out, progress=sys.stderr.isatty())
+    new = fetch_files(files, out, verbose=sys.stderr.isatty())
     text = f"{len(files)} files{size} in {out}: {new} new, {len(files) - new} were there already"
     show(facts | {"folder": str(out), "new": new, "unchecked": unchecked}, text, json_)
 
@@ -113,9 +112,9 @@ def verify(
     tasks
         For neuroscan_flex: only files of N170, oddball_active or oddball_passive.
     """
-    from ..eeg.datasets.sources import verify as look
+    from ..eeg.datasets.catalogue import verify_dataset
 
-    found = look(name, folder, tasks)
+    found = verify_dataset(name, folder, tasks)
     facts = {
         "dataset": name,
         "folder": str(folder),

@@ -102,7 +102,7 @@ def ssvep(
         random_state=seed,
         blocks=blocks,
         population=population,
-        progress=sys.stderr.isatty(),
+        verbose=sys.stderr.isatty(),
     )
     show({"folder": str(out), "participants": people}, f"{people} participants in {out}", json_)
 
@@ -157,7 +157,7 @@ def flex(
         random_state=seed,
         n_events=events,
         population=population,
-        progress=sys.stderr.isatty(),
+        verbose=sys.stderr.isatty(),
     )
     facts = {"folder": str(out), "participants": list(who), "tasks": list(chosen)}
     show(facts, f"{len(who)} participants, {', '.join(chosen)}, in {out}", json_)

@@ -72,9 +72,11 @@ def run(
         Where networks are trained: auto, cpu, cuda.
     """
     from ..studies import load_study, run_study, write_results
+    from ..tables.scale import connect
 
     chosen = load_study(which, recordings=data, quick=quick)
-    result = run_study(chosen, out / "work", jobs=jobs, scheduler=scheduler, device=device)
+    with connect(scheduler) as client:
+        result = run_study(chosen, out / "work", n_jobs=jobs, client=client, device=device)
     report = write_results(result, out, command=_command())
     facts = {"report": str(report), "folder": str(out), "simulated": chosen.simulated}
     text = [f"{task}\n{audit}" if task else str(audit) for task, audit in result.audits.items()]

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import CheckpointError, DownloadError
-from .datasets.download import TIMEOUT, download, require_pooch
+from .datasets.download import TIMEOUT, download_file, require_pooch
 
 HUB = "https://huggingface.co"
 TORCH_SUFFIXES = (".pt", ".pth", ".ckpt", ".bin")
@@ -62,7 +62,7 @@ def hub_file(
     size: int | None = None,
     folder: str | os.PathLike[str] | None = None,
     endpoint: str | None = None,
-    progress: bool = False,
+    verbose: bool = False,
 ) -> Path:
     """Download a file from the Hugging Face hub, unless it is here already, and return its path.
 
@@ -74,7 +74,7 @@ def hub_file(
         Where to keep it; None is the user's cache.
     endpoint : str or None
         Address of the hub or a mirror; None is the environment variable HF_ENDPOINT, or huggingface.co.
-    progress : bool
+    verbose : bool
         Show a line on stderr.
 
     Raises
@@ -106,22 +106,22 @@ def hub_file(
     commit = revision if settled else _whole_commit(base, repo, revision)
     url = f"{base}/{repo}/resolve/{commit}/{filename}"
     try:
-        download(url, target, sha256=whole, size=size, progress=progress)
+        download_file(url, target, sha256=whole, size=size, verbose=verbose)
     except DownloadError as error:
         raise DownloadError(
             f"{error} Without a connection, fetch {url} on another machine and pass the file's path instead."
         ) from None
     # The beginning of a checksum is not enough for download() to compare.
     with open(target, "rb") as stream:
-        found = hashlib.file_digest(stream, "sha256").hexdigest()
-    if sha256 is not None and not found.startswith(sha256):
+        checksum = hashlib.file_digest(stream, "sha256").hexdigest()
+    if sha256 is not None and not checksum.startswith(sha256):
         if here:
             advice = "Remove it to have it fetched again."
         else:
             target.unlink()
             advice = "It was removed; the file on the server has changed."
         raise DownloadError(
-            f"{target}: sha256 is {found}; it should begin with {sha256}. {advice} (From {url}.)"
+            f"{target}: sha256 is {checksum}; it should begin with {sha256}. {advice} (From {url}.)"
         )
     return target
 
@@ -137,16 +137,16 @@ def _whole_commit(base: str, repo: str, revision: str) -> str:
     import requests
 
     page: str | None = f"{base}/api/models/{repo}/commits/main"
-    found: set[str] = set()
+    commits: set[str] = set()
     try:
         while page:
             response = requests.get(page, timeout=TIMEOUT)
             response.raise_for_status()
-            found |= {one["id"] for one in response.json() if one["id"].startswith(revision)}
+            commits |= {one["id"] for one in response.json() if one["id"].startswith(revision)}
             page = response.links.get("next", {}).get("url")
     except (requests.RequestException, ValueError, KeyError, TypeError):
         return revision
-    return found.pop() if len(found) == 1 else revision
+    return commits.pop() if len(commits) == 1 else revision
 
 
 def _folder(folder: str | os.PathLike[str] | None) -> Path:
@@ -212,7 +212,7 @@ def load_checkpoint(
     >>> load_checkpoint(torch.nn.Linear(4, 2), path)  # doctest: +ELLIPSIS
     Traceback (most recent call last):
     ...
-    mgpa.eeg.checkpoints.CheckpointError: ...weights.safetensors does not fit Linear; nothing was loaded.
+    mgpa.errors.CheckpointError: ...weights.safetensors does not fit Linear; nothing was loaded.
     Other shapes or types (1): weight is (2, 3) float32 instead of (2, 4) float32.
     """
     source: dict[str, Any] = {}
@@ -224,28 +224,29 @@ def load_checkpoint(
             revision=hub.revision,
             sha256=sha256 or hub.sha256,
             size=hub.size,
-            progress=sys.stderr.isatty(),
+            verbose=sys.stderr.isatty(),
         )
         source = {"repo": hub.repo, "revision": hub.revision}
     else:
         path = Path(checkpoint)
     # Read once, so that what is checked is what is loaded.
     content = _content(path)
-    found_sum, expected_sum = hashlib.sha256(content).hexdigest(), _digits(sha256)
-    if expected_sum is not None and not found_sum.startswith(expected_sum):
+    checksum, expected_sum = hashlib.sha256(content).hexdigest(), _digits(sha256)
+    if expected_sum is not None and not checksum.startswith(expected_sum):
         raise CheckpointError(
-            f"{path} is not the expected file: its sha256 is {found_sum}, it should begin with "
+            f"{path} is not the expected file: its sha256 is {checksum}, it should begin with "
             f"{expected_sum}. Nothing was loaded; download it again."
         )
-    found = _tensors(content, path)
-    own = {name: value for name, value in model.state_dict().items() if name not in allow_missing}
-    cut = {name: found[name][:, : own[name].shape[1]] for name in leading if _is_longer(found, own, name)}
-    _compare(found | cut, own, path, type(model).__name__, tuple(allow_extra), allow_missing)
+    stored = _tensors(content, path)
+    wanted = {name: value for name, value in model.state_dict().items() if name not in allow_missing}
+    longer = [name for name in leading if _is_longer(stored, wanted, name)]
+    cut = {name: stored[name][:, : wanted[name].shape[1]] for name in longer}
+    _compare(stored | cut, wanted, path, type(model).__name__, tuple(allow_extra), allow_missing)
     # Not strict, because of allow_missing only; everything else has been compared.
-    model.load_state_dict({name: (found | cut)[name] for name in own}, strict=False)
-    record = {"file": path.name, "sha256": found_sum, "size": len(content), **source}
+    model.load_state_dict({name: (stored | cut)[name] for name in wanted}, strict=False)
+    record = {"file": path.name, "sha256": checksum, "size": len(content), **source}
     if cut:
-        record["leading"] = {name: [own[name].shape[1], found[name].shape[1]] for name in cut}
+        record["leading"] = {name: [wanted[name].shape[1], stored[name].shape[1]] for name in cut}
     return record
 
 
@@ -267,30 +268,30 @@ def _tensors(content: bytes, path: Path) -> dict[str, Any]:
             from safetensors.torch import load
 
             return load(content)
-        found = torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
+        loaded = torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
     except Exception as error:
         reason = str(error).strip().split("\n")[0][:200]
         raise CheckpointError(
             f"{path} cannot be read as weights ({type(error).__name__}: {reason}). Download it again; a "
             "pickle of anything but tensors is refused, because opening it would run code from it."
         ) from None
-    if isinstance(found, Mapping) and isinstance(found.get("state_dict"), Mapping):
-        found = found["state_dict"]
-    if not isinstance(found, Mapping) or not all(isinstance(value, torch.Tensor) for value in found.values()):
-        raise CheckpointError(f"{path} holds a {type(found).__name__}; expected tensors by name.")
-    return {str(name): value for name, value in found.items()}
+    if isinstance(loaded, Mapping) and isinstance(loaded.get("state_dict"), Mapping):
+        loaded = loaded["state_dict"]
+    if not isinstance(loaded, Mapping) or not all(isinstance(t, torch.Tensor) for t in loaded.values()):
+        raise CheckpointError(f"{path} holds a {type(loaded).__name__}; expected tensors by name.")
+    return {str(name): value for name, value in loaded.items()}
 
 
-def _is_longer(found: Mapping[str, Any], own: Mapping[str, Any], name: str) -> bool:
-    if name not in found or name not in own:
+def _is_longer(stored: Mapping[str, Any], wanted: Mapping[str, Any], name: str) -> bool:
+    if name not in stored or name not in wanted:
         return False
-    theirs, ours = list(found[name].shape), list(own[name].shape)
+    theirs, ours = list(stored[name].shape), list(wanted[name].shape)
     return theirs[:1] + theirs[2:] == ours[:1] + ours[2:] and theirs[1] > ours[1]
 
 
 def _compare(
-    found: Mapping[str, Any],
-    own: Mapping[str, Any],
+    stored: Mapping[str, Any],
+    wanted: Mapping[str, Any],
     path: Path,
     model: str,
     allow_extra: tuple[str, ...],
@@ -299,19 +300,19 @@ def _compare(
     """Raise, with everything that does not agree."""
     import torch
 
-    missing = [name for name in own if name not in found]
+    missing = [name for name in wanted if name not in stored]
     extra = [
         name
-        for name in found
-        if name not in own and name not in allow_missing and not name.startswith(allow_extra)
+        for name in stored
+        if name not in wanted and name not in allow_missing and not name.startswith(allow_extra)
     ]
-    both = [name for name in own if name in found]
+    both = [name for name in wanted if name in stored]
     differ = [
-        f"{name} is {_form(found[name])} instead of {_form(own[name])}"
+        f"{name} is {_form(stored[name])} instead of {_form(wanted[name])}"
         for name in both
-        if _form(found[name]) != _form(own[name])
+        if _form(stored[name]) != _form(wanted[name])
     ]
-    broken = [name for name in both if not bool(torch.isfinite(found[name]).all())]
+    broken = [name for name in both if not bool(torch.isfinite(stored[name]).all())]
     problems = {
         "Missing": missing,
         "Unknown to the model": extra,

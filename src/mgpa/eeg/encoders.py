@@ -25,15 +25,15 @@ Checkpoint = str | os.PathLike[str] | HubFile
 
 
 class Options(TypedDict, total=False):
-    """What every encoder here takes besides its own parameters.
+    """What every encoder takes besides its own parameters.
 
-    ``sha256``, ``weights`` ("checkpoint" or "random"), ``seed`` and ``architecture`` are described at
+    ``sha256``, ``weights`` ("checkpoint" or "random"), ``random_state`` and ``architecture`` are described at
     :func:`eegpt`, the others at :class:`~mgpa.eeg.torch_encoder.TorchEncoder`.
     """
 
     sha256: str | None
     weights: Literal["checkpoint", "random"]
-    seed: int
+    random_state: int
     architecture: Mapping[str, Any] | None
     resample: tuple[int, int] | None
     device: str
@@ -72,10 +72,10 @@ def eegpt(
     sfreq : float
         Samples per second to feed it with. It was trained at 256; the paper fed it 250 as they were.
     **options
-        ``sha256``: the file's checksum, or how it begins. ``weights="random"`` with a ``seed`` makes an
-        untrained network for tests and simulations, without a checkpoint, and warns. ``architecture``: the
-        braindecode model's own parameters, as ``{"depth": 2}``. ``resample``, ``device``, ``batch_size``,
-        ``precision`` and ``dtype`` as for :class:`~mgpa.eeg.torch_encoder.TorchEncoder`.
+        ``sha256``: the file's checksum, or its beginning. ``weights="random"`` with a ``random_state`` makes
+        an untrained network for tests and simulations, without a checkpoint, and warns. ``architecture``:
+        the braindecode model's own parameters, as ``{"depth": 2}``. ``resample``, ``device``,
+        ``batch_size``, ``precision`` and ``dtype`` as for :class:`~mgpa.eeg.torch_encoder.TorchEncoder`.
 
     Examples
     --------
@@ -126,8 +126,8 @@ def labram(
 ) -> TorchEncoder:
     """Return LaBraM (Jiang et al., 2024): a token of 200 numbers for every channel and second at 200 Hz.
 
-    The weights are in ``braindecode/labram-pretrained`` on the hub. A checkpoint of longer windows serves:
-    the model uses as many of its times as there are patches.
+    The weights are in ``braindecode/labram-pretrained`` on the hub. A checkpoint trained on longer
+    windows will do: the model uses as many of its times as there are patches.
 
     Parameters
     ----------
@@ -207,15 +207,15 @@ def biot(
         import torch
 
         table = importlib.import_module("braindecode.models.biot").BIOT_CHANNEL_ORDER
-        known = architecture.pop("n_chans", len(table))
-        places = _check_names(channels, table[:known], "BIOT")
+        n_known = architecture.pop("n_chans", len(table))
+        places = _check_names(channels, table[:n_known], "BIOT")
         hop = architecture.get("hop_length", 100)
         if n_times < 200 or (n_times - 200) % hop:
             raise ValueError(
                 f"n_times is {n_times}; BIOT takes 200 samples and any number of times {hop} more, and would "
                 "leave the rest out."
             )
-        model = models.BIOT(n_chans=known, n_times=n_times, n_outputs=1, sfreq=200, **architecture)
+        model = models.BIOT(n_chans=n_known, n_times=n_times, n_outputs=1, sfreq=200, **architecture)
         # Which learned channel token goes with which channel of the input.
         model.encoder.index = torch.tensor(places)
         return _without_head(model)
@@ -237,15 +237,15 @@ def biot(
 
 def _biot_tokens(model: Any, batch: Any, layout: Layout, n_channels: int) -> Any:
     # BIOT returns the mean of its tokens only; they are what its transformer returns.
-    found: list[Any] = []
-    hook = model.encoder.transformer.register_forward_hook(lambda module, given, out: found.append(out))
+    outputs: list[Any] = []
+    hook = model.encoder.transformer.register_forward_hook(lambda module, given, out: outputs.append(out))
     try:
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", "A window was not provided")
             model.encoder(batch)
     finally:
         hook.remove()
-    return _over_channels(found[0], n_channels, layout)
+    return _over_channels(outputs[0], n_channels, layout)
 
 
 def cbramod(
@@ -316,7 +316,7 @@ def _encoder(
     leading: Sequence[str] = (),
     sha256: str | None = None,
     weights: Literal["checkpoint", "random"] = "checkpoint",
-    seed: int = 0,
+    random_state: int = 0,
     architecture: Mapping[str, Any] | None = None,
     **settings: Any,
 ) -> TorchEncoder:
@@ -337,11 +337,11 @@ def _encoder(
 
     # Building draws random weights; nobody else's random numbers should change by it.
     with torch.random.fork_rng(devices=[]), _quiet():
-        torch.manual_seed(seed)
+        torch.manual_seed(random_state)
         model = build(models, dict(architecture or {}))
     record: Any
     if checkpoint is None:
-        record = f"random weights, seed {seed}"
+        record = f"random weights, seed {random_state}"
         warnings.warn(
             f"{name} has {record}: what it makes of signals means nothing. For tests and simulations only.",
             stacklevel=3,
@@ -413,10 +413,10 @@ def _check_names(channels: Sequence[str], table: Sequence[str], model: str) -> l
             f"{model} was not trained with {', '.join(unknown)}; leave them out, or rename them where they "
             f"are another name for one of its {len(places)}: {', '.join(table)}."
         )
-    found = [places[str(name).upper()] for name in channels]
-    if len(set(found)) < len(found):
+    chosen = [places[str(name).upper()] for name in channels]
+    if len(set(chosen)) < len(chosen):
         raise ValueError(f"channels name one channel twice: {', '.join(map(str, channels))}.")
-    return found
+    return chosen
 
 
 def _check_patches(n_times: int, patch: int, model: str) -> None:

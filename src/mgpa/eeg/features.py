@@ -10,7 +10,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from .encode import as_trials
+from .encoding import as_trials
 
 # Sample times are sums of rounded numbers; a sample this close to an edge is on it.
 TIME_TOLERANCE = 1e-8
@@ -72,10 +72,10 @@ class TemporalBins:
         settings = {"start": self.start, "stop": self.stop, "width": self.width, "unit": self.unit}
         return {"name": "temporal bins", **settings, "layout": "channel-major"}
 
-    def embed(self, trials: Any, *, progress: bool = False) -> NDArray[np.float32]:
+    def embed(self, trials: Any, *, verbose: bool = False) -> NDArray[np.float32]:
         """Return the features, (n, channels × bins), of trials or MNE epochs.
 
-        ``progress`` is there for the sake of encoders that take long.
+        ``verbose`` is for encoders that take longer.
         """
         trials = as_trials(trials)
         times, step = trials.times, 1 / trials.sfreq
@@ -152,10 +152,10 @@ class BandPower:
             "layout": "tokens of channels" if self.per_token else "channel-major",
         }
 
-    def embed(self, trials: Any, *, progress: bool = False) -> NDArray[np.float32]:
+    def embed(self, trials: Any, *, verbose: bool = False) -> NDArray[np.float32]:
         """Return the features, (n, channels × bands) or (n, channels, bands), of trials or MNE epochs.
 
-        ``progress`` is there for the sake of encoders that take long.
+        ``verbose`` is for encoders that take longer.
         """
         from scipy.signal import welch
 
@@ -245,10 +245,10 @@ class WindowedPower:
         names = ("window", "step", "low", "high", "width", "log", "floor")
         return {"name": "windowed power", **{n: getattr(self, n) for n in names}, "layout": "channel-major"}
 
-    def embed(self, trials: Any, *, progress: bool = False) -> NDArray[np.float32]:
+    def embed(self, trials: Any, *, verbose: bool = False) -> NDArray[np.float32]:
         """Return the features, (n, windows, channels × bands), of trials or MNE epochs.
 
-        ``progress`` is there for the sake of encoders that take long.
+        ``verbose`` is for encoders that take longer.
         """
         trials = as_trials(trials)
         length, step = round(self.window * trials.sfreq), round(self.step * trials.sfreq)

@@ -22,9 +22,8 @@ def from_moabb(
 ) -> Trials:
     """Return the trials that a MOABB paradigm makes of a data set, in volts.
 
-    The paradigm filters, cuts and, if it is told to, resamples. Ids of participants are the data set's own:
-    of two data sets, tell people apart (:meth:`Trials.with_columns`) before they are put together
-    (:meth:`Trials.concatenate`).
+    The paradigm filters, cuts and, if told to, resamples. Participant ids are unique within a data set only:
+    rename them (:meth:`Trials.with_columns`) before joining two data sets (:meth:`Trials.concatenate`).
 
     Parameters
     ----------
@@ -35,8 +34,8 @@ def from_moabb(
     subjects : sequence or None
         Of ``dataset.subject_list``; None is all.
     source : str or None
-        What of MOABB's metadata is the ``source``: "session", "run", or one of ``additional``. None sets
-        none.
+        Which metadata column is the ``source``: "session", "run", or one of ``additional``. None: there is
+        no source.
     additional : sequence of str
         Further columns that the data set keeps for its events.
 

@@ -45,7 +45,7 @@ class Timing:
     max_residual, p95_residual : float
         Absolute distances from it, in seconds: the greatest, and the 95th percentile.
     limits : TimingLimits
-        What they are held against.
+        What they may be at most.
     """
 
     slope: float
@@ -114,7 +114,7 @@ class EventMatch:
     timing : Timing
         The second device against the first.
     dropped : tuple of Dropped
-        Everything else.
+        Events that only one device has, and markers that belong to no event.
     """
 
     ordinal: NDArray[np.int64]
@@ -135,11 +135,11 @@ class SessionPairing:
     participant : str
         Whose session.
     events, pairs : int
-        Events that there were, and pairs that were kept.
+        How many events there were, and how many pairs were kept.
     dropped : tuple of Dropped
-        Every other event, and markers of none.
+        Events that were not paired, and markers that belong to no event.
     timing : dict of str to Timing
-        By what was held against what.
+        Keyed by which clock was compared with which.
     artifacts : int
         How many of the pairs are flagged.
     """
@@ -331,15 +331,15 @@ def _find_gap(
         with_marker = np.concatenate([events[:start], events[start + missing :]])
         return timing_test(with_marker, times, limits=limits).passed
 
-    found = [start for start in range(m + 1) if passes(start)]
+    starts = [start for start in range(m + 1) if passes(start)]
     what = f"{name} has {m} markers for {n} events"
-    if len(found) != 1:
-        places = ", ".join(f"after event {start}" for start in found) or "none"
+    if len(starts) != 1:
+        places = ", ".join(f"after event {start}" for start in starts) or "none"
         raise PairingError(
-            f"{what}, and one gap of {missing} passes the timing test at {len(found)} places ({places}); "
+            f"{what}, and one gap of {missing} passes the timing test at {len(starts)} places ({places}); "
             "exactly one must. Check that markers and events are of one session."
         )
-    start = found[0]
+    start = starts[0]
     if start in (0, m):
         where = "first" if start == 0 else "last"
         raise PairingError(
@@ -361,17 +361,17 @@ def _find_window(
 ) -> int:
     """Return the position of the first of the consecutive markers that fit the events."""
     n, m = len(events), len(times)
-    found = [
+    starts = [
         first
         for first in range(m - n + 1)
         if timing_test(events, times[first : first + n], limits=limits).passed
     ]
-    if len(found) != 1:
+    if len(starts) != 1:
         raise PairingError(
-            f"{name} has {m} markers for {n} events, and {len(found)} runs of {n} consecutive markers "
+            f"{name} has {m} markers for {n} events, and {len(starts)} runs of {n} consecutive markers "
             "pass the timing test; exactly one must. Check that markers and events are of one session."
         )
-    return found[0]
+    return starts[0]
 
 
 def _require_passed(timing: Timing, what: str) -> Timing:

@@ -15,13 +15,13 @@ from numpy.typing import NDArray
 from .trials import Trials
 
 
-def bandpass(signal: Any, sfreq: float, low: float = 0.1, high: float = 30.0) -> NDArray[np.float64]:
-    """Filter a continuous recording forwards and backwards at once: zero phase, windowed FIR.
+def filter_recording(signal: Any, sfreq: float, low: float = 0.1, high: float = 30.0) -> NDArray[np.float64]:
+    """Filter a continuous recording by MNE's zero-phase windowed FIR filter.
 
     Parameters
     ----------
     signal : (..., samples) array
-        In volts; longer than the filter, which is 3.3 / ``low`` seconds with MNE's transition bands.
+        In volts; longer than the filter, which takes 3.3 / ``low`` seconds with MNE's transition bands.
     sfreq : float
         Samples per second.
     low, high : float
@@ -32,7 +32,7 @@ def bandpass(signal: Any, sfreq: float, low: float = 0.1, high: float = 30.0) ->
     >>> import numpy as np
     >>> t = np.arange(0, 60, 1 / 250)
     >>> slow = np.sin(2 * np.pi * 10 * t)
-    >>> filtered = bandpass(slow + np.sin(2 * np.pi * 50 * t), 250.0)
+    >>> filtered = filter_recording(slow + np.sin(2 * np.pi * 50 * t), 250.0)
     >>> bool(np.abs(filtered - slow)[5000:-5000].max() < 0.01)
     True
     """
@@ -63,11 +63,11 @@ def average_reference(signal: Any) -> NDArray[np.float64]:
     return np.asarray(signal - signal.mean(axis=-2, keepdims=True), dtype=np.float64)
 
 
-def resample(signal: Any, sfreq: float, new: float = 128.0) -> NDArray[np.float64]:
+def resample_recording(signal: Any, sfreq: float, new: float = 128.0) -> NDArray[np.float64]:
     """Resample a continuous recording by way of its Fourier transform, as MNE does a whole recording.
 
-    MNE rounds the padding at either end to whole samples, so times are off by up to a new sample, which one
-    depends on the recording's length; the paper's recordings went through this, too.
+    MNE rounds the padding at either end to whole samples, so times are off by up to one new sample; how much
+    depends on the recording's length. The paper's recordings were resampled in this way.
 
     Parameters
     ----------
@@ -78,7 +78,7 @@ def resample(signal: Any, sfreq: float, new: float = 128.0) -> NDArray[np.float6
     Examples
     --------
     >>> import numpy as np
-    >>> resample(np.zeros((2, 1000)), 1000.0).shape
+    >>> resample_recording(np.zeros((2, 1000)), 1000.0).shape
     (2, 128)
     """
     import mne

@@ -16,9 +16,9 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from .._common.progress import progress as watched
+from .._common.progress import progress
 from ..estimators.staged import torch_device
-from .encode import as_trials
+from .encoding import as_trials
 
 Precision = Literal["float32", "auto", "float16", "bfloat16"]
 Scaling = float | Literal["zscore", "percentile"]
@@ -42,12 +42,11 @@ class TorchEncoder:
     module : torch.nn.Module
         Takes a float32 tensor (batch, channels, samples). It is put in evaluation mode and never trained.
     channels : sequence of str
-        Names, in the order in which the module wants them; taken from the trials by name, any others there
-        are left out.
+        Names, in the module's order. They are picked from the trials by name; other channels are ignored.
     n_times : int
-        Samples the module takes.
+        Samples of its input.
     sfreq : float
-        Samples per second that it is to be fed with.
+        Samples per second of its input.
     tokens : callable or None
         Called with the module and the tensor, returns tokens (batch, tokens, d). None is the module's output.
     scaling : {"zscore", "percentile"} or float
@@ -66,7 +65,7 @@ class TorchEncoder:
     dtype : {"float32", "float16"}
         Of the tokens returned; the paper stored float16.
     identity : dict or None
-        What else to say about the module: its name, its checkpoint.
+        What else identifies the module: its name, its checkpoint.
 
     Examples
     --------
@@ -139,14 +138,14 @@ class TorchEncoder:
             "dtype": self.dtype.name,
         }
 
-    def embed(self, trials: Any, *, progress: bool = False) -> NDArray[Any]:
+    def embed(self, trials: Any, *, verbose: bool = False) -> NDArray[Any]:
         """Return the tokens, (n, tokens, d), of trials or MNE epochs.
 
         Parameters
         ----------
         trials : Trials, mne.Epochs, or a list of mne.Epochs
             At the encoder's rate and length; see ``resample``.
-        progress : bool
+        verbose : bool
             Show progress.
         """
         import torch
@@ -164,7 +163,7 @@ class TorchEncoder:
             return self._prepare(trials.data[start : start + self.batch_size], columns)
 
         self.module.eval()
-        steps = watched(range(len(starts)), "encoding", progress and sys.stderr.isatty())
+        steps = progress(range(len(starts)), "encoding", verbose and sys.stderr.isatty())
         with torch.inference_mode():
             for i, batch in zip(steps, _ahead(prepare, starts), strict=True):
                 batch = batch.to(self.device, non_blocking=True)
@@ -190,12 +189,12 @@ class TorchEncoder:
     def _check(self, trials: Any) -> None:
         up, down = self.resample or (1, 1)
         n_times, sfreq = self.n_times * down // up, self.sfreq * down / up
-        found = trials.data.shape[2]
-        if found == n_times and np.isclose(trials.sfreq, sfreq, rtol=1e-6, atol=0):
+        n_samples = trials.data.shape[2]
+        if n_samples == n_times and np.isclose(trials.sfreq, sfreq, rtol=1e-6, atol=0):
             return
         name = self._said.get("name", "the encoder")
         raise ValueError(
-            f"The trials have {found} samples at {trials.sfreq:g} Hz; {name} was set up for {n_times} at "
+            f"The trials have {n_samples} samples at {trials.sfreq:g} Hz; {name} was set up for {n_times} at "
             f"{sfreq:g} Hz. Nothing is resampled unless you ask: set it up with resample=(up, down), as "
             "(2, 1) for twice the rate, or with sfreq= and n_times= of the trials to feed them as they are."
         )

@@ -1,6 +1,6 @@
 """Virtual contrasts, where no event was measured twice: trials as the other source might have shown them.
 
-Two sources differ before the stimulus, too, in the spectrum of every channel and in how channels go together.
+Two sources differ even before the stimulus: in the spectrum of every channel, and in how channels covary.
 A trial is moved toward the other source by the ratio of the spectra (spectral), by whitening with its own
 covariance and colouring with the other (spatial), or by both, one after the other (combined). The difference
 between a trial and its virtual view stands in for a measured contrast, as in the paper's recorded SSVEP.
@@ -66,8 +66,8 @@ class Transport:
 
     def gain(self, source: Any, strength: float = 1.0) -> Floats:
         """Return the factor, (channels, f), on a source's amplitudes at ``frequencies``."""
-        own = self._code(source)
-        half = 0.5 * (self.log_power[1 - own] - self.log_power[own])
+        code = self._code(source)
+        half = 0.5 * (self.log_power[1 - code] - self.log_power[code])
         # Clipped at the strength asked for, so that a weak view is not clipped where a strong one would be.
         gain: Floats = np.clip(np.exp(strength * half), *GAIN_RANGE)
         return gain
@@ -82,11 +82,11 @@ class Transport:
         strength : float
             0 is the identity; 1 gives signals of the source's covariance the other's.
         variances : bool
-            False takes signals whose variances the spectral step has moved already, and changes how channels
-            go together alone.
+            False takes signals whose variances the spectral step has moved already, and changes only how
+            channels covary.
         """
-        own = self._code(source)
-        here, there = self.covariance[own], self.covariance[1 - own]
+        code = self._code(source)
+        here, there = self.covariance[code], self.covariance[1 - code]
         if not variances:
             sd_here, sd_there = np.sqrt(np.diag(here)), np.sqrt(np.diag(there))
             reached = sd_here ** (1 - strength) * sd_there**strength
@@ -124,7 +124,7 @@ class Transport:
             Of both steps.
         power_once : bool
             Both steps alone would carry the whole ratio of the sources' amplitudes. True leaves it to the
-            spectral step; the spatial one then changes how channels go together only. False carries it
+            spectral step; the spatial one then changes only how channels covary. False carries it
             twice, as in the paper.
         """
         return self._mixed(self.spectral(trials, strength), strength, variances=not power_once)
@@ -159,8 +159,8 @@ class Transport:
     def _code(self, source: Any) -> int:
         at = np.flatnonzero(self.sources == source)
         if not len(at):
-            known = " and ".join(map(str, self.sources))
-            raise ValueError(f"There is no source {source!s} in this transport, which is between {known}.")
+            names = " and ".join(map(str, self.sources))
+            raise ValueError(f"There is no source {source!s} in this transport, which is between {names}.")
         return int(at[0])
 
 
@@ -170,10 +170,10 @@ def fit_transport(trials: Trials, prestimulus: int | None = None) -> Transport:
     Parameters
     ----------
     trials : Trials
-        Of two sources, of people that are fitted on: with a role column, FIT only. A few thousand are
-        plenty; see :func:`calibration_subset`.
+        Of two sources; where there is a role column, of FIT people only. A few thousand are plenty; see
+        :func:`calibration_subset`.
     prestimulus : int or None
-        Samples at the beginning to look at; None is those before the event. The paper's 125 are
+        How many samples from the start of a trial to use; None: all before the event. The paper's 125 are
         half a second.
 
     Examples
@@ -191,8 +191,8 @@ def fit_transport(trials: Trials, prestimulus: int | None = None) -> Transport:
 
     sources, codes = encode_source(_sources(trials), len(trials))
     if len(sources) != 2:
-        found = ", ".join(map(str, sources))
-        raise ValueError(f"The trials have {len(sources)} sources ({found}); a transport is between two.")
+        names = ", ".join(map(str, sources))
+        raise ValueError(f"The trials have {len(sources)} sources ({names}); a transport is between two.")
     others = sorted(set(np.unique(trials.columns.get("role", ["FIT"])).tolist()) - {"FIT"})
     if others:
         raise ValueError(
@@ -230,8 +230,8 @@ def _mean_power(signal: Floats, n_fft: int) -> Floats:
 
 def _sources(trials: Trials) -> NDArray[Any]:
     if "source" not in trials.columns:
-        known = ", ".join(trials.columns) or "no columns"
-        raise ValueError(f"The trials have no source, only {known}; trials.with_columns(source=...) sets it.")
+        names = ", ".join(trials.columns) or "no columns"
+        raise ValueError(f"The trials have no source, only {names}; trials.with_columns(source=...) sets it.")
     return trials.columns["source"]
 
 
@@ -257,7 +257,7 @@ def virtual_views(
     trials : Trials
         Of the two sources.
     transport : Transport
-        Fitted on people that are fitted on.
+        Learned from FIT people.
     strengths : sequence of float
         The paper's are .5 and 1.
     power_once : bool
@@ -313,8 +313,8 @@ def calibration_subset(participant: Any, source: Any, n: int, random_state: int)
     participant, source : (m,) arrays
         Who was measured, and how.
     n : int
-        Each participant in each source gives n / groups rows, rounded down, or all there are; the rest is
-        drawn from all rows that are left.
+        Each participant in each source gives n / groups rows, rounded down, or all it has; the rest are
+        drawn from the remaining rows.
     random_state : int
         Seed.
 

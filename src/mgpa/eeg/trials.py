@@ -18,11 +18,11 @@ from .._common.checks import require_finite
 from ..tables.columns import COLUMNS, Columns, check_columns, check_other
 from ..tables.table import Table
 
-# What to do about trials that cannot be put together.
+# What to do about trials that cannot be joined.
 _REMEDIES = {
     "channels": "Trials.pick takes channels that all have, in one order.",
-    "sfreq": "mgpa.eeg.views.resample changes the sampling rate.",
-    "tmin": "Cut epochs of all from the same time to the same time (mgpa.eeg.preprocessing.crop).",
+    "sfreq": "mgpa.eeg.resample changes the sampling rate.",
+    "tmin": "Cut all epochs from the same time to the same time (mgpa.eeg.crop).",
 }
 
 
@@ -74,12 +74,12 @@ class Trials:
             raise ValueError(f"sfreq is {self.sfreq!r}; it must be a positive number of samples per second.")
         if "X" in self.columns:
             raise ValueError("A column is called 'X', which in a table is the embedding; rename it.")
-        known = {name: values for name, values in self.columns.items() if name in COLUMNS}
-        columns = check_columns(known, len(data))
+        standard = {name: values for name, values in self.columns.items() if name in COLUMNS}
+        columns = check_columns(standard, len(data))
         columns |= {
             str(name): check_other(values, len(data), name)
             for name, values in self.columns.items()
-            if name not in known
+            if name not in standard
         }
         for name, value in {"data": data, "channels": channels, "columns": columns}.items():
             object.__setattr__(self, name, value)
@@ -116,29 +116,29 @@ class Trials:
         return replace(self, data=self.data[:, self.index(channels)], channels=tuple(channels))
 
     def with_columns(self, **columns: Any) -> Self:
-        """Return the trials with columns set, for each or all of them, or (None) left out."""
-        found = dict(self.columns)
+        """Return the trials with columns added or replaced: one value each, one for all, or None to drop."""
+        kept = dict(self.columns)
         for name, values in columns.items():
-            found.pop(name, None)
+            kept.pop(name, None)
             if values is not None:
-                found[name] = np.full(len(self), values) if np.ndim(values) == 0 else np.asarray(values)
-        return replace(self, columns=found)
+                kept[name] = np.full(len(self), values) if np.ndim(values) == 0 else np.asarray(values)
+        return replace(self, columns=kept)
 
     @classmethod
     def concatenate(cls, trials: Iterable[Trials]) -> Self:
-        """Return the trials of several in one, with the first one's ``info``."""
+        """Join several trials into one, with the ``info`` of the first."""
         trials = list(trials)
         if not trials:
-            raise ValueError("There are no trials to put together.")
+            raise ValueError("There are no trials to join.")
         first = trials[0]
         for i, other in enumerate(trials):
             for name in ("channels", "sfreq", "tmin"):
                 if getattr(other, name) != getattr(first, name):
-                    found = f"{getattr(other, name)}; the first have {getattr(first, name)}"
-                    raise ValueError(f"Trials {i} have {name} {found}. {_REMEDIES[name]}")
+                    difference = f"{getattr(other, name)}; the first have {getattr(first, name)}"
+                    raise ValueError(f"Trials {i} have {name} {difference}. {_REMEDIES[name]}")
             if other.data.shape[2] != first.data.shape[2]:
-                found = f"{other.data.shape[2]} samples; the first have {first.data.shape[2]}"
-                raise ValueError(f"Trials {i} have {found}. {_REMEDIES['tmin']}")
+                difference = f"{other.data.shape[2]} samples; the first have {first.data.shape[2]}"
+                raise ValueError(f"Trials {i} have {difference}. {_REMEDIES['tmin']}")
             if other.columns.keys() != first.columns.keys():
                 raise ValueError(
                     f"Trials {i} are {other!r}; the first are {first!r}. Trials.with_columns adds a column, "
@@ -146,9 +146,9 @@ class Trials:
                 )
             # NumPy would turn all of them into what can hold both: numbers, for one, into text.
             for name, values in {"data": first.data, **first.columns}.items():
-                its = other.data.dtype if name == "data" else other.columns[name].dtype
-                if its.kind != values.dtype.kind or (its.kind == "f" and its != values.dtype):
-                    raise ValueError(f"Trials {i} have {name} of {its}; the first have {values.dtype}.")
+                dtype = other.data.dtype if name == "data" else other.columns[name].dtype
+                if dtype.kind != values.dtype.kind or (dtype.kind == "f" and dtype != values.dtype):
+                    raise ValueError(f"Trials {i} have {name} of {dtype}; the first have {values.dtype}.")
         columns = {name: np.concatenate([t.columns[name] for t in trials]) for name in first.columns}
         return replace(first, data=np.concatenate([t.data for t in trials]), columns=columns)  # type: ignore[return-value]
 
@@ -163,10 +163,10 @@ class Trials:
         Parameters
         ----------
         epochs : mne.Epochs, or a list of them
-            Without metadata, event names become ``label`` and the subject's ``his_id`` ``participant``. Data
-            that are not in memory are read, and bad epochs dropped, in a copy.
+            Without metadata, ``label`` is the name of the event and ``participant`` the subject's ``his_id``.
+            Data that are not in memory are read, and bad epochs dropped, in a copy.
         rename : dict or None
-            Names in the metadata, and what they are called here: ``{"subject": "participant"}``.
+            Metadata columns to rename: ``{"subject": "participant"}``.
         info : dict or None
             Where they come from.
         """
@@ -203,7 +203,7 @@ class Trials:
         return epochs
 
     def table(self, X: Any, **info: Any) -> Table:
-        """Return a table of one embedding a trial, with the trials' columns and info."""
+        """Return a table with one embedding per trial, and the trials' columns and info."""
         return Table.from_columns({"X": X, **self.columns}, self.info | info)
 
 
@@ -230,5 +230,5 @@ def standard_montage() -> Any:
     import mne
 
     name = "colin27_1005"
-    known = mne.channels.get_builtin_montages()
-    return mne.channels.make_standard_montage(name if name in known else "standard_1005")
+    montages = mne.channels.get_builtin_montages()
+    return mne.channels.make_standard_montage(name if name in montages else "standard_1005")

@@ -1,7 +1,7 @@
 """Measurement views: the same stored trials as another reference, montage or filter would show them.
 
-A view is a function from trials to trials. :func:`views` measures the same trials in several ways and joins
-what belongs together by ``pair_id``, so that an embedding of it holds true pairs.
+A view is a function from trials to trials. :func:`measure_views` applies several of them to the same trials
+and gives all views of a trial one ``pair_id``, so that their embeddings are true pairs.
 """
 
 from __future__ import annotations
@@ -63,8 +63,8 @@ def _rest(trials: Trials) -> NDArray[np.float64]:
 
     forward = _sphere_forward(trials.channels)
     referenced, _ = mne.set_eeg_reference(_signals(trials), "REST", forward=forward, verbose="error")
-    found: NDArray[np.float64] = referenced.get_data(copy=False)
-    return found
+    data: NDArray[np.float64] = referenced.get_data(copy=False)
+    return data
 
 
 def _signals(trials: Trials) -> Any:
@@ -194,7 +194,7 @@ def resample(trials: Trials, sfreq: float) -> Trials:
     return replace(trials, data=signal.astype(trials.data.dtype), sfreq=float(sfreq))
 
 
-def views(
+def measure_views(
     trials: Trials, measured: Mapping[str, View], *, recorded_source: str = "recorded_source"
 ) -> Trials:
     """Measure the same trials in several ways and return all of it, trial by trial.
@@ -220,7 +220,7 @@ def views(
     >>> import numpy as np
     >>> trials = Trials(np.array([[[1.0], [3.0]], [[5.0], [9.0]]]), ["Oz", "O1"], 250.0)
     >>> car, oz = (lambda t: rereference(t, "average")), (lambda t: rereference(t, "Oz"))
-    >>> both = views(trials, {"car": car, "oz": oz})
+    >>> both = measure_views(trials, {"car": car, "oz": oz})
     >>> both.columns["source"].tolist(), both.columns["pair_id"].tolist()
     (['car', 'oz', 'car', 'oz'], [0, 0, 1, 1])
     >>> both.data[:, 1, 0].tolist()
@@ -243,19 +243,19 @@ def views(
                 "another with recorded_source=."
             )
         columns[recorded_source] = columns.pop("source")
-    found = {name: _checked(name, view(trials), trials) for name, view in measured.items()}
-    first_name, first = next(iter(found.items()))
-    for name, view in found.items():
+    seen = {name: _checked(name, view(trials), trials) for name, view in measured.items()}
+    first_name, first = next(iter(seen.items()))
+    for name, view in seen.items():
         mine, theirs = _layout(view), _layout(first)
         if mine != theirs:
             raise ValueError(
                 f"View {name!r} has {mine}; view {first_name!r} has {theirs}. Views are compared sample by "
                 "sample: resample, or pick channels, in all of them alike."
             )
-    n, k = len(trials), len(found)
-    data = np.stack([view.data for view in found.values()], axis=1)
+    n, k = len(trials), len(seen)
+    data = np.stack([view.data for view in seen.values()], axis=1)
     stacked = {name: np.repeat(values, k) for name, values in columns.items()}
-    stacked |= {"source": np.tile(list(found), n), "pair_id": np.repeat(np.arange(n), k)}
+    stacked |= {"source": np.tile(list(seen), n), "pair_id": np.repeat(np.arange(n), k)}
     return replace(first, data=data.reshape(n * k, *data.shape[2:]), columns=stacked, info=trials.info)
 
 
@@ -338,14 +338,14 @@ def scale_table(table: Table, gamma: float) -> Table:
     [1.0, 3.0]
     """
     table.require("source").require_pairs()
-    found = table.paired_views()
-    paired = 0 if found is None else 2 * len(found[0])
-    if found is None or paired != len(table):
+    views = table.paired_views()
+    paired = 0 if views is None else 2 * len(views[0])
+    if views is None or paired != len(table):
         raise TableError(
             f"{len(table) - paired} of {len(table)} rows are in no pair of two sources (the sources are "
             f"{', '.join(map(str, table.sources))}); a row without a partner has no contrast to scale. Keep "
             "paired rows of two sources only."
         )
     X = np.empty_like(table.X)
-    X[found[0]], X[found[1]] = scaled_endpoints(table.X[found[0]], table.X[found[1]], gamma)
+    X[views[0]], X[views[1]] = scaled_endpoints(table.X[views[0]], table.X[views[1]], gamma)
     return replace(table, X=X, info=table.info | {"gamma": float(gamma)})

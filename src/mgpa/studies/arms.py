@@ -13,30 +13,30 @@ from ..closed_form import ClosedFormMGPA
 from ..errors import StudyError
 from ..gate import FullGate, MeasurementGate, PCAGate, RandomGate
 from ..tables.fitting import fit_table
-from .config import Method, Study
+from .config import MethodSection, Study
 from .splits import Split
 
 
-def arms(study: Study, split: Split) -> dict[str, Any]:
+def make_arms(study: Study, split: Split) -> dict[str, Any]:
     """Return every method of a study for one split, by name: an estimator, or several fits of one.
 
     Coordinates are the study's, so nothing is standardised again. Control gates have the measurement gate's
     rank, and their anchors see its complement.
     """
-    return {name: arm(study, split, name, method) for name, method in study.methods.items()}
+    return {name: make_arm(study, split, name, method) for name, method in study.methods.items()}
 
 
-def recipes(method: Method) -> list[dict[str, Any]]:
-    """Return every combination of a method's grid; one, of nothing, without a grid."""
+def recipes(method: MethodSection) -> list[dict[str, Any]]:
+    """Return every combination of a method's grid; without a grid, a single empty one."""
     return [dict(zip(method.grid, values, strict=True)) for values in product(*method.grid.values())]
 
 
-def unfitted(name: str, method: Method, recipe: Mapping[str, Any] | None = None) -> Any:
-    """Return a method as an estimator that knows nothing of the data yet."""
-    known = {entry.name: entry for entry in available()}
-    if method.method not in known:
+def unfitted(name: str, method: MethodSection, recipe: Mapping[str, Any] | None = None) -> Any:
+    """Return a method as an estimator that has seen no data."""
+    methods = {entry.name: entry for entry in available()}
+    if method.method not in methods:
         raise StudyError(f"methods.{name}: there is no method {method.method!r}; see `mgpa methods`.")
-    if known[method.method].acts_on != "embeddings":
+    if methods[method.method].acts_on != "embeddings":
         raise StudyError(f"methods.{name}: {method.method} corrects signals; studies correct embeddings.")
     try:
         model = make(method.method, **method.parameters | dict(recipe or {}))
@@ -57,8 +57,8 @@ def check_arms(study: Study) -> None:
             unfitted(name, method, recipe)
 
 
-def arm(
-    study: Study, split: Split, name: str, method: Method, recipe: Mapping[str, Any] | None = None
+def make_arm(
+    study: Study, split: Split, name: str, method: MethodSection, recipe: Mapping[str, Any] | None = None
 ) -> Any:
     """Return one method as an estimator, or as a list of them (one for each random gate)."""
     model = unfitted(name, method, recipe)

@@ -46,7 +46,7 @@ class Section(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
-class Data(Section):
+class DataSection(Section):
     """Where the rows come from.
 
     ``kind``: a public data set in its provider's files, or ``"table"``, embeddings in a file. Recordings
@@ -64,7 +64,7 @@ class Data(Section):
     simulate: dict[str, Any] = {}
 
     @model_validator(mode="after")
-    def _complete(self) -> Data:
+    def _complete(self) -> DataSection:
         if self.kind == "table" and self.table is None:
             raise ValueError("kind = 'table' needs table = 'file.parquet' (or .npz, .zarr)")
         if self.artifact is not None and self.kind != "neuroscan_flex":
@@ -83,7 +83,7 @@ class Data(Section):
         return self.tasks or tuple(self.labels) or ("",)
 
 
-class Transport(Section):
+class TransportSection(Section):
     """Virtual views toward the other source, where nothing was recorded twice."""
 
     strengths: tuple[float, ...] = (0.5, 1.0)
@@ -94,16 +94,16 @@ class Transport(Section):
     power_once: bool = True
 
 
-class Views(Section):
+class ViewsSection(Section):
     """How each trial is measured: references, the part of it that is kept, and what it is scaled to."""
 
     references: dict[str, str] = {}
     crop: tuple[int, int] | None = None
     zscore: bool = False
-    transport: Transport | None = None
+    transport: TransportSection | None = None
 
 
-class Encoder(Section):
+class EncoderSection(Section):
     """What turns signals into embeddings; ``parameters`` are its own."""
 
     name: Literal["eegpt", "labram", "biot", "cbramod", "temporal_bins", "band_power", "windowed_power"]
@@ -113,13 +113,13 @@ class Encoder(Section):
     parameters: dict[str, Any] = {}
 
     @model_validator(mode="after")
-    def _weights(self) -> Encoder:
+    def _weights(self) -> EncoderSection:
         if self.checkpoint is not None and self.name in FIXED:
             raise ValueError(f"{self.name} has no weights; leave checkpoint out")
         return self
 
 
-class Roles(Section):
+class RolesSection(Section):
     """Who is fitted on, and who is judged: lists of people, folds that rotate, or shares.
 
     Without any of them, a table's own roles; if it has none, 40 % FIT and 20 % each VAL, HEAD and EVAL.
@@ -133,7 +133,7 @@ class Roles(Section):
     seed: int = 0
 
     @model_validator(mode="after")
-    def _one_way(self) -> Roles:
+    def _one_way(self) -> RolesSection:
         if sum(map(bool, (self.people, self.rotations, self.shares))) > 1:
             raise ValueError("give people, rotations (of folds) or shares, not several of them")
         unknown = sorted({*self.people, *self.shares} - {"FIT", "VAL", "HEAD", "EVAL"})
@@ -142,7 +142,7 @@ class Roles(Section):
         return self
 
 
-class Endpoints(Section):
+class EndpointsSection(Section):
     """Which views of an event are seen: contrasts scaled by ``gamma``; one view an event in FIT and VAL."""
 
     gamma: float = 1.0
@@ -151,7 +151,7 @@ class Endpoints(Section):
     seed: int = 20260903
 
 
-class Coordinates(Section):
+class CoordinatesSection(Section):
     """Principal components and standardisation, fitted on FIT rows, or on those of one source."""
 
     components: int | None = None
@@ -161,7 +161,7 @@ class Coordinates(Section):
     dtype: Literal["float32", "float64"] = "float64"
 
 
-class Gate(Section):
+class GateSection(Section):
     """Where corrections may act: rank, or retained energy, of the measured contrasts."""
 
     rank: int | float = 0.9
@@ -170,7 +170,7 @@ class Gate(Section):
     tokens: bool = False
 
 
-class Method(Section):
+class MethodSection(Section):
     """One arm: a method, its parameters, and the point at which it is compared."""
 
     method: str
@@ -182,20 +182,20 @@ class Method(Section):
     grid: dict[str, list[Any]] = {}
 
     @model_validator(mode="after")
-    def _random(self) -> Method:
+    def _random(self) -> MethodSection:
         if (self.gate == "random") != bool(self.gate_seeds):
             raise ValueError("gate = 'random' needs gate_seeds, and only that gate does")
         return self
 
 
-class Readers(Section):
+class ReadersSection(Section):
     """The bank of source readers; the defaults are the paper's."""
 
     restarts: int = 3
     checkpoints: Integers = (12, 50, 200)
 
 
-class Reuse(Section):
+class ReuseSection(Section):
     """Select each correction on one task's development people, then use it unchanged on the others."""
 
     development: str
@@ -209,13 +209,13 @@ class Reuse(Section):
     labels: dict[str, str] = {}
 
     @model_validator(mode="after")
-    def _among(self) -> Reuse:
+    def _among(self) -> ReuseSection:
         if self.development not in self.tasks:
             raise ValueError(f"development is {self.development!r}, which is not among tasks")
         return self
 
 
-class Contrast(Section):
+class ContrastSection(Section):
     """A difference worth stating: method a minus method b, and what the paper found (value, low, high)."""
 
     a: str
@@ -224,7 +224,7 @@ class Contrast(Section):
     paper: dict[str, Annotated[list[float], Field(min_length=3, max_length=3)]] = {}
 
     @model_validator(mode="after")
-    def _known(self) -> Contrast:
+    def _known(self) -> ContrastSection:
         _require_metrics(self.metrics)
         _require_metrics(self.paper, self.metrics)
         return self
@@ -236,26 +236,26 @@ class Study(Section):
     name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$")
     title: str
     about: str = ""
-    data: Data
-    views: Views = Views()
-    encoder: Encoder | None = None
-    roles: Roles = Roles()
-    endpoints: Endpoints = Endpoints()
-    coordinates: Coordinates = Coordinates()
-    gate: Gate = Gate()
-    methods: dict[str, Method]
+    data: DataSection
+    views: ViewsSection = ViewsSection()
+    encoder: EncoderSection | None = None
+    roles: RolesSection = RolesSection()
+    endpoints: EndpointsSection = EndpointsSection()
+    coordinates: CoordinatesSection = CoordinatesSection()
+    gate: GateSection = GateSection()
+    methods: dict[str, MethodSection]
     seeds: Integers = (17, 29, 43)
-    readers: Readers = Readers()
+    readers: ReadersSection = ReadersSection()
     floor: bool = False
-    reuse: Reuse | None = None
-    contrasts: tuple[Contrast, ...] = ()
+    reuse: ReuseSection | None = None
+    contrasts: tuple[ContrastSection, ...] = ()
     paper: dict[str, dict[str, float]] = {}
 
     @model_validator(mode="after")
     def _consistent(self) -> Study:
         if self.data.kind != "table" and self.encoder is None:
             raise ValueError("recordings need an [encoder]")
-        if self.data.kind == "table" and (self.encoder is not None or self.views != Views()):
+        if self.data.kind == "table" and (self.encoder is not None or self.views != ViewsSection()):
             raise ValueError("a table holds embeddings already; leave [encoder] and [views] out")
         names = {"identity", *self.methods}
         for contrast in self.contrasts:
@@ -264,19 +264,19 @@ class Study(Section):
                     raise ValueError(f"contrasts name {name!r}; the methods are {', '.join(sorted(names))}")
         if "identity" in self.methods:
             raise ValueError("'identity' is always measured; leave it out of [methods]")
-        for found in self.paper.values():
-            _require_metrics(found)
+        for values in self.paper.values():
+            _require_metrics(values)
         self._require_reuse() if self.reuse is not None else self._require_one_task()
         return self
 
     def _require_reuse(self) -> None:
-        """Raise if a reuse study says what only others heed."""
+        """Raise if a reuse study has settings that reuse does not use."""
         assert self.reuse is not None
-        known = self.data.named_tasks
-        unknown = [task for task in self.reuse.tasks if task not in known]
+        tasks = self.data.named_tasks
+        unknown = [task for task in self.reuse.tasks if task not in tasks]
         if unknown:
-            raise ValueError(f"reuse.tasks names {unknown[0]!r}; the data have {', '.join(known)}")
-        if self.endpoints != Endpoints() or self.views.transport is not None:
+            raise ValueError(f"reuse.tasks names {unknown[0]!r}; the data have {', '.join(tasks)}")
+        if self.endpoints != EndpointsSection() or self.views.transport is not None:
             raise ValueError("[reuse] has no [endpoints] or [views.transport]")
         if self.floor or self.gate.tokens:
             raise ValueError("[reuse] has neither floor nor gate.tokens")
@@ -287,7 +287,7 @@ class Study(Section):
                 raise ValueError(f"methods.{name}.budget: in [reuse], development people choose how much")
 
     def _require_one_task(self) -> None:
-        """Raise if a study says what only reuse heeds; of one recording, several labels may be judged."""
+        """Raise if a study has settings that only reuse uses; one recording may have several labels."""
         if len(self.data.tasks) > 1:
             raise ValueError(f"{', '.join(self.data.tasks)}: only [reuse] has several recorded tasks")
         for name, method in self.methods.items():
@@ -300,20 +300,20 @@ class Study(Section):
         return self.data.kind != "table" and self.data.folder is None
 
 
-def _require_metrics(named: Iterable[str], known: Sequence[str] = KNOWN_METRICS) -> None:
-    """Raise unless every name is a metric, that of a task ("P300 worst") or of a way ("T_f dry → wet")."""
+def _require_metrics(named: Iterable[str], allowed: Sequence[str] = KNOWN_METRICS) -> None:
+    """Raise unless each is a metric, alone, of a task ("P300 worst") or a direction ("T_f dry → wet")."""
     for name in named:
-        if name.rpartition(" ")[2] not in known and not re.search(r"\bT_[fr] .+ → .+", name):
-            raise ValueError(f"there is no metric {name!r} here; known: {', '.join(known)}")
+        if name.rpartition(" ")[2] not in allowed and not re.search(r"\bT_[fr] .+ → .+", name):
+            raise ValueError(f"there is no metric {name!r} here; known: {', '.join(allowed)}")
 
 
 def presets() -> dict[str, str]:
     """Return the studies that come with the package, by name, and their titles."""
-    found = {}
+    titles = {}
     for entry in files(__package__).joinpath("presets").iterdir():
         if entry.name.endswith(".toml"):
-            found[entry.name.removesuffix(".toml")] = tomllib.loads(entry.read_text("utf-8"))["title"]
-    return dict(sorted(found.items()))
+            titles[entry.name.removesuffix(".toml")] = tomllib.loads(entry.read_text("utf-8"))["title"]
+    return dict(sorted(titles.items()))
 
 
 def load_study(
@@ -328,7 +328,7 @@ def load_study(
     recordings : path or None
         Folder with the recordings (or file with the table); without it they are simulated.
     quick : bool
-        Take what the study's ``[quick]`` section says instead: a run of minutes.
+        Apply the study's ``[quick]`` section: a run of minutes.
     **changes
         Values to set last, as ``gate={"rank": 3}``.
 
@@ -386,18 +386,18 @@ def _read(which: str | Path) -> tuple[str, str, Path]:
             raise StudyError(f"{path} cannot be read: {error.strerror}.") from None
         except UnicodeDecodeError:
             raise StudyError(f"{path} is not text in UTF-8.") from None
-    known = presets()
-    if str(which) not in known:
+    packaged = presets()
+    if str(which) not in packaged:
         raise StudyError(
-            f"There is no study {str(which)!r}; there are {', '.join(known)}, and files ending in .toml."
+            f"There is no study {str(which)!r}; there are {', '.join(packaged)}, and files ending in .toml."
         )
     text = files(__package__).joinpath("presets", f"{which}.toml").read_text("utf-8")
     return text, str(which), Path.cwd()
 
 
 def _methods(document: dict[str, Any]) -> set[str]:
-    found = document.get("methods")
-    return set(found) if isinstance(found, dict) else set()
+    section = document.get("methods")
+    return set(section) if isinstance(section, dict) else set()
 
 
 def _merged(document: dict[str, Any], over: dict[str, Any], *, methods: bool = False) -> dict[str, Any]:

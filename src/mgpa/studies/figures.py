@@ -7,13 +7,13 @@ from textwrap import fill
 from typing import Any
 
 from ..audit.looks import WORDS, label, looks
-from ..audit.plots import save_figures as write
+from ..audit.plots import save_figures
 from ..audit.plots.style import CHANCE, INK, MUTED, PAGE, canvas, forest, plain, rows, style
 from .results import Row, contrasts, slug
 from .run import StudyResult
 
 
-def save_figures(
+def save_study_figures(
     result: StudyResult, folder: Path, formats: tuple[str, ...] = ("pdf", "svg", "png")
 ) -> list[Path]:
     """Write the figures that apply to a folder, in every format, and return the paths."""
@@ -29,18 +29,18 @@ def save_figures(
             figures |= {
                 f"association-{slug(task)}": audit.plot_association() for task, audit in result.audits.items()
             }
-    return write(figures, folder, formats)
+    return save_figures(figures, folder, formats)
 
 
 def plot_contrasts(result: StudyResult, width: float = PAGE) -> Any:
     """Draw the declared differences, a panel a metric: ours with intervals, the paper's hollow."""
-    found = list(contrasts(result))
-    metrics = list(dict.fromkeys(row.metric for row in found))
-    names = list(dict.fromkeys(_title(row) for row in found))
+    differences = list(contrasts(result))
+    metrics = list(dict.fromkeys(row.metric for row in differences))
+    names = list(dict.fromkeys(_title(row) for row in differences))
     with style():
         figure, axes = canvas(None, width, 0.22 * len(names) + 0.6, len(metrics), len(metrics), sharey=True)
         for ax, metric in zip(axes, metrics, strict=True):
-            for row in (r for r in found if r.metric == metric):
+            for row in (r for r in differences if r.metric == metric):
                 y = names.index(_title(row))
                 ax.plot([row.low, row.high], [y, y], color=INK, lw=1.0, zorder=2)
                 ax.plot(row.value, y, "o", color=INK, ms=4, zorder=3)
@@ -55,7 +55,7 @@ def plot_contrasts(result: StudyResult, width: float = PAGE) -> Any:
             ax.set_xlabel(fill(f"difference in {name}", 18))  # panels are narrow
         axes[0].set_yticks(range(len(names)), [plain(name) for name in names])
         axes[0].set_ylim(len(names) - 0.4, -0.6)
-        if any(row.paper is not None for row in found):
+        if any(row.paper is not None for row in differences):
             data = "simulated recordings" if result.study.simulated else "these recordings"
             figure.suptitle(f"● {data}, 95 % intervals    ◇ the paper", fontsize=7, color=MUTED)
     return figure

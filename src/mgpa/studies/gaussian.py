@@ -218,9 +218,9 @@ def costs(model: GaussianModel) -> dict[str, Floats]:
     }
     return {
         name: np.array(
-            [expected_movement(own[i], model.mean[i], model.covariance[i], model.metric) for i in k]
+            [expected_movement(per_context[i], model.mean[i], model.covariance[i], model.metric) for i in k]
         )
-        for name, own in maps.items()
+        for name, per_context in maps.items()
     }
 
 

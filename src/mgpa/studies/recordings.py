@@ -22,7 +22,7 @@ from ..errors import StudyError, TableError
 from ..tables.files import open_table, write_table
 from ..tables.table import Table
 from ..tokens import token_mean
-from .config import FIXED, Encoder, Study
+from .config import FIXED, EncoderSection, Study
 
 # Raised when the same settings give other tables than before.
 TABLE_VERSION = 1
@@ -40,20 +40,18 @@ class Recordings:
     workspace : path
         Where simulated recordings and finished tables are kept.
     device : str
-        Where networks embed, unless the encoder's parameters say so.
-    progress : bool
+        Where networks embed, unless the encoder's parameters name a device.
+    verbose : bool
         Show progress.
 
     Attributes
     ----------
     said : dict of task to dict
-        What the tables that were asked for say about themselves: encoder, pairing, what was left out.
+        The ``info`` of each table that was asked for: encoder, pairing, what was left out.
     """
 
-    def __init__(
-        self, study: Study, workspace: Path, *, device: str = "auto", progress: bool = False
-    ) -> None:
-        self.study, self.workspace, self.progress = study, Path(workspace), progress
+    def __init__(self, study: Study, workspace: Path, *, device: str = "auto", verbose: bool = False) -> None:
+        self.study, self.workspace, self.verbose = study, Path(workspace), verbose
         self.device = device
         self.said: dict[str, dict[str, Any]] = {}
 
@@ -71,11 +69,11 @@ class Recordings:
             if data.kind == "wearable_ssvep":
                 from ..eeg.simulate.ssvep import simulate_ssvep
 
-                simulate_ssvep(folder, progress=self.progress, **data.simulate)
+                simulate_ssvep(folder, verbose=self.verbose, **data.simulate)
             else:
                 from ..eeg.simulate.erp import simulate_flex
 
-                simulate_flex(folder, tasks=data.tasks, progress=self.progress, **data.simulate)
+                simulate_flex(folder, tasks=data.tasks, verbose=self.verbose, **data.simulate)
         except TypeError as error:
             raise StudyError(f"data.simulate does not fit the simulator: {error}.") from None
         write_atomically(folder / COMPLETE, b"{}\n")
@@ -103,12 +101,12 @@ class Recordings:
                 and not any(part.startswith(".") for part in p.relative_to(root).parts)
             )
         weights = self.study.encoder.checkpoint if self.study.encoder is not None else None
-        own = [] if weights in (None, "paper") else [Path(str(weights))]
-        missing = [p for p in (*files, *own) if not p.is_file()]
+        checkpoints = [] if weights in (None, "paper") else [Path(str(weights))]
+        missing = [p for p in (*files, *checkpoints) if not p.is_file()]
         if missing:
             raise StudyError(f"There is no file {missing[0]}.")
-        found = {str(p.relative_to(root)): _sha256(p) for p in files}
-        return found | {f"checkpoint {p.name}": _sha256(p) for p in own}
+        checksums = {str(p.relative_to(root)): _sha256(p) for p in files}
+        return checksums | {f"checkpoint {p.name}": _sha256(p) for p in checkpoints}
 
     @property
     def tasks(self) -> tuple[str, ...]:
@@ -119,13 +117,13 @@ class Recordings:
         """Return the embeddings of one task: raw features, with everything known about each row."""
         if self.study.data.kind == "table":
             try:
-                found = open_table(str(self.study.data.table)).read().require("source", "participant")
+                table = open_table(str(self.study.data.table)).read().require("source", "participant")
             except TableError as error:
                 raise StudyError(str(error)) from None
         else:
-            found = self._kept(self._key(task), lambda: self._embed(self._views(self.trials(task))))
-        self.said[task] = found.info
-        return self._labelled(found, task)
+            table = self._kept(self._key(task), lambda: self._embed(self._views(self.trials(task))))
+        self.said[task] = table.info
+        return self._labelled(table, task)
 
     def _key(self, task: str) -> str:
         # Of tasks that differ in their labels alone, one table serves all.
@@ -161,10 +159,10 @@ class Recordings:
 
     def _settings(self, section: str) -> Any:
         """Return a section without what does not change a number: where the files are."""
-        found = getattr(self.study, section)
-        if found is None:
+        part = getattr(self.study, section)
+        if part is None:
             return None
-        settings: dict[str, Any] = found.model_dump(mode="json", exclude={"folder", "table", "labels"})
+        settings: dict[str, Any] = part.model_dump(mode="json", exclude={"folder", "table", "labels"})
         if settings.get("checkpoint") is not None:
             settings["checkpoint"] = Path(settings["checkpoint"]).name
         return settings
@@ -209,47 +207,47 @@ class Recordings:
             from ..eeg.datasets import wearable_ssvep
 
             blocks = data.simulate.get("blocks", wearable_ssvep.BLOCKS) if self.study.simulated else 10
-            found = wearable_ssvep.read(
-                self.folder, people, data.electrodes, blocks=blocks, progress=self.progress
+            trials = wearable_ssvep.read_wearable_ssvep(
+                self.folder, people, data.electrodes, blocks=blocks, verbose=self.verbose
             )
-            known = wearable_ssvep.subjects(self.folder)
-            who = found.columns["participant"]
-            return found.with_columns(
-                gender=[known[person].gender for person in who],
-                first_electrode=[known[person].first_electrode for person in who],
+            subjects = wearable_ssvep.subjects(self.folder)
+            who = trials.columns["participant"]
+            return trials.with_columns(
+                gender=[subjects[person].gender for person in who],
+                first_electrode=[subjects[person].first_electrode for person in who],
             )
         from ..eeg.datasets import neuroscan_flex
 
-        found, report = neuroscan_flex.read(
-            self.folder, task, people, artifact=data.artifact, progress=self.progress
+        trials, report = neuroscan_flex.read_neuroscan_flex(
+            self.folder, task, people, artifact=data.artifact, verbose=self.verbose
         )
         said = {"pairing": str(report)}
         if data.artifact is not None:
-            clean = ~found.columns["artifact"]
-            said["left_out"] = f"{int((~clean).sum())} of {len(found)} rows beyond {data.artifact:g} V"
-            found = found.take(clean)
-        return replace(found, info=found.info | said)
+            clean = ~trials.columns["artifact"]
+            said["left_out"] = f"{int((~clean).sum())} of {len(trials)} rows beyond {data.artifact:g} V"
+            trials = trials.take(clean)
+        return replace(trials, info=trials.info | said)
 
     def _views(self, trials: Any) -> Any:
         """Return trials as they are measured: references, then crop and scaling."""
         from ..eeg.preprocessing import crop, zscore_channels
-        from ..eeg.views import rereference, views
+        from ..eeg.views import measure_views, rereference
 
         plan = self.study.views
         if plan.references:
             measured = {name: partial(rereference, reference=ref) for name, ref in plan.references.items()}
-            trials = views(trials, measured)
+            trials = measure_views(trials, measured)
         if plan.crop is not None:
             trials = crop(trials, *plan.crop)
         return zscore_channels(trials) if plan.zscore else trials
 
     def _embed(self, trials: Any) -> Table:
-        from ..eeg.encode import encode
+        from ..eeg.encoding import encode
 
         section = self.study.encoder
         if section is None:
             raise StudyError("recordings need an [encoder].")
-        table = encode(trials, make_encoder(section, trials, self.device), progress=self.progress)
+        table = encode(trials, make_encoder(section, trials, self.device), verbose=self.verbose)
         X = table.X
         if section.pool and X.ndim == 3:
             X = token_mean(X)
@@ -290,7 +288,7 @@ class Recordings:
         return Table.concatenate(parts)
 
 
-def make_encoder(section: Encoder, trials: Any, device: str = "auto") -> Any:
+def make_encoder(section: EncoderSection, trials: Any, device: str = "auto") -> Any:
     """Return the encoder that a study names, for trials of these channels and lengths."""
     from ..eeg import features
 
@@ -315,11 +313,11 @@ def _fitted_on(roles: Mapping[str, str]) -> list[str]:
 
 def reader_versions() -> dict[str, str]:
     """Return the libraries that recordings are read and embedded with, those of the audit aside."""
-    found = {}
+    libraries = {}
     for name in ("mne", "braindecode"):
         with suppress(PackageNotFoundError):
-            found[name] = version(name)
-    return found
+            libraries[name] = version(name)
+    return libraries
 
 
 def _sha256(path: Path) -> str:

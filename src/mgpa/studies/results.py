@@ -19,7 +19,7 @@ from ..audit.looks import label
 from ..audit.method_result import PARTS
 from ..audit.report.pieces import bullets, plain_table
 from ..audit.report.tables import latex_text
-from .config import Contrast
+from .config import ContrastSection
 from .recordings import checksum_of, reader_versions
 from .run import StudyResult
 
@@ -62,9 +62,9 @@ def estimates(result: StudyResult) -> Iterator[Row]:
     for task, audit in result.audits.items():
         # Which readers set S, and whether a task survives in both directions of transfer.
         ways = [f"{t} {way}" for t in ("T_f", "T_r") for way in audit["identity"].directions]
-        for name, found in audit.estimates.items():
+        for name, values in audit.estimates.items():
             more = {m: audit[name].estimate(m) for m in (*shifts, *PARTS, *ways) if audit[name].has(m)}
-            for metric, e in (found | more).items():
+            for metric, e in (values | more).items():
                 paper = result.study.paper.get(name, {}).get(f"{task} {metric}".strip())
                 yield Row(task, name, "", metric, e.value, e.low, e.high, paper)
 
@@ -78,7 +78,7 @@ def contrasts(result: StudyResult) -> Iterator[Row]:
                     yield _contrast(task, audit, plan, metric)
 
 
-def _contrast(task: str, audit: Audit, plan: Contrast, metric: str) -> Row:
+def _contrast(task: str, audit: Audit, plan: ContrastSection, metric: str) -> Row:
     e = audit.contrast(plan.a, plan.b, metric)
     paper: Sequence[float | None] = plan.paper.get(f"{task} {metric}".strip(), (None, None, None))
     return Row(task, plan.a, plan.b, metric, e.value, e.low, e.high, *paper)
@@ -95,19 +95,19 @@ def write_results(result: StudyResult, folder: Path, *, command: str = "") -> Pa
     command : str
         How the study was run, for the record.
     """
-    from .figures import save_figures
+    from .figures import save_study_figures
 
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     write_atomically(folder / "provenance.json", _json(provenance(result, command)))
-    found, differences = list(estimates(result)), list(contrasts(result))
-    write_atomically(folder / "table.csv", _csv(found))
+    rows, differences = list(estimates(result)), list(contrasts(result))
+    write_atomically(folder / "table.csv", _csv(rows))
     write_atomically(folder / "contrasts.csv", _csv(differences))
-    write_atomically(folder / "table.tex", latex(found).encode())
+    write_atomically(folder / "table.tex", latex(rows).encode())
     write_atomically(folder / "contrasts.tex", latex(differences).encode())
     write_atomically(folder / "participants.csv", _participants(result))
-    write_atomically(folder / "results.json", _json(as_json(result, found, differences)))
-    save_figures(result, folder / "figures")
+    write_atomically(folder / "results.json", _json(as_json(result, rows, differences)))
+    save_study_figures(result, folder / "figures")
     reports = {
         task: folder / (f"report-{slug(task)}.html" if task else "report.html") for task in result.audits
     }
@@ -119,12 +119,12 @@ def write_results(result: StudyResult, folder: Path, *, command: str = "") -> Pa
     return next(iter(reports.values()))
 
 
-def as_json(result: StudyResult, found: list[Row], differences: list[Row]) -> dict[str, Any]:
+def as_json(result: StudyResult, rows: list[Row], differences: list[Row]) -> dict[str, Any]:
     """Return everything that was found, as JSON can hold it."""
     return {
         "study": result.study.name,
         "simulated": result.study.simulated,
-        "estimates": [asdict(row) | {"difference": row.difference} for row in found],
+        "estimates": [asdict(row) | {"difference": row.difference} for row in rows],
         "contrasts": [asdict(row) | {"difference": row.difference} for row in differences],
         "selection": result.selection,
     }
@@ -202,7 +202,7 @@ def _json(content: Any) -> bytes:
 
 
 def slug(task: str) -> str:
-    """Return a task's name as names of files have it."""
+    """Return a task's name as it stands in names of files."""
     return "".join(c if c.isalnum() else "-" for c in task)
 
 

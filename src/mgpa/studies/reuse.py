@@ -7,7 +7,7 @@ there is no association.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -35,8 +35,8 @@ from ..maps import CorrectionMap, SequentialMap
 from ..tables.fitting import fit_table
 from ..tables.rows import in_coordinates
 from ..tables.table import Table
-from .arms import arm, recipes
-from .config import Reuse, Study
+from .arms import make_arm, recipes
+from .config import ReuseSection, Study
 from .recordings import Recordings
 from .roles import roles_of
 from .splits import Split, coordinates_of, pairs_of, split_names, with_roles
@@ -99,7 +99,7 @@ def run_reuse(
 
 
 def _fitted_here(audit: Audit) -> Audit:
-    """Return an audit that does not warn of its maps: roles say that nobody who is judged was fitted on."""
+    """Return an audit without the warning about ready-made maps: roles keep those judged out of the fit."""
     return replace(
         audit, results={name: replace(r, fitted_elsewhere=False) for name, r in audit.results.items()}
     )
@@ -177,7 +177,7 @@ class Material:
 
     @property
     def digest(self) -> str:
-        """A checksum of everything that a selection depends on; those who are judged are not among it."""
+        """A checksum of everything that a selection depends on, of which EVAL people are no part."""
         development = self.tables[self.development].rows("HEAD", "VAL").digest
         return key_of(development, self.bank.digest, self.val.digest, *self.pairs)
 
@@ -187,6 +187,7 @@ def prepare(study: Study, recordings: Recordings, rotation: int | None = None) -
     plan = _plan(study)
     raw = {task: recordings.table(task) for task in plan.tasks}
     roles = roles_of(raw[plan.development], study.roles, rotation)
+    _require_judges(raw, roles)
     tables = {
         task: with_roles(table.take(np.isin(table.participant, list(roles))), roles)
         for task, table in raw.items()
@@ -212,14 +213,30 @@ def prepare(study: Study, recordings: Recordings, rotation: int | None = None) -
     )
 
 
-def _plan(study: Study) -> Reuse:
+def _require_judges(raw: Mapping[str, Table], roles: Mapping[str, str]) -> None:
+    """Raise if somebody of HEAD or EVAL has no rows on a task, which fewer people would judge in silence.
+
+    FIT and VAL are needed on the development task alone, where :func:`roles_of` has found them.
+    """
+    for task, table in raw.items():
+        absent = set(roles) - set(table.participant.tolist())
+        for role in ("HEAD", "EVAL"):
+            people = sorted(person for person in absent if roles[person] == role)
+            if people:
+                raise StudyError(
+                    f"Task {task} has no rows of {', '.join(people)}, whose role is {role}. HEAD and EVAL "
+                    "people must be present on every task: add their recordings, or give them no role."
+                )
+
+
+def _plan(study: Study) -> ReuseSection:
     plan = study.reuse
     if plan is None:
         raise StudyError("The study has no [reuse] section.")
     return plan
 
 
-def _calibration(fit: Table, plan: Reuse) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+def _calibration(fit: Table, plan: ReuseSection) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
     """Return which rows calibrate (everybody's first events), and which overlap those in time."""
     from ..eeg.preprocessing import exclude_overlap
 
@@ -290,7 +307,7 @@ def _fits(study: Study, material: Material, name: str, device: str) -> Iterator[
     split = Split(name, material.bank, material.coordinates, material.pairs)
     data = FittingData(material.bank, material.val, material.pairs)
     for recipe in recipes(method):
-        for job in list_jobs({name: arm(study, split, name, method, recipe)}, study.seeds, device):
+        for job in list_jobs({name: make_arm(study, split, name, method, recipe)}, study.seeds, device):
             if job.method == name:
                 key = key_of("reuse", fit_key(job, data), material.digest, _plan(study).max_loss)
                 yield _Fit(recipe, job.model, key)
@@ -301,17 +318,19 @@ def _candidates(
 ) -> list[Candidate]:
     """Return every recipe and seed of a method, fitted, at the point that development people choose."""
     fits = list(_fits(study, material, name, device))
-    found = {fit.key: stored_fit(store, fit.key) for fit in fits}
-    missing = [fit for fit in fits if found[fit.key] is None]
+    by_key = {fit.key: stored_fit(store, fit.key) for fit in fits}
+    missing = [fit for fit in fits if by_key[fit.key] is None]
     if missing:
         heads = _heads(material)
         calls = (delayed(_fit_one)(name, fit, material, heads, _plan(study), store) for fit in missing)
         made = Parallel(n_jobs=n_jobs)(calls)
-        found |= {fit.key: fitted for fit, fitted in zip(missing, made, strict=True)}
-    return [_candidate(fit, found[fit.key]) for fit in fits]
+        by_key |= {fit.key: fitted for fit, fitted in zip(missing, made, strict=True)}
+    return [_candidate(fit, by_key[fit.key]) for fit in fits]
 
 
-def _fit_one(name: str, fit: _Fit, material: Material, heads: Any, plan: Reuse, store: Store) -> Fitted:
+def _fit_one(
+    name: str, fit: _Fit, material: Material, heads: Any, plan: ReuseSection, store: Store
+) -> Fitted:
     with saying(f"fitting {name}", store), store.timed(f"select {name}"):
         rows = Table.concatenate([material.bank, material.val])
         model = fit_table(fit.model, rows, pairs=material.pairs)
@@ -319,10 +338,10 @@ def _fit_one(name: str, fit: _Fit, material: Material, heads: Any, plan: Reuse, 
     return Fitted(m, store.put(fit.key, facts, m))
 
 
-def _candidate(fit: _Fit, found: Any) -> Candidate:
-    seed, facts = fit.model.get_params().get("random_state"), found.facts
+def _candidate(fit: _Fit, fitted: Any) -> Candidate:
+    seed, facts = fit.model.get_params().get("random_state"), fitted.facts
     return Candidate(
-        fit.recipe, seed, found.map, float(facts["worst"]), float(facts["movement"]), int(facts["point"])
+        fit.recipe, seed, fitted.map, float(facts["worst"]), float(facts["movement"]), int(facts["point"])
     )
 
 
@@ -340,7 +359,7 @@ def _events(table: Table) -> tuple[Any, Any, NDArray[np.bool_], NDArray[Any]]:
 
 
 def _select(
-    fitted: CorrectionMap, material: Material, heads: Any, plan: Reuse
+    fitted: CorrectionMap, material: Material, heads: Any, plan: ReuseSection
 ) -> tuple[CorrectionMap, dict[str, Any]]:
     """Return the map at the point that development people choose, and what it did to them."""
     table = material.tables[material.development].rows("VAL")
@@ -374,13 +393,13 @@ def _corrected(m: Any, X: Any, source: Any) -> Any:
 
 
 def _pair_movement(X0: Any, X1: Any, C0: Any, C1: Any, people: NDArray[Any]) -> float:
-    """Return people's mean displacement relative to mean size, on average; an event is both its views."""
+    """Return the mean over people of displacement relative to size, both views of an event taken as one."""
     size = np.sqrt((X0.astype(np.float64) ** 2).sum(1) + (X1.astype(np.float64) ** 2).sum(1))
     step = np.sqrt(((C0 - X0).astype(np.float64) ** 2).sum(1) + ((C1 - X1).astype(np.float64) ** 2).sum(1))
     return float(np.mean([step[people == p].mean() / size[people == p].mean() for p in np.unique(people)]))
 
 
-def _family_choice(family: list[Candidate], plan: Reuse) -> list[Candidate]:
+def _family_choice(family: list[Candidate], plan: ReuseSection) -> list[Candidate]:
     """Return the chosen recipe's fits; recipes compete by their mean over seeds."""
     recipes: list[list[Candidate]] = []
     for candidate in family:

@@ -11,21 +11,21 @@ from numpy.typing import NDArray
 from ..errors import StudyError
 from ..tables.roles import assign_roles
 from ..tables.table import Table
-from .config import Endpoints, Roles
+from .config import EndpointsSection, RolesSection
 
 #: Which generator draws a role's assignments: part of the seed of :func:`associate`.
 ROLE_SEEDS = {"FIT": 1, "VAL": 2, "HEAD": 3, "EVAL": 4}
 
 
-def roles_of(table: Table, plan: Roles, rotation: int | None) -> dict[str, str]:
+def roles_of(table: Table, plan: RolesSection, rotation: int | None) -> dict[str, str]:
     """Return every participant's role.
 
     Parameters
     ----------
     table : Table
         With participants, and the columns to stratify by.
-    plan : Roles
-        Lists of people, folds, or shares; none of these are the table's own roles.
+    plan : RolesSection
+        Lists of people, folds, or shares; without any of them, the table's own roles count.
     rotation : int or None
         Which fold is EVAL, for folds; the next is HEAD, then VAL, and the others are FIT.
     """
@@ -44,13 +44,12 @@ def roles_of(table: Table, plan: Roles, rotation: int | None) -> dict[str, str]:
     strata = _strata(table, plan.stratify)
     if rotation is not None:
         return rotated({person: strata[person] for person in people}, rotation, plan.folds, plan.seed)
-    known = np.array(people)
-    of = [strata[person] for person in people] if plan.stratify else None
-    given_roles = assign_roles(known, plan.shares or None, stratify=of, random_state=plan.seed)
-    return dict(zip(people, given_roles.tolist(), strict=True))
+    stratify = [strata[person] for person in people] if plan.stratify else None
+    drawn = assign_roles(np.array(people), plan.shares or None, stratify=stratify, random_state=plan.seed)
+    return dict(zip(people, drawn.tolist(), strict=True))
 
 
-def rotated(strata: Mapping[str, str], rotation: int, n: int = 5, seed: int = 0) -> dict[str, str]:
+def rotated(strata: Mapping[str, str], rotation: int, n: int = 5, random_state: int = 0) -> dict[str, str]:
     """Return roles by folds: fold ``rotation`` is EVAL, the next HEAD, then VAL, and the others FIT.
 
     Parameters
@@ -59,7 +58,7 @@ def rotated(strata: Mapping[str, str], rotation: int, n: int = 5, seed: int = 0)
         Spread evenly over the folds.
     rotation, n : int
         Which of n folds is EVAL.
-    seed : int
+    random_state : int
         Of the folds; all rotations share them.
 
     Examples
@@ -77,7 +76,7 @@ def rotated(strata: Mapping[str, str], rotation: int, n: int = 5, seed: int = 0)
     if max(labels.count(label) for label in set(labels)) < n:
         raise StudyError(f"{len(people)} participants in {len(set(labels))} strata do not fill {n} folds.")
     turn = ("EVAL", "HEAD", "VAL", *["FIT"] * (n - 3))
-    folds = StratifiedKFold(n, shuffle=True, random_state=seed).split(people, labels)
+    folds = StratifiedKFold(n, shuffle=True, random_state=random_state).split(people, labels)
     return {people[row]: turn[(fold - rotation) % n] for fold, (_, rows) in enumerate(folds) for row in rows}
 
 
@@ -98,7 +97,9 @@ def _strata(table: Table, columns: Sequence[str]) -> dict[str, str]:
     }
 
 
-def associate(table: Table, roles: Mapping[str, str], plan: Endpoints, rotation: int) -> NDArray[np.bool_]:
+def associate(
+    table: Table, roles: Mapping[str, str], plan: EndpointsSection, rotation: int
+) -> NDArray[np.bool_]:
     """Return which rows are seen, one view of every event, where view and label go together.
 
     In every cell (a participant and the ``cells`` columns) the given share of events with the second label is
@@ -111,7 +112,7 @@ def associate(table: Table, roles: Mapping[str, str], plan: Endpoints, rotation:
     table : Table
         Of two views of every event, with two labels.
     roles : dict of participant to role
-    plan : Endpoints
+    plan : EndpointsSection
         ``association``, ``cells`` and ``seed``.
     rotation : int
         Part of the seed.

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import joblib
 import numpy as np
 
 from ..audit import Audit
 from ..audit import run as run_audit
 from ..audit.run import plan as plan_audit
-from ..errors import StudyError
-from ..tables.scale import connect
 from ..tables.table import Table
-from .arms import arms, check_arms, pairs_by_method, recipes, unfitted
+from .arms import check_arms, make_arms, pairs_by_method, recipes, unfitted
 from .config import Study
 from .recordings import Recordings
 from .roles import roles_of
@@ -52,10 +50,10 @@ def run_study(
     study: Study,
     workspace: Path,
     *,
-    jobs: int = 1,
-    scheduler: str | None = None,
+    n_jobs: int = 1,
+    client: Any = None,
     device: str = "auto",
-    progress: bool = True,
+    verbose: bool = True,
 ) -> StudyResult:
     """Run a study, or finish one that was begun.
 
@@ -66,27 +64,27 @@ def run_study(
     workspace : path
         Simulated recordings, tables of embeddings and finished cells are kept there, named by what they were
         made from: killed at any moment, the same call goes on where it was and ends with the same bits.
-    jobs : int
+    n_jobs : int
         Cells at a time on this machine. They share its threads, and more or fewer threads round differently:
         with ``OMP_NUM_THREADS=1`` in the environment, results are the same bits for any number of jobs.
-    scheduler : str or None
-        Address of a Dask scheduler, or "local"; cells are then computed there.
+    client : dask.distributed.Client or None
+        Where to compute cells instead.
     device : str
         Where networks are trained.
-    progress : bool
+    verbose : bool
         Say what is being done.
     """
     # Workers of a cluster may be in another folder.
     workspace = Path(workspace).resolve()
     check_arms(study)
     workspace.mkdir(parents=True, exist_ok=True)
-    recordings = Recordings(study, workspace, device=device, progress=progress)
-    with _workers(scheduler):
+    recordings = Recordings(study, workspace, device=device, verbose=verbose)
+    with joblib.parallel_config("dask", client=client) if client is not None else nullcontext():
         options: dict[str, Any] = {
             "cache": workspace / "cells",
-            "n_jobs": jobs,
+            "n_jobs": n_jobs,
             "device": device,
-            "verbose": progress,
+            "verbose": verbose,
         }
         if study.reuse is not None:
             from .reuse import run_reuse
@@ -112,9 +110,9 @@ def judged(study: Study, split: Split) -> dict[str, Table]:
     if len(columns) < 2:
         return {"": split.table}
     table, first = split.table, next(iter(columns))
-    held, own = np.isin(table.role, ("HEAD", "EVAL")), table.columns["label"]
+    held, kept = np.isin(table.role, ("HEAD", "EVAL")), table.columns["label"]
     return {
-        task: table if task == first else replace(table, label=np.where(held, table.columns[name], own))
+        task: table if task == first else replace(table, label=np.where(held, table.columns[name], kept))
         for task, name in columns.items()
     }
 
@@ -123,7 +121,7 @@ def _arguments(study: Study, split: Split) -> dict[str, Any]:
     """Return how one split is audited."""
     budgets = {name: method.budget for name, method in study.methods.items() if method.budget is not None}
     return {
-        "methods": arms(study, split),
+        "methods": make_arms(study, split),
         "pairs": pairs_by_method(study, split),
         "seeds": study.seeds,
         "budget": budgets or None,
@@ -158,8 +156,8 @@ class Plan:
         width = max(map(len, methods), default=0)
         lines.append(f"{'method':<{width}}  cells  fitted  measured  time left")
         for method in methods:
-            own = [cell for cell in self.cells if cell["method"] == method]
-            lines.append(f"{method:<{width}}  {_counts(own)}")
+            cells = [cell for cell in self.cells if cell["method"] == method]
+            lines.append(f"{method:<{width}}  {_counts(cells)}")
         lines.append(f"{'total':<{width}}  {_counts(self.cells)}")
         return "\n".join(lines)
 
@@ -198,9 +196,9 @@ def plan_study(study: Study, workspace: Path, *, device: str = "auto") -> Plan:
             tables[f"of virtual pairs, {name}"] = there
         if not there:
             for method, fits in _known_fits(study).items():
-                known: dict[str, Any] = {"split": name, "task": "", "method": method}
-                known |= {"fitted": None, "measured": None, "seconds": None}
-                cells += [known | {"fit": fit} for fit in range(fits)]
+                unknown: dict[str, Any] = {"split": name, "task": "", "method": method}
+                unknown |= {"fitted": None, "measured": None, "seconds": None}
+                cells += [unknown | {"fit": fit} for fit in range(fits)]
         elif study.reuse is not None:
             from .reuse import plan_reuse
 
@@ -222,20 +220,3 @@ def _known_fits(study: Study) -> dict[str, int]:
         seeds = len(study.seeds) if seeded else 1
         counts[name] = len(recipes(method)) * max(1, len(method.gate_seeds)) * seeds
     return counts
-
-
-@contextmanager
-def _workers(scheduler: str | None) -> Iterator[None]:
-    """Send joblib's work to a cluster, if there is one."""
-    if scheduler is None:
-        yield
-        return
-    import joblib
-
-    with ExitStack() as stack:
-        try:
-            stack.enter_context(connect(scheduler))
-        except OSError as error:
-            raise StudyError(f"No cluster answers at {scheduler}: {error}.") from None
-        stack.enter_context(joblib.parallel_config("dask"))
-        yield

@@ -13,8 +13,7 @@ from ..errors import StudyError
 from ..gate import FixedGate, MeasurementGate
 from ..tables.rows import in_coordinates
 from ..tables.table import Table
-from .config import Coordinates as CoordinatesPlan
-from .config import Study
+from .config import CoordinatesSection, Study
 from .recordings import Recordings
 from .roles import associate, roles_of
 
@@ -31,7 +30,7 @@ class Split:
     table : Table
         In the study's coordinates, with roles.
     coordinates : Coordinates
-        How raw features became that.
+        How raw features became its rows.
     contrasts : tuple (A, B) or None
         Calibration pairs of FIT participants; None: those among the table's rows.
     endpoints : tuple (A, B) or None
@@ -87,7 +86,7 @@ def with_roles(table: Table, roles: Mapping[str, str]) -> Table:
     return replace(table, role=np.array([roles[person] for person in table.participant]))
 
 
-def coordinates_of(fit: Table, plan: CoordinatesPlan) -> Coordinates:
+def coordinates_of(fit: Table, plan: CoordinatesSection) -> Coordinates:
     """Return the coordinates of a plan, fitted on these rows or on those of the source it names."""
     if plan.source is not None:
         if plan.source not in fit.sources:
@@ -120,7 +119,7 @@ def _alone(table: Table) -> Table:
 
 
 def _token_gate(study: Study, contrasts: Pairs | None, table: Table) -> FixedGate:
-    """Return the gate of every token's contrast: a shift of the mean may go where tokens were seen to go."""
+    """Return the gate of all tokens' contrasts: the mean may shift where single tokens did."""
     if table.X.ndim != 3:
         raise StudyError("gate.tokens is for embeddings of tokens; these are vectors.")
     first, second = contrasts if contrasts is not None else pairs_of(table.rows("FIT"))

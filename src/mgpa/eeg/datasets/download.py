@@ -21,14 +21,14 @@ TIMEOUT = 60  # seconds without a byte
 ATTEMPTS = 5  # connections for one file, each going on where the last one broke off
 
 
-def download(
+def download_file(
     url: str,
     path: str | os.PathLike[str],
     *,
     sha256: str | None = None,
     md5: str | None = None,
     size: int | None = None,
-    progress: bool = False,
+    verbose: bool = False,
 ) -> Path:
     """Fetch a file, unless it is there already, and return its path.
 
@@ -44,7 +44,7 @@ def download(
         its pieces belong together.
     size : int or None
         Bytes.
-    progress : bool
+    verbose : bool
         Show a line on stderr.
 
     Raises
@@ -55,7 +55,7 @@ def download(
 
     Examples
     --------
-    >>> download("ftp://a.org/x", "x")
+    >>> download_file("ftp://a.org/x", "x")
     Traceback (most recent call last):
     ...
     ValueError: 'ftp://a.org/x' is not an address to download from; it must begin with http(s)://.
@@ -73,7 +73,7 @@ def download(
     part = target.with_name(target.name + ".part")
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
-        _receive(url, part, expected, progress)
+        _receive(url, part, expected, verbose)
         problem = expected.mismatch(part)
         if problem is not None:
             part.unlink()
@@ -102,13 +102,13 @@ class _Expected:
     def mismatch(self, path: Path) -> str | None:
         """Return what is wrong with a file, or None."""
         pooch = require_pooch()
-        found = path.stat().st_size
-        if self.size is not None and found != self.size:
-            return f"it has {found} bytes instead of {self.size}"
+        size = path.stat().st_size
+        if self.size is not None and size != self.size:
+            return f"it has {size} bytes instead of {self.size}"
         for name, value in self.sums.items():
-            own = pooch.file_hash(str(path), alg=name)
-            if own != value:
-                return f"its {name} is {own} instead of {value}"
+            checksum = pooch.file_hash(str(path), alg=name)
+            if checksum != value:
+                return f"its {name} is {checksum} instead of {value}"
         return None
 
 
@@ -130,7 +130,7 @@ def _checksum(value: str | None, name: str, length: int) -> str | None:
     return text
 
 
-def _receive(url: str, part: Path, expected: _Expected, progress: bool) -> None:
+def _receive(url: str, part: Path, expected: _Expected, verbose: bool) -> None:
     """Fill ``part`` with what the server has, going on after a lost connection as long as bytes arrive."""
     require_pooch()
     import requests
@@ -144,7 +144,7 @@ def _receive(url: str, part: Path, expected: _Expected, progress: bool) -> None:
             return
         try:
             with open(part, "ab") as stream:
-                _request(url, stream, before, progress)
+                _request(url, stream, before, verbose)
             return
         except requests.RequestException as error:
             arrived = part.stat().st_size > before
@@ -155,14 +155,14 @@ def _receive(url: str, part: Path, expected: _Expected, progress: bool) -> None:
             raise DownloadError(explain(url, error)) from None
 
 
-def _request(url: str, stream: BinaryIO, start: int, progress: bool) -> None:
+def _request(url: str, stream: BinaryIO, start: int, verbose: bool) -> None:
     """Append what follows ``start`` to the stream, by pooch's downloader."""
     pooch = require_pooch()
     import requests
 
     # Compressed on the way, positions would not be those in the file.
     headers = {"Accept-Encoding": "identity", **({"Range": f"bytes={start}-"} if start else {})}
-    line = _Line(Path(stream.name).name.removesuffix(".part"), start) if progress else None
+    line = _Line(Path(stream.name).name.removesuffix(".part"), start) if verbose else None
 
     def look(response: Any, *_: Any, **__: Any) -> None:
         if start and response.status_code == 200:

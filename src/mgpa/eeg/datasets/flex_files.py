@@ -84,7 +84,7 @@ def read_behaviour(
         Words count wherever they are in an entry, as in ``face_03.png``; numbers only as a whole. None: an
         event that is counted, and then left out.
     columns : dict or None
-        Names of the columns ``onset`` (seconds) and ``stimulus``, where they are not called so.
+        Names of the columns ``onset`` (seconds) and ``stimulus``, if they have others.
 
     Examples
     --------
@@ -102,8 +102,8 @@ def read_behaviour(
         raise RecordingError(f"{path} is not text in UTF-8, as a csv file of events is.") from error
     header = text.partition("\n")[0]
     rows = csv.DictReader(text.splitlines(), delimiter=max(",;\t", key=header.count), strict=True)
-    found = list(rows.fieldnames or ())
-    onset, stimulus = (_column(path, found, name, columns) for name in ("onset", "stimulus"))
+    names = list(rows.fieldnames or ())
+    onset, stimulus = (_column(path, names, name, columns) for name in ("onset", "stimulus"))
     times, kinds = [], []
     try:
         for row in rows:
@@ -266,19 +266,19 @@ def _pick(names: Sequence[str], path: Path) -> list[int]:
     return [there[name.lower()] for name in CHANNELS]
 
 
-def _column(path: Path, found: list[str], wanted: str, columns: Mapping[str, str] | None) -> str:
+def _column(path: Path, names: list[str], wanted: str, columns: Mapping[str, str] | None) -> str:
     given = (columns or {}).get(wanted)
     if given is not None:
-        fits = [name for name in found if name == given]
+        fits = [name for name in names if name == given]
     else:
-        plain = {name: re.sub(r"[^a-z]", "", name.lower()) for name in found}
-        fits = [name for name in found if plain[name] == wanted] or [
-            name for name in found if plain[name] in ALIASES[wanted]
+        plain = {name: re.sub(r"[^a-z]", "", name.lower()) for name in names}
+        fits = [name for name in names if plain[name] == wanted] or [
+            name for name in names if plain[name] in ALIASES[wanted]
         ]
     if len(fits) != 1:
         which = f"{len(fits)} columns for the {wanted} of events" if given is None else f"no column {given!r}"
         raise RecordingError(
-            f"{path} has {which}; its columns are {', '.join(map(repr, found))}. Pass "
+            f"{path} has {which}; its columns are {', '.join(map(repr, names))}. Pass "
             f'columns={{"{wanted}": …}} with the right one.'
         )
     return fits[0]

@@ -1,7 +1,7 @@
 """What a repository has: the files behind an OSF project, a figshare article, a Zenodo record or a manifest.
 
 Every listing gives, for each file, its address, its size and a checksum where the repository states one, so
-that :func:`~mgpa.eeg.datasets.download.download` can check and resume.
+that :func:`~mgpa.eeg.datasets.download.download_file` can check and resume.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ def listing(address: str, *, api: str | None = None) -> list[RemoteFile]:
 
 def _osf(base: str, project: str) -> list[RemoteFile]:
     """Read a project's storage, folder by folder and page by page."""
-    found, pages = [], [f"{base}/nodes/{project}/files/osfstorage/?page[size]={PAGE}"]
+    files, pages = [], [f"{base}/nodes/{project}/files/osfstorage/?page[size]={PAGE}"]
     while pages:
         page = _json(pages.pop())
         for entry in page["data"]:
@@ -89,40 +89,40 @@ def _osf(base: str, project: str) -> list[RemoteFile]:
                 continue
             hashes = (facts.get("extra") or {}).get("hashes") or {}
             name = facts["materialized_path"].lstrip("/")
-            found.append(
+            files.append(
                 RemoteFile(
                     name, entry["links"]["download"], facts["size"], hashes.get("sha256"), hashes.get("md5")
                 )
             )
         if page["links"].get("next"):
             pages.append(page["links"]["next"])
-    return found
+    return files
 
 
 def _figshare(base: str, article: str) -> list[RemoteFile]:
-    found: list[RemoteFile] = []
+    files: list[RemoteFile] = []
     number = 1
     while True:
         page = _json(f"{base}/articles/{article}/files?page={number}&page_size={PAGE}")
         for entry in page:
             md5 = entry.get("computed_md5") or entry.get("supplied_md5") or None
-            found.append(RemoteFile(entry["name"], entry["download_url"], entry["size"], md5=md5))
+            files.append(RemoteFile(entry["name"], entry["download_url"], entry["size"], md5=md5))
         if len(page) < PAGE:
-            return found
+            return files
         number += 1
 
 
 def _zenodo(base: str, record: str) -> list[RemoteFile]:
-    found = []
+    files = []
     for entry in _json(f"{base}/records/{record}")["files"]:
         kind, _, value = (entry.get("checksum") or "").partition(":")
         sums = {kind: value} if kind in ("md5", "sha256") else {}
-        found.append(RemoteFile(entry["key"], entry["links"]["self"], entry["size"], **sums))
-    return found
+        files.append(RemoteFile(entry["key"], entry["links"]["self"], entry["size"], **sums))
+    return files
 
 
 def _manifest(address: str) -> list[RemoteFile]:
-    found = []
+    files = []
     for i, line in enumerate(_get(address).decode("utf-8", "replace").splitlines(), 1):
         if not line.strip() or line.startswith("#"):
             continue
@@ -133,8 +133,8 @@ def _manifest(address: str) -> list[RemoteFile]:
                 f"list as sha256sum writes it. Other addresses: {FORMS}."
             )
         name = match[2].removeprefix("./")
-        found.append(RemoteFile(name, urljoin(address, quote(name)), sha256=match[1].lower()))
-    return found
+        files.append(RemoteFile(name, urljoin(address, quote(name)), sha256=match[1].lower()))
+    return files
 
 
 def _json(url: str) -> Any:

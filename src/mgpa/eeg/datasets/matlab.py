@@ -15,12 +15,12 @@ def read_array(path: Path, variable: str, shape: tuple[int, ...]) -> NDArray[Any
 
     Files of MATLAB 7.3, which are HDF5 files, need h5py.
     """
-    found = _load(path, variable)
-    if variable not in found:
+    variables = _load(path, variable)
+    if variable not in variables:
         raise ValueError(
-            f"{path} has no variable {variable!r}; it has {', '.join(sorted(found)) or 'no variables'}."
+            f"{path} has no variable {variable!r}; it has {', '.join(sorted(variables)) or 'no variables'}."
         )
-    array = np.asarray(found[variable])
+    array = np.asarray(variables[variable])
     if array.shape != shape:
         raise ValueError(f"{path}: {variable} has shape {array.shape}; expected {shape}.")
     if array.dtype.kind not in "fiu":
@@ -93,7 +93,7 @@ def _load(path: Path, variable: str | None = None) -> dict[str, Any]:
     if not path.is_file():
         raise FileNotFoundError(f"There is no file {path}.")
     try:
-        found = loadmat(path, squeeze_me=variable is None)
+        variables = loadmat(path, squeeze_me=variable is None)
     except NotImplementedError:
         if variable is None:
             raise ValueError(
@@ -105,7 +105,7 @@ def _load(path: Path, variable: str | None = None) -> dict[str, Any]:
         raise OSError(f"{path} is damaged, incomplete or no MATLAB file: {error}") from error
     return {
         name: value
-        for name, value in found.items()
+        for name, value in variables.items()
         if name not in ("__header__", "__version__", "__globals__")
     }
 
@@ -120,10 +120,10 @@ def _load_hdf5(path: Path, variable: str) -> dict[str, Any]:
         ) from None
     try:
         with h5py.File(path, "r") as file:
-            found: dict[str, Any] = {name: None for name in file if not name.startswith("#")}
-            if variable in found:
+            variables: dict[str, Any] = {name: None for name in file if not name.startswith("#")}
+            if variable in variables:
                 # HDF5 counts dimensions from the other end.
-                found[variable] = np.asarray(file[variable]).T
+                variables[variable] = np.asarray(file[variable]).T
     except OSError as error:
         raise OSError(f"{path} is damaged or incomplete: {error}") from error
-    return found
+    return variables

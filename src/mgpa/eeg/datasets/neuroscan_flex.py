@@ -15,17 +15,17 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from ..._common.progress import progress as steps
+from ..._common.progress import progress
 from ...errors import PairingError, RecordingError
 from ..pairing import Dropped, PairingReport, SessionPairing, match_events
 from ..preprocessing import (
     amplitude_flags,
     average_reference,
-    bandpass,
     baseline,
     epochs_at,
+    filter_recording,
     require_soa,
-    resample,
+    resample_recording,
 )
 from ..trials import Trials
 from .flex_files import CHANNELS, Recording, missing_companions, read_behaviour, read_flex, read_neuroscan
@@ -40,9 +40,9 @@ __all__ = [
     "TASKS",
     "RecordingError",
     "find",
-    "inventory",
-    "read",
-    "with_roles",
+    "neuroscan_flex_inventory",
+    "read_neuroscan_flex",
+    "with_paper_roles",
 ]
 
 # Sources are counted in the order of their labels; the paper counts Neuroscan first.
@@ -102,7 +102,7 @@ def find(folder: str | Path) -> dict[tuple[str, str], dict[str, Path]]:
     return files
 
 
-def inventory(folder: str | Path, tasks: Iterable[str] = tuple(TASKS)) -> Inventory:
+def neuroscan_flex_inventory(folder: str | Path, tasks: Iterable[str] = tuple(TASKS)) -> Inventory:
     """Return which of the recordings that the paper uses are in a folder.
 
     Parameters
@@ -117,7 +117,7 @@ def inventory(folder: str | Path, tasks: Iterable[str] = tuple(TASKS)) -> Invent
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     _ = Path(folder, "1013_N170.edf").touch()
-    ...     found = inventory(folder, ["N170"])
+    ...     found = neuroscan_flex_inventory(folder, ["N170"])
     >>> found.present, len(found.missing)
     (('1013 N170 flex',), 59)
     """
@@ -139,7 +139,7 @@ def inventory(folder: str | Path, tasks: Iterable[str] = tuple(TASKS)) -> Invent
     )
 
 
-def read(
+def read_neuroscan_flex(
     folder: str | Path,
     task: str,
     participants: Sequence[str] | None = None,
@@ -148,7 +148,7 @@ def read(
     columns: Mapping[str, str] | None = None,
     labels: Mapping[str, int | None] | None = None,
     gap_note: str | None = "impedance",
-    progress: bool = False,
+    verbose: bool = False,
 ) -> tuple[Trials, PairingReport]:
     """Read the paired trials of one task, prepared as in the paper.
 
@@ -165,14 +165,14 @@ def read(
     participants : sequence of str or None
         None: everybody with files of the task.
     artifact : float or None
-        A pair that exceeds this many volts on either device is marked in the column ``artifact``, and kept;
-        None: no such column.
+        Pairs that exceed this many volts on either device are kept, and marked in the column ``artifact``;
+        None: there is no such column.
     columns, labels : dict or None
-        How the csv files call things: see :func:`mgpa.eeg.datasets.flex_files.read_behaviour`.
+        Names in the csv files: see :func:`mgpa.eeg.datasets.flex_files.read_behaviour`.
     gap_note : str or None
         Where the amplifier missed markers, it must have noted something with this in it (in any case) in
         between; None: the timing test alone decides.
-    progress : bool
+    verbose : bool
         Show a progress line.
 
     Returns
@@ -195,7 +195,7 @@ def read(
             raise FileNotFoundError(f"{folder} has no {' and no '.join(absent)} file of {person} {task}.")
     parts, sessions = [], []
     seen: dict[bytes, str] = {}
-    for i in steps(range(len(people)), "Participants", progress):
+    for i in progress(range(len(people)), "Participants", verbose):
         paths = files[people[i], task]
         trials, session = _read_session(people[i], task, paths, artifact, columns, labels, gap_note)
         # One person under two names would be on both sides of every split.
@@ -210,8 +210,8 @@ def read(
     return Trials.concatenate(parts), PairingReport(tuple(sessions))
 
 
-def with_roles(trials: Trials, study: str = "N170") -> Trials:
-    """Return the trials of people who have a role in one of the paper's studies, with it.
+def with_paper_roles(trials: Trials, study: str = "N170") -> Trials:
+    """Return the trials of people who have a role in one of the paper's studies, with that role.
 
     Parameters
     ----------
@@ -223,17 +223,17 @@ def with_roles(trials: Trials, study: str = "N170") -> Trials:
     Examples
     --------
     >>> trials = Trials(np.zeros((2, 1, 4)), ["Cz"], 128.0, columns={"participant": ["1013", "1034"]})
-    >>> with_roles(trials, "reuse").columns["role"].tolist()
+    >>> with_paper_roles(trials, "reuse").columns["role"].tolist()
     ['FIT']
     """
     if study not in ROLES:
         raise ValueError(f"study is {study!r}; there are {', '.join(ROLES)}.")
     role = {person: name for name, people in ROLES[study].items() for person in people}
-    found = trials.take(np.isin(trials.columns["participant"], list(role)))
-    if not len(found):
+    chosen = trials.take(np.isin(trials.columns["participant"], list(role)))
+    if not len(chosen):
         there = ", ".join(np.unique(trials.columns["participant"]).tolist())
         raise ValueError(f"Nobody of {there} has a role in {study}; {PARTICIPANTS[0]} has, for example.")
-    return found.with_columns(role=np.array([role[str(p)] for p in found.columns["participant"]], dtype=str))
+    return chosen.with_columns(role=np.array([role[str(p)] for p in chosen.columns["participant"]]))
 
 
 def _read_session(
@@ -277,7 +277,7 @@ def _read_session(
     data = np.stack([epochs[keep] for epochs, _ in cut], axis=1).astype(np.float32)
     flags = amplitude_flags(data, np.inf if artifact is None else artifact).any(axis=1)
     twice = np.repeat(ordinal, 2)
-    found = {
+    facts = {
         "participant": np.full(len(twice), person),
         "source": np.tile(SOURCES, len(ordinal)),
         "label": np.array([label[k - 1] for k in twice], dtype=np.int64),
@@ -287,9 +287,9 @@ def _read_session(
         "onset": np.stack([onset[keep] for onset in onsets], axis=1).ravel(),
     }
     if artifact is not None:
-        found["artifact"] = np.repeat(flags, 2)
+        facts["artifact"] = np.repeat(flags, 2)
     info = {"dataset": "Neuroscan/Flex", "task": task, "artifact_limit": artifact}
-    trials = Trials(data.reshape(-1, *data.shape[2:]), CHANNELS, SFREQ, TMIN, found, info)
+    trials = Trials(data.reshape(-1, *data.shape[2:]), CHANNELS, SFREQ, TMIN, facts, info)
     timing = {
         "Neuroscan against events": match.timing_a,
         "flex against events": match.timing_b,
@@ -300,8 +300,10 @@ def _read_session(
 
 
 def _epochs(device: Recording, onsets: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
-    signal = average_reference(bandpass(device.signal, device.sfreq))
-    epochs, valid = epochs_at(resample(signal, device.sfreq, SFREQ), SFREQ, onsets, tmin=TMIN, n=POINTS)
+    signal = average_reference(filter_recording(device.signal, device.sfreq))
+    epochs, valid = epochs_at(
+        resample_recording(signal, device.sfreq, SFREQ), SFREQ, onsets, tmin=TMIN, n=POINTS
+    )
     return baseline(epochs, TMIN + np.arange(POINTS) / SFREQ), valid
 
 
@@ -318,33 +320,33 @@ def _scan(folder: str | Path) -> tuple[dict[tuple[str, str], dict[str, Path]], l
         # Hidden names are of files that are still being written, or of the operating system.
         if kind is None or not path.is_file() or any(name.startswith(".") for name in inside):
             continue
-        # The nearest name that says it counts: the file's own, then its folder's, and so on.
+        # The file's own name decides; if it says nothing, its folder's, and so on.
         names = inside[::-1]
         person = next(filter(None, map(_participant_in, names)), None)
         task = next(filter(None, map(_task_in, names)), None)
         if person is None or task is None:
             unexpected.append(str(path.relative_to(folder)))
             continue
-        known = files.setdefault((person, task), {})
-        if kind in known:
+        session = files.setdefault((person, task), {})
+        if kind in session:
             problems.append(
-                f"{known[kind]} and {path} are both the {kind} of {person} {task}; move one of them away."
+                f"{session[kind]} and {path} are both the {kind} of {person} {task}; move one of them away."
             )
-        known.setdefault(kind, path)
+        session.setdefault(kind, path)
     return files, unexpected, problems
 
 
 def _participant_in(name: str) -> str | None:
     """Return the only four digits in a name or, among several such as a year, the only participant."""
     numbers = sorted(set(re.findall(r"(?<!\d)\d{4}(?!\d)", name)))
-    found = numbers if len(numbers) == 1 else [number for number in numbers if number in PARTICIPANTS]
-    return found[0] if len(found) == 1 else None
+    candidates = numbers if len(numbers) == 1 else [number for number in numbers if number in PARTICIPANTS]
+    return candidates[0] if len(candidates) == 1 else None
 
 
 def _task_in(name: str) -> str | None:
     plain = re.sub(r"[^a-z0-9]", "", name.lower())
-    found = [task for task, tokens in _TOKENS.items() if any(token in plain for token in tokens)]
-    return found[0] if len(found) == 1 else None
+    tasks = [task for task, tokens in _TOKENS.items() if any(token in plain for token in tokens)]
+    return tasks[0] if len(tasks) == 1 else None
 
 
 def _task(name: str) -> str:

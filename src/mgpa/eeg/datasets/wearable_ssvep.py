@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..._common.progress import progress as _progress
+from ..._common.progress import progress
 from ..trials import Trials
 from .inventory import Inventory
 from .matlab import read_array, read_rows
@@ -54,8 +54,8 @@ class Subject:
     age: int | float | None = None
 
 
-def inventory(
-    folder: str | Path, *, check: bool = False, blocks: int = BLOCKS, progress: bool = False
+def wearable_ssvep_inventory(
+    folder: str | Path, *, check: bool = False, blocks: int = BLOCKS, verbose: bool = False
 ) -> Inventory:
     """Say which files are there, missing, or cannot be used.
 
@@ -67,7 +67,7 @@ def inventory(
         Also read every file.
     blocks : int
         Blocks a file should have; the provider's have ten.
-    progress : bool
+    verbose : bool
         Show progress.
     """
     folder = _folder(folder)
@@ -84,7 +84,7 @@ def inventory(
     names = {path.name for path in folder.iterdir() if path.suffix.lower() == ".mat"}
     present = [name for name in expected if name in names]
     seen: dict[bytes, str] = {}
-    for i in _progress(range(len(people) if check else 0), "checking", progress):
+    for i in progress(range(len(people) if check else 0), "checking", verbose):
         if f"{people[i]}.mat" in names:
             try:
                 _read_person(folder, people[i], blocks, seen)
@@ -104,10 +104,10 @@ def participants(folder: str | Path) -> tuple[str, ...]:
     """Return the ids of the people whose files are there, in order."""
     folder = _folder(folder)
     _refuse_misnamed(folder)
-    found = tuple(sorted(path.stem for path in folder.iterdir() if re.fullmatch(r"S\d{3}\.mat", path.name)))
-    if not found:
+    people = tuple(sorted(path.stem for path in folder.iterdir() if re.fullmatch(r"S\d{3}\.mat", path.name)))
+    if not people:
         raise FileNotFoundError(f"{folder} has no files S001.mat, S002.mat, ….{_elsewhere(folder)}")
-    return found
+    return people
 
 
 def subjects(folder: str | Path) -> dict[str, Subject]:
@@ -121,33 +121,33 @@ def subjects(folder: str | Path) -> dict[str, Subject]:
     rows = read_rows(path)
     names = list(rows[0])
     columns = {wanted: _column(path, names, wanted) for wanted in _WORDS}
-    found: dict[str, Subject] = {}
+    people: dict[str, Subject] = {}
     for i, row in enumerate(rows):
-        known = {wanted: row[name] if name else None for wanted, name in columns.items()}
-        number = re.findall(r"\d+", str(known["id"]))
+        entry = {wanted: row[name] if name else None for wanted, name in columns.items()}
+        number = re.findall(r"\d+", str(entry["id"]))
         if len(number) != 1:
-            raise ValueError(f"{path}: row {i} has {known['id']!r} as its participant; expected S001 or 1.")
+            raise ValueError(f"{path}: row {i} has {entry['id']!r} as its participant; expected S001 or 1.")
         person = _id(int(number[0]))
-        if person in found:
+        if person in people:
             raise ValueError(f"{path} lists {person} twice.")
         for name in ("gender", "first_electrode"):
-            if known[name] in ("", None):
+            if entry[name] in ("", None):
                 raise ValueError(f"{path} does not say the {name.replace('_', ' ')} of {person}.")
-        gender = str(known["gender"]).lower()
-        age = known["age"] if isinstance(known["age"], (int, float)) else None
-        found[person] = Subject(
-            person, _GENDERS.get(gender, gender), _first_electrode(str(known["first_electrode"])), age
+        gender = str(entry["gender"]).lower()
+        age = entry["age"] if isinstance(entry["age"], (int, float)) else None
+        people[person] = Subject(
+            person, _GENDERS.get(gender, gender), _first_electrode(str(entry["first_electrode"])), age
         )
-    return dict(sorted(found.items()))
+    return dict(sorted(people.items()))
 
 
-def read(
+def read_wearable_ssvep(
     folder: str | Path,
     participants: Sequence[str] | None = None,
     electrodes: Sequence[str] = ELECTRODES,
     *,
     blocks: int = BLOCKS,
-    progress: bool = False,
+    verbose: bool = False,
 ) -> Trials:
     """Read trials: 8 channels at 250 Hz, from half a second before the flicker on, in volts (float32).
 
@@ -161,7 +161,7 @@ def read(
         "dry", "wet" or both.
     blocks : int
         Blocks in every file; the provider's have ten.
-    progress : bool
+    verbose : bool
         Show progress.
 
     Returns
@@ -188,7 +188,7 @@ def read(
     data = np.empty((len(people) * each, len(CHANNELS), SAMPLES), np.float32)
     index = [ELECTRODES.index(name) for name in electrodes]
     seen: dict[bytes, str] = {}
-    for i in _progress(range(len(people)), "reading", progress):
+    for i in progress(range(len(people)), "reading", verbose):
         microvolts = _read_person(folder, people[i], blocks, seen)[:, :, index]
         data[i * each : (i + 1) * each] = (microvolts.transpose(2, 3, 4, 0, 1) * 1e-6).reshape(
             each, *data.shape[1:]
@@ -255,33 +255,33 @@ def _refuse_misnamed(folder: Path) -> None:
 
 
 def _elsewhere(folder: Path) -> str:
-    found = next(folder.glob("*/S[0-9][0-9][0-9].mat"), None)
-    return f" There is {found}; put all files into one folder." if found else ""
+    path = next(folder.glob("*/S[0-9][0-9][0-9].mat"), None)
+    return f" There is {path}; put all files into one folder." if path else ""
 
 
 def _read_person(folder: Path, person: str, blocks: int, seen: dict[bytes, str]) -> NDArray[Any]:
     """Return somebody's signals, which nobody of those seen before may have."""
     shape = (len(CHANNELS), SAMPLES, len(ELECTRODES), blocks, len(FREQUENCIES))
     path = folder / f"{person}.mat"
-    found = read_array(path, "data", shape)
+    signals = read_array(path, "data", shape)
     # One person under two names would be on both sides of every split.
-    digest = hashlib.sha256(found.tobytes(order="A")).digest()
+    digest = hashlib.sha256(signals.tobytes(order="A")).digest()
     if seen.setdefault(digest, person) != person:
         raise ValueError(
             f"{path} holds the same signals as {seen[digest]}.mat; one of them is a copy. Fetch both again."
         )
-    return found
+    return signals
 
 
 def _column(path: Path, names: list[str], wanted: str) -> str | None:
     """Return the column that the most telling of a property's words names."""
     for word in _WORDS[wanted]:
         # firstElectrode and First_Electrode are two words, each.
-        found = [name for name in names if word in re.findall(r"[a-z]+", _spaced(name))]
-        if len(found) == 1:
-            return found[0]
-        if found:
-            raise ValueError(f"{path} has several columns for {wanted}: {', '.join(found)}.")
+        matches = [name for name in names if word in re.findall(r"[a-z]+", _spaced(name))]
+        if len(matches) == 1:
+            return matches[0]
+        if matches:
+            raise ValueError(f"{path} has several columns for {wanted}: {', '.join(matches)}.")
     if wanted == "age":
         return None
     raise ValueError(

@@ -65,11 +65,11 @@ def in_head(person: Person, positions: Any, orientations: Any) -> tuple[Array, A
     """
     from scipy.spatial.transform import Rotation
 
-    own = np.asarray(positions, float) + person.shift
-    away = np.linalg.norm(own - CENTRE, axis=1, keepdims=True)
+    shifted = np.asarray(positions, float) + person.shift
+    away = np.linalg.norm(shifted - CENTRE, axis=1, keepdims=True)
     # A shift must not push a source out of the brain.
-    own = CENTRE + (own - CENTRE) * np.minimum(1.0, 0.97 * BRAIN_RADIUS / away)
-    return np.asarray(own), np.asarray(Rotation.from_rotvec(person.turn).apply(orientations))
+    shifted = CENTRE + (shifted - CENTRE) * np.minimum(1.0, 0.97 * BRAIN_RADIUS / away)
+    return np.asarray(shifted), np.asarray(Rotation.from_rotvec(person.turn).apply(orientations))
 
 
 def background(
@@ -98,9 +98,9 @@ def background(
     (27, 500)
     """
     # Anatomy, unlike activity, stays with the person: its own stream of random numbers.
-    own = person.rng(ANATOMY)
-    places = CENTRE + own.uniform(0.6, 0.85, (dipoles, 1)) * BRAIN_RADIUS * _upper_half(own, dipoles)
-    directions = own.normal(size=(dipoles, 3))
+    anatomy = person.rng(ANATOMY)
+    places = CENTRE + anatomy.uniform(0.6, 0.85, (dipoles, 1)) * BRAIN_RADIUS * _upper_half(anatomy, dipoles)
+    directions = anatomy.normal(size=(dipoles, 3))
     ongoing = person.background * pink_noise((dipoles, n_samples), sfreq, rng)
     below = beneath(ALPHA_BENEATH)
     at, towards = in_head(person, below, outward(below))

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..._common.files import replacing, write_atomically
-from ..._common.progress import progress as steps
+from ..._common.progress import progress
 from ..datasets.flex_files import CHANNELS, FLEX_RATE, MARKER_DELAY
 from ..datasets.neuroscan_flex import PARTICIPANTS, TASKS
 from .brain import Sources, background, in_head
@@ -129,7 +129,7 @@ def simulate_flex(
     population: float = 0.0,
     crosstalk: float = 0.0,
     defects: Mapping[tuple[str, str], Defects] | None = None,
-    progress: bool = False,
+    verbose: bool = False,
 ) -> dict[str, Any]:
     """Write simulated recordings in the files of the Neuroscan/Flex data set.
 
@@ -155,7 +155,7 @@ def simulate_flex(
         nothing about the stimulus.
     defects : dict of (participant, task) to Defects
         What goes wrong, and where.
-    progress : bool
+    verbose : bool
         Show a progress line.
 
     Returns
@@ -198,7 +198,7 @@ def simulate_flex(
         for person in people
     }
     truth = _write_truth(folder, settings, plans)
-    for i in steps(range(len(people)), "Participants", progress):
+    for i in progress(range(len(people)), "Participants", verbose):
         person = people[i]
         target = folder / person.id
         if target.exists():
@@ -282,19 +282,19 @@ def _write_recording(folder: Path, person: Person, task: str, plan: dict[str, An
         worn = replace(device, clock_offset=clock["start"], clock_drift=clock["drift"]).worn(rng)
         field = brain.leadfield(worn.electrodes, tilt=rng.normal(0.0, 0.03, 3))
         volts[device.name] = record(brain.moments, field, worn, rng, sfreq=SFREQ)
-    own = {name: _own_time(onset, plan[name]) for name in ("behaviour", "neuroscan", "flex")}
+    times = {name: _own_time(onset, plan[name]) for name in ("behaviour", "neuroscan", "flex")}
     if crosstalk:
-        _add_crosstalk(volts["flex"], own["flex"], crosstalk, person)
+        _add_crosstalk(volts["flex"], times["flex"], crosstalk, person)
 
     rows = [
         f"{i + 1},{t:.4f},{STIMULI[task][k]}\n"
-        for i, (t, k) in enumerate(zip(own["behaviour"], label, strict=True))
+        for i, (t, k) in enumerate(zip(times["behaviour"], label, strict=True))
     ]
     write_atomically(folder / f"{stem}_behaviour.csv", "".join(["trial,onset,stimulus\n", *rows]).encode())
     _write_neuroscan(
-        folder / f"{stem}_neuroscan.dat", volts["neuroscan"], own["neuroscan"], label, task, plan
+        folder / f"{stem}_neuroscan.dat", volts["neuroscan"], times["neuroscan"], label, task, plan
     )
-    _write_flex(folder / f"{stem}_flex.edf", volts["flex"], own["flex"], label, task, plan)
+    _write_flex(folder / f"{stem}_flex.edf", volts["flex"], times["flex"], label, task, plan)
 
 
 def _add_crosstalk(volts: Array, times: Array, size: float, person: Person) -> None:

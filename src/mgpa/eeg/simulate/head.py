@@ -92,11 +92,11 @@ def electrode_positions(channels: Sequence[str], *, tilt: Any = None) -> Array:
     """
     from scipy.spatial.transform import Rotation
 
-    known = _montage()
-    unknown = [name for name in channels if name not in known]
+    montage = _montage()
+    unknown = [name for name in channels if name not in montage]
     if unknown:
         raise ValueError(f"The standard 10-05 montage has no {', '.join(unknown)}.")
-    places = np.array([known[name] for name in channels])
+    places = np.array([montage[name] for name in channels])
     if tilt is None:
         return places
     turn = np.asarray(tilt, float)

@@ -98,8 +98,8 @@ def draw_people(
         Seed.
     population : float
         How much the two groups, who mostly use one device each, differ in physiology: per unit, alpha is
-        twice as strong and 0.5 Hz slower in group 1, and responses are 0.7 times as strong and 10 ms later. A
-        second route by which the source can be predicted, and none that a device opens.
+        twice as strong and 0.5 Hz slower in group 1, and responses are 0.7 times as strong and 10 ms
+        later. The source can then be predicted from physiology, which no device changed.
     ids : sequence of str or None
         Names to give them, each with a number of its own.
 
@@ -150,10 +150,10 @@ def _rng(random_state: int, name: str, purpose: tuple[int, ...]) -> np.random.Ge
 
 
 def _number(name: str) -> int:
-    found = re.findall(r"\d+", name)
-    if len(found) != 1:
+    numbers = re.findall(r"\d+", name)
+    if len(numbers) != 1:
         raise ValueError(f"Participant id {name!r} must hold one number, as S001 or 1013 do.")
-    return int(found[0])
+    return int(numbers[0])
 
 
 @dataclass(frozen=True)

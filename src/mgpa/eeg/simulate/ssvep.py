@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..._common.files import replacing, write_atomically
-from ..._common.progress import progress as _progress
+from ..._common.progress import progress
 from ..datasets.wearable_ssvep import (
     CHANNELS,
     ELECTRODES,
@@ -72,7 +72,7 @@ def simulate_ssvep(
     population: float = 0.0,
     state: float = 0.0,
     response: float = 1.0,
-    progress: bool = False,
+    verbose: bool = False,
 ) -> dict[str, Any]:
     """Write S001.mat, …, Subjects_Information.mat, and what was planted: truth.json.
 
@@ -93,11 +93,11 @@ def simulate_ssvep(
         How much people who begin with wet electrodes differ from those who begin with dry ones: see
         :func:`mgpa.eeg.simulate.people.draw_people`.
     state : float
-        How much stronger alpha is, per unit twice, while wet electrodes are worn: physiology that goes with
-        the electrode and is no effect of it.
+        Alpha is 2 ** ``state`` times as strong while wet electrodes are worn: physiology that goes with the
+        electrode without being its effect.
     response : float
         Strength of responses to the flicker; 0 is none.
-    progress : bool
+    verbose : bool
         Show progress.
 
     Returns
@@ -130,7 +130,7 @@ def simulate_ssvep(
     }
     _same_settings(folder, settings)
     people = draw_people(n_people, random_state=random_state, population=population)
-    for i in _progress(range(n_people), "simulating", progress):
+    for i in progress(range(n_people), "simulating", verbose):
         path = folder / f"{people[i].id}.mat"
         if not path.exists():
             _write_mat(

@@ -18,7 +18,7 @@ class Encoder(Protocol):
     def identity(self) -> dict[str, Any]:
         """What the embeddings depend on besides the trials, as JSON could hold it."""
 
-    def embed(self, trials: Any, *, progress: bool = False) -> NDArray[Any]:
+    def embed(self, trials: Any, *, verbose: bool = False) -> NDArray[Any]:
         """Return an embedding (n, d), or tokens (n, t, d), of trials or MNE epochs."""
 
 
@@ -36,13 +36,13 @@ def as_trials(trials: Any) -> Trials:
     several = trials if isinstance(trials, (list, tuple)) else [trials]
     if not several or not all(hasattr(one, "get_data") and hasattr(one, "events") for one in several):
         raise TypeError(
-            f"Expected mgpa.eeg.trials.Trials or mne.Epochs; got {type(trials).__name__}. "
+            f"Expected mgpa.eeg.Trials or mne.Epochs; got {type(trials).__name__}. "
             "Trials(data, channels, sfreq) makes trials of an array in volts."
         )
     return Trials.from_epochs(trials)
 
 
-def encode(trials: Any, encoder: Encoder, *, progress: bool = False) -> Table:
+def encode(trials: Any, encoder: Encoder, *, verbose: bool = False) -> Table:
     """Embed trials and return a table with their columns.
 
     Parameters
@@ -52,7 +52,7 @@ def encode(trials: Any, encoder: Encoder, *, progress: bool = False) -> Table:
     encoder : Encoder
         As in :mod:`mgpa.eeg.features` and :mod:`mgpa.eeg.encoders`; any object with ``identity`` and
         ``embed`` will do.
-    progress : bool
+    verbose : bool
         Show progress.
 
     Returns
@@ -69,11 +69,11 @@ def encode(trials: Any, encoder: Encoder, *, progress: bool = False) -> Table:
     <Table: 2 rows of 45 float32, with label>
     """
     given = as_trials(trials)
-    X = np.asarray(encoder.embed(given, progress=progress))
+    X = np.asarray(encoder.embed(given, verbose=verbose))
     if X.ndim not in (2, 3) or len(X) != len(given):
         raise ValueError(
             f"{type(encoder).__name__}.embed returned shape {X.shape} for {len(given)} trials; expected "
-            "one embedding (n, d) or one set of tokens (n, t, d) a trial."
+            "one embedding (n, d) or one set of tokens (n, t, d) per trial."
         )
     if X.dtype == np.float16:
         X = X.astype(np.float32)  # half precision is for storing; nothing is lost

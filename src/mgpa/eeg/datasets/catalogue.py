@@ -12,13 +12,13 @@ from pathlib import Path
 from typing import Any
 
 from ...errors import DownloadError
-from .download import download
+from .download import download_file
 from .inventory import Inventory
 from .listings import RemoteFile, listing
 
 
 @dataclass(frozen=True)
-class Source:
+class PublicDataset:
     """A public data set.
 
     Storage addresses change, so none is kept here: the paper (DOI) or the home page names the present one.
@@ -36,16 +36,16 @@ class Source:
         return f"Look for it at {self.home} or in https://doi.org/{self.doi} (data availability)."
 
 
-SOURCES = {
+DATASETS = {
     source.name: source
     for source in (
-        Source(
+        PublicDataset(
             "wearable_ssvep",
             "Zhu et al. 2021: SSVEP with dry and wet electrodes, 102 participants",
             "10.3390/s21041256",
             "http://bci.med.tsinghua.edu.cn/download.html",
         ),
-        Source(
+        PublicDataset(
             "neuroscan_flex",
             "Williams et al. 2020: ERPs with Neuroscan and Emotiv Flex worn at once",
             "10.7717/peerj.9713",
@@ -56,23 +56,23 @@ SOURCES = {
 }
 
 
-def find_source(name: str) -> Source:
+def find_dataset(name: str) -> PublicDataset:
     """Return the data set of a name.
 
     Examples
     --------
-    >>> find_source("wearable_ssvep").doi
+    >>> find_dataset("wearable_ssvep").doi
     '10.3390/s21041256'
     """
-    if name not in SOURCES:
-        raise ValueError(f"There is no data set {name!r}; there are {', '.join(SOURCES)}.")
-    return SOURCES[name]
+    if name not in DATASETS:
+        raise ValueError(f"There is no data set {name!r}; there are {', '.join(DATASETS)}.")
+    return DATASETS[name]
 
 
 def remote_files(address: str, only: Sequence[str] = ()) -> list[RemoteFile]:
-    """Return the files behind an address (see :func:`listing`), or those that match a pattern as ``S00*``.
+    """Return the files behind an address (see :func:`listing`), or those that match a pattern like ``S00*``.
 
-    A pattern is held against the whole name and against its last part.
+    A pattern may match the whole name or its last part.
     """
     files = listing(address)
     if not only:
@@ -88,7 +88,7 @@ def remote_files(address: str, only: Sequence[str] = ()) -> list[RemoteFile]:
     return chosen
 
 
-def fetch(files: Sequence[RemoteFile], folder: str | os.PathLike[str], *, progress: bool = False) -> int:
+def fetch_files(files: Sequence[RemoteFile], folder: str | os.PathLike[str], *, verbose: bool = False) -> int:
     """Download files into a folder and return how many were not there before.
 
     Run again after an interruption, it goes on where it was.
@@ -99,8 +99,8 @@ def fetch(files: Sequence[RemoteFile], folder: str | os.PathLike[str], *, progre
         As :func:`remote_files` gives them; folders in their names are made.
     folder : path
         Where to put them.
-    progress : bool
-        Show a line a file on stderr.
+    verbose : bool
+        Show a line per file on stderr.
     """
     folder = Path(folder)
     if folder.exists() and not folder.is_dir():
@@ -111,15 +111,15 @@ def fetch(files: Sequence[RemoteFile], folder: str | os.PathLike[str], *, progre
     for file in files:
         path = folder / file.name
         before = _identity(path)
-        download(file.url, path, sha256=file.sha256, md5=file.md5, size=file.size, progress=progress)
+        download_file(file.url, path, sha256=file.sha256, md5=file.md5, size=file.size, verbose=verbose)
         new += _identity(path) != before
     return new
 
 
 def _identity(path: Path) -> Any:
     """Return what changes when a file is put in place anew."""
-    found = path.stat() if path.is_file() else None
-    return None if found is None else (found.st_ino, found.st_mtime_ns)
+    stat = path.stat() if path.is_file() else None
+    return None if stat is None else (stat.st_ino, stat.st_mtime_ns)
 
 
 def _require_space(files: Sequence[RemoteFile], folder: Path) -> None:
@@ -136,9 +136,11 @@ def _require_space(files: Sequence[RemoteFile], folder: Path) -> None:
         )
 
 
-def verify(name: str, folder: str | os.PathLike[str], tasks: Sequence[str] | None = None) -> Inventory:
+def verify_dataset(
+    name: str, folder: str | os.PathLike[str], tasks: Sequence[str] | None = None
+) -> Inventory:
     """Return what a folder has of a data set, or of some of its tasks, and what it lacks."""
-    source = find_source(name)
+    source = find_dataset(name)
     if tasks is not None and not source.tasks:
         raise ValueError(f"{name} has no tasks to choose from; leave them out.")
     unknown = [task for task in tasks or () if task not in source.tasks]
@@ -148,5 +150,5 @@ def verify(name: str, folder: str | os.PathLike[str], tasks: Sequence[str] | Non
     if not folder.is_dir():
         raise FileNotFoundError(f"There is no folder {folder}.")
     reader = importlib.import_module(f"{__package__}.{name}")
-    inventory: Inventory = reader.inventory(folder, tasks=tasks) if tasks else reader.inventory(folder)
+    inventory: Inventory = getattr(reader, f"{name}_inventory")(folder, **({"tasks": tasks} if tasks else {}))
     return inventory

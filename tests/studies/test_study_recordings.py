@@ -1,0 +1,89 @@
+"""Recordings become tables once, named by everything that their numbers come from."""
+
+import re
+from hashlib import sha256
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from mgpa.studies import StudyError, load_study, recordings
+from mgpa.studies.config import EncoderSection
+from mgpa.studies.recordings import Recordings, make_encoder
+from small_studies import RECORDED, TINY, in_process, run, written
+
+
+@pytest.mark.parametrize(
+    ("text", "changes", "said"),
+    [
+        (TINY, {"data": {"labels": {"x": "moisture"}}}, "data.labels names the column 'moisture' for 'x'"),
+        (TINY, {"coordinates": {"source": "gel"}}, "coordinates.source is 'gel'; the sources are dry, wet"),
+        (TINY, {"gate": {"tokens": True}}, "gate.tokens is for embeddings of tokens"),
+        (TINY, {"roles": {"people": {"FIT": ["nobody"]}}}, "roles.people names nobody"),
+        (RECORDED, {"data": {"folder": "/none"}}, "There is no folder /none"),
+        (RECORDED, {"data": {"simulate": {"loudness": 1}}}, "data.simulate does not fit the simulator.*loud"),
+    ],
+)
+def test_data_that_do_not_fit_are_refused(text, changes, said, tmp_path):
+    with pytest.raises(StudyError, match=said):
+        run(load_study(written(tmp_path, text), **changes), tmp_path / "work")
+
+
+def test_a_table_that_is_not_there_is_named(tmp_path, monkeypatch, capsys):
+    path = written(tmp_path)
+    (tmp_path / "rows.npz").unlink()
+    for command_ in ("run", "plan"):
+        assert in_process(monkeypatch, "study", command_, path, "--out", tmp_path / "out") == 2
+        assert capsys.readouterr().err == f"mgpa: There is no file or folder {tmp_path / 'rows.npz'}.\n"
+
+
+def test_an_encoders_weights_are_among_what_was_read(tmp_path):
+    changes = {"data": {"folder": str(tmp_path / "recordings")}}
+    text = RECORDED.replace('name = "temporal_bins"', 'name = "eegpt"\ncheckpoint = "weights.safetensors"')
+    study = load_study(written(tmp_path, text), **changes)
+    (tmp_path / "recordings").mkdir()
+    with pytest.raises(StudyError, match=re.escape(f"There is no file {tmp_path / 'weights.safetensors'}.")):
+        Recordings(study, tmp_path / "work").is_kept("N170")
+    keys = []
+    for content in (b"one", b"two"):
+        (tmp_path / "weights.safetensors").write_bytes(content)
+        recordings = Recordings(study, tmp_path / "work")
+        assert recordings.checksums == {"checkpoint weights.safetensors": sha256(content).hexdigest()}
+        keys.append(recordings._key("N170"))
+    assert keys[0] != keys[1]
+
+
+def test_what_a_killed_simulation_left_is_no_recording(tmp_path):
+    study = load_study(written(tmp_path, RECORDED))
+    first = Recordings(study, tmp_path / "work")
+    table = first.table("N170")
+    left = first.folder / ".0123456789abcdef.tmp"
+    left.mkdir()
+    (left / "1018_N170_flex.edf").write_bytes(b"half of it")
+    (first.folder / "1013" / ".fedcba9876543210.tmp").write_bytes(b"half of it")
+    again = Recordings(study, tmp_path / "work")
+    assert again.checksums == first.checksums
+    assert again.is_kept("N170")
+    np.testing.assert_array_equal(again.table("N170").X, table.X)
+
+
+def test_tables_depend_on_the_libraries_and_networks_on_the_device(tmp_path, monkeypatch):
+    def key(preset, device="cpu"):
+        found = Recordings(load_study(preset, recordings=tmp_path), tmp_path, device=device)
+        return found._key(found.tasks[0])
+
+    before = key("temporal-n170")
+    assert key("temporal-n170", "cuda") == before
+    assert key("controlled-ssvep", "cuda") != key("controlled-ssvep")
+    monkeypatch.setattr(recordings, "reader_versions", lambda: {"mne": "0.1"})
+    assert key("temporal-n170") != before
+
+
+def test_networks_embed_where_the_study_is_told_to(monkeypatch):
+    from mgpa.eeg import encoders
+
+    monkeypatch.setattr(encoders, "eegpt", lambda channels, n_times, **options: options)
+    trials = SimpleNamespace(channels=("Oz",), data=np.zeros((1, 1, 500)))
+    assert make_encoder(EncoderSection(name="eegpt"), trials, "cuda")["device"] == "cuda"
+    own = EncoderSection(name="eegpt", parameters={"device": "cpu"})
+    assert make_encoder(own, trials, "cuda")["device"] == "cpu"

@@ -1,0 +1,132 @@
+"""Tables, report and provenance say what the audit says."""
+
+import csv
+import json
+import re
+from dataclasses import replace
+from hashlib import sha256
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import mgpa
+from mgpa.studies import load_study, write_results
+from mgpa.studies.results import SIMULATED, contrasts, estimates, provenance
+from mgpa.tables.files import write_table
+from simulated import simulated_table
+from small_studies import CLOSED_FORM, files_of, run, written
+
+
+def read_rows(path):
+    with open(path, encoding="utf-8", newline="") as stream:
+        return list(csv.DictReader(stream))
+
+
+def test_rows_are_what_the_audit_says(finished):
+    result, folder = finished
+    audit = result.audits[""]
+    rows = list(estimates(result))
+    more = ("L", *(f"{t} {way}" for t in ("T_f", "T_r") for way in audit["identity"].directions))
+    assert {(r.method, r.metric): r.estimate for r in rows} == {
+        (name, metric): audit[name].estimate(metric)
+        for name, found in audit.estimates.items()
+        for metric in (*found, *more)
+    }
+    differences = list(contrasts(result))
+    assert {(r.method, r.against, r.metric) for r in differences} == {
+        *(("CF", "identity", metric) for metric in ("S", "T_f", "T_r", "M")),
+        *(("CF", "LEACE_50 %", metric) for metric in ("T_f", "worst")),
+    }
+    for row in differences:
+        assert row.estimate == audit.contrast(row.method, row.against, row.metric)
+    for path, found in (("table.csv", rows), ("contrasts.csv", differences)):
+        written_rows = read_rows(folder / path)
+        assert [float(row["value"]) for row in written_rows] == [row.value for row in found]
+        assert [float(row["low"]) for row in written_rows] == [row.low for row in found]
+        assert [row["method"] for row in written_rows] == [row.method for row in found]
+    content = json.loads((folder / "results.json").read_text("utf-8"))
+    assert content["simulated"] is False
+    assert [row["value"] for row in content["estimates"]] == [row.value for row in rows]
+    people = {row["participant"] for row in read_rows(folder / "participants.csv")}
+    assert people == set(audit["CF"].participants)
+
+
+def test_the_papers_values_stand_beside_ours(finished):
+    result, folder = finished
+    rows = {(r.method, r.metric): r for r in estimates(result)}
+    assert {key for key, row in rows.items() if row.paper is not None} == {
+        ("identity", "S"), ("CF", "S"), ("CF", "M"),
+    }  # fmt: skip
+    row = rows["CF", "M"]
+    assert row.difference == row.value - 0.125
+    assert rows["CF", "T_f"].difference is None
+    first = next(contrasts(result))
+    assert (first.paper, first.paper_low, first.paper_high) == (-0.25, -0.3, -0.2)
+    assert first.difference == first.value + 0.25
+    found = {(r["method"], r["metric"]): r for r in read_rows(folder / "table.csv")}
+    assert float(found["CF", "M"]["difference"]) == row.difference
+    assert found["CF", "T_f"]["paper"] == found["CF", "T_f"]["difference"] == ""
+
+
+@pytest.mark.parametrize("name", ["table.tex", "contrasts.tex"])
+def test_latex_has_the_same_columns_in_every_line(finished, name):
+    text = (finished[1] / name).read_text("utf-8")
+    begin, *lines, end = text.splitlines()[1:]
+    assert begin == r"\begin{tabular}{@{}llrlrr@{}}"
+    assert end == r"\end{tabular}"
+    body = [line for line in lines if not line.endswith("rule")]
+    assert len(body) > 5
+    for line in body:
+        assert line.endswith(r" \\")
+        assert len(re.findall(r"(?<!\\)&", line)) == 5
+        assert not re.search(r"(?<!\\)[%_#]", line)
+    assert r"LEACE\_50 \%" in text
+
+
+def test_the_report_tells_about_the_study_and_loads_nothing(finished):
+    text = (finished[1] / "report.html").read_text("utf-8")
+    assert "Tiny &amp; &lt;quick&gt;" in text
+    assert "<quick>" not in text
+    assert "The study" in text
+    assert "Differences that the study is about" in text
+    assert SIMULATED not in text
+    assert not re.search(r"""<[^>]*\s(?:src|href)=["'](?!data:|#|report)""", text)
+    assert not re.search(r"https?://(?!www\.w3\.org)", text)
+    assert "@import" not in text
+
+
+def test_provenance_says_where_every_number_comes_from(finished):
+    result, folder = finished
+    found = json.loads((folder / "provenance.json").read_text("utf-8"))
+    assert found["command"] == "mgpa study run my.toml --out out"
+    assert found["study"]["seeds"] == [17]
+    assert found["study"]["data"]["table"] == "rows.npz"
+    assert found["study"]["methods"]["Iter"]["parameters"]["n_stages"] == 3
+    assert found["versions"]["mgpa"] == mgpa.__version__
+    assert found["versions"]["numpy"] == np.__version__
+    assert {"python", "scipy", "scikit-learn", "torch"} <= set(found["versions"])
+    checksum = sha256((folder.parent / "rows.npz").read_bytes()).hexdigest()
+    assert found["data"]["files"] == result.checksums == {"rows.npz": checksum}
+    assert found["rows"][""]["EVAL"] > 0
+    here = (str(folder.parent), str(Path.home()), str(Path(mgpa.__file__).parent), str(Path.cwd()))
+    for name, content in files_of(folder).items():
+        if not name.endswith(".png"):
+            assert not [path for path in here if len(path) > 1 and path.encode() in content], name
+
+
+def test_provenance_has_what_tables_say_about_themselves(tmp_path):
+    said = {"encoder": {"name": "bins"}, "pairing": "12 pairs, 1 dropped"}
+    path = written(tmp_path, CLOSED_FORM, table=replace(simulated_table(), info=said))
+    result = run(load_study(path), tmp_path / "work")
+    assert provenance(result, "")["tables"] == {"": said}
+
+
+def test_results_without_what_a_contrast_asks_for_are_still_written(tmp_path):
+    path = written(tmp_path)
+    write_table(simulated_table(label=None), tmp_path / "rows.npz", overwrite=True)
+    study = load_study(path, methods={"Iter": False}, contrasts=[{"a": "CF", "metrics": ["T_f"]}])
+    result = run(study, tmp_path / "work")
+    assert list(contrasts(result)) == []
+    write_results(result, tmp_path / "out")
+    assert not (tmp_path / "out" / "figures" / "contrasts.pdf").exists()

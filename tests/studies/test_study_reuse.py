@@ -1,0 +1,196 @@
+"""Reuse selects on one task, judges on all of them, and leaves nobody out in silence."""
+
+import re
+from collections import Counter
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pytest
+
+from mgpa.audit.movement import movement
+from mgpa.audit.store import Store
+from mgpa.studies import StudyError, load_study, plan_study, write_results
+from mgpa.studies.recordings import Recordings
+from mgpa.studies.results import estimates
+from mgpa.studies.reuse import _candidates, prepare
+from mgpa.tables.files import open_table, write_table
+from mgpa.tables.rows import corrected_rows
+from simulated import simulated_table
+from small_studies import CLOSED_FORM, TINY, computed, run, two_tasks, written
+
+REUSE = """
+[data.labels]
+easy = "easy"
+hard = "hard"
+[methods.Family]
+method = "leace"
+grid = { ridge = [0.1, 0.5] }
+[reuse]
+development = "easy"
+tasks = ["easy", "hard"]
+calibration = 4
+labels = { easy = "Easy", hard = "Hard" }
+"""
+
+UNEVEN = """
+[coordinates]
+source = "dry"
+[reuse]
+development = "easy"
+tasks = ["easy", "hard"]
+calibration = 4
+[data.labels]
+easy = "easy"
+hard = "hard"
+"""
+
+
+@pytest.fixture
+def reused(tmp_path):
+    """A study of two tasks on events that both devices saw; the second task has other labels."""
+    text = re.sub(r"(?s)\[\[contrasts\]\].*", "", TINY.replace("budget = 0.05\n", ""))
+    return written(tmp_path, text + REUSE, two_tasks())
+
+
+@pytest.fixture
+def uneven(tmp_path):
+    """A study of two tasks on the same events, of sources whose spread differs."""
+    rng = np.random.default_rng(0)
+    person, event = np.repeat(np.arange(16), 24), np.repeat(np.arange(192), 2)
+    source, easy = np.tile(["dry", "wet"], 192), np.repeat(np.arange(192) % 2, 2)
+    X = rng.normal(size=(192, 5))[event] + rng.normal(scale=0.1, size=(384, 5))
+    X[:, 1] += 2 * easy
+    X[source == "wet"] = X[source == "wet"] * [3, 1, 0.5, 1, 2] + 1
+    table = replace(
+        simulated_table(), X=X, source=source, participant=[f"p{p:02d}" for p in person], pair_id=event,
+        label=None, role=None, other={"easy": easy, "hard": np.repeat(rng.permutation(192) % 2, 2)},
+    )  # fmt: skip
+    return written(tmp_path, CLOSED_FORM + UNEVEN, table)
+
+
+def test_reuse_selects_once_and_audits_every_task(reused, tmp_path):
+    work = tmp_path / "work"
+    study = load_study(reused)
+    before = plan_study(study, work)
+    assert Counter(cell["method"] for cell in before.cells)["Family"] == 2
+    assert not any(cell["fitted"] for cell in before.cells if cell["method"] != "identity")
+    result = run(study, work)
+    assert list(result.audits) == ["Easy", "Hard"]
+    assert set(result.selection) == set(study.methods)
+    assert result.selection["Family"]["recipe"]["ridge"] in (0.1, 0.5)
+    assert result.selection["Family"]["candidates"] == 2
+    after = plan_study(study, work)
+    assert all(cell["fitted"] and cell["measured"] for cell in after.cells)
+    # Frozen maps: how far they move the same rows does not depend on the task.
+    for name in study.methods:
+        easy, hard = (result.audits[task][name].estimate("M").value for task in ("Easy", "Hard"))
+        assert easy == pytest.approx(hard, rel=1e-9)
+    # What tasks are called, and which there are besides the first, changes no fit; what may be lost does.
+    for change in ({"labels": {"easy": "E", "hard": "H"}}, {"tasks": ["easy"]}):
+        assert computed(load_study(reused, reuse=change), work) == {}
+    found = computed(load_study(reused, reuse={"max_loss": 0.02}), work)
+    selected = {name: n for name, n in found.items() if name.startswith("select")}
+    assert selected == {f"select {name}": 2 if name == "Family" else 1 for name in study.methods}
+    report = write_results(result, tmp_path / "out")
+    text = report.read_text("utf-8")
+    assert "What development people chose" in text
+    assert 'href="report-Hard.html"' in text
+    assert (tmp_path / "out" / "figures" / "worst.svg").exists()
+
+
+def test_reuse_is_measured_in_the_coordinates_that_its_tasks_share(uneven, tmp_path):
+    study = load_study(uneven)
+    result = run(study, tmp_path / "work")
+    material = prepare(study, Recordings(study, tmp_path / "work"))
+    [chosen] = _candidates(study, material, "CF", Store(tmp_path / "work" / "cells"), "cpu")
+    for task in ("easy", "hard"):
+        rows = material.tables[task].rows("EVAL")
+        expected = movement(rows.X, corrected_rows(chosen.map, rows), rows.participant)[1]
+        np.testing.assert_allclose(result.audits[task]["CF"].movement[0], expected, rtol=1e-9)
+
+
+def test_reuse_reports_what_lies_behind_the_worst_association(uneven, tmp_path):
+    result = run(load_study(uneven), tmp_path / "work")
+    found = {(row.task, row.method, row.metric): row.value for row in estimates(result)}
+    for task, audit in result.audits.items():
+        for i, metric in enumerate(("reversed", "independent", "aligned")):
+            assert found[task, "CF", metric] == pytest.approx(audit["CF"].shortcut[..., i].mean())
+    write_results(result, tmp_path / "out")
+    assert (tmp_path / "out" / "figures" / "association-hard.pdf").exists()
+
+
+def test_those_who_are_judged_are_no_part_of_a_selection(uneven, tmp_path):
+    study = load_study(uneven)
+    before = prepare(study, Recordings(study, tmp_path / "work"))
+    for role, same in (("EVAL", True), ("VAL", False), ("HEAD", False)):
+        tables = dict(before.tables)
+        X = tables["easy"].X + (tables["easy"].role == role)[:, None]
+        tables["easy"] = replace(tables["easy"], X=X)
+        assert (replace(before, tables=tables).digest == before.digest) is same
+
+
+def test_a_plan_of_reuse_makes_no_folder(uneven, tmp_path):
+    plan_study(load_study(uneven), tmp_path / "work")
+    assert not (tmp_path / "work").exists()
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"floor": True}, r"\[reuse\] has neither floor nor gate.tokens"),
+        ({"gate": {"tokens": True}}, r"\[reuse\] has neither floor nor gate.tokens"),
+        ({"methods": {"CF": {"pairs": "endpoints"}}}, r"methods.CF.pairs: \[reuse\] has calibration pairs"),
+        ({"methods": {"CF": {"budget": 0.1}}}, r"methods\.CF\.budget: in \[reuse\], development people"),
+        ({"endpoints": {"association": 0.9}}, r"\[reuse\] has no \[endpoints\]"),
+        ({"reuse": {"tasks": ["easy", "harder"]}}, "reuse.tasks names 'harder'; the data have easy, hard"),
+        ({"data": {"artifact": 1e-4}}, "artifact is for neuroscan_flex"),
+    ],
+)
+def test_what_reuse_would_not_heed_is_refused(changes, said, uneven):
+    with pytest.raises(StudyError, match=said):
+        load_study(uneven, **changes)
+
+
+def test_calibration_leaves_events_to_fit_on(uneven, tmp_path):
+    with pytest.raises(StudyError, match="calibration = 5000 leaves no events"):
+        run(load_study(uneven, reuse={"calibration": 5000}), tmp_path / "work")
+
+
+@dataclass
+class Lacking:
+    """Recordings without some people on one task."""
+
+    complete: Recordings
+    task: str
+    people: set[str]
+
+    def table(self, task):
+        table = self.complete.table(task)
+        return table.take(~np.isin(table.participant, list(self.people))) if task == self.task else table
+
+
+@pytest.mark.parametrize("role", ["HEAD", "EVAL"])
+def test_a_task_that_lacks_somebody_who_judges_it_is_refused(role, uneven, tmp_path):
+    study = load_study(uneven)
+    complete = Recordings(study, tmp_path / "work")
+    first, second, *_ = np.unique(prepare(study, complete).tables["hard"].rows(role).participant)
+    recordings = Lacking(complete, "hard", {first, second})
+    with pytest.raises(StudyError, match=f"Task hard has no rows of {first}, {second}, whose role is {role}"):
+        prepare(study, recordings)
+
+
+def test_people_who_are_fitted_on_are_needed_on_the_development_task_alone(uneven, tmp_path):
+    study = load_study(uneven)
+    complete = Recordings(study, tmp_path / "work")
+    expected = prepare(study, complete)
+    fitted_on = set(expected.tables["hard"].rows("FIT", "VAL").participant)
+    found = prepare(study, Lacking(complete, "hard", fitted_on))
+    assert found.digest == expected.digest
+    assert set(found.tables["hard"].role) == {"HEAD", "EVAL"}
+
+
+def test_reuse_leaves_no_row_out_in_silence(uneven, tmp_path):
+    table = open_table(tmp_path / "rows.npz").read()
+    write_table(table.take(np.arange(len(table)) != 7), tmp_path / "rows.npz", overwrite=True)
+    with pytest.raises(StudyError, match=r"1 of \d+ rows have no partner"):
+        run(load_study(uneven), tmp_path / "work")

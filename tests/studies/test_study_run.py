@@ -1,0 +1,265 @@
+"""What is finished stays finished, plans compute nothing, and a study ends with the same bytes."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from mgpa.studies import StudyError, load_study, plan_study, write_results
+from mgpa.studies import run as studies_run
+from mgpa.studies.recordings import Recordings
+from mgpa.tables.files import write_table
+from simulated import simulated_table
+from small_studies import (
+    CLOSED_FORM,
+    RECORDED,
+    TINY,
+    assert_same_files,
+    computed,
+    files_of,
+    in_process,
+    run,
+    two_tasks,
+    written,
+)
+
+
+def test_a_new_study_loads_and_runs_on_simulated_embeddings(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert in_process(monkeypatch, "simulate", "--out", "embeddings.parquet") == 0
+    title = 'What "it" does\\ to {mine}'
+    assert in_process(monkeypatch, "study", "new", "mine, 50 %.toml", "--title", title) == 0
+    study = load_study("mine, 50 %.toml")
+    assert study.title == title
+    assert study.name == "mine--50"
+    assert in_process(monkeypatch, "study", "run", "mine, 50 %.toml", "--quick", "--out", "out") == 0
+    assert "MGPA, closed form" in capsys.readouterr().out
+    assert Path("out/report.html").exists()
+    # Nothing is overwritten unasked, and names of files are told from names of studies.
+    assert in_process(monkeypatch, "study", "new", "mine, 50 %.toml") == 2
+    assert in_process(monkeypatch, "study", "new", "mine") == 2
+    assert "should end in .toml" in capsys.readouterr().err
+
+
+def test_a_changed_setting_recomputes_what_it_affects_and_nothing_else(tmp_path):
+    path, work = written(tmp_path), tmp_path / "work"
+    everything = {"fit identity": 1, "fit LEACE_50 %": 1, "fit CF": 1, "fit Iter": 1, "measure": 4}
+    assert computed(load_study(path), work) == everything
+    for changes, expected in (
+        ({}, {}),
+        ({"title": "Another", "about": "Nothing new.", "name": "other"}, {}),
+        ({"contrasts": [{"a": "Iter", "b": "CF"}], "paper": {}}, {}),
+        ({"methods": {"CF": False}}, {}),
+        ({"methods": {"LEACE_50 %": {"parameters": {"ridge": 0.5}}}}, {"fit LEACE_50 %": 1, "measure": 1}),
+        ({"methods": {"Iter": {"budget": 0.03}}}, {"measure": 1}),
+        ({"methods": {"Iter": {"parameters": {"critic_epochs": 3}}}}, {"fit Iter": 1, "measure": 1}),
+        ({"methods": {"NCM": {"method": "ncm", "parameters": {"rank": 1}}}}, {"fit NCM": 1, "measure": 1}),
+        ({"gate": {"rank": 1}}, {"fit CF": 1, "fit Iter": 1, "measure": 2}),
+        ({"seeds": [17, 29]}, {"fit Iter": 1, "measure": 1}),
+        ({"readers": {"restarts": 1, "checkpoints": [2]}}, {"measure": 4}),
+        ({"floor": True}, {"measure": 1}),
+        ({"coordinates": {"components": 6}}, everything),
+        ({}, {}),
+    ):
+        assert computed(load_study(path, **changes), work) == expected, changes
+
+
+def test_other_rows_are_other_cells(tmp_path):
+    path, work = written(tmp_path), tmp_path / "work"
+    study = load_study(path, methods={"Iter": False})
+    computed(study, work)
+    write_table(simulated_table(seed=1), tmp_path / "rows.npz", overwrite=True)
+    assert computed(study, work)["measure"] == 3
+
+
+def test_one_map_is_judged_by_several_labels(tmp_path):
+    labels = {"Easy": "easy", "Hard": "hard"}
+    study = load_study(written(tmp_path), data={"labels": labels}, methods={"Iter": False}, contrasts=[])
+    write_table(two_tasks(), tmp_path / "rows.npz", overwrite=True)
+    assert computed(study, tmp_path / "work") == {
+        "fit identity": 1, "fit LEACE_50 %": 1, "fit CF": 1, "measure": 6,
+    }  # fmt: skip
+    audits = run(study, tmp_path / "work").audits
+    assert list(audits) == ["Easy", "Hard"]
+    assert audits["Easy"]["CF"].estimate("M") == audits["Hard"]["CF"].estimate("M")
+    assert audits["Easy"]["CF"].estimate("T_f").value > audits["Hard"]["CF"].estimate("T_f").value
+    cells = plan_study(study, tmp_path / "work").cells
+    assert [cell["task"] for cell in cells] == ["Easy"] * 3 + ["Hard"] * 3
+    with pytest.raises(StudyError, match="none can be the column 'label' itself"):
+        load_study(tmp_path / "my.toml", data={"labels": labels | {"Third": "label"}})
+
+
+def test_a_plan_knows_what_is_there_and_computes_nothing(tmp_path, monkeypatch, capsys):
+    path, work = written(tmp_path), tmp_path / "out" / "work"
+    study = load_study(path)
+    before = plan_study(study, work)
+    assert [cell["method"] for cell in before.cells] == ["identity", "LEACE_50 %", "CF", "Iter"]
+    assert not any(cell["fitted"] or cell["measured"] for cell in before.cells)
+    assert {cell["seconds"] for cell in before.cells} == {None}
+    assert "not known yet" in str(before)
+
+    run(load_study(path, methods={"Iter": False}), work)
+    cells = files_of(work)
+    half = plan_study(study, work)
+    assert [cell["measured"] for cell in half.cells] == [True, True, True, False]
+    assert [cell["fitted"] for cell in half.cells] == [True, True, True, False]
+    assert half.cells[0]["seconds"] == 0
+    # A method that was changed costs what it did before; one that is new is not known.
+    changed = plan_study(
+        load_study(path, methods={"CF": {"parameters": {"ridge": 0.5}}, "Iter": False}), work
+    ).cells[2]
+    assert not changed["fitted"]
+    assert changed["seconds"] > 0
+    assert files_of(work) == cells
+
+    run(study, work)
+    after = plan_study(study, work)
+    assert all(cell["fitted"] and cell["measured"] and cell["seconds"] == 0 for cell in after.cells)
+    assert str(after).splitlines()[-1].split() == ["total", "4", "4", "4", "none"]
+    assert in_process(monkeypatch, "study", "plan", path, "--out", tmp_path / "out", "--json") == 0
+    assert json.loads(capsys.readouterr().out)["cells"] == after.cells
+
+
+def test_a_plan_of_recordings_neither_simulates_nor_reads_them(tmp_path):
+    study = load_study(written(tmp_path, RECORDED))
+    before = plan_study(study, tmp_path / "work")
+    assert before.tables == {"N170": False}
+    assert [cell["measured"] for cell in before.cells] == [None, None]
+    assert not (tmp_path / "work").exists()
+    # As a killed simulation leaves it.
+    begun = Recordings(study, tmp_path / "work")._simulated_folder()
+    begun.mkdir(parents=True)
+    assert plan_study(study, tmp_path / "work").tables == {"N170": False}
+    assert list(begun.iterdir()) == []
+
+
+def test_a_plan_does_not_make_virtual_pairs(tmp_path, monkeypatch):
+    changes = {"data": {"simulate": {"n_people": 20, "blocks": 1}}, "roles": {"stratify": []}}
+    study = load_study("recorded-ssvep", quick=True, **changes)
+    assert plan_study(study, tmp_path).tables == {"frequency": False, "of virtual pairs, rotation 1": False}
+    Recordings(study, tmp_path).table("frequency")
+    monkeypatch.setattr(Recordings, "_embed_virtual", lambda *_: pytest.fail("a plan embedded trials"))
+    planned = plan_study(study, tmp_path)
+    assert planned.tables == {"frequency": True, "of virtual pairs, rotation 1": False}
+    assert {cell["measured"] for cell in planned.cells} == {None}
+
+
+def test_a_plan_counts_what_gates_preserve(tmp_path):
+    path, work = written(tmp_path, CLOSED_FORM), tmp_path / "work"
+    run(load_study(path), work)
+    study = load_study(path, floor=True)
+    assert [cell["measured"] for cell in plan_study(study, work).cells] == [True, False]
+    run(study, work)
+    assert [cell["measured"] for cell in plan_study(study, work).cells] == [True, True]
+
+
+def test_a_plan_counts_a_fit_that_two_arms_share_once(tmp_path):
+    shared = {"CF": {"budget": 0.01}, "Whole": {"method": "closed_form_mgpa"}}
+    path, work = written(tmp_path, CLOSED_FORM), tmp_path / "work"
+    run(load_study(path), work)
+    (work / "cells" / "timings.jsonl").write_text('["fit CF", 8.0]\n["measure", 1.0]\n')
+    planned = plan_study(load_study(path, methods=shared, gate={"rank": 1}), work).cells
+    assert [cell["seconds"] for cell in planned] == [0, 9, 1]
+
+
+def test_workers_elsewhere_keep_cells_where_the_study_is(tmp_path, monkeypatch):
+    path = written(tmp_path, CLOSED_FORM)
+    monkeypatch.chdir(tmp_path)
+    found = []
+
+    def audit(*_, cache, **__):
+        found.append(cache)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(studies_run, "run_audit", audit)
+    with pytest.raises(KeyboardInterrupt):
+        run(load_study(path), Path("work"))
+    assert found == [tmp_path / "work" / "cells"]
+
+
+ENVIRONMENT = os.environ | {"OMP_NUM_THREADS": "1", "NO_COLOR": "1"}
+
+RUN = ("study", "run", "my.toml", "--out", "out")
+
+
+def command(*arguments, folder):
+    return [sys.executable, "-m", "mgpa", *map(str, arguments)], {
+        "cwd": folder,
+        "env": ENVIRONMENT,
+        "stdout": subprocess.DEVNULL,
+        "stderr": subprocess.PIPE,
+        "text": True,
+    }
+
+
+def done(*arguments, folder):
+    words, options = command(*arguments, folder=folder)
+    result = subprocess.run(words, check=False, **options)
+    assert result.returncode == 0, result.stderr
+
+
+def interrupted(folder, rng, latest):
+    """Run a study and kill it at a random moment; return whether it was still running."""
+    words, options = command(*RUN, folder=folder)
+    with subprocess.Popen(words, **options | {"stderr": subprocess.DEVNULL}) as process:
+        try:
+            process.wait(timeout=rng.uniform(1.0, latest))
+        except subprocess.TimeoutExpired:
+            process.send_signal(signal.SIGKILL)
+            return True
+    return False
+
+
+def uninterrupted(folder, text=TINY):
+    """Run a study here, as its command would."""
+    result = run(load_study(written(folder, text)), folder / "out" / "work")
+    write_results(result, folder / "out", command="mgpa " + " ".join(RUN))
+    return folder / "out"
+
+
+def test_killed_anywhere_a_study_ends_with_the_same_bytes(tmp_path):
+    expected = uninterrupted(tmp_path / "whole")
+    written(tmp_path / "killed")
+    rng = np.random.default_rng()  # a different moment every time
+    kills = [interrupted(tmp_path / "killed", rng, latest) for latest in (4.0, 7.0, 10.0)]
+    assert any(kills)
+    done(*RUN, folder=tmp_path / "killed")
+    assert_same_files(expected, tmp_path / "killed" / "out")
+
+
+def test_killed_while_it_simulates_or_reads_recordings_a_study_ends_with_the_same_bytes(tmp_path):
+    expected = uninterrupted(tmp_path / "whole", RECORDED)
+    written(tmp_path / "killed", RECORDED)
+    rng = np.random.default_rng()
+    kills = [interrupted(tmp_path / "killed", rng, latest) for latest in (3.0, 5.0, 7.0)]
+    assert any(kills)
+    done(*RUN, folder=tmp_path / "killed")
+    assert_same_files(expected, tmp_path / "killed" / "out")
+    # The report is honest about what it rests on.
+    assert "These recordings are simulated" in (expected / "report.html").read_text("utf-8")
+    found = json.loads((expected / "provenance.json").read_text("utf-8"))
+    assert "mne" in found["versions"]
+    assert all(name.startswith("10") for name in found["data"]["files"])
+
+
+def test_two_at_a_time_give_the_same_bytes(finished, tmp_path):
+    study = load_study(written(tmp_path))
+    result = run(study, tmp_path / "out" / "work", n_jobs=2)
+    write_results(result, tmp_path / "out", command="mgpa study run my.toml --out out")
+    assert_same_files(finished[1], tmp_path / "out")
+
+
+def test_a_cluster_gives_the_same_bytes(finished, tmp_path):
+    pytest.importorskip("distributed")
+    written(tmp_path)
+    done(*RUN, "--scheduler", "local", folder=tmp_path)
+    provenance = tmp_path / "out" / "provenance.json"
+    text = provenance.read_text("utf-8")
+    assert " --scheduler local" in text
+    provenance.write_text(text.replace(" --scheduler local", ""), "utf-8")
+    assert_same_files(finished[1], tmp_path / "out")

@@ -1,0 +1,50 @@
+"""A split shows what is to be seen, and those who are judged change nothing that is fitted."""
+
+from dataclasses import replace
+
+import numpy as np
+
+from mgpa.studies import load_study, plan_study
+from mgpa.studies.recordings import Recordings
+from mgpa.studies.splits import make_split, split_names
+from mgpa.tables.files import open_table, write_table
+from small_studies import paired_table, run, written
+
+
+def test_a_split_shows_one_view_of_events_and_keeps_full_contrasts_for_the_gate(associated, tmp_path):
+    split = make_split(associated, Recordings(associated, tmp_path), "all", None)
+    first, second = split.contrasts
+    weak = split.endpoints[1] - split.endpoints[0]
+    np.testing.assert_allclose(weak, 0.2 * (second - first), atol=1e-9)
+    fit = split.table.rows("FIT")
+    assert (np.asarray(fit.pair_id) == -1).all()
+    assert len(fit) == len(first)
+    goes_with = (fit.source == "wet") == (fit.label == np.unique(fit.label)[1])
+    assert 0.8 < goes_with.mean() < 0.97
+    # Coordinates are of the FIT rows that are seen.
+    np.testing.assert_allclose(fit.X.mean(axis=0), 0, atol=1e-9)
+    np.testing.assert_allclose(fit.X.std(axis=0), 1, atol=1e-9)
+    roles = {role: set(split.table.rows(role).participant) for role in ("FIT", "VAL", "HEAD", "EVAL")}
+    assert sum(map(len, roles.values())) == len(set().union(*roles.values()))
+
+
+def test_those_who_are_judged_change_nothing_that_is_fitted(associated, tmp_path):
+    before = make_split(associated, Recordings(associated, tmp_path), "all", None)
+    raw = open_table(tmp_path / "rows.npz").read()
+    judged = np.isin(raw.participant, np.unique(before.table.rows("EVAL").participant))
+    write_table(replace(raw, X=raw.X + judged[:, None]), tmp_path / "rows.npz", overwrite=True)
+    after = make_split(associated, Recordings(associated, tmp_path), "all", None)
+    np.testing.assert_array_equal(after.table.rows("FIT").X, before.table.rows("FIT").X)
+    np.testing.assert_array_equal(after.contrasts[0], before.contrasts[0])
+    assert not np.array_equal(after.table.rows("EVAL").X, before.table.rows("EVAL").X)
+
+
+def test_rotations_are_splits_and_everybody_is_judged_once(tmp_path):
+    study = load_study(written(tmp_path), roles={"rotations": [0, 1, 2, 3, 4]}, methods={"Iter": False})
+    write_table(paired_table(), tmp_path / "rows.npz", overwrite=True)
+    assert list(split_names(study)) == [f"rotation {i}" for i in range(5)]
+    audit = run(study, tmp_path / "work").audits[""]
+    assert sorted(audit["CF"].participants) == sorted(np.unique(paired_table().participant))
+    cells = plan_study(study, tmp_path / "work").cells
+    assert [cell["split"] for cell in cells] == [name for name in split_names(study) for _ in range(3)]
+    assert all(cell["measured"] for cell in cells)
