@@ -17,7 +17,7 @@ pytest.importorskip("torch")
 pytest.importorskip("mne")
 pytest.importorskip("matplotlib")
 
-from mgpa.audit.movement import movement
+from mgpa.audit.displacement import movement
 from mgpa.audit.store import Store
 from mgpa.eeg.simulate import erp
 from mgpa.studies import StudyError, load_study, plan_study, recordings, run_study, write_results

@@ -11,6 +11,8 @@ import time
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field, fields
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
@@ -18,11 +20,57 @@ import joblib
 import numpy as np
 from numpy.typing import NDArray
 
+from .. import __version__
 from .._common.files import write_atomically
 from ..errors import MapError
 from ..maps import CorrectionMap, load_map
 
 Arrays = dict[str, NDArray[Any]]
+
+# Raised when a cell's content changes meaning, so that old caches are not mistaken for new ones.
+CELL_VERSION = 4
+
+
+def versions() -> dict[str, str | None]:
+    """Return the libraries whose rounding, or more, is in the numbers."""
+    return {"mgpa": __version__} | {
+        name: _version(name) for name in ("numpy", "scipy", "scikit-learn", "torch")
+    }
+
+
+def _version(package: str) -> str | None:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None
+
+
+def resolve_device(device: str) -> str:
+    """Return the device that "auto" means, so that cells of different devices are different cells."""
+    if device != "auto":
+        return device
+    try:
+        import torch
+    except ImportError:
+        return "cpu"
+    return "cuda" if torch.cuda.is_available() else "cpu"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Spec:
+    """Everything that the numbers of a cell depend on.
+
+    Each kind of cell is a subclass. Its name and all its fields are the key, so that what is added to a cell
+    cannot be left out of its name.
+    """
+
+    libraries: dict[str, str | None] = field(default_factory=versions)
+    version: int = CELL_VERSION
+
+    @property
+    def key(self) -> str:
+        """The name of the cell."""
+        return key_of(type(self).__name__, {f.name: getattr(self, f.name) for f in fields(self)})
 
 
 def key_of(*parts: Any) -> str:
@@ -66,13 +114,12 @@ def _describe(value: Any) -> Any:
 class Store:
     """A folder of ``.npz`` files, one a cell; without a folder nothing is kept.
 
-    Files hold arrays only and are read without pickle, so opening one never runs code.
+    Files hold arrays only and are read without pickle, so opening one never runs code. The folder is made
+    when the first cell is kept.
     """
 
     def __init__(self, folder: Any = None) -> None:
         self.folder = None if folder is None else Path(folder)
-        if self.folder is not None:
-            self.folder.mkdir(parents=True, exist_ok=True)
 
     def path(self, key: str) -> Path | None:
         """Return where a cell's arrays are or would be kept."""
@@ -108,8 +155,10 @@ class Store:
         yield
         if self.folder is not None:
             line = json.dumps([what, round(time.monotonic() - started, 3)]) + "\n"
-            with suppress(OSError), open(self.folder / "timings.jsonl", "a") as stream:
-                stream.write(line)
+            with suppress(OSError):
+                self.folder.mkdir(parents=True, exist_ok=True)
+                with open(self.folder / "timings.jsonl", "a") as stream:
+                    stream.write(line)
 
     def timings(self) -> dict[str, float]:
         """Return what everything that was timed took, on average, in seconds."""
@@ -129,6 +178,7 @@ class Store:
         buffer = io.BytesIO()
         np.savez(buffer, **arrays)  # type: ignore[arg-type]
         try:
+            path.parent.mkdir(parents=True, exist_ok=True)
             # The map first: the cell's own file says that both are complete.
             if m is not None:
                 m.save(path.with_suffix(".safetensors"))
