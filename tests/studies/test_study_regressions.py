@@ -200,7 +200,7 @@ def test_workers_elsewhere_keep_cells_where_the_study_is(tmp_path, monkeypatch):
         found.append(cache)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(studies_run, "run_audit", audit)
+    monkeypatch.setattr(studies_run, "AuditPlan", audit)
     with pytest.raises(KeyboardInterrupt):
         run_study(load_study(path), Path("work"), progress=False)
     assert found == [tmp_path / "work" / "cells"]

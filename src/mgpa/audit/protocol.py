@@ -202,6 +202,7 @@ class AuditPlan:
     def run(self) -> Audit:
         """Compute what is not finished, and return everything."""
         started = time.monotonic()
+        self.store.create()
         maps = self._fit()
         cells = self._measure(maps)
         self._say(f"done in {time.monotonic() - started:.0f} s")

@@ -14,7 +14,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, fields
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import joblib
 import numpy as np
@@ -114,12 +114,17 @@ def _describe(value: Any) -> Any:
 class Store:
     """A folder of ``.npz`` files, one a cell; without a folder nothing is kept.
 
-    Files hold arrays only and are read without pickle, so opening one never runs code. The folder is made
-    when the first cell is kept.
+    Files hold arrays only and are read without pickle, so opening one never runs code.
     """
 
     def __init__(self, folder: Any = None) -> None:
         self.folder = None if folder is None else Path(folder)
+
+    def create(self) -> Self:
+        """Make the folder; looking for cells needs none."""
+        if self.folder is not None:
+            self.folder.mkdir(parents=True, exist_ok=True)
+        return self
 
     def path(self, key: str) -> Path | None:
         """Return where a cell's arrays are or would be kept."""
@@ -155,10 +160,8 @@ class Store:
         yield
         if self.folder is not None:
             line = json.dumps([what, round(time.monotonic() - started, 3)]) + "\n"
-            with suppress(OSError):
-                self.folder.mkdir(parents=True, exist_ok=True)
-                with open(self.folder / "timings.jsonl", "a") as stream:
-                    stream.write(line)
+            with suppress(OSError), open(self.folder / "timings.jsonl", "a") as stream:
+                stream.write(line)
 
     def timings(self) -> dict[str, float]:
         """Return what everything that was timed took, on average, in seconds."""
@@ -178,7 +181,6 @@ class Store:
         buffer = io.BytesIO()
         np.savez(buffer, **arrays)  # type: ignore[arg-type]
         try:
-            path.parent.mkdir(parents=True, exist_ok=True)
             # The map first: the cell's own file says that both are complete.
             if m is not None:
                 m.save(path.with_suffix(".safetensors"))

@@ -75,7 +75,7 @@ def run_reuse(
         development people.
     """
     plan, splits = _plan(study), split_names(study)
-    device, store = resolve_device(options["device"]), Store(options["cache"])
+    device, store = resolve_device(options["device"]), Store(options["cache"]).create()
     audits: dict[str, list[Audit]] = {}
     selection: dict[str, Any] = {}
     for split, rotation in splits.items():
