@@ -285,8 +285,8 @@ def test_a_map_fitted_on_the_people_it_is_judged_by_is_found_out(tmp_path):
     leaked = fit_table(mgpa.ClosedFormMGPA(), table.with_columns(role=None)).to_map()
     silent = leaked.with_notes("from elsewhere")
     silent = replace(silent, info=replace(silent.info, people=()))
-    maps = {"honest": honest, "leaked": leaked, "silent": silent}
-    for m in maps.values():
+    maps = {"honest": honest, "leaked": leaked, "silent": silent, "mixed": [silent, leaked]}
+    for m in (honest, leaked, silent):
         m.save(tmp_path / "m.safetensors")
         assert mgpa.load_map(tmp_path / "m.safetensors").info.people == m.info.people
     result = audit.run(table, maps, readers={"restarts": 0}, floor=False, verbose=False)
@@ -297,6 +297,8 @@ def test_a_map_fitted_on_the_people_it_is_judged_by_is_found_out(tmp_path):
     assert result.verdict("leaked")[0].startswith(
         f"NOT HELD OUT: it was fitted on {len(judged)} of the people"
     )
+    # One fit that keeps silent does not hide another that was found out.
+    assert list(result["mixed"].fitted_on) == judged
     assert "is not known here" in " ".join(result.verdict("silent"))
     assert "known here" not in " ".join(result.verdict("honest"))
 

@@ -90,6 +90,10 @@ def test_audits_of_different_people_pool_into_one(table):
         np.testing.assert_allclose(
             [found.value, found.low], [(c := whole.contrast("closed_form_mgpa", metric=metric)).value, c.low]
         )
+    someone = pooled["closed_form_mgpa"].participants[0]
+    results = {name: replace(result, fitted_on=(someone,)) for name, result in halves[1].results.items()}
+    leaked = audit.Audit.pool([halves[0], replace(halves[1], results=results)])
+    assert leaked.verdict("closed_form_mgpa")[0].startswith("NOT HELD OUT")
     with pytest.raises(ValueError, match="evaluated in more than one split"):
         audit.Audit.pool([whole, whole])
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -40,7 +40,8 @@ class MethodResult:
     fitted_elsewhere : bool
         The map came fitted.
     fitted_on : tuple of str or None
-        HEAD and EVAL participants that it was fitted on; None if the map does not say.
+        HEAD and EVAL participants that a fit is known to have seen; None if there are none, but not all maps
+        say whom they have seen.
     """
 
     name: str
@@ -124,6 +125,8 @@ class MethodResult:
             participants=tuple(people[i] for i in order),
             facts=[fact for part in parts for fact in part.facts],
             cells=[cell for part in parts for cell in part.cells],
+            fitted_elsewhere=any(part.fitted_elsewhere for part in parts),
+            fitted_on=people_known(part.fitted_on for part in parts),
             **{name: join(name) for name in arrays},
         )
 
@@ -165,3 +168,16 @@ class MethodResult:
     def best_reader(self) -> str:
         """Return the reader that sets S."""
         return self.readers[int(self.reader_means().argmax())]
+
+
+def people_known(parts: Iterable[tuple[str, ...] | None]) -> tuple[str, ...] | None:
+    """Return everybody in any of the parts; None, if there is nobody and a part is not known.
+
+    Examples
+    --------
+    >>> people_known([("p1",), None]), people_known([(), None]), people_known([(), ()])
+    (('p1',), None, ())
+    """
+    parts = list(parts)
+    names = sorted({name for part in parts for name in part or ()})
+    return tuple(names) if names or None not in parts else None

@@ -35,7 +35,7 @@ from .fits import (
     stored_fit,
 )
 from .measure import FloorSpec, Ground, MeasureSpec, measure, require_everyone, source_floor
-from .method_result import MethodResult
+from .method_result import MethodResult, people_known
 from .readers import CHECKPOINTS, check_schedule
 from .result import Audit
 from .store import Arrays, Store, array_digest, resolve_device
@@ -206,7 +206,7 @@ class AuditPlan:
         maps = self._fit()
         cells = self._measure(maps)
         self._say(f"done in {time.monotonic() - started:.0f} s")
-        judged = self.ground.head, self.ground.evaluation
+        judged = np.union1d(self.ground.head.participant, self.ground.evaluation.participant).tolist()
         results = {}
         for name in dict.fromkeys(job.method for job in self.jobs):
             jobs = [job for job in self.jobs if job.method == name]
@@ -216,7 +216,7 @@ class AuditPlan:
                 [cells[job][0] for job in jobs],
                 [cells[job][1] for job in jobs],
                 fitted_elsewhere=any(job.fitted is not None for job in jobs),
-                fitted_on=_known_people([maps[job].map for job in jobs], *judged),
+                fitted_on=people_known(_judges_seen(maps[job].map, judged) for job in jobs),
             )
         fit = self.data.fit
         return Audit(
@@ -391,13 +391,11 @@ def _transformed(coordinates: Coordinates | None, pairs: Any) -> Any:
     return tuple(coordinates.transform(side) for side in pairs)
 
 
-def _known_people(maps: list[Any], *judged: Table) -> tuple[str, ...] | None:
-    """Return who, of the people that maps are judged by, they were fitted on; None if a map does not say."""
-    if not all(m.info.people for m in maps):
+def _judges_seen(m: CorrectionMap, judges: list[str]) -> tuple[str, ...] | None:
+    """Return which of the people that judge a map it was fitted on; None if it does not say."""
+    if not m.info.people:
         return None
-    fitted = {digest for m in maps for digest in m.info.people}
-    names = {str(name) for table in judged for name in np.unique(table.participant)}
-    return tuple(sorted(name for name in names if person_digest(name) in fitted))
+    return tuple(name for name in judges if person_digest(name) in m.info.people)
 
 
 def _require_measurable(head: Table, evaluation: Table) -> None:
