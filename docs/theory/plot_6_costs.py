@@ -31,7 +31,7 @@ from scipy.optimize import minimize
 
 from mgpa.audit import plots
 from mgpa.audit.looks import COLORS
-from mgpa.audit.plots.style import grid
+from mgpa.audit.plots.drawing import grid
 from mgpa.studies import theory
 from mgpa.studies.gaussian import (
     completion_map,

@@ -28,7 +28,7 @@ from mgpa import AffineMap
 from mgpa.anchor import ConditionalMean
 from mgpa.audit import plots
 from mgpa.audit.looks import COLORS
-from mgpa.audit.plots.style import grid
+from mgpa.audit.plots.drawing import grid
 from mgpa.closed_form import projection
 
 

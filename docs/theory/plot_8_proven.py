@@ -173,7 +173,7 @@ import numpy as np
 
 from mgpa.audit import plots
 from mgpa.audit.looks import COLORS
-from mgpa.audit.plots.style import rows as as_rows
+from mgpa.audit.plots.drawing import rows as as_rows
 from mgpa.studies import theory
 
 numbers = theory.figure_numbers()

@@ -310,6 +310,9 @@ def test_snippet_is_python_and_names_the_data(full, hostile):
     for result in (full, hostile):
         compile(snippet(result), "snippet", "exec")
         assert result.settings["data"] in snippet(result)
+    other = replace(full, settings=full.settings | {"standardize": False})
+    assert "standardize=False," in snippet(other)
+    assert "standardize" not in snippet(full)
 
 
 def test_chart_data_is_finite_json(full, partial):

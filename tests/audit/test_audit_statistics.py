@@ -28,7 +28,7 @@ from mgpa.audit.association import (
     fit_association_heads,
 )
 from mgpa.audit.bootstrap import Estimate, contrast, draws, estimate, leave_one_out
-from mgpa.audit.metrics import ByParticipant, auroc, participant_auroc
+from mgpa.audit.roc import ByParticipant, auroc, participant_auroc
 from shared import SHARED, needs_shared
 
 SEEDS = st.integers(0, 2**20)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pytest
 
-from mgpa.audit.movement import movement
+from mgpa.audit.displacement import movement
 from mgpa.audit.store import Store
 from mgpa.studies import StudyError, load_study, plan_study, write_results
 from mgpa.studies.recordings import Recordings

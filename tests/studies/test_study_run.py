@@ -176,7 +176,7 @@ def test_workers_elsewhere_keep_cells_where_the_study_is(tmp_path, monkeypatch):
         found.append(cache)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(studies_run, "run_audit", audit)
+    monkeypatch.setattr(studies_run, "AuditPlan", audit)
     with pytest.raises(KeyboardInterrupt):
         run(load_study(path), Path("work"))
     assert found == [tmp_path / "work" / "cells"]

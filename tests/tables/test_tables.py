@@ -200,3 +200,12 @@ def test_errors_name_the_rows():
     with pytest.raises(TableError, match="lacks pair_id"):
         small(pair_id=None).require_pairs()
     assert small().require_pairs().pair_id.tolist() == [0, 0, 1, 1, 2, 2]
+
+
+def test_views_of_one_event_are_of_one_person_and_label():
+    columns = {"X": np.zeros((4, 2)), "source": ["a", "b", "a", "b"], "role": ["FIT"] * 4}
+    with pytest.raises(ValueError, match=r"pair_id 0 has rows of participant \['1', '2'\]"):
+        Table(**columns, participant=[1, 2, 1, 2], pair_id=[0, 0, 1, 1])
+    with pytest.raises(ValueError, match=r"pair_id 1 has rows of label \[0, 1\]"):
+        Table(**columns, participant=[1] * 4, label=[0, 0, 0, 1], pair_id=[0, 0, 1, 1])
+    Table(**columns, participant=[1, 2, 1, 2], label=[0, 1, 0, 1], pair_id=[-1, -1, -1, -1])

@@ -16,21 +16,24 @@ from .association import (
 )
 from .bootstrap import Estimate, contrast, draws, estimate, leave_one_out
 from .diagnostics import confounding, reliability, variance_shares
+from .displacement import complement_drift, movement
 from .heads import fit_heads, ridge_head, transfer_scores
-from .method_result import METRICS, MethodResult
-from .metrics import ByParticipant, auroc, participant_auroc
-from .movement import complement_drift, movement
+from .method_result import MethodResult
+from .metrics import METRICS, Metric, find_metric
+from .protocol import AuditPlan, run
 from .readers import SourceReading, read_sources
 from .result import Audit
-from .run import plan, run
+from .roc import ByParticipant, auroc, participant_auroc
 from .token_readers import ResidualReaders, read_token_sources
 
 __all__ = [
     "METRICS",
     "Audit",
+    "AuditPlan",
     "ByParticipant",
     "Estimate",
     "MethodResult",
+    "Metric",
     "ResidualReaders",
     "SourceReading",
     "assign_endpoints",
@@ -45,12 +48,12 @@ __all__ = [
     "curve_minimum",
     "draws",
     "estimate",
+    "find_metric",
     "fit_association_heads",
     "fit_heads",
     "leave_one_out",
     "movement",
     "participant_auroc",
-    "plan",
     "read_sources",
     "read_token_sources",
     "reliability",

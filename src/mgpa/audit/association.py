@@ -22,7 +22,7 @@ from sklearn.preprocessing import StandardScaler
 
 from .._common.checks import as_float_matrix, require_finite
 from ..pairs import to_numpy
-from .metrics import (
+from .roc import (
     ByParticipant,
     check_binary,
     check_scores,

@@ -17,7 +17,7 @@ a function     [fit, participant, k]            means over participants (..., k)
 
 Further leading axes are fits too: values [orientation, fit, participant, reader] give the maximum for each
 orientation and fit, then the mean over both. One fit needs no fit axis. Instead of an array, a
-:class:`~mgpa.audit.metrics.ByParticipant` is one fit, a list of them several fits; these know who the
+:class:`~mgpa.audit.roc.ByParticipant` is one fit, a list of them several fits; these know who the
 participants are, and two sides that disagree are refused. Participants of a plain array must be in the same
 order everywhere: sorted as strings, for the draws to be those of the paper.
 """
@@ -33,7 +33,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .association import curve_coefficients, curve_minimum
-from .metrics import ByParticipant
+from .roc import ByParticipant
 
 Floats = NDArray[np.float64]
 Statistic = str | Callable[[Floats], Any]

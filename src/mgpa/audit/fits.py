@@ -6,17 +6,13 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from functools import cached_property
-from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 import numpy as np
-from joblib import Parallel, delayed
-from numpy.typing import NDArray
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 from sklearn.utils.validation import check_is_fitted
 
-from .. import __version__
 from ..baselines import make
 from ..baselines.identity import Identity
 from ..endpoint import movement_budget, relative_movement, stage_movement
@@ -29,12 +25,8 @@ from ..tables.fitting import fit_table
 from ..tables.rows import vectors
 from ..tables.table import Table
 from ..tokens import TokenMean
-from .measure import Ground
-from .movement import complement_drift
-from .store import Arrays, Store, array_digest, key_of
-
-# Raised when a cell's content changes meaning, so that old caches are not mistaken for new ones.
-CELL_VERSION = 3
+from .displacement import complement_drift
+from .store import Arrays, Spec, Store, array_digest, key_of
 
 
 @dataclass(frozen=True)
@@ -61,10 +53,11 @@ def list_jobs(methods: Iterable[str] | Mapping[str, Any], seeds: Sequence[int], 
     for name in named:
         if not isinstance(name, str):
             raise TypeError(f"methods has {name!r} in place of a name; give it one: {{'mine': {name!r}}}.")
-    named = {"identity": named.pop("identity", "identity"), **named}
-    if named["identity"] != "identity" and not isinstance(named["identity"], Identity):
+    identity = named.pop("identity", "identity")
+    if identity != "identity" and not isinstance(identity, Identity):
         raise ValueError("'identity' is the uncorrected embedding, with which all others are compared.")
-    for name, entry in named.items():
+    # A fresh one: fitted elsewhere, it might be of another width.
+    for name, entry in {"identity": Identity(), **named}.items():
         entries = list(entry) if isinstance(entry, (list, tuple)) else [entry]
         fits: list[Any] = []
         for model in entries:
@@ -109,13 +102,67 @@ def _is_fitted(model: Any) -> bool:
     return True
 
 
-class FittingData:
-    """The rows that all methods are fitted from, and the pairs of each: the same, or by method."""
+def require_pairs(jobs: list[Job], fit: Table, pairs: Any) -> None:
+    """Raise if a method will need pairs and there are none, before the others are fitted."""
+    models = {job.method: getattr(job.model, "estimator", job.model) for job in jobs}
+    given = set(pairs) if isinstance(pairs, Mapping) else set(models) if pairs is not None else set()
+    needy = [
+        name
+        for name, model in models.items()
+        if name not in given and getattr(model, "tags", None) and model.tags.needs_pairs
+    ]
+    if not needy:
+        return
+    ids: Any = [] if fit.pair_id is None else fit.pair_id[is_paired(fit.pair_id)]
+    if not len(ids) or np.unique(ids, return_counts=True)[1].max() < 2:
+        raise ValueError(f"{', '.join(needy)}: {NO_PAIRS} In a table, pair_id has to join FIT rows.")
 
-    def __init__(self, fit: Table, val: Table, pairs: Any, standardize: bool = True) -> None:
-        self.fit, self.val, self.pairs = fit, val, pairs
-        rows = fit.X.reshape(-1, fit.X.shape[-1])
-        self.standardizer = Standardizer.from_rows(rows, None, standardize)
+
+@dataclass(frozen=True, kw_only=True)
+class FitSpec(Spec):
+    """A fit, and what is measured of it on VAL rows.
+
+    Attributes
+    ----------
+    model : Any
+        A method with its parameters; or a map, what it says of itself, and its gate.
+    rows, pairs : str
+        Checksums.
+    encoder : dict
+        What the table says of it, which the map will say.
+    standardize : bool
+        Where movement is measured.
+    """
+
+    model: Any
+    rows: str
+    pairs: str
+    encoder: dict[str, Any]
+    standardize: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class BudgetSpec(Spec):
+    """A fit, named by its key, that is cut back to a movement."""
+
+    fit: str
+    budget: float
+
+
+@dataclass(frozen=True)
+class FittingData:
+    """What methods are fitted from: FIT and VAL rows, and the pairs of all methods or (a dict) of each."""
+
+    fit: Table
+    val: Table
+    pairs: Any = None
+    standardize: bool = True
+
+    @cached_property
+    def standardizer(self) -> Standardizer:
+        """Mean and spread of the FIT rows; of tokens, each is a row."""
+        rows = self.fit.X.reshape(-1, self.fit.X.shape[-1])
+        return Standardizer.from_rows(rows, None, self.standardize)
 
     def pairs_for(self, method: str) -> Any:
         """Return the calibration pairs of one method; None: those among the rows."""
@@ -129,71 +176,19 @@ class FittingData:
     def _pair_digests(self) -> dict[int, str]:
         return {}
 
-    def digest_for(self, method: str) -> str:
-        """Return a checksum of everything a method's fit depends on, besides its settings."""
-        pairs = self.pairs_for(method)
+    def key(self, job: Job) -> str:
+        """Return the name of a job's fit."""
+        pairs = self.pairs_for(job.method)
         if id(pairs) not in self._pair_digests:  # several methods mostly share their pairs
             sides = () if pairs is None else tuple(np.asarray(side) for side in pairs)
             self._pair_digests[id(pairs)] = array_digest(*sides)
-        return key_of(self._rows_digest, self._pair_digests[id(pairs)])
-
-
-@dataclass(frozen=True)
-class Fitted:
-    """A map, and what is known about it that is not in the map."""
-
-    map: CorrectionMap
-    facts: Arrays
-
-
-def fit_all(
-    jobs: list[Job],
-    ground: Ground,
-    data: FittingData,
-    store: Store,
-    n_jobs: int,
-    say: Any,
-) -> dict[Job, Fitted]:
-    """Return the map of every job, fitted now or stored before."""
-    keys = {job: fit_key(job, data) for job in jobs}
-    # Arms that differ in their operating point alone share a fit.
-    distinct = {key: job for job, key in reversed(keys.items())}
-    found = {key: stored_fit(store, key) for key in distinct}
-    missing = [key for key in dict.fromkeys(keys.values()) if found[key] is None]
-    say(f"{len(distinct)} fits, {len(distinct) - len(missing)} of them finished before")
-    if missing:
-        ground.prepare()  # first, because a head that cannot be fitted is better known before the maps are
-    calls = (delayed(_fit_one)(distinct[key], key, data, store) for key in missing)
-    for i, (key, fitted) in enumerate(
-        zip(missing, Parallel(n_jobs=n_jobs, return_as="generator")(calls), strict=True), start=1
-    ):
-        found[key] = fitted
-        say(f"fitted {i}/{len(missing)}: {distinct[key].method}")
-    return {job: fitted for job, key in keys.items() if (fitted := found[key]) is not None}
-
-
-def fit_key(job: Job, data: FittingData) -> str:
-    """Return the name of a job's fit: equal for equal data, pairs, method and library versions."""
-    return key_of("fit", CELL_VERSION, versions(), data.digest_for(job.method), _identity_of(job))
-
-
-def budget_key(fit: str, budget: float) -> str:
-    """Return the name of a fit cut back to a budget."""
-    return key_of("budget", fit, budget)
-
-
-def versions() -> dict[str, str | None]:
-    """Return the libraries whose rounding, or more, is in the numbers."""
-    return {"mgpa": __version__} | {
-        name: _version(name) for name in ("numpy", "scipy", "scikit-learn", "torch")
-    }
-
-
-def _version(package: str) -> str | None:
-    try:
-        return version(package)
-    except PackageNotFoundError:
-        return None
+        return FitSpec(
+            model=_identity_of(job),
+            rows=self._rows_digest,
+            pairs=self._pair_digests[id(pairs)],
+            encoder=dict(self.fit.info.get("encoder") or {}),
+            standardize=self.standardize,
+        ).key
 
 
 def _identity_of(job: Job) -> Any:
@@ -208,6 +203,14 @@ def _gate_of(model: Any) -> Any:
     """Return the gate of a fitted estimator, if it has one that lets anything through."""
     gate = getattr(getattr(model, "estimator_", model), "gate_", None)
     return gate if gate is not None and gate.rank_ else None
+
+
+@dataclass(frozen=True)
+class Fitted:
+    """A map, and what is known about it that is not in the map."""
+
+    map: CorrectionMap
+    facts: Arrays
 
 
 def stored_fit(store: Store, key: str) -> Fitted | None:
@@ -229,56 +232,46 @@ def saying(what: str, store: Store) -> Iterator[None]:
         raise
 
 
-def at_budget(
-    jobs: list[Job], fitted: dict[Job, Fitted], data: FittingData, store: Store, budgets: Mapping[str, float]
-) -> dict[Job, Fitted]:
-    """Return the fits, cut back to the movement that each method is allowed; the fits stay as they are."""
-    result = dict(fitted)
-    for job in jobs:
-        budget = budgets.get(job.method)
-        if budget is None:
-            continue
-        key = budget_key(fit_key(job, data), budget)
-        found = stored_fit(store, key)
-        if found is None:
-            with saying(f"cutting {job.method} back to a movement of {budget:g}", store):
-                rows = data.val if len(data.val) else data.fit
-                H, full = vectors(rows), fitted[job]
-                point = movement_budget(
-                    full.map, H, budget, source=rows.source, coordinates=data.standardizer
-                )
-                moved = relative_movement(point.map, H, source=rows.source, coordinates=data.standardizer)
-                facts = full.facts | {"validation_movement": np.array(moved)}
-                if isinstance(point.map, SequentialMap):
-                    facts["stage_movement"] = stage_movement(point.map, H, coordinates=data.standardizer)
-                found = Fitted(point.map, store.put(key, facts, point.map))
-        result[job] = found
-    return result
-
-
-def _fit_one(job: Job, key: str, data: FittingData, store: Store) -> Fitted:
+def fit_one(job: Job, data: FittingData, store: Store, key: str) -> Fitted:
+    """Fit a job's method, unless it came fitted, and keep the map and what is known about it."""
     with saying(f"fitting {job.method}", store), store.timed(f"fit {job.method}"):
         model, m = job.model, job.fitted
         if m is None:
             rows = Table.concatenate([data.fit, data.val])
             model = fit_table(model, rows, pairs=data.pairs_for(job.method))
             m = model.to_map()
-        rows = data.val if len(data.val) else data.fit
-        H = vectors(rows)
-        where = data.standardizer  # the same for all methods, whatever each standardised by
-        moved = relative_movement(m, H, source=rows.source, coordinates=where)
-        facts: Arrays = {"validation_movement": np.array(moved)}
-        if isinstance(m, SequentialMap):
-            facts["stage_movement"] = stage_movement(m, H, coordinates=where)
+        facts = _validation_facts(m, data)
         gate = _gate_of(model)
         if gate is not None:
-            facts |= _gate_facts(gate, m, data, H)
+            facts |= _gate_facts(gate, m, data)
     return Fitted(m, store.put(key, facts, m))
 
 
-def _gate_facts(gate: Any, m: CorrectionMap, data: FittingData, H: NDArray[Any]) -> Arrays:
-    """Return the gate in FIT's coordinates, its spectrum, and how much of held-out contrasts it covers."""
+def cut_back(job: Job, full: Fitted, budget: float, data: FittingData, store: Store, key: str) -> Fitted:
+    """Return a fit that moves VAL rows as far as the budget allows; the fit itself stays as it is."""
+    with saying(f"cutting {job.method} back to a movement of {budget:g}", store):
+        val, where = data.val, data.standardizer
+        point = movement_budget(full.map, vectors(val), budget, source=val.source, coordinates=where)
+        facts = full.facts | _validation_facts(point.map, data)
+    return Fitted(point.map, store.put(key, facts, point.map))
+
+
+def _validation_facts(m: CorrectionMap, data: FittingData) -> Arrays:
+    """Return how far a map moves VAL rows, in all and after every stage; nothing without such rows."""
+    if not len(data.val):
+        return {}
+    H, where = vectors(data.val), data.standardizer  # the same for all, whatever each standardised by
+    moved = relative_movement(m, H, source=data.val.source, coordinates=where)
+    facts: Arrays = {"validation_movement": np.array(moved)}
+    if isinstance(m, SequentialMap):
+        facts["stage_movement"] = stage_movement(m, H, coordinates=where)
+    return facts
+
+
+def _gate_facts(gate: Any, m: CorrectionMap, data: FittingData) -> Arrays:
+    """Return the gate in FIT's coordinates, its spectrum, and how much of VAL contrasts it covers."""
     basis = np.asarray(gate.basis_, dtype=np.float64)
+    H = vectors(data.val if len(data.val) else data.fit)
     facts = {
         "gate_basis": basis,
         "gate_scale": np.asarray(m.scale, dtype=np.float64),
@@ -287,23 +280,7 @@ def _gate_facts(gate: Any, m: CorrectionMap, data: FittingData, H: NDArray[Any])
     }
     views = data.val.paired_views() if len(data.val) else None
     if views is not None:
-        rows = vectors(data.val)
-        contrasts = (rows[views[1]].astype(np.float64) - rows[views[0]]) / m.scale
-        facts["gate_coverage"] = np.array(gate.coverage(contrasts))
+        contrasts = (H[views[1]].astype(np.float64) - H[views[0]]) / m.scale
+        # Features that never varied have no size, and no gate can cover them.
+        facts["gate_coverage"] = np.array(gate.coverage(contrasts * data.standardizer.varies))
     return facts
-
-
-def require_pairs(jobs: list[Job], fit: Table, pairs: Any) -> None:
-    """Raise if a method will need pairs and there are none, before the others are fitted."""
-    models = {job.method: getattr(job.model, "estimator", job.model) for job in jobs}
-    given = set(pairs) if isinstance(pairs, Mapping) else set(models) if pairs is not None else set()
-    needy = [
-        name
-        for name, model in models.items()
-        if name not in given and getattr(model, "tags", None) and model.tags.needs_pairs
-    ]
-    if not needy:
-        return
-    ids: Any = [] if fit.pair_id is None else fit.pair_id[is_paired(fit.pair_id)]
-    if not len(ids) or np.unique(ids, return_counts=True)[1].max() < 2:
-        raise ValueError(f"{', '.join(needy)}: {NO_PAIRS} In a table, pair_id has to join FIT rows.")

@@ -1,4 +1,4 @@
-"""How methods, metrics and readers are written and drawn: the same in figures, tables and the report."""
+"""How methods and readers are written and drawn: the same in figures, tables and the report."""
 
 from __future__ import annotations
 
@@ -23,41 +23,6 @@ LABELS = {
     "iterative_mgpa": "Iterative MGPA", "splince": "SPLINCE", "inlp": "INLP", "igbp": "IGBP",
     "mance": "MANCE", "ncm": "NCM", "pisco": "PISCO", "featmap": "FEATMAP",
     "coral": "CORAL", "combat": "ComBat",
-}  # fmt: skip
-
-
-class Words(NamedTuple):
-    """How a metric is written: on an axis, in a menu, in a table's head, and in LaTeX."""
-
-    axis: str
-    short: str
-    hint: str
-    latex: str
-    lower: bool = False
-
-
-WORDS = {
-    "S": Words(
-        "Source accessibility $S$ (AUROC)", "S, source (AUROC)",
-        "source, lower is better", r"$S\downarrow$", lower=True,
-    ),
-    "T_f": Words(
-        "Frozen-head task $T_f$ (AUROC)", "T_f, existing heads (AUROC)",
-        "existing heads, higher is better", r"$T_f\uparrow$",
-    ),
-    "T_r": Words(
-        "Refitted-head task $T_r$ (AUROC)", "T_r, refitted heads (AUROC)",
-        "refitted heads, higher is better", r"$T_r\uparrow$",
-    ),
-    "M": Words("Relative movement $M$", "M, relative movement", "relative movement", "$M$", lower=True),
-    "worst": Words(
-        "Worst-association AUROC", "shortcut head at its worst (AUROC)",
-        "shortcut head, higher is better", r"Worst$\uparrow$",
-    ),
-    "control": Words(
-        "Control-head AUROC", "control head (AUROC)", "control head, higher is better", r"Control$\uparrow$",
-    ),
-    "floor": Words("Source floor (AUROC)", "floor (AUROC)", "S of what the gate keeps", "Floor", lower=True),
 }  # fmt: skip
 READER_GROUPS = {"mean": "Token mean", "tokens": "All tokens", "residual": "Token residuals"}
 READERS = {

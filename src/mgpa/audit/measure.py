@@ -14,15 +14,43 @@ from ..tables.table import Table
 from ..tokens import token_mean
 from .association import AssociationHeads, association_auroc, fit_association_heads
 from .diagnostics import variance_shares
+from .displacement import movement
 from .heads import Heads, fit_heads, transfer_scores
-from .metrics import participant_auroc
-from .movement import movement
 from .readers import read_sources
-from .store import Arrays
+from .roc import participant_auroc
+from .store import Arrays, Spec, array_digest
 from .token_readers import ResidualReaders, read_token_sources
 
 # Rows of the before/after picture: enough to see clouds, few enough to draw.
 PICTURE_ROWS = 1500
+
+
+@dataclass(frozen=True, kw_only=True)
+class GroundSpec(Spec):
+    """What all measurements depend on besides the map: checksums of rows and scaling, and settings."""
+
+    head: str
+    evaluation: str
+    standardizer: str
+    task_head: Any
+    device: str
+    bank: dict[str, Any]
+
+
+@dataclass(frozen=True, kw_only=True)
+class MeasureSpec(Spec):
+    """The measurements of one map."""
+
+    ground: str
+    map: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class FloorSpec(Spec):
+    """The source readers of what one gate preserves."""
+
+    ground: str
+    basis: str
 
 
 @dataclass(frozen=True)
@@ -50,16 +78,35 @@ class Ground:
     device: str = "auto"
     bank: dict[str, Any] = field(default_factory=dict)
 
+    @cached_property
+    def key(self) -> str:
+        """A name for all of this, as part of the names of measured cells."""
+        scaling = self.standardizer
+        return GroundSpec(
+            head=self.head.digest,
+            evaluation=self.evaluation.digest,
+            standardizer=array_digest(scaling.center, scaling.scale, scaling.varies),
+            task_head=self.task_head,
+            device=self.device,
+            bank=self.bank,
+        ).key
+
     @property
     def tokens(self) -> bool:
         """Whether rows are sequences of tokens."""
         return self.head.X.ndim == 3
 
     def standardized(self, X: Any) -> NDArray[Any]:
-        """Return rows in FIT's coordinates, in their own precision; features constant there are zero."""
-        H = (X - self.standardizer.center) / self.standardizer.scale
-        H[..., ~self.standardizer.varies] = 0.0
-        return np.asarray(H, dtype=X.dtype)
+        """Return rows in FIT's coordinates, in their own precision.
+
+        Features that were constant in FIT are there too, centred: maps leave them in the rows that users
+        deploy, where readers find them.
+        """
+        return np.asarray((X - self.standardizer.center) / self.standardizer.scale, dtype=X.dtype)
+
+    def sized(self, H: NDArray[Any]) -> NDArray[Any]:
+        """Return the (mean) rows' features that varied in FIT: the units of others are arbitrary."""
+        return _flat_mean(H)[:, self.standardizer.varies]
 
     @cached_property
     def H_head(self) -> NDArray[Any]:
@@ -102,7 +149,7 @@ class Ground:
     @cached_property
     def picture(self) -> tuple[NDArray[np.int64], NDArray[Any], NDArray[Any]]:
         """Rows to draw, their mean, and the two leading directions of the original EVAL rows."""
-        H = _flat_mean(self.H_eval).astype(np.float64)
+        H = self.sized(self.H_eval).astype(np.float64)
         rows = np.random.default_rng(0).permutation(len(H))[:PICTURE_ROWS]
         mean = H.mean(axis=0)
         vectors = np.linalg.eigh((H - mean).T @ (H - mean))[1]
@@ -128,12 +175,13 @@ def measure(ground: Ground, head: NDArray[Any], evaluation: NDArray[Any]) -> Arr
     C_head, C_eval = ground.standardized(head), ground.standardized(evaluation)
     result = source_accessibility(ground, C_head, C_eval)
     result |= task_utility(ground, C_head, C_eval)
-    people, by_person = movement(ground.H_eval, C_eval, ground.evaluation.participant)
+    varies = ground.standardizer.varies
+    people, by_person = movement(ground.H_eval, C_eval, ground.evaluation.participant, varies)
     result["movement"] = by_person
-    result["movement_by_source"] = movement(ground.H_eval, C_eval, ground.evaluation.source)[1]
+    result["movement_by_source"] = movement(ground.H_eval, C_eval, ground.evaluation.source, varies)[1]
     result |= association(ground, C_eval)
     shares = variance_shares(
-        _flat_mean(C_eval),
+        ground.sized(C_eval),
         source=ground.evaluation.source,
         participant=ground.evaluation.participant,
         label=ground.evaluation.label,
@@ -141,7 +189,7 @@ def measure(ground: Ground, head: NDArray[Any], evaluation: NDArray[Any]) -> Arr
     result["variance_factor"] = np.array([s.factor for s in shares])
     result["variance_share"] = np.array([[s.share, s.chance, s.omega2] for s in shares])
     rows, mean, axes = ground.picture
-    result["picture"] = ((_flat_mean(C_eval)[rows] - mean) @ axes).astype(np.float32)
+    result["picture"] = ((ground.sized(C_eval)[rows] - mean) @ axes).astype(np.float32)
     result["participants"] = np.array(people)
     return result
 

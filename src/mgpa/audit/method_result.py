@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -11,20 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .bootstrap import Estimate, estimate, leave_one_out
+from .metrics import find_metric
 
 Floats = NDArray[np.float64]
-
-#: What is measured: name, what it means, and whether less is better.
-METRICS = {
-    "S": ("source accessibility: best reader's AUROC", True),
-    "T_f": ("frozen task heads: AUROC across sources", False),
-    "T_r": ("refitted task heads: AUROC across sources", False),
-    "M": ("movement relative to the embedding", True),
-    "worst": ("shortcut head at its worst association: AUROC", False),
-    "control": ("control head without association: AUROC", False),
-}
-#: S of some readers only, by a pattern of their names: linear ones, and those of the token mean.
-PARTS = {"L": r"(.* )?(whitened_)?linear(_raw|_standardized)?", "S_mean": r"mean .*"}
 
 
 @dataclass(frozen=True)
@@ -52,7 +40,8 @@ class MethodResult:
     fitted_elsewhere : bool
         The map came fitted.
     fitted_on : tuple of str or None
-        HEAD and EVAL participants that it was fitted on; None if the map does not say.
+        HEAD and EVAL participants that a fit is known to have seen; None if there are none, but not all maps
+        say whom they have seen.
     """
 
     name: str
@@ -136,6 +125,8 @@ class MethodResult:
             participants=tuple(people[i] for i in order),
             facts=[fact for part in parts for fact in part.facts],
             cells=[cell for part in parts for cell in part.cells],
+            fitted_elsewhere=any(part.fitted_elsewhere for part in parts),
+            fitted_on=people_known(part.fitted_on for part in parts),
             **{name: join(name) for name in arrays},
         )
 
@@ -146,36 +137,11 @@ class MethodResult:
 
     def values(self, metric: str) -> tuple[str, Floats]:
         """Return the statistic of a metric ("mean", "max" or "worst") and the values it is taken of."""
-        found: tuple[str, Floats | None]
-        if metric == "S":
-            found = "max", self.source_auroc
-        elif metric in PARTS:
-            chosen = [i for i, reader in enumerate(self.readers) if re.fullmatch(PARTS[metric], reader)]
-            found = "max", self.source_auroc[..., chosen] if chosen else None
-        elif metric[:4] in ("T_f ", "T_r ") and metric[4:] in self.directions:
-            values = self.frozen if metric.startswith("T_f") else self.refitted
-            at = self.directions.index(metric[4:])
-            found = "mean", None if values is None else values[..., at]
-        elif metric == "floor":
-            found = "max", self.floor_auroc
-        elif metric == "M":
-            found = "mean", self.movement
-        elif metric in ("T_f", "T_r"):
-            values = self.frozen if metric == "T_f" else self.refitted
-            found = "mean", None if values is None else values.mean(axis=2)
-        elif metric == "worst":
-            found = "worst", self.shortcut
-        elif metric == "control":
-            found = "mean", None if self.control is None else self.control[..., 1]
-        elif metric in ("reversed", "independent", "aligned"):
-            i = ("reversed", "independent", "aligned").index(metric)
-            found = "mean", None if self.shortcut is None else self.shortcut[..., i]
-        else:
-            raise ValueError(f"There is no metric {metric!r}; known: {', '.join([*METRICS, 'floor'])}.")
-        statistic, array = found
-        if array is None:
-            raise ValueError(f"{metric} was not measured for {self.name}: {_why(metric)}")
-        return statistic, array
+        known = find_metric(metric)
+        found = known.values(self)
+        if found is None:
+            raise ValueError(f"{metric} was not measured for {self.name}: {known.missing}")
+        return known.statistic, found
 
     def has(self, metric: str) -> bool:
         """Return whether a metric was measured."""
@@ -204,14 +170,14 @@ class MethodResult:
         return self.readers[int(self.reader_means().argmax())]
 
 
-def _why(metric: str) -> str:
-    if metric in ("worst", "control", "reversed", "independent", "aligned"):
-        return (
-            "association shift needs paired events of two sources and two classes in HEAD and in EVAL, and "
-            "two HEAD participants or more."
-        )
-    if metric in PARTS:
-        return "its bank has no such readers."
-    if metric == "floor":
-        return "only methods with a gate preserve something by design, and floor=False leaves it out."
-    return "the table has no labels."
+def people_known(parts: Iterable[tuple[str, ...] | None]) -> tuple[str, ...] | None:
+    """Return everybody in any of the parts; None, if there is nobody and a part is not known.
+
+    Examples
+    --------
+    >>> people_known([("p1",), None]), people_known([(), None]), people_known([(), ()])
+    (('p1',), None, ())
+    """
+    parts = list(parts)
+    names = sorted({name for part in parts for name in part or ()})
+    return tuple(names) if names or None not in parts else None

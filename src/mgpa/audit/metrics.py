@@ -1,285 +1,235 @@
-"""Area under the ROC curve: exact, by one sort, for many readers and every participant at once.
+"""What an audit measures: every metric once, with its words, its direction, and where its values come from.
 
-The values are those of :func:`sklearn.metrics.roc_auc_score`, ties counting half. Participants are the unit
-of replication, so nothing here drops one quietly: a participant without some class is an error.
+Tables, verdicts, figures, the report and study files read this list; there is no other.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ..pairs import encode_source, to_numpy
+from .association import ASSOCIATIONS
+from .bootstrap import Estimate
+
+if TYPE_CHECKING:
+    from .method_result import MethodResult
 
 Floats = NDArray[np.float64]
+Values = Callable[["MethodResult"], Floats | None]
 
 
-@dataclass(frozen=True)
-class ByParticipant:
-    """One value, or one row of values, for each participant.
-
-    Participants are kept sorted as strings, whatever order they are given in, so that bootstrap draws mean
-    the same people everywhere.
+@dataclass(frozen=True, kw_only=True)
+class Metric:
+    """One thing that is measured.
 
     Attributes
     ----------
-    participants : tuple of str
-        Who, sorted as strings.
-    values : (P,) or (P, ...) array
-        Row i belongs to ``participants[i]``; further axes are readers, associations and the like.
-
-    Examples
-    --------
-    >>> ByParticipant(("p2", "p10"), np.array([0.7, 0.9]))
-    ByParticipant(participants=('p10', 'p2'), values=array([0.9, 0.7]))
+    name : str
+        How it is asked for.
+    title : str
+        What it is, for an axis; math as matplotlib and LaTeX write it.
+    subject : str
+        What it is about, in a word or two: for menus, heads of columns, and sentences.
+    symbol : str
+        In LaTeX's math mode.
+    unit : str
+        "AUROC", for which .5 is guessing, or nothing: a share.
+    better : "lower", "higher" or "neither"
+        Which way is good.
+    kept : float or None
+        A change counts as kept if its interval excludes a loss of more than this.
+    statistic : "mean", "max" or "worst"
+        What is computed of the values, in every draw of :mod:`mgpa.audit.bootstrap`.
+    values : function of a MethodResult
+        The values: fits first, then participants; None if they were not measured.
+    missing : str
+        Why they may not have been measured.
+    part_of : str
+        The metric it is a part of; parts have no column of their own.
     """
 
-    participants: tuple[str, ...]
-    values: Floats
+    name: str
+    title: str
+    subject: str
+    symbol: str
+    unit: Literal["AUROC", ""] = "AUROC"
+    better: Literal["lower", "higher", "neither"] = "higher"
+    kept: float | None = None
+    statistic: str = "mean"
+    values: Values
+    missing: str
+    part_of: str = ""
 
-    def __post_init__(self) -> None:
-        names = [str(name) for name in self.participants]
-        values = np.asarray(self.values, dtype=np.float64)
-        if values.ndim == 0 or len(values) != len(names):
-            raise ValueError(
-                f"values has shape {values.shape}; its first axis must hold the {len(names)} participants."
+    @property
+    def axis(self) -> str:
+        """The title with its unit."""
+        return self._with_unit(self.title)
+
+    @property
+    def short(self) -> str:
+        """Name, subject and unit, for menus."""
+        return self._with_unit(f"{self.name}, {self.subject}")
+
+    @property
+    def hint(self) -> str:
+        """What a column is about, and which way is good."""
+        return self.subject if self.better == "neither" else f"{self.subject}, {self.better} is better"
+
+    @property
+    def latex(self) -> str:
+        """The symbol with the paper's arrow."""
+        arrow = {"lower": r"\downarrow", "higher": r"\uparrow", "neither": ""}[self.better]
+        return f"${self.symbol}{arrow}$"
+
+    def _with_unit(self, text: str) -> str:
+        return f"{text} ({self.unit})" if self.unit else text
+
+    def outcome(self, change: Estimate) -> Literal["improved", "kept", "suffered", "unclear"]:
+        """Return what a change of this metric amounts to.
+
+        Examples
+        --------
+        >>> METRICS["T_f"].outcome(Estimate(-0.002, -0.009, 0.004))
+        'kept'
+        >>> METRICS["S"].outcome(Estimate(-0.2, -0.3, -0.1))
+        'improved'
+        """
+        gain = (-change.high, -change.low) if self.better == "lower" else (change.low, change.high)
+        if gain[0] > 0:
+            return "improved"
+        if self.kept is not None and gain[0] >= -self.kept:
+            return "kept"
+        return "suffered" if gain[1] < 0 else "unclear"
+
+
+def _readers(pattern: str) -> Values:
+    """Return the AUROC of the readers that have such names."""
+
+    def values(result: MethodResult) -> Floats | None:
+        chosen = [i for i, reader in enumerate(result.readers) if re.fullmatch(pattern, reader)]
+        return result.source_auroc[..., chosen] if chosen else None
+
+    return values
+
+
+def _transfer(heads: str, direction: str | None = None) -> Values:
+    """Return the task AUROC of heads in one direction of transfer, or on average over all."""
+
+    def values(result: MethodResult) -> Floats | None:
+        found: Floats | None = getattr(result, heads)
+        if found is None or direction is None:
+            return None if found is None else found.mean(axis=2)
+        at = [i for i, name in enumerate(result.directions) if name == direction]
+        return found[..., at[0]] if at else None
+
+    return values
+
+
+def _association(head: str, xi: float) -> Values:
+    """Return the AUROC of the shortcut or the control head at one association."""
+
+    def values(result: MethodResult) -> Floats | None:
+        found: Floats | None = getattr(result, head)
+        return None if found is None else found[..., ASSOCIATIONS.index(xi)]
+
+    return values
+
+
+_NO_LABELS = "the table has no labels."
+_NO_READERS = "its bank has no such readers."
+_NO_SHIFT = (
+    "association shift needs paired events of two sources and two classes in HEAD and in EVAL, and two HEAD "
+    "participants or more."
+)
+_NO_GATE = "only methods with a gate preserve something by design, and floor=False leaves it out."
+# The paper's selection rule: a task is kept if a loss of more than this is excluded.
+_KEPT = 0.01
+# Which heads of a MethodResult a task metric is of.
+_HEADS = {"T_f": "frozen", "T_r": "refitted"}
+
+#: Every metric by its name; find_metric() also knows single directions of transfer.
+METRICS: dict[str, Metric] = {
+    metric.name: metric
+    for metric in (
+        Metric(
+            name="S", title="Source accessibility $S$", subject="source", symbol="S", better="lower",
+            statistic="max", values=lambda result: result.source_auroc, missing="",
+        ),
+        Metric(
+            name="T_f", title="Frozen-head task $T_f$", subject="existing heads", symbol="T_f", kept=_KEPT,
+            values=_transfer(_HEADS["T_f"]), missing=_NO_LABELS,
+        ),
+        Metric(
+            name="T_r", title="Refitted-head task $T_r$", subject="refitted heads", symbol="T_r", kept=_KEPT,
+            values=_transfer(_HEADS["T_r"]), missing=_NO_LABELS,
+        ),
+        Metric(
+            name="M", title="Relative movement $M$", subject="relative movement", symbol="M", unit="",
+            better="neither", values=lambda result: result.movement, missing="",
+        ),
+        Metric(
+            name="worst", title="Shortcut head, worst association", subject="shortcut head",
+            symbol=r"\mathrm{Worst}", statistic="worst", values=lambda result: result.shortcut,
+            missing=_NO_SHIFT,
+        ),
+        Metric(
+            name="control", title="Control head", subject="head without the shortcut",
+            symbol=r"\mathrm{Control}", values=_association("control", 0.0), missing=_NO_SHIFT,
+        ),
+        Metric(
+            name="floor", title="Source floor", subject="source in what the gate keeps",
+            symbol=r"\mathrm{Floor}", better="neither", statistic="max",
+            values=lambda result: result.floor_auroc, missing=_NO_GATE,
+        ),
+        Metric(
+            name="L", title="Linear source accessibility $L$", subject="source, linear readers", symbol="L",
+            better="lower", statistic="max", part_of="S", missing=_NO_READERS,
+            values=_readers(r"(.* )?(whitened_)?linear(_raw|_standardized)?"),
+        ),
+        Metric(
+            name="S_mean", title="Source accessibility of token means", subject="source, token means",
+            symbol=r"S_{\mathrm{mean}}", better="lower", statistic="max", part_of="S", missing=_NO_READERS,
+            values=_readers(r"mean .*"),
+        ),
+        *(
+            Metric(
+                name=name, title=f"Shortcut head, {name} association", subject=f"shortcut head, {name}",
+                symbol=rf"\mathrm{{{name.capitalize()}}}", part_of="worst", missing=_NO_SHIFT,
+                values=_association("shortcut", xi),
             )
-        repeated = sorted({name for name in names if names.count(name) > 1})
-        if repeated:
-            raise ValueError(f"Participants {repeated} occur more than once; give one row to each.")
-        order = sorted(range(len(names)), key=names.__getitem__)
-        object.__setattr__(self, "participants", tuple(names[i] for i in order))
-        object.__setattr__(self, "values", values[order])
-
-
-def auroc(scores: Any, positive: Any, weight: Any = None) -> Any:
-    """Return the area under the ROC curve, as :func:`sklearn.metrics.roc_auc_score` computes it.
-
-    Parameters
-    ----------
-    scores : (n,) or (n, R) array
-        Larger means more likely positive. R columns are R readers of the same rows.
-    positive : (n,) array
-        Which rows are positive: booleans, or 0 and 1.
-    weight : (n,) array or None
-        Weights of the rows, zero or more; None is one each.
-
-    Returns
-    -------
-    float or (R,) array
-        Share of (positive, negative) pairs in the right order; ties count half.
-
-    Examples
-    --------
-    >>> auroc([0.1, 0.4, 0.4, 0.8], [0, 0, 1, 1])
-    0.875
-    """
-    scores = check_scores(scores)
-    if scores.ndim > 2:
-        raise ValueError(f"scores has shape {scores.shape}; expected (rows,) or (rows, readers).")
-    positive, weight = check_binary(positive, len(scores), "positive"), check_weight(weight, len(scores))
-    for kind, rows in (("positive", positive), ("negative", ~positive)):
-        if not weight[rows].sum() > 0:
-            raise ValueError(
-                f"There are no {kind} rows of positive weight among {len(scores)}; AUROC compares "
-                "positive rows with negative ones and needs both."
-            )
-    if scores.ndim == 1:
-        return float(_areas(scores[:, None], positive, weight)[0])
-    return _areas(scores, positive, weight)
-
-
-def participant_auroc(
-    scores: Any, labels: Any, participants: Any, classes: Any = None, weight: Any = None
-) -> ByParticipant:
-    """Return every participant's AUROC: binary, or the macro average of one class against the rest.
-
-    Parameters
-    ----------
-    scores : array
-        With two classes (n,), or (n, R) for R readers, larger meaning the second class. With K > 2 classes
-        (n, K), or (n, R, K), one column for each class.
-    labels : (n,) array
-        The classes of the rows.
-    participants : (n,) array
-        Who each row is from.
-    classes : (K,) array or None
-        The classes, in the order of the score columns; None takes those in ``labels``, sorted.
-    weight : (n,) array or None
-        Weights of the rows; None is one each.
-
-    Returns
-    -------
-    ByParticipant
-        Values of shape (P,), or (P, R) for several readers.
-
-    Raises
-    ------
-    ValueError
-        If a participant lacks a class: an average over fewer people or classes would be another quantity.
-
-    Examples
-    --------
-    >>> participant_auroc([0.2, 0.9, 0.8, 0.3], ["no", "yes", "no", "yes"], ["b", "b", "a", "a"])
-    ByParticipant(participants=('a', 'b'), values=array([0., 1.]))
-    """
-    scores = check_scores(scores)
-    n = len(scores)
-    names, rows = participant_rows(participants, n)
-    known, codes = _class_codes(labels, n, classes)
-    weight = check_weight(weight, n)
-    require_every_class(names, rows, known, codes, weight)
-    single = scores.ndim == (1 if len(known) == 2 else 2)
-    scores = _as_readers(scores, len(known))
-    # With two classes only the second is scored; its AUROC against the first is the whole answer.
-    scored = [(1, scores[:, :, 0])] if len(known) == 2 else [(k, scores[:, :, k]) for k in range(len(known))]
-    values = np.array(
-        [
-            np.mean([_areas(column[mine], codes[mine] == k, weight[mine]) for k, column in scored], axis=0)
-            for mine in rows
-        ]
+            for name, xi in (("aligned", 1.0), ("independent", 0.0), ("reversed", -1.0))
+        ),
     )
-    return ByParticipant(names, values[:, 0] if single else values)
+}  # fmt: skip
 
 
-def participant_rows(participants: Any, n: int) -> tuple[tuple[str, ...], list[NDArray[np.int64]]]:
-    """Return the participants' names, sorted as strings, and the rows of each.
+def find_metric(name: str) -> Metric:
+    """Return a metric by its name: one of ``METRICS``, or one direction of transfer.
 
     Examples
     --------
-    >>> participant_rows([9, 10, 9], 3)
-    (('10', '9'), [array([1]), array([0, 2])])
+    >>> find_metric("T_f dry → wet").axis
+    'Frozen-head task $T_f$, dry → wet (AUROC)'
     """
-    _require_length(participants, n, "participants")
-    labels, codes = encode_source(participants, n, name="participants")
-    names = [str(label) for label in labels.tolist()]
-    rows = np.split(
-        np.argsort(codes, kind="stable"), np.cumsum(np.bincount(codes, minlength=len(names)))[:-1]
+    if name in METRICS:
+        return METRICS[name]
+    task, _, direction = name.partition(" ")
+    if task in _HEADS and " → " in direction:
+        whole = METRICS[task]
+        return replace(
+            whole,
+            name=name,
+            title=f"{whole.title}, {direction}",
+            subject=f"{whole.subject}, {direction}",
+            values=_transfer(_HEADS[task], direction),
+            missing="the table has no labels, or no heads go that way.",
+            part_of=task,
+        )
+    raise ValueError(
+        f"There is no metric {name!r}; known: {', '.join(METRICS)}, and directions, as 'T_f dry → wet'."
     )
-    order = sorted(range(len(names)), key=names.__getitem__)
-    return tuple(names[i] for i in order), [rows[i] for i in order]
-
-
-def check_scores(scores: Any, name: str = "scores") -> NDArray[Any]:
-    """Return scores as a finite numeric array with at least one row."""
-    scores = to_numpy(scores)
-    if scores.ndim == 0 or scores.dtype.kind not in "biuf" or not scores.size:
-        raise ValueError(
-            f"{name} has shape {scores.shape} and dtype {scores.dtype}; expected numbers, one row or more."
-        )
-    finite = np.isfinite(scores).reshape(len(scores), -1).all(axis=1)
-    if not finite.all():
-        raise ValueError(
-            f"{name} is NaN or infinite in {int((~finite).sum())} of {len(scores)} rows "
-            f"(first: row {int(np.argmin(finite))}); such rows cannot be ranked. Score every row."
-        )
-    checked: NDArray[Any] = scores
-    return checked
-
-
-def check_binary(values: Any, n: int, name: str) -> NDArray[np.bool_]:
-    """Return n labels that are all 0 or 1 as booleans."""
-    values = to_numpy(values)
-    _require_length(values, n, name)
-    if values.dtype.kind not in "biuf" or not np.isin(values, (0, 1)).all():
-        found = np.unique(values.astype(str)).tolist()
-        raise ValueError(
-            f"{name} must be 0 or 1 (or booleans); found {', '.join(found[:4] + ['…'] * (len(found) > 4))}. "
-            f"Compare with the positive class first: {name} == 'target'."
-        )
-    flags: NDArray[np.bool_] = values.astype(bool)
-    return flags
-
-
-def check_weight(weight: Any, n: int) -> Floats:
-    """Return n weights, zero or more; None is one each."""
-    if weight is None:
-        return np.ones(n)
-    weight = to_numpy(weight).astype(np.float64)
-    _require_length(weight, n, "weight")
-    if not (np.isfinite(weight) & (weight >= 0)).all():
-        bad = int(np.argmin(np.isfinite(weight) & (weight >= 0)))
-        raise ValueError(f"weight must be zero or more and finite; row {bad} has {weight[bad]}.")
-    checked: Floats = weight
-    return checked
-
-
-def _areas(scores: NDArray[Any], positive: NDArray[np.bool_], weight: Floats) -> Floats:
-    """Return the AUROC of each column of scores (n, R); both classes have weight."""
-    n = len(scores)
-    columns = np.ascontiguousarray(scores.T)
-    # Stable, so that sums of weights within ties do not depend on the processor's sorting code.
-    order = np.argsort(columns, axis=1, kind="stable")
-    columns = np.take_along_axis(columns, order, axis=1)
-    above = (weight * positive)[order]
-    below = np.zeros((len(columns), n + 1))
-    np.cumsum((weight * ~positive)[order], axis=1, out=below[:, 1:])
-    # first and last: where the run of equal scores around each row starts and ends.
-    change = columns[:, 1:] != columns[:, :-1]
-    edge, rows = np.ones((len(columns), 1), bool), np.arange(n)
-    first = np.maximum.accumulate(np.where(np.hstack([edge, change]), rows, 0), axis=1)
-    last = np.where(np.hstack([change, edge]), rows, n)[:, ::-1]
-    last = np.minimum.accumulate(last, axis=1)[:, ::-1]
-    # Twice the negative weight a row beats: that below its run and, for the ties, that up to the run's end.
-    beaten = np.take_along_axis(below, first, axis=1) + np.take_along_axis(below, last + 1, axis=1)
-    area = (above * beaten).sum(axis=1) / (2 * above.sum(axis=1) * below[:, -1])
-    return np.asarray(np.clip(area, 0.0, 1.0))
-
-
-def _class_codes(labels: Any, n: int, classes: Any) -> tuple[list[Any], NDArray[np.int64]]:
-    """Return the classes, in the order of the score columns, and each row's index among them."""
-    _require_length(labels, n, "labels")
-    found, codes = encode_source(labels, n, name="labels")
-    known = found.tolist() if classes is None else np.asarray(classes).tolist()
-    if len(known) < 2 or len(set(known)) < len(known):
-        raise ValueError(f"AUROC needs two or more distinct classes; got {known}.")
-    unknown = [label for label in found.tolist() if label not in known]
-    if unknown:
-        raise ValueError(f"labels has {unknown}, which classes does not; classes: {known}.")
-    return known, np.array([known.index(label) for label in found.tolist()])[codes]
-
-
-def _as_readers(scores: NDArray[Any], n_classes: int) -> NDArray[Any]:
-    """Return scores as (n, readers, classes); with two classes the last axis has one entry."""
-    if n_classes == 2:
-        if scores.ndim > 2:
-            raise ValueError(
-                f"scores has shape {scores.shape}; with two classes expected (rows,) or (rows, readers), "
-                "larger meaning the second class."
-            )
-        return scores.reshape(len(scores), -1, 1)
-    if scores.ndim not in (2, 3) or scores.shape[-1] != n_classes:
-        raise ValueError(
-            f"scores has shape {scores.shape}; with {n_classes} classes expected (rows, {n_classes}) or "
-            f"(rows, readers, {n_classes}), one column for each class."
-        )
-    return scores.reshape(len(scores), -1, n_classes)
-
-
-def require_every_class(
-    names: tuple[str, ...],
-    rows: list[NDArray[np.int64]],
-    classes: list[Any],
-    codes: NDArray[np.int64],
-    weight: Floats,
-) -> None:
-    """Raise if some participant has no rows, or no weight, of some class."""
-    totals = np.array([np.bincount(codes[mine], weight[mine], len(classes)) for mine in rows])
-    lacking = np.argwhere(~(totals > 0))
-    if len(lacking):
-        person, k = lacking[0]
-        others = len(np.unique(lacking[:, 0])) - 1
-        raise ValueError(
-            f"Participant {names[person]!r} has no rows of class {classes[k]!r}"
-            f"{f' ({others} more participants lack a class)' if others else ''}; AUROC needs every class for "
-            "every participant. Leave those participants or classes out of all methods, and say so."
-        )
-
-
-def _require_length(values: Any, n: int, name: str) -> None:
-    shape = np.shape(to_numpy(values))
-    if shape != (n,):
-        raise ValueError(f"{name} has shape {shape}; expected one entry for each of the {n} rows of scores.")

@@ -15,12 +15,11 @@ from numpy.typing import NDArray
 from .._common.files import write_atomically
 from .bootstrap import Estimate, contrast
 from .diagnostics import Confounding, Reliability, reliability
-from .method_result import METRICS, MethodResult
+from .method_result import MethodResult
+from .metrics import METRICS
 
 Floats = NDArray[np.float64]
 
-# A task counts as kept if its interval excludes a loss of more than this (the paper's selection rule).
-KEPT = 0.01
 # With fewer participants than this, percentile intervals are noticeably too narrow.
 FEW = 10
 
@@ -90,15 +89,21 @@ class Audit:
         return tuple(self.results)
 
     @property
+    def columns(self) -> tuple[str, ...]:
+        """Metrics that some method has, those that are parts of others aside."""
+        whole = (name for name, metric in METRICS.items() if not metric.part_of)
+        return tuple(m for m in whole if any(result.has(m) for result in self.results.values()))
+
+    @property
     def metrics(self) -> tuple[str, ...]:
-        """Metrics that every method has."""
-        return tuple(m for m in METRICS if all(result.has(m) for result in self.results.values()))
+        """Of these, the ones that every method has: methods can be compared by them."""
+        return tuple(m for m in self.columns if all(result.has(m) for result in self.results.values()))
 
     @cached_property
     def estimates(self) -> dict[str, dict[str, Estimate]]:
         """Every metric of every method."""
         return {
-            name: {m: result.estimate(m) for m in (*self.metrics, "floor") if result.has(m)}
+            name: {m: result.estimate(m) for m in self.columns if result.has(m)}
             for name, result in self.results.items()
         }
 
@@ -175,24 +180,28 @@ class Audit:
         truth = result.cells[fit]["eval_second_source"]
         return reliability(scores[:, result.readers.index(reader)], truth)
 
+    def outcome(self, method: str, metric: str) -> str | None:
+        """Return what became of a metric: "improved", "kept", "suffered", "unclear"; None if not measured."""
+        if metric not in self.metrics:
+            return None
+        return METRICS[metric].outcome(self.contrast(method, metric=metric))
+
     def verdict(self, method: str) -> list[str]:
         """Return what the method did, in sentences: what fell, what was kept, how sure that is."""
         result, lines = self[method], []
         S, before = self.estimates[method]["S"], self.estimates["identity"]["S"]
-        change = self.contrast(method, metric="S")
-        if change.high < 0:
-            text = "The source became harder to read"
-        elif change.low > 0:
-            text = "The source became EASIER to read"
-        else:
-            text = "No clear change in how readable the source is"
+        change, outcome = self.contrast(method, metric="S"), self.outcome(method, "S")
+        text = {
+            "improved": "The source became harder to read",
+            "suffered": "The source became EASIER to read",
+        }.get(str(outcome), "No clear change in how readable the source is")
         text += f": AUROC {before:.3f} before, {S:.3f} after ({change:+.3f})."
         if S.high < 0.5:
             text += (
                 " That is BELOW chance: readers learned a rule that reverses on new people, as happens when "
                 "a map was fitted on people it is judged by, or overshoots."
             )
-        elif change.high < 0 and S.low <= 0.5:
+        elif outcome == "improved" and S.low <= 0.5:
             text += " That is not told from chance by these readers."
         lines.append(text)
         if result.has("floor"):
@@ -201,19 +210,20 @@ class Audit:
                 f"What the gate preserves lets readers reach {floor:.3f} by itself; no correction inside "
                 "this gate removes that."
             )
-        for metric, heads in (("T_f", "existing heads"), ("T_r", "refitted heads")):
-            if metric not in self.metrics:
+        for name in self.metrics:
+            metric = METRICS[name]
+            if metric.kept is None:
                 continue
-            change = self.contrast(method, metric=metric)
-            if change.low > 0:
-                text = f"The task improved for {heads}: {change:+.4f}."
-            elif change.low >= -KEPT:
-                text = f"The task was kept for {heads}: {change:+.4f}, a loss above {KEPT} is excluded."
-            elif change.high < 0:
-                text = f"The task suffered for {heads}: {change:+.4f}."
-            else:
-                text = f"It is not clear whether the task was kept for {heads}: {change:+.4f}."
-            lines.append(text)
+            text = {
+                "improved": f"The task improved for {metric.subject}",
+                "kept": f"The task was kept for {metric.subject}",
+                "suffered": f"The task suffered for {metric.subject}",
+            }.get(
+                outcome := str(self.outcome(method, name)),
+                f"It is not clear whether the task was kept for {metric.subject}",
+            )
+            text += f": {self.contrast(method, metric=name):+.4f}"
+            lines.append(text + (f", a loss above {metric.kept} is excluded." if outcome == "kept" else "."))
         if "worst" in self.metrics:
             change = self.contrast(method, metric="worst")
             lines.append(f"A head that learned the shortcut, at its worst association: {change:+.3f}.")
@@ -238,11 +248,10 @@ class Audit:
         return lines
 
     def __str__(self) -> str:
-        columns = [*self.metrics, *(["floor"] if any(r.has("floor") for r in self.results.values()) else [])]
-        cells = [["method", *columns]]
+        cells = [["method", *self.columns]]
         for name in self.methods:
             found = self.estimates[name]
-            cells.append([name, *(f"{found[m]:.3f}" if m in found else "" for m in columns)])
+            cells.append([name, *(f"{found[m]:.3f}" if m in found else "" for m in self.columns)])
         widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
         return "\n".join(
             "  ".join(c.ljust(w) for c, w in zip(row, widths, strict=True)).rstrip() for row in cells

@@ -11,18 +11,66 @@ import time
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field, fields
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import joblib
 import numpy as np
 from numpy.typing import NDArray
 
+from .. import __version__
 from .._common.files import write_atomically
 from ..errors import MapError
 from ..maps import CorrectionMap, load_map
 
 Arrays = dict[str, NDArray[Any]]
+
+# Raised when a cell's content changes meaning, so that old caches are not mistaken for new ones.
+CELL_VERSION = 4
+
+
+def versions() -> dict[str, str | None]:
+    """Return the libraries whose rounding, or more, is in the numbers."""
+    return {"mgpa": __version__} | {
+        name: _version(name) for name in ("numpy", "scipy", "scikit-learn", "torch")
+    }
+
+
+def _version(package: str) -> str | None:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None
+
+
+def resolve_device(device: str) -> str:
+    """Return the device that "auto" means, so that cells of different devices are different cells."""
+    if device != "auto":
+        return device
+    try:
+        import torch
+    except ImportError:
+        return "cpu"
+    return "cuda" if torch.cuda.is_available() else "cpu"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Spec:
+    """Everything that the numbers of a cell depend on.
+
+    Each kind of cell is a subclass. Its name and all its fields are the key, so that what is added to a cell
+    cannot be left out of its name.
+    """
+
+    libraries: dict[str, str | None] = field(default_factory=versions)
+    version: int = CELL_VERSION
+
+    @property
+    def key(self) -> str:
+        """The name of the cell."""
+        return key_of(type(self).__name__, {f.name: getattr(self, f.name) for f in fields(self)})
 
 
 def key_of(*parts: Any) -> str:
@@ -71,8 +119,12 @@ class Store:
 
     def __init__(self, folder: Any = None) -> None:
         self.folder = None if folder is None else Path(folder)
+
+    def create(self) -> Self:
+        """Make the folder; looking for cells needs none."""
         if self.folder is not None:
             self.folder.mkdir(parents=True, exist_ok=True)
+        return self
 
     def path(self, key: str) -> Path | None:
         """Return where a cell's arrays are or would be kept."""

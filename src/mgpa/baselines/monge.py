@@ -84,7 +84,7 @@ class CMMN(SignalBaseline):
 
     Notes
     -----
-    The barycentre weights the sources equally, however many trials each has. GroupedSignals are filtered one by one
+    The barycentre weights the sources equally, however many trials each has. Trials are filtered one by one
     and taken as zero outside; the first and last F/2 samples are therefore damped, and offsets ring there:
     high-pass first. The gains hold at multiples of fs/F.
 

@@ -6,16 +6,16 @@ It is written in TOML and checked here, section by section, before anything is c
 
 from __future__ import annotations
 
-import re
 import tomllib
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from importlib.resources import files
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
-from ..audit.method_result import METRICS, PARTS
+from ..audit.metrics import METRICS, find_metric
 from ..errors import StudyError
 
 __all__ = ["Study", "StudyError", "load_study", "presets"]
@@ -23,8 +23,6 @@ __all__ = ["Study", "StudyError", "load_study", "presets"]
 OVERLAYS = ("simulated", "quick")
 #: Encoders without a network, and their classes in :mod:`mgpa.eeg.features`.
 FIXED = {"temporal_bins": "TemporalBins", "band_power": "BandPower", "windowed_power": "WindowedPower"}
-#: What a study can compare: what audits report, and what lies behind it.
-KNOWN_METRICS = (*METRICS, *PARTS, "reversed", "independent", "aligned", "floor")
 
 
 def _tuple(value: Any) -> Any:
@@ -300,11 +298,21 @@ class Study(Section):
         return self.data.kind != "table" and self.data.folder is None
 
 
-def _require_metrics(named: Iterable[str], allowed: Sequence[str] = KNOWN_METRICS) -> None:
-    """Raise unless each is a metric, alone, of a task ("P300 worst") or a direction ("T_f dry → wet")."""
+def _require_metrics(named: Iterable[str], among: Sequence[str] = ()) -> None:
+    """Raise unless every name is a metric (of those given), or that of a task ("P300 worst")."""
     for name in named:
-        if name.rpartition(" ")[2] not in allowed and not re.search(r"\bT_[fr] .+ → .+", name):
-            raise ValueError(f"there is no metric {name!r} here; known: {', '.join(allowed)}")
+        metric = _without_task(name)
+        if metric is None or (among and metric not in among):
+            raise ValueError(f"there is no metric {name!r} here; known: {', '.join(among or METRICS)}")
+
+
+def _without_task(name: str) -> str | None:
+    """Return the metric that a name ends with; None, if it ends with none."""
+    words = name.split(" ")
+    for i in range(len(words)):
+        with suppress(ValueError):
+            return find_metric(" ".join(words[i:])).name
+    return None
 
 
 def presets() -> dict[str, str]:

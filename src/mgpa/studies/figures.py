@@ -6,9 +6,10 @@ from pathlib import Path
 from textwrap import fill
 from typing import Any
 
-from ..audit.looks import WORDS, label, looks
+from ..audit.looks import label, looks
+from ..audit.metrics import find_metric
 from ..audit.plots import save_figures
-from ..audit.plots.style import CHANCE, INK, MUTED, PAGE, canvas, forest, plain, rows, style
+from ..audit.plots.drawing import CHANCE, INK, MUTED, PAGE, canvas, forest, plain, rows, style
 from .results import Row, contrasts, slug
 from .run import StudyResult
 
@@ -51,8 +52,7 @@ def plot_contrasts(result: StudyResult, width: float = PAGE) -> Any:
                     ax.plot(row.paper, y + 0.3, "D", mfc="white", mec=MUTED, ms=3.2, zorder=3)
             ax.axvline(0, **CHANCE)
             rows(ax)
-            name = WORDS[metric].axis.partition(" (")[0] if metric in WORDS else metric
-            ax.set_xlabel(fill(f"difference in {name}", 18))  # panels are narrow
+            ax.set_xlabel(fill(f"difference in {find_metric(metric).title}", 18))  # panels are narrow
         axes[0].set_yticks(range(len(names)), [plain(name) for name in names])
         axes[0].set_ylim(len(names) - 0.4, -0.6)
         if any(row.paper is not None for row in differences):
@@ -77,7 +77,7 @@ def plot_tasks(result: StudyResult, metric: str, width: float = PAGE) -> Any:
                     audit["LEACE"].estimate(metric).value, color=looks(audit)["LEACE"].color, ls="--", lw=0.7
                 )
             ax.set_title(plain(task))
-            ax.set_xlabel(WORDS[metric].axis)
+            ax.set_xlabel(find_metric(metric).axis)
     return figure
 
 

@@ -15,9 +15,7 @@ from typing import Any
 import numpy as np
 
 from .._common.files import write_atomically
-from ..audit.fits import versions
-from ..audit.run import resolve_device
-from ..audit.store import key_of
+from ..audit.store import key_of, resolve_device, versions
 from ..errors import StudyError, TableError
 from ..tables.files import open_table, write_table
 from ..tables.table import Table

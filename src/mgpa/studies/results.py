@@ -14,11 +14,11 @@ from typing import Any
 
 from .._common.files import write_atomically
 from ..audit import Audit, Estimate
-from ..audit.fits import versions
 from ..audit.looks import label
-from ..audit.method_result import PARTS
+from ..audit.metrics import METRICS
 from ..audit.report.pieces import bullets, plain_table
 from ..audit.report.tables import latex_text
+from ..audit.store import versions
 from .config import ContrastSection
 from .recordings import checksum_of, reader_versions
 from .run import StudyResult
@@ -57,13 +57,14 @@ class Row:
 
 def estimates(result: StudyResult) -> Iterator[Row]:
     """Yield every metric of every method, beside the paper's where it has one."""
-    # What lies behind the worst association, where that is what the study is about.
-    shifts = () if result.study.reuse is None else ("aligned", "independent", "reversed")
+    # What lies behind the worst association, where that is what the study is about; which readers set S.
+    wholes = ("worst", "S") if result.study.reuse is not None else ("S",)
+    parts = [name for whole in wholes for name, metric in METRICS.items() if metric.part_of == whole]
     for task, audit in result.audits.items():
-        # Which readers set S, and whether a task survives in both directions of transfer.
+        # Whether a task survives in every direction of transfer.
         ways = [f"{t} {way}" for t in ("T_f", "T_r") for way in audit["identity"].directions]
         for name, values in audit.estimates.items():
-            more = {m: audit[name].estimate(m) for m in (*shifts, *PARTS, *ways) if audit[name].has(m)}
+            more = {m: audit[name].estimate(m) for m in (*parts, *ways) if audit[name].has(m)}
             for metric, e in (values | more).items():
                 paper = result.study.paper.get(name, {}).get(f"{task} {metric}".strip())
                 yield Row(task, name, "", metric, e.value, e.low, e.high, paper)

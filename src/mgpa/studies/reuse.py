@@ -17,17 +17,15 @@ from numpy.typing import NDArray
 
 from ..audit import (
     Audit,
+    AuditPlan,
     assign_endpoints,
     association_auroc,
     curve_coefficients,
     curve_minimum,
     fit_association_heads,
 )
-from ..audit import run as run_audit
-from ..audit.fits import Fitted, FittingData, fit_key, list_jobs, saying, stored_fit
-from ..audit.run import as_it_is, resolve_device
-from ..audit.run import plan as plan_audit
-from ..audit.store import Store, key_of
+from ..audit.fits import Fitted, FittingData, list_jobs, saying, stored_fit
+from ..audit.store import Spec, Store, key_of, resolve_device
 from ..coordinates import Coordinates
 from ..endpoint import operating_points, select_by_development, select_within_family
 from ..errors import StudyError
@@ -77,7 +75,7 @@ def run_reuse(
         development people.
     """
     plan, splits = _plan(study), split_names(study)
-    device, store = resolve_device(options["device"]), Store(options["cache"])
+    device, store = resolve_device(options["device"]), Store(options["cache"]).create()
     audits: dict[str, list[Audit]] = {}
     selection: dict[str, Any] = {}
     for split, rotation in splits.items():
@@ -93,37 +91,35 @@ def run_reuse(
                 "candidates": len(family),
             }
         for task in plan.tasks:
-            found = run_audit(material.tables[task], chosen, **_arguments(study), **options)
-            audits.setdefault(plan.labels.get(task, task), []).append(_fitted_here(found))
+            found = _audit_plan(study, material.tables[task], chosen, **options).run()
+            audits.setdefault(plan.labels.get(task, task), []).append(found)
     return {task: Audit.pool(parts) for task, parts in audits.items()}, selection
 
 
-def _fitted_here(audit: Audit) -> Audit:
-    """Return an audit without the warning about ready-made maps: roles keep those judged out of the fit."""
-    return replace(
-        audit, results={name: replace(r, fitted_elsewhere=False) for name, r in audit.results.items()}
+def _audit_plan(
+    study: Study, table: Table, chosen: dict[str, list[CorrectionMap]], **options: Any
+) -> AuditPlan:
+    """Return how the chosen maps are audited on one task."""
+    return AuditPlan(
+        table,
+        chosen,
+        seeds=study.seeds,
+        readers=study.readers.model_dump(),
+        floor=False,
+        # All tasks are measured in the coordinates that they share, those of the development task.
+        standardize=not study.coordinates.standardize,
+        **options,
     )
-
-
-def _arguments(study: Study) -> dict[str, Any]:
-    """Return how the chosen maps are audited."""
-    # All tasks are measured in the coordinates that they share, those of the development task.
-    return {
-        "seeds": study.seeds,
-        "readers": study.readers.model_dump(),
-        "floor": False,
-        "standardize": not study.coordinates.standardize,
-    }
 
 
 def plan_reuse(
     study: Study, recordings: Recordings, rotation: int | None, *, cache: Any, device: str
 ) -> list[dict[str, Any]]:
-    """Return every fit that :func:`run_reuse` would make in one split, as :func:`mgpa.audit.run.plan` does.
+    """Return every fit that :func:`run_reuse` would make in one split, as ``AuditPlan.pending`` does.
 
     A fit is ``measured`` once the fits that its method chose are measured on every task.
     """
-    plan, material, store = _plan(study), prepare(study, recordings, rotation), as_it_is(cache)
+    plan, material, store = _plan(study), prepare(study, recordings, rotation), Store(cache)
     took, device = store.timings(), resolve_device(device)
     there: dict[str, list[bool]] = {}
     chosen: dict[str, list[CorrectionMap]] = {}
@@ -135,8 +131,8 @@ def plan_reuse(
             chosen[name] = [candidate.map for candidate in _family_choice(family, plan)]
     measured: dict[str, bool] = {}
     for task in plan.tasks:
-        table = material.tables[task]
-        for cell in plan_audit(table, chosen, **_arguments(study), cache=cache, device=device):
+        audit = _audit_plan(study, material.tables[task], chosen, cache=cache, device=device)
+        for cell in audit.pending():
             measured[cell["method"]] = measured.get(cell["method"], True) and cell["measured"]
     cells = []
     for name, fits in {"identity": [True], **there}.items():
@@ -292,6 +288,15 @@ def _views(table: Table) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     return views
 
 
+@dataclass(frozen=True, kw_only=True)
+class SelectionSpec(Spec):
+    """A fit at the point that development people choose: the fit's key, a checksum, and what may be lost."""
+
+    fit: str
+    material: str
+    max_loss: float
+
+
 @dataclass(frozen=True)
 class _Fit:
     """One recipe and seed of a method that is to be fitted, and the name of its cell."""
@@ -309,8 +314,10 @@ def _fits(study: Study, material: Material, name: str, device: str) -> Iterator[
     for recipe in recipes(method):
         for job in list_jobs({name: make_arm(study, split, name, method, recipe)}, study.seeds, device):
             if job.method == name:
-                key = key_of("reuse", fit_key(job, data), material.digest, _plan(study).max_loss)
-                yield _Fit(recipe, job.model, key)
+                spec = SelectionSpec(
+                    fit=data.key(job), material=material.digest, max_loss=_plan(study).max_loss
+                )
+                yield _Fit(recipe, job.model, spec.key)
 
 
 def _candidates(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -10,9 +11,7 @@ from typing import Any
 import joblib
 import numpy as np
 
-from ..audit import Audit
-from ..audit import run as run_audit
-from ..audit.run import plan as plan_audit
+from ..audit import Audit, AuditPlan
 from ..tables.table import Table
 from .arms import check_arms, make_arms, pairs_by_method, recipes, unfitted
 from .config import Study
@@ -93,9 +92,8 @@ def run_study(
             return StudyResult(study, audits, recordings.checksums, selection, recordings.said)
         found: dict[str, list[Audit]] = {}
         for name, rotation in split_names(study).items():
-            split = make_split(study, recordings, name, rotation)
-            for task, table in judged(study, split).items():
-                found.setdefault(task, []).append(run_audit(table, **_arguments(study, split), **options))
+            for task, plan in _plans(study, make_split(study, recordings, name, rotation), **options):
+                found.setdefault(task, []).append(plan.run())
         audits = {task: Audit.pool(parts) for task, parts in found.items()}
         return StudyResult(study, audits, recordings.checksums, {}, recordings.said)
 
@@ -117,17 +115,24 @@ def judged(study: Study, split: Split) -> dict[str, Table]:
     }
 
 
-def _arguments(study: Study, split: Split) -> dict[str, Any]:
-    """Return how one split is audited."""
+def _plans(study: Study, split: Split, **options: Any) -> Iterator[tuple[str, AuditPlan]]:
+    """Yield the tasks of one split, and how each is audited."""
     budgets = {name: method.budget for name, method in study.methods.items() if method.budget is not None}
-    return {
-        "methods": make_arms(study, split),
-        "pairs": pairs_by_method(study, split),
-        "seeds": study.seeds,
-        "budget": budgets or None,
-        "readers": study.readers.model_dump(),
-        "floor": study.floor,
-    }
+    methods, pairs = make_arms(study, split), pairs_by_method(study, split)
+    for task, table in judged(study, split).items():
+        yield (
+            task,
+            AuditPlan(
+                table,
+                methods,
+                pairs=pairs,
+                seeds=study.seeds,
+                budget=budgets or None,
+                readers=study.readers.model_dump(),
+                floor=study.floor,
+                **options,
+            ),
+        )
 
 
 @dataclass(frozen=True)
@@ -205,10 +210,8 @@ def plan_study(study: Study, workspace: Path, *, device: str = "auto") -> Plan:
             planned = plan_reuse(study, recordings, rotation, **options)
             cells += [{"split": name, "task": ""} | cell for cell in planned]
         else:
-            split = make_split(study, recordings, name, rotation)
-            for task, table in judged(study, split).items():
-                planned = plan_audit(table, **_arguments(study, split), **options)
-                cells += [{"split": name, "task": task} | cell for cell in planned]
+            for task, plan in _plans(study, make_split(study, recordings, name, rotation), **options):
+                cells += [{"split": name, "task": task} | cell for cell in plan.pending()]
     return Plan(tables, cells)
 
 

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from .._common.files import write_atomically
 from ..audit.looks import COLORS, SOURCE_COLORS
-from ..audit.plots.style import FAINT, INK, MUTED, PAGE, canvas, grid, style
+from ..audit.plots.drawing import FAINT, INK, MUTED, PAGE, canvas, grid, style
 from ..closed_form import ClosedFormMGPA
 from ..gate import MeasurementGate
 from ..maps import AffineMap

@@ -28,6 +28,12 @@ def in_coordinates(coordinates: Coordinates | None, table: Table) -> Table:
     """Return a table in these coordinates (None: its own); one that is in them already stays as it is."""
     if coordinates is None or _is_in(coordinates, table):
         return table
+    said = table.info.get("coordinates")
+    if said is not None:
+        raise TableError(
+            f"The table is in coordinates {said}; bringing it into {coordinates.digest} takes the raw "
+            "features. Pass the table as it was before."
+        )
     info = table.info | {"coordinates": coordinates.digest}
     return replace(table, X=coordinates.transform(table.X), info=info)
 
@@ -90,7 +96,12 @@ def corrected_rows(m: CorrectionMap, table: Table) -> NDArray[Any]:
     return np.asarray(m.transform(table.X, **known))
 
 
-def require_correctable(m: CorrectionMap, info: Mapping[str, Any], sources: Any) -> None:
+def require_correctable(
+    m: CorrectionMap,
+    info: Mapping[str, Any],
+    sources: Any,
+    instead: str = "Pass force=True to correct it all the same.",
+) -> None:
     """Raise if a table was corrected before, or shares no source with those the map was fitted on.
 
     Parameters
@@ -100,11 +111,13 @@ def require_correctable(m: CorrectionMap, info: Mapping[str, Any], sources: Any)
         Of the table.
     sources : array or None
         Its source column.
+    instead : str
+        What the caller can do.
     """
     if "corrected_by" in info:
         raise TableError(
             f"The table was corrected before (by map {info['corrected_by']}), and corrections are meant for "
-            "uncorrected embeddings. Pass force=True to correct it all the same."
+            f"uncorrected embeddings. {instead}"
         )
     if sources is None or not len(sources) or not m.info.source_names:
         return
@@ -112,8 +125,7 @@ def require_correctable(m: CorrectionMap, info: Mapping[str, Any], sources: Any)
     if not set(names) & set(m.info.source_names):
         raise TableError(
             f"The table has sources {', '.join(names)}; the map was fitted on "
-            f"{', '.join(m.info.source_names)}, which says nothing about others. Pass force=True to apply it "
-            "all the same."
+            f"{', '.join(m.info.source_names)}, which says nothing about others. {instead}"
         )
 
 

@@ -16,10 +16,10 @@ from typing import Any
 
 from ..details import gates
 from ..result import Audit
+from .drawing import COLUMN, PAGE, style
 from .maps import plot_gate, plot_movement
 from .outcomes import plot_association, plot_readers, plot_tradeoff
 from .rows import plot_embedding, plot_participants, plot_variance
-from .style import COLUMN, PAGE, style
 
 __all__ = [
     "COLUMN",

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..looks import Look
-from .style import plain
+from .drawing import plain
 
 
 def label_points(

@@ -7,10 +7,11 @@ from typing import Any
 import numpy as np
 
 from ..details import gates, stage_movement
-from ..looks import WORDS, looks
+from ..looks import looks
+from ..metrics import METRICS
 from ..result import Audit
+from .drawing import COLUMN, PAGE, canvas, forest, grid, plain, points, style
 from .labels import label_ends
-from .style import COLUMN, PAGE, canvas, forest, grid, plain, points, style
 
 
 def plot_movement(audit: Audit, axes: Any = None, *, width: float | None = None) -> Any:
@@ -45,7 +46,7 @@ def plot_movement(audit: Audit, axes: Any = None, *, width: float | None = None)
         if not staged or count == 2:
             forest(panels[-1], audit, moved)
             panels[-1].set_xlim(left=0)
-            panels[-1].set_xlabel(f"{WORDS['M'].axis}, EVAL")
+            panels[-1].set_xlabel(f"{METRICS['M'].axis}, EVAL")
     return figure
 
 

@@ -8,10 +8,25 @@ import numpy as np
 
 from ..association import curve_at
 from ..details import association_curve
-from ..looks import COLORS, WORDS, looks, reader_rows
+from ..looks import COLORS, looks, reader_rows
+from ..metrics import Metric, find_metric
 from ..result import Audit
+from .drawing import (
+    BEFORE,
+    CHANCE,
+    COLUMN,
+    INK,
+    MUTED,
+    PAGE,
+    canvas,
+    grid,
+    plain,
+    points,
+    rows,
+    style,
+    whisker,
+)
 from .labels import label_ends, label_points
-from .style import BEFORE, CHANCE, COLUMN, INK, MUTED, PAGE, canvas, grid, plain, points, rows, style, whisker
 
 
 def plot_tradeoff(
@@ -29,6 +44,7 @@ def plot_tradeoff(
         Of a new figure, in inches.
     """
     y = y or ("T_f" if "T_f" in audit.metrics else "M")
+    across, up = find_metric(x), find_metric(y)
     with style():
         figure, [ax] = canvas(ax, width, 0.78 * width if width < 5 else 0.55 * width)
         places, segments = [], []
@@ -40,24 +56,29 @@ def plot_tradeoff(
             places.append((ex.value, ey.value, look))
             segments += [(ex.low, ey.value, ex.high, ey.value), (ex.value, ey.low, ex.value, ey.high)]
         ax.margins(0.09)
-        if x in ("S", "floor"):
+        if across.unit == "AUROC":
             ax.axvline(0.5, **CHANCE, zorder=1)
             ax.annotate(
                 "chance", (0.5, 0), (2, 3), xycoords=ax.get_xaxis_transform(), textcoords="offset points",
                 color=MUTED, fontsize=6.5,
             )  # fmt: skip
-        if y != "M":
+        if up.unit == "AUROC":
             before = audit["identity"].estimate(y).value
             ax.axhline(before, **BEFORE)
             segments.append((ax.get_xlim()[0], before, ax.get_xlim()[1], before))
-        ax.set_xlabel(f"{WORDS[x].axis}\n← {'lower is better' if WORDS[x].lower else 'lower'}")
-        ax.set_ylabel(f"{WORDS[y].axis}\n{'lower is better' if WORDS[y].lower else 'higher is better →'}")
+        ax.set_xlabel(f"{across.axis}\n{_ways(across)}")
+        ax.set_ylabel(f"{up.axis}\n{_ways(up)}")
         label_points(ax, places, segments)
         if not all(audit[name].source_blind for name in audit):
             ax.set_title(
                 "hollow: told the source of every row", fontsize=6.5, color=MUTED, loc="right", pad=3
             )
     return figure
+
+
+def _ways(metric: Metric) -> str:
+    """Return which way on an axis is good."""
+    return {"lower": "← lower is better", "higher": "higher is better →", "neither": ""}[metric.better]
 
 
 def plot_readers(audit: Audit, axes: Any = None, *, width: float = PAGE) -> Any:

@@ -9,9 +9,10 @@ import numpy as np
 
 from ..bootstrap import Estimate
 from ..details import participant_values, variance
-from ..looks import COLORS, MARKERS, SOURCE_COLORS, WORDS, label, looks
+from ..looks import COLORS, MARKERS, SOURCE_COLORS, label, looks
+from ..metrics import find_metric
 from ..result import Audit
-from .style import BEFORE, CHANCE, FAINT, INK, MUTED, PAGE, canvas, forest, grid, plain, points, style
+from .drawing import BEFORE, CHANCE, FAINT, INK, MUTED, PAGE, canvas, forest, grid, plain, points, style
 
 
 def plot_participants(
@@ -39,7 +40,7 @@ def plot_participants(
             for x, e in ((-0.16, audit["identity"].estimate(metric)), (1.16, audit[name].estimate(metric))):
                 ax.plot([x, x], [e.low, e.high], color=INK, lw=1)
                 ax.plot(x, e.value, "_", color=INK, ms=5, mew=1.2)
-            if metric != "M":
+            if find_metric(metric).unit == "AUROC":
                 ax.axhline(0.5, **CHANCE, zorder=0)
             ax.set_xlim(-0.4, 1.4)
             ax.set_xticks([0, 1], ["before", "after"])
@@ -47,7 +48,7 @@ def plot_participants(
             ax.tick_params(axis="x", length=0)
             grid(ax, "y")
             if k % columns == 0:
-                ax.set_ylabel(WORDS[metric].axis)
+                ax.set_ylabel(find_metric(metric).axis)
     return figure
 
 

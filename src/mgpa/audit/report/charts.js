@@ -3,14 +3,14 @@ const DRAW = {
   tradeoff(c) {
     const yKey = c.opt.y, ms = shown(), H = Math.min(460, Math.max(320, c.W * .5));
     if (!ms.length) return empty(c, "Switch a method on to see it here.");
-    const get = (m, k) => D.methods[m].est[k];
+    const get = (m, k) => D.methods[m].est[k], better = k => ({lower: ", lower is better", higher: ", higher is better ↑", neither: ""})[D.metrics[k].better];
     const xr = range([.5, ...ms.flatMap(m => get(m, "S"))]), yr = range(ms.flatMap(m => get(m, yKey)), .09);
     const box = {left: 46, right: c.W - 12, top: 26, bottom: H - 46};
-    const p = panel(c.svg, {...box, x: xr, y: yr, gridx: true, xlabel: c.W < 500 ? "← S, source (AUROC), lower is better" : "← Source accessibility S (AUROC), lower is better", ylabel: `${D.metrics[yKey].short}, ${D.metrics[yKey].lower ? "lower" : "higher"} is better ${D.metrics[yKey].lower ? "↓" : "↑"}`});
+    const p = panel(c.svg, {...box, x: xr, y: yr, gridx: true, xlabel: `← ${D.metrics.S.short}${better("S")}`, ylabel: `${D.metrics[yKey].short}${better(yKey)}`});
     c.svg.append(line(p.x(.5), box.top, p.x(.5), box.bottom, "chance"), text(p.x(.5) + 5, box.bottom - 6, "chance", {class: "small"}));
     const id = D.methods[D.identity].est[yKey];
     const boxes = [[p.x(.5), box.bottom - 18, p.x(.5) + 46, box.bottom]];
-    if (!off.has(D.identity) && yKey !== "M") { c.svg.append(line(box.left, p.y(id[0]), box.right, p.y(id[0]), "before")); boxes.push([box.left, p.y(id[0]) - 1, box.right, p.y(id[0]) + 1]); }
+    if (!off.has(D.identity) && D.metrics[yKey].auroc) { c.svg.append(line(box.left, p.y(id[0]), box.right, p.y(id[0]), "before")); boxes.push([box.left, p.y(id[0]) - 1, box.right, p.y(id[0]) + 1]); }
     const points = [];
     for (const m of ms) {
       const M = D.methods[m], ex = get(m, "S"), ey = get(m, yKey), g = el("g", {class: `c${M.color}`});
@@ -22,7 +22,7 @@ const DRAW = {
       const M = D.methods[m], x = p.x(get(m, "S")[0]), y = p.y(get(m, yKey)[0]);
       c.svg.append(marker(m, x, y, 6.5));
       points.push({x, y, label: M.label, color: M.color});
-      const lines = [`S ${ci(get(m, "S"))}`, `${D.metrics[yKey].name} ${ci(get(m, yKey))}`];
+      const lines = [`S ${ci(get(m, "S"))}`, `${yKey} ${ci(get(m, yKey))}`];
       if (m !== D.identity) lines.push(`change of S ${ci(M.delta.S, 3, true)}`);
       lines.push(M.blind ? "source-blind" : "source-aware: told the source of every row");
       c.marks.push({x, y, title: M.label, lines});
@@ -222,8 +222,8 @@ const DRAW = {
     const G = grid(c.W - names, keys.length, 280), width = (c.W - names) / G.columns, h = 26 * ms.length + 92;
     keys.forEach((k, i) => {
       const left = names + (i % G.columns) * width + 12;
-      const rows = ms.map(m => { const e = D.methods[m].est[k]; return {m, e: [0, e[1] - e[0], e[2] - e[0]], dots: D.methods[m].influence[k].map(v => v - e[0]), tell: v => [`${D.metrics[k].name} ${fmt(e[0] + v)} without, ${fmt(e[0])} with everyone`, `change ${fmt(v, 4, true)}`]}; });
-      forest(c, {left, right: left + width - 24, top: Math.floor(i / G.columns) * h + 30, rows, x: range(rows.flatMap(r => [...r.dots, ...r.e])), names: i % G.columns === 0, xlabel: `change of ${k} without one person`, title: k === "S" ? "Source, S" : "Task, existing heads"});
+      const rows = ms.map(m => { const e = D.methods[m].est[k]; return {m, e: [0, e[1] - e[0], e[2] - e[0]], dots: D.methods[m].influence[k].map(v => v - e[0]), tell: v => [`${k} ${fmt(e[0] + v)} without, ${fmt(e[0])} with everyone`, `change ${fmt(v, 4, true)}`]}; });
+      forest(c, {left, right: left + width - 24, top: Math.floor(i / G.columns) * h + 30, rows, x: range(rows.flatMap(r => [...r.dots, ...r.e])), names: i % G.columns === 0, xlabel: `change of ${k} without one person`, title: D.metrics[k].short});
     });
     return G.rows * h;
   },

@@ -1,8 +1,9 @@
 /* ---------- controls ---------- */
+const COMPARED = Object.keys(D.metrics).filter(k => D.metrics[k].compared);
 const OPTIONS = {
-  tradeoff: {key: "y", label: "Vertical axis", of: ["T_f", "T_r", "worst", "control", "M"].filter(k => D.metrics[k]).map(k => [k, D.metrics[k].short])},
+  tradeoff: {key: "y", label: "Vertical axis", of: COMPARED.filter(k => k !== "S").map(k => [k, D.metrics[k].short])},
   association: {key: "head", label: "Head", of: [["shortcut", "that learned the shortcut"], ["control", "control, trained without association"]]},
-  participants: {key: "metric", label: "Metric", of: Object.keys(D.methods[D.identity].people).map(k => [k, D.metrics[k].short])},
+  participants: {key: "metric", label: "Metric", of: COMPARED.map(k => [k, D.metrics[k].short])},
 };
 function setup(id) {
   const host = document.getElementById(`chart-${id}`);

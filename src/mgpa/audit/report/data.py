@@ -9,9 +9,9 @@ import numpy as np
 
 from ..bootstrap import Estimate, estimate
 from ..details import association_curve, gates, participant_values, stage_movement, variance
-from ..looks import WORDS, label, looks, reader_rows
+from ..looks import label, looks, reader_rows
+from ..metrics import METRICS
 from ..result import Audit
-from .tables import columns
 
 
 def chart_data(audit: Audit) -> dict[str, Any]:
@@ -26,8 +26,13 @@ def chart_data(audit: Audit) -> dict[str, Any]:
         "readers": [list(row) for row in reader_rows(identity.readers)],
         "factors": list(variance(identity)),
         "metrics": {
-            m: {"name": m, "short": WORDS[m].short, "lower": WORDS[m].lower, "auroc": m != "M"}
-            for m in columns(audit)
+            m: {
+                "short": METRICS[m].short,
+                "better": METRICS[m].better,
+                "auroc": METRICS[m].unit == "AUROC",
+                "compared": m in audit.metrics,
+            }
+            for m in audit.columns
         },
         "gates": [
             {

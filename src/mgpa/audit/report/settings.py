@@ -55,6 +55,7 @@ def _facts(audit: Audit) -> dict[str, str]:
         "Data": f"checksum {s['data']}",
         "Sources": ", ".join(s["sources"]),
         **({"Splits": f"{s['splits']}, pooled over their EVAL participants"} if "splits" in s else {}),
+        **({"Coordinates": f"those of the maps, {s['coordinates']}"} if s["coordinates"] else {}),
         "Features": " tokens × ".join(map(str, features)) + (" features" if len(features) > 1 else ""),
         "Seeds": ", ".join(map(str, s["seeds"])),
         "Movement budget": budget,
@@ -96,7 +97,8 @@ def snippet(audit: Audit) -> str:
         lines.append(f"    head=...,  # {' '.join(s['head'].split())}")
     if s["readers"]:
         lines.append(f"    readers={s['readers']!r},")
-    if not s["floor"]:
-        lines.append("    floor=False,")
+    for name in ("floor", "standardize"):
+        if not s[name]:
+            lines.append(f"    {name}=False,")
     lines += [f"    device={s['device']!r},", ")", 'result.report("report.html")']
     return "\n".join(lines)

@@ -7,16 +7,11 @@ import io
 from dataclasses import astuple
 from html import escape
 
-from ..looks import WORDS, label
+from ..looks import label
+from ..metrics import METRICS
 from ..result import Audit
 from .pieces import brackets, method, number, scrolling, subscript
 from .verdict import ranking
-
-
-def columns(audit: Audit) -> list[str]:
-    """Return the metrics that have a column: those of every method, and the floor if any method has one."""
-    floor = any(result.has("floor") for result in audit.results.values())
-    return [*audit.metrics, *(["floor"] if floor else [])]
 
 
 def csv_table(audit: Audit) -> str:
@@ -49,12 +44,12 @@ def latex_table(audit: Audit, against: str | None = None) -> str:
 
     With ``against``, of the differences from that method.
     """
-    metrics = columns(audit) if against is None else list(audit.metrics)
+    metrics = audit.columns if against is None else audit.metrics
     lines = [
         r"% needs \usepackage{booktabs}",
         rf"\begin{{tabular}}{{@{{}}l{'r' * len(metrics)}@{{}}}}",
         r"\toprule",
-        " & ".join(["Method", *(WORDS[m].latex for m in metrics)]) + r" \\",
+        " & ".join(["Method", *(METRICS[m].latex for m in metrics)]) + r" \\",
     ]
     for title, blind in (("Source-blind correction", True), ("Source-aware alignment", False)):
         names = [name for name in audit.methods if audit[name].source_blind == blind and name != against]
@@ -86,7 +81,7 @@ def latex_text(text: str) -> str:
 def html_table(audit: Audit, differences: bool = False) -> str:
     """Return the estimates, or their differences from the identity, as a table that sorts."""
     found = audit.changes if differences else audit.estimates
-    metrics = audit.metrics if differences else columns(audit)
+    metrics = audit.metrics if differences else audit.columns
     _, best = ranking(audit)
     rows = []
     for name in found:
@@ -106,7 +101,7 @@ def html_table(audit: Audit, differences: bool = False) -> str:
         mark = ' class="is-best"' if name == best else ""
         rows.append(f"<tr{mark}>{''.join(cells)}</tr>")
     head = "".join(
-        f'<th scope="col">{subscript(m)}<span class="hint">{WORDS[m].hint}</span></th>' for m in metrics
+        f'<th scope="col">{subscript(m)}<span class="hint">{METRICS[m].hint}</span></th>' for m in metrics
     )
     caption = (
         "Differences from the identity, paired over participants, with 95 % intervals."

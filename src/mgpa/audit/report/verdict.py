@@ -5,26 +5,12 @@ from __future__ import annotations
 from html import escape
 
 from ..looks import label
-from ..result import FEW, KEPT, Audit
+from ..metrics import METRICS
+from ..result import FEW, Audit
 from .pieces import brackets, bullets, method, number, subscript, with_interval
 
-
-def source_status(audit: Audit, name: str) -> str:
-    """Return what became of the source: "fell", "rose" or "unclear"."""
-    change = audit.changes[name]["S"]
-    return "fell" if change.high < 0 else "rose" if change.low > 0 else "unclear"
-
-
-def task_status(audit: Audit, name: str, metric: str = "T_f") -> str | None:
-    """Return what became of the task: "improved", "kept", "suffered" or "unclear"; None if not measured."""
-    if metric not in audit.metrics:
-        return None
-    change = audit.changes[name][metric]
-    if change.low > 0:
-        return "improved"
-    if change.low >= -KEPT:
-        return "kept"
-    return "suffered" if change.high < 0 else "unclear"
+# A method is judged by what it did to existing heads.
+TASK = METRICS["T_f"]
 
 
 def ranking(audit: Audit) -> tuple[list[str], str | None]:
@@ -36,9 +22,9 @@ def ranking(audit: Audit) -> tuple[list[str], str | None]:
     places = {"improved": 0, "kept": 0, None: 0, "unclear": 1, "suffered": 2}
 
     def place(name: str) -> tuple[int, bool, float]:
-        fell = source_status(audit, name) == "fell"
+        fell = audit.outcome(name, "S") == "improved"
         # Numbers of a map that was fitted on the people who judge it do not count.
-        last = 3 if audit[name].fitted_on else places[task_status(audit, name)]
+        last = 3 if audit[name].fitted_on else places[audit.outcome(name, TASK.name)]
         return last, not fell, audit.estimates[name]["S"].value
 
     names = sorted(audit.methods[1:], key=place)
@@ -60,7 +46,7 @@ def verdict(audit: Audit) -> str:
     if best is not None:
         first = _best_card(audit, names, best, own[best])
     else:
-        task = " while clearly keeping the task" if "T_f" in audit.metrics else ""
+        task = " while clearly keeping the task" if TASK.name in audit.metrics else ""
         first = (
             f'<div class="card best"><h3>No method clearly lowered the source{task}.</h3>'
             '<p class="say">What each of them did is below. '
@@ -82,36 +68,19 @@ def verdict(audit: Audit) -> str:
 
 def _best_card(audit: Audit, names: list[str], best: str, lines: str) -> str:
     before, after = audit.estimates["identity"]["S"], audit.estimates[best]["S"]
-    changes, status = audit.changes[best], task_status(audit, best)
+    status = audit.outcome(best, TASK.name)
     say = f"The best reader of the source fell from AUROC {number(before.value)} to {number(after.value)}"
     say += ", which these readers do not tell from chance" if after.low <= 0.5 else ""
     say += {
-        "kept": f"; existing task heads kept their AUROC to within {number(KEPT, 2)}.",
+        "kept": f"; existing task heads kept their AUROC to within {number(TASK.kept, 2)}.",
         "improved": "; existing task heads got better.",
         None: ". The table has no labels, so what happened to the task is not known.",
     }[status]
     why = "The lowest S"
     if status is not None:
-        why += f" among methods that kept the task (a loss above {number(KEPT, 2)} is excluded)"
+        why += f" among methods that kept the task (a loss above {number(TASK.kept, 2)} is excluded)"
     why += f" of the {len(names)} audited." if len(names) > 1 else "."
-    S = f"{number(before.value)} → {number(after.value)}"
-    tiles = [("S: can the source be read?", S, f"change {with_interval(changes['S'], 3, True)}")]
-    for metric, words, digits in (
-        ("T_f", "T_f: existing task heads", 4),
-        ("T_r", "T_r: refitted task heads", 4),
-        ("worst", "Shortcut head at its worst", 3),
-    ):
-        if metric in audit.metrics:
-            e = changes[metric]
-            tiles.append((words, number(e.value, digits, True), brackets(e, digits, True)))
-    M = audit.estimates[best]["M"]
-    size = f"95 % interval {100 * M.low:.1f} to {100 * M.high:.1f} %"
-    tiles.append(("M: how far rows moved", f"{100 * M.value:.1f} %", size))
-    shown = "".join(
-        f'<div class="tile"><div class="what">{subscript(what)}</div>'
-        f'<div class="big">{escape(big)}</div><div class="ci">{escape(ci)}</div></div>'
-        for what, big, ci in tiles
-    )
+    shown = "".join(_tile(audit, best, metric) for metric in audit.metrics)
     return (
         f'<article class="card best"><p class="eyebrow">Best here</p><h3>{method(audit, best)}</h3>'
         f'{_chips(audit, best)}<p class="say">{escape(say)}</p>'
@@ -120,9 +89,26 @@ def _best_card(audit: Audit, names: list[str], best: str, lines: str) -> str:
     )
 
 
+def _tile(audit: Audit, name: str, metric: str) -> str:
+    """Return one metric of the best method: how it changed or, of movement, how much there was."""
+    known, change, e = METRICS[metric], audit.changes[name][metric], audit.estimates[name][metric]
+    digits = 3 if known.kept is None else 4
+    if not known.unit:
+        big, small = f"{100 * e.value:.1f} %", f"95 % interval {100 * e.low:.1f} to {100 * e.high:.1f} %"
+    elif metric == "S":
+        big = f"{number(audit.estimates['identity'][metric].value)} → {number(e.value)}"
+        small = f"change {with_interval(change, digits, True)}"
+    else:
+        big, small = number(change.value, digits, True), brackets(change, digits, True)
+    return (
+        f'<div class="tile"><div class="what">{subscript(known.short)}</div>'
+        f'<div class="big">{escape(big)}</div><div class="ci">{escape(small)}</div></div>'
+    )
+
+
 def _rival(audit: Audit, names: list[str], best: str) -> str:
     """Return how the next good method compares, if there is one."""
-    good = [n for n in names if n != best and task_status(audit, n) in ("kept", "improved", None)]
+    good = [n for n in names if n != best and audit.outcome(n, TASK.name) in ("kept", "improved", None)]
     if not good:
         return ""
     try:
@@ -140,23 +126,23 @@ def _passed_over(audit: Audit, best: str) -> str:
     return " ".join(
         f"{label(name)} has a lower S ({number(value)}), but {why[status]}."
         for value, name in lower
-        if value < audit.estimates[best]["S"].value and (status := task_status(audit, name)) in why
+        if value < audit.estimates[best]["S"].value and (status := audit.outcome(name, TASK.name)) in why
     )
 
 
 def _chips(audit: Audit, name: str) -> str:
     source = {
-        "fell": ("good", "✓ source harder to read"),
-        "rose": ("bad", "✗ source easier to read"),
+        "improved": ("good", "✓ source harder to read"),
+        "suffered": ("bad", "✗ source easier to read"),
         "unclear": ("warn", "? source: no clear change"),
     }
-    chips = [source[source_status(audit, name)]]
+    chips = [source[str(audit.outcome(name, "S"))]]
     signs = {"improved": "good ✓", "kept": "good ✓", "suffered": "bad ✗", "unclear": "warn ?"}
-    for metric, words in (("T_f", "task"), ("T_r", "task after refitting")):
-        status = task_status(audit, name, metric)
-        if status is not None:
-            kind, sign = signs[status].split()
-            chips.append((kind, f"{sign} {words} {status}"))
+    for metric in audit.metrics:
+        if METRICS[metric].kept is not None:
+            outcome = str(audit.outcome(name, metric))
+            kind, sign = signs[outcome].split()
+            chips.append((kind, f"{sign} task {outcome}, {METRICS[metric].subject}"))
     chips.append(("", "source-blind" if audit[name].source_blind else "source-aware"))
     if audit[name].n_fits > 1:
         chips.append(("", f"{audit[name].n_fits} fits"))

@@ -10,15 +10,20 @@ from numpy.typing import NDArray
 Floats = NDArray[np.float64]
 
 
-def movement(H: Any, corrected: Any, groups: NDArray[Any]) -> tuple[tuple[str, ...], Floats]:
+def movement(
+    before: Any, after: Any, groups: NDArray[Any], varies: NDArray[np.bool_] | None = None
+) -> tuple[tuple[str, ...], Floats]:
     """Return ‖H' - H‖_F / ‖H‖_F within each group, and the groups, sorted as text.
 
     Parameters
     ----------
-    H, corrected : (n, …) arrays
-        Rows before and after, in standardised coordinates; tokens are flattened.
+    before, after : (n, d) or (n, t, d) arrays
+        Rows, or tokens, in standardised coordinates.
     groups : (n,) array
         Participants, or sources.
+    varies : (d,) array of bool or None
+        Which features varied in the fitting rows. The units of the others are arbitrary, so they have no
+        size; where they move, that counts all the same. None: all varied.
 
     Examples
     --------
@@ -27,15 +32,19 @@ def movement(H: Any, corrected: Any, groups: NDArray[Any]) -> tuple[tuple[str, .
     >>> movement(H, H + [[0.0, 0.5], [1.0, 0.0]], np.array(["p1", "p2"]))
     (('p1', 'p2'), array([0.1, 0.5]))
     """
-    H, corrected = (np.asarray(a, dtype=np.float64).reshape(len(a), -1) for a in (H, corrected))
+    before, after = (np.asarray(rows, dtype=np.float64) for rows in (before, after))
     names, codes = np.unique(np.asarray(groups).astype(str), return_inverse=True)
-    moved = np.bincount(codes, np.square(corrected - H).sum(axis=1))
-    size = np.bincount(codes, np.square(H).sum(axis=1))
+    moved = np.bincount(codes, _squares(after - before))
+    size = np.bincount(codes, _squares(before if varies is None else before[..., varies]))
     if not (size > 0).all():
         raise ValueError(
             f"All rows of {names[size <= 0].tolist()} are at the fitting mean; movement is relative to them."
         )
     return tuple(names.tolist()), np.sqrt(moved / size)
+
+
+def _squares(H: Floats) -> Floats:
+    return np.asarray(np.square(H).reshape(len(H), -1).sum(axis=1))
 
 
 def complement_drift(displacement: Any, basis: Floats) -> float:

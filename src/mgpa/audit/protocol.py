@@ -1,0 +1,457 @@
+"""The protocol: fit the methods, correct HEAD and EVAL, measure everything, keep what is finished."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
+from inspect import signature
+from typing import Any, ParamSpec, TypeVar
+
+import numpy as np
+from joblib import Parallel, delayed
+from numpy.typing import NDArray
+
+from .. import __version__
+from ..coordinates import Coordinates
+from ..errors import TableError
+from ..estimators.staged import torch_device
+from ..maps import CorrectionMap
+from ..maps.io.mapfile import map_digest
+from ..tables.rows import corrected_rows, in_coordinates, person_digest, require_correctable, require_encoder
+from ..tables.table import Table
+from .diagnostics import confounding
+from .fits import (
+    BudgetSpec,
+    Fitted,
+    FittingData,
+    Job,
+    cut_back,
+    fit_one,
+    list_jobs,
+    require_pairs,
+    saying,
+    stored_fit,
+)
+from .measure import FloorSpec, Ground, MeasureSpec, measure, require_everyone, source_floor
+from .method_result import MethodResult, people_known
+from .readers import CHECKPOINTS, check_schedule
+from .result import Audit
+from .store import Arrays, Store, array_digest, resolve_device
+
+DEFAULT_METHODS = ("identity", "leace", "closed_form_mgpa", "iterative_mgpa")
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+class AuditPlan:
+    """What an audit is going to compute: checked as a whole before anything is.
+
+    Parameters
+    ----------
+    table : Table
+        With roles: methods are fitted on FIT (and VAL), readers and heads on HEAD, everything is scored on
+        EVAL. Every EVAL participant needs rows of every source.
+    methods : names, or dict of name to method
+        Names as in :func:`mgpa.baselines.available`. A dict's values are names, estimators, fitted
+        estimators, maps, or lists of them (several fits of one method). "identity" is always measured too.
+        Maps with coordinates must share them; the whole audit then takes place there.
+    pairs : tuple (A, B), dict of name to tuple, or None
+        Calibration pairs, if they are not rows of the table (then its ``pair_id`` in FIT is used). In a dict,
+        those of each method; methods it leaves out use the rows.
+    seeds : sequence of int
+        Fits of every method that has a ``random_state`` of None; the others are fitted once.
+    budget : float, dict of name to float, or None
+        Compare at this relative movement of the VAL rows instead of with complete maps: all methods, or those
+        of the dict. A method that cannot move that far is an error.
+    head : classifier or None
+        Task head; None is the paper's balanced ridge head, or its network for tokens.
+    readers : dict or None
+        ``restarts`` and ``checkpoints``, for a smaller bank than the paper's.
+    floor : bool
+        Also read the source from what each gate preserves.
+    standardize : bool
+        Measure in features scaled to unit spread over the FIT rows. False measures in the table's own
+        coordinates: where several tables share them, they are not to be made again from each.
+    cache : path or None
+        Folder for finished cells. Running again with the same data and settings reads them; a run that was
+        killed goes on where it was. Code is not among the settings: after changing a class of your own,
+        take another folder.
+    n_jobs : int
+        Cells at a time (joblib; ``joblib.parallel_config("dask")`` sends them to a cluster).
+    device : str
+        Where networks are trained, unless a method says so itself; "auto" is CUDA if torch sees it here.
+    verbose : bool
+        Say what is being done.
+
+    Examples
+    --------
+    >>> from mgpa.tables import simulate_table
+    >>> plan = AuditPlan(simulate_table(16), ["leace"], readers={"restarts": 0}, verbose=False)
+    >>> [(cell["method"], cell["measured"]) for cell in plan.pending()]
+    [('identity', False), ('leace', False)]
+    >>> plan.run().methods
+    ('identity', 'leace')
+    """
+
+    def __init__(
+        self,
+        table: Table,
+        methods: Iterable[str] | Mapping[str, Any] = DEFAULT_METHODS,
+        *,
+        pairs: Any = None,
+        seeds: Sequence[int] = (17, 29, 43),
+        budget: float | Mapping[str, float] | None = None,
+        head: Any = None,
+        readers: Mapping[str, Any] | None = None,
+        floor: bool = True,
+        standardize: bool = True,
+        cache: Any = None,
+        n_jobs: int = 1,
+        device: str = "auto",
+        verbose: bool = True,
+    ) -> None:
+        if not isinstance(table, Table):
+            raise TypeError(
+                f"table is a {type(table).__name__}; make a Table of it, as Table.from_frame does."
+            )
+        table.require("source", "participant", "role")
+        bank = _check_bank(**(readers or {}))
+        device = resolve_device(device)
+        if bank["restarts"]:
+            torch_device(device, "The bank of source readers")
+        self.jobs = list(list_jobs(methods, seeds, device))
+        self.budgets = _budgets(budget, self.jobs)
+        if isinstance(pairs, Mapping):
+            _require_known(pairs, self.jobs, "pairs")
+        coordinates = _common_coordinates(self.jobs)
+        rows = in_coordinates(coordinates, table)
+        _require_applicable(self.jobs, rows)
+        parts = {role: rows.rows(role) for role in ("FIT", "VAL", "HEAD", "EVAL")}
+        for role in ("FIT", "HEAD", "EVAL", *(["VAL"] if self.budgets else [])):
+            if not len(parts[role]):
+                why = " A movement budget is one of VAL rows." if role == "VAL" else ""
+                raise ValueError(
+                    f"The table has no {role} rows; mgpa.tables.assign_roles can give roles.{why}"
+                )
+        _require_measurable(parts["HEAD"], parts["EVAL"])
+        require_pairs(self.jobs, parts["FIT"], pairs)
+        # Pairs come in the coordinates that the table came in.
+        contrasts = pairs if rows is table else _transformed(coordinates, pairs)
+        self.data = FittingData(parts["FIT"], parts["VAL"], contrasts, standardize)
+        self.ground = Ground(parts["HEAD"], parts["EVAL"], self.data.standardizer, head, device, bank)
+        self.store = Store(cache)
+        self.floor, self.n_jobs, self.verbose = floor, n_jobs, verbose
+        self.settings: dict[str, Any] = {
+            "version": __version__,
+            "seeds": list(seeds),
+            "pairs": None if pairs is None else _count_pairs(pairs),
+            "floor": floor,
+            "standardize": standardize,
+            "coordinates": None if coordinates is None else coordinates.digest,
+            "budget": dict(budget) if isinstance(budget, Mapping) else budget,
+            "head": repr(head) if head is not None else "",
+            "readers": dict(readers or {}),
+            "device": device,
+            "rows": {role: len(part) for role, part in parts.items()},
+            "participants": {role: len(np.unique(part.participant)) for role, part in parts.items()},
+            "sources": [str(s) for s in table.sources.tolist()],
+            "features": list(rows.X.shape[1:]),
+            "data": table.digest[:16],
+        }
+
+    def pending(self) -> list[dict[str, Any]]:
+        """Return the cells there are, and which of them are finished; nothing is computed.
+
+        Returns
+        -------
+        list of dict
+            For every fit: ``method``, ``fit``, whether it is ``fitted`` and ``measured``, and the ``seconds``
+            left, by what finished cells of the same method took (None: none are finished).
+        """
+        took = self.store.timings()
+        cells, counted = [], set()
+        for job in self.jobs:
+            key = self.data.key(job)
+            whole = found = stored_fit(self.store, key)
+            if job.method in self.budgets:
+                found = stored_fit(self.store, self._budget_key(job))
+            measured = found is not None and all(
+                self.store.get(cell) is not None for cell in self._measured_keys(found)
+            )
+            left: list[float | None] = []
+            # Arms that differ in their operating point alone share a fit.
+            if whole is None and key not in counted:
+                left.append(took.get(f"fit {job.method}"))
+                counted.add(key)
+            if not measured:
+                left.append(took.get("measure"))
+            cells.append(
+                {
+                    "method": job.method,
+                    "fit": job.fit,
+                    "fitted": whole is not None,
+                    "measured": measured,
+                    "seconds": None if None in left else sum(t for t in left if t is not None),
+                }
+            )
+        return cells
+
+    def run(self) -> Audit:
+        """Compute what is not finished, and return everything."""
+        started = time.monotonic()
+        self.store.create()
+        maps = self._fit()
+        cells = self._measure(maps)
+        self._say(f"done in {time.monotonic() - started:.0f} s")
+        judged = np.union1d(self.ground.head.participant, self.ground.evaluation.participant).tolist()
+        results = {}
+        for name in dict.fromkeys(job.method for job in self.jobs):
+            jobs = [job for job in self.jobs if job.method == name]
+            results[name] = MethodResult.collect(
+                name,
+                [maps[job] for job in jobs],
+                [cells[job][0] for job in jobs],
+                [cells[job][1] for job in jobs],
+                fitted_elsewhere=any(job.fitted is not None for job in jobs),
+                fitted_on=people_known(_judges_seen(maps[job].map, judged) for job in jobs),
+            )
+        fit = self.data.fit
+        return Audit(
+            results,
+            confounding(fit.source, fit.participant, fit.label),
+            self.settings,
+            self.ground.evaluation.source[self.ground.picture[0]].astype(str),
+        )
+
+    def _fit(self) -> dict[Job, Fitted]:
+        """Return every job's fit, at the method's budget if it has one."""
+        keys = {job: self.data.key(job) for job in self.jobs}
+        # Arms that differ in their operating point alone share a fit, named after the first of them.
+        first = {key: job for job, key in reversed(keys.items())}
+        calls = {
+            key: (first[key].method, partial(fit_one, first[key], self.data, self.store, key))
+            for key in dict.fromkeys(keys.values())
+        }
+        full = self._complete(calls, partial(stored_fit, self.store), "fits", "fitted")
+        fits = {}
+        for job, key in keys.items():
+            fits[job] = full[key]
+            if job.method in self.budgets:
+                at = self._budget_key(job)
+                fits[job] = stored_fit(self.store, at) or cut_back(
+                    job, full[key], self.budgets[job.method], self.data, self.store, at
+                )
+        return fits
+
+    def _measure(self, fits: dict[Job, Fitted]) -> dict[Job, tuple[Arrays, Arrays | None]]:
+        """Return each job's measurements and, for gated methods, the source floor of its gate."""
+        keys = {job: self._measured_keys(fitted) for job, fitted in fits.items()}
+        calls: dict[str, tuple[str, Callable[[], Arrays]]] = {}
+        for job, (cell, *floor) in keys.items():
+            calls[cell] = job.method, partial(_measure_map, fits[job].map, self.ground)
+            for key in floor:
+                basis = self._basis(fits[job].facts)
+                what = f"{job.method}, what its gate preserves"
+                calls[key] = what, partial(source_floor, self.ground, basis)
+        kept = {
+            key: (what, partial(_keep, what, call, self.store, key)) for key, (what, call) in calls.items()
+        }
+        found = self._complete(kept, self.store.get, "cells to measure", "measured")
+        return {
+            job: (found[cell], found[floor[0]] if floor else None) for job, (cell, *floor) in keys.items()
+        }
+
+    def _complete(
+        self,
+        calls: Mapping[str, tuple[str, Callable[[], T]]],
+        stored: Callable[[str], T | None],
+        what: str,
+        done: str,
+    ) -> dict[str, T]:
+        """Return every call's result by its key: stored before, or computed now."""
+        found = {key: value for key in calls if (value := stored(key)) is not None}
+        missing = [key for key in calls if key not in found]
+        self._say(f"{len(calls)} {what}, {len(found)} of them finished before")
+        if missing:
+            self.ground.prepare()  # first: that a head cannot be fitted is better known before the maps are
+        results = Parallel(n_jobs=self.n_jobs, return_as="generator")(
+            delayed(calls[key][1])() for key in missing
+        )
+        for i, (key, value) in enumerate(zip(missing, results, strict=True), start=1):
+            found[key] = value
+            self._say(f"{done} {i}/{len(missing)}: {calls[key][0]}")
+        return found
+
+    def _budget_key(self, job: Job) -> str:
+        return BudgetSpec(fit=self.data.key(job), budget=self.budgets[job.method]).key
+
+    def _measured_keys(self, fitted: Fitted) -> list[str]:
+        """Return the names of a fit's measurements and, if it is wanted and there is one, of its floor."""
+        keys = [MeasureSpec(ground=self.ground.key, map=map_digest(fitted.map)).key]
+        if self.floor and "gate_basis" in fitted.facts:
+            basis = array_digest(self._basis(fitted.facts))
+            keys.append(FloorSpec(ground=self.ground.key, basis=basis).key)
+        return keys
+
+    def _basis(self, facts: Arrays) -> NDArray[Any]:
+        """Return an orthonormal basis of the gate where readers see it; its own scaling may differ."""
+        basis, scale = facts["gate_basis"], self.data.standardizer.scale
+        if np.array_equal(facts["gate_scale"], scale):
+            return basis
+        return np.linalg.qr(basis * (facts["gate_scale"] / scale)[:, None])[0]
+
+    def _say(self, text: str) -> None:
+        if self.verbose:
+            sys.stderr.write(f"audit: {text}\n")
+            sys.stderr.flush()
+
+
+def _measure_map(m: CorrectionMap, ground: Ground) -> Arrays:
+    return measure(ground, corrected_rows(m, ground.head), corrected_rows(m, ground.evaluation))
+
+
+def _keep(what: str, call: Callable[[], Arrays], store: Store, key: str) -> Arrays:
+    """Compute a cell and keep it."""
+    with saying(f"measuring {what}", store), store.timed("measure"):
+        arrays = call()
+    return store.put(key, arrays)
+
+
+def _planned(plan: Callable[P, AuditPlan]) -> Callable[[Callable[..., Audit]], Callable[P, Audit]]:
+    """Return a decorator that shows a plan's parameters as a function's own, to readers and to mypy."""
+
+    def decorate(function: Callable[..., Audit]) -> Callable[P, Audit]:
+        function.__signature__ = signature(plan)  # type: ignore[attr-defined]
+        return function
+
+    return decorate
+
+
+@_planned(AuditPlan)
+def run(*given: Any, **settings: Any) -> Audit:
+    """Measure what corrections do to source, task and movement, on people they were not fitted on.
+
+    Takes what :class:`AuditPlan` takes, and is ``AuditPlan(...).run()``.
+
+    Returns
+    -------
+    Audit
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from mgpa.tables import Table, assign_roles
+    >>> rng = np.random.default_rng(0)
+    >>> person, event = np.repeat(np.arange(16), 20), np.repeat(np.arange(160), 2)
+    >>> source, y = np.tile(["dry", "wet"], 160), np.repeat(np.arange(160) % 2, 2)
+    >>> X = rng.normal(size=(160, 5))[event] + (source == "wet")[:, None] + y[:, None] * [0, 2, 0, 0, 0]
+    >>> table = Table(X, source=source, participant=person, label=y, pair_id=event, role=assign_roles(person))
+    >>> audit = run(table, ["closed_form_mgpa"], readers={"restarts": 0}, verbose=False)
+    >>> bool(audit["closed_form_mgpa"].estimate("S").value < audit["identity"].estimate("S").value)
+    True
+    """
+    return AuditPlan(*given, **settings).run()
+
+
+def _common_coordinates(jobs: list[Job]) -> Coordinates | None:
+    """Return the coordinates of the maps that came fitted, which must be the same for all."""
+    where = [(job.method, m.coordinates) for job in jobs if (m := job.fitted) is not None]
+    digests = [None if coordinates is None else coordinates.digest for _, coordinates in where]
+    if len(set(digests)) > 1:
+        said = (f"{name} {digest or 'none'}" for (name, _), digest in zip(where, digests, strict=True))
+        raise ValueError(
+            f"The maps have different coordinates ({', '.join(said)}), so one audit cannot compare them. "
+            "Audit maps of the same coordinates together, and the others apart."
+        )
+    return where[0][1] if where else None
+
+
+def _require_applicable(jobs: list[Job], table: Table) -> None:
+    """Raise unless every map that came fitted may be applied to the table."""
+    for job in jobs:
+        m = job.fitted
+        if m is None:
+            continue
+        width = table.X.shape[-1]
+        if m.n_features != width:
+            raise TableError(f"{job.method} corrects {m.n_features} features; the table has {width}.")
+        require_encoder(table.info, {"encoder": m.info.encoder}, "The table", f"{job.method} was fitted on")
+        require_correctable(m, table.info, table.source, "Audit the table that the map is meant for.")
+
+
+def _transformed(coordinates: Coordinates | None, pairs: Any) -> Any:
+    """Return pairs of raw features in the audit's coordinates."""
+    if coordinates is None or pairs is None:
+        return pairs
+    if isinstance(pairs, Mapping):
+        return {name: _transformed(coordinates, sides) for name, sides in pairs.items()}
+    return tuple(coordinates.transform(side) for side in pairs)
+
+
+def _judges_seen(m: CorrectionMap, judges: list[str]) -> tuple[str, ...] | None:
+    """Return which of the people that judge a map it was fitted on; None if it does not say."""
+    if not m.info.people:
+        return None
+    return tuple(name for name in judges if person_digest(name) in m.info.people)
+
+
+def _require_measurable(head: Table, evaluation: Table) -> None:
+    """Raise unless every EVAL participant has rows of everything that HEAD teaches readers and heads."""
+    people = np.unique(evaluation.participant).tolist()
+    if len(people) < 2:
+        raise ValueError(
+            f"EVAL has one participant ({people[0]!r}); how a result varies over people needs two or more."
+        )
+    for name, known, found in (
+        ("sources", head.source, evaluation.source),
+        ("labels", head.label, evaluation.label),
+    ):
+        if known is None or found is None:
+            continue
+        new = np.setdiff1d(found, known).tolist()
+        if new:
+            raise ValueError(f"EVAL has {name} that HEAD lacks: {new}; no reader or head could learn them.")
+    for source in head.sources.tolist():
+        mine = evaluation.source == source
+        require_everyone(evaluation.participant[mine], evaluation, f"source {source!r}")
+        if head.label is None or evaluation.label is None:
+            continue
+        for label in np.unique(head.label).tolist():
+            rows = mine & (evaluation.label == label)
+            what = f"source {source!r} with label {label!r}"
+            require_everyone(evaluation.participant[rows], evaluation, what)
+
+
+def _budgets(budget: float | Mapping[str, float] | None, jobs: list[Job]) -> dict[str, float]:
+    """Return every method's budget, for those that have one; the identity never moves."""
+    if isinstance(budget, Mapping):
+        _require_known(budget, jobs, "budget")
+    elif budget is not None:
+        budget = {job.method: budget for job in jobs}
+    budgets = {name: float(b) for name, b in (budget or {}).items() if name != "identity"}
+    for name, b in budgets.items():
+        if not (np.isfinite(b) and b >= 0):
+            raise ValueError(f"The budget of {name} is {b!r}; expected a movement, zero or more.")
+    return budgets
+
+
+def _require_known(given: Mapping[str, Any], jobs: list[Job], what: str) -> None:
+    names = list(dict.fromkeys(job.method for job in jobs))
+    unknown = sorted(set(given) - set(names))
+    if unknown:
+        raise ValueError(f"{what} names {', '.join(unknown)}; the methods are {', '.join(names)}.")
+
+
+def _count_pairs(pairs: Any) -> Any:
+    if isinstance(pairs, Mapping):
+        return {name: len(own[0]) for name, own in pairs.items()}
+    return len(pairs[0])
+
+
+def _check_bank(restarts: int = 3, checkpoints: Sequence[int] = CHECKPOINTS, **other: Any) -> dict[str, Any]:
+    if other:
+        raise TypeError(f"readers has {sorted(other)}; it takes restarts and checkpoints.")
+    return {"restarts": int(restarts), "checkpoints": check_schedule(restarts, checkpoints)}

@@ -1,0 +1,46 @@
+"""What fills the embedding, what is confounded, and whether readers are calibrated."""
+
+import numpy as np
+import pytest
+
+from mgpa.audit.diagnostics import confounding, cramers_v, reliability, variance_shares
+
+
+def test_variance_shares_split_what_they_should():
+    rng = np.random.default_rng(0)
+    source, person = np.repeat(["a", "b"], 500), np.tile(np.arange(10), 100)
+    H = rng.normal(size=(1000, 6))
+    H[:, 0] += 6.0 * (source == "b")
+    shares = {s.factor: s for s in variance_shares(H, source=source, participant=person, label=None)}
+    assert set(shares) == {"source", "participant"}
+    assert shares["source"].share == pytest.approx(9 / 15, abs=0.02)
+    assert shares["participant"].share == pytest.approx(shares["participant"].chance, abs=0.01)
+    assert shares["participant"].omega2 < 0.01
+
+
+def test_confounding_counts_nested_people():
+    found = confounding(["a"] * 4 + ["b"] * 4, [1, 2, 3, 4, 4, 5, 6, 7], [0, 0, 1, 1, 0, 0, 1, 1])
+    assert (found.nested_participants, found.n_participants) == (6, 7)
+    assert found.source_label == pytest.approx(0.0)
+    assert len(found.sentences()) == 2
+    assert cramers_v(np.array([[10.0, 0.0], [0.0, 10.0]])) == pytest.approx(1.0)
+    assert cramers_v(np.array([[10.0, 5.0]])) == 0.0
+
+
+def test_a_calibrated_reader_has_no_error():
+    rng = np.random.default_rng(0)
+    p = rng.random(20000)
+    logits = np.log(p / (1 - p))
+    assert reliability(logits, rng.random(20000) < p).error < 0.02
+    assert reliability(3 * logits, rng.random(20000) < p).error > 0.1
+
+
+def test_independent_labels_are_not_called_associated():
+    rng = np.random.default_rng(0)
+    found = []
+    for _ in range(300):
+        counts = np.zeros((2, 2))
+        np.add.at(counts, (rng.integers(0, 2, 60), rng.integers(0, 2, 60)), 1)
+        found.append(cramers_v(counts))
+    assert np.mean(found) < 0.07  # without the correction .10
+    assert cramers_v(np.array([[30.0, 0.0], [0.0, 30.0]])) == pytest.approx(1.0)

@@ -1,0 +1,139 @@
+"""Fits of an audit: seeds, gates, budgets, and methods that came fitted."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+
+import mgpa
+from audited import HeadOfMeans, run
+from mgpa.baselines import make
+from simulated import simulated_table
+
+
+@pytest.fixture(scope="module")
+def table():
+    return simulated_table()
+
+
+@pytest.fixture(scope="module")
+def tokens():
+    return simulated_table(tokens=2, d=4, n_people=12, events=12)
+
+
+def test_methods_that_are_none_are_refused(table):
+    with pytest.raises(TypeError, match=r"methods has LEACE\(\) in place of a name"):
+        run(table, [make("leace")])
+    with pytest.raises(TypeError, match="no pipeline is needed"):
+        run(table, {"x": make_pipeline(StandardScaler(), make("leace"))})
+    with pytest.raises(TypeError, match="x is <class"):
+        run(table, {"x": type(make("leace"))})
+    with pytest.raises(ValueError, match="x has nothing to fit"):
+        run(table, {"x": []})
+    with pytest.raises(ValueError, match="iterative_mgpa has nothing to fit"):
+        run(table, ["iterative_mgpa"], seeds=())
+    with pytest.raises(ValueError, match="'identity' is the uncorrected embedding"):
+        run(table, {"identity": "leace"})
+
+
+def test_a_fitted_token_mean_is_not_fitted_again(tokens):
+    fit = tokens.rows("FIT")
+    model = mgpa.TokenMean(make("leace", ridge=3.0)).fit(fit.X[::2], source=fit.source[::2])
+    found = run(tokens, {"fitted": model, "map": model.to_map()}, head=HeadOfMeans())
+    np.testing.assert_array_equal(found["fitted"].movement, found["map"].movement)
+
+
+def test_a_wrapped_random_method_gets_the_seeds(tokens):
+    model = mgpa.IterativeMGPA(n_stages=1, critics=("linear",), do_no_harm=False)
+    found = run(tokens, {"wrapped": mgpa.TokenMean(model), "bare": model}, head=HeadOfMeans())
+    assert found["wrapped"].n_fits == 2
+    np.testing.assert_array_equal(found["wrapped"].movement, found["bare"].movement)
+    assert found["wrapped"].has("floor")
+
+
+def test_a_fitted_gated_method_has_its_floor(table):
+    fit = table.rows("FIT")
+    model = mgpa.ClosedFormMGPA().fit(fit.X, source=fit.source, pair_id=fit.pair_id)
+    found = run(table, {"fitted": model, "fresh": mgpa.ClosedFormMGPA(), "map": model.to_map()})
+    np.testing.assert_array_equal(found["fitted"].floor_auroc, found["fresh"].floor_auroc)
+    assert not found["map"].has("floor")  # a map does not say what its gate is
+
+
+def test_a_methods_own_device_is_respected(table):
+    with pytest.raises(ValueError, match="'nowhere'"):
+        run(table, {"igbp": make("igbp", n_stages=1, max_epochs=1, device="nowhere")})
+
+
+def test_budgets_compare_at_equal_movement(table):
+    found = run(table, {"leace": "leace", "coral": "coral"}, budget=0.1)
+    for name in ("leace", "coral"):
+        assert found[name].facts[0]["validation_movement"] == pytest.approx(0.1)
+    with pytest.raises(mgpa.endpoint.BudgetNotAttained):
+        run(table, ["leace"], budget=50.0)
+
+
+def test_budgets_and_pairs_are_given_to_single_methods(table, tmp_path):
+    fit = table.rows("FIT")
+    a, b = fit.paired_views()
+    methods = {"whole": "closed_form_mgpa", "part": "closed_form_mgpa", "weak": "closed_form_mgpa"}
+    result = run(
+        table, methods, budget={"part": 0.05}, pairs={"weak": (fit.X[a][:9], fit.X[b][:9])},
+        readers={"restarts": 0}, floor=False, verbose=False, cache=tmp_path,
+    )  # fmt: skip
+    moved = {name: float(result[name].facts[0]["validation_movement"]) for name in methods}
+    assert moved["part"] == pytest.approx(0.05)
+    assert moved["whole"] > 0.05
+    assert moved["weak"] != moved["whole"]
+    # A budget cuts a fit back; it does not make another fit.
+    assert len(list(tmp_path.glob("*.safetensors"))) == 1 + 2 + 1
+    with pytest.raises(ValueError, match="budget names nobody"):
+        run(table, methods, budget={"nobody": 0.1}, verbose=False)
+
+
+def test_budgets_are_in_common_coordinates(table, tokens):
+    wide = replace(table, X=table.X * np.linspace(0.1, 10, 8) + 20)
+    methods = {
+        "closed": mgpa.ClosedFormMGPA(),
+        "closed raw": mgpa.ClosedFormMGPA(standardize=False),
+        "staged": mgpa.IterativeMGPA(n_stages=12, critics=("linear",), do_no_harm=False, random_state=1),
+        "staged raw": mgpa.IterativeMGPA(
+            n_stages=12, critics=("linear",), do_no_harm=False, random_state=1, standardize=False
+        ),
+    }
+    found = run(wide, methods, budget=0.02)
+    for name in methods:
+        assert found[name].facts[0]["validation_movement"] == pytest.approx(0.02, rel=1e-6)
+        assert found[name].estimate("M").value == pytest.approx(0.02, rel=0.4)  # 0.066 in raw units' terms
+        if name.startswith("staged"):
+            assert found[name].facts[0]["stage_movement"][-1] == pytest.approx(0.02, rel=1e-6)
+    fit, val = tokens.rows("FIT"), tokens.rows("VAL")
+    found = run(tokens, {"leace": "leace"}, budget=0.05, head=HeadOfMeans())
+    assert found["leace"].facts[0]["validation_movement"] == pytest.approx(0.05)
+    rows = fit.X.reshape(-1, 4)
+    center, scale = rows.mean(axis=0), rows.std(axis=0)
+    strength = mgpa.TokenMean(make("leace")).fit(fit.X, source=fit.source).to_map()
+    mean = val.X.mean(axis=1)
+    moved = np.linalg.norm((strength.transform(mean) - mean) / scale)
+    size = np.linalg.norm((mean - center) / scale)
+    m = mgpa.endpoint.movement_budget(
+        strength, mean, 0.05, coordinates=mgpa.moments.Standardizer.from_rows(rows, None, True)
+    ).map
+    assert m.strength == pytest.approx(0.05 * size / moved)
+
+
+def test_stage_movement_in_other_coordinates():
+    rng = np.random.default_rng(0)
+    X, source, scale = rng.normal(size=(200, 5)), np.tile([0, 1], 100), rng.uniform(0.5, 2.0, 5)
+    X += 2.0 * source[:, None] * np.eye(5)[0]
+    pairs = X[source == 0], X[source == 0] + 2.0 * np.eye(5)[0] + rng.normal(size=(100, 5))
+    models = [
+        mgpa.IterativeMGPA(n_stages=3, critic_epochs=2, do_no_harm=False, random_state=0),
+        make("igbp", n_stages=3, max_epochs=2, random_state=0),
+        make("mance", n_rounds=3, random_state=0),
+    ]
+    for model in models:
+        m = model.fit(X, source=source, pairs=pairs).to_map().with_strength(0.5)
+        expected = [np.linalg.norm((m[:k].transform(X) - X) / scale) for k in range(1, len(m) + 1)]
+        np.testing.assert_allclose(m.stage_movement(X, scale), expected, rtol=1e-6)

@@ -1,0 +1,79 @@
+"""What is measured is what users deploy: every feature is read, and sizes are of features that have one."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from sklearn.linear_model import LogisticRegression
+
+import mgpa
+from audited import HeadOfMeans, run
+from mgpa import audit
+from mgpa.baselines import make
+from mgpa.tables import correct, fit_table
+from simulated import simulated_table
+
+
+def with_silent_unit(table, size=3.0):
+    """Return the table with a unit that says nothing in FIT people, and tells the device in all others."""
+    rng = np.random.default_rng(0)
+    unit = (table.source == "wet") + rng.normal(scale=0.3, size=len(table))
+    unit = np.where(table.role == "FIT", 1.0, size * unit)
+    shape = (*table.X.shape[:-1], 1)
+    unit = np.broadcast_to(unit.reshape(-1, *[1] * (len(shape) - 1)), shape)
+    return replace(table, X=np.concatenate([table.X, unit], axis=-1))
+
+
+@pytest.fixture(scope="module")
+def silent():
+    return with_silent_unit(simulated_table())
+
+
+def test_a_unit_that_is_silent_in_fit_is_read_where_it_speaks(silent):
+    found = run(silent, {"mgpa": mgpa.ClosedFormMGPA(), "leace": "leace"})
+    for name, model in (("mgpa", mgpa.ClosedFormMGPA()), ("leace", make("leace"))):
+        corrected = correct(fit_table(model, silent).to_map(), silent)
+        head, evaluation = corrected.rows("HEAD"), corrected.rows("EVAL")
+        reader = LogisticRegression(max_iter=5000).fit(head.X, head.source)
+        scores = reader.decision_function(evaluation.X)
+        reached = audit.participant_auroc(scores, evaluation.source, evaluation.participant).values.mean()
+        assert reached > 0.9
+        assert found[name].estimate("S").value > reached - 0.02
+    assert found["mgpa"].estimate("floor").value > 0.9  # the gate keeps it, too
+
+
+def test_a_silent_unit_is_read_in_tokens_too():
+    table = with_silent_unit(simulated_table(tokens=2, d=4, n_people=12, events=12))
+    found = run(table, ["leace"], head=HeadOfMeans())
+    assert found["leace"].estimate("S").value > 0.9
+
+
+def test_a_unit_without_a_size_makes_no_movement_small(silent):
+    methods = {"mgpa": mgpa.ClosedFormMGPA(), "leace": "leace"}
+    plain = run(simulated_table(), methods)
+    for size in (3.0, 3000.0):
+        found = run(with_silent_unit(simulated_table(), size), methods)
+        for name in methods:
+            np.testing.assert_allclose(found[name].movement, plain[name].movement, rtol=1e-9)
+            for cell, expected in zip(found[name].cells, plain[name].cells, strict=True):
+                for fact in ("movement_by_source", "variance_share"):
+                    np.testing.assert_allclose(cell[fact], expected[fact], rtol=1e-9)
+
+
+def test_a_unit_without_a_size_is_no_part_of_what_a_gate_should_cover(silent):
+    plain, found = (
+        run(table, {"mgpa": mgpa.ClosedFormMGPA()})["mgpa"].facts[0]["gate_coverage"]
+        for table in (simulated_table(), silent)
+    )
+    assert found == pytest.approx(plain)
+    assert found > 0.8
+
+
+def test_movement_is_of_all_features_relative_to_those_that_have_a_size():
+    before, after = np.array([[3.0, 4.0, 100.0]]), np.array([[3.0, 4.0, 105.0]])
+    varies = np.array([True, True, False])
+    assert audit.movement(before, after, np.array(["p"]), varies)[1] == pytest.approx([1.0])
+    tokens = audit.movement(before[:, None], after[:, None], np.array(["p"]), varies)[1]
+    assert tokens == pytest.approx([1.0])
+    with pytest.raises(ValueError, match=r"All rows of \['p'\] are at the fitting mean"):
+        audit.movement(before * [0, 0, 1], after, np.array(["p"]), varies)

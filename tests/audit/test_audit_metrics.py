@@ -1,0 +1,98 @@
+"""The list of metrics: their values, words and outcomes, and that there is no other list."""
+
+import importlib
+import pkgutil
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import mgpa.audit.plots
+import mgpa.audit.report
+from audited import run
+from mgpa.audit import METRICS, Estimate, find_metric
+from simulated import simulated_table
+
+
+@pytest.fixture(scope="module")
+def table():
+    return simulated_table()
+
+
+def test_parts_of_a_metric_are_metrics(table):
+    result = run(table, ["leace"], readers={"restarts": 1, "checkpoints": (2,)})["leace"]
+    linear = [i for i, name in enumerate(result.readers) if "linear" in name]
+    assert len(linear) == 2 < len(result.readers)
+    assert result.estimate("L").value == pytest.approx(result.source_auroc[..., linear].mean(axis=1).max())
+    both = [result.estimate(f"T_f {way}").value for way in result.directions]
+    assert np.mean(both) == pytest.approx(result.estimate("T_f").value)
+    assert not result.has("S_mean")
+    assert not result.has("T_f nowhere → here")
+
+
+EXTRA = replace(
+    METRICS["T_f"], name="extra", title="Extra heads", subject="extra heads", symbol="E",
+    values=lambda result: result.frozen[..., 0],
+)  # fmt: skip
+
+
+def test_a_metric_that_is_added_to_the_list_is_everywhere(table, tmp_path, monkeypatch):
+    pytest.importorskip("matplotlib")
+    pytest.importorskip("pydantic")
+    from mgpa.studies.config import Contrast
+
+    monkeypatch.setitem(METRICS, "extra", EXTRA)
+    found = run(table, ["leace"], floor=False)
+    assert "extra" in found.metrics
+    assert found["leace"].estimate("extra") == found.estimates["leace"]["extra"]
+    assert "extra" in str(found).splitlines()[0].split()
+    assert any("extra heads" in line for line in found.verdict("leace"))
+    assert "$E\\uparrow$" in found.to_latex()
+    assert ",extra," in found.to_csv(tmp_path / "table.csv").read_text()
+    page = found.report(tmp_path / "report.html").read_text("utf-8")
+    assert "extra heads, higher is better" in page
+    assert '"extra":{"short":"extra, extra heads (AUROC)"' in page
+    assert found.plot_tradeoff(y="extra").axes[0].get_ylabel().startswith("Extra heads (AUROC)")
+    assert Contrast(a="leace", metrics=["extra"]).metrics == ("extra",)
+
+
+@pytest.mark.parametrize("metric", METRICS.values(), ids=METRICS)
+def test_every_metric_has_its_words(metric):
+    assert metric.axis.endswith("(AUROC)") is (metric.unit == "AUROC")
+    assert metric.short.startswith(f"{metric.name}, ")
+    assert metric.hint.endswith("is better") is (metric.better != "neither")
+    assert metric.latex.startswith("$")
+    assert not metric.part_of or metric.part_of in METRICS
+
+
+@pytest.mark.parametrize(
+    ("metric", "change", "outcome"),
+    [
+        ("S", (-0.2, -0.3, -0.1), "improved"),
+        ("S", (0.2, 0.1, 0.3), "suffered"),
+        ("S", (-0.001, -0.002, 0.001), "unclear"),
+        ("T_f", (0.01, 0.001, 0.02), "improved"),
+        ("T_f", (-0.004, -0.009, -0.001), "kept"),
+        ("T_f", (-0.02, -0.03, -0.01), "suffered"),
+        ("T_r", (-0.01, -0.03, 0.01), "unclear"),
+    ],
+)
+def test_outcomes_follow_the_direction_and_what_counts_as_kept(metric, change, outcome):
+    assert METRICS[metric].outcome(Estimate(*change)) == outcome
+
+
+def test_a_metric_that_is_none_is_named_and_one_that_is_missing_says_why():
+    with pytest.raises(ValueError, match="There is no metric 'AUC'; known: S, T_f"):
+        find_metric("AUC")
+    alone = run(simulated_table(label=None), ["leace"])["leace"]
+    for name, why in (("T_f", "no labels"), ("worst", "paired events"), ("floor", "with a gate")):
+        with pytest.raises(ValueError, match=f"{name} was not measured for leace: .*{why}"):
+            alone.values(name)
+    assert not alone.has("T_f dry → wet")
+
+
+@pytest.mark.parametrize("package", [mgpa.audit, mgpa.audit.plots, mgpa.audit.report])
+def test_no_module_is_hidden_by_a_name_of_its_package(package):
+    for module in pkgutil.iter_modules(package.__path__):
+        found = importlib.import_module(f"{package.__name__}.{module.name}")
+        assert getattr(package, module.name) is found

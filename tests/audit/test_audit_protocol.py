@@ -1,0 +1,473 @@
+"""One plan measures everything, finishes what was begun, and drops nobody quietly."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from inspect import signature
+from pathlib import Path
+
+import numpy as np
+import pytest
+from sklearn.linear_model import LogisticRegression
+
+import mgpa
+from audited import SMALL, HeadOfMeans, run, same
+from mgpa import audit
+from mgpa.audit import AuditPlan
+from mgpa.baselines import make
+from mgpa.tables import TableError, correct, fit_table
+from simulated import simulated_table
+
+
+@pytest.fixture(scope="module")
+def table():
+    return simulated_table()
+
+
+@pytest.fixture(scope="module")
+def tokens():
+    return simulated_table(tokens=2, d=4, n_people=12, events=12)
+
+
+@pytest.fixture(scope="module")
+def found(table):
+    methods = {
+        "leace": "leace",
+        "mgpa": mgpa.ClosedFormMGPA(gate=mgpa.MeasurementGate(rank=1)),
+        "iterative": mgpa.IterativeMGPA(n_stages=6, critics=("linear",), do_no_harm=False),
+        "coral": "coral",
+        "igbp": make("igbp", n_stages=2, max_epochs=2),
+    }
+    return run(table, methods, readers=SMALL)
+
+
+def test_everything_is_measured(found, table):
+    people = sorted(set(table.rows("EVAL").participant))
+    assert found.methods == ("identity", "leace", "mgpa", "iterative", "coral", "igbp")
+    assert found.metrics == ("S", "T_f", "T_r", "M", "worst", "control")
+    for name in found:
+        result = found[name]
+        assert result.participants == tuple(people)
+        assert result.source_auroc.shape == (result.n_fits, len(people), 3)
+        assert result.frozen.shape == (result.n_fits, len(people), 2)
+    assert found["igbp"].n_fits == 2
+    assert found["iterative"].n_fits == 2
+    assert found["leace"].n_fits == 1
+    assert found["coral"].source_blind is False
+    assert found["identity"].estimate("M").value == 0
+    np.testing.assert_array_equal(found["identity"].frozen, found["identity"].refitted)
+
+
+def test_measurements_equal_their_parts(found, table):
+    head, evaluation, fit = (table.rows(r) for r in ("HEAD", "EVAL", "FIT"))
+    mean, spread = fit.X.mean(axis=0), fit.X.std(axis=0)
+    H, E = ((part.X - mean) / spread for part in (head, evaluation))
+    reader = LogisticRegression(C=1.0, max_iter=2500, class_weight="balanced").fit(H, head.source)
+    by_hand = audit.participant_auroc(reader.decision_function(E), evaluation.source, evaluation.participant)
+    np.testing.assert_allclose(found["identity"].source_auroc[0, :, 0], by_hand.values, atol=1e-12)
+    m = mgpa.ClosedFormMGPA(gate=mgpa.MeasurementGate(rank=1))
+    val = table.rows("VAL")
+    m.fit(fit.X, source=fit.source, pair_id=fit.pair_id)
+    corrected = (m.transform(evaluation.X) - mean) / spread
+    moved = audit.movement(E, corrected, evaluation.participant)[1]
+    np.testing.assert_allclose(found["mgpa"].movement[0], moved, rtol=1e-6)
+    expected = mgpa.endpoint.relative_movement(m, val.X)
+    assert found["mgpa"].facts[0]["validation_movement"] == pytest.approx(expected)
+    assert found["mgpa"].facts[0]["complement_drift"] < 1e-12
+    assert 0.8 < found["mgpa"].facts[0]["gate_coverage"] <= 1 + 1e-9
+
+
+def test_finished_cells_are_read_and_equal(table, tmp_path, capsys):
+    methods = {"leace": "leace", "igbp": make("igbp", n_stages=1, max_epochs=2)}
+    first = run(table, methods, cache=tmp_path, verbose=True)
+    files = {path.name: path.stat().st_mtime_ns for path in tmp_path.iterdir()}
+    capsys.readouterr()
+    again = run(table, methods, cache=tmp_path, verbose=True)
+    assert "4 fits, 4 of them finished before" in capsys.readouterr().err
+    assert {path.name: path.stat().st_mtime_ns for path in tmp_path.iterdir()} == files
+    same(first, again)
+    same(first, run(table, methods))
+    more = run(table, methods | {"ncm": make("ncm", rank=1)}, cache=tmp_path)
+    assert len(list(tmp_path.iterdir())) == len(files) + 3
+    np.testing.assert_array_equal(more["leace"].source_auroc, first["leace"].source_auroc)
+
+
+def test_other_data_or_settings_are_other_cells(table, tmp_path):
+    run(table, ["leace"], cache=tmp_path)
+    n = len(list(tmp_path.glob("*[!l]")))  # timings.jsonl aside
+    run(simulated_table(seed=1), ["leace"], cache=tmp_path)
+    run(table, {"leace": make("leace", ridge=0.5)}, cache=tmp_path)
+    assert len(list(tmp_path.glob("*[!l]"))) == 2 * n + 3
+
+
+@pytest.mark.parametrize("n_jobs", [2])
+def test_parallel_equals_serial(table, n_jobs):
+    methods = {"leace": "leace", "ncm": make("ncm", rank=1)}
+    same(run(table, methods), run(table, methods, n_jobs=n_jobs))
+
+
+def test_dask_workers_give_the_same_numbers(table):
+    distributed = pytest.importorskip("distributed")
+    import joblib
+
+    methods = {"leace": "leace", "ncm": make("ncm", rank=1)}
+    expected = run(table, methods)
+    cluster = distributed.LocalCluster(
+        n_workers=1, threads_per_worker=1, dashboard_address=None, silence_logs=50
+    )
+    with cluster, distributed.Client(cluster), joblib.parallel_config("dask"):
+        same(expected, run(table, methods, n_jobs=2))
+
+
+KILLED = """
+import sys
+sys.path[:0] = {tests!r}
+from test_audit_protocol import killable
+killable({cache!r})
+"""
+
+
+def killable(cache):
+    methods = {"leace": "leace", "igbp": make("igbp", n_stages=2, max_epochs=3), "coral": "coral"}
+    return run(simulated_table(), methods, cache=cache, readers=SMALL)
+
+
+def test_killed_anywhere_it_finishes_with_the_same_bits(tmp_path):
+    expected = killable(tmp_path / "whole")
+    cache = tmp_path / "killed"
+    folders = [str(folder) for folder in Path(__file__).parents[:2]]
+    script = KILLED.format(tests=folders, cache=str(cache))
+    environment = os.environ | {"OMP_NUM_THREADS": "1"}
+    rng = np.random.default_rng()  # a different moment every time
+    for _ in range(3):
+        kept = set(cache.glob("*.npz"))
+        process = subprocess.Popen([sys.executable, "-c", script], env=environment, stderr=subprocess.DEVNULL)
+        while process.poll() is None and set(cache.glob("*.npz")) == kept:
+            time.sleep(0.02)
+        time.sleep(rng.uniform(0.0, 0.5))
+        process.send_signal(signal.SIGKILL)
+        assert process.wait() in (0, -signal.SIGKILL)
+    same(expected, killable(tmp_path / "killed"))
+
+
+def test_maps_and_fitted_estimators_are_taken_as_they_are(table):
+    fit = table.rows("FIT")
+    model = make("leace").fit(fit.X, source=fit.source)
+    found = run(table, {"fitted": model, "map": model.to_map(), "half": model.to_map().with_strength(0.5)})
+    np.testing.assert_array_equal(found["fitted"].source_auroc, found["map"].source_auroc)
+    assert found["half"].estimate("M").value == pytest.approx(found["map"].estimate("M").value / 2)
+    several = run(table, {"both": [model.to_map(), model.to_map().with_strength(0.5)]})
+    assert several["both"].n_fits == 2
+
+
+def test_pairs_may_come_from_elsewhere(table):
+    fit = table.rows("FIT")
+    first, second = fit.paired_views()
+    pairs = fit.X[first], fit.X[second]
+    loose = simulated_table(pair_id=None)
+    found = run(loose, {"mgpa": mgpa.ClosedFormMGPA()}, pairs=pairs)
+    assert found.metrics == ("S", "T_f", "T_r", "M")  # no paired events to shift the association of
+    expected = run(table, {"mgpa": mgpa.ClosedFormMGPA()})
+    np.testing.assert_allclose(found["mgpa"].source_auroc, expected["mgpa"].source_auroc, atol=1e-9)
+    with pytest.raises(ValueError, match="association shift needs paired events"):
+        found["mgpa"].values("worst")
+
+
+def test_without_labels_the_source_is_still_audited():
+    found = run(simulated_table(label=None), ["leace"])
+    assert found.metrics == ("S", "M")
+    assert "harder to read" in "".join(found.verdict("leace"))
+
+
+def test_three_sources_and_three_classes():
+    found = run(simulated_table(K=3, n_classes=3), {"mgpa": mgpa.ClosedFormMGPA()})
+    assert found["identity"].directions[0] == "dry → gel"
+    assert found["identity"].frozen.shape[2] == 6
+    assert found.estimates["identity"]["S"].value > 0.85 > found.estimates["mgpa"]["S"].value
+
+
+def test_tokens():
+    table = simulated_table(tokens=2, d=4, n_people=12, events=12, device_effect=4.0)
+    found = run(table, {"leace": "leace", "coral": "coral"}, head=HeadOfMeans())
+    names = found["leace"].readers
+    assert {name.partition(" ")[0] for name in names} == {"mean", "tokens", "residual"}
+    residual = [i for i, name in enumerate(names) if name.startswith("residual")]
+    np.testing.assert_array_equal(
+        found["leace"].source_auroc[..., residual], found["identity"].source_auroc[..., residual]
+    )
+
+
+def test_people_missing_somewhere_are_an_error(table):
+    evaluation = np.flatnonzero(table.role == "EVAL")
+    someone = table.participant[evaluation[0]]
+    rows = (table.participant != someone) | (table.source == "dry")
+    with pytest.raises(ValueError, match=f"{someone}.*wet"):
+        run(table.take(rows), ["leace"])
+    rows = (table.participant != someone) | (table.label == 0)
+    with pytest.raises(ValueError, match=f"{someone}"):
+        run(table.take(rows), ["leace"])
+
+
+def test_bad_calls_are_refused(table):
+    with pytest.raises(ValueError, match="The table has no EVAL rows"):
+        run(table.rows("FIT", "HEAD"), ["leace"])
+    with pytest.raises(TypeError, match="single text 'leace'"):
+        run(table, "leace")
+    with pytest.raises(ValueError, match="no method 'laece'"):
+        run(table, ["laece"])
+    with pytest.raises(ValueError, match="cmmn corrects signals"):
+        run(table, ["cmmn"])
+    with pytest.raises(ValueError, match="No pairs"):
+        run(simulated_table(pair_id=None), ["closed_form_mgpa"])
+    found = run(table, ["leace"])
+    with pytest.raises(KeyError, match="'mgpa' was not audited"):
+        found.contrast("mgpa")
+    with pytest.raises(ValueError, match="There is no metric 'AUC'"):
+        found.contrast("leace", metric="AUC")
+
+
+class Unfittable(type(make("leace"))):
+    def fit(self, *args, **kwargs):
+        raise AssertionError("a fit was started")
+
+
+def without(table, rows):
+    return table.take(~rows)
+
+
+def test_what_cannot_be_measured_is_refused_before_anything_is_fitted(table):
+    methods = {"slow": Unfittable()}
+    evaluation = table.role == "EVAL"
+    someone = table.participant[evaluation][0]
+    mine = table.participant == someone
+    with pytest.raises(ValueError, match=f"EVAL has one participant \\('{someone}'\\)"):
+        run(without(table, evaluation & ~mine), methods)
+    with pytest.raises(ValueError, match=f"{someone}.*source 'wet'"):
+        run(without(table, mine & (table.source == "wet")), methods)
+    with pytest.raises(ValueError, match=f"{someone}.*source 'dry' with label 1"):
+        run(without(table, mine & (table.source == "dry") & (table.label == 1)), methods)
+    with pytest.raises(ValueError, match="EVAL has sources that HEAD lacks: \\['wet'\\]"):
+        run(without(table, (table.role == "HEAD") & (table.source == "wet")), methods)
+    with pytest.raises(ValueError, match=f"{someone}.*paired events"):
+        run(replace(table, pair_id=np.where(mine, -1, table.pair_id)), methods)
+    with pytest.raises(ValueError, match="str has neither decision_function"):
+        run(table, methods, head="ridge")
+    with pytest.raises(TypeError, match=r"readers has \['restart'\]"):
+        run(table, methods, readers={"restart": 1})
+
+
+def test_errors_name_the_method_and_what_is_kept(table, tmp_path):
+    methods = {"leace": "leace", "broken": make("closed_form_mgpa", gate=3)}
+    with pytest.raises(ValueError, match="gate must be") as caught:
+        run(table, methods, cache=tmp_path)
+    assert caught.value.__notes__[0] == "This happened while fitting broken."
+    assert str(tmp_path) in caught.value.__notes__[1]
+    assert len(list(tmp_path.glob("*.npz"))) == 2
+    with pytest.raises(ValueError, match="gate must be") as caught:
+        run(table, methods, n_jobs=2)
+    assert caught.value.__notes__ == ["This happened while fitting broken."]
+
+
+def test_one_head_participant_leaves_only_association_out(table):
+    head = table.role == "HEAD"
+    found = run(without(table, head & (table.participant != table.participant[head][0])), ["leace"])
+    assert found.metrics == ("S", "T_f", "T_r", "M")
+    with pytest.raises(ValueError, match="two HEAD participants"):
+        found["leace"].values("worst")
+
+
+def test_a_map_fitted_on_the_people_it_is_judged_by_is_found_out(tmp_path):
+    table = simulated_table()
+    honest = fit_table(mgpa.ClosedFormMGPA(), table).to_map()
+    leaked = fit_table(mgpa.ClosedFormMGPA(), table.with_columns(role=None)).to_map()
+    silent = leaked.with_notes("from elsewhere")
+    silent = replace(silent, info=replace(silent.info, people=()))
+    maps = {"honest": honest, "leaked": leaked, "silent": silent, "mixed": [silent, leaked]}
+    for m in (honest, leaked, silent):
+        m.save(tmp_path / "m.safetensors")
+        assert mgpa.load_map(tmp_path / "m.safetensors").info.people == m.info.people
+    result = audit.run(table, maps, readers={"restarts": 0}, floor=False, verbose=False)
+    judged = sorted({*table.rows("HEAD").participant, *table.rows("EVAL").participant})
+    assert result["honest"].fitted_on == ()
+    assert list(result["leaked"].fitted_on) == judged
+    assert result["silent"].fitted_on is None
+    assert result.verdict("leaked")[0].startswith(
+        f"NOT HELD OUT: it was fitted on {len(judged)} of the people"
+    )
+    # One fit that keeps silent does not hide another that was found out.
+    assert list(result["mixed"].fitted_on) == judged
+    assert "is not known here" in " ".join(result.verdict("silent"))
+    assert "known here" not in " ".join(result.verdict("honest"))
+
+
+# Every argument counts: what can change a number is part of the names of cells.
+
+STAGED = mgpa.IterativeMGPA(n_stages=2, critics=("linear",), do_no_harm=False)
+BASE = {
+    "methods": {"closed": mgpa.ClosedFormMGPA(), "staged": STAGED},
+    "budget": {"closed": 0.02},
+    "floor": False,
+    "device": "cpu",
+}
+
+
+def other_arguments():
+    """Return, for every argument that can change a number, another value."""
+    table = replace(simulated_table(), X=simulated_table().X * np.linspace(0.1, 10, 8))
+    fit = table.rows("FIT")
+    a, b = fit.paired_views()
+    return table, {
+        "table": replace(table, X=table.X + (table.role == "HEAD")[:, None]),
+        "methods": BASE["methods"] | {"closed": mgpa.ClosedFormMGPA(ridge=0.3)},
+        "pairs": (fit.X[a][:20], fit.X[b][:20]),
+        "seeds": (3,),
+        "budget": {"closed": 0.03},
+        "head": LogisticRegression(),
+        "readers": SMALL,
+        "floor": True,
+        "standardize": False,
+        "device": "meta",
+    }
+
+
+def test_every_argument_of_an_audit_is_known_here():
+    harmless = {"cache", "n_jobs", "verbose"}
+    assert set(signature(audit.run).parameters) == {*other_arguments()[1], *harmless}
+
+
+@pytest.mark.parametrize("name", [name for name in other_arguments()[1] if name != "device"])
+def test_another_argument_gives_other_cells_and_the_numbers_of_a_run_without_a_cache(name, tmp_path):
+    table, others = other_arguments()
+    base = {"table": table, "seeds": (17,), **BASE}
+    run(**base, cache=tmp_path)
+    kept = set(tmp_path.glob("*.npz"))
+    changed = run(**base | {name: others[name]}, cache=tmp_path)
+    assert set(tmp_path.glob("*.npz")) > kept
+    same(changed, run(**base | {name: others[name]}))
+
+
+def test_devices_have_their_own_cells(table, tmp_path):
+    for device in ("cpu", "meta"):  # linear readers: nothing is trained there
+        kept = set(tmp_path.glob("*.npz"))
+        run(table, ["leace"], device=device, cache=tmp_path)
+        assert set(tmp_path.glob("*.npz")) > kept
+
+
+def test_a_plan_knows_what_is_finished_and_makes_nothing(table, tmp_path):
+    settings = {"readers": {"restarts": 0}, "verbose": False, "cache": tmp_path / "cells"}
+    plan = AuditPlan(table, ["leace"], **settings)
+    assert [(cell["method"], cell["fitted"], cell["measured"]) for cell in plan.pending()] == [
+        ("identity", False, False),
+        ("leace", False, False),
+    ]
+    assert not (tmp_path / "cells").exists()
+    same(plan.run(), run(table, ["leace"]))
+    assert all(cell["fitted"] and cell["measured"] and cell["seconds"] == 0 for cell in plan.pending())
+    more = AuditPlan(table, ["leace", "coral"], budget={"leace": 0.05}, **settings).pending()
+    assert [(cell["fitted"], cell["measured"]) for cell in more] == [
+        (True, True),
+        (True, False),
+        (False, False),
+    ]
+
+
+# Maps are applied to what they are meant for, where they are meant to work, or not at all.
+
+
+@pytest.mark.parametrize("components", [3, 8])
+def test_at_strength_zero_a_map_with_coordinates_is_the_identity(table, components):
+    m = fit_table(mgpa.ClosedFormMGPA(), table, components=components).to_map()
+    found = run(table, {"none": m.with_strength(0.0), "whole": m}, floor=False)
+    assert found.settings["features"] == [components]
+    for metric in found.metrics:
+        assert found["none"].estimate(metric) == found["identity"].estimate(metric)
+    assert found["whole"].estimate("S").value < found["identity"].estimate("S").value
+    # The rows that a user deploys, measured by hand.
+    before, after = (correct(m.with_strength(s), table).rows("EVAL") for s in (0.0, 1.0))
+    fit = correct(m.with_strength(0.0), table).rows("FIT").X
+    H, C = ((part.X - fit.mean(axis=0)) / fit.std(axis=0) for part in (before, after))
+    np.testing.assert_allclose(
+        found["whole"].movement[0], audit.movement(H, C, before.participant)[1], rtol=1e-9
+    )
+
+
+def test_methods_are_fitted_in_the_coordinates_of_the_maps_beside_them(table):
+    fit = table.rows("FIT")
+    a, b = fit.paired_views()
+    m = fit_table(mgpa.ClosedFormMGPA(), table, components=3).to_map()
+    for pairs in (None, (fit.X[a], fit.X[b])):
+        found = run(table, {"map": m, "fresh": mgpa.ClosedFormMGPA()}, pairs=pairs, floor=False)
+        np.testing.assert_allclose(found["fresh"].movement, found["map"].movement, rtol=1e-6)
+        np.testing.assert_allclose(found["fresh"].source_auroc, found["map"].source_auroc, atol=1e-9)
+
+
+def test_maps_of_different_coordinates_are_not_audited_together(table):
+    three, four, plain = (
+        fit_table(make("leace"), table, components=components).to_map() for components in (3, 4, None)
+    )
+    for methods in ({"a": three, "b": four}, {"a": three, "b": plain}, {"a": [plain, four]}):
+        with pytest.raises(ValueError, match=r"The maps have different coordinates \(a .*, so one audit"):
+            run(table, methods)
+    there = correct(three.with_strength(0.0), table)
+    there = replace(there, info={"coordinates": there.info["coordinates"]})
+    with pytest.raises(TableError, match="The table is in coordinates"):
+        run(there, {"b": four})
+    same_place = run(there, {"a": three})
+    np.testing.assert_array_equal(same_place["a"].source_auroc, run(table, {"a": three})["a"].source_auroc)
+
+
+def test_a_map_is_not_applied_where_it_says_nothing(table):
+    m = fit_table(make("leace"), table).to_map()
+    names = {"dry": "Neuroscan", "wet": "flex"}
+    elsewhere = replace(table, source=np.array([names[s] for s in table.source]))
+    with pytest.raises(TableError, match="has sources Neuroscan, flex; the map was fitted on dry, wet"):
+        run(elsewhere, {"map": m})
+    with pytest.raises(TableError, match="map corrects 8 features; the table has 7"):
+        run(replace(table, X=table.X[:, :7]), {"map": m})
+    said = replace(table, info={"encoder": {"name": "eegpt"}})
+    other = fit_table(make("leace"), replace(table, info={"encoder": {"name": "labram"}})).to_map()
+    with pytest.raises(TableError, match="another encoder than map was fitted on"):
+        run(said, {"map": other})
+
+
+def test_a_corrected_table_is_audited_as_it_is_and_not_corrected_again(table):
+    m = fit_table(make("leace"), table).to_map()
+    corrected = correct(m, table)
+    with pytest.raises(TableError, match="was corrected before") as caught:
+        run(corrected, {"map": m})
+    assert "force" not in str(caught.value)
+    found, expected = run(corrected, []), run(table, {"map": m})
+    np.testing.assert_allclose(found["identity"].refitted, expected["map"].refitted, atol=1e-6)
+
+
+def test_a_budget_needs_validation_rows(table):
+    rows = table.rows("FIT", "HEAD", "EVAL")
+    with pytest.raises(ValueError, match=r"The table has no VAL rows.*budget"):
+        run(rows, {"slow": Unfittable()}, budget=0.05)
+    with pytest.raises(ValueError, match=r"The budget of slow is -1\.0"):
+        run(table, {"slow": Unfittable()}, budget=-1.0)
+    # Nothing else is called movement of VAL rows either.
+    assert not {"validation_movement", "stage_movement"} & set(
+        run(rows, {"staged": STAGED})["staged"].facts[0]
+    )
+
+
+def test_roles_in_lower_case_do_not_hide_who_was_fitted_on(table, tmp_path):
+    columns = {"X": table.X, "source": table.source, "participant": table.participant}
+    for name, role in (("leaked", np.full(len(table), "fit")), ("honest", np.char.lower(table.role))):
+        np.savez(tmp_path / f"{name}.npz", **columns, role=role)
+    maps = {
+        name: fit_table(make("leace"), tmp_path / f"{name}.npz").to_map() for name in ("leaked", "honest")
+    }
+    found = run(replace(table, role=np.char.lower(table.role)), maps)
+    assert found.verdict("leaked")[0].startswith("NOT HELD OUT")
+    assert found["honest"].fitted_on == ()
+
+
+def test_encoders_are_told_apart_in_the_cache(table, tmp_path):
+    first, second = (replace(table, info={"encoder": {"name": name}}) for name in ("eegpt", "labram"))
+    run(first, ["leace"], cache=tmp_path)
+    same(run(second, ["leace"], cache=tmp_path), run(second, ["leace"]))

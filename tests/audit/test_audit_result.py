@@ -1,0 +1,107 @@
+"""What an audit found: verdicts, contrasts, frames, and audits put together."""
+
+import pickle
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import mgpa
+from audited import SMALL, run, same
+from mgpa import audit
+from mgpa.baselines import make
+from simulated import simulated_table
+
+
+@pytest.fixture(scope="module")
+def table():
+    return simulated_table()
+
+
+@pytest.fixture(scope="module")
+def found(table):
+    methods = {
+        "leace": "leace",
+        "mgpa": mgpa.ClosedFormMGPA(gate=mgpa.MeasurementGate(rank=1)),
+        "iterative": mgpa.IterativeMGPA(n_stages=6, critics=("linear",), do_no_harm=False),
+        "coral": "coral",
+        "igbp": make("igbp", n_stages=2, max_epochs=2),
+    }
+    return run(table, methods, readers=SMALL)
+
+
+def test_the_verdicts_are_right_on_a_problem_with_a_known_answer(found):
+    S = {name: found.estimates[name]["S"].value for name in found}
+    assert S["identity"] > 0.9
+    assert S["mgpa"] < 0.62
+    assert found.contrast("mgpa", metric="S").high < 0
+    assert found.contrast("mgpa", metric="T_f").low > -0.02
+    assert found.contrast("mgpa", "leace", "worst").value > 0
+    text = "\n".join(found.verdict("mgpa"))
+    assert "harder to read" in text
+    assert "What the gate preserves" in text
+    assert abs(found.estimates["mgpa"]["floor"].value - S["mgpa"]) < 0.08
+    assert found.confounding.source_label > 0.4
+    assert "strong association" in found.confounding.sentences()[0]
+
+
+def test_frames(found):
+    pytest.importorskip("pandas")
+    frame = found.table()
+    assert list(frame.index) == list(found.methods)
+    assert frame.loc["mgpa", ("S", "value")] == found.estimates["mgpa"]["S"].value
+    differences = found.table("leace")
+    assert "leace" not in differences.index
+    assert differences.loc["mgpa", ("S", "value")] == found.contrast("mgpa", "leace", "S").value
+    people = found.participants()
+    one = people[(people.method == "leace") & (people.metric == "source") & (people.part == "linear")]
+    np.testing.assert_array_equal(one.value, found["leace"].source_auroc[0, :, 0])
+
+
+def test_influence_and_reliability(found):
+    influence = found["mgpa"].influence("T_f")
+    assert influence.shape == (len(found["mgpa"].participants),)
+    without_first = found["mgpa"].values("T_f")[1][:, 1:].mean()
+    assert influence[0] == pytest.approx(without_first)
+    change = found.influence("mgpa", metric="T_f")
+    np.testing.assert_allclose(change, influence - found["identity"].influence("T_f"))
+    calibration = found.reliability("identity")
+    assert calibration.count.sum() == len(found["identity"].cells[0]["source_scores"])
+    assert 0 <= calibration.error <= 1
+    with pytest.raises(ValueError, match="There is no reader 'oracle'"):
+        found.reliability("identity", "oracle")
+
+
+def test_a_result_can_be_pickled(found):
+    same(found, pickle.loads(pickle.dumps(found)))
+
+
+def test_audits_of_different_people_pool_into_one(table):
+    quick = {"readers": {"restarts": 0}, "floor": False, "verbose": False}
+    halves = []
+    people = np.unique(table.rows("EVAL").participant)
+    for chosen in (people[::2], people[1::2]):
+        own = (table.role != "EVAL") | np.isin(table.participant, chosen)
+        halves.append(run(table.take(own), ["closed_form_mgpa"], **quick))
+    pooled, whole = audit.Audit.pool(halves), run(table, ["closed_form_mgpa"], **quick)
+    for metric in ("S", "T_f", "M"):
+        assert pooled["closed_form_mgpa"].participants == whole["closed_form_mgpa"].participants
+        found = pooled.contrast("closed_form_mgpa", metric=metric)
+        np.testing.assert_allclose(
+            [found.value, found.low], [(c := whole.contrast("closed_form_mgpa", metric=metric)).value, c.low]
+        )
+    someone = pooled["closed_form_mgpa"].participants[0]
+    results = {name: replace(result, fitted_on=(someone,)) for name, result in halves[1].results.items()}
+    leaked = audit.Audit.pool([halves[0], replace(halves[1], results=results)])
+    assert leaked.verdict("closed_form_mgpa")[0].startswith("NOT HELD OUT")
+    with pytest.raises(ValueError, match="evaluated in more than one split"):
+        audit.Audit.pool([whole, whole])
+
+
+def test_readers_that_reverse_are_not_called_chance():
+    result = run(simulated_table(), ["closed_form_mgpa"])
+    mine = result["closed_form_mgpa"]
+    worse = replace(mine, source_auroc=np.full_like(mine.source_auroc, 0.41))
+    said = replace(result, results=result.results | {"closed_form_mgpa": worse}).verdict("closed_form_mgpa")
+    assert "BELOW chance" in said[0]
+    assert "not told from chance" not in said[0]
