@@ -352,4 +352,5 @@ def test_trained_networks_are_built_without_a_warning(tmp_path):
     path = trained(small(), tmp_path / "w.safetensors")
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        eegpt(OCCIPITAL, 500, checkpoint=path, architecture=SMALL)
+        encoder = eegpt(OCCIPITAL, 500, checkpoint=path, architecture=SMALL)
+    assert encoder.identity["checkpoint"]["file"] == path.name

@@ -340,7 +340,7 @@ def test_files_that_are_still_being_written_are_not_seen(session):
     hidden = session / ".0123.tmp"
     hidden.mkdir()
     shutil.copy(session / "1013_N170_flex.edf", hidden)
-    dataset.find(session)
+    assert dataset.find(session)["1013", "N170"]["flex"] == session / "1013_N170_flex.edf"
 
 
 def test_two_files_for_the_same_thing_are_both_named(session):
