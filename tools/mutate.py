@@ -3,12 +3,12 @@
     python tools/mutate.py gate pairs tables/columns -n 60 --seed 0
 
 takes a random sample of small changes to the named modules (paths below src/mgpa; ``core``, ``tables``,
-``maps``, ``estimators`` and ``audit`` stand for several): a comparison moved or turned round, + for -, ``and``
-for ``or``, a dropped ``not``, another constant or default, True for False, min for max, the other axis, a
-branch never taken, None returned. Each is run against the tests that concern its module (``TESTS`` below),
-until the first failure. A change that no test notices is printed with its place: either a test is missing,
-or the change is no change in behaviour. The latter go, with a reason, into the file that ``--known`` names,
-and are not tried again.
+``maps``, ``estimators`` and ``audit`` stand for several): a comparison moved or turned round, + for -,
+``and`` for ``or``, a dropped ``not``, another constant or default, True for False, min for max, the other
+axis, a branch never taken, None returned. Each is run against the tests that concern its module (``TESTS``
+below), until the first failure. A change that no test notices is printed with its place: either a test is
+missing, or the change is no change in behaviour. The latter go, with a reason, into the file that ``--known``
+names, and are not tried again.
 
 The working tree is never touched: the package is copied to a temporary directory. Results go to ``--out``,
 a JSON line each, and a second call goes on where the first one was interrupted. Tests that fail without any
@@ -40,11 +40,11 @@ KNOWN = Path("tests/data/equivalent_mutants.txt")
 
 #: Names for several modules.
 SEVERAL = {
-    "core": (
-        "pairs gate anchor closed_form iterative critics stages trust_region stopping moments endpoint tokens "
-        "coordinates"
-    ).split(),
-    "tables": [f"tables/{name}" for name in "rows fitting scale columns roles table".split()],
+    "core": [
+        *("pairs", "gate", "anchor", "closed_form", "iterative", "critics", "stages", "trust_region"),
+        *("stopping", "moments", "endpoint", "tokens", "coordinates"),
+    ],
+    "tables": [f"tables/{name}" for name in ("rows", "fitting", "scale", "columns", "roles", "table")],
     "estimators": ["estimators/*"],
     "maps": ["maps/*"],
     "audit": ["audit/*"],
@@ -79,6 +79,7 @@ class Mutation:
     """One change to one module: the bytes from ``start`` to ``end`` become ``text``."""
 
     module: str
+    function: str
     start: int
     end: int
     text: str
@@ -87,6 +88,11 @@ class Mutation:
     def applied(self, source: bytes) -> bytes:
         """Return the module with the change."""
         return source[: self.start] + self.text.encode() + source[self.end :]
+
+    @property
+    def place(self) -> str:
+        """The module and the function in it."""
+        return f"{self.module} {self.function}".strip()
 
     def line(self, source: bytes) -> int:
         """Return the number of the line where the change begins."""
@@ -125,7 +131,7 @@ class _Finder(ast.NodeVisitor):
     """Collects every mutation of one module; messages, annotations and docstrings have none."""
 
     def __init__(self, module: str, source: bytes) -> None:
-        self.module, self.source = module, source
+        self.module, self.source, self.function = module, source, ""
         self.starts = [0, *(match.end() for match in re.finditer(rb"\n", source))]
         self.mutations: list[Mutation] = []
         self.visit(ast.parse(source))
@@ -139,7 +145,7 @@ class _Finder(ast.NodeVisitor):
 
     def add(self, span: tuple[int, int], text: str, kind: str) -> None:
         """Note a mutation."""
-        self.mutations.append(Mutation(self.module, *span, text, kind))
+        self.mutations.append(Mutation(self.module, self.function, *span, text, kind))
 
     def add_between(self, left: Any, right: Any, pattern: str, text: str, kind: str) -> None:
         """Note that the operator between two nodes becomes another."""
@@ -230,8 +236,17 @@ class _Finder(ast.NodeVisitor):
 
     def visit_FunctionDef(self, node: ast.FunctionDef) -> None:
         """Visit defaults and body, not annotations nor decorators."""
+        outer, self.function = self.function, f"{self.function}.{node.name}".lstrip(".")
         for child in (*node.args.defaults, *filter(None, node.args.kw_defaults), *node.body):
             self.visit(child)
+        self.function = outer
+
+    def visit_ClassDef(self, node: ast.ClassDef) -> None:
+        """Visit the body."""
+        outer, self.function = self.function, f"{self.function}.{node.name}".lstrip(".")
+        for child in node.body:
+            self.visit(child)
+        self.function = outer
 
     def visit_AnnAssign(self, node: ast.AnnAssign) -> None:
         """Visit the value, not the annotation."""
@@ -253,8 +268,8 @@ def mutations(module: str, source: bytes) -> list[Mutation]:
 def read_known(path: Path) -> dict[tuple[str, ...], str]:
     """Return the mutations in a file of equivalent ones, each with its reason.
 
-    A block is the module, the lines before ("- …") and after ("+ …"), and the reason; blocks are separated by
-    blank lines. Line numbers are not in it, so edits elsewhere do not matter.
+    A block is the module and the function in it, the lines before ("- …") and after ("+ …"), and the reason;
+    blank lines separate blocks. Line numbers are not in it, so edits elsewhere do not matter.
     """
     known = {}
     for block in path.read_text("utf-8").split("\n\n") if path.is_file() else []:
@@ -272,17 +287,12 @@ def read_known(path: Path) -> dict[tuple[str, ...], str]:
 class Result:
     """What became of a mutation: killed, survived or timeout."""
 
-    module: str
+    place: str
     line: int
     kind: str
     diff: list[str]
     outcome: str
     seconds: float
-
-    @property
-    def key(self) -> tuple[Any, ...]:
-        """What the same mutation has in common in another run."""
-        return (self.module, self.line, *self.diff)
 
 
 class Bench:
@@ -331,7 +341,7 @@ class Bench:
             path.write_bytes(source)
         outcome = {0: "survived", -1: "timeout"}.get(code, "killed")
         line, diff = mutation.line(source), mutation.diff(source)
-        return Result(mutation.module, line, mutation.kind, diff, outcome, round(seconds, 1))
+        return Result(mutation.place, line, mutation.kind, diff, outcome, round(seconds, 1))
 
 
 def find_modules(root: Path, names: list[str]) -> list[str]:
@@ -367,54 +377,55 @@ def main(arguments: list[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     root = options.root.resolve()
     known = read_known(options.known or root / KNOWN)
-    sources = {
-        m: (root / "src" / "mgpa" / f"{m}.py").read_bytes() for m in find_modules(root, options.modules)
-    }
+    modules = find_modules(root, options.modules)
+    sources = {module: (root / "src" / "mgpa" / f"{module}.py").read_bytes() for module in modules}
     pool = [mutation for module, source in sources.items() for mutation in mutations(module, source)]
     sample = random.Random(options.seed).sample(pool, min(options.n, len(pool)))
     sample.sort(key=lambda mutation: (mutation.module, mutation.start))
+    outcomes = dict.fromkeys(("killed", "timeout", "survived", "known"), 0)
     with tempfile.TemporaryDirectory() as copy:
-        results = list(_try(Bench(root, Path(copy)), sample, sources, known, options))
-    count = {
-        name: sum(r.outcome == name for r in results) for name in ("killed", "timeout", "survived", "known")
-    }
-    print(", ".join(f"{n} {name}" for name, n in count.items()) + f" of {len(pool)} possible")
-    return int(count["survived"] > 0)
+        for result in tried(Bench(root, Path(copy)), sample, sources, known, options):
+            outcomes[result.outcome] += 1
+            if result.outcome == "survived":
+                module, _, function = result.place.partition(" ")
+                print(
+                    f"src/mgpa/{module}.py:{result.line}: {result.kind} in {function}",
+                    *result.diff,
+                    sep="\n  ",
+                )
+    print(", ".join(f"{n} {name}" for name, n in outcomes.items()) + f"; {len(pool)} are possible")
+    return int(outcomes["survived"] > 0)
 
 
-def _try(
+def tried(
     bench: Bench,
     sample: list[Mutation],
     sources: dict[str, bytes],
     known: dict[tuple[str, ...], str],
     options: argparse.Namespace,
 ) -> Iterator[Result]:
-    """Yield what becomes of each mutation, from earlier runs where they have it."""
-    done = {}
-    if options.out.is_file():
-        for text in options.out.read_text("utf-8").splitlines():
-            result = Result(**json.loads(text))
-            done[result.key] = result
-    baselines: dict[tuple[str, ...], tuple[list[str], float]] = {}
+    """Yield what becomes of each mutation, from an earlier run where it has it."""
+    lines = options.out.read_text("utf-8").splitlines() if options.out.is_file() else []
+    earlier = {(r.place, r.line, *r.diff): r for r in (Result(**json.loads(line)) for line in lines)}
+    baselines: dict[str, tuple[list[str], float]] = {}
     for mutation in sample:
         source = sources[mutation.module]
         line, diff = mutation.line(source), mutation.diff(source)
-        if (mutation.module, *diff) in known:
-            yield Result(mutation.module, line, mutation.kind, diff, "known", 0.0)
+        if (mutation.place, *diff) in known:
+            yield Result(mutation.place, line, mutation.kind, diff, "known", 0.0)
             continue
-        result = done.get((mutation.module, line, *diff))
-        if result is None:
-            tests = options.tests or tests_of(mutation.module)
-            if tuple(tests) not in baselines:
-                baselines[tuple(tests)] = bench.baseline(tests)
-                for test in baselines[tuple(tests)][0]:
-                    print(f"fails already, and is left out: {test}")
-            failing, seconds = baselines[tuple(tests)]
-            result = bench.run(mutation, tests, failing, timeout=30 + 4 * seconds)
-            with options.out.open("a", encoding="utf-8") as file:
-                file.write(json.dumps(asdict(result), ensure_ascii=False) + "\n")
-        if result.outcome == "survived":
-            print(f"src/mgpa/{result.module}.py:{result.line}: {result.kind}\n  " + "\n  ".join(result.diff))
+        if (mutation.place, line, *diff) in earlier:
+            yield earlier[mutation.place, line, *diff]
+            continue
+        tests = options.tests or tests_of(mutation.module)
+        if mutation.module not in baselines:
+            baselines[mutation.module] = bench.baseline(tests)
+            for test in baselines[mutation.module][0]:
+                print(f"fails already, and is left out: {test}")
+        failing, seconds = baselines[mutation.module]
+        result = bench.run(mutation, tests, failing, timeout=30 + 4 * seconds)
+        with options.out.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(asdict(result), ensure_ascii=False) + "\n")
         yield result
 
 
