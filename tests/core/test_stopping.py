@@ -2,11 +2,12 @@
 
 import numpy as np
 import pytest
+from scipy.stats import mannwhitneyu
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import roc_auc_score
 
 from factories import both, linear, two_sources
-from mgpa.stopping import held_out_folds, rank_evidence
+from mgpa.stopping import StoppingRule, held_out_folds, rank_evidence
 
 
 def test_chance_rarely_starts_a_correction():
@@ -60,3 +61,81 @@ def test_folds_keep_participants_whole():
     for train, test in folds:
         assert not set(people[train]) & set(people[test])
     assert len(np.unique(units)) == 40
+
+
+def test_runs_are_pooled_by_their_numbers_of_pairs_of_rows():
+    # 4 x 4 rows that the score separates, 1 x 2 that it ranks the wrong way round: 16 of 18 pairs.
+    large = (np.arange(8.0), np.arange(8) >= 4, np.arange(8))
+    small = (np.array([0.0, 1.0, 2.0]), np.array([True, False, False]), np.arange(8, 11))
+    assert rank_evidence([large])[0] == 1.0
+    assert rank_evidence([small])[0] == 0.0
+    area, z = rank_evidence([large, small])
+    assert area == pytest.approx(16 / 18)
+    # Mann and Whitney's variance n₁ n₀ (n + 1) / 12 of each run; won beyond half: 8 - 1.
+    assert z == pytest.approx((8 - 1) / np.sqrt(4 * 4 * 9 / 12 + 1 * 2 * 4 / 12))
+
+
+def test_evidence_is_that_of_mann_and_whitney_with_independent_rows():
+    rng = np.random.default_rng(0)
+    positive = np.arange(40) < 15
+    scores = np.round(rng.normal(size=40) + positive, 1)  # with ties
+    area, z = rank_evidence([(scores, positive, np.arange(40))])
+    expected = mannwhitneyu(scores[positive], scores[~positive], method="asymptotic", use_continuity=False)
+    assert area == pytest.approx(expected.statistic / (15 * 25))
+    assert area == pytest.approx(roc_auc_score(positive, scores))
+    assert z == pytest.approx((area - 0.5) * 15 * 25 / np.sqrt(15 * 25 * 41 / 12))
+
+
+def test_rows_of_one_participant_count_together():
+    scores, positive = np.random.default_rng(0).normal(size=12), np.arange(12) < 6
+    scores = scores + positive
+    once = rank_evidence([(scores, positive, np.arange(12))])
+    repeated = [np.repeat(values, 50) for values in (scores, positive, np.arange(12))]
+    together = rank_evidence([tuple(repeated)])
+    independent = rank_evidence([(*repeated[:2], np.arange(600))])
+    assert together[0] == pytest.approx(once[0])
+    # Seeing everybody fifty times is no more evidence than seeing them once; fifty times as many rows is.
+    assert abs(together[1]) < 1.5 * abs(once[1])
+    assert abs(independent[1]) > 5 * abs(once[1])
+
+
+def test_a_run_of_one_source_says_nothing():
+    run = (np.arange(6.0), np.arange(6) >= 3, np.arange(6))
+    assert rank_evidence([run, (np.arange(5.0), np.ones(5, bool), np.arange(5))]) == rank_evidence([run])
+    assert rank_evidence([(np.arange(5.0), np.zeros(5, bool), np.arange(5))]) == (0.5, 0.0)
+
+
+def test_views_of_one_event_stay_together_without_participants():
+    codes, events = np.tile([0, 1], 100), np.repeat(np.arange(100), 2)
+    events = np.where(events < 50, events, -1)  # the others are unpaired
+    folds, units = held_out_folds(codes, None, events, seed=0)
+    assert len(folds) == 5
+    for train, test in folds:
+        assert not set(events[train][events[train] >= 0]) & set(events[test][events[test] >= 0])
+    assert len(np.unique(units)) == 50 + 100
+    _, alone = held_out_folds(codes, None, None, seed=0)
+    np.testing.assert_array_equal(alone, np.arange(200))
+
+
+def test_stages_go_on_until_two_in_a_row_are_quiet():
+    codes = [np.tile([0, 1], 50)]
+    strong, quiet = codes[0] + 0.0, np.tile([0.0, 0.0, 1.0, 1.0], 25)
+    rule = StoppingRule(codes, ["dry", "wet"])
+    history = [rule.weigh([e[:, None]])["kept"] for e in (strong, quiet, strong, quiet, quiet)]
+    assert history == [True, True, True, True, False]
+    # Without evidence at the start nothing starts.
+    assert not StoppingRule(codes, ["dry", "wet"]).weigh([quiet[:, None]])["kept"]
+    # Ranked backwards, the source can still be read.
+    rule = StoppingRule(codes, ["dry", "wet"])
+    assert [rule.weigh([e[:, None]])["kept"] for e in (strong, -strong, -strong, -strong)] == [True] * 4
+
+
+def test_scores_of_several_sources_are_weighed_against_the_first():
+    codes = np.repeat([0, 1, 2], 30)
+    scores = np.column_stack([codes == 1, codes == 2]).astype(float)
+    weighed = StoppingRule([codes], ["dry", "wet", "gel"]).weigh([scores])
+    assert weighed["auroc"] == [1.0, 1.0]
+    swapped = StoppingRule([codes], ["dry", "wet", "gel"]).weigh([scores[:, ::-1]])
+    assert swapped["auroc"] == [0.5, 0.5]
+    with pytest.raises(ValueError, match=r"No held-out rows of source \['gel'\]"):
+        StoppingRule([codes[:60]], ["dry", "wet", "gel"])

@@ -2,6 +2,7 @@
 
 import importlib.util
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -18,7 +19,7 @@ def is_adult(age: int, limit: int = 18) -> bool:
     """Return whether somebody is of age."""
     if age < 0:
         raise ValueError("negative")
-    return age >= limit and age != 999
+    return age >= limit
 '''
 TESTS = """
 import pytest
@@ -57,42 +58,37 @@ def tree(tmp_path):
 
 
 def run(tree, *options):
+    """Run the tool on the toy; return what it did and what became of each changed line."""
     out = tree / "out.jsonl"
     command = [sys.executable, TOOL, "toy", "--root", tree, "--tests", "tests/test_toy.py", "--out", out]
+    quick = os.environ | {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
     done = subprocess.run(
-        [*map(str, command), *options], capture_output=True, text=True, cwd=tree, check=False
+        [*map(str, command), *options], capture_output=True, text=True, cwd=tree, env=quick, check=False
     )
     results = [json.loads(line) for line in out.read_text().splitlines()]
     return done, {result["diff"][1]: result["outcome"] for result in results}
 
 
 def test_survivors_are_told_from_the_killed_and_the_tree_stays_as_it_is(tree):
-    done, outcomes = run(tree, "-n", "100")
+    done, outcomes = run(tree)
     assert done.returncode == 1, done.stderr
     assert "fails already, and is left out: tests/test_toy.py::test_broken_already" in done.stdout
-    assert outcomes["+ return age > limit and age != 999"] == "killed"
+    assert outcomes["+ return age > limit"] == "killed"
     assert outcomes["+ if False:"] == "killed"
     assert outcomes["+ def is_adult(age: int, limit: int = 19) -> bool:"] == "killed"
     assert outcomes["+ if age <= 0:"] == "survived"
-    assert outcomes["+ return age >= limit and age != 1000"] == "survived"
     assert "src/mgpa/toy.py:6: comparison in is_adult\n  - if age < 0:\n  + if age <= 0:" in done.stdout
     assert (tree / "src" / "mgpa" / "toy.py").read_text() == MODULE
-    # A second run has nothing left to do, and tells the same.
-    before = (tree / "out.jsonl").read_text()
-    again, _ = run(tree, "-n", "100")
-    assert (tree / "out.jsonl").read_text() == before
+    # A second run has nothing left to do, and says the same.
+    again, same = run(tree)
+    assert same == outcomes
     assert again.stdout.splitlines()[-1] == done.stdout.splitlines()[-1]
-
-
-def test_equivalent_mutations_are_not_tried_again(tree):
+    # What is known to make no difference is not tried, nor held against the tests.
     known = tree / "known.txt"
     known.write_text("# a comment\ntoy is_adult\n- if age < 0:\n+ if age <= 0:\nNobody is zero.\n")
-    done, outcomes = run(tree, "-n", "100", "--known", str(known))
-    assert "+ if age <= 0:" not in outcomes
-    assert "1 known" in done.stdout
+    assert "1 known" in run(tree, "--known", str(known))[0].stdout
     known.write_text("toy is_adult\n- if age < 0:\n+ if age <= 0:\n")
-    done, _ = run(tree, "--known", str(known))
-    assert "toy is_adult lacks its changed lines or its reason" in done.stderr
+    assert "toy is_adult lacks its changed lines or its reason" in run(tree, "--known", str(known))[0].stderr
 
 
 def test_a_sample_depends_on_the_seed_alone(mutate):
