@@ -10,7 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from factories import assert_close, new_rows, several_sources, two_sources
-from mgpa import ClosedFormMGPA
+from mgpa import AffineMap, ClosedFormMGPA
+from mgpa.baselines import LEACE
+from mgpa.errors import MissingEvidence
+from mgpa.estimators.base import FitData
+from mgpa.estimators.streamed import Evidence, LabelledPairs
 from random_cases import SEEDS, examples
 
 
@@ -95,3 +99,106 @@ def test_merging_checks_what_it_merges():
         first.merge(reversed_columns)
     with pytest.raises(ValueError, match="not fitted"):
         first.merge(ClosedFormMGPA())
+
+
+def test_a_batch_without_sources_is_refused_or_left_out_as_asked():
+    data, lonely = two_sources(), two_sources(1).X
+    strict = ClosedFormMGPA().partial_fit(data.X, **data.evidence())
+    with pytest.raises(MissingEvidence, match="source is missing"):
+        strict.partial_fit(lonely)
+    lenient = ClosedFormMGPA(on_missing="warn").partial_fit(data.X, **data.evidence())
+    with pytest.warns(UserWarning, match="source is missing.*This batch is not used"):
+        lenient.partial_fit(lonely)
+    expected = data.fit(ClosedFormMGPA()).transform(data.X)
+    for model in (strict, lenient):
+        np.testing.assert_allclose(model.transform(data.X), expected, atol=1e-12)
+        assert model.to_map().info.n_rows == len(data.X)
+
+
+def test_a_stream_without_pairs_is_refused_or_the_identity_as_asked_and_can_go_on():
+    data = two_sources()
+    strict = ClosedFormMGPA().partial_fit(data.X, source=data.source)
+    with pytest.raises(MissingEvidence, match="No pairs"):
+        strict.transform(data.X)
+    lenient = ClosedFormMGPA(on_missing="warn").partial_fit(data.X, source=data.source)
+    with pytest.warns(UserWarning, match="No pairs.*Returning the identity map"):
+        np.testing.assert_array_equal(lenient.transform(data.X), data.X)
+    assert isinstance(lenient.map_, AffineMap)
+    assert (lenient.gate_.rank_, lenient.direction_.shape, lenient.covariance_.shape) == (0, (0, 0), (0, 0))
+    assert lenient.map_.info.gate_rank == 0
+    expected = data.fit(ClosedFormMGPA()).transform(data.X)
+    for model in (strict, lenient):
+        np.testing.assert_allclose(model.add_pairs(data.pairs).transform(data.X), expected, atol=1e-12)
+
+
+def test_pairs_that_are_no_rows_of_x_can_come_with_ids():
+    data = several_sources(K=3)
+    paired = data.pair_id >= 0
+    labelled = LabelledPairs(data.X[paired], data.source[paired], data.pair_id[paired], data.source[paired])
+    model = ClosedFormMGPA().partial_fit(data.X, source=data.source).add_pairs(labelled)
+    np.testing.assert_allclose(
+        model.transform(data.X), data.fit(ClosedFormMGPA()).transform(data.X), atol=1e-12
+    )
+    assert all(rows.participant is None for rows in model._data.paired_rows)  # nobody's name is kept
+    with pytest.raises(ValueError, match="pairs have 5 features but X has 6"):
+        model.add_pairs(replace(labelled, X=labelled.X[:, :5]))
+
+
+def test_methods_that_do_not_look_at_pairs_keep_none():
+    data = two_sources()
+    model = LEACE().partial_fit(data.X, **data.evidence()).add_pairs(data.pairs)
+    assert model._data.pairs == model._data.paired_rows == ()
+
+
+def test_only_like_merges_with_like():
+    data = two_sources()
+    model = data.fit(ClosedFormMGPA())
+    with pytest.raises(TypeError, match="Cannot merge LEACE into ClosedFormMGPA"):
+        model.merge(LEACE().fit(data.X, source=data.source))
+    narrow = data.map_features(lambda X: X[:, :4]).fit(ClosedFormMGPA())
+    with pytest.raises(ValueError, match="Cannot merge fits on 6 and 4 features"):
+        model.merge(narrow)
+
+
+def evidence(data):
+    sources, codes = np.unique(data.source, return_inverse=True)
+    return Evidence.from_data(FitData(data.X, sources, codes, data.pairs, data.pair_id))
+
+
+def test_views_of_two_sources_are_matched_by_event():
+    data = several_sources(K=3)
+    shared = np.unique(data.pair_id[data.pair_id >= 0])
+    for first, second in ((0, 2), (2, 1)):
+        A, B = evidence(data).views(first, second)
+        for side, code in ((A, first), (B, second)):
+            rows = [np.flatnonzero((data.pair_id == i) & (data.source == code))[0] for i in shared]
+            np.testing.assert_array_equal(side, data.X[rows])
+    lonely = replace(data, pair_id=np.where(data.source == 1, -1, data.pair_id))
+    assert len(evidence(lonely).views(0, 2)[0]) == len(shared)
+    with pytest.raises(MissingEvidence, match="No pair joins 0 and 1"):
+        evidence(lonely).views(0, 1)
+
+
+def test_aligned_views_come_in_the_order_asked_for():
+    data = two_sources()
+    A, B = data.pairs
+    for asked, expected in (((0, 1), (A, B)), ((1, 0), (B, A))):
+        for side, values in zip(evidence(data).views(*asked), expected, strict=True):
+            np.testing.assert_array_equal(side, values)
+    with pytest.raises(MissingEvidence, match="No pairs"):
+        evidence(replace(data, pairs=None)).views(0, 1)
+
+
+def test_paired_moments_are_those_of_events_seen_more_than_once():
+    data = several_sources(K=2)
+    ids = data.pair_id.copy()
+    ids[np.flatnonzero(ids == 3)[0]] = 1000  # two rows whose partner is gone
+    total = evidence(replace(data, pair_id=ids)).paired_moments()
+    seen = np.isin(data.pair_id, np.setdiff1d(np.arange(25), 3))
+    expected = np.stack([data.X[seen & (data.source == k)].mean(axis=0) for k in (0, 1)])
+    assert (total.sources, total.n_rows) == ((0, 1), 48)
+    assert_close(total.means, expected, 1e-12)
+    aligned = two_sources()
+    assert_close(
+        evidence(aligned).paired_moments().means, [side.mean(axis=0) for side in aligned.pairs], 1e-12
+    )
