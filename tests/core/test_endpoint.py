@@ -97,6 +97,8 @@ def test_a_zero_budget_is_the_identity(m):
     X = rows()
     point = movement_budget(m, X, 0)
     assert point.attained
+    assert point.movement == 0.0
+    assert point.n_stages == (0 if hasattr(m, "stage_tensors") else None)
     np.testing.assert_array_equal(point.map.transform(X), X)
 
 

@@ -118,6 +118,13 @@ def test_short_contrasts_are_left_out_and_zero_ones_do_not_count():
             MeasurementGate(norm_quantile=bad).fit(contrasts)
 
 
+def test_by_default_the_shortest_twentieth_is_left_out_and_nine_tenths_of_the_energy_kept():
+    directions = np.repeat(np.eye(3), [80, 15, 5], axis=0)
+    gate = MeasurementGate().fit(np.arange(1, 101)[::-1, None] * directions)
+    assert (gate.n_contrasts_, gate.rank_) == (95, 2)
+    assert_close(gate.cumulative_energy_, [80 / 95, 1.0, 1.0], 1e-12)
+
+
 def test_too_many_contrasts_are_thinned_evenly():
     contrasts = np.random.default_rng(24).normal(size=(103, 5))
     thinned = MeasurementGate(rank=2, max_contrasts=10, norm_quantile=0.0).fit(contrasts)
@@ -167,6 +174,7 @@ def test_the_random_gate_is_seeded_orthonormal_and_sign_fixed():
     assert_close(np.tril(R, -1), 0.0, 1e-12)
     assert (np.diag(R) > 0).all()
     assert_close(gates[0] @ R, normal, 1e-12)
+    assert_close(RandomGate(rank=4).fit(X).cumulative_energy_, np.arange(1, 10) / 9, 1e-12)
     with pytest.raises(ValueError, match="rank"):
         RandomGate(rank=10).fit(X)
 
@@ -192,6 +200,8 @@ def test_the_pca_gate_is_the_leading_variance_with_positive_largest_entries():
 def test_the_full_gate_permits_everything():
     gate = FullGate().fit(np.zeros((3, 5)))
     assert np.array_equal(gate.basis_, np.eye(5))
+    assert_close(gate.cumulative_energy_, np.arange(1, 6) / 5, 1e-12)
+    assert gate.mean_contrast_.tolist() == [0.0] * 5
     assert not gate.preserved(np.ones((2, 5))).any()
     assert gate.coverage(np.random.default_rng(0).normal(size=(4, 5))) == pytest.approx(1.0)
 

@@ -8,6 +8,7 @@ import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from sklearn.exceptions import NotFittedError
 
 from factories import assert_close, new_rows, several_sources, two_sources
 from mgpa import AffineMap, ClosedFormMGPA
@@ -148,6 +149,16 @@ def test_methods_that_do_not_look_at_pairs_keep_none():
     data = two_sources()
     model = LEACE().partial_fit(data.X, **data.evidence()).add_pairs(data.pairs)
     assert model._data.pairs == model._data.paired_rows == ()
+
+
+def test_sources_are_those_of_all_batches():
+    data = several_sources(K=3)
+    model = LEACE()
+    for k in (2, 0, 1):
+        model.partial_fit(data.X[data.source == k], source=data.source[data.source == k])
+    assert model.sources_.tolist() == [0, 1, 2]
+    with pytest.raises(NotFittedError, match="This LEACE is not fitted yet"):
+        _ = LEACE().sources_
 
 
 def test_only_like_merges_with_like():
