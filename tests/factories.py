@@ -1,15 +1,104 @@
-"""Small random maps for tests, and rows to correct with them."""
+"""Small random embeddings, estimators and maps for tests."""
 
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
+from mgpa import IterativeMGPA
 from mgpa.maps import AffineMap, MapInfo, ProjectiveMap, RoutedMap, StagedMap
 
 
 def embeddings(n: int = 50, dtype: Any = np.float32, seed: int = 1, d: int = 10) -> np.ndarray:
     """Return rows that a random map takes."""
     return np.random.default_rng(seed).normal(size=(n, d)).astype(dtype)
+
+
+@dataclass(frozen=True)
+class Data:
+    """What an estimator is fitted on."""
+
+    X: np.ndarray
+    source: np.ndarray
+    pairs: tuple[np.ndarray, np.ndarray] | None = None
+    pair_id: np.ndarray | None = None
+    sample_weight: np.ndarray | None = None
+
+    def fit(self, model: Any) -> Any:
+        return model.fit(self.X, **self.evidence())
+
+    def evidence(self) -> dict[str, Any]:
+        names = ("source", "pairs", "pair_id", "sample_weight")
+        return {name: value for name in names if (value := getattr(self, name)) is not None}
+
+    def rows(self, chosen: Any) -> "Data":
+        """Return the data of these rows; pairs given as arrays stay whole."""
+        arrays = {
+            name: value[chosen]
+            for name in ("X", "source", "pair_id", "sample_weight")
+            if (value := getattr(self, name)) is not None
+        }
+        return replace(self, **arrays)
+
+    def map_features(self, function: Any) -> "Data":
+        pairs = None if self.pairs is None else tuple(map(function, self.pairs))
+        return replace(self, X=function(self.X), pairs=pairs)
+
+
+def two_sources(
+    seed: int = 0, n: int = 80, d: int = 6, m: int = 30, effect: float = 1.5, dtype: Any = np.float64
+) -> Data:
+    """Return rows of two sources, shifted by about ``effect`` in every feature, and pairs as two arrays.
+
+    Pairs differ by that shift and by a response of their own in two directions.
+    """
+    rng = np.random.default_rng(seed)
+    shift, mix = effect * rng.normal(size=d), rng.normal(size=(d, d)) + 2 * np.eye(d)
+    source = rng.permutation(np.arange(n) % 2)
+    X = rng.normal(size=(n, d)) @ mix + np.outer(source, shift) + rng.normal(size=d)
+    first = rng.normal(size=(m, d)) @ mix
+    second = first + shift + 0.5 * rng.normal(size=(m, 2)) @ rng.normal(size=(2, d))
+    return Data(X.astype(dtype), source, (first.astype(dtype), second.astype(dtype)))
+
+
+def several_sources(seed: int = 0, events: int = 25, d: int = 6, K: int = 3, unpaired: int = 10) -> Data:
+    """Return rows of K sources, shuffled: every event has one view per source, some rows have no event."""
+    rng = np.random.default_rng(seed)
+    effects, mix = 1.5 * rng.normal(size=(K, d)), rng.normal(size=(d, d)) + 2 * np.eye(d)
+    source = np.concatenate([np.tile(np.arange(K), events), rng.integers(K, size=unpaired)])
+    pair_id = np.concatenate([np.repeat(np.arange(events), K), np.full(unpaired, -1)])
+    content = np.concatenate([np.repeat(rng.normal(size=(events, d)), K, 0), rng.normal(size=(unpaired, d))])
+    X = content @ mix + effects[source] + 0.3 * rng.normal(size=(len(source), d))
+    order = rng.permutation(len(source))
+    return Data(X[order], source[order], pair_id=pair_id[order])
+
+
+def new_rows(data: Data, seed: int = 0, n: int = 40) -> np.ndarray:
+    """Return rows that were not fitted on."""
+    rng = np.random.default_rng(seed)
+    d = data.X.shape[1]
+    return (data.X.mean(0) + 3 * rng.normal(size=(n, d))).astype(data.X.dtype)
+
+
+def linear(n_stages: int = 3, **changes: Any) -> IterativeMGPA:
+    """Return a small iterative estimator without networks."""
+    return IterativeMGPA.paper(critics=("linear",), n_stages=n_stages, **changes)
+
+
+def both(n_stages: int = 2, **changes: Any) -> IterativeMGPA:
+    """Return a small iterative estimator with both critics."""
+    return IterativeMGPA.paper(n_stages=n_stages, **{"critic_epochs": 2, "device": "cpu"} | changes)
+
+
+def assert_close(actual: Any, expected: Any, tolerance: float) -> None:
+    """Compare relative to the size of the whole array."""
+    size = max(1.0, float(np.abs(expected).max()))
+    np.testing.assert_allclose(actual, expected, rtol=0, atol=tolerance * size)
+
+
+def same_tensors(a: Any, b: Any) -> bool:
+    """Return whether two maps have the same numbers."""
+    return all(np.array_equal(getattr(a, name), getattr(b, name)) for name in a.tensor_names)
 
 
 def random_info(d: int) -> MapInfo:

@@ -317,7 +317,8 @@ def test_snippet_is_python_and_names_the_data(full, hostile):
 
 def test_chart_data_is_finite_json(full, partial):
     for result in (full, partial):
-        json.dumps(chart_data(result), allow_nan=False)
+        data = chart_data(result)
+        assert json.loads(json.dumps(data, allow_nan=False)).keys() == data.keys()
 
 
 # ---------------------------------------------------------------------------------------------- browser

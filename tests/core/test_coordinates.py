@@ -36,6 +36,36 @@ def test_constant_features_are_divided_by_one_unless_a_floor_is_given():
     assert fit_coordinates(X, floor=1e-5).scale[1] == 1e-5
 
 
+def test_components_without_variance_are_divided_by_one():
+    X = np.outer(np.arange(6.0), [1.0, 2.0, 2.0])
+    c = fit_coordinates(X, n_components=3)
+    assert c.scale.tolist() == [pytest.approx(3 * np.arange(6.0).std()), 1.0, 1.0]
+    assert np.abs(c.transform(X)[:, 1:]).max() < 1e-12
+
+
+def test_without_standardising_components_keep_their_spread():
+    X = np.random.default_rng(0).normal(size=(50, 4)) * [1.0, 2.0, 3.0, 4.0]
+    c = fit_coordinates(X, n_components=2, standardize=False)
+    assert c.scale.tolist() == [1.0, 1.0]
+    np.testing.assert_allclose(c.transform(X), PCA(2, svd_solver="full").fit_transform(X), atol=1e-12)
+    assert (c.n_raw, c.n_coordinates) == (4, 2)
+
+
+def test_the_digest_knows_every_number():
+    rng = np.random.default_rng(1)
+    origin, scale, components = rng.normal(size=3), np.ones(2), np.linalg.qr(rng.normal(size=(3, 2)))[0].T
+    digests = {
+        Coordinates(origin, scale, components).digest,
+        Coordinates(origin + 1e-12, scale, components).digest,
+        Coordinates(origin, scale + 1e-12, components).digest,
+        Coordinates(origin, scale, -components).digest,
+        Coordinates(origin.astype(np.float32), scale, components).digest,
+        Coordinates(origin[:2], scale).digest,
+    }
+    assert len(digests) == 6
+    assert Coordinates(origin.copy(), scale, components).digest in digests
+
+
 def test_tokens_are_rows_and_keep_their_shape_and_precision():
     X = np.random.default_rng(0).normal(size=(10, 3, 5)).astype(np.float32)
     c = fit_coordinates(X, floor=1e-6, dtype=np.float32)
@@ -98,6 +128,9 @@ def test_what_a_run_found_out_and_where_weights_lay_make_no_other_encoder(raw):
         ((np.zeros(3), np.ones(2)), "do not fit together"),
         ((np.zeros(3), np.ones(2), np.ones((3, 2))), "do not fit together"),
         ((np.array([np.nan]), np.ones(1)), "finite"),
+        ((np.zeros((1, 3)), np.ones(3)), "do not fit together"),
+        ((np.zeros(3), np.ones((3, 1))), "do not fit together"),
+        ((np.zeros(3, int), np.ones(3)), "float32 or float64"),
     ],
 )
 def test_inconsistent_coordinates_are_refused(arguments, message):
@@ -106,8 +139,15 @@ def test_inconsistent_coordinates_are_refused(arguments, message):
 
 
 def test_bad_requests_are_refused():
-    with pytest.raises(ValueError, match="at most 4"):
-        fit_coordinates(np.zeros((4, 6)), n_components=5)
+    X = np.random.default_rng(0).normal(size=(4, 6))
+    assert fit_coordinates(X, n_components=1).n_coordinates == 1
+    assert fit_coordinates(X, n_components=4).n_coordinates == 4
+    for wrong in (0, 5):
+        with pytest.raises(ValueError, match="4 rows of 6 features have at most 4"):
+            fit_coordinates(X, n_components=wrong)
+    with pytest.raises(ValueError, match="at least two rows to be fitted on; got 1"):
+        fit_coordinates(X[:1])
+    assert fit_coordinates(X[:2]).n_raw == 6
     with pytest.raises(MapError, match="2 coordinates for a map of 3"):
         AffineMap.identity(3).with_coordinates(Coordinates(np.zeros(2), np.ones(2)))
     with pytest.raises(ValueError, match="no coordinates"):

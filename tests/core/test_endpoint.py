@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import mgpa
-from factories import random_affine_map, random_projective_map, random_staged_map
+from factories import random_affine_map, random_projective_map, random_staged_map, two_sources
 from mgpa.endpoint import (
     STRENGTHS,
     BudgetNotAttained,
@@ -97,6 +97,8 @@ def test_a_zero_budget_is_the_identity(m):
     X = rows()
     point = movement_budget(m, X, 0)
     assert point.attained
+    assert point.movement == 0.0
+    assert point.n_stages == (0 if hasattr(m, "stage_tensors") else None)
     np.testing.assert_array_equal(point.map.transform(X), X)
 
 
@@ -306,3 +308,29 @@ def test_within_a_family_two_thousandths_are_a_tie():
     assert select_within_family([0.8, 0.7979], [0.3, 0.2]) == 0
     assert select_within_family([0.8, 0.8], [0.2, 0.2]) == 0
     assert select_within_family([0.8, 0.79], [0.3, 0.2], tolerance=0.01) == 1
+
+
+def test_a_budget_on_a_map_that_already_stops_within_a_stage_is_met():
+    m = random_staged_map(stages=3).prefix(2, 0.4)
+    X = np.random.default_rng(0).normal(size=(40, m.n_features))
+    for share in (0.3, 0.9, 0.999):
+        budget = share * relative_movement(m, X)
+        point = movement_budget(m, X, budget)
+        assert relative_movement(point.map, X) == pytest.approx(budget, rel=1e-6)
+    assert m.prefix(2, 0.5).fraction == pytest.approx(0.2)
+    assert m[:2].fraction == pytest.approx(0.4)
+
+
+def test_operating_points_take_estimators_and_maps_alike():
+    data = two_sources()
+    model, X = data.fit(mgpa.ClosedFormMGPA()), data.X
+    point = movement_budget(model, X, 0.05)
+    assert point.map.strength == movement_budget(model.to_map(), X, 0.05).map.strength
+    np.testing.assert_array_equal(model.to_map().transform(X, strength=0.3), model.transform(X, strength=0.3))
+
+
+def test_movement_of_nothing_is_an_error():
+    m = random_staged_map()
+    for rows in (np.zeros((0, m.n_features)), np.tile(m.center.astype(float), (3, 1))):
+        with pytest.raises(ValueError, match="empty or all at the fitting mean"):
+            movement_budget(m, rows, 0.05)

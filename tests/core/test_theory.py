@@ -13,7 +13,7 @@ from sklearn.linear_model import LinearRegression
 
 from mgpa import AffineMap, ClosedFormMGPA, IterativeMGPA, MeasurementGate
 from mgpa.anchor import ConditionalMean
-from mgpa.closed_form import anchor_and_covariance, projection, shrink
+from mgpa.closed_form import projection
 
 D_FEATURES, RANK = 7, 3
 
@@ -485,59 +485,3 @@ def test_an_anchor_that_cannot_follow_the_context_costs_its_misfit(gaussian):
     p = model.p(q)
     assert misfit.mean() > 0.02
     assert movement.mean() == pytest.approx((1 + model.D * p * (1 - p) + misfit).mean(), rel=0.01)
-
-
-# The pieces the closed form is made of.
-
-
-@pytest.mark.parametrize("n_sources", [2, 3])
-@pytest.mark.parametrize("ridge", [0.0, 10.0])
-def test_anchor_and_covariance_equal_regressions_on_the_rows(n_sources, ridge):
-    rng = np.random.default_rng(12)
-    n, d, r = 200, 6, 2
-    B = np.linalg.qr(rng.normal(size=(d, r)))[0]
-    codes = np.arange(n) % n_sources
-    X = rng.normal(size=(n, d)) @ rng.normal(size=(d, d)) + rng.normal(size=(n_sources, d))[codes]
-    U = np.eye(n_sources)[codes][:, 1:]
-    Xc, Uc = X - X.mean(0), U - U.mean(0)
-    beta, C = anchor_and_covariance(Xc.T @ Xc, B, Xc.T @ Uc, Uc.T @ Uc, ridge, n)
-    Z, Q = Xc @ B, Xc - Xc @ B @ B.T
-    penalty = np.sqrt(ridge) * np.eye(d)
-    pooled = np.linalg.lstsq(np.vstack([Q, penalty]), np.vstack([Z, np.zeros((d, r))]), rcond=None)[0]
-    np.testing.assert_allclose(Q @ beta, Q @ pooled, rtol=0, atol=1e-8)
-    np.testing.assert_allclose(B.T @ beta, 0.0, rtol=0, atol=1e-10)
-    # Z on Q and U together; U is not penalised.
-    design = np.vstack([np.hstack([Q, Uc]), np.hstack([penalty, np.zeros((d, n_sources - 1))])])
-    joint = np.linalg.lstsq(design, np.vstack([Z, np.zeros((d, r))]), rcond=None)[0]
-    residual = Z - np.hstack([Q, Uc]) @ joint
-    np.testing.assert_allclose(C, residual.T @ residual / n, rtol=0, atol=1e-8)
-
-
-def test_shrinking_goes_from_the_covariance_to_its_mean_variance(gaussian):
-    np.testing.assert_array_equal(shrink(gaussian.Sigma, 0.0), gaussian.Sigma)
-    mean = np.trace(gaussian.Sigma) / RANK
-    np.testing.assert_allclose(shrink(gaussian.Sigma, 1.0), mean * np.eye(RANK), rtol=0, atol=1e-12)
-    assert np.trace(shrink(gaussian.Sigma, 0.3)) == pytest.approx(np.trace(gaussian.Sigma))
-    for bad in (-0.1, 1.1):
-        with pytest.raises(ValueError, match="shrinkage"):
-            shrink(gaussian.Sigma, bad)
-
-
-@pytest.mark.parametrize("columns", [1, 2])
-def test_the_projection_is_orthogonal_in_its_metric(gaussian, columns):
-    Delta = np.random.default_rng(13).normal(size=(RANK, columns))
-    D, W = projection(gaussian.Sigma, Delta)
-    Pi, metric = D @ W.T, np.linalg.inv(gaussian.Sigma)
-    np.testing.assert_allclose(Pi @ Pi, Pi, rtol=0, atol=1e-10)
-    np.testing.assert_allclose(Pi @ Delta, Delta, rtol=0, atol=1e-10)
-    np.testing.assert_allclose(metric @ Pi, (metric @ Pi).T, rtol=0, atol=1e-10)
-    assert np.linalg.matrix_rank(Pi, tol=1e-8) == columns
-
-
-def test_coinciding_effects_are_projected_out_once(gaussian):
-    delta = gaussian.delta[:, None]
-    D, W = projection(gaussian.Sigma, np.hstack([delta, 2 * delta, 0 * delta]))
-    alone = projection(gaussian.Sigma, delta)
-    assert D.shape == W.shape == (RANK, 1)
-    np.testing.assert_allclose(D @ W.T, alone[0] @ alone[1].T, rtol=0, atol=1e-10)
-    assert projection(gaussian.Sigma, 0 * delta)[0].shape == (RANK, 0)

@@ -5,7 +5,6 @@ import pytest
 from scipy.optimize import elementwise
 
 from mgpa.trust_region import one_score, smooth_weights, step_coefficients, trust_region_step, two_scores
-from shared import FIXTURES, needs_shared
 
 ROUNDINGS = 20
 SIZES = [(J, r) for J in range(1, 6) for r in range(1, 9)]
@@ -257,13 +256,10 @@ def test_damping_and_radius_must_be_positive(name, bad):
         trust_region_step(A, e, **({"damping": 1e-3, "radius": 0.5} | {name: bad}))
 
 
-@needs_shared
-@pytest.mark.parametrize("folder", ["open_a", "open_b"])
 @pytest.mark.parametrize("J", [1, 2, 4])
-def test_steps_equal_the_authors(folder, J):
-    with np.load(FIXTURES / folder / "fixture.npz") as arrays:
-        A, e, z = (arrays[f"tr_J{J}_{name}"] for name in "Aez")
-        settings = {"damping": float(arrays["tr_damping"]), "radius": float(arrays["tr_radius"])}
+def test_steps_equal_the_authors(authors, J):
+    A, e, z = (authors.arrays[f"tr_J{J}_{name}"] for name in "Aez")
+    settings = {name: float(authors.arrays[f"tr_{name}"]) for name in ("damping", "radius")}
     np.testing.assert_allclose(trust_region_step(A, e, **settings), z, rtol=0, atol=1e-10)
     y = step_coefficients(A @ np.swapaxes(A, 1, 2), e, **settings)
     np.testing.assert_allclose(-np.einsum("nj,njr->nr", y, A), z, rtol=0, atol=1e-10)

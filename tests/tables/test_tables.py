@@ -1,5 +1,7 @@
 """Embedding tables refuse what would spoil an audit, and roles never share a person."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -102,6 +104,26 @@ def test_roles_that_cannot_be_filled():
     assert set(assign_roles([1, 2, 3], {"FIT": 1, "EVAL": 1})) == {"FIT", "EVAL"}
 
 
+def test_shares_need_not_add_up_and_a_role_without_a_share_gets_nobody():
+    person = np.arange(12)
+    role = assign_roles(person, {"FIT": 0.5, "EVAL": 0.25, "VAL": 0.0})
+    assert {name: int((role == name).sum()) for name in np.unique(role)} == {"FIT": 8, "EVAL": 4}
+    assert set(assign_roles([1, 2], {"FIT": 0.1, "EVAL": 0.9})) == {"FIT", "EVAL"}  # nobody is left without
+    for wrong in ({}, {"FIT": 0.0, "EVAL": 0.0}, {"FIT": 1.0, "EVAL": -0.5}):
+        with pytest.raises(ValueError, match="shares must be non-negative and not all zero"):
+            assign_roles(person, wrong)
+
+
+def test_views_of_one_event_share_participant_and_label():
+    with pytest.raises(ValueError, match=r"pair_id 1 has rows of participant \['2', '9'\] \(rows 2, 3\)"):
+        small(participant=[1, 1, 2, 9, 3, 3], role=None)
+    with pytest.raises(ValueError, match=r"pair_id 2 has rows of label \[0, 5\] \(rows 4, 5\)"):
+        small(label=[0, 0, 1, 1, 0, 5])
+    assert (
+        small(label=[0, 7, 1, 1, 0, 0], pair_id=[-1, -1, 1, 1, 2, 2]).label[1] == 7
+    )  # unpaired rows may differ
+
+
 def test_simulated_tables_have_what_audits_need():
     table = simulated_table(tokens=3)
     assert table.X.ndim == 3
@@ -136,6 +158,9 @@ def test_other_columns_follow_their_rows():
     assert dates.other["on"].tolist() == ["2024-01-02", "2024-01-03"]
     both = Table.concatenate([head, table.rows("EVAL")])
     assert both.other["age"].tolist() == [2, 3, 4, 5]
+    named = [replace(part, info={"from": name}) for part, name in ((head, "a"), (table.rows("EVAL"), "b"))]
+    assert Table.concatenate(named).info == {"from": "a"}
+    assert len(Table.concatenate([head])) == 2
     with pytest.raises(TableError, match=r"Table 1 has rows of \(2,\) and columns source"):
         Table.concatenate([head, small()])
     with pytest.raises(TableError, match="no tables"):

@@ -7,6 +7,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from .. import endpoint
+
 Floats = NDArray[np.float64]
 
 
@@ -34,17 +36,12 @@ def movement(
     """
     before, after = (np.asarray(rows, dtype=np.float64) for rows in (before, after))
     names, codes = np.unique(np.asarray(groups).astype(str), return_inverse=True)
-    moved = np.bincount(codes, _squares(after - before))
-    size = np.bincount(codes, _squares(before if varies is None else before[..., varies]))
-    if not (size > 0).all():
-        raise ValueError(
-            f"All rows of {names[size <= 0].tolist()} are at the fitting mean; movement is relative to them."
-        )
-    return tuple(names.tolist()), np.sqrt(moved / size)
-
-
-def _squares(H: Floats) -> Floats:
-    return np.asarray(np.square(H).reshape(len(H), -1).sum(axis=1))
+    counted = np.ones(before.shape[-1], bool) if varies is None else varies
+    moved = [
+        endpoint.movement(after[rows] - before[rows], before[rows], counted)
+        for rows in (codes == code for code in range(len(names)))
+    ]
+    return tuple(names.tolist()), np.array(moved)
 
 
 def complement_drift(displacement: Any, basis: Floats) -> float:

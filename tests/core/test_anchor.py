@@ -1,0 +1,98 @@
+"""Anchors: ridge regression on what is preserved, for every target, whatever the blocks and the library."""
+
+import numpy as np
+import pytest
+
+from factories import assert_close
+from mgpa import anchor
+from mgpa.anchor import ConditionalMean, Regression, ScoreMoments, fit_anchor, shrink
+
+
+def problem(seed=0, n=60, d=6, r=2, J=3):
+    """Return rows, a gate basis, scores and weights."""
+    rng = np.random.default_rng(seed)
+    H = rng.normal(size=(n, d)) @ rng.normal(size=(d, d)) + rng.normal(size=d)
+    basis = np.linalg.qr(rng.normal(size=(d, r)))[0]
+    return H, basis, rng.normal(size=(n, J)) + H @ rng.normal(size=(d, J)), rng.uniform(0.1, 2.0, size=n)
+
+
+def ridge_regression(H, basis, scores, weight, ridge):
+    """Return coefficients and intercepts of scores on Q by least squares with rows for the penalty."""
+    Q = H - H @ basis @ basis.T
+    center = np.average(Q, axis=0, weights=weight)
+    root = np.sqrt(weight)[:, None]
+    mean = np.average(scores, axis=0, weights=weight)
+    design = np.vstack([root * (Q - center), np.sqrt(ridge) * np.eye(H.shape[1])])
+    response = np.vstack([root * (scores - mean), np.zeros((H.shape[1], scores.shape[1]))])
+    coefficients = np.linalg.lstsq(design, response, rcond=None)[0]
+    return coefficients.T, mean - center @ coefficients
+
+
+@pytest.mark.parametrize("ridge", [0.0, 10.0])
+@pytest.mark.parametrize("weighted", [True, False])
+@pytest.mark.parametrize("block", [7, 65536])
+def test_the_conditional_mean_is_weighted_ridge_regression_on_q(monkeypatch, ridge, weighted, block):
+    monkeypatch.setattr(anchor, "_BLOCK", block)
+    H, basis, scores, weight = problem()
+    weight = weight if weighted else np.ones(len(H))
+    model = ConditionalMean(H, basis, ridge, weight if weighted else None)
+    for actual, expected in zip(
+        model.fit(scores), ridge_regression(H, basis, scores, weight, ridge), strict=True
+    ):
+        assert_close(actual, expected, 1e-9)
+    assert_close(model.fit(scores)[0] @ basis, 0.0, 1e-12)  # it reads Q only
+
+
+def test_moments_are_all_a_regression_needs():
+    H, basis, scores, weight = problem(1)
+    rows = ConditionalMean(H, basis, 2.0, weight)
+    mean = np.average(H, axis=0, weights=weight)
+    gram = ((H - mean) * weight[:, None]).T @ (H - mean)
+    centred = scores - np.average(scores, axis=0, weights=weight)
+    known = ScoreMoments(np.average(scores, axis=0, weights=weight), (H * weight[:, None]).T @ centred)
+    for actual, expected in zip(
+        Regression(mean, gram, basis, 2.0).solve(known), rows.fit(scores), strict=True
+    ):
+        assert_close(actual, expected, 1e-10)
+
+
+def test_torch_gives_the_same_anchors():
+    torch = pytest.importorskip("torch")
+    H, basis, scores, weight = problem(2)
+    expected = ConditionalMean(H, basis, 10.0, weight).fit(scores)
+    H, basis, scores, weight = map(torch.tensor, (H, basis, scores, weight))
+    for actual, known in zip(ConditionalMean(H, basis, 10.0, weight).fit(scores), expected, strict=True):
+        assert_close(actual.numpy(), known, 1e-10)
+
+
+def test_targets_are_the_conditional_mean_one_mean_or_zero():
+    H, basis, scores, _ = problem(3)
+    model = ConditionalMean(H, basis, 10.0)
+    moments = model.moments(scores)
+    for actual, expected in zip(fit_anchor("conditional", model, moments), model.fit(scores), strict=True):
+        np.testing.assert_array_equal(actual, expected)
+    for target, level in (("mean", scores.mean(axis=0)), ("zero", np.zeros(3))):
+        coefficients, intercepts = fit_anchor(target, model, moments)
+        assert coefficients.shape == (3, 6)
+        assert not coefficients.any()
+        assert_close(intercepts, level, 1e-12)
+    with pytest.raises(ValueError, match="target must be one of conditional, mean, zero; got 'median'"):
+        fit_anchor("median", model, moments)
+
+
+def test_a_negative_or_missing_ridge_is_refused():
+    H, basis, _, _ = problem()
+    for ridge in (-1e-9, np.nan, np.inf):
+        with pytest.raises(ValueError, match="ridge must be zero or a positive number"):
+            ConditionalMean(H, basis, ridge)
+
+
+def test_shrinking_goes_from_the_covariance_to_its_mean_variance():
+    covariance = np.cov(problem()[0].T)
+    np.testing.assert_array_equal(shrink(covariance, 0.0), covariance)
+    mean = np.trace(covariance) / 6
+    np.testing.assert_allclose(shrink(covariance, 1.0), mean * np.eye(6), rtol=0, atol=1e-12)
+    assert_close(shrink(covariance, 0.3), 0.7 * covariance + 0.3 * mean * np.eye(6), 1e-12)
+    for bad in (-0.1, 1.1):
+        with pytest.raises(ValueError, match="shrinkage"):
+            shrink(covariance, bad)

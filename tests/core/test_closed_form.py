@@ -1,0 +1,180 @@
+"""The closed form: its regressions, its projection, several sources, and pairs that say nothing."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from sklearn.linear_model import LinearRegression
+
+from factories import Data, two_sources
+from mgpa import ClosedFormMGPA, MeasurementGate
+from mgpa.closed_form import anchor_and_covariance, projection
+from random_cases import SEEDS, examples
+
+
+@pytest.mark.parametrize("n_sources", [2, 3])
+@pytest.mark.parametrize("ridge", [0.0, 10.0])
+def test_anchor_and_covariance_equal_regressions_on_the_rows(n_sources, ridge):
+    rng = np.random.default_rng(12)
+    n, d, r = 200, 6, 2
+    B = np.linalg.qr(rng.normal(size=(d, r)))[0]
+    codes = np.arange(n) % n_sources
+    X = rng.normal(size=(n, d)) @ rng.normal(size=(d, d)) + rng.normal(size=(n_sources, d))[codes]
+    U = np.eye(n_sources)[codes][:, 1:]
+    Xc, Uc = X - X.mean(0), U - U.mean(0)
+    beta, C = anchor_and_covariance(Xc.T @ Xc, B, Xc.T @ Uc, Uc.T @ Uc, ridge, n)
+    Z, Q = Xc @ B, Xc - Xc @ B @ B.T
+    penalty = np.sqrt(ridge) * np.eye(d)
+    pooled = np.linalg.lstsq(np.vstack([Q, penalty]), np.vstack([Z, np.zeros((d, r))]), rcond=None)[0]
+    np.testing.assert_allclose(Q @ beta, Q @ pooled, rtol=0, atol=1e-8)
+    np.testing.assert_allclose(B.T @ beta, 0.0, rtol=0, atol=1e-10)
+    # Z on Q and U together; U is not penalised.
+    design = np.vstack([np.hstack([Q, Uc]), np.hstack([penalty, np.zeros((d, n_sources - 1))])])
+    joint = np.linalg.lstsq(design, np.vstack([Z, np.zeros((d, r))]), rcond=None)[0]
+    residual = Z - np.hstack([Q, Uc]) @ joint
+    np.testing.assert_allclose(C, residual.T @ residual / n, rtol=0, atol=1e-8)
+
+
+@pytest.fixture
+def covariance():
+    half = np.random.default_rng(13).normal(size=(3, 3))
+    return half @ half.T + 0.1 * np.eye(3)
+
+
+@pytest.mark.parametrize("columns", [1, 2])
+def test_the_projection_is_orthogonal_in_its_metric(covariance, columns):
+    Delta = np.random.default_rng(14).normal(size=(3, columns))
+    D, W = projection(covariance, Delta)
+    Pi, metric = D @ W.T, np.linalg.inv(covariance)
+    np.testing.assert_allclose(Pi @ Pi, Pi, rtol=0, atol=1e-10)
+    np.testing.assert_allclose(Pi @ Delta, Delta, rtol=0, atol=1e-10)
+    np.testing.assert_allclose(metric @ Pi, (metric @ Pi).T, rtol=0, atol=1e-10)
+    assert np.linalg.matrix_rank(Pi, tol=1e-8) == columns
+
+
+def test_coinciding_effects_are_projected_out_once(covariance):
+    delta = np.array([[1.0], [-2.0], [0.5]])
+    D, W = projection(covariance, np.hstack([delta, 2 * delta, 0 * delta]))
+    alone = projection(covariance, delta)
+    assert D.shape == W.shape == (3, 1)
+    np.testing.assert_allclose(D @ W.T, alone[0] @ alone[1].T, rtol=0, atol=1e-10)
+    assert projection(covariance, 0 * delta)[0].shape == (3, 0)
+
+
+@examples(15)
+@given(SEEDS)
+def test_three_sources_share_their_means_after_correction(seed):
+    rng = np.random.default_rng(seed)
+    events, d, r = 200, 7, 3
+    gate = np.linalg.qr(rng.normal(size=(d, r)))[0]
+    effects = 2 * rng.normal(size=(3, r)) @ gate.T
+    content = rng.normal(size=(events, d)) @ rng.normal(size=(d, d))
+    response = 0.5 * rng.normal(size=(3 * events, r)) @ gate.T
+    source, pair_id = np.tile(np.arange(3), events), np.repeat(np.arange(events), 3)
+    data = Data(np.repeat(content, 3, axis=0) + effects[source] + response, source, pair_id=pair_id)
+    model = data.fit(ClosedFormMGPA(MeasurementGate(rank=r), standardize=False))
+    m = model.to_map()
+    assert m.readout.shape == m.direction.shape == (d, 2)
+    assert model.direction_.shape == (2, r)
+    after = model.transform(data.X)
+
+    def gaps(X):
+        means = np.stack([X[source == k].mean(0) for k in range(3)])
+        return np.abs(means[1:] - means[0]).max()
+
+    assert gaps(data.X) > 0.5
+    assert gaps(after) < 1e-9  # every row is paired, so the measured effects are the mean gaps
+    # What is removed is two-dimensional and what is left of it equals the anchor for every row.
+    assert np.linalg.matrix_rank(after - data.X, tol=1e-6) == 2
+    B = model.gate_.basis_
+    block = B.T @ (np.eye(d) - 0.7 * m.direction @ m.readout.T) @ B
+    assert np.linalg.det(block) == pytest.approx(0.3**2, abs=1e-9)
+
+
+def test_three_sources_cannot_be_told_apart_given_the_context():
+    rng = np.random.default_rng(14)
+    n, d, r = 30_000, 6, 3
+    basis = np.linalg.qr(rng.normal(size=(d, d)))[0]
+    gate, effects = basis[:, :r], 2 * rng.normal(size=(3, r))
+    source = rng.integers(3, size=n)
+    q = rng.normal(size=(n, d - r))
+    z = q @ rng.normal(size=(d - r, r)) + effects[source] + rng.normal(size=(n, r)) @ rng.normal(size=(r, r))
+    pair_id = np.full(n, -1)
+    paired = np.concatenate([np.flatnonzero(source == k)[:300] for k in range(3)])
+    pair_id[paired] = np.tile(np.arange(300), 3)
+    X = q @ basis[:, r:].T + z @ gate.T
+    # Views of one event: same context and noise, so the measured effects are exact.
+    X[paired] = np.tile(X[paired[:300]], (3, 1)) - effects[0] @ gate.T + effects[source[paired]] @ gate.T
+    contrasts_span = MeasurementGate(rank=2)
+    data = Data(X, source, pair_id=pair_id)
+    model = data.fit(ClosedFormMGPA(contrasts_span, ridge=0.0, shrinkage=0.0, standardize=False))
+    after = model.transform(X)
+
+    def effect(Y):
+        design = np.column_stack(
+            [Y - Y @ model.gate_.basis_ @ model.gate_.basis_.T, np.eye(3)[source][:, 1:]]
+        )
+        return np.abs(LinearRegression().fit(design, Y @ model.gate_.basis_).coef_[:, -2:]).max()
+
+    assert effect(X) > 1.0
+    assert effect(after) < 0.05
+
+
+def test_pairs_that_cancel_are_refused_instead_of_followed():
+    data = two_sources()
+    A, B = data.pairs
+    both_ways = replace(data, pairs=(np.concatenate([A, B]), np.concatenate([B, A])))
+    with pytest.raises(ValueError, match="mean contrast inside the gate is zero"):
+        both_ways.fit(ClosedFormMGPA())
+
+
+def test_what_was_fitted_is_there_to_look_at():
+    data = replace(two_sources(), source=np.array(["dry", "wet"])[two_sources().source])
+    model = data.fit(ClosedFormMGPA(MeasurementGate(rank=2)))
+    A, B = data.pairs
+    assert model.sources_.tolist() == ["dry", "wet"]
+    expected = ((B - A).mean(axis=0) / model.map_.scale) @ model.gate_.basis_
+    np.testing.assert_allclose(model.direction_, expected[None], atol=1e-12)
+    info = model.to_map().info
+    assert (info.n_contrasts, info.gate_rank, info.n_rows, info.source_names) == (30, 2, 80, ("dry", "wet"))
+    assert info.gate_energy == model.gate_.cumulative_energy_[1]
+
+
+def test_an_empty_gate_is_the_identity_in_the_rows_coordinates():
+    data = two_sources()
+    model = data.fit(ClosedFormMGPA(MeasurementGate(rank=0)))
+    np.testing.assert_allclose(model.map_.center, data.X.mean(axis=0), atol=1e-12)
+    np.testing.assert_allclose(model.map_.scale, data.X.std(axis=0), atol=1e-12)
+    assert (model.direction_.shape, model.covariance_.shape) == ((1, 0), (0, 0))
+    assert (model.map_.info.gate_rank, model.map_.info.gate_energy) == (0, 0.0)
+
+
+def test_shrinkage_reaches_the_covariance():
+    data = two_sources()
+    gate = MeasurementGate(rank=2)
+    plain, shrunk = (data.fit(ClosedFormMGPA(gate, shrinkage=s)).covariance_ for s in (0.0, 0.3))
+    np.testing.assert_allclose(shrunk, 0.7 * plain + 0.3 * np.trace(plain) / 2 * np.eye(2), atol=1e-12)
+
+
+def test_a_source_that_the_context_determines_is_refused():
+    rng = np.random.default_rng(0)
+    source = np.arange(60) % 2
+    X = np.column_stack([rng.normal(size=(60, 2)) + source[:, None], source])
+    pairs = (X[:20], X[:20] + np.array([1.0, 0.1, 0.0]))
+    model = ClosedFormMGPA(MeasurementGate(rank=1), ridge=0.0)
+    with pytest.raises(ValueError, match="determine the source exactly"):
+        model.fit(X, source=source, pairs=pairs)
+    assert model.set_params(ridge=10.0).fit(X, source=source, pairs=pairs).gate_.rank_ == 1
+
+
+def test_too_few_rows_for_a_spread_inside_the_gate_are_refused():
+    X = np.array([[0.0, 0.0], [1.0, 1.0]])
+    pairs = (np.zeros((3, 2)), np.ones((3, 2)))
+    with pytest.raises(ValueError, match="2 rows leave no variation inside the gate"):
+        ClosedFormMGPA().fit(X, source=[0, 1], pairs=pairs)
+
+
+def test_a_direction_without_residual_spread_is_still_projected_out():
+    D, W = projection(np.diag([1.0, 0.0]), np.array([[1.0], [0.0]]))
+    np.testing.assert_allclose(D @ W.T, np.diag([1.0, 0.0]), atol=1e-12)

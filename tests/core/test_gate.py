@@ -1,0 +1,239 @@
+"""Gates: orthonormal, signed, the same in batches; ranks, filters, coverage, and the paper's controls."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from factories import assert_close, linear, two_sources
+from mgpa import ClosedFormMGPA, FixedGate, FullGate, MeasurementGate, PCAGate, RandomGate
+from mgpa.gate import held_out_coverage
+from random_cases import SEEDS, examples
+
+
+def noisy_contrasts(seed, m=200, d=10, rank=3, noise=0.02):
+    rng = np.random.default_rng(seed)
+    span = np.linalg.qr(rng.normal(size=(d, rank)))[0]
+    response = rng.normal(size=(m, rank))
+    response *= rng.uniform(0.5, 2.0, size=(m, 1)) / np.linalg.norm(response, axis=1, keepdims=True)
+    return response @ span.T + noise * rng.normal(size=(m, d)), span
+
+
+@pytest.mark.parametrize("rank", [1, 2, 4])
+@pytest.mark.parametrize("grouped", [True, False])
+def test_held_out_coverage_rises_and_flattens_at_the_true_rank(rank, grouped):
+    contrasts, _ = noisy_contrasts(rank, rank=rank)
+    groups = np.arange(len(contrasts)) // 10 if grouped else None
+    curve = held_out_coverage(contrasts, groups=groups)
+    assert len(curve) == 10
+    assert (np.diff(curve) >= 0).all()
+    assert (np.diff(curve[:rank]) > 0.05).all()
+    assert curve[rank - 1] > 0.97
+    assert np.diff(curve[rank - 1 :]).max() < 0.01
+    assert curve[-1] == pytest.approx(1.0)
+
+
+def test_the_gate_finds_the_span_and_covers_new_pairs():
+    contrasts, span = noisy_contrasts(20, noise=1e-4)
+    gate = MeasurementGate(rank=3).fit(contrasts[:100])
+    assert_close(gate.basis_ @ gate.basis_.T, span @ span.T, 1e-3)
+    assert gate.coverage(contrasts[100:]) > 0.999
+    assert gate.coverage(5 * contrasts[100:]) == pytest.approx(gate.coverage(contrasts[100:]))
+    elsewhere = np.random.default_rng(0).normal(size=(2000, 10))
+    assert gate.coverage(elsewhere) == pytest.approx(0.3, abs=0.02)
+    with pytest.raises(ValueError, match="zero"):
+        gate.coverage(np.zeros((3, 10)))
+    with pytest.raises(ValueError, match="zero"):
+        held_out_coverage(np.zeros((10, 3)))
+
+
+def test_coverage_of_the_fitting_pairs_is_the_retained_energy():
+    contrasts, _ = noisy_contrasts(21, noise=0.3)
+    gate = MeasurementGate(rank=4, norm_quantile=0.0).fit(contrasts)
+    assert gate.coverage(contrasts) == pytest.approx(gate.cumulative_energy_[3], abs=1e-12)
+
+
+def check_signs(basis):
+    largest = basis[np.abs(basis).argmax(axis=0), np.arange(basis.shape[1])]
+    assert (largest > 0).all()
+
+
+@examples(20)
+@given(SEEDS, st.integers(3, 30), st.integers(1, 4))
+def test_a_gate_is_orthonormal_signed_and_the_same_in_batches(seed, m, n_batches):
+    contrasts = np.random.default_rng(seed).normal(size=(m, 6))
+    gate = MeasurementGate(rank=0.8).fit(contrasts)
+    assert_close(gate.basis_.T @ gate.basis_, np.eye(gate.rank_), 1e-12)
+    check_signs(gate.basis_)
+    assert gate.cumulative_energy_[gate.rank_ - 1] >= 0.8
+    assert gate.rank_ == 1 or gate.cumulative_energy_[gate.rank_ - 2] < 0.8
+    assert_close(gate.mean_contrast_, contrasts.mean(0), 1e-14)
+    streamed = MeasurementGate(rank=0.8)
+    for batch in np.array_split(contrasts, min(n_batches, m)):
+        streamed.partial_fit(batch)
+    assert np.array_equal(streamed.basis_, gate.basis_)
+    assert np.array_equal(streamed.mean_contrast_, gate.mean_contrast_)
+    assert streamed.n_contrasts_ == gate.n_contrasts_
+    assert np.array_equal(
+        streamed.fit(contrasts[:3]).basis_, MeasurementGate(rank=0.8).fit(contrasts[:3]).basis_
+    )
+
+
+@examples(20)
+@given(SEEDS)
+def test_the_sign_of_single_contrasts_does_not_matter_to_the_gate(seed):
+    rng = np.random.default_rng(seed)
+    contrasts = rng.normal(size=(20, 3)) @ rng.normal(size=(3, 6)) + 0.1 * rng.normal(size=(20, 6))
+    flipped = contrasts * rng.choice([-1.0, 1.0], size=(20, 1))
+    gates = [MeasurementGate(rank=3).fit(c) for c in (contrasts, flipped)]
+    assert_close(gates[1].basis_, gates[0].basis_, 1e-9)
+    assert_close(gates[1].cumulative_energy_, gates[0].cumulative_energy_, 1e-12)
+
+
+def test_editable_and_preserved_coordinates_rebuild_the_rows():
+    gate = MeasurementGate(rank=2).fit(noisy_contrasts(22)[0])
+    H = np.random.default_rng(0).normal(size=(20, 10))
+    assert_close(gate.preserved(H) + gate.editable(H) @ gate.basis_.T, H, 1e-14)
+    assert_close(gate.preserved(H) @ gate.basis_, 0.0, 1e-14)
+
+
+def test_short_contrasts_are_left_out_and_zero_ones_do_not_count():
+    rng = np.random.default_rng(23)
+    long = rng.normal(size=(75, 1)) * np.eye(4)[0]
+    long += np.sign(long[:, :1]) * np.eye(4)[0]  # at least one unit long
+    short = 1e-3 * rng.normal(size=(25, 1)) * np.eye(4)[1]
+    zeros = np.zeros((300, 4))
+    contrasts = np.concatenate([long, short, zeros])
+    kept_all = MeasurementGate(rank=1.0, norm_quantile=0.0).fit(contrasts)
+    assert (kept_all.rank_, kept_all.n_contrasts_) == (2, 100)
+    assert kept_all.cumulative_energy_[0] == pytest.approx(0.75)  # directions count, lengths do not
+    kept_long = MeasurementGate(rank=1.0, norm_quantile=0.25).fit(contrasts)
+    assert (kept_long.rank_, kept_long.n_contrasts_) == (1, 75)
+    # The mean is of all contrasts as given.
+    assert_close(kept_long.mean_contrast_, contrasts.mean(axis=0), 1e-15)
+    for bad in (-0.1, 1.0):
+        with pytest.raises(ValueError, match="norm_quantile"):
+            MeasurementGate(norm_quantile=bad).fit(contrasts)
+
+
+def test_by_default_the_shortest_twentieth_is_left_out_and_nine_tenths_of_the_energy_kept():
+    directions = np.repeat(np.eye(3), [80, 15, 5], axis=0)
+    gate = MeasurementGate().fit(np.arange(1, 101)[::-1, None] * directions)
+    assert (gate.n_contrasts_, gate.rank_) == (95, 2)
+    assert_close(gate.cumulative_energy_, [80 / 95, 1.0, 1.0], 1e-12)
+
+
+def test_too_many_contrasts_are_thinned_evenly():
+    contrasts = np.random.default_rng(24).normal(size=(103, 5))
+    thinned = MeasurementGate(rank=2, max_contrasts=10, norm_quantile=0.0).fit(contrasts)
+    rows = [0, 11, 22, 34, 45, 56, 68, 79, 90, 102]
+    direct = MeasurementGate(rank=2, norm_quantile=0.0).fit(contrasts[rows])
+    assert thinned.n_contrasts_ == 10
+    assert np.array_equal(thinned.basis_, direct.basis_)
+    assert_close(thinned.mean_contrast_, contrasts.mean(axis=0), 1e-15)
+    unthinned = MeasurementGate(rank=2, max_contrasts=103).fit(contrasts)
+    assert np.array_equal(unthinned.basis_, MeasurementGate(rank=2).fit(contrasts).basis_)
+    with pytest.raises(ValueError, match="max_contrasts"):
+        MeasurementGate(max_contrasts=0).fit(contrasts)
+
+
+@pytest.mark.parametrize("make", [MeasurementGate, PCAGate])
+def test_ranks_are_counts_or_shares(make):
+    rows = np.random.default_rng(25).normal(size=(40, 5)) * [5.0, 4, 3, 2, 1]
+    assert [make(rank=k).fit(rows).rank_ for k in (0, 1, 5)] == [0, 1, 5]
+    assert make(rank=np.int64(2)).fit(rows).rank_ == 2
+    assert make(rank=1.0).fit(rows).rank_ == 5
+    energy = make(rank=1.0).fit(rows).cumulative_energy_
+    for share in (1e-9, 0.5, float(energy[1]), 0.99):
+        rank = make(rank=share).fit(rows).rank_
+        assert energy[rank - 1] >= share
+        assert rank == 1 or energy[rank - 2] < share
+    for bad in (-1, 6, 0.0, 1.5, -0.5, True, False, "2", None, float("nan")):
+        with pytest.raises(ValueError, match="rank"):
+            make(rank=bad).fit(rows)
+
+
+def test_a_rank_beyond_the_evidence_is_refused():
+    contrasts = np.random.default_rng(26).normal(size=(3, 8))
+    assert MeasurementGate(rank=3, norm_quantile=0).fit(contrasts).rank_ == 3
+    with pytest.raises(ValueError, match="independent contrasts"):
+        MeasurementGate(rank=4, norm_quantile=0).fit(contrasts)
+    assert MeasurementGate(rank=2).fit(np.zeros((3, 8))).rank_ == 0
+
+
+def test_the_random_gate_is_seeded_orthonormal_and_sign_fixed():
+    X = np.zeros((2, 9))
+    gates = [RandomGate(rank=4, random_state=s).fit(X).basis_ for s in (104729, 104729, 130363)]
+    assert np.array_equal(gates[0], gates[1])
+    assert not np.allclose(gates[0] @ gates[0].T, gates[2] @ gates[2].T)
+    normal = np.random.default_rng(104729).normal(size=(9, 4))
+    assert_close(gates[0].T @ gates[0], np.eye(4), 1e-12)
+    R = gates[0].T @ normal  # upper triangular with a positive diagonal: the unique such factor
+    assert_close(np.tril(R, -1), 0.0, 1e-12)
+    assert (np.diag(R) > 0).all()
+    assert_close(gates[0] @ R, normal, 1e-12)
+    assert_close(RandomGate(rank=4).fit(X).cumulative_energy_, np.arange(1, 10) / 9, 1e-12)
+    with pytest.raises(ValueError, match="rank"):
+        RandomGate(rank=10).fit(X)
+
+
+def test_the_pca_gate_is_the_leading_variance_with_positive_largest_entries():
+    rng = np.random.default_rng(27)
+    X = rng.normal(size=(60, 6)) @ rng.normal(size=(6, 6)) + 100.0
+    gate = PCAGate(rank=3).fit(X)
+    check_signs(gate.basis_)
+    values, vectors = np.linalg.eigh(np.cov(X.T))
+    top = vectors[:, -3:]
+    assert_close(gate.basis_ @ gate.basis_.T, top @ top.T, 1e-10)
+    assert_close(gate.cumulative_energy_, np.cumsum(values[::-1]) / values.sum(), 1e-12)
+    # It sees rows only: inside an estimator the pairs do not change it.
+    data = two_sources(27)
+    other = replace(data, pairs=two_sources(28).pairs)
+    bases = [d.fit(linear(n_stages=0, gate=PCAGate(rank=2))).gate_.basis_ for d in (data, other)]
+    assert np.array_equal(*bases)
+    streamed = data.fit(ClosedFormMGPA(PCAGate(rank=2))).gate_.basis_
+    assert_close(streamed, bases[0], 1e-4)  # from moments; the iterative fit works on float32 rows
+
+
+def test_the_full_gate_permits_everything():
+    gate = FullGate().fit(np.zeros((3, 5)))
+    assert np.array_equal(gate.basis_, np.eye(5))
+    assert_close(gate.cumulative_energy_, np.arange(1, 6) / 5, 1e-12)
+    assert gate.mean_contrast_.tolist() == [0.0] * 5
+    assert not gate.preserved(np.ones((2, 5))).any()
+    assert gate.coverage(np.random.default_rng(0).normal(size=(4, 5))) == pytest.approx(1.0)
+
+
+def test_a_given_gate_is_used_as_it_is():
+    rng = np.random.default_rng(0)
+    source = np.repeat([0, 1], 100)
+    X = rng.normal(size=(200, 5)) + source[:, None] * np.eye(5)[0]
+    X[:, 4] = 3.0  # constant: never edited
+    pairs = (X[:20], X[:20] + np.eye(5)[0])
+    basis = np.eye(5)[:, [0, 2]]
+    model = ClosedFormMGPA(gate=FixedGate(basis)).fit(X, source=source, pairs=pairs)
+    np.testing.assert_array_equal(model.gate_.basis_, basis)
+    moved = model.transform(X) - X
+    assert np.abs(moved[:, [1, 3, 4]]).max() == 0.0
+    for bad, message in (
+        (np.ones((5, 2)), "orthonormal"),
+        (np.eye(4), "of 5 features"),
+        (np.eye(5), "constant"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            ClosedFormMGPA(gate=FixedGate(bad)).fit(X, source=source, pairs=pairs)
+
+
+def test_coverage_is_asked_in_the_users_units():
+    data, units = two_sources(), np.r_[1000.0, np.ones(5)]
+    in_other_units = data.map_features(lambda X: X * units)
+    coverage = data.fit(ClosedFormMGPA(MeasurementGate(rank=1))).coverage(data.pairs)
+    assert 0.1 < coverage < 0.99
+    other = in_other_units.fit(ClosedFormMGPA(MeasurementGate(rank=1)))
+    assert other.coverage(in_other_units.pairs) == pytest.approx(coverage)
+
+
+def test_a_fitted_gate_keeps_no_contrasts():
+    assert not two_sources().fit(ClosedFormMGPA()).gate_._seen

@@ -1,0 +1,219 @@
+"""The iterative fit: seeds and threads, prefixes and fractions, bounded stages, several sources."""
+
+import os
+import subprocess
+import sys
+import threading
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from sklearn.base import clone
+
+import mgpa
+from factories import assert_close, both, linear, new_rows, same_tensors, several_sources, two_sources
+from mgpa import IterativeMGPA, MeasurementGate, transform_tokens
+from mgpa.critics import fit_network
+
+torch = pytest.importorskip("torch")
+
+
+def test_the_same_seed_gives_the_same_bits_and_another_does_not():
+    data = two_sources(8)
+    for changes in ({}, {"do_no_harm": True}, {"critics": ("gelu",)}):
+        first, again, other = (data.fit(both(random_state=s, **changes)).to_map() for s in (3, 3, 4))
+        assert len(first) > 0
+        assert same_tensors(first, again)
+        assert not same_tensors(first, other)
+
+
+def test_linear_critics_do_not_depend_on_the_seed():
+    data = two_sources(9)
+    assert same_tensors(*(data.fit(linear(random_state=s)).to_map() for s in (0, 1)))
+
+
+def test_fitting_leaves_global_random_state_alone():
+    data = two_sources(10)
+    torch.manual_seed(0)
+    state, numpy_state = torch.random.get_rng_state(), np.random.get_state()[1].copy()  # noqa: NPY002
+    data.fit(both())
+    assert torch.equal(state, torch.random.get_rng_state())
+    assert np.array_equal(numpy_state, np.random.get_state()[1])  # noqa: NPY002
+
+
+FIT_ONCE = """
+import sys
+import numpy as np
+from factories import both, new_rows, two_sources
+data = two_sources(11, n=300, d=12)
+model = data.fit(both(n_stages=4, critic_epochs=4))
+m = model.to_map()
+tensors = {name: getattr(m, name) for name in m.tensor_names}
+np.savez(sys.argv[1], output=model.transform(new_rows(data)), **tensors)
+"""
+
+
+def test_threads_change_rounding_only_and_one_thread_changes_nothing(tmp_path):
+    results = []
+    for i, threads in enumerate(("1", "1", "2")):
+        folders = (Path(__file__).parents[1], Path(mgpa.__file__).parents[1])
+        names = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
+        environment = os.environ | dict.fromkeys(names, threads) | {"PYTHONPATH": ":".join(map(str, folders))}
+        out = tmp_path / f"{i}.npz"
+        subprocess.run([sys.executable, "-c", FIT_ONCE, str(out)], env=environment, check=True, timeout=120)
+        with np.load(out) as arrays:
+            results.append(dict(arrays))
+    once, again, two = results
+    assert all(np.array_equal(once[name], again[name]) for name in once)
+    np.testing.assert_allclose(two["output"], once["output"], rtol=0, atol=1e-4)
+
+
+def test_fits_in_threads_are_the_fits_alone():
+    data = two_sources(n=300)
+    H = torch.as_tensor(data.X, dtype=torch.float32)
+    alone = fit_network(H, data.source, 2, seed=5, epochs=1, learning_rate=1e-3).hidden_weight
+    state = torch.get_rng_state()
+    fitted = []
+
+    def fit():
+        for _ in range(5):
+            fitted.append(fit_network(H, data.source, 2, seed=5, epochs=1, learning_rate=1e-3).hidden_weight)
+
+    threads = [threading.Thread(target=fit) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert all(torch.equal(weights, alone) for weights in fitted)
+    assert torch.equal(torch.get_rng_state(), state)
+
+
+def test_a_map_knows_the_seed_it_was_fitted_with_even_a_drawn_one():
+    data = two_sources()
+    first = data.fit(both(random_state=None))
+    again = data.fit(both(random_state=first.map_.info.random_state))
+    np.testing.assert_array_equal(again.transform(data.X), first.transform(data.X))
+    assert data.fit(both(random_state=None)).map_.info.random_state != first.map_.info.random_state
+
+
+def test_a_prefix_equals_stopping_the_fit():
+    data = two_sources(16)
+    whole = data.fit(both(n_stages=4)).to_map()
+    X = new_rows(data)
+    for k in range(5):
+        stopped = data.fit(both(n_stages=k)).to_map()
+        assert same_tensors(whole[:k], stopped)
+        assert np.array_equal(whole[:k].transform(X), stopped.transform(X))
+
+
+def test_a_fraction_scales_the_last_stage_only():
+    data = two_sources(17)
+    model, X = data.fit(both(n_stages=3)), new_rows(two_sources(17))
+    before, after = model.transform(X, n_stages=2), model.transform(X, n_stages=3)
+    assert_close(model.transform(X, n_stages=3, fraction=0.25), before + 0.25 * (after - before), 1e-12)
+
+
+def test_no_stage_moves_a_row_further_than_the_radius():
+    data = two_sources(18)
+    model = data.fit(both(n_stages=3, radius=0.02))
+    X, before = new_rows(data), 0.0
+    for k in range(1, 4):
+        after = model.map_[:k].displacement(X)
+        assert np.linalg.norm(after - before, axis=1).max() <= 0.02 * np.sqrt(X.shape[1]) * (1 + 1e-6)
+        before = after
+
+
+@pytest.mark.parametrize("make", [linear, both])
+def test_iterative_critics_of_three_sources_give_one_score_per_source(make):
+    data = several_sources(15, events=60)
+    model = data.fit(make(n_stages=8, radius=0.2, gate=MeasurementGate(rank=2)))
+    S, L, _, N = model.map_.sizes
+    assert [8, 3, 3 if make is both else 0] == [S, L, N]
+    after = model.transform(data.X)
+
+    def gaps(X):
+        H = (X - model.map_.center) / model.map_.scale @ model.gate_.basis_
+        means = np.stack([H[data.source == k].mean(0) for k in range(3)])
+        return np.linalg.norm(means - means.mean(0))
+
+    assert gaps(after) < 0.5 * gaps(data.X)
+
+
+def test_maps_and_estimators_take_the_same_operating_point():
+    data = two_sources()
+    model, X = data.fit(both(n_stages=4)), data.X
+    point = {"n_stages": 3, "fraction": 0.35, "strength": 1.2}
+    np.testing.assert_array_equal(model.to_map().transform(X, **point), model.transform(X, **point))
+    tokens = np.stack([X, X + 0.1], axis=1)
+    np.testing.assert_array_equal(
+        transform_tokens(model.to_map(), tokens, **point), transform_tokens(model, tokens, **point)
+    )
+
+
+def test_a_unit_dead_in_the_fit_neither_moves_nor_steers_the_others_later():
+    data = two_sources()
+    X = data.X
+    X[:, 5] = 0.0
+    m = data.fit(both(n_stages=4)).to_map()
+    awake = X.copy()
+    awake[:, 5] = 50.0
+    np.testing.assert_array_equal(m.transform(awake)[:, 5], 50.0)
+    np.testing.assert_allclose(
+        np.delete(m.transform(awake), 5, 1), np.delete(m.transform(X), 5, 1), atol=1e-12
+    )
+
+
+def test_a_failed_fit_is_not_an_identity():
+    data = two_sources()
+    groups = np.where(data.source == 1, 0, np.arange(80))  # one participant holds all of source 1
+    model = IterativeMGPA(random_state=0)
+    with pytest.raises(ValueError, match="too few groups to hold any out"):
+        model.fit(data.X, **data.evidence(), groups=groups)
+    with pytest.raises(ValueError, match="not fitted"):
+        model.transform(data.X)
+
+
+def largest_change_under_other_names(data, model, **evidence):
+    """Return how much the displacement of new rows depends on what the sources are called, relative to it."""
+    X = new_rows(data)
+
+    def displacement(names):
+        names = np.array(names)
+        held = {**evidence, "source_val": names[evidence["source_val"]]} if evidence else {}
+        renamed = replace(data, source=names[data.source]).evidence()
+        return clone(model).fit(data.X, **renamed, **held).transform(X) - X
+
+    expected = displacement([0, 1, 2])
+    assert np.linalg.norm(expected) > 0.01 * np.linalg.norm(X)
+    others = [displacement(names) for names in (["c", "a", "b"], [7, -1, 3], [2, 1, 0])]
+    return max(np.linalg.norm(other - expected) for other in others) / np.linalg.norm(expected)
+
+
+@pytest.mark.parametrize("do_no_harm", [False, True])
+@pytest.mark.parametrize("target", ["conditional", "zero"])
+def test_renaming_three_sources_does_not_change_what_linear_critics_move(do_no_harm, target):
+    model = linear(n_stages=4, radius=0.2, do_no_harm=do_no_harm, target=target)
+    assert largest_change_under_other_names(several_sources(15, events=60), model) < 1e-9
+
+
+@pytest.mark.parametrize("held_out", [False, True])
+def test_renaming_three_sources_changes_what_networks_move_by_rounding_only(held_out):
+    # A stage's networks come out with the same bits. Their scores are summed up in another order, though, and
+    # training magnifies that from stage to stage.
+    data, held = several_sources(15, events=60), several_sources(15, events=70)
+    model = both(n_stages=4, radius=0.2, critic_epochs=12, early_stopping=held_out, patience=2)
+    evidence = {"X_val": held.X, "source_val": held.source} if held_out else {}
+    assert largest_change_under_other_names(data, model, **evidence) < 1e-5
+
+
+def test_networks_of_three_sources_have_the_same_bits_whatever_the_sources_are_called():
+    torch = pytest.importorskip("torch")
+    data = several_sources(15, events=60)
+    H = torch.as_tensor(data.X, dtype=torch.float32)
+    first, renamed = (
+        fit_network(H, codes, 3, seed=5, epochs=3, learning_rate=1e-3)
+        for codes in (data.source, np.array([2, 0, 1])[data.source])
+    )
+    assert torch.equal(first.hidden_weight, renamed.hidden_weight)
+    torch.testing.assert_close(renamed.output_weight[[2, 0, 1]], first.output_weight)

@@ -1,0 +1,139 @@
+"""Moments merge in any order, and standardisation knows what varies."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from factories import assert_close
+from mgpa import Moments
+from mgpa.moments import Means, SourceMoments, Standardizer
+from random_cases import SEEDS, examples
+
+
+@examples(30)
+@given(SEEDS, st.integers(1, 8), st.booleans())
+def test_moments_merge_in_any_order(seed, n_batches, weighted):
+    rng = np.random.default_rng(seed)
+    X, source = 5 + rng.normal(size=(40, 4)), rng.choice(["a", "b", "c"], size=40)
+    weight = rng.uniform(size=40) if weighted else None
+    whole = Moments.from_rows(X, source, weight)
+    pieces = [
+        Moments.from_rows(X[rows], source[rows], None if weight is None else weight[rows])
+        for rows in np.array_split(rng.permutation(40), n_batches)
+    ]
+    left = Moments.merge(pieces)
+    right = pieces[-1]
+    for piece in pieces[-2::-1]:
+        right = piece + right
+    for merged in (left, right):
+        assert merged.sources == whole.sources
+        assert merged.n_rows == 40
+        assert merged.fingerprint == whole.fingerprint
+        assert_close(merged.weights, whole.weights, 1e-12)
+        assert_close(merged.means, whole.means, 1e-12)
+        assert_close(merged.scatter, whole.scatter, 1e-10)
+    weights = np.ones(40) if weight is None else weight
+    assert_close(whole.mean, np.average(X, axis=0, weights=weights), 1e-12)
+    assert_close(whole.scatter, np.cov(X.T, aweights=weights, ddof=0) * weights.sum(), 1e-10)
+
+
+def test_rows_without_weight_count_as_rows_and_change_nothing_else():
+    X = np.random.default_rng(0).normal(size=(6, 3))
+    seen = SourceMoments.from_rows(X, None)
+    weightless = SourceMoments.from_rows(X + 5, np.zeros(6))
+    assert (weightless.weight, weightless.n_rows) == (0.0, 6)
+    for both in (seen + weightless, weightless + seen):
+        assert (both.n_rows, both.weight) == (12, 6.0)
+        assert_close(both.mean, X.mean(axis=0), 1e-12)
+        assert_close(both.scatter, seen.scatter, 1e-12)
+    neither = weightless + SourceMoments.from_rows(X, np.zeros(6))
+    assert (neither.n_rows, neither.weight) == (12, 0.0)
+    assert not neither.mean.any()
+    assert not neither.scatter.any()
+
+
+def test_the_rows_given_are_not_changed():
+    X, weight = np.ones((4, 2)) * np.arange(4.0)[:, None], np.arange(4.0)
+    before = X.copy()
+    Moments.from_rows(X, np.zeros(4, int), weight)
+    np.testing.assert_array_equal(X, before)
+
+
+def test_the_fingerprint_knows_rows_labels_and_numbers_but_no_order():
+    X, source = np.random.default_rng(1).normal(size=(8, 3)), np.array(["a", "b"] * 4)
+    fingerprint = Moments.from_rows(X, source).fingerprint
+    order = np.random.default_rng(2).permutation(8)
+    assert Moments.from_rows(X[order], source[order]).fingerprint == fingerprint
+    assert Moments.fingerprint_of(X, source) == fingerprint
+    others = [
+        (X + 1e-9, source),
+        (X, source[::-1]),
+        (X, np.array(["a", "c"] * 4)),
+        (X[:, ::-1], source),
+        (np.concatenate([X, np.zeros((1, 3))]), np.append(source, "a")),
+    ]
+    for other in others:
+        assert Moments.from_rows(*other).fingerprint != fingerprint
+        assert Moments.fingerprint_of(*other) == Moments.from_rows(*other).fingerprint
+
+
+def test_labels_of_two_types_do_not_merge():
+    X = np.zeros((2, 1))
+    with pytest.raises(ValueError, match="source mixes int and str labels between batches"):
+        Moments.from_rows(X, ["a", "b"]) + Moments.from_rows(X, [0, 1])
+
+
+@pytest.mark.parametrize("weighted", [True, False])
+def test_means_of_labels_merge(weighted):
+    rng = np.random.default_rng(3)
+    X, labels = rng.normal(size=(30, 4)).astype(np.float32), rng.choice(["x", "y", "z"], size=30)
+    weight = rng.uniform(size=30) if weighted else None
+    parts = [
+        Means.from_rows(X[rows], labels[rows], None if weight is None else weight[rows])
+        for rows in (slice(0, 7), slice(7, 8), slice(8, 30))
+    ]
+    merged = parts[2] + parts[0] + parts[1]
+    assert list(merged.parts) == ["x", "y", "z"]
+    known = np.ones(30) if weight is None else weight
+    for label, (total, mean) in merged.parts.items():
+        rows = labels == label
+        assert total == pytest.approx(known[rows].sum())
+        assert_close(mean, np.average(X[rows].astype(float), axis=0, weights=known[rows]), 1e-12)
+    nothing = Means.from_rows(X[:2], np.array(["x", "x"]), np.zeros(2))
+    assert nothing.parts["x"][0] == 0.0
+    assert not nothing.parts["x"][1].any()
+    assert (nothing + nothing).parts["x"][0] == 0.0
+    assert_close((nothing + merged).parts["x"][1], merged.parts["x"][1], 1e-12)
+
+
+@pytest.mark.parametrize("weighted", [True, False])
+def test_standardisation_is_by_population_mean_and_spread(weighted):
+    rng = np.random.default_rng(4)
+    X = 3 + rng.normal(size=(70_000, 2)) * [1.0, 5.0]  # more than one block
+    weight = rng.uniform(size=len(X)) if weighted else None
+    fitted = Standardizer.from_rows(X, weight, True)
+    mean = np.average(X, axis=0, weights=weight)
+    assert_close(fitted.center, mean, 1e-12)
+    assert_close(fitted.scale, np.sqrt(np.average((X - mean) ** 2, axis=0, weights=weight)), 1e-12)
+    assert fitted.varies.all()
+    plain = Standardizer.from_rows(X, weight, False)
+    assert (plain.center.tolist(), plain.scale.tolist(), plain.varies.tolist()) == (
+        [0, 0],
+        [1, 1],
+        [True, True],
+    )
+
+
+def test_constant_features_have_scale_one_and_are_zero_to_critics():
+    X = np.column_stack([np.full(50, 0.1), np.arange(50.0)])
+    fitted = Standardizer.from_rows(X, None, True)
+    assert fitted.varies.tolist() == [False, True]
+    assert fitted.scale[0] == 1.0
+    H = fitted.apply(X + 7)
+    assert H.dtype == np.float32
+    assert not H[:, 0].any()
+    assert_close(H[:, 1], (X[:, 1] + 7 - fitted.center[1]) / fitted.scale[1], 1e-6)
+    assert fitted.require_variation() is fitted
+    with pytest.raises(ValueError, match="All 2 features of X are constant"):
+        Standardizer.from_rows(np.ones((5, 2)), None, True).require_variation()

@@ -1,0 +1,118 @@
+"""Paired measurements: ids, labels, contrasts and the effects they give."""
+
+from dataclasses import replace
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from factories import several_sources
+from mgpa import ClosedFormMGPA
+from mgpa.pairs import (
+    Contrasts,
+    check_labels,
+    encode_source,
+    is_paired,
+    matched_rows,
+    require_distinct,
+    source_names,
+)
+
+
+def test_pair_ids_with_gaps_as_pandas_makes_them():
+    data = several_sources(K=2)
+    ids = data.pair_id
+    gaps = pd.Series(ids).where(ids >= 0)
+    assert gaps.dtype == float
+    expected = data.fit(ClosedFormMGPA()).transform(data.X)
+    with_gaps = replace(data, pair_id=gaps).fit(ClosedFormMGPA())
+    np.testing.assert_array_equal(with_gaps.transform(data.X), expected)
+
+
+def test_contrasts_are_second_minus_first_in_float64():
+    A, B = np.float32([[1e8, 0.0]]), np.float32([[1e8 + 8, 2.0]])
+    contrasts = Contrasts.from_pairs((A, B), 2)
+    assert contrasts.values.dtype == np.float64
+    assert (contrasts.values.tolist(), contrasts.first.tolist(), contrasts.second.tolist()) == (
+        [[8, 2]],
+        [0],
+        [1],
+    )
+
+
+def test_ids_give_one_contrast_for_every_two_views_of_an_event():
+    X = np.array([[1.0], [2.0], [4.0], [8.0], [16.0], [32.0], [64.0]])
+    codes, ids = np.array([2, 0, 1, 1, 0, 0, 1]), np.array([7, 7, 7, 3, 3, -1, -1])
+    contrasts = Contrasts.from_ids(X, codes, ids)
+    rows = zip(contrasts.first.tolist(), contrasts.second.tolist(), contrasts.values[:, 0], strict=True)
+    # Event 3 is rows 4 and 3; event 7 is rows 1, 2 and 0, by source.
+    assert sorted(rows) == [(0, 1, 8.0 - 16.0), (0, 1, 4.0 - 2.0), (0, 2, 1.0 - 2.0), (1, 2, 1.0 - 4.0)]
+    assert len(Contrasts.from_ids(X, codes, np.full(7, -1))) == 0
+
+
+def test_contrasts_of_several_batches_are_put_together():
+    one = Contrasts(np.ones((2, 3)), np.zeros(2, int), np.ones(2, int))
+    both = Contrasts.concatenate([one, Contrasts(np.zeros((1, 3)), np.ones(1, int), np.full(1, 2))])
+    assert both.values.tolist() == [[1] * 3, [1] * 3, [0] * 3]
+    assert (both.first.tolist(), both.second.tolist()) == ([0, 0, 1], [1, 1, 2])
+    nothing = Contrasts.concatenate([])
+    assert len(nothing) == len(nothing.first) == len(nothing.second) == 0
+
+
+def test_effects_are_relative_to_the_first_source_and_least_squares():
+    effects = np.array([[0.0, 0.0], [1.0, -2.0], [5.0, 3.0]])
+    first, second = np.array([0, 0, 1, 2]), np.array([1, 2, 2, 1])
+    exact = Contrasts(effects[second] - effects[first], first, second)
+    np.testing.assert_allclose(exact.source_effects(3), effects[1:], atol=1e-12)
+    two = Contrasts(np.array([[1.0], [2.0], [6.0]]), np.zeros(3, int), np.ones(3, int))
+    np.testing.assert_allclose(two.source_effects(2), [[3.0]], atol=1e-12)
+    # A chain 0 - 1 - 2 is enough; without a link between 1 and 2 it is not.
+    chain = Contrasts(effects[[1, 2]] - effects[[0, 1]], np.array([0, 1]), np.array([1, 2]))
+    np.testing.assert_allclose(chain.source_effects(3), effects[1:], atol=1e-12)
+    with pytest.raises(ValueError, match="do not connect all 3 sources"):
+        two.source_effects(3)
+
+
+def test_matched_rows_are_those_of_events_that_both_have_seen():
+    codes, ids = np.array([0, 1, 2, 1, 0, 0, 1]), np.array([5, 5, 5, 9, 9, -1, -1])
+    for pair, rows in (((0, 1), ([0, 4], [1, 3])), ((1, 0), ([1, 3], [0, 4])), ((2, 0), ([2], [0]))):
+        first, second = matched_rows(codes, ids, *pair)
+        assert (first.tolist(), second.tolist()) == rows
+
+
+def test_an_id_may_occur_once_in_every_source():
+    require_distinct(np.array([0, 1, 0, 0]), np.array([4, 4, -1, -1]))
+    with pytest.raises(
+        ValueError, match=r"pair_id 4 occurs more than once in the same source \(1 such ids\)"
+    ):
+        require_distinct(np.array([0, 1, 1]), np.array([4, 4, 4]))
+    with pytest.raises(ValueError, match=r"\(2 such ids\), as in rows 1 and 3"):
+        require_distinct(np.array([0, 0, 1, 0, 1]), np.array(["b", "a", "b", "a", "b"]))
+
+
+def test_zero_is_an_id_and_empty_text_is_none():
+    assert is_paired(np.array([-1, 0, 3])).tolist() == [False, True, True]
+    assert is_paired(np.array(["", "0", "a"])).tolist() == [False, True, True]
+
+
+def test_labels_of_any_usual_kind_come_back_as_one_array():
+    assert check_labels(["b", "a"], 2, "source").tolist() == ["b", "a"]
+    assert check_labels(np.array([b"b", b"a"]), 2, "source").tolist() == ["b", "a"]
+    assert check_labels(np.array(["b", np.str_("a")], dtype=object), 2, "source").tolist() == ["b", "a"]
+    assert check_labels([True, False], 2, "source").dtype == bool
+    assert check_labels(np.array([1, 2], dtype=object), 2, "source").dtype == np.int64
+    sources, codes = encode_source(["wet", "dry", "wet"], 3)
+    assert (sources.tolist(), codes.tolist(), codes.dtype) == (["dry", "wet"], [1, 0, 1], np.int64)
+
+
+@pytest.mark.parametrize("missing", [None, np.nan, pd.NA, pd.NaT])
+def test_a_missing_label_is_counted_and_its_row_named(missing):
+    labels = np.array(["a", missing, "b", missing], dtype=object)
+    with pytest.raises(ValueError, match=r"site is missing \(None or NaN\) in 2 of 4 rows \(first: row 1\)"):
+        check_labels(labels, 4, "site")
+
+
+def test_whole_numbers_are_named_alike_whatever_their_type():
+    assert source_names(np.array([1.0, 2.0])) == source_names(np.array([1, 2])) == ("1", "2")
+    assert source_names(np.array([0.5])) == ("0.5",)
+    assert source_names(np.array(["1.0", "wet"])) == ("1.0", "wet")

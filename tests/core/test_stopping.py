@@ -1,0 +1,141 @@
+"""When to stop: no evidence is no correction, participants stay whole, and a strong effect is reduced."""
+
+import numpy as np
+import pytest
+from scipy.stats import mannwhitneyu
+from sklearn.linear_model import LogisticRegression
+from sklearn.metrics import roc_auc_score
+
+from factories import both, linear, two_sources
+from mgpa.stopping import StoppingRule, held_out_folds, rank_evidence
+
+
+def test_chance_rarely_starts_a_correction():
+    started = 0
+    for seed in range(60):
+        data = two_sources(seed, n=200, effect=0.0)  # the pairs differ, the sources do not
+        model = data.fit(linear(n_stages=1, do_no_harm=True))
+        started += model.n_stages_
+        assert model.history_[0]["kept"] == bool(model.n_stages_)
+        assert np.array_equal(model.transform(data.X), data.X) == (model.n_stages_ == 0)
+    assert started <= 8  # 5 % error, binomial: more than 8 of 60 has probability .003
+
+
+@pytest.mark.parametrize("make", [linear, both])
+@pytest.mark.parametrize("held_out", [True, False])
+def test_a_strong_source_effect_is_reduced(make, held_out):
+    everything = two_sources(n=2600, effect=5.0)
+    data, validation, test = (everything.rows(slice(*ends)) for ends in ((0, 400), (400, 600), (600, 2600)))
+    extra = {"X_val": validation.X, "source_val": validation.source} if held_out else {}
+    model = make(n_stages=20, do_no_harm=True).fit(data.X, **data.evidence(), **extra)
+    assert model.n_stages_ > 0
+    assert len(model.history_) >= model.n_stages_
+    assert model.history_[0]["kept"]
+    assert max(model.history_[0]["auroc"]) > 0.7
+
+    def auroc(X_fit, X):
+        score = LogisticRegression(max_iter=1000).fit(X_fit, data.source).decision_function(X)
+        return roc_auc_score(test.source, score)
+
+    before = auroc(data.X, test.X)
+    after = auroc(model.transform(data.X), model.transform(test.X))
+    assert before > 0.8
+    assert abs(after - 0.5) < 0.4 * (before - 0.5)
+
+
+def test_participants_that_differ_are_not_evidence_of_a_device():
+    rng = np.random.default_rng(0)
+    people = np.repeat(np.arange(20), 60)
+    is_b = people % 2 == 1
+    z = []
+    for _ in range(200):
+        scores = rng.normal(size=20)[people] + rng.normal(size=1200)
+        z.append(rank_evidence([(scores, is_b, people)])[1])
+    assert np.mean(np.array(z) > 1.645) < 0.10
+    assert np.std(z) < 1.3
+
+
+def test_folds_keep_participants_whole():
+    codes, people = np.tile([0, 1], 200), np.repeat(np.arange(40), 10)
+    folds, units = held_out_folds(codes, people, None, seed=0)
+    for train, test in folds:
+        assert not set(people[train]) & set(people[test])
+    assert len(np.unique(units)) == 40
+
+
+def test_runs_are_pooled_by_their_numbers_of_pairs_of_rows():
+    # 4 x 4 rows that the score separates, 1 x 2 that it ranks the wrong way round: 16 of 18 pairs.
+    large = (np.arange(8.0), np.arange(8) >= 4, np.arange(8))
+    small = (np.array([0.0, 1.0, 2.0]), np.array([True, False, False]), np.arange(8, 11))
+    assert rank_evidence([large])[0] == 1.0
+    assert rank_evidence([small])[0] == 0.0
+    area, z = rank_evidence([large, small])
+    assert area == pytest.approx(16 / 18)
+    # Mann and Whitney's variance n₁ n₀ (n + 1) / 12 of each run; won beyond half: 8 - 1.
+    assert z == pytest.approx((8 - 1) / np.sqrt(4 * 4 * 9 / 12 + 1 * 2 * 4 / 12))
+
+
+def test_evidence_is_that_of_mann_and_whitney_with_independent_rows():
+    rng = np.random.default_rng(0)
+    positive = np.arange(40) < 15
+    scores = np.round(rng.normal(size=40) + positive, 1)  # with ties
+    area, z = rank_evidence([(scores, positive, np.arange(40))])
+    expected = mannwhitneyu(scores[positive], scores[~positive], method="asymptotic", use_continuity=False)
+    assert area == pytest.approx(expected.statistic / (15 * 25))
+    assert area == pytest.approx(roc_auc_score(positive, scores))
+    assert z == pytest.approx((area - 0.5) * 15 * 25 / np.sqrt(15 * 25 * 41 / 12))
+
+
+def test_rows_of_one_participant_count_together():
+    scores, positive = np.random.default_rng(0).normal(size=12), np.arange(12) < 6
+    scores = scores + positive
+    once = rank_evidence([(scores, positive, np.arange(12))])
+    repeated = [np.repeat(values, 50) for values in (scores, positive, np.arange(12))]
+    together = rank_evidence([tuple(repeated)])
+    independent = rank_evidence([(*repeated[:2], np.arange(600))])
+    assert together[0] == pytest.approx(once[0])
+    # Seeing everybody fifty times is no more evidence than seeing them once; fifty times as many rows is.
+    assert abs(together[1]) < 1.5 * abs(once[1])
+    assert abs(independent[1]) > 5 * abs(once[1])
+
+
+def test_a_run_of_one_source_says_nothing():
+    run = (np.arange(6.0), np.arange(6) >= 3, np.arange(6))
+    assert rank_evidence([run, (np.arange(5.0), np.ones(5, bool), np.arange(5))]) == rank_evidence([run])
+    assert rank_evidence([(np.arange(5.0), np.zeros(5, bool), np.arange(5))]) == (0.5, 0.0)
+
+
+def test_views_of_one_event_stay_together_without_participants():
+    codes, events = np.tile([0, 1], 100), np.repeat(np.arange(100), 2)
+    events = np.where(events < 50, events, -1)  # the others are unpaired
+    folds, units = held_out_folds(codes, None, events, seed=0)
+    assert len(folds) == 5
+    for train, test in folds:
+        assert not set(events[train][events[train] >= 0]) & set(events[test][events[test] >= 0])
+    assert len(np.unique(units)) == 50 + 100
+    _, alone = held_out_folds(codes, None, None, seed=0)
+    np.testing.assert_array_equal(alone, np.arange(200))
+
+
+def test_stages_go_on_until_two_in_a_row_are_quiet():
+    codes = [np.tile([0, 1], 50)]
+    strong, quiet = codes[0] + 0.0, np.tile([0.0, 0.0, 1.0, 1.0], 25)
+    rule = StoppingRule(codes, ["dry", "wet"])
+    history = [rule.weigh([e[:, None]])["kept"] for e in (strong, quiet, strong, quiet, quiet)]
+    assert history == [True, True, True, True, False]
+    # Without evidence at the start nothing starts.
+    assert not StoppingRule(codes, ["dry", "wet"]).weigh([quiet[:, None]])["kept"]
+    # Ranked backwards, the source can still be read.
+    rule = StoppingRule(codes, ["dry", "wet"])
+    assert [rule.weigh([e[:, None]])["kept"] for e in (strong, -strong, -strong, -strong)] == [True] * 4
+
+
+def test_scores_of_several_sources_are_weighed_against_the_first():
+    codes = np.repeat([0, 1, 2], 30)
+    scores = np.column_stack([codes == 1, codes == 2]).astype(float)
+    weighed = StoppingRule([codes], ["dry", "wet", "gel"]).weigh([scores])
+    assert weighed["auroc"] == [1.0, 1.0]
+    swapped = StoppingRule([codes], ["dry", "wet", "gel"]).weigh([scores[:, ::-1]])
+    assert swapped["auroc"] == [0.5, 0.5]
+    with pytest.raises(ValueError, match=r"No held-out rows of source \['gel'\]"):
+        StoppingRule([codes[:60]], ["dry", "wet", "gel"])

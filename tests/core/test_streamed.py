@@ -1,0 +1,215 @@
+"""Fits from sufficient statistics: in one call, batch by batch, or merged, they are one fit."""
+
+import warnings
+from dataclasses import replace
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from sklearn.exceptions import NotFittedError
+
+from factories import assert_close, new_rows, several_sources, two_sources
+from mgpa import AffineMap, ClosedFormMGPA
+from mgpa.baselines import LEACE
+from mgpa.errors import MissingEvidence
+from mgpa.estimators.base import FitData
+from mgpa.estimators.streamed import Evidence, LabelledPairs
+from random_cases import SEEDS, examples
+
+
+def split(data, rng, n_batches):
+    """Return the data in random batches of rows, pairs given as arrays split too."""
+    parts = np.array_split(rng.permutation(len(data.X)), n_batches)
+    batches = [data.rows(rows) for rows in parts]
+    if data.pairs is not None:
+        chunks = np.array_split(rng.permutation(len(data.pairs[0])), n_batches)
+        batches = [
+            replace(batch, pairs=tuple(side[rows] for side in data.pairs) if len(rows) else None)
+            for batch, rows in zip(batches, chunks, strict=True)
+        ]
+    return batches
+
+
+@examples(30)
+@given(SEEDS, st.integers(1, 6), st.sampled_from(["pairs", 2, 3]), st.booleans())
+def test_batch_streamed_and_merged_fits_are_one(seed, n_batches, kind, weighted):
+    rng = np.random.default_rng(seed)
+    data = two_sources(seed) if kind == "pairs" else several_sources(seed, K=kind)
+    if weighted:
+        data = replace(data, sample_weight=rng.uniform(0.1, 3.0, size=len(data.X)))
+    X, whole = new_rows(data), data.fit(ClosedFormMGPA())
+    batches = split(data, rng, n_batches)  # views of one event often fall into different batches
+    streamed = ClosedFormMGPA()
+    for batch in batches:
+        streamed.partial_fit(batch.X, **batch.evidence())
+    parts = [ClosedFormMGPA().partial_fit(batch.X, **batch.evidence()) for batch in batches]
+    merged = ClosedFormMGPA()
+    for i in rng.permutation(len(parts)):
+        merged.merge(parts[i])
+    for other in (streamed, merged):
+        assert_close(other.transform(X), whole.transform(X), 1e-10)
+        assert_close(other.covariance_, whole.covariance_, 1e-10)
+        info, expected = (replace(model.to_map().info, gate_energy=None) for model in (other, whole))
+        assert info == expected
+
+
+def test_rows_can_be_added_after_a_fit():
+    data = several_sources(5, K=2)
+    rng = np.random.default_rng(5)
+    first, second = split(data, rng, 2)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # some pairs are still incomplete
+        model = first.fit(ClosedFormMGPA())
+        early = model.transform(data.X)
+    model.partial_fit(second.X, **second.evidence())
+    assert np.abs(model.transform(data.X) - early).max() > 1e-6
+    assert_close(model.transform(data.X), data.fit(ClosedFormMGPA()).transform(data.X), 1e-10)
+
+
+@examples(20)
+@given(SEEDS, st.floats(-1e6, 1e6), st.integers(2, 6))
+def test_constant_features_stay_constant_when_streamed(seed, value, n_batches):
+    data = two_sources(seed)
+    data.X[:, 2] = value
+    model = ClosedFormMGPA()
+    for batch in split(data, np.random.default_rng(seed), n_batches):
+        model.partial_fit(batch.X, **batch.evidence())
+    X = new_rows(data)
+    assert model.map_.scale[2] == 1.0
+    assert np.array_equal(model.transform(X)[:, 2], X[:, 2])
+
+
+def test_merging_checks_what_it_merges():
+    data = two_sources()
+    X, source, pairs = data.X, data.source, data.pairs
+    names = list("abcdef")
+    half = slice(0, 40), slice(40, 80)
+    frames = [pd.DataFrame(X[rows], columns=names) for rows in half]
+    first = ClosedFormMGPA().partial_fit(frames[0], source=source[half[0]], pairs=pairs)
+    second = ClosedFormMGPA().partial_fit(frames[1], source=source[half[1]])
+    fresh = ClosedFormMGPA().merge(first).merge(second)
+    whole = ClosedFormMGPA().fit(pd.DataFrame(X, columns=names), source=source, pairs=pairs)
+    np.testing.assert_allclose(fresh.transform(frames[0]), whole.transform(frames[0]), atol=1e-10)
+    assert list(fresh.feature_names_in_) == names
+    with pytest.raises(ValueError, match="count them twice"):
+        first.merge(first)
+    reversed_columns = ClosedFormMGPA().partial_fit(frames[1][names[::-1]], source=source[half[1]])
+    with pytest.raises(ValueError, match="another order"):
+        first.merge(reversed_columns)
+    with pytest.raises(ValueError, match="not fitted"):
+        first.merge(ClosedFormMGPA())
+
+
+def test_a_batch_without_sources_is_refused_or_left_out_as_asked():
+    data, lonely = two_sources(), two_sources(1).X
+    strict = ClosedFormMGPA().partial_fit(data.X, **data.evidence())
+    with pytest.raises(MissingEvidence, match="source is missing"):
+        strict.partial_fit(lonely)
+    lenient = ClosedFormMGPA(on_missing="warn").partial_fit(data.X, **data.evidence())
+    with pytest.warns(UserWarning, match="source is missing.*This batch is not used"):
+        lenient.partial_fit(lonely)
+    expected = data.fit(ClosedFormMGPA()).transform(data.X)
+    for model in (strict, lenient):
+        np.testing.assert_allclose(model.transform(data.X), expected, atol=1e-12)
+        assert model.to_map().info.n_rows == len(data.X)
+
+
+def test_a_stream_without_pairs_is_refused_or_the_identity_as_asked_and_can_go_on():
+    data = two_sources()
+    strict = ClosedFormMGPA().partial_fit(data.X, source=data.source)
+    with pytest.raises(MissingEvidence, match="No pairs"):
+        strict.transform(data.X)
+    lenient = ClosedFormMGPA(on_missing="warn").partial_fit(data.X, source=data.source)
+    with pytest.warns(UserWarning, match="No pairs.*Returning the identity map"):
+        np.testing.assert_array_equal(lenient.transform(data.X), data.X)
+    assert isinstance(lenient.map_, AffineMap)
+    assert (lenient.gate_.rank_, lenient.direction_.shape, lenient.covariance_.shape) == (0, (0, 0), (0, 0))
+    assert lenient.map_.info.gate_rank == 0
+    expected = data.fit(ClosedFormMGPA()).transform(data.X)
+    for model in (strict, lenient):
+        np.testing.assert_allclose(model.add_pairs(data.pairs).transform(data.X), expected, atol=1e-12)
+
+
+def test_pairs_that_are_no_rows_of_x_can_come_with_ids():
+    data = several_sources(K=3)
+    paired = data.pair_id >= 0
+    labelled = LabelledPairs(data.X[paired], data.source[paired], data.pair_id[paired], data.source[paired])
+    model = ClosedFormMGPA().partial_fit(data.X, source=data.source).add_pairs(labelled)
+    np.testing.assert_allclose(
+        model.transform(data.X), data.fit(ClosedFormMGPA()).transform(data.X), atol=1e-12
+    )
+    assert all(rows.participant is None for rows in model._data.paired_rows)  # nobody's name is kept
+    with pytest.raises(ValueError, match="pairs have 5 features but X has 6"):
+        model.add_pairs(replace(labelled, X=labelled.X[:, :5]))
+
+
+def test_methods_that_do_not_look_at_pairs_keep_none():
+    data = two_sources()
+    model = LEACE().partial_fit(data.X, **data.evidence()).add_pairs(data.pairs)
+    assert model._data.pairs == model._data.paired_rows == ()
+
+
+def test_sources_are_those_of_all_batches():
+    data = several_sources(K=3)
+    model = LEACE()
+    for k in (2, 0, 1):
+        model.partial_fit(data.X[data.source == k], source=data.source[data.source == k])
+    assert model.sources_.tolist() == [0, 1, 2]
+    with pytest.raises(NotFittedError, match="This LEACE is not fitted yet"):
+        _ = LEACE().sources_
+
+
+def test_only_like_merges_with_like():
+    data = two_sources()
+    model = data.fit(ClosedFormMGPA())
+    with pytest.raises(TypeError, match="Cannot merge LEACE into ClosedFormMGPA"):
+        model.merge(LEACE().fit(data.X, source=data.source))
+    narrow = data.map_features(lambda X: X[:, :4]).fit(ClosedFormMGPA())
+    with pytest.raises(ValueError, match="Cannot merge fits on 6 and 4 features"):
+        model.merge(narrow)
+
+
+def evidence(data):
+    sources, codes = np.unique(data.source, return_inverse=True)
+    return Evidence.from_data(FitData(data.X, sources, codes, data.pairs, data.pair_id))
+
+
+def test_views_of_two_sources_are_matched_by_event():
+    data = several_sources(K=3)
+    shared = np.unique(data.pair_id[data.pair_id >= 0])
+    for first, second in ((0, 2), (2, 1)):
+        A, B = evidence(data).views(first, second)
+        for side, code in ((A, first), (B, second)):
+            rows = [np.flatnonzero((data.pair_id == i) & (data.source == code))[0] for i in shared]
+            np.testing.assert_array_equal(side, data.X[rows])
+    lonely = replace(data, pair_id=np.where(data.source == 1, -1, data.pair_id))
+    assert len(evidence(lonely).views(0, 2)[0]) == len(shared)
+    with pytest.raises(MissingEvidence, match="No pair joins 0 and 1"):
+        evidence(lonely).views(0, 1)
+
+
+def test_aligned_views_come_in_the_order_asked_for():
+    data = two_sources()
+    A, B = data.pairs
+    for asked, expected in (((0, 1), (A, B)), ((1, 0), (B, A))):
+        for side, values in zip(evidence(data).views(*asked), expected, strict=True):
+            np.testing.assert_array_equal(side, values)
+    with pytest.raises(MissingEvidence, match="No pairs"):
+        evidence(replace(data, pairs=None)).views(0, 1)
+
+
+def test_paired_moments_are_those_of_events_seen_more_than_once():
+    data = several_sources(K=2)
+    ids = data.pair_id.copy()
+    ids[np.flatnonzero(ids == 3)[0]] = 1000  # two rows whose partner is gone
+    total = evidence(replace(data, pair_id=ids)).paired_moments()
+    seen = np.isin(data.pair_id, np.setdiff1d(np.arange(25), 3))
+    expected = np.stack([data.X[seen & (data.source == k)].mean(axis=0) for k in (0, 1)])
+    assert (total.sources, total.n_rows) == ((0, 1), 48)
+    assert_close(total.means, expected, 1e-12)
+    aligned = two_sources()
+    assert_close(
+        evidence(aligned).paired_moments().means, [side.mean(axis=0) for side in aligned.pairs], 1e-12
+    )
