@@ -23,10 +23,10 @@ import scipy.linalg
 from numpy.typing import NDArray
 from sklearn.model_selection import GroupKFold
 
+from ._common.parameters import Constraint, flag, gate, number, one_of, whole
 from .anchor import GateAnchor, RidgeSolver, shrink, within_anchor
 from .errors import MissingEvidence
 from .estimators.base import GatedEstimator
-from .estimators.parameters import Constraint, flag, gate, number, one_of, whole
 from .estimators.streamed import Evidence, MomentEstimator
 from .gate import FullGate, MeasurementGate
 from .maps import AffineMap, CorrectionMap, MapInfo, PathMap

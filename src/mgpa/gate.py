@@ -16,7 +16,7 @@ from sklearn.base import BaseEstimator
 from sklearn.model_selection import GroupKFold, KFold
 from sklearn.utils.validation import check_array, check_is_fitted, validate_data
 
-from .estimators.parameters import (
+from ._common.parameters import (
     Constraint,
     check_parameters,
     nothing,
@@ -54,7 +54,7 @@ class Gate(BaseEstimator):  # type: ignore[misc]
         return np.asarray(H) @ self.basis_
 
     def preserved(self, H: Any) -> Floats:
-        """Return Q = (I - BBᵀ)h for every row: what no correction changes."""
+        """Return Q = (I - BBᵀ)h for every row: what no correction changes (eq. (1))."""
         H = np.asarray(H)
         return np.asarray(H - self.editable(H) @ self.basis_.T)
 

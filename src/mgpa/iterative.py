@@ -15,13 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
-from ._common.progress import progress
-from .anchor import TARGETS
-from .critics import CRITICS, HIDDEN_WIDTH, LinearCritic, NetworkCritic, n_scores
-from .errors import MissingEvidence
-from .estimators.base import NO_PAIRS, FitData, GatedEstimator, require_several
-from .estimators.held_out import read_held_out
-from .estimators.parameters import (
+from ._common.parameters import (
     Constraint,
     flag,
     gate,
@@ -33,6 +27,12 @@ from .estimators.parameters import (
     text,
     whole,
 )
+from ._common.progress import progress
+from .anchor import TARGETS
+from .critics import CRITICS, HIDDEN_WIDTH, LinearCritic, NetworkCritic, n_scores
+from .errors import MissingEvidence
+from .estimators.base import NO_PAIRS, FitData, GatedEstimator, require_several
+from .estimators.held_out import read_held_out
 from .estimators.staged import SequentialEstimator, complete_stages_kept, torch_device
 from .maps import MapInfo, StagedMap
 from .moments import Moments, Standardizer

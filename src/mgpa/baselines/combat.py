@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from ..estimators.parameters import Constraint, flag, nothing, number, source_label
+from .._common.parameters import Constraint, flag, nothing, number, source_label
 from ..estimators.streamed import Evidence
 from ..maps import RoutedMap
 from ._base import (

@@ -7,8 +7,8 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from .._common.parameters import Constraint, flag, number, one_of, source_label
 from ..estimators.base import MethodTags
-from ..estimators.parameters import Constraint, flag, number, one_of, source_label
 from ..estimators.streamed import Evidence
 from ..maps import RoutedMap
 from ..moments import Moments

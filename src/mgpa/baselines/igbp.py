@@ -12,10 +12,10 @@ import numpy as np
 from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
+from .._common.parameters import Constraint, flag, nothing, number, read_seed, seed, text, whole
 from .._common.progress import progress
 from ..estimators.base import FitData, MethodTags, require_several
 from ..estimators.held_out import read_held_out
-from ..estimators.parameters import Constraint, flag, nothing, number, read_seed, seed, text, whole
 from ..estimators.staged import SequentialEstimator, complete_stages_kept, torch_device
 from ..maps import MapInfo, ProjectiveMap
 from ..moments import Moments, Standardizer

@@ -10,10 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.linear_model import LogisticRegression
 
+from .._common.parameters import Constraint, flag, nothing, number, one_of, read_seed, seed, text, whole
 from .._common.progress import progress
 from ..estimators.base import FitData, MethodTags, require_several
 from ..estimators.held_out import read_held_out
-from ..estimators.parameters import Constraint, flag, nothing, number, one_of, read_seed, seed, text, whole
 from ..estimators.staged import SequentialEstimator, complete_stages_kept, torch_device
 from ..maps import ManifoldMap, MapInfo
 from ..maps.manifold import ERASURE, Cloud, advance

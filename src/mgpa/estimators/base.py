@@ -14,12 +14,12 @@ from sklearn.exceptions import DataConversionWarning
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
 from .._common.checks import require_finite
+from .._common.parameters import Constraint, check_parameters
 from ..errors import MissingEvidence
 from ..gate import MeasurementGate, fit_gate
 from ..maps import CorrectionMap, MapInfo
 from ..moments import Standardizer
 from ..pairs import Contrasts, check_labels, check_pair_id, check_pairs, encode_source, to_numpy
-from .parameters import Constraint, check_parameters
 
 Floats = NDArray[Any]
 

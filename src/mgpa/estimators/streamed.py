@@ -14,12 +14,12 @@ from numpy.typing import NDArray
 from sklearn.exceptions import NotFittedError
 from sklearn.utils.validation import check_is_fitted
 
+from .._common.parameters import check_parameters
 from ..errors import MissingEvidence
 from ..maps import CorrectionMap
 from ..moments import Means, Moments, Standardizer
 from ..pairs import Contrasts, check_pairs, is_paired, matched_rows, require_distinct, source_names
 from .base import NO_PAIRS, CorrectionEstimator, FitData, require_several
-from .parameters import check_parameters
 
 Floats = NDArray[np.float64]
 
