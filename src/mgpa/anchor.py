@@ -56,7 +56,8 @@ class ScoreMoments:
 class PreservedRegression:
     """Ridge regression of scores on the preserved coordinates Q, from sums over rows.
 
-    The rows themselves are not needed, so there may be more of them than can be held.
+    The rows themselves are not needed, so there may be more of them than can be held. What estimating the
+    anchor adds to the cost of a correction is eq. (12).
 
     Parameters
     ----------

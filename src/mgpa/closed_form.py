@@ -85,6 +85,8 @@ def anchor_and_covariance(
 def projection(C: Floats, Delta: Floats) -> tuple[Floats, Floats]:
     """Return D (r, k) and W (r, k) with D Wᵀ = Δ(ΔᵀC⁻¹Δ)⁻¹ΔᵀC⁻¹, the C⁻¹-orthogonal projection on span Δ.
 
+    This is eq. (6) with the score w = C⁻¹Δ and the metric Ω = C⁻¹.
+
     Sources whose effects coincide leave fewer than K - 1 independent columns; k is that number.
     """
     try:

@@ -198,7 +198,7 @@ def expected_movement(mapping: AffineMap, mean: Floats, covariance: Floats, metr
 
 
 def costs(model: GaussianModel) -> dict[str, Floats]:
-    """Return each target's expected squared movement in every context, (k,), in the metric Σ⁻¹.
+    """Return each target's expected squared movement in every context, (k,), in the metric Σ⁻¹: eq. (7).
 
     The names are those of :class:`~mgpa.IterativeMGPA`: ``conditional`` aims at E[s | q], ``mean`` at E[s],
     ``zero`` at 0. ``completion`` replaces the whole block by E[z | q].
