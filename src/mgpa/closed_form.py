@@ -19,7 +19,7 @@ import scipy.linalg
 from numpy.typing import NDArray
 
 from .anchor import RidgeSolver, shrink
-from .errors import MissingEvidence
+from .errors import Mention, MissingEvidence, MissingEvidenceWarning
 from .estimators.base import GatedEstimator
 from .estimators.parameters import Constraint, flag, gate, number, one_of
 from .estimators.streamed import Evidence, MomentEstimator
@@ -174,7 +174,10 @@ class ClosedFormMGPA(GatedEstimator, MomentEstimator):
     def _skip(self, reason: MissingEvidence) -> None:
         if self.on_missing == "raise":
             raise reason
-        warnings.warn(f"{reason} This batch is not used (on_missing='warn').", stacklevel=3)
+        said = MissingEvidenceWarning(
+            *reason.parts, " This batch is not used (", Mention("on_missing", "warn"), ")."
+        )
+        warnings.warn(said, stacklevel=3)
 
     def _solution(self) -> Solution:
         solution: Solution = super()._solution()

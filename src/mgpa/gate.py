@@ -16,6 +16,8 @@ from sklearn.base import BaseEstimator
 from sklearn.model_selection import GroupKFold, KFold
 from sklearn.utils.validation import check_array, check_is_fitted, validate_data
 
+from .errors import Mention, ParameterError, UsageError
+
 Floats = NDArray[np.float64]
 
 # A contrast shorter than this (in standardised units) is two copies of the same embedding.
@@ -271,17 +273,21 @@ def choose_rank(rank: Any, energy: Floats, n_rows: int, what: str) -> int:
     available = int((energy > 0).sum())
     if isinstance(rank, (int, np.integer)) and not isinstance(rank, bool):
         if not 0 <= rank <= len(energy):
-            raise ValueError(f"rank={rank} does not fit {len(energy)} features; use 0 to {len(energy)}.")
+            limit = f" does not fit {len(energy)} features; use 0 to {len(energy)}."
+            raise UsageError(Mention("rank", int(rank)), limit)
         if rank > available and available:
-            raise ValueError(
-                f"rank={rank} needs {rank} independent {what}; the {n_rows} usable ones give {available}. "
-                "Lower the rank, supply more, or ask for a share of energy such as rank=0.9."
+            raise UsageError(
+                Mention("rank", int(rank)),
+                f" needs {rank} independent {what}; the {n_rows} usable ones give {available}. Lower the "
+                "rank, supply more, or ask for a share of energy such as ",
+                Mention("rank", 0.9),
+                ".",
             )
         return min(int(rank), available)
     if isinstance(rank, (float, np.floating)) and 0 < rank <= 1:
         share = cumulative_share(energy)
         return min(int(np.searchsorted(share, float(rank), side="left")) + 1, available)
-    raise ValueError(f"rank must be an int, or a float in (0, 1] for retained energy; got {rank!r}.")
+    raise ParameterError("rank", rank, "an int, or a float in (0, 1] for retained energy")
 
 
 def held_out_coverage(

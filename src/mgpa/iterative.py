@@ -18,7 +18,7 @@ from threadpoolctl import threadpool_limits
 from ._common.progress import progress
 from .anchor import TARGETS
 from .critics import CRITICS, HIDDEN_WIDTH, LinearCritic, NetworkCritic
-from .errors import MissingEvidence
+from .errors import Mention, MissingEvidence, UsageError
 from .estimators.base import NO_PAIRS, FitData, GatedEstimator, require_several
 from .estimators.held_out import read_held_out
 from .estimators.parameters import Constraint, flag, gate, number, one_of, seed, some_of, text, whole
@@ -27,7 +27,7 @@ from .maps import StagedMap
 from .moments import Moments, Standardizer
 from .pairs import Contrasts, source_names, to_numpy
 from .stages import Recipe, Stage, Step, Trajectory
-from .stopping import StoppingRule, held_out_folds
+from .stopping import HELD_OUT, StoppingRule, held_out_folds
 
 Array = Any  # numpy array or torch tensor
 ONE_THREAD_SIZE = 2**22  # numbers in X up to which one thread is fastest
@@ -226,7 +226,7 @@ class IterativeMGPA(SequentialEstimator, GatedEstimator):
         if data.pair_id is not None:
             contrasts = Contrasts.from_ids(data.X, data.codes, data.pair_id)
         if contrasts is None or not len(contrasts):
-            raise MissingEvidence(NO_PAIRS)
+            raise MissingEvidence(*NO_PAIRS)
         held, held_codes = self._read_held_out(data)
         if all_rows is None:
             standardizer, everyone = Standardizer.from_rows(data.X, weight, self.standardize), None
@@ -333,7 +333,7 @@ class IterativeMGPA(SequentialEstimator, GatedEstimator):
 
     def _read_held_out(self, data: FitData) -> tuple[Any, Any]:
         if data.X_val is None and data.source_val is None and self.early_stopping:
-            raise ValueError("early_stopping=True needs X_val and source_val: held-out rows with sources.")
+            raise UsageError(Mention("early_stopping", True), " needs held-out rows: pass ", HELD_OUT, ".")
         return read_held_out(
             self,
             data,

@@ -14,7 +14,11 @@ from numpy.typing import NDArray
 from scipy.stats import norm, rankdata
 from sklearn.model_selection import StratifiedGroupKFold
 
+from .errors import Mention, UsageError
 from .pairs import is_paired
+
+HELD_OUT = Mention("held_out", python="X_val and source_val")
+WITHOUT_RULE = Mention("do_no_harm", False)
 
 # Below this many rows a single held-out fifth says too little: five cross-fitted runs decide together.
 FEW_ROWS = 2000
@@ -51,9 +55,10 @@ class StoppingRule:
         labels = np.asarray(names).tolist()
         absent = [name for k, name in enumerate(labels) if not any((c == k).any() for c in codes)]
         if absent:
-            raise ValueError(
+            raise UsageError(
                 f"No held-out rows of source {absent}: do_no_harm compares sources on held-out rows. Add "
-                "such rows to X_val, or set do_no_harm=False."
+                "such rows to ",
+                *(Mention("X_val"), ", or pass ", WITHOUT_RULE, "."),
             )
         self.codes, self.n_sources = codes, len(labels)
         self.units = units or [np.arange(len(c)) for c in codes]
@@ -149,17 +154,18 @@ def held_out_folds(
         units = np.arange(n)
     n_folds = min(N_FOLDS, len(np.unique(units)), int(np.bincount(codes).min()))
     if n_folds < 2:
-        raise ValueError(
-            "do_no_harm needs rows to hold out: at least two groups and two rows of each source. "
-            "Pass X_val and source_val, or set do_no_harm=False."
+        raise UsageError(
+            "do_no_harm needs rows to hold out: at least two groups and two rows of each source. Pass ",
+            *(HELD_OUT, ", or ", WITHOUT_RULE, "."),
         )
     splitter = StratifiedGroupKFold(n_folds, shuffle=True, random_state=seed % 2**31)
     folds = list(splitter.split(np.zeros((n, 1)), codes, units))
     folds = folds[:1] if n >= FEW_ROWS else folds
     n_sources = len(np.unique(codes))
     if any(len(np.unique(codes[train])) < n_sources for train, _ in folds):
-        raise ValueError(
+        raise UsageError(
             "Some source occurs in too few groups to hold any out: without its group nothing of it is left "
-            "to fit on. Pass X_val and source_val, or set do_no_harm=False."
+            "to fit on. Pass ",
+            *(HELD_OUT, ", or ", WITHOUT_RULE, "."),
         )
     return folds, units

@@ -13,9 +13,11 @@ from joblib import Parallel, delayed
 from numpy.typing import NDArray
 
 from .. import __version__
+from ..errors import TableError
 from ..estimators.staged import torch_device
 from ..maps.io.mapfile import map_digest
 from ..moments import Standardizer
+from ..tables.columns import GIVE_ROLES
 from ..tables.rows import corrected_rows, person_digest
 from ..tables.table import Table
 from .diagnostics import confounding
@@ -121,7 +123,7 @@ def run(
     parts = {role: table.rows(role) for role in ("FIT", "VAL", "HEAD", "EVAL")}
     for role in ("FIT", "HEAD", "EVAL"):
         if not len(parts[role]):
-            raise ValueError(f"The table has no {role} rows; mgpa.tables.assign_roles can give roles.")
+            raise TableError(f"The table has no {role} rows; ", GIVE_ROLES, " can give roles.")
     # What cannot be measured is refused before anything is computed.
     _require_measurable(parts["HEAD"], parts["EVAL"])
     bank = _check_bank(**(readers or {}))

@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from ..errors import ParameterError
 from ..estimators.base import MethodTags
 from ..estimators.streamed import MomentEstimator
 from ..maps import AffineMap, MapInfo, RoutedMap
@@ -104,14 +105,14 @@ def require_number(model: Any, *names: str) -> None:
             or not isinstance(value, (int, float, np.number))
             or not 0 <= value < np.inf
         ):
-            raise ValueError(f"{name} must be a number, 0 or more; got {value!r}.")
+            raise ParameterError(name, value, "a number, 0 or more")
 
 
 def require_flag(model: Any, *names: str) -> None:
     """Raise unless these parameters of a model are True or False."""
     for name in names:
         if not isinstance(getattr(model, name), (bool, np.bool_)):
-            raise ValueError(f"{name} must be True or False; got {getattr(model, name)!r}.")
+            raise ParameterError(name, getattr(model, name), "True or False")
 
 
 def require_whole(model: Any, *names: str, least: int = 1) -> None:
@@ -119,7 +120,7 @@ def require_whole(model: Any, *names: str, least: int = 1) -> None:
     for name in names:
         value = getattr(model, name)
         if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < least:
-            raise ValueError(f"{name} must be a whole number, {least} or more; got {value!r}.")
+            raise ParameterError(name, value, f"a whole number, {least} or more")
 
 
 def require_variance(moments: Moments) -> None:

@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from ..errors import Mention, ParameterError, UsageError
 from ..estimators.base import MethodTags
 from ..estimators.streamed import Evidence
 from ..maps import RoutedMap
@@ -95,16 +96,15 @@ class CORAL(SourceAware):
         require_number(self, "ridge", "strength")
         require_flag(self, "standardize")
         if self.moments not in ("observed", "pairs"):
-            raise ValueError(f"moments must be 'observed' or 'pairs'; got {self.moments!r}.")
+            raise ParameterError("moments", self.moments, "'observed' or 'pairs'")
         K = data.require_sources()
         target = reference_index(self.reference, data.sources)
         standardizer = data.standardizer(self.standardize)
         moments = data.moments if self.moments == "observed" else data.paired_moments()
         missing = sorted(set(data.sources.tolist()) - set(moments.sources))
         if missing:
-            raise ValueError(
-                f"moments='pairs' needs paired rows of every source; there are none of {missing}."
-            )
+            needs = f" needs paired rows of every source; there are none of {missing}."
+            raise UsageError(Mention("moments", "pairs"), needs)
         require_variance(moments)
         means = (moments.means - standardizer.center) / standardizer.scale
         covariances = self._covariances(moments, standardizer.scale, standardizer.varies)
@@ -123,10 +123,11 @@ class CORAL(SourceAware):
             covariance = part.scatter / np.outer(scale, scale) / (part.weight - 1) + constant
             rounding = len(scale) * np.finfo(np.float64).eps * np.trace(covariance)
             if self.ridge <= rounding and np.linalg.matrix_rank(covariance, hermitian=True) < len(scale):
-                raise ValueError(
+                raise UsageError(
                     f"The covariance of source {label!r} is singular ({part.n_rows} rows, {len(scale)} "
-                    f"features), and ridge={self.ridge:g} would divide by zero; use a larger ridge, for "
-                    "instance the default of 1."
+                    "features), and ",
+                    Mention("ridge", self.ridge),
+                    " would divide by zero; use a larger ridge, for instance the default of 1.",
                 )
             covariances.append(covariance + self.ridge * np.eye(len(scale)))
         return covariances

@@ -7,6 +7,7 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from ..errors import ParameterError
 from ..estimators.base import MethodTags
 from ..estimators.streamed import Evidence, MomentEstimator
 from ..maps import AffineMap
@@ -85,7 +86,7 @@ class NCM(MomentEstimator):
         require_flag(self, "standardize")
         whole = isinstance(self.rank, (int, np.integer)) and not isinstance(self.rank, bool)
         if not whole and not (isinstance(self.rank, (float, np.floating)) and 0 < self.rank < 1):
-            raise ValueError(f"rank must be an int, or a float in (0, 1); got {self.rank!r}.")
+            raise ParameterError("rank", self.rank, "an int, or a float in (0, 1)")
         data.require_sources()
         contrasts, standardizer = data.contrasts(), data.standardizer(self.standardize)
         differences = np.where(standardizer.varies, contrasts.values / standardizer.scale, 0.0)

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 from cyclopts import Parameter
 
-from .app import AsJson, Out, UserError, app, show, with_rank
+from .application import AsJson, Out, UserError, app, show, with_rank
 
 
 @app.command

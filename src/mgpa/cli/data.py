@@ -10,7 +10,7 @@ from typing import Annotated
 
 from cyclopts import App, Parameter
 
-from .app import AsJson, Out, UserError, app, show
+from .application import AsJson, Out, UserError, app, show
 
 data = App(name="data", help="List, fetch and verify public data sets.")
 app.command(data)

@@ -7,7 +7,7 @@ import subprocess
 import sys
 
 from .. import __version__
-from .app import AsJson, app, show
+from .application import AsJson, app, show
 
 PACKAGES = (
     *("numpy", "scipy", "scikit-learn", "safetensors", "torch", "onnx", "onnxruntime", "pandas"),

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 from cyclopts import App, Parameter
 
-from .app import AsJson, Out, UserError, app, refuse_existing, show
+from .application import AsJson, Out, UserError, app, refuse_existing, show
 
 study = App(
     name="study", help="Run a study from recordings to tables, figures and a report; or plan your own."

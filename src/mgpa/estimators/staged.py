@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from sklearn.utils.validation import check_is_fitted, check_random_state
 
+from ..errors import Mention, ParameterError, UsageError
 from ..maps import SequentialMap
 from .base import CorrectionEstimator
 
@@ -57,7 +58,9 @@ def torch_device(device: str, method: str) -> Any:
     try:
         found = torch.device(device)
     except (RuntimeError, TypeError):
-        raise ValueError(f"device must be 'auto' or a torch device such as 'cpu'; got {device!r}.") from None
+        raise ParameterError("device", device, "'auto' or a torch device such as 'cpu'") from None
     if found.type == "cuda" and not torch.cuda.is_available():
-        raise ValueError(f"device is {device!r}, but torch sees no CUDA here; use 'auto' or 'cpu'.")
+        raise UsageError(
+            Mention("device"), f" is {device!r}, but torch sees no CUDA here; use 'auto' or 'cpu'."
+        )
     return found

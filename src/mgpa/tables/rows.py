@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..coordinates import Coordinates
-from ..errors import TableError
+from ..errors import Mention, TableError
 from ..maps import CorrectionMap
 from ..maps.io.mapfile import map_digest
 from ..pairs import source_names
@@ -104,7 +104,9 @@ def require_correctable(m: CorrectionMap, info: Mapping[str, Any], sources: Any)
     if "corrected_by" in info:
         raise TableError(
             f"The table was corrected before (by map {info['corrected_by']}), and corrections are meant for "
-            "uncorrected embeddings. Pass force=True to correct it all the same."
+            "uncorrected embeddings. Pass ",
+            Mention("force", True),
+            " to correct it all the same.",
         )
     if sources is None or not len(sources) or not m.info.source_names:
         return
@@ -112,8 +114,9 @@ def require_correctable(m: CorrectionMap, info: Mapping[str, Any], sources: Any)
     if not set(names) & set(m.info.source_names):
         raise TableError(
             f"The table has sources {', '.join(names)}; the map was fitted on "
-            f"{', '.join(m.info.source_names)}, which says nothing about others. Pass force=True to apply it "
-            "all the same."
+            f"{', '.join(m.info.source_names)}, which says nothing about others. Pass ",
+            Mention("force", True),
+            " to apply it all the same.",
         )
 
 
