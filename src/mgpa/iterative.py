@@ -333,7 +333,9 @@ class IterativeMGPA(SequentialEstimator, GatedEstimator):
 
     def _read_held_out(self, data: FitData) -> tuple[Any, Any]:
         if data.X_val is None and data.source_val is None and self.early_stopping:
-            raise UsageError(Mention("early_stopping", True), " needs held-out rows: pass ", HELD_OUT, ".")
+            raise UsageError(
+                Mention("early_stopping", True), " needs ", HELD_OUT, ": held-out rows with sources."
+            )
         return read_held_out(
             self,
             data,

@@ -263,10 +263,8 @@ class CorrectionEstimator(OneToOneFeatureMixin, TransformerMixin, BaseEstimator)
         if not self.tags.needs_task:
             return None
         if y is None:
-            name = type(self).__name__
-            raise UsageError(
-                f"{name} preserves a task it is told: pass ", Mention("y"), ", one label per row."
-            )
+            told = f"{type(self).__name__} preserves a task it is told: pass "
+            raise UsageError(told, Mention("y"), ", one task label per row.")
         labels, codes = encode_source(y, n, "y")
         if len(labels) > max(20, n // 4):
             raise UsageError(
