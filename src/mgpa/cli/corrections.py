@@ -281,11 +281,11 @@ def _typed(method: str, settings: dict[str, str]) -> dict[str, Any]:
     """Read parameter values as TOML would: numbers, true and false, else text."""
     from ..baselines import make
 
-    known = make(method).get_params(deep=False)
+    accepted = make(method).get_params(deep=False)
     read = {}
     for name, text in settings.items():
-        if name not in known:
-            raise UserError(f"{method} has no parameter {name!r}; it has {', '.join(known)}.")
+        if name not in accepted:
+            raise UserError(f"{method} has no parameter {name!r}; it has {', '.join(accepted)}.")
         try:
             read[name] = json.loads(text)
         except json.JSONDecodeError:

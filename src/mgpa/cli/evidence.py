@@ -49,24 +49,24 @@ class GateEvidence:
     @property
     def hints(self) -> list[str]:
         """What speaks against the rank, a sentence each."""
-        found = []
+        hints = []
         if self.enough <= self.rank / 2:
             keep = "--rank 1" if self.enough == 0 else f"--rank {self.enough}"
-            found.append(
+            hints.append(
                 f"Hint: on pairs the gate has not seen, only {self.enough} of {self.rank} directions hold "
                 f"clearly more than random ones; the others are noise of the pairs. Consider {keep}."
             )
         elif self.rank > self.n_features / 3:
-            found.append(
+            hints.append(
                 f"Hint: the gate has {self.rank} of {self.n_features} directions, which leaves little to be "
                 "preserved. A smaller --rank keeps more of the embedding."
             )
         if self.n_contrasts < 5 * self.rank:
-            found.append(
+            hints.append(
                 f"Hint: {self.n_contrasts} contrasts are few for {self.rank} directions. Add pairs, or pass "
                 "a smaller --rank."
             )
-        return found
+        return hints
 
 
 def gate_evidence(m: Any, table: Path, pairs: Path | None = None) -> GateEvidence | None:

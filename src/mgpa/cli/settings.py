@@ -39,6 +39,6 @@ def _check_section(path: Path, section: tuple[str, ...], values: dict[str, Any],
             )
 
 
-def _hint(name: str, known: Iterable[str]) -> str:
-    close = get_close_matches(name, known, 1)
-    return f"Did you mean {close[0]}?" if close else f"There is {', '.join(sorted(known))}."
+def _hint(name: str, choices: Iterable[str]) -> str:
+    close = get_close_matches(name, choices, 1)
+    return f"Did you mean {close[0]}?" if close else f"There is {', '.join(sorted(choices))}."

@@ -95,8 +95,8 @@ def print_option_error(error: CycloptsError) -> None:
     described = options.get(argument.name)
     about = " ".join(((described.parameter.help if described else None) or "").split())
     lines = [" ".join(["mgpa", *(error.command_chain or ()), "needs", f"{name}: {about}" if about else name])]
-    known = {name for option in options for name in option.names}
-    unknown = [word for word in error.unused_tokens or () if word.startswith("--") and word not in known]
+    names = {name for option in options for name in option.names}
+    unknown = [word for word in error.unused_tokens or () if word.startswith("--") and word not in names]
     lines += [f"There is no option {', '.join(unknown)}."] if unknown else []
     lines += re.findall(r"Example: .*", getattr(error.target, "__doc__", None) or "")
     print("\n".join(lines), file=sys.stderr)
