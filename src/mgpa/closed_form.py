@@ -25,7 +25,7 @@ from sklearn.model_selection import GroupKFold
 
 from ._common.parameters import Constraint, flag, gate, number, one_of, whole
 from .anchor import GateAnchor, RidgeSolver, shrink, within_anchor
-from .errors import MissingEvidence
+from .errors import Mention, MissingEvidence, MissingEvidenceWarning
 from .estimators.base import GatedEstimator
 from .estimators.streamed import Evidence, MomentEstimator
 from .gate import FullGate, MeasurementGate
@@ -225,7 +225,10 @@ class ClosedFormMGPA(GatedEstimator, MomentEstimator):
     def _skip(self, reason: MissingEvidence) -> None:
         if self.on_missing == "raise":
             raise reason
-        warnings.warn(f"{reason} This batch is not used (on_missing='warn').", stacklevel=3)
+        said = MissingEvidenceWarning(
+            *reason.parts, " This batch is not used (", Mention("on_missing", "warn"), ")."
+        )
+        warnings.warn(said, stacklevel=3)
 
     def _solution(self) -> Solution:
         solution: Solution = super()._solution()

@@ -26,6 +26,7 @@ from ._common.parameters import (
     share,
     whole,
 )
+from .errors import Mention, UsageError
 
 Floats = NDArray[np.float64]
 
@@ -308,11 +309,15 @@ def choose_rank(rank: int | float, energy: Floats, n_rows: int, what: str) -> in
     available = int((energy > 0).sum())
     if isinstance(rank, (int, np.integer)):
         if rank > len(energy):
-            raise ValueError(f"rank={rank} does not fit {len(energy)} features; use 0 to {len(energy)}.")
+            limit = f" does not fit {len(energy)} features; use 0 to {len(energy)}."
+            raise UsageError(Mention("rank", int(rank)), limit)
         if rank > available and available:
-            raise ValueError(
-                f"rank={rank} needs {rank} independent {what}; the {n_rows} usable ones give {available}. "
-                "Lower the rank, supply more, or ask for a share of energy such as rank=0.9."
+            raise UsageError(
+                Mention("rank", int(rank)),
+                f" needs {rank} independent {what}; the {n_rows} usable ones give {available}. Lower the "
+                "rank, supply more, or ask for a share of energy such as ",
+                Mention("rank", 0.9),
+                ".",
             )
         return min(int(rank), available)
     retained = cumulative_share(energy)

@@ -30,7 +30,7 @@ from ._common.parameters import (
 from ._common.progress import progress
 from .anchor import TARGETS
 from .critics import CRITICS, HIDDEN_WIDTH, LinearCritic, NetworkCritic, n_scores
-from .errors import MissingEvidence
+from .errors import Mention, MissingEvidence, UsageError
 from .estimators.base import NO_PAIRS, FitData, GatedEstimator, require_several
 from .estimators.held_out import read_held_out
 from .estimators.staged import SequentialEstimator, complete_stages_kept, torch_device
@@ -38,7 +38,7 @@ from .maps import MapInfo, StagedMap
 from .moments import Moments, Standardizer
 from .pairs import Contrasts, source_names, to_numpy
 from .stages import Recipe, Rows, Stage, Step, Trajectory
-from .stopping import StoppingRule, judged_run
+from .stopping import HELD_OUT, StoppingRule, judged_run
 
 ONE_THREAD_SIZE = 2**22  # numbers in X up to which one thread is fastest
 
@@ -289,7 +289,9 @@ class IterativeMGPA(SequentialEstimator, GatedEstimator):
 
     def _read_held_out(self, data: FitData) -> tuple[Any, Any]:
         if data.X_val is None and data.source_val is None and self.early_stopping:
-            raise ValueError("early_stopping=True needs X_val and source_val: held-out rows with sources.")
+            raise UsageError(
+                Mention("early_stopping", True), " needs ", HELD_OUT, ": held-out rows with sources."
+            )
         return read_held_out(
             self,
             data,
@@ -371,5 +373,5 @@ def given_contrasts(data: FitData) -> Contrasts:
     elif data.pairs is not None:
         contrasts = Contrasts.from_pairs(data.pairs, data.X.shape[1])
     if contrasts is None or not len(contrasts):
-        raise MissingEvidence(NO_PAIRS)
+        raise MissingEvidence(*NO_PAIRS)
     return contrasts
