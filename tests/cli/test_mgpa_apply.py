@@ -41,7 +41,7 @@ def test_a_table_of_other_sources_is_refused_unless_forced(folder, table, tmp_pa
     arguments = ("apply", folder / "map one.safetensors", tmp_path / "other.parquet")
     said = refused(*arguments, "--out", tmp_path / "out.parquet")
     assert "The table has sources gel, pad; the map was fitted on dry, wet" in said
-    assert "Pass --force to apply it" in said
+    assert "Pass --force to correct it" in said
     assert not (tmp_path / "out.parquet").exists()
     done(*arguments, "--out", tmp_path / "out.parquet", "--force")
     expected = mgpa.load_map(folder / "map one.safetensors").transform(other.X)

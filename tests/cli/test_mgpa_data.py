@@ -16,7 +16,7 @@ from terminal import done, here, refused
 pytest.importorskip("cyclopts")
 pytest.importorskip("pooch")
 
-from mgpa.eeg.datasets.sources import DATASETS
+from mgpa.eeg.datasets.catalogue import DATASETS
 
 
 @pytest.fixture

@@ -50,13 +50,17 @@ ITERATIVE = ("--method", "iterative_mgpa", "--set.critics", '["linear"]', "--set
     [
         # options of the command
         ("fit whole.npz", ("--rank", "99"), "--rank 99 does not fit 8 features; use 0 to 8."),
-        ("fit whole.npz", ("--rank", "-1"), "--rank must be an int, or a float in (0, 1] for"),
+        ("fit whole.npz", ("--rank", "-1"), "--rank must be a whole number, 0 or more, or a float in (0, 1]"),
         ("fit whole.npz", ("--components", "99"), "--components is 99;"),
         ("select m.safetensors whole.npz", ("--budget", "-1"), "--budget must be zero or a positive number"),
         ("apply m.safetensors whole.npz", ("--strength", "-1"), "--strength must not be negative; got -1.0."),
         ("simulate", ("--sources", "9"), "--sources is 9; choose 2 to 4."),
         # parameters of the method
-        ("fit whole.npz", ("--set.ridge", "maybe"), "--set.ridge must be a number, 0 or more; got 'maybe'."),
+        (
+            "fit whole.npz",
+            ("--set.ridge", "maybe"),
+            "--set.ridge must be a number, 0 or more, or 'auto'; got 'maybe'.",
+        ),
         (
             "fit whole.npz",
             ("--method", "leace", "--set.strength", "-1"),

@@ -17,7 +17,7 @@ def test_inspecting_a_map_tells_everything_about_it(folder):
     assert facts["method"] == "ClosedFormMGPA"
     assert facts["sources"] == ["dry", "wet"]
     assert facts["gate"] == {"rank": m.info.gate_rank, "energy": m.info.gate_energy}
-    assert facts["parameters"]["ridge"] == 10.0
+    assert facts["parameters"]["ridge"] == "auto"
     assert facts["notes"] == ""
     assert facts["seed"] is None
     arguments = ("fit", "rec ördings.parquet", "--method", "iterative_mgpa", "--seed", "3")

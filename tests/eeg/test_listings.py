@@ -6,8 +6,7 @@ from server import FILES, Server, as_json, md5, serve_manifest, serve_osf, sha25
 
 pytest.importorskip("pooch")
 
-from mgpa.eeg.datasets.sources import SOURCES, fetch, find_source, remote_files
-
+from mgpa.eeg.datasets.catalogue import DATASETS, fetch_files, find_dataset, remote_files
 from mgpa.eeg.datasets.download import DownloadError
 from mgpa.eeg.datasets.listings import RemoteFile, listing
 
@@ -51,10 +50,10 @@ def test_a_zenodo_record_is_listed(server):
 
 def test_a_manifest_names_files_beside_it(server, tmp_path):
     found = listing(serve_manifest(server))
-    assert fetch(found, tmp_path / "zwei Wörter") == 4
+    assert fetch_files(found, tmp_path / "zwei Wörter") == 4
     for name, content in FILES.items():
         assert (tmp_path / "zwei Wörter" / name).read_bytes() == content
-    assert fetch(found, tmp_path / "zwei Wörter") == 0
+    assert fetch_files(found, tmp_path / "zwei Wörter") == 0
 
 
 @pytest.mark.parametrize("name", ["../x.mat", "/etc/x.mat", "a/../../x", "..\\x"])
@@ -106,20 +105,20 @@ def test_patterns_choose_files(server):
 
 def test_a_disk_that_is_too_small_is_known_beforehand(server, tmp_path):
     with pytest.raises(DownloadError, match=r"GB of free space; 1000000.0 GB are still to be fetched"):
-        fetch([RemoteFile("x", f"{server.url}/x", 10**15)], tmp_path)
+        fetch_files([RemoteFile("x", f"{server.url}/x", 10**15)], tmp_path)
     assert server.requests == []
 
 
 def test_every_data_set_says_where_to_look():
-    assert set(SOURCES) == {"wearable_ssvep", "neuroscan_flex"}
-    for source in SOURCES.values():
+    assert set(DATASETS) == {"wearable_ssvep", "neuroscan_flex"}
+    for source in DATASETS.values():
         assert source.doi in source.advice
         assert source.home.startswith("http")
     with pytest.raises(ValueError, match="no data set 'ssvep'; there are wearable_ssvep"):
-        find_source("ssvep")
+        find_dataset("ssvep")
 
 
 def test_the_tasks_of_a_source_are_those_of_its_reader():
     from mgpa.eeg.datasets.neuroscan_flex import TASKS
 
-    assert SOURCES["neuroscan_flex"].tasks == tuple(TASKS)
+    assert DATASETS["neuroscan_flex"].tasks == tuple(TASKS)

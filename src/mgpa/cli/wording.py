@@ -25,6 +25,7 @@ IN_THE_TABLE = {
 }
 # Options whose name is not that of the parameter.
 OPTIONS = {
+    "gate__rank": "rank",
     "n_components": "components",
     "n_sources": "sources",
     "n_jobs": "jobs",
