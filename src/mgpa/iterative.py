@@ -54,7 +54,9 @@ class IterativeMGPA(SequentialEstimator, GatedEstimator):
         At most this many stages.
     critics : sequence of {"linear", "gelu"}
         Source critics refitted at every stage. With one of them the damping is halved, which keeps the price
-        of movement relative to the mean critic loss. ``("linear",)`` needs no torch.
+        of movement relative to the mean critic loss. ``("linear",)`` needs no torch. A critic of two sources
+        has one score, the logit of the second against the first; one of K > 2 sources has K, each source's
+        logit against the mean of the others, so that what the sources are called does not matter.
     target : {"conditional", "mean", "zero"}
         What the scores aim for: their conditional mean given the preserved coordinates, their mean on the
         fitting rows, or zero.
@@ -97,8 +99,9 @@ class IterativeMGPA(SequentialEstimator, GatedEstimator):
         Stages fitted.
     history_ : list of dict
         Per stage: the movement of the held-out rows after it, if any; with ``do_no_harm`` also the held-out
-        residual AUROC of each score (``auroc``), its standardised excess over chance (``z``) and whether the
-        stage was ``kept``.
+        residual AUROC of each score (``auroc``, with more than two sources of its source against all others),
+        its standardised excess over chance (``z``) and whether the stage was ``kept``. Scores come critic by
+        critic and source by source.
     sources_ : array
         Source labels.
 
