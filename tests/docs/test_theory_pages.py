@@ -56,7 +56,7 @@ def test_every_name_on_a_page_exists():
 def test_every_test_and_page_named_on_a_page_exists():
     known = {
         name
-        for path in (ROOT / "tests").glob("test_*.py")
+        for path in (ROOT / "tests").rglob("test_*.py")
         for name in re.findall(r"^def (test_\w+)", path.read_text(encoding="utf-8"), re.MULTILINE)
     }
     named = set(re.findall(r"``(test_\w+)``", TEXTS[PROVEN]))
