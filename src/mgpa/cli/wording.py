@@ -61,9 +61,8 @@ def _say(command: App, mention: Mention) -> str:
     if name in OF_CONVERT:
         return _typed(f"mgpa convert --{name}", mention.value)
     if "set" in options:
-        return " ".join(
-            [f"--set.{mention.name}", *([] if mention.value is ... else [_quoted(mention.value)])]
-        )
+        value = "" if mention.value is ... else f" {_quoted(mention.value)}"
+        return f"--set.{mention.name}{value}"
     return str(mention)
 
 
