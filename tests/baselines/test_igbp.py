@@ -338,7 +338,7 @@ BAD = {
     "NaN": ({"X": np.full((90, 6), np.nan)}, "NaN or infinite values"),
     "held-out rows without sources": ({"source_val": None}, "X_val without source_val"),
     "held-out sources without rows": ({"X_val": None}, "source_val without X_val"),
-    "an unknown held-out source": ({"source_val": np.full(50, 9)}, "source_val has"),
+    "an unknown held-out source": ({"source_val": np.full(50, 9)}, r"Unknown source \[9\] in source_val"),
     "other held-out features": ({"X_val": np.zeros((50, 5))}, "X_val has 5 features but X has 6"),
 }
 

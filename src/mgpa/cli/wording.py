@@ -14,7 +14,7 @@ from cyclopts import App, CycloptsError, CycloptsPanel, MissingArgumentError
 from ..errors import Mention, Worded
 from .application import option_names
 
-# What is not passed but written into the table.
+# What is not passed, but stands in the table.
 IN_THE_TABLE = {
     "X_val": "the VAL rows",
     "source_val": "the VAL rows",
@@ -62,7 +62,8 @@ def _say(command: App, mention: Mention) -> str:
     if name in OF_CONVERT:
         return _typed(f"mgpa convert --{name}", mention.value)
     if "set" in options:
-        return " ".join([f"--set.{name}", *([] if mention.value is ... else [_quoted(mention.value)])])
+        value = "" if mention.value is ... else f" {_quoted(mention.value)}"
+        return f"--set.{mention.name}{value}"
     return str(mention)
 
 
