@@ -4,27 +4,29 @@ r"""
 Why the anchor is regressed within sources
 ==========================================
 
-*Beyond the paper: what the default of* ``mgpa.ClosedFormMGPA`` *does instead of section 4.1's pooled regression.*
+*Beyond the paper: what the default of* ``mgpa.ClosedFormMGPA`` *does instead of section 4.1's pooled
+regression.*
 
-A task :math:`y=\pm1` and a source :math:`u=\pm1` that goes with it, :math:`\mathrm E[yu]=\rho`. What is preserved
-tells the task, :math:`q=my+e` with :math:`e\sim\mathcal N(0,\Sigma)`. One gate coordinate holds some of the task,
-what q tells of it, and the source's shift :math:`a`:
+A task :math:`y=\pm1` and a source :math:`u=\pm1` that goes with it, :math:`\mathrm E[yu]=\rho`. What is
+preserved tells the task, :math:`q=my+e` with :math:`e\sim\mathcal N(0,\Sigma)`. One gate coordinate holds
+some of the task, what q tells of it, and the source's shift :math:`a`:
 
 .. math::
 
    z = b\,y+\gamma^\top e+\tfrac a2\,u+\varepsilon,\qquad \varepsilon\sim\mathcal N(0,1).
 
-A collapse to an anchor, :math:`z'=\widehat z(q)`, leaves the same information whatever function of q it is. Heads
-that exist already are not indifferent. Regressed over all rows, and within sources, the slopes are
+A collapse to an anchor, :math:`z'=\widehat z(q)`, leaves the same information whatever function of q it is.
+Heads that exist already are not indifferent. Regressed over all rows, and within sources, the slopes are
 
 .. math::
 
    \beta_{\text{pooled}}&=(mm^\top+\Sigma)^{-1}\bigl(m\,(b+\tfrac a2\rho)+\Sigma\gamma\bigr),\\
-   \beta_{\text{within}}&=\bigl((1-\rho^2)\,mm^\top+\Sigma\bigr)^{-1}\bigl((1-\rho^2)\,m\,b+\Sigma\gamma\bigr).
+   \beta_{\text{within}}&=\bigl((1-\rho^2)\,mm^\top+\Sigma\bigr)^{-1}
+   \bigl((1-\rho^2)\,m\,b+\Sigma\gamma\bigr).
 
-The first has a term :math:`\tfrac a2\rho`: q tells the task, the task tells the source, and the source shifts z. A
-head :math:`w_q^\top q+w_z z` then sees :math:`(w_q+w_z\beta)^\top q`. Where :math:`w_z` and the association have
-opposite signs and the shift is large, the head turns round.
+The first has a term :math:`\tfrac a2\rho`: q tells the task, the task tells the source, and the source
+shifts z. A head :math:`w_q^\top q+w_z z` then sees :math:`(w_q+w_z\beta)^\top q`. Where :math:`w_z` and the
+association have opposite signs and the shift is large, the head turns round.
 """
 
 import matplotlib.pyplot as plt
@@ -140,8 +142,8 @@ with plots.style():
 # What is kept, and what is given up
 # ----------------------------------
 # *Kept*: the correction stays inside the gate, and every anchor that is a function of q leaves the same
-# information (:ref:`theory-targets`). *Given up*: under the association of the fitting rows the pooled anchor is
-# nearer to them, so the expected movement there is no longer the least possible; and heads refitted on corrected
-# rows lose the bonus that the association, written into z, gave them.
+# information (:ref:`theory-targets`). *Given up*: under the association of the fitting rows the pooled
+# anchor is nearer to them, so the expected movement there is no longer the least possible; and heads
+# refitted on corrected rows lose the bonus that the association, written into z, gave them.
 
 plt.show()
