@@ -63,7 +63,7 @@ def draw(n, seed):
 X, source = draw(3000, seed=2)
 first = draw(60, seed=3)[0]
 second = first + (delta + 0.4 * rng.normal(size=(60, 2))) @ gate_axes.T
-model = ClosedFormMGPA(MeasurementGate(rank=2)).fit(X, source=source, pairs=(first, second))
+model = ClosedFormMGPA.paper(MeasurementGate(rank=2)).fit(X, source=source, pairs=(first, second))
 
 # %%
 # Equation (3) by hand
@@ -114,7 +114,7 @@ for alpha in (0.5, 1.0, 1.3):
 # ------------------------------------------
 # :math:`\widehat\delta` enters twice, so that its sign cancels.
 
-swapped = ClosedFormMGPA(MeasurementGate(rank=2)).fit(X, source=source, pairs=(second, first))
+swapped = ClosedFormMGPA.paper(MeasurementGate(rank=2)).fit(X, source=source, pairs=(second, first))
 agree("first entry of δ̂, views swapped", swapped.direction_[0, 0], -hat[0])
 agree("   largest change of the output", np.abs(swapped.transform(fresh) - model.transform(fresh)).max(), 0.0)
 

@@ -207,7 +207,7 @@ for i, m_pairs in enumerate(numbers):
     for j in range(20):
         pairs = model.record_twice(m_pairs, random_state=100 + j)
         gate = MeasurementGate(rank=3, norm_quantile=0.0)
-        fitted = ClosedFormMGPA(gate, ridge=0.0, shrinkage=0.0, standardize=False).fit(
+        fitted = ClosedFormMGPA.paper(gate, ridge=0.0, shrinkage=0.0, standardize=False).fit(
             fitting.H, source=fitting.source, pairs=pairs
         )
         hat = (fitted.gate_.basis_ @ fitted.direction_[0])[1:]

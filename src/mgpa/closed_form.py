@@ -8,8 +8,8 @@ Everything follows from :class:`~mgpa.moments.Moments`, so batch, stream and clu
 (:mod:`mgpa.estimators.streamed`).
 
 The paper regresses on the rows of all sources together (``anchor="pooled"``). Where source goes with task,
-that anchor learns their association and writes it into the embeddings. The default compares rows with the
-mean of their own source (``anchor="within"``), looks for evidence before it acts, and may add directions.
+that anchor learns their association and writes it into the embeddings. ``anchor="within"`` compares rows with
+the mean of their own source, looks for evidence before it acts, and may add directions.
 """
 
 from __future__ import annotations
@@ -107,10 +107,10 @@ class ClosedFormMGPA(GatedEstimator, MomentEstimator):
     ----------
     gate : gate estimator or None
         Where the correction may act; None is ``MeasurementGate(rank=0.9)``.
-    anchor : {"within", "pooled"}
-        What gate coordinates aim for: their regression on the preserved ones within sources, which does not
-        learn how source goes with task, or over the rows of all sources, as published. Pairs that are no rows
-        help the first where they show the effect at the rows' own scale.
+    anchor : {"pooled", "within"}
+        What gate coordinates aim for: their regression on the preserved ones over the rows of all sources, as
+        published, or within sources, which does not learn how source goes with task. Pairs that are no rows
+        help the second where they show the effect at the rows' own scale.
     n_directions : int or "auto"
         With ``anchor="within"``: directions to correct along, the mean contrast first (K - 1 of them), then
         those in which contrasts vary most. "auto" adds directions while, on pairs that did not choose them
@@ -135,8 +135,8 @@ class ClosedFormMGPA(GatedEstimator, MomentEstimator):
     ----------
     gate_ : fitted gate
         With ``basis_`` (d, r), ``rank_``, ``cumulative_energy_`` and ``mean_contrast_``.
-    map_ : PathMap or AffineMap
-        The stored correction: ordered directions or, with ``anchor="pooled"``, an affine map of rank K - 1.
+    map_ : AffineMap or PathMap
+        The stored correction: an affine map of rank K - 1 or, with ``anchor="within"``, ordered directions.
     sources_ : array
         Source labels seen.
     direction_ : (K - 1, r) array
@@ -156,9 +156,10 @@ class ClosedFormMGPA(GatedEstimator, MomentEstimator):
     >>> A = rng.normal(size=(30, 5)); B = A + shift + 0.1 * rng.normal(size=(30, 5))
     >>> model = ClosedFormMGPA().fit(X, source=source, pairs=(A, B))
     >>> model.transform(X).shape, model.to_map()
-    ((200, 5), <PathMap: 1 direction, 5 features>)
-    >>> bool(0.9 < model.effect_.size < 1.1)
-    True
+    ((200, 5), <AffineMap: affine, rank 1, strength 1, 5 features>)
+    >>> careful = ClosedFormMGPA(anchor="within").fit(X, source=source, pairs=(A, B))
+    >>> careful.to_map(), bool(0.9 < careful.effect_.size < 1.1)
+    (<PathMap: 1 direction, 5 features>, True)
     """
 
     _parameter_constraints: ClassVar[dict[str, Constraint]] = {
@@ -177,7 +178,7 @@ class ClosedFormMGPA(GatedEstimator, MomentEstimator):
         self,
         gate: Any = None,
         *,
-        anchor: str = "within",
+        anchor: str = "pooled",
         n_directions: int | str = "auto",
         strength: float = 1.0,
         ridge: float | str = "auto",
@@ -197,21 +198,19 @@ class ClosedFormMGPA(GatedEstimator, MomentEstimator):
         self.on_missing = on_missing
 
     @classmethod
-    def paper(cls, **changes: Any) -> Self:
+    def paper(cls, gate: Any = None, **changes: Any) -> Self:
         """Return the published settings: a pooled anchor with ridge 10, one direction, no look at evidence.
 
         Parameters
         ----------
+        gate : gate estimator or None
+            None is the published ``MeasurementGate(rank=0.9)``.
         **changes
-            Parameters to override.
+            Other parameters to override.
         """
-        settings: dict[str, Any] = {
-            "gate": MeasurementGate(rank=0.9),
-            "anchor": "pooled",
-            "ridge": 10.0,
-            "do_no_harm": False,
-        }
-        return cls(**(settings | changes))
+        gate = MeasurementGate(rank=0.9) if gate is None else gate
+        settings: dict[str, Any] = {"anchor": "pooled", "ridge": 10.0, "do_no_harm": False}
+        return cls(gate, **(settings | changes))
 
     def _solve(self, data: Evidence) -> Solution:
         return solve(self, data)
@@ -278,7 +277,7 @@ class Effect:
     @property
     def is_of_the_pairs_scale(self) -> bool:
         """Whether pairs and rows show one effect, so that paired views are rows like any other."""
-        return self.is_there and 0.5 < self.size < 2.0
+        return self.is_there and 0.5 < abs(self.size) < 2.0
 
     def __str__(self) -> str:
         return f"effect {self.size:.4f} ± {self.error:.4f} of the contrast"

@@ -73,7 +73,7 @@ def test_three_sources_share_their_means_after_correction(seed):
     response = 0.5 * rng.normal(size=(3 * events, r)) @ gate.T
     source, pair_id = np.tile(np.arange(3), events), np.repeat(np.arange(events), 3)
     data = Data(np.repeat(content, 3, axis=0) + effects[source] + response, source, pair_id=pair_id)
-    model = data.fit(ClosedFormMGPA(MeasurementGate(rank=r), standardize=False))
+    model = data.fit(ClosedFormMGPA.paper(MeasurementGate(rank=r), standardize=False))
     m = model.to_map()
     assert m.readout.shape == m.direction.shape == (d, 2)
     assert model.direction_.shape == (2, r)
@@ -108,7 +108,7 @@ def test_three_sources_cannot_be_told_apart_given_the_context():
     X[paired] = np.tile(X[paired[:300]], (3, 1)) - effects[0] @ gate.T + effects[source[paired]] @ gate.T
     contrasts_span = MeasurementGate(rank=2)
     data = Data(X, source, pair_id=pair_id)
-    model = data.fit(ClosedFormMGPA(contrasts_span, ridge=0.0, shrinkage=0.0, standardize=False))
+    model = data.fit(ClosedFormMGPA.paper(contrasts_span, ridge=0.0, shrinkage=0.0, standardize=False))
     after = model.transform(X)
 
     def effect(Y):
@@ -153,7 +153,7 @@ def test_an_empty_gate_is_the_identity_in_the_rows_coordinates():
 def test_shrinkage_reaches_the_covariance():
     data = two_sources()
     gate = MeasurementGate(rank=2)
-    plain, shrunk = (data.fit(ClosedFormMGPA(gate, shrinkage=s)).covariance_ for s in (0.0, 0.3))
+    plain, shrunk = (data.fit(ClosedFormMGPA.paper(gate, shrinkage=s)).covariance_ for s in (0.0, 0.3))
     np.testing.assert_allclose(shrunk, 0.7 * plain + 0.3 * np.trace(plain) / 2 * np.eye(2), atol=1e-12)
 
 
@@ -162,7 +162,7 @@ def test_a_source_that_the_context_determines_is_refused():
     source = np.arange(60) % 2
     X = np.column_stack([rng.normal(size=(60, 2)) + source[:, None], source])
     pairs = (X[:20], X[:20] + np.array([1.0, 0.1, 0.0]))
-    model = ClosedFormMGPA(MeasurementGate(rank=1), ridge=0.0)
+    model = ClosedFormMGPA.paper(MeasurementGate(rank=1), ridge=0.0)
     with pytest.raises(ValueError, match="determine the source exactly"):
         model.fit(X, source=source, pairs=pairs)
     assert model.set_params(ridge=10.0).fit(X, source=source, pairs=pairs).gate_.rank_ == 1
@@ -172,7 +172,7 @@ def test_too_few_rows_for_a_spread_inside_the_gate_are_refused():
     X = np.array([[0.0, 0.0], [1.0, 1.0]])
     pairs = (np.zeros((3, 2)), np.ones((3, 2)))
     with pytest.raises(ValueError, match="2 rows leave no variation inside the gate"):
-        ClosedFormMGPA().fit(X, source=[0, 1], pairs=pairs)
+        ClosedFormMGPA.paper().fit(X, source=[0, 1], pairs=pairs)
 
 
 def test_a_direction_without_residual_spread_is_still_projected_out():

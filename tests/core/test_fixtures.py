@@ -40,17 +40,17 @@ def test_estimators_find_the_same_gate_from_raw_units(authors, Model):
     ],
 )
 def test_the_closed_form_equals_the_authors(authors, name, settings):
-    model = authors.fit(mgpa.ClosedFormMGPA(standardize=False, **settings))
+    model = authors.fit(mgpa.ClosedFormMGPA.paper(standardize=False, **settings))
     authors.assert_output(model.transform(authors.arrays["X_new"]), name)
 
 
 def test_strength_at_application_equals_strength_at_fit(authors):
-    model = authors.fit(mgpa.ClosedFormMGPA(standardize=False))
+    model = authors.fit(mgpa.ClosedFormMGPA.paper(standardize=False))
     authors.assert_output(model.transform(authors.arrays["X_new"], strength=1.1), "closed_form_alpha_1_1")
 
 
 def test_raw_units_in_give_raw_units_out(authors):
-    model, X = authors.fit_raw(mgpa.ClosedFormMGPA()), authors.arrays["X_new_raw"]
+    model, X = authors.fit_raw(mgpa.ClosedFormMGPA.paper()), authors.arrays["X_new_raw"]
     authors.assert_output(model.transform(X), "closed_form_raw")
     # The displacement is the same one in standardised units.
     authors.assert_output(authors.arrays["X_new"] + model.to_map().displacement(X), "closed_form")

@@ -161,7 +161,7 @@ def test_a_kind_of_constraint_accepts_and_refuses(kind):
     ("model", "sentence"),
     [
         (ClosedFormMGPA(standardize="no"), "standardize must be True or False; got 'no'."),
-        (ClosedFormMGPA(ridge=None), "ridge must be a number, 0 or more; got None."),
+        (ClosedFormMGPA(ridge=None), "ridge must be a number, 0 or more, or 'auto'; got None."),
         (ClosedFormMGPA(strength=True), "strength must be a number, 0 or more; got True."),
         (ClosedFormMGPA(shrinkage=2), "shrinkage must be a number, 0 or more, at most 1; got 2."),
         (ClosedFormMGPA(on_missing="ignore"), "on_missing must be 'raise' or 'warn'; got 'ignore'."),

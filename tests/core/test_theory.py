@@ -108,7 +108,7 @@ def fit_closed_form(model, n=60_000, seed=1, **settings):
     rng = np.random.default_rng(seed)
     X, u, _ = model.rows(n, rng)
     settings = {"ridge": 0.0, "shrinkage": 0.0, "standardize": False} | settings
-    estimator = ClosedFormMGPA(MeasurementGate(rank=len(model.delta)), **settings)
+    estimator = ClosedFormMGPA.paper(MeasurementGate(rank=len(model.delta)), **settings)
     return estimator.fit(X, source=u, pairs=model.pairs(rng))
 
 

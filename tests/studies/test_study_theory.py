@@ -141,7 +141,7 @@ def test_information_grows_from_nothing_to_the_entropy_of_the_source():
 
 
 def test_the_closed_form_costs_what_the_figure_says(model, rows, pairs, numbers):
-    fitted = ClosedFormMGPA(MeasurementGate(rank=2), ridge=0.0, shrinkage=0.0, standardize=False)
+    fitted = ClosedFormMGPA.paper(MeasurementGate(rank=2), ridge=0.0, shrinkage=0.0, standardize=False)
     fitted.fit(rows.H, source=rows.source, pairs=pairs)
     fresh = model.sample(N, random_state=4)
     after = fitted.transform(fresh.H)

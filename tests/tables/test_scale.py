@@ -79,10 +79,10 @@ def test_parts_without_rows_to_fit_on_are_passed_over(table, tmp_path):
 def test_pairs_from_another_table(table, tmp_path):
     loose = write_table(simulated_table(n_people=30, pair_id=None), tmp_path / "loose.parquet")
     with pytest.raises(ValueError, match="No pairs"):
-        fit_table(mgpa.ClosedFormMGPA(), loose).to_map()
+        fit_table(mgpa.ClosedFormMGPA.paper(), loose).to_map()
     pairs = write_table(table.rows("FIT"), tmp_path / "pairs.npz")
-    m = fit_table(mgpa.ClosedFormMGPA(), loose, pairs=pairs).to_map()
-    expected = fit_table(mgpa.ClosedFormMGPA(), write_table(table, tmp_path / "t.parquet")).to_map()
+    m = fit_table(mgpa.ClosedFormMGPA.paper(), loose, pairs=pairs).to_map()
+    expected = fit_table(mgpa.ClosedFormMGPA.paper(), write_table(table, tmp_path / "t.parquet")).to_map()
     np.testing.assert_allclose(m.transform(table.X), expected.transform(table.X), rtol=0, atol=1e-9)
 
 
@@ -90,9 +90,9 @@ def test_pairs_from_another_table_count_when_the_first_part_has_no_fit_rows(tabl
     loose = replace(table, pair_id=None)
     late = in_parts(loose.take(np.argsort(loose.role == "FIT", kind="stable")), tmp_path / "late", 9)
     pairs = write_table(table.rows("FIT"), tmp_path / "pairs.npz")
-    m = fit_table(mgpa.ClosedFormMGPA(), late, pairs=pairs).to_map()
+    m = fit_table(mgpa.ClosedFormMGPA.paper(), late, pairs=pairs).to_map()
     fit = table.rows("FIT")
-    expected = mgpa.ClosedFormMGPA().fit(fit.X, source=fit.source, pair_id=fit.pair_id)
+    expected = mgpa.ClosedFormMGPA.paper().fit(fit.X, source=fit.source, pair_id=fit.pair_id)
     np.testing.assert_allclose(m.transform(table.X), expected.transform(table.X), rtol=0, atol=1e-9)
 
 
