@@ -139,3 +139,11 @@ def test_scores_of_several_sources_are_weighed_against_the_first():
     assert swapped["auroc"] == [0.5, 0.5]
     with pytest.raises(ValueError, match=r"No held-out rows of source \['gel'\]"):
         StoppingRule([codes[:60]], ["dry", "wet", "gel"])
+
+
+def test_a_source_of_one_participant_cannot_be_held_out():
+    codes = np.tile([0, 1], 30)
+    with pytest.raises(ValueError, match="too few groups to hold any out"):
+        held_out_folds(codes, np.where(codes == 1, 0, np.arange(60)), None, seed=0)
+    with pytest.raises(ValueError, match="at least two groups and two rows of each source"):
+        held_out_folds(codes, np.zeros(60, int), None, seed=0)
