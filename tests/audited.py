@@ -16,7 +16,7 @@ def run(table: Any, methods: Any, **changes: Any) -> audit.Audit:
     return audit.run(table, methods, **({"readers": LINEAR, "verbose": False, "seeds": (17, 29)} | changes))
 
 
-def same(a: audit.Audit, b: audit.Audit) -> None:
+def assert_same(a: audit.Audit, b: audit.Audit) -> None:
     """Fail unless two audits have the same bits."""
     assert a.methods == b.methods
     for name in a:

@@ -26,9 +26,9 @@ class Contrasts:
     """
 
     values: Floats
-    midpoints: Floats
     first: NDArray[np.int64]
     second: NDArray[np.int64]
+    midpoints: Floats | None = None
     people: NDArray[Any] | None = None
 
     def __len__(self) -> int:
@@ -39,7 +39,7 @@ class Contrasts:
         """Make contrasts from ``(A, B)``: row i of A and row i of B are two views of one thing."""
         A, B = check_pairs(pairs, n_features)
         A, B = A.astype(np.float64), B.astype(np.float64)
-        return cls(B - A, (A + B) / 2, np.zeros(len(A), np.int64), np.ones(len(A), np.int64))
+        return cls(B - A, np.zeros(len(A), np.int64), np.ones(len(A), np.int64), (A + B) / 2)
 
     @classmethod
     def from_ids(
@@ -74,36 +74,36 @@ class Contrasts:
         if not values:
             return cls.none(X.shape[1])
         owners = None if people is None else np.concatenate(whose)
-        joined = [np.concatenate(parts) for parts in (values, midpoints, first, second)]
+        joined = [np.concatenate(parts) for parts in (values, first, second, midpoints)]
         return cls(joined[0], joined[1], joined[2], joined[3], owners)
 
     @classmethod
     def none(cls, n_features: int) -> Self:
         """Return no contrasts."""
         nothing, nobody = np.zeros((0, n_features)), np.zeros(0, np.int64)
-        return cls(nothing, nothing, nobody, nobody)
+        return cls(nothing, nobody, nobody, nothing)
 
     @classmethod
     def concatenate(cls, many: list[Contrasts]) -> Contrasts:
         """Return all contrasts in one; an empty list gives none."""
         if not many:
             return cls.none(0)
-        people = [c.people for c in many if c.people is not None]
-        return cls(
-            np.concatenate([c.values for c in many]),
-            np.concatenate([c.midpoints for c in many]),
-            np.concatenate([c.first for c in many]),
-            np.concatenate([c.second for c in many]),
-            np.concatenate(people) if len(people) == len(many) else None,
-        )
+
+        def joined(name: str) -> Any:
+            arrays = [getattr(c, name) for c in many]
+            return None if any(array is None for array in arrays) else np.concatenate(arrays)
+
+        return cls(*(joined(name) for name in ("values", "first", "second", "midpoints", "people")))
 
     def take(self, rows: NDArray[np.intp]) -> Contrasts:
         """Return some of the contrasts."""
-        people = None if self.people is None else self.people[rows]
-        return Contrasts(self.values[rows], self.midpoints[rows], self.first[rows], self.second[rows], people)
+        optional = (None if array is None else array[rows] for array in (self.midpoints, self.people))
+        return Contrasts(self.values[rows], self.first[rows], self.second[rows], *optional)
 
     def views(self) -> tuple[Floats, NDArray[np.int64]]:
         """Return both views of every contrast, one below the other, and which source each is of."""
+        if self.midpoints is None:
+            raise ValueError("These contrasts are differences alone: their views are not known.")
         half = self.values / 2
         views = np.concatenate([self.midpoints - half, self.midpoints + half])
         return views, np.concatenate([self.first, self.second])

@@ -14,7 +14,7 @@ import pytest
 from sklearn.linear_model import LogisticRegression
 
 import mgpa
-from audited import SMALL, HeadOfMeans, run, same
+from audited import SMALL, HeadOfMeans, assert_same, run
 from mgpa import audit
 from mgpa.audit import AuditPlan
 from mgpa.baselines import make
@@ -88,8 +88,8 @@ def test_finished_cells_are_read_and_equal(table, tmp_path, capsys):
     again = run(table, methods, cache=tmp_path, verbose=True)
     assert "4 fits, 4 of them finished before" in capsys.readouterr().err
     assert {path.name: path.stat().st_mtime_ns for path in tmp_path.iterdir()} == files
-    same(first, again)
-    same(first, run(table, methods))
+    assert_same(first, again)
+    assert_same(first, run(table, methods))
     more = run(table, methods | {"ncm": make("ncm", rank=1)}, cache=tmp_path)
     assert len(list(tmp_path.iterdir())) == len(files) + 3
     np.testing.assert_array_equal(more["leace"].source_auroc, first["leace"].source_auroc)
@@ -106,7 +106,7 @@ def test_other_data_or_settings_are_other_cells(table, tmp_path):
 @pytest.mark.parametrize("n_jobs", [2])
 def test_parallel_equals_serial(table, n_jobs):
     methods = {"leace": "leace", "ncm": make("ncm", rank=1)}
-    same(run(table, methods), run(table, methods, n_jobs=n_jobs))
+    assert_same(run(table, methods), run(table, methods, n_jobs=n_jobs))
 
 
 def test_dask_workers_give_the_same_numbers(table):
@@ -119,7 +119,7 @@ def test_dask_workers_give_the_same_numbers(table):
         n_workers=1, threads_per_worker=1, dashboard_address=None, silence_logs=50
     )
     with cluster, distributed.Client(cluster), joblib.parallel_config("dask"):
-        same(expected, run(table, methods, n_jobs=2))
+        assert_same(expected, run(table, methods, n_jobs=2))
 
 
 KILLED = """
@@ -150,7 +150,7 @@ def test_killed_anywhere_it_finishes_with_the_same_bits(tmp_path):
         time.sleep(rng.uniform(0.0, 0.5))
         process.send_signal(signal.SIGKILL)
         assert process.wait() in (0, -signal.SIGKILL)
-    same(expected, killable(tmp_path / "killed"))
+    assert_same(expected, killable(tmp_path / "killed"))
 
 
 def test_maps_and_fitted_estimators_are_taken_as_they_are(table):
@@ -346,7 +346,7 @@ def test_another_argument_gives_other_cells_and_the_numbers_of_a_run_without_a_c
     kept = set(tmp_path.glob("*.npz"))
     changed = run(**base | {name: others[name]}, cache=tmp_path)
     assert set(tmp_path.glob("*.npz")) > kept
-    same(changed, run(**base | {name: others[name]}))
+    assert_same(changed, run(**base | {name: others[name]}))
 
 
 def test_devices_have_their_own_cells(table, tmp_path):
@@ -364,7 +364,7 @@ def test_a_plan_knows_what_is_finished_and_makes_nothing(table, tmp_path):
         ("leace", False, False),
     ]
     assert not (tmp_path / "cells").exists()
-    same(plan.run(), run(table, ["leace"]))
+    assert_same(plan.run(), run(table, ["leace"]))
     assert all(cell["fitted"] and cell["measured"] and cell["seconds"] == 0 for cell in plan.pending())
     more = AuditPlan(table, ["leace", "coral"], budget={"leace": 0.05}, **settings).pending()
     assert [(cell["fitted"], cell["measured"]) for cell in more] == [
@@ -470,4 +470,4 @@ def test_roles_in_lower_case_do_not_hide_who_was_fitted_on(table, tmp_path):
 def test_encoders_are_told_apart_in_the_cache(table, tmp_path):
     first, second = (replace(table, info={"encoder": {"name": name}}) for name in ("eegpt", "labram"))
     run(first, ["leace"], cache=tmp_path)
-    same(run(second, ["leace"], cache=tmp_path), run(second, ["leace"]))
+    assert_same(run(second, ["leace"], cache=tmp_path), run(second, ["leace"]))

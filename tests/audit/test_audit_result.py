@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import mgpa
-from audited import SMALL, run, same
+from audited import SMALL, assert_same, run
 from mgpa import audit
 from mgpa.baselines import make
 from simulated import simulated_table
@@ -73,7 +73,7 @@ def test_influence_and_reliability(found):
 
 
 def test_a_result_can_be_pickled(found):
-    same(found, pickle.loads(pickle.dumps(found)))
+    assert_same(found, pickle.loads(pickle.dumps(found)))
 
 
 def test_audits_of_different_people_pool_into_one(table):

@@ -7,7 +7,7 @@ import pytest
 from sklearn.preprocessing import FunctionTransformer
 
 import mgpa
-from audited import run, same
+from audited import assert_same, run
 from mgpa.audit.fits import BudgetSpec, FitSpec
 from mgpa.audit.measure import FloorSpec, GroundSpec, MeasureSpec
 from mgpa.audit.store import Store, key_of
@@ -55,7 +55,7 @@ def test_a_damaged_cell_is_computed_again(table, tmp_path):
     victim = max(tmp_path.glob("*.npz"), key=lambda path: path.stat().st_size)
     victim.write_bytes(victim.read_bytes()[:100])
     with pytest.warns(UserWarning, match="cannot be read"):
-        same(first, run(table, ["leace"], cache=tmp_path))
+        assert_same(first, run(table, ["leace"], cache=tmp_path))
 
 
 @pytest.mark.parametrize("damage", [lambda path: path.unlink(), lambda path: path.write_bytes(b"x" * 50)])

@@ -226,7 +226,7 @@ def test_every_file_the_page_names_exists():
         ("from . import affine", "mgpa.maps.affine", "load"),
         ("import mgpa.tables.scale", "mgpa.tables.scale", "load"),
         ("def f():\n    from mgpa.tables import scale", "mgpa.tables.scale", "call"),
-        ("class A:\n    def f(self):\n        from ..cli import app", "mgpa.cli.app", "call"),
+        ("class A:\n    def f(self):\n        from ..cli import application", "mgpa.cli.application", "call"),
         ("if TYPE_CHECKING:\n    from ..tables.scale import connect", "mgpa.tables.scale", "types"),
         ("try:\n    import os\nfinally:\n    from ..studies import run", "mgpa.studies.run", "load"),
     ],

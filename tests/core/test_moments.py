@@ -90,7 +90,7 @@ def test_means_of_labels_merge(weighted):
     X, labels = rng.normal(size=(30, 4)).astype(np.float32), rng.choice(["x", "y", "z"], size=30)
     weight = rng.uniform(size=30) if weighted else None
     parts = [
-        Means.from_rows(X[rows], labels[rows], None if weight is None else weight[rows])
+        Means.from_rows(X[rows], labels[rows], sample_weight=None if weight is None else weight[rows])
         for rows in (slice(0, 7), slice(7, 8), slice(8, 30))
     ]
     merged = parts[2] + parts[0] + parts[1]
@@ -100,7 +100,7 @@ def test_means_of_labels_merge(weighted):
         rows = labels == label
         assert total == pytest.approx(known[rows].sum())
         assert_close(mean, np.average(X[rows].astype(float), axis=0, weights=known[rows]), 1e-12)
-    nothing = Means.from_rows(X[:2], np.array(["x", "x"]), np.zeros(2))
+    nothing = Means.from_rows(X[:2], np.array(["x", "x"]), sample_weight=np.zeros(2))
     assert nothing.parts["x"][0] == 0.0
     assert not nothing.parts["x"][1].any()
     assert (nothing + nothing).parts["x"][0] == 0.0

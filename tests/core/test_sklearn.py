@@ -333,8 +333,8 @@ def contrasts_made(monkeypatch):
     made = []
     original = Contrasts.from_ids.__func__
 
-    def spy(cls, X, codes, pair_id):
-        contrasts = original(cls, X, codes, pair_id)
+    def spy(cls, X, codes, pair_id, *more):
+        contrasts = original(cls, X, codes, pair_id, *more)
         made.append((np.array(X), np.array(pair_id), contrasts))
         return contrasts
 

@@ -7,6 +7,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import roc_auc_score
 
 from factories import both, linear, two_sources
+from mgpa.stages import Rows
 from mgpa.stopping import StoppingRule, held_out_folds, rank_evidence
 
 
@@ -117,28 +118,42 @@ def test_views_of_one_event_stay_together_without_participants():
     np.testing.assert_array_equal(alone, np.arange(200))
 
 
+class Says:
+    """A stage whose critics leave these residuals on the held-out rows."""
+
+    def __init__(self, residuals):
+        self._residuals = residuals
+
+    def residuals(self, H, original):
+        return self._residuals
+
+
+def rule_for(codes, *sources):
+    return StoppingRule(np.array(sources), [Rows(np.zeros((len(codes), 1)), codes)])
+
+
 def test_stages_go_on_until_two_in_a_row_are_quiet():
-    codes = [np.tile([0, 1], 50)]
-    strong, quiet = codes[0] + 0.0, np.tile([0.0, 0.0, 1.0, 1.0], 25)
-    rule = StoppingRule(codes, ["dry", "wet"])
-    history = [rule.weigh([e[:, None]])["kept"] for e in (strong, quiet, strong, quiet, quiet)]
+    codes = np.tile([0, 1], 50)
+    strong, quiet = codes + 0.0, np.tile([0.0, 0.0, 1.0, 1.0], 25)
+    rule = rule_for(codes, "dry", "wet")
+    history = [rule.weigh(Says(e[:, None]))["kept"] for e in (strong, quiet, strong, quiet, quiet)]
     assert history == [True, True, True, True, False]
     # Without evidence at the start nothing starts.
-    assert not StoppingRule(codes, ["dry", "wet"]).weigh([quiet[:, None]])["kept"]
+    assert not rule_for(codes, "dry", "wet").weigh(Says(quiet[:, None]))["kept"]
     # Ranked backwards, the source can still be read.
-    rule = StoppingRule(codes, ["dry", "wet"])
-    assert [rule.weigh([e[:, None]])["kept"] for e in (strong, -strong, -strong, -strong)] == [True] * 4
+    rule = rule_for(codes, "dry", "wet")
+    assert [rule.weigh(Says(e[:, None]))["kept"] for e in (strong, -strong, -strong, -strong)] == [True] * 4
 
 
-def test_scores_of_several_sources_are_weighed_against_the_first():
+def test_every_score_of_several_sources_is_weighed_for_its_own_source():
     codes = np.repeat([0, 1, 2], 30)
-    scores = np.column_stack([codes == 1, codes == 2]).astype(float)
-    weighed = StoppingRule([codes], ["dry", "wet", "gel"]).weigh([scores])
-    assert weighed["auroc"] == [1.0, 1.0]
-    swapped = StoppingRule([codes], ["dry", "wet", "gel"]).weigh([scores[:, ::-1]])
-    assert swapped["auroc"] == [0.5, 0.5]
+    scores = np.column_stack([codes == k for k in range(3)]).astype(float)
+    weighed = rule_for(codes, "dry", "wet", "gel").weigh(Says(scores))
+    assert weighed["auroc"] == [1.0, 1.0, 1.0]
+    swapped = rule_for(codes, "dry", "wet", "gel").weigh(Says(scores[:, [1, 2, 0]]))
+    assert swapped["auroc"] == [0.25, 0.25, 0.25]
     with pytest.raises(ValueError, match=r"No held-out rows of source \['gel'\]"):
-        StoppingRule([codes[:60]], ["dry", "wet", "gel"])
+        rule_for(codes[:60], "dry", "wet", "gel")
 
 
 def test_a_source_of_one_participant_cannot_be_held_out():
