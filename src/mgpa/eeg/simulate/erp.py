@@ -29,6 +29,8 @@ from .people import Device, Person, draw_people, record
 Array = NDArray[np.float64]
 
 SFREQ = 1000.0
+# Later changes to what a seed gives must change this number, so that files are not mixed.
+VERSION = 2
 # As many as the recorded data set has, and how many of them have label 1.
 FULL_EVENTS = {"N170": 300, "oddball_active": 666, "oddball_passive": 666}
 FULL_ONES = {"N170": 150, "oddball_active": 99, "oddball_passive": 99}
@@ -215,6 +217,7 @@ def simulate_flex(
     elif misplaced := [key for key in defects if key[0] not in participants or key[1] not in tasks]:
         raise ValueError(f"defects names {misplaced[0]}, which is not simulated.")
     settings = {
+        "version": VERSION,
         "tasks": list(tasks),
         "random_state": random_state,
         "n_events": counts,
