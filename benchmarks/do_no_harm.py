@@ -67,7 +67,7 @@ def evaluate(m, train, test):
 
 def compare(name, X, source, pairs, train, test, rank, groups=None):
     gate = mgpa.MeasurementGate(rank)
-    closed = mgpa.ClosedFormMGPA(gate).fit(X, source=source, pairs=pairs).to_map()
+    closed = mgpa.ClosedFormMGPA.paper(gate=gate).fit(X, source=source, pairs=pairs).to_map()
     published = mgpa.IterativeMGPA.paper(gate=gate).fit(X, source=source, pairs=pairs)
     ruled = mgpa.IterativeMGPA(gate=gate, random_state=17).fit(X, source=source, pairs=pairs, groups=groups)
     print(f"\n{name}: {X.shape[0]} x {X.shape[1]}, gate rank {ruled.gate_.rank_}")

@@ -199,7 +199,7 @@ def bench_fit(device):
     report(
         f"iterative fit on {device}, {stages} stages", fitting, "same GELU steps, plain torch", tutorial, "-"
     )
-    closed = mgpa.ClosedFormMGPA(gate=mgpa.MeasurementGate(rank=R))
+    closed = mgpa.ClosedFormMGPA.paper(gate=mgpa.MeasurementGate(rank=R))
     wide = X.astype(np.float64)
     report(
         f"closed-form fit, {N} x {D}",
@@ -217,7 +217,7 @@ def bench_stream(device):
 
     n, chunk = 1_000_000, 20_000
     X, source, pairs = simulated(chunk)
-    model = mgpa.ClosedFormMGPA(gate=mgpa.MeasurementGate(rank=R))
+    model = mgpa.ClosedFormMGPA.paper(gate=mgpa.MeasurementGate(rank=R))
     wide = X.astype(np.float64)
 
     def gram():

@@ -1,9 +1,22 @@
 """A web server on this machine that fails on request, to test downloads with."""
 
 import contextlib
+import hashlib
+import json
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import unquote
+
+import numpy as np
+
+RNG = np.random.default_rng(0)
+#: What the data set consists of, in repositories below.
+FILES = {
+    "S001.mat": RNG.bytes(2000),
+    "S002.mat": RNG.bytes(3000),
+    "mit Lücke/S003 (neu).mat": RNG.bytes(1000),
+    "Readme.txt": b"hello",
+}
 
 
 class Server:
@@ -58,3 +71,52 @@ class Server:
         self.go.set()
         self.http.shutdown()
         self.http.server_close()
+
+
+def md5(content):
+    return hashlib.md5(content).hexdigest()
+
+
+def sha256(content):
+    return hashlib.sha256(content).hexdigest()
+
+
+def as_json(value):
+    return json.dumps(value).encode()
+
+
+def serve_files(server):
+    for name, content in FILES.items():
+        server.files[f"/files/{name}"] = content
+
+
+def serve_osf(server):
+    """Serve the files as the project osf:ab3de, of two pages, the second with a folder; return the API."""
+    base = f"{server.url}/v2/nodes/ab3de/files/osfstorage/"
+    related = {"links": {"related": {"href": f"{base}5f/"}}}
+    folder = {"attributes": {"kind": "folder", "name": "mit Lücke"}, "relationships": {"files": related}}
+    first = {"data": [_osf_file(server, n) for n in ("S002.mat", "S001.mat")]}
+    second = {"data": [folder, _osf_file(server, "Readme.txt")], "links": {"next": None}}
+    inside = {"data": [_osf_file(server, "mit Lücke/S003 (neu).mat")], "links": {"next": None}}
+    server.files["/v2/nodes/ab3de/files/osfstorage/"] = as_json(
+        first | {"links": {"next": f"{base}?page=2&page[size]=100"}}
+    )
+    server.files["/v2/nodes/ab3de/files/osfstorage/?page=2&page[size]=100"] = as_json(second)
+    server.files["/v2/nodes/ab3de/files/osfstorage/5f/"] = as_json(inside)
+    serve_files(server)
+    return f"{server.url}/v2"
+
+
+def _osf_file(server, name):
+    content = FILES[name]
+    facts = {"kind": "file", "name": name, "materialized_path": f"/{name}", "size": len(content)}
+    facts["extra"] = {"hashes": {"md5": md5(content), "sha256": sha256(content)}}
+    return {"attributes": facts, "links": {"download": f"{server.url}/files/{name}"}}
+
+
+def serve_manifest(server, files=FILES):
+    """Serve the files beside a list of their checksums; return its address."""
+    lines = [f"{sha256(content)}  {name}" for name, content in files.items()]
+    server.files["/files/SHA256SUMS"] = "\n".join([*lines, ""]).encode()
+    serve_files(server)
+    return f"{server.url}/files/SHA256SUMS"

@@ -288,13 +288,14 @@ def read_known(path: Path) -> dict[tuple[str, ...], str]:
 
 @dataclass(frozen=True)
 class Result:
-    """What became of a mutation: killed, survived or timeout."""
+    """What became of a mutation (killed, timeout, survived, known), and the test that noticed it."""
 
     place: str
     line: int
     kind: str
     diff: list[str]
     outcome: str
+    by: str
     seconds: float
 
 
@@ -327,10 +328,9 @@ class Bench:
     def baseline(self, tests: list[str]) -> tuple[list[str], float]:
         """Return the tests that fail without any change, and the seconds that all take."""
         code, said, seconds = self.pytest(tests, "-rfE", "--tb=no")
-        failing = re.findall(r"^(?:FAILED|ERROR) (\S+)", said, flags=re.MULTILINE)
-        if code not in (0, 1) or (code and not failing):
+        if code not in (0, 1):
             raise SystemExit(f"{' '.join(tests)} do not run:\n{said[-2000:]}")
-        return failing, seconds
+        return failures(said), seconds
 
     def run(self, mutation: Mutation, tests: list[str], skip: list[str], timeout: float) -> Result:
         """Run the tests on a mutated package."""
@@ -339,12 +339,22 @@ class Bench:
         path.write_bytes(mutation.applied(source))
         try:
             options = [option for test in skip for option in ("--deselect", test)]
-            code, _, seconds = self.pytest(tests, "-x", *options, timeout=timeout)
+            code, said, seconds = self.pytest(tests, "-x", "-rfE", "--tb=no", *options, timeout=timeout)
         finally:
             path.write_bytes(source)
+        by = failures(said)
+        if code not in (0, -1) and not by:  # out of memory, for example, which says nothing about the tests
+            raise SystemExit(f"pytest stopped with exit code {code} without a failed test:\n{said[-2000:]}")
         outcome = {0: "survived", -1: "timeout"}.get(code, "killed")
         line, diff = mutation.line(source), mutation.diff(source)
-        return Result(mutation.place, line, mutation.kind, diff, outcome, round(seconds, 1))
+        return Result(
+            mutation.place, line, mutation.kind, diff, outcome, by[0] if by else "", round(seconds, 1)
+        )
+
+
+def failures(said: str) -> list[str]:
+    """Return the tests and files that pytest's summary (-rfE) names as failed."""
+    return re.findall(r"^(?:FAILED|ERROR) (.+?)(?: - .*)?$", said, flags=re.MULTILINE)
 
 
 def find_modules(root: Path, names: list[str]) -> list[str]:
@@ -415,7 +425,7 @@ def tried(
         source = sources[mutation.module]
         line, diff = mutation.line(source), mutation.diff(source)
         if (mutation.place, *diff) in known:
-            yield Result(mutation.place, line, mutation.kind, diff, "known", 0.0)
+            yield Result(mutation.place, line, mutation.kind, diff, "known", "", 0.0)
             continue
         if (mutation.place, line, *diff) in earlier:
             yield earlier[mutation.place, line, *diff]

@@ -20,7 +20,7 @@ from sklearn.metrics import roc_auc_score
 import mgpa
 from mgpa.audit import plots
 from mgpa.audit.looks import COLORS, SOURCE_COLORS
-from mgpa.tables.simulate import simulate_table
+from mgpa.tables import simulate_table
 
 # %%
 # The data

@@ -19,7 +19,7 @@ from sklearn.metrics import roc_auc_score
 from mgpa.audit import plots
 from mgpa.audit.looks import COLORS, MARKERS, label
 from mgpa.baselines import make
-from mgpa.tables.simulate import simulate_table
+from mgpa.tables import simulate_table
 
 METHODS = ("identity", "leace", "closed_form_mgpa")
 ASSOCIATIONS = (0.0, 0.2, 0.4, 0.6, 0.8, 0.9, 0.96)

@@ -21,7 +21,7 @@ import onnxruntime
 import mgpa
 from mgpa.audit import plots
 from mgpa.audit.looks import COLORS
-from mgpa.tables.simulate import simulate_table
+from mgpa.tables import simulate_table
 
 # %%
 # Two maps

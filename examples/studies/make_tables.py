@@ -13,8 +13,7 @@ import argparse
 
 import numpy as np
 
-from mgpa.tables import Table
-from mgpa.tables.files import write_table
+from mgpa.tables import Table, write_table
 
 REFERENCES = ("car", "oz")
 FLICKER = ("13Hz", "21Hz")

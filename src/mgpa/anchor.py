@@ -1,4 +1,4 @@
-"""What a correction aims for: the expected value given what is preserved (section 4, eq. targets).
+"""What a correction aims for: the expected value given what is preserved (section 4, eq. (4)).
 
 The anchor of a score is its ridge regression on the preserved coordinates Q = (I - P)h. Q never changes
 during a fit, so its factorisation is computed once and every later anchor costs one thin product.
@@ -56,7 +56,8 @@ class ScoreMoments:
 class PreservedRegression:
     """Ridge regression of scores on the preserved coordinates Q, from sums over rows.
 
-    The rows themselves are not needed, so there may be more of them than can be held.
+    The rows themselves are not needed, so there may be more of them than can be held. What estimating the
+    anchor adds to the cost of a correction is eq. (12).
 
     Parameters
     ----------

@@ -23,10 +23,10 @@ import scipy.linalg
 from numpy.typing import NDArray
 from sklearn.model_selection import GroupKFold
 
+from ._common.parameters import Constraint, flag, gate, number, one_of, whole
 from .anchor import GateAnchor, RidgeSolver, shrink, within_anchor
-from .errors import MissingEvidence
+from .errors import Mention, MissingEvidence, MissingEvidenceWarning
 from .estimators.base import GatedEstimator
-from .estimators.parameters import Constraint, flag, gate, number, one_of, whole
 from .estimators.streamed import Evidence, MomentEstimator
 from .gate import FullGate, MeasurementGate
 from .maps import AffineMap, CorrectionMap, MapInfo, PathMap
@@ -84,6 +84,8 @@ def anchor_and_covariance(
 
 def projection(C: Floats, Delta: Floats) -> tuple[Floats, Floats]:
     """Return D (r, k) and W (r, k) with D Wᵀ = Δ(ΔᵀC⁻¹Δ)⁻¹ΔᵀC⁻¹, the C⁻¹-orthogonal projection on span Δ.
+
+    This is eq. (6) with the score w = C⁻¹Δ and the metric Ω = C⁻¹.
 
     Sources whose effects coincide leave fewer than K - 1 independent columns; k is that number.
     """
@@ -223,7 +225,10 @@ class ClosedFormMGPA(GatedEstimator, MomentEstimator):
     def _skip(self, reason: MissingEvidence) -> None:
         if self.on_missing == "raise":
             raise reason
-        warnings.warn(f"{reason} This batch is not used (on_missing='warn').", stacklevel=3)
+        said = MissingEvidenceWarning(
+            *reason.parts, " This batch is not used (", Mention("on_missing", "warn"), ")."
+        )
+        warnings.warn(said, stacklevel=3)
 
     def _solution(self) -> Solution:
         solution: Solution = super()._solution()

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ._common.checks import as_float_matrix
+from .errors import Mention, UsageError
 
 
 @dataclass(frozen=True, eq=False)
@@ -124,9 +125,9 @@ def fit_coordinates(
     if n_components is not None:
         most = min(rows.shape)
         if not 1 <= n_components <= most:
-            raise ValueError(
-                f"n_components is {n_components}; {len(rows)} rows of {rows.shape[1]} features have at most "
-                f"{most}."
+            raise UsageError(
+                Mention("n_components"),
+                f" is {n_components}; {len(rows)} rows of {rows.shape[1]} features have at most {most}.",
             )
         from sklearn.decomposition import PCA
 

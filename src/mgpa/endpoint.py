@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ._common.checks import as_float_matrix
-from .errors import BudgetNotAttained
+from .errors import BudgetNotAttained, Mention, ParameterError
 from .maps import CorrectionMap, SequentialMap
 
 Floats = NDArray[np.float64]
@@ -51,7 +51,9 @@ class Endpoint:
         if not self.attained or self._map is None:
             raise BudgetNotAttained(
                 f"The budget was not attained: the whole map moves the validation rows by only "
-                f"{self.movement:.4g}. Ask for a smaller budget, or use the native map knowingly."
+                f"{self.movement:.4g}. Ask for a smaller ",
+                Mention("budget"),
+                ", or use the native map knowingly.",
             )
         return self._map
 
@@ -161,7 +163,7 @@ def movement_budget(
     """
     m = _as_map(m)
     if not (np.isfinite(budget) and budget >= 0):
-        raise ValueError(f"budget must be zero or a positive number; got {budget!r}.")
+        raise ParameterError("budget", budget, "zero or a positive number")
     X = as_float_matrix(X_val, n_features=m.n_features).astype(np.float64)
     if not isinstance(m, SequentialMap):
         native_movement = relative_movement(m, X, source=source, coordinates=coordinates)

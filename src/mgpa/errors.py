@@ -1,11 +1,75 @@
-"""Everything this package raises on purpose; each is an ordinary ValueError, OSError or RuntimeError, too."""
+"""Everything this package raises on purpose; each is an ordinary ValueError, OSError or RuntimeError, too.
+
+Errors say what to do, and often that is to pass a parameter. Python calls it ``overwrite=True``, the command
+line ``--overwrite``; so a message is kept in parts, and every parameter in it is a :class:`Mention`, which
+whoever shows the message puts into words.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 
-class ParameterError(ValueError):
+@dataclass(frozen=True)
+class Mention:
+    """A parameter in a message; as text, in Python's words.
+
+    Parameters
+    ----------
+    name : str
+        Of the parameter.
+    value : object
+        What to pass, or what was passed; left out, the message is about the parameter as such.
+    python : str
+        Python's words, where they are not ``name`` or ``name=value``.
+
+    Examples
+    --------
+    >>> str(Mention("eb", False)), str(Mention("ridge"))
+    ('eb=False', 'ridge')
+    """
+
+    name: str
+    value: Any = ...
+    python: str = ""
+
+    def __str__(self) -> str:
+        return self.python or (self.name if self.value is ... else f"{self.name}={self.value!r}")
+
+
+class Worded(Exception):
+    """A message in parts: text, and a :class:`Mention` wherever it speaks of a parameter.
+
+    Examples
+    --------
+    >>> error = UsageError("The priors did not settle; try ", Mention("eb", False), ".")
+    >>> str(error)
+    'The priors did not settle; try eb=False.'
+    >>> error.worded(lambda mention: f"--set.{mention.name} false")
+    'The priors did not settle; try --set.eb false.'
+    """
+
+    @property
+    def parts(self) -> tuple[Any, ...]:
+        """Text and mentions, in order."""
+        return self.args
+
+    def worded(self, say: Callable[[Mention], str]) -> str:
+        """Return the message with its mentions in other words."""
+        return "".join(say(part) if isinstance(part, Mention) else str(part) for part in self.parts)
+
+    def __str__(self) -> str:
+        return self.worded(str)
+
+
+class UsageError(Worded, ValueError):
+    """Arguments that do not go together, or are not enough; the message says which would be."""
+
+
+class ParameterError(Worded, ValueError):
     """A parameter whose value will not do.
 
     Parameters
@@ -19,28 +83,53 @@ class ParameterError(ValueError):
     """
 
     def __init__(self, parameter: str, value: Any, expected: str) -> None:
+        super().__init__(parameter, value, expected)
         self.parameter, self.value, self.expected = parameter, value, expected
-        got = " ".join(repr(value).split())  # an array's takes several lines
+
+    @property
+    def parts(self) -> tuple[Any, ...]:
+        """Text and mentions, in order."""
+        got = " ".join(repr(self.value).split())  # an array's takes several lines
         got = got if len(got) <= 100 else f"{got[:97]}..."
-        super().__init__(f"{parameter} must be {expected}; got {got}.")
-
-    def __reduce__(self) -> Any:
-        return type(self), (self.parameter, self.value, self.expected), vars(self)  # with any notes
+        return Mention(self.parameter), f" must be {self.expected}; got {got}."
 
 
-class MissingEvidence(ValueError):
+class OutputExists(Worded, FileExistsError):
+    """Something is where the output should go, and nobody said that it may be replaced.
+
+    Parameters
+    ----------
+    path : Path
+        Where.
+    """
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path)
+        self.path = path
+
+    @property
+    def parts(self) -> tuple[Any, ...]:
+        """Text and mentions, in order."""
+        return f"{self.path} exists; pass ", Mention("overwrite", True), " to replace it."
+
+
+class MissingEvidence(Worded, ValueError):
     """Nothing to fit from: no source labels, no pairs, or pairs whose views are identical."""
 
 
-class MapError(ValueError):
+class MissingEvidenceWarning(Worded, UserWarning):
+    """The same, where it was asked for a correction that then moves nothing."""
+
+
+class MapError(Worded, ValueError):
     """A stored correction that is damaged, inconsistent, too new or something else entirely."""
 
 
-class TableError(ValueError):
+class TableError(Worded, ValueError):
     """A table, or a file with one, that is incomplete, damaged or not what was asked for."""
 
 
-class BudgetNotAttained(RuntimeError):
+class BudgetNotAttained(Worded, RuntimeError):
     """The map never moves the validation rows that far; there is no map at this budget."""
 
 

@@ -16,7 +16,7 @@ from sklearn.base import BaseEstimator
 from sklearn.model_selection import GroupKFold, KFold
 from sklearn.utils.validation import check_array, check_is_fitted, validate_data
 
-from .estimators.parameters import (
+from ._common.parameters import (
     Constraint,
     check_parameters,
     nothing,
@@ -26,6 +26,7 @@ from .estimators.parameters import (
     share,
     whole,
 )
+from .errors import Mention, UsageError
 
 Floats = NDArray[np.float64]
 
@@ -54,7 +55,7 @@ class Gate(BaseEstimator):  # type: ignore[misc]
         return np.asarray(H) @ self.basis_
 
     def preserved(self, H: Any) -> Floats:
-        """Return Q = (I - BBᵀ)h for every row: what no correction changes."""
+        """Return Q = (I - BBᵀ)h for every row: what no correction changes (eq. (1))."""
         H = np.asarray(H)
         return np.asarray(H - self.editable(H) @ self.basis_.T)
 
@@ -308,11 +309,15 @@ def choose_rank(rank: int | float, energy: Floats, n_rows: int, what: str) -> in
     available = int((energy > 0).sum())
     if isinstance(rank, (int, np.integer)):
         if rank > len(energy):
-            raise ValueError(f"rank={rank} does not fit {len(energy)} features; use 0 to {len(energy)}.")
+            limit = f" does not fit {len(energy)} features; use 0 to {len(energy)}."
+            raise UsageError(Mention("rank", int(rank)), limit)
         if rank > available and available:
-            raise ValueError(
-                f"rank={rank} needs {rank} independent {what}; the {n_rows} usable ones give {available}. "
-                "Lower the rank, supply more, or ask for a share of energy such as rank=0.9."
+            raise UsageError(
+                Mention("rank", int(rank)),
+                f" needs {rank} independent {what}; the {n_rows} usable ones give {available}. Lower the "
+                "rank, supply more, or ask for a share of energy such as ",
+                Mention("rank", 0.9),
+                ".",
             )
         return min(int(rank), available)
     retained = cumulative_share(energy)

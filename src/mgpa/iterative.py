@@ -15,13 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
-from ._common.progress import progress
-from .anchor import TARGETS
-from .critics import CRITICS, HIDDEN_WIDTH, LinearCritic, NetworkCritic, n_scores
-from .errors import MissingEvidence
-from .estimators.base import NO_PAIRS, FitData, GatedEstimator, require_several
-from .estimators.held_out import read_held_out
-from .estimators.parameters import (
+from ._common.parameters import (
     Constraint,
     flag,
     gate,
@@ -33,12 +27,18 @@ from .estimators.parameters import (
     text,
     whole,
 )
+from ._common.progress import progress
+from .anchor import TARGETS
+from .critics import CRITICS, HIDDEN_WIDTH, LinearCritic, NetworkCritic, n_scores
+from .errors import Mention, MissingEvidence, UsageError
+from .estimators.base import NO_PAIRS, FitData, GatedEstimator, require_several
+from .estimators.held_out import read_held_out
 from .estimators.staged import SequentialEstimator, complete_stages_kept, torch_device
 from .maps import MapInfo, StagedMap
 from .moments import Moments, Standardizer
 from .pairs import Contrasts, source_names, to_numpy
 from .stages import Recipe, Rows, Stage, Step, Trajectory
-from .stopping import StoppingRule, judged_run
+from .stopping import HELD_OUT, StoppingRule, judged_run
 
 ONE_THREAD_SIZE = 2**22  # numbers in X up to which one thread is fastest
 
@@ -54,7 +54,9 @@ class IterativeMGPA(SequentialEstimator, GatedEstimator):
         At most this many stages.
     critics : sequence of {"linear", "gelu"}
         Source critics refitted at every stage. With one of them the damping is halved, which keeps the price
-        of movement relative to the mean critic loss. ``("linear",)`` needs no torch.
+        of movement relative to the mean critic loss. ``("linear",)`` needs no torch. A critic of two sources
+        has one score, the logit of the second against the first; one of K > 2 sources has K, each source's
+        logit against the mean of the others, so that what the sources are called does not matter.
     target : {"conditional", "mean", "zero"}
         What the scores aim for: their conditional mean given the preserved coordinates, their mean on the
         fitting rows, or zero.
@@ -97,8 +99,9 @@ class IterativeMGPA(SequentialEstimator, GatedEstimator):
         Stages fitted.
     history_ : list of dict
         Per stage: the movement of the held-out rows after it, if any; with ``do_no_harm`` also the held-out
-        residual AUROC of each score (``auroc``), its standardised excess over chance (``z``) and whether the
-        stage was ``kept``.
+        residual AUROC of each score (``auroc``, with more than two sources of its source against all others),
+        its standardised excess over chance (``z``) and whether the stage was ``kept``. Scores come critic by
+        critic and source by source.
     sources_ : array
         Source labels.
 
@@ -289,7 +292,9 @@ class IterativeMGPA(SequentialEstimator, GatedEstimator):
 
     def _read_held_out(self, data: FitData) -> tuple[Any, Any]:
         if data.X_val is None and data.source_val is None and self.early_stopping:
-            raise ValueError("early_stopping=True needs X_val and source_val: held-out rows with sources.")
+            raise UsageError(
+                Mention("early_stopping", True), " needs ", HELD_OUT, ": held-out rows with sources."
+            )
         return read_held_out(
             self,
             data,
@@ -371,5 +376,5 @@ def given_contrasts(data: FitData) -> Contrasts:
     elif data.pairs is not None:
         contrasts = Contrasts.from_pairs(data.pairs, data.X.shape[1])
     if contrasts is None or not len(contrasts):
-        raise MissingEvidence(NO_PAIRS)
+        raise MissingEvidence(*NO_PAIRS)
     return contrasts

@@ -15,8 +15,12 @@ from numpy.typing import NDArray
 from scipy.stats import norm, rankdata
 from sklearn.model_selection import StratifiedGroupKFold
 
+from .errors import Mention, UsageError
 from .pairs import is_paired, to_numpy
 from .stages import AllRows, Recipe, Rows, Stage, Trajectory
+
+HELD_OUT = Mention("held_out", python="X_val and source_val")
+WITHOUT_RULE = Mention("do_no_harm", False)
 
 # Below this many rows a single held-out fifth says too little: five cross-fitted runs decide together.
 FEW_ROWS = 2000
@@ -59,9 +63,10 @@ class StoppingRule:
     ) -> None:
         absent = np.delete(sources, np.unique(np.concatenate([rows.codes for rows in held])))
         if len(absent):
-            raise ValueError(
+            raise UsageError(
                 f"No held-out rows of source {absent.tolist()}: do_no_harm compares sources on held-out "
-                "rows. Add such rows to X_val, or set do_no_harm=False."
+                "rows. Add such rows to ",
+                *(Mention("X_val"), ", or pass ", WITHOUT_RULE, "."),
             )
         self.held, self.witnesses, self.n_sources = held, witnesses, len(sources)
         self.units = units or [np.arange(len(rows.codes)) for rows in held]
@@ -194,17 +199,18 @@ def held_out_folds(
         units = np.arange(n)
     n_folds = min(N_FOLDS, len(np.unique(units)), int(np.bincount(codes).min()))
     if n_folds < 2:
-        raise ValueError(
-            "do_no_harm needs rows to hold out: at least two groups and two rows of each source. "
-            "Pass X_val and source_val, or set do_no_harm=False."
+        raise UsageError(
+            "do_no_harm needs rows to hold out: at least two groups and two rows of each source. Pass ",
+            *(HELD_OUT, ", or ", WITHOUT_RULE, "."),
         )
     splitter = StratifiedGroupKFold(n_folds, shuffle=True, random_state=seed % 2**31)
     folds = list(splitter.split(np.zeros((n, 1)), codes, units))
     folds = folds[:1] if n >= FEW_ROWS else folds
     n_sources = len(np.unique(codes))
     if any(len(np.unique(codes[train])) < n_sources for train, _ in folds):
-        raise ValueError(
+        raise UsageError(
             "Some source occurs in too few groups to hold any out: without its group nothing of it is left "
-            "to fit on. Pass X_val and source_val, or set do_no_harm=False."
+            "to fit on. Pass ",
+            *(HELD_OUT, ", or ", WITHOUT_RULE, "."),
         )
     return folds, units

@@ -16,8 +16,8 @@ from sklearn.base import BaseEstimator, OneToOneFeatureMixin, TransformerMixin, 
 from sklearn.utils.validation import check_is_fitted
 
 from ._common.checks import as_float_matrix, require_finite
+from ._common.parameters import Constraint, check_parameters, having
 from .estimators.base import Provenance, forget, validate_rows
-from .estimators.parameters import Constraint, check_parameters, having
 from .maps import CorrectionMap
 from .pairs import to_numpy
 

@@ -1,4 +1,4 @@
-"""The bounded step (eq. tr-problem, appendix "The smooth trust-region step").
+"""The bounded step (eq. (5), appendix A.7, "The smooth trust-region step").
 
 Each row carries J linearised score residuals ``e + A Δz`` and asks for
 
@@ -53,7 +53,7 @@ def namespace(array: Array) -> Any:
 
 
 def smooth_weights(squared_norm: Array, stabilizer: float) -> Array:
-    """Return W_jj = (‖A_j‖² + λ²)^(-1/2), eq. normalization: critics of different scale count alike."""
+    """Return W_jj = (‖A_j‖² + λ²)^(-1/2), eq. (13): critics of different scale count alike."""
     xp = namespace(squared_norm)
     return 1.0 / xp.sqrt(squared_norm + stabilizer * stabilizer)
 
@@ -131,7 +131,7 @@ def two_scores(
 
 
 def step_coefficients(gram: Array, e: Array, *, damping: float, radius: float) -> Array:
-    """Return y, shape (n, J), such that Δz = -Aᵀ y solves eq. tr-problem.
+    """Return y, shape (n, J), such that Δz = -Aᵀ y solves eq. (5), as in eq. (14).
 
     Parameters
     ----------
@@ -159,7 +159,7 @@ def step_coefficients(gram: Array, e: Array, *, damping: float, radius: float) -
 
 
 def trust_region_step(A: Array, e: Array, *, damping: float, radius: float) -> Array:
-    """Solve eq. tr-problem for every row at once.
+    """Solve eq. (5) for every row at once.
 
     Parameters
     ----------

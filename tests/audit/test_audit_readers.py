@@ -165,6 +165,17 @@ def test_a_restart_does_not_depend_on_its_company():
     np.testing.assert_allclose(one.scores[:, 2], three.scores[:, 2], rtol=1e-4, atol=1e-5)
 
 
+def test_a_reader_and_a_critic_of_one_seed_are_the_same_network():
+    from mgpa.critics import fit_network
+
+    X, source = shifted(300)
+    (seed,) = readers.restart_seeds(98, 1)
+    reading = read_sources(X, source, X, device="cpu", restarts=3, checkpoints=(5,))
+    H = torch.as_tensor(X, dtype=torch.float32)
+    critic = fit_network(H, source, 2, seed=seed, epochs=5, learning_rate=1e-3)
+    np.testing.assert_allclose(reading.scores[:, 2], critic.scores(H)[:, 0].numpy(), atol=1e-5)
+
+
 def test_a_checkpoint_is_the_end_of_a_shorter_run():
     X, source = shifted(100)
     long = read_sources(X, source, X, device="cpu", restarts=2, checkpoints=(2, 4))

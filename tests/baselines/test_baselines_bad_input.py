@@ -390,7 +390,7 @@ def test_calibration_moments_need_pairs():
 @pytest.mark.parametrize(
     ("task", "words"),
     [
-        (None, "SPLINCE preserves a task it is told: pass y, one task label per row of X"),
+        (None, "SPLINCE preserves a task it is told: pass y, one task label per row."),
         (TASK[:-1], "y has shape (59,); expected one label for each of the 60 rows"),
         ([None, *TASK[1:].tolist()], "y is missing (None or NaN) in 1 of 60 rows"),
         ([1, *TASK[1:].tolist()], "y mixes int and str labels"),
@@ -469,7 +469,7 @@ def test_unusable_held_out_rows_are_refused(name):
         fit(name, X_val=X)
     with refused("source_val without X_val"):
         fit(name, source_val=SOURCE)
-    with refused("['gel'], which source does not"):
+    with refused("Unknown source ['gel'] in source_val"):
         fit(name, X_val=X, source_val=np.full(N, "gel"))
     with refused("X_val has 2 features but X has 6"):
         fit(name, X_val=X[:, :2], source_val=SOURCE)

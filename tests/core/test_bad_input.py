@@ -604,8 +604,8 @@ def test_prefixes_beyond_the_map_are_refused():
     ("held", "words"),
     [
         ({"X_val": X}, "X_val without source_val"),
-        ({"X_val": X, "source_val": np.full(N, "gel")}, "['gel'], which source does not; known: ['dry', "),
-        ({"X_val": X, "source_val": np.ones(N)}, "source_val has [1.0], which source does not"),
+        ({"X_val": X, "source_val": np.full(N, "gel")}, "['gel'] in source_val; fitted on are ['dry', "),
+        ({"X_val": X, "source_val": np.ones(N)}, "Unknown source [1.0] in source_val"),
         ({"X_val": X, "source_val": SOURCE[:3]}, "(3,); expected one label for each of the 60 rows of X_val"),
         ({"X_val": X, "source_val": [None] * N}, "source_val is missing (None or NaN) in 60 of 60 rows"),
         ({"X_val": X[:9], "source_val": SOURCE[:9]}, "No held-out rows of source ['wet']: do_no_harm"),
@@ -621,7 +621,7 @@ def test_unusable_held_out_rows_are_refused(held, words):
 
 def test_too_few_rows_to_hold_out_are_refused():
     few = [0, 1, -1]
-    with refused("do_no_harm needs rows to hold out", "set do_no_harm=False"):
+    with refused("do_no_harm needs rows to hold out", "or do_no_harm=False"):
         fit(iterative, X[few], source=SOURCE[few])
     fit(iterative, X[few], source=SOURCE[few], parameters={"do_no_harm": False})
 

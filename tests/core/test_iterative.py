@@ -12,7 +12,7 @@ import pytest
 from sklearn.base import clone
 
 import mgpa
-from factories import assert_close, both, linear, new_rows, same_tensors, several_sources, two_sources
+from factories import Data, assert_close, both, linear, new_rows, same_tensors, several_sources, two_sources
 from mgpa import IterativeMGPA, MeasurementGate, transform_tokens
 from mgpa.critics import fit_network
 
@@ -217,3 +217,37 @@ def test_networks_of_three_sources_have_the_same_bits_whatever_the_sources_are_c
     )
     assert torch.equal(first.hidden_weight, renamed.hidden_weight)
     torch.testing.assert_close(renamed.output_weight[[2, 0, 1]], first.output_weight)
+
+
+def test_the_rule_sees_which_of_three_sources_differs_and_leaves_three_that_do_not():
+    rng = np.random.default_rng(0)
+    source, first = np.arange(450) % 3, rng.normal(size=(40, 8))
+    pairs = (first, first + rng.normal(size=(40, 2)) @ np.eye(8)[:2])
+    noise = rng.normal(size=(450, 8))
+    model = linear(do_no_harm=True, n_stages=1)
+    different = Data(noise + np.outer(source == 1, np.eye(8)[0]), source, pairs).fit(clone(model))
+    assert different.history_[0]["kept"]
+    assert np.argmax(different.history_[0]["z"]) == 1
+    alike = Data(noise, source, pairs).fit(clone(model))
+    assert len(alike.history_[0]["z"]) == 3
+    assert alike.n_stages_ == 0
+
+
+@pytest.mark.parametrize("runtime", ["torch", "onnxruntime"])
+def test_maps_of_three_sources_replay_everywhere(runtime, tmp_path):
+    pytest.importorskip("torch")
+    pytest.importorskip(runtime)
+    data = several_sources(15, events=60)
+    m = data.fit(both(n_stages=4, radius=0.2)).to_map()
+    X = new_rows(data).astype(np.float32)
+    if runtime == "torch":
+        import torch
+
+        other = m.to_torch()(torch.from_numpy(X)).numpy()
+    else:
+        import onnxruntime
+
+        m.to_onnx(tmp_path / "map.onnx")
+        session = onnxruntime.InferenceSession(tmp_path / "map.onnx")
+        (other,) = session.run(None, {session.get_inputs()[0].name: X})
+    assert_close(other, m.transform(X), 1e-4)

@@ -9,10 +9,7 @@ from sklearn.linear_model import LinearRegression, LogisticRegression
 
 import mgpa
 from mgpa import ClosedFormMGPA, FixedGate, IterativeMGPA, MeasurementGate, PCAGate, RandomGate, TokenMean
-from mgpa.audit.heads import TokenNetworkHead
-from mgpa.baselines import CMMN, INLP, LEACE
-from mgpa.errors import ParameterError
-from mgpa.estimators.parameters import (
+from mgpa._common.parameters import (
     flag,
     gate,
     having,
@@ -26,6 +23,9 @@ from mgpa.estimators.parameters import (
     text,
     whole,
 )
+from mgpa.audit.heads import TokenNetworkHead
+from mgpa.baselines import CMMN, INLP, LEACE
+from mgpa.errors import ParameterError
 
 JUNK = [None, True, "no", -1, 0.5, np.nan, np.inf, [], {}, object()]
 

@@ -1,6 +1,6 @@
 """The paper's theory holds in code: costs, excesses, retained information and conditional erasure.
 
-Simulated rows follow eq. gaussian: h = Eq + Bz with z | q, u ~ N(m(q) + (2u - 1) δ / 2, Σ) and p(q), m(q)
+Simulated rows follow eq. (8): h = Eq + Bz with z | q, u ~ N(m(q) + (2u - 1) δ / 2, Σ) and p(q), m(q)
 affine in q, so that E[z | q] is affine too and the closed form's ridge anchor can be exactly right.
 """
 
@@ -177,7 +177,7 @@ def test_aiming_at_zero_pays_the_stated_excess(context, separation):
         squared_movement(z, model.editable_map(q, kappa).transform(z), metric)
         for kappa in (-evidence, model.mean_score(q))
     )
-    excess = (evidence + (2 * p - 1) * model.D / 2) ** 2 / model.D  # eq. compensation
+    excess = (evidence + (2 * p - 1) * model.D / 2) ** 2 / model.D  # eq. (10)
     assert excess > 0
     assert_mean(zero - mean, excess)
 
@@ -463,7 +463,7 @@ def test_an_estimated_anchor_costs_its_error(gaussian):
 
         error = np.mean((anchors[:, i] - mu) ** 2)
         excess = np.mean([cost(a) for a in anchors[:, i]]) - cost(mu)
-        assert excess == pytest.approx(error / gaussian.D, rel=0.1)  # eq. anchor-risk; d_Ω = D
+        assert excess == pytest.approx(error / gaussian.D, rel=0.1)  # eq. (12); d_Ω = D
         # So a fixed reference is worse exactly when it is further off than the estimate's error.
         for distance, better in ((0.7, False), (1.4, True)):
             reference = cost(mu + distance * np.sqrt(error)) - cost(mu)

@@ -44,7 +44,7 @@ def generic(rng, n, J, r):
 
 
 def weighted(rng, n, J, r):
-    """As the fit makes them: critics of very different scale, weighted by eq. normalization."""
+    """As the fit makes them: critics of very different scale, weighted by eq. (13)."""
     A = rng.normal(size=(n, J, r)) * 10 ** rng.uniform(-3, 3, size=(n, J, 1))
     e = rng.normal(size=(n, J)) * 10 ** rng.uniform(-1, 1, size=(n, J))
     W = smooth_weights((A**2).sum(-1), 0.1)

@@ -12,7 +12,8 @@ import pytest
 
 import mgpa
 from mgpa.studies import load_study, write_results
-from mgpa.studies.results import SIMULATED, contrasts, estimates, provenance
+from mgpa.studies.results import SIMULATED, provenance
+from mgpa.studies.rows import contrasts, estimates
 from mgpa.tables.files import write_table
 from simulated import simulated_table
 from small_studies import CLOSED_FORM, files_of, run, written

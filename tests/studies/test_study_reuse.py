@@ -11,8 +11,8 @@ from mgpa.audit.displacement import movement
 from mgpa.audit.store import Store
 from mgpa.studies import StudyError, load_study, plan_study, write_results
 from mgpa.studies.recordings import Recordings
-from mgpa.studies.results import estimates
 from mgpa.studies.reuse import _candidates, prepare
+from mgpa.studies.rows import estimates
 from mgpa.tables.files import open_table, write_table
 from mgpa.tables.rows import corrected_rows
 from simulated import simulated_table

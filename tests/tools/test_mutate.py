@@ -66,6 +66,7 @@ def run(tree, *options):
         [*map(str, command), *options], capture_output=True, text=True, cwd=tree, env=quick, check=False
     )
     results = [json.loads(line) for line in out.read_text().splitlines()]
+    assert all(bool(result["by"]) == (result["outcome"] == "killed") for result in results)
     return done, {result["diff"][1]: result["outcome"] for result in results}
 
 

@@ -16,6 +16,7 @@ from sklearn.utils.validation import check_is_fitted
 from ..baselines import make
 from ..baselines.identity import Identity
 from ..endpoint import movement_budget, relative_movement, stage_movement
+from ..errors import MissingEvidence
 from ..estimators.base import NO_PAIRS
 from ..maps import CorrectionMap, SequentialMap
 from ..maps.io.mapfile import map_digest
@@ -115,7 +116,9 @@ def require_pairs(jobs: list[Job], fit: Table, pairs: Any) -> None:
         return
     ids: Any = [] if fit.pair_id is None else fit.pair_id[is_paired(fit.pair_id)]
     if not len(ids) or np.unique(ids, return_counts=True)[1].max() < 2:
-        raise ValueError(f"{', '.join(needy)}: {NO_PAIRS} In a table, pair_id has to join FIT rows.")
+        raise MissingEvidence(
+            f"{', '.join(needy)}: ", *NO_PAIRS, " In a table, pair_id has to join FIT rows."
+        )
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -21,7 +21,7 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.utils.validation import check_is_fitted
 
 from .._common.checks import as_float_matrix, require_finite
-from ..estimators.parameters import Constraint, check_parameters, read_seed, seed, text, whole
+from .._common.parameters import Constraint, check_parameters, read_seed, seed, text, whole
 from ..estimators.staged import torch_device
 from ..pairs import encode_source, to_numpy
 from ..tokens import as_tokens

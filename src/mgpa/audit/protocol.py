@@ -19,6 +19,7 @@ from ..errors import TableError
 from ..estimators.staged import torch_device
 from ..maps import CorrectionMap
 from ..maps.io.mapfile import map_digest
+from ..tables.columns import GIVE_ROLES
 from ..tables.rows import corrected_rows, in_coordinates, person_digest, require_correctable, require_encoder
 from ..tables.table import Table
 from .diagnostics import confounding
@@ -133,9 +134,7 @@ class AuditPlan:
         for role in ("FIT", "HEAD", "EVAL", *(["VAL"] if self.budgets else [])):
             if not len(parts[role]):
                 why = " A movement budget is one of VAL rows." if role == "VAL" else ""
-                raise ValueError(
-                    f"The table has no {role} rows; mgpa.tables.assign_roles can give roles.{why}"
-                )
+                raise TableError(f"The table has no {role} rows; ", GIVE_ROLES, f" can give roles.{why}")
         _require_measurable(parts["HEAD"], parts["EVAL"])
         require_pairs(self.jobs, parts["FIT"], pairs)
         # Pairs come in the coordinates that the table came in.

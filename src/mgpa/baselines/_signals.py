@@ -15,9 +15,9 @@ from sklearn.utils.validation import _check_sample_weight, check_is_fitted
 
 from .._common.arrays import namespace
 from .._common.checks import require_finite
+from .._common.parameters import Constraint, check_parameters
 from ..errors import MissingEvidence
 from ..estimators.base import MethodTags, forget
-from ..estimators.parameters import Constraint, check_parameters
 from ..pairs import encode_source, to_numpy
 
 Floats = NDArray[Any]

@@ -6,7 +6,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from ..estimators.parameters import Constraint, flag, nothing, number, source_label
+from .._common.parameters import Constraint, flag, nothing, number, source_label
+from ..errors import Mention, UsageError
 from ..estimators.streamed import Evidence
 from ..maps import RoutedMap
 from ._base import (
@@ -47,7 +48,9 @@ def shrink_to_prior(location: Floats, variance: Floats, n: float) -> tuple[Float
         moved = np.abs([new_location - old_location, new_variance - old_variance]).max()
         if moved < TOLERANCE:
             return new_location, new_variance
-    raise ValueError(f"ComBat's priors did not settle in {MAX_ITERATIONS} rounds; try eb=False.")
+    raise UsageError(
+        f"ComBat's priors did not settle in {MAX_ITERATIONS} rounds; try ", Mention("eb", False), "."
+    )
 
 
 class ComBat(SourceAware):
@@ -150,9 +153,12 @@ class ComBat(SourceAware):
             start, end = np.zeros_like(gain), np.zeros_like(gain)
             if not self.mean_only:
                 if not (variance > 0).all():
-                    raise ValueError(
+                    raise UsageError(
                         f"{int((variance <= 0).sum())} feature(s) are constant in source "
-                        f"{data.sources[s].item()!r}; use {'' if self.eb else 'eb=True or '}mean_only=True."
+                        f"{data.sources[s].item()!r}; use ",
+                        *(() if self.eb else (Mention("eb", True), " or ")),
+                        Mention("mean_only", True),
+                        ".",
                     )
                 gain[kept] = 1 / np.sqrt(variance)
             start[kept], end[kept] = grand + sigma * location, grand

@@ -7,8 +7,9 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from .._common.parameters import Constraint, flag, number, one_of, source_label
+from ..errors import Mention, UsageError
 from ..estimators.base import MethodTags
-from ..estimators.parameters import Constraint, flag, number, one_of, source_label
 from ..estimators.streamed import Evidence
 from ..maps import RoutedMap
 from ..moments import Moments
@@ -105,9 +106,8 @@ class CORAL(SourceAware):
         moments = data.moments if self.moments == "observed" else data.paired_moments()
         missing = sorted(set(data.sources.tolist()) - set(moments.sources))
         if missing:
-            raise ValueError(
-                f"moments='pairs' needs paired rows of every source; there are none of {missing}."
-            )
+            needs = f" needs paired rows of every source; there are none of {missing}."
+            raise UsageError(Mention("moments", "pairs"), needs)
         require_variance(moments)
         means = (moments.means - standardizer.center) / standardizer.scale
         covariances = self._covariances(moments, standardizer.scale, standardizer.varies)
@@ -126,10 +126,11 @@ class CORAL(SourceAware):
             covariance = part.scatter / np.outer(scale, scale) / (part.weight - 1) + constant
             rounding = len(scale) * np.finfo(np.float64).eps * np.trace(covariance)
             if self.ridge <= rounding and np.linalg.matrix_rank(covariance, hermitian=True) < len(scale):
-                raise ValueError(
+                raise UsageError(
                     f"The covariance of source {label!r} is singular ({part.n_rows} rows, {len(scale)} "
-                    f"features), and ridge={self.ridge:g} would divide by zero; use a larger ridge, for "
-                    "instance the default of 1."
+                    "features), and ",
+                    Mention("ridge", self.ridge),
+                    " would divide by zero; use a larger ridge, for instance the default of 1.",
                 )
             covariances.append(covariance + self.ridge * np.eye(len(scale)))
         return covariances

@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from ..estimators.parameters import Constraint, flag, number
+from .._common.parameters import Constraint, flag, number
 from ._signals import Floats, GroupedSignals, SignalBaseline
 
 # Below this share of the largest eigenvalue, the smallest is rounding: float32 signals with an average

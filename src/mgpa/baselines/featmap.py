@@ -7,8 +7,8 @@ from typing import Any, ClassVar
 import numpy as np
 import scipy.linalg
 
+from .._common.parameters import Constraint, flag, number, source_label
 from ..estimators.base import MethodTags
-from ..estimators.parameters import Constraint, flag, number, source_label
 from ..estimators.streamed import Evidence
 from ..maps import RoutedMap
 from ._base import Floats, SourceAware, Transport, reference_index, routed_map

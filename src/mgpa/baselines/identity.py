@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+from .._common.parameters import Constraint, flag
 from ..estimators.base import CorrectionEstimator, FitData, MethodTags
-from ..estimators.parameters import Constraint, flag
 from ..maps import AffineMap
 from ..moments import Standardizer
 

@@ -11,11 +11,11 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import balanced_accuracy_score
 from threadpoolctl import threadpool_limits
 
+from .._common.parameters import Constraint, flag, nothing, number, whole
 from .._common.progress import progress
 from ..errors import ParameterError
 from ..estimators.base import CorrectionEstimator, FitData, MethodTags, require_several
 from ..estimators.held_out import read_held_out
-from ..estimators.parameters import Constraint, flag, nothing, number, whole
 from ..moments import Moments, Standardizer
 from ..pairs import source_names
 from ._base import projector_map

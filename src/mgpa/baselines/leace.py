@@ -7,8 +7,8 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from .._common.parameters import Constraint, flag, number
 from ..estimators.base import MethodTags
-from ..estimators.parameters import Constraint, flag, number
 from ..estimators.streamed import Evidence, MomentEstimator
 from ..maps import AffineMap
 from ._base import blind_map

@@ -10,16 +10,17 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.linear_model import LogisticRegression
 
+from .._common.parameters import Constraint, flag, nothing, number, one_of, read_seed, seed, text, whole
 from .._common.progress import progress
+from ..errors import Mention, UsageError
 from ..estimators.base import FitData, MethodTags, require_several
 from ..estimators.held_out import read_held_out
-from ..estimators.parameters import Constraint, flag, nothing, number, one_of, read_seed, seed, text, whole
 from ..estimators.staged import SequentialEstimator, complete_stages_kept, torch_device
 from ..maps import ManifoldMap, MapInfo
 from ..maps.manifold import ERASURE, Cloud, advance
 from ..moments import Moments, Standardizer
 from ..pairs import source_names
-from ..stopping import held_out_folds
+from ..stopping import HELD_OUT, held_out_folds
 from .leace import erasure
 
 Floats = NDArray[Any]
@@ -299,9 +300,10 @@ class MANCE(SequentialEstimator):
         if held is not None and held_codes is not None:
             return (data.X, data.codes), (held, held_codes)
         if np.bincount(data.codes).min() < 2:
-            raise ValueError(
-                "MANCE holds rows of both sources out, and one source has a single row. Add rows, or "
-                "pass X_val and source_val."
+            raise UsageError(
+                "MANCE holds rows of both sources out, and one source has a single row. Add rows, or pass ",
+                HELD_OUT,
+                ".",
             )
         train, test = held_out_folds(data.codes, data.groups, data.pair_id, seed)[0][0]
         return (data.X[train], data.codes[train]), (data.X[test], data.codes[test])
@@ -359,9 +361,13 @@ class MANCE(SequentialEstimator):
             self.dimension_ = intrinsic_dimension(reference) if m > FEWEST_NEIGHBORS else None
             k = max(FEWEST_NEIGHBORS, math.ceil(self.dimension_ or 0))
         if m <= k:
-            raise ValueError(
+            raise UsageError(
                 f"{m} reference rows are too few for {k} neighbours; at least {k + 1} are needed. Fit on "
-                "more rows, raise reference_size or lower n_neighbors."
+                "more rows, raise ",
+                Mention("reference_size"),
+                " or lower ",
+                Mention("n_neighbors"),
+                ".",
             )
         self.n_neighbors_ = int(k)
         return reference

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 import scipy.signal
 
-from ..estimators.parameters import Constraint, nothing, number, whole
+from .._common.parameters import Constraint, nothing, number, whole
 from ._signals import Floats, GroupedSignals, SignalBaseline
 
 # Without clipping, a larger gain is refused: it lifts rounding or a filter's stop-band, not a spectrum.

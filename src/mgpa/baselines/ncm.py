@@ -7,8 +7,8 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from .._common.parameters import Constraint, flag, number, share, whole
 from ..estimators.base import MethodTags
-from ..estimators.parameters import Constraint, flag, number, share, whole
 from ..estimators.streamed import Evidence, MomentEstimator
 from ..maps import AffineMap
 from ._base import projector_map

@@ -6,7 +6,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from ..estimators.parameters import Constraint, flag, number
+from .._common.parameters import Constraint, flag, number
 from ..estimators.streamed import Evidence
 from ..maps import RoutedMap
 from ._base import SourceAware, routed_map

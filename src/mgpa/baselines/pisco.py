@@ -6,8 +6,9 @@ from typing import ClassVar
 
 import numpy as np
 
+from .._common.parameters import Constraint, flag, number
+from ..errors import Mention, UsageError
 from ..estimators.base import MethodTags
-from ..estimators.parameters import Constraint, flag, number
 from ..estimators.streamed import Evidence, MomentEstimator
 from ..maps import AffineMap
 from ._base import Floats, projector_map
@@ -80,9 +81,10 @@ class PISCO(MomentEstimator):
         kept = np.flatnonzero(standardizer.varies)  # what never varied is no dimension to keep or remove
         n_content = int(self.keep * len(kept) + 1e-9) - (K - 1)
         if n_content < 1:
-            raise ValueError(
-                f"keep={self.keep!r} leaves {n_content} of {len(kept)} dimensions as content once {K - 1} "
-                "style direction(s) are taken off; keep more."
+            raise UsageError(
+                Mention("keep", self.keep),
+                f" leaves {n_content} of {len(kept)} dimensions as content once {K - 1} style direction(s) "
+                "are taken off; keep more.",
             )
         differences = (contrasts.values / scale)[:, kept]
         if not differences.any():

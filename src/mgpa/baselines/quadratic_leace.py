@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from ..estimators.parameters import Constraint, flag, number
+from .._common.parameters import Constraint, flag, number
 from ..estimators.streamed import Evidence
 from ..maps import RoutedMap
 from ._base import Floats, SourceAware, require_variance, routed_map

@@ -9,8 +9,8 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from .._common.parameters import Constraint, flag, one_of, source_label, text, whole
 from ..estimators.base import MethodTags
-from ..estimators.parameters import Constraint, flag, one_of, source_label, text, whole
 from ..pairs import encode_source
 from ._base import reference_index
 from ._signals import Floats, GroupedSignals, SignalBaseline, check_signals

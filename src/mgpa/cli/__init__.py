@@ -13,9 +13,11 @@ from typing import Any
 
 from cyclopts import CycloptsError
 
+from ..errors import Worded
+
 # Importing a module adds its commands.
 from . import audits, corrections, data, machine, simulations, studies, tables
-from .app import UserError, app
+from .application import UserError, app
 from .settings import check_settings
 from .wording import in_options, print_option_error
 
@@ -24,7 +26,12 @@ __all__ = ["app", "audits", "corrections", "data", "machine", "main", "simulatio
 
 def main(arguments: list[str] | None = None) -> int:
     """Run the command line and return its exit code."""
-    warnings.showwarning = _show_warning
+
+    def say(message: Any, *_: Any, **__: Any) -> None:
+        command = app.parse_commands(arguments)[1][-1]
+        print(f"mgpa: {in_options(message, command)}", file=sys.stderr)
+
+    warnings.showwarning = say
     try:
         check_settings()
         app(arguments, exit_on_error=False, print_error=False)
@@ -40,20 +47,7 @@ def main(arguments: list[str] | None = None) -> int:
         # Whoever read our output has left: say nothing, and keep Python from saying something at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
-    except (UserError, ValueError, OSError, ImportError) as error:
-        print(f"mgpa: {in_options(str(error))}", file=sys.stderr)
-        return 2
-    except RuntimeError as error:
-        from ..errors import BudgetNotAttained
-
-        if not isinstance(error, BudgetNotAttained):
-            raise
-        # The notes say which method it was.
-        said = " ".join([str(error), *getattr(error, "__notes__", [])])
-        print(f"mgpa: {in_options(said)}", file=sys.stderr)
+    except (UserError, Worded, ValueError, OSError, ImportError) as error:
+        say(error)
         return 2
     return 0
-
-
-def _show_warning(message: Any, *_: Any, **__: Any) -> None:
-    print(f"mgpa: {in_options(str(message))}", file=sys.stderr)

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 from cyclopts import Parameter
 
-from .app import AsJson, Out, UserError, app, show, with_rank
+from .application import AsJson, Out, UserError, app, show, with_rank
 
 
 @app.command
@@ -104,13 +104,13 @@ def compare(
     result = _run_audit(table, out, methods, seeds, rank, budget, None, jobs, quick)
     if against not in result.results:
         raise UserError(f"--against is {against!r}; audited are {', '.join(result.methods)}.")
-    found = {
+    contrasts = {
         name: {metric: result.contrast(name, against, metric) for metric in result.metrics}
         for name in result.methods
         if name != against
     }
     lines = [f"difference from {against}"]
-    for name, row in found.items():
+    for name, row in contrasts.items():
         lines.append(f"  {name}")
         lines += [f"    {metric:<8}{estimate:+.4f}" for metric, estimate in row.items()]
     if out is not None:
@@ -120,7 +120,7 @@ def compare(
         write_atomically(out / "contrasts.csv", contrast_csv(result, against).encode())
         write_atomically(out / "contrasts.tex", latex_table(result, against).encode())
         lines.append(f"\n{out / 'contrasts.csv'}")
-    plain = {name: {k: [e.value, e.low, e.high] for k, e in row.items()} for name, row in found.items()}
+    plain = {name: {k: [e.value, e.low, e.high] for k, e in row.items()} for name, row in contrasts.items()}
     show({"against": against, "contrasts": plain}, "\n".join(lines), json_)
 
 

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 
 from cyclopts import Parameter
 
-from .app import AsJson, Out, UserError, app, refuse_existing, show, with_rank
+from .application import AsJson, Out, UserError, app, refuse_existing, show, whole_or_share, with_rank
 from .evidence import gate_evidence
 
 Params = Annotated[
@@ -28,7 +28,7 @@ def fit(
     pairs: Path | None = None,
     components: int | None = None,
     seed: int | None = None,
-    set: Params = None,
+    parameters: Params = None,
     overwrite: bool = False,
     scheduler: str | None = None,
     json_: AsJson = False,
@@ -47,7 +47,8 @@ def fit(
     method
         As listed by `mgpa methods`.
     rank
-        For MGPA: directions in the gate (3), or the share of contrast energy they hold (0.9).
+        For MGPA: directions in the gate (3), or the share of contrast energy they hold (0.9). For NCM, which
+        has no gate: those it removes.
     pairs
         A second table with paired rows (pair_id), if the pairs are not in the first. Of a table with
         roles, its FIT rows.
@@ -66,16 +67,19 @@ def fit(
     from ..tables.scale import connect
 
     refuse_existing(out, overwrite)
-    settings = _typed(method, set or {})
+    settings = _typed(method, parameters or {})
     model = make(method, **settings)
     if seed is not None:
         if "random_state" not in model.get_params():
             raise UserError(f"{method} draws no random numbers; leave --seed out.")
         model.set_params(random_state=seed)
     if rank is not None:
-        if "gate" not in model.get_params():
-            raise UserError(f"{method} has no gate; --rank is for MGPA.")
-        with_rank(model, rank)
+        if "gate" in model.get_params():
+            with_rank(model, rank)
+        elif "rank" in model.get_params():
+            model.set_params(rank=whole_or_share(rank))
+        else:
+            raise UserError(f"{method} has no rank; leave --rank out.")
     if "verbose" in model.get_params():
         model.set_params(verbose=True)
     with connect(scheduler) as client:
@@ -87,7 +91,7 @@ def fit(
             "would not be held out (mgpa convert --roles gives everybody a role).",
             file=sys.stderr,
         )
-    evidence = None if m.coordinates else gate_evidence(m, table if pairs is None else pairs)
+    evidence = gate_evidence(m, table, pairs)
     facts = {"map": str(out), **_map_facts(m)}
     if evidence is None:
         show(facts, m.summary(), json_)
@@ -172,7 +176,6 @@ def select(
         Replace an existing map.
     """
     from ..endpoint import movement_budget
-    from ..errors import BudgetNotAttained
     from ..maps import load_map
     from ..tables import open_table
     from ..tables.rows import rows_for, vectors
@@ -187,11 +190,8 @@ def select(
                 "them. Give some participants the role VAL (mgpa convert --roles)."
             )
     rows = rows_for(m, rows)
-    try:
-        point = movement_budget(m, vectors(rows), budget, source=rows.source)
-        point.map.save(out, overwrite=overwrite)
-    except BudgetNotAttained as error:
-        raise UserError(str(error)) from None
+    point = movement_budget(m, vectors(rows), budget, source=rows.source)
+    point.map.save(out, overwrite=overwrite)
     facts = {"map": str(out), "movement": point.movement, "strength": point.strength}
     if point.n_stages is not None:
         facts |= {"n_stages": point.n_stages, "fraction": point.fraction}
@@ -281,11 +281,11 @@ def _typed(method: str, settings: dict[str, str]) -> dict[str, Any]:
     """Read parameter values as TOML would: numbers, true and false, else text."""
     from ..baselines import make
 
-    known = make(method).get_params(deep=False)
+    accepted = make(method).get_params(deep=False)
     read = {}
     for name, text in settings.items():
-        if name not in known:
-            raise UserError(f"{method} has no parameter {name!r}; it has {', '.join(known)}.")
+        if name not in accepted:
+            raise UserError(f"{method} has no parameter {name!r}; it has {', '.join(accepted)}.")
         try:
             read[name] = json.loads(text)
         except json.JSONDecodeError:

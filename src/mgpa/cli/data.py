@@ -10,7 +10,7 @@ from typing import Annotated
 
 from cyclopts import App, Parameter
 
-from .app import AsJson, Out, UserError, app, show
+from .application import AsJson, Out, UserError, app, show
 
 data = App(name="data", help="List, fetch and verify public data sets.")
 app.command(data)
@@ -114,23 +114,23 @@ def verify(
     """
     from ..eeg.datasets.catalogue import verify_dataset
 
-    found = verify_dataset(name, folder, tasks)
+    inventory = verify_dataset(name, folder, tasks)
     facts = {
         "dataset": name,
         "folder": str(folder),
-        "complete": found.complete,
-        "present": len(found.present),
-        "missing": list(found.missing),
-        "unexpected": list(found.unexpected),
-        "problems": list(found.problems),
+        "complete": inventory.complete,
+        "present": len(inventory.present),
+        "missing": list(inventory.missing),
+        "unexpected": list(inventory.unexpected),
+        "problems": list(inventory.problems),
     }
-    lines = [f"{found.dataset} in {folder}: {len(found.present)} of {len(found.expected)} files"]
-    lines += _by_participant(found.missing)
-    lines += _first("missing", found.missing) + _first("unexpected", found.unexpected)
-    lines += [f"problem     {problem}" for problem in found.problems]
-    lines.append("complete" if found.complete else "not complete")
+    lines = [f"{inventory.dataset} in {folder}: {len(inventory.present)} of {len(inventory.expected)} files"]
+    lines += _by_participant(inventory.missing)
+    lines += _first("missing", inventory.missing) + _first("unexpected", inventory.unexpected)
+    lines += [f"problem     {problem}" for problem in inventory.problems]
+    lines.append("complete" if inventory.complete else "not complete")
     show(facts, "\n".join(lines), json_)
-    return 0 if found.complete else 2
+    return 0 if inventory.complete else 2
 
 
 def _first(word: str, names: Sequence[str]) -> list[str]:

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from itertools import combinations
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+from ..pairs import is_paired
+
+if TYPE_CHECKING:
+    from ..tables import Table
+    from ..tables.fitting import FitRows
 
 MAX_ROWS = 20_000  # paired rows are few; should they be many, these will do
 FOLDS = 5
@@ -44,65 +49,59 @@ class GateEvidence:
     @property
     def hints(self) -> list[str]:
         """What speaks against the rank, a sentence each."""
-        found = []
+        hints = []
         if self.enough <= self.rank / 2:
             keep = "--rank 1" if self.enough == 0 else f"--rank {self.enough}"
-            found.append(
+            hints.append(
                 f"Hint: on pairs the gate has not seen, only {self.enough} of {self.rank} directions hold "
                 f"clearly more than random ones; the others are noise of the pairs. Consider {keep}."
             )
         elif self.rank > self.n_features / 3:
-            found.append(
+            hints.append(
                 f"Hint: the gate has {self.rank} of {self.n_features} directions, which leaves little to be "
                 "preserved. A smaller --rank keeps more of the embedding."
             )
         if self.n_contrasts < 5 * self.rank:
-            found.append(
+            hints.append(
                 f"Hint: {self.n_contrasts} contrasts are few for {self.rank} directions. Add pairs, or pass "
                 "a smaller --rank."
             )
-        return found
+        return hints
 
 
-def gate_evidence(m: Any, path: Path) -> GateEvidence | None:
-    """Return the evidence about a map's gate from the FIT pairs of a table, or None if there is none."""
+def gate_evidence(m: Any, table: Path, pairs: Path | None = None) -> GateEvidence | None:
+    """Return what held-out pairs say about a map's gate, or None without a gate or with too few pairs.
+
+    Parameters
+    ----------
+    m : CorrectionMap
+        Just fitted.
+    table, pairs : Path, Path or None
+        What it was fitted on.
+    """
+    from ..estimators.streamed import LabelledPairs
     from ..gate import held_out_coverage
-    from ..tables.files import open_table
+    from ..tables.fitting import FitRows, read_pairs
+    from ..tokens import token_mean
 
     if not m.info.gate_rank:
         return None
-    values, people = _contrasts(open_table(path))
-    units = len(values) if people is None else len(np.unique(people))
-    if units < FOLDS:
+    rows = FitRows(table)
+    paired = read_pairs(_some_pairs(rows if pairs is None else FitRows(pairs)), rows, m.coordinates)
+    assert isinstance(paired, LabelledPairs)  # as it is of a table
+    X = np.asarray(token_mean(paired.X) if paired.X.ndim == 3 else paired.X, dtype=np.float64)
+    first, second = paired.matched()
+    people = None if paired.participant is None else paired.participant[first]
+    if len(first if people is None else np.unique(people)) < FOLDS:
         return None
-    curve = held_out_coverage(values / m.scale, groups=people, n_splits=FOLDS)
+    curve = held_out_coverage((X[second] - X[first]) / m.scale, groups=people, n_splits=FOLDS)
     by = "pair" if people is None else "participant"
     return GateEvidence(m.info.gate_rank, m.n_features, m.info.n_contrasts, curve, by)
 
 
-def _contrasts(file: Any) -> tuple[NDArray[np.float64], NDArray[Any] | None]:
-    """Return the differences between paired FIT rows, and whose they are if the table says so."""
-    from ..pairs import check_pair_id, is_paired
-    from ..tables.rows import vectors
-
-    if not {"source", "pair_id"} <= set(file.columns):
-        return np.zeros((0, 1)), None
-    columns = file.read_columns(*({"role", "pair_id"} & set(file.columns)))
-    ids = check_pair_id(columns["pair_id"], file.n_rows)
-    wanted = is_paired(ids)
-    if "role" in columns:
-        wanted &= np.char.upper(columns["role"].astype(str)) == "FIT"
-    rows = np.flatnonzero(wanted)
-    rows = rows[np.argsort(ids[rows], kind="stable")][:MAX_ROWS]  # whole pairs, but for the last
-    table = file.read(np.sort(rows))
-    values, people = [], []
-    for two in combinations(table.sources, 2):
-        part = table.take(np.isin(table.source, two))
-        views = part.paired_views()
-        if views is not None:
-            X = vectors(part).astype(np.float64)
-            values.append(X[views[1]] - X[views[0]])
-            people.append(views[0] * 0 if part.participant is None else part.participant[views[0]])
-    if not values:
-        return np.zeros((0, 1)), None
-    return np.concatenate(values), None if table.participant is None else np.concatenate(people)
+def _some_pairs(rows: FitRows) -> Table:
+    """Return paired FIT rows; of very many, those with the first ids."""
+    ids, chosen = rows.columns["pair_id"], rows.positions("FIT")
+    chosen = chosen[is_paired(ids[chosen])]
+    chosen = chosen[np.argsort(ids[chosen], kind="stable")][:MAX_ROWS]  # whole pairs, but for the last
+    return rows.read(np.sort(chosen))

@@ -7,7 +7,7 @@ import subprocess
 import sys
 
 from .. import __version__
-from .app import AsJson, app, show
+from .application import AsJson, app, show
 
 PACKAGES = (
     *("numpy", "scipy", "scikit-learn", "safetensors", "torch", "onnx", "onnxruntime", "pandas"),
@@ -40,15 +40,15 @@ def doctor(*, json_: AsJson = False) -> None:
     import importlib.metadata as metadata
     import platform
 
-    found: dict[str, str | None] = {}
+    versions: dict[str, str | None] = {}
     for name in PACKAGES:
         try:
-            found[name] = metadata.version(name)
+            versions[name] = metadata.version(name)
         except metadata.PackageNotFoundError:
-            found[name] = None
-    broken = _broken(found)
+            versions[name] = None
+    broken = _broken(versions)
     devices = ["cpu"]
-    if found["torch"] is not None:
+    if versions["torch"] is not None:
         import torch
 
         devices += [f"cuda:{i} {torch.cuda.get_device_name(i)}" for i in range(torch.cuda.device_count())]
@@ -58,11 +58,11 @@ def doctor(*, json_: AsJson = False) -> None:
         "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
         "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS"),
         "devices": devices,
-        "packages": found,
+        "packages": versions,
         "broken": broken,
     }
     lines = [f"{k:<18}{v}" for k, v in facts.items() if k not in ("packages", "broken")]
-    for name, version in found.items():
+    for name, version in versions.items():
         lines.append(f"  {name:<16}{version or 'not installed'}")
         if name in broken:
             lines[-1] += f" installed, does not load: {broken[name]}"
@@ -70,12 +70,12 @@ def doctor(*, json_: AsJson = False) -> None:
     show(facts, "\n".join(lines), json_)
 
 
-def _broken(found: dict[str, str | None]) -> dict[str, str]:
+def _broken(versions: dict[str, str | None]) -> dict[str, str]:
     """Return what is installed and cannot be imported, as torchaudio beside another build of torch."""
     broken = {}
     # The first imports the second, so one look is enough where all is well.
     for name in ("braindecode", "torchaudio"):
-        if found[name] is not None:
+        if versions[name] is not None:
             why = _does_not_load(name)
             if why is None:
                 break

@@ -8,7 +8,7 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
-from .app import SETTINGS, UserError, app
+from .application import SETTINGS, UserError, app, option_names
 
 
 def check_settings(path: Path = Path(SETTINGS)) -> None:
@@ -24,7 +24,7 @@ def check_settings(path: Path = Path(SETTINGS)) -> None:
 
 def _check_section(path: Path, section: tuple[str, ...], values: dict[str, Any], command: Any) -> None:
     below = {name for name in command if not name.startswith("-")}
-    options = _options(command)
+    options = option_names(command)
     where = f"[{'.'.join(section)}] in {path}" if section else str(path)
     for name, value in values.items():
         if name in below:
@@ -39,13 +39,6 @@ def _check_section(path: Path, section: tuple[str, ...], values: dict[str, Any],
             )
 
 
-def _options(command: Any) -> set[str]:
-    if command.default_command is None:
-        return set()
-    names = [name for argument in command.assemble_argument_collection() for name in argument.names]
-    return {name.lstrip("-") for name in names if name.startswith("--")}
-
-
-def _hint(name: str, known: Iterable[str]) -> str:
-    close = get_close_matches(name, known, 1)
-    return f"Did you mean {close[0]}?" if close else f"There is {', '.join(sorted(known))}."
+def _hint(name: str, choices: Iterable[str]) -> str:
+    close = get_close_matches(name, choices, 1)
+    return f"Did you mean {close[0]}?" if close else f"There is {', '.join(sorted(choices))}."

@@ -7,7 +7,7 @@ from typing import Annotated
 
 from cyclopts import App, Parameter
 
-from .app import AsJson, Out, UserError, app, show
+from .application import AsJson, Out, UserError, app, show
 
 simulate = App(name="simulate")
 app.command(simulate)

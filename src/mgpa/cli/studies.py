@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 from cyclopts import App, Parameter
 
-from .app import AsJson, Out, UserError, app, refuse_existing, show
+from .application import AsJson, Out, UserError, app, refuse_existing, show
 
 study = App(
     name="study", help="Run a study from recordings to tables, figures and a report; or plan your own."
@@ -34,9 +34,9 @@ def list_(*, json_: AsJson = False) -> None:
     """
     from ..studies import presets
 
-    found = presets()
-    width = max(map(len, found))
-    show({"studies": found}, "\n".join(f"{name:<{width}}  {title}" for name, title in found.items()), json_)
+    titles = presets()
+    width = max(map(len, titles))
+    show({"studies": titles}, "\n".join(f"{name:<{width}}  {title}" for name, title in titles.items()), json_)
 
 
 @study.command
@@ -112,8 +112,8 @@ def plan(
 
     from ..studies import load_study, plan_study
 
-    found = plan_study(load_study(which, recordings=data, quick=quick), out / "work", device=device)
-    show(asdict(found), str(found), json_)
+    cells = plan_study(load_study(which, recordings=data, quick=quick), out / "work", device=device)
+    show(asdict(cells), str(cells), json_)
 
 
 @study.command

@@ -7,7 +7,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from .app import Out, app, refuse_existing
+from .application import Out, app, refuse_existing
 from .audits import audit
 from .corrections import apply, fit
 from .simulations import table as simulate_table

@@ -1,49 +1,85 @@
-"""Errors speak of Python arguments; on the command line they should speak of options and columns."""
+"""What is said to people at a terminal: in the words of options and columns, where Python has arguments."""
 
 from __future__ import annotations
 
+import json
 import re
+import shlex
 import sys
+from functools import partial
+from typing import Any
 
-from cyclopts import CycloptsError, CycloptsPanel, MissingArgumentError
+from cyclopts import App, CycloptsError, CycloptsPanel, MissingArgumentError
 
-# In this order: whole sentences first, then what is left of single arguments.
-_WORDINGS = (
-    (
-        r"pass pairs=\(A, B\), two aligned views of the same events, or pair_id=, one id per row of X,",
-        "give the table a pair_id column, or pass a table that has one with --pairs: one id per row,",
-    ),
-    (
-        r"pairs=\(A, B\) does not say which of the (\d+) sources each view is; use pair_id= with source=\.",
-        r"--pairs is for two sources, and there are \1; put the pairs into the table, by a pair_id column.",
-    ),
-    (r"[Aa]dd such rows to X_val", "give some participants who have it the role VAL"),
-    (r"[Pp]ass X_val and source_val", "Give some participants the role VAL"),
-    (r"X_val and source_val: held-out rows with sources", "rows with the role VAL"),
-    (r"\bX_val\b", "the VAL rows"),
-    (r"\boverwrite=True", "--overwrite"),
-    (r"\bcolumns=\[(.*?)\]", lambda m: f"--columns {m[1].replace(', ', ' ')}"),
-    (r"\brank=", "--rank "),
-    (r"\b(embedding|pairs|rename)=", r"--\1"),
-    (r"\bset (\w+)=(True|False)", lambda m: f"pass --set.{m[1]} {m[2].lower()}"),
-    (r"\b(\w+)=(True|False)", lambda m: f"--set.{m[1]} {m[2].lower()}"),
-    (r"\b(\w+)='(\w+)'", r"--set.\1 \2"),
-)
+from ..errors import Mention, Worded
+from .application import option_names
+
+# What is not passed but written into the table.
+IN_THE_TABLE = {
+    "X_val": "the VAL rows",
+    "source_val": "the VAL rows",
+    "held_out": "rows with the role VAL",
+    "pairs": "a table with a pair_id column",
+    "y": "the label column",
+    "assign_roles": "mgpa convert --roles",
+}
+# Options whose name is not that of the parameter.
+OPTIONS = {
+    "gate__rank": "rank",
+    "n_components": "components",
+    "n_sources": "sources",
+    "n_jobs": "jobs",
+    "random_state": "seed",
+}
+# Parameters of reading a file: one command has them, and makes a table that the others read as it is.
+OF_CONVERT = ("columns", "embedding", "rename")
 
 
-def in_options(text: str) -> str:
-    """Return an error's text in the words of the command line.
+def in_options(message: Any, command: App) -> str:
+    """Return an error's or a warning's text, with its notes, in the words of the command that was used.
 
     Examples
     --------
-    >>> in_options("m.safetensors exists; pass overwrite=True to replace it.")
+    >>> from pathlib import Path
+    >>> from mgpa.cli import app
+    >>> from mgpa.errors import OutputExists, ParameterError
+    >>> in_options(OutputExists(Path("m.safetensors")), app["fit"])
     'm.safetensors exists; pass --overwrite to replace it.'
-    >>> in_options("Pass X_val and source_val, or set do_no_harm=False.")
-    'Give some participants the role VAL, or pass --set.do_no_harm false.'
+    >>> in_options(ParameterError("ridge", "maybe", "a number, 0 or more"), app["fit"])
+    "--set.ridge must be a number, 0 or more; got 'maybe'."
     """
-    for pattern, wording in _WORDINGS:
-        text = re.sub(pattern, wording, text)
-    return text
+    text = message.worded(partial(_say, command)) if isinstance(message, Worded) else str(message)
+    return " ".join([text, *getattr(message, "__notes__", [])])
+
+
+def _say(command: App, mention: Mention) -> str:
+    """Return how this command is given a parameter; one that it cannot be given stays in Python's words."""
+    options, name = option_names(command), OPTIONS.get(mention.name, mention.name)
+    if name in IN_THE_TABLE:
+        return IN_THE_TABLE[name] + (f" (or such a table by --{name})" if name in options else "")
+    if name in options:
+        return _typed(f"--{name}", mention.value)
+    if name in OF_CONVERT:
+        return _typed(f"mgpa convert --{name}", mention.value)
+    if "set" in options:
+        return " ".join([f"--set.{name}", *([] if mention.value is ... else [_quoted(mention.value)])])
+    return str(mention)
+
+
+def _typed(option: str, value: Any) -> str:
+    """Return an option with its value as it is typed: a switch has none, a list is spelt out."""
+    if value is ... or value is True:
+        return option
+    if value is False:
+        return option.replace("--", "--no-")
+    if isinstance(value, list):
+        return f"{option} {shlex.join(value)}" if value else option.replace("--", "--empty-")
+    return f"{option} {_quoted(value)}"
+
+
+def _quoted(value: Any) -> str:
+    """Return a value as `mgpa fit --set` reads it, fit for a shell."""
+    return shlex.quote(value if isinstance(value, str) else json.dumps(value, default=str))
 
 
 def print_option_error(error: CycloptsError) -> None:
@@ -60,8 +96,8 @@ def print_option_error(error: CycloptsError) -> None:
     described = options.get(argument.name)
     about = " ".join(((described.parameter.help if described else None) or "").split())
     lines = [" ".join(["mgpa", *(error.command_chain or ()), "needs", f"{name}: {about}" if about else name])]
-    known = {name for option in options for name in option.names}
-    unknown = [word for word in error.unused_tokens or () if word.startswith("--") and word not in known]
+    names = {name for option in options for name in option.names}
+    unknown = [word for word in error.unused_tokens or () if word.startswith("--") and word not in names]
     lines += [f"There is no option {', '.join(unknown)}."] if unknown else []
     lines += re.findall(r"Example: .*", getattr(error.target, "__doc__", None) or "")
     print("\n".join(lines), file=sys.stderr)

@@ -14,20 +14,21 @@ from sklearn.exceptions import DataConversionWarning
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
 from .._common.checks import require_finite
-from ..errors import MissingEvidence
+from .._common.parameters import Constraint, check_parameters
+from ..errors import Mention, MissingEvidence, MissingEvidenceWarning, UsageError
 from ..gate import MeasurementGate, fit_gate
 from ..maps import CorrectionMap, MapInfo
 from ..moments import Standardizer
 from ..pairs import Contrasts, check_labels, check_pair_id, check_pairs, encode_source, to_numpy
-from .parameters import Constraint, check_parameters
 
 Floats = NDArray[Any]
 
 
 NO_PAIRS = (
-    "No pairs: pass pairs=(A, B), two aligned views of the same events, or pair_id=, one id per row of X, "
-    "shared by the rows of one event in different sources. Source labels alone cannot tell a measurement "
-    "effect from a population difference."
+    "No pairs: pass ",
+    Mention("pairs", python="pairs=(A, B), two aligned views of the same events, or pair_id="),
+    ", one id per row, shared by the rows of one event in different sources. Source labels alone cannot tell "
+    "a measurement effect from a population difference.",
 )
 
 
@@ -276,12 +277,13 @@ class CorrectionEstimator(OneToOneFeatureMixin, TransformerMixin, BaseEstimator)
         if not self.tags.needs_task:
             return None
         if y is None:
-            raise ValueError(
-                f"{type(self).__name__} preserves a task it is told: pass y, one task label per row of X."
-            )
+            told = f"{type(self).__name__} preserves a task it is told: pass "
+            raise UsageError(told, Mention("y"), ", one task label per row.")
         labels, codes = encode_source(y, n, "y")
         if len(labels) > max(20, n // 4):
-            raise ValueError(f"y has {len(labels)} distinct values in {n} rows; expected task classes.")
+            raise UsageError(
+                Mention("y"), f" has {len(labels)} distinct values in {n} rows; expected task classes."
+            )
         return np.asarray(labels[codes])
 
     def _info(self, standardizer: Standardizer | None = None, **facts: Any) -> MapInfo:
@@ -356,7 +358,10 @@ class GatedEstimator(CorrectionEstimator):
         """Raise, or warn that the identity is returned, as ``on_missing`` says."""
         if self.on_missing == "raise":
             raise reason
-        warnings.warn(f"{reason} Returning the identity map (on_missing='warn').", stacklevel=3)
+        said = MissingEvidenceWarning(
+            *reason.parts, " Returning the identity map (", Mention("on_missing", "warn"), ")."
+        )
+        warnings.warn(said, stacklevel=3)
 
     def coverage(self, pairs: Any) -> float:
         """Return the share of directional energy that these pairs have inside the fitted gate.

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ..errors import Mention, UsageError
 from ..pairs import encode_source
 from .base import FitData
 
@@ -42,8 +43,10 @@ def read_held_out(
     fitted = data.sources.tolist()
     unknown = sorted(set(names.tolist()) - set(fitted))
     if unknown:
-        raise ValueError(f"source_val has {unknown}, which source does not; known: {fitted}.")
+        raise UsageError(f"Unknown source {unknown} in ", Mention("source_val"), f"; fitted on are {fitted}.")
     missing = sorted(set(fitted) - set(names.tolist()))
     if missing and every_source:
-        raise ValueError(f"X_val has no rows of source {missing}; {purpose}, so every source is needed.")
+        raise UsageError(
+            f"No rows of source {missing} in ", Mention("X_val"), f"; {purpose}, so every source is needed."
+        )
     return held, np.searchsorted(data.sources, names)[codes].astype(np.int64)

@@ -8,7 +8,7 @@ from typing import Any
 
 from sklearn.utils.validation import check_is_fitted
 
-from ..errors import ParameterError
+from ..errors import Mention, ParameterError, UsageError
 from ..maps import SequentialMap
 from .base import CorrectionEstimator
 
@@ -68,5 +68,7 @@ def torch_device(device: str, method: str) -> Any:
     except (RuntimeError, TypeError):
         raise ParameterError("device", device, "'auto' or a torch device such as 'cpu'") from None
     if place.type == "cuda" and not torch.cuda.is_available():
-        raise ValueError(f"device is {device!r}, but torch sees no CUDA here; use 'auto' or 'cpu'.")
+        raise UsageError(
+            Mention("device"), f" is {device!r}, but torch sees no CUDA here; use 'auto' or 'cpu'."
+        )
     return place

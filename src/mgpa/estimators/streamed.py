@@ -14,12 +14,12 @@ from numpy.typing import NDArray
 from sklearn.exceptions import NotFittedError
 from sklearn.utils.validation import check_is_fitted
 
+from .._common.parameters import check_parameters
 from ..errors import MissingEvidence
 from ..maps import CorrectionMap
 from ..moments import Means, Moments, Standardizer
 from ..pairs import Contrasts, check_pairs, is_paired, matched_rows, require_distinct, source_names
 from .base import NO_PAIRS, CorrectionEstimator, FitData, require_several
-from .parameters import check_parameters
 
 Floats = NDArray[np.float64]
 
@@ -32,6 +32,17 @@ class LabelledPairs:
     source: NDArray[Any]
     pair_id: NDArray[Any]
     participant: NDArray[Any] | None = None
+
+    def matched(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Return the rows of all pairs' first views and of their second: sources in order, two at a time."""
+        sources, codes = np.unique(self.source, return_inverse=True)
+        found = [
+            matched_rows(codes, self.pair_id, first, second)
+            for second in range(len(sources))
+            for first in range(second)
+        ]
+        first, second = (np.concatenate(side) for side in zip(*found, strict=True))
+        return first, second
 
 
 @dataclass(frozen=True)
@@ -115,7 +126,7 @@ class Evidence:
             contrasts.append(Contrasts.from_ids(X, codes, ids, people))
         every = Contrasts.concatenate(contrasts)
         if not len(every):
-            raise MissingEvidence(NO_PAIRS)
+            raise MissingEvidence(*NO_PAIRS)
         self._require_two_for_arrays()
         return every
 
@@ -130,8 +141,8 @@ class Evidence:
             found.append((X[a], X[b]))
         if not sum(len(a) for a, _ in found):
             labels = self.sources.tolist()
-            missing = NO_PAIRS if not found else f"No pair joins {labels[first]!r} and {labels[second]!r}."
-            raise MissingEvidence(missing)
+            joined = f"No pair joins {labels[first]!r} and {labels[second]!r}."
+            raise MissingEvidence(*((joined,) if found else NO_PAIRS))
         A, B = (np.concatenate(side).astype(np.float64) for side in zip(*found, strict=True))
         return A, B
 

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from .. import __version__
 from .._common.arrays import is_tensor
 from .._common.checks import as_float_matrix, require_finite
-from ..errors import MapError
+from ..errors import MapError, Mention
 
 if TYPE_CHECKING:
     from ..coordinates import Coordinates
@@ -106,7 +106,7 @@ class CorrectionMap:
         if not (self.scale > 0).all():
             raise MapError("scale must be positive everywhere.")
         if self.strength < 0:
-            raise MapError(f"strength must not be negative; got {self.strength!r}.")
+            raise MapError(Mention("strength"), f" must not be negative; got {self.strength!r}.")
         names = self.info.feature_names
         if names is not None and len(names) != d:
             raise MapError(f"{len(names)} feature names for {d} features.")

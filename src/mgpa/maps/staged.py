@@ -33,7 +33,8 @@ class StagedMap(SequentialMap):
     linear_weight, linear_bias : (S, L, d), (S, L)
         Affine critic scores of each of the S stages.
     hidden_weight, hidden_bias, output_weight, output_bias : (S, H, d), (S, H), (S, N, H), (S, N)
-        GELU critic: N scores from H hidden units. Scores are logit differences against the first source.
+        GELU critic: N scores from H hidden units. Scores are contrasts of the critics' logits: of two sources
+        the second against the first, of more each against the mean of the others.
     anchor_weight, anchor_bias : (S, L + N, d), (S, L + N)
         Each score's target as an affine function of the original standardised input; the weights lie in
         the preserved complement, so the target never moves with the edit.

@@ -10,7 +10,7 @@ from ..audit.looks import label, looks
 from ..audit.metrics import find_metric
 from ..audit.plots import save_figures
 from ..audit.plots.drawing import CHANCE, INK, MUTED, PAGE, canvas, forest, plain, rows, style
-from .results import Row, contrasts, slug
+from .rows import Row, contrasts, slug
 from .run import StudyResult
 
 

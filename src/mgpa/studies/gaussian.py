@@ -1,4 +1,4 @@
-"""The Gaussian model of section 5 (eq. gaussian), and what corrections cost and leave in it, exactly.
+"""The Gaussian model of section 5 (eq. (8)), and what corrections cost and leave in it, exactly.
 
     z | q, u ~ N(m(q) + (2u - 1) δ / 2, Σ),   D = δᵀΣ⁻¹δ,   s = logit p(q) + ℓ,   ℓ = δᵀΣ⁻¹(z - m(q))
 
@@ -198,7 +198,7 @@ def expected_movement(mapping: AffineMap, mean: Floats, covariance: Floats, metr
 
 
 def costs(model: GaussianModel) -> dict[str, Floats]:
-    """Return each target's expected squared movement in every context, (k,), in the metric Σ⁻¹.
+    """Return each target's expected squared movement in every context, (k,), in the metric Σ⁻¹: eq. (7).
 
     The names are those of :class:`~mgpa.IterativeMGPA`: ``conditional`` aims at E[s | q], ``mean`` at E[s],
     ``zero`` at 0. ``completion`` replaces the whole block by E[z | q].
@@ -261,7 +261,7 @@ def information(p: float, D: float) -> float:
 
 
 def context_information(model: GaussianModel) -> float:
-    """Return I(U; Q) in bits: the floor that no correction inside the gate goes below (eq. floor).
+    """Return I(U; Q) in bits: the floor that no correction inside the gate goes below (eqs. (2) and (11)).
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""What a study found, beside what the paper found: rows, files, a report, and where all of it comes from."""
+"""A study's files: tables, figures, reports and provenance."""
 
 from __future__ import annotations
 
@@ -6,83 +6,26 @@ import csv
 import io
 import json
 import platform
-from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, fields
 from html import escape
 from pathlib import Path
 from typing import Any
 
 from .._common.files import write_atomically
-from ..audit import Audit, Estimate
+from ..audit import Estimate
 from ..audit.looks import label
-from ..audit.metrics import METRICS
 from ..audit.report.pieces import bullets, plain_table
 from ..audit.report.tables import latex_text
 from ..audit.store import versions
-from .config import ContrastSection
+from .figures import save_study_figures
 from .recordings import checksum_of, reader_versions
+from .rows import Row, contrasts, estimates, slug
 from .run import StudyResult
 
 SIMULATED = (
     "These recordings are simulated, and so is every number of ours here. The paper's values are of its "
     "recordings and its encoder; they are shown to compare patterns, not as numbers to be reproduced."
 )
-
-
-@dataclass(frozen=True)
-class Row:
-    """One number of a study: of a method, or of a difference between two."""
-
-    task: str
-    method: str
-    against: str
-    metric: str
-    value: float
-    low: float
-    high: float
-    paper: float | None
-    paper_low: float | None = None
-    paper_high: float | None = None
-
-    @property
-    def difference(self) -> float | None:
-        """Ours minus the paper's."""
-        return None if self.paper is None else self.value - self.paper
-
-    @property
-    def estimate(self) -> Estimate:
-        """Ours, with its interval."""
-        return Estimate(self.value, self.low, self.high)
-
-
-def estimates(result: StudyResult) -> Iterator[Row]:
-    """Yield every metric of every method, beside the paper's where it has one."""
-    # What lies behind the worst association, where that is what the study is about; which readers set S.
-    wholes = ("worst", "S") if result.study.reuse is not None else ("S",)
-    parts = [name for whole in wholes for name, metric in METRICS.items() if metric.part_of == whole]
-    for task, audit in result.audits.items():
-        # Whether a task survives in every direction of transfer.
-        ways = [f"{t} {way}" for t in ("T_f", "T_r") for way in audit["identity"].directions]
-        for name, values in audit.estimates.items():
-            more = {m: audit[name].estimate(m) for m in (*parts, *ways) if audit[name].has(m)}
-            for metric, e in (values | more).items():
-                paper = result.study.paper.get(name, {}).get(f"{task} {metric}".strip())
-                yield Row(task, name, "", metric, e.value, e.low, e.high, paper)
-
-
-def contrasts(result: StudyResult) -> Iterator[Row]:
-    """Yield every difference that the study declares, beside the paper's where it has one."""
-    for task, audit in result.audits.items():
-        for plan in result.study.contrasts:
-            for metric in plan.metrics:
-                if audit[plan.a].has(metric) and audit[plan.b].has(metric):
-                    yield _contrast(task, audit, plan, metric)
-
-
-def _contrast(task: str, audit: Audit, plan: ContrastSection, metric: str) -> Row:
-    e = audit.contrast(plan.a, plan.b, metric)
-    paper: Sequence[float | None] = plan.paper.get(f"{task} {metric}".strip(), (None, None, None))
-    return Row(task, plan.a, plan.b, metric, e.value, e.low, e.high, *paper)
 
 
 def write_results(result: StudyResult, folder: Path, *, command: str = "") -> Path:
@@ -96,7 +39,6 @@ def write_results(result: StudyResult, folder: Path, *, command: str = "") -> Pa
     command : str
         How the study was run, for the record.
     """
-    from .figures import save_study_figures
 
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
@@ -200,11 +142,6 @@ def _participants(result: StudyResult) -> bytes:
 
 def _json(content: Any) -> bytes:
     return (json.dumps(content, indent=1, ensure_ascii=False, default=str) + "\n").encode()
-
-
-def slug(task: str) -> str:
-    """Return a task's name as it stands in names of files."""
-    return "".join(c if c.isalnum() else "-" for c in task)
 
 
 def _sections(result: StudyResult, task: str, reports: dict[str, Path]) -> list[tuple[str, str, str]]:

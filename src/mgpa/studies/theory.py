@@ -48,7 +48,7 @@ CONDITIONAL, ZERO, COMPLETION = COLORS[1], COLORS[2], COLORS[4]
 
 
 def figure_numbers(n: int = 200_000, random_state: int = 0) -> dict[str, dict[str, Any]]:
-    """Return the numbers of figure 2 and section 5.
+    """Return the numbers of figure 2 and section 5: the costs of eq. (9), the excess of eq. (10) and others.
 
     Parameters
     ----------
@@ -69,7 +69,7 @@ def figure_numbers(n: int = 200_000, random_state: int = 0) -> dict[str, dict[st
     --------
     >>> entry = figure_numbers(n=2000)["excess of zero"]
     >>> round(entry["ours"], 4), abs(entry["difference"]) < 1e-12, entry["where"]
-    (1.6722, True, 'eq. compensation')
+    (1.6722, True, 'eq. (10)')
     """
     model = gaussian_model()
     conditional, zero = target_map(model, model.mean_score[0]), target_map(model, 0.0)
@@ -92,19 +92,19 @@ def figure_numbers(n: int = 200_000, random_state: int = 0) -> dict[str, dict[st
     )
     return {
         "probability of source 1": _entry(model.p[0], p, "caption", rows.source),
-        "separation": _entry(model.D, D, "caption and eq. gaussian"),
+        "separation": _entry(model.D, D, "caption and eq. (8)"),
         "evidence of the context": _entry(model.evidence[0], prior, "section 5"),
         "mean residual score": _entry(model.mean_score[0] - model.evidence[0], middle, "section 5", ell),
         "variance of the residual score": _entry(
             w @ model.covariance[0] @ w, D + D**2 * p * (1 - p), "appendix A.3", (ell - middle) ** 2
         ),
         "conditional target": _entry(model.mean_score[0], prior + middle, "theorem 1", prior + ell),
-        "cost of conditional": _entry(cost["conditional"], least, "eq. gauge-cost", by_conditional),
-        "cost of zero": _entry(cost["zero"], least + excess, "eq. gauge-cost", by_zero),
+        "cost of conditional": _entry(cost["conditional"], least, "eq. (9)", by_conditional),
+        "cost of zero": _entry(cost["zero"], least + excess, "eq. (9)", by_zero),
         "cost of mean": _entry(cost["mean"], None, "as zero, for E[s] = 0 with balanced sources"),
         "cost of completion": _entry(cost["completion"], r + D * p * (1 - p), "section 5", by_completion),
         "excess of zero": _entry(
-            cost["zero"] - cost["conditional"], excess, "eq. compensation", by_zero - by_conditional
+            cost["zero"] - cost["conditional"], excess, "eq. (10)", by_zero - by_conditional
         ),
         "excess of zero at p = 1/2": _entry(even["zero"][0] - even["conditional"][0], 0, "theorem 1"),
         "excess of completion": _entry(
@@ -116,10 +116,10 @@ def figure_numbers(n: int = 200_000, random_state: int = 0) -> dict[str, dict[st
         "separation left by completion": _entry(separation_left(model, completion), 0, "appendix A.1"),
         "separation left by half a step": _entry(separation_left(model, half), D, "appendix A.5"),
         "determinant of half a step": _entry(np.linalg.det(linear_part(half)), 0.5, "appendix A.5"),
-        "bits in the context": _entry(context_information(model), None, "eq. floor, first term"),
-        "bits in the gate before": _entry(information(model.p[0], model.D), None, "eq. floor, second term"),
+        "bits in the context": _entry(context_information(model), None, "eq. (2), first term"),
+        "bits in the gate before": _entry(information(model.p[0], model.D), None, "eq. (2), second term"),
         "bits in the gate after": _entry(
-            information(model.p[0], separation_left(model, conditional)), 0, "eq. floor, second term"
+            information(model.p[0], separation_left(model, conditional)), 0, "eq. (2), second term"
         ),
         "context moved by LEACE of (q, z), in variances": _entry(
             expected_movement(leace, mean, covariance, context_only), None, "not in the paper"
@@ -198,7 +198,7 @@ def figure(path: Any = None) -> Any:
 
 
 def cost_figure(path: Any = None) -> Any:
-    """Draw what targets cost (eq. gauge-cost) and what aiming at zero adds (eq. compensation).
+    """Draw what targets cost (eq. (9)) and what aiming at zero adds (eq. (10)).
 
     Parameters
     ----------

@@ -62,7 +62,7 @@ class FileRows:
 
 @dataclass(frozen=True)
 class StandardizedRows:
-    """The same rows in the coordinates of a fit; see :class:`mgpa.stages.AllRows`."""
+    """The FIT rows of a file, standardised: what :class:`mgpa.stages.AllRows` asks for."""
 
     rows: FileRows
     standardizer: Standardizer

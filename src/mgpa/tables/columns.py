@@ -9,13 +9,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import TableError
+from ..errors import Mention, TableError
 from ..pairs import check_labels, check_pair_id, is_paired, require_distinct, to_numpy
 
 ROLES = ("FIT", "VAL", "HEAD", "EVAL")
 COLUMNS = ("source", "participant", "role", "label", "pair_id")
 # Names that files use for something else than a column of the user's.
 RESERVED = ("X", "embedding", "mgpa", *COLUMNS)
+
+GIVE_ROLES = Mention("assign_roles", python="mgpa.tables.assign_roles")
 
 Columns = dict[str, NDArray[Any]]
 
@@ -25,8 +27,8 @@ def require_columns(wanted: Iterable[str], there: Iterable[str], table: Any = "T
     there = list(there)
     missing = [name for name in wanted if name not in there]
     if missing:
-        hint = " mgpa.tables.assign_roles (mgpa convert --roles) makes roles." if "role" in missing else ""
-        raise TableError(f"{table} lacks {column_names(missing)}; it has {column_names(there)}.{hint}")
+        hint = (" ", GIVE_ROLES, " makes roles.") if "role" in missing else ()
+        raise TableError(f"{table} lacks {column_names(missing)}; it has {column_names(there)}.", *hint)
 
 
 def check_columns(given: Mapping[str, Any], n: int) -> Columns:

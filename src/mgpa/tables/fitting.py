@@ -20,7 +20,7 @@ from ..coordinates import Coordinates, fit_coordinates
 from ..errors import TableError
 from ..estimators.base import Provenance
 from ..estimators.streamed import LabelledPairs, MomentEstimator
-from ..pairs import is_paired, matched_rows, source_names
+from ..pairs import is_paired, source_names
 from ..tokens import TokenMean
 from .all_rows import FileRows
 from .columns import Columns, require_columns
@@ -267,13 +267,7 @@ def as_views(calibration: Pairs) -> tuple[Any, Any]:
     """Return pairs as two aligned arrays: of every two sources, the one that comes first in order first."""
     if not isinstance(calibration, LabelledPairs):
         return calibration
-    sources, codes = np.unique(calibration.source, return_inverse=True)
-    found = [
-        matched_rows(codes, calibration.pair_id, first, second)
-        for second in range(len(sources))
-        for first in range(second)
-    ]
-    first, second = (np.concatenate(side) for side in zip(*found, strict=True))
+    first, second = calibration.matched()
     return calibration.X[first], calibration.X[second]
 
 

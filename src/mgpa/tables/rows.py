@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..coordinates import Coordinates
-from ..errors import TableError
+from ..errors import Mention, TableError
 from ..maps import CorrectionMap
 from ..maps.io.mapfile import map_digest
 from ..pairs import source_names
@@ -100,7 +100,7 @@ def require_correctable(
     m: CorrectionMap,
     info: Mapping[str, Any],
     sources: Any,
-    instead: str = "Pass force=True to correct it all the same.",
+    instead: Sequence[str | Mention] = ("Pass ", Mention("force", True), " to correct it all the same."),
 ) -> None:
     """Raise if a table was corrected before, or shares no source with those the map was fitted on.
 
@@ -111,13 +111,14 @@ def require_correctable(
         Of the table.
     sources : array or None
         Its source column.
-    instead : str
+    instead : sequence of str and Mention
         What the caller can do.
     """
     if "corrected_by" in info:
         raise TableError(
             f"The table was corrected before (by map {info['corrected_by']}), and corrections are meant for "
-            f"uncorrected embeddings. {instead}"
+            "uncorrected embeddings. ",
+            *instead,
         )
     if sources is None or not len(sources) or not m.info.source_names:
         return
@@ -125,7 +126,8 @@ def require_correctable(
     if not set(names) & set(m.info.source_names):
         raise TableError(
             f"The table has sources {', '.join(names)}; the map was fitted on "
-            f"{', '.join(m.info.source_names)}, which says nothing about others. {instead}"
+            f"{', '.join(m.info.source_names)}, which says nothing about others. ",
+            *instead,
         )
 
 

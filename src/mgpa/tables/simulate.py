@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from ..errors import Mention, UsageError
 from .roles import assign_roles
 from .table import Table
 
@@ -57,7 +58,7 @@ def simulate_table(
     (16, ['dry', 'wet'])
     """
     if not 2 <= n_sources <= len(DEVICES):
-        raise ValueError(f"n_sources is {n_sources}; choose 2 to {len(DEVICES)}.")
+        raise UsageError(Mention("n_sources"), f" is {n_sources}; choose 2 to {len(DEVICES)}.")
     rng = np.random.default_rng(random_state)
     person = np.repeat(np.arange(n_people), events)
     y = np.tile(np.arange(n_classes), len(person) // n_classes + 1)[: len(person)]

@@ -20,7 +20,7 @@ import safetensors.numpy as safetensors
 
 from ..._common.files import write_atomically
 from ...coordinates import Coordinates
-from ...errors import MapError
+from ...errors import MapError, OutputExists
 from .. import (
     AffineMap,
     CorrectionMap,
@@ -90,7 +90,7 @@ def write_map(m: CorrectionMap, path: Path, *, overwrite: bool) -> Path:
     if path.is_dir():
         raise IsADirectoryError(f"{path} is a folder; give the name of a file to save the map in.")
     if not overwrite and os.path.lexists(path):
-        raise FileExistsError(f"{path} exists; pass overwrite=True to replace it.")
+        raise OutputExists(path)
     return write_atomically(path, _encode(m))
 
 

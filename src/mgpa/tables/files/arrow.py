@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ...errors import TableError
+from ...errors import Mention, TableError
 from ..columns import Columns
 from .layout import Field, Layout
 
@@ -205,7 +205,9 @@ def _refuse_nulls(column: Any, name: str, first_row: int) -> None:
         row = first_row + int(np.flatnonzero(column.is_null().to_numpy(zero_copy_only=False))[0])
         raise TableError(
             f"{name} is missing (null) in {column.null_count} rows (first: row {row}); drop those rows, fill "
-            "them in, or leave the column out with columns=."
+            "them in, or leave the column out with ",
+            Mention("columns", python="columns="),
+            ".",
         )
 
 

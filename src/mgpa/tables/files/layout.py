@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ...errors import TableError
+from ...errors import Mention, TableError
 from ..columns import COLUMNS, RESERVED, Columns
 from ..table import Table
 
@@ -182,8 +182,9 @@ def find_embedding(there: Mapping[str, Field], wanted: Any = None) -> tuple[str,
         if len(found) != 1:
             several = f"Several could be the embedding ({', '.join(found[:8])})" if found else "No embedding"
             raise TableError(
-                f"{several}; there is {describe(there.values())}. Name it with embedding=: a column, a list "
-                "of columns, or what the names of many columns start with."
+                f"{several}; there is {describe(there.values())}. Name it with ",
+                Mention("embedding", python="embedding="),
+                ": a column, a list of columns, or what the names of many columns start with.",
             )
     elif isinstance(wanted, re.Pattern):
         found = [name for name in there if wanted.fullmatch(name)]
@@ -239,7 +240,9 @@ def _find_columns(there: Mapping[str, Field], choice: Choice) -> dict[str, str]:
         fit = [name for name in wanted if name not in unfit]
         raise TableError(
             f"{describe(there[name] for name in unfit)} cannot be a column, which has one number, boolean, "
-            f"text or time a row. Leave it out with columns={fit}."
+            "text or time a row. Leave it out with ",
+            Mention("columns", fit),
+            ".",
         )
     found: dict[str, str] = {}
     for stored in wanted:

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.lib import format as npy
 from numpy.typing import NDArray
 
-from ...errors import TableError
+from ...errors import Mention, TableError
 from ..columns import Columns
 from .layout import MAX_HEAD_BYTES, Choice, Field, Head, Layout, describe
 from .table_file import TableFile
@@ -117,7 +117,9 @@ def open_npz(path: Path, choice: Choice) -> NpzTable:
         fit = [name for name in layout.columns.values() if name not in short]
         raise TableError(
             f"{', '.join(f'{name!r} has {lengths[name]} rows' for name in short)}, the embedding has {n}. "
-            f"Leave it out with columns={fit}. There is {describe(fields)}."
+            "Leave it out with ",
+            Mention("columns", fit),
+            f". There is {describe(fields)}.",
         )
     return NpzTable(path, layout, head, (0, n))
 

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from ..._common.files import replacing
-from ...errors import TableError
+from ...errors import OutputExists, TableError
 from ..columns import Columns
 from ..table import Table
 from .layout import Choice, Head, block_rows
@@ -172,7 +172,7 @@ def require_place(path: Path, overwrite: bool) -> None:
     if not os.path.lexists(path):
         return
     if not overwrite:
-        raise FileExistsError(f"{path} exists; pass overwrite=True to replace it.")
+        raise OutputExists(path)
     if path.is_dir() and any(path.iterdir()):
         try:
             format_of(path)

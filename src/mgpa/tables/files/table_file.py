@@ -251,10 +251,8 @@ def reading(path: Path, where: str = "") -> Iterator[None]:
     except (ImportError, MemoryError):
         raise
     except TableError as error:
-        text = str(error)
-        raise TableError(
-            text if text.startswith(str(path)) else f"{path}{where}: {text}"
-        ) from error.__cause__
+        named = () if str(error).startswith(str(path)) else (f"{path}{where}: ",)
+        raise TableError(*named, *error.parts) from error.__cause__
     except OSError as error:
         if isinstance(error, FileNotFoundError) and not os.path.lexists(path):
             raise

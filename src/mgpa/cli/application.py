@@ -10,6 +10,7 @@ from cyclopts import App, Parameter
 from cyclopts.config import Toml
 
 from .. import __version__
+from ..errors import OutputExists
 
 SETTINGS = "mgpa.toml"
 
@@ -35,9 +36,17 @@ class UserError(Exception):
 def refuse_existing(path: Path, overwrite: bool) -> None:
     """Refuse before the work, not after it."""
     if path.exists() and not overwrite:
-        raise UserError(f"{path} exists; pass --overwrite to replace it.")
+        raise OutputExists(path)
     if not path.parent.is_dir():
         raise UserError(f"The folder {path.parent} does not exist; create it first.")
+
+
+def option_names(command: App) -> set[str]:
+    """Return the options of a command, without their dashes; a group of commands has none."""
+    if command.default_command is None:
+        return set()
+    names = [name for argument in command.assemble_argument_collection() for name in argument.names]
+    return {name.lstrip("-") for name in names if name.startswith("--")}
 
 
 def show(facts: dict[str, Any], text: str, as_json: bool) -> None:
@@ -50,5 +59,10 @@ def with_rank(model: Any, rank: float | None) -> Any:
     if rank is not None and "gate" in model.get_params():
         from ..gate import MeasurementGate
 
-        model.set_params(gate=MeasurementGate(rank=int(rank) if rank >= 1 else rank))
+        model.set_params(gate=MeasurementGate(rank=whole_or_share(rank)))
     return model
+
+
+def whole_or_share(rank: float) -> int | float:
+    """Return a rank as methods want it: a whole number of directions, or a share of energy below 1."""
+    return int(rank) if rank >= 1 else rank

@@ -1,0 +1,120 @@
+"""`mgpa apply`: corrected rows, tables it refuses, interruptions and full disks."""
+
+import resource
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+
+import mgpa
+from terminal import ENVIRONMENT, done, in_process, refused
+
+pytest.importorskip("cyclopts")
+pytest.importorskip("pyarrow")
+
+from mgpa.tables import Table, TableWriter, open_table, write_table
+
+
+def test_every_row_is_corrected(folder, table, tmp_path):
+    inputs = (folder / "map one.safetensors", folder / "rec ördings.parquet")
+    done("apply", *inputs, "--out", tmp_path / "out.npz")
+    expected = mgpa.load_map(inputs[0]).transform(table.X)
+    np.testing.assert_array_equal(open_table(tmp_path / "out.npz").read().X, expected)
+
+
+def test_a_map_of_components_takes_raw_features(tmp_path):
+    done("simulate", "--out", "raw.parquet", folder=tmp_path)
+    fitted = done("fit", "raw.parquet", "--out", "m.safetensors", "--components", 5, folder=tmp_path)
+    assert "5 principal components of 16 raw features" in fitted.stdout
+    done("apply", "m.safetensors", "raw.parquet", "--out", "out.parquet", folder=tmp_path)
+    out, raw = (open_table(tmp_path / name).read() for name in ("out.parquet", "raw.parquet"))
+    np.testing.assert_allclose(out.X, mgpa.load_map(tmp_path / "m.safetensors").from_raw(raw.X))
+    assert out.source.tolist() == raw.source.tolist()
+
+
+def test_a_table_of_other_sources_is_refused_unless_forced(folder, table, tmp_path):
+    other = table.with_columns(source=np.where(table.source == "dry", "gel", "pad"))
+    write_table(other, tmp_path / "other.parquet")
+    arguments = ("apply", folder / "map one.safetensors", tmp_path / "other.parquet")
+    said = refused(*arguments, "--out", tmp_path / "out.parquet")
+    assert "The table has sources gel, pad; the map was fitted on dry, wet" in said
+    assert "Pass --force to correct it" in said
+    assert not (tmp_path / "out.parquet").exists()
+    done(*arguments, "--out", tmp_path / "out.parquet", "--force")
+    expected = mgpa.load_map(folder / "map one.safetensors").transform(other.X)
+    np.testing.assert_allclose(open_table(tmp_path / "out.parquet").read().X, expected, atol=1e-12)
+
+
+def test_a_corrected_table_is_refused_unless_forced(folder, tmp_path):
+    m = folder / "map one.safetensors"
+    done("apply", m, folder / "rec ördings.parquet", "--out", tmp_path / "once.parquet")
+    said = refused("apply", m, tmp_path / "once.parquet", "--out", tmp_path / "twice.parquet")
+    assert "The table was corrected before" in said
+    assert "Pass --force to correct it" in said
+    assert not (tmp_path / "twice.parquet").exists()
+    done("apply", m, tmp_path / "once.parquet", "--out", tmp_path / "twice.parquet", "--force")
+    once, twice = (open_table(tmp_path / f"{name}.parquet").read() for name in ("once", "twice"))
+    np.testing.assert_allclose(twice.X, mgpa.load_map(m).transform(once.X), atol=1e-12)
+
+
+def test_a_table_is_not_replaced_by_its_correction(folder, table, tmp_path):
+    write_table(table, tmp_path / "t.parquet")
+    arguments = ("apply", folder / "map one.safetensors", tmp_path / "t.parquet")
+    assert "name another output" in refused(*arguments, "--out", tmp_path / "t.parquet", "--overwrite")
+    np.testing.assert_array_equal(open_table(tmp_path / "t.parquet").read().X, table.X)
+
+
+def test_an_interrupt_keeps_finished_parts_and_another_run_finishes(folder, tmp_path):
+    table = open_table(folder / "rec ördings.parquet").read()
+    big = Table(np.tile(table.X, (4, 1)), source=np.tile(table.source, 4))
+    with TableWriter(tmp_path / "in", big, rows=[len(big)] * 60) as writer:
+        for i in range(60):
+            writer.write(i, big)
+    arguments = [
+        "apply",
+        str(folder / "map one.safetensors"),
+        str(tmp_path / "in"),
+        "--out",
+        str(tmp_path / "out"),
+    ]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "mgpa", *arguments],
+        stderr=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        env=ENVIRONMENT,
+    )
+    partial = tmp_path / "out.partial" / "done"
+    deadline = time.monotonic() + 60
+    while process.poll() is None and time.monotonic() < deadline:
+        if partial.is_dir() and len(list(partial.iterdir())) >= 2:
+            break
+        time.sleep(0.005)
+    process.send_signal(signal.SIGINT)
+    _, stderr = process.communicate(timeout=60)
+    if process.returncode != 0:  # it may have been quicker than us
+        assert process.returncode == 130
+        assert b"interrupted" in stderr
+        assert not (tmp_path / "out").exists()
+        done(*arguments)
+    m = mgpa.load_map(folder / "map one.safetensors")
+    written = open_table(tmp_path / "out")
+    assert written.n_rows == 60 * len(big)
+    np.testing.assert_allclose(written.parts[59].read().X, m.transform(big.X), atol=1e-12)
+
+
+def test_a_full_disk_leaves_nothing_half_written(folder, tmp_path):
+    def limit():
+        signal.signal(
+            signal.SIGXFSZ, signal.SIG_IGN
+        )  # writing beyond the limit is an error, as on a full disk
+        resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))
+
+    inputs = (folder / "map one.safetensors", folder / "rec ördings.parquet")
+    result = in_process("apply", *inputs, "--out", tmp_path / "out.npz", preexec_fn=limit)
+    assert result.returncode == 2, result.stderr
+    assert "mgpa:" in result.stderr
+    assert "Traceback" not in result.stderr
+    assert not list(tmp_path.iterdir())

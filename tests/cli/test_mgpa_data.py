@@ -1,0 +1,119 @@
+"""`mgpa data`: fetching from repositories (on a local server), lost connections, missing files."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+from functools import partial
+
+import pytest
+
+from server import FILES, RNG, Server, serve_manifest, serve_osf
+from terminal import done, here, refused
+
+pytest.importorskip("cyclopts")
+pytest.importorskip("pooch")
+
+from mgpa.eeg.datasets.catalogue import DATASETS
+
+
+@pytest.fixture
+def server():
+    server = Server()
+    yield server
+    server.close()
+
+
+def test_fetching_from_the_command_line(server, monkeypatch, tmp_path):
+    monkeypatch.setenv("MGPA_OSF_API", serve_osf(server))
+    monkeypatch.chdir(tmp_path)
+    fetch = ("data", "fetch", "wearable_ssvep", "--from", "osf:ab3de", "--out")
+    listed = done(*fetch, "x", "--dry-run")
+    assert "S001.mat" in listed.stdout
+    assert not (tmp_path / "x").exists()
+    found = done(*fetch, "für mich", "--only", "S00[12]*", "*Lücke*", "--json")
+    assert json.loads(found.stdout)["new"] == 3
+    assert sorted(p.name for p in (tmp_path / "für mich").iterdir()) == ["S001.mat", "S002.mat", "mit Lücke"]
+    again = done(*fetch, "für mich", "--only", "S001.mat")
+    assert "0 new, 1 were there already" in again.stdout
+
+
+def test_a_killed_fetch_goes_on_where_it_was(server, tmp_path):
+    big = RNG.bytes(3_000_000)
+    manifest = serve_manifest(server, {"S001.mat": FILES["S001.mat"], "S002.mat": big})
+    server.files["/files/S002.mat"] = big
+    arguments = ("data", "fetch", "wearable_ssvep", "--from", manifest, "--out", "o")
+    done(*arguments, "--only", "S001*", folder=tmp_path)
+    server.go.clear()
+    # The list itself stops half way too: let it pass, then stop the file.
+    process = subprocess.Popen([sys.executable, "-m", "mgpa", *arguments], cwd=tmp_path)
+    assert server.half_way.wait(30)
+    server.half_way.clear()
+    server.go.set()
+    server.go.clear()
+    part = tmp_path / "o" / "S002.mat.part"
+    while not (part.exists() and part.stat().st_size > 1_000_000):
+        assert process.poll() is None
+        os.sched_yield()
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    server.go.set()
+    arrived = part.stat().st_size
+    done(*arguments, folder=tmp_path)
+    assert server.requests[-1] == ("/files/S002.mat", f"bytes={arrived}-")
+    assert (tmp_path / "o" / "S002.mat").read_bytes() == big
+    assert [path for path, _ in server.requests].count("/files/S001.mat") == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("fetch", "wearable_ssvep", "--out", "x"), "Where is wearable_ssvep? Pass --from osf:"),
+        (("fetch", "wearable_ssvep", "--out", "x"), "https://doi.org/10.3390/s21041256"),
+        (("fetch", "ssvep", "--from", "osf:ab3de", "--out", "x"), "there are wearable_ssvep, neuroscan_flex"),
+        (("fetch", "neuroscan_flex", "--from", "nowhere", "--out", "x"), "'nowhere' is no address of files"),
+        (("fetch", "neuroscan_flex", "--from", "osf:zzzzz", "--out", "x"), "the server answered 404"),
+        (("verify", "wearable_ssvep", "nowhere"), "There is no folder nowhere"),
+        (("verify", "ssvep", "."), "no data set 'ssvep'"),
+    ],
+)
+def test_mistakes_about_data_sets_are_answered_in_one_line(server, monkeypatch, tmp_path, arguments, message):
+    monkeypatch.setenv("MGPA_OSF_API", f"{server.url}/v2")
+    assert message in refused("data", *arguments, folder=tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_verify_lists_exactly_what_is_missing(tmp_path):
+    run = partial(here, folder=tmp_path)
+    (tmp_path / "leer").mkdir()
+    found = run("data", "verify", "neuroscan_flex", "leer", "--json")
+    facts = json.loads(found.stdout)
+    assert found.returncode == 2
+    assert not facts["complete"]
+    assert len(facts["missing"]) > facts["present"] == 0
+    text = run("data", "verify", "neuroscan_flex", "leer").stdout
+    named = [line.removeprefix("missing").strip() for line in text.splitlines() if line.startswith("missing")]
+    assert named == facts["missing"][:10]
+    assert f"and {len(facts['missing']) - 10} more; --json names all" in text
+    counts = re.findall(r"lack (\d+) each: (.*)", text)
+    assert sum(int(count) * len(people.split()) for count, people in counts) == len(facts["missing"])
+
+
+def test_verify_looks_for_the_tasks_that_are_wanted(tmp_path):
+    run = partial(here, folder=tmp_path)
+    found = json.loads(run("data", "verify", "neuroscan_flex", ".", "--tasks", "N170", "--json").stdout)
+    assert len(found["missing"]) == 60
+    assert all(" N170 " in name for name in found["missing"])
+    said = refused("data", "verify", "neuroscan_flex", ".", "--tasks", "N17", folder=tmp_path)
+    assert "neuroscan_flex has no task N17; there are N170, oddball_active" in said
+    said = refused("data", "verify", "wearable_ssvep", ".", "--tasks", "N170", folder=tmp_path)
+    assert "wearable_ssvep has no tasks to choose from" in said
+
+
+def test_the_data_sets_are_listed_with_where_they_are_described():
+    listed = done("data", "list").stdout
+    for source in DATASETS.values():
+        assert source.name in listed
+        assert source.doi in listed

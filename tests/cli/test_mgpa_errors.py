@@ -1,0 +1,193 @@
+"""What is said when something is wrong: one line, in the words of options and columns."""
+
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from simulated import simulated_table
+from terminal import ENVIRONMENT, done, here, refused
+
+pytest.importorskip("cyclopts")
+pytest.importorskip("pyarrow")
+
+from mgpa.tables import write_table
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory):
+    """A folder with tables that lack something, and a map."""
+    place = tmp_path_factory.mktemp("place")
+    table = simulated_table(n_people=12)
+    tables = {
+        "whole": table,
+        "no_pairs": table.with_columns(pair_id=None),
+        "no_label": table.with_columns(label=None),
+        "no_role": table.with_columns(role=None),
+        "no_val": table.with_columns(role=np.where(table.role == "VAL", "FIT", table.role)),
+        "no_head": table.with_columns(role=np.where(table.role == "HEAD", "FIT", table.role)),
+        "val_dry": table.take((table.role != "VAL") | (table.source == "dry")),
+        "val_gel": table.with_columns(
+            source=np.where((table.role == "VAL") & (table.source == "wet"), "gel", table.source)
+        ),
+    }
+    for name, rows in tables.items():
+        write_table(rows, place / f"{name}.npz")
+    np.savez(place / "two.npz", A=table.X, B=table.X, source=table.source)
+    np.savez(place / "wide.npz", X=table.X, source=table.source, more=table.X)
+    np.savez(place / "bare.npz", X=table.X, more=table.X)
+    done("fit", "whole.npz", "--out", "m.safetensors", folder=place)
+    return place
+
+
+PAIRS = "one id per row, shared by the rows of one event in different sources."
+ITERATIVE = ("--method", "iterative_mgpa", "--set.critics", '["linear"]', "--set.n_stages", "1")
+
+
+@pytest.mark.parametrize(
+    ("command", "arguments", "message"),
+    [
+        # options of the command
+        ("fit whole.npz", ("--rank", "99"), "--rank 99 does not fit 8 features; use 0 to 8."),
+        ("fit whole.npz", ("--rank", "-1"), "--rank must be a whole number, 0 or more, or a float in (0, 1]"),
+        ("fit whole.npz", ("--components", "99"), "--components is 99;"),
+        ("select m.safetensors whole.npz", ("--budget", "-1"), "--budget must be zero or a positive number"),
+        ("apply m.safetensors whole.npz", ("--strength", "-1"), "--strength must not be negative; got -1.0."),
+        ("simulate", ("--sources", "9"), "--sources is 9; choose 2 to 4."),
+        # parameters of the method
+        (
+            "fit whole.npz",
+            ("--set.ridge", "maybe"),
+            "--set.ridge must be a number, 0 or more, or 'auto'; got 'maybe'.",
+        ),
+        (
+            "fit whole.npz",
+            ("--method", "leace", "--set.strength", "-1"),
+            "--set.strength must be a number, 0 or more; got -1.",
+        ),
+        (
+            "fit no_val.npz",
+            (*ITERATIVE, "--set.early_stopping", "true"),
+            "--set.early_stopping true needs rows with the role VAL",
+        ),
+        # rows and columns of the table
+        ("fit no_pairs.npz", (), f"a table with a pair_id column (or such a table by --pairs), {PAIRS}"),
+        ("audit no_pairs.npz", (), f"No pairs: pass a table with a pair_id column, {PAIRS}"),
+        ("audit no_role.npz", (), "lacks role; it has source, participant, label, pair_id. mgpa convert"),
+        ("audit no_head.npz", (), "has no HEAD rows; mgpa convert --roles can give roles."),
+        ("fit no_label.npz", ("--method", "splince"), "pass the label column, one task label per row."),
+        ("fit val_dry.npz", ITERATIVE, "Add such rows to the VAL rows, or pass --set.do_no_harm false."),
+        ("fit val_dry.npz", ("--method", "inlp"), "No rows of source ['wet'] in the VAL rows"),
+        ("fit val_gel.npz", ITERATIVE, "source ['gel'] in the VAL rows; fitted on are ['dry', 'wet']."),
+        # what another command can mend
+        ("fit wide.npz", (), "Leave it out with mgpa convert --columns source."),
+        ("convert wide.npz", (), "Leave it out with --columns source."),
+        ("convert bare.npz", (), "Leave it out with --empty-columns."),
+        ("fit two.npz", (), "Name it with mgpa convert --embedding: a column"),
+        ("convert two.npz", (), "Name it with --embedding: a column"),
+    ],
+)
+def test_errors_speak_of_options_and_columns(place, tmp_path, command, arguments, message):
+    assert message in refused(*command.split(), "--out", tmp_path / "out.npz", *arguments, folder=place)
+    assert not (tmp_path / "out.npz").is_file()
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        *("fit whole.npz", "apply m.safetensors whole.npz", "select m.safetensors whole.npz --budget 0.05"),
+        *("export m.safetensors", "convert whole.npz", "simulate"),
+    ],
+)
+def test_what_is_there_is_replaced_only_if_told(place, command):
+    before = (place / "two.npz").read_bytes()
+    said = refused(*command.split(), "--out", "two.npz", folder=place)
+    assert said == "two.npz exists; pass --overwrite to replace it."
+    assert (place / "two.npz").read_bytes() == before
+
+
+def test_warnings_speak_of_options_and_columns(place, tmp_path):
+    arguments = ("--out", tmp_path / "m.safetensors", "--set.on_missing", "warn")
+    said = done("fit", place / "no_pairs.npz", *arguments).stderr
+    assert "mgpa: No pairs: pass a table with a pair_id column" in said
+    assert "Returning the identity map (--set.on_missing warn)." in said
+
+
+def test_an_error_says_what_was_being_done(place):
+    pytest.importorskip("torch")
+    arguments = ("--methods", "closed_form_mgpa", "--rank", "99", "--quick", "--out", "audited")
+    result = here("audit", "whole.npz", *arguments, folder=place)
+    assert result.returncode == 2
+    assert "mgpa: --rank 99 does not fit 8 features; use 0 to 8. This happened while fitting" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("fit", "nothing.parquet", "--out", "x.safetensors"), "no file or folder nothing.parquet"),
+        (("fit", "rec ördings.parquet", "--out", "map one.safetensors"), "exists; pass --overwrite"),
+        (("fit", "rec ördings.parquet", "--out", "no/where.safetensors"), "does not exist; create it"),
+        (("fit", "rec ördings.parquet", "--out", "x.safetensors", "--method", "laece"), "Did you mean leace"),
+        (
+            ("fit", "rec ördings.parquet", "--out", "x.safetensors", "--set.rigde", "1"),
+            "closed_form_mgpa has no parameter 'rigde'",
+        ),
+        (("apply", "rec ördings.parquet", "map one.safetensors", "--out", "y.npz"), "mgpa:"),
+        (("inspect", "map.bin"), "map.bin"),
+        (("fit",), "mgpa fit needs TABLE"),
+        (("correct",), "Unknown command"),
+        (
+            ("compare", "rec ördings.parquet", "--methods", "leace", "--against", "x", "--quick"),
+            "--against is 'x'",
+        ),
+    ],
+)
+def test_mistakes_change_nothing_and_are_named(folder, arguments, message):
+    before = sorted(path.name for path in folder.iterdir())
+    result = here(*arguments, folder=folder)
+    assert result.returncode == 2
+    assert message in result.stderr
+    assert "Traceback" not in result.stderr
+    assert sorted(path.name for path in folder.iterdir()) == before
+
+
+@pytest.mark.parametrize(
+    ("arguments", "needs", "example"),
+    [
+        (("study", "run", "controlled-ssvep"), "mgpa study run needs --out: Folder for report.html", "--out"),
+        (("study", "run"), "mgpa study run needs WHICH: The name of a packaged study", "--out"),
+        (("study", "new"), "mgpa study new needs FILE: Where to write it.", "my-study.toml"),
+        (
+            ("data", "verify", "neuroscan_flex"),
+            "mgpa data verify needs FOLDER: Where the files are.",
+            "ssvep",
+        ),
+        (("fit",), "mgpa fit needs TABLE: ", "recordings.parquet"),
+        (("simulate",), "mgpa simulate needs --out: A .parquet, .npz or .zarr file.", "recordings.parquet"),
+    ],
+)
+def test_what_is_missing_is_named_explained_and_shown(arguments, needs, example):
+    found = here(*arguments)
+    assert found.returncode == 2
+    first, last = found.stderr.splitlines()
+    assert first.startswith(needs)
+    assert last.startswith(f"Example: mgpa {arguments[0]}")
+    assert example in last
+
+
+def test_a_misspelt_option_is_named_beside_what_is_missing():
+    found = here("study", "run", "controlled-ssvep", "--ouut", "x")
+    assert found.returncode == 2
+    assert "mgpa study run needs --out: Folder" in found.stderr
+    assert "There is no option --ouut." in found.stderr
+
+
+def test_a_reader_that_leaves_is_no_error(folder):
+    command = f"{sys.executable} -m mgpa methods | head -n 1"
+    result = subprocess.run(
+        ["bash", "-o", "pipefail", "-c", command], capture_output=True, text=True, env=ENVIRONMENT
+    )
+    assert result.stdout.startswith("name")
+    assert "Traceback" not in result.stderr
+    assert "BrokenPipe" not in result.stderr

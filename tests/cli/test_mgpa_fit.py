@@ -1,0 +1,123 @@
+"""`mgpa fit`: the map it stores, and what it says about the gate."""
+
+import json
+import os
+
+import numpy as np
+import pytest
+
+import mgpa
+from simulated import simulated_table
+from terminal import done, in_process, refused
+
+pytest.importorskip("cyclopts")
+pytest.importorskip("pyarrow")
+
+from mgpa.gate import held_out_coverage
+from mgpa.tables import Table, open_table, write_table
+
+
+def test_a_fit_is_that_of_the_fit_rows(folder, table):
+    m = mgpa.load_map(folder / "map one.safetensors")
+    fit = table.rows("FIT")
+    expected = mgpa.ClosedFormMGPA().fit(fit.X, source=fit.source, pair_id=fit.pair_id)
+    np.testing.assert_allclose(m.transform(table.X), expected.transform(table.X), rtol=0, atol=1e-9)
+
+
+def test_parameters_are_read(folder):
+    arguments = ("--method", "leace", "--set.ridge", "0.5", "--set.standardize", "false")
+    done("fit", "rec ördings.parquet", "--out", "leace.safetensors", *arguments, folder=folder)
+    parameters = mgpa.load_map(folder / "leace.safetensors").info.parameters
+    assert parameters["ridge"] == 0.5
+    assert parameters["standardize"] is False
+
+
+def test_the_rank_is_that_of_the_gate_or_of_a_method_without_one(folder):
+    arguments = ("fit", "rec ördings.parquet", "--rank", 2)
+    for method in ("closed_form_mgpa", "ncm"):
+        done(*arguments, "--method", method, "--out", f"{method}.safetensors", folder=folder)
+        assert mgpa.load_map(folder / f"{method}.safetensors").info.gate_rank == 2
+    said = refused(*arguments, "--method", "leace", "--out", "x.safetensors", folder=folder)
+    assert said == "leace has no rank; leave --rank out."
+
+
+def test_a_fit_says_what_unseen_pairs_say_about_the_gate(folder, tmp_path):
+    found = done("fit", "rec ördings.parquet", "--out", "r1.safetensors", "--rank", "1", folder=folder)
+    assert "of contrast energy, 5-fold by participant" in found.stdout
+    assert "Hint" not in found.stdout
+    rng = np.random.default_rng(0)
+    event, on_b = np.repeat(np.arange(150), 2), np.tile([0, 1], 150)
+    X = rng.normal(size=(150, 24))[event] + 2.0 * np.outer(on_b, np.eye(24)[0])
+    X += 0.3 * rng.normal(size=X.shape)  # a shift of rank one, and noisy pairs
+    table = Table(X, source=on_b, pair_id=event, participant=event // 10)
+    write_table(table, tmp_path / "noisy.parquet")
+    found = done("fit", "noisy.parquet", "--out", "m.safetensors", "--json", folder=tmp_path)
+    facts = json.loads(found.stdout)
+    assert facts["gate"]["rank"] > 6
+    assert facts["held_out_coverage"] < facts["gate"]["energy"]
+    assert f"only 1 of {facts['gate']['rank']} directions hold" in facts["hints"][0]
+    assert "Consider --rank 1." in facts["hints"][0]
+
+
+@pytest.mark.parametrize(
+    "arguments", [(), ("--components", 5), ("--pairs", "raw.parquet", "--components", 5)]
+)
+def test_the_evidence_is_that_of_the_fitted_pairs_in_the_coordinates_of_the_map(tmp_path, arguments):
+    done("simulate", "--out", "raw.parquet", folder=tmp_path)
+    command = ("fit", "raw.parquet", "--out", "m.safetensors", "--rank", 2, "--json", *arguments)
+    facts = json.loads(done(*command, folder=tmp_path).stdout)
+    m = mgpa.load_map(tmp_path / "m.safetensors")
+    fit = open_table(tmp_path / "raw.parquet").read().rows("FIT")
+    X = fit.X if m.coordinates is None else m.coordinates.transform(fit.X)
+    first, second = fit.paired_views()
+    curve = held_out_coverage((X[second] - X[first]) / m.scale, groups=fit.participant[first])
+    assert facts["held_out_coverage"] == pytest.approx(curve[1], rel=1e-9)
+
+
+def test_a_fit_on_a_cluster_has_the_same_bits(folder):
+    pytest.importorskip("distributed")
+    done(
+        "fit",
+        "rec ördings.parquet",
+        "--out",
+        "c.safetensors",
+        "--scheduler",
+        "local",
+        run=in_process,
+        folder=folder,
+    )
+    expected = (folder / "map one.safetensors").read_bytes()
+    assert (folder / "c.safetensors").read_bytes() == expected
+
+
+def test_pairs_of_another_table_are_its_fit_rows(folder, table):
+    arguments = (
+        "fit",
+        "rec ördings.parquet",
+        "--pairs",
+        "rec ördings.parquet",
+        "--out",
+        "paired.safetensors",
+    )
+    done(*arguments, folder=folder)
+    with_roles = mgpa.load_map(folder / "paired.safetensors").info.n_contrasts
+    assert with_roles == mgpa.load_map(folder / "map one.safetensors").info.n_contrasts
+
+
+def test_pairs_of_other_sources_are_refused(folder, tmp_path):
+    renamed = simulated_table(n_people=12)
+    write_table(renamed.with_columns(source=np.char.add(renamed.source, "2")), tmp_path / "pairs.parquet")
+    arguments = ("--pairs", tmp_path / "pairs.parquet", "--out", tmp_path / "m.safetensors")
+    said = refused("fit", folder / "rec ördings.parquet", *arguments)
+    assert "The table of pairs has sources dry2, wet2; the table to fit has dry, wet" in said
+    assert "name the sources alike in both" in said
+    assert not (tmp_path / "m.safetensors").exists()
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
+def test_a_read_only_folder_is_an_error_not_a_crash(folder, tmp_path):
+    tmp_path.chmod(0o500)
+    arguments = ("fit", folder / "rec ördings.parquet", "--out", tmp_path / "m.safetensors")
+    said = refused(*arguments)
+    tmp_path.chmod(0o700)
+    assert "m.safetensors" in said
