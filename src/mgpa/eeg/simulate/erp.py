@@ -274,7 +274,8 @@ def _plan(person: Person, task: str, n: int, defects: Defects) -> dict[str, Any]
     if defects.extra < 0:
         raise ValueError(f"extra is {defects.extra}; it cannot be negative.")
     rng = person.rng(list(TASKS).index(task), 0)
-    ones = max(round(FULL_ONES[task] / FULL_EVENTS[task] * n), 1)
+    # Short sessions have more deviants than their share, so that there are enough to tell what they evoke.
+    ones = max(round(FULL_ONES[task] / FULL_EVENTS[task] * n), min(n // 5, 10))
     label = rng.permutation((np.arange(n) < ones).astype(int))
     # The headset was switched on for the run that counts.
     early = np.cumsum(rng.uniform(0.9, 1.3, defects.extra))
