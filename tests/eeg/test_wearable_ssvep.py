@@ -3,6 +3,7 @@
 import hashlib
 import shutil
 import zipfile
+from collections import Counter
 
 import numpy as np
 import pytest
@@ -13,10 +14,10 @@ from mgpa.eeg.simulate.people import draw_people
 from mgpa.eeg.simulate.ssvep import simulate_ssvep
 
 SHAPE = (8, 710, 2, 10, 12)
-# First electrode (dry in capitals) and gender of 102 people for whom the seed gives the published folds:
-# 64 men, and 53 who wore dry electrodes first. Whether each is as in the real file, folds cannot tell.
+# First electrode (dry in capitals) and gender of 102 people for whom the paper's seeds give the folds that it
+# published: 64 men, and 53 who wore dry electrodes first. Whether each is as in the real file, nobody knows.
 STRATA = (
-    "MMMmFmMfmFFMMmmmmmFmmmmFMfffFmMMfMfFFFmmMMMmMMmmmFMmFMmmmMMmmFFMMfmFMfFmmfMMFmfmMmFMmfMFFFmFmmffFFmMFF"
+    "MMMmFmMfmFFFmmFmMmmmmmmMMfffFmMMfMfFFFmmMMMmMMmmmFMmFMmmmMMmmFFMMfmFMfFmmfMMFmfmMmFMmfMFFFmFmmffFFmMFF"
 )
 
 
@@ -154,6 +155,27 @@ def test_the_papers_folds_come_out_of_its_seed(published):
     evaluated = [i + 1 for i, fold in enumerate(folds) if fold == "1"]
     assert evaluated == [1, 5, 8, 20, 31, 33, 40, 45, 46, 47, 49, 50, 62, 65, 67, 68, 70, 85, 94, 97, 100]
     assert [i + 1 for i, fold in enumerate(folds) if fold == "0"][:6] == [9, 11, 16, 21, 27, 29]
+
+
+def test_rotations_of_the_studies_evaluate_the_published_folds(published):
+    from mgpa.studies.roles import rotated
+
+    people = dataset.subjects(published)
+    strata = {name: f"{person.first_electrode}|{person.gender}" for name, person in people.items()}
+    for rotation in (1, 2, 3, 4):
+        roles = rotated(strata, rotation, 5, 20260903)
+        judges = [i for i, fold in enumerate(dataset.PAPER_FOLDS, start=1) if fold == str(rotation)]
+        assert [int(name[1:]) for name, role in sorted(roles.items()) if role == "EVAL"] == judges
+    roles = rotated(strata, 1, 5, 20260902)
+    assert Counter(roles.values()) == {"FIT": 41, "VAL": 20, "HEAD": 20, "EVAL": 21}
+    recorded = [int(name[1:]) for name, role in sorted(roles.items()) if role == "EVAL"]
+    assert recorded[:6] == [5, 9, 12, 16, 24, 25]
+
+
+def test_targets_have_the_published_frequencies_and_phases():
+    frequencies = "9.25 11.25 13.25 9.75 11.75 13.75 10.25 12.25 14.25 10.75 12.75 14.75"
+    assert [*dataset.FREQUENCIES] == [float(text) for text in frequencies.split()]
+    assert [*dataset.PHASES] == [0, 0, 0, 0.5, 0.5, 0.5, 1, 1, 1, 1.5, 1.5, 1.5]
 
 
 def test_checks_against_what_was_published_tell_which_agree(published):
