@@ -257,20 +257,20 @@ def count_checks(trials: Trials) -> tuple[Check, ...]:
             for role, n in CLEAN_N170.items()
         )
     if task == "oddball_active":
-        left = {"FIT": 0, "VAL": 0}
-        for role in left:
+        counts = dict.fromkeys(P300_EVENTS, 0)
+        for role in counts:
             for person in ROLES["reuse"][role]:
-                own = trials.columns["participant"] == person
-                onset = trials.columns["onset"][own].reshape(-1, len(SOURCES)).T
-                first = trials.columns["ordinal"][own][:: len(SOURCES)] <= CALIBRATION
+                rows = trials.columns["participant"] == person
+                onset = trials.columns["onset"][rows].reshape(-1, len(SOURCES)).T
                 if role == "FIT":
-                    onset = onset[:, ~first][:, exclude_overlap(onset[:, ~first], onset[:, first], PURGE)]
-                left[role] += onset.shape[1]
-        what = {
-            "FIT": "P300 events to fit on, after calibration and purge",
-            "VAL": "P300 events to choose by",
-        }
-        return tuple(Check(what[role], P300_EVENTS[role], n) for role, n in left.items())
+                    calibrates = trials.columns["ordinal"][rows][:: len(SOURCES)] <= CALIBRATION
+                    rest = onset[:, ~calibrates]
+                    onset = rest[:, exclude_overlap(rest, onset[:, calibrates], PURGE)]
+                counts[role] += onset.shape[1]
+        return (
+            Check("P300 events to fit on, after calibration and purge", P300_EVENTS["FIT"], counts["FIT"]),
+            Check("P300 events to choose by", P300_EVENTS["VAL"], counts["VAL"]),
+        )
     return ()
 
 
