@@ -5,7 +5,7 @@ import hashlib
 import json
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from urllib.parse import unquote
+from urllib.parse import quote, unquote
 
 import numpy as np
 
@@ -20,10 +20,14 @@ FILES = {
 
 
 class Server:
-    """A local server of files, which can break off, stall, and refuse ranges; it notes every request."""
+    """A local server of files, which can break off, stall, send elsewhere, and refuse ranges.
+
+    It notes every request.
+    """
 
     def __init__(self):
         self.files, self.ranges, self.requests = {}, True, []
+        self.elsewhere = {}  # paths of which it says that they are found at another address
         self.break_after = None  # bytes of the next answer; then the connection is closed
         self.go = threading.Event()  # while it is not set, answers stop half way
         self.go.set()
@@ -46,6 +50,12 @@ class Server:
         wanted = request.headers.get("Range")
         self.requests.append((request.path, wanted))
         path = unquote(request.path)
+        if path in self.elsewhere:
+            request.send_response(302)
+            request.send_header("Location", self.elsewhere[path])
+            request.send_header("Content-Length", "0")
+            request.end_headers()
+            return
         content = self.files.get(path, self.files.get(path.partition("?")[0]))
         if content is None:
             request.send_error(404)
@@ -103,8 +113,58 @@ def serve_osf(server):
     )
     server.files["/v2/nodes/ab3de/files/osfstorage/?page=2&page[size]=100"] = as_json(second)
     server.files["/v2/nodes/ab3de/files/osfstorage/5f/"] = as_json(inside)
+    server.files["/v2/nodes/ab3de/children/"] = as_json({"data": [], "links": {"next": None}})
     serve_files(server)
     return f"{server.url}/v2"
+
+
+def serve_osf_components(server, nodes):
+    """Serve OSF projects by their ids, each a title, files by path, and ids of components; return the API.
+
+    Every list comes in pages of one entry. Files are found at another address, and have no checksum.
+    """
+    for node, (_, files, children) in nodes.items():
+        root = f"/v2/nodes/{node}/files/osfstorage/"
+        folders = sorted({path.rpartition("/")[0] for path in files})
+        hrefs = [{"links": {"related": {"href": f"{server.url}{root}{i}/"}}} for i in range(len(folders))]
+        entries = [{"attributes": {"kind": "folder"}, "relationships": {"files": href}} for href in hrefs]
+        _serve_pages(server, root, entries)
+        for i, folder in enumerate(folders):
+            entries = []
+            for path in (path for path in files if path.rpartition("/")[0] == folder):
+                facts = {"kind": "file", "materialized_path": f"/{path}", "size": len(files[path])}
+                address = f"/download/{node}/{path}"
+                entries.append({"attributes": facts, "links": {"download": f"{server.url}{address}"}})
+                server.elsewhere[address] = f"/files/{node}/{quote(path)}"
+                server.files[f"/files/{node}/{path}"] = files[path]
+            _serve_pages(server, f"{root}{i}/", entries)
+        titles = [{"id": child, "attributes": {"title": nodes[child][0]}} for child in children]
+        _serve_pages(server, f"/v2/nodes/{node}/children/", titles)
+    return f"{server.url}/v2"
+
+
+def _serve_pages(server, path, entries):
+    """Serve a list as OSF does, with one entry a page."""
+    for i, entry in enumerate(entries or [None]):
+        follows = f"{server.url}{path}?page={i + 2}" if i + 1 < len(entries) else None
+        page = as_json({"data": [] if entry is None else [entry], "links": {"next": follows}})
+        server.files[path if i == 0 else f"{path}?page={i + 1}"] = page
+
+
+def serve_figshare(server, files, article="13560281", version=4):
+    """Serve files as a version of an article, at addresses that lead elsewhere; return the API."""
+    entries = []
+    for i, (name, content) in enumerate(files.items()):
+        address = f"{server.url}/ndownloader/{i}"
+        entries.append(
+            {"name": name, "size": len(content), "computed_md5": md5(content), "download_url": address}
+        )
+        server.elsewhere[f"/ndownloader/{i}"] = f"/storage/{quote(name)}?signature=1"
+        server.files[f"/storage/{name}"] = content
+    server.files[f"/fs/articles/{article}/versions/{version}"] = as_json(
+        {"version": version, "files": entries}
+    )
+    return f"{server.url}/fs"
 
 
 def _osf_file(server, name):

@@ -19,9 +19,12 @@ def test_simulated_ssvep_recordings_are_complete_and_lack_what_is_taken_away(tmp
     assert json.loads(found.stdout)["missing"] == ["S002.mat"]
 
 
-def test_simulated_erp_recordings_have_a_folder_a_participant(tmp_path):
+def test_simulated_erp_recordings_lie_as_the_providers(tmp_path):
     arguments = ("--people", "1", "--tasks", "N170", "--events", "8", "--json")
     facts = json.loads(done("simulate", "flex", "--out", "flex", *arguments, folder=tmp_path).stdout)
-    assert [path.name for path in (tmp_path / "flex").iterdir() if path.is_dir()] == facts["participants"]
+    assert facts["participants"] == ["1013"]
+    task = tmp_path / "flex" / "Saline Raw Data" / "N170"
+    assert sorted(path.name for path in task.glob("behav/*")) == ["1013_N170.csv"]
+    assert sorted(path.suffix for path in task.glob("eeg/*/*")) == [".ceo", ".dap", ".dat", ".edf", ".rs3"]
     said = refused("simulate", "flex", "--out", "y", "--tasks", "N17", folder=tmp_path)
     assert "no task N17; there are N170" in said

@@ -170,7 +170,7 @@ def test_every_file_and_name_on_the_pages_exists():
     for name in re.findall(r"`((?:[\w.]+/)*[\w]+\.(?:py|md))`", text):
         assert name.rpartition("/")[2] in new or any(known.endswith(f"/{name}") for known in every), name
     code = "\n".join(path.read_text("utf-8") for path in (ROOT / "src").rglob("*.py"))
-    code += "\n".join(path.read_text("utf-8") for path in (ROOT / "tests").glob("*.py"))
+    code += "\n".join(path.read_text("utf-8") for path in (ROOT / "tests").rglob("*.py"))
     for name in re.findall(r"`(?:\w+\.)*(_?[A-Za-z]+_\w+)`", text):
         assert name in code, name
 

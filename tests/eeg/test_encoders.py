@@ -1,5 +1,6 @@
 """Frozen encoders: right tokens, right weights, right channels, or an error that says what is wrong."""
 
+import hashlib
 import importlib
 import json
 import warnings
@@ -56,15 +57,15 @@ def test_the_papers_layouts_and_weights_through_a_file(tmp_path):
     path = trained(untrained(eegpt, every, 512, random_state=3), tmp_path / "model.safetensors")
     assert path.stat().st_size == EEGPT_WEIGHTS.size  # of the published file: the same tensors
 
-    controlled = eegpt(OCCIPITAL, 500, sfreq=250.0, checkpoint=path)
+    controlled = eegpt(OCCIPITAL, 500, sfreq=250.0, checkpoint=path, sha256="any")
     trials = signals(n=3)
     tokens = controlled.embed(trials)
     assert (tokens.shape, tokens.dtype) == ((3, 15, 512), np.float32)
-    again = eegpt(OCCIPITAL, 500, sfreq=250.0, checkpoint=path)
+    again = eegpt(OCCIPITAL, 500, sfreq=250.0, checkpoint=path, sha256="any")
     assert np.array_equal(tokens, again.embed(trials))
     assert not close(tokens, untrained(eegpt, OCCIPITAL, 500, sfreq=250.0).embed(trials), 0.1)
 
-    whole = eegpt(OCCIPITAL, 256, layout="all", scaling=20e-6, resample=(2, 1), checkpoint=path)
+    whole = eegpt(OCCIPITAL, 256, layout="all", scaling=20e-6, resample=(2, 1), checkpoint=path, sha256="any")
     tokens = whole.embed(signals(n_times=128, sfreq=128.0, n=2))
     assert tokens.shape == (2, 28, 512)
     assert tokens[0].size == 14336
@@ -131,6 +132,7 @@ def test_channels_have_an_identity_not_an_order(make, channels, tmp_path):
     settings = {"layout": "mean", "sfreq": 200.0}
     settings["architecture"] = SMALL if make is eegpt else LAYERS[make.__name__]
     first = untrained(make, channels, 400, **settings)
+    settings["sha256"] = "any"
     path, trials = trained(first, tmp_path / "w.safetensors"), signals(channels, 400, 200.0)
     permuted = make(channels[::-1], 400, checkpoint=path, **settings)
     assert close(first.embed(trials), permuted.embed(trials))
@@ -207,11 +209,19 @@ def test_a_checkpoint_of_another_architecture_is_refused(tmp_path):
     path = trained(small(), tmp_path / "w.safetensors")
     deeper = {**SMALL, "depth": 3}
     with pytest.raises(CheckpointError, match="Missing \\(12\\)"):
-        eegpt(OCCIPITAL, 500, checkpoint=path, architecture=deeper)
+        eegpt(OCCIPITAL, 500, checkpoint=path, architecture=deeper, sha256="any")
     with pytest.raises(ValueError, match="Unknown to the model \\(12\\)"):
-        eegpt(OCCIPITAL, 500, checkpoint=path, architecture={**SMALL, "depth": 1})
-    with pytest.raises(ValueError, match="should begin with 00000000"):
-        eegpt(OCCIPITAL, 500, checkpoint=path, architecture=SMALL, sha256="00000000")
+        eegpt(OCCIPITAL, 500, checkpoint=path, architecture={**SMALL, "depth": 1}, sha256="any")
+
+
+def test_a_file_that_is_not_the_papers_weights_is_refused_unless_told_otherwise(tmp_path):
+    path = trained(small(), tmp_path / "w.safetensors")
+    whole = hashlib.sha256(path.read_bytes()).hexdigest()
+    with pytest.raises(CheckpointError, match=f"its sha256 is {whole}, not fb34c206.*pass its sha256"):
+        eegpt(OCCIPITAL, 500, checkpoint=path, architecture=SMALL)
+    for sha256 in (whole, "any"):
+        encoder = eegpt(OCCIPITAL, 500, checkpoint=path, architecture=SMALL, sha256=sha256)
+        assert encoder.identity["checkpoint"]["sha256"] == whole
 
 
 def test_random_weights_say_so_follow_their_seed_and_leave_other_random_numbers_alone():
@@ -352,5 +362,5 @@ def test_trained_networks_are_built_without_a_warning(tmp_path):
     path = trained(small(), tmp_path / "w.safetensors")
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        encoder = eegpt(OCCIPITAL, 500, checkpoint=path, architecture=SMALL)
+        encoder = eegpt(OCCIPITAL, 500, checkpoint=path, architecture=SMALL, sha256="any")
     assert encoder.identity["checkpoint"]["file"] == path.name

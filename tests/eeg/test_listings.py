@@ -1,12 +1,30 @@
 """Files in public repositories: how they are listed, and what is no list of them."""
 
+import os
+import signal
+import subprocess
+import sys
+from dataclasses import replace
+
+import numpy as np
 import pytest
 
-from server import FILES, Server, as_json, md5, serve_manifest, serve_osf, sha256
+from server import (
+    FILES,
+    Server,
+    as_json,
+    md5,
+    serve_figshare,
+    serve_manifest,
+    serve_osf,
+    serve_osf_components,
+    sha256,
+)
 
 pytest.importorskip("pooch")
 
-from mgpa.eeg.datasets.catalogue import DATASETS, fetch_files, find_dataset, remote_files
+from mgpa.eeg.datasets import catalogue
+from mgpa.eeg.datasets.catalogue import DATASETS, dataset_files, fetch_files, find_dataset, remote_files
 from mgpa.eeg.datasets.download import DownloadError
 from mgpa.eeg.datasets.listings import RemoteFile, listing
 
@@ -38,6 +56,145 @@ def test_a_figshare_article_is_listed_page_by_page(server, monkeypatch):
     found = listing("figshare:77")
     assert [file.name for file in found] == [entry["name"] for entry in entries]
     assert found[7] == RemoteFile("S007.mat", "http://a/b", 5, md5=md5(b"hello"))
+
+
+SALINE, GEL = "Emotiv EPOC Flex Saline Validation", "Gel / Validation"
+NODES = {
+    "zj3f5": ("A Validation of Emotiv Flex", {"readme.txt": b"hello"}, ["saln1", "gel11"]),
+    "saln1": (
+        SALINE,
+        {
+            "Saline Raw Data/N170/behav/1013_N170.csv": b"csv",
+            "Saline Raw Data/N170/eeg/emotiv/1013_N170.edf": b"edf",
+            "Saline Raw Data/oddball_active/behav/1013_P300.csv": b"other",
+            "Saline Raw Data/resting/1013_rest.edf": b"rest",
+        },
+        ["deep1"],
+    ),
+    "deep1": ("scripts", {"code/read.m": b"code"}, []),
+    "gel11": (GEL, {"Gel Raw Data/N170/behav/1013_N170.csv": b"gel"}, []),
+}
+
+
+def test_components_of_an_osf_project_are_followed_page_by_page(server):
+    listed = listing("osf:zj3f5", api=serve_osf_components(server, NODES))
+    assert [file.name for file in listed] == [
+        f"{SALINE}/Saline Raw Data/N170/behav/1013_N170.csv",
+        f"{SALINE}/Saline Raw Data/N170/eeg/emotiv/1013_N170.edf",
+        f"{SALINE}/Saline Raw Data/oddball_active/behav/1013_P300.csv",
+        f"{SALINE}/Saline Raw Data/resting/1013_rest.edf",
+        f"{SALINE}/scripts/code/read.m",
+        "Gel - Validation/Gel Raw Data/N170/behav/1013_N170.csv",
+        "readme.txt",
+    ]
+    assert [file.size for file in listed] == [3, 3, 5, 4, 4, 3, 5]
+
+
+def test_of_the_flex_project_only_what_is_read_is_fetched_from_where_it_leads(server, monkeypatch, tmp_path):
+    monkeypatch.setenv("MGPA_OSF_API", serve_osf_components(server, NODES))
+    files = dataset_files("neuroscan-flex")
+    assert [file.name.rpartition("/")[2] for file in files] == [
+        *("1013_N170.csv", "1013_N170.edf", "1013_P300.csv"),
+    ]
+    assert fetch_files(files, tmp_path) == 3
+    assert (tmp_path / files[0].name).read_bytes() == b"csv"
+    from mgpa.eeg.datasets import neuroscan_flex
+
+    there = neuroscan_flex.find(tmp_path)
+    assert set(there) == {("1013", "N170"), ("1013", "oddball_active")}
+    # The same folder, where the part is a folder of the project and not a component.
+    flat = {
+        "zj3f5": ("Flex", {f"{SALINE}/{path}": content for path, content in NODES["saln1"][1].items()}, [])
+    }
+    monkeypatch.setenv("MGPA_OSF_API", serve_osf_components(server, flat))
+    assert [file.name for file in dataset_files("neuroscan_flex")] == [file.name for file in files]
+
+
+BIG = np.random.default_rng(1).bytes(3_000_000)
+ARTICLE = {"S001.mat": b"first", "S002.mat": BIG, "Subjects_Information.mat": b"who"}
+
+
+@pytest.fixture
+def article(server, monkeypatch):
+    """The pinned version of the article, as small as it is here."""
+    size = sum(map(len, ARTICLE.values()))
+    pinned = replace(DATASETS["wearable_ssvep"], n_files=len(ARTICLE), n_bytes=size)
+    monkeypatch.setitem(DATASETS, "wearable_ssvep", pinned)
+    monkeypatch.setenv("MGPA_FIGSHARE_API", serve_figshare(server, ARTICLE))
+
+
+def test_identifiers_are_pinned():
+    assert DATASETS["wearable_ssvep"].address == "figshare:13560281.v4"
+    assert (DATASETS["wearable_ssvep"].n_files, DATASETS["wearable_ssvep"].n_bytes) == (106, 973_933_622)
+    assert DATASETS["neuroscan_flex"].address == "osf:zj3f5"
+
+
+def test_a_version_of_a_figshare_article_is_fetched_and_checked(server, article, tmp_path):
+    files = dataset_files("wearable-ssvep")
+    assert server.requests == [("/fs/articles/13560281/versions/4", None)]
+    assert [(file.name, file.md5) for file in files] == [
+        (name, md5(ARTICLE[name])) for name in sorted(ARTICLE)
+    ]
+    assert fetch_files(files, tmp_path) == 3
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == ARTICLE
+
+
+def test_a_listing_of_other_files_than_the_pinned_ones_is_refused(server, article):
+    changed = ARTICLE | {"S003.mat": b"new"}
+    serve_figshare(server, changed)
+    with pytest.raises(DownloadError, match=r"v4 lists 4 files of 3000011 bytes; expected 3 of 3000008"):
+        dataset_files("wearable_ssvep")
+
+
+def test_a_file_that_is_not_what_its_md5_says_is_not_kept(server, article, tmp_path):
+    server.files["/storage/S002.mat"] = BIG[:-1] + b"?"
+    with pytest.raises(DownloadError, match=r"its md5 is .* instead of"):
+        fetch_files(dataset_files("wearable_ssvep"), tmp_path)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["S001.mat"]
+
+
+def test_a_lost_connection_is_taken_up_again_through_the_redirect(server, article, tmp_path):
+    [file] = dataset_files("wearable_ssvep", ["S002*"])
+    server.break_after = 1_000_000
+    fetch_files([file], tmp_path)
+    assert (tmp_path / "S002.mat").read_bytes() == BIG
+    asked = [wanted for path, wanted in server.requests if path.startswith("/storage/S002.mat")]
+    assert asked[0] is None
+    assert 0 < int(asked[1].removeprefix("bytes=").removesuffix("-")) <= 1_000_000
+
+
+def test_a_killed_fetch_of_an_article_goes_on_where_it_was(server, article, tmp_path):
+    code = (
+        "from mgpa.eeg.datasets.catalogue import fetch_files, remote_files; "
+        "fetch_files(remote_files('figshare:13560281.v4', ['S002*']), '.')"
+    )
+    server.go.clear()
+    process = subprocess.Popen([sys.executable, "-c", code], cwd=tmp_path)
+    # The list stops half way too: let it pass, then stop the file.
+    assert server.half_way.wait(30)
+    server.half_way.clear()
+    server.go.set()
+    server.go.clear()
+    part = tmp_path / "S002.mat.part"
+    while not (part.exists() and part.stat().st_size > 1_000_000):
+        assert process.poll() is None
+        os.sched_yield()
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    server.go.set()
+    arrived = part.stat().st_size
+    subprocess.run([sys.executable, "-c", code], cwd=tmp_path, check=True)
+    assert server.requests[-1] == ("/storage/S002.mat?signature=1", f"bytes={arrived}-")
+    assert (tmp_path / "S002.mat").read_bytes() == BIG
+
+
+def test_a_data_set_without_an_address_says_where_to_look(monkeypatch):
+    source = catalogue.PublicDataset("finger_taps", "Finger taps", "10.0/0", "https://example.org")
+    monkeypatch.setitem(DATASETS, "finger_taps", source)
+    with pytest.raises(
+        ValueError, match=r"No address of finger_taps is known here\. Look for it at https://ex"
+    ):
+        dataset_files("finger_taps")
 
 
 def test_a_zenodo_record_is_listed(server):
@@ -77,7 +234,9 @@ def test_what_is_no_manifest_is_refused(server, content, message):
         listing(f"{server.url}/m")
 
 
-@pytest.mark.parametrize("address", ["osf:", "osf:AB-3", "figshare:abc", "zenodo", "ftp://a/b", "x.mat"])
+@pytest.mark.parametrize(
+    "address", ["osf:", "osf:AB-3", "figshare:abc", "figshare:1.4", "zenodo", "ftp://a/b", "x.mat"]
+)
 def test_what_is_no_address_is_refused(address):
     with pytest.raises(ValueError, match=r"is no address of files; it must be osf:abcde"):
         listing(address)

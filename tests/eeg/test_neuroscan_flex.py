@@ -1,8 +1,8 @@
 """Simulated files of the Neuroscan/Flex data set come back as they were planted; damaged ones are refused."""
 
-import errno
 import json
 import shutil
+from dataclasses import replace
 
 import mne
 import numpy as np
@@ -14,19 +14,30 @@ from mgpa.eeg.pairing import PairingError
 from mgpa.eeg.simulate import erp
 from mgpa.eeg.simulate.curry import write_curry
 from mgpa.eeg.simulate.edf import write_flex_edf
-from mgpa.eeg.simulate.erp import Defects, simulate_flex
+from mgpa.eeg.simulate.erp import FULL_EVENTS, Defects, recorded_defects, simulate_flex
+from mgpa.eeg.trials import Trials
 
 N = 40
 DEFECTS = {
-    ("1014", "N170"): Defects(artifacts=(3, 17), cut_last=True, missing=(20, 21, 22, 23)),
-    ("1014", "oddball_active"): Defects(extra=3),
+    ("1020", "N170"): Defects(artifacts=(3, 17), cut_last=True, missing=(20, 21, 22, 23), clock_break=2.0),
+    ("1020", "oddball_active"): Defects(extra=3),
 }
+RAW = "Saline Raw Data"
+
+
+def files_of(person, task, kind, folder=RAW):
+    """Where the simulation puts a file, as a path below a folder."""
+    name = {
+        "csv": f"behav/{person}_{task}.csv",
+        "edf": f"eeg/emotiv/{person}_{task}_2018.edf",
+    }.get(kind, f"eeg/neuroscan/{person}_{task}.{kind}")
+    return f"{folder}/{task}/{name}"
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     path = tmp_path_factory.mktemp("flex")
-    simulate_flex(path, participants=["1013", "1014"], n_events=N, defects=DEFECTS)
+    simulate_flex(path, participants=["1019", "1020"], n_events=N, defects=DEFECTS)
     return path
 
 
@@ -42,10 +53,16 @@ def n170(folder):
 
 @pytest.fixture
 def session(folder, tmp_path):
-    """A copy of the files of 1013's N170, to damage."""
-    for path in (folder / "1013").glob("1013_N170_*"):
-        shutil.copy(path, tmp_path)
+    """A copy of the files of 1019's N170, to damage."""
+    for path in (folder / RAW / "N170").rglob("1019_*"):
+        copy = tmp_path / path.relative_to(folder)
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(path, copy)
     return tmp_path
+
+
+def session_file(session, kind):
+    return session / files_of("1019", "N170", kind)
 
 
 def of(trials, participant, source):
@@ -88,12 +105,12 @@ def test_edf_files_hold_data_and_markers_to_within_a_step_of_the_converter(tmp_p
 
 
 def test_devices_read_back_their_markers(folder, truth):
-    plan = truth["1013"]["N170"]
-    amplifier = read_neuroscan(folder / "1013" / "1013_N170_neuroscan.dat")
+    plan = truth["1019"]["N170"]
+    amplifier = read_neuroscan(folder / files_of("1019", "N170", "dat"))
     np.testing.assert_allclose(amplifier.markers, np.array(plan["onset"]) - 3.0, atol=0.0006)
     assert amplifier.signal.shape[0] == 16
     assert amplifier.sfreq == 1000.0
-    headset = read_flex(folder / "1013" / "1013_N170_flex.edf")
+    headset = read_flex(folder / files_of("1019", "N170", "edf"))
     clock = plan["flex"]
     own = (np.array(plan["onset"]) - clock["start"]) * (1 + clock["drift"])
     assert len(headset.markers) == N  # the pulse at its start is none
@@ -124,61 +141,78 @@ def test_the_shared_channels_are_the_papers_in_its_order():
 
 
 def test_the_amplifiers_channels_are_found_in_capitals_and_in_our_order(folder):
-    path = folder / "1013" / "1013_N170_neuroscan.dat"
+    path = folder / files_of("1019", "N170", "dat")
     raw = mne.io.read_raw_curry(path, verbose="error")
     expected = raw.get_data([name.upper() for name in CHANNELS])
     np.testing.assert_array_equal(read_neuroscan(path).signal, expected)
 
 
 def test_notes_are_kept_apart_from_triggers(folder):
-    amplifier = read_neuroscan(folder / "1014" / "1014_N170_neuroscan.dat")
+    amplifier = read_neuroscan(folder / files_of("1020", "N170", "dat"))
     assert len(amplifier.markers) == N - 4
     assert [text for _, text in amplifier.notes] == ["Impedance"]
 
 
+N170_HEADER = "trial,eventCode,stimCat,stimOrient,stimElapsedTime\n"
+
+
 @pytest.mark.parametrize(
-    ("text", "columns"),
+    "text",
     [
-        ("onset,stimulus\n1.0,face\n2.5,watch\n", None),
-        ("\ufeffTrial;Stim_Onset;Category\n1;1.0;Face_01.png\n2;2.5;WATCH_7.png\n", None),
-        ("t\twhat\ttype\n1.0\tface\tx\n2.5\twatch\tx\n", {"onset": "t", "stimulus": "what"}),
+        N170_HEADER + "1,3,face,upright,1.0\n2,2,watch,inverted,2.5\n",
+        # A byte order mark, blanks around everything, Windows line ends, a blank line at the end.
+        "\ufefftrial , eventCode, stimCat , stimOrient, stimElapsedTime\r\n"
+        " 1, 3, face , upright, 1.0 \r\n 2 , 2, watch, inverted , 2.5\r\n,,,,\r\n\r\n",
+        # Other columns, two of them without a name, in another order; quotes.
+        'stimElapsedTime,,stimCat,note,,stimOrient,eventCode,trial\n1.0,a,face,"x, y",b,upright,3,1\n'
+        '2.5,a,"watch",,b,inverted,2,2\n',
     ],
 )
-def test_csv_files_may_call_their_columns_differently(tmp_path, text, columns):
-    path = tmp_path / "one.csv"
-    path.write_text(text, encoding="utf-8")
-    onset, label = read_behaviour(path, dataset.LABELS["N170"], columns)
-    assert onset.tolist() == [1.0, 2.5]
-    assert label == [1, 0]
+def test_csv_files_of_faces_and_watches_are_read_by_their_columns(tmp_path, text):
+    path = tmp_path / "1013_x.csv"
+    path.write_bytes(text.encode())
+    behaviour = read_behaviour(path, "N170")
+    assert behaviour.onset.tolist() == [1.0, 2.5]
+    assert behaviour.label.tolist() == [1, 0]
+    assert behaviour.columns["orientation"].tolist() == ["upright", "inverted"]
+    assert behaviour.columns["event_code"].tolist() == [3, 2]
 
 
-def test_tone_codes_may_be_written_as_fractions_and_not_within_others(tmp_path):
+@pytest.mark.parametrize("task", ["oddball_active", "oddball_passive"])
+def test_csv_files_of_tones_are_read_by_their_columns(tmp_path, task):
     path = tmp_path / "one.csv"
-    path.write_text("onset,stimulus\n1,3.0\n2,1\n")
-    assert read_behaviour(path, dataset.LABELS["oddball_active"])[1] == [1, 0]
-    path.write_text("onset,stimulus\n1,3.0\n2,13\n")
-    with pytest.raises(dataset.RecordingError, match=r"one\.csv, line 3.*'13' is none of 1, 3"):
-        read_behaviour(path, dataset.LABELS["oddball_active"])
+    path.write_text("trial,tone,elapsed_time\n1,3.0,1\n2, 1 ,2\n")
+    behaviour = read_behaviour(path, task)
+    assert (behaviour.onset.tolist(), behaviour.label.tolist()) == ([1.0, 2.0], [1, 0])
+    path.write_text("trial,tone,elapsed_time\n1,3,1\n2,13,2\n")
+    with pytest.raises(dataset.RecordingError, match=r"one\.csv, line 3: tone is '13'; expected 1 or 3"):
+        read_behaviour(path, task)
 
 
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("a,b\n1,face\n", "0 columns for the onset of events; its columns are 'a', 'b'"),
-        ("time,timestamp,stimulus\n1,1,face\n", "2 columns for the onset"),
-        ("onset,stimulus\nsoon,face\n", "line 2, column 'onset': 'soon' is no time"),
-        ("onset,stimulus\n1,face\n,watch\n", "line 3, column 'onset': '' is no time"),
-        ("onset,stimulus\n1,house\n", "'house' is none of watch, face"),
-        ("onset,stimulus\n2,face\n1,face\n", "event 2 is not after event 1"),
-        ("onset,stimulus\n", "lists no events"),
-        ("", "0 columns"),
+        ("a,b\n1,face\n", "0 columns 'trial'; expected one each of trial, stimElapsedTime, stimCat"),
+        ("onset,stimulus\n1,face\n", "Its columns are 'onset', 'stimulus'"),
+        ("stimCat," + N170_HEADER + "face,1,1,face,upright,1\n", "2 columns 'stimCat'"),
+        (N170_HEADER + "1,1,face,upright,soon\n", "line 2, stimElapsedTime: 'soon' is no number"),
+        (N170_HEADER + "1,1,face,upright,1\n2,1,face,upright\n", "line 3, stimElapsedTime: '' is no number"),
+        (N170_HEADER + "1,1,face,upright,nan\n", "'nan' is no number"),
+        (N170_HEADER + "1,1,house,upright,1\n", "stimCat is 'house'; expected watch or face"),
+        (N170_HEADER + "1,1,face_03,upright,1\n", "stimCat is 'face_03'"),
+        (N170_HEADER + "1,x,face,upright,1\n", "line 2, eventCode: 'x' is no number"),
+        (N170_HEADER + "1,1,face,upright,2\n2,1,face,upright,1\n", "event 2 is not after event 1"),
+        (N170_HEADER + "1,1,face,upright,1\n3,1,face,upright,2\n", "line 3: trial is 3; expected 2"),
+        (N170_HEADER + "0,1,face,upright,1\n", "line 2: trial is 0; expected 1"),
+        (N170_HEADER, "lists no events"),
+        ("", "Its columns are none"),
     ],
 )
 def test_csv_files_that_cannot_be_understood_are_named(tmp_path, text, message):
     path = tmp_path / "one.csv"
     path.write_text(text)
     with pytest.raises(dataset.RecordingError, match=r"one\.csv") as error:
-        read_behaviour(path, dataset.LABELS["N170"])
+        read_behaviour(path, "N170")
     assert message in str(error.value)
 
 
@@ -196,67 +230,81 @@ def test_rows_are_pairs_in_order_with_what_was_planted(n170, truth):
     for name in ("participant", "label", "pair_id", "ordinal", "artifact"):
         np.testing.assert_array_equal(columns[name][::2], columns[name][1::2])
     assert len(set(columns["pair_id"])) == len(trials) // 2 == report.pairs
-    for person in ("1013", "1014"):
+    for person in ("1019", "1020"):
         own = of(trials, person, "flex").columns
         label = np.array(truth[person]["N170"]["label"])
         np.testing.assert_array_equal(own["label"], label[own["ordinal"] - 1])
+        # Codes say category and orientation; the amplifier's were 1 to 4.
+        inverted = own["orientation"] == "inverted"
+        np.testing.assert_array_equal(own["event_code"], 1 + 2 * own["label"] + inverted)
 
 
 def test_onsets_are_on_each_devices_own_clock(n170, truth):
-    plan = truth["1013"]["N170"]
+    plan = truth["1019"]["N170"]
     onset = np.array(plan["onset"])
-    np.testing.assert_allclose(of(n170[0], "1013", "Neuroscan").columns["onset"], onset - 3, atol=0.0006)
+    np.testing.assert_allclose(of(n170[0], "1019", "Neuroscan").columns["onset"], onset - 3, atol=0.0006)
     own = (onset - plan["flex"]["start"]) * (1 + plan["flex"]["drift"])
-    np.testing.assert_allclose(of(n170[0], "1013", "flex").columns["onset"], own, atol=0.004)
+    np.testing.assert_allclose(of(n170[0], "1019", "flex").columns["onset"], own, atol=0.004)
 
 
-@pytest.mark.parametrize("person", ["1013", "1014"])
-def test_clocks_are_measured_as_planted(n170, truth, person):
-    plan, timing = truth[person]["N170"], n170[1][person].timing
+def test_clocks_are_measured_as_planted(n170, truth):
+    plan, timing = truth["1019"]["N170"], n170[1]["1019"].timing
     drift = 1 + plan["flex"]["drift"]
     # Markers are 7.7 ms apart at best, over some 45 s.
     assert timing["flex against Neuroscan"].slope == pytest.approx(drift, abs=1e-4)
     middle = 30.0
     expected = (middle + 3.0 - plan["flex"]["start"]) * drift
-    found = timing["flex against Neuroscan"]
-    assert found.slope * middle + found.offset == pytest.approx(expected, abs=0.003)
+    line = timing["flex against Neuroscan"]
+    assert line.slope * middle + line.offset == pytest.approx(expected, abs=0.003)
     assert timing["Neuroscan against events"].slope == pytest.approx(1, abs=1e-5)
+
+
+def test_each_side_of_a_clock_break_is_measured(n170):
+    timing = n170[1]["1020"].timing
+    sides = [timing[f"Neuroscan against events, {side}"] for side in ("1 to 19", "24 to 40")]
+    assert sides[1].offset - sides[0].offset == pytest.approx(2.0, abs=0.05)
+    assert [name for name in timing if name.startswith("flex")] == [
+        "flex against events",
+        "flex against Neuroscan, 1 to 19",
+        "flex against Neuroscan, 24 to 40",
+    ]
 
 
 def test_everything_dropped_is_reported_with_its_reason(n170):
     trials, report = n170
-    session = report["1014"]
+    session = report["1020"]
+    assert report.notes == ()
     assert (session.events, session.pairs) == (N, N - 5)
     reasons = {one.ordinal: one.reason for one in session.dropped}
     assert reasons == {
         **dict.fromkeys((20, 21, 22, 23), "no marker on Neuroscan"),
         N: "its epoch leaves the recording of Neuroscan",
     }
-    kept = of(trials, "1014", "flex").columns["ordinal"].tolist()
+    kept = of(trials, "1020", "flex").columns["ordinal"].tolist()
     assert kept == [k for k in range(1, N) if k not in (20, 21, 22, 23)]
-    assert report["1013"].dropped == ()
+    assert report["1019"].dropped == ()
     assert "dropped event 40: its epoch leaves" in str(report)
 
 
 def test_artefacts_are_flagged_exactly_and_for_both_devices(n170):
     trials, report = n170
     flagged = trials.take(trials.columns["artifact"])
-    assert flagged.columns["participant"].tolist() == ["1014"] * 4
+    assert flagged.columns["participant"].tolist() == ["1020"] * 4
     assert flagged.columns["ordinal"].tolist() == [3, 3, 17, 17]
     assert flagged.columns["source"].tolist() == ["Neuroscan", "flex"] * 2
-    assert report["1014"].artifacts == 2
+    assert report["1020"].artifacts == 2
 
 
 def test_without_a_limit_there_is_no_artifact_column(folder):
-    trials, _ = dataset.read_neuroscan_flex(folder, "N170", ["1014"], artifact=None)
+    trials, _ = dataset.read_neuroscan_flex(folder, "N170", ["1020"], artifact=None)
     assert "artifact" not in trials.columns
 
 
 def test_extra_markers_are_left_out_and_reported(folder):
-    trials, report = dataset.read_neuroscan_flex(folder, "P300", ["1014"])
+    trials, report = dataset.read_neuroscan_flex(folder, "P300", ["1020"])
     assert len(trials) == 2 * N
-    assert len(report["1014"].dropped) == 3
-    assert all("belongs to no event" in str(one) for one in report["1014"].dropped)
+    assert len(report["1020"].dropped) == 3
+    assert all("belongs to no event" in str(one) for one in report["1020"].dropped)
 
 
 def test_epochs_have_no_baseline_and_an_average_reference(n170):
@@ -266,7 +314,7 @@ def test_epochs_have_no_baseline_and_an_average_reference(n170):
 
 
 def test_both_devices_saw_the_same_brain(n170):
-    trials = n170[0].take(n170[0].columns["participant"] == "1013")
+    trials = n170[0].take(n170[0].columns["participant"] == "1019")
     a, b = trials.data[::2], trials.data[1::2]
     matched = np.corrcoef(a.ravel(), b.ravel())[0, 1]
     shuffled = np.corrcoef(a.ravel(), np.roll(b, 1, axis=0).ravel())[0, 1]
@@ -295,22 +343,16 @@ def test_the_planted_potential_shows_in_averages_of_each_device(folder, task, wh
 
 
 def test_tasks_go_by_the_papers_names_too(folder):
-    by_paper, _ = dataset.read_neuroscan_flex(folder, "mmn", ["1013"])
-    by_name, _ = dataset.read_neuroscan_flex(folder, "oddball_passive", ["1013"])
+    by_paper, _ = dataset.read_neuroscan_flex(folder, "mmn", ["1019"])
+    by_name, _ = dataset.read_neuroscan_flex(folder, "oddball_passive", ["1019"])
     np.testing.assert_array_equal(by_paper.data, by_name.data)
     with pytest.raises(ValueError, match=r"task is 'P3'; there are N170 \(N170\), oddball_active \(P300\)"):
         dataset.read_neuroscan_flex(folder, "P3")
 
 
-def test_a_stimulus_can_be_left_out(folder):
-    trials, report = dataset.read_neuroscan_flex(folder, "N170", ["1013"], labels={"face": 1, "watch": None})
-    assert set(trials.columns["label"]) == {1}
-    assert len(trials) // 2 + len(report["1013"].dropped) == N
-
-
 def test_a_reading_has_the_same_rows_alone_and_among_others(n170, folder):
-    alone, _ = dataset.read_neuroscan_flex(folder, "N170", ["1014"])
-    among = n170[0].take(n170[0].columns["participant"] == "1014")
+    alone, _ = dataset.read_neuroscan_flex(folder, "N170", ["1020"])
+    among = n170[0].take(n170[0].columns["participant"] == "1020")
     np.testing.assert_array_equal(alone.data, among.data)
     np.testing.assert_array_equal(alone.columns["pair_id"], among.columns["pair_id"])
 
@@ -318,51 +360,126 @@ def test_a_reading_has_the_same_rows_alone_and_among_others(n170, folder):
 # Folders
 
 
-def test_files_are_found_in_any_layout(session):
-    deep = session / "Data 2019" / "n170" / "raw" / "P1013"
-    deep.mkdir(parents=True)
-    for path in list(session.glob("1013_N170*")):
-        kind = path.name.rsplit("_", 1)[1]
-        name = f"EPOCFLEX_2019.{kind.split('.')[1]}" if kind.endswith("edf") else kind
-        path.rename(deep / name)
-    # The year in the headset's name is not a participant's id: 1013 comes from the folder.
-    (deep / "EPOCFLEX_2019.edf").rename(deep / "EPOCFLEX_20190312.edf")
-    found = dataset.find(session)
-    assert set(found) == {("1013", "N170")}
-    assert set(found["1013", "N170"]) == {"behaviour", "neuroscan", "flex"}
-    assert len(dataset.read_neuroscan_flex(session, "N170")[0]) == 2 * N
+@pytest.mark.parametrize("around", ["", "raw", "Emotiv EPOC Flex Saline Validation/deeper"])
+def test_the_folder_of_the_tasks_may_lie_in_others(session, around):
+    (session / around).mkdir(parents=True, exist_ok=True)
+    if around:
+        shutil.move(session / RAW, session / around / RAW)
+        # The project has other parts, too, of the same tasks.
+        (session / "Gel Raw Data" / "N170" / "behav").mkdir(parents=True)
+    for root in (session, session / around / RAW):
+        assert set(dataset.find(root)) == {("1019", "N170")}
+        assert set(dataset.find(root)["1019", "N170"]) == {"behaviour", "neuroscan", "flex"}
 
 
-def test_a_year_beside_a_participants_id_is_no_participant(tmp_path):
-    (tmp_path / "1026_N170_2019.edf").touch()
-    assert list(dataset.find(tmp_path)) == [("1026", "N170")]
+def test_two_folders_of_recordings_are_both_named(session):
+    shutil.copytree(session / RAW, session / "again" / RAW)
+    with pytest.raises(dataset.RecordingError, match=r"has recordings in .*; name one of these folders"):
+        dataset.find(session)
+
+
+def test_the_id_is_what_a_name_begins_with(tmp_path):
+    place = tmp_path / "oddball_active" / "eeg" / "emotiv"
+    place.mkdir(parents=True)
+    for name in ("1026_1032_2019.edf", "x_1027_P300.edf", "1028 P300.edf", "10290_x.edf", "1030_x.EDF"):
+        (place / name).touch()
+    assert list(dataset.find(tmp_path)) == [("1030", "oddball_active"), ("1026", "oddball_active")]
+
+
+def strew(folder):
+    """Put beside a session what lies about in real folders."""
+    task = folder / RAW / "N170"
+    emotiv, neuroscan = task / "eeg" / "emotiv", task / "eeg" / "neuroscan"
+    shutil.copy(folder / files_of("1019", "N170", "edf"), emotiv / "1019_N170_2018 (1).edf")
+    shutil.copy(folder / files_of("1019", "N170", "edf"), emotiv / "Copy of 1019_N170.edf")
+    shutil.copy(folder / files_of("1019", "N170", "dat"), neuroscan / "1019_N170 copy.dat")
+    (emotiv / "1019_N170_2018.csv").write_text("COUNTER,Cz\n0,4200\n")
+    (emotiv / "._1019_N170_2018.edf").write_bytes(b"Mac OS X")
+    (emotiv / ".DS_Store").touch()
+    (emotiv / "old").mkdir()
+    (emotiv / "old" / "1019_N170_first.edf").write_bytes(b"another")
+    (task / "behav" / "notes.txt").touch()
+    (task / "behav" / "summary.csv").write_text("person,accuracy\n1019,1\n")
+    (task / "eeg" / "1019_N170_merged.csv").touch()
+    # People without a role: files that would be refused if anybody looked at them.
+    for person in ("1015", "1017", "1035"):
+        (task / "behav" / f"{person}_N170.csv").write_text("nothing")
+        (emotiv / f"{person}_a.edf").write_bytes(b"a")
+        (emotiv / f"{person}_b.edf").write_bytes(b"b")
+        (neuroscan / f"{person}_N170.dat").write_bytes(b"")
+    passive = folder / RAW / "oddball_passive" / "behav"
+    passive.mkdir(parents=True, exist_ok=True)
+    for person in ("1013", "1034"):
+        (passive / f"{person}_MMN.csv").write_text("nothing")
+
+
+def test_strays_copies_and_people_without_a_role_change_no_bit(session):
+    clean, before = dataset.read_neuroscan_flex(session, "N170")
+    strew(session)
+    strewn, after = dataset.read_neuroscan_flex(session, "N170")
+    assert strewn.data.tobytes() == clean.data.tobytes()
+    assert str(after) == str(before)
+    for name, values in clean.columns.items():
+        np.testing.assert_array_equal(strewn.columns[name], values)
+    found = dataset.neuroscan_flex_inventory(session, ["N170"])
+    assert not found.problems
+    assert {name.rpartition("/")[2] for name in found.unexpected} == {
+        *("1019_N170_2018.csv", "Copy of 1019_N170.edf", "summary.csv"),
+    }
+    with pytest.raises(ValueError, match="has nobody with oddball_passive"):
+        dataset.read_neuroscan_flex(session, "MMN")
+
+
+@pytest.mark.parametrize(
+    ("task", "person"),
+    [("N170", "1015"), ("N170", "1017"), ("MMN", "1034"), ("MMN", "1013"), ("P300", "1021")],
+)
+def test_people_without_a_part_in_a_task_are_not_read(folder, task, person):
+    with pytest.raises(ValueError, match=f"{person} have no part in"):
+        dataset.read_neuroscan_flex(folder, task, [person])
+
+
+def test_those_who_are_used_are_the_papers():
+    everybody = [str(i) for i in range(1013, 1035)]
+    assert set(everybody) - set(dataset.USED["N170"]) == {"1015", "1017"}
+    assert set(everybody) - set(dataset.USED["oddball_active"]) == {"1015", "1017", "1021", "1034"}
+    judges = {"1019", "1020", "1024", "1025", *(str(i) for i in range(1026, 1034))}
+    assert set(dataset.USED["oddball_passive"]) == judges
+    # Six files each make the 300 that the studies need.
+    assert 6 * sum(map(len, dataset.USED.values())) == 300
 
 
 def test_files_that_are_still_being_written_are_not_seen(session):
-    hidden = session / ".0123.tmp"
-    hidden.mkdir()
-    shutil.copy(session / "1013_N170_flex.edf", hidden)
-    assert dataset.find(session)["1013", "N170"]["flex"] == session / "1013_N170_flex.edf"
+    recording = session_file(session, "edf")
+    shutil.copy(recording, recording.with_name(".0123.tmp.edf"))
+    assert dataset.find(session)["1019", "N170"]["flex"] == recording
 
 
-def test_two_files_for_the_same_thing_are_both_named(session):
-    shutil.copy(session / "1013_N170_flex.edf", session / "1013_N170_flex (1).edf")
+def test_two_different_files_for_the_same_thing_are_both_named(session):
+    recording = session_file(session, "edf")
+    (recording.with_name("1019_N170_2018 (1).edf")).write_bytes(recording.read_bytes()[:-2])
     with pytest.raises(
-        dataset.RecordingError, match=r"flex \(1\)\.edf and .*flex\.edf are both the flex of 1013"
+        dataset.RecordingError,
+        match=r"2018\.edf and .*2018 \(1\)\.edf are both the flex of 1019 N170, and differ",
     ):
         dataset.read_neuroscan_flex(session, "N170")
     assert len(dataset.neuroscan_flex_inventory(session).problems) == 1
 
 
 def test_an_inventory_counts_what_the_paper_needs(session):
-    shutil.copy(session / "1013_N170_flex.edf", session / "somebody_N170.edf")
-    (session / "1013_N170_neuroscan.dap").unlink()
+    session_file(session, "dap").unlink()
     found = dataset.neuroscan_flex_inventory(session)
-    assert len(found.expected) == 3 * (20 + 18 + 18)
-    assert found.present == ("1013 N170 behaviour", "1013 N170 neuroscan", "1013 N170 flex")
-    assert found.unexpected == ("somebody_N170.edf",)
-    assert ["1013_N170_neuroscan.dap" in problem for problem in found.problems] == [True]
+    assert len(found.expected) == 3 * (20 + 18 + 12)
+    assert found.present == ("1019 N170 behaviour", "1019 N170 neuroscan", "1019 N170 flex")
+    assert ["1019_N170.dap" in problem for problem in found.problems] == [True]
     assert not found.complete
+
+
+def test_an_inventory_can_read_everything(session):
+    assert dataset.neuroscan_flex_inventory(session, ["N170"], check=True).problems == ()
+    session_file(session, "edf").write_bytes(b"")
+    [problem] = dataset.neuroscan_flex_inventory(session, ["N170"], check=True).problems
+    assert "1019_N170_2018.edf" in problem
 
 
 def test_missing_folders_people_and_files_are_named(session):
@@ -374,112 +491,137 @@ def test_missing_folders_people_and_files_are_named(session):
         dataset.read_neuroscan_flex(session, "N170", ["1020"])
     with pytest.raises(ValueError, match="has nobody with oddball_active"):
         dataset.read_neuroscan_flex(session, "oddball_active")
-    (session / "1013_N170_flex.edf").rename(session / "1013_N17O_flex.edf")
-    with pytest.raises(FileNotFoundError, match="no flex file of 1013 N170"):
+    recording = session_file(session, "edf")
+    recording.rename(recording.with_name("N170_1019.edf"))
+    with pytest.raises(FileNotFoundError, match="no flex file of 1019 N170"):
         dataset.read_neuroscan_flex(session, "N170")
-    assert dataset.neuroscan_flex_inventory(session).unexpected == ("1013_N17O_flex.edf",)
+    assert dataset.neuroscan_flex_inventory(session).unexpected == (f"{RAW}/N170/eeg/emotiv/N170_1019.edf",)
 
 
 @pytest.mark.parametrize("suffix", ["dap", "rs3", "ceo"])
 def test_curry_data_without_a_companion_are_refused(session, suffix):
-    (session / f"1013_N170_neuroscan.{suffix}").unlink()
-    with pytest.raises(
-        FileNotFoundError, match=rf"1013_N170_neuroscan\.dat lacks 1013_N170_neuroscan\.{suffix}"
-    ):
+    session_file(session, suffix).unlink()
+    with pytest.raises(FileNotFoundError, match=rf"1019_N170\.dat lacks 1019_N170\.{suffix}"):
         dataset.read_neuroscan_flex(session, "N170")
 
 
 @pytest.mark.parametrize(
-    ("name", "keep"),
-    [
-        ("neuroscan.dat", 0.6),
-        ("neuroscan.dap", 0.3),
-        ("neuroscan.rs3", 0.2),
-        ("neuroscan.ceo", 0.5),
-        ("flex.edf", 0.6),
-        ("flex.edf", 0.001),
-        ("flex.edf", 0.0),
-    ],
+    ("kind", "keep"),
+    [("dat", 0.6), ("dap", 0.3), ("rs3", 0.2), ("ceo", 0.5), ("edf", 0.6), ("edf", 0.001), ("edf", 0.0)],
 )
-def test_files_cut_short_are_refused_by_name(session, name, keep):
-    path = session / f"1013_N170_{name}"
+def test_files_cut_short_are_refused_by_name(session, kind, keep):
+    path = session_file(session, kind)
     content = path.read_bytes()
     path.write_bytes(content[: int(keep * len(content))])
-    with pytest.raises(dataset.RecordingError, match="1013_N170_" + name.split(".")[0]):
+    with pytest.raises(dataset.RecordingError, match="1019_N170"):
         dataset.read_neuroscan_flex(session, "N170")
 
 
-@pytest.mark.parametrize(
-    "name", ["neuroscan.dap", "neuroscan.rs3", "neuroscan.ceo", "flex.edf", "behaviour.csv"]
-)
-def test_files_of_something_else_are_refused_by_name(session, name):
-    path = session / f"1013_N170_{name}"
-    path.write_bytes(b"\x89PNG\r\n\x1a\n" + bytes(range(256)) * 40)
-    with pytest.raises(ValueError, match="1013_N170_" + name.split(".")[0]):
+@pytest.mark.parametrize("kind", ["dap", "rs3", "ceo", "edf", "csv"])
+def test_files_of_something_else_are_refused_by_name(session, kind):
+    session_file(session, kind).write_bytes(b"\x89PNG\r\n\x1a\n" + bytes(range(256)) * 40)
+    with pytest.raises(ValueError, match="1019_N170"):
         dataset.read_neuroscan_flex(session, "N170")
 
 
 def test_a_headset_in_an_unknown_unit_is_refused_by_name(session):
-    path = session / "1013_N170_flex.edf"
+    path = session_file(session, "edf")
     content = bytearray(path.read_bytes())
     n = int(content[252:256])
-    at = 256 + 96 * n + 8 * 3
+    at = 256 + 96 * n + 8 * 5
     content[at : at + 8] = b"counts  "
     path.write_bytes(content)
-    with pytest.raises(dataset.RecordingError, match=r"flex\.edf: Fz is in 'counts'; expected uV"):
+    with pytest.raises(dataset.RecordingError, match=r"2018\.edf: Fz is in 'counts'; expected uV"):
         dataset.read_neuroscan_flex(session, "N170")
 
 
 def test_an_amplifier_that_stored_no_number_is_refused_by_name(session):
-    path = session / "1013_N170_neuroscan.dat"
+    path = session_file(session, "dat")
     values = np.frombuffer(path.read_bytes(), "<f4").copy()
-    values[9000] = np.nan
+    values[0] = np.nan  # of Cz, which comes first
     path.write_bytes(values.tobytes())
-    with pytest.raises(dataset.RecordingError, match=r"neuroscan\.dat holds NaN"):
+    with pytest.raises(dataset.RecordingError, match=r"1019_N170\.dat holds NaN"):
         dataset.read_neuroscan_flex(session, "N170")
 
 
 def test_one_session_under_two_ids_is_refused(session):
-    for path in sorted(session.iterdir()):
-        shutil.copy(path, session / path.name.replace("1013", "1026"))
-    with pytest.raises(dataset.RecordingError, match=r"1026_N170_flex\.edf hold the same signals as .* 1013"):
+    for path in sorted(session.rglob("1019_*")):
+        shutil.copy(path, path.with_name(path.name.replace("1019", "1026")))
+    with pytest.raises(dataset.RecordingError, match=r"1026_N170_2018\.edf hold the same signals as .* 1019"):
         dataset.read_neuroscan_flex(session, "N170")
 
 
 def test_a_list_of_events_cut_short_is_refused_by_name(session):
-    path = session / "1013_N170_behaviour.csv"
+    path = session_file(session, "csv")
     path.write_text("".join(path.read_text().splitlines(keepends=True)[:-6]))
-    with pytest.raises(PairingError, match=r"both more than the 34 events.*1013_N170_behaviour\.csv"):
+    with pytest.raises(PairingError, match=r"both more than the 34 events.*1019_N170\.csv"):
         dataset.read_neuroscan_flex(session, "N170")
 
 
 def test_a_recording_of_other_channels_is_refused(session):
-    write_flex_edf(session / "1013_N170_flex.edf", np.zeros((2, 12800)), ["Cz", "T7"], np.zeros(12800))
-    with pytest.raises(dataset.RecordingError, match=r"flex\.edf lacks channel Fz, Fp1.*it has COUNTER"):
+    write_flex_edf(session_file(session, "edf"), np.zeros((2, 12800)), ["Cz", "T7"], np.zeros(12800))
+    with pytest.raises(dataset.RecordingError, match=r"2018\.edf lacks channel Fz, Fp1.*it has TIME_STAMP_s"):
         dataset.read_neuroscan_flex(session, "N170")
 
 
 def test_markers_of_another_session_are_refused(session, folder):
-    shutil.copy(folder / "1013" / "1013_oddball_active_flex.edf", session / "1013_N170_flex.edf")
-    with pytest.raises(PairingError, match=r"1013 N170: The times of flex .* fail.*1013_N170_flex\.edf"):
+    shutil.copy(folder / files_of("1019", "oddball_active", "edf"), session_file(session, "edf"))
+    with pytest.raises(PairingError, match=r"1019 N170: The times of flex .* fail.*1019_N170_2018\.edf"):
         dataset.read_neuroscan_flex(session, "N170")
 
 
-def test_a_gap_needs_its_impedance_note_unless_told_otherwise(tmp_path):
-    gap = Defects(missing=(8, 9), impedance=False)
-    simulate_flex(
-        tmp_path, participants=["1034"], tasks=["N170"], n_events=20, defects={("1034", "N170"): gap}
-    )
-    with pytest.raises(PairingError, match=r"1034 N170: .*events 8 to 9 seem to have none, but 0 notes"):
+def test_a_gap_needs_its_impedance_note(tmp_path):
+    gap = {("1034", "N170"): Defects(missing=(13, 14), impedance=False)}
+    simulate_flex(tmp_path, participants=["1034"], tasks=["N170"], n_events=30, defects=gap)
+    with pytest.raises(PairingError, match=r"1034 N170: .*events 13 to 14 seem to have none.*there are 0"):
         dataset.read_neuroscan_flex(tmp_path, "N170")
-    trials, report = dataset.read_neuroscan_flex(tmp_path, "N170", gap_note=None)
-    assert (len(trials), report["1034"].pairs) == (36, 18)
+
+
+def rewritten(path, events):
+    """Write a session's Curry files again with other events."""
+    raw = mne.io.read_raw_curry(path, verbose="error")
+    write_curry(path, raw.get_data(), raw.ch_names, raw.info["sfreq"], events)
+
+
+def test_no_epoch_spans_the_note_of_a_break(tmp_path):
+    gap = {("1034", "N170"): Defects(missing=(13, 14), clock_break=5.0)}
+    truth = simulate_flex(tmp_path, participants=["1034"], tasks=["N170"], n_events=30, defects=gap)
+    path = tmp_path / files_of("1034", "N170", "dat")
+    trials, report = dataset.read_neuroscan_flex(tmp_path, "N170")
+    assert report["1034"].pairs == 28
+    onset = [round(1000 * t) for t in read_neuroscan(path).markers]
+    code = [int(x) for x in trials.columns["event_code"][::2]]
+    events = [(t, c, "") for t, c in zip(onset, code, strict=True)]
+    # Half a second after the last event before the gap, whose epoch lasts longer.
+    rewritten(path, sorted([*events, (onset[11] + 500, 1200002, "Impedance check")]))
+    _, report = dataset.read_neuroscan_flex(tmp_path, "N170")
+    assert truth["participants"]["1034"]["N170"]["defects"]["missing"] == [13, 14]
+    assert [str(one) for one in report["1034"].dropped][-1] == "event 12: its epoch spans the break"
+    assert report["1034"].pairs == 27
+
+
+def test_markers_are_texts_of_digits_from_1_to_10_and_nothing_else(session):
+    path = session_file(session, "dat")
+    before = dataset.read_neuroscan_flex(session, "N170")[0]
+    onset = [round(1000 * t) for t in read_neuroscan(path).markers]
+    code = [int(x) for x in before.columns["event_code"][::2]]
+    events = [(t, c, "") for t, c in zip(onset, code, strict=True)]
+    noise = [(onset[3] + 300, 11, ""), (onset[5] + 300, 255, ""), (onset[7] + 300, 1200004, "Stimulus 3 on")]
+    rewritten(path, sorted(events + noise))
+    recording = read_neuroscan(path)
+    assert [text for _, text in recording.notes] == ["11", "255", "Stimulus 3 on"]
+    np.testing.assert_array_equal(dataset.read_neuroscan_flex(session, "N170")[0].data, before.data)
 
 
 def test_events_closer_than_the_limit_stop_everything(session, monkeypatch):
     monkeypatch.setattr(dataset, "MIN_SOA", 1.2)
-    with pytest.raises(ValueError, match=r"Events of .*behaviour\.csv: \d+ and \d+ are .* s apart"):
+    with pytest.raises(ValueError, match=r"Events of .*1019_N170\.csv: \d+ and \d+ are .* s apart"):
         dataset.read_neuroscan_flex(session, "N170")
+    # A device may have its marker late: the experiment's own times count.
+    monkeypatch.setattr(
+        dataset, "MIN_SOA", float(np.diff(read_behaviour(session_file(session, "csv"), "N170").onset).min())
+    )
+    assert len(dataset.read_neuroscan_flex(session, "N170")[0]) == 2 * N
 
 
 # Roles
@@ -495,7 +637,7 @@ def test_roles_are_the_papers():
 
 def test_roles_come_with_the_people_who_have_one(n170):
     trials = dataset.with_paper_roles(n170[0])
-    assert set(trials.columns["role"]) == {"FIT"}
+    assert set(trials.columns["role"]) == {"HEAD"}
     assert len(trials) == len(n170[0])
     with pytest.raises(ValueError, match="study is 'n400'"):
         dataset.with_paper_roles(n170[0], "n400")
@@ -503,24 +645,133 @@ def test_roles_come_with_the_people_who_have_one(n170):
         dataset.with_paper_roles(n170[0].with_columns(participant="x", pair_id=None), "reuse")
 
 
+def counted(task, per_person, artifacts=0, late=0.0):
+    """Trials of everybody in a task, with nothing in them but what is counted."""
+    people = dataset.USED[task]
+    ordinal = np.tile(np.repeat(np.arange(1, per_person + 1), 2), len(people))
+    device = np.tile([0, 1], per_person * len(people))
+    columns = {
+        "participant": np.repeat(people, 2 * per_person),
+        "source": np.array(dataset.SOURCES)[device],
+        "task": np.full(len(ordinal), task),
+        "ordinal": ordinal,
+        # The event after the calibration ones comes sooner on one device.
+        "onset": 1.5 * ordinal - late * ((ordinal == 101) & (device == 1)),
+        "artifact": ordinal <= artifacts,
+    }
+    return Trials(
+        np.zeros((len(ordinal), 1, 2)), ["Cz"], 128.0, columns=columns, info={"artifact_limit": 1e-4}
+    )
+
+
+def test_clean_n170_pairs_are_counted_beside_the_published_ones():
+    checks = dataset.count_checks(counted("N170", 300, artifacts=100))
+    assert [(c.published, c.computed) for c in checks] == [(622, 800), (288, 400), (716, 800), (1381, 2000)]
+    assert str(checks[0]) == "clean N170 pairs of FIT: 800, not 622 as published"
+
+
+@pytest.mark.parametrize(("late", "left"), [(0.0, 2264), (0.6, 2260)])
+def test_p300_events_are_counted_after_calibration_and_purge(late, left):
+    checks = dataset.count_checks(counted("oddball_active", 666, late=late))
+    assert [(c.published, c.computed) for c in checks] == [(2260, left), (1332, 1332)]
+    assert [c.passed for c in checks] == [left == 2260, True]
+
+
+def test_nothing_is_counted_unless_everybody_is_there():
+    trials = counted("N170", 3)
+    assert dataset.count_checks(trials.take(trials.columns["participant"] != "1021")) == ()
+    assert dataset.count_checks(replace(trials, info={"artifact_limit": None})) == ()
+    assert dataset.count_checks(counted("oddball_passive", 3)) == ()
+
+
 # The simulation itself
 
 
-def contents(folder):
-    return {path.name: path.read_bytes() for path in sorted(folder.rglob("*")) if path.suffix != ".json"}
+def test_the_complete_simulation_counts_as_the_recorded_data_set():
+    assert FULL_EVENTS == {"N170": 300, "oddball_active": 666, "oddball_passive": 666}
+    person = erp.draw_people(ids=["1026"])[0]
+    ones = {task: sum(erp._plan(person, task, n, Defects())["label"]) for task, n in FULL_EVENTS.items()}
+    assert ones == {"N170": 150, "oddball_active": 99, "oddball_passive": 99}
+
+
+def test_defects_of_the_recorded_data_set_are_read_as_they_should_be(tmp_path):
+    people = ["1016", "1018", "1034"]
+    simulate_flex(tmp_path, participants=people, tasks=["N170", "oddball_passive"], n_events=40)
+    trials, report = dataset.read_neuroscan_flex(tmp_path, "N170")
+    assert {name: session.pairs for name, session in ((p, report[p]) for p in people)} == {
+        "1016": 40,
+        "1018": 40,
+        "1034": 36,
+    }
+    # A run that was broken off, of which the headset knows nothing.
+    assert len(read_neuroscan(tmp_path / files_of("1016", "N170", "dat")).markers) == 50
+    assert len(report["1016"].dropped) == 10
+    # Four missed in the middle, with a note and a clock that jumped.
+    notes = read_neuroscan(tmp_path / files_of("1034", "N170", "dat")).notes
+    assert [text for _, text in notes] == ["Impedance"]
+    assert [one.ordinal for one in report["1034"].dropped] == [21, 22, 23, 24]
+    first, second = (report["1034"].timing[f"Neuroscan against events, {s}"] for s in ("1 to 20", "25 to 40"))
+    assert second.offset - first.offset == pytest.approx(5.0, abs=0.05)
+    # The headset's own csv file is no list of events.
+    assert (tmp_path / files_of("1018", "N170", "edf")).with_suffix(".csv").exists()
+    # The first three of the passive oddball have no marker; nobody reads them, and they would be refused.
+    markers = read_neuroscan(tmp_path / files_of("1034", "oddball_passive", "dat")).markers
+    assert len(markers) == 37
+    with pytest.raises(ValueError, match="has nobody with oddball_passive"):
+        dataset.read_neuroscan_flex(tmp_path, "MMN")
+    assert set(trials.columns["participant"]) == set(people)
+
+
+@pytest.mark.parametrize("seconds", [0.5, 5.0, 50.0])
+def test_296_events_of_1034_are_paired_whatever_the_break_of_its_clock(tmp_path, seconds):
+    defects = recorded_defects(FULL_EVENTS)["1034", "N170"]
+    simulate_flex(
+        tmp_path,
+        participants=["1034"],
+        tasks=["N170"],
+        n_events=FULL_EVENTS,
+        defects={("1034", "N170"): replace(defects, clock_break=seconds)},
+    )
+    trials, report = dataset.read_neuroscan_flex(tmp_path, "N170")
+    assert (report["1034"].events, report["1034"].pairs) == (300, 296)
+    # Both devices saw the same brain, on either side of the break.
+    for part in (trials.columns["ordinal"] < 150, trials.columns["ordinal"] > 155):
+        data = trials.data[part]
+        assert np.corrcoef(data[::2].ravel(), data[1::2].ravel())[0, 1] > 0.6
+
+
+def test_the_amplifier_has_more_electrodes_than_are_read(folder):
+    raw = mne.io.read_raw_curry(folder / files_of("1019", "N170", "dat"), verbose="error")
+    assert {"M1", "M2", "VEO"} < set(raw.ch_names)
+    assert not {"M1", "M2", "VEO"} & {name.upper() for name in CHANNELS}
+
+
+def test_the_headsets_own_channels_are_there_in_microvolts(folder):
+    raw = mne.io.read_raw_edf(folder / files_of("1019", "N170", "edf"), verbose="error")
+    assert raw.info["sfreq"] == 128.0
+    own = raw.copy().pick(["TIME_STAMP_s", "TIME_STAMP_ms", "COUNTER", "INTERPOLATED"]).get_data() * 1e6
+    assert set(raw._orig_units.values()) == {"µV"}
+    np.testing.assert_allclose(own[2], np.arange(own.shape[1]) % 128, atol=1e-3)
+    # Its clock runs at the true rate.
+    assert own[0, -1] + own[1, -1] / 1000 == pytest.approx((own.shape[1] - 1) / 129.05, abs=2e-3)
+
+
+def contents(folder, pattern="*"):
+    return {path.name: path.read_bytes() for path in sorted((folder / RAW).rglob(pattern)) if path.is_file()}
 
 
 def test_a_participants_files_do_not_depend_on_the_others(folder, tmp_path):
-    simulate_flex(tmp_path, participants=["1013"], n_events=N)
-    assert contents(tmp_path / "1013") == contents(folder / "1013")
+    simulate_flex(tmp_path, participants=["1019"], n_events=N)
+    assert contents(tmp_path) == contents(folder, "1019_*")
 
 
 def test_simulating_again_adds_only_what_is_not_there(tmp_path):
     settings = {"tasks": ["N170"], "n_events": 12}
     simulate_flex(tmp_path, participants=["1013"], **settings)
-    before = {path: path.stat().st_mtime_ns for path in (tmp_path / "1013").iterdir()}
+    before = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("1013_*")}
+    assert len(before) == 6
     truth = simulate_flex(tmp_path, participants=["1013", "1016"], **settings)
-    assert {path: path.stat().st_mtime_ns for path in (tmp_path / "1013").iterdir()} == before
+    assert {path: path.stat().st_mtime_ns for path in tmp_path.rglob("1013_*")} == before
     assert set(truth["participants"]) == {"1013", "1016"}
     assert json.loads((tmp_path / "truth.json").read_text()) == truth
     assert len(dataset.find(tmp_path)) == 2
@@ -530,19 +781,19 @@ def test_simulating_again_adds_only_what_is_not_there(tmp_path):
 def test_a_truth_that_cannot_be_read_is_named(tmp_path, content):
     (tmp_path / "truth.json").write_text(content)
     with pytest.raises(ValueError, match=r"truth\.json cannot be read"):
-        simulate_flex(tmp_path, participants=["1013"], tasks=["N170"], n_events=12)
+        simulate_flex(tmp_path, participants=["1019"], tasks=["N170"], n_events=12)
 
 
 def test_simulating_with_other_settings_into_the_same_folder_is_refused(tmp_path):
-    simulate_flex(tmp_path, participants=["1013"], tasks=["N170"], n_events=12)
+    simulate_flex(tmp_path, participants=["1019"], tasks=["N170"], n_events=12)
     with pytest.raises(ValueError, match="random_state 0, not 1"):
-        simulate_flex(tmp_path, participants=["1013"], tasks=["N170"], n_events=12, random_state=1)
-    defects = {("1013", "N170"): Defects(extra=1)}
-    with pytest.raises(ValueError, match="1013 with other defects"):
-        simulate_flex(tmp_path, participants=["1013"], tasks=["N170"], n_events=12, defects=defects)
+        simulate_flex(tmp_path, participants=["1019"], tasks=["N170"], n_events=12, random_state=1)
+    defects = {("1019", "N170"): Defects(extra=1)}
+    with pytest.raises(ValueError, match="1019 with other defects"):
+        simulate_flex(tmp_path, participants=["1019"], tasks=["N170"], n_events=12, defects=defects)
 
 
-def test_an_interrupted_simulation_leaves_no_half_participant(tmp_path, monkeypatch):
+def test_an_interrupted_simulation_goes_on_with_the_session_it_was_at(tmp_path, monkeypatch):
     settings = {"participants": ["1013"], "tasks": ["N170"], "n_events": 12}
 
     def interrupted(*args):
@@ -551,30 +802,13 @@ def test_an_interrupted_simulation_leaves_no_half_participant(tmp_path, monkeypa
     with monkeypatch.context() as patch:
         patch.setattr(erp, "_write_flex", interrupted)
         with pytest.raises(KeyboardInterrupt):
-            simulate_flex(tmp_path, **settings)
-    assert [path.name for path in tmp_path.iterdir()] == ["truth.json"]
-    simulate_flex(tmp_path, **settings)
-    assert set(dataset.find(tmp_path)["1013", "N170"]) == {"behaviour", "neuroscan", "flex"}
-
-
-def test_two_runs_may_simulate_the_same_recordings_at_once(tmp_path, monkeypatch):
-    def write(folder, person, *_):
-        (folder / "mine").touch()
-        # The other run is done with this person while we still write.
-        (tmp_path / person.id).mkdir(exist_ok=True)
-        (tmp_path / person.id / "theirs").touch()
-
-    monkeypatch.setattr(erp, "_write_recording", write)
-    simulate_flex(tmp_path, tasks=("N170",), n_events=5, participants=["1013", "1014"])
-    assert [path.name for path in tmp_path.glob("10*/*")] == ["theirs", "theirs"]
-    assert list(tmp_path.glob(".*")) == []
-
-    def full(*_):
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    monkeypatch.setattr(erp, "_write_recording", full)
-    with pytest.raises(OSError, match="No space left"):
-        simulate_flex(tmp_path / "new", tasks=("N170",), n_events=5, participants=["1013"])
+            simulate_flex(tmp_path / "a", **settings)
+    with pytest.raises(FileNotFoundError, match="no behaviour and no flex file of 1013"):
+        dataset.read_neuroscan_flex(tmp_path / "a", "N170")
+    simulate_flex(tmp_path / "a", **settings)
+    simulate_flex(tmp_path / "b", **settings)
+    assert contents(tmp_path / "a") == contents(tmp_path / "b")
+    assert list((tmp_path / "a").rglob(".*")) == []
 
 
 @pytest.mark.parametrize(
@@ -583,12 +817,12 @@ def test_two_runs_may_simulate_the_same_recordings_at_once(tmp_path, monkeypatch
         ({"tasks": ["N400"]}, r"tasks has \['N400'\]"),
         ({"participants": ["13"]}, "ids have four digits"),
         ({"n_events": 3}, "N170 has 3 events"),
-        ({"defects": {("1013", "N170"): Defects(missing=(50,))}}, "name event 50 of 1013 N170"),
+        ({"defects": {("1019", "N170"): Defects(missing=(50,))}}, "name event 50 of 1019 N170"),
         ({"defects": {("1099", "N170"): Defects()}}, "which is not simulated"),
-        ({"defects": {("1013", "N170"): Defects(extra=9)}}, "extra is 9"),
+        ({"defects": {("1019", "N170"): Defects(extra=-1)}}, "extra is -1"),
     ],
 )
 def test_settings_that_make_no_sense_are_refused(tmp_path, settings, message):
     with pytest.raises(ValueError, match=message):
-        simulate_flex(tmp_path / "new", **({"participants": ["1013"], "tasks": ["N170"]} | settings))
+        simulate_flex(tmp_path / "new", **({"participants": ["1019"], "tasks": ["N170"]} | settings))
     assert not (tmp_path / "new").exists()

@@ -21,10 +21,12 @@ def test_equal_counts_are_paired_in_order_and_clocks_are_measured(events):
     assert match.ordinal.tolist() == list(range(1, 61))
     assert match.a.tolist() == match.b.tolist() == list(range(60))
     assert match.dropped == ()
-    assert match.timing_a.offset == pytest.approx(5, abs=1e-6)
-    assert match.timing_b.slope == pytest.approx(1.0012, abs=1e-4)
-    assert match.timing.slope == pytest.approx(1.0012, abs=1e-4)
-    assert 0.001 < match.timing.p95_residual <= match.timing.max_residual < 0.01
+    [cap], [other], [between] = match.timing_a, match.timing_b, match.timing
+    assert cap.offset == pytest.approx(5, abs=1e-6)
+    assert other.slope == pytest.approx(1.0012, abs=1e-4)
+    assert between.slope == pytest.approx(1.0012, abs=1e-4)
+    assert 0.001 < between.p95_residual <= between.max_residual < 0.01
+    assert match.sides == ((1, 60),)
 
 
 def test_times_are_not_changed(events):
@@ -71,13 +73,72 @@ def test_one_gap_is_found_wherever_it_is(events, start, count):
     assert match.b.tolist() == (match.ordinal - 1).tolist()
 
 
-def test_a_gap_needs_its_one_note_where_notes_are_kept(events):
+def test_a_gap_needs_the_only_note_where_notes_are_kept(events):
     a = np.delete(events + 5, [20, 21, 22, 23])
     note = a[20] - 0.5
-    assert len(match_events(a, headset(events), events, breaks_a=[3.0, note]).ordinal) == 56
-    for notes, found in (([], 0), ([3.0, a[30] + 0.1], 0), ([note, note - 1], 2)):
-        with pytest.raises(PairingError, match=f"events 21 to 24 seem to have none, but {found} notes"):
+    assert len(match_events(a, headset(events), events, breaks_a=[note]).ordinal) == 56
+    for notes, inside in (([], 0), ([a[30] + 0.1], 0), ([note, note - 1], 2), ([3.0, note], 1)):
+        said = f"events 21 to 24 seem to have none.*there are {inside}, and {len(notes)} in the whole"
+        with pytest.raises(PairingError, match=said):
             match_events(a, headset(events), events, breaks_a=notes)
+
+
+def clock_break(seconds, n=300, first=152, count=4):
+    """Events of which one device missed some while its clock jumped, and when it noted why."""
+    events = 100 + np.cumsum(np.random.default_rng(3).uniform(0.9, 1.4, n))
+    a = np.delete(events, np.arange(first, first + count)) + 5
+    a[first:] += seconds
+    return events, a, (a[first - 1] + a[first]) / 2
+
+
+@pytest.mark.parametrize("seconds", [0.5, 5.0, 50.0, -0.5])
+def test_each_side_of_a_clock_break_has_its_own_line_between_the_devices_too(seconds):
+    events, a, note = clock_break(seconds)
+    match = match_events(a, headset(events), events, breaks_a=[note])
+    assert len(match.ordinal) == 296
+    assert match.ordinal.tolist() == [k for k in range(1, 301) if not 153 <= k <= 156]
+    np.testing.assert_array_equal(match.b, match.ordinal - 1)
+    assert match.sides == ((1, 152), (157, 300))
+    first, second = match.timing_a
+    assert second.offset - first.offset == pytest.approx(seconds, abs=1e-6)
+    assert len(match.timing_b) == 1
+    assert [timing.passed for timing in match.timing] == [True, True]
+    assert match.timing[1].offset - match.timing[0].offset == pytest.approx(-1.0012 * seconds, abs=0.05)
+    # One line for both sides would not do.
+    with pytest.raises(PairingError, match="at 0 places"):
+        match_events(a, headset(events), events)
+
+
+@pytest.mark.parametrize("seconds", [0.5, 5.0, 50.0])
+def test_a_clock_break_that_nobody_noted_is_refused(seconds):
+    events, a, note = clock_break(seconds)
+    for notes in ([], [note, 7.0], [a[40] + 0.2]):
+        with pytest.raises(PairingError, match="One note must explain"):
+            match_events(a, headset(events), events, breaks_a=notes)
+
+
+def test_a_break_that_hides_which_events_are_missing_is_refused():
+    events, a, _ = clock_break(0.0)
+    # The first marker after the gap comes when the first event in it should have: both readings pass.
+    a[152:] -= events[156] - events[152]
+    note = (a[151] + a[152]) / 2
+    with pytest.raises(PairingError, match=r"at 2 places \(after event 152, after event 153\)"):
+        match_events(a, headset(events), events, breaks_a=[note])
+
+
+@pytest.mark.parametrize("first", [9, 287])
+def test_a_side_of_fewer_than_ten_events_says_too_little(first):
+    events, a, note = clock_break(5.0, first=first)
+    with pytest.raises(PairingError, match="at 0 places"):
+        match_events(a, headset(events), events, breaks_a=[note])
+    nearer = 10 if first == 9 else 286
+    events, a, note = clock_break(5.0, first=nearer)
+    assert len(match_events(a, headset(events), events, breaks_a=[note]).ordinal) == 296
+
+
+def test_missing_first_markers_are_no_clock_break(events):
+    with pytest.raises(PairingError, match="the first 3 have none"):
+        match_events(events[3:], headset(events), events, breaks_a=[])
 
 
 @pytest.mark.parametrize(("kept", "where"), [(slice(3, None), "first"), (slice(-3), "last")])

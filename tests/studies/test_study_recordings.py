@@ -60,7 +60,8 @@ def test_what_a_killed_simulation_left_is_no_recording(tmp_path):
     left = first.folder / ".0123456789abcdef.tmp"
     left.mkdir()
     (left / "1018_N170_flex.edf").write_bytes(b"half of it")
-    (first.folder / "1013" / ".fedcba9876543210.tmp").write_bytes(b"half of it")
+    place = next(first.folder.rglob("1013_N170.csv")).parent
+    (place / ".fedcba9876543210.tmp").write_bytes(b"half of it")
     again = Recordings(study, tmp_path / "work")
     assert again.checksums == first.checksums
     assert again.is_kept("N170")

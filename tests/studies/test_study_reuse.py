@@ -11,7 +11,7 @@ from mgpa.audit.displacement import movement
 from mgpa.audit.store import Store
 from mgpa.studies import StudyError, load_study, plan_study, write_results
 from mgpa.studies.recordings import Recordings
-from mgpa.studies.reuse import _candidates, prepare
+from mgpa.studies.reuse import _candidates, prepare, run_reuse
 from mgpa.studies.rows import estimates
 from mgpa.tables.files import open_table, write_table
 from mgpa.tables.rows import corrected_rows
@@ -187,6 +187,13 @@ def test_people_who_are_fitted_on_are_needed_on_the_development_task_alone(uneve
     found = prepare(study, Lacking(complete, "hard", fitted_on))
     assert found.digest == expected.digest
     assert set(found.tables["hard"].role) == {"HEAD", "EVAL"}
+    # What they measure on the other task is the same with and without.
+    audits = [
+        run_reuse(study, recordings, cache=tmp_path / name, n_jobs=1, device="cpu", verbose=False)[0]["hard"]
+        for name, recordings in (("a", complete), ("b", Lacking(complete, "hard", fitted_on)))
+    ]
+    for name in audits[0]:
+        assert audits[0].estimates[name] == audits[1].estimates[name]
 
 
 def test_reuse_leaves_no_row_out_in_silence(uneven, tmp_path):

@@ -10,7 +10,7 @@ from typing import Annotated
 
 from cyclopts import App, Parameter
 
-from .application import AsJson, Out, UserError, app, show
+from .application import AsJson, Out, app, show
 
 data = App(name="data", help="List, fetch and verify public data sets.")
 app.command(data)
@@ -31,7 +31,7 @@ def list_(*, json_: AsJson = False) -> None:
     lines = []
     for source in DATASETS.values():
         lines += [f"{source.name:<16}{source.title}", f"{'':<16}https://doi.org/{source.doi}  {source.home}"]
-    lines.append("\nThe pages name the storage; mgpa data fetch takes its address.")
+    lines.append("\nmgpa data fetch knows where they are stored.")
     show({"datasets": [asdict(source) for source in DATASETS.values()]}, "\n".join(lines), json_)
 
 
@@ -47,9 +47,7 @@ def fetch(
 ) -> None:
     """Download a data set, each file checked; run again after an interruption, it goes on where it was.
 
-    Example: mgpa data fetch wearable_ssvep --from figshare:12345 --out ssvep --only 'S00*' 'Sub*'
-
-    The number stands for the article's own; the pages that `mgpa data list` names say it.
+    Example: mgpa data fetch wearable_ssvep --out ssvep --only 'S00*' 'Sub*'
 
     Parameters
     ----------
@@ -58,26 +56,22 @@ def fetch(
     out
         Folder to put the files in.
     from_
-        Where they are: osf:abcde (a project), figshare:12345 (an article), zenodo:12345 (a record), or the
-        http(s):// address of a list as sha256sum writes it, with the files beside it.
+        Another place than the published one: osf:abcde (a project), figshare:12345.v1 (a version of an
+        article), zenodo:12345 (a record), or the http(s):// address of a list as sha256sum writes it, with
+        the files beside it.
     only
         Only files whose names match one of these patterns.
     dry_run
         List what would be fetched, and how large it is.
     """
-    from ..eeg.datasets.catalogue import fetch_files, find_dataset, remote_files
+    from ..eeg.datasets.catalogue import dataset_files, fetch_files, find_dataset, remote_files
 
     source = find_dataset(name)
-    if from_ is None:
-        raise UserError(
-            f"Where is {name}? Pass --from osf:…, figshare:…, zenodo:… or the address of a list of "
-            f"checksums. {source.advice}"
-        )
-    files = remote_files(from_, only)
+    files = dataset_files(name, only) if from_ is None else remote_files(from_, only)
     total = sum(file.size or 0 for file in files)
     unchecked = [file.name for file in files if file.sha256 is None and file.md5 is None]
     names = [file.name for file in files]
-    facts = {"dataset": name, "from": from_, "files": names, "bytes": total}
+    facts = {"dataset": name, "from": from_ or source.address, "files": names, "bytes": total}
     size = f", {total / 1e6:.1f} MB" if total else ""
     if dry_run:
         show(facts, "\n".join([*names, f"{len(files)} files{size}"]), json_)
@@ -95,9 +89,12 @@ def verify(
     folder: Path,
     *,
     tasks: Annotated[list[str] | None, Parameter(consume_multiple=True)] = None,
+    check: Annotated[bool, Parameter(negative="")] = False,
     json_: AsJson = False,
 ) -> int:
-    """Say which files of a data set a folder lacks; exit code 2 if it is not complete.
+    """Say which files of a data set a folder lacks, and whether they are the published ones.
+
+    Exit code 2 if it is not complete.
 
     Example: mgpa data verify wearable_ssvep ssvep
 
@@ -111,10 +108,12 @@ def verify(
         Where the files are.
     tasks
         For neuroscan_flex: only files of N170, oddball_active or oddball_passive.
+    check
+        Also read every recording, which takes minutes.
     """
     from ..eeg.datasets.catalogue import verify_dataset
 
-    inventory = verify_dataset(name, folder, tasks)
+    inventory = verify_dataset(name, folder, tasks, check=check)
     facts = {
         "dataset": name,
         "folder": str(folder),
@@ -123,11 +122,13 @@ def verify(
         "missing": list(inventory.missing),
         "unexpected": list(inventory.unexpected),
         "problems": list(inventory.problems),
+        "checks": {one.what: [one.published, one.computed] for one in inventory.checks},
     }
     lines = [f"{inventory.dataset} in {folder}: {len(inventory.present)} of {len(inventory.expected)} files"]
     lines += _by_participant(inventory.missing)
     lines += _first("missing", inventory.missing) + _first("unexpected", inventory.unexpected)
     lines += [f"problem     {problem}" for problem in inventory.problems]
+    lines += [f"{'ok' if one.passed else 'differs':<12}{one}" for one in inventory.checks]
     lines.append("complete" if inventory.complete else "not complete")
     show(facts, "\n".join(lines), json_)
     return 0 if inventory.complete else 2

@@ -122,13 +122,13 @@ def flex(
 
     Example: mgpa simulate flex --out flex --people 3 --tasks N170
 
-    Finished participants are kept: run again after an interruption, it goes on where it was. What was planted
-    is in truth.json.
+    Finished sessions are kept: run again after an interruption, it goes on where it was. What was planted is
+    in truth.json.
 
     Parameters
     ----------
     out
-        Folder with a folder a participant.
+        Folder for a folder "Saline Raw Data", as the provider's.
     people
         How many of the real data set's participants, from the first; by default all.
     tasks

@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 import io
 import os
-import re
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -17,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import CheckpointError, DownloadError
-from .datasets.download import TIMEOUT, download_file, require_pooch
+from .datasets.download import download_file, require_pooch
 
 HUB = "https://huggingface.co"
 TORCH_SUFFIXES = (".pt", ".pth", ".ckpt", ".bin")
@@ -33,11 +32,11 @@ class HubFile:
     repo : str
         As "braindecode/eegpt-pretrained".
     revision : str
-        A commit, which can be abbreviated, a tag or a branch.
+        A whole commit, a tag or a branch.
     filename : str
         In the repository.
     sha256 : str or None
-        Checksum, or how it begins (8 digits or more).
+        Checksum.
     size : int or None
         Bytes.
     """
@@ -50,7 +49,12 @@ class HubFile:
 
 
 #: The paper's encoder.
-EEGPT_WEIGHTS = HubFile("braindecode/eegpt-pretrained", "e41cb3ae", sha256="fb34c206", size=101_160_080)
+EEGPT_WEIGHTS = HubFile(
+    "braindecode/eegpt-pretrained",
+    "e41cb3ae2ce4fd9eb736862292c91f8128d15618",
+    sha256="fb34c20609983324679b9534f9d17a2289a232d0276dd2b8b7d5b088f876f621",
+    size=101_160_080,
+)
 
 
 def hub_file(
@@ -69,7 +73,7 @@ def hub_file(
     Parameters
     ----------
     repo, filename, revision, sha256, size
-        As for :class:`HubFile`. With a whole checksum a broken download is resumed.
+        As for :class:`HubFile`. With a checksum a broken download is resumed.
     folder : path or None
         Where to keep it; None is the user's cache.
     endpoint : str or None
@@ -96,72 +100,22 @@ def hub_file(
     for name, value in (("revision", revision), ("filename", filename)):
         if not value or ".." in value.split("/"):
             raise ValueError(f"{name} is {value!r}; expected the name of a {name} in {repo}.")
-    sha256 = _digits(sha256)
     base = (endpoint or os.environ.get("HF_ENDPOINT") or HUB).rstrip("/")
     # Folders become part of the name, so that files of one name in two of them stay two.
     target = _folder(folder).joinpath(*(part.replace("/", "--") for part in (repo, revision, filename)))
-    whole = sha256 if sha256 is not None and len(sha256) == 64 else None
-    here = target.is_file()
-    settled = here and size in (None, target.stat().st_size)
-    commit = revision if settled else _whole_commit(base, repo, revision)
-    url = f"{base}/{repo}/resolve/{commit}/{filename}"
+    url = f"{base}/{repo}/resolve/{revision}/{filename}"
     try:
-        download_file(url, target, sha256=whole, size=size, verbose=verbose)
+        return download_file(url, target, sha256=sha256, size=size, verbose=verbose)
     except DownloadError as error:
         raise DownloadError(
             f"{error} Without a connection, fetch {url} on another machine and pass the file's path instead."
         ) from None
-    # The beginning of a checksum is not enough for download() to compare.
-    with open(target, "rb") as stream:
-        checksum = hashlib.file_digest(stream, "sha256").hexdigest()
-    if sha256 is not None and not checksum.startswith(sha256):
-        if here:
-            advice = "Remove it to have it fetched again."
-        else:
-            target.unlink()
-            advice = "It was removed; the file on the server has changed."
-        raise DownloadError(
-            f"{target}: sha256 is {checksum}; it should begin with {sha256}. {advice} (From {url}.)"
-        )
-    return target
-
-
-def _whole_commit(base: str, repo: str, revision: str) -> str:
-    """Return the commit that an abbreviation stands for: the hub finds files by whole ones only.
-
-    What is none, or is not known to the hub's list of commits, is returned as it is: the download will tell.
-    """
-    if not re.fullmatch(r"[0-9a-f]{7,39}", revision):
-        return revision
-    require_pooch()
-    import requests
-
-    page: str | None = f"{base}/api/models/{repo}/commits/main"
-    commits: set[str] = set()
-    try:
-        while page:
-            response = requests.get(page, timeout=TIMEOUT)
-            response.raise_for_status()
-            commits |= {one["id"] for one in response.json() if one["id"].startswith(revision)}
-            page = response.links.get("next", {}).get("url")
-    except (requests.RequestException, ValueError, KeyError, TypeError):
-        return revision
-    return commits.pop() if len(commits) == 1 else revision
 
 
 def _folder(folder: str | os.PathLike[str] | None) -> Path:
     if folder is not None:
         return Path(folder)
     return Path(require_pooch().os_cache("mgpa")) / "checkpoints"
-
-
-def _digits(sha256: str | None) -> str | None:
-    if sha256 is None:
-        return None
-    text = sha256.lower().removeprefix("sha256:")
-    if not 8 <= len(text) <= 64 or set(text) - set("0123456789abcdef"):
-        raise ValueError(f"sha256 must be 8 to 64 hexadecimal digits; got {sha256!r}.")
-    return text
 
 
 def load_checkpoint(
@@ -182,7 +136,7 @@ def load_checkpoint(
     checkpoint : path or HubFile
         ``.safetensors``, or a state dict that torch saved, which is read without running code from it.
     sha256 : str or None
-        Checksum of the file, or how it begins. None accepts any and returns which it was.
+        Checksum of the file. None accepts any and returns which it was.
     allow_missing : sequence of str
         Names that stay as the model has them, whatever the file says: EEGPT's table of the channels in use.
     allow_extra : sequence of str
@@ -231,11 +185,11 @@ def load_checkpoint(
         path = Path(checkpoint)
     # Read once, so that what is checked is what is loaded.
     content = _content(path)
-    checksum, expected_sum = hashlib.sha256(content).hexdigest(), _digits(sha256)
-    if expected_sum is not None and not checksum.startswith(expected_sum):
+    checksum = hashlib.sha256(content).hexdigest()
+    if sha256 is not None and checksum != sha256.lower():
         raise CheckpointError(
-            f"{path} is not the expected file: its sha256 is {checksum}, it should begin with "
-            f"{expected_sum}. Nothing was loaded; download it again."
+            f"{path} is not the expected file: its sha256 is {checksum}, not {sha256}. Nothing was loaded; "
+            "download it again, or pass its sha256 if it is the file you mean."
         )
     stored = _tensors(content, path)
     wanted = {name: value for name, value in model.state_dict().items() if name not in allow_missing}

@@ -72,8 +72,9 @@ def eegpt(
     sfreq : float
         Samples per second to feed it with. It was trained at 256; the paper fed it 250 as they were.
     **options
-        ``sha256``: the file's checksum, or its beginning. ``weights="random"`` with a ``random_state`` makes
-        an untrained network for tests and simulations, without a checkpoint, and warns. ``architecture``:
+        ``sha256``: the file's checksum; a file here must have the one of the paper's weights unless this says
+        otherwise, and ``"any"`` accepts every file. ``weights="random"`` with a ``random_state`` makes an
+        untrained network for tests and simulations, without a checkpoint, and warns. ``architecture``:
         the braindecode model's own parameters, as ``{"depth": 2}``. ``resample``, ``device``,
         ``batch_size``, ``precision`` and ``dtype`` as for :class:`~mgpa.eeg.torch_encoder.TorchEncoder`.
 
@@ -101,6 +102,7 @@ def eegpt(
         channels,
         n_times,
         checkpoint=checkpoint,
+        pinned=EEGPT_WEIGHTS.sha256,
         allow_extra=("predictor.", "reconstructor.", "final_layer."),
         said={"layout": layout, "token_order": "window" + (", summary" if layout == "all" else "")},
         scaling=scaling,
@@ -311,6 +313,7 @@ def _encoder(
     n_times: int,
     *,
     checkpoint: Checkpoint | None,
+    pinned: str | None = None,
     allow_extra: Sequence[str],
     said: dict[str, Any],
     leading: Sequence[str] = (),
@@ -347,7 +350,15 @@ def _encoder(
             stacklevel=3,
         )
     else:
-        record = load_checkpoint(model, checkpoint, sha256=sha256, allow_extra=allow_extra, leading=leading)
+        # What a HubFile should be, it says itself.
+        expected = pinned if sha256 is None and not isinstance(checkpoint, HubFile) else sha256
+        record = load_checkpoint(
+            model,
+            checkpoint,
+            sha256=None if expected == "any" else expected,
+            allow_extra=allow_extra,
+            leading=leading,
+        )
     identity = {
         "name": name,
         "architecture": {

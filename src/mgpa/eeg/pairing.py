@@ -2,7 +2,8 @@
 
 Two recordings of one session each have their own clock and their own markers, and a third list, the
 experiment's own, says which events there were. The k-th marker of a device is the k-th event; how well times
-agree after a straight line only tells whether that holds, and changes no time.
+agree after a straight line only tells whether that holds, and changes no time. Where a device's clock broke,
+as in an impedance check, each side of the break has a straight line of its own.
 """
 
 from __future__ import annotations
@@ -15,6 +16,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import PairingError
+
+#: A line through fewer events on one side of a break says little about whether they are the right ones.
+MIN_SIDE = 10
 
 
 @dataclass(frozen=True)
@@ -109,10 +113,12 @@ class EventMatch:
         Which of the reference's events, from 1.
     a, b : (k,) array
         Positions of their markers among each device's.
-    timing_a, timing_b : Timing
-        Each device against the reference.
-    timing : Timing
-        The second device against the first.
+    timing_a, timing_b : tuple of Timing
+        Each device against the reference: one, or one for each side of a break of its clock.
+    timing : tuple of Timing
+        The second device against the first, also for each side.
+    sides : tuple of (int, int)
+        First and last event of each stretch in which both clocks run on, from 1.
     dropped : tuple of Dropped
         Events that only one device has, and markers that belong to no event.
     """
@@ -120,9 +126,10 @@ class EventMatch:
     ordinal: NDArray[np.int64]
     a: NDArray[np.int64]
     b: NDArray[np.int64]
-    timing_a: Timing
-    timing_b: Timing
-    timing: Timing
+    timing_a: tuple[Timing, ...]
+    timing_b: tuple[Timing, ...]
+    timing: tuple[Timing, ...]
+    sides: tuple[tuple[int, int], ...]
     dropped: tuple[Dropped, ...]
 
 
@@ -165,6 +172,8 @@ class PairingReport:
     Parameters
     ----------
     sessions : tuple of SessionPairing
+    notes : tuple of str
+        What is to be said about all of them, as counts beside published ones.
 
     Examples
     --------
@@ -175,6 +184,7 @@ class PairingReport:
     """
 
     sessions: tuple[SessionPairing, ...]
+    notes: tuple[str, ...] = ()
 
     def __getitem__(self, participant: str) -> SessionPairing:
         return {session.participant: session for session in self.sessions}[participant]
@@ -192,7 +202,7 @@ class PairingReport:
             f"{self.pairs} pairs of {events} events in {n} session{'s' if n > 1 else ''}; {flagged} with "
             f"artefacts, {dropped} dropped"
         )
-        return "\n".join([first, *map(str, self.sessions)])
+        return "\n".join([first, *self.notes, *map(str, self.sessions)])
 
 
 def timing_test(a: Any, b: Any, *, limits: TimingLimits | None = None) -> Timing:
@@ -253,8 +263,10 @@ def match_events(
     reference : (n,) array
         Times of the events, in seconds of the experiment's clock.
     breaks_a, breaks_b : sequence of float or None
-        Times, on the device's clock, of notes that explain missing markers, such as an impedance check. If
-        given, exactly one of them must lie within the gap; None: the timing test alone decides.
+        Times, on the device's clock, of notes about something that stops its markers and may stop its clock,
+        such as an impedance check. Where markers are missing there must be exactly one, in the gap; each side
+        of it, of ten events at least, then has a straight line of its own. None: the clock ran on, and one
+        line holds for both sides.
     names : tuple of str
         What to call the devices.
     limits : TimingLimits or None
@@ -268,6 +280,13 @@ def match_events(
     >>> match = match_events(missed + 20, 1.0005 * events + 3, events, names=("cap", "headset"))
     >>> len(match.ordinal), *map(str, match.dropped)
     (28, 'event 12: no marker on cap', 'event 13: no marker on cap')
+
+    The same with a clock that stood still for half a second in the gap, where the cap noted why:
+
+    >>> late = missed + 20 - 0.5 * (missed > events[11])
+    >>> match = match_events(late, 1.0005 * events + 3, events, breaks_a=[late[11] - 0.3])
+    >>> match.sides, [round(timing.offset, 3) for timing in match.timing_a]
+    (((1, 11), (14, 30)), [20.0, 19.5])
     """
     events = _times(reference, "reference")
     counts = len(times_a), len(times_b)
@@ -276,19 +295,31 @@ def match_events(
             f"{names[0]} and {names[1]} have {counts[0]} and {counts[1]} markers, both more than the "
             f"{len(events)} events; the list of events seems to be cut short."
         )
-    of_a, dropped_a = _match_one(_times(times_a, names[0]), events, breaks_a, names[0], limits)
-    of_b, dropped_b = _match_one(_times(times_b, names[1]), events, breaks_b, names[1], limits)
+    a, b = _times(times_a, names[0]), _times(times_b, names[1])
+    of_a, break_a, dropped_a = _match_one(a, events, breaks_a, names[0], limits)
+    of_b, break_b, dropped_b = _match_one(b, events, breaks_b, names[1], limits)
     index = np.flatnonzero((of_a >= 0) & (of_b >= 0))
-    a, b = of_a[index], of_b[index]
-    timing_a, timing_b, timing = (
-        _require_passed(timing_test(x, y, limits=limits), what)
-        for x, y, what in (
-            (events[index], np.asarray(times_a)[a], f"{names[0]} against the events' own times"),
-            (events[index], np.asarray(times_b)[b], f"{names[1]} against the events' own times"),
-            (np.asarray(times_a)[a], np.asarray(times_b)[b], f"{names[1]} against {names[0]}"),
+
+    def test(x: NDArray[np.float64], y: NDArray[np.float64], breaks: set[int], what: str) -> Any:
+        cuts = np.searchsorted(index, sorted(breaks))
+        return tuple(
+            _require_passed(timing_test(x[side], y[side], limits=limits), what)
+            for side in np.split(np.arange(len(index)), cuts)
         )
+
+    both = break_a | break_b
+    clocks = events[index], a[of_a[index]], b[of_b[index]]
+    sides = np.split(index + 1, np.searchsorted(index, sorted(both)))
+    return EventMatch(
+        index + 1,
+        of_a[index],
+        of_b[index],
+        test(clocks[0], clocks[1], break_a, f"{names[0]} against the events' own times"),
+        test(clocks[0], clocks[2], break_b, f"{names[1]} against the events' own times"),
+        test(clocks[1], clocks[2], both, f"{names[1]} against {names[0]}"),
+        tuple((int(side[0]), int(side[-1])) for side in sides),
+        dropped_a + dropped_b,
     )
-    return EventMatch(index + 1, a, b, timing_a, timing_b, timing, dropped_a + dropped_b)
 
 
 def _match_one(
@@ -297,22 +328,28 @@ def _match_one(
     breaks: Sequence[float] | None,
     name: str,
     limits: TimingLimits | None,
-) -> tuple[NDArray[np.int64], tuple[Dropped, ...]]:
-    """Return the marker of every event, -1 for none, and what is left over."""
+) -> tuple[NDArray[np.int64], set[int], tuple[Dropped, ...]]:
+    """Return the marker of every event, -1 for none; before which events its clock broke; what is left."""
     n, m = len(events), len(times)
     if m < 3:
         raise PairingError(f"{name} has {m} markers for {n} events; three are needed at least.")
     if m == n:
-        return np.arange(n), ()
+        return np.arange(n), set(), ()
     if m < n:
         start = _find_gap(times, events, breaks, name, limits)
         missed = range(start, start + n - m)
         marker = np.concatenate([np.arange(start), np.full(n - m, -1), np.arange(start, m)])
-        return marker, tuple(Dropped(i + 1, f"no marker on {name}") for i in missed)
+        broken = set() if breaks is None else {start}
+        return marker, broken, tuple(Dropped(i + 1, f"no marker on {name}") for i in missed)
     first = _find_window(times, events, name, limits)
     extra = [i for i in range(m) if not first <= i < first + n]
-    return np.arange(first, first + n), tuple(
-        Dropped(None, f"marker {i + 1} of {name}, at {times[i]:.3f} s, belongs to no event") for i in extra
+    return (
+        np.arange(first, first + n),
+        set(),
+        tuple(
+            Dropped(None, f"marker {i + 1} of {name}, at {times[i]:.3f} s, belongs to no event")
+            for i in extra
+        ),
     )
 
 
@@ -326,13 +363,18 @@ def _find_gap(
     """Return how many events have a marker before the one run of events that has none."""
     n, m = len(events), len(times)
     missing = n - m
+    what = f"{name} has {m} markers for {n} events"
 
     def passes(start: int) -> bool:
-        with_marker = np.concatenate([events[:start], events[start + missing :]])
-        return timing_test(with_marker, times, limits=limits).passed
+        before, after = events[:start], events[start + missing :]
+        if breaks is None or start in (0, m):
+            return timing_test(np.concatenate([before, after]), times, limits=limits).passed
+        sides = (before, times[:start]), (after, times[start:])
+        return min(start, m - start) >= MIN_SIDE and all(
+            timing_test(*side, limits=limits).passed for side in sides
+        )
 
     starts = [start for start in range(m + 1) if passes(start)]
-    what = f"{name} has {m} markers for {n} events"
     if len(starts) != 1:
         places = ", ".join(f"after event {start}" for start in starts) or "none"
         raise PairingError(
@@ -348,10 +390,11 @@ def _find_gap(
         )
     if breaks is not None:
         inside = [t for t in breaks if times[start - 1] < t < times[start]]
-        if len(inside) != 1:
+        if len(inside) != 1 or len(breaks) != 1:
             raise PairingError(
-                f"{what}; events {start + 1} to {start + missing} seem to have none, but {len(inside)} notes "
-                f"between {times[start - 1]:.3f} s and {times[start]:.3f} s explain that, where one must."
+                f"{what}; events {start + 1} to {start + missing} seem to have none. One note must explain "
+                f"that, between {times[start - 1]:.3f} s and {times[start]:.3f} s: there are {len(inside)}, "
+                f"and {len(breaks)} in the whole recording."
             )
     return start
 

@@ -23,7 +23,7 @@ from ..tokens import token_mean
 from .config import FIXED, EncoderSection, Study
 
 # Raised when the same settings give other tables than before.
-TABLE_VERSION = 1
+TABLE_VERSION = 2
 # Beside simulated recordings, once they are all there.
 COMPLETE = "complete.json"
 

@@ -91,17 +91,17 @@ def run_reuse(
                 "candidates": len(family),
             }
         for task in plan.tasks:
-            found = _audit_plan(study, material.tables[task], chosen, **options).run()
+            found = _audit_plan(study, material, task, chosen, **options).run()
             audits.setdefault(plan.labels.get(task, task), []).append(found)
     return {task: Audit.pool(parts) for task, parts in audits.items()}, selection
 
 
 def _audit_plan(
-    study: Study, table: Table, chosen: dict[str, list[CorrectionMap]], **options: Any
+    study: Study, material: Material, task: str, chosen: dict[str, list[CorrectionMap]], **options: Any
 ) -> AuditPlan:
     """Return how the chosen maps are audited on one task."""
     return AuditPlan(
-        table,
+        _with_fit(material.tables[task], material.tables[material.development].rows("FIT")),
         chosen,
         seeds=study.seeds,
         readers=study.readers.model_dump(),
@@ -131,7 +131,7 @@ def plan_reuse(
             chosen[name] = [candidate.map for candidate in _family_choice(family, plan)]
     measured: dict[str, bool] = {}
     for task in plan.tasks:
-        audit = _audit_plan(study, material.tables[task], chosen, cache=cache, device=device)
+        audit = _audit_plan(study, material, task, chosen, cache=cache, device=device)
         for cell in audit.pending():
             measured[cell["method"]] = measured.get(cell["method"], True) and cell["measured"]
     cells = []
@@ -223,6 +223,18 @@ def _require_judges(raw: Mapping[str, Table], roles: Mapping[str, str]) -> None:
                     f"Task {task} has no rows of {', '.join(people)}, whose role is {role}. HEAD and EVAL "
                     "people must be present on every task: add their recordings, or give them no role."
                 )
+
+
+def _with_fit(table: Table, fit: Table) -> Table:
+    """Return a task's rows; where FIT people were not recorded on it, with those that maps are fitted on."""
+    if len(table.rows("FIT")):
+        return table
+    shared = [name for name in table.columns if name in fit.columns]
+    parts = [
+        Table.from_columns({"X": part.X} | {name: part.columns[name] for name in shared}, table.info)
+        for part in (table, fit)
+    ]
+    return Table.concatenate(parts)
 
 
 def _plan(study: Study) -> ReuseSection:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import csv
 import itertools
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -30,23 +30,40 @@ MARKER_DELAY = 8
 UNITS = {"uv": 1e-6, "µv": 1e-6, "mv": 1e-3, "v": 1.0}
 # Triggers of events; Curry numbers its own notes far above.
 TRIGGERS = range(1, 11)
+# What Curry 7 puts beside its data: how they are stored, which sensors they are of, and the events.
+COMPANIONS = (".dap", ".rs3", ".ceo")
 
-ALIASES = {
-    "onset": (
-        "onset",
-        "onsets",
-        "onsettime",
-        "stimulusonset",
-        "stimonset",
-        "eventonset",
-        "time",
-        "timestamp",
-    ),
-    "stimulus": (
-        *("stimulus", "stim", "stimulustype", "stimtype", "stimuluscode", "condition", "category"),
-        *("trialtype", "type", "tone", "code", "image", "event", "trigger"),
-    ),
+# Columns of the experiment's csv files that are read, the first three: which event, when, and what it was.
+_ODDBALL = ("trial", "elapsed_time", "tone")
+COLUMNS = {
+    "N170": ("trial", "stimElapsedTime", "stimCat", "stimOrient", "eventCode"),
+    "oddball_active": _ODDBALL,
+    "oddball_passive": _ODDBALL,
 }
+LABELS = {
+    "N170": {"watch": 0, "face": 1},
+    "oddball_active": {"1": 0, "3": 1},
+    "oddball_passive": {"1": 0, "3": 1},
+}
+
+
+@dataclass(frozen=True, eq=False)
+class Behaviour:
+    """What the experiment's csv file says about the events of a session.
+
+    Parameters
+    ----------
+    onset : (n,) array
+        Seconds on the experiment's clock.
+    label : (n,) array
+        Faces are 1 and watches 0; deviant tones (code 3) are 1 and standard ones (code 1) 0.
+    columns : dict of str to (n,) array
+        Of N170: ``orientation`` and ``event_code``, as the file has them.
+    """
+
+    onset: NDArray[np.float64]
+    label: NDArray[np.int64]
+    columns: dict[str, NDArray[Any]]
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,55 +88,59 @@ class Recording:
     notes: tuple[tuple[float, str], ...] = ()
 
 
-def read_behaviour(
-    path: str | Path, labels: Mapping[str, int | None], columns: Mapping[str, str] | None = None
-) -> tuple[NDArray[np.float64], list[int | None]]:
+def read_behaviour(path: str | Path, task: str) -> Behaviour:
     """Read when events happened and which they were, from the experiment's csv file.
+
+    The file is comma separated UTF-8, with or without a byte order mark; blanks around names and values do
+    not count, and neither do other columns.
 
     Parameters
     ----------
     path : path
-        Comma, semicolon or tab separated, with a header.
-    labels : dict of stimulus to label
-        Words count wherever they are in an entry, as in ``face_03.png``; numbers only as a whole. None: an
-        event that is counted, and then left out.
-    columns : dict or None
-        Names of the columns ``onset`` (seconds) and ``stimulus``, if they have others.
+        With the columns trial, eventCode, stimCat, stimOrient and stimElapsedTime (N170), or trial, tone and
+        elapsed_time (oddballs). Trials are counted from 1.
+    task : str
+        N170, oddball_active or oddball_passive.
 
     Examples
     --------
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
-    ...     path = Path(folder) / "one.csv"
-    ...     _ = path.write_text("Onset,Condition\\n1.5,face_1\\n2.75,watch_8\\n")
-    ...     read_behaviour(path, {"face": 1, "watch": 0})
-    (array([1.5 , 2.75]), [1, 0])
+    ...     path = Path(folder) / "1013_oddball.csv"
+    ...     _ = path.write_text("trial, tone, elapsed_time\\n1, 1, 1.5\\n2, 3, 2.75\\n")
+    ...     behaviour = read_behaviour(path, "oddball_active")
+    >>> behaviour.onset.tolist(), behaviour.label.tolist()
+    ([1.5, 2.75], [0, 1])
     """
-    path = Path(path)
-    try:
-        text = path.read_text(encoding="utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise RecordingError(f"{path} is not text in UTF-8, as a csv file of events is.") from error
-    header = text.partition("\n")[0]
-    rows = csv.DictReader(text.splitlines(), delimiter=max(",;\t", key=header.count), strict=True)
-    names = list(rows.fieldnames or ())
-    onset, stimulus = (_column(path, names, name, columns) for name in ("onset", "stimulus"))
-    times, kinds = [], []
-    try:
-        for row in rows:
-            where = f"{path}, line {rows.line_num}"
-            times.append(_number(row[onset], f"{where}, column {onset!r}"))
-            kinds.append(_label(row[stimulus], labels, f"{where}, column {stimulus!r}"))
-    except csv.Error as error:
-        raise RecordingError(f"{path}, line {rows.line_num}: {error}.") from error
-    if not times:
+    path, labels = Path(path), LABELS[task]
+    onset: list[float] = []
+    label: list[int] = []
+    orientation: list[str] = []
+    code: list[int] = []
+    for where, row in _csv_rows(path, COLUMNS[task]):
+        number, when, what = (row[name] for name in COLUMNS[task][:3])
+        if _number(number, f"{where}, trial") != len(onset) + 1:
+            raise RecordingError(
+                f"{where}: trial is {number}; expected {len(onset) + 1}, as none is missing."
+            )
+        onset.append(_number(when, f"{where}, {COLUMNS[task][1]}"))
+        # Tones may be written as 3.0.
+        stimulus = re.sub(r"\.0*$", "", what.lower())
+        if stimulus not in labels:
+            raise RecordingError(f"{where}: {COLUMNS[task][2]} is {what!r}; expected {' or '.join(labels)}.")
+        label.append(labels[stimulus])
+        if task == "N170":
+            orientation.append(row["stimOrient"])
+            code.append(int(_number(row["eventCode"], f"{where}, eventCode")))
+    if not onset:
         raise RecordingError(f"{path} lists no events.")
-    falls = np.flatnonzero(np.diff(times) <= 0)
+    falls = np.flatnonzero(np.diff(onset) <= 0)
     if len(falls):
-        raise RecordingError(
-            f"{path}: event {falls[0] + 2} is not after event {falls[0] + 1}, in column {onset!r}."
-        )
-    return np.array(times), kinds
+        raise RecordingError(f"{path}: event {falls[0] + 2} is not after event {falls[0] + 1}.")
+    columns: dict[str, NDArray[Any]] = {}
+    if task == "N170":
+        columns = {"orientation": np.array(orientation), "event_code": np.array(code)}
+    return Behaviour(np.array(onset), np.array(label, dtype=np.int64), columns)
 
 
 def read_neuroscan(path: str | Path) -> Recording:
@@ -128,16 +149,15 @@ def read_neuroscan(path: str | Path) -> Recording:
     Parameters
     ----------
     path : path
-        The ``.dat`` or ``.cdt`` file, with its header, labels and events beside it.
+        The ``.dat`` file, with its header, labels and events beside it.
     """
     import mne
 
     path = Path(path)
     if absent := missing_companions(path):
         raise FileNotFoundError(f"{path} lacks {' and '.join(absent)} beside it, and cannot be read without.")
-    for companion in itertools.chain.from_iterable(_needed(path)):
-        if companion.is_file():
-            _require_text(companion)
+    for suffix in COMPANIONS:
+        _require_text(path.with_suffix(suffix))
     try:
         raw = mne.io.read_raw_curry(path, preload=False, verbose="error")
     except Exception as error:  # the reader raises bare Exceptions and failed assertions
@@ -208,21 +228,11 @@ def missing_companions(path: str | Path) -> list[str]:
 
     Examples
     --------
-    >>> missing_companions("nowhere/1013.dat")
-    ['1013.dap', '1013.rs3', '1013.ceo or 1013.cef']
+    >>> missing_companions("nowhere/1013_N170.dat")
+    ['1013_N170.dap', '1013_N170.rs3', '1013_N170.ceo']
     """
-    return [
-        " or ".join(file.name for file in names)
-        for names in _needed(Path(path))
-        if not any(file.is_file() for file in names)
-    ]
-
-
-def _needed(path: Path) -> list[list[Path]]:
-    """Return the files that Curry 7 (.dat) or 8 (.cdt) data come with, each with its other names."""
-    if path.suffix.lower() == ".dat":
-        return [[path.with_suffix(s) for s in names] for names in ((".dap",), (".rs3",), (".ceo", ".cef"))]
-    return [[Path(f"{path}{s}") for s in names] for names in ((".dpa", ".dpo"), (".ceo", ".cef"))]
+    beside = [Path(path).with_suffix(suffix) for suffix in COMPANIONS]
+    return [file.name for file in beside if not file.is_file()]
 
 
 def _require_text(path: Path) -> None:
@@ -266,42 +276,36 @@ def _pick(names: Sequence[str], path: Path) -> list[int]:
     return [there[name.lower()] for name in CHANNELS]
 
 
-def _column(path: Path, names: list[str], wanted: str, columns: Mapping[str, str] | None) -> str:
-    given = (columns or {}).get(wanted)
-    if given is not None:
-        fits = [name for name in names if name == given]
-    else:
-        plain = {name: re.sub(r"[^a-z]", "", name.lower()) for name in names}
-        fits = [name for name in names if plain[name] == wanted] or [
-            name for name in names if plain[name] in ALIASES[wanted]
-        ]
-    if len(fits) != 1:
-        which = f"{len(fits)} columns for the {wanted} of events" if given is None else f"no column {given!r}"
-        raise RecordingError(
-            f"{path} has {which}; its columns are {', '.join(map(repr, names))}. Pass "
-            f'columns={{"{wanted}": …}} with the right one.'
-        )
-    return fits[0]
+def _csv_rows(path: Path, needed: Sequence[str]) -> Iterator[tuple[str, dict[str, str]]]:
+    """Yield where each row is, and its values of the needed columns."""
+    try:
+        text = path.read_text(encoding="utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise RecordingError(f"{path} is not text in UTF-8, as a csv file of events is.") from error
+    lines = csv.reader(text.splitlines(), strict=True, skipinitialspace=True)
+    try:
+        header = [name.strip() for name in next(lines, [])]
+        for name in needed:
+            if header.count(name) != 1:
+                raise RecordingError(
+                    f"{path} has {header.count(name)} columns {name!r}; expected one each of "
+                    f"{', '.join(needed)}. Its columns are {', '.join(map(repr, header)) or 'none'}."
+                )
+        for row in lines:
+            values = [value.strip() for value in row]
+            if any(values):
+                # A row cut short has nothing in its last columns.
+                by_name = dict(itertools.zip_longest(header, values[: len(header)], fillvalue=""))
+                yield f"{path}, line {lines.line_num}", {name: by_name[name] for name in needed}
+    except csv.Error as error:
+        raise RecordingError(f"{path}, line {lines.line_num}: {error}.") from error
 
 
-def _number(text: Any, where: str) -> float:
+def _number(text: str, where: str) -> float:
     try:
         value = float(text)
-    except (TypeError, ValueError):
+    except ValueError:
         value = np.nan
     if not np.isfinite(value):
-        raise RecordingError(f"{where}: {text!r} is no time in seconds.")
+        raise RecordingError(f"{where}: {text!r} is no number.")
     return value
-
-
-def _label(text: Any, labels: Mapping[str, int | None], where: str) -> int | None:
-    entry = str(text).strip().lower()
-    number = re.fullmatch(r"(\d+)(\.0*)?", entry)
-    entry = str(int(number[1])) if number else entry
-    fits = [key for key in labels if key.lower() == entry or (key.isalpha() and key.lower() in entry)]
-    if len(fits) != 1:
-        raise RecordingError(
-            f"{where}: {text!r} is none of {', '.join(labels)}. Pass labels={{stimulus: label}} (None: leave "
-            "it out) if there are others."
-        )
-    return labels[fits[0]]

@@ -4,8 +4,41 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 SHOWN = 8
+
+
+@dataclass(frozen=True)
+class Check:
+    """Something that was published about a data set, beside what these files give.
+
+    Parameters
+    ----------
+    what : str
+        What was counted or computed.
+    published, computed : object
+        Equal, if these are the published files and were read rightly.
+
+    Examples
+    --------
+    >>> print(Check("men", 64, 64), Check("women", 38, 37), sep="\\n")
+    men: 64, as published
+    women: 37, not 38 as published
+    """
+
+    what: str
+    published: Any
+    computed: Any
+
+    @property
+    def passed(self) -> bool:
+        """Whether both agree."""
+        return bool(self.published == self.computed)
+
+    def __str__(self) -> str:
+        beside = "as published" if self.passed else f"not {self.published} as published"
+        return f"{self.what}: {self.computed}, {beside}"
 
 
 @dataclass(frozen=True)
@@ -24,6 +57,8 @@ class Inventory:
         Names of files that do not belong there.
     problems : tuple of str
         A sentence each about files that are there and cannot be used.
+    checks : tuple of Check
+        How what they hold compares with what was published. Simulated files fail these, and are complete.
 
     Examples
     --------
@@ -38,6 +73,7 @@ class Inventory:
     missing: tuple[str, ...] = ()
     unexpected: tuple[str, ...] = ()
     problems: tuple[str, ...] = ()
+    checks: tuple[Check, ...] = ()
 
     @property
     def expected(self) -> tuple[str, ...]:
@@ -61,7 +97,7 @@ class Inventory:
             lines.append(f"Missing ({len(self.missing)}): {_names(self.missing)}")
         if self.unexpected:
             lines.append(f"Unexpected ({len(self.unexpected)}): {_names(self.unexpected)}")
-        return "\n".join([*lines, *self.problems])
+        return "\n".join([*lines, *self.problems, *map(str, self.checks)])
 
 
 def _names(names: tuple[str, ...]) -> str:

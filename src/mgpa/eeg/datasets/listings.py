@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import Any
@@ -24,7 +24,8 @@ APIS = {
     "figshare": "https://api.figshare.com/v2",
     "zenodo": "https://zenodo.org/api",
 }
-FORMS = "osf:abcde, figshare:12345, zenodo:12345, or the http(s):// address of a list 'sha256  name'"
+FORMS = "osf:abcde, figshare:12345.v1, zenodo:12345, or the http(s):// address of a list 'sha256  name'"
+_NUMBERS = {"osf": r"[0-9a-z]{5,}", "figshare": r"\d+(\.v\d+)?", "zenodo": r"\d+"}
 PAGE = 100  # entries a page
 
 
@@ -45,8 +46,9 @@ def listing(address: str, *, api: str | None = None) -> list[RemoteFile]:
     Parameters
     ----------
     address : str
-        ``osf:abcde`` (a project), ``figshare:12345`` (an article), ``zenodo:12345`` (a record), or the
-        address of a manifest: lines ``sha256  name`` as sha256sum writes them, its files beside it.
+        ``osf:abcde`` (a project with its components), ``figshare:12345.v1`` (a version of an article; without
+        one, the newest), ``zenodo:12345`` (a record), or the address of a manifest: lines ``sha256  name`` as
+        sha256sum writes them, its files beside it.
     api : str or None
         Another address of the repository's interface, for a mirror.
 
@@ -55,21 +57,18 @@ def listing(address: str, *, api: str | None = None) -> list[RemoteFile]:
     >>> listing("dropbox:1")
     Traceback (most recent call last):
     ...
-    ValueError: 'dropbox:1' is no address of files; it must be osf:abcde, figshare:12345, zenodo:12345, ...
+    ValueError: 'dropbox:1' is no address of files; it must be osf:abcde, figshare:12345.v1, ...
     """
     if re.match(r"https?://.", address):
         return _checked(_manifest(address), address)
     kind, _, number = address.partition(":")
-    if kind not in APIS or not re.fullmatch(r"[0-9a-z]{5,}" if kind == "osf" else r"\d+", number):
+    if kind not in APIS or not re.fullmatch(_NUMBERS[kind], number):
         raise ValueError(f"{address!r} is no address of files; it must be {FORMS}.")
     base = (api or os.environ.get(f"MGPA_{kind.upper()}_API") or APIS[kind]).rstrip("/")
-    read: Callable[[str, str], list[RemoteFile]] = {
-        "osf": _osf,
-        "figshare": _figshare,
-        "zenodo": _zenodo,
-    }[kind]
+    readers: dict[str, Callable[[str, str], list[RemoteFile]]]
+    readers = {"osf": _osf, "figshare": _figshare, "zenodo": _zenodo}
     try:
-        files = read(base, number)
+        files = readers[kind](base, number)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise DownloadError(
             f"{address}: {base} answered in a form that is not known here ({error!r})."
@@ -77,39 +76,55 @@ def listing(address: str, *, api: str | None = None) -> list[RemoteFile]:
     return _checked(files, address)
 
 
-def _osf(base: str, project: str) -> list[RemoteFile]:
-    """Read a project's storage, folder by folder and page by page."""
-    files, pages = [], [f"{base}/nodes/{project}/files/osfstorage/?page[size]={PAGE}"]
-    while pages:
-        page = _json(pages.pop())
-        for entry in page["data"]:
+def _osf(base: str, project: str, inside: str = "") -> list[RemoteFile]:
+    """Read a project's storage, folder by folder and page by page, then its components, each in a folder."""
+    files: list[RemoteFile] = []
+    folders = [f"{base}/nodes/{project}/files/osfstorage/?page[size]={PAGE}"]
+    while folders:
+        for entry in _osf_entries(folders.pop()):
             facts = entry["attributes"]
             if facts["kind"] == "folder":
-                pages.append(entry["relationships"]["files"]["links"]["related"]["href"])
+                folders.append(entry["relationships"]["files"]["links"]["related"]["href"])
                 continue
             hashes = (facts.get("extra") or {}).get("hashes") or {}
-            name = facts["materialized_path"].lstrip("/")
+            name = inside + facts["materialized_path"].lstrip("/")
             files.append(
                 RemoteFile(
                     name, entry["links"]["download"], facts["size"], hashes.get("sha256"), hashes.get("md5")
                 )
             )
-        if page["links"].get("next"):
-            pages.append(page["links"]["next"])
+    for child in _osf_entries(f"{base}/nodes/{project}/children/?page[size]={PAGE}"):
+        title = child["attributes"]["title"].strip().replace("/", "-")
+        files += _osf(base, child["id"], f"{inside}{title}/")
     return files
 
 
+def _osf_entries(page: str | None) -> Iterator[Any]:
+    """Yield what a list has, on this page and those that follow."""
+    while page:
+        answer = _json(page)
+        yield from answer["data"]
+        page = answer["links"].get("next")
+
+
 def _figshare(base: str, article: str) -> list[RemoteFile]:
-    files: list[RemoteFile] = []
-    number = 1
-    while True:
-        page = _json(f"{base}/articles/{article}/files?page={number}&page_size={PAGE}")
-        for entry in page:
-            md5 = entry.get("computed_md5") or entry.get("supplied_md5") or None
-            files.append(RemoteFile(entry["name"], entry["download_url"], entry["size"], md5=md5))
-        if len(page) < PAGE:
-            return files
-        number += 1
+    number, _, version = article.partition(".v")
+    if version:
+        entries = _json(f"{base}/articles/{number}/versions/{version}")["files"]
+    else:
+        entries, page = [], 0
+        while len(entries) == page * PAGE:
+            page += 1
+            entries += _json(f"{base}/articles/{number}/files?page={page}&page_size={PAGE}")
+    return [
+        RemoteFile(
+            entry["name"],
+            entry["download_url"],
+            entry["size"],
+            md5=entry.get("computed_md5") or entry.get("supplied_md5") or None,
+        )
+        for entry in entries
+    ]
 
 
 def _zenodo(base: str, record: str) -> list[RemoteFile]:

@@ -1,26 +1,22 @@
-"""MATLAB files: one array of a known shape, or a small table in any of the forms people store tables in."""
+"""MATLAB files: one array of a known shape, or one cell array of texts and numbers."""
 
 from __future__ import annotations
 
-import importlib
+import io
+import zipfile
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+#: A file, or a member of a zip archive.
+MatFile = Path | zipfile.Path
 
-def read_array(path: Path, variable: str, shape: tuple[int, ...]) -> NDArray[Any]:
-    """Return a real, finite array of this shape, or raise and say what the file holds instead.
 
-    Files of MATLAB 7.3, which are HDF5 files, need h5py.
-    """
-    variables = _load(path, variable)
-    if variable not in variables:
-        raise ValueError(
-            f"{path} has no variable {variable!r}; it has {', '.join(sorted(variables)) or 'no variables'}."
-        )
-    array = np.asarray(variables[variable])
+def read_array(path: MatFile, variable: str, shape: tuple[int, ...]) -> NDArray[Any]:
+    """Return a real, finite array of this shape, or raise and say what the file holds instead."""
+    array = _load(path, variable)
     if array.shape != shape:
         raise ValueError(f"{path}: {variable} has shape {array.shape}; expected {shape}.")
     if array.dtype.kind not in "fiu":
@@ -31,46 +27,15 @@ def read_array(path: Path, variable: str, shape: tuple[int, ...]) -> NDArray[Any
     return array
 
 
-def read_rows(path: Path) -> list[dict[str, Any]]:
-    """Return the rows of a file's only table: a struct array, a struct of arrays, or a cell with a header.
-
-    Texts are stripped, and whole numbers are integers; an empty entry is "".
-    """
-    variables = _load(path)
-    if "__function_workspace__" in variables:
+def read_cell(path: MatFile, variable: str) -> list[list[Any]]:
+    """Return the rows of a cell array. Texts are stripped, and whole numbers are integers; empty is ""."""
+    cell = _load(path, variable)
+    if cell.dtype != object or cell.ndim != 2 or len(cell) < 2:
         raise ValueError(
-            f"{path} holds a MATLAB table or another object, which only MATLAB reads; store "
-            "table2struct(T) instead."
+            f"{path}: {variable} is {cell.dtype} of shape {cell.shape}; expected a cell array with a row of "
+            "names and a row for each participant."
         )
-    if len(variables) != 1:
-        names = ", ".join(sorted(variables)) or "none"
-        raise ValueError(f"{path} must hold one variable, a struct or a cell array; it has {names}.")
-    [(name, value)] = variables.items()
-    value = np.asarray(value)
-    if value.dtype.names:
-        rows = _struct_rows(path, value.reshape(-1))
-    elif value.dtype == object and value.ndim == 2 and all(isinstance(_plain(x), str) for x in value[0]):
-        header = [_plain(x) for x in value[0]]
-        rows = [dict(zip(header, map(_plain, row), strict=True)) for row in value[1:]]
-    else:
-        raise ValueError(
-            f"{path}: {name} is {value.dtype} of shape {value.shape}; expected a struct array, a struct of "
-            "arrays, or a cell array whose first row names its columns."
-        )
-    if not rows:
-        raise ValueError(f"{path}: {name} has no rows.")
-    return rows
-
-
-def _struct_rows(path: Path, records: NDArray[Any]) -> list[dict[str, Any]]:
-    names = records.dtype.names or ()
-    if len(records) != 1:
-        return [{name: _plain(record[name]) for name in names} for record in records]
-    columns = {name: np.atleast_1d(records[0][name]).reshape(-1) for name in names}
-    if len({len(column) for column in columns.values()}) != 1:
-        lengths = ", ".join(f"{name} {len(column)}" for name, column in columns.items())
-        raise ValueError(f"{path}: the fields of its struct have different lengths: {lengths}.")
-    return [dict(zip(names, map(_plain, row), strict=True)) for row in zip(*columns.values(), strict=True)]
+    return [[_plain(value) for value in row] for row in cell]
 
 
 def _plain(value: Any) -> Any:
@@ -86,44 +51,21 @@ def _plain(value: Any) -> Any:
     return value.strip() if isinstance(value, str) else value
 
 
-def _load(path: Path, variable: str | None = None) -> dict[str, Any]:
-    """Return the file's variables, or (``variable``) this one if it is there and the names of the others."""
+def _load(path: MatFile, variable: str) -> NDArray[Any]:
     from scipy.io import loadmat
 
     if not path.is_file():
         raise FileNotFoundError(f"There is no file {path}.")
     try:
-        variables = loadmat(path, squeeze_me=variable is None)
+        variables = loadmat(io.BytesIO(path.read_bytes()))
     except NotImplementedError:
-        if variable is None:
-            raise ValueError(
-                f"{path} is a MATLAB 7.3 file; store it again with save(..., '-v7') to have it read."
-            ) from None
-        return _load_hdf5(path, variable)
+        raise ValueError(
+            f"{path} is a MATLAB 7.3 file, as the provider's are not; store it with save(..., '-v7')."
+        ) from None
     except Exception as error:
         # scipy lets errors of zlib, struct and its own through, and all of them mean the same.
         raise OSError(f"{path} is damaged, incomplete or no MATLAB file: {error}") from error
-    return {
-        name: value
-        for name, value in variables.items()
-        if name not in ("__header__", "__version__", "__globals__")
-    }
-
-
-def _load_hdf5(path: Path, variable: str) -> dict[str, Any]:
-    try:
-        h5py = importlib.import_module("h5py")
-    except ImportError:
-        raise ImportError(
-            f"{path} is a MATLAB 7.3 file, which needs h5py (pip install h5py); or store it with "
-            "save(..., '-v7')."
-        ) from None
-    try:
-        with h5py.File(path, "r") as file:
-            variables: dict[str, Any] = {name: None for name in file if not name.startswith("#")}
-            if variable in variables:
-                # HDF5 counts dimensions from the other end.
-                variables[variable] = np.asarray(file[variable]).T
-    except OSError as error:
-        raise OSError(f"{path} is damaged or incomplete: {error}") from error
-    return variables
+    if variable not in variables:
+        names = ", ".join(sorted(name for name in variables if not name.startswith("__"))) or "no variables"
+        raise ValueError(f"{path} has no variable {variable!r}; it has {names}.")
+    return np.asarray(variables[variable])

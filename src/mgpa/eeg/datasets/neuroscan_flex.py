@@ -3,10 +3,15 @@
 Sixteen shared channels of three tasks (Williams et al., 2020): N170 (faces and watches), and an auditory
 oddball that is attended (P300) or not (MMN). Both devices are filtered, referenced and resampled alike,
 events are paired by their order, and epochs are cut at each device's own event times.
+
+Files lie as in the provider's folder "Saline Raw Data": ``<task>/behav/<person>_*.csv``,
+``<task>/eeg/emotiv/<person>_*.edf`` and ``<task>/eeg/neuroscan/<person>_*.dat`` with its companions. Only
+people to whom the paper gives a role in a task are read.
 """
 
 from __future__ import annotations
 
+import filecmp
 import hashlib
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -17,28 +22,30 @@ from numpy.typing import NDArray
 
 from ..._common.progress import progress
 from ...errors import PairingError, RecordingError
-from ..pairing import Dropped, PairingReport, SessionPairing, match_events
+from ..pairing import Dropped, EventMatch, PairingReport, SessionPairing, Timing, match_events
 from ..preprocessing import (
     amplitude_flags,
     average_reference,
     baseline,
     epochs_at,
+    exclude_overlap,
     filter_recording,
     require_soa,
     resample_recording,
 )
 from ..trials import Trials
 from .flex_files import CHANNELS, Recording, missing_companions, read_behaviour, read_flex, read_neuroscan
-from .inventory import Inventory
+from .inventory import Check, Inventory
 
 __all__ = [
     "CHANNELS",
-    "LABELS",
     "PARTICIPANTS",
     "ROLES",
     "SOURCES",
     "TASKS",
+    "USED",
     "RecordingError",
+    "count_checks",
     "find",
     "neuroscan_flex_inventory",
     "read_neuroscan_flex",
@@ -47,14 +54,15 @@ __all__ = [
 
 # Sources are counted in the order of their labels; the paper counts Neuroscan first.
 SOURCES = ("Neuroscan", "flex")
-KINDS = {"behaviour": (".csv",), "neuroscan": (".dat", ".cdt"), "flex": (".edf",)}
+# Where each kind of file lies in the folder of a task, and how its name ends.
+KINDS = {
+    "behaviour": ("behav", ".csv"),
+    "neuroscan": ("eeg/neuroscan", ".dat"),
+    "flex": ("eeg/emotiv", ".edf"),
+}
+RAW = "Saline Raw Data"
 # What the paper calls them.
 TASKS = {"N170": "N170", "oddball_active": "P300", "oddball_passive": "MMN"}
-LABELS: dict[str, dict[str, int | None]] = {
-    "N170": {"watch": 0, "face": 1},
-    "oddball_active": {"1": 0, "3": 1},
-    "oddball_passive": {"1": 0, "3": 1},
-}
 # Who does what in the paper. In the reuse study, whose maps are chosen on DEV, that is called VAL here.
 ROLES = {
     "N170": {
@@ -71,30 +79,41 @@ ROLES = {
     },
 }
 PARTICIPANTS = tuple(sorted(name for names in ROLES["N170"].values() for name in names))
+# Whose recordings of a task have a part in any study: of the passive oddball, heads and judges only.
+USED = {
+    "N170": PARTICIPANTS,
+    "oddball_active": tuple(sorted(name for names in ROLES["reuse"].values() for name in names)),
+    "oddball_passive": tuple(sorted(ROLES["reuse"]["HEAD"] + ROLES["reuse"]["EVAL"])),
+}
+# What the paper counts: clean N170 pairs of each role; P300 events to fit on and to choose by.
+CLEAN_N170 = {"FIT": 622, "VAL": 288, "HEAD": 716, "EVAL": 1381}
+P300_EVENTS = {"FIT": 2260, "VAL": 1332}
+CALIBRATION, PURGE = 100, 1.0
 
 SFREQ, TMIN, POINTS, MIN_SOA = 128.0, -0.2, 128, 0.8
-_TOKENS = {
-    "N170": ("n170",),
-    "oddball_active": ("oddballactive", "activeoddball", "p300"),
-    "oddball_passive": ("oddballpassive", "passiveoddball", "mmn"),
-}
+ARTIFACT = 100e-6
+# What the amplifier notes when it stops for a measurement of impedances, in any case.
+BREAK_NOTE = "impedance"
 
 
 def find(folder: str | Path) -> dict[tuple[str, str], dict[str, Path]]:
-    """Return the files of every participant and task, wherever they lie in a folder.
-
-    A file is known by a participant's four digits and the name of a task in its name, or else in that of a
-    folder it is in, and by its suffix: csv is ``behaviour``, edf ``flex``, and dat or cdt ``neuroscan``.
+    """Return the files of every participant and task that the paper uses.
 
     Parameters
     ----------
     folder : path
-        Searched with everything in it.
+        With a folder for each task, or anything around it: "Saline Raw Data" is looked for.
+
+    Returns
+    -------
+    dict of (participant, task) to dict
+        Paths by kind: ``behaviour``, ``neuroscan`` and ``flex``. A file belongs to whose four digits and
+        underscore its name begins with.
 
     Raises
     ------
     RecordingError
-        Two files say that they are the same.
+        Two different files are the same person's.
     """
     files, _, problems = _scan(folder)
     if problems:
@@ -102,7 +121,9 @@ def find(folder: str | Path) -> dict[tuple[str, str], dict[str, Path]]:
     return files
 
 
-def neuroscan_flex_inventory(folder: str | Path, tasks: Iterable[str] = tuple(TASKS)) -> Inventory:
+def neuroscan_flex_inventory(
+    folder: str | Path, tasks: Iterable[str] = tuple(TASKS), *, check: bool = False
+) -> Inventory:
     """Return which of the recordings that the paper uses are in a folder.
 
     Parameters
@@ -111,12 +132,16 @@ def neuroscan_flex_inventory(folder: str | Path, tasks: Iterable[str] = tuple(TA
         See :func:`find`.
     tasks : sequence of str
         Of N170, oddball_active and oddball_passive.
+    check : bool
+        Also read every recording, pair its events, and compare counts with the published ones.
 
     Examples
     --------
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
-    ...     _ = Path(folder, "1013_N170.edf").touch()
+    ...     place = Path(folder, "N170", "eeg", "emotiv")
+    ...     place.mkdir(parents=True)
+    ...     _ = (place / "1013_N170.edf").touch()
     ...     found = neuroscan_flex_inventory(folder, ["N170"])
     >>> found.present, len(found.missing)
     (('1013 N170 flex',), 59)
@@ -124,18 +149,22 @@ def neuroscan_flex_inventory(folder: str | Path, tasks: Iterable[str] = tuple(TA
     files, unexpected, problems = _scan(folder)
     present: list[str] = []
     missing: list[str] = []
+    checks: list[Check] = []
     for task in map(_task, tasks):
-        study = "N170" if task == "N170" else "reuse"
-        people = sorted(name for names in ROLES[study].values() for name in names)
-        for person in people:
+        for person in USED[task]:
+            session = files.get((person, task), {})
             for kind in KINDS:
-                there = kind in files.get((person, task), {})
-                (present if there else missing).append(f"{person} {task} {kind}")
-    for its in files.values():
-        if "neuroscan" in its and (absent := missing_companions(its["neuroscan"])):
-            problems.append(f"{its['neuroscan']} lacks {' and '.join(absent)} beside it.")
+                (present if kind in session else missing).append(f"{person} {task} {kind}")
+            if "neuroscan" in session and (absent := missing_companions(session["neuroscan"])):
+                problems.append(f"{session['neuroscan']} lacks {' and '.join(absent)} beside it.")
+        if check:
+            try:
+                checks += count_checks(read_neuroscan_flex(folder, task)[0])
+            except (OSError, ValueError) as error:
+                problems.append(str(error))
     return Inventory(
-        "Neuroscan/Flex", Path(folder), tuple(present), tuple(missing), tuple(unexpected), tuple(problems)
+        *("Neuroscan/Flex", Path(folder), tuple(present), tuple(missing), tuple(unexpected)),
+        *(tuple(problems), tuple(checks)),
     )
 
 
@@ -144,17 +173,14 @@ def read_neuroscan_flex(
     task: str,
     participants: Sequence[str] | None = None,
     *,
-    artifact: float | None = 100e-6,
-    columns: Mapping[str, str] | None = None,
-    labels: Mapping[str, int | None] | None = None,
-    gap_note: str | None = "impedance",
+    artifact: float | None = ARTIFACT,
     verbose: bool = False,
 ) -> tuple[Trials, PairingReport]:
     """Read the paired trials of one task, prepared as in the paper.
 
     Both devices: 16 channels, zero-phase FIR 0.1-30 Hz, average reference, 128 Hz; 128 points from -0.2 s at
     exact event times, the mean before the event removed; float32, in volts. A pair is dropped, and reported,
-    if an epoch leaves a recording.
+    if an epoch leaves a recording, or spans a break in which the amplifier measured impedances.
 
     Parameters
     ----------
@@ -163,15 +189,10 @@ def read_neuroscan_flex(
     task : str
         N170, oddball_active (or P300) or oddball_passive (or MMN).
     participants : sequence of str or None
-        None: everybody with files of the task.
+        Of those with a part in the task (``USED``). None: all of them who have files.
     artifact : float or None
         Pairs that exceed this many volts on either device are kept, and marked in the column ``artifact``;
         None: there is no such column.
-    columns, labels : dict or None
-        Names in the csv files: see :func:`mgpa.eeg.datasets.flex_files.read_behaviour`.
-    gap_note : str or None
-        Where the amplifier missed markers, it must have noted something with this in it (in any case) in
-        between; None: the timing test alone decides.
     verbose : bool
         Show a progress line.
 
@@ -179,17 +200,20 @@ def read_neuroscan_flex(
     -------
     trials : Trials
         Two rows an event, Neuroscan first. Columns: participant, source, label, pair_id, task, ordinal (which
-        event, from 1), onset (s, on the device's own clock), artifact.
+        event, from 1), onset (s, on the device's own clock), artifact; of N170 also orientation and
+        event_code.
     report : PairingReport
-        How events were paired, and what was dropped.
+        How events were paired, what was dropped, and counts beside the published ones if everybody was read.
     """
     task = _task(task)
     files = find(folder)
-    people = (
-        sorted({person for person, its in files if its == task}) if participants is None else participants
-    )
+    people = [p for p in USED[task] if (p, task) in files] if participants is None else list(participants)
+    if unused := [person for person in people if person not in USED[task]]:
+        raise ValueError(
+            f"{', '.join(unused)} have no part in {task}; those who have are {' '.join(USED[task])}."
+        )
     if not len(people) or len(set(people)) != len(people):
-        raise ValueError(f"{folder} has nobody with {task}, or somebody was named twice: {list(people)}.")
+        raise ValueError(f"{folder} has nobody with {task}, or somebody was named twice: {people}.")
     for person in people:
         if absent := [kind for kind in KINDS if kind not in files.get((person, task), {})]:
             raise FileNotFoundError(f"{folder} has no {' and no '.join(absent)} file of {person} {task}.")
@@ -197,7 +221,7 @@ def read_neuroscan_flex(
     seen: dict[bytes, str] = {}
     for i in progress(range(len(people)), "Participants", verbose):
         paths = files[people[i], task]
-        trials, session = _read_session(people[i], task, paths, artifact, columns, labels, gap_note)
+        trials, session = _read_session(people[i], task, paths, artifact)
         # One person under two names would be on both sides of every split.
         same = seen.setdefault(hashlib.sha256(trials.data.tobytes()).digest(), people[i])
         if same != people[i]:
@@ -207,7 +231,47 @@ def read_neuroscan_flex(
             )
         parts.append(trials)
         sessions.append(session)
-    return Trials.concatenate(parts), PairingReport(tuple(sessions))
+    trials = Trials.concatenate(parts)
+    return trials, PairingReport(tuple(sessions), tuple(map(str, count_checks(trials))))
+
+
+def count_checks(trials: Trials) -> tuple[Check, ...]:
+    """Compare how many events there are with what the paper counts.
+
+    Of N170, clean pairs of each role. Of P300, FIT events that are left when everybody's first hundred
+    calibrate and those less than a second from them are purged, and events of the people who choose.
+
+    Parameters
+    ----------
+    trials : Trials
+        Of one task, as read; the MMN task has no published count. Nothing is compared unless everybody with
+        a part in the task is there.
+    """
+    task = str(trials.columns["task"][0])
+    if set(trials.columns["participant"]) != set(USED[task]):
+        return ()
+    if task == "N170" and trials.info["artifact_limit"] == ARTIFACT:
+        clean = with_paper_roles(trials.take(~trials.columns["artifact"])).columns["role"]
+        return tuple(
+            Check(f"clean N170 pairs of {role}", n, int(np.sum(clean == role)) // 2)
+            for role, n in CLEAN_N170.items()
+        )
+    if task == "oddball_active":
+        counts = dict.fromkeys(P300_EVENTS, 0)
+        for role in counts:
+            for person in ROLES["reuse"][role]:
+                rows = trials.columns["participant"] == person
+                onset = trials.columns["onset"][rows].reshape(-1, len(SOURCES)).T
+                if role == "FIT":
+                    calibrates = trials.columns["ordinal"][rows][:: len(SOURCES)] <= CALIBRATION
+                    rest = onset[:, ~calibrates]
+                    onset = rest[:, exclude_overlap(rest, onset[:, calibrates], PURGE)]
+                counts[role] += onset.shape[1]
+        return (
+            Check("P300 events to fit on, after calibration and purge", P300_EVENTS["FIT"], counts["FIT"]),
+            Check("P300 events to choose by", P300_EVENTS["VAL"], counts["VAL"]),
+        )
+    return ()
 
 
 def with_paper_roles(trials: Trials, study: str = "N170") -> Trials:
@@ -237,37 +301,34 @@ def with_paper_roles(trials: Trials, study: str = "N170") -> Trials:
 
 
 def _read_session(
-    person: str,
-    task: str,
-    paths: Mapping[str, Path],
-    artifact: float | None,
-    columns: Mapping[str, str] | None,
-    labels: Mapping[str, int | None] | None,
-    gap_note: str | None,
+    person: str, task: str, paths: Mapping[str, Path], artifact: float | None
 ) -> tuple[Trials, SessionPairing]:
-    events, label = read_behaviour(paths["behaviour"], labels or LABELS[task], columns)
+    behaviour = read_behaviour(paths["behaviour"], task)
+    require_soa(behaviour.onset, MIN_SOA, name=f"Events of {paths['behaviour']}")
     devices = (read_neuroscan(paths["neuroscan"]), read_flex(paths["flex"]))
-    notes = (
-        None if gap_note is None else [t for t, text in devices[0].notes if gap_note.lower() in text.lower()]
-    )
+    breaks = [t for t, text in devices[0].notes if BREAK_NOTE in text.lower()]
     try:
-        match = match_events(devices[0].markers, devices[1].markers, events, breaks_a=notes, names=SOURCES)
+        match = match_events(
+            devices[0].markers, devices[1].markers, behaviour.onset, breaks_a=breaks, names=SOURCES
+        )
     except PairingError as error:
         listed = ", ".join(str(path) for path in paths.values())
         raise PairingError(f"{person} {task}: {error} The files are {listed}.") from error
     onsets = [devices[0].markers[match.a], devices[1].markers[match.b]]
-    for onset, path in ((events, "behaviour"), (onsets[0], "neuroscan"), (onsets[1], "flex")):
-        require_soa(onset, MIN_SOA, name=f"Events of {paths[path]}")
     cut = [_epochs(device, onset) for device, onset in zip(devices, onsets, strict=True)]
+    spans = np.zeros(len(match.ordinal), dtype=bool)
+    if len(match.sides) > 1:
+        start = onsets[0] + TMIN
+        spans = (start <= breaks[0]) & (breaks[0] <= start + (POINTS - 1) / SFREQ)
 
     dropped = list(match.dropped)
     keep = np.ones(len(match.ordinal), dtype=bool)
     for i, ordinal in enumerate(match.ordinal.tolist()):
         outside = [name for name, (_, valid) in zip(SOURCES, cut, strict=True) if not valid[i]]
-        if outside or label[ordinal - 1] is None:
+        if outside or spans[i]:
             keep[i] = False
-            reason = f"its epoch leaves the recording of {' and '.join(outside)}" if outside else "left out"
-            dropped.append(Dropped(ordinal, reason))
+            where = f"leaves the recording of {' and '.join(outside)}" if outside else "spans the break"
+            dropped.append(Dropped(ordinal, f"its epoch {where}"))
     if not keep.any():
         raise PairingError(
             f"{person} {task}: no epoch lies within both {paths['neuroscan']} and {paths['flex']}."
@@ -280,23 +341,35 @@ def _read_session(
     facts = {
         "participant": np.full(len(twice), person),
         "source": np.tile(SOURCES, len(ordinal)),
-        "label": np.array([label[k - 1] for k in twice], dtype=np.int64),
+        "label": behaviour.label[twice - 1],
         "pair_id": np.array([f"{person}-{TASKS[task]}-{k:04d}" for k in twice]),
         "task": np.full(len(twice), task),
         "ordinal": twice,
         "onset": np.stack([onset[keep] for onset in onsets], axis=1).ravel(),
+        **{name: values[twice - 1] for name, values in behaviour.columns.items()},
     }
     if artifact is not None:
         facts["artifact"] = np.repeat(flags, 2)
     info = {"dataset": "Neuroscan/Flex", "task": task, "artifact_limit": artifact}
     trials = Trials(data.reshape(-1, *data.shape[2:]), CHANNELS, SFREQ, TMIN, facts, info)
-    timing = {
-        "Neuroscan against events": match.timing_a,
-        "flex against events": match.timing_b,
-        "flex against Neuroscan": match.timing,
-    }
-    session = SessionPairing(person, len(events), len(ordinal), tuple(dropped), timing, int(flags.sum()))
+    events = len(behaviour.onset)
+    session = SessionPairing(
+        person, events, len(ordinal), tuple(dropped), _timing_by_name(match), int(flags.sum())
+    )
     return trials, session
+
+
+def _timing_by_name(match: EventMatch) -> dict[str, Timing]:
+    """Return each comparison of clocks, or of each side of a break."""
+    named = {}
+    for what, timings in (
+        ("Neuroscan against events", match.timing_a),
+        ("flex against events", match.timing_b),
+        ("flex against Neuroscan", match.timing),
+    ):
+        for timing, (first, last) in zip(timings, match.sides, strict=False):
+            named[what if len(timings) == 1 else f"{what}, {first} to {last}"] = timing
+    return named
 
 
 def _epochs(device: Recording, onsets: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
@@ -308,45 +381,54 @@ def _epochs(device: Recording, onsets: NDArray[np.float64]) -> tuple[NDArray[np.
 
 
 def _scan(folder: str | Path) -> tuple[dict[tuple[str, str], dict[str, Path]], list[str], list[str]]:
-    """Return files by participant, task and kind; names of data files that are none; and problems."""
-    folder = Path(folder)
-    if not folder.is_dir():
-        raise FileNotFoundError(f"There is no folder {folder}.")
+    """Return files by participant, task and kind; names of files beside them that are none; and problems."""
+    root = _root(Path(folder))
     files: dict[tuple[str, str], dict[str, Path]] = {}
     unexpected, problems = [], []
-    for path in sorted(folder.rglob("*")):
-        kind = next((kind for kind, suffixes in KINDS.items() if path.suffix.lower() in suffixes), None)
-        inside = path.relative_to(folder).parts
-        # Hidden names are of files that are still being written, or of the operating system.
-        if kind is None or not path.is_file() or any(name.startswith(".") for name in inside):
-            continue
-        # The file's own name decides; if it says nothing, its folder's, and so on.
-        names = inside[::-1]
-        person = next(filter(None, map(_participant_in, names)), None)
-        task = next(filter(None, map(_task_in, names)), None)
-        if person is None or task is None:
-            unexpected.append(str(path.relative_to(folder)))
-            continue
-        session = files.setdefault((person, task), {})
-        if kind in session:
-            problems.append(
-                f"{session[kind]} and {path} are both the {kind} of {person} {task}; move one of them away."
-            )
-        session.setdefault(kind, path)
+    for task in TASKS:
+        for kind, (place, suffix) in KINDS.items():
+            # Hidden names are of files that are still being written, or of the operating system.
+            beside = [p for p in sorted(root.joinpath(task, place).glob("[!.]*")) if p.is_file()]
+            # A copy, as "1013_N170 (1).edf", has the longer name.
+            for path in sorted(beside, key=lambda p: (len(p.name), p.name)):
+                if path.suffix.lower() != suffix:
+                    if path.suffix.lower() in (".csv", ".edf", ".dat"):
+                        unexpected.append(str(path.relative_to(folder)))
+                    continue
+                person = re.match(r"(\d{4})_", path.name)
+                if person is None:
+                    unexpected.append(str(path.relative_to(folder)))
+                elif person[1] in USED[task]:
+                    first = files.setdefault((person[1], task), {}).setdefault(kind, path)
+                    if first != path and not filecmp.cmp(first, path, shallow=False):
+                        problems.append(
+                            f"{first} and {path} are both the {kind} of {person[1]} {task}, and differ; move "
+                            "one of them away."
+                        )
     return files, unexpected, problems
 
 
-def _participant_in(name: str) -> str | None:
-    """Return the only four digits in a name or, among several such as a year, the only participant."""
-    numbers = sorted(set(re.findall(r"(?<!\d)\d{4}(?!\d)", name)))
-    candidates = numbers if len(numbers) == 1 else [number for number in numbers if number in PARTICIPANTS]
-    return candidates[0] if len(candidates) == 1 else None
-
-
-def _task_in(name: str) -> str | None:
-    plain = re.sub(r"[^a-z0-9]", "", name.lower())
-    tasks = [task for task, tokens in _TOKENS.items() if any(token in plain for token in tokens)]
-    return tasks[0] if len(tasks) == 1 else None
+def _root(folder: Path) -> Path:
+    """Return the folder that has a folder for each task."""
+    if not folder.is_dir():
+        raise FileNotFoundError(f"There is no folder {folder}.")
+    if any((folder / task).is_dir() for task in TASKS):
+        return folder
+    roots = sorted(
+        {
+            path.parent
+            for task in TASKS
+            for path in folder.rglob(task)
+            if any(path.glob("behav")) or any(path.glob("eeg"))
+        }
+    )
+    # The project has other parts, of the same tasks.
+    roots = [root for root in roots if RAW in root.parts] or roots
+    if len(roots) > 1:
+        raise RecordingError(
+            f"{folder} has recordings in {roots[0]} and in {roots[1]}; name one of these folders."
+        )
+    return roots[0] if roots else folder
 
 
 def _task(name: str) -> str:

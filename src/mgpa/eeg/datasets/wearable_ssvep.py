@@ -1,17 +1,19 @@
 """The wearable SSVEP collection of Zhu et al. (2021, doi 10.3390/s21041256), as its providers store it.
 
 102 people, each with dry and with wet electrodes: twelve flickering targets, ten blocks. One file a person
-(S001.mat, …) with ``data`` of channels x samples x electrodes x blocks x targets, in microvolts, and
-Subjects_Information.mat.
+(S001.mat, …) with ``data`` of channels x samples x electrodes x blocks x targets, in microvolts;
+Subjects_Information.mat, a cell array with a row for each of them; Impedance.mat. They may lie in one folder,
+in folders in it, or in the zip archives in which the authors hand them out.
 """
 
 from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Sequence
+import zipfile
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 import numpy as np
@@ -19,34 +21,40 @@ from numpy.typing import NDArray
 
 from ..._common.progress import progress
 from ..trials import Trials
-from .inventory import Inventory
-from .matlab import read_array, read_rows
+from .inventory import Check, Inventory
+from .matlab import MatFile, read_array, read_cell
 
 CHANNELS = ("POz", "PO3", "PO4", "PO5", "PO6", "Oz", "O1", "O2")
 ELECTRODES = ("dry", "wet")
-# Of the twelve targets, in the order of the files.
+# Of the twelve targets, in the order of the files: Hz, and phases in units of pi.
 FREQUENCIES = (9.25, 11.25, 13.25, 9.75, 11.75, 13.75, 10.25, 12.25, 14.25, 10.75, 12.75, 14.75)
+PHASES = (0.0, 0.0, 0.0, 0.5, 0.5, 0.5, 1.0, 1.0, 1.0, 1.5, 1.5, 1.5)
 SFREQ = 250.0
 TMIN = -0.5
 SAMPLES = 710
 BLOCKS = 10
 N_PEOPLE = 102
 FAST = 12.0
-INFORMATION = "Subjects_Information.mat"
+INFORMATION, IMPEDANCE = "Subjects_Information.mat", "Impedance.mat"
+# Columns of Subjects_Information that are read.
+GENDER, AGE, FIRST_ELECTRODE = "Gender", "Age", "Headband to wear first"
 
-# By which words a column is known, the most telling first.
-_WORDS = {
-    "id": ("id", "participant", "subject", "subjects", "sub", "name", "number", "no", "index"),
-    "gender": ("gender", "sex"),
-    "first_electrode": ("first", "order", "electrode", "electrodes"),
-    "age": ("age", "ages"),
+# In which of the five folds of its seed the paper has S001, S002, ….
+FOLD_SEED = 20260903
+PAPER_FOLDS = (
+    "142312310402333022210433440402131234324104001112112432443020210312114134334040023330140242304102120140"
+)
+# SHA-256 of the paper's table of trials, and of the documents beside the files.
+METADATA_SHA256 = "1c0421fdb710d87a524f06df0cc81d294f26127d736ec35fc2f7516d7c0950b5"
+DOCUMENTS = {
+    "Readme.pdf": "3a3a3f32607145f4e7a855f6f2a8a288ab1bdba76557a13af41f8a8d9a64a9ca",
+    "stimulation_information.pdf": "b1f98aec1952c1f6bbf1b168eb406250c89678493b13a795acd8caf097470075",
 }
-_GENDERS = {"f": "female", "female": "female", "woman": "female", "m": "male", "male": "male", "man": "male"}
 
 
 @dataclass(frozen=True)
 class Subject:
-    """What is known about a participant; ``age`` is None where the provider does not say."""
+    """What is known about a participant, in lower case; ``age`` is None where the provider does not say."""
 
     id: str
     gender: str
@@ -57,7 +65,7 @@ class Subject:
 def wearable_ssvep_inventory(
     folder: str | Path, *, check: bool = False, blocks: int = BLOCKS, verbose: bool = False
 ) -> Inventory:
-    """Say which files are there, missing, or cannot be used.
+    """Say which files are there, missing, or cannot be used, and whether they are the published ones.
 
     Parameters
     ----------
@@ -70,75 +78,165 @@ def wearable_ssvep_inventory(
     verbose : bool
         Show progress.
     """
-    folder = _folder(folder)
-    misnamed = _misnamed(folder)
-    problems = list(misnamed.values())
-    try:
-        people = list(subjects(folder))
-    except FileNotFoundError:
-        people = [_id(i + 1) for i in range(N_PEOPLE)]
-    except (OSError, ValueError) as error:
-        people = [_id(i + 1) for i in range(N_PEOPLE)]
-        problems.append(str(error))
+    files = _files(folder)
+    problems: list[str] = []
+    checks: tuple[Check, ...] = ()
+    people = [_id(i + 1) for i in range(N_PEOPLE)]
+    if INFORMATION in files:
+        try:
+            people, checks = list(subjects(folder)), published_checks(folder)
+        except (OSError, ValueError) as error:
+            problems.append(str(error))
     expected = [f"{person}.mat" for person in people] + [INFORMATION]
-    names = {path.name for path in folder.iterdir() if path.suffix.lower() == ".mat"}
-    present = [name for name in expected if name in names]
+    missing = [name for name in expected if name not in files]
+    misnamed = _misnamed(files, missing)
     seen: dict[bytes, str] = {}
     for i in progress(range(len(people) if check else 0), "checking", verbose):
-        if f"{people[i]}.mat" in names:
+        if f"{people[i]}.mat" in files:
             try:
-                _read_person(folder, people[i], blocks, seen)
+                _read_person(files, people[i], blocks, seen)
             except (OSError, ValueError) as error:
                 problems.append(str(error))
     return Inventory(
         "Wearable SSVEP",
-        folder,
-        tuple(present),
-        tuple(name for name in expected if name not in names),
-        tuple(sorted(names - set(expected) - set(misnamed))),
-        tuple(problems),
+        Path(folder),
+        tuple(name for name in expected if name in files),
+        tuple(missing),
+        tuple(sorted(set(files) - {*expected, IMPEDANCE, *misnamed})),
+        (*misnamed.values(), *problems),
+        checks,
     )
 
 
 def participants(folder: str | Path) -> tuple[str, ...]:
     """Return the ids of the people whose files are there, in order."""
-    folder = _folder(folder)
-    _refuse_misnamed(folder)
-    people = tuple(sorted(path.stem for path in folder.iterdir() if re.fullmatch(r"S\d{3}\.mat", path.name)))
+    files = _files(folder)
+    people = tuple(sorted(name[:4] for name in files if re.fullmatch(r"S\d{3}\.mat", name)))
     if not people:
-        raise FileNotFoundError(f"{folder} has no files S001.mat, S002.mat, ….{_elsewhere(folder)}")
+        raise FileNotFoundError(f"{folder} has no files S001.mat, S002.mat, ….")
     return people
 
 
 def subjects(folder: str | Path) -> dict[str, Subject]:
     """Read Subjects_Information.mat: who took part, and which electrode each of them wore first.
 
-    Its columns are known by the words in their names (subject or id; gender or sex; age; first, order or
-    electrode), its rows may be a struct array, a struct of arrays, or a cell with a header row. An unknown
-    gender or electrode is kept as it is written there.
+    Its first row names the columns; the first column has no name, and does not count: people are S001, S002
+    and so on in the order of their rows.
     """
-    path = _folder(folder) / INFORMATION
-    rows = read_rows(path)
-    names = list(rows[0])
-    columns = {wanted: _column(path, names, wanted) for wanted in _WORDS}
-    people: dict[str, Subject] = {}
+    files = _files(folder)
+    if INFORMATION not in files:
+        raise FileNotFoundError(f"{folder} has no {INFORMATION}.")
+    path = files[INFORMATION]
+    header, *rows = read_cell(path, "Subjects_Information")
+    names = [" ".join(str(name).split()).lower() for name in header]
+    column = {}
+    for wanted in (GENDER, AGE, FIRST_ELECTRODE):
+        if names.count(wanted.lower()) != 1:
+            raise ValueError(
+                f"{path} has {names.count(wanted.lower())} columns {wanted!r}; it has "
+                f"{', '.join(map(repr, header))}."
+            )
+        column[wanted] = names.index(wanted.lower())
+    people = {}
     for i, row in enumerate(rows):
-        entry = {wanted: row[name] if name else None for wanted, name in columns.items()}
-        number = re.findall(r"\d+", str(entry["id"]))
-        if len(number) != 1:
-            raise ValueError(f"{path}: row {i} has {entry['id']!r} as its participant; expected S001 or 1.")
-        person = _id(int(number[0]))
-        if person in people:
-            raise ValueError(f"{path} lists {person} twice.")
-        for name in ("gender", "first_electrode"):
-            if entry[name] in ("", None):
-                raise ValueError(f"{path} does not say the {name.replace('_', ' ')} of {person}.")
-        gender = str(entry["gender"]).lower()
-        age = entry["age"] if isinstance(entry["age"], (int, float)) else None
-        people[person] = Subject(
-            person, _GENDERS.get(gender, gender), _first_electrode(str(entry["first_electrode"])), age
+        gender, age, first = (row[column[name]] for name in (GENDER, AGE, FIRST_ELECTRODE))
+        for name, value in ((GENDER, gender), (FIRST_ELECTRODE, first)):
+            if not isinstance(value, str) or not value:
+                raise ValueError(f"{path}: {name} of {_id(i + 1)} is {value!r}; expected a text.")
+        people[_id(i + 1)] = Subject(
+            _id(i + 1), gender.lower(), first.lower(), age if isinstance(age, (int, float)) else None
         )
-    return dict(sorted(people.items()))
+    return people
+
+
+def read_impedance(folder: str | Path, *, blocks: int = BLOCKS) -> dict[str, NDArray[np.float64]]:
+    """Read Impedance.mat: kOhm of (person, block, channel) for each electrode.
+
+    The provider's Readme says that wet electrodes come first; the values, ten times as large, say that dry
+    ones do, as in the recordings.
+
+    Parameters
+    ----------
+    folder : path
+        With Subjects_Information.mat, which says of how many people.
+    blocks : int
+        The provider has measured ten times.
+    """
+    files, n = _files(folder), len(subjects(folder))
+    if IMPEDANCE not in files:
+        raise FileNotFoundError(f"{folder} has no {IMPEDANCE}.")
+    values = read_array(files[IMPEDANCE], "Impedance", (len(CHANNELS), blocks, len(ELECTRODES), n))
+    return {name: values[:, :, e].transpose(2, 1, 0) for e, name in enumerate(ELECTRODES)}
+
+
+def published_checks(folder: str | Path) -> tuple[Check, ...]:
+    """Compare what the files say about people and impedances with what was published.
+
+    Quick: no recording is opened. Nothing is compared unless 102 people are listed.
+    """
+    people = subjects(folder)
+    if len(people) != N_PEOPLE:
+        return ()
+    files = _files(folder)
+    men = sum(person.gender == "male" for person in people.values())
+    dry = sum(person.first_electrode == "dry" for person in people.values())
+    same = sum(a == b for a, b in zip(paper_folds(people.values()), PAPER_FOLDS, strict=True))
+    checks = [
+        Check("men", 64, men),
+        Check("people who wore dry electrodes first", 53, dry),
+        Check(f"people in their folds of seed {FOLD_SEED}", N_PEOPLE, same),
+        Check(
+            "SHA-256 of the table of trials", METADATA_SHA256, _sha256(metadata_csv(people.values()).encode())
+        ),
+    ]
+    if IMPEDANCE in files:
+        means = {name: round(float(values.mean()), 2) for name, values in read_impedance(folder).items()}
+        checks += [
+            Check(f"mean impedance of {name} electrodes, kOhm", published, means[name])
+            for name, published in (("dry", 261.67), ("wet", 19.63))
+        ]
+    for name, published in DOCUMENTS.items():
+        if (Path(folder) / name).is_file():
+            checks.append(Check(f"SHA-256 of {name}", published, _sha256((Path(folder) / name).read_bytes())))
+    return tuple(checks)
+
+
+def paper_folds(people: Iterable[Subject]) -> str:
+    """Return the fold, 0 to 4, of each person in the paper's controlled study, as one text of digits.
+
+    Folds are stratified by the first electrode and gender.
+    """
+    from sklearn.model_selection import StratifiedKFold
+
+    strata = [f"{person.first_electrode}|{person.gender}" for person in people]
+    fold = np.empty(len(strata), dtype=int)
+    splits = StratifiedKFold(5, shuffle=True, random_state=FOLD_SEED).split(strata, strata)
+    for i, (_, rows) in enumerate(splits):
+        fold[rows] = i
+    return "".join(map(str, fold))
+
+
+def metadata_csv(people: Iterable[Subject]) -> str:
+    """Return the paper's table of trials: a line for each person, electrode, block and target.
+
+    Examples
+    --------
+    >>> lines = metadata_csv([Subject("S001", "female", "wet")]).splitlines()
+    >>> len(lines), lines[8]
+    (241, 'S001/e0/b00/t07,1,female,wet,0,0,7,1,2')
+    """
+    lines = [
+        "sample_id,subject,gender,first_electrode,source,block,target,frequency_binary,phase_class",
+        *(
+            f"{person.id}/e{e}/b{b:02}/t{t:02},{int(person.id[1:])},{person.gender},{person.first_electrode},"
+            f"{e},{b},{t},{int(FREQUENCIES[t] >= FAST)},{int(2 * PHASES[t])}"
+            for person in people
+            for e in range(len(ELECTRODES))
+            for b in range(BLOCKS)
+            for t in range(len(FREQUENCIES))
+        ),
+    ]
+    return "\n".join([*lines, ""])
 
 
 def read_wearable_ssvep(
@@ -170,26 +268,24 @@ def read_wearable_ssvep(
         By participant, electrode, block and target, with the columns participant, source (the electrode),
         block and target (both counted from 0), frequency (Hz), label (1 from 12 Hz on, else 0) and trial.
     """
-    folder = _folder(folder)
+    files = _files(folder)
     electrodes = [electrodes] if isinstance(electrodes, str) else list(electrodes)
     unknown = [name for name in electrodes if name not in ELECTRODES]
     if unknown or not electrodes or len(set(electrodes)) != len(electrodes):
         raise ValueError(f"electrodes are {electrodes}; expected dry, wet or both.")
-    _refuse_misnamed(folder)
     people = _listed(folder) if participants is None else list(participants)
     if not people or len(set(people)) != len(people):
         raise ValueError(f"participants are {people}; expected different ids, at least one.")
-    missing = [person for person in people if not (folder / f"{person}.mat").is_file()]
-    if missing:
-        names = ", ".join(f"{person}.mat" for person in missing[:8])
+    if missing := [f"{person}.mat" for person in people if f"{person}.mat" not in files]:
         more = f" and {len(missing) - 8} more" if len(missing) > 8 else ""
-        raise FileNotFoundError(f"{folder} has no {names}{more}.{_elsewhere(folder)}")
+        advice = "".join(f" {text}" for text in _misnamed(files, missing).values())
+        raise FileNotFoundError(f"{folder} has no {', '.join(missing[:8])}{more}.{advice}")
     each = len(electrodes) * blocks * len(FREQUENCIES)
     data = np.empty((len(people) * each, len(CHANNELS), SAMPLES), np.float32)
     index = [ELECTRODES.index(name) for name in electrodes]
     seen: dict[bytes, str] = {}
     for i in progress(range(len(people)), "reading", verbose):
-        microvolts = _read_person(folder, people[i], blocks, seen)[:, :, index]
+        microvolts = _read_person(files, people[i], blocks, seen)[:, :, index]
         data[i * each : (i + 1) * each] = (microvolts.transpose(2, 3, 4, 0, 1) * 1e-6).reshape(
             each, *data.shape[1:]
         )
@@ -211,58 +307,59 @@ def read_wearable_ssvep(
     return Trials(data, CHANNELS, SFREQ, TMIN, columns, info)
 
 
-def _folder(folder: str | Path) -> Path:
+def _files(folder: str | Path) -> dict[str, MatFile]:
+    """Return data files by their names: in the folder, else in a folder in it, else in a zip archive."""
     folder = Path(folder)
     if not folder.is_dir():
         raise FileNotFoundError(f"There is no folder {folder}.")
-    return folder
+    files: dict[str, MatFile] = {}
+    # Hidden names are of files that are still being written, or of the operating system.
+    paths = [path for path in folder.rglob("[!.]*") if path.is_file()]
+    for path in sorted(paths, key=lambda path: (len(path.parts), path)):
+        if path.suffix.lower() == ".mat":
+            files.setdefault(path.name, path)
+    for path in sorted(paths):
+        if path.suffix.lower() == ".zip":
+            try:
+                members = zipfile.ZipFile(path).namelist()
+            except (zipfile.BadZipFile, OSError) as error:
+                raise OSError(f"{path} is damaged or incomplete ({error}); fetch it again.") from error
+            for member in members:
+                name = PurePosixPath(member).name
+                if name.lower().endswith(".mat") and not name.startswith("."):
+                    files.setdefault(name, zipfile.Path(path, member))
+    return files
 
 
 def _id(number: int) -> str:
     return f"S{number:03d}"
 
 
-def _listed(folder: Path) -> list[str]:
+def _listed(folder: str | Path) -> list[str]:
     listed = list(subjects(folder))
     unlisted = sorted(set(participants(folder)) - set(listed))
     if unlisted:
         names = ", ".join(f"{person}.mat" for person in unlisted)
-        raise ValueError(f"{folder / INFORMATION} does not list {names}; pass participants to read them.")
+        raise ValueError(f"{INFORMATION} in {folder} does not list {names}; pass participants to read them.")
     return listed
 
 
-def _misnamed(folder: Path) -> dict[str, str]:
-    """Return the files that look like somebody's and have another name than theirs, and what to do."""
-    problems = {}
-    for path in sorted(folder.iterdir()):
-        like = re.fullmatch(r"s(?:ub(?:ject)?)?[\W_]*0*(\d+)(\D.*)?\.mat", path.name, re.IGNORECASE)
-        if not like or re.fullmatch(r"S\d{3}\.mat", path.name) or int(like[1]) > N_PEOPLE:
-            continue
-        right = folder / f"{_id(int(like[1]))}.mat"
-        advice = (
-            f"is a second file of {right.stem} besides {right.name}; remove one of them"
-            if right.exists()
-            else f"looks like the file of {right.stem}; rename it to {right.name}"
-        )
-        problems[path.name] = f"{path} {advice}."
-    return problems
+def _misnamed(files: Mapping[str, MatFile], missing: Sequence[str]) -> dict[str, str]:
+    """Return files with nearly the name of a missing one, and what to do."""
+    advice = {}
+    for name in sorted(files):
+        like = re.fullmatch(r"s(?:ub(?:ject)?)?[\W_]*0*(\d+)(\D.*)?\.mat", name, re.IGNORECASE)
+        if like and (right := f"{_id(int(like[1]))}.mat") in missing:
+            advice[name] = f"{files[name]} looks like the file of {right[:4]}; rename it to {right}."
+    return advice
 
 
-def _refuse_misnamed(folder: Path) -> None:
-    problems = _misnamed(folder)
-    if problems:
-        raise ValueError(" ".join(problems.values()))
-
-
-def _elsewhere(folder: Path) -> str:
-    path = next(folder.glob("*/S[0-9][0-9][0-9].mat"), None)
-    return f" There is {path}; put all files into one folder." if path else ""
-
-
-def _read_person(folder: Path, person: str, blocks: int, seen: dict[bytes, str]) -> NDArray[Any]:
+def _read_person(
+    files: Mapping[str, MatFile], person: str, blocks: int, seen: dict[bytes, str]
+) -> NDArray[Any]:
     """Return somebody's signals, which nobody of those seen before may have."""
     shape = (len(CHANNELS), SAMPLES, len(ELECTRODES), blocks, len(FREQUENCIES))
-    path = folder / f"{person}.mat"
+    path = files[f"{person}.mat"]
     signals = read_array(path, "data", shape)
     # One person under two names would be on both sides of every split.
     digest = hashlib.sha256(signals.tobytes(order="A")).digest()
@@ -273,27 +370,5 @@ def _read_person(folder: Path, person: str, blocks: int, seen: dict[bytes, str])
     return signals
 
 
-def _column(path: Path, names: list[str], wanted: str) -> str | None:
-    """Return the column that the most telling of a property's words names."""
-    for word in _WORDS[wanted]:
-        # firstElectrode and First_Electrode are two words, each.
-        matches = [name for name in names if word in re.findall(r"[a-z]+", _spaced(name))]
-        if len(matches) == 1:
-            return matches[0]
-        if matches:
-            raise ValueError(f"{path} has several columns for {wanted}: {', '.join(matches)}.")
-    if wanted == "age":
-        return None
-    raise ValueError(
-        f"{path} has no column for {wanted} (by its name: {', '.join(_WORDS[wanted])}); it has "
-        f"{', '.join(names)}."
-    )
-
-
-def _spaced(name: str) -> str:
-    return re.sub(r"(?<=[a-z])(?=[A-Z])", " ", name).lower()
-
-
-def _first_electrode(text: str) -> str:
-    words = re.findall("dry|wet", text.lower())
-    return words[0] if words else text
+def _sha256(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()

@@ -86,7 +86,7 @@ def write_curry(
     data : (channels, samples) array
         In volts.
     channels : sequence of str
-        Names; electrodes of the 10-05 system in any case, as in FP1 and Fp1.
+        Names; electrodes of the 10-05 system in any case, as in FP1 and Fp1. Others, as VEO, are put at Fpz.
     sfreq : float
         Samples per second.
     events : sequence of (sample, type, text)
@@ -117,7 +117,7 @@ def write_curry(
 
     standard = {name.lower(): name for name in standard_montage().ch_names}
     # Curry measures in millimetres.
-    places = 1000 * electrode_positions([standard[name.lower()] for name in channels])
+    places = 1000 * electrode_positions([standard.get(name.lower(), "Fpz") for name in channels])
     labels = _list("LABELS", channels, "functional sensor labels", kind=6)
     lines = ["\t".join(f"{value:.4f}" for value in place) for place in places]
     sensors = _list("SENSORS", lines, "functional sensor positions", columns=3, units="mm", kind=1)

@@ -9,9 +9,10 @@ from typing import Any
 import numpy as np
 
 from ..._common.files import replacing
+from ..datasets.flex_files import FLEX_HEADER_RATE, FLEX_RATE
 
-# What the header says. The device samples a little faster.
-HEADER_RATE = 128
+# What the header says. The device samples a little faster (FLEX_RATE).
+HEADER_RATE = int(FLEX_HEADER_RATE)
 # Electrodes sit on half of the converter's range.
 MIDDLE, RANGE = 4200.0, (0.0, 8400.0)
 
@@ -37,7 +38,7 @@ def write_flex_edf(path: str | Path, data: Any, channels: Sequence[str], markers
     ...     path = write_flex_edf(Path(folder) / "one.edf", np.zeros((2, 300)), ["Cz", "Pz"], np.zeros(300))
     ...     raw = mne.io.read_raw_edf(path, preload=True, verbose="error")
     >>> raw.ch_names, int(raw.n_times), raw.info["sfreq"]
-    (['COUNTER', 'INTERPOLATED', 'Cz', 'Pz', 'BATTERY', 'MARKER_HARDWARE'], 256, 128.0)
+    (['TIME_STAMP_s', 'TIME_STAMP_ms', 'COUNTER', 'INTERPOLATED', 'Cz', 'Pz', 'MARKER_HARDWARE'], 256, 128.0)
     """
     import edfio
 
@@ -63,12 +64,14 @@ def write_flex_edf(path: str | Path, data: Any, channels: Sequence[str], markers
 
     whole = (-32768.0, 32767.0)
     counter = np.arange(n) % HEADER_RATE
+    milliseconds = np.round(1000 * np.arange(n) / FLEX_RATE)
     microvolts = np.clip(MIDDLE + 1e6 * volts, *RANGE)
     signals = [
+        signal("TIME_STAMP_s", milliseconds // 1000, whole),
+        signal("TIME_STAMP_ms", milliseconds % 1000, whole),
         signal("COUNTER", counter, whole),
         signal("INTERPOLATED", np.zeros(n), whole),
         *(signal(name, values, RANGE) for name, values in zip(channels, microvolts, strict=True)),
-        signal("BATTERY", np.full(n, 90), whole),
         signal("MARKER_HARDWARE", markers, whole),
     ]
     with replacing(path) as temporary:

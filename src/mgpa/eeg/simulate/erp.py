@@ -6,7 +6,6 @@ rate, and a headset with a clock, noise, reference and filter of its own.
 
 from __future__ import annotations
 
-import errno
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -16,10 +15,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..._common.files import replacing, write_atomically
+from ..._common.files import write_atomically
 from ..._common.progress import progress
 from ..datasets.flex_files import CHANNELS, FLEX_RATE, MARKER_DELAY
-from ..datasets.neuroscan_flex import PARTICIPANTS, TASKS
+from ..datasets.neuroscan_flex import KINDS, PARTICIPANTS, RAW, TASKS
+from ..pairing import MIN_SIDE
 from .brain import Sources, background, in_head
 from .curry import IMPEDANCE, write_curry
 from .edf import write_flex_edf
@@ -29,11 +29,14 @@ from .people import Device, Person, draw_people, record
 Array = NDArray[np.float64]
 
 SFREQ = 1000.0
-# As many as the recorded data set has, about.
-FULL_EVENTS = {"N170": 200, "oddball_active": 666, "oddball_passive": 666}
+# Later changes to what a seed gives must change this number, so that files are not mixed.
+VERSION = 2
+# As many as the recorded data set has, and how many of them have label 1.
+FULL_EVENTS = {"N170": 300, "oddball_active": 666, "oddball_passive": 666}
+FULL_ONES = {"N170": 150, "oddball_active": 99, "oddball_passive": 99}
 _MORE = (
     *("F7", "F8", "FC3", "FCz", "FC4", "T7", "C3", "C4"),
-    *("T8", "TP7", "CPz", "TP8", "P3", "P4", "PO7", "PO8"),
+    *("T8", "TP7", "CPz", "TP8", "P3", "P4", "M1", "M2"),
 )
 
 # The headset's electrodes are drier, so noisier and less even; its filter is narrower.
@@ -88,10 +91,10 @@ COMPONENTS = {
         Component(("Fz", "F3", "F4"), 0.170, 0.035, (-4e-9, -28e-9)),
     ),
 }
-STIMULI = {"N170": ("watch", "face"), "oddball_active": ("1", "3"), "oddball_passive": ("1", "3")}
-# What the amplifier receives for them, and how many of the events have label 1.
-CODES = {"N170": (1, 2), "oddball_active": (1, 3), "oddball_passive": (1, 3)}
-SHARE = {"N170": 0.5, "oddball_active": 0.2, "oddball_passive": 0.2}
+# What the amplifier receives for an event: of a category and an orientation, or of a tone.
+ORIENTATIONS = ("upright", "inverted")
+CATEGORIES = ("watch", "face")
+TONES = (1, 3)
 
 
 @dataclass(frozen=True)
@@ -105,18 +108,47 @@ class Defects:
     cut_last : bool
         The amplifier stops 0.3 s after the last event.
     missing : tuple of int
-        Events whose trigger the amplifier missed.
+        Events whose trigger the amplifier missed, in one run.
     impedance : bool
-        It notes an impedance check just before the first event after them.
+        If these are not the first: it notes an impedance check just before the first event after them.
+    clock_break : float
+        Seconds by which its clock then jumps ahead.
     extra : int
-        Triggers that the amplifier received before the first event; at most 5.
+        Triggers of an earlier run that was broken off, and that only the amplifier recorded.
+    stray_csv : bool
+        The headset's own csv file lies beside its recording.
     """
 
     artifacts: tuple[int, ...] = ()
     cut_last: bool = False
     missing: tuple[int, ...] = ()
     impedance: bool = True
+    clock_break: float = 0.0
     extra: int = 0
+    stray_csv: bool = False
+
+
+def recorded_defects(n_events: Mapping[str, int]) -> dict[tuple[str, str], Defects]:
+    """Return what went wrong in the recorded data set, for sessions of this many events.
+
+    1016 was started twice, 1034's amplifier missed four events in the middle of N170 and the first three of
+    the passive oddball. Sessions too short for a gap that leaves enough on either side have none.
+
+    Examples
+    --------
+    >>> recorded_defects({"N170": 300})["1034", "N170"].missing
+    (151, 152, 153, 154)
+    """
+    n = n_events.get("N170", 0)
+    there = {
+        ("1016", "N170"): Defects(extra=min(23, n // 4)),
+        ("1018", "N170"): Defects(stray_csv=True),
+        ("1034", "oddball_passive"): Defects(missing=(1, 2, 3)),
+    }
+    before = n // 2
+    if n - before - 4 >= MIN_SIDE:
+        there["1034", "N170"] = Defects(missing=tuple(range(before + 1, before + 5)), clock_break=5.0)
+    return {key: defects for key, defects in there.items() if key[1] in n_events}
 
 
 def simulate_flex(
@@ -131,9 +163,9 @@ def simulate_flex(
     defects: Mapping[tuple[str, str], Defects] | None = None,
     verbose: bool = False,
 ) -> dict[str, Any]:
-    """Write simulated recordings in the files of the Neuroscan/Flex data set.
+    """Write simulated recordings in the files of the Neuroscan/Flex data set, with the defects of its own.
 
-    A folder for each participant, written whole; run again with the same settings, it adds what is not there.
+    Run again with the same settings, it adds what is not there; a session's csv file is written last.
 
     Parameters
     ----------
@@ -153,8 +185,8 @@ def simulate_flex(
         What each marker leaves in the headset's channels, in volts: a deflection that decays within a second,
         the same for every event and, but for a tenth, for every person. It gives the device away, and says
         nothing about the stimulus.
-    defects : dict of (participant, task) to Defects
-        What goes wrong, and where.
+    defects : dict of (participant, task) to Defects, or None
+        What goes wrong, and where. None: what did in the recorded data set (:func:`recorded_defects`).
     verbose : bool
         Show a progress line.
 
@@ -168,21 +200,24 @@ def simulate_flex(
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     truth = simulate_flex(folder, participants=["1013"], tasks=["N170"], n_events=10)
-    ...     names = sorted(path.name for path in Path(folder, "1013").iterdir())
+    ...     names = sorted(path.name for path in Path(folder).rglob("1013_*"))
     >>> len(names), truth["participants"]["1013"]["N170"]["label"]
     (6, [1, 1, 0, 0, 0, 1, 1, 1, 0, 0])
     """
-    folder, defects = Path(folder), dict(defects or {})
+    folder = Path(folder)
     unknown = [task for task in tasks if task not in TASKS]
     if unknown or not tasks:
         raise ValueError(f"tasks has {unknown}; there are {', '.join(TASKS)}.")
     wrong = [name for name in participants if not (name.isdecimal() and len(name) == 4)]
     if wrong or not participants:
         raise ValueError(f"participants has {wrong}; ids have four digits, as {PARTICIPANTS[0]}.")
-    if misplaced := [key for key in defects if key[0] not in participants or key[1] not in tasks]:
-        raise ValueError(f"defects names {misplaced[0]}, which is not simulated.")
     counts = {task: n_events if isinstance(n_events, int) else n_events[task] for task in tasks}
+    if defects is None:
+        defects = recorded_defects(counts)
+    elif misplaced := [key for key in defects if key[0] not in participants or key[1] not in tasks]:
+        raise ValueError(f"defects names {misplaced[0]}, which is not simulated.")
     settings = {
+        "version": VERSION,
         "tasks": list(tasks),
         "random_state": random_state,
         "n_events": counts,
@@ -199,20 +234,9 @@ def simulate_flex(
     }
     truth = _write_truth(folder, settings, plans)
     for i in progress(range(len(people)), "Participants", verbose):
-        person = people[i]
-        target = folder / person.id
-        if target.exists():
-            continue
-        try:
-            with replacing(target) as temporary:
-                temporary.mkdir()
-                for task in tasks:
-                    plan = truth["participants"][person.id][task]
-                    _write_recording(temporary, person, task, plan, crosstalk)
-        except OSError as error:
-            # Another run, with the same settings, was faster.
-            if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
-                raise
+        for task in tasks:
+            plan = truth["participants"][people[i].id][task]
+            _write_session(folder / RAW / task, people[i], task, plan, crosstalk)
     return truth
 
 
@@ -247,11 +271,15 @@ def _plan(person: Person, task: str, n: int, defects: Defects) -> dict[str, Any]
         raise ValueError(f"{task} has {n} events; five are needed at least.")
     if bad := [k for k in (*defects.artifacts, *defects.missing) if not 1 <= k <= n]:
         raise ValueError(f"defects name event {bad[0]} of {person.id} {task}, which has events 1 to {n}.")
-    if not 0 <= defects.extra <= 5:
-        raise ValueError(f"extra is {defects.extra}; there is room for 5 triggers before the first event.")
+    if defects.extra < 0:
+        raise ValueError(f"extra is {defects.extra}; it cannot be negative.")
     rng = person.rng(list(TASKS).index(task), 0)
-    label = rng.permutation((np.arange(n) < max(round(SHARE[task] * n), 1)).astype(int))
-    flex_start = float(rng.uniform(10.0, 25.0))
+    # Short sessions have more deviants than their share, so that there are enough to tell what they evoke.
+    ones = max(round(FULL_ONES[task] / FULL_EVENTS[task] * n), min(n // 5, 10))
+    label = rng.permutation((np.arange(n) < ones).astype(int))
+    # The headset was switched on for the run that counts.
+    early = np.cumsum(rng.uniform(0.9, 1.3, defects.extra))
+    flex_start = float(rng.uniform(10.0, 25.0)) + 1.3 * defects.extra
     onset = flex_start + 6.0 + np.cumsum(rng.uniform(0.9, 1.3, n))
     # At least 45 s on either device, more than the longest filter.
     end = max(float(onset[-1]) + 6.0, flex_start + 45.0)
@@ -260,6 +288,8 @@ def _plan(person: Person, task: str, n: int, defects: Defects) -> dict[str, Any]
         # In seconds since the sources began.
         "onset": onset.round(6).tolist(),
         "label": label.tolist(),
+        "orientation": rng.integers(0, 2, n).tolist() if task == "N170" else None,
+        "extra": (4.0 + early).round(6).tolist(),
         "end": end,
         "behaviour": {"start": round(float(rng.uniform(-600.0, -60.0)), 3), "drift": 0.0},
         "neuroscan": {"start": 3.0, "drift": 0.0, "stop": stop},
@@ -269,13 +299,18 @@ def _plan(person: Person, task: str, n: int, defects: Defects) -> dict[str, Any]
     }
 
 
-def _write_recording(folder: Path, person: Person, task: str, plan: dict[str, Any], crosstalk: float) -> None:
+def _write_session(folder: Path, person: Person, task: str, plan: dict[str, Any], crosstalk: float) -> None:
+    """Write the files of one person in the folder of a task, the csv file last, unless that is there."""
+    path = {kind: folder / place / f"{person.id}_{task}{suffix}" for kind, (place, suffix) in KINDS.items()}
+    if path["behaviour"].exists():
+        return
+    for file in path.values():
+        file.parent.mkdir(parents=True, exist_ok=True)
     rng = person.rng(list(TASKS).index(task), 1)
     onset, label = np.array(plan["onset"]), np.array(plan["label"])
     brain = background(person, int(SFREQ * plan["end"]), SFREQ, rng) + _response(
         person, task, onset, label, plan
     )
-    stem = f"{person.id}_{task}"
     volts = {}
     for device in (NEUROSCAN, FLEX):
         clock = plan[device.name]
@@ -285,16 +320,39 @@ def _write_recording(folder: Path, person: Person, task: str, plan: dict[str, An
     times = {name: _own_time(onset, plan[name]) for name in ("behaviour", "neuroscan", "flex")}
     if crosstalk:
         _add_crosstalk(volts["flex"], times["flex"], crosstalk, person)
+    codes = _codes(task, plan)
+    _write_neuroscan(path["neuroscan"], volts["neuroscan"], times["neuroscan"], codes, plan)
+    # The headset's software puts the year into names; four digits that are nobody's id.
+    headset = path["flex"].with_stem(f"{person.id}_{task}_2018")
+    _write_flex(headset, volts["flex"], times["flex"], codes, plan)
+    if plan["defects"]["stray_csv"]:
+        write_atomically(headset.with_suffix(".csv"), b"COUNTER,INTERPOLATED,Cz\n0,0,4200.0\n")
+    write_atomically(path["behaviour"], _behaviour(task, times["behaviour"], codes, plan))
 
-    rows = [
-        f"{i + 1},{t:.4f},{STIMULI[task][k]}\n"
-        for i, (t, k) in enumerate(zip(times["behaviour"], label, strict=True))
-    ]
-    write_atomically(folder / f"{stem}_behaviour.csv", "".join(["trial,onset,stimulus\n", *rows]).encode())
-    _write_neuroscan(
-        folder / f"{stem}_neuroscan.dat", volts["neuroscan"], times["neuroscan"], label, task, plan
-    )
-    _write_flex(folder / f"{stem}_flex.edf", volts["flex"], times["flex"], label, task, plan)
+
+def _codes(task: str, plan: dict[str, Any]) -> list[int]:
+    """Return what the amplifier receives for each event."""
+    if task == "N170":
+        return [1 + 2 * kind + side for kind, side in zip(plan["label"], plan["orientation"], strict=True)]
+    return [TONES[kind] for kind in plan["label"]]
+
+
+def _behaviour(task: str, times: Array, codes: list[int], plan: dict[str, Any]) -> bytes:
+    """Return the experiment's csv file, with the byte order mark and the blanks that such files may have."""
+    if task == "N170":
+        lines = ["trial, eventCode, stimCat, stimOrient, stimElapsedTime"]
+        lines += [
+            f"{i}, {code}, {CATEGORIES[kind]}, {ORIENTATIONS[side]}, {t:.4f}"
+            for i, (code, kind, side, t) in enumerate(
+                zip(codes, plan["label"], plan["orientation"], times, strict=True), start=1
+            )
+        ]
+    else:
+        lines = ["trial, tone, elapsed_time"]
+        lines += [
+            f"{i}, {code}, {t:.4f}" for i, (code, t) in enumerate(zip(codes, times, strict=True), start=1)
+        ]
+    return "\n".join([*lines, ""]).encode("utf-8-sig")
 
 
 def _add_crosstalk(volts: Array, times: Array, size: float, person: Person) -> None:
@@ -330,29 +388,32 @@ def _own_time(onset: Array, clock: dict[str, float]) -> Array:
     return np.asarray((onset - clock["start"]) * (1 + clock["drift"]))
 
 
-def _write_neuroscan(
-    path: Path, volts: Array, times: Array, label: Any, task: str, plan: dict[str, Any]
-) -> None:
+def _write_neuroscan(path: Path, volts: Array, times: Array, codes: list[int], plan: dict[str, Any]) -> None:
     defects, clock = plan["defects"], plan["neuroscan"]
-    stop = round((clock["stop"] - clock["start"]) * SFREQ)
+    volts = volts[:, : round((clock["stop"] - clock["start"]) * SFREQ)]
+    notes = []
+    if defects["missing"] and min(defects["missing"]) > 1:
+        after = min(max(defects["missing"]), len(times) - 1)
+        at, held = round((times[after] - 0.4) * SFREQ), round(defects["clock_break"] * SFREQ)
+        # Its clock runs on over values that stand still, and the experiment does not.
+        volts = np.concatenate(
+            [volts[:, :at], np.repeat(volts[:, at : at + 1], held, axis=1), volts[:, at:]], 1
+        )
+        times = times + defects["clock_break"] * (np.arange(len(times)) >= after)
+        notes = [(at, IMPEDANCE, "Impedance")] if defects["impedance"] else []
     events = [
-        (round(t * SFREQ), CODES[task][kind], "")
-        for i, (t, kind) in enumerate(zip(times, label, strict=True))
+        (round(t * SFREQ), code, "")
+        for i, (t, code) in enumerate(zip(times, codes, strict=True))
         if i + 1 not in defects["missing"]
     ]
-    # Test triggers come well before the first event, at no rhythm of the events'.
-    events += [
-        (round((times[0] - 10.0 + 1.7 * i) * SFREQ), CODES[task][0], "") for i in range(defects["extra"])
-    ]
-    if defects["missing"] and defects["impedance"]:
-        after = min(max(defects["missing"]), len(times) - 1)
-        events.append((round((times[after] - 0.4) * SFREQ), IMPEDANCE, "Impedance"))
-    # The amplifier's caps are labelled in capitals.
-    names = [name.upper() for name in NEUROSCAN.channels]
-    write_curry(path, volts[:, :stop], names, SFREQ, sorted(events))
+    early = [(round((t - clock["start"]) * SFREQ), codes[0], "") for t in plan["extra"]]
+    # The amplifier's caps are labelled in capitals, and an electrode under the eye comes last.
+    names = [*(name.upper() for name in NEUROSCAN.channels), "VEO"]
+    eye = 2 * volts[[CHANNELS.index("Fp1")]]
+    write_curry(path, np.concatenate([volts, eye]), names, SFREQ, sorted(early + events + notes))
 
 
-def _write_flex(path: Path, volts: Array, times: Array, label: Any, task: str, plan: dict[str, Any]) -> None:
+def _write_flex(path: Path, volts: Array, times: Array, codes: list[int], plan: dict[str, Any]) -> None:
     volts, front = volts.copy(), [CHANNELS.index(name) for name in ("Fp1", "Fp2")]
     for ordinal in plan["defects"]["artifacts"]:
         start = round((times[ordinal - 1] + 0.25) * FLEX_RATE)
@@ -361,7 +422,7 @@ def _write_flex(path: Path, volts: Array, times: Array, label: Any, task: str, p
     markers = np.zeros(volts.shape[1])
     # High when it is switched on, which is no event.
     markers[:3] = 1
-    for t, kind in zip(times, label, strict=True):
+    for t, code in zip(times, codes, strict=True):
         at = round(t * FLEX_RATE) - MARKER_DELAY
-        markers[at : at + 3] = CODES[task][kind]
+        markers[at : at + 3] = code
     write_flex_edf(path, volts, CHANNELS, markers)

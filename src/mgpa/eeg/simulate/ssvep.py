@@ -17,9 +17,13 @@ from numpy.typing import NDArray
 from ..._common.files import replacing, write_atomically
 from ..._common.progress import progress
 from ..datasets.wearable_ssvep import (
+    AGE,
     CHANNELS,
     ELECTRODES,
+    FIRST_ELECTRODE,
     FREQUENCIES,
+    GENDER,
+    IMPEDANCE,
     INFORMATION,
     SAMPLES,
     SFREQ,
@@ -74,7 +78,7 @@ def simulate_ssvep(
     response: float = 1.0,
     verbose: bool = False,
 ) -> dict[str, Any]:
-    """Write S001.mat, …, Subjects_Information.mat, and what was planted: truth.json.
+    """Write S001.mat, …, Subjects_Information.mat, Impedance.mat, and what was planted: truth.json.
 
     Files that are there already are left alone, if settings.json says that they were made alike; so an
     interrupted run goes on where it stopped. Read them with :mod:`mgpa.eeg.datasets.wearable_ssvep`.
@@ -137,6 +141,7 @@ def simulate_ssvep(
                 path, {"data": 1e6 * simulate_person(people[i], blocks, state=state, response=response)}
             )
     _write_mat(folder / INFORMATION, {"Subjects_Information": _information(people)})
+    _write_mat(folder / IMPEDANCE, {"Impedance": _impedances(people, blocks)})
     truth = {
         "settings": settings,
         "devices": {name: asdict(device) for name, device in DEVICES.items()},
@@ -253,8 +258,23 @@ def _same_settings(folder: Path, settings: dict[str, Any]) -> None:
 
 
 def _information(people: list[Person]) -> NDArray[Any]:
-    fields = [(name, object) for name in ("id", "age", "gender", "first_electrode")]
-    return np.array([(p.id, float(p.age), p.gender, p.first_electrode) for p in people], dtype=fields)
+    """Return the provider's cell array: a row of names, the first of them empty, and a row a person."""
+    questions = [f"Question {i + 1}" for i in range(6)]
+    rows: list[list[Any]] = [["", GENDER, AGE, "Handedness", *questions, FIRST_ELECTRODE]]
+    rows += [
+        [f"sub{i}", p.gender.title(), float(p.age), "Right", *[3.0] * 6, p.first_electrode.title()]
+        for i, p in enumerate(people, start=1)
+    ]
+    return np.array(rows, dtype=object)
+
+
+def _impedances(people: list[Person], blocks: int) -> Array:
+    """Return kOhm of (channel, block, electrode, person), dry electrodes first."""
+    impedances = np.empty((len(CHANNELS), blocks, len(ELECTRODES), len(people)))
+    for i, person in enumerate(people):
+        for e, mean in enumerate((260.0, 20.0)):
+            impedances[:, :, e, i] = mean * person.rng(e, 4).lognormal(0.0, 0.3, impedances.shape[:2])
+    return impedances
 
 
 def _write_mat(path: Path, content: dict[str, Any]) -> None:
