@@ -249,7 +249,7 @@ def cross_validated_ridge(
     shrunk = values + grid[:, None]
     residual = total - (2.0 / shrunk - values / shrunk**2) @ np.sum(products**2, axis=1)
     free = n - 1.4 * np.sum(values / shrunk, axis=1)
-    score = np.where(free > 0, residual / np.maximum(free, 1e-300) ** 2, np.inf)
+    score = np.where(free > 0, residual / np.where(free > 0, free, 1.0) ** 2, np.inf)
     return float(grid[np.argmin(score)] if np.isfinite(score).any() else grid[-1])
 
 
