@@ -39,7 +39,7 @@ EXTRA = replace(
 def test_a_metric_that_is_added_to_the_list_is_everywhere(table, tmp_path, monkeypatch):
     pytest.importorskip("matplotlib")
     pytest.importorskip("pydantic")
-    from mgpa.studies.config import Contrast
+    from mgpa.studies.config import ContrastSection
 
     monkeypatch.setitem(METRICS, "extra", EXTRA)
     found = run(table, ["leace"], floor=False)
@@ -53,7 +53,7 @@ def test_a_metric_that_is_added_to_the_list_is_everywhere(table, tmp_path, monke
     assert "extra heads, higher is better" in page
     assert '"extra":{"short":"extra, extra heads (AUROC)"' in page
     assert found.plot_tradeoff(y="extra").axes[0].get_ylabel().startswith("Extra heads (AUROC)")
-    assert Contrast(a="leace", metrics=["extra"]).metrics == ("extra",)
+    assert ContrastSection(a="leace", metrics=["extra"]).metrics == ("extra",)
 
 
 @pytest.mark.parametrize("metric", METRICS.values(), ids=METRICS)

@@ -478,7 +478,7 @@ def test_unusable_held_out_rows_are_refused(name):
 
 
 def test_one_source_does_not_say_when_to_stop():
-    with refused("X_val has no rows of source ['wet']", "every source is needed"):
+    with refused("No rows of source ['wet'] in X_val", "every source is needed"):
         fit("inlp", X_val=X[:9], source_val=SOURCE[:9])
 
 
