@@ -234,8 +234,8 @@ def test_only_tables_are_overwritten(tmp_path):
         write_table(full(), thesis, overwrite=True)
     assert (thesis / "chapter1.tex").exists()
     folder = tmp_path / "t.parquet"
-    folder.mkdir()
-    write_table(full(), folder / "a.parquet")
+    with TableWriter(folder, full(), [40]) as writer:
+        writer.write(0, full())
     write_table(full(n=8), folder, overwrite=True)
     assert folder.is_file()
 
