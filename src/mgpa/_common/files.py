@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-# Unfinished files tell whose they are. Processes of other machines can share a folder and cannot be seen here.
+# Unfinished files tell whose they are; processes of other machines can share a folder, unseen from here.
 _HOST = hashlib.sha256(platform.node().encode()).hexdigest()[:8]
 _UNFINISHED = re.compile(r"\.mgpa-(?P<host>[0-9a-f]{8})-(?P<process>\d{1,9})-[0-9a-f]{16}\.tmp")
 _ASIDE = re.compile(r"\.(?P<target>.+)\.mgpa-(?P<host>[0-9a-f]{8})-(?P<process>\d{1,9})-[0-9a-f]{16}\.old")

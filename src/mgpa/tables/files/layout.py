@@ -27,6 +27,8 @@ EMBEDDING_NAMES = ("embedding", "X", "tokens")
 CHUNK_BYTES = 2**23
 MAX_CHUNK_ROWS = 2**14
 MAX_HEAD_BYTES = 2**24
+# Text of a batch, each row as wide as the longest, takes at most this much.
+MAX_TEXT_BYTES = 2**30
 
 
 @dataclass(frozen=True)
@@ -250,6 +252,15 @@ def _find_columns(there: Mapping[str, Field], choice: Choice) -> dict[str, str]:
             raise TableError(f"A column cannot be called {name}, which tables use themselves; rename it.")
         found[name] = stored
     return found
+
+
+def require_short(name: str, characters: int, rows: int) -> None:
+    """Raise if a column's longest text is such that all rows, each as wide as that, take too much memory."""
+    if 4 * characters * rows > MAX_TEXT_BYTES:
+        raise TableError(
+            f"{name} has text of {characters} characters, for which {rows} rows would take "
+            f"{4 * characters * rows} bytes; shorten it, or leave the column out with columns=."
+        )
 
 
 def chunk_rows(row_bytes: int) -> int:

@@ -65,6 +65,9 @@ class Member:
     def open(cls, archive: zipfile.ZipFile, name: str) -> Member:
         """Open an array, or refuse it: nothing is trusted but its bytes."""
         stored = archive.getinfo(f"{name}.npy")
+        if stored.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+            # Python unfolds others without a bound.
+            raise TableError(f"array {name!r} is compressed as numpy never does; save it with numpy.savez.")
         stream = archive.open(stored)
         version = npy.read_magic(stream)
         if version not in ((1, 0), (2, 0)):
@@ -115,20 +118,19 @@ class Member:
 def open_npz(path: Path, choice: Choice) -> NpzTable:
     """Open a table without reading more than the headers of its arrays."""
     with zipfile.ZipFile(path) as archive:
+        require_plausible(sum(stored.file_size for stored in archive.infolist()), path.stat().st_size)
         names = [name.removesuffix(".npy") for name in archive.namelist() if name.endswith(".npy")]
         head, text, sealed = None, "", archive.comment.startswith(SEAL)
         if HEAD in names:
             member = Member.open(archive, HEAD)
             if member.shape != () or member.dtype.kind != "U" or member.n_bytes > 4 * MAX_HEAD_BYTES:
                 raise TableError("damaged: its description is no text.")
-            require_plausible(member.n_bytes, path.stat().st_size)
             text = np.frombuffer(member.stream.read(), member.dtype)[0].item()
             head = Head.read(text)
             names.remove(HEAD)
         if sealed and archive.comment != SEAL + sha256(text).encode():
             raise TableError("damaged: its description is not as it was written.")
         arrays = {name: Member.open(archive, name) for name in names}
-    require_plausible(sum(array.n_bytes for array in arrays.values()), path.stat().st_size)
     lengths = {name: array.shape[0] if array.shape else -1 for name, array in arrays.items()}
     fields = [_field(name, array) for name, array in arrays.items()]
     if sealed:

@@ -53,9 +53,11 @@ class ParquetTable(TableFile):
         """Yield arrays of the file, at most ``max_rows`` rows at a time."""
         if start >= stop:
             yield read_columns(self.schema.empty_table(), self.layout, names, start)
+        texts = [name for name in names if pa.types.is_string(self.schema.field(name).type)]
         inside = [i for i in range(len(self.groups)) if self.bounds[i] < stop and self.bounds[i + 1] > start]
         for path, numbers in groupby(inside, key=lambda i: self.groups[i][0]):
-            with pq.ParquetFile(path, **_READ) as file:
+            # Text that repeats itself stays what the file has: once, and numbers that stand for it.
+            with pq.ParquetFile(path, **_READ, read_dictionary=texts) as file:
                 for i in numbers:
                     at = self.bounds[i]
                     for batch in file.iter_batches(max_rows, [self.groups[i][1]], names):
@@ -92,10 +94,7 @@ def open_parquet(path: Path, choice: Choice) -> ParquetTable:
     stored = (first.metadata or {}).get(HEAD)
     head = None if stored is None else Head.read(stored)
     layout = Layout.choose(fields, choice, head)
-    if path.is_dir():
-        verified = _require_all_parts(files, manifests)
-    else:
-        verified = manifests[0] is not None
+    verified = _require_all_parts(files, manifests) if path.is_dir() else manifests[0] is not None
     bounds = as_bounds(sizes)
     return ParquetTable(path, layout, head, bounds, verified, tuple(groups), first, tuple(files))
 
@@ -110,7 +109,7 @@ def _checked_manifest(metadata: Any, schema: Any, fields: list[Field], rows: int
 
 
 def _require_all_parts(files: list[Path], manifests: list[Manifest | None]) -> bool:
-    """Return whether files are the parts of a table that mgpa wrote; raise if they are, but not all of them."""
+    """Return whether files are the parts of one table by mgpa; raise if they are, but not all of them."""
     parts = [None if manifest is None else manifest.part for manifest in manifests]
     first = next((part for part in parts if part is not None), None)
     if first is None:
@@ -119,11 +118,14 @@ def _require_all_parts(files: list[Path], manifests: list[Manifest | None]) -> b
         if part is None or part.table != first.table:
             raise TableError(f"damaged: {file.name} was not written with the other parts.")
         if part.number != i:
-            raise TableError(f"damaged: part {i} of {part.of} is missing; {file.name} is part {part.number}.")
+            raise TableError(
+                f"damaged: {file.name} was written as part {part.number} of {part.of} and is part {i} here."
+            )
     rows = sum(manifest.rows for manifest in manifests if manifest is not None)
     if len(files) != first.of or rows != first.rows:
         raise TableError(
-            f"damaged: {first.of} parts with {first.rows} rows were written, {len(files)} with {rows} are there."
+            f"damaged: {first.of} parts with {first.rows} rows were written; {len(files)} with {rows} are "
+            "there."
         )
     return True
 

@@ -290,8 +290,8 @@ def require_plausible(claimed: int, stored: int) -> None:
     """
     if claimed > max(MAX_UNFOLDED_BYTES, MAX_EXPANSION * stored):
         raise TableError(
-            f"claims {claimed} bytes of numbers and text, and has {stored} on disk; it is damaged, or made to "
-            "exhaust memory."
+            f"claims {claimed} bytes of numbers and text, and has {stored} on disk; it is damaged, or made "
+            "to exhaust memory."
         )
 
 

@@ -19,7 +19,17 @@ from numpy.typing import NDArray
 from ..._common.files import special_kind
 from ...errors import TableError
 from ..columns import Columns
-from .layout import Choice, Field, Head, Layout, block_rows, chunk_rows, describe, find_embedding
+from .layout import (
+    Choice,
+    Field,
+    Head,
+    Layout,
+    block_rows,
+    chunk_rows,
+    describe,
+    find_embedding,
+    require_short,
+)
 from .manifest import Manifest, column_types, sha256
 from .table_file import TableFile, require_plausible
 
@@ -225,6 +235,7 @@ def _values(array: Any, start: int, stop: int) -> NDArray[Any]:
         found = values.tolist()
         if not all(isinstance(value, str) for value in found):
             raise TableError(f"array {array.basename!r} holds Python objects that are not text.")
+        require_short(array.basename, max(map(len, found), default=0), len(found))
         return np.array(found, dtype=str)
     # How xarray stores booleans where the format has none.
     return values.astype(bool) if array.attrs.get("dtype") == "bool" else values
