@@ -18,7 +18,7 @@ import pytest
 
 import mgpa
 from mgpa._common.files import clear_leftovers, replacing, require_distinct_paths, write_atomically
-from mgpa.tables import Table, correct_file, fit_table
+from mgpa.tables import Table, correct, correct_file, fit_table
 from mgpa.tables.files import TableError, TableWriter, open_table, write_table
 from simulated import simulated_table
 
@@ -472,3 +472,118 @@ load_study({str(tmp_path / "study.toml")!r})
     command = [sys.executable, "-c", script]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
     assert "study.toml is a named pipe, not a file" in done.stderr
+
+
+# Ids are exact, and features are who they say they are.
+
+
+def csv(path, ids, people=None):
+    people = ["001"] * len(ids) if people is None else people
+    lines = [f"{i}.5,{i},{i % 2},{people[i]},{pair}" for i, pair in enumerate(ids)]
+    path.write_text("\n".join(["f0,f1,source,subject,event", *lines]) + "\n")
+    return path
+
+
+NAMES = {"subject": "participant", "event": "pair_id"}
+
+
+def test_long_ids_of_a_csv_file_stay_apart(tmp_path):
+    ids = [str(10**16 + 2 * (i // 2) + 1) for i in range(160)]
+    assert len(set(ids)) == 80
+    path = csv(tmp_path / "raw.csv", [*ids, ""])
+    table = Table.from_csv(path, embedding="f", rename=NAMES)
+    assert len(np.unique(table.pair_id[:-1])) == 80
+    assert table.pair_id[-1] == ""
+    with pytest.raises(ValueError, match=r"pair_id is 1e\+16 in row 0; .*Read ids as text"):
+        Table.from_frame(pd.read_csv(path), embedding="f", rename=NAMES)
+
+
+def test_participants_of_a_csv_file_keep_their_zeros_and_their_names(tmp_path):
+    path = csv(tmp_path / "raw.csv", ["-1", "", "-1.0", "007", "7"], ["001", "1", "NA", "nan", "1.0"])
+    table = Table.from_csv(path, embedding="f", rename=NAMES)
+    assert table.participant.tolist() == ["001", "1", "NA", "nan", "1.0"]
+    assert table.pair_id.tolist() == ["", "", "", "007", "7"]
+    assert table.source.dtype.kind == "i"
+    with pytest.raises(TableError, match=r"subject is missing in 1 rows \(first: row 1\)"):
+        Table.from_csv(csv(path, ["1", "1"], ["a", ""]), embedding="f", rename=NAMES)
+
+
+def test_ids_that_a_float_cannot_tell_apart_are_refused():
+    X = np.ones((2, 2))
+    for ids in ([2.0**53, 1], [2.0**63, 1], [1e300, 1], [np.inf, 1], [2**63, -1], np.array([2**24, 1], "f4")):
+        with pytest.raises(ValueError, match=r"pair_id is .* in row 0; .*Read ids as text"):
+            Table(X, pair_id=ids)
+        with pytest.raises(ValueError, match=r"participant is .* in row 0"):
+            Table(X, participant=np.array(ids, "f8" if isinstance(ids, list) else "f4"))
+    assert Table(X, pair_id=[2.0**53 - 1, np.nan]).pair_id.tolist() == [2**53 - 1, -1]
+    assert Table(X, pair_id=np.array([2**64 - 1, 1], "u8")).pair_id.tolist() == [2**64 - 1, 1]
+    assert Table(X, participant=[1.0, 2.0]).participant.tolist() == ["1", "2"]
+
+
+def test_masked_values_are_not_taken_for_data(identity):
+    X = np.ma.masked_array(np.random.default_rng(0).normal(size=(4, 8)), mask=np.eye(4, 8))
+    labels = np.ma.masked_array([0, 1, 0, 1], mask=[1, 0, 0, 0])
+    for use in (
+        lambda: Table(X),
+        lambda: identity.transform(X),
+        lambda: mgpa.ClosedFormMGPA().fit(X, source=[0, 1, 0, 1], pair_id=[0, 0, 1, 1]),
+        lambda: Table(X.data, source=labels),
+        lambda: Table(X.data, pair_id=labels),
+        lambda: Table(X.data, other={"age": labels}),
+    ):
+        with pytest.raises(ValueError, match=r"(X|source|pair_id|age) has [14] masked values"):
+            use()
+    unmasked = np.ma.masked_array(X.data, mask=False)
+    assert np.array_equal(Table(unmasked).X, X.data)
+
+
+def test_bfloat16_is_refused_in_words(tmp_path):
+    np.savez(tmp_path / "t.npz", X=np.zeros((4, 3), "V2"))  # what numpy makes of it
+    with pytest.raises(TableError, match="raw 2-byte values, as bfloat16 becomes; save float32"):
+        open_table(tmp_path / "t.npz")
+    dtypes = pytest.importorskip("ml_dtypes")
+    with pytest.raises(ValueError, match="X is bfloat16, too coarse"):
+        Table(np.ones((2, 2), dtypes.bfloat16))
+    torch = pytest.importorskip("torch")
+    with pytest.raises(ValueError, match="X is bfloat16, too coarse"):
+        Table(torch.ones(2, 2, dtype=torch.bfloat16))
+
+
+def named(table, path, order=None):
+    """A table as others have it, a column a feature."""
+    names = [f"f{i}" for i in range(table.X.shape[1])]
+    data = pd.DataFrame(table.X, columns=names)[order or names].assign(**table.columns)
+    data.to_parquet(path)
+    return path
+
+
+@pytest.mark.parametrize("components", [None, 4])
+def test_permuted_features_are_refused(table, tmp_path, components):
+    d = table.X.shape[1]
+    names = [f"f{i}" for i in range(d)]
+    path = named(table, tmp_path / "t.parquet")
+    file = open_table(path, embedding="f")
+    assert file.info["feature_names"] == names
+    m = fit_table(mgpa.ClosedFormMGPA(), file, components=components).to_map()
+    m = mgpa.load_map(m.save(tmp_path / "m.safetensors"))
+    assert m.info.feature_names == tuple(names)
+    swapped = [names[1], names[0], *names[2:]]
+    with pytest.raises(TableError, match=r"in another order: 'f1' instead of 'f0', 'f0' instead of 'f1'"):
+        correct(m, open_table(path, embedding=swapped).read())
+    with pytest.raises(TableError, match=f"{d - 1} of them instead of {d}"):
+        correct(m, open_table(path, embedding=names[:-1], columns=["source"]).read())
+    stored = write_table(open_table(path, embedding=swapped).read(), tmp_path / "stored.npz")
+    with pytest.raises(TableError, match="in another order"):
+        correct_file(m, stored, tmp_path / "out.npz")
+    with pytest.raises(TableError, match="The table of pairs has other features"):
+        fit_table(mgpa.ClosedFormMGPA(), file, pairs=stored)
+    with pytest.raises(TableError, match="Table 1 has other features than the first"):
+        Table.concatenate([file.read(), open_table(stored).read()])
+    right = correct(m, open_table(path, embedding=names).read())
+    nameless = correct(m, table)
+    assert np.array_equal(right.X, nameless.X)
+    assert ("feature_names" in right.info) == (components is None)
+    correct(m, right, force=True)
+    use = m.transform if components is None else m.from_raw
+    with pytest.raises(ValueError, match="fitted on"):
+        use(pd.DataFrame(table.X, columns=swapped))

@@ -157,6 +157,11 @@ class Layout:
         kinds = {name: there[stored].kind for name, stored in columns.items()}
         return cls(embedding, shape or (1,), dtype, columns, kinds)
 
+    @property
+    def feature_names(self) -> list[str] | None:
+        """Names of the features, where each is a field of its own."""
+        return list(self.embedding) if len(self.embedding) > 1 and len(self.shape) == 1 else None
+
     def columns_of(self, raw: Mapping[str, NDArray[Any]]) -> Columns:
         """Return a table's columns, and X if it is there, from the file's arrays."""
         found: Columns = {}

@@ -169,6 +169,7 @@ def _field(name: str, array: Member) -> Field:
     dtype: np.dtype[Any] | None = np.dtype("U") if array.dtype.kind in "US" else array.dtype.newbyteorder("=")
     if not array.shape or array.dtype.kind not in "biufUSM":
         dtype = None
-    kind = {"U": "text", "S": "text"}.get(array.dtype.kind, str(array.dtype))
+    raw = f"raw {array.dtype.itemsize}-byte values, as bfloat16 becomes; save float32"
+    kind = {"U": "text", "S": "text", "V": raw}.get(array.dtype.kind, str(array.dtype))
     size = " × ".join(map(str, array.shape[1:])) if array.shape else "a single"
     return Field(name, array.shape[1:], dtype, f"{size} {kind}" if size else kind)

@@ -110,8 +110,9 @@ class TableFile(ABC):
 
     @property
     def info(self) -> dict[str, Any]:
-        """What the writer kept about where the table comes from."""
-        return {} if self.head is None else self.head.info
+        """What the writer kept about where the table comes from, and names that the features have here."""
+        info, names = {} if self.head is None else self.head.info, self.layout.feature_names
+        return info if names is None else info | {"feature_names": names}
 
     @property
     def block_rows(self) -> int:
