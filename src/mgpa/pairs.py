@@ -13,7 +13,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from ._common.checks import as_float_matrix, require_finite
+from ._common.checks import as_float_matrix, refuse_masked, require_finite
 
 Floats = NDArray[np.float64]
 
@@ -135,7 +135,8 @@ def check_pairs(pairs: Any, n_features: int) -> tuple[NDArray[Any], NDArray[Any]
             "pairs must be a tuple (A, B) of two aligned arrays, first view and second view; "
             f"got {_describe(pairs)}."
         )
-    A, B = (as_float_matrix(to_numpy(side), name=f"pairs[{i}]") for i, side in enumerate(pairs))
+    names = ("pairs[0]", "pairs[1]")
+    A, B = (as_float_matrix(to_numpy(side, name), name=name) for name, side in zip(names, pairs, strict=True))
     if A.shape != B.shape:
         raise ValueError(
             f"pairs are not aligned: the first view has shape {A.shape}, the second {B.shape}. "
@@ -177,7 +178,7 @@ def require_distinct(codes: NDArray[np.int64], pair_id: NDArray[Any]) -> None:
 
 def check_pair_id(pair_id: Any, n: int) -> NDArray[Any]:
     """Return ids as an integer or string array of length n."""
-    ids = _labels(pair_id)
+    ids = _labels(pair_id, "pair_id")
     if ids.shape != (n,):
         raise ValueError(f"pair_id has shape {ids.shape}; expected one id for each of the {n} rows of X.")
     if ids.dtype.kind == "O" and len(_kinds(ids)) == 1:
@@ -185,12 +186,31 @@ def check_pair_id(pair_id: Any, n: int) -> NDArray[Any]:
     if ids.dtype.kind == "S":
         ids = ids.astype(str)
     if ids.dtype.kind == "f" and (np.isnan(ids) | (ids == np.rint(ids))).all():
-        ids = np.where(np.isnan(ids), -1, ids).astype(np.int64)  # integers with gaps, as pandas has them
+        ids = whole_numbers(np.where(np.isnan(ids), -1, ids), "pair_id")  # with gaps, as pandas has them
     if ids.dtype.kind not in "iuU" or ids.shape != (n,):
         raise ValueError(
             f"pair_id has dtype {ids.dtype}; use integers (negative: unpaired) or strings (empty: unpaired)."
         )
     return ids
+
+
+def whole_numbers(ids: NDArray[Any], name: str) -> NDArray[np.int64]:
+    """Return ids that came as floats as the integers they stand for, or refuse those that are not exact.
+
+    Examples
+    --------
+    >>> whole_numbers(np.array([3.0, 12.0]), "participant").tolist()
+    [3, 12]
+    """
+    least = 2.0 ** (np.finfo(ids.dtype).nmant + 1)
+    wrong = np.flatnonzero((np.abs(ids) >= least) | (ids != np.rint(ids)))
+    if len(wrong):
+        raise ValueError(
+            f"{name} is {ids[wrong[0]].item()!r} in row {wrong[0]}; ids are text, or whole numbers below "
+            f"{least:.0f}, from which on {ids.dtype} takes different ones for one. Read ids as text, as "
+            "mgpa.tables.Table.from_csv does (in pandas, dtype=str)."
+        )
+    return ids.astype(np.int64)
 
 
 def is_paired(pair_id: NDArray[Any]) -> NDArray[np.bool_]:
@@ -206,7 +226,7 @@ def encode_source(source: Any, n: int, name: str = "source") -> tuple[NDArray[An
 
 def check_labels(values: Any, n: int, name: str) -> NDArray[Any]:
     """Return one label a row as a boolean, number or text array, or say what is wrong with them."""
-    labels = _labels(values)
+    labels = _labels(values, name)
     if labels.shape != (n,):
         raise ValueError(
             f"{name} has shape {labels.shape}; expected one label for each of the {n} rows of "
@@ -243,9 +263,9 @@ def source_names(sources: NDArray[Any]) -> tuple[str, ...]:
     )
 
 
-def _labels(values: Any) -> NDArray[Any]:
+def _labels(values: Any, name: str) -> NDArray[Any]:
     """Return labels as an array; a list is read entry by entry, lest numpy turn all of it into strings."""
-    labels = to_numpy(values)
+    labels = to_numpy(values, name)
     if labels.dtype.kind == "U" and isinstance(values, (list, tuple)):
         labels = np.array(values, dtype=object)
     return labels
@@ -261,12 +281,13 @@ def _is_missing(label: Any) -> bool:
     return label is None or type(label).__name__ == "NAType" or bool(np.all(label != label))
 
 
-def to_numpy(values: Any) -> NDArray[Any]:
-    """Return values as a numpy array, moving torch tensors to the host."""
+def to_numpy(values: Any, name: str = "X") -> NDArray[Any]:
+    """Return values as a numpy array, moving torch tensors to the host; ``name`` is for errors."""
+    refuse_masked(values, name)
     if type(values).__module__.partition(".")[0] == "torch":
         values = values.detach().cpu()
         if str(values.dtype) == "torch.bfloat16":
-            raise ValueError("X is bfloat16, too coarse to correct in; convert it with X.float().")
+            raise ValueError(f"{name} is bfloat16, too coarse to correct in; convert it with {name}.float().")
         return np.asarray(values.numpy())
     return np.asarray(values)
 

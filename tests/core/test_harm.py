@@ -21,7 +21,7 @@ SSVEP = [("13Hz", "21Hz", 0.005), ("13Hz", "17Hz", 0.02), ("17Hz", "21Hz", 0.05)
 
 
 def corn(instruments, target):
-    """Return both instruments' spectra of all samples, a chemical value as the task, and blocks of samples."""
+    """Return both instruments' spectra of all samples, a chemical value as the task, and blocks."""
     data = np.load(SHARED / "real" / "corn_nir.npz")
     value = data["targets"][:, target]
     block = np.empty(len(value), int)

@@ -13,6 +13,7 @@ Floats = NDArray[Any]
 
 def as_float_matrix(X: Any, *, n_features: int | None = None, name: str = "X") -> Floats:
     """Return X as an (n, d) float32 or float64 array, or say what is wrong with it."""
+    refuse_masked(X, name)
     X = np.asarray(X)
     if X.ndim != 2:
         hint = " For tokens (n, t, d) use mgpa.TokenMean or mgpa.transform_tokens." if X.ndim == 3 else ""
@@ -26,9 +27,9 @@ def as_float_matrix(X: Any, *, n_features: int | None = None, name: str = "X") -
             stacklevel=3,
         )
         X = X.astype(np.float64)
-    elif X.dtype == np.float16:
+    elif X.dtype.name in ("float16", "bfloat16"):
         raise ValueError(
-            f"{name} is float16, too coarse to correct in; convert with {name}.astype('float32')."
+            f"{name} is {X.dtype.name}, too coarse to correct in; convert with {name}.astype('float32')."
         )
     elif X.dtype not in (np.float32, np.float64):
         raise ValueError(f"{name} has dtype {X.dtype}; expected a float32 or float64 array of embeddings.")
@@ -36,6 +37,14 @@ def as_float_matrix(X: Any, *, n_features: int | None = None, name: str = "X") -
         raise ValueError(f"{name} has {X.shape[1]} features; this correction was fitted on {n_features}.")
     checked: Floats = X
     return checked
+
+
+def refuse_masked(values: Any, name: str) -> None:
+    """Raise if some values of a masked array are masked: numpy hands them over as if they were data."""
+    if isinstance(values, np.ma.MaskedArray) and np.any(values.mask):
+        raise ValueError(
+            f"{name} has {int(np.sum(values.mask))} masked values; drop those rows, or fill them in yourself."
+        )
 
 
 def require_finite(X: Floats, name: str) -> None:

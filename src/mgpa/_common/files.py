@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
+import platform
+import re
 import secrets
 import shutil
+import stat
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
+
+# Unfinished files tell whose they are; processes of other machines can share a folder, unseen from here.
+_HOST = hashlib.sha256(platform.node().encode()).hexdigest()[:8]
+_UNFINISHED = re.compile(r"\.mgpa-(?P<host>[0-9a-f]{8})-(?P<process>\d{1,9})-[0-9a-f]{16}\.tmp")
+_ASIDE = re.compile(r"\.(?P<target>.+)\.mgpa-(?P<host>[0-9a-f]{8})-(?P<process>\d{1,9})-[0-9a-f]{16}\.old")
 
 
 def write_atomically(path: Path, content: bytes) -> Path:
@@ -23,11 +32,14 @@ def write_atomically(path: Path, content: bytes) -> Path:
 def replacing(path: Path, *, even_folder: bool = False) -> Iterator[Path]:
     """Yield a path beside ``path`` for a new file or folder, which takes its place unless there is an error.
 
-    A folder that is there already is an error too, unless ``even_folder`` says to replace it.
+    A folder that is there already is an error too, unless ``even_folder`` says to replace it. What killed
+    processes left in the folder is cleared away.
     """
+    require_replaceable(path)
+    clear_leftovers(path.parent)
     # Beside the target, because a rename is atomic only within one file system. A plain open() gives the
     # permissions of any new file, where the tempfile module would make it private.
-    temporary = path.with_name(f".{secrets.token_hex(8)}.tmp")
+    temporary = path.with_name(f".{_signature()}.tmp")
     try:
         yield temporary
         put_in_place(temporary, path, even_folder=even_folder)
@@ -40,7 +52,7 @@ def put_in_place(new: Path, path: Path, *, even_folder: bool = False) -> None:
     if not (even_folder and path.exists() and (path.is_dir() or new.is_dir())):
         os.replace(new, path)
         return
-    old = path.with_name(f".{secrets.token_hex(8)}.old")
+    old = path.with_name(f".{path.name}.{_signature()}.old")
     os.rename(path, old)
     try:
         os.rename(new, path)
@@ -56,3 +68,84 @@ def remove(path: Path) -> None:
         shutil.rmtree(path)
     else:
         path.unlink(missing_ok=True)
+
+
+def clear_leftovers(folder: Path) -> None:
+    """Remove what writers that were killed left in a folder; put back what they had only moved aside."""
+    with os.scandir(folder) as entries:
+        names = [entry.name for entry in entries if entry.name.endswith((".tmp", ".old"))]
+    for name in names:
+        match = _UNFINISHED.fullmatch(name) or _ASIDE.fullmatch(name)
+        if match is None or match["host"] != _HOST or _is_running(int(match["process"])):
+            continue
+        target = folder / match["target"] if name.endswith(".old") else None
+        with suppress(OSError):  # another writer may be at it, too
+            if target is None or os.path.lexists(target):
+                remove(folder / name)
+            else:
+                os.rename(folder / name, target)
+
+
+def special_kind(path: Path) -> str | None:
+    """Return what a path is, in words, if it is neither a file nor a folder nor missing; links are followed.
+
+    Examples
+    --------
+    >>> special_kind(Path("/dev/null"))
+    'a device'
+    >>> special_kind(Path("/dev"))
+    """
+    try:
+        mode = path.stat().st_mode
+    except OSError:
+        return None
+    if stat.S_ISREG(mode) or stat.S_ISDIR(mode):
+        return None
+    if stat.S_ISFIFO(mode):
+        return "a named pipe"
+    return "a socket" if stat.S_ISSOCK(mode) else "a device"
+
+
+def require_replaceable(path: Path) -> None:
+    """Raise if writing to ``path`` would replace a device, a pipe or a socket."""
+    kind = special_kind(path)
+    if kind is not None:
+        raise FileExistsError(f"{path} is {kind}, which a file would replace; name another output.")
+
+
+def require_distinct_paths(output: Path, *inputs: Path) -> None:
+    """Raise if ``output`` is one of the inputs, lies in one, or one lies in it; links are followed.
+
+    Examples
+    --------
+    >>> require_distinct_paths(Path("corrected.parquet"), Path("recordings.parquet"))
+    >>> require_distinct_paths(Path("recordings/corrected.parquet"), Path("recordings"))
+    Traceback (most recent call last):
+    ...
+    ValueError: recordings/corrected.parquet lies in recordings, which is read; name another output.
+    """
+    place = output.resolve()
+    for path in inputs:
+        given = path.resolve()
+        if place == given or (place.exists() and given.exists() and place.samefile(given)):
+            raise ValueError(f"{output} is what is read; name another output, lest it be lost.")
+        if given in place.parents:
+            raise ValueError(f"{output} lies in {path}, which is read; name another output.")
+        if place in given.parents:
+            raise ValueError(f"{output} holds {path}, which is read; name another output, lest it be lost.")
+
+
+def _signature() -> str:
+    return f"mgpa-{_HOST}-{os.getpid()}-{secrets.token_hex(8)}"
+
+
+def _is_running(process: int) -> bool:
+    if os.name != "posix":  # elsewhere, asking would end it
+        return True
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except OSError:
+        pass  # somebody else's
+    return True

@@ -13,7 +13,7 @@ from sklearn.base import BaseEstimator, OneToOneFeatureMixin, TransformerMixin, 
 from sklearn.exceptions import DataConversionWarning
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
-from .._common.checks import require_finite
+from .._common.checks import refuse_masked, require_finite
 from .._common.parameters import Constraint, check_parameters
 from ..errors import Mention, MissingEvidence, MissingEvidenceWarning, UsageError
 from ..gate import MeasurementGate, fit_gate
@@ -45,8 +45,9 @@ class MethodTags:
 
 @dataclass(frozen=True)
 class Provenance:
-    """What a fit from a table tells its map: encoder, people, notes, and the coordinates it was made in."""
+    """What a fit from a table tells its map: names of features, encoder, people, notes, and coordinates."""
 
+    feature_names: tuple[str, ...] | None = None
     encoder: dict[str, Any] = field(default_factory=dict)
     people: tuple[str, ...] = ()
     notes: str = ""
@@ -54,10 +55,11 @@ class Provenance:
 
     def added_to(self, m: CorrectionMap) -> CorrectionMap:
         """Return the map with these facts; what is not known here stays as it is there."""
-        facts = {"encoder": self.encoder, "people": self.people, "notes": self.notes}
+        facts = {name: getattr(self, name) for name in ("feature_names", "encoder", "people", "notes")}
         facts = {name: value for name, value in facts.items() if value}
-        m = replace(m, info=replace(m.info, **facts)) if facts else m  # type: ignore[arg-type]
-        return m if self.coordinates is None else m.with_coordinates(self.coordinates)
+        if not facts and self.coordinates is None:
+            return m
+        return replace(m, info=replace(m.info, **facts), coordinates=self.coordinates or m.coordinates)
 
 
 @dataclass(frozen=True)
@@ -99,7 +101,8 @@ def forget(estimator: Any) -> None:
 
 def validate_rows(estimator: Any, X: Any, *, reset: bool, name: str = "X") -> Floats:
     """Return X as finite float rows, remembering (``reset``) or checking its width and feature names."""
-    X = to_numpy(X) if type(X).__module__.partition(".")[0] == "torch" else X
+    X = to_numpy(X, name) if type(X).__module__.partition(".")[0] == "torch" else X
+    refuse_masked(X, name)
     # Lists have neither shape nor dtype, and frames have no dtype of their own.
     array = X if hasattr(X, "shape") and hasattr(X, "dtype") else np.asarray(X)
     shape, dtype = array.shape, array.dtype

@@ -30,6 +30,8 @@ class MapInfo:
 
     Attributes
     ----------
+    feature_names : tuple of str or None
+        Names of the features, where they have some; with coordinates, of the raw ones if there are as many.
     constant_features : tuple of int
         Positions of the features that never varied in the fit. Their scale is 1, they are never edited, and
         they do not count in the size that movement is relative to.
@@ -108,7 +110,7 @@ class CorrectionMap:
         if self.strength < 0:
             raise MapError(Mention("strength"), f" must not be negative; got {self.strength!r}.")
         names = self.info.feature_names
-        if names is not None and len(names) != d:
+        if names is not None and len(names) not in (d, self.n_raw):
             raise MapError(f"{len(names)} feature names for {d} features.")
         constant = self.info.constant_features
         if any(type(i) is not int or not 0 <= i < d for i in constant) or len(set(constant)) != len(constant):
@@ -127,6 +129,11 @@ class CorrectionMap:
     def n_features(self) -> int:
         """Width of the embeddings this map corrects."""
         return int(self.center.size)
+
+    @property
+    def n_raw(self) -> int:
+        """Width of the raw features: more than of the embeddings only where there are coordinates."""
+        return self.n_features if self.coordinates is None else self.coordinates.n_raw
 
     @property
     def varies(self) -> NDArray[np.bool_]:
@@ -154,6 +161,8 @@ class CorrectionMap:
         """Return corrected embeddings of raw features; ``options`` go to :meth:`transform`."""
         if self.coordinates is None:
             raise ValueError("This map has no coordinates: it corrects the features as they are (transform).")
+        if hasattr(X, "columns"):
+            self._check_feature_names(tuple(X.columns), self.n_raw)
         return self.transform(self.coordinates.transform(X), **options)
 
     def transform(self, X: Any, *, strength: float | None = None) -> Any:
@@ -186,8 +195,8 @@ class CorrectionMap:
     def _run(self, X: Any, apply: Callable[[Floats, Floats], bool]) -> Floats:
         """Check rows, correct them by ``apply``, and say what was wrong if the result is not finite."""
         columns = getattr(X, "columns", None)
-        if columns is not None and self.info.feature_names is not None:
-            self._check_feature_names(tuple(columns))
+        if columns is not None:
+            self._check_feature_names(tuple(columns), self.n_features)
         X = as_float_matrix(X, n_features=self.n_features)
         out = np.empty(X.shape, dtype=X.dtype)
         if len(X):
@@ -203,9 +212,9 @@ class CorrectionMap:
                 )
         return out
 
-    def _check_feature_names(self, columns: tuple[str, ...]) -> None:
+    def _check_feature_names(self, columns: tuple[str, ...], width: int) -> None:
         names = self.info.feature_names
-        if columns != names:
+        if names is not None and len(names) == width and columns != names:
             raise ValueError(
                 f"X has columns {_shorten(columns)} but the map was fitted on {_shorten(names)}; "
                 "reorder or select columns to match."

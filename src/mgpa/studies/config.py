@@ -15,6 +15,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
+from .._common.files import special_kind
 from ..audit.metrics import METRICS, find_metric
 from ..errors import StudyError
 
@@ -388,6 +389,8 @@ def _read(which: str | Path) -> tuple[str, str, Path]:
     """Return the text of a study, what to call it, and the folder its paths are relative to."""
     path = Path(which).expanduser()
     if path.suffix == ".toml" or path.is_file():
+        if kind := special_kind(path):
+            raise StudyError(f"{path} is {kind}, not a file.")
         try:
             return path.read_text("utf-8"), str(path), path.resolve().parent
         except OSError as error:

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import Mention, TableError
-from ..pairs import check_labels, check_pair_id, is_paired, require_distinct, to_numpy
+from ..pairs import check_labels, check_pair_id, is_paired, require_distinct, to_numpy, whole_numbers
 
 ROLES = ("FIT", "VAL", "HEAD", "EVAL")
 COLUMNS = ("source", "participant", "role", "label", "pair_id")
@@ -47,7 +47,10 @@ def check_columns(given: Mapping[str, Any], n: int) -> Columns:
             check = check_pair_id(given[name], n) if name == "pair_id" else check_labels(given[name], n, name)
             columns[name] = _tidy(check)
     if "participant" in columns:
-        columns["participant"] = _tidy(columns["participant"].astype(str))
+        people = columns["participant"]
+        if people.dtype.kind == "f":  # 1.0 and 1 are one person
+            people = whole_numbers(people, "participant")
+        columns["participant"] = _tidy(people.astype(str))
     if "role" in columns:
         columns["role"] = _check_roles(columns["role"])
         if "participant" in columns:
@@ -109,7 +112,7 @@ def check_other(values: Any, n: int, name: Any) -> NDArray[Any]:
     """Return a column that tables do not know: numbers, booleans or text."""
     if not isinstance(name, str) or not name:
         raise ValueError(f"other has a column named {name!r}; names are text.")
-    found = to_numpy(values)
+    found = to_numpy(values, name)
     if found.dtype.kind == "M":
         found = np.datetime_as_string(found)
     # Unlike labels, a measurement may be NaN.
@@ -124,6 +127,12 @@ def _tidy(values: NDArray[Any]) -> NDArray[Any]:
     if dtype.kind == "U":
         dtype = np.dtype(f"U{max(int(np.char.str_len(values).max(initial=1)), 1)}")
     return values.astype(dtype, copy=False)
+
+
+def feature_names(info: Mapping[str, Any]) -> tuple[str, ...] | None:
+    """Return the names of the features that an ``info`` has, if it has some."""
+    names = info.get("feature_names")
+    return tuple(map(str, names)) if isinstance(names, (list, tuple)) and names else None
 
 
 def column_names(names: Iterable[str]) -> str:

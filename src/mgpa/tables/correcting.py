@@ -5,13 +5,16 @@ Corrected parts are written by :class:`~mgpa.tables.TableWriter`: complete or no
 
 from __future__ import annotations
 
+import hashlib
 from pathlib import Path
 from typing import Any
 
+from .._common.files import require_distinct_paths
 from ..maps import CorrectionMap
 from ..maps.io.mapfile import map_digest
 from .columns import require_columns
 from .files import Part, TableWriter, open_table, write_table
+from .files.opening import require_place
 from .rows import correct, require_correctable
 from .scale import RETRIES, batches, watched
 
@@ -38,7 +41,7 @@ def correct_file(
         A folder (a name without suffix) or ``.zarr``: written in parts, by several workers if there are,
         and resumed if interrupted. ``.parquet`` and ``.npz`` are single files, streamed here.
     overwrite : bool
-        Replace what is there.
+        Replace what is there: a file, or a folder that holds a table by mgpa and nothing else.
     force : bool
         Correct a table that was corrected before, or whose sources the map does not know.
     client : dask.distributed.Client or None
@@ -47,8 +50,8 @@ def correct_file(
         Show progress.
     """
     file, out = open_table(table), Path(out)
-    if out.exists() and out.resolve() == file.path.resolve():
-        raise ValueError(f"{out} is the table to be corrected; name another output, lest it be lost.")
+    require_distinct_paths(out, file.path)
+    require_place(out, overwrite)  # before the work, not after it
     if not m.source_blind:
         require_columns(["source"], file.columns, file.path)
     if not force:
@@ -95,6 +98,10 @@ def _write_on(client: Any, m: CorrectionMap, parts: list[Part], writer: TableWri
 
 
 def _stamp(path: Path) -> str:
-    """Return what changes when a file or folder of files is written again."""
+    """Return what changes when a file, or any file of a folder, is written again."""
     files = sorted(p for p in path.rglob("*") if p.is_file()) if path.is_dir() else [path]
-    return " ".join(f"{p.name}:{p.stat().st_size}:{p.stat().st_mtime_ns}" for p in files[:1000])
+    digest = hashlib.sha256()
+    for file in files:
+        written = file.stat()
+        digest.update(f"{file.relative_to(path)}\0{written.st_size} {written.st_mtime_ns}\0".encode())
+    return digest.hexdigest()

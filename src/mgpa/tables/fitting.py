@@ -23,9 +23,9 @@ from ..estimators.streamed import LabelledPairs, MomentEstimator
 from ..pairs import is_paired, source_names
 from ..tokens import TokenMean
 from .all_rows import FileRows
-from .columns import Columns, require_columns
+from .columns import Columns, feature_names, require_columns
 from .files import Part, TableFile, open_table
-from .rows import in_coordinates, people_digests, require_encoder
+from .rows import in_coordinates, people_digests, require_encoder, require_features
 from .scale import fit_batches, reduce_parts
 from .table import Table
 
@@ -102,7 +102,11 @@ def fit_table(
     people = set(people_digests(rows.people))
     if isinstance(calibration, LabelledPairs):
         people |= set(people_digests(calibration.participant))
+    names = feature_names(rows.table.info)
+    if names is not None and coordinates is not None and len(names) != coordinates.n_raw:
+        names = None  # those of the coordinates
     model._provenance = Provenance(
+        feature_names=names,
         encoder=dict(rows.table.info.get("encoder") or {}),
         people=tuple(sorted(people)),
         notes="; ".join(notes),
@@ -171,6 +175,7 @@ def read_pairs(pairs: Any, rows: FitRows, coordinates: Coordinates | None) -> Pa
     table.require("source", "pair_id")
     table = table if table.role is None else table.rows("FIT")  # other people are for judging
     require_encoder(table.info, rows.table.info, "The table of pairs", "the table")
+    require_features(table.info, rows.table.info, "The table of pairs", "the table")
     table = in_coordinates(coordinates, table)
     table = table.take(is_paired(np.asarray(table.pair_id)))
     sources = rows.sources

@@ -16,6 +16,7 @@ from ..maps import CorrectionMap
 from ..maps.io.mapfile import map_digest
 from ..pairs import source_names
 from ..tokens import token_mean, transform_tokens
+from .columns import feature_names
 from .table import Table
 
 
@@ -35,6 +36,7 @@ def in_coordinates(coordinates: Coordinates | None, table: Table) -> Table:
             "features. Pass the table as it was before."
         )
     info = table.info | {"coordinates": coordinates.digest}
+    info.pop("feature_names", None)
     return replace(table, X=coordinates.transform(table.X), info=info)
 
 
@@ -55,6 +57,9 @@ def rows_for(m: CorrectionMap, table: Table) -> Table:
         Raw features, or embeddings that are in the map's coordinates already; vectors or tokens.
     """
     require_encoder(table.info, {"encoder": m.info.encoder}, "The table", "the map was fitted on")
+    names = m.info.feature_names
+    if names is not None and len(names) == m.n_raw and not (m.coordinates and _is_in(m.coordinates, table)):
+        require_features(table.info, {"feature_names": names}, "The table", "the map was fitted on")
     return in_coordinates(m.coordinates, table)
 
 
@@ -156,6 +161,19 @@ def require_encoder(found: Mapping[str, Any], expected: Mapping[str, Any], what:
         f"{what} holds embeddings of another encoder than {than}: "
         + "; ".join(f"{k} {theirs.get(k)!r} instead of {ours.get(k)!r}" for k in differing)
         + "."
+    )
+
+
+def require_features(found: Mapping[str, Any], expected: Mapping[str, Any], what: str, than: str) -> None:
+    """Raise if both sides (each an ``info``) name their features, and they are not the same in that order."""
+    theirs, ours = feature_names(found), feature_names(expected)
+    if theirs is None or ours is None or theirs == ours:
+        return
+    differing = [f"{a!r} instead of {b!r}" for a, b in zip(theirs, ours, strict=False) if a != b]
+    difference = ", ".join(differing[:3]) or f"{len(theirs)} of them instead of {len(ours)}"
+    raise TableError(
+        f"{what} has other features than {than}, or in another order: {difference}. Name them in the right "
+        "order with embedding=[…]."
     )
 
 

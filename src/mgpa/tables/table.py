@@ -9,8 +9,10 @@ and writes them.
 from __future__ import annotations
 
 import hashlib
+import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
@@ -26,6 +28,7 @@ from .columns import (
     check_columns,
     check_other,
     column_names,
+    feature_names,
     require_columns,
     require_matched,
 )
@@ -53,7 +56,8 @@ class Table:
         Rows that share an id are views of one event, of one participant and label; negative or empty:
         unpaired.
     info : dict
-        Anything worth keeping about where the table comes from.
+        Anything worth keeping about where the table comes from; ``feature_names`` are compared with those
+        of a map.
     other : dict of name to (n,) array
         Any other columns: numbers, booleans or text. Dates and times become ISO 8601 text.
 
@@ -162,6 +166,9 @@ class Table:
                     f"Table {i} has rows of {table.X.shape[1:]} and columns {column_names(table.columns)}; "
                     f"the first has {first.X.shape[1:]} and {column_names(first.columns)}."
                 )
+            names, expected = feature_names(table.info), feature_names(first.info)
+            if names and expected and names != expected:
+                raise TableError(f"Table {i} has other features than the first, or in another order.")
         columns = {name: np.concatenate([table.columns[name] for table in tables]) for name in first.columns}
         return cls.from_columns({"X": np.concatenate([table.X for table in tables]), **columns}, first.info)
 
@@ -223,6 +230,45 @@ class Table:
 
         found, more = from_frame(frame, X, embedding, tokens, columns, rename)
         return cls.from_columns(found, more | (info or {}))
+
+    @classmethod
+    def from_csv(
+        cls,
+        path: str | os.PathLike[str],
+        *,
+        embedding: Any = None,
+        tokens: int | None = None,
+        columns: Sequence[str] | None = None,
+        rename: Mapping[str, str] | None = None,
+        info: dict[str, Any] | None = None,
+    ) -> Self:
+        """Make a table from a CSV file, whose ids stay the text that they are.
+
+        A participant ``007`` is not 7, and no two long ids become one number. A pair id that is blank or
+        negative is unpaired.
+
+        Parameters
+        ----------
+        path : path
+        embedding, tokens, columns, rename, info
+            As in :meth:`from_frame`.
+
+        Examples
+        --------
+        >>> import pathlib, tempfile
+        >>> folder = tempfile.TemporaryDirectory()
+        >>> path = pathlib.Path(folder.name, "raw.csv")
+        >>> _ = path.write_text("f0,f1,who\\n0.5,1,007\\n2,3,7\\n")
+        >>> Table.from_csv(path, embedding="f", rename={"who": "participant"}).participant.tolist()
+        ['007', '7']
+        >>> folder.cleanup()
+        """
+        from .files.convert import read_csv
+
+        frame = read_csv(Path(path), rename)
+        return cls.from_frame(
+            frame, embedding=embedding, tokens=tokens, columns=columns, rename=rename, info=info
+        )
 
     @classmethod
     def from_xarray(

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import safetensors.numpy as safetensors
 
-from ..._common.files import write_atomically
+from ..._common.files import require_replaceable, write_atomically
 from ...coordinates import Coordinates
 from ...errors import MapError, OutputExists
 from .. import (
@@ -91,6 +91,7 @@ def write_map(m: CorrectionMap, path: Path, *, overwrite: bool) -> Path:
         raise IsADirectoryError(f"{path} is a folder; give the name of a file to save the map in.")
     if not overwrite and os.path.lexists(path):
         raise OutputExists(path)
+    require_replaceable(path)
     return write_atomically(path, _encode(m))
 
 

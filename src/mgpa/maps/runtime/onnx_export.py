@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from ... import __version__
-from ..._common.files import write_atomically
+from ..._common.files import require_replaceable, write_atomically
 from .. import AffineMap, CorrectionMap, PathMap, ProjectiveMap, RoutedMap, StagedMap
 from ..projective import FLAT
 from .folding import fold_affine, fold_routed, fold_stages, linear_gram
@@ -45,6 +45,7 @@ def write_onnx(m: CorrectionMap, path: Path) -> Path:
     check.
     The file is complete or not there. A row of X that is not finite comes out as NaN: a graph cannot raise.
     """
+    require_replaceable(path)
     graph = Graph()
     X, source = Value(graph, "X", "float32"), Value(graph, "source", "int64")
     shape = ["n", m.n_features]

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from ...errors import Mention, TableError
 from ..columns import Columns
-from .layout import Field, Layout
+from .layout import Field, Layout, require_short
 
 try:
     import pyarrow as pa
@@ -80,23 +80,27 @@ def read_columns(batch: Any, layout: Layout, names: Iterable[str], first_row: in
 
 def read_column(column: Any, name: str, first_row: int = 0) -> NDArray[Any]:
     """Return one value a row. A missing pair id is "unpaired", a missing number of the user's own is NaN."""
-    if pa.types.is_dictionary(column.type):
+    if pa.types.is_dictionary(column.type) and not _is_coded_text(column):
         column = column.dictionary_decode()
     if _is_time(column.type):
         column = column.cast(pa.string())
     if column.null_count and name == "pair_id":
         if pa.types.is_null(column.type):
             return np.full(len(column), -1)
+        if _is_coded_text(column):
+            column = column.dictionary_decode()
         column = column.fill_null("" if _is_text(column.type) else -1)
     from_user = name not in ("source", "participant", "role", "label", "pair_id")
     if not (from_user and pa.types.is_floating(column.type)):
         _refuse_nulls(column, name, first_row)
-    if not _is_text(column.type):
-        return np.asarray(column.to_numpy(zero_copy_only=False))
     # Text repeats itself; each distinct one is converted once.
-    coded = column.cast(pa.large_string()).dictionary_encode()
-    distinct = np.array(coded.dictionary.to_pylist(), dtype=str)
-    return np.asarray(distinct[coded.indices.to_numpy(zero_copy_only=False)])
+    if _is_text(column.type):
+        column = column.cast(pa.large_string()).dictionary_encode()
+    if not _is_coded_text(column):
+        return np.asarray(column.to_numpy(zero_copy_only=False))
+    distinct = column.dictionary.to_pylist()
+    require_short(name, max(map(len, distinct), default=0), len(column))
+    return np.asarray(np.array(distinct, dtype=str)[column.indices.to_numpy(zero_copy_only=False)])
 
 
 def write_columns(columns: Columns, metadata: dict[bytes, bytes] | None = None) -> Any:
@@ -229,6 +233,14 @@ def _is_list(type_: Any) -> bool:
 def _is_text(type_: Any) -> bool:
     return bool(
         pa.types.is_string(type_) or pa.types.is_large_string(type_) or pa.types.is_string_view(type_)
+    )
+
+
+def _is_coded_text(column: Any) -> bool:
+    """Return whether a column is numbers and the texts they stand for."""
+    type_ = column.type
+    return bool(
+        pa.types.is_dictionary(type_) and _is_text(type_.value_type) and not column.dictionary.null_count
     )
 
 

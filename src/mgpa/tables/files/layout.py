@@ -27,6 +27,8 @@ EMBEDDING_NAMES = ("embedding", "X", "tokens")
 CHUNK_BYTES = 2**23
 MAX_CHUNK_ROWS = 2**14
 MAX_HEAD_BYTES = 2**24
+# Text of a batch, each row as wide as the longest, takes at most this much.
+MAX_TEXT_BYTES = 2**30
 
 
 @dataclass(frozen=True)
@@ -155,6 +157,11 @@ class Layout:
         kinds = {name: there[stored].kind for name, stored in columns.items()}
         return cls(embedding, shape or (1,), dtype, columns, kinds)
 
+    @property
+    def feature_names(self) -> list[str] | None:
+        """Names of the features, where each is a field of its own."""
+        return list(self.embedding) if len(self.embedding) > 1 and len(self.shape) == 1 else None
+
     def columns_of(self, raw: Mapping[str, NDArray[Any]]) -> Columns:
         """Return a table's columns, and X if it is there, from the file's arrays."""
         found: Columns = {}
@@ -253,6 +260,15 @@ def _find_columns(there: Mapping[str, Field], choice: Choice) -> dict[str, str]:
             raise TableError(f"A column cannot be called {name}, which tables use themselves; rename it.")
         found[name] = stored
     return found
+
+
+def require_short(name: str, characters: int, rows: int) -> None:
+    """Raise if a column's longest text is such that all rows, each as wide as that, take too much memory."""
+    if 4 * characters * rows > MAX_TEXT_BYTES:
+        raise TableError(
+            f"{name} has text of {characters} characters, for which {rows} rows would take "
+            f"{4 * characters * rows} bytes; shorten it, or leave the column out with columns=."
+        )
 
 
 def chunk_rows(row_bytes: int) -> int:

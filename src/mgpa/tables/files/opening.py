@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from ..._common.files import replacing
+from ..._common.files import clear_leftovers, replacing, require_replaceable, special_kind
 from ...errors import OutputExists, TableError
 from ..columns import Columns
 from ..table import Table
@@ -101,7 +101,7 @@ def write_table(
     path : path
         Ends in ``.npz``, ``.parquet`` or ``.zarr``. The folder it is in must exist.
     overwrite : bool
-        Replace what is there; only another table, if it is a folder.
+        Replace what is there: a file, or a folder that holds a table by mgpa and nothing else.
 
     Returns
     -------
@@ -145,6 +145,9 @@ def format_of(path: Path) -> str:
             return "parquet"
         there = ", ".join([*names[:5], *(["…"] if len(names) > 5 else [])]) or "nothing"
         raise TableError(f"a folder with {there}, which is no table. Known: {FORMATS}.")
+    kind = special_kind(path)
+    if kind is not None:
+        raise TableError(f"{kind}, not a table; write it to a file first. Known: {FORMATS}.")
     with open(path, "rb") as stream:
         start = stream.read(8)
     if start.startswith(b"PAR1"):
@@ -169,15 +172,33 @@ def require_place(path: Path, overwrite: bool) -> None:
     """Raise unless something can be written to ``path``."""
     if not path.parent.is_dir():
         raise FileNotFoundError(f"There is no folder {path.parent}; create it, then write {path.name}.")
+    require_replaceable(path)
+    clear_leftovers(path.parent)
     if not os.path.lexists(path):
         return
     if not overwrite:
         raise OutputExists(path)
     if path.is_dir() and any(path.iterdir()):
-        try:
-            format_of(path)
-        except TableError:
-            raise FileExistsError(f"{path} is a folder but no table; remove it yourself.") from None
+        _require_own(path)
+
+
+def _require_own(folder: Path) -> None:
+    """Raise unless a folder holds a table by mgpa, which says so in its manifest, and nothing else."""
+    try:
+        table = open_table(folder)
+    except TableError as error:
+        raise FileExistsError(
+            f"{folder} is a folder but no table that could be replaced ({error}); remove it yourself."
+        ) from None
+    if not table.verified:
+        raise FileExistsError(f"{folder} is a folder that mgpa did not write; remove it yourself.")
+    there = (path for path in folder.rglob("*") if path.is_symlink() or not path.is_dir())
+    foreign = sorted(set(there) - table.files())
+    if foreign:
+        raise FileExistsError(
+            f"{folder} holds {len(foreign)} files that are no part of the table (first: {foreign[0]}); move "
+            "them, or remove the folder yourself."
+        )
 
 
 def blocks_of(tables: Iterable[Table], like: Table) -> Iterator[Columns]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,8 @@ from ...errors import TableError
 from ..columns import Columns
 from .arrow import fields_of, pa, read_columns, write_columns
 from .layout import Choice, Field, Head, Layout
-from .table_file import TableFile, as_bounds, reading
+from .manifest import Manifest, PartOf, column_types, sha256
+from .table_file import TableFile, as_bounds, reading, require_plausible
 
 try:
     import pyarrow.parquet as pq
@@ -21,6 +22,10 @@ except ImportError as error:
     raise ImportError("Parquet needs the scale extra: pip install 'mgpa[scale]'") from error
 
 HEAD = b"mgpa"
+# Beside the schema's metadata, which Arrow copies into whatever is made of a table.
+MANIFEST = b"mgpa.manifest"
+# Bytes of one number or of a reference to one text, by Parquet's types.
+WIDTHS = {"BOOLEAN": 1, "INT32": 4, "INT64": 8, "INT96": 12, "FLOAT": 4, "DOUBLE": 8}
 # Memory stays bounded whatever the size of row groups: pages are read through a buffer, none ahead of time.
 _READ: dict[str, Any] = {"pre_buffer": False, "buffer_size": 2**20, "page_checksum_verification": True}
 
@@ -33,19 +38,26 @@ class ParquetTable(TableFile):
 
     groups: tuple[tuple[Path, int], ...]
     schema: Any
+    part_files: tuple[Path, ...]
 
     def part_name(self, i: int) -> str:
         """Return the name of a part: the file's, and the row group."""
         path, group = self.groups[i]
         return f"{path.name}-{group:05d}"
 
+    def files(self) -> set[Path]:
+        """Return the file, or those of the folder."""
+        return set(self.part_files)
+
     def arrays(self, start: int, stop: int, names: list[str], max_rows: int) -> Iterator[Columns]:
         """Yield arrays of the file, at most ``max_rows`` rows at a time."""
         if start >= stop:
             yield read_columns(self.schema.empty_table(), self.layout, names, start)
+        texts = [name for name in names if pa.types.is_string(self.schema.field(name).type)]
         inside = [i for i in range(len(self.groups)) if self.bounds[i] < stop and self.bounds[i + 1] > start]
         for path, numbers in groupby(inside, key=lambda i: self.groups[i][0]):
-            with pq.ParquetFile(path, **_READ) as file:
+            # Text that repeats itself stays what the file has: once, and numbers that stand for it.
+            with pq.ParquetFile(path, **_READ, read_dictionary=texts) as file:
                 for i in numbers:
                     at = self.bounds[i]
                     for batch in file.iter_batches(max_rows, [self.groups[i][1]], names):
@@ -63,12 +75,16 @@ def open_parquet(path: Path, choice: Choice) -> ParquetTable:
     groups: list[tuple[Path, int]] = []
     sizes: list[int] = []
     fields: list[Field] = []
+    manifests: list[Manifest | None] = []
     for file in files:
         with reading(file), pq.ParquetFile(file, **_READ) as opened:
             schema, metadata = opened.schema_arrow, opened.metadata
+            require_plausible(_unfolded_bytes(metadata), file.stat().st_size)
             there = fields_of(schema, None if fields else _first_rows(opened))
+            rows = [metadata.row_group(i).num_rows for i in range(metadata.num_row_groups)]
             groups += [(file, i) for i in range(metadata.num_row_groups)]
-            sizes += [metadata.row_group(i).num_rows for i in range(metadata.num_row_groups)]
+            sizes += rows
+            manifests.append(_checked_manifest(metadata.metadata or {}, schema, there, sum(rows)))
         if not fields:
             fields, first = there, schema
         elif wrong := _differences(fields, there):
@@ -78,7 +94,53 @@ def open_parquet(path: Path, choice: Choice) -> ParquetTable:
     stored = (first.metadata or {}).get(HEAD)
     head = None if stored is None else Head.read(stored)
     layout = Layout.choose(fields, choice, head)
-    return ParquetTable(path, layout, head, as_bounds(sizes), tuple(groups), first)
+    verified = _require_all_parts(files, manifests) if path.is_dir() else manifests[0] is not None
+    bounds = as_bounds(sizes)
+    return ParquetTable(path, layout, head, bounds, verified, tuple(groups), first, tuple(files))
+
+
+def _checked_manifest(metadata: Any, schema: Any, fields: list[Field], rows: int) -> Manifest | None:
+    """Return what a file says that mgpa wrote into it, if it does and that is there."""
+    if MANIFEST not in metadata:
+        return None
+    manifest = Manifest.read(metadata[MANIFEST])
+    manifest.check(fields, rows, {"mgpa": sha256((schema.metadata or {}).get(HEAD, b""))})
+    return manifest
+
+
+def _require_all_parts(files: list[Path], manifests: list[Manifest | None]) -> bool:
+    """Return whether files are the parts of one table by mgpa; raise if they are, but not all of them."""
+    parts = [None if manifest is None else manifest.part for manifest in manifests]
+    first = next((part for part in parts if part is not None), None)
+    if first is None:
+        return False
+    for i, (file, part) in enumerate(zip(files, parts, strict=True)):
+        if part is None or part.table != first.table:
+            raise TableError(f"damaged: {file.name} was not written with the other parts.")
+        if part.number != i:
+            raise TableError(
+                f"damaged: {file.name} was written as part {part.number} of {part.of} and is part {i} here."
+            )
+    rows = sum(manifest.rows for manifest in manifests if manifest is not None)
+    if len(files) != first.of or rows != first.rows:
+        raise TableError(
+            f"damaged: {first.of} parts with {first.rows} rows were written; {len(files)} with {rows} are "
+            "there."
+        )
+    return True
+
+
+def _unfolded_bytes(metadata: Any) -> int:
+    """Return what all columns take in memory by a file's own account; repeated values count each time."""
+    total = 0
+    for i in range(metadata.num_row_groups):
+        group = metadata.row_group(i)
+        for j in range(group.num_columns):
+            column = group.column(j)
+            total += max(
+                column.num_values * WIDTHS.get(column.physical_type, 4), column.total_uncompressed_size
+            )
+    return total
 
 
 def part_files(folder: Path) -> list[Path]:
@@ -90,10 +152,11 @@ def part_files(folder: Path) -> list[Path]:
     )
 
 
-def write_parquet(path: Path, blocks: Iterable[Columns], head: Head) -> None:
-    """Write a table, a row group a block."""
-    metadata = {HEAD: json.dumps(head.document()).encode()}
-    writer = None
+def write_parquet(path: Path, blocks: Iterable[Columns], head: Head, part: PartOf | None = None) -> None:
+    """Write a table or one part of it, a row group a block."""
+    description = json.dumps(head.document()).encode()
+    metadata = {HEAD: description}
+    writer, rows = None, 0
     try:
         for block in blocks:
             table = write_columns(block, metadata)
@@ -108,7 +171,14 @@ def write_parquet(path: Path, blocks: Iterable[Columns], head: Head) -> None:
                     write_statistics=columns,
                     write_page_checksum=True,
                 )
+                manifest = Manifest(
+                    column_types(block, X="embedding"), 0, {"mgpa": sha256(description)}, part
+                )
             writer.write_table(table, row_group_size=max(len(table), 1))
+            rows += len(table)
+        if writer is not None:
+            document = replace(manifest, rows=rows).document()
+            writer.add_key_value_metadata({MANIFEST: json.dumps(document).encode()})
     finally:
         if writer is not None:
             writer.close()

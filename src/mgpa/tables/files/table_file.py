@@ -20,6 +20,11 @@ from ..columns import COLUMNS, Columns, check_columns, require_columns
 from ..table import Table
 from .layout import MAX_CHUNK_ROWS, Head, Layout, block_rows
 
+# A file that unfolds into more than this, and into more than a hundred times its size, is no honest table:
+# embeddings hardly compress.
+MAX_UNFOLDED_BYTES = 2**26
+MAX_EXPANSION = 100
+
 
 @dataclass(frozen=True)
 class Part:
@@ -70,6 +75,9 @@ class TableFile(ABC):
         What mgpa wrote about the table; None if another tool wrote the file.
     bounds : tuple of int
         Rows at which a part begins, and the number of rows.
+    verified : bool
+        Whether the file has a manifest, which says what mgpa wrote and was compared with what is there.
+        Files by other tools have none: a column or a part of them may have been lost without a trace.
     """
 
     format: ClassVar[str]
@@ -78,6 +86,7 @@ class TableFile(ABC):
     layout: Layout
     head: Head | None
     bounds: tuple[int, ...]
+    verified: bool
 
     @property
     def n_rows(self) -> int:
@@ -101,8 +110,9 @@ class TableFile(ABC):
 
     @property
     def info(self) -> dict[str, Any]:
-        """What the writer kept about where the table comes from."""
-        return {} if self.head is None else self.head.info
+        """What the writer kept about where the table comes from, and names that the features have here."""
+        info, names = {} if self.head is None else self.head.info, self.layout.feature_names
+        return info if names is None else info | {"feature_names": names}
 
     @property
     def block_rows(self) -> int:
@@ -131,6 +141,10 @@ class TableFile(ABC):
 
         No rows are one batch without rows.
         """
+
+    @abstractmethod
+    def files(self) -> set[Path]:
+        """Return every file that the table consists of."""
 
     def read(self, rows: Any = None) -> Table:
         """Return a table in memory.
@@ -261,6 +275,23 @@ def reading(path: Path, where: str = "") -> Iterator[None]:
     except Exception as error:
         reason = str(error).strip().partition("\n")[0] or type(error).__name__
         raise TableError(f"{path}{where}: {reason}") from error
+
+
+def require_plausible(claimed: int, stored: int) -> None:
+    """Raise, before any memory is taken, if a file claims far more numbers than it can hold.
+
+    Parameters
+    ----------
+    claimed : int
+        Bytes that reading it would take, by its own account.
+    stored : int
+        Bytes on disk.
+    """
+    if claimed > max(MAX_UNFOLDED_BYTES, MAX_EXPANSION * stored):
+        raise TableError(
+            f"claims {claimed} bytes of numbers and text, and has {stored} on disk; it is damaged, or made "
+            "to exhaust memory."
+        )
 
 
 def as_bounds(sizes: Iterable[int]) -> tuple[int, ...]:

@@ -10,15 +10,17 @@ import json
 import math
 import os
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, Self
 
-from ..._common.files import put_in_place, remove, replacing, write_atomically
+from ..._common.files import put_in_place, remove, replacing
 from ...errors import TableError
 from ..columns import Columns
 from ..table import Table
 from .layout import Head, chunk_rows
+from .manifest import PartOf, sha256
 from .opening import blocks_of, format_from_name, open_table, require_place
 from .table_file import as_bounds
 
@@ -35,7 +37,8 @@ class TableWriter:
     rows : sequence of int
         Number of rows of every part. Parts without rows need not be written.
     overwrite : bool
-        Replace what is there when all is written.
+        Replace what is there when all is written: a file, or a folder that holds a table by mgpa and nothing
+        else.
     job : str
         Whatever determines the rows that will be written, such as checksums of a map and of the input. Parts
         left by another job are refused.
@@ -94,7 +97,10 @@ class TableWriter:
                 "job": job,
             }
         )
+        self.name = sha256(plan)
         stored = self.partial / "plan.json"
+        if stored.exists() and not self.table.exists():
+            self._remove_partial()  # all was done but to remove it
         if stored.exists():
             if stored.read_text(encoding="utf-8") != plan:
                 raise FileExistsError(
@@ -102,17 +108,29 @@ class TableWriter:
                     "settings); finish that one, or remove the folder."
                 )
             return
-        # Without a plan there was nothing to resume.
-        remove(self.partial)
-        (self.partial / "done").mkdir(parents=True)
-        if self.format == "zarr":
-            from .zarr import create_zarr
+        if os.path.lexists(self.partial):
+            raise FileExistsError(
+                f"{self.partial} is where output gathers, and holds something else; rename or remove it."
+            )
+        with replacing(self.partial) as temporary:
+            (temporary / "done").mkdir(parents=True)
+            if self.format == "zarr":
+                from .zarr import create_zarr
 
-            like = _columns(self.like)
-            create_zarr(self.table, like, Head.of(self.like), self._chunk(), self.bounds[-1])
-        else:
-            self.table.mkdir()
-        write_atomically(stored, plan.encode())
+                like = _columns(self.like)
+                create_zarr(temporary / "table", like, Head.of(self.like), self._chunk(), self.bounds[-1])
+            else:
+                (temporary / "table").mkdir()
+            (temporary / "plan.json").write_text(plan, encoding="utf-8")
+
+    def _remove_partial(self) -> None:
+        """Remove what is left when the table is in its place, and nothing that somebody else put there."""
+        for mark in (self.partial / "done").glob("*"):
+            mark.unlink()
+        (self.partial / "done").rmdir()
+        (self.partial / "plan.json").unlink()
+        with suppress(OSError):
+            self.partial.rmdir()
 
     def _chunk(self) -> int:
         """Return a number of rows in a chunk such that no two parts share one."""
@@ -150,8 +168,9 @@ class TableWriter:
             from .parquet import write_parquet
 
             width = max(5, len(str(len(self.bounds))))
+            place = PartOf(part, len(self.bounds) - 1, self.bounds[-1], self.name)
             with replacing(self.table / f"part-{part:0{width}d}.parquet") as temporary:
-                write_parquet(temporary, blocks, Head.of(self.like))
+                write_parquet(temporary, blocks, Head.of(self.like), place)
         else:
             from .zarr import fill_zarr, open_for_filling
 
@@ -172,14 +191,16 @@ class TableWriter:
                 f"{len(missing)} of {len(self.bounds) - 1} parts are not written yet (first: {missing[0]}). "
                 f"What is done stays in {self.partial}."
             )
-        written = open_table(self.table)
-        if written.n_rows != self.bounds[-1]:
-            raise TableError(f"{self.table} has {written.n_rows} rows, {self.bounds[-1]} were expected.")
-        for leftover in self.table.glob(".*.tmp"):  # of a process that was killed
+        for leftover in self.table.glob(".mgpa-*.tmp"):  # of a process that was killed, here or elsewhere
             remove(leftover)
+        if self.format == "zarr":
+            from .zarr import seal_zarr
+
+            seal_zarr(self.table, _columns(self.like), self.bounds[-1])
+        open_table(self.table)  # compares all of it with its manifest
         require_place(self.path, self.overwrite)
         put_in_place(self.table, self.path, even_folder=self.overwrite)
-        remove(self.partial)
+        self._remove_partial()
         return self.path
 
     def __enter__(self) -> Self:

@@ -2,21 +2,36 @@
 
 from __future__ import annotations
 
+import json
 import math
+import os
 import warnings
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ..._common.files import special_kind
 from ...errors import TableError
 from ..columns import Columns
-from .layout import Choice, Field, Head, Layout, block_rows, chunk_rows, describe, find_embedding
-from .table_file import TableFile
+from .layout import (
+    Choice,
+    Field,
+    Head,
+    Layout,
+    block_rows,
+    chunk_rows,
+    describe,
+    find_embedding,
+    require_short,
+)
+from .manifest import Manifest, column_types, sha256
+from .table_file import TableFile, require_plausible
 
 try:
     import zarr
@@ -26,6 +41,9 @@ except ImportError as error:
     raise ImportError("Zarr needs the scale extra: pip install 'mgpa[scale]'") from error
 
 HEAD = "mgpa"
+# Beside X's description, where nobody looks: a stray file in the group itself makes zarr warn, and attributes
+# are copied into whatever xarray makes of a table.
+MANIFEST = Path("X", "mgpa.json")
 DIMENSIONS = {1: ("row",), 2: ("row", "feature"), 3: ("row", "token", "feature")}
 # What may lie between a file's bytes and its numbers. Version 2 of the format also knows a codec "pickle",
 # which runs whatever code the file brings.
@@ -56,11 +74,18 @@ class ZarrTable(TableFile):
         """Return the name of a part: where it begins."""
         return f"rows-{self.bounds[i]:012d}"
 
+    def files(self) -> set[Path]:
+        """Return the descriptions, the manifest and the chunks."""
+        arrays = _open_arrays(self.path)
+        files = {self.path / name for name in _digests(self.path, arrays)} | {self.path / MANIFEST}
+        for name, array in arrays.items():
+            for chunk in product(*map(range, array.cdata_shape)):
+                files.add(self.path / name / array.metadata.encode_chunk_key(chunk))
+        return files
+
     def arrays(self, start: int, stop: int, names: list[str], max_rows: int) -> Iterator[Columns]:
         """Yield arrays of the file, at most ``max_rows`` rows at a time."""
-        with _quiet():
-            group = zarr.open_group(LocalStore(self.path, read_only=True), mode="r")
-            found = {name: group[name] for name in names}
+        found = {name: array for name, array in _open_arrays(self.path).items() if name in names}
         for a in range(start, max(stop, start + 1), max_rows):
             with _quiet():
                 batch = {name: _values(array, a, min(a + max_rows, stop)) for name, array in found.items()}
@@ -68,8 +93,14 @@ class ZarrTable(TableFile):
 
 
 @_quiet()
+def _open_arrays(path: Path) -> dict[str, Any]:
+    return dict(zarr.open_group(LocalStore(path, read_only=True), mode="r").arrays())
+
+
+@_quiet()
 def open_zarr(path: Path, choice: Choice) -> ZarrTable:
     """Open a table without reading its arrays."""
+    stored_bytes = _stored_bytes(path)
     group = zarr.open(LocalStore(path, read_only=True), mode="r")
     if not isinstance(group, zarr.Group):
         raise TableError("holds a single array; expected a group with X and one array a column.")
@@ -78,9 +109,17 @@ def open_zarr(path: Path, choice: Choice) -> ZarrTable:
     head = None if stored is None else Head.read(stored)
     for name, array in arrays.items():
         _require_harmless(name, array)
+        # A chunk is decoded as a whole, whatever the size of the array.
+        whole = max(math.prod(array.shape), math.prod(array.shards or array.chunks))
+        require_plausible(whole * max(array.dtype.itemsize, 1), stored_bytes)
+    fields = [_field(name, array) for name, array in arrays.items()]
+    verified = (path / MANIFEST).exists()
+    if verified:
+        manifest = Manifest.read((path / MANIFEST).read_bytes())
+        manifest.check(fields, arrays["X"].shape[0] if "X" in arrays else 0, _digests(path, arrays))
     rows = _rows_dimension(arrays, choice)
     # Coordinates of other dimensions describe features, not rows.
-    fields = [_field(name, array) for name, array in arrays.items() if _dimensions(array)[:1] in ((), rows)]
+    fields = [field for field in fields if _dimensions(arrays[field.name])[:1] in ((), rows)]
     # The file system lists arrays in any order.
     listed = stored.get("columns") if isinstance(stored, dict) else None
     place = {str(name): i for i, name in enumerate(listed if isinstance(listed, list) else ())}
@@ -101,7 +140,7 @@ def open_zarr(path: Path, choice: Choice) -> ZarrTable:
     block = block_rows(math.prod(layout.shape) * layout.dtype.itemsize)
     step = chunk * max(block // chunk, 1)
     bounds = (*range(0, n, step), n)
-    return ZarrTable(path, layout, head, bounds if n else (0, 0))
+    return ZarrTable(path, layout, head, bounds if n else (0, 0), verified)
 
 
 def write_zarr(path: Path, blocks: Iterable[Columns], head: Head) -> None:
@@ -115,6 +154,13 @@ def write_zarr(path: Path, blocks: Iterable[Columns], head: Head) -> None:
             array.resize((at + len(block["X"]), *array.shape[1:]))
         fill_zarr(arrays, block, at)
         at += len(block["X"])
+    seal_zarr(path, block, at)
+
+
+def seal_zarr(path: Path, like: Columns, n_rows: int) -> None:
+    """Write the manifest of a group that is full."""
+    manifest = Manifest(column_types(like), n_rows, _digests(path, like))
+    (path / MANIFEST).write_text(json.dumps(manifest.document()), encoding="utf-8")
 
 
 def create_zarr(path: Path, like: Columns, head: Head, chunk: int, n_rows: int = 0) -> dict[str, Any]:
@@ -159,12 +205,37 @@ def fill_zarr(arrays: dict[str, Any], columns: Columns, at: int) -> None:
             raise TableError(f"{name} has text that is not valid Unicode; no file can hold it.") from None
 
 
+def _digests(path: Path, names: Iterable[str]) -> dict[str, str]:
+    """Return digests of the descriptions of the group and of its arrays."""
+    descriptions = ["zarr.json", *(f"{name}/zarr.json" for name in names)]
+    return {name: sha256((path / name).read_bytes()) for name in descriptions}
+
+
+def _stored_bytes(path: Path) -> int:
+    """Return how much a folder holds; a pipe or a device among its files, which may never end, is refused."""
+    total, seen = 0, set()
+    for folder, folders, names in os.walk(path, followlinks=True):
+        at = os.stat(folder)
+        if (at.st_dev, at.st_ino) in seen:  # a link leads back here
+            folders.clear()
+            continue
+        seen.add((at.st_dev, at.st_ino))
+        for name in names:
+            file = Path(folder, name)
+            kind = special_kind(file)
+            if kind is not None:
+                raise TableError(f"{file.relative_to(path)} is {kind}, not a file.")
+            total += file.stat().st_size
+    return total
+
+
 def _values(array: Any, start: int, stop: int) -> NDArray[Any]:
     values = np.asarray(array[start:stop])
     if values.dtype.kind in "TO":
         found = values.tolist()
         if not all(isinstance(value, str) for value in found):
             raise TableError(f"array {array.basename!r} holds Python objects that are not text.")
+        require_short(array.basename, max(map(len, found), default=0), len(found))
         return np.array(found, dtype=str)
     # How xarray stores booleans where the format has none.
     return values.astype(bool) if array.attrs.get("dtype") == "bool" else values
