@@ -208,7 +208,8 @@ def test_every_estimator_has_the_one_fit():
         return {cls, *(s for sub in cls.__subclasses__() for s in subclasses(sub))}
 
     make("mance")
-    own_fits = {c.__name__ for c in subclasses(CorrectionEstimator) if "fit" in vars(c)}
+    ours = [c for c in subclasses(CorrectionEstimator) if c.__module__.startswith("mgpa.")]
+    own_fits = {c.__name__ for c in ours if "fit" in vars(c)}
     assert own_fits == {"CorrectionEstimator"}
 
 
