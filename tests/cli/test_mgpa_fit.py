@@ -121,3 +121,23 @@ def test_a_read_only_folder_is_an_error_not_a_crash(folder, tmp_path):
     said = refused(*arguments)
     tmp_path.chmod(0o700)
     assert "m.safetensors" in said
+
+
+@pytest.mark.parametrize("command", ["fit", "select", "export", "convert"])
+def test_no_command_writes_over_what_it_reads(command, tmp_path, capsys):
+    from mgpa.cli import main
+    from mgpa.tables import fit_table, simulate_table
+
+    table = write_table(simulate_table(8), tmp_path / "t.npz")
+    m = fit_table(mgpa.ClosedFormMGPA(), table).to_map().save(tmp_path / "m.safetensors")
+    (tmp_path / "link.npz").symlink_to(table)
+    arguments = {
+        "fit": [table, "--out", tmp_path / "link.npz"],
+        "select": [m, table, "--budget", "0.05", "--out", m],
+        "export": [m, "--out", m, "--format", "torch"],
+        "convert": [table, "--out", table],
+    }[command]
+    before = table.read_bytes(), m.read_bytes()
+    assert main([command, *map(str, arguments), "--overwrite"]) == 2
+    assert "name another output" in capsys.readouterr().err
+    assert (table.read_bytes(), m.read_bytes()) == before

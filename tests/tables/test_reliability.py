@@ -127,7 +127,10 @@ def test_what_is_read_is_never_written(table, identity, tmp_path):
 
 
 def test_paths_that_differ_are_distinct(tmp_path):
-    require_distinct_paths(tmp_path / "a", tmp_path / "b", tmp_path / "a-and-more", tmp_path / "c" / "a")
+    others = tmp_path / "b", tmp_path / "a-and-more", tmp_path / "c" / "a"
+    require_distinct_paths(tmp_path / "a", *others)
+    with pytest.raises(ValueError, match="name another output"):
+        require_distinct_paths(tmp_path / "a", *others, tmp_path / "a")
 
 
 def special_files(folder):

@@ -10,6 +10,7 @@ from cyclopts import App, Parameter
 from cyclopts.config import Toml
 
 from .. import __version__
+from .._common.files import require_distinct_paths, require_replaceable
 from ..errors import OutputExists
 
 SETTINGS = "mgpa.toml"
@@ -33,8 +34,10 @@ class UserError(Exception):
     """Something the user can put right; its text says what."""
 
 
-def refuse_existing(path: Path, overwrite: bool) -> None:
-    """Refuse before the work, not after it."""
+def refuse_existing(path: Path, overwrite: bool, *inputs: Path | None) -> None:
+    """Refuse an output before the work, not after it: it is there, is an input, or is no ordinary file."""
+    require_distinct_paths(path, *(given for given in inputs if given is not None))
+    require_replaceable(path)
     if path.exists() and not overwrite:
         raise OutputExists(path)
     if not path.parent.is_dir():

@@ -66,7 +66,7 @@ def fit(
     from ..tables import fit_table, open_table
     from ..tables.scale import connect
 
-    refuse_existing(out, overwrite)
+    refuse_existing(out, overwrite, table, pairs)
     settings = _typed(method, parameters or {})
     model = make(method, **settings)
     if seed is not None:
@@ -180,7 +180,7 @@ def select(
     from ..tables import open_table
     from ..tables.rows import rows_for, vectors
 
-    refuse_existing(out, overwrite)
+    refuse_existing(out, overwrite, map, table)
     m, rows = load_map(map), open_table(table).read()
     if rows.role is not None:
         rows = rows.rows("VAL")
@@ -257,7 +257,7 @@ def export(
     """
     from ..maps import load_map
 
-    refuse_existing(out, overwrite)
+    refuse_existing(out, overwrite, map)
     kind = format or {".onnx": "onnx", ".pt": "torch", ".pth": "torch"}.get(out.suffix)
     if kind is None:
         raise UserError(f"{out.name} says neither ONNX (.onnx) nor torch (.pt); pass --format.")

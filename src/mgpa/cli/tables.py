@@ -51,11 +51,9 @@ def convert(
     from ..tables import Table, assign_roles
     from ..tables.files import open_table, write_table
 
-    refuse_existing(out, overwrite)
+    refuse_existing(out, overwrite, table)
     if table.suffix == ".csv":
-        import pandas
-
-        read = Table.from_frame(pandas.read_csv(table), embedding=embedding, rename=rename, columns=columns)
+        read = Table.from_csv(table, embedding=embedding, rename=rename, columns=columns)
     else:
         read = open_table(table, embedding=embedding, rename=rename, columns=columns).read()
     if roles:
