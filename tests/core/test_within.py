@@ -1,0 +1,179 @@
+"""The within-source anchor: blind to how source goes with task, silent without evidence, and a path."""
+
+import numpy as np
+import pytest
+
+import mgpa
+from mgpa.anchor import cross_validated_ridge, within_anchor
+from mgpa.endpoint import movement_budget, relative_movement
+from mgpa.moments import Scatter
+
+D = 8
+
+
+def rows(rng, n=3000, association=0.0, shift=3.0):
+    """Draw embeddings whose first feature the source shifts and whose second tells the task."""
+    y = rng.choice([-1, 1], n)
+    u = np.where(rng.random(n) < (1 + association) / 2, y, -y)
+    X = rng.normal(size=(n, D))
+    X[:, 1] += y
+    X[:, 0] += 0.5 * X[:, 2] + shift / 2 * u
+    return X, (u > 0).astype(int), y
+
+
+def paired(rng, n=100, shift=3.0):
+    first = rows(rng, n, shift=0.0)[0]
+    return first - shift / 2 * np.eye(D)[0], first + shift / 2 * np.eye(D)[0] + 1e-3 * rng.normal(size=(n, D))
+
+
+def within(**changes):
+    return mgpa.ClosedFormMGPA(mgpa.MeasurementGate(rank=1), anchor="within", **changes)
+
+
+@pytest.mark.parametrize("association", [0.0, 0.5, 0.9])
+def test_the_anchor_does_not_know_how_source_goes_with_task(association):
+    rng = np.random.default_rng(0)
+    X, source, _ = rows(rng, 20_000, association)
+    model = within(standardize=False).fit(X, source=source, pairs=paired(rng))
+    pooled = mgpa.ClosedFormMGPA.paper(mgpa.MeasurementGate(rank=1), standardize=False)
+    pooled.fit(X, source=source, pairs=paired(rng))
+    slope = [m.to_map().readout.ravel() for m in (model, pooled)]
+    slope = [s / s[0] for s in slope]
+    np.testing.assert_allclose(slope[0][1], 0.0, atol=0.05)  # the task's feature tells nothing of z
+    np.testing.assert_allclose(slope[0][2], -0.5, atol=0.05)
+    assert (abs(slope[1][1]) > 0.2) == (association > 0)
+
+
+def test_with_equal_means_of_what_is_preserved_both_anchors_are_one():
+    rng = np.random.default_rng(1)
+    X, _, _ = rows(rng, 2000, shift=0.0)
+    X, source = np.concatenate([X, X + 3.0 * np.eye(D)[0]]), np.repeat([0, 1], 2000)
+    options = {"gate": mgpa.FixedGate(np.eye(D)[:, :1]), "standardize": False, "ridge": 10.0}
+    models = [
+        mgpa.ClosedFormMGPA(**options, anchor=anchor).fit(X, source=source, pair_id=np.r_[0:2000, 0:2000])
+        for anchor in ("pooled", "within")
+    ]
+    np.testing.assert_allclose(models[0].transform(X), models[1].transform(X), atol=1e-6)
+
+
+def test_without_an_effect_in_the_rows_the_map_is_the_identity_and_says_so():
+    rng = np.random.default_rng(2)
+    starts = 0
+    for _ in range(40):
+        X, source, _ = rows(rng, 300, association=0.9, shift=0.0)
+        model = within().fit(X, source=source, pairs=paired(rng))
+        starts += len(model.to_map()) > 0
+    assert starts <= 6  # two standard errors: one in twenty
+    X, source, _ = rows(rng, 300, shift=3.0)
+    model = within().fit(X, source=source, pairs=paired(rng))
+    assert 0.8 < model.effect_.size < 1.2
+    assert model.effect_.is_of_the_pairs_scale
+    assert "of the contrast; acted" in model.to_map().summary()
+    X, source, _ = rows(rng, 300, shift=0.0)
+    assert len(within(do_no_harm=False).fit(X, source=source, pairs=paired(rng)).to_map()) == 1
+
+
+def test_people_make_the_standard_error():
+    rng = np.random.default_rng(3)
+    people = np.repeat(np.arange(10), 60)
+    X, _, _ = rows(rng, 600, shift=0.0)
+    source = people % 2  # each person was recorded with one device
+    X[:, 0] += np.repeat(rng.normal(size=10), 60)  # and has a level of their own
+    pairs = paired(rng)
+    alone = within().fit(X, source=source, pairs=pairs).effect_
+    known = within().fit(X, source=source, pairs=pairs, groups=people).effect_
+    assert known.size == alone.size
+    assert known.error > 3 * alone.error
+
+
+def spread_out(rng, n=4000):
+    """Draw a source that shifts one feature and widens two others."""
+    X, source, _ = rows(rng, n)
+    X[:, 3:5] *= np.where(source == 1, 3.0, 1.0)[:, None]
+    first = rows(rng, 400, shift=0.0)[0]
+    second = (
+        first
+        + 3.0 * np.eye(D)[0]
+        + np.r_[0.01, 0.2, 0.2, 2.8, 2.5, 0.2, 0.2, 0.2] * rng.normal(size=(400, D))
+    )
+    return X, source, (first, second)
+
+
+def test_directions_follow_the_mean_while_sources_differ_along_them():
+    X, source, pairs = spread_out(np.random.default_rng(4))
+    gate = mgpa.MeasurementGate(rank=5)
+    model = mgpa.ClosedFormMGPA(gate, anchor="within").fit(X, source=source, pairs=pairs)
+    m = model.to_map()
+    assert len(m) == 3
+    moved = (m.direction / m.scale) / np.linalg.norm(m.direction / m.scale, axis=1, keepdims=True)
+    assert abs(moved[0, 0]) > 0.95
+    assert np.linalg.norm(moved[1:, 3:5], axis=1).min() > 0.9
+    one = mgpa.ClosedFormMGPA(gate, anchor="within", n_directions=1).fit(X, source=source, pairs=pairs)
+    np.testing.assert_allclose(m[:1].transform(X), one.transform(X), atol=1e-9)
+
+
+def test_prefixes_fractions_and_budgets_of_a_path_work_as_stages_do(tmp_path):
+    X, source, pairs = spread_out(np.random.default_rng(5))
+    m = mgpa.ClosedFormMGPA(mgpa.MeasurementGate(rank=5), anchor="within", n_directions=3)
+    m = m.fit(X, source=source, pairs=pairs).to_map()
+    whole = [relative_movement(m[:k], X) for k in range(4)]
+    assert whole[0] == 0.0
+    assert np.all(np.diff(whole) > 0)
+    half = (m[:1].transform(X) + m[:2].transform(X)) / 2
+    np.testing.assert_allclose(m.prefix(2, 0.5).transform(X), half, atol=1e-9)
+    np.testing.assert_allclose(m.stage_movement(X) / np.linalg.norm((X - m.center) / m.scale), whole[1:])
+    point = movement_budget(m, X, (whole[1] + whole[2]) / 2)
+    assert point.n_stages == 2
+    assert relative_movement(point.map, X) == pytest.approx((whole[1] + whole[2]) / 2, rel=1e-6)
+    stored = mgpa.load_map(point.map.save(tmp_path / "m.safetensors"))
+    np.testing.assert_array_equal(stored.transform(X), point.map.transform(X))
+
+
+@pytest.mark.parametrize("runtime", ["torch", "onnxruntime"])
+def test_a_path_is_the_same_in_every_runtime(runtime, tmp_path):
+    pytest.importorskip(runtime)
+    X, source, pairs = spread_out(np.random.default_rng(6))
+    m = mgpa.ClosedFormMGPA(mgpa.MeasurementGate(rank=5), anchor="within", n_directions=3)
+    m, rows_ = m.fit(X, source=source, pairs=pairs).to_map().prefix(2, 0.3), X[:50].astype(np.float32)
+    if runtime == "torch":
+        import torch
+
+        other = m.to_torch()(torch.from_numpy(rows_)).numpy()
+    else:
+        import onnxruntime
+
+        session = onnxruntime.InferenceSession(m.to_onnx(tmp_path / "m.onnx"))
+        (other,) = session.run(None, {session.get_inputs()[0].name: rows_})
+    np.testing.assert_allclose(other, m.transform(rows_), atol=1e-5)
+
+
+@pytest.mark.parametrize("n", [20, 300])
+def test_moments_that_are_rows_and_matrices_give_one_anchor(n):
+    rng = np.random.default_rng(7)
+    F, B = rng.normal(size=(n, 30)), np.linalg.qr(rng.normal(size=(30, 3)))[0]
+    few, many = Scatter(F, True), Scatter(F.T @ F, False)
+    a, b = (within_anchor(spread, B, n, 2, None) for spread in (few, many))
+    np.testing.assert_allclose(a.residual, b.residual, atol=1e-8)
+    np.testing.assert_allclose(a.covariance, b.covariance, atol=1e-8)
+    assert a.ridge == pytest.approx(b.ridge)
+    np.testing.assert_allclose(a.leverage(F[:3]), b.leverage(F[:3]), atol=1e-8)
+
+
+def test_cross_validation_finds_the_penalty_of_the_model_that_made_the_data():
+    rng = np.random.default_rng(8)
+    Q = rng.normal(size=(400, 40))
+    z = Q @ (0.1 * rng.normal(size=(40, 5))) + rng.normal(size=(400, 5))  # Bayes: noise / prior = 100
+    values, vectors = np.linalg.eigh(Q.T @ Q)
+    ridge = cross_validated_ridge(values, vectors.T @ (Q.T @ z), float(np.sum(z**2)), 400)
+    assert 30 < ridge < 400
+
+
+def test_many_more_features_than_rows_are_no_matter():
+    rng = np.random.default_rng(9)
+    X, source = rng.normal(size=(60, 5000)), np.tile([0, 1], 30)
+    X[:, 0] += 8.0 * source
+    first = rng.normal(size=(30, 5000))
+    pairs = first, first + 8.0 * np.eye(1, 5000) + 1e-3 * rng.normal(size=(30, 5000))
+    m = within().fit(X, source=source, pairs=pairs).to_map()
+    gap = [abs(np.diff([rows_[source == s, 0].mean() for s in (0, 1)])[0]) for rows_ in (X, m.transform(X))]
+    assert gap[1] < 0.3 * gap[0]
