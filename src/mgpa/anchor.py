@@ -131,6 +131,8 @@ def fit_anchor(target: str, regression: PreservedRegression, scores: ScoreMoment
     """Return the anchor's coefficients (J, d) and intercepts (J,) for the chosen target."""
     if target == "conditional":
         return regression.solve(scores)
+    if target not in TARGETS:
+        raise ParameterError("target", target, f"one of {', '.join(TARGETS)}")
     mean, no_slope = scores.mean, zeros(tuple(scores.cross.T.shape), scores.mean)
     return no_slope, mean if target == "mean" else mean * 0.0
 

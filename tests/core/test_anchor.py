@@ -5,7 +5,7 @@ import pytest
 
 from factories import assert_close
 from mgpa import anchor
-from mgpa.anchor import ConditionalMean, Regression, ScoreMoments, fit_anchor, shrink
+from mgpa.anchor import ConditionalMean, PreservedRegression, ScoreMoments, fit_anchor, shrink
 
 
 def problem(seed=0, n=60, d=6, r=2, J=3):
@@ -51,7 +51,7 @@ def test_moments_are_all_a_regression_needs():
     centred = scores - np.average(scores, axis=0, weights=weight)
     known = ScoreMoments(np.average(scores, axis=0, weights=weight), (H * weight[:, None]).T @ centred)
     for actual, expected in zip(
-        Regression(mean, gram, basis, 2.0).solve(known), rows.fit(scores), strict=True
+        PreservedRegression(mean, gram, basis, 2.0).solve(known), rows.fit(scores), strict=True
     ):
         assert_close(actual, expected, 1e-10)
 
@@ -83,7 +83,7 @@ def test_targets_are_the_conditional_mean_one_mean_or_zero():
 def test_a_negative_or_missing_ridge_is_refused():
     H, basis, _, _ = problem()
     for ridge in (-1e-9, np.nan, np.inf):
-        with pytest.raises(ValueError, match="ridge must be zero or a positive number"):
+        with pytest.raises(ValueError, match="ridge must be a number, 0 or more"):
             ConditionalMean(H, basis, ridge)
 
 
