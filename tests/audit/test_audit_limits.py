@@ -26,3 +26,8 @@ def test_chance_of_two_rows_of_two_sources_is_everything():
 def test_methods_of_different_numbers_of_fits_are_told_apart_in_words():
     with pytest.raises(ValueError, match=r"2 fits.*3 fits|3 fits.*2 fits"):
         audit.contrast(np.zeros((2, 5)), np.zeros((3, 5)))
+
+
+def test_fits_in_several_dimensions_are_told_by_their_shape():
+    with pytest.raises(ValueError, match=r"fits of shape \(2, 3\)"):
+        audit.contrast(np.zeros((2, 3, 5)), np.zeros((4, 5)))
