@@ -18,8 +18,8 @@ from .._common.parameters import Constraint, check_parameters
 from ..errors import Mention, MissingEvidence, MissingEvidenceWarning, UsageError
 from ..gate import MeasurementGate, fit_gate
 from ..maps import CorrectionMap, MapInfo
-from ..moments import Standardizer
-from ..pairs import Contrasts, check_labels, check_pair_id, check_pairs, encode_source, to_numpy
+from ..moments import Moments, Standardizer
+from ..pairs import Contrasts, check_labels, check_pair_id, check_pairs, encode_source, source_names, to_numpy
 
 Floats = NDArray[Any]
 
@@ -76,6 +76,15 @@ class FitData:
     groups: NDArray[Any] | None = None  # labels, so that batches can be put together
     X_val: Any = None  # as given: read by the methods that hold rows out (mgpa.estimators.held_out)
     source_val: Any = None
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """What a map's provenance says of the rows."""
+        return {
+            "source_names": source_names(self.sources),
+            "n_rows": len(self.X),
+            "fingerprint": Moments.fingerprint_of(self.X, self.sources[self.codes]),
+        }
 
 
 def require_several(sources: NDArray[Any], weights: Floats | None = None) -> int:

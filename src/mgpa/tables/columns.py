@@ -52,7 +52,7 @@ def check_columns(given: Mapping[str, Any], n: int) -> Columns:
             people = whole_numbers(people, "participant")
         columns["participant"] = _tidy(people.astype(str))
     if "role" in columns:
-        columns["role"] = _check_roles(columns["role"])
+        columns["role"] = check_roles(columns["role"])
         if "participant" in columns:
             _require_one_role_each(columns["participant"], columns["role"])
     if "pair_id" in columns:
@@ -78,7 +78,8 @@ def require_matched(pair_id: NDArray[Any]) -> None:
         )
 
 
-def _check_roles(values: NDArray[Any]) -> NDArray[Any]:
+def check_roles(values: NDArray[Any]) -> NDArray[Any]:
+    """Return roles in capitals; anything that is no role is an error."""
     roles, known = values, np.isin(values, ROLES)
     if not known.all():
         roles = _tidy(np.char.upper(values.astype(str)))

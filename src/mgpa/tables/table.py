@@ -27,6 +27,7 @@ from .columns import (
     Columns,
     check_columns,
     check_other,
+    check_roles,
     column_names,
     feature_names,
     require_columns,
@@ -127,8 +128,8 @@ class Table:
         return np.unique(self.require("source").source)
 
     def rows(self, *roles: str) -> Self:
-        """Return the rows of some roles, in their order."""
-        return self.take(np.isin(self.require("role").role, roles))
+        """Return the rows of some roles, in their order. A name that is no role is an error."""
+        return self.take(np.isin(self.require("role").role, check_roles(np.array(roles, dtype=str))))
 
     def take(self, rows: Any) -> Self:
         """Return some rows: a slice, positions or a mask."""
