@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from .._common.extras import missing
 from .._common.files import write_atomically
 from .bootstrap import Estimate, contrast
 from .diagnostics import Confounding, Reliability, reliability
@@ -338,5 +339,5 @@ def _pandas() -> Any:
     try:
         import pandas
     except ImportError:
-        raise ImportError("Tables need pandas: pip install 'mgpa[report]'.") from None
+        raise missing("A table of results", "pandas") from None
     return pandas

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from .. import __version__
 from .._common.arrays import is_tensor
 from .._common.checks import as_float_matrix, require_finite
+from .._common.extras import missing
 from ..errors import MapError, Mention
 
 if TYPE_CHECKING:
@@ -251,7 +252,7 @@ class CorrectionMap:
         try:
             from .runtime.torch_module import as_module
         except ImportError:
-            raise ImportError("A torch module needs torch: pip install 'mgpa[torch]'.") from None
+            raise missing("A torch module", "torch") from None
         return as_module(self)
 
     def to_onnx(self, path: PathLike) -> Path:

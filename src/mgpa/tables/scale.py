@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+from .._common.extras import missing
 from .._common.progress import progress
 from .files import Part
 from .table import Table
@@ -33,7 +34,7 @@ def connect(scheduler: str | None) -> Iterator[Any]:
     try:
         from distributed import Client
     except ImportError:
-        raise ImportError("A cluster needs Dask: pip install 'mgpa[scale]'.") from None
+        raise missing("A cluster", "dask") from None
     with Client(**({} if scheduler == "local" else {"address": scheduler})) as client:
         yield client
 

@@ -15,6 +15,7 @@ import warnings
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from ..._common.extras import missing
 from ...errors import DownloadError
 
 TIMEOUT = 60  # seconds without a byte
@@ -117,7 +118,7 @@ def require_pooch() -> Any:
     try:
         import pooch
     except ImportError:
-        raise ImportError("Downloads need pooch: pip install 'mgpa[eeg]'.") from None
+        raise missing("A download", "pooch") from None
     return pooch
 
 

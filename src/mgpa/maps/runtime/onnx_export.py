@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from ... import __version__
+from ..._common.extras import missing
 from ..._common.files import require_replaceable, write_atomically
 from .. import AffineMap, CorrectionMap, PathMap, ProjectiveMap, RoutedMap, StagedMap
 from ..projective import FLAT
@@ -28,7 +29,7 @@ try:
 
     from .onnx_graph import Graph, Value
 except ImportError as error:
-    raise ImportError("ONNX export needs the onnx extra: pip install 'mgpa[onnx]'") from error
+    raise missing("ONNX export", "onnx") from error
 
 # Old enough for runtimes in use, new enough for float64 in every operator used here.
 OPSET = 17

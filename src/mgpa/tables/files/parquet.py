@@ -9,6 +9,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
+from ..._common.extras import missing
 from ...errors import TableError
 from ..columns import Columns
 from .arrow import fields_of, pa, read_columns, write_columns
@@ -19,7 +20,7 @@ from .table_file import TableFile, as_bounds, reading, require_plausible
 try:
     import pyarrow.parquet as pq
 except ImportError as error:
-    raise ImportError("Parquet needs the scale extra: pip install 'mgpa[scale]'") from error
+    raise missing("Parquet", "pyarrow") from error
 
 HEAD = b"mgpa"
 # Beside the schema's metadata, which Arrow copies into whatever is made of a table.
