@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
-.PHONY: help demo test test-slow test-lowest lint bench docs clean
+.PHONY: help demo test test-slow test-lowest test-packages lint bench docs clean
 
 help:  ## Show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -20,6 +20,14 @@ test-slow: .venv/installed  ## The tests that take longer
 
 test-lowest: .venv-lowest/installed  ## The test suite with the lowest version of everything that pyproject.toml declares
 	OMP_NUM_THREADS=1 .venv-lowest/bin/python -m pytest -n auto --dist worksteal -m "not slow"
+
+test-packages:  ## Build the wheel and the source archive; install each on its own and use it
+	rm -rf build/packages dist
+	$(PYTHON) -m venv build/packages/tools
+	build/packages/tools/bin/python -m pip install --quiet build
+	build/packages/tools/bin/python -m build --outdir dist .
+	PYTHON=$(PYTHON) tools/try_package.sh dist/*.whl
+	PYTHON=$(PYTHON) tools/try_package.sh dist/*.tar.gz
 
 lint: .venv/installed
 	$(BIN)/ruff check .
