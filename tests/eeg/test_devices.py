@@ -1,4 +1,4 @@
-"""Epochs of two devices become one table: the same signal at the same times, paired, and nothing in silence."""
+"""Epochs of two devices become one table: one signal at the same times, paired, and nothing in silence."""
 
 import mne
 import numpy as np
@@ -11,11 +11,8 @@ from mgpa.eeg import BandPower, align_devices, table_from_epochs
 from mgpa.errors import PairingError
 from mgpa.tables import correct, fit_table, open_table, write_table
 
-EPOC = "AF3 F7 F3 FC5 T7 P7 O1 O2 P8 T8 FC6 F4 F8 AF4".split()
-BIOSEMI = (
-    "Fp1 AF3 F7 F3 FC1 FC5 T7 C3 CP1 CP5 P7 P3 Pz PO3 O1 Oz O2 PO4 P4 P8 CP6 CP2 C4 T8 FC6 FC2 F4 F8 AF4 Fp2 "
-    "Fz Cz"
-).split()
+EPOC = ["AF3", "F7", "F3", "FC5", "T7", "P7", "O1", "O2", "P8", "T8", "FC6", "F4", "F8", "AF4"]
+BIOSEMI = mne.channels.make_standard_montage("biosemi32").ch_names
 PEOPLE = [f"s{i}" for i in range(10)]
 EVENTS = 20
 
@@ -32,9 +29,20 @@ def potential(channel, seconds):
 
 
 def record(
-    person, channels, rate, *, tmin=-0.2, tmax=1.0, start=0.0, slope=1.0, noise=0.0, lost=(), seed=0, **columns
+    person,
+    channels,
+    rate,
+    *,
+    tmin=-0.2,
+    tmax=1.0,
+    start=0.0,
+    slope=1.0,
+    noise=0.0,
+    lost=(),
+    seed=0,
+    **columns,
 ):
-    """Return a device's epochs of one person; its clock begins at ``start`` and runs ``slope`` times as fast."""
+    """Return a device's epochs of one person; its clock begins at ``start``, ``slope`` times as fast."""
     sample = np.round((onsets(person) - start) * slope * rate).astype(int)
     first, last = round(tmin * rate), round(tmax * rate)
     # The device samples when it does: the marker falls on the nearest sample.

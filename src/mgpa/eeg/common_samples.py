@@ -144,7 +144,7 @@ class Grid:
 
 
 def common_times(parts: list[Part], sfreq: float | None) -> Grid:
-    """Return the times that all devices cover, at the slowest one's samples unless another rate is asked for."""
+    """Return the times that all devices cover, at the slowest one's samples or at another rate."""
     slowest = min(parts, key=lambda part: part.rate)
     rate = slowest.rate if sfreq is None else float(sfreq)
     first, last = max(part.tmin for part in parts), min(part.tmax for part in parts)
