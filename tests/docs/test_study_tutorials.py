@@ -3,6 +3,10 @@
 import csv
 import importlib.util
 import json
+import os
+import re
+import subprocess
+import sys
 from collections import defaultdict
 from pathlib import Path
 
@@ -188,3 +192,36 @@ def close(found, expected, tolerance=1e-3):
     """Assert that an estimate and its interval are what they were."""
     for part in ("value", "low", "high"):
         assert getattr(found, part) == pytest.approx(getattr(expected, part), abs=tolerance)
+
+
+@needs_real
+def test_the_page_on_real_eeg_says_what_its_script_prints(tmp_path):
+    text = (ROOT / "docs" / "start" / "real_eeg.md").read_text("utf-8")
+    (printed,) = re.findall(r"```text\n\$ python examples/kalunga_reference\.py\n(.*?)```", text, re.DOTALL)
+    done = subprocess.run(
+        [
+            *(sys.executable, str(ROOT / "examples" / "kalunga_reference.py")),
+            *("--npz", str(REAL / "kalunga_epochs.npz"), "--figure", str(tmp_path / "picture.svg")),
+        ],
+        capture_output=True,
+        text=True,
+        check=True,
+        env=os.environ | {"OMP_NUM_THREADS": "1"},
+    )
+    said, came_out = (
+        [re.split(r" {2,}", line) for line in lines.splitlines()] for lines in (printed, done.stdout)
+    )
+    assert len(said) == len(came_out)
+    for ours, theirs in zip(said, came_out, strict=True):
+        for a, b in zip(ours, theirs, strict=True):
+            numbers = [[float(x) for x in re.findall(r"[-+]?\d*\.\d+", cell)] for cell in (a, b)]
+            assert np.allclose(*numbers, atol=0.005) if numbers[0] else a == b, (a, b)
+    assert (tmp_path / "picture.svg").stat().st_size > 10_000
+
+
+def test_the_page_on_real_eeg_shows_all_of_its_script_that_matters():
+    text = (ROOT / "docs" / "start" / "real_eeg.md").read_text("utf-8")
+    script = (ROOT / "examples" / "kalunga_reference.py").read_text("utf-8")
+    marks = re.findall(r'"(# \[\w+\])"', text)
+    assert set(marks) == {"# [data]", "# [features]", "# [shortcut]", "# [rotations]", "# [end]"}
+    assert all(script.count(mark) == 1 for mark in marks)

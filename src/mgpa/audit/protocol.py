@@ -401,8 +401,10 @@ def _require_measurable(head: Table, evaluation: Table) -> None:
     """Raise unless every EVAL participant has rows of everything that HEAD teaches readers and heads."""
     people = np.unique(evaluation.participant).tolist()
     if len(people) < 2:
-        raise ValueError(
-            f"EVAL has one participant ({people[0]!r}); how a result varies over people needs two or more."
+        raise TableError(
+            f"EVAL has one participant ({people[0]!r}); how a result varies over people needs two or more. ",
+            GIVE_ROLES,
+            " can give EVAL a larger share.",
         )
     for name, known, found in (
         ("sources", head.source, evaluation.source),

@@ -207,14 +207,19 @@ class Trials:
         return Table.from_columns({"X": X, **self.columns}, self.info | info)
 
 
+def eeg_channels(epochs: Any) -> list[str]:
+    """Return the names of the EEG channels of MNE epochs."""
+    kinds = epochs.get_channel_types()
+    names = [name for name, kind in zip(epochs.ch_names, kinds, strict=True) if kind == "eeg"]
+    if not names:
+        there = ", ".join(sorted(set(kinds)))
+        raise ValueError(f"The epochs have no EEG channels, only {there}; see Epochs.set_channel_types.")
+    return names
+
+
 def _eeg_of(epochs: Any) -> tuple[NDArray[Any], tuple[str, ...]]:
     """Return the signals and names of EEG channels."""
-    names = [
-        name for name, kind in zip(epochs.ch_names, epochs.get_channel_types(), strict=True) if kind == "eeg"
-    ]
-    if not names:
-        kinds = ", ".join(sorted(set(epochs.get_channel_types())))
-        raise ValueError(f"The epochs have no EEG channels, only {kinds}; see Epochs.set_channel_types.")
+    names = eeg_channels(epochs)
     bad = [name for name in names if name in epochs.info["bads"]]
     if bad:
         warnings.warn(
