@@ -327,6 +327,7 @@ def other_arguments():
         "budget": {"closed": 0.03},
         "head": LogisticRegression(),
         "readers": SMALL,
+        "association": ("dry", 1),
         "floor": True,
         "standardize": False,
         "device": "meta",

@@ -22,6 +22,7 @@ from ..maps.io.mapfile import map_digest
 from ..tables.columns import GIVE_ROLES
 from ..tables.rows import corrected_rows, in_coordinates, person_digest, require_correctable, require_encoder
 from ..tables.table import Table
+from .association import Direction, find_directions
 from .diagnostics import confounding
 from .fits import (
     BudgetSpec,
@@ -71,6 +72,9 @@ class AuditPlan:
         Task head; None is the paper's balanced ridge head, or its network for tokens.
     readers : dict or None
         ``restarts`` and ``checkpoints``, for a smaller bank than the paper's.
+    association : tuple (source, label), or None
+        Which source a label goes with where the heads behind ``worst`` learn their shortcut. None takes the
+        direction that FIT rows have; where they have none, the curves of both are averaged.
     floor : bool
         Also read the source from what each gate preserves.
     standardize : bool
@@ -107,6 +111,7 @@ class AuditPlan:
         budget: float | Mapping[str, float] | None = None,
         head: Any = None,
         readers: Mapping[str, Any] | None = None,
+        association: tuple[Any, Any] | None = None,
         floor: bool = True,
         standardize: bool = True,
         cache: Any = None,
@@ -140,7 +145,10 @@ class AuditPlan:
         # Pairs come in the coordinates that the table came in.
         contrasts = pairs if rows is table else _transformed(coordinates, pairs)
         self.data = FittingData(parts["FIT"], parts["VAL"], contrasts, standardize)
-        self.ground = Ground(parts["HEAD"], parts["EVAL"], self.data.standardizer, head, device, bank)
+        directions, origin = _directions(association, parts)
+        self.ground = Ground(
+            parts["HEAD"], parts["EVAL"], self.data.standardizer, head, device, bank, directions
+        )
         self.store = Store(cache)
         self.floor, self.n_jobs, self.verbose = floor, n_jobs, verbose
         self.settings: dict[str, Any] = {
@@ -153,6 +161,9 @@ class AuditPlan:
             "budget": dict(budget) if isinstance(budget, Mapping) else budget,
             "head": repr(head) if head is not None else "",
             "readers": dict(readers or {}),
+            "association": None if association is None else [str(part) for part in association],
+            "directions": [str(direction) for direction in directions],
+            "directions_of": origin,
             "device": device,
             "rows": {role: len(part) for role, part in parts.items()},
             "participants": {role: len(np.unique(part.participant)) for role, part in parts.items()},
@@ -422,6 +433,41 @@ def _require_measurable(head: Table, evaluation: Table) -> None:
             rows = mine & (evaluation.label == label)
             what = f"source {source!r} with label {label!r}"
             require_everyone(evaluation.participant[rows], evaluation, what)
+
+
+def _directions(
+    stated: tuple[Any, Any] | None, parts: Mapping[str, Table]
+) -> tuple[tuple[Direction, ...], str]:
+    """Return which label goes with which source where shortcuts are learned, and who says so.
+
+    No direction, where association shift cannot be measured: it needs events of two sources and two classes
+    that both sources saw, in HEAD and in EVAL, and two HEAD participants or more.
+    """
+    fit, head, evaluation = parts["FIT"], parts["HEAD"], parts["EVAL"]
+    views = head.paired_views()
+    if views is None or evaluation.paired_views() is None or head.label is None:
+        return (), ""
+    labels = np.unique(head.label)
+    if len(labels) != 2 or len(np.unique(head.participant[views[0]])) < 2:
+        return (), ""
+    if stated is not None:
+        return (Direction(*_among(stated, head.sources, labels)),), "stated"
+    # FIT rows may have the labels of another task; they then say nothing about this one's.
+    told = fit.label is not None and np.array_equal(np.unique(fit.label), labels)
+    role = "FIT" if told and len(fit.sources) == 2 else "HEAD"
+    return find_directions(parts[role].source, parts[role].label), role
+
+
+def _among(stated: tuple[Any, Any], sources: NDArray[Any], labels: NDArray[Any]) -> tuple[Any, Any]:
+    """Return a stated source and label as the table has them; they are compared as text."""
+    chosen = []
+    for what, value, there in zip(("source", "label"), stated, (sources, labels), strict=True):
+        same = [entry for entry in there.tolist() if str(entry) == str(value)]
+        if not same:
+            names = ", ".join(map(str, there.tolist()))
+            raise ValueError(f"association names the {what} {value!r}; the table has {names}.")
+        chosen.append(same[0])
+    return chosen[0], chosen[1]
 
 
 def _budgets(budget: float | Mapping[str, float] | None, jobs: list[Job]) -> dict[str, float]:

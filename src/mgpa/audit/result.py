@@ -71,6 +71,7 @@ class Audit:
             "rows": rows,
             "participants": people,
             "data": data,
+            "directions": list(dict.fromkeys(way for a in audits for way in a.settings["directions"])),
             "splits": len(audits),
         }
         return replace(first, results=results, settings=settings)
@@ -98,6 +99,20 @@ class Audit:
     def metrics(self) -> tuple[str, ...]:
         """Of these, the ones that every method has: methods can be compared by them."""
         return tuple(m for m in self.columns if all(result.has(m) for result in self.results.values()))
+
+    @property
+    def direction(self) -> str:
+        """Which label went with which source where the heads behind ``worst`` learned their shortcut."""
+        ways, origin = self.settings["directions"], self.settings["directions_of"]
+        if not ways:
+            return ""
+        if len(ways) == 1:
+            said = "as stated" if origin == "stated" else f"as in the {origin} rows"
+            return f"worst: the shortcut that heads learned is that {ways[0]} ({said})."
+        return (
+            f"worst: source and task show no clear association in the {origin} rows, so heads learned either "
+            f"shortcut ({'; '.join(ways)}), and their curves are averaged."
+        )
 
     @cached_property
     def estimates(self) -> dict[str, dict[str, Estimate]]:
@@ -226,7 +241,8 @@ class Audit:
             lines.append(text + (f", a loss above {metric.kept} is excluded." if outcome == "kept" else "."))
         if "worst" in self.metrics:
             change = self.contrast(method, metric="worst")
-            lines.append(f"A head that learned the shortcut, at its worst association: {change:+.3f}.")
+            ways = " or ".join(self.settings["directions"])
+            lines.append(f"A head that learned that {ways}, at its worst association: {change:+.3f}.")
         M = self.estimates[method]["M"]
         lines.append(f"Embeddings moved by {100 * M.value:.1f} % of their size.")
         if result.fitted_on:
@@ -253,9 +269,8 @@ class Audit:
             found = self.estimates[name]
             cells.append([name, *(f"{found[m]:.3f}" if m in found else "" for m in self.columns)])
         widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
-        return "\n".join(
-            "  ".join(c.ljust(w) for c, w in zip(row, widths, strict=True)).rstrip() for row in cells
-        )
+        lines = ["  ".join(c.ljust(w) for c, w in zip(row, widths, strict=True)).rstrip() for row in cells]
+        return "\n".join(lines + ([self.direction] if self.direction else []))
 
     __repr__ = __str__
 
