@@ -256,7 +256,7 @@ def association(ground: Ground, C_eval: NDArray[Any]) -> Arrays:
 
 
 def _paired_events(table: Table, flat: NDArray[Any], direction: Direction) -> tuple[Any, Any, Any, Any]:
-    """Return events through both sources, the direction's second; which have its label; and whose they are."""
+    """Return events through the other source and the direction's, which have its label, and whose."""
     views = table.paired_views()
     if views is None or table.label is None:
         raise ValueError("Association shift needs labels and events that both sources saw.")

@@ -36,6 +36,7 @@ from .fits import (
     saying,
     stored_fit,
 )
+from .looks import label as shown_as
 from .measure import FloorSpec, Ground, MeasureSpec, measure, require_everyone, source_floor
 from .method_result import MethodResult, people_known
 from .readers import CHECKPOINTS, check_schedule
@@ -129,6 +130,7 @@ class AuditPlan:
         if bank["restarts"]:
             torch_device(device, "The bank of source readers")
         self.jobs = list(list_jobs(methods, seeds, device))
+        _require_distinct(self.jobs)
         self.budgets = _budgets(budget, self.jobs)
         if isinstance(pairs, Mapping):
             _require_known(pairs, self.jobs, "pairs")
@@ -377,6 +379,17 @@ def _common_coordinates(jobs: list[Job]) -> Coordinates | None:
             "Audit maps of the same coordinates together, and the others apart."
         )
     return where[0][1] if where else None
+
+
+def _require_distinct(jobs: list[Job]) -> None:
+    """Raise if two methods would be shown under the same name."""
+    shown: dict[str, str] = {}
+    for name in dict.fromkeys(job.method for job in jobs):
+        other = shown.setdefault(shown_as(name), name)
+        if other != name:
+            raise ValueError(
+                f"{other!r} and {name!r} are both shown as {shown_as(name)}; name one otherwise."
+            )
 
 
 def _require_applicable(jobs: list[Job], table: Table) -> None:

@@ -151,9 +151,9 @@ def _run_audit(
     from ..maps import load_map
     from ..tables.files import open_table
 
-    chosen = {Path(n).stem if n.endswith(".safetensors") else n: n for n in names}
     entries = {
-        k: load_map(n) if n.endswith(".safetensors") else with_rank(make(n), rank) for k, n in chosen.items()
+        name: load_map(given) if _is_map(given) else with_rank(make(given), rank)
+        for name, given in _named(names).items()
     }
     readers = {"restarts": 1, "checkpoints": (12,)} if quick else None
     rows = open_table(table).read().require("source", "participant", "role")
@@ -170,6 +170,30 @@ def _run_audit(
         n_jobs=jobs,
         readers=readers,
     )
+
+
+def _named(given: list[str]) -> dict[str, str]:
+    """Return methods and stored maps by the names they are shown under, no two alike.
+
+    A map is called like its file, unless that is a method's name or another map's: then by its path.
+    """
+    from ..baselines.registry import available, canonical_name
+
+    stems = [Path(entry).stem for entry in given if _is_map(entry)]
+    methods = {method.name for method in available()}
+    named: dict[str, str] = {}
+    for entry in given:
+        name = Path(entry).stem if _is_map(entry) else entry
+        if _is_map(entry) and (stems.count(name) > 1 or canonical_name(name) in methods):
+            name = entry
+        if any(canonical_name(name) == canonical_name(other) for other in named):
+            raise UserError(f"--methods has {entry} twice; name each method or map once.")
+        named[name] = entry
+    return named
+
+
+def _is_map(entry: str) -> bool:
+    return entry.endswith(".safetensors")
 
 
 def _estimates(result: Any) -> Any:
