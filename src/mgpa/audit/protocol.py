@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from inspect import signature
 from typing import Any, ParamSpec, TypeVar
@@ -19,8 +21,9 @@ from ..errors import TableError
 from ..estimators.staged import torch_device
 from ..maps import CorrectionMap
 from ..maps.io.mapfile import map_digest
-from ..tables.columns import GIVE_ROLES
+from ..tables.columns import GIVE_ROLES, ROLES
 from ..tables.rows import corrected_rows, in_coordinates, person_digest, require_correctable, require_encoder
+from ..tables.seen import row_digests, seen_people
 from ..tables.table import Table
 from .association import Direction, find_directions
 from .diagnostics import confounding
@@ -151,6 +154,7 @@ class AuditPlan:
         self.ground = Ground(
             parts["HEAD"], parts["EVAL"], self.data.standardizer, head, device, bank, directions
         )
+        self.judges = _Judges.of(table, rows)
         self.store = Store(cache)
         self.floor, self.n_jobs, self.verbose = floor, n_jobs, verbose
         self.settings: dict[str, Any] = {
@@ -171,6 +175,7 @@ class AuditPlan:
             "participants": {role: len(np.unique(part.participant)) for role, part in parts.items()},
             "sources": [str(s) for s in table.sources.tolist()],
             "features": list(rows.X.shape[1:]),
+            "duplicates": _duplicates(rows),
             "data": table.digest[:16],
         }
 
@@ -218,7 +223,6 @@ class AuditPlan:
         maps = self._fit()
         cells = self._measure(maps)
         self._say(f"done in {time.monotonic() - started:.0f} s")
-        judged = np.union1d(self.ground.head.participant, self.ground.evaluation.participant).tolist()
         results = {}
         for name in dict.fromkeys(job.method for job in self.jobs):
             jobs = [job for job in self.jobs if job.method == name]
@@ -228,7 +232,7 @@ class AuditPlan:
                 [cells[job][0] for job in jobs],
                 [cells[job][1] for job in jobs],
                 fitted_elsewhere=any(job.fitted is not None for job in jobs),
-                fitted_on=people_known(_judges_seen(maps[job].map, judged) for job in jobs),
+                fitted_on=people_known(self.judges.seen_by(maps[job].map) for job in jobs),
             )
         fit = self.data.fit
         return Audit(
@@ -414,11 +418,37 @@ def _transformed(coordinates: Coordinates | None, pairs: Any) -> Any:
     return tuple(coordinates.transform(side) for side in pairs)
 
 
-def _judges_seen(m: CorrectionMap, judges: list[str]) -> tuple[str, ...] | None:
-    """Return which of the people that judge a map it was fitted on; None if it does not say."""
-    if not m.info.people:
-        return None
-    return tuple(name for name in judges if person_digest(name) in m.info.people)
+@dataclass(frozen=True)
+class _Judges:
+    """HEAD and EVAL rows by their content, and whose they are."""
+
+    participant: NDArray[Any]
+    digests: tuple[NDArray[np.uint64], ...]
+
+    @classmethod
+    def of(cls, table: Table, rows: Table) -> _Judges:
+        """Take note of a table as it came, and of the same rows in the audit's coordinates."""
+        forms = [table] if rows is table else [table, rows]
+        held = [form.rows("HEAD", "EVAL") for form in forms]
+        return cls(held[0].participant, tuple(row_digests(form.X) for form in held))
+
+    def seen_by(self, m: CorrectionMap) -> tuple[str, ...] | None:
+        """Return who of them a map was fitted on, by their names or their rows; None if it does not say."""
+        people, sample = m.info.people, m.info.row_sample
+        known = {name for name in np.unique(self.participant).tolist() if person_digest(name) in people}
+        for digests in self.digests:
+            known.update(seen_people(sample, digests, self.participant))
+        return tuple(sorted(known)) if people or known else None
+
+
+def _duplicates(table: Table) -> dict[str, int]:
+    """Return how many rows of a role are exact copies of rows of another, by both roles' names."""
+    digests = {role: row_digests(table.rows(role).X) for role in ROLES}
+    return {
+        f"{later} rows are copies of {earlier} rows": count
+        for earlier, later in itertools.combinations(ROLES, 2)
+        if (count := int(np.isin(digests[later], digests[earlier]).sum()))
+    }
 
 
 def _require_measurable(head: Table, evaluation: Table) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -71,6 +72,7 @@ class Audit:
             "rows": rows,
             "participants": people,
             "data": data,
+            "duplicates": dict(sum((Counter(a.settings["duplicates"]) for a in audits), Counter())),
             "directions": list(dict.fromkeys(way for a in audits for way in a.settings["directions"])),
             "splits": len(audits),
         }
@@ -112,6 +114,15 @@ class Audit:
         return (
             f"worst: source and task show no clear association in the {origin} rows, so heads learned either "
             f"shortcut ({'; '.join(ways)}), and their curves are averaged."
+        )
+
+    @property
+    def duplicates(self) -> str:
+        """Which rows stand in more than one role, word for word; empty if none do."""
+        said = "; ".join(f"{count} {what}" for what, count in self.settings["duplicates"].items())
+        return (
+            f"THE SAME ROWS IN TWO ROLES: {said}. What was fitted on them cannot be judged by them."
+            * bool(said)
         )
 
     @cached_property
@@ -250,10 +261,13 @@ class Audit:
             lines.insert(
                 0,
                 f"NOT HELD OUT: it was fitted on {len(result.fitted_on)} of the people it is judged by "
-                f"({named}); these numbers flatter it. Fit it on FIT participants only.",
+                f"({named}), known by their names or their rows; these numbers flatter it. "
+                "Fit it on FIT participants only.",
             )
         elif result.fitted_elsewhere and result.fitted_on is None:
             lines.append("It was fitted elsewhere: whether on these participants is not known here.")
+        if self.duplicates:
+            lines.append(self.duplicates)
         n = len(result.participants)
         lines.append(
             f"Intervals are over {n} participants, for these fitted maps and readers; a stronger reader may "
@@ -270,7 +284,7 @@ class Audit:
             cells.append([name, *(f"{found[m]:.3f}" if m in found else "" for m in self.columns)])
         widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
         lines = ["  ".join(c.ljust(w) for c, w in zip(row, widths, strict=True)).rstrip() for row in cells]
-        return "\n".join(lines + ([self.direction] if self.direction else []))
+        return "\n".join(lines + [note for note in (self.duplicates, self.direction) if note])
 
     __repr__ = __str__
 
