@@ -284,7 +284,7 @@ def test_a_map_fitted_on_the_people_it_is_judged_by_is_found_out(tmp_path):
     honest = fit_table(mgpa.ClosedFormMGPA(), table).to_map()
     leaked = fit_table(mgpa.ClosedFormMGPA(), table.with_columns(role=None)).to_map()
     silent = leaked.with_notes("from elsewhere")
-    silent = replace(silent, info=replace(silent.info, people=()))
+    silent = replace(silent, info=replace(silent.info, people=(), row_sample=""))
     maps = {"honest": honest, "leaked": leaked, "silent": silent, "mixed": [silent, leaked]}
     for m in (honest, leaked, silent):
         m.save(tmp_path / "m.safetensors")
@@ -327,6 +327,7 @@ def other_arguments():
         "budget": {"closed": 0.03},
         "head": LogisticRegression(),
         "readers": SMALL,
+        "association": ("dry", 1),
         "floor": True,
         "standardize": False,
         "device": "meta",
@@ -471,3 +472,32 @@ def test_encoders_are_told_apart_in_the_cache(table, tmp_path):
     first, second = (replace(table, info={"encoder": {"name": name}}) for name in ("eegpt", "labram"))
     run(first, ["leace"], cache=tmp_path)
     assert_same(run(second, ["leace"], cache=tmp_path), run(second, ["leace"]))
+
+
+@pytest.mark.parametrize("rename", [str.upper, lambda name: f"{name} ", lambda name: f"somebody else {name}"])
+def test_people_are_recognised_by_their_rows_whatever_they_are_called(table, rename, tmp_path):
+    other = replace(
+        table,
+        participant=np.array([rename(name) for name in table.participant]),
+        role=np.where(table.role == "EVAL", "FIT", np.where(table.role == "FIT", "EVAL", table.role)),
+        X=table.X.astype(np.float32),
+    )
+    leaked = mgpa.load_map(fit_table(make("leace"), other).to_map().save(tmp_path / "leaked.safetensors"))
+    found = run(table, {"leaked": leaked, "leace": "leace"})
+    assert found["leaked"].fitted_on == found["leaked"].participants
+    assert found.verdict("leaked")[0].startswith("NOT HELD OUT")
+    assert found["leace"].fitted_on == ()
+
+
+def test_the_same_rows_in_two_roles_are_reported(table, tmp_path):
+    alone = table.with_columns(pair_id=None)
+    judge = alone.rows("EVAL").participant[0]
+    copied = alone.take(alone.participant == judge).with_columns(participant="somebody", role="FIT")
+    found = run(alone.concatenate([alone, copied]), ["leace"])
+    said = f"{len(copied)} EVAL rows are copies of FIT rows"
+    assert found.settings["duplicates"] == {"EVAL rows are copies of FIT rows": len(copied)}
+    assert said in str(found)
+    assert said in " ".join(found.verdict("leace"))
+    assert said in found.report(tmp_path / "report.html").read_text(encoding="utf-8")
+    assert found["leace"].fitted_on == (judge,)
+    assert not run(table, ["leace"]).duplicates

@@ -50,7 +50,13 @@ def list_jobs(methods: Iterable[str] | Mapping[str, Any], seeds: Sequence[int], 
     """Yield every fit of every method, the identity first."""
     if isinstance(methods, str):
         raise TypeError(f"methods must be a list of names or a dict; got the single text {methods!r}.")
-    named = dict(methods) if isinstance(methods, Mapping) else {name: name for name in methods}
+    if not isinstance(methods, Mapping):
+        methods = list(methods)
+        twice = [name for name in methods if methods.count(name) > 1]
+        if twice:
+            raise ValueError(f"methods has {twice[0]!r} twice; give several fits of one a dict, with names.")
+        methods = {name: name for name in methods}
+    named = dict(methods)
     for name in named:
         if not isinstance(name, str):
             raise TypeError(f"methods has {name!r} in place of a name; give it one: {{'mine': {name!r}}}.")

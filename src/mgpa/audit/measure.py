@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from ..moments import Standardizer
 from ..tables.table import Table
 from ..tokens import token_mean
-from .association import AssociationHeads, association_auroc, fit_association_heads
+from .association import AssociationHeads, Direction, association_auroc, fit_association_heads
 from .diagnostics import variance_shares
 from .displacement import movement
 from .heads import Heads, fit_heads, transfer_scores
@@ -35,6 +35,7 @@ class GroundSpec(Spec):
     task_head: Any
     device: str
     bank: dict[str, Any]
+    directions: tuple[str, ...]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,6 +70,9 @@ class Ground:
         Where networks are trained.
     bank : dict
         ``restarts`` and ``checkpoints`` of the source readers; empty is the paper's bank.
+    directions : tuple of Direction
+        Which label goes with which source where shortcut heads are trained. Of several, association curves
+        are averaged; without any there are none.
     """
 
     head: Table
@@ -77,6 +81,7 @@ class Ground:
     task_head: Any = None
     device: str = "auto"
     bank: dict[str, Any] = field(default_factory=dict)
+    directions: tuple[Direction, ...] = ()
 
     @cached_property
     def key(self) -> str:
@@ -89,6 +94,7 @@ class Ground:
             task_head=self.task_head,
             device=self.device,
             bank=self.bank,
+            directions=tuple(map(repr, self.directions)),
         ).key
 
     @property
@@ -128,17 +134,12 @@ class Ground:
         )
 
     @cached_property
-    def association_heads(self) -> AssociationHeads | None:
-        """Shortcut and control heads, if HEAD and EVAL have paired events of two sources, two classes."""
-        views = self.head.paired_views()
-        if views is None or self.evaluation.paired_views() is None or self.head.label is None:
-            return None
-        y, people = self.head.label[views[0]], self.head.participant[views[0]]
-        if len(np.unique(self.head.label)) != 2 or len(np.unique(people)) < 2:
-            return None
+    def association_heads(self) -> tuple[AssociationHeads, ...]:
+        """Shortcut and control heads of every direction, of the events that both sources saw."""
         flat = _flat_mean(self.H_head)
-        return fit_association_heads(
-            flat[views[0]], flat[views[1]], y == np.unique(self.head.label)[1], people
+        return tuple(
+            fit_association_heads(*_paired_events(self.head, flat, direction))
+            for direction in self.directions
         )
 
     @cached_property
@@ -161,7 +162,7 @@ class Ground:
         if self.tokens:
             _ = self.residual_readers
         views = self.evaluation.paired_views()
-        if self.association_heads is not None and views is not None:
+        if self.directions and views is not None:
             seen = self.evaluation.participant[views[0]]
             require_everyone(seen, self.evaluation, "paired events (which association shift needs)")
 
@@ -243,19 +244,24 @@ def task_utility(ground: Ground, C_head: NDArray[Any], C_eval: NDArray[Any]) -> 
 
 def association(ground: Ground, C_eval: NDArray[Any]) -> Arrays:
     """Return the AUROC of shortcut and control heads at reversed, no and aligned association."""
-    heads, views = ground.association_heads, ground.evaluation.paired_views()
-    if heads is None or views is None or ground.evaluation.label is None:
-        return {}
     flat = _flat_mean(C_eval)
-    y = ground.evaluation.label[views[0]] == np.unique(ground.head.label)[1]  # type: ignore[arg-type]
-    people = ground.evaluation.participant[views[0]]
-    result = {}
-    for name, head in (("shortcut", heads.shortcut), ("control", heads.control)):
-        scores = [head.scores(flat[rows]) for rows in views]
-        found = association_auroc(scores[0], scores[1], y, people)
-        require_everyone(found.participants, ground.evaluation, "paired events")
-        result[name] = found.values
-    return result
+    curves: dict[str, list[NDArray[Any]]] = {}
+    for direction, heads in zip(ground.directions, ground.association_heads, strict=True):
+        X0, X1, y, people = _paired_events(ground.evaluation, flat, direction)
+        for name, head in (("shortcut", heads.shortcut), ("control", heads.control)):
+            found = association_auroc(head.scores(X0), head.scores(X1), y, people)
+            require_everyone(found.participants, ground.evaluation, "paired events")
+            curves.setdefault(name, []).append(found.values)
+    return {name: np.mean(values, axis=0) for name, values in curves.items()}
+
+
+def _paired_events(table: Table, flat: NDArray[Any], direction: Direction) -> tuple[Any, Any, Any, Any]:
+    """Return events through the other source and the direction's, which have its label, and whose."""
+    views = table.paired_views()
+    if views is None or table.label is None:
+        raise ValueError("Association shift needs labels and events that both sources saw.")
+    first, second = views if table.sources[1] == direction.source else views[::-1]
+    return flat[first], flat[second], table.label[first] == direction.label, table.participant[first]
 
 
 def require_everyone(found: Any, table: Table, what: str) -> None:

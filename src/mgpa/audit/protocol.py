@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from inspect import signature
 from typing import Any, ParamSpec, TypeVar
@@ -19,9 +21,11 @@ from ..errors import TableError
 from ..estimators.staged import torch_device
 from ..maps import CorrectionMap
 from ..maps.io.mapfile import map_digest
-from ..tables.columns import GIVE_ROLES
+from ..tables.columns import GIVE_ROLES, ROLES
 from ..tables.rows import corrected_rows, in_coordinates, person_digest, require_correctable, require_encoder
+from ..tables.seen import row_digests, seen_people
 from ..tables.table import Table
+from .association import Direction, find_directions
 from .diagnostics import confounding
 from .fits import (
     BudgetSpec,
@@ -35,6 +39,7 @@ from .fits import (
     saying,
     stored_fit,
 )
+from .looks import label as shown_as
 from .measure import FloorSpec, Ground, MeasureSpec, measure, require_everyone, source_floor
 from .method_result import MethodResult, people_known
 from .readers import CHECKPOINTS, check_schedule
@@ -71,6 +76,9 @@ class AuditPlan:
         Task head; None is the paper's balanced ridge head, or its network for tokens.
     readers : dict or None
         ``restarts`` and ``checkpoints``, for a smaller bank than the paper's.
+    association : tuple (source, label), or None
+        Which source a label goes with where the heads behind ``worst`` learn their shortcut. None takes the
+        direction that FIT rows have; where they have none, the curves of both are averaged.
     floor : bool
         Also read the source from what each gate preserves.
     standardize : bool
@@ -107,6 +115,7 @@ class AuditPlan:
         budget: float | Mapping[str, float] | None = None,
         head: Any = None,
         readers: Mapping[str, Any] | None = None,
+        association: tuple[Any, Any] | None = None,
         floor: bool = True,
         standardize: bool = True,
         cache: Any = None,
@@ -124,6 +133,7 @@ class AuditPlan:
         if bank["restarts"]:
             torch_device(device, "The bank of source readers")
         self.jobs = list(list_jobs(methods, seeds, device))
+        _require_distinct(self.jobs)
         self.budgets = _budgets(budget, self.jobs)
         if isinstance(pairs, Mapping):
             _require_known(pairs, self.jobs, "pairs")
@@ -140,7 +150,11 @@ class AuditPlan:
         # Pairs come in the coordinates that the table came in.
         contrasts = pairs if rows is table else _transformed(coordinates, pairs)
         self.data = FittingData(parts["FIT"], parts["VAL"], contrasts, standardize)
-        self.ground = Ground(parts["HEAD"], parts["EVAL"], self.data.standardizer, head, device, bank)
+        directions, origin = _directions(association, parts)
+        self.ground = Ground(
+            parts["HEAD"], parts["EVAL"], self.data.standardizer, head, device, bank, directions
+        )
+        self.judges = _Judges.of(table, rows)
         self.store = Store(cache)
         self.floor, self.n_jobs, self.verbose = floor, n_jobs, verbose
         self.settings: dict[str, Any] = {
@@ -153,11 +167,15 @@ class AuditPlan:
             "budget": dict(budget) if isinstance(budget, Mapping) else budget,
             "head": repr(head) if head is not None else "",
             "readers": dict(readers or {}),
+            "association": None if association is None else [str(part) for part in association],
+            "directions": [str(direction) for direction in directions],
+            "directions_of": origin,
             "device": device,
             "rows": {role: len(part) for role, part in parts.items()},
             "participants": {role: len(np.unique(part.participant)) for role, part in parts.items()},
             "sources": [str(s) for s in table.sources.tolist()],
             "features": list(rows.X.shape[1:]),
+            "duplicates": _duplicates(rows),
             "data": table.digest[:16],
         }
 
@@ -205,7 +223,6 @@ class AuditPlan:
         maps = self._fit()
         cells = self._measure(maps)
         self._say(f"done in {time.monotonic() - started:.0f} s")
-        judged = np.union1d(self.ground.head.participant, self.ground.evaluation.participant).tolist()
         results = {}
         for name in dict.fromkeys(job.method for job in self.jobs):
             jobs = [job for job in self.jobs if job.method == name]
@@ -215,7 +232,7 @@ class AuditPlan:
                 [cells[job][0] for job in jobs],
                 [cells[job][1] for job in jobs],
                 fitted_elsewhere=any(job.fitted is not None for job in jobs),
-                fitted_on=people_known(_judges_seen(maps[job].map, judged) for job in jobs),
+                fitted_on=people_known(self.judges.seen_by(maps[job].map) for job in jobs),
             )
         fit = self.data.fit
         return Audit(
@@ -368,6 +385,17 @@ def _common_coordinates(jobs: list[Job]) -> Coordinates | None:
     return where[0][1] if where else None
 
 
+def _require_distinct(jobs: list[Job]) -> None:
+    """Raise if two methods would be shown under the same name."""
+    shown: dict[str, str] = {}
+    for name in dict.fromkeys(job.method for job in jobs):
+        other = shown.setdefault(shown_as(name), name)
+        if other != name:
+            raise ValueError(
+                f"{other!r} and {name!r} are both shown as {shown_as(name)}; name one otherwise."
+            )
+
+
 def _require_applicable(jobs: list[Job], table: Table) -> None:
     """Raise unless every map that came fitted may be applied to the table."""
     for job in jobs:
@@ -390,11 +418,37 @@ def _transformed(coordinates: Coordinates | None, pairs: Any) -> Any:
     return tuple(coordinates.transform(side) for side in pairs)
 
 
-def _judges_seen(m: CorrectionMap, judges: list[str]) -> tuple[str, ...] | None:
-    """Return which of the people that judge a map it was fitted on; None if it does not say."""
-    if not m.info.people:
-        return None
-    return tuple(name for name in judges if person_digest(name) in m.info.people)
+@dataclass(frozen=True)
+class _Judges:
+    """HEAD and EVAL rows by their content, and whose they are."""
+
+    participant: NDArray[Any]
+    digests: tuple[NDArray[np.uint64], ...]
+
+    @classmethod
+    def of(cls, table: Table, rows: Table) -> _Judges:
+        """Take note of a table as it came, and of the same rows in the audit's coordinates."""
+        forms = [table] if rows is table else [table, rows]
+        held = [form.rows("HEAD", "EVAL") for form in forms]
+        return cls(held[0].participant, tuple(row_digests(form.X) for form in held))
+
+    def seen_by(self, m: CorrectionMap) -> tuple[str, ...] | None:
+        """Return who of them a map was fitted on, by their names or their rows; None if it does not say."""
+        people, sample = m.info.people, m.info.row_sample
+        known = {name for name in np.unique(self.participant).tolist() if person_digest(name) in people}
+        for digests in self.digests:
+            known.update(seen_people(sample, digests, self.participant))
+        return tuple(sorted(known)) if people or known else None
+
+
+def _duplicates(table: Table) -> dict[str, int]:
+    """Return how many rows of a role are exact copies of rows of another, by both roles' names."""
+    digests = {role: row_digests(table.rows(role).X) for role in ROLES}
+    return {
+        f"{later} rows are copies of {earlier} rows": count
+        for earlier, later in itertools.combinations(ROLES, 2)
+        if (count := int(np.isin(digests[later], digests[earlier]).sum()))
+    }
 
 
 def _require_measurable(head: Table, evaluation: Table) -> None:
@@ -424,6 +478,41 @@ def _require_measurable(head: Table, evaluation: Table) -> None:
             rows = mine & (evaluation.label == label)
             what = f"source {source!r} with label {label!r}"
             require_everyone(evaluation.participant[rows], evaluation, what)
+
+
+def _directions(
+    stated: tuple[Any, Any] | None, parts: Mapping[str, Table]
+) -> tuple[tuple[Direction, ...], str]:
+    """Return which label goes with which source where shortcuts are learned, and who says so.
+
+    No direction, where association shift cannot be measured: it needs events of two sources and two classes
+    that both sources saw, in HEAD and in EVAL, and two HEAD participants or more.
+    """
+    fit, head, evaluation = parts["FIT"], parts["HEAD"], parts["EVAL"]
+    views = head.paired_views()
+    if views is None or evaluation.paired_views() is None or head.label is None:
+        return (), ""
+    labels = np.unique(head.label)
+    if len(labels) != 2 or len(np.unique(head.participant[views[0]])) < 2:
+        return (), ""
+    if stated is not None:
+        return (Direction(*_among(stated, head.sources, labels)),), "stated"
+    # FIT rows may have the labels of another task; they then say nothing about this one's.
+    told = fit.label is not None and np.array_equal(np.unique(fit.label), labels)
+    role = "FIT" if told and len(fit.sources) == 2 else "HEAD"
+    return find_directions(parts[role].source, parts[role].label), role
+
+
+def _among(stated: tuple[Any, Any], sources: NDArray[Any], labels: NDArray[Any]) -> tuple[Any, Any]:
+    """Return a stated source and label as the table has them; they are compared as text."""
+    chosen = []
+    for what, value, there in zip(("source", "label"), stated, (sources, labels), strict=True):
+        same = [entry for entry in there.tolist() if str(entry) == str(value)]
+        if not same:
+            names = ", ".join(map(str, there.tolist()))
+            raise ValueError(f"association names the {what} {value!r}; the table has {names}.")
+        chosen.append(same[0])
+    return chosen[0], chosen[1]
 
 
 def _budgets(budget: float | Mapping[str, float] | None, jobs: list[Job]) -> dict[str, float]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -72,6 +73,8 @@ class Audit:
             "rows": rows,
             "participants": people,
             "data": data,
+            "duplicates": dict(sum((Counter(a.settings["duplicates"]) for a in audits), Counter())),
+            "directions": list(dict.fromkeys(way for a in audits for way in a.settings["directions"])),
             "splits": len(audits),
         }
         return replace(first, results=results, settings=settings)
@@ -99,6 +102,29 @@ class Audit:
     def metrics(self) -> tuple[str, ...]:
         """Of these, the ones that every method has: methods can be compared by them."""
         return tuple(m for m in self.columns if all(result.has(m) for result in self.results.values()))
+
+    @property
+    def direction(self) -> str:
+        """Which label went with which source where the heads behind ``worst`` learned their shortcut."""
+        ways, origin = self.settings["directions"], self.settings["directions_of"]
+        if not ways:
+            return ""
+        if len(ways) == 1:
+            said = "as stated" if origin == "stated" else f"as in the {origin} rows"
+            return f"worst: the shortcut that heads learned is that {ways[0]} ({said})."
+        return (
+            f"worst: source and task show no clear association in the {origin} rows, so heads learned either "
+            f"shortcut ({'; '.join(ways)}), and their curves are averaged."
+        )
+
+    @property
+    def duplicates(self) -> str:
+        """Which rows stand in more than one role, word for word; empty if none do."""
+        said = "; ".join(f"{count} {what}" for what, count in self.settings["duplicates"].items())
+        return (
+            f"THE SAME ROWS IN TWO ROLES: {said}. What was fitted on them cannot be judged by them."
+            * bool(said)
+        )
 
     @cached_property
     def estimates(self) -> dict[str, dict[str, Estimate]]:
@@ -227,7 +253,8 @@ class Audit:
             lines.append(text + (f", a loss above {metric.kept} is excluded." if outcome == "kept" else "."))
         if "worst" in self.metrics:
             change = self.contrast(method, metric="worst")
-            lines.append(f"A head that learned the shortcut, at its worst association: {change:+.3f}.")
+            ways = " or ".join(self.settings["directions"])
+            lines.append(f"A head that learned that {ways}, at its worst association: {change:+.3f}.")
         M = self.estimates[method]["M"]
         lines.append(f"Embeddings moved by {100 * M.value:.1f} % of their size.")
         if result.fitted_on:
@@ -235,10 +262,13 @@ class Audit:
             lines.insert(
                 0,
                 f"NOT HELD OUT: it was fitted on {len(result.fitted_on)} of the people it is judged by "
-                f"({named}); these numbers flatter it. Fit it on FIT participants only.",
+                f"({named}), known by their names or their rows; these numbers flatter it. "
+                "Fit it on FIT participants only.",
             )
         elif result.fitted_elsewhere and result.fitted_on is None:
             lines.append("It was fitted elsewhere: whether on these participants is not known here.")
+        if self.duplicates:
+            lines.append(self.duplicates)
         n = len(result.participants)
         lines.append(
             f"Intervals are over {n} participants, for these fitted maps and readers; a stronger reader may "
@@ -254,9 +284,8 @@ class Audit:
             found = self.estimates[name]
             cells.append([name, *(f"{found[m]:.3f}" if m in found else "" for m in self.columns)])
         widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
-        return "\n".join(
-            "  ".join(c.ljust(w) for c, w in zip(row, widths, strict=True)).rstrip() for row in cells
-        )
+        lines = ["  ".join(c.ljust(w) for c, w in zip(row, widths, strict=True)).rstrip() for row in cells]
+        return "\n".join(lines + [note for note in (self.duplicates, self.direction) if note])
 
     __repr__ = __str__
 

@@ -19,6 +19,7 @@ def audit(
     seeds: Annotated[list[int], Parameter(consume_multiple=True)] = [17, 29, 43],  # noqa: B006
     rank: float | None = None,
     budget: float | None = None,
+    association: tuple[str, str] | None = None,
     cache: Path | None = None,
     jobs: int = 1,
     quick: bool = False,
@@ -42,6 +43,9 @@ def audit(
         For MGPA: directions in the gate (3), or the share of contrast energy they hold (0.9).
     budget
         Compare at this relative movement of the VAL rows instead of with complete maps.
+    association
+        A source and the label that goes with it where the heads behind `worst` learn their shortcut; by
+        default as in the FIT rows.
     cache
         Folder of finished cells; by default inside the output folder. Running again goes on where it was.
     jobs
@@ -49,7 +53,7 @@ def audit(
     quick
         One reader network and 12 epochs instead of the paper's bank.
     """
-    result = _run_audit(table, out, methods, seeds, rank, budget, cache, jobs, quick)
+    result = _run_audit(table, out, methods, seeds, rank, budget, association, cache, jobs, quick)
     result.report(out / "report.html")
     result.to_csv(out / "table.csv")
     result.to_latex(out / "table.tex")
@@ -65,7 +69,12 @@ def audit(
         ]
     )
     show(
-        {"report": str(out / "report.html"), "estimates": _estimates(result), "verdicts": verdicts},
+        {
+            "report": str(out / "report.html"),
+            "estimates": _estimates(result),
+            "direction": result.direction,
+            "verdicts": verdicts,
+        },
         text,
         json_,
     )
@@ -81,6 +90,7 @@ def compare(
     seeds: Annotated[list[int], Parameter(consume_multiple=True)] = [17, 29, 43],  # noqa: B006
     rank: float | None = None,
     budget: float | None = None,
+    association: tuple[str, str] | None = None,
     jobs: int = 1,
     quick: bool = False,
     json_: AsJson = False,
@@ -101,7 +111,7 @@ def compare(
         The same folder as `mgpa audit` used: finished cells are read from there. The differences are written
         there too, as contrasts.csv and contrasts.tex.
     """
-    result = _run_audit(table, out, methods, seeds, rank, budget, None, jobs, quick)
+    result = _run_audit(table, out, methods, seeds, rank, budget, association, None, jobs, quick)
     if against not in result.results:
         raise UserError(f"--against is {against!r}; audited are {', '.join(result.methods)}.")
     contrasts = {
@@ -131,6 +141,7 @@ def _run_audit(
     seeds: list[int],
     rank: float | None,
     budget: float | None,
+    association: tuple[str, str] | None,
     cache: Path | None,
     jobs: int,
     quick: bool,
@@ -140,16 +151,49 @@ def _run_audit(
     from ..maps import load_map
     from ..tables.files import open_table
 
-    chosen = {Path(n).stem if n.endswith(".safetensors") else n: n for n in names}
     entries = {
-        k: load_map(n) if n.endswith(".safetensors") else with_rank(make(n), rank) for k, n in chosen.items()
+        name: load_map(given) if _is_map(given) else with_rank(make(given), rank)
+        for name, given in _named(names).items()
     }
     readers = {"restarts": 1, "checkpoints": (12,)} if quick else None
     rows = open_table(table).read().require("source", "participant", "role")
     if out is not None:
         out.mkdir(parents=True, exist_ok=True)
         cache = out / "cells" if cache is None else cache
-    return run(rows, entries, seeds=seeds, budget=budget, cache=cache, n_jobs=jobs, readers=readers)
+    return run(
+        rows,
+        entries,
+        seeds=seeds,
+        budget=budget,
+        association=association,
+        cache=cache,
+        n_jobs=jobs,
+        readers=readers,
+    )
+
+
+def _named(given: list[str]) -> dict[str, str]:
+    """Return methods and stored maps by the names they are shown under, no two alike.
+
+    A map is called like its file, unless that is a method's name or another map's: then by its path.
+    """
+    from ..baselines.registry import available, canonical_name
+
+    stems = [Path(entry).stem for entry in given if _is_map(entry)]
+    methods = {method.name for method in available()}
+    named: dict[str, str] = {}
+    for entry in given:
+        name = Path(entry).stem if _is_map(entry) else entry
+        if _is_map(entry) and (stems.count(name) > 1 or canonical_name(name) in methods):
+            name = entry
+        if any(canonical_name(name) == canonical_name(other) for other in named):
+            raise UserError(f"--methods has {entry} twice; name each method or map once.")
+        named[name] = entry
+    return named
+
+
+def _is_map(entry: str) -> bool:
+    return entry.endswith(".safetensors")
 
 
 def _estimates(result: Any) -> Any:

@@ -87,7 +87,7 @@ def gate_evidence(m: Any, table: Path, pairs: Path | None = None) -> GateEvidenc
     if not m.info.gate_rank:
         return None
     rows = FitRows(table)
-    paired = read_pairs(_some_pairs(rows if pairs is None else FitRows(pairs)), rows, m.coordinates)
+    paired, _ = read_pairs(_some_pairs(rows if pairs is None else FitRows(pairs)), rows, m.coordinates)
     assert isinstance(paired, LabelledPairs)  # as it is of a table
     X = np.asarray(token_mean(paired.X) if paired.X.ndim == 3 else paired.X, dtype=np.float64)
     first, second = paired.matched()

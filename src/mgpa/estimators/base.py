@@ -45,17 +45,19 @@ class MethodTags:
 
 @dataclass(frozen=True)
 class Provenance:
-    """What a fit from a table tells its map: names of features, encoder, people, notes, and coordinates."""
+    """What a fit from a table tells its map: names of features, encoder, people, rows, notes, coordinates."""
 
     feature_names: tuple[str, ...] | None = None
     encoder: dict[str, Any] = field(default_factory=dict)
     people: tuple[str, ...] = ()
+    row_sample: str = ""
     notes: str = ""
     coordinates: Any = None
 
     def added_to(self, m: CorrectionMap) -> CorrectionMap:
         """Return the map with these facts; what is not known here stays as it is there."""
-        facts = {name: getattr(self, name) for name in ("feature_names", "encoder", "people", "notes")}
+        names = ("feature_names", "encoder", "people", "row_sample", "notes")
+        facts = {name: getattr(self, name) for name in names}
         facts = {name: value for name, value in facts.items() if value}
         if not facts and self.coordinates is None:
             return m

@@ -33,6 +33,10 @@ class MapInfo:
     ----------
     feature_names : tuple of str or None
         Names of the features, where they have some; with coordinates, of the raw ones if there are as many.
+    people : tuple of str
+        Digests of the names of those it was fitted on.
+    row_sample : str
+        Digests of some rows of each of them, as :class:`mgpa.tables.seen.SeenRows` writes them.
     constant_features : tuple of int
         Positions of the features that never varied in the fit. Their scale is 1, they are never edited, and
         they do not count in the size that movement is relative to.
@@ -52,6 +56,7 @@ class MapInfo:
     n_tokens: int | None = None
     encoder: dict[str, Any] = field(default_factory=dict)
     people: tuple[str, ...] = ()
+    row_sample: str = ""
     library_version: str = __version__
     notes: str = ""
 

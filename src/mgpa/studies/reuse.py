@@ -36,7 +36,7 @@ from ..tables.table import Table
 from .arms import make_arm, recipes
 from .config import ReuseSection, Study
 from .recordings import Recordings
-from .roles import roles_of
+from .roles import roles_of, shortcut
 from .splits import Split, coordinates_of, pairs_of, split_names, with_roles
 
 
@@ -100,11 +100,13 @@ def _audit_plan(
     study: Study, material: Material, task: str, chosen: dict[str, list[CorrectionMap]], **options: Any
 ) -> AuditPlan:
     """Return how the chosen maps are audited on one task."""
+    table = material.tables[task]
     return AuditPlan(
-        _with_fit(material.tables[task], material.tables[material.development].rows("FIT")),
+        _with_fit(table, material.tables[material.development].rows("FIT")),
         chosen,
         seeds=study.seeds,
         readers=study.readers.model_dump(),
+        association=shortcut(table),
         floor=False,
         # All tasks are measured in the coordinates that they share, those of the development task.
         standardize=not study.coordinates.standardize,

@@ -80,6 +80,17 @@ def rotated(strata: Mapping[str, str], rotation: int, n: int = 5, random_state: 
     return {people[row]: turn[(fold - rotation) % n] for fold, (_, rows) in enumerate(folds) for row in rows}
 
 
+def shortcut(table: Table) -> tuple[Any, Any] | None:
+    """Return the paper's direction of association: the second label goes with the second source.
+
+    None, where HEAD rows have other than two of each: nothing is then measured of it.
+    """
+    head = table.rows("HEAD")
+    if head.label is None or len(head.sources) != 2 or len(np.unique(head.label)) != 2:
+        return None
+    return head.sources[1], np.unique(head.label)[1]
+
+
 def _strata(table: Table, columns: Sequence[str]) -> dict[str, str]:
     """Return everybody's values of some columns, as one text."""
     missing = [name for name in columns if name not in table.columns]

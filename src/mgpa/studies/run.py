@@ -16,7 +16,7 @@ from ..tables.table import Table
 from .arms import check_arms, make_arms, pairs_by_method, recipes, unfitted
 from .config import Study
 from .recordings import Recordings
-from .roles import roles_of
+from .roles import roles_of, shortcut
 from .splits import Split, make_split, split_names
 
 
@@ -129,6 +129,7 @@ def _plans(study: Study, split: Split, **options: Any) -> Iterator[tuple[str, Au
                 seeds=study.seeds,
                 budget=budgets or None,
                 readers=study.readers.model_dump(),
+                association=shortcut(table),
                 floor=study.floor,
                 **options,
             ),

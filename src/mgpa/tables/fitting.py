@@ -27,6 +27,7 @@ from .columns import Columns, feature_names, require_columns
 from .files import Part, TableFile, open_table
 from .rows import in_coordinates, people_digests, require_encoder, require_features
 from .scale import fit_batches, reduce_parts
+from .seen import SeenRows
 from .table import Table
 
 Pairs = LabelledPairs | tuple[Any, Any]
@@ -90,15 +91,19 @@ def fit_table(
         if coordinates is not None:
             raise ValueError("Pass components= or coordinates=, not both.")
         coordinates = fit_coordinates(rows.read(rows.positions("FIT")).X, n_components=components)
-    calibration = None if pairs is None else read_pairs(pairs, rows, coordinates)
+    calibration, seen = None, SeenRows({})
+    if pairs is not None:
+        calibration, seen = read_pairs(pairs, rows, coordinates)
     model = clone(model)
     if rows.tokens and not isinstance(model, TokenMean):
         model = TokenMean(model)
     notes: list[str] = []
     if isinstance(getattr(model, "estimator", model), MomentEstimator):
-        model = _fit_moments(model, rows, calibration, coordinates, client, verbose)
+        model, fitted = _fit_moments(model, rows, calibration, coordinates, client, verbose)
     else:
-        model, notes = _fit_rows(model, rows, calibration, coordinates, max_rows, random_state, client)
+        model, fitted, notes = _fit_rows(
+            model, rows, calibration, coordinates, max_rows, random_state, client
+        )
     people = set(people_digests(rows.people))
     if isinstance(calibration, LabelledPairs):
         people |= set(people_digests(calibration.participant))
@@ -109,6 +114,7 @@ def fit_table(
         feature_names=names,
         encoder=dict(rows.table.info.get("encoder") or {}),
         people=tuple(sorted(people)),
+        row_sample=(fitted + seen).encode(),
         notes="; ".join(notes),
         coordinates=coordinates,
     )
@@ -165,19 +171,26 @@ class FitRows:
         return self.table.take(rows) if isinstance(self.table, Table) else self.table.read(rows)
 
 
-def read_pairs(pairs: Any, rows: FitRows, coordinates: Coordinates | None) -> Pairs:
-    """Return pairs that are not the table's own, in the fit's coordinates, with the table's source labels."""
+def read_pairs(pairs: Any, rows: FitRows, coordinates: Coordinates | None) -> tuple[Pairs, SeenRows]:
+    """Return pairs that are not the table's own, with the table's source labels; and what rows they are.
+
+    The pairs are in the fit's coordinates; the rows are known as they came.
+    """
     if isinstance(pairs, (tuple, list)):
+        seen = SeenRows({})
+        for side in pairs:
+            seen += SeenRows.from_rows(side)
         if coordinates is not None:
             pairs = tuple(coordinates.transform(side) for side in pairs)
-        return tuple(pairs)
+        return tuple(pairs), seen
     table = pairs if isinstance(pairs, Table) else open_table(pairs).read()
     table.require("source", "pair_id")
     table = table if table.role is None else table.rows("FIT")  # other people are for judging
     require_encoder(table.info, rows.table.info, "The table of pairs", "the table")
     require_features(table.info, rows.table.info, "The table of pairs", "the table")
-    table = in_coordinates(coordinates, table)
     table = table.take(is_paired(np.asarray(table.pair_id)))
+    seen = SeenRows.from_rows(table.X, table.participant)
+    table = in_coordinates(coordinates, table)
     sources = rows.sources
     ours, theirs = source_names(sources), source_names(table.sources) if len(table) else ()
     if not set(theirs) <= set(ours):
@@ -191,7 +204,7 @@ def read_pairs(pairs: Any, rows: FitRows, coordinates: Coordinates | None) -> Pa
             "The table of pairs has no events seen by two sources; check its pair_id and source."
         )
     labels = sources[[ours.index(name) for name in source_names(table.source)]]
-    return LabelledPairs(table.X, labels, np.asarray(table.pair_id), table.participant)
+    return LabelledPairs(table.X, labels, np.asarray(table.pair_id), table.participant), seen
 
 
 def _fit_moments(
@@ -201,29 +214,31 @@ def _fit_moments(
     coordinates: Coordinates | None,
     client: Any,
     verbose: bool,
-) -> Any:
+) -> tuple[Any, SeenRows]:
     jobs = [partial(summarise, model, part, coordinates, calibration is None) for part in rows.parts]
     on = None if isinstance(rows.table, Table) else client
-    total = reduce_parts(jobs, merged, client=on, verbose=verbose)
-    return total if calibration is None else total.add_pairs(calibration)
+    total, seen = reduce_parts(jobs, merged, client=on, verbose=verbose)
+    return total if calibration is None else total.add_pairs(calibration), seen
 
 
-def summarise(model: Any, part: Table | Part, coordinates: Coordinates | None, own_pairs: bool = True) -> Any:
-    """Return a clone of the model that has seen one part's FIT rows, or None if there are none."""
-    fresh, seen = clone(model), False
+def summarise(
+    model: Any, part: Table | Part, coordinates: Coordinates | None, own_pairs: bool = True
+) -> tuple[Any, SeenRows] | None:
+    """Return a clone of the model that has seen one part's FIT rows, and which they are; None without any."""
+    fresh, seen = clone(model), SeenRows({})
     for batch in fit_batches(part):
         rows = in_coordinates(coordinates, batch)
         ids = rows.pair_id if own_pairs else None
         fresh.partial_fit(rows.X, rows.label, source=rows.source, pair_id=ids, groups=rows.participant)
-        seen = True
-    return fresh if seen else None
+        seen += SeenRows.from_rows(batch.X, batch.participant)
+    return (fresh, seen) if seen.parts else None
 
 
-def merged(a: Any, b: Any) -> Any:
+def merged(a: tuple[Any, SeenRows] | None, b: tuple[Any, SeenRows] | None) -> tuple[Any, SeenRows] | None:
     """Return what two partly fitted models have seen together, leaving both as they are."""
     if a is None or b is None:
         return b if a is None else a
-    return copy.copy(a).merge(b)
+    return copy.copy(a[0]).merge(b[0]), a[1] + b[1]
 
 
 def _fit_rows(
@@ -234,14 +249,15 @@ def _fit_rows(
     max_rows: int,
     random_state: int,
     client: Any,
-) -> tuple[Any, list[str]]:
-    """Return the fitted model, and what is to be said about the rows it saw."""
+) -> tuple[Any, SeenRows, list[str]]:
+    """Return the fitted model, the rows it saw, and what is to be said about them."""
     available, held = rows.positions("FIT"), rows.positions("VAL")
     chosen, judges = available, held
     if isinstance(rows.table, TableFile):
         chosen = _draw_fit_rows(rows, available, calibration is None, max_rows, random_state)
         judges = held[draw_rows(rows.columns["source"][held], max_rows, random_state)]
-    fit = in_coordinates(coordinates, rows.read(chosen))
+    raw = rows.read(chosen)
+    fit = in_coordinates(coordinates, raw)
     evidence: dict[str, Any] = {"source": fit.source, "groups": fit.participant}
     if calibration is None:
         evidence["pair_id"] = fit.pair_id
@@ -265,7 +281,7 @@ def _fit_rows(
         model = model.fit(fit.X, fit.label, **evidence)
     if len(judges) < len(held):
         notes += [f"held-out rows are {len(judges)} of {len(held)} VAL rows{drawn}"]
-    return model, notes
+    return model, SeenRows.from_rows(raw.X, raw.participant), notes
 
 
 def as_views(calibration: Pairs) -> tuple[Any, Any]:

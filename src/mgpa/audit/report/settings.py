@@ -60,6 +60,7 @@ def _facts(audit: Audit) -> dict[str, str]:
         "Seeds": ", ".join(map(str, s["seeds"])),
         "Movement budget": budget,
         "Task head": s["head"] or "the paper's",
+        **({"Association": audit.direction.partition(": ")[2]} if audit.direction else {}),
         "Readers": f"{readers}; {len(audit['identity'].readers)} in all",
         "Device": s["device"],
         "Intervals": "95 % percentile bootstrap over participants, 20,000 draws, seed 1101",
@@ -97,6 +98,8 @@ def snippet(audit: Audit) -> str:
         lines.append(f"    head=...,  # {' '.join(s['head'].split())}")
     if s["readers"]:
         lines.append(f"    readers={s['readers']!r},")
+    if s["association"] is not None:
+        lines.append(f"    association={tuple(s['association'])!r},")
     for name in ("floor", "standardize"):
         if not s[name]:
             lines.append(f"    {name}=False,")

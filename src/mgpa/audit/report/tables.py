@@ -19,12 +19,13 @@ def csv_table(audit: Audit) -> str:
     stream = io.StringIO()
     writer = csv.writer(stream, lineterminator="\n")
     parts = ("value", "low", "high")
-    writer.writerow(["method", "source_blind", "metric", *parts, *(f"difference_{p}" for p in parts)])
+    writer.writerow(["method", "source_blind", "metric", *parts, *(f"difference_{p}" for p in parts), "note"])
     for name, found in audit.estimates.items():
         for metric, e in found.items():
             change = audit.changes.get(name, {}).get(metric)
             difference = ("", "", "") if change is None else astuple(change)
-            writer.writerow([name, audit[name].source_blind, metric, *astuple(e), *difference])
+            note = audit.direction if metric == "worst" else ""
+            writer.writerow([name, audit[name].source_blind, metric, *astuple(e), *difference, note])
     return stream.getvalue()
 
 
@@ -45,8 +46,10 @@ def latex_table(audit: Audit, against: str | None = None) -> str:
     With ``against``, of the differences from that method.
     """
     metrics = audit.columns if against is None else audit.metrics
+    notes = [f"% {latex_text(audit.direction)}"] if audit.direction else []
     lines = [
         r"% needs \usepackage{booktabs}",
+        *notes,
         rf"\begin{{tabular}}{{@{{}}l{'r' * len(metrics)}@{{}}}}",
         r"\toprule",
         " & ".join(["Method", *(METRICS[m].latex for m in metrics)]) + r" \\",
@@ -108,8 +111,9 @@ def html_table(audit: Audit, differences: bool = False) -> str:
         if differences
         else "Means over EVAL participants, with 95 % intervals. Column heads sort."
     )
+    caption = f"{caption} {audit.direction}".rstrip()
     table = (
-        f'<table class="sortable"><caption>{caption}</caption><thead><tr><th scope="col">Method</th>{head}'
-        f"</tr></thead><tbody>{''.join(rows)}</tbody></table>"
+        f'<table class="sortable"><caption>{escape(caption)}</caption><thead><tr><th scope="col">Method</th>'
+        f"{head}</tr></thead><tbody>{''.join(rows)}</tbody></table>"
     )
     return scrolling(caption, table)

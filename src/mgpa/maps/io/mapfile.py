@@ -8,6 +8,7 @@ data from somewhere else: whatever it contains, reading it gives the map that wa
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import json
 import math
@@ -63,11 +64,12 @@ _INFO_TYPES: dict[str, Any] = {
     "n_tokens": int | None,
     "encoder": dict,
     "people": list,
+    "row_sample": str,
     "library_version": str,
     "notes": str,
 }
 # What older versions do not know is left out where there is nothing to say.
-_LATER_INFO = ("constant_features", "encoder", "people")
+_LATER_INFO = ("constant_features", "encoder", "people", "row_sample")
 
 
 def write_map(m: CorrectionMap, path: Path, *, overwrite: bool) -> Path:
@@ -201,6 +203,8 @@ def _info(stored: dict[str, Any]) -> MapInfo:
         wrong = expected is None or isinstance(value, bool) or not isinstance(value, expected)
         if wrong or (isinstance(value, list) and any(type(item) is not item_type for item in value)):
             raise MapError(f"info field {name!r} is unknown or has a value of the wrong type.")
+    if len(base64.b64decode(stored.get("row_sample", ""), validate=True)) % 8:
+        raise MapError("info field 'row_sample' is not a list of digests.")
     fields: dict[str, Any] = {name: tuple(v) if isinstance(v, list) else v for name, v in stored.items()}
     return MapInfo(**fields)
 
