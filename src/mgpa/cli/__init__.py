@@ -18,7 +18,7 @@ from ..errors import Worded
 # Importing a module adds its commands.
 from . import audits, corrections, data, machine, simulations, studies, tables
 from .application import UserError, app
-from .settings import check_settings
+from .settings import load_settings
 from .wording import in_options, print_option_error
 
 __all__ = ["app", "audits", "corrections", "data", "machine", "main", "simulations", "studies", "tables"]
@@ -33,7 +33,7 @@ def main(arguments: list[str] | None = None) -> int:
 
     warnings.showwarning = say
     try:
-        check_settings()
+        app.config = load_settings()
         app(arguments, exit_on_error=False, print_error=False)
     except CycloptsError as error:
         print_option_error(error)

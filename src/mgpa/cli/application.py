@@ -7,13 +7,10 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from cyclopts import App, Parameter
-from cyclopts.config import Toml
 
 from .. import __version__
 from .._common.files import require_distinct_paths, require_replaceable
 from ..errors import OutputExists
-
-SETTINGS = "mgpa.toml"
 
 app = App(
     name="mgpa",
@@ -21,7 +18,6 @@ app = App(
     suppress_keyboard_interrupt=False,
     version=__version__,
     help_format="plaintext",
-    config=Toml(SETTINGS, must_exist=False, search_parents=False),
 )
 
 app.register_install_completion_command()
