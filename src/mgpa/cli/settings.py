@@ -100,7 +100,8 @@ def _refuse_reaching_outside(path: Path, values: dict[str, Any], section: tuple[
         reason = NOT_FROM_A_FOLDER.get(name.strip("-_").removeprefix("no-").removeprefix("no_"))
         if reason is not None:
             raise UserError(
-                f"{_where(path, section)} sets {name}, which {reason}; settings beside data may not. {advice}."
+                f"{_where(path, section)} sets {name}, which {reason}; settings beside data may not. "
+                f"{advice}."
             )
         for text in _texts(value):
             # Every text, whatever it is for: an option that takes paths cannot be forgotten here.
