@@ -10,7 +10,7 @@ from cyclopts import App, Parameter
 
 from .. import __version__
 from .._common.files import require_distinct_paths, require_replaceable
-from ..errors import OutputExists
+from ..errors import OutputExists, printable
 
 app = App(
     name="mgpa",
@@ -50,7 +50,7 @@ def option_names(command: App) -> set[str]:
 
 def show(facts: dict[str, Any], text: str, as_json: bool) -> None:
     """Print an answer: facts for a script, or text for a person."""
-    print(json.dumps(facts, indent=2, default=str) if as_json else text)
+    print(json.dumps(facts, indent=2, default=str) if as_json else printable(text, lines=True))
 
 
 def with_rank(model: Any, rank: float | None) -> Any:

@@ -17,7 +17,7 @@ from typing import Any, BinaryIO
 from urllib.parse import urljoin
 
 from ..._common.files import require_replaceable
-from ...errors import DownloadError
+from ...errors import DownloadError, printable
 
 TIMEOUT = 60  # seconds without a byte
 ATTEMPTS = 5  # connections for one file, each going on where the last one broke off
@@ -255,7 +255,7 @@ class _Line:
     """A progress line as pooch wants it: ``total`` is set, ``update`` counts, ``close`` ends it."""
 
     def __init__(self, name: str, start: int) -> None:
-        self.name, self.start, self.done, self.total = name, start, 0, 0
+        self.name, self.start, self.done, self.total = printable(name), start, 0, 0
         self._begun = self._shown = time.monotonic()
 
     def update(self, n_bytes: int) -> None:
