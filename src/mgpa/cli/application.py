@@ -3,14 +3,26 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, get_args
 
-from cyclopts import App, Parameter
+from cyclopts import App, Parameter, Token, convert
 
 from .. import __version__
 from .._common.files import require_distinct_paths, require_replaceable
 from ..errors import OutputExists, printable
+
+
+def _read_value(kind: Any, tokens: Sequence[Token] | dict[str, Any]) -> Any:
+    """Return what was typed as the type an option has; cyclopts would round 2.7 to a whole number."""
+    kinds = {kind, *get_args(kind)}
+    if int in kinds and float not in kinds and not isinstance(tokens, dict):
+        for token in tokens:
+            if "." in token.value:
+                raise ValueError(f"{token.value} is no whole number.")
+    return convert(kind, tokens)
+
 
 app = App(
     name="mgpa",
@@ -18,6 +30,7 @@ app = App(
     suppress_keyboard_interrupt=False,
     version=__version__,
     help_format="plaintext",
+    default_parameter=Parameter(converter=_read_value),
 )
 
 app.register_install_completion_command()
@@ -63,5 +76,8 @@ def with_rank(model: Any, rank: float | None) -> Any:
 
 
 def whole_or_share(rank: float) -> int | float:
-    """Return a rank as methods want it: a whole number of directions, or a share of energy below 1."""
-    return int(rank) if rank >= 1 else rank
+    """Return a rank as methods want it: a whole number of directions, or a share of energy.
+
+    What is neither, as 2.5, stays for them to refuse.
+    """
+    return int(rank) if rank.is_integer() else rank

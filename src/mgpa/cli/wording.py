@@ -26,7 +26,9 @@ IN_THE_TABLE = {
 # Options whose name is not that of the parameter.
 OPTIONS = {
     "gate__rank": "rank",
+    "d": "features",
     "n_components": "components",
+    "n_people": "people",
     "n_sources": "sources",
     "n_jobs": "jobs",
     "random_state": "seed",
