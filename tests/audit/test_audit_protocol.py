@@ -468,6 +468,13 @@ def test_roles_in_lower_case_do_not_hide_who_was_fitted_on(table, tmp_path):
     assert found["honest"].fitted_on == ()
 
 
+def test_an_encoder_out_of_the_cache_is_not_another(table, tmp_path):
+    encoder = {"name": "bands", "bands": ((1, 4), (4, 8)), "floor": np.float32(0.5), "missing": float("nan")}
+    said = replace(table, info={"encoder": encoder})
+    first = run(said, ["leace"], cache=tmp_path)
+    assert_same(first, run(said, ["leace"], cache=tmp_path))
+
+
 def test_encoders_are_told_apart_in_the_cache(table, tmp_path):
     first, second = (replace(table, info={"encoder": {"name": name}}) for name in ("eegpt", "labram"))
     run(first, ["leace"], cache=tmp_path)

@@ -22,7 +22,7 @@ import pytest
 
 from mgpa import ClosedFormMGPA, audit
 from mgpa.audit.details import participant_values
-from mgpa.audit.report import chart_data, html_report, ranking, snippet
+from mgpa.audit.report import chart_data, contrast_csv, csv_table, html_report, ranking, snippet
 from mgpa.baselines import CORAL, LEACE
 from mgpa.tables import Table, assign_roles
 
@@ -175,6 +175,16 @@ def test_csv_has_every_estimate_and_its_difference(full, tmp_path):
     assert float(rows["leace", "S"]["difference_high"]) == change.high
     assert rows["identity", "S"]["difference_value"] == ""
     assert rows["coral", "S"]["source_blind"] == "False"
+
+
+def test_names_that_are_formulas_or_escapes_stay_text():
+    methods = {"=cmd|'/C calc'!A0": LEACE(), "a\x1b[2J": LEACE()}
+    found = audit.run(paired_table(), methods, readers={"restarts": 0}, verbose=False)
+    for text in (csv_table(found), contrast_csv(found, "identity")):
+        names = {row[0] for row in csv.reader(text.splitlines())}
+        assert "'=cmd|'/C calc'!A0" in names
+    assert "\x1b" not in str(found)
+    assert r"a\x1b[2J" in str(found)
 
 
 def test_latex_groups_methods_and_escapes_names(full, hostile, partial, tmp_path):

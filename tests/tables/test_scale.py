@@ -351,6 +351,17 @@ def test_connecting_to_nothing_is_nothing(tmp_path):
         )
 
 
+def test_a_local_cluster_listens_on_this_machine_only():
+    pytest.importorskip("distributed")
+    import psutil
+
+    with connect("local") as client:
+        assert client.submit(sum, (1, 2)).result() == 3
+        here = psutil.Process()
+        sockets = [c for p in (here, *here.children(recursive=True)) for c in p.net_connections(kind="tcp")]
+    assert {c.laddr.ip for c in sockets if c.status == "LISTEN"} <= {"127.0.0.1", "::1"}
+
+
 WITHIN = """
     import resource, sys
     import pyarrow.parquet

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from .. import __version__
 from ..coordinates import Coordinates
-from ..errors import TableError
+from ..errors import TableError, printable
 from ..estimators.staged import torch_device
 from ..maps import CorrectionMap
 from ..maps.io.mapfile import map_digest
@@ -321,7 +321,7 @@ class AuditPlan:
 
     def _say(self, text: str) -> None:
         if self.verbose:
-            sys.stderr.write(f"audit: {text}\n")
+            sys.stderr.write(f"audit: {printable(text)}\n")
             sys.stderr.flush()
 
 

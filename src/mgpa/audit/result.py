@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from .._common.extras import missing
 from .._common.files import write_atomically
+from ..errors import printable
 from .bootstrap import Estimate, contrast
 from .diagnostics import Confounding, Reliability, reliability
 from .method_result import MethodResult
@@ -282,7 +283,7 @@ class Audit:
         cells = [["method", *self.columns]]
         for name in self.methods:
             found = self.estimates[name]
-            cells.append([name, *(f"{found[m]:.3f}" if m in found else "" for m in self.columns)])
+            cells.append([printable(name), *(f"{found[m]:.3f}" if m in found else "" for m in self.columns)])
         widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
         lines = ["  ".join(c.ljust(w) for c, w in zip(row, widths, strict=True)).rstrip() for row in cells]
         return "\n".join(lines + [note for note in (self.duplicates, self.direction) if note])

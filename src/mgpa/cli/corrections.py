@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal
 
 from cyclopts import Parameter
 
+from ..errors import printable
 from .application import AsJson, Out, UserError, app, refuse_existing, show, whole_or_share, with_rank
 from .evidence import gate_evidence
 
@@ -227,8 +228,9 @@ def inspect(path: Path, *, json_: AsJson = False) -> None:
         **({"info": file.info} if file.info else {}),
     }
     counts = _counts(file)
-    text = "\n".join(f"{name:<12}{value}" for name, value in facts.items())
-    text += "".join(f"\n{name}: " + ", ".join(f"{k} {n}" for k, n in c.items()) for name, c in counts.items())
+    lines = [f"{name:<12}{value}" for name, value in facts.items()]
+    lines += [f"{name}: " + ", ".join(f"{k} {n}" for k, n in c.items()) for name, c in counts.items()]
+    text = "\n".join(map(printable, lines))
     show(facts | {"counts": counts}, text, json_)
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from cyclopts import App, CycloptsError, CycloptsPanel, MissingArgumentError
 
-from ..errors import Mention, Worded
+from ..errors import Mention, Worded, printable
 from .application import option_names
 
 # What is not passed, but stands in the table.
@@ -26,7 +26,9 @@ IN_THE_TABLE = {
 # Options whose name is not that of the parameter.
 OPTIONS = {
     "gate__rank": "rank",
+    "d": "features",
     "n_components": "components",
+    "n_people": "people",
     "n_sources": "sources",
     "n_jobs": "jobs",
     "random_state": "seed",
@@ -88,7 +90,8 @@ def print_option_error(error: CycloptsError) -> None:
     from rich.console import Console
 
     if not isinstance(error, MissingArgumentError) or error.argument is None or error.app is None:
-        Console(stderr=True).print(CycloptsPanel(error))
+        panel = CycloptsPanel(printable(str(error), lines=True))
+        Console(stderr=True).print(panel)
         return
     argument = error.argument
     name = argument.name if argument.index is None else argument.name.removeprefix("--").upper()

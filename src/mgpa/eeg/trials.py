@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .._common.checks import require_finite
+from ..errors import printable
 from ..tables.columns import COLUMNS, Columns, check_columns, check_other
 from ..tables.table import Table
 
@@ -90,7 +91,7 @@ class Trials:
     def __repr__(self) -> str:
         n, c, t = self.data.shape
         names = ", ".join(self.columns) or "no columns"
-        return f"<Trials: {n} of {c} channels x {t} samples at {self.sfreq:g} Hz, with {names}>"
+        return printable(f"<Trials: {n} of {c} channels x {t} samples at {self.sfreq:g} Hz, with {names}>")
 
     @property
     def times(self) -> NDArray[np.float64]:

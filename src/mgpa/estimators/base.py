@@ -126,9 +126,9 @@ def validate_rows(estimator: Any, X: Any, *, reset: bool, name: str = "X") -> Fl
         )
     if getattr(dtype, "kind", "") in "US":
         raise ValueError(f"{name} holds text (dtype {dtype}); expected numbers.")
-    if dtype == np.float16:
+    if getattr(dtype, "name", "") in ("float16", "bfloat16"):
         raise ValueError(
-            f"{name} is float16, too coarse to correct in; convert with {name}.astype('float32')."
+            f"{name} is {dtype}, too coarse to correct in; convert with {name}.astype('float32')."
         )
     if len(shape) == 3:
         raise ValueError(

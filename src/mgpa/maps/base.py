@@ -14,7 +14,7 @@ from .. import __version__
 from .._common.arrays import is_tensor
 from .._common.checks import as_float_matrix, require_finite
 from .._common.extras import missing
-from ..errors import MapError, Mention
+from ..errors import MapError, Mention, printable
 
 if TYPE_CHECKING:
     from ..coordinates import Coordinates
@@ -287,7 +287,7 @@ class CorrectionMap:
             "written by": f"mgpa {info.library_version}",
             "notes": info.notes,
         }
-        return "\n".join([*lines, *(f"  {k:<12}{v}" for k, v in rows.items() if v)])
+        return "\n".join([*lines, *(f"  {k:<12}{printable(v)}" for k, v in rows.items() if v)])
 
     def _describe(self) -> str:
         raise NotImplementedError

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 import platform
 from dataclasses import asdict, fields
@@ -11,6 +9,7 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
+from .._common.csv_text import csv_cell, csv_lines
 from .._common.files import write_atomically
 from ..audit import Estimate
 from ..audit.looks import label
@@ -123,20 +122,15 @@ def _name(row: Row) -> str:
 
 
 def _csv(rows: list[Row]) -> bytes:
-    stream = io.StringIO()
-    writer = csv.writer(stream, lineterminator="\n")
-    writer.writerow([*(field.name for field in fields(Row)), "difference"])
-    for row in rows:
-        values = [*asdict(row).values(), row.difference]
-        writer.writerow(["" if value is None else value for value in values])
-    return stream.getvalue().encode()
+    header = [*(field.name for field in fields(Row)), "difference"]
+    return csv_lines([header, *([*asdict(row).values(), row.difference] for row in rows)]).encode()
 
 
 def _participants(result: StudyResult) -> bytes:
     import pandas
 
     frames = [audit.participants().assign(task=task) for task, audit in result.audits.items()]
-    text: str = pandas.concat(frames).to_csv(index=False)
+    text: str = pandas.concat(frames).map(csv_cell).to_csv(index=False)
     return text.encode()
 
 

@@ -35,7 +35,9 @@ def connect(scheduler: str | None) -> Iterator[Any]:
         from distributed import Client
     except ImportError:
         raise missing("A cluster", "dask") from None
-    with Client(**({} if scheduler == "local" else {"address": scheduler})) as client:
+    # Dask would show its dashboard, which says what is computed here, to the whole network.
+    local = {"host": "127.0.0.1", "dashboard_address": "127.0.0.1:8787"}
+    with Client(**(local if scheduler == "local" else {"address": scheduler})) as client:
         yield client
 
 

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .._common.checks import as_float_matrix, require_finite
-from ..errors import TableError
+from ..errors import TableError, printable
 from ..pairs import is_paired, to_numpy
 from .columns import (
     COLUMNS,
@@ -103,7 +103,7 @@ class Table:
 
     def __repr__(self) -> str:
         shape, names = " x ".join(map(str, self.X.shape[1:])), ", ".join(self.columns) or "no columns"
-        return f"<Table: {len(self)} rows of {shape} {self.X.dtype}, with {names}>"
+        return printable(f"<Table: {len(self)} rows of {shape} {self.X.dtype}, with {names}>")
 
     @property
     def columns(self) -> Columns:

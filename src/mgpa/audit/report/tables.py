@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from dataclasses import astuple
 from html import escape
+from typing import Any
 
+from ..._common.csv_text import csv_lines
 from ..looks import label
 from ..metrics import METRICS
 from ..result import Audit
@@ -16,28 +16,26 @@ from .verdict import ranking
 
 def csv_table(audit: Audit) -> str:
     """Return one line for every method and metric: value, interval, and difference from the identity."""
-    stream = io.StringIO()
-    writer = csv.writer(stream, lineterminator="\n")
     parts = ("value", "low", "high")
-    writer.writerow(["method", "source_blind", "metric", *parts, *(f"difference_{p}" for p in parts), "note"])
+    rows: list[list[Any]] = [
+        ["method", "source_blind", "metric", *parts, *(f"difference_{p}" for p in parts), "note"]
+    ]
     for name, found in audit.estimates.items():
         for metric, e in found.items():
             change = audit.changes.get(name, {}).get(metric)
             difference = ("", "", "") if change is None else astuple(change)
             note = audit.direction if metric == "worst" else ""
-            writer.writerow([name, audit[name].source_blind, metric, *astuple(e), *difference, note])
-    return stream.getvalue()
+            rows.append([name, audit[name].source_blind, metric, *astuple(e), *difference, note])
+    return csv_lines(rows)
 
 
 def contrast_csv(audit: Audit, against: str) -> str:
     """Return one line for every other method and metric: its difference from ``against``, with interval."""
-    stream = io.StringIO()
-    writer = csv.writer(stream, lineterminator="\n")
-    writer.writerow(["method", "against", "metric", "difference", "low", "high"])
+    rows: list[list[Any]] = [["method", "against", "metric", "difference", "low", "high"]]
     for name in audit.methods:
         for metric in audit.metrics if name != against else ():
-            writer.writerow([name, against, metric, *astuple(audit.contrast(name, against, metric))])
-    return stream.getvalue()
+            rows.append([name, against, metric, *astuple(audit.contrast(name, against, metric))])
+    return csv_lines(rows)
 
 
 def latex_table(audit: Audit, against: str | None = None) -> str:
