@@ -107,10 +107,11 @@ class ClosedFormMGPA(GatedEstimator, MomentEstimator):
     ----------
     gate : gate estimator or None
         Where the correction may act; None is ``MeasurementGate(rank=0.9)``.
-    anchor : {"pooled", "within"}
-        What gate coordinates aim for: their regression on the preserved ones over the rows of all sources, as
-        published, or within sources, which does not learn how source goes with task. Pairs that are no rows
-        help the second where they show the effect at the rows' own scale.
+    anchor : {"within", "pooled"}
+        What gate coordinates aim for: their regression on the preserved ones within sources, which does not
+        learn how source goes with task, or over the rows of all sources, as published. Pairs that are no rows
+        help the first where they show the effect at the rows' own scale. Its row weights are relative; to the
+        second, a weight of 2 is a repeated row.
     n_directions : int or "auto"
         With ``anchor="within"``: directions to correct along, the mean contrast first (K - 1 of them), then
         those in which contrasts vary most. "auto" adds directions while, on pairs that did not choose them
@@ -155,11 +156,10 @@ class ClosedFormMGPA(GatedEstimator, MomentEstimator):
     >>> X = rng.normal(size=(200, 5)) + (source == "wet")[:, None] * shift
     >>> A = rng.normal(size=(30, 5)); B = A + shift + 0.1 * rng.normal(size=(30, 5))
     >>> model = ClosedFormMGPA().fit(X, source=source, pairs=(A, B))
-    >>> model.transform(X).shape, model.to_map()
-    ((200, 5), <AffineMap: affine, rank 1, strength 1, 5 features>)
-    >>> careful = ClosedFormMGPA(anchor="within").fit(X, source=source, pairs=(A, B))
-    >>> careful.to_map(), bool(0.9 < careful.effect_.size < 1.1)
-    (<PathMap: 1 direction, 5 features>, True)
+    >>> model.transform(X).shape, model.to_map(), bool(0.9 < model.effect_.size < 1.1)
+    ((200, 5), <PathMap: 1 direction, 5 features>, True)
+    >>> ClosedFormMGPA.paper().fit(X, source=source, pairs=(A, B)).to_map()
+    <AffineMap: affine, rank 1, strength 1, 5 features>
     """
 
     _parameter_constraints: ClassVar[dict[str, Constraint]] = {
@@ -178,7 +178,7 @@ class ClosedFormMGPA(GatedEstimator, MomentEstimator):
         self,
         gate: Any = None,
         *,
-        anchor: str = "pooled",
+        anchor: str = "within",
         n_directions: int | str = "auto",
         strength: float = 1.0,
         ridge: float | str = "auto",
@@ -380,7 +380,9 @@ def solve_within(model: ClosedFormMGPA, at: Setting) -> Solution:
     """Return the path of directions with an anchor that does not learn how source goes with task."""
     moments, standardizer, B = at.data.moments, at.standardizer, at.gate.basis_
     scale = np.where(standardizer.varies, standardizer.scale, np.inf)  # what never varied takes no part
-    spread, n, K = moments.within.scaled(scale), float(moments.weights.sum()), len(moments.sources)
+    n, K = moments.count, len(moments.sources)
+    # As n rows of weight one would scatter: weights are relative.
+    spread = moments.within.scaled(scale * np.sqrt(moments.weights.sum() / n))
     ridge = None if model.ridge == "auto" else float(model.ridge)
     anchor = within_anchor(spread, B, n, K, ridge)
     effect = measured_effect(
@@ -398,7 +400,8 @@ def solve_within(model: ClosedFormMGPA, at: Setting) -> Solution:
     if model.do_no_harm and not effect.is_there:
         kept, told = 0, "nothing to remove"
     else:
-        kept = supported(at, anchor, C, scale) if model.n_directions == "auto" else int(model.n_directions)
+        auto = model.n_directions == "auto"
+        kept = supported(at, anchor, C, scale, effect) if auto else int(model.n_directions)
         told = "acted"
     path = path[:, : min(kept, path.shape[1])]
     readout = (anchor.residual @ scipy.linalg.cho_solve(scipy.linalg.cho_factor(C), path)) / scale[:, None]
@@ -409,7 +412,7 @@ def solve_within(model: ClosedFormMGPA, at: Setting) -> Solution:
         direction=(B @ path * standardizer.scale[:, None]).T,
         offset=(standardizer.center - moments.means.mean(axis=0)) @ readout,
         strength=float(model.strength),
-        info=replace(at.info, notes=f"{effect}; {told}"),
+        info=replace(at.info, evidence=f"{effect}; {told}"),
     )
     return Solution(at.gate, stored, at.data.sources, at.delta, C, effect)
 
@@ -425,7 +428,7 @@ def measured_effect(at: Setting, anchor: GateAnchor, C: Floats, scale: Floats) -
     weights = scipy.linalg.cho_solve(scipy.linalg.cho_factor(C), at.delta.T).T  # (K - 1, r): C⁻¹δ
     total = float(np.sum(weights * at.delta))
     size = float(np.sum(weights * (gaps @ anchor.residual))) / total
-    uncertain = np.diag(1.0 / moments.weights[1:]) + 1.0 / moments.weights[0] + anchor.leverage(gaps)
+    uncertain = np.diag(1.0 / moments.counts[1:]) + 1.0 / moments.counts[0] + anchor.leverage(gaps)
     variance = float(np.sum((weights @ at.delta.T) * uncertain)) / total**2
     people = at.data.people.parts
     if len({person for _, person in people}) > 1:
@@ -466,7 +469,7 @@ MATERIAL = 0.1
 QUIET = 2  # directions in a row without support that end the path
 
 
-def supported(at: Setting, anchor: GateAnchor, C: Floats, scale: Floats) -> int:
+def supported(at: Setting, anchor: GateAnchor, C: Floats, scale: Floats, effect: Effect) -> int:
     """Return how many directions to correct along: the mean's, then those along which sources vary unequally.
 
     Directions are chosen on four fifths of the pairs (of the people, where known). A further one is supported
@@ -491,9 +494,11 @@ def supported(at: Setting, anchor: GateAnchor, C: Floats, scale: Floats) -> int:
         along = (views / scale) @ G
         of_pairs = np.stack([along[codes == k].var(axis=0) for k in range(len(spreads))])
         of_rows, of_pairs = (v / v.mean(axis=0) - 1.0 for v in (of_rows, of_pairs))
-        agreement += np.sum(of_rows * np.sign(of_pairs), axis=0) / len(spreads) / n_folds
+        # Rows that differ against the contrast say that the views were given in the other order.
+        same = np.sign(of_pairs) * np.sign(effect.size)
+        agreement += np.sum(of_rows * same, axis=0) / len(spreads) / n_folds
     # The variance of n rows has a relative standard error of √(2/n).
-    error = np.sqrt(2.0 * np.sum(1.0 / moments.weights)) / len(spreads)
+    error = np.sqrt(2.0 * np.sum(1.0 / moments.counts)) / len(spreads)
     good = agreement > max(MATERIAL, 2.0 * error)
     last, quiet = n_mean, 0
     for j in range(n_mean, r):

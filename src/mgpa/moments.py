@@ -60,10 +60,11 @@ class Scatter:
 
 @dataclass(frozen=True)
 class SourceMoments:
-    """One source's rows: total weight, mean, scatter Σ w (x - mean)(x - mean)ᵀ, and a content checksum."""
+    """One source's rows: Σ w, Σ w², mean, scatter Σ w (x - mean)(x - mean)ᵀ, and a content checksum."""
 
     n_rows: int
     weight: float
+    squared_weight: float
     mean: Floats
     spread: Scatter
     checksum: NDArray[np.uint64]
@@ -73,15 +74,16 @@ class SourceMoments:
         """Summarise rows that all belong to this source."""
         X = np.array(X, dtype=np.float64, order="C")  # a copy: it is centred in place below
         total = float(len(X)) if weight is None else float(weight.sum())
+        squares = float(len(X)) if weight is None else float(weight @ weight)
         checksum = content_checksum(X)
         if total == 0:
             d = X.shape[1]
-            return cls(len(X), 0.0, np.zeros(d), Scatter(np.zeros((0, d)), True), checksum)
+            return cls(len(X), 0.0, 0.0, np.zeros(d), Scatter(np.zeros((0, d)), True), checksum)
         mean = X.mean(axis=0) if weight is None else weight @ X / total
         X -= mean
         if weight is not None:
             X *= np.sqrt(weight)[:, None]
-        return cls(len(X), total, mean, Scatter.of_rows(X), checksum)
+        return cls(len(X), total, squares, mean, Scatter.of_rows(X), checksum)
 
     @property
     def scatter(self) -> Floats:
@@ -92,13 +94,14 @@ class SourceMoments:
         weight = self.weight + other.weight
         if weight == 0:
             return SourceMoments(
-                self.n_rows + other.n_rows, 0.0, self.mean, self.spread, self.checksum + other.checksum
+                self.n_rows + other.n_rows, 0.0, 0.0, self.mean, self.spread, self.checksum + other.checksum
             )
         gap, share = other.mean - self.mean, other.weight / weight
         between = Scatter(np.sqrt(self.weight * share) * gap[None], True)
         return SourceMoments(
             self.n_rows + other.n_rows,
             weight,
+            self.squared_weight + other.squared_weight,
             self.mean + share * gap,
             self.spread + other.spread + between,
             self.checksum + other.checksum,
@@ -166,6 +169,20 @@ class Moments:
     def weights(self) -> Floats:
         """Total weight of each source, shape (K,)."""
         return np.array([part.weight for part in self.parts.values()])
+
+    @property
+    def counts(self) -> Floats:
+        """Effective number of rows of each source, (Σ w)² / Σ w²: with equal weights, of whatever size, n."""
+        return self.weights**2 / self._squared_weights
+
+    @property
+    def count(self) -> float:
+        """Effective number of all rows."""
+        return float(self.weights.sum() ** 2 / self._squared_weights.sum())
+
+    @property
+    def _squared_weights(self) -> Floats:
+        return np.array([part.squared_weight for part in self.parts.values()])
 
     @property
     def means(self) -> Floats:

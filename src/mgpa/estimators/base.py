@@ -181,7 +181,8 @@ class CorrectionEstimator(OneToOneFeatureMixin, TransformerMixin, BaseEstimator)
             Held-out rows, best of other participants, for methods that decide by them when to stop. Nothing
             else is fitted on them; the closed-form methods do not look at them.
         sample_weight : (n,) array or None
-            Row weights (a weight of 2 equals a repeated row). Pairs are not weighted.
+            Row weights. A weight of 2 equals a repeated row, except to :class:`~mgpa.ClosedFormMGPA`'s
+            within-source anchor, to which weights are relative. Pairs are not weighted.
         groups : (n,) array or None
             Participants. Methods that hold rows out never have rows of one participant on both sides.
         """

@@ -64,10 +64,11 @@ _INFO_TYPES: dict[str, Any] = {
     "encoder": dict,
     "people": list,
     "library_version": str,
+    "evidence": str,
     "notes": str,
 }
 # What older versions do not know is left out where there is nothing to say.
-_LATER_INFO = ("constant_features", "encoder", "people")
+_LATER_INFO = ("constant_features", "encoder", "people", "evidence")
 
 
 def write_map(m: CorrectionMap, path: Path, *, overwrite: bool) -> Path:
