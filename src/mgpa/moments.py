@@ -52,6 +52,21 @@ class Scatter:
         """The diagonal of FᵀF, shape (d,)."""
         return np.einsum("ij,ij->j", self.values, self.values) if self.factored else np.diag(self.values)
 
+    def along(self, directions: Floats) -> Floats:
+        """Return the scatter along each of these directions, (d, k): the diagonal of VᵀFᵀFV, shape (k,)."""
+        projected = self.values @ directions
+        return np.asarray(np.sum(projected**2 if self.factored else directions * projected, axis=0))
+
+    def inside(self, G: Floats) -> Floats:
+        """Return GᵀFᵀFG: the scatter in the coordinates that the columns of G, (d, r), read."""
+        projected = self.values @ G
+        return np.asarray((projected if self.factored else G).T @ projected)
+
+    def take(self, features: NDArray[np.bool_]) -> Scatter:
+        """Return the scatter of some of the features."""
+        values = self.values[:, features] if self.factored else self.values[np.ix_(features, features)]
+        return Scatter(values, self.factored)
+
     def scaled(self, scale: Floats) -> Scatter:
         """Return the scatter of features divided by ``scale``."""
         values = self.values / scale
