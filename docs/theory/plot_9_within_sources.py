@@ -4,7 +4,7 @@ r"""
 Why the anchor is regressed within sources
 ==========================================
 
-*Beyond the paper: what* ``mgpa.ClosedFormMGPA(anchor="within")`` *does instead of section 4.1's pooled
+*Beyond the paper: what* ``mgpa.ClosedFormMGPA()`` *does instead of section 4.1's pooled
 regression.*
 
 A task :math:`y=\pm1` and a source :math:`u=\pm1` that goes with it, :math:`\mathrm E[yu]=\rho`. What is
@@ -87,7 +87,7 @@ def simulate(a, b, rho, rng, n=20_000):
     options = {"gate": mgpa.FixedGate(np.eye(D_Q + 1)[:, -1:]), "standardize": False}
     models = {
         "pooled": mgpa.ClosedFormMGPA.paper(**options),
-        "within": mgpa.ClosedFormMGPA(anchor="within", **options),
+        "within": mgpa.ClosedFormMGPA(**options),
     }
     return {
         name: roc_auc_score(task, model.fit(X, source=u, pairs=pairs).transform(test) @ head(b))

@@ -7,31 +7,28 @@ ridge regression of z on the preserved q, and C the shrunk residual covariance o
 Everything follows from :class:`~mgpa.moments.Moments`, so batch, stream and cluster give the same map
 (:mod:`mgpa.estimators.streamed`).
 
-The paper regresses on the rows of all sources together (``anchor="pooled"``). Where source goes with task,
-that anchor learns their association and writes it into the embeddings. ``anchor="within"`` compares rows with
-the mean of their own source, looks for evidence before it acts, and may add directions.
+The paper regresses on the rows of all sources together (``anchor="pooled"``, which is what is written here).
+Where source goes with task, that anchor learns their association and writes it into the embeddings. The
+default compares rows with the mean of their own source, and has a module of its own: :mod:`mgpa.within`.
 """
 
 from __future__ import annotations
 
 import warnings
-from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self
 
 import numpy as np
 import scipy.linalg
 from numpy.typing import NDArray
-from sklearn.model_selection import GroupKFold
 
 from ._common.parameters import Constraint, flag, gate, number, one_of, whole
-from .anchor import GateAnchor, RidgeSolver, shrink, within_anchor
+from .anchor import RidgeSolver
 from .errors import Mention, MissingEvidence, MissingEvidenceWarning
 from .estimators.base import GatedEstimator
 from .estimators.streamed import Evidence, MomentEstimator
-from .gate import FullGate, MeasurementGate
-from .maps import AffineMap, CorrectionMap, MapInfo, PathMap
-from .moments import Scatter, Standardizer
-from .pairs import Contrasts
+from .gate import FixedGate, MeasurementGate
+from .maps import AffineMap
+from .within import Effect, Setting, Solution, shrink_some, solve_within
 
 Floats = NDArray[np.float64]
 
@@ -106,11 +103,12 @@ class ClosedFormMGPA(GatedEstimator, MomentEstimator):
     Parameters
     ----------
     gate : gate estimator or None
-        Where the correction may act; None is ``MeasurementGate(rank=0.9)``.
-    anchor : {"pooled", "within"}
-        What gate coordinates aim for: their regression on the preserved ones over the rows of all sources, as
-        published, or within sources, which does not learn how source goes with task. Pairs that are no rows
-        help the second where they show the effect at the rows' own scale.
+        Where the correction may act; None is ``MeasurementGate()``.
+    anchor : {"within", "pooled"}
+        What gate coordinates aim for: their regression on the preserved ones within sources, which does not
+        learn how source goes with task, or over the rows of all sources, as published. Pairs that are no rows
+        help the first where they show the effect at the rows' own scale. Its row weights are relative; to the
+        second, a weight of 2 is a repeated row.
     n_directions : int or "auto"
         With ``anchor="within"``: directions to correct along, the mean contrast first (K - 1 of them), then
         those in which contrasts vary most. "auto" adds directions while, on pairs that did not choose them
@@ -155,11 +153,10 @@ class ClosedFormMGPA(GatedEstimator, MomentEstimator):
     >>> X = rng.normal(size=(200, 5)) + (source == "wet")[:, None] * shift
     >>> A = rng.normal(size=(30, 5)); B = A + shift + 0.1 * rng.normal(size=(30, 5))
     >>> model = ClosedFormMGPA().fit(X, source=source, pairs=(A, B))
-    >>> model.transform(X).shape, model.to_map()
-    ((200, 5), <AffineMap: affine, rank 1, strength 1, 5 features>)
-    >>> careful = ClosedFormMGPA(anchor="within").fit(X, source=source, pairs=(A, B))
-    >>> careful.to_map(), bool(0.9 < careful.effect_.size < 1.1)
-    (<PathMap: 1 direction, 5 features>, True)
+    >>> model.transform(X).shape, model.to_map(), bool(0.9 < model.effect_.size < 1.1)
+    ((200, 5), <PathMap: 1 direction, 5 features>, True)
+    >>> ClosedFormMGPA.paper().fit(X, source=source, pairs=(A, B)).to_map()
+    <AffineMap: affine, rank 1, strength 1, 5 features>
     """
 
     _parameter_constraints: ClassVar[dict[str, Constraint]] = {
@@ -178,7 +175,7 @@ class ClosedFormMGPA(GatedEstimator, MomentEstimator):
         self,
         gate: Any = None,
         *,
-        anchor: str = "pooled",
+        anchor: str = "within",
         n_directions: int | str = "auto",
         strength: float = 1.0,
         ridge: float | str = "auto",
@@ -217,7 +214,7 @@ class ClosedFormMGPA(GatedEstimator, MomentEstimator):
 
     def _nothing(self) -> Solution:
         d = self.n_features_in_
-        gate = FullGate().fit(np.zeros((1, d)))._set_basis(np.zeros((d, 0)), np.zeros(d), np.zeros(d))
+        gate = FixedGate(np.zeros((d, 0))).fit(np.zeros((0, d)))
         identity = AffineMap.identity(d, info=self._info(gate_rank=0))
         return Solution(gate, identity, np.array([]), np.zeros((0, 0)), np.zeros((0, 0)))
 
@@ -259,54 +256,6 @@ class ClosedFormMGPA(GatedEstimator, MomentEstimator):
         return self._solution().effect
 
 
-@dataclass(frozen=True)
-class Effect:
-    """The rows' own source effect along the mean contrast, as a multiple of it, and its standard error.
-
-    Given what is preserved, and within sources: what goes with the source in q is not part of it.
-    """
-
-    size: float
-    error: float
-
-    @property
-    def is_there(self) -> bool:
-        """Whether it exceeds two standard errors."""
-        return abs(self.size) > 2.0 * self.error
-
-    @property
-    def is_of_the_pairs_scale(self) -> bool:
-        """Whether pairs and rows show one effect, so that paired views are rows like any other."""
-        return self.is_there and 0.5 < abs(self.size) < 2.0
-
-    def __str__(self) -> str:
-        return f"effect {self.size:.4f} ± {self.error:.4f} of the contrast"
-
-
-@dataclass(frozen=True)
-class Solution:
-    """What solving the evidence gives."""
-
-    gate: Any
-    map: CorrectionMap
-    sources: NDArray[Any]
-    direction: Floats
-    covariance: Floats
-    effect: Effect | None = None
-
-
-@dataclass(frozen=True)
-class Setting:
-    """Where a fit takes place: the evidence in standardised coordinates, and a gate with something in it."""
-
-    data: Evidence
-    contrasts: Contrasts
-    standardizer: Standardizer
-    gate: Any
-    delta: Floats  # (K - 1, r): mean projected contrasts
-    info: MapInfo
-
-
 def solve(model: ClosedFormMGPA, data: Evidence) -> Solution:
     """Fit standardisation and gate, then anchor and projection (Algorithm 1, steps 1 and 2)."""
     K, sources, contrasts = data.require_sources(), data.sources, data.contrasts()
@@ -317,6 +266,7 @@ def solve(model: ClosedFormMGPA, data: Evidence) -> Solution:
         contrasts,
         lambda: _rows_like(data.moments.scatter / np.outer(scale, scale)),
         standardizer,
+        lambda: data.moments.within.scaled(scale),
     )
     B, rank = gate.basis_, gate.rank_
     info = model._evidence_info(
@@ -363,151 +313,6 @@ def solve_pooled(model: ClosedFormMGPA, at: Setting) -> Solution:
         info=at.info,
     )
     return Solution(at.gate, stored, at.data.sources, at.delta, C)
-
-
-def shrink_some(C: Floats, shrinkage: float, n_rows: int) -> Floats:
-    """Return the shrunk residual covariance, or say that there is none."""
-    C = shrink(C, shrinkage)
-    if not np.trace(C) > 0:
-        raise ValueError(
-            f"{n_rows} rows leave no variation inside the gate once Q and the source are accounted for; use "
-            "more rows."
-        )
-    return C
-
-
-def solve_within(model: ClosedFormMGPA, at: Setting) -> Solution:
-    """Return the path of directions with an anchor that does not learn how source goes with task."""
-    moments, standardizer, B = at.data.moments, at.standardizer, at.gate.basis_
-    scale = np.where(standardizer.varies, standardizer.scale, np.inf)  # what never varied takes no part
-    spread, n, K = moments.within.scaled(scale), float(moments.weights.sum()), len(moments.sources)
-    ridge = None if model.ridge == "auto" else float(model.ridge)
-    anchor = within_anchor(spread, B, n, K, ridge)
-    effect = measured_effect(
-        at, anchor, shrink_some(anchor.covariance, model.shrinkage, moments.n_rows), scale
-    )
-    calibration = at.data.calibration_moments()
-    if calibration.parts and effect.is_of_the_pairs_scale:
-        # Both views of the same events: rows in which source goes with nothing.
-        more = calibration.within.scaled(scale)
-        anchor = within_anchor(
-            spread + more, B, n + calibration.weights.sum(), K + len(calibration.sources), anchor.ridge
-        )
-    C = shrink_some(anchor.covariance, model.shrinkage, moments.n_rows)
-    path = ordered_directions(C, at.delta, at.contrasts, B / scale[:, None])
-    if model.do_no_harm and not effect.is_there:
-        kept, told = 0, "nothing to remove"
-    else:
-        kept = supported(at, anchor, C, scale) if model.n_directions == "auto" else int(model.n_directions)
-        told = "acted"
-    path = path[:, : min(kept, path.shape[1])]
-    readout = (anchor.residual @ scipy.linalg.cho_solve(scipy.linalg.cho_factor(C), path)) / scale[:, None]
-    stored = PathMap(
-        center=standardizer.center,
-        scale=standardizer.scale,
-        readout=readout.T,
-        direction=(B @ path * standardizer.scale[:, None]).T,
-        offset=(standardizer.center - moments.means.mean(axis=0)) @ readout,
-        strength=float(model.strength),
-        info=replace(at.info, notes=f"{effect}; {told}"),
-    )
-    return Solution(at.gate, stored, at.data.sources, at.delta, C, effect)
-
-
-def measured_effect(at: Setting, anchor: GateAnchor, C: Floats, scale: Floats) -> Effect:
-    """Return how much of the mean contrast the rows of different sources differ by, given q.
-
-    The standard error is the larger of two: of independent rows, and, where participants are known, of
-    participants, whose rows rise and fall together.
-    """
-    moments = at.data.moments
-    gaps = (moments.means[1:] - moments.means[0]) / scale  # (K - 1, d)
-    weights = scipy.linalg.cho_solve(scipy.linalg.cho_factor(C), at.delta.T).T  # (K - 1, r): C⁻¹δ
-    total = float(np.sum(weights * at.delta))
-    size = float(np.sum(weights * (gaps @ anchor.residual))) / total
-    uncertain = np.diag(1.0 / moments.weights[1:]) + 1.0 / moments.weights[0] + anchor.leverage(gaps)
-    variance = float(np.sum((weights @ at.delta.T) * uncertain)) / total**2
-    people = at.data.people.parts
-    if len({person for _, person in people}) > 1:
-        by_source = np.concatenate([-weights.sum(axis=0, keepdims=True), weights]) / total  # (K, r)
-        sums = zip(moments.means, moments.weights, by_source, strict=True)
-        means = dict(zip(moments.sources, sums, strict=True))
-        influence: dict[Any, float] = {}
-        for (source, person), (weight, mean) in people.items():
-            center, total_weight, direction = means[source]
-            residual = ((mean - center) / scale) @ anchor.residual @ direction
-            influence[person] = influence.get(person, 0.0) + weight / total_weight * float(residual)
-        count = len(influence)
-        variance = max(variance, count / (count - 1) * float(np.sum(np.square(list(influence.values())))))
-    return Effect(size, float(np.sqrt(variance)))
-
-
-def ordered_directions(C: Floats, delta: Floats, contrasts: Contrasts, basis: Floats) -> Floats:
-    """Return all directions of the gate, (r, r), C⁻¹-orthonormal: mean contrasts first, then their spread.
-
-    ``basis`` takes contrasts in the input's units to gate coordinates.
-    """
-    L = np.linalg.cholesky(C)
-    _, sizes, mean_axes = np.linalg.svd(scipy.linalg.solve_triangular(L, delta.T, lower=True).T)
-    mean_axes = mean_axes[: int(np.sum(sizes > sizes[0] * 1e-10))].T  # (r, k)
-    projected = scipy.linalg.solve_triangular(L, (contrasts.values @ basis).T, lower=True).T
-    effects = np.concatenate([np.zeros((1, len(C))), scipy.linalg.solve_triangular(L, delta.T, lower=True).T])
-    projected -= effects[contrasts.second] - effects[contrasts.first]
-    projected -= projected @ mean_axes @ mean_axes.T
-    axes = np.linalg.svd(np.concatenate([projected, np.zeros_like(C)]), full_matrices=False)[2].T
-    # The mean's axes have no spread left: they come out last, and go first.
-    rest = axes[:, : len(C) - mean_axes.shape[1]]
-    rest = rest - mean_axes @ (mean_axes.T @ rest)
-    return np.asarray(L @ np.concatenate([mean_axes, np.linalg.qr(rest)[0]], axis=1))
-
-
-# A direction is worth correcting if sources differ in variance along it by a fifth or more.
-MATERIAL = 0.1
-QUIET = 2  # directions in a row without support that end the path
-
-
-def supported(at: Setting, anchor: GateAnchor, C: Floats, scale: Floats) -> int:
-    """Return how many directions to correct along: the mean's, then those along which sources vary unequally.
-
-    Directions are chosen on four fifths of the pairs (of the people, where known). A further one is supported
-    if the rows' variances along it differ between sources, by more than two standard errors and by more than
-    :data:`MATERIAL`, and the other pairs agree which source varies more: an association of source and task
-    shows in the rows, but not in two views of the same events.
-    """
-    contrasts, moments, r = at.contrasts, at.data.moments, len(C)
-    n_mean = int(np.linalg.matrix_rank(at.delta))
-    units = np.arange(len(contrasts)) if contrasts.people is None else contrasts.people
-    n_folds = min(5, len(np.unique(units)))
-    if n_folds < 2 or r == n_mean:
-        return n_mean
-    inverse = np.linalg.inv(C)
-    spreads = [part.spread.scaled(scale) for part in moments.parts.values()]
-    agreement = np.zeros(r)
-    for train, test in GroupKFold(n_folds).split(units, groups=units):
-        chosen = ordered_directions(C, at.delta, contrasts.take(train), at.gate.basis_ / scale[:, None])
-        G = anchor.residual @ (inverse @ chosen)  # scores of rows along the directions
-        of_rows = np.stack([_scatter_along(S, G) / w for S, w in zip(spreads, moments.weights, strict=True)])
-        views, codes = contrasts.take(test).views()
-        along = (views / scale) @ G
-        of_pairs = np.stack([along[codes == k].var(axis=0) for k in range(len(spreads))])
-        of_rows, of_pairs = (v / v.mean(axis=0) - 1.0 for v in (of_rows, of_pairs))
-        agreement += np.sum(of_rows * np.sign(of_pairs), axis=0) / len(spreads) / n_folds
-    # The variance of n rows has a relative standard error of √(2/n).
-    error = np.sqrt(2.0 * np.sum(1.0 / moments.weights)) / len(spreads)
-    good = agreement > max(MATERIAL, 2.0 * error)
-    last, quiet = n_mean, 0
-    for j in range(n_mean, r):
-        quiet = 0 if good[j] else quiet + 1
-        last = j + 1 if good[j] else last
-        if quiet == QUIET:
-            break
-    return last
-
-
-def _scatter_along(spread: Scatter, G: Floats) -> Floats:
-    """Return the scatter of rows along the columns of G."""
-    projected = spread.values @ G
-    return np.asarray(np.sum(projected**2 if spread.factored else G * projected, axis=0))
 
 
 def _rows_like(scatter: Floats) -> Floats:

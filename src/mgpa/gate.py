@@ -21,15 +21,19 @@ from ._common.parameters import (
     check_parameters,
     nothing,
     number,
+    one_of,
     read_seed,
     seed,
     share,
     whole,
 )
 from .errors import Mention, UsageError
+from .moments import Scatter
 
 Floats = NDArray[np.float64]
 
+# The published share of directional energy that a gate retains.
+ENERGY = 0.9
 # A contrast shorter than this (in standardised units) is two copies of the same embedding.
 ZERO_NORM = 1e-10
 
@@ -83,8 +87,10 @@ class MeasurementGate(Gate):
 
     Parameters
     ----------
-    rank : int or float
-        An int is the rank. A float in (0, 1] is the share of directional energy to retain.
+    rank : "auto", int or float
+        An int is the rank. A float in (0, 1] is the share of directional energy to retain. "auto" retains
+        90 % of it, but only as far as held-out pairs support the directions, so that noise of the pairs is
+        not taken for an effect (:func:`supported_directions`).
     norm_quantile : float
         Contrasts shorter than this quantile of the non-zero lengths are left out: the direction of a very
         short contrast is mostly noise, and unit length would give it full weight.
@@ -96,7 +102,7 @@ class MeasurementGate(Gate):
     basis_ : (d, r) array
         Orthonormal; the largest entry of each column is positive.
     rank_ : int
-        0 if all contrasts are zero.
+        0 if all contrasts are zero or, with "auto", if held-out pairs support no direction.
     cumulative_energy_ : (d,) array
         Share of directional energy inside the first 1, 2, … directions.
     mean_contrast_ : (d,) array
@@ -116,23 +122,40 @@ class MeasurementGate(Gate):
 
     fitted_on: ClassVar[str] = "contrasts"
     _parameter_constraints: ClassVar[dict[str, Constraint]] = {
-        "rank": whole() | share,
+        "rank": one_of("auto") | whole() | share,
         "norm_quantile": number(0, below=1),
         "max_contrasts": whole(1) | nothing,
     }
 
     def __init__(
-        self, rank: int | float = 0.9, *, norm_quantile: float = 0.05, max_contrasts: int | None = None
+        self,
+        rank: int | float | str = "auto",
+        *,
+        norm_quantile: float = 0.05,
+        max_contrasts: int | None = None,
     ) -> None:
         self.rank = rank
         self.norm_quantile = norm_quantile
         self.max_contrasts = max_contrasts
 
-    def fit(self, X: Any, y: Any = None) -> Self:
-        """Fit on contrasts, one per row (second view minus first; the sign does not matter)."""
+    def fit(
+        self, X: Any, y: Any = None, *, kind: Any = None, groups: Any = None, rows: Scatter | None = None
+    ) -> Self:
+        """Fit on contrasts, one per row (second view minus first).
+
+        Parameters
+        ----------
+        X : (m, d) array
+            Contrasts.
+        y : None
+            Ignored.
+        kind, groups, rows
+            What ``rank="auto"`` knows about them; see :func:`supported_directions`. Other ranks need none of
+            it, and do not depend on the contrasts' signs.
+        """
         check_parameters(self)
         self._seen: list[Floats] = []
-        return self.partial_fit(X)
+        return self._fit(validate_data(self, X, dtype=np.float64), kind, groups, rows)
 
     def partial_fit(self, X: Any, y: Any = None) -> Self:
         """Add contrasts. The result equals one fit on all of them, whatever the batches.
@@ -141,18 +164,31 @@ class MeasurementGate(Gate):
         """
         check_parameters(self)
         first = not getattr(self, "_seen", None)
-        X = validate_data(self, X, dtype=np.float64, reset=first)
-        self._seen = [*getattr(self, "_seen", []), X]
+        return self._fit(validate_data(self, X, dtype=np.float64, reset=first), None, None, None)
+
+    def _fit(self, X: Floats, kind: Any, groups: Any, rows: Scatter | None) -> Self:
+        self._seen = [*self._seen, X] if hasattr(self, "_seen") else [X]
         contrasts = np.concatenate(self._seen)
-        kept = self._select(contrasts)
+        some: Any = slice(None)
+        if self.max_contrasts is not None and len(contrasts) > self.max_contrasts:
+            some = np.linspace(0, len(contrasts) - 1, self.max_contrasts).astype(int)
+        kept = self._select(contrasts[some])
         self.n_contrasts_ = len(kept)
         vectors, energy = principal_directions(kept, contrasts.shape[1])
-        rank = choose_rank(self.rank, energy, len(kept), "contrasts")
-        return self._set_basis(vectors[:, :rank], cumulative_share(energy), contrasts.mean(axis=0))
+        rank = choose_rank(ENERGY if self.rank == "auto" else self.rank, energy, len(kept), "contrasts")
+        basis = vectors[:, :rank]
+        if self.rank == "auto" and rank:
+            kind, groups = (None if labels is None else np.asarray(labels)[some] for labels in (kind, groups))
+            basis = supported_directions(
+                contrasts[some], basis, kind=kind, groups=groups, rows=rows, norm_quantile=self.norm_quantile
+            )
+            if not np.array_equal(basis, vectors[:, : basis.shape[1]]):  # the mean came first
+                along = kept @ basis
+                _, rest = principal_directions(kept - along @ basis.T, len(energy))
+                energy = np.concatenate([np.sum(along**2, axis=0), rest])[: len(energy)]
+        return self._set_basis(basis, cumulative_share(energy), contrasts.mean(axis=0))
 
     def _select(self, contrasts: Floats) -> Floats:
-        if self.max_contrasts is not None and len(contrasts) > self.max_contrasts:
-            contrasts = contrasts[np.linspace(0, len(contrasts) - 1, self.max_contrasts).astype(int)]
         norms = np.linalg.norm(contrasts, axis=1)
         moving = norms > ZERO_NORM
         if not moving.any():
@@ -304,7 +340,7 @@ def cumulative_share(energy: Floats) -> Floats:
     return np.asarray(np.cumsum(energy) / total) if total > 0 else np.zeros_like(energy)
 
 
-def choose_rank(rank: int | float, energy: Floats, n_rows: int, what: str) -> int:
+def choose_rank(rank: Any, energy: Floats, n_rows: int, what: str) -> int:
     """Turn ``rank`` (an int, or a float share of energy) into a number of directions."""
     available = int((energy > 0).sum())
     if isinstance(rank, (int, np.integer)):
@@ -322,6 +358,131 @@ def choose_rank(rank: int | float, energy: Floats, n_rows: int, what: str) -> in
         return min(int(rank), available)
     retained = cumulative_share(energy)
     return min(int(np.searchsorted(retained, float(rank), side="left")) + 1, available)
+
+
+def supported_directions(
+    contrasts: Floats,
+    leading: Floats,
+    *,
+    kind: Any = None,
+    groups: Any = None,
+    rows: Scatter | None = None,
+    norm_quantile: float = 0.05,
+) -> Floats:
+    """Return the directions that pairs support which did not choose them, an orthonormal (d, r).
+
+    Two things support directions, both beyond two standard errors. Held-out contrasts *vary* along a
+    direction at least twice as much as noise would, in which contrasts are like rows of one source: then the
+    leading directions count up to the first along which they do not. And held-out contrasts have a *mean*
+    along the other contrasts' mean: then the leading directions count until they hold :data:`ENERGY` of what
+    both means share. Where that is past what the first rule supports, noise comes before the effect, and the
+    mean's own direction is put in front instead.
+
+    Parameters
+    ----------
+    contrasts : (m, d) array
+        In standardised coordinates.
+    leading : (d, k) array
+        Their principal directions to consider, in the order of their energy.
+    kind : (m,) array or None
+        Which two sources a contrast is between, since each two have a mean of their own; None: all the same.
+    groups : (m,) array or None
+        Participants, who are held out as a whole; None: contrasts are held out.
+    rows : Scatter or None
+        Of standardised rows about their sources' means; None: all directions are alike.
+    norm_quantile : float
+        As in :class:`MeasurementGate`.
+
+    Returns
+    -------
+    (d, r) array
+        r = 0 if the pairs show nothing; all that lead if there are too few pairs to hold any out.
+    """
+    m, d = contrasts.shape
+    k = leading.shape[1]
+    kind = np.zeros(m, np.int64) if kind is None else np.asarray(kind)
+    units = np.arange(m) if groups is None else np.unique(groups, return_inverse=True)[1]
+    folds = held_out_folds(contrasts, groups)
+    if not folds:
+        return leading
+    spread = Scatter(np.eye(d), False) if rows is None else rows
+    energy, noise, shared = (np.zeros((m, k)) for _ in range(3))
+    agreement = np.zeros(m)
+    for train, test in folds:
+        V = MeasurementGate(ENERGY, norm_quantile=norm_quantile).fit(contrasts[train]).basis_[:, :k]
+        directions = _unit_or_zero(contrasts[test])
+        means = np.zeros((len(test), d))
+        for which, mean in _means(contrasts[train], kind[train]).items():
+            means[kind[test] == which] = mean
+        along = directions @ V
+        held = np.arange(k) < V.shape[1]
+        energy[np.ix_(test, held)] = along**2
+        # What is left of a contrast, were it noise, spreads over the directions that are left as rows do.
+        variance = spread.along(V)
+        left = float(spread.diagonal.sum()) - _before(variance[None])[0]
+        noise[np.ix_(test, held)] = (1.0 - _before(along**2)) * variance / np.maximum(left, variance)
+        agreement[test] = np.sum(directions * means, axis=1)
+        shared[np.ix_(test, held)] = along * (means @ V)
+    excess, error = _mean_of_units(energy - 2.0 * noise, units)
+    beyond = excess > 2.0 * error
+    n_varying = k if beyond.all() else int(np.argmin(beyond))
+    agreed, error = _mean_of_units(agreement[:, None], units)
+    if agreed[0] <= 2.0 * error[0]:
+        return leading[:, :n_varying]
+    enough = np.cumsum(shared.mean(axis=0)) >= ENERGY * agreed[0]
+    n_mean = int(np.argmax(enough)) + 1 if enough.any() else k + 1
+    means = np.array(list(_means(contrasts, kind).values()))
+    if n_mean <= max(n_varying, len(means)):
+        return leading[:, : max(n_varying, n_mean)]
+    vectors, size = principal_directions(means, d)
+    return orthonormal(vectors[:, : choose_rank(ENERGY, size, len(means), "means")], leading[:, :n_varying])
+
+
+def orthonormal(first: Floats, second: Floats) -> Floats:
+    """Return an orthonormal basis: the columns of ``first``, which are so, then what ``second`` adds."""
+    Q, R = np.linalg.qr(second - first @ (first.T @ second))
+    added = Q[:, np.abs(np.diag(R)) > 1e-8]
+    added = added * np.sign(added[np.abs(added).argmax(axis=0), np.arange(added.shape[1])])
+    return np.concatenate([first, added], axis=1)
+
+
+def _means(contrasts: Floats, kind: NDArray[Any]) -> dict[Any, Floats]:
+    """Return the mean unit contrast of each kind."""
+    directions = _unit_or_zero(contrasts)
+    return {which: directions[kind == which].mean(axis=0) for which in np.unique(kind)}
+
+
+def _unit_or_zero(contrasts: Floats) -> Floats:
+    norms = np.linalg.norm(contrasts, axis=1, keepdims=True)
+    return np.asarray(np.where(norms > ZERO_NORM, contrasts / np.where(norms > ZERO_NORM, norms, 1.0), 0.0))
+
+
+def _before(values: Floats) -> Floats:
+    """Return, at each column, the sum of the columns before it."""
+    return np.cumsum(values, axis=1) - values
+
+
+def held_out_folds(contrasts: Floats, groups: Any = None) -> list[tuple[NDArray[np.intp], NDArray[np.intp]]]:
+    """Return up to five (train, test) splits of contrasts, by participant where known; none of a single unit.
+
+    Without participants contrasts are dealt out by their length, so that their order does not matter.
+    """
+    if groups is None:
+        units = np.empty(len(contrasts), np.int64)
+        units[np.argsort(np.linalg.norm(contrasts, axis=1), kind="stable")] = np.arange(len(contrasts)) % 5
+    else:
+        units = np.unique(groups, return_inverse=True)[1]
+    n_folds = min(5, len(np.unique(units)))
+    return list(GroupKFold(n_folds).split(contrasts, groups=units)) if n_folds > 1 else []
+
+
+def _mean_of_units(values: Floats, units: NDArray[np.int64]) -> tuple[Floats, Floats]:
+    """Return the mean of rows and its standard error, whose rows belong to units that go together."""
+    mean = values.mean(axis=0)
+    sums = np.zeros((units.max() + 1, values.shape[1]))
+    np.add.at(sums, units, values - mean)
+    n = len(sums)
+    return mean, np.sqrt(n / (n - 1) * np.sum(sums**2, axis=0)) / len(values)
 
 
 def held_out_coverage(
@@ -360,10 +521,17 @@ def held_out_coverage(
     return np.asarray(np.mean([curve[:shortest] for curve in curves], axis=0))
 
 
-def fit_gate(gate: Any, contrasts: Floats, rows: Callable[[], Floats], editable: NDArray[np.bool_]) -> Any:
+def fit_gate(
+    gate: Any,
+    contrasts: Floats,
+    rows: Callable[[], Floats],
+    editable: NDArray[np.bool_],
+    known: Callable[[], dict[str, Any]],
+) -> Any:
     """Fit ``gate`` (a clone) on the editable features only, then express it in all features.
 
     A feature that never varied in the fitting data gets exact zeros in the basis, so it is never edited.
+    ``known`` says what a gate that chooses its rank by held-out pairs wants to know about them.
     """
     if not editable.any():
         raise ValueError(
@@ -375,8 +543,13 @@ def fit_gate(gate: Any, contrasts: Floats, rows: Callable[[], Floats], editable:
         if gate.basis_[~editable].any():
             raise ValueError("The given basis edits features that are constant in the fitting rows.")
         return gate
-    data = contrasts if gate.fitted_on == "contrasts" else rows()
-    gate = gate.fit(data[:, editable])
+    if gate.fitted_on == "contrasts":
+        about = known() if gate.rank == "auto" else {}
+        if about:
+            about["rows"] = about["rows"].take(editable)
+        gate = gate.fit(contrasts[:, editable], **about)
+    else:
+        gate = gate.fit(rows()[:, editable])
     gate._seen = []  # an estimator that takes more data keeps its own; twice would be once too often
     if not editable.all():
         d = len(editable)

@@ -49,7 +49,7 @@ class IterativeMGPA(SequentialEstimator, GatedEstimator):
     Parameters
     ----------
     gate : gate estimator or None
-        Where the correction may act; None is ``MeasurementGate(rank=0.9)``.
+        Where the correction may act; None is ``MeasurementGate()``.
     n_stages : int
         At most this many stages.
     critics : sequence of {"linear", "gelu"}
@@ -200,10 +200,10 @@ class IterativeMGPA(SequentialEstimator, GatedEstimator):
         **changes
             Parameters to override, for instance ``random_state=29`` for the second published fit.
         """
-        settings: dict[str, Any] = {"do_no_harm": False, "random_state": 17}
-        if study == "reuse":
-            from .gate import MeasurementGate
+        from .gate import MeasurementGate
 
+        settings: dict[str, Any] = {"gate": MeasurementGate(0.9), "do_no_harm": False, "random_state": 17}
+        if study == "reuse":
             settings |= {"critic_epochs": 100, "learning_rate": 3e-4, "early_stopping": True, "radius": 0.025}
             settings["gate"] = MeasurementGate(rank=8)
         elif study != "native":

@@ -52,6 +52,21 @@ class Scatter:
         """The diagonal of FᵀF, shape (d,)."""
         return np.einsum("ij,ij->j", self.values, self.values) if self.factored else np.diag(self.values)
 
+    def along(self, directions: Floats) -> Floats:
+        """Return the scatter along each of these directions, (d, k): the diagonal of VᵀFᵀFV, shape (k,)."""
+        projected = self.values @ directions
+        return np.asarray(np.sum(projected**2 if self.factored else directions * projected, axis=0))
+
+    def inside(self, G: Floats) -> Floats:
+        """Return GᵀFᵀFG: the scatter in the coordinates that the columns of G, (d, r), read."""
+        projected = self.values @ G
+        return np.asarray((projected if self.factored else G).T @ projected)
+
+    def take(self, features: NDArray[np.bool_]) -> Scatter:
+        """Return the scatter of some of the features."""
+        values = self.values[:, features] if self.factored else self.values[np.ix_(features, features)]
+        return Scatter(values, self.factored)
+
     def scaled(self, scale: Floats) -> Scatter:
         """Return the scatter of features divided by ``scale``."""
         values = self.values / scale
@@ -60,10 +75,11 @@ class Scatter:
 
 @dataclass(frozen=True)
 class SourceMoments:
-    """One source's rows: total weight, mean, scatter Σ w (x - mean)(x - mean)ᵀ, and a content checksum."""
+    """One source's rows: Σ w, Σ w², mean, scatter Σ w (x - mean)(x - mean)ᵀ, and a content checksum."""
 
     n_rows: int
     weight: float
+    squared_weight: float
     mean: Floats
     spread: Scatter
     checksum: NDArray[np.uint64]
@@ -73,15 +89,16 @@ class SourceMoments:
         """Summarise rows that all belong to this source."""
         X = np.array(X, dtype=np.float64, order="C")  # a copy: it is centred in place below
         total = float(len(X)) if weight is None else float(weight.sum())
+        squares = float(len(X)) if weight is None else float(weight @ weight)
         checksum = content_checksum(X)
         if total == 0:
             d = X.shape[1]
-            return cls(len(X), 0.0, np.zeros(d), Scatter(np.zeros((0, d)), True), checksum)
+            return cls(len(X), 0.0, 0.0, np.zeros(d), Scatter(np.zeros((0, d)), True), checksum)
         mean = X.mean(axis=0) if weight is None else weight @ X / total
         X -= mean
         if weight is not None:
             X *= np.sqrt(weight)[:, None]
-        return cls(len(X), total, mean, Scatter.of_rows(X), checksum)
+        return cls(len(X), total, squares, mean, Scatter.of_rows(X), checksum)
 
     @property
     def scatter(self) -> Floats:
@@ -92,13 +109,14 @@ class SourceMoments:
         weight = self.weight + other.weight
         if weight == 0:
             return SourceMoments(
-                self.n_rows + other.n_rows, 0.0, self.mean, self.spread, self.checksum + other.checksum
+                self.n_rows + other.n_rows, 0.0, 0.0, self.mean, self.spread, self.checksum + other.checksum
             )
         gap, share = other.mean - self.mean, other.weight / weight
         between = Scatter(np.sqrt(self.weight * share) * gap[None], True)
         return SourceMoments(
             self.n_rows + other.n_rows,
             weight,
+            self.squared_weight + other.squared_weight,
             self.mean + share * gap,
             self.spread + other.spread + between,
             self.checksum + other.checksum,
@@ -166,6 +184,20 @@ class Moments:
     def weights(self) -> Floats:
         """Total weight of each source, shape (K,)."""
         return np.array([part.weight for part in self.parts.values()])
+
+    @property
+    def counts(self) -> Floats:
+        """Effective number of rows of each source, (Σ w)² / Σ w²: with equal weights, of whatever size, n."""
+        return self.weights**2 / self._squared_weights
+
+    @property
+    def count(self) -> float:
+        """Effective number of all rows."""
+        return float(self.weights.sum() ** 2 / self._squared_weights.sum())
+
+    @property
+    def _squared_weights(self) -> Floats:
+        return np.array([part.squared_weight for part in self.parts.values()])
 
     @property
     def means(self) -> Floats:

@@ -53,10 +53,13 @@ def test_a_fit_says_what_unseen_pairs_say_about_the_gate(folder, tmp_path):
     write_table(table, tmp_path / "noisy.parquet")
     found = done("fit", "noisy.parquet", "--out", "m.safetensors", "--json", folder=tmp_path)
     facts = json.loads(found.stdout)
-    assert facts["gate"]["rank"] > 6
+    assert facts["gate"]["rank"] == 1
+    assert facts["hints"] == []
+    found = done("fit", "noisy.parquet", "--out", "9.safetensors", "--rank", 0.9, "--json", folder=tmp_path)
+    facts = json.loads(found.stdout)
+    assert facts["gate"]["rank"] > 8
     assert facts["held_out_coverage"] < facts["gate"]["energy"]
-    assert f"only 1 of {facts['gate']['rank']} directions hold" in facts["hints"][0]
-    assert "Consider --rank 1." in facts["hints"][0]
+    assert f"the gate has {facts['gate']['rank']} of 24 directions" in facts["hints"][0]
 
 
 @pytest.mark.parametrize(

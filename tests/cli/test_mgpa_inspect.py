@@ -21,6 +21,8 @@ def test_inspecting_a_map_tells_everything_about_it(folder):
     assert facts["sources"] == ["dry", "wet"]
     assert facts["gate"] == {"rank": m.info.gate_rank, "energy": m.info.gate_energy}
     assert facts["parameters"]["ridge"] == "auto"
+    assert facts["evidence"] == m.info.evidence
+    assert "of the contrast; acted" in facts["evidence"]
     assert facts["notes"] == ""
     assert facts["seed"] is None
     arguments = ("fit", "rec ördings.parquet", "--method", "iterative_mgpa", "--seed", "3")

@@ -26,8 +26,8 @@ def test_the_gate_is_the_authors_gate(authors):
 
 @pytest.mark.parametrize("Model", [mgpa.ClosedFormMGPA, mgpa.IterativeMGPA])
 def test_estimators_find_the_same_gate_from_raw_units(authors, Model):
-    settings = {} if Model is mgpa.ClosedFormMGPA else {"n_stages": 0, "do_no_harm": False}
-    gate = authors.fit_raw(Model(**settings)).gate_
+    settings = {} if Model is mgpa.ClosedFormMGPA else {"n_stages": 0}
+    gate = authors.fit_raw(Model.paper(**settings)).gate_
     authors.assert_output(gate.basis_ @ gate.basis_.T, "gate_projector")
 
 

@@ -9,7 +9,9 @@ from hypothesis import strategies as st
 
 from factories import assert_close, linear, two_sources
 from mgpa import ClosedFormMGPA, FixedGate, FullGate, MeasurementGate, PCAGate, RandomGate
+from mgpa.errors import MissingEvidence
 from mgpa.gate import held_out_coverage
+from mgpa.moments import Scatter
 from random_cases import SEEDS, examples
 
 
@@ -118,9 +120,9 @@ def test_short_contrasts_are_left_out_and_zero_ones_do_not_count():
             MeasurementGate(norm_quantile=bad).fit(contrasts)
 
 
-def test_by_default_the_shortest_twentieth_is_left_out_and_nine_tenths_of_the_energy_kept():
+def test_by_default_the_shortest_twentieth_is_left_out():
     directions = np.repeat(np.eye(3), [80, 15, 5], axis=0)
-    gate = MeasurementGate().fit(np.arange(1, 101)[::-1, None] * directions)
+    gate = MeasurementGate(rank=0.9).fit(np.arange(1, 101)[::-1, None] * directions)
     assert (gate.n_contrasts_, gate.rank_) == (95, 2)
     assert_close(gate.cumulative_energy_, [80 / 95, 1.0, 1.0], 1e-12)
 
@@ -237,3 +239,94 @@ def test_coverage_is_asked_in_the_users_units():
 
 def test_a_fitted_gate_keeps_no_contrasts():
     assert not two_sources().fit(ClosedFormMGPA()).gate_._seen
+
+
+# The rank by held-out pairs.
+
+
+def noisy(rng, m=200, d=70, shift=0.3, uneven=True):
+    """Draw contrasts of a shift in rank one under noise of full rank, and rows that vary like the noise."""
+    sizes = np.geomspace(2.0, 0.3, d) if uneven else np.ones(d)
+    mixing = sizes[:, None] * np.linalg.qr(rng.normal(size=(d, d)))[0]
+    contrasts = shift * rng.normal(size=d) + rng.normal(size=(m, d)) @ mixing
+    return contrasts, Scatter.of_rows(rng.normal(size=(1000, d)) @ mixing)
+
+
+@pytest.mark.parametrize("uneven", [False, True])
+@pytest.mark.parametrize("shift", [0.1, 0.3, 1.0])
+def test_noise_of_the_pairs_is_not_taken_for_directions(shift, uneven):
+    rng = np.random.default_rng(0)
+    shifted, rows = noisy(rng, shift=shift, uneven=uneven)
+    gate = MeasurementGate().fit(shifted, rows=rows)
+    assert gate.rank_ == 1
+    mean = shifted.mean(axis=0) / np.linalg.norm(shifted.mean(axis=0))
+    assert abs(gate.basis_[:, 0] @ mean) > 0.95  # also where noise varies more than the shift is long
+    check_signs(gate.basis_)
+    assert np.all(np.diff(gate.cumulative_energy_) >= -1e-12)
+    assert gate.cumulative_energy_[-1] == pytest.approx(1.0)
+    assert MeasurementGate(rank=0.9).fit(shifted).rank_ > 20
+
+
+def test_pairs_that_show_nothing_support_no_direction():
+    rng = np.random.default_rng(1)
+    ranks = []
+    for _ in range(40):
+        contrasts, rows = noisy(rng, m=80, d=30, shift=0.0)
+        ranks.append(MeasurementGate().fit(contrasts, rows=rows).rank_)
+    assert np.count_nonzero(ranks) <= 4
+
+
+def test_directions_in_which_pairs_answer_differently_are_supported_without_a_mean():
+    rng = np.random.default_rng(2)
+    contrasts = 3.0 * rng.normal(size=(200, 3)) @ np.eye(3, 20) + 0.3 * rng.normal(size=(200, 20))
+    gate = MeasurementGate().fit(contrasts)
+    assert gate.rank_ == 3
+    assert np.linalg.norm(gate.basis_[:3]) ** 2 == pytest.approx(3.0, abs=0.05)
+
+
+def test_a_clean_effect_has_the_published_rank():
+    for seed in range(5):
+        rng = np.random.default_rng(seed)
+        contrasts = 2.0 * rng.normal(size=12) + rng.normal(size=(60, 2)) @ rng.normal(size=(2, 12))
+        assert MeasurementGate().fit(contrasts).rank_ == MeasurementGate(rank=0.9).fit(contrasts).rank_
+
+
+def test_what_one_person_shows_does_not_support_a_direction():
+    rng = np.random.default_rng(3)
+    person = np.repeat(np.arange(8), 25)
+    # Everybody differs in a direction of their own, the same way at every event.
+    contrasts = rng.normal(size=(8, 40))[person] + 0.1 * rng.normal(size=(200, 40))
+    assert MeasurementGate().fit(contrasts).rank_ > 3
+    assert MeasurementGate().fit(contrasts, groups=person).rank_ == 0
+
+
+def test_the_mean_of_every_two_sources_counts_and_their_order_does_not():
+    rng = np.random.default_rng(4)
+    effects = 0.4 * rng.normal(size=(3, 40))
+    kinds = np.repeat([[0, 1], [0, 2], [1, 2]], 100, axis=0)
+    contrasts = effects[kinds[:, 1]] - effects[kinds[:, 0]] + rng.normal(size=(300, 40))
+    gate = MeasurementGate().fit(contrasts, kind=kinds @ [3, 1])
+    assert 2 <= gate.rank_ <= 3
+    spanned = effects - effects.mean(axis=0)
+    assert np.linalg.norm(spanned @ gate.basis_) ** 2 > 0.9 * np.linalg.norm(spanned) ** 2
+    order = rng.permutation(300)
+    shuffled = MeasurementGate().fit(contrasts[order], kind=(kinds @ [3, 1])[order])
+    assert_close(np.abs(shuffled.basis_.T @ gate.basis_), np.eye(gate.rank_), 1e-9)
+
+
+def test_too_few_pairs_to_hold_any_out_are_taken_as_they_are():
+    contrasts = np.random.default_rng(5).normal(size=(1, 6))
+    assert MeasurementGate().fit(contrasts).rank_ == 1
+
+
+def test_an_estimator_says_that_pairs_show_nothing():
+    rng = np.random.default_rng(6)
+    X, source = rng.normal(size=(400, 20)), np.tile([0, 1], 200)
+    pairs = tuple(rng.normal(size=(2, 100, 20)))
+    for model in (ClosedFormMGPA(), linear(gate=MeasurementGate())):
+        with pytest.raises(MissingEvidence, match="The 100 pairs show no common difference"):
+            model.fit(X, source=source, pairs=pairs)
+    with pytest.warns(UserWarning, match="show no common difference.*identity"):
+        model = ClosedFormMGPA(on_missing="warn").fit(X, source=source, pairs=pairs)
+    assert np.array_equal(model.transform(X), X)
+    assert ClosedFormMGPA.paper().fit(X, source=source, pairs=pairs).gate_.rank_ > 10

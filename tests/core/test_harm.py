@@ -86,7 +86,7 @@ def test_existing_heads_survive_the_within_source_anchor_where_the_pooled_one_br
     models = {
         "identity": mgpa.baselines.make("identity"),
         "pooled": mgpa.ClosedFormMGPA.paper(),
-        "within": mgpa.ClosedFormMGPA(anchor="within"),
+        "within": mgpa.ClosedFormMGPA(),
     }
     settings = [corn(*setting) for setting in CORN] + [ssvep(*setting) for setting in SSVEP]
     heads = np.array([[outcomes(s, models)[name][0] for name in models] for s in settings])
@@ -101,7 +101,7 @@ def test_existing_heads_survive_the_within_source_anchor_where_the_pooled_one_br
 @pytest.mark.parametrize("setting", [("corn", ((0, 1), 2)), ("ssvep", ("13Hz", "21Hz", 0.005))])
 def test_the_source_is_as_hard_to_read_with_either_anchor(setting):
     kind, arguments = setting
-    models = {"pooled": mgpa.ClosedFormMGPA.paper(), "within": mgpa.ClosedFormMGPA(anchor="within")}
+    models = {"pooled": mgpa.ClosedFormMGPA.paper(), "within": mgpa.ClosedFormMGPA()}
     found = outcomes((corn if kind == "corn" else ssvep)(*arguments), models, readers=True)
     assert found["within"][1] <= found["pooled"][1] + 0.02
     assert found["pooled"][1] < 0.7

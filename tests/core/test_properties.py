@@ -175,11 +175,28 @@ def test_whole_number_weights_equal_repeated_rows(seed):
     weighted = replace(data, sample_weight=counts.astype(float))
     repeated = data.rows(np.repeat(np.arange(len(data.X)), counts))
     X = new_rows(data)
-    for make, tolerance in ((ClosedFormMGPA, 1e-10), (linear, 1e-5)):
+    for make, tolerance in ((ClosedFormMGPA.paper, 1e-10), (linear, 1e-5)):
         models = [d.fit(make()) for d in (weighted, repeated)]
         assert_close(models[0].map_.scale, models[1].map_.scale, 1e-12)
         assert_close(models[0].transform(X), models[1].transform(X), tolerance)
-    assert np.abs(data.fit(ClosedFormMGPA()).transform(X) - models[0].transform(X)).max() > 1e-6
+    assert np.abs(data.fit(linear()).transform(X) - models[0].transform(X)).max() > 1e-6
+
+
+@examples(20)
+@given(SEEDS, st.floats(-12, 12))
+def test_weights_of_the_within_source_anchor_are_relative(seed, exponent):
+    data, rng = two_sources(seed), np.random.default_rng(seed)
+    weight, X = rng.uniform(0.1, 2.0, size=len(data.X)), new_rows(data)
+    model, scaled = (
+        replace(data, sample_weight=w).fit(ClosedFormMGPA()) for w in (weight, weight * 10**exponent)
+    )
+    assert_close(scaled.transform(X), model.transform(X), 1e-9)
+    assert scaled.effect_.error == pytest.approx(model.effect_.error, rel=1e-9)
+    equal, plain = (
+        replace(data, sample_weight=w).fit(ClosedFormMGPA()) for w in (np.full(80, 10**exponent), None)
+    )
+    assert_close(equal.transform(X), plain.transform(X), 1e-9)
+    assert equal.effect_.error == pytest.approx(plain.effect_.error, rel=1e-9)
 
 
 # Constant features.
@@ -210,7 +227,7 @@ def test_constant_features_are_never_edited(seed, values, gate, dtype, weighted)
         data = replace(data, sample_weight=rng.uniform(0.1, 2.0, size=len(data.X)))
     X = new_rows(data)
     X[:, dead] += rng.normal(size=(len(X), len(dead))).astype(dtype) * 100
-    for model in (ClosedFormMGPA(gate), linear(gate=gate)):
+    for model in (ClosedFormMGPA(gate, do_no_harm=False), linear(gate=gate)):
         after = data.fit(model).transform(X)
         assert np.array_equal(after[:, dead], X[:, dead])
         assert (model.map_.scale[dead] == 1.0).all()

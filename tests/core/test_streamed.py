@@ -136,9 +136,9 @@ def test_pairs_that_are_no_rows_of_x_can_come_with_ids():
     data = several_sources(K=3)
     paired = data.pair_id >= 0
     labelled = LabelledPairs(data.X[paired], data.source[paired], data.pair_id[paired], data.source[paired])
-    model = ClosedFormMGPA().partial_fit(data.X, source=data.source).add_pairs(labelled)
+    model = ClosedFormMGPA.paper().partial_fit(data.X, source=data.source).add_pairs(labelled)
     np.testing.assert_allclose(
-        model.transform(data.X), data.fit(ClosedFormMGPA()).transform(data.X), atol=1e-12
+        model.transform(data.X), data.fit(ClosedFormMGPA.paper()).transform(data.X), atol=1e-12
     )
     assert all(rows.participant is None for rows in model._data.paired_rows)  # nobody's name is kept
     with pytest.raises(ValueError, match="pairs have 5 features but X has 6"):

@@ -27,7 +27,7 @@ def paired(rng, n=100, shift=3.0):
 
 
 def within(**changes):
-    return mgpa.ClosedFormMGPA(mgpa.MeasurementGate(rank=1), anchor="within", **changes)
+    return mgpa.ClosedFormMGPA(mgpa.MeasurementGate(rank=1), **changes)
 
 
 @pytest.mark.parametrize("association", [0.0, 0.5, 0.9])
@@ -102,19 +102,19 @@ def spread_out(rng, n=4000):
 def test_directions_follow_the_mean_while_sources_differ_along_them():
     X, source, pairs = spread_out(np.random.default_rng(4))
     gate = mgpa.MeasurementGate(rank=5)
-    model = mgpa.ClosedFormMGPA(gate, anchor="within").fit(X, source=source, pairs=pairs)
+    model = mgpa.ClosedFormMGPA(gate).fit(X, source=source, pairs=pairs)
     m = model.to_map()
     assert len(m) == 3
     moved = (m.direction / m.scale) / np.linalg.norm(m.direction / m.scale, axis=1, keepdims=True)
     assert abs(moved[0, 0]) > 0.95
     assert np.linalg.norm(moved[1:, 3:5], axis=1).min() > 0.9
-    one = mgpa.ClosedFormMGPA(gate, anchor="within", n_directions=1).fit(X, source=source, pairs=pairs)
+    one = mgpa.ClosedFormMGPA(gate, n_directions=1).fit(X, source=source, pairs=pairs)
     np.testing.assert_allclose(m[:1].transform(X), one.transform(X), atol=1e-9)
 
 
 def test_prefixes_fractions_and_budgets_of_a_path_work_as_stages_do(tmp_path):
     X, source, pairs = spread_out(np.random.default_rng(5))
-    m = mgpa.ClosedFormMGPA(mgpa.MeasurementGate(rank=5), anchor="within", n_directions=3)
+    m = mgpa.ClosedFormMGPA(mgpa.MeasurementGate(rank=5), n_directions=3)
     m = m.fit(X, source=source, pairs=pairs).to_map()
     whole = [relative_movement(m[:k], X) for k in range(4)]
     assert whole[0] == 0.0
@@ -133,7 +133,7 @@ def test_prefixes_fractions_and_budgets_of_a_path_work_as_stages_do(tmp_path):
 def test_a_path_is_the_same_in_every_runtime(runtime, tmp_path):
     pytest.importorskip(runtime)
     X, source, pairs = spread_out(np.random.default_rng(6))
-    m = mgpa.ClosedFormMGPA(mgpa.MeasurementGate(rank=5), anchor="within", n_directions=3)
+    m = mgpa.ClosedFormMGPA(mgpa.MeasurementGate(rank=5), n_directions=3)
     m, rows_ = m.fit(X, source=source, pairs=pairs).to_map().prefix(2, 0.3), X[:50].astype(np.float32)
     if runtime == "torch":
         import torch

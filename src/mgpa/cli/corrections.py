@@ -312,6 +312,7 @@ def _map_facts(m: Any) -> dict[str, Any]:
         "tokens": info.n_tokens,
         "data": info.fingerprint,
         "written_by": f"mgpa {info.library_version}",
+        "evidence": info.evidence,
         "notes": info.notes,
     }
     if hasattr(m, "stage_tensors"):

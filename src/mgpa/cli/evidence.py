@@ -39,24 +39,10 @@ class GateEvidence:
         return f"{self.held_out:.1%} of contrast energy{one}, {FOLDS}-fold by {self.by}"
 
     @property
-    def enough(self) -> int:
-        """The last direction that holds, on held-out pairs, twice what a random one would."""
-        curve = np.concatenate([[0.0], self.curve[: self.rank]])
-        chance = (1 - curve[:-1]) / (self.n_features - np.arange(len(curve) - 1))
-        shared = np.flatnonzero(np.diff(curve) > 2 * chance)
-        return int(shared[-1]) + 1 if len(shared) else 0
-
-    @property
     def hints(self) -> list[str]:
         """What speaks against the rank, a sentence each."""
         hints = []
-        if self.enough <= self.rank / 2:
-            keep = "--rank 1" if self.enough == 0 else f"--rank {self.enough}"
-            hints.append(
-                f"Hint: on pairs the gate has not seen, only {self.enough} of {self.rank} directions hold "
-                f"clearly more than random ones; the others are noise of the pairs. Consider {keep}."
-            )
-        elif self.rank > self.n_features / 3:
+        if self.rank > self.n_features / 3:
             hints.append(
                 f"Hint: the gate has {self.rank} of {self.n_features} directions, which leaves little to be "
                 "preserved. A smaller --rank keeps more of the embedding."

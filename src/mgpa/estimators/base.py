@@ -18,7 +18,7 @@ from .._common.parameters import Constraint, check_parameters
 from ..errors import Mention, MissingEvidence, MissingEvidenceWarning, UsageError
 from ..gate import MeasurementGate, fit_gate
 from ..maps import CorrectionMap, MapInfo
-from ..moments import Moments, Standardizer
+from ..moments import Moments, Scatter, Standardizer
 from ..pairs import Contrasts, check_labels, check_pair_id, check_pairs, encode_source, source_names, to_numpy
 
 Floats = NDArray[Any]
@@ -192,7 +192,8 @@ class CorrectionEstimator(OneToOneFeatureMixin, TransformerMixin, BaseEstimator)
             Held-out rows, best of other participants, for methods that decide by them when to stop. Nothing
             else is fitted on them; the closed-form methods do not look at them.
         sample_weight : (n,) array or None
-            Row weights (a weight of 2 equals a repeated row). Pairs are not weighted.
+            Row weights. A weight of 2 equals a repeated row, except to :class:`~mgpa.ClosedFormMGPA`'s
+            within-source anchor, to which weights are relative. Pairs are not weighted.
         groups : (n,) array or None
             Participants. Methods that hold rows out never have rows of one participant on both sides.
         """
@@ -356,11 +357,38 @@ class GatedEstimator(CorrectionEstimator):
     on_missing: str
 
     def _fit_gate(
-        self, gate: Any, contrasts: Contrasts, rows: Callable[[], Floats], standardizer: Standardizer
+        self,
+        gate: Any,
+        contrasts: Contrasts,
+        rows: Callable[[], Floats],
+        standardizer: Standardizer,
+        spread: Callable[[], Scatter] | None = None,
     ) -> Any:
-        """Fit a clone of ``gate`` on standardised contrasts (or rows, for the control gates)."""
+        """Fit a clone of ``gate`` on standardised contrasts (or rows, for the control gates).
+
+        ``spread`` is the scatter of the standardised rows about their sources' means; without it, about the
+        mean of all of them.
+        """
+
+        def known() -> dict[str, Any]:
+            if spread is not None:
+                scatter = spread()
+            else:
+                H = np.asarray(rows(), dtype=np.float64)
+                scatter = Scatter.of_rows(H - H.mean(axis=0))
+            kind = contrasts.first * (contrasts.second.max() + 1) + contrasts.second
+            return {"kind": kind, "groups": contrasts.people, "rows": scatter}
+
         gate = MeasurementGate() if gate is None else clone(gate)
-        fitted = fit_gate(gate, contrasts.values / standardizer.scale, rows, standardizer.varies)
+        fitted = fit_gate(gate, contrasts.values / standardizer.scale, rows, standardizer.varies, known)
+        if fitted.rank_ == 0 and getattr(gate, "rank", None) == "auto" and fitted.n_contrasts_:
+            raise MissingEvidence(
+                f"The {len(contrasts)} pairs show no common difference: neither a mean nor a direction that "
+                "some of them differ along is found in the others. Check that ids join views of the same "
+                "event, and add pairs; ",
+                Mention("rank", 1, python="MeasurementGate(rank=1)"),
+                " takes a direction unchecked.",
+            )
         if fitted.rank_ == 0 and gate.fitted_on == "contrasts" and not fitted.n_contrasts_:
             raise MissingEvidence(
                 f"All {len(contrasts)} contrasts are zero: the paired views are identical, so they show no "

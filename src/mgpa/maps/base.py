@@ -40,6 +40,8 @@ class MapInfo:
     constant_features : tuple of int
         Positions of the features that never varied in the fit. Their scale is 1, they are never edited, and
         they do not count in the size that movement is relative to.
+    evidence : str
+        What the fit found before it acted, and whether it did.
     """
 
     method: str = ""
@@ -58,6 +60,7 @@ class MapInfo:
     people: tuple[str, ...] = ()
     row_sample: str = ""
     library_version: str = __version__
+    evidence: str = ""
     notes: str = ""
 
 
@@ -276,6 +279,7 @@ class CorrectionMap:
             "sources": ", ".join(info.source_names),
             "gate": _gate_line(info.gate_rank, info.gate_energy),
             "fitted on": _fitted_line(info.n_rows, info.n_contrasts),
+            "found": info.evidence,
             "tokens": "" if info.n_tokens is None else f"mean of {info.n_tokens}",
             "encoder": ", ".join(f"{k} {v}" for k, v in info.encoder.items()),
             "coordinates": _coordinates_line(self.coordinates),

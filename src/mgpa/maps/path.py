@@ -59,6 +59,7 @@ class PathMap(SequentialMap):
                 offset=self.offset,
                 strength=self.strength,
                 info=self.info,
+                coordinates=self.coordinates,
             )
         folded: AffineMap = self._cache["affine"]
         return folded

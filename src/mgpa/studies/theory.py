@@ -281,7 +281,7 @@ def _embedding_panel(ax: Any, model: GaussianModel) -> None:
     one, other = model.record_twice(len(first), random_state=12)
     contrasts = other - one
     rows = model.sample(20_000)
-    fitted = ClosedFormMGPA(MeasurementGate(rank=2), standardize=False)
+    fitted = ClosedFormMGPA.paper(MeasurementGate(rank=2), standardize=False)
     fitted.fit(rows.H, source=rows.source, pairs=(first, first + contrasts))
 
     floor = -2.05

@@ -66,10 +66,11 @@ _INFO_TYPES: dict[str, Any] = {
     "people": list,
     "row_sample": str,
     "library_version": str,
+    "evidence": str,
     "notes": str,
 }
 # What older versions do not know is left out where there is nothing to say.
-_LATER_INFO = ("constant_features", "encoder", "people", "row_sample")
+_LATER_INFO = ("constant_features", "encoder", "people", "row_sample", "evidence")
 
 
 def write_map(m: CorrectionMap, path: Path, *, overwrite: bool) -> Path:

@@ -1,0 +1,101 @@
+"""What each method buys and costs in fifteen real settings where source goes with task.
+
+    python benchmarks/trade_off.py --tool ../shared/tools/trade_off.py --out trade_off.json
+    python benchmarks/trade_off.py --table trade_off.json
+
+The measuring is not ours: a script beside the data judges every correction alike, by four source readers (two
+of them networks) and by heads fitted before and after. Finished cells are kept, so that a run can be
+interrupted. ``--table`` prints the table of docs/do_no_harm.md.
+"""
+
+import argparse
+import importlib.util
+import json
+import time
+import warnings
+from pathlib import Path
+
+import numpy as np
+
+import mgpa
+from mgpa.baselines import make
+
+METHODS = {
+    "identity": lambda: make("identity"),
+    "LEACE": lambda: make("leace"),
+    "closed form": mgpa.ClosedFormMGPA,
+    "closed form, published": mgpa.ClosedFormMGPA.paper,
+    "48 stages, published": mgpa.IterativeMGPA.paper,
+}
+
+
+def load(tool):
+    spec = importlib.util.spec_from_file_location("trade_off_tool", tool)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def fitter(make_model):
+    def fit(X, source, pairs):
+        model = make_model().fit(X, source=source, pairs=pairs)
+        return lambda rows, _: model.transform(rows)
+
+    return fit
+
+
+def measure(tool, out, methods, settings):
+    results = json.loads(out.read_text()) if out.exists() else {}
+    for name, data in tool.open_sets():
+        if not name.startswith(tuple(settings)):
+            continue
+        for method in methods:
+            if method in results.get(name, {}):
+                continue
+            start = time.time()
+            found = tool.evaluate(data, {method: fitter(METHODS[method])})[method]
+            results.setdefault(name, {})[method] = found
+            out.write_text(json.dumps(results, indent=1))
+            numbers = "  ".join(f"{key} {value:.3f}" for key, value in found.items())
+            print(f"{name:24s} {method:24s} {numbers}  ({time.time() - start:.0f} s)", flush=True)
+
+
+def table(results):
+    """Print S / T_f / T_r / M of every setting, and what is asked of the default."""
+    methods = [m for m in METHODS if all(m in cells for cells in results.values())]
+    print("| setting | " + " | ".join(methods) + " |")
+    print("|---" * (len(methods) + 1) + "|")
+    for name, cells in results.items():
+        print(f"| {name.replace('-', ' ')} | " + " | ".join(_cell(cells[m]) for m in methods) + " |")
+    mean = {m: {k: np.mean([c[m][k] for c in results.values()]) for k in cells[m]} for m in methods}
+    print("| mean | " + " | ".join(_cell(mean[m]) for m in methods) + " |")
+    for m in methods[1:]:
+        change = np.array([c[m]["T_f"] - c["identity"]["T_f"] for c in results.values()])
+        print(f"{m}: T_f within .01 of uncorrected in {np.sum(change >= -0.01)} of {len(change)}, ", end="")
+        print(f"mean {change.mean():+.3f}, worst {change.min():+.3f}")
+
+
+def _cell(found):
+    return " / ".join(f"{found[key]:.3f}".removeprefix("0") for key in ("S", "T_f", "T_r", "M"))
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("settings", nargs="*", default=[""], help="beginnings of the settings' names; all")
+    parser.add_argument("--tool", type=Path, default=Path("../shared/tools/trade_off.py"))
+    parser.add_argument("--out", type=Path, default=Path("trade_off.json"))
+    parser.add_argument("--methods", nargs="+", default=list(METHODS), choices=list(METHODS))
+    parser.add_argument("--table", type=Path, help="print the table of these results, and measure nothing")
+    asked = parser.parse_args()
+    if asked.table is not None:
+        return table(json.loads(asked.table.read_text()))
+    if not asked.tool.exists():
+        raise SystemExit(
+            f"There is no {asked.tool}: the measuring script and its data are not in this checkout."
+        )
+    warnings.filterwarnings("ignore")
+    return measure(load(asked.tool), asked.out, asked.methods, asked.settings)
+
+
+if __name__ == "__main__":
+    main()
