@@ -20,7 +20,7 @@ from .moments import Scatter
 
 Array = Any  # numpy array or torch tensor
 
-TARGETS = ("conditional", "mean", "zero")
+TARGETS = ("within", "conditional", "mean", "zero")
 _BLOCK = 65536  # rows that are held in float64 at a time
 
 

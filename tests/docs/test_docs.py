@@ -183,6 +183,11 @@ def apply_map_file(path, X, source=None):
         G = t["readout"] if t["readout"].ndim == 3 else t["readout"][:, :, None] * np.eye(X.shape[1])
         moved = [(x - t["center"]) @ G[s] + t["offset"][s] for x, s in zip(X, which, strict=True)]
         return X - scalars["strength"] * np.array(moved)
+    if kind == "path":
+        share = np.ones(len(t["offset"]))
+        share[-1:] = scalars["fraction"]
+        along = (X - t["center"]) @ t["readout"].T + t["offset"]
+        return X - scalars["strength"] * (along * share) @ t["direction"]
     step = {"staged": staged_step, "projective": projective_step, "manifold": manifold_step}[kind]
     out = []
     n_stages = len(t["stage"] if kind == "manifold" else t["hidden_weight"])
@@ -197,16 +202,21 @@ def apply_map_file(path, X, source=None):
 
 
 def staged_step(k, h, h0, t, scalars):
-    u = t["hidden_weight"][k] @ h + t["hidden_bias"][k]
-    normal = np.array([0.5 * (1 + erf(v / 2**0.5)) for v in u])
+    def hidden(h):
+        u = t["hidden_weight"][k] @ h + t["hidden_bias"][k]
+        return u, np.array([0.5 * (1 + erf(v / 2**0.5)) for v in u])
+
+    def scores(h):
+        u, normal = hidden(h)
+        network = t["output_weight"][k] @ (u * normal) + t["output_bias"][k]
+        return np.concatenate([t["linear_weight"][k] @ h + t["linear_bias"][k], network])
+
+    u, normal = hidden(h)
     slope = normal + u * np.exp(-0.5 * u**2) / (2 * np.pi) ** 0.5
-    s = np.concatenate(
-        [
-            t["linear_weight"][k] @ h + t["linear_bias"][k],
-            t["output_weight"][k] @ (u * normal) + t["output_bias"][k],
-        ]
-    )
-    e = s - t["anchor_weight"][k] @ h0 - t["anchor_bias"][k]
+    if "anchor_readout" in t:
+        e = scores(h) - scores(h0 - t["anchor_direction"] @ (h0 @ t["anchor_readout"] + t["anchor_offset"]))
+    else:
+        e = scores(h) - t["anchor_weight"][k] @ h0 - t["anchor_bias"][k]
     gradients = np.concatenate(
         [t["linear_weight"][k], (t["output_weight"][k] * slope) @ t["hidden_weight"][k]]
     )
@@ -263,21 +273,24 @@ def manifold_step(k, h, h0, t, scalars):
     return -min(64.0, scalars["step"] * distance / np.linalg.norm(E)) * E
 
 
+ITERATIVE = {"n_stages": 4, "critic_epochs": 3, "random_state": 0, "do_no_harm": False}
 MAPS = {
-    "closed_form_mgpa": {},
-    "iterative_mgpa": {"n_stages": 4, "critic_epochs": 3, "random_state": 0, "do_no_harm": False},
-    "coral": {},
-    "combat": {},
-    "igbp": {"n_stages": 3, "random_state": 0},
-    "mance": {"n_rounds": 2, "n_steps": 30, "hidden": 16, "random_state": 0},
+    "closed form": ("closed_form_mgpa", {}),
+    "published closed form": ("closed_form_mgpa", {"anchor": "pooled"}),
+    "iterative": ("iterative_mgpa", ITERATIVE),
+    "published iterative": ("iterative_mgpa", ITERATIVE | {"target": "conditional"}),
+    "coral": ("coral", {}),
+    "combat": ("combat", {}),
+    "igbp": ("igbp", {"n_stages": 3, "random_state": 0}),
+    "mance": ("mance", {"n_rounds": 2, "n_steps": 30, "hidden": 16, "random_state": 0}),
 }
 
 
-@pytest.mark.parametrize("method", MAPS)
-def test_somebody_who_read_the_page_can_apply_a_map_file(method, tmp_path):
+@pytest.mark.parametrize(("method", "settings"), MAPS.values(), ids=MAPS)
+def test_somebody_who_read_the_page_can_apply_a_map_file(method, settings, tmp_path):
     pytest.importorskip("torch")
     table = simulate_table(12, n_sources=2 if method == "mance" else 3, random_state=1)
-    model = make(method, **MAPS[method])
+    model = make(method, **settings)
     model.fit(table.X, table.label, source=table.source, pair_id=table.pair_id)
     m = model.to_map().with_strength(0.8).with_notes("Ärger ∞")
     if hasattr(m, "fraction"):
@@ -313,7 +326,7 @@ def test_the_page_names_every_entry_of_a_map_file():
             text.split(f'## kind "{kind}"')[1].split("\n## ")[0]
             + text.split("## Every kind")[1].split("##")[0]
         )
-        for name in (*cls.tensor_names, *cls.scalar_names):
+        for name in (*cls.tensor_names, *cls.optional_tensors, *cls.scalar_names):
             assert f"`{name}`" in section, (kind, name)
     for name in _INFO_TYPES:
         assert f"`{name}`" in text, name

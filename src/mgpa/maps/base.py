@@ -82,11 +82,17 @@ class CorrectionMap:
     kind: ClassVar[str]
     source_blind: ClassVar[bool] = True
     tensor_names: ClassVar[tuple[str, ...]]
+    optional_tensors: ClassVar[tuple[str, ...]] = ()  # all of them are there, or none
     scalar_names: ClassVar[tuple[str, ...]]
 
     def __post_init__(self) -> None:
-        for name in self.tensor_names:
-            array = np.asarray(getattr(self, name))
+        absent = [name for name in self.optional_tensors if getattr(self, name) is None]
+        if absent and len(absent) < len(self.optional_tensors):
+            raise MapError(
+                f"{', '.join(absent)} missing; expected all of {', '.join(self.optional_tensors)}."
+            )
+        for name, array in self.tensors.items():
+            array = np.asarray(array)
             if array.dtype not in (np.float32, np.float64):
                 raise MapError(f"{name} has dtype {array.dtype}; a map holds float32 or float64 arrays.")
             if not np.isfinite(array).all():
@@ -124,6 +130,12 @@ class CorrectionMap:
         actual = getattr(self, name).shape
         if actual != shape:
             raise MapError(f"{name} has shape {actual}; expected {shape}.")
+
+    @property
+    def tensors(self) -> dict[str, Floats]:
+        """The map's arrays by name."""
+        names = (*self.tensor_names, *self.optional_tensors)
+        return {name: array for name in names if (array := getattr(self, name)) is not None}
 
     @property
     def n_features(self) -> int:

@@ -37,7 +37,11 @@ class StagedMap(SequentialMap):
         the second against the first, of more each against the mean of the others.
     anchor_weight, anchor_bias : (S, L + N, d), (S, L + N)
         Each score's target as an affine function of the original standardised input; the weights lie in
-        the preserved complement, so the target never moves with the edit.
+        the preserved complement, so the target never moves with the edit. Without rows, (S, 0, d) and (S, 0),
+        if targets are scores at the anchored point:
+    anchor_readout, anchor_offset, anchor_direction : (d, a), (a,), (d, a), or all None
+        G, c and D of the anchored point h - (h G + c) Dᵀ of an original standardised input h. Its scores in
+        a stage are what the scores aim for.
     damping, radius, stabilizer : float
         τ, ρ (absolute) and λ of the trust-region step.
     """
@@ -54,12 +58,16 @@ class StagedMap(SequentialMap):
     damping: float
     radius: float
     stabilizer: float
+    anchor_readout: Floats | None = None
+    anchor_offset: Floats | None = None
+    anchor_direction: Floats | None = None
 
     kind: ClassVar[str] = "staged"
     stage_tensors: ClassVar[tuple[str, ...]] = (
         "linear_weight", "linear_bias", "hidden_weight", "hidden_bias",
         "output_weight", "output_bias", "anchor_weight", "anchor_bias",
     )  # fmt: skip
+    optional_tensors: ClassVar[tuple[str, ...]] = ("anchor_readout", "anchor_offset", "anchor_direction")
     tensor_names: ClassVar[tuple[str, ...]] = ("center", "scale", "basis", *stage_tensors)
     scalar_names: ClassVar[tuple[str, ...]] = ("strength", "damping", "radius", "stabilizer", "fraction")
 
@@ -69,6 +77,12 @@ class StagedMap(SequentialMap):
             if getattr(self, name).ndim != ndim:
                 raise MapError(f"{name} has {getattr(self, name).ndim} dimensions; expected {ndim}.")
         d, (S, L, H, N) = self.n_features, self.sizes
+        J = L + N
+        if self.anchor_readout is not None:
+            J, a = 0, self.anchor_readout.shape[-1]
+            self._require_shape("anchor_readout", (d, a))
+            self._require_shape("anchor_offset", (a,))
+            self._require_shape("anchor_direction", (d, a))
         self._require_shape("basis", (d, self.basis.shape[1]))
         for name, shape in (
             ("linear_weight", (S, L, d)),
@@ -77,8 +91,8 @@ class StagedMap(SequentialMap):
             ("hidden_bias", (S, H)),
             ("output_weight", (S, N, H)),
             ("output_bias", (S, N)),
-            ("anchor_weight", (S, L + N, d)),
-            ("anchor_bias", (S, L + N)),
+            ("anchor_weight", (S, J, d)),
+            ("anchor_bias", (S, J)),
         ):
             self._require_shape(name, shape)
         if S and L + N == 0:

@@ -1,8 +1,8 @@
 """All rows of a table that is larger than memory, as an iterative fit needs them.
 
-Its critics are trained on a draw. What is a mean over rows is taken over all of them: the standardisation
-from one pass over the table, and the anchors from one more a stage, in which every row goes through the
-stages so far and leaves the sums of its scores with its original coordinates behind.
+Its critics are trained on a draw. What is a mean over rows is taken over all of them: standardisation and
+anchored points from one pass over the table, and regressions of scores from one more a stage, in which every
+row goes through the stages so far and leaves the sums of its scores with its original coordinates behind.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from .._common.arrays import cast, double
 from ..anchor import ScoreMoments
@@ -67,11 +66,16 @@ class StandardizedRows:
     rows: FileRows
     standardizer: Standardizer
 
-    def moments(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Return the mean (d,) of the original rows and their scatter (d, d)."""
-        s, m = self.standardizer, self.rows.summary
-        factor = np.where(s.varies, 1.0 / s.scale, 0.0)
-        return (m.mean - s.center) * factor, m.scatter * np.outer(factor, factor)
+    def moments(self) -> Moments:
+        """Return the moments of the original rows by source."""
+        s = self.standardizer
+        scale = np.where(s.varies, s.scale, np.inf)  # what never varied takes no part
+        return Moments(
+            {
+                label: replace(part, mean=(part.mean - s.center) / scale, spread=part.spread.scaled(scale))
+                for label, part in self.rows.summary.parts.items()
+            }
+        )
 
     def scores(self, recipe: Recipe, stages: Sequence[Stage], critics: Critics) -> ScoreMoments:
         """Return the moments of the critics' scores after these stages: one pass."""

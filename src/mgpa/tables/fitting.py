@@ -53,7 +53,7 @@ def fit_table(
         that stream (see :func:`mgpa.baselines.available`) see every row in bounded memory. Of a file, the
         others are fitted on at most ``max_rows`` rows, all paired ones and others drawn for every source
         alike, and their map says so; iterative MGPA still standardises, and regresses its anchors, on all
-        rows, which costs a pass over the file for every stage.
+        rows, which with the published targets costs a pass over the file for every stage.
     table : Table, or path
         With a role column, FIT rows are fitted on and VAL rows, of a file at most ``max_rows``, are shown to
         methods that stop by them. Without, all rows are fitted on.

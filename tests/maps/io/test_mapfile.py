@@ -34,6 +34,8 @@ MAPS = {
     "network only": random_staged_map(n_linear=0),
     "prefix": random_staged_map().prefix(3, 0.35).with_strength(1.1),
     "no stages": random_staged_map()[:0],
+    "anchored": random_staged_map(n_linear=2, anchored=True).prefix(3, 0.35),
+    "anchored, no stages": random_staged_map(anchored=True)[:0],
     "affine32": random_affine_map(dtype=np.float32, k=2),
     "affine64": random_affine_map().with_strength(1 / 3).with_notes("naïve\n\x00 \U0001f9e0 \ud800"),
     "identity": AffineMap.identity(5),
@@ -56,8 +58,9 @@ def assert_same_map(a, b):
     assert type(a) is type(b)
     assert a.info == b.info
     assert all(getattr(a, name) == getattr(b, name) for name in a.scalar_names)
-    for name in a.tensor_names:
-        x, y = getattr(a, name), getattr(b, name)
+    assert a.tensors.keys() == b.tensors.keys()
+    for name, x in a.tensors.items():
+        y = b.tensors[name]
         assert (x.dtype, x.shape, x.tobytes()) == (y.dtype, y.shape, y.tobytes()), name
     assert (a.coordinates is None) == (b.coordinates is None)
     assert a.coordinates is None or a.coordinates.digest == b.coordinates.digest
@@ -79,7 +82,7 @@ def craft(path, m, *, format=1, tensors=None, metadata=None, **document):
         "info": asdict(m.info),
     } | document
     text = document.pop("text", None) or mapfile._canonical(document)
-    tensors = {name: getattr(m, name) for name in m.tensor_names} | (tensors or {})
+    tensors = m.tensors | (tensors or {})
     tensors = {name: array for name, array in tensors.items() if array is not None}
     metadata = metadata or {"mgpa": text, "sha256": mapfile._digest(text, tensors)}
     path.write_bytes(safetensors.numpy.save(tensors, metadata))
@@ -308,6 +311,30 @@ HOSTILE = {
     "fraction above one": ({"scalars": dict.fromkeys(MAPS["staged32"].scalar_names, 1.5)}, "fraction"),
     "missing tensor": ({"tensors": {"basis": None}}, r"lacks arrays .*\(basis\)"),
     "extra tensor": ({"tensors": {"code": np.ones(2)}}, r"has others \(code\)"),
+    "half an anchor": (
+        {"tensors": {"anchor_readout": np.ones((10, 2)), "anchor_weight": np.ones((4, 0, 10))}},
+        "anchor_offset, anchor_direction missing; expected all of",
+    ),
+    "two anchors": (
+        {
+            "tensors": {
+                "anchor_readout": np.ones((10, 2)),
+                "anchor_offset": np.ones(2),
+                "anchor_direction": np.ones((10, 2)),
+            }
+        },
+        r"anchor_weight has shape \(4, 2, 10\); expected \(4, 0, 10\)",
+    ),
+    "anchor of another width": (
+        {
+            "tensors": {
+                "anchor_readout": np.ones((10, 2)),
+                "anchor_offset": np.ones(2),
+                "anchor_direction": np.ones((10, 3)),
+            }
+        },
+        "anchor_direction has shape",
+    ),
     "wrong shape": ({"tensors": {"linear_bias": np.ones((4, 2))}}, "linear_bias has shape"),
     "wrong dimension": ({"tensors": {"basis": np.ones(10)}}, "basis has 1 dim"),
     "scalar center": ({"tensors": {"center": np.ones(())}}, "center has shape"),

@@ -120,7 +120,7 @@ def read_map(path: Path) -> CorrectionMap:
 
 def _encode(m: CorrectionMap) -> bytes:
     # safetensors copies memory as it lies, whatever the strides say.
-    tensors = {name: np.ascontiguousarray(getattr(m, name)) for name in m.tensor_names}
+    tensors = {name: np.ascontiguousarray(values) for name, values in m.tensors.items()}
     if m.coordinates is not None:
         arrays = {name: getattr(m.coordinates, name) for name in ("origin", "scale", "components")}
         tensors |= {COORDINATES + name: values for name, values in arrays.items() if values is not None}
@@ -183,7 +183,8 @@ def _decode(path: Path) -> CorrectionMap:
         raise MapError(f"holds an unknown kind of map; this library reads {' and '.join(KINDS)} maps.")
     located = {name: values for name, values in tensors.items() if name.startswith(COORDINATES)}
     tensors = {name: values for name, values in tensors.items() if name not in located}
-    if unmatched := sorted(tensors.keys() ^ set(cls.tensor_names)):
+    optional = set(cls.optional_tensors) & tensors.keys()
+    if unmatched := sorted(tensors.keys() ^ (set(cls.tensor_names) | optional)):
         raise MapError(f"lacks arrays it needs or has others ({', '.join(unmatched[:4])}).")
     scalars = document["scalars"]
     if scalars.keys() != set(cls.scalar_names) or not all(type(v) is float for v in scalars.values()):
@@ -242,7 +243,7 @@ def map_digest(m: CorrectionMap) -> str:
     where = [] if m.coordinates is None else [m.coordinates.digest]
     constant = [m.info.constant_features] if m.info.constant_features else []
     text = _canonical([m.kind, scalars, list(routes), *where, *constant])
-    return _digest(text, {name: np.ascontiguousarray(getattr(m, name)) for name in m.tensor_names})
+    return _digest(text, {name: np.ascontiguousarray(values) for name, values in m.tensors.items()})
 
 
 def _digest(text: str, tensors: dict[str, Floats]) -> str:

@@ -81,7 +81,7 @@ class Replay:
         # The last row meets a column of ones.
         self.first = np.vstack([weights.first, weights.constant])
         self.hidden_gate, self.linear_gate = weights.hidden_gate, weights.linear_gate
-        self.output, self.back = weights.output, weights.back
+        self.output, self.back, self.anchor_gate = weights.output, weights.back, weights.anchor_gate
         # (stage, network, hidden, r): one product for each score's gradient.
         by_score = weights.gradient_gate.reshape(self.n_stages, self.n_hidden, self.n_network, m.rank)
         self.gradient_gate = np.ascontiguousarray(by_score.swapaxes(1, 2))
@@ -132,6 +132,23 @@ class Replay:
         first[n:] = 0.0
         with np.errstate(over="ignore", invalid="ignore"):  # the caller's does not reach this thread
             np.matmul(h, self.first, out=first[:n])
+            return first if self.anchor_gate is None else self._anchored(first)
+
+    def _anchored(self, first: Floats) -> Floats:
+        """Subtract the network's scores at the anchored point from its residuals, stage by stage."""
+        n, n_hidden, n_anchor = len(first), self.n_hidden, self.anchor_gate.shape[1]
+        point = first[:, first.shape[1] - n_anchor :]
+        first = first[:, : first.shape[1] - n_anchor]
+        stages = first.reshape(n, self.n_stages, -1)
+        hidden = np.empty((4, min(n, CACHE_ROWS), n_hidden), dtype=first.dtype)
+        for start in range(0, n if self.n_network else 0, CACHE_ROWS):
+            rows = slice(start, start + CACHE_ROWS)
+            u, value, slope, work = hidden[:, : len(stages[rows])]
+            for k in range(self.n_stages):
+                np.matmul(point[rows], self.anchor_gate[k], out=u)
+                u += stages[rows, k, :n_hidden]
+                gelu_and_slope(u, value, slope, work)
+                stages[rows, k, n_hidden + self.n_linear :] -= value @ self.output[k]
         return first
 
     def _write(self, X: Floats, z: Floats, strength: float, out: Floats) -> bool:

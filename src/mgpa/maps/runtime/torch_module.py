@@ -246,7 +246,12 @@ class StagedModule(MapModule):
         n_stages, rank, n_hidden = weights.hidden_gate.shape
         n_network = weights.output.shape[2]
         h = (X - weights.center) * weights.inverse_scale
-        first = torch.addmm(weights.constant, h, weights.first).unflatten(1, (n_stages, -1))
+        first = torch.addmm(weights.constant, h, weights.first)
+        anchored = weights.anchor_gate is not None
+        if anchored:
+            n_anchor = weights.anchor_gate.shape[1]
+            first, point = first.split([first.shape[1] - n_anchor, n_anchor], dim=1)
+        first = first.unflatten(1, (n_stages, -1))
         z = X.new_zeros(X.shape[0], rank)
         host = _algebra_device(X)
         linear_grams = linear_gram(weights.linear_gate.to(host))
@@ -257,6 +262,9 @@ class StagedModule(MapModule):
             density = torch.exp(-0.5 * u.square()) * (1.0 / math.sqrt(2.0 * math.pi))  # φ(u)
             value, slope = u * below, torch.addcmul(below, u, density)  # GELU and its derivative
             gradients = (slope @ weights.gradient_gate[k]).unflatten(1, (n_network, rank))
+            if anchored:
+                anchored_u = torch.addmm(first[:, k, :n_hidden], point, weights.anchor_gate[k])
+                value = value - torch.nn.functional.gelu(anchored_u)
             scores = torch.cat([z @ linear_gate.T, value @ weights.output[k]], dim=1)
             e = (first[:, k, n_hidden:] + scores).to(host).double()
             gram = _gram_matrices(linear_gate, linear_grams[k], gradients)
