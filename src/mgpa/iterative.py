@@ -218,8 +218,13 @@ class IterativeMGPA(SequentialEstimator, GatedEstimator):
         **changes
             Parameters to override, for instance ``random_state=29`` for the second published fit.
         """
-        settings: dict[str, Any] = {"target": "conditional", "ridge": 10.0, "do_no_harm": False}
-        settings["random_state"] = 17
+        settings: dict[str, Any] = {
+            "gate": MeasurementGate(rank=0.9),
+            "target": "conditional",
+            "ridge": 10.0,
+            "do_no_harm": False,
+            "random_state": 17,
+        }
         if study == "reuse":
             settings |= {"critic_epochs": 100, "learning_rate": 3e-4, "early_stopping": True, "radius": 0.025}
             settings["gate"] = MeasurementGate(rank=8)

@@ -38,6 +38,8 @@ EVERY = pytest.mark.parametrize("name", CLASSES)
 # What a class cannot do without, and what makes a fit quick.
 SETTINGS = {
     "TokenMean": {"estimator": ClosedFormMGPA()},
+    "JointTokens": {"estimator": ClosedFormMGPA()},
+    "PerToken": {"estimator": ClosedFormMGPA()},
     "FixedGate": {"basis": np.eye(6)[:, :1]},
     "IterativeMGPA": {"critics": ("linear",), "n_stages": 1, "random_state": 0},
     "IGBP": {"n_stages": 1, "max_epochs": 1},

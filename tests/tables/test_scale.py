@@ -173,6 +173,36 @@ def test_token_means_are_streamed_too(tmp_path):
     np.testing.assert_allclose(moved, moved[:, :1].repeat(3, axis=1), atol=1e-9)
 
 
+def test_joint_tokens_are_streamed_too(tmp_path):
+    table = simulated_table(tokens=3)
+    path, fit = write_table(table, tmp_path / "tokens.parquet"), table.rows("FIT")
+    stages = mgpa.IterativeMGPA(critics=("linear",), n_stages=2, do_no_harm=False, random_state=0)
+    drawn = fit_table(mgpa.JointTokens(stages), path, max_rows=60).to_map()
+    np.testing.assert_allclose(drawn.center, fit.X.reshape(len(fit), -1).mean(axis=0), atol=1e-9)
+    assert "standardisation and anchors on all of them" in drawn.info.notes
+    with pytest.raises(ValueError, match="PerToken fits the tokens of rows in memory"):
+        fit_table(mgpa.PerToken(stages), path, max_rows=60)
+
+
+@pytest.mark.parametrize("Tokens", [mgpa.JointTokens, mgpa.PerToken])
+def test_tokens_are_corrected_as_the_map_says_from_file_to_file(Tokens, tmp_path):
+    table = simulated_table(tokens=3)
+    table.X[table.source == "wet", 0] += 2.0  # tokens of a row differ in what the device does to them
+    path, fit = in_parts(table, tmp_path / "parts", 4), table.rows("FIT")
+    m = fit_table(Tokens(mgpa.ClosedFormMGPA()), path).to_map()
+    assert (m.info.n_tokens, m.info.token_layout, m.n_features) == (3, "joint", 24)
+    expected = Tokens(mgpa.ClosedFormMGPA()).fit(
+        fit.X, source=fit.source, pair_id=fit.pair_id, groups=fit.participant
+    )
+    m.save(tmp_path / "m.safetensors")
+    correct_file(mgpa.load_map(tmp_path / "m.safetensors"), path, tmp_path / "out.parquet")
+    written = open_table(tmp_path / "out.parquet").read()
+    np.testing.assert_allclose(written.X, expected.transform(table.X), atol=1e-9)
+    assert np.abs(written.X - table.X).max() > 0.1
+    moved = written.X - table.X
+    assert np.abs(moved - moved.mean(axis=1, keepdims=True)).max() > 1e-3
+
+
 def test_held_out_rows_are_drawn_too(table, parts):
     model = mgpa.IterativeMGPA(critics=("linear",), n_stages=1, random_state=0)
     n_val = int((table.role == "VAL").sum())

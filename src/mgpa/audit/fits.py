@@ -25,7 +25,7 @@ from ..pairs import is_paired
 from ..tables.fitting import fit_table
 from ..tables.rows import vectors
 from ..tables.table import Table
-from ..tokens import TokenMean
+from ..tokens import TokenEstimator, TokenMean
 from .displacement import complement_drift
 from .store import Arrays, Spec, Store, array_digest, key_of
 
@@ -86,6 +86,9 @@ def _fits_of(name: str, model: Any, seeds: Sequence[int], device: str) -> list[A
         return [model]
     if isinstance(model, TokenMean):  # tokens are recognised by their shape
         return _fits_of(name, model.estimator, seeds, device)
+    if isinstance(model, TokenEstimator):
+        inner = _fits_of(name, model.estimator, seeds, device)
+        return [clone(model).set_params(estimator=estimator) for estimator in inner]
     model = clone(model)
     parameters = model.get_params()
     if parameters.get("device") == "auto":
@@ -166,6 +169,13 @@ class FittingData:
         """Mean and spread of the FIT rows; of tokens, each is a row."""
         rows = self.fit.X.reshape(-1, self.fit.X.shape[-1])
         return Standardizer.from_rows(rows, None, self.standardize)
+
+    def standardizer_for(self, m: CorrectionMap) -> Standardizer:
+        """Return the same for a map's features: those of every token, if it corrects them together."""
+        s, n = self.standardizer, m.n_features // self.fit.X.shape[-1]
+        if m.info.token_layout == "mean":
+            return s
+        return Standardizer(np.tile(s.center, n), np.tile(s.scale, n), np.tile(s.varies, n))
 
     def pairs_for(self, method: str) -> Any:
         """Return the calibration pairs of one method; None: those among the rows."""
@@ -253,8 +263,9 @@ def fit_one(job: Job, data: FittingData, store: Store, key: str) -> Fitted:
 def cut_back(job: Job, full: Fitted, budget: float, data: FittingData, store: Store, key: str) -> Fitted:
     """Return a fit that moves VAL rows as far as the budget allows; the fit itself stays as it is."""
     with saying(f"cutting {job.method} back to a movement of {budget:g}", store):
-        val, where = data.val, data.standardizer
-        point = movement_budget(full.map, vectors(val), budget, source=val.source, coordinates=where)
+        val, where = data.val, data.standardizer_for(full.map)
+        H = vectors(val, full.map.info.token_layout)
+        point = movement_budget(full.map, H, budget, source=val.source, coordinates=where)
         facts = full.facts | _validation_facts(point.map, data)
     return Fitted(point.map, store.put(key, facts, point.map))
 
@@ -263,7 +274,8 @@ def _validation_facts(m: CorrectionMap, data: FittingData) -> Arrays:
     """Return how far a map moves VAL rows, in all and after every stage; nothing without such rows."""
     if not len(data.val):
         return {}
-    H, where = vectors(data.val), data.standardizer  # the same for all, whatever each standardised by
+    # The same coordinates for all, whatever each standardised by.
+    H, where = vectors(data.val, m.info.token_layout), data.standardizer_for(m)
     moved = relative_movement(m, H, source=data.val.source, coordinates=where)
     facts: Arrays = {"validation_movement": np.array(moved)}
     if isinstance(m, SequentialMap):
@@ -274,7 +286,7 @@ def _validation_facts(m: CorrectionMap, data: FittingData) -> Arrays:
 def _gate_facts(gate: Any, m: CorrectionMap, data: FittingData) -> Arrays:
     """Return the gate in FIT's coordinates, its spectrum, and how much of VAL contrasts it covers."""
     basis = np.asarray(gate.basis_, dtype=np.float64)
-    H = vectors(data.val if len(data.val) else data.fit)
+    H = vectors(data.val if len(data.val) else data.fit, m.info.token_layout)
     facts = {
         "gate_basis": basis,
         "gate_scale": np.asarray(m.scale, dtype=np.float64),
@@ -285,5 +297,5 @@ def _gate_facts(gate: Any, m: CorrectionMap, data: FittingData) -> Arrays:
     if views is not None:
         contrasts = (H[views[1]].astype(np.float64) - H[views[0]]) / m.scale
         # Features that never varied have no size, and no gate can cover them.
-        facts["gate_coverage"] = np.array(gate.coverage(contrasts * data.standardizer.varies))
+        facts["gate_coverage"] = np.array(gate.coverage(contrasts * data.standardizer_for(m).varies))
     return facts

@@ -32,6 +32,9 @@ class MapInfo:
     ----------
     feature_names : tuple of str or None
         Names of the features, where they have some; with coordinates, of the raw ones if there are as many.
+    n_tokens, token_layout : int or None, {"mean", "joint"}
+        Tokens a row had in the fit, and which of them are the map's features: those of their mean, or all,
+        one token after another. See :func:`mgpa.transform_tokens`.
     constant_features : tuple of int
         Positions of the features that never varied in the fit. Their scale is 1, they are never edited, and
         they do not count in the size that movement is relative to.
@@ -49,6 +52,7 @@ class MapInfo:
     gate_rank: int | None = None
     gate_energy: float | None = None
     n_tokens: int | None = None
+    token_layout: str = "mean"
     encoder: dict[str, Any] = field(default_factory=dict)
     people: tuple[str, ...] = ()
     library_version: str = __version__
@@ -123,8 +127,14 @@ class CorrectionMap:
             raise MapError(
                 f"constant_features are {_shorten(constant)}; expected distinct integers (int), 0 to {d - 1}."
             )
-        if self.coordinates is not None and self.coordinates.n_coordinates != d:
-            raise MapError(f"{self.coordinates.n_coordinates} coordinates for a map of {d} features.")
+        layout, n_tokens = self.info.token_layout, self.info.n_tokens
+        if layout not in ("mean", "joint"):
+            raise MapError(f"token_layout is {layout!r}; expected 'mean' or 'joint'.")
+        if layout == "joint" and (n_tokens is None or n_tokens < 1 or d % n_tokens):
+            raise MapError(f"token_layout is 'joint', but {d} features are not those of {n_tokens} tokens.")
+        width = d // n_tokens if layout == "joint" and n_tokens else d
+        if self.coordinates is not None and self.coordinates.n_coordinates != width:
+            raise MapError(f"{self.coordinates.n_coordinates} coordinates for a map of {width} features.")
 
     def _require_shape(self, name: str, shape: tuple[int, ...]) -> None:
         actual = getattr(self, name).shape
@@ -282,7 +292,7 @@ class CorrectionMap:
             "sources": ", ".join(info.source_names),
             "gate": _gate_line(info.gate_rank, info.gate_energy),
             "fitted on": _fitted_line(info.n_rows, info.n_contrasts),
-            "tokens": "" if info.n_tokens is None else f"mean of {info.n_tokens}",
+            "tokens": _tokens_line(info.n_tokens, info.token_layout),
             "encoder": ", ".join(f"{k} {v}" for k, v in info.encoder.items()),
             "coordinates": _coordinates_line(self.coordinates),
             "strength": f"{self.strength:g}",
@@ -410,6 +420,12 @@ def _coordinates_line(c: Coordinates | None) -> str:
         return ""
     kept = "standardised" if c.components is None else f"{c.n_coordinates} principal components"
     return f"{kept} of {c.n_raw} raw features"
+
+
+def _tokens_line(n_tokens: int | None, layout: str) -> str:
+    if n_tokens is None:
+        return ""
+    return f"mean of {n_tokens}" if layout == "mean" else f"all {n_tokens} of a row"
 
 
 def _gate_line(rank: int | None, energy: float | None) -> str:

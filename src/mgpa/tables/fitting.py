@@ -21,7 +21,7 @@ from ..errors import TableError
 from ..estimators.base import Provenance
 from ..estimators.streamed import LabelledPairs, MomentEstimator
 from ..pairs import is_paired, source_names
-from ..tokens import TokenMean
+from ..tokens import TokenEstimator, TokenMean
 from .all_rows import FileRows
 from .columns import Columns, feature_names, require_columns
 from .files import Part, TableFile, open_table
@@ -49,11 +49,12 @@ def fit_table(
     Parameters
     ----------
     model : estimator
-        A clone of it is fitted; on token means (:class:`~mgpa.TokenMean`), if the table holds tokens. Methods
-        that stream (see :func:`mgpa.baselines.available`) see every row in bounded memory. Of a file, the
-        others are fitted on at most ``max_rows`` rows, all paired ones and others drawn for every source
-        alike, and their map says so; iterative MGPA still standardises, and regresses its anchors, on all
-        rows, which with the published targets costs a pass over the file for every stage.
+        A clone of it is fitted; on token means (:class:`~mgpa.TokenMean`), if the table holds tokens and it
+        does not say otherwise (:class:`~mgpa.JointTokens`, :class:`~mgpa.PerToken`). Methods that stream (see
+        :func:`mgpa.baselines.available`) see every row in bounded memory. Of a file, the others are fitted on
+        at most ``max_rows`` rows, all paired ones and others drawn for every source alike, and their map says
+        so; iterative MGPA still standardises, and regresses its anchors, on all rows, which with the
+        published targets costs a pass over the file for every stage.
     table : Table, or path
         With a role column, FIT rows are fitted on and VAL rows, of a file at most ``max_rows``, are shown to
         methods that stop by them. Without, all rows are fitted on.
@@ -92,7 +93,7 @@ def fit_table(
         coordinates = fit_coordinates(rows.read(rows.positions("FIT")).X, n_components=components)
     calibration = None if pairs is None else read_pairs(pairs, rows, coordinates)
     model = clone(model)
-    if rows.tokens and not isinstance(model, TokenMean):
+    if rows.tokens and not isinstance(model, TokenEstimator):
         model = TokenMean(model)
     notes: list[str] = []
     if isinstance(getattr(model, "estimator", model), MomentEstimator):
@@ -255,7 +256,8 @@ def _fit_rows(
         told = f"fitted on {len(chosen)} of {len(available)} FIT rows{drawn}"
         if hasattr(getattr(model, "estimator", model), "_fit_draw"):
             assert isinstance(rows.table, TableFile)
-            everyone = FileRows(rows.table, client, coordinates)
+            layout = getattr(model, "layout", "mean")
+            everyone = FileRows(rows.table, client, coordinates, layout)
             model = model._fit_draw(fit.X, fit.label, all_rows=everyone, **evidence)
             notes += [f"critics {told}", "standardisation and anchors on all of them"]
         else:

@@ -61,13 +61,15 @@ _INFO_TYPES: dict[str, Any] = {
     "gate_rank": int | None,
     "gate_energy": float | int | None,
     "n_tokens": int | None,
+    "token_layout": str,
     "encoder": dict,
     "people": list,
     "library_version": str,
     "notes": str,
 }
 # What older versions do not know is left out where there is nothing to say.
-_LATER_INFO = ("constant_features", "encoder", "people")
+_LATER_INFO = ("constant_features", "token_layout", "encoder", "people")
+_NOTHING_TO_SAY = MapInfo()
 
 
 def write_map(m: CorrectionMap, path: Path, *, overwrite: bool) -> Path:
@@ -132,7 +134,8 @@ def _encode(m: CorrectionMap) -> bytes:
             "info": {
                 name: value
                 for name in _INFO_TYPES
-                if (value := getattr(m.info, name)) or name not in _LATER_INFO
+                if (value := getattr(m.info, name)) != getattr(_NOTHING_TO_SAY, name)
+                or name not in _LATER_INFO
             },
         }
     )
