@@ -28,7 +28,7 @@ from .anchor import GateAnchor, RidgeSolver, shrink, within_anchor
 from .errors import Mention, MissingEvidence, MissingEvidenceWarning
 from .estimators.base import GatedEstimator
 from .estimators.streamed import Evidence, MomentEstimator
-from .gate import FullGate, MeasurementGate
+from .gate import FixedGate, MeasurementGate
 from .maps import AffineMap, CorrectionMap, MapInfo, PathMap
 from .moments import Scatter, Standardizer
 from .pairs import Contrasts
@@ -217,7 +217,7 @@ class ClosedFormMGPA(GatedEstimator, MomentEstimator):
 
     def _nothing(self) -> Solution:
         d = self.n_features_in_
-        gate = FullGate().fit(np.zeros((1, d)))._set_basis(np.zeros((d, 0)), np.zeros(d), np.zeros(d))
+        gate = FixedGate(np.zeros((d, 0))).fit(np.zeros((0, d)))
         identity = AffineMap.identity(d, info=self._info(gate_rank=0))
         return Solution(gate, identity, np.array([]), np.zeros((0, 0)), np.zeros((0, 0)))
 
@@ -480,20 +480,23 @@ def supported(at: Setting, anchor: GateAnchor, C: Floats, scale: Floats) -> int:
     n_folds = min(5, len(np.unique(units)))
     if n_folds < 2 or r == n_mean:
         return n_mean
-    inverse = np.linalg.inv(C)
-    spreads = [part.spread.scaled(scale) for part in moments.parts.values()]
+    inverse, n_sources = np.linalg.inv(C), len(moments.parts)
+    scatters = [_inside(part.spread.scaled(scale), anchor.residual) for part in moments.parts.values()]
+    views, codes = contrasts.views()
+    views = (views / scale) @ anchor.residual
     agreement = np.zeros(r)
     for train, test in GroupKFold(n_folds).split(units, groups=units):
         chosen = ordered_directions(C, at.delta, contrasts.take(train), at.gate.basis_ / scale[:, None])
-        G = anchor.residual @ (inverse @ chosen)  # scores of rows along the directions
-        of_rows = np.stack([_scatter_along(S, G) / w for S, w in zip(spreads, moments.weights, strict=True)])
-        views, codes = contrasts.take(test).views()
-        along = (views / scale) @ G
-        of_pairs = np.stack([along[codes == k].var(axis=0) for k in range(len(spreads))])
+        G = inverse @ chosen  # residuals to scores along the directions
+        of_rows = np.stack(
+            [np.sum(G * (S @ G), axis=0) / w for S, w in zip(scatters, moments.weights, strict=True)]
+        )
+        tested = np.isin(np.arange(len(codes)) % len(contrasts), test)
+        of_pairs = np.stack([(views[tested & (codes == k)] @ G).var(axis=0) for k in range(n_sources)])
         of_rows, of_pairs = (v / v.mean(axis=0) - 1.0 for v in (of_rows, of_pairs))
-        agreement += np.sum(of_rows * np.sign(of_pairs), axis=0) / len(spreads) / n_folds
+        agreement += np.sum(of_rows * np.sign(of_pairs), axis=0) / n_sources / n_folds
     # The variance of n rows has a relative standard error of √(2/n).
-    error = np.sqrt(2.0 * np.sum(1.0 / moments.weights)) / len(spreads)
+    error = np.sqrt(2.0 * np.sum(1.0 / moments.weights)) / n_sources
     good = agreement > max(MATERIAL, 2.0 * error)
     last, quiet = n_mean, 0
     for j in range(n_mean, r):
@@ -504,10 +507,10 @@ def supported(at: Setting, anchor: GateAnchor, C: Floats, scale: Floats) -> int:
     return last
 
 
-def _scatter_along(spread: Scatter, G: Floats) -> Floats:
-    """Return the scatter of rows along the columns of G."""
+def _inside(spread: Scatter, G: Floats) -> Floats:
+    """Return GᵀSG, the scatter S of rows in the coordinates that the columns of G read."""
     projected = spread.values @ G
-    return np.asarray(np.sum(projected**2 if spread.factored else G * projected, axis=0))
+    return np.asarray((projected if spread.factored else G).T @ projected)
 
 
 def _rows_like(scatter: Floats) -> Floats:

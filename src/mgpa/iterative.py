@@ -40,7 +40,7 @@ from .anchor import TARGETS, shrink, within_anchor
 from .closed_form import Effect, Setting, measured_effect
 from .critics import CRITICS, HIDDEN_WIDTH, LinearCritic, NetworkCritic, n_scores
 from .errors import Mention, MissingEvidence, UsageError
-from .estimators.base import NO_PAIRS, FitData, GatedEstimator, require_several
+from .estimators.base import NO_PAIRS, FitData, GatedEstimator, MethodTags, require_several
 from .estimators.held_out import read_held_out
 from .estimators.staged import SequentialEstimator, complete_stages_kept, torch_device
 from .estimators.streamed import Evidence
@@ -139,13 +139,13 @@ class IterativeMGPA(SequentialEstimator, GatedEstimator):
 
     map_: StagedMap
     history_: list[dict[str, Any]]
-    _all_rows: Any = None  # a mgpa.tables.all_rows.FileRows while a draw of it is fitted
+    tags: ClassVar[MethodTags] = replace(GatedEstimator.tags, means_of_all_rows=True)
 
     _parameter_constraints: ClassVar[dict[str, Constraint]] = {
         "gate": gate,
         "n_stages": whole(),
         "critics": some_of(*CRITICS),
-        "target": one_of(*TARGETS),
+        "target": one_of("within", *TARGETS),
         "radius": number(above=0),
         "damping": number(above=0),
         "stabilizer": number(above=0),
@@ -232,16 +232,6 @@ class IterativeMGPA(SequentialEstimator, GatedEstimator):
             raise ValueError(f"study must be 'native' or 'reuse'; got {study!r}.")
         return cls(**(settings | changes))
 
-    def _fit_draw(self, X: Any, y: Any = None, *, all_rows: Any, **evidence: Any) -> Self:
-        """Fit critics on X, a draw of ``all_rows``, and whatever is a mean over rows on all of them."""
-        if evidence.get("sample_weight") is not None:
-            raise ValueError("sample_weight weighs the rows of a draw; all rows of a file count alike.")
-        self._all_rows = all_rows
-        try:
-            return self.fit(X, y, **evidence)
-        finally:
-            del self._all_rows
-
     def _fit(self, data: FitData) -> None:
         # Threads cost more than they bring on small critics, several times so on a busy machine.
         with threadpool_limits(1 if data.X.size < ONE_THREAD_SIZE else None):
@@ -255,7 +245,7 @@ class IterativeMGPA(SequentialEstimator, GatedEstimator):
 
     def _fit_map(self, data: FitData) -> None:
         """Fit standardisation and gate, then the stages (Algorithm 1)."""
-        weight, all_rows = data.sample_weight, self._all_rows
+        weight, all_rows = data.sample_weight, data.all_rows
         require_several(data.sources, None if weight is None else np.bincount(data.codes, weight))
         contrasts = given_contrasts(data)
         X_val, held_codes = self._read_held_out(data)
@@ -289,7 +279,9 @@ class IterativeMGPA(SequentialEstimator, GatedEstimator):
         if self.do_no_harm and rank:
             pair_id, views = data.pair_id, None
             effect = effect_in_rows(rows, contrasts, standardizer, self.gate_, data.groups, info)
-            if held is None and effect is not None and effect.is_of_the_pairs_scale:
+            # Pairs that show the effect backwards do not say which of their views is of which source.
+            shared = effect is not None and effect.is_of_the_pairs_scale and effect.size > 0
+            if held is None and shared:
                 pair_id, views = paired_views(data, rows, lambda X: to_backend(standardizer.apply(X)))
             run, rule = judged_run(
                 recipe, rows, held, groups=data.groups, pair_id=pair_id, views=views, all_rows=all_rows
@@ -422,7 +414,7 @@ def effect_in_rows(
     rows: Rows, contrasts: Contrasts, standardizer: Standardizer, gate: Any, groups: Any, info: MapInfo
 ) -> Effect | None:
     """Return how much of the mean contrast the rows show; None if there is none between all sources."""
-    moments, B = rows.moments(), gate.basis_
+    moments, B = rows.moments, gate.basis_
     K = len(moments.sources)
     try:
         delta = contrasts.source_effects(K) / standardizer.scale @ B

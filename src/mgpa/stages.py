@@ -171,8 +171,9 @@ class Rows:
         weight = None if self.weight is None else self.weight[chosen]
         return Rows(self.original[chosen], self.codes[chosen], weight)
 
+    @cached_property
     def moments(self) -> Moments:
-        """Return the moments of the original rows by source."""
+        """Moments of the original rows by source."""
         blocks = [slice(start, start + MOMENT_ROWS) for start in range(0, len(self.codes), MOMENT_ROWS)]
         weights = [None if self.weight is None else self.weight[rows] for rows in blocks]
         return Moments.merge(
@@ -189,8 +190,9 @@ class Rows:
 class AllRows(Protocol):
     """More rows than can be held, of which critics see a draw: standardised, and known by their moments."""
 
+    @property
     def moments(self) -> Moments:
-        """Return the moments of the original rows by source."""
+        """Moments of the original rows by source."""
 
     def scores(self, recipe: Recipe, stages: Sequence[Stage], critics: Critics) -> ScoreMoments:
         """Return the moments of the critics' scores after these stages, with the original rows."""
@@ -222,14 +224,14 @@ class Trajectory:
         """What does not change during a fit: the anchored point, or the regression of scores on Q."""
         recipe, rows, all_rows = self.recipe, self.rows, self.all_rows
         if recipe.target == "within":
-            moments = rows.moments() if all_rows is None else all_rows.moments()
+            moments = rows.moments if all_rows is None else all_rows.moments
             return AnchoredPoint.fit(moments, recipe.anchor_basis, recipe.ridge)
         ridge = PUBLISHED_RIDGE if recipe.ridge is None else recipe.ridge
         basis, wide = double(recipe.anchor_basis), namespace(rows.H).float64
         if all_rows is None:
             weight = None if rows.weight is None else cast(rows.weight, rows.H, wide)
             return ConditionalMean(rows.original, basis, ridge, weight)
-        moments = all_rows.moments()
+        moments = all_rows.moments
         mean, scatter = (cast(values, rows.H, wide) for values in (moments.mean, moments.scatter))
         return PreservedRegression(mean, scatter, basis, ridge)
 

@@ -9,7 +9,6 @@ map of its own.
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar, Self
 
@@ -19,7 +18,7 @@ from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, OneToOneFeatureMixin, TransformerMixin, clone
 from sklearn.utils.validation import check_is_fitted
 
-from ._common.arrays import is_tensor
+from ._common.arrays import is_tensor, namespace
 from ._common.checks import as_float_matrix, require_finite
 from ._common.parameters import Constraint, check_parameters, having
 from .estimators.base import Provenance, forget, validate_rows
@@ -94,9 +93,10 @@ def token_mean(X: Any) -> Any:
 
 
 class TokenEstimator(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc]
-    """Base of the estimators of tokens: they become rows, the wrapped estimator corrects them.
+    """Base of the estimators of tokens: tokens become rows, which ``estimator_`` corrects, and tokens again.
 
-    ``layout`` says which rows, as in :func:`token_rows`.
+    ``layout`` says which rows, as in :func:`token_rows`. What a fit has learnt (its gate, its history) is the
+    estimator's: ``model.estimator_.gate_``.
     """
 
     layout: ClassVar[str]
@@ -128,15 +128,31 @@ class TokenEstimator(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # 
         Everything else is as in the wrapped estimator's ``fit``; ``pairs`` and ``X_val`` hold tokens too. A
         two-dimensional X is taken as rows of a single token.
         """
-        evidence = {"source": source, "pair_id": pair_id, "source_val": source_val, "groups": groups}
-        return self._fit_rows("fit", X, y, pairs=pairs, X_val=X_val, sample_weight=sample_weight, **evidence)
+        rows, views, held = self._begin(X, pairs, X_val)
+        self.estimator_ = self._unfitted(self.n_tokens_).fit(
+            rows,
+            y,
+            source=source,
+            pairs=views,
+            pair_id=pair_id,
+            X_val=held,
+            source_val=source_val,
+            sample_weight=sample_weight,
+            groups=groups,
+        )
+        return self
 
-    def _fit_draw(self, X: Any, y: Any = None, **evidence: Any) -> Self:
-        return self._fit_rows("_fit_draw", X, y, **evidence)
-
-    def _fit_rows(
-        self, method: str, X: Any, y: Any, *, pairs: Any = None, X_val: Any = None, **evidence: Any
+    def fit_draw(
+        self, all_rows: Any, X: Any, y: Any = None, *, pairs: Any = None, X_val: Any = None, **evidence: Any
     ) -> Self:
+        """Fit on tokens drawn from a file; see :meth:`mgpa.estimators.base.CorrectionEstimator.fit_draw`."""
+        rows, views, held = self._begin(X, pairs, X_val)
+        unfitted = self._unfitted(self.n_tokens_)
+        self.estimator_ = unfitted.fit_draw(all_rows, rows, y, pairs=views, X_val=held, **evidence)
+        return self
+
+    def _begin(self, X: Any, pairs: Any, X_val: Any) -> tuple[Any, Any, Any]:
+        """Forget an earlier fit, and return the rows of X, ``pairs`` and ``X_val``."""
         check_parameters(self)
         forget(self)
         self._provenance = Provenance()
@@ -146,12 +162,10 @@ class TokenEstimator(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # 
         if X_val is not None:
             X_val, n_tokens = self._rows(X_val, reset=False, name="X_val")
             self._check_n_tokens(n_tokens, "X_val")
-        fresh = self._fresh(self.n_tokens_)
-        self.estimator_ = getattr(fresh, method)(rows, y, pairs=pairs, X_val=X_val, **evidence)
-        return self
+        return rows, pairs, X_val
 
-    def _fresh(self, n_tokens: int) -> Any:
-        """Return what is fitted on the rows."""
+    def _unfitted(self, n_tokens: int) -> Any:
+        """Return what is to be fitted on the rows."""
         return clone(self.estimator)
 
     def partial_fit(self, X: Any, y: Any = None, **evidence: Any) -> Self:
@@ -160,7 +174,7 @@ class TokenEstimator(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # 
         first = not hasattr(self, "estimator_")
         rows, n_tokens = self._rows(X, reset=first)
         if first:
-            self.estimator_, self.n_tokens_ = self._fresh(n_tokens), n_tokens
+            self.estimator_, self.n_tokens_ = self._unfitted(n_tokens), n_tokens
         self._check_n_tokens(n_tokens)
         if evidence.get("pairs") is not None:
             evidence["pairs"] = self._pair_rows(evidence["pairs"])
@@ -184,12 +198,6 @@ class TokenEstimator(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # 
         self._check_n_tokens(other.n_tokens_)
         self.estimator_ = copy.copy(self.estimator_).merge(other.estimator_)
         return self
-
-    def __getattr__(self, name: str) -> Any:
-        # What the wrapped estimator learnt (gate_, sources_, history_, ...) is what this one has learnt.
-        if name.endswith("_") and not name.startswith("_") and "estimator_" in vars(self):
-            return getattr(self.estimator_, name)
-        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
     def coverage(self, pairs: Any) -> float:
         """Return the share of directional energy that these pairs have inside the estimator's gate."""
@@ -319,92 +327,123 @@ class JointTokens(TokenEstimator):
     layout: ClassVar[str] = "joint"
 
 
-class PerToken(JointTokens):
+class PerToken(TokenEstimator):
     """Correct every token by a map of its own, fitted on that token of all rows.
 
     Parameters
     ----------
     estimator : estimator of this package
-        Whose maps are affine, if they are to be stored: for instance ``ClosedFormMGPA()``.
+        For instance ``ClosedFormMGPA()``. Only affine maps can be stored as one.
 
     Attributes
     ----------
-    estimators_ : list of fitted estimators
-        One for each token.
+    estimator_ : Blocks
+        ``estimator_.estimators`` has a fitted estimator for each token.
     n_tokens_ : int
         Tokens per row seen in fit.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from mgpa import ClosedFormMGPA
+    >>> rng = np.random.default_rng(0)
+    >>> source = np.repeat([0, 1], 50)
+    >>> shift = np.zeros((3, 4)); shift[0, 0], shift[1, 1] = 3, -3      # every token in its own way
+    >>> X = rng.normal(size=(100, 3, 4)) + source[:, None, None] * shift
+    >>> A = rng.normal(size=(20, 3, 4))
+    >>> pairs = (A, A + shift + 0.1 * rng.normal(size=(20, 3, 4)))
+    >>> model = PerToken(ClosedFormMGPA()).fit(X, source=source, pairs=pairs)
+    >>> len(model.estimator_.estimators), model.to_map()
+    (3, <AffineMap: affine, rank 3, strength 1, 12 features>)
     """
 
-    def _fresh(self, n_tokens: int) -> SideBySide:
-        return SideBySide([clone(self.estimator) for _ in range(n_tokens)])
+    layout: ClassVar[str] = "joint"
 
-    def _fit_draw(self, X: Any, y: Any = None, **evidence: Any) -> Self:
-        raise ValueError(
-            "PerToken fits the tokens of rows in memory; pass a max_rows that takes all of the file, or use "
-            "TokenMean or JointTokens."
-        )
+    def _unfitted(self, n_tokens: int) -> Blocks:
+        return Blocks([clone(self.estimator) for _ in range(n_tokens)])
 
 
-class SideBySide:
-    """Estimators of equal blocks of features, which together correct rows of all blocks."""
+#: Estimators of tokens by the names that commands and studies know them by.
+TOKENS: dict[str, type[TokenEstimator]] = {"mean": TokenMean, "joint": JointTokens, "each": PerToken}
+
+
+def row_estimator(model: Any) -> Any:
+    """Return the unfitted estimator of rows inside an estimator of tokens; any other model is its own."""
+    return model.estimator if isinstance(model, TokenEstimator) else model
+
+
+def gate_of(model: Any) -> Any:
+    """Return the gate of a fitted estimator of rows or of tokens; None if it has none."""
+    return getattr(getattr(model, "estimator_", model), "gate_", None)
+
+
+class Blocks:
+    """Estimators of equal blocks of features, which together correct rows of all blocks.
+
+    Parameters
+    ----------
+    estimators : list of estimators
+        One for each block, in order.
+    """
 
     def __init__(self, estimators: list[Any]) -> None:
-        self.estimators_ = estimators
+        self.estimators = estimators
 
     def fit(self, X: Any, y: Any = None, *, pairs: Any = None, X_val: Any = None, **evidence: Any) -> Self:
         """Fit every estimator on its block of X, ``pairs`` and ``X_val``."""
-        blocks = zip(self._blocks(X), self._pairs(pairs), self._blocks(X_val), strict=True)
-        for model, (rows, views, held) in zip(self.estimators_, blocks, strict=True):
+        parts = zip(self.estimators, self._of(X), self._of_pairs(pairs), self._of(X_val), strict=True)
+        for model, rows, views, held in parts:
             model.fit(rows, y, pairs=views, X_val=held, **evidence)
         return self
 
+    def fit_draw(self, all_rows: Any, X: Any, y: Any = None, **evidence: Any) -> Self:
+        """Fit on a draw; the methods that look at all rows have no maps that could be joined."""
+        return self.fit(X, y, **evidence)
+
     def partial_fit(self, X: Any, y: Any = None, *, pairs: Any = None, **evidence: Any) -> Self:
         """Add more rows, and pairs, to every estimator."""
-        for model, rows, views in zip(self.estimators_, self._blocks(X), self._pairs(pairs), strict=True):
+        for model, rows, views in zip(self.estimators, self._of(X), self._of_pairs(pairs), strict=True):
             model.partial_fit(rows, y, pairs=views, **evidence)
         return self
 
     def add_pairs(self, pairs: Any) -> Self:
         """Add pairs that are no rows to every estimator."""
         if isinstance(pairs, (tuple, list)):
-            parts: Sequence[Any] = self._pairs(pairs)
+            parts = self._of_pairs(pairs)
         else:
-            parts = [replace(pairs, X=block) for block in self._blocks(pairs.X)]
-        return self._each(lambda model, part: model.add_pairs(part), parts)
+            parts = [replace(pairs, X=block) for block in self._of(pairs.X)]
+        for model, part in zip(self.estimators, parts, strict=True):
+            model.add_pairs(part)
+        return self
 
-    def merge(self, other: SideBySide) -> Self:
-        """Add everything other estimators of the same blocks have seen."""
-        merged = copy.copy(self)
-        merged.estimators_ = [copy.copy(model) for model in self.estimators_]
-        return merged._each(lambda model, part: model.merge(part), other.estimators_)
+    def merge(self, other: Blocks) -> Blocks:
+        """Return estimators that have also seen everything others of the same blocks have."""
+        both = zip(self.estimators, other.estimators, strict=True)
+        return Blocks([copy.copy(model).merge(more) for model, more in both])
 
     def transform(self, X: Any, **operating_point: Any) -> Any:
         """Correct rows, block by block."""
         parts = [
             model.transform(block, **operating_point)
-            for model, block in zip(self.estimators_, self._blocks(X), strict=True)
+            for model, block in zip(self.estimators, self._of(X), strict=True)
         ]
-        if is_tensor(X):
-            import torch
-
-            return torch.cat(parts, dim=1)
-        return np.concatenate(parts, axis=1)
+        return namespace(X).concatenate(parts, axis=1)
 
     def coverage(self, pairs: Any) -> float:
         """Return the mean over blocks of the share of directional energy inside the gate."""
-        views = zip(self.estimators_, self._pairs(pairs), strict=True)
+        views = zip(self.estimators, self._of_pairs(pairs), strict=True)
         return float(np.mean([model.coverage(part) for model, part in views]))
 
     def to_map(self) -> AffineMap:
         """Return one affine map of all blocks."""
-        maps = [model.to_map() for model in self.estimators_]
+        maps = [model.to_map() for model in self.estimators]
         affine = [m.affine if isinstance(m, PathMap) else m for m in maps]
         if not all(isinstance(m, AffineMap) for m in affine):
             raise TypeError(
                 f"A {type(maps[0]).__name__} for each token has no form as one map; use an estimator whose "
-                "maps are affine, such as ClosedFormMGPA, or take the maps of estimators_ one by one."
+                "maps are affine, such as ClosedFormMGPA, or take the maps of estimator_.estimators."
             )
-        d, info = affine[0].n_features, affine[0].info
+        d = affine[0].n_features
         constant = [i * d + k for i, m in enumerate(affine) for k in m.info.constant_features]
         return AffineMap(
             center=np.concatenate([m.center for m in affine]),
@@ -414,27 +453,24 @@ class SideBySide:
             offset=np.concatenate([m.offset for m in affine]),
             strength=affine[0].strength,
             info=replace(
-                info,
+                affine[0].info,
                 feature_names=None,
                 constant_features=tuple(constant),
                 gate_rank=None,
                 gate_energy=None,
-                notes=f"one map for each of {len(affine)} tokens",
+                notes="; ".join(f"token {i}: {m.info.notes}" for i, m in enumerate(maps) if m.info.notes),
             ),
         )
 
-    def _each(self, act: Callable[[Any, Any], Any], parts: Sequence[Any]) -> Self:
-        for model, part in zip(self.estimators_, parts, strict=True):
-            act(model, part)
-        return self
-
-    def _blocks(self, X: Any) -> list[Any]:
+    def _of(self, X: Any) -> list[Any]:
+        """Return the blocks of rows X; None for each, if there are no rows."""
+        n = len(self.estimators)
         if X is None:
-            return [None] * len(self.estimators_)
-        tokens = X.reshape(len(X), len(self.estimators_), -1)
-        return [tokens[:, i] for i in range(len(self.estimators_))]
+            return [None] * n
+        tokens = X.reshape(len(X), n, -1)
+        return [tokens[:, i] for i in range(n)]
 
-    def _pairs(self, pairs: Any) -> list[Any]:
+    def _of_pairs(self, pairs: Any) -> list[Any]:
         if pairs is None:
-            return [None] * len(self.estimators_)
-        return list(zip(*(self._blocks(np.asarray(side)) for side in pairs), strict=True))
+            return self._of(None)
+        return list(zip(*(self._of(np.asarray(side)) for side in pairs), strict=True))

@@ -119,7 +119,7 @@ def test_anchors_streamed_from_a_file_equal_those_in_memory(table, parts, critic
         critics=critics, target=target, n_stages=5, do_no_harm=False, device="cpu", random_state=0
     )
     expected = clone(model).fit(fit.X, **known).to_map()
-    streamed = clone(model)._fit_draw(fit.X, **known, all_rows=FileRows(open_table(parts))).to_map()
+    streamed = clone(model).fit_draw(FileRows(open_table(parts)), fit.X, **known).to_map()
     assert len(streamed) == len(expected) == 5
     np.testing.assert_allclose(streamed.center, expected.center, rtol=0, atol=1e-12)
     np.testing.assert_allclose(streamed.scale, expected.scale, rtol=1e-12)
@@ -180,7 +180,7 @@ def test_joint_tokens_are_streamed_too(tmp_path):
     drawn = fit_table(mgpa.JointTokens(stages), path, max_rows=60).to_map()
     np.testing.assert_allclose(drawn.center, fit.X.reshape(len(fit), -1).mean(axis=0), atol=1e-9)
     assert "standardisation and anchors on all of them" in drawn.info.notes
-    with pytest.raises(ValueError, match="PerToken fits the tokens of rows in memory"):
+    with pytest.raises(TypeError, match="A StagedMap for each token has no form as one map"):
         fit_table(mgpa.PerToken(stages), path, max_rows=60)
 
 

@@ -25,7 +25,7 @@ from ..pairs import is_paired
 from ..tables.fitting import fit_table
 from ..tables.rows import vectors
 from ..tables.table import Table
-from ..tokens import TokenEstimator, TokenMean
+from ..tokens import TokenEstimator, gate_of, row_estimator
 from .displacement import complement_drift
 from .store import Arrays, Spec, Store, array_digest, key_of
 
@@ -55,7 +55,7 @@ def list_jobs(methods: Iterable[str] | Mapping[str, Any], seeds: Sequence[int], 
         if not isinstance(name, str):
             raise TypeError(f"methods has {name!r} in place of a name; give it one: {{'mine': {name!r}}}.")
     identity = named.pop("identity", "identity")
-    if identity != "identity" and not isinstance(identity, Identity):
+    if identity != "identity" and not isinstance(row_estimator(identity), Identity):
         raise ValueError("'identity' is the uncorrected embedding, with which all others are compared.")
     # A fresh one: fitted elsewhere, it might be of another width.
     for name, entry in {"identity": Identity(), **named}.items():
@@ -84,8 +84,6 @@ def _fits_of(name: str, model: Any, seeds: Sequence[int], device: str) -> list[A
         )
     if _is_fitted(model):
         return [model]
-    if isinstance(model, TokenMean):  # tokens are recognised by their shape
-        return _fits_of(name, model.estimator, seeds, device)
     if isinstance(model, TokenEstimator):
         inner = _fits_of(name, model.estimator, seeds, device)
         return [clone(model).set_params(estimator=estimator) for estimator in inner]
@@ -108,7 +106,7 @@ def _is_fitted(model: Any) -> bool:
 
 def require_pairs(jobs: list[Job], fit: Table, pairs: Any) -> None:
     """Raise if a method will need pairs and there are none, before the others are fitted."""
-    models = {job.method: getattr(job.model, "estimator", job.model) for job in jobs}
+    models = {job.method: row_estimator(job.model) for job in jobs}
     given = set(pairs) if isinstance(pairs, Mapping) else set(models) if pairs is not None else set()
     needy = [
         name
@@ -206,16 +204,10 @@ class FittingData:
 
 def _identity_of(job: Job) -> Any:
     """Return what tells this fit from others: a map and its gate, or an estimator and its parameters."""
-    m, gate = job.fitted, _gate_of(job.model)
+    m, gate = job.fitted, gate_of(job.model)
     if m is None:
         return job.model
     return [map_digest(m), asdict(m.info), None if gate is None else [gate.basis_, gate.cumulative_energy_]]
-
-
-def _gate_of(model: Any) -> Any:
-    """Return the gate of a fitted estimator, if it has one that lets anything through."""
-    gate = getattr(getattr(model, "estimator_", model), "gate_", None)
-    return gate if gate is not None and gate.rank_ else None
 
 
 @dataclass(frozen=True)
@@ -254,8 +246,8 @@ def fit_one(job: Job, data: FittingData, store: Store, key: str) -> Fitted:
             model = fit_table(model, rows, pairs=data.pairs_for(job.method))
             m = model.to_map()
         facts = _validation_facts(m, data)
-        gate = _gate_of(model)
-        if gate is not None:
+        gate = gate_of(model)
+        if gate is not None and gate.rank_:
             facts |= _gate_facts(gate, m, data)
     return Fitted(m, store.put(key, facts, m))
 

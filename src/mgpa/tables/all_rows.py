@@ -82,8 +82,9 @@ class StandardizedRows:
     rows: FileRows
     standardizer: Standardizer
 
+    @property
     def moments(self) -> Moments:
-        """Return the moments of the original rows by source."""
+        """Moments of the original rows by source."""
         s = self.standardizer
         scale = np.where(s.varies, s.scale, np.inf)  # what never varied takes no part
         return Moments(

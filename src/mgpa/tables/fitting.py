@@ -21,7 +21,7 @@ from ..errors import TableError
 from ..estimators.base import Provenance
 from ..estimators.streamed import LabelledPairs, MomentEstimator
 from ..pairs import is_paired, source_names
-from ..tokens import TokenEstimator, TokenMean
+from ..tokens import TokenEstimator, TokenMean, row_estimator
 from .all_rows import FileRows
 from .columns import Columns, feature_names, require_columns
 from .files import Part, TableFile, open_table
@@ -96,7 +96,7 @@ def fit_table(
     if rows.tokens and not isinstance(model, TokenEstimator):
         model = TokenMean(model)
     notes: list[str] = []
-    if isinstance(getattr(model, "estimator", model), MomentEstimator):
+    if isinstance(row_estimator(model), MomentEstimator):
         model = _fit_moments(model, rows, calibration, coordinates, client, verbose)
     else:
         model, notes = _fit_rows(model, rows, calibration, coordinates, max_rows, random_state, client)
@@ -254,14 +254,13 @@ def _fit_rows(
     notes, drawn = [], f", drawn with seed {random_state}"
     if len(chosen) < len(available):
         told = f"fitted on {len(chosen)} of {len(available)} FIT rows{drawn}"
-        if hasattr(getattr(model, "estimator", model), "_fit_draw"):
-            assert isinstance(rows.table, TableFile)
-            layout = getattr(model, "layout", "mean")
-            everyone = FileRows(rows.table, client, coordinates, layout)
-            model = model._fit_draw(fit.X, fit.label, all_rows=everyone, **evidence)
+        assert isinstance(rows.table, TableFile)
+        layout = model.layout if isinstance(model, TokenEstimator) else "mean"
+        everyone = FileRows(rows.table, client, coordinates, layout)
+        model = model.fit_draw(everyone, fit.X, fit.label, **evidence)
+        if row_estimator(model).tags.means_of_all_rows:
             notes += [f"critics {told}", "standardisation and anchors on all of them"]
         else:
-            model = model.fit(fit.X, fit.label, **evidence)
             notes += [told]
     else:
         model = model.fit(fit.X, fit.label, **evidence)

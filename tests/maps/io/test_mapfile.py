@@ -269,8 +269,8 @@ def nested(depth):
 
 HOSTILE = {
     "newer format": (
-        {"format": 3},
-        r"written by a newer mgpa \(format 3, this library reads up to 2\); upgrade mgpa\.$",
+        {"format": 4},
+        r"written by a newer mgpa \(format 4, this library reads up to 3\); upgrade mgpa\.$",
     ),
     "format zero": ({"format": 0}, "no file format"),
     "format text": ({"format": "1"}, "no file format"),

@@ -33,9 +33,7 @@ from .. import (
     StagedMap,
 )
 
-FORMAT_VERSION = 2
-# The first version that reads a map: only maps with coordinates need the second.
-PLAIN_VERSION = 1
+FORMAT_VERSION = 3
 COORDINATES = "coordinates."
 
 KINDS: dict[str, type[CorrectionMap]] = {
@@ -128,7 +126,7 @@ def _encode(m: CorrectionMap) -> bytes:
         tensors |= {COORDINATES + name: values for name, values in arrays.items() if values is not None}
     document = _plain(
         {
-            "format": PLAIN_VERSION if m.coordinates is None else FORMAT_VERSION,
+            "format": _first_version(m),
             "kind": m.kind,
             "scalars": {name: float(getattr(m, name)) for name in m.scalar_names},
             "info": {
@@ -150,6 +148,14 @@ def _encode(m: CorrectionMap) -> bytes:
     if len(header) > MAX_HEADER_BYTES:
         raise MapError(f"The names, parameters and notes of a map must fit in {MAX_HEADER_BYTES} bytes.")
     return len(header).to_bytes(8, "little") + header + content[n:]
+
+
+def _first_version(m: CorrectionMap) -> int:
+    """Return the first version of the format that reads a map: no greater one is asked of readers."""
+    anchored_point = bool(m.tensors.keys() & set(m.optional_tensors))
+    if anchored_point or m.info.token_layout != "mean":
+        return 3
+    return 1 if m.coordinates is None else 2
 
 
 def _decode(path: Path) -> CorrectionMap:
@@ -245,7 +251,8 @@ def map_digest(m: CorrectionMap) -> str:
     routes = () if m.source_blind else m.info.source_names
     where = [] if m.coordinates is None else [m.coordinates.digest]
     constant = [m.info.constant_features] if m.info.constant_features else []
-    text = _canonical([m.kind, scalars, list(routes), *where, *constant])
+    layout = [m.info.token_layout] if m.info.token_layout != "mean" else []
+    text = _canonical([m.kind, scalars, list(routes), *where, *constant, *layout])
     return _digest(text, {name: np.ascontiguousarray(values) for name, values in m.tensors.items()})
 
 
