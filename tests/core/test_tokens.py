@@ -92,14 +92,16 @@ def test_streamed_and_merged_tokens_are_one_fit(Tokens):
         merged.merge(other)
 
 
-def test_labelled_token_pairs_can_be_added():
+@pytest.mark.parametrize("Tokens", [TokenMean, JointTokens, PerToken])
+def test_labelled_token_pairs_of_three_sources_can_be_added(Tokens):
     data = several_sources(K=3)
     paired = data.pair_id >= 0
     X = tokens_of(data.X)
     labelled = LabelledPairs(X[paired], data.source[paired], data.pair_id[paired])
-    model = TokenMean(ClosedFormMGPA.paper()).partial_fit(X, source=data.source).add_pairs(labelled)
-    whole = TokenMean(ClosedFormMGPA.paper()).fit(X, source=data.source, pair_id=data.pair_id)
+    model = Tokens(ClosedFormMGPA.paper()).partial_fit(X, source=data.source).add_pairs(labelled)
+    whole = Tokens(ClosedFormMGPA.paper()).fit(X, source=data.source, pair_id=data.pair_id)
     assert_close(model.transform(X), whole.transform(X), 1e-10)
+    assert len(model.to_map().info.source_names) == 3
     with pytest.raises(ValueError, match="pairs has 2 tokens per row; fitted on 3"):
         model.add_pairs(replace(labelled, X=labelled.X[:, :2]))
 

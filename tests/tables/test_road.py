@@ -1,6 +1,7 @@
 """One road: however rows reach a fit, and from wherever a map came, the numbers are the same."""
 
 from dataclasses import replace
+from itertools import product
 
 import numpy as np
 import pytest
@@ -10,6 +11,7 @@ from mgpa.baselines import make
 from mgpa.errors import TableError
 from mgpa.estimators.base import CorrectionEstimator
 from mgpa.tables import Table, correct, fit_table, rows_for
+from mgpa.tokens import TOKENS
 from simulated import simulated_table
 
 pytest.importorskip("pyarrow")
@@ -45,20 +47,39 @@ def client():
 @pytest.fixture(scope="module")
 def tables():
     vectors = simulated_table(n_people=24, seed=3)
-    return {"vectors": vectors, "tokens": simulated_table(n_people=24, tokens=3), "coordinates": vectors}
+    tokens = simulated_table(n_people=24, tokens=3)
+    unlike = simulated_table(n_people=24, tokens=3)
+    unlike.X[unlike.source == "wet", 0] += 2.0  # the device shows more in the first token
+    return {
+        "vectors": vectors,
+        "tokens": tokens,
+        "coordinates": vectors,
+        "joint": unlike,
+        "joint coordinates": unlike,
+        "each": unlike,
+    }
 
 
-@pytest.mark.parametrize("kind", ["vectors", "tokens", "coordinates"])
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize(
+    ("kind", "method"),
+    [
+        *product(["vectors", "tokens", "coordinates"], METHODS),
+        *product(["joint", "joint coordinates"], ["closed_form_mgpa", "iterative_mgpa"]),
+        *product(["each"], ["closed_form_mgpa", "leace"]),
+    ],
+)
 def test_memory_stream_command_and_cluster_give_the_same_map(tables, kind, method, client, tmp_path):
     cli = pytest.importorskip("mgpa.cli")
-    table, components = tables[kind], 5 if kind == "coordinates" else None
+    table, components = tables[kind], 5 if "coordinates" in kind else None
+    how = kind.split()[0] if kind.startswith(("joint", "each")) else "mean"
     model = make(method, **METHODS[method])
+    model = model if how == "mean" else TOKENS[how](model)
     path = in_parts(table, tmp_path / "parts")
     settings = [f"--set.{name}" for name in METHODS[method]]
     values = [str(value).replace("'", '"') for value in METHODS[method].values()]
     options = [word for pair in zip(settings, values, strict=True) for word in pair]
     options += ["--components", str(components)] if components else []
+    options += ["--tokens", how] if table.X.ndim == 3 else []
     out = tmp_path / "m.safetensors"
     assert cli.main(["fit", str(path), "--out", str(out), "--method", method, *options]) == 0
     expected = fit_table(model, table, components=components).to_map()

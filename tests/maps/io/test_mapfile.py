@@ -263,6 +263,24 @@ def test_every_flipped_bit_is_refused_or_harmless(tmp_path, small):
             assert_same_map(small, load_map(path))
 
 
+@pytest.mark.parametrize(("name", "version"), [("staged32", 1), ("anchored", 3), ("affine64", 1)])
+def test_a_file_asks_for_the_first_version_that_reads_it(name, version, tmp_path):
+    path = MAPS[name].save(tmp_path / "m")
+    assert stated_format(path) == version
+    assert MAPS[name].n_features % 2 == 0
+    tokens = replace(MAPS[name].info, n_tokens=2, token_layout="joint", feature_names=None)
+    joint = replace(MAPS[name], info=tokens)
+    assert stated_format(joint.save(tmp_path / "joint")) == 3
+    assert load_map(tmp_path / "joint").info.token_layout == "joint"
+    mean = replace(joint, info=replace(tokens, token_layout="mean"))
+    assert mapfile.map_digest(joint) != mapfile.map_digest(mean)
+
+
+def stated_format(path):
+    with safetensors.safe_open(path, "numpy") as file:
+        return json.loads(file.metadata()["mgpa"])["format"]
+
+
 def nested(depth):
     return '{"format":1,"info":' + "[" * depth + "]" * depth + "}"
 
