@@ -131,7 +131,10 @@ def random_staged_map(
     anchored: bool = False,
     **changes: Any,
 ) -> StagedMap:
-    """Return a map with random weights; if ``anchored``, scores aim for those at a point off its gate too."""
+    """Return a map with random weights.
+
+    If ``anchored``, scores aim for those at a point off its gate too, and the first stage has a start.
+    """
     rng = np.random.default_rng(seed)
     n_hidden = hidden if n_network else 0
 
@@ -164,6 +167,8 @@ def random_staged_map(
             "anchor_readout": normal(d, r + 1),
             "anchor_offset": normal(r + 1),
             "anchor_direction": 0.3 * normal(d, r + 1),
+            "start_readout": 0.3 * normal(d, r),
+            "start_offset": normal(r),
         }
     return StagedMap(**(arguments | changes))
 

@@ -9,20 +9,21 @@ The paper's anchor a(q) is a regression of the score on the preserved coordinate
 sources (``target="conditional"``). It learns how source goes with task, and of a network's score it leaves
 what the network reads from q, which is noise with few rows, to be compensated by moving z. The default is the
 critic's own score at the anchored point, a(q) = s(q + B ẑ(q)), with ẑ the regression of the gate coordinates
-within sources (:func:`mgpa.anchor.within_anchor`): no row is ever asked to move past ẑ(q).
+within sources (:func:`mgpa.anchor.within_anchor`): no row is ever asked to move past ẑ(q). Its first stage is
+the closed form, which needs no critics to know what the pairs show; the others correct what that leaves.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
-from ._common.arrays import double
+from ._common.arrays import cast, double
 from ._common.parameters import (
     Constraint,
     flag,
@@ -36,8 +37,8 @@ from ._common.parameters import (
     whole,
 )
 from ._common.progress import progress
-from .anchor import TARGETS, shrink, within_anchor
-from .closed_form import Effect, Setting, measured_effect
+from .anchor import TARGETS
+from .closed_form import ClosedFormMGPA, Effect, Setting, Solution, solve_within
 from .critics import CRITICS, HIDDEN_WIDTH, LinearCritic, NetworkCritic, n_scores
 from .errors import Mention, MissingEvidence, UsageError
 from .estimators.base import NO_PAIRS, FitData, GatedEstimator, MethodTags, require_several
@@ -45,13 +46,16 @@ from .estimators.held_out import read_held_out
 from .estimators.staged import SequentialEstimator, complete_stages_kept, torch_device
 from .estimators.streamed import Evidence
 from .gate import MeasurementGate
-from .maps import MapInfo, StagedMap
+from .maps import MapInfo, PathMap, StagedMap
 from .moments import Means, Moments, Standardizer
 from .pairs import Contrasts, source_names, to_numpy
-from .stages import Recipe, Rows, ScoreAnchor, Stage, Step, Trajectory
+from .stages import Recipe, Rows, ScoreAnchor, Stage, Start, Step, Trajectory
 from .stopping import FEW_EVENTS, HELD_OUT, PairedViews, StoppingRule, judged_run
 
 ONE_THREAD_SIZE = 2**22  # numbers in X up to which one thread is fastest
+# What the closed form needs to be the first stage: it and the critics' own evidence together err in less than
+# one of twenty fits without an effect.
+START_ERRORS = 3.0
 
 
 class IterativeMGPA(SequentialEstimator, GatedEstimator):
@@ -72,7 +76,7 @@ class IterativeMGPA(SequentialEstimator, GatedEstimator):
         What the scores aim for: the critics' own scores where the gate coordinates are those expected from
         the preserved ones within sources, which does not learn how source goes with task; their conditional
         mean given the preserved coordinates over the rows of all sources, as published; their mean on the
-        fitting rows; or zero.
+        fitting rows; or zero. With "within" (and no ``anchor_gate``) the first stage is the closed form's.
     radius : float
         Longest step of a stage, per √d.
     damping, stabilizer : float
@@ -92,7 +96,8 @@ class IterativeMGPA(SequentialEstimator, GatedEstimator):
         and rows show one effect (of the mean contrast, the rows show half to twice), and rows if not. Pairs
         that are no rows are all held out, and the critics see every row. Of rows, a fifth (whole groups or
         events) is kept from the critics, or, with few rows, five cross-fitted runs decide and the critics
-        see all. ``history_`` and the map's notes say what was judged on.
+        see all. ``history_`` and the map's notes say what was judged on. The closed form needs evidence of
+        its own: an effect along the mean contrast of more than three standard errors.
     standardize : bool
         As in :class:`~mgpa.ClosedFormMGPA`; radius and movement are in standardised units.
     anchor_gate : gate estimator or None
@@ -116,8 +121,9 @@ class IterativeMGPA(SequentialEstimator, GatedEstimator):
     n_stages_ : int
         Stages fitted.
     history_ : list of dict
-        Per stage: the movement of the held-out rows after it, if any; with ``do_no_harm`` also whether
-        "rows" or "pairs" were held out (``evidence``), the residual AUROC of each score on them (``auroc``,
+        Per stage: the movement of the held-out rows after it, if any, and what it was judged by
+        (``evidence``): the closed form by its "effect", the others with ``do_no_harm`` by held-out "rows" or
+        "pairs". Then also the residual AUROC of each score on them (``auroc``,
         with more than two sources of its source against all others), its standardised excess over chance
         (``z``) and whether the stage was ``kept``. Scores come critic by critic and source by source.
     sources_ : array
@@ -275,10 +281,13 @@ class IterativeMGPA(SequentialEstimator, GatedEstimator):
         )
         rows = Rows(to_backend(H), data.codes, weight)
         held = None if X_val is None else Rows(to_backend(standardizer.apply(X_val)), held_codes)
-        rule = None
+        rule, closed, effect = None, None, None
+        if rank and (self.do_no_harm or self.target == "within"):
+            closed = ClosedForm.of(data, contrasts, standardizer, self.gate_, self.ridge)
+        if closed is not None:
+            effect = closed.effect(rows.moments)
         if self.do_no_harm and rank:
             pair_id, views = data.pair_id, None
-            effect = effect_in_rows(rows, contrasts, standardizer, self.gate_, data.groups, info)
             # Pairs that show the effect backwards do not say which of their views is of which source.
             shared = effect is not None and effect.is_of_the_pairs_scale and effect.size > 0
             if held is None and shared:
@@ -291,11 +300,27 @@ class IterativeMGPA(SequentialEstimator, GatedEstimator):
         else:
             run = Trajectory(recipe, rows, held, all_rows)
         with complete_stages_kept(lambda: self._finish(run, standardizer, info)):
+            if closed is not None and effect is not None and self._starts_with(effect):
+                self._start(closed, run, rule)
             self._fit_stages(run, rule)
+
+    def _starts_with(self, effect: Effect) -> bool:
+        """Return whether the closed form is the first stage."""
+        if self.target != "within" or self.anchor_gate is not None or not self.n_stages:
+            return False
+        return not self.do_no_harm or abs(effect.size) > START_ERRORS * effect.error
+
+    def _start(self, closed: ClosedForm, run: Trajectory, rule: StoppingRule | None) -> None:
+        """Take the closed form as the first stage, in every run that of its own rows."""
+        for each in (run, *(() if rule is None else rule.witnesses)):
+            each.advance(closed.start(each))
+        moved = None if run.held is None else run.held.movement()
+        self.history_.append({"stage": 0, "evidence": "effect", "kept": True, "held_movement": moved})
 
     def _fit_stages(self, run: Trajectory, rule: StoppingRule | None) -> None:
         """Repeat steps 3 and 4 of Algorithm 1, up to ``n_stages`` times or until the rule says stop."""
-        for k in progress(range(self.n_stages if self.gate_.rank_ else 0), "MGPA stages", self.verbose):
+        stages = range(len(run.stages), self.n_stages if self.gate_.rank_ else 0)
+        for k in progress(stages, "MGPA stages", self.verbose):
             stage = run.fit_stage()
             record: dict[str, Any] = {"stage": k} | ({} if rule is None else rule.weigh(stage))
             kept = record.get("kept", True)
@@ -356,23 +381,31 @@ class IterativeMGPA(SequentialEstimator, GatedEstimator):
         return lambda array: torch.as_tensor(np.asarray(array), dtype=torch.float32, device=device)
 
     def _to_map(
-        self, stages: list[Stage], basis: Any, standardizer: Standardizer, info: MapInfo, anchored: Any = None
+        self,
+        stages: list[Stage | Start],
+        basis: Any,
+        standardizer: Standardizer,
+        info: MapInfo,
+        anchored: Any = None,
     ) -> StagedMap:
         d, J = len(basis), n_scores(len(self.sources_))
         n_linear, n_network = J * ("linear" in self.critics), J * ("gelu" in self.critics)
         n_hidden = HIDDEN_WIDTH if n_network else 0
 
+        starts = [stage for stage in stages if isinstance(stage, Start)]
+        fitted = [stage for stage in stages if isinstance(stage, Stage)]
+
         def stack(parts: list[Any], shape: tuple[int, ...]) -> NDArray[np.float32]:
-            out = np.zeros((len(stages), *shape), dtype=np.float32)
-            for k, array in enumerate(parts):
+            out = np.zeros((len(stages), *shape), dtype=np.float32)  # a start has no scores
+            for k, array in enumerate(parts, start=len(starts)):
                 out[k] = to_numpy(array)
             return out
 
         # What never varied in the fit must not steer the map either when it does vary later.
         varies = standardizer.varies.astype(np.float32)
-        linear = [c for stage in stages for c in stage.critics if isinstance(c, LinearCritic)]
-        network = [c for stage in stages for c in stage.critics if isinstance(c, NetworkCritic)]
-        anchors = [stage.anchor for stage in stages if isinstance(stage.anchor, ScoreAnchor)]
+        linear = [c for stage in fitted for c in stage.critics if isinstance(c, LinearCritic)]
+        network = [c for stage in fitted for c in stage.critics if isinstance(c, NetworkCritic)]
+        anchors = [stage.anchor for stage in fitted if isinstance(stage.anchor, ScoreAnchor)]
         n_anchors = n_linear + n_network
         point: dict[str, Any] = {}
         if anchored is not None:
@@ -380,6 +413,9 @@ class IterativeMGPA(SequentialEstimator, GatedEstimator):
             point["anchor_readout"] = double(to_numpy(anchored.readout)) * varies[:, None]
             point["anchor_offset"] = double(to_numpy(anchored.offset))
             point["anchor_direction"] = double(to_numpy(anchored.direction))
+        for start in starts:
+            point["start_readout"] = double(to_numpy(start.readout)) * varies[:, None]
+            point["start_offset"] = double(to_numpy(start.offset))
         return StagedMap(
             center=standardizer.center,
             scale=standardizer.scale,
@@ -410,25 +446,78 @@ def given_contrasts(data: FitData) -> Contrasts:
     return contrasts
 
 
-def effect_in_rows(
-    rows: Rows, contrasts: Contrasts, standardizer: Standardizer, gate: Any, groups: Any, info: MapInfo
-) -> Effect | None:
-    """Return how much of the mean contrast the rows show; None if there is none between all sources."""
-    moments, B = rows.moments, gate.basis_
-    K = len(moments.sources)
-    try:
-        delta = contrasts.source_effects(K) / standardizer.scale @ B
-    except ValueError:  # the pairs do not lead from every source to every other
-        return None
-    anchor = within_anchor(moments.within, B, float(moments.weights.sum()), K, None)
-    C = shrink(anchor.covariance, 0.01)
-    if not delta.any() or not np.trace(C) > 0:
-        return None
-    people = Means({})
-    if groups is not None:
-        people = Means.from_rows(to_numpy(rows.original), rows.codes, groups, sample_weight=rows.weight)
-    setting = Setting(Evidence(moments, people=people), contrasts, standardizer, gate, delta, info)
-    return measured_effect(setting, anchor, C, np.ones(len(B)))
+@dataclass(frozen=True)
+class ClosedForm:
+    """The closed form within sources, in the standardised coordinates and the gate of a fit.
+
+    Attributes
+    ----------
+    contrasts : Contrasts
+        Standardised.
+    pairs : tuple of (A, B)
+        Both views of pairs that are no rows, standardised.
+    people : Means
+        Of the standardised rows by source and participant, where those are known.
+    gate : fitted gate
+    delta : (K - 1, r)
+        Mean contrasts of the sources with the first, in the gate.
+    varies : (d,) bool
+        Features that varied in the fit.
+    ridge : float or "auto"
+        As in :class:`IterativeMGPA`.
+    """
+
+    contrasts: Contrasts
+    pairs: tuple[Any, ...]
+    people: Means
+    gate: Any
+    delta: NDArray[np.float64]
+    varies: NDArray[np.bool_]
+    ridge: float | str
+
+    @classmethod
+    def of(
+        cls, data: FitData, contrasts: Contrasts, standardizer: Standardizer, gate: Any, ridge: float | str
+    ) -> Self | None:
+        """Return the closed form of a fit; None if pairs show no mean contrast between all sources."""
+        try:
+            delta = contrasts.source_effects(len(data.sources)) / standardizer.scale @ gate.basis_
+        except ValueError:  # the pairs do not lead from every source to every other
+            return None
+        typical = np.linalg.norm(contrasts.values / standardizer.scale @ gate.basis_, axis=1).mean()
+        if not np.linalg.norm(delta) > 1e-12 * typical:
+            return None
+        midpoints = contrasts.midpoints
+        standardised = replace(
+            contrasts,
+            values=contrasts.values / standardizer.scale,
+            midpoints=None if midpoints is None else (midpoints - standardizer.center) / standardizer.scale,
+        )
+        people = Means({})
+        if data.groups is not None:
+            rows = standardizer.apply(data.X)
+            people = Means.from_rows(rows, data.codes, data.groups, sample_weight=data.sample_weight)
+        views = () if data.pairs is None else (tuple(map(standardizer.apply, data.pairs)),)
+        return cls(standardised, views, people, gate, delta, standardizer.varies, ridge)
+
+    def effect(self, moments: Moments) -> Effect | None:
+        """Return how much of the mean contrast rows with these moments show."""
+        return self._solve(moments).effect
+
+    def start(self, run: Trajectory) -> Start:
+        """Return the closed form of a run's rows as a first stage."""
+        path, like = self._solve(run.moments).map, run.recipe.basis
+        assert isinstance(path, PathMap)
+        along = path.direction @ self.gate.basis_  # (k, r)
+        return Start(cast(-path.readout.T @ along, like), cast(-path.offset @ along, like))
+
+    def _solve(self, moments: Moments) -> Solution:
+        d = len(self.varies)
+        here = Standardizer(np.zeros(d), np.ones(d), self.varies)
+        by_code = Moments(dict(enumerate(moments.parts.values())))  # as pairs and people are
+        evidence = Evidence(by_code, pairs=self.pairs, people=self.people)
+        setting = Setting(evidence, self.contrasts, here, self.gate, self.delta, MapInfo())
+        return solve_within(ClosedFormMGPA(anchor="within", ridge=self.ridge, do_no_harm=False), setting)
 
 
 def paired_views(

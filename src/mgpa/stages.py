@@ -73,6 +73,14 @@ class ScoreAnchor:
 
 
 @dataclass(frozen=True)
+class Start:
+    """A first stage in one affine step: Δz = h G + c for original rows h."""
+
+    readout: Array  # G, (d, r)
+    offset: Array  # c, (r,)
+
+
+@dataclass(frozen=True)
 class Stage:
     """One fitted stage: its critics, and what their scores aim for (linear scores first).
 
@@ -138,12 +146,14 @@ class Recipe:
     basis: Array
     anchor_basis: Array
 
-    def move(self, stage: Stage, H: Array, original: Array) -> Array:
+    def move(self, stage: Stage | Start, H: Array, original: Array) -> Array:
         """Return h + B Δz for the current rows H of inputs ``original``."""
+        if isinstance(stage, Start):
+            return H + (original @ stage.readout + stage.offset) @ self.basis.T
         return H + self.step(stage, H, original, self.basis) @ self.basis.T
 
 
-def follow(recipe: Recipe, stages: Sequence[Stage], H: Array) -> Array:
+def follow(recipe: Recipe, stages: Sequence[Stage | Start], H: Array) -> Array:
     """Return where original rows H are after these stages."""
     original = H
     for stage in stages:
@@ -194,7 +204,7 @@ class AllRows(Protocol):
     def moments(self) -> Moments:
         """Moments of the original rows by source."""
 
-    def scores(self, recipe: Recipe, stages: Sequence[Stage], critics: Critics) -> ScoreMoments:
+    def scores(self, recipe: Recipe, stages: Sequence[Stage | Start], critics: Critics) -> ScoreMoments:
         """Return the moments of the critics' scores after these stages, with the original rows."""
 
 
@@ -217,21 +227,25 @@ class Trajectory:
         self, recipe: Recipe, rows: Rows, held: Rows | None = None, all_rows: AllRows | None = None
     ) -> None:
         self.recipe, self.rows, self.held, self.all_rows = recipe, rows, held, all_rows
-        self.stages: list[Stage] = []
+        self.stages: list[Stage | Start] = []
+
+    @property
+    def moments(self) -> Moments:
+        """Moments of all rows that the run is of, by source."""
+        return self.rows.moments if self.all_rows is None else self.all_rows.moments
 
     @cached_property
     def anchor(self) -> AnchoredPoint | PreservedRegression:
         """What does not change during a fit: the anchored point, or the regression of scores on Q."""
         recipe, rows, all_rows = self.recipe, self.rows, self.all_rows
         if recipe.target == "within":
-            moments = rows.moments if all_rows is None else all_rows.moments
-            return AnchoredPoint.fit(moments, recipe.anchor_basis, recipe.ridge)
+            return AnchoredPoint.fit(self.moments, recipe.anchor_basis, recipe.ridge)
         ridge = PUBLISHED_RIDGE if recipe.ridge is None else recipe.ridge
         basis, wide = double(recipe.anchor_basis), namespace(rows.H).float64
         if all_rows is None:
             weight = None if rows.weight is None else cast(rows.weight, rows.H, wide)
             return ConditionalMean(rows.original, basis, ridge, weight)
-        moments = all_rows.moments
+        moments = self.moments
         mean, scatter = (cast(values, rows.H, wide) for values in (moments.mean, moments.scatter))
         return PreservedRegression(mean, scatter, basis, ridge)
 
@@ -248,7 +262,7 @@ class Trajectory:
         weight, bias = fit_anchor(self.recipe.target, self.anchor, scores)
         return Stage(critics, ScoreAnchor(cast(weight, H), cast(bias, H)))
 
-    def advance(self, stage: Stage) -> None:
+    def advance(self, stage: Stage | Start) -> None:
         """Move fitting and held-out rows by the stage's bounded step (Algorithm 1, step 4)."""
         for rows in (self.rows, self.held):
             if rows is not None:

@@ -105,9 +105,10 @@ def test_a_prefix_equals_stopping_the_fit(target):
     data = two_sources(16)
     whole = data.fit(both(n_stages=4, target=target)).to_map()
     X = new_rows(data)
+    assert (whole.start_readout is None) == (target == "conditional")
     for k in range(5):
         stopped = data.fit(both(n_stages=k, target=target)).to_map()
-        assert same_tensors(whole[:k], stopped)
+        assert k == 0 or same_tensors(whole[:k], stopped)
         assert np.array_equal(whole[:k].transform(X), stopped.transform(X))
 
 
@@ -171,8 +172,11 @@ def test_the_anchored_point_regresses_gate_coordinates_within_sources(ridge, wei
 @pytest.mark.parametrize("critics", [("linear",), ("linear", "gelu")])
 def test_rows_approach_their_anchored_points_and_do_not_pass_them(critics):
     data = two_sources(22, n=300, effect=3.0)
-    model = IterativeMGPA(MeasurementGate(rank=1), critics=critics, device="cpu", random_state=0)
+    gate = MeasurementGate(rank=1)
+    # With an anchor gate of its own, a fit does not begin with the closed form.
+    model = IterativeMGPA(gate, anchor_gate=gate, critics=critics, device="cpu", random_state=0)
     m = data.fit(model).to_map()
+    assert m.start_readout is None
     assert len(m) > 3
     X = np.concatenate([data.X, new_rows(data)])
 
@@ -184,6 +188,29 @@ def test_rows_approach_their_anchored_points_and_do_not_pass_them(critics):
     assert share.min() > -0.05  # a network's step is exact to first order only
     assert share.max() < 1
     assert np.median(share) < 0.2
+
+
+@pytest.mark.parametrize("K", [2, 3])
+@pytest.mark.parametrize("critics", [("linear",), ("linear", "gelu")])
+def test_the_first_stage_is_the_closed_form(K, critics):
+    data = two_sources(23, n=300, effect=3.0) if K == 2 else several_sources(23, K=3, events=80)
+    stages = IterativeMGPA(MeasurementGate(rank=2), critics=critics, device="cpu", random_state=0, n_stages=3)
+    model, m = data.fit(stages), stages.to_map()
+    closed = data.fit(mgpa.ClosedFormMGPA(MeasurementGate(rank=2), anchor="within")).to_map()
+    X = new_rows(data)
+    assert_close(m[:1].transform(X), closed.transform(X), 1e-5)
+    assert_close(m.prefix(1, 0.3).transform(X), X + 0.3 * (closed.transform(X) - X), 1e-5)
+    assert np.abs(closed.transform(X) - X).max() > 0.5
+    assert model.history_[0]["evidence"] == "effect"
+    assert m.stage_movement(X)[0] == pytest.approx(np.linalg.norm(closed.displacement(X)), rel=1e-4)
+
+
+def test_without_an_effect_along_the_mean_contrast_the_closed_form_is_no_stage():
+    data = two_sources(24, n=300, effect=0.0)
+    ruled = data.fit(IterativeMGPA(critics=("linear",), random_state=0))
+    assert (ruled.n_stages_, ruled.map_.start_readout) == (0, None)
+    told = data.fit(IterativeMGPA(critics=("linear",), random_state=0, n_stages=2, do_no_harm=False))
+    assert told.map_.start_readout is not None
 
 
 def test_an_association_of_source_and_task_does_not_turn_existing_heads_round():

@@ -13,6 +13,7 @@ import subprocess
 import sys
 import tomllib
 import zipfile
+from itertools import chain
 from math import erf
 from pathlib import Path
 
@@ -164,7 +165,7 @@ def read_map_file(path):
     assert digest.hexdigest() == metadata["sha256"]
     document = json.loads(metadata["mgpa"])
     assert document.keys() == {"format", "kind", "scalars", "info"}
-    assert document["format"] in (1, 2)
+    assert document["format"] in (1, 2, 3)
     return document, tensors
 
 
@@ -202,6 +203,13 @@ def apply_map_file(path, X, source=None):
 
 
 def staged_step(k, h, h0, t, scalars):
+    if k == 0 and "start_readout" in t:
+        start = t["basis"] @ (h0 @ t["start_readout"] + t["start_offset"])
+        return start + critics_step(k, h0 + start, h0, t, scalars)
+    return critics_step(k, h, h0, t, scalars)
+
+
+def critics_step(k, h, h0, t, scalars):
     def hidden(h):
         u = t["hidden_weight"][k] @ h + t["hidden_bias"][k]
         return u, np.array([0.5 * (1 + erf(v / 2**0.5)) for v in u])
@@ -278,6 +286,7 @@ MAPS = {
     "closed form": ("closed_form_mgpa", {}),
     "published closed form": ("closed_form_mgpa", {"anchor": "pooled"}),
     "iterative": ("iterative_mgpa", ITERATIVE),
+    "first stage": ("iterative_mgpa", ITERATIVE | {"n_stages": 1}),
     "published iterative": ("iterative_mgpa", ITERATIVE | {"target": "conditional"}),
     "coral": ("coral", {}),
     "combat": ("combat", {}),
@@ -326,7 +335,7 @@ def test_the_page_names_every_entry_of_a_map_file():
             text.split(f'## kind "{kind}"')[1].split("\n## ")[0]
             + text.split("## Every kind")[1].split("##")[0]
         )
-        for name in (*cls.tensor_names, *cls.optional_tensors, *cls.scalar_names):
+        for name in (*cls.tensor_names, *chain(*cls.optional_tensors), *cls.scalar_names):
             assert f"`{name}`" in section, (kind, name)
     for name in _INFO_TYPES:
         assert f"`{name}`" in text, name

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
@@ -86,15 +87,14 @@ class CorrectionMap:
     kind: ClassVar[str]
     source_blind: ClassVar[bool] = True
     tensor_names: ClassVar[tuple[str, ...]]
-    optional_tensors: ClassVar[tuple[str, ...]] = ()  # all of them are there, or none
+    optional_tensors: ClassVar[tuple[tuple[str, ...], ...]] = ()  # of each group all are there, or none
     scalar_names: ClassVar[tuple[str, ...]]
 
     def __post_init__(self) -> None:
-        absent = [name for name in self.optional_tensors if getattr(self, name) is None]
-        if absent and len(absent) < len(self.optional_tensors):
-            raise MapError(
-                f"{', '.join(absent)} missing; expected all of {', '.join(self.optional_tensors)}."
-            )
+        for group in self.optional_tensors:
+            absent = [name for name in group if getattr(self, name) is None]
+            if absent and len(absent) < len(group):
+                raise MapError(f"{', '.join(absent)} missing; expected all of {', '.join(group)}.")
         for name, array in self.tensors.items():
             array = np.asarray(array)
             if array.dtype not in (np.float32, np.float64):
@@ -144,7 +144,7 @@ class CorrectionMap:
     @property
     def tensors(self) -> dict[str, Floats]:
         """The map's arrays by name."""
-        names = (*self.tensor_names, *self.optional_tensors)
+        names = (*self.tensor_names, *chain(*self.optional_tensors))
         return {name: array for name in names if (array := getattr(self, name)) is not None}
 
     @property

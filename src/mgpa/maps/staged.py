@@ -42,6 +42,8 @@ class StagedMap(SequentialMap):
     anchor_readout, anchor_offset, anchor_direction : (d, a), (a,), (d, a), or all None
         G, c and D of the anchored point h - (h G + c) Dᵀ of an original standardised input h. Its scores in
         a stage are what the scores aim for.
+    start_readout, start_offset : (d, r), (r,), or both None
+        The first stage begins with z = h G + c in gate coordinates: the closed form, which then is all of it.
     damping, radius, stabilizer : float
         τ, ρ (absolute) and λ of the trust-region step.
     """
@@ -61,13 +63,18 @@ class StagedMap(SequentialMap):
     anchor_readout: Floats | None = None
     anchor_offset: Floats | None = None
     anchor_direction: Floats | None = None
+    start_readout: Floats | None = None
+    start_offset: Floats | None = None
 
     kind: ClassVar[str] = "staged"
     stage_tensors: ClassVar[tuple[str, ...]] = (
         "linear_weight", "linear_bias", "hidden_weight", "hidden_bias",
         "output_weight", "output_bias", "anchor_weight", "anchor_bias",
     )  # fmt: skip
-    optional_tensors: ClassVar[tuple[str, ...]] = ("anchor_readout", "anchor_offset", "anchor_direction")
+    optional_tensors: ClassVar[tuple[tuple[str, ...], ...]] = (
+        ("anchor_readout", "anchor_offset", "anchor_direction"),
+        ("start_readout", "start_offset"),
+    )
     tensor_names: ClassVar[tuple[str, ...]] = ("center", "scale", "basis", *stage_tensors)
     scalar_names: ClassVar[tuple[str, ...]] = ("strength", "damping", "radius", "stabilizer", "fraction")
 
@@ -84,6 +91,9 @@ class StagedMap(SequentialMap):
             self._require_shape("anchor_offset", (a,))
             self._require_shape("anchor_direction", (d, a))
         self._require_shape("basis", (d, self.basis.shape[1]))
+        if self.start_readout is not None:
+            self._require_shape("start_readout", (d, self.rank))
+            self._require_shape("start_offset", (self.rank,))
         for name, shape in (
             ("linear_weight", (S, L, d)),
             ("linear_bias", (S, L)),
@@ -138,6 +148,6 @@ class StagedMap(SequentialMap):
         if S == 0 or self.rank == 0:
             return "identity"
         critics = [f"{L} linear"] * bool(L) + [f"{N} GELU-{H}"] * bool(N)
-        return (
-            f"{S} stages{self._extent()} in a rank-{self.rank} gate, scores per stage: {', '.join(critics)}"
-        )
+        first = "" if self.start_readout is None else " from a closed form"
+        scores = ", ".join(critics)
+        return f"{S} stages{self._extent()}{first} in a rank-{self.rank} gate, scores per stage: {scores}"

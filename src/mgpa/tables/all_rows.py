@@ -19,7 +19,7 @@ from .._common.arrays import cast, double
 from ..anchor import ScoreMoments
 from ..coordinates import Coordinates
 from ..moments import Moments, Standardizer
-from ..stages import Critics, Recipe, Stage, all_scores, follow
+from ..stages import Critics, Recipe, Stage, Start, all_scores, follow
 from .files import Part, TableFile
 from .rows import in_coordinates, vectors
 from .scale import added, fit_batches, reduce_parts
@@ -94,7 +94,7 @@ class StandardizedRows:
             }
         )
 
-    def scores(self, recipe: Recipe, stages: Sequence[Stage], critics: Critics) -> ScoreMoments:
+    def scores(self, recipe: Recipe, stages: Sequence[Stage | Start], critics: Critics) -> ScoreMoments:
         """Return the moments of the critics' scores after these stages: one pass."""
         client, what = self.rows.client, (recipe, tuple(stages), critics)
         if client is not None:
@@ -142,7 +142,7 @@ def sum_scores(
     standardizer: Standardizer,
     read: Callable[[Table], NDArray[Any]],
     recipe: Recipe,
-    stages: Sequence[Stage],
+    stages: Sequence[Stage | Start],
     critics: Critics,
     part: Part,
 ) -> ScoreSums | None:

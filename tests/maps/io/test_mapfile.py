@@ -333,6 +333,14 @@ HOSTILE = {
         {"tensors": {"anchor_readout": np.ones((10, 2)), "anchor_weight": np.ones((4, 0, 10))}},
         "anchor_offset, anchor_direction missing; expected all of",
     ),
+    "half a start": (
+        {"tensors": {"start_readout": np.ones((10, 3))}},
+        "start_offset missing; expected all of start_readout, start_offset",
+    ),
+    "start of another rank": (
+        {"tensors": {"start_readout": np.ones((10, 2)), "start_offset": np.ones(2)}},
+        "start_readout has shape",
+    ),
     "two anchors": (
         {
             "tensors": {

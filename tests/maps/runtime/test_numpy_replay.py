@@ -51,6 +51,23 @@ def test_stage_movement_is_the_movement_of_each_prefix(anchored):
     np.testing.assert_allclose(m.stage_movement(X), prefixes, rtol=1e-7)
 
 
+@pytest.mark.parametrize("n", [2, 40])
+@pytest.mark.parametrize(("n_linear", "n_network"), [(1, 1), (2, 2), (1, 0)])
+def test_a_first_stage_without_scores_is_its_start(n, n_linear, n_network):
+    m = random_staged_map(n_linear=n_linear, n_network=n_network, anchored=True, dtype=np.float64)
+    silent = {name: getattr(m, name).copy() for name in m.stage_tensors}
+    for array in silent.values():
+        array[0] = 0.0
+    m = replace(m, **silent)
+    X = np.random.default_rng(5).normal(size=(n, m.n_features))
+    start = ((X - m.center) / m.scale @ m.start_readout + m.start_offset) @ m.basis.T * m.scale
+    np.testing.assert_allclose(m[:1].transform(X), X + start, atol=1e-12)
+    np.testing.assert_allclose(m.prefix(1, 0.4).transform(X), X + 0.4 * start, atol=1e-12)
+    np.testing.assert_allclose(m[:1].transform(X, strength=0.5), X + 0.5 * start, atol=1e-12)
+    np.testing.assert_array_equal(m[:0].transform(X), X)
+    assert np.abs(m.transform(X) - m[:1].transform(X)).max() > 0.01
+
+
 def test_a_prepared_map_pickles_small_and_deep_copies():
     import copy
     import pickle
@@ -70,7 +87,14 @@ def test_a_row_at_its_anchored_point_stays_there(n_linear, n_network):
     # An anchored point inside the gate, at which every row of X is already.
     B, X = m.basis, np.random.default_rng(3).normal(size=(40, m.n_features))
     H = (X - m.center) / m.scale
-    there = replace(m, anchor_readout=B, anchor_offset=np.zeros(3), anchor_direction=B)
+    there = replace(
+        m,
+        anchor_readout=B,
+        anchor_offset=np.zeros(3),
+        anchor_direction=B,
+        start_readout=None,
+        start_offset=None,
+    )
     resting = (H - H @ B @ B.T) * m.scale + m.center
     np.testing.assert_allclose(there.transform(resting), resting, atol=1e-12)
     assert np.abs(there.transform(X) - X).max() > 0.01

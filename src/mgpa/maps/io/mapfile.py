@@ -12,6 +12,7 @@ import hashlib
 import json
 import math
 import os
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -152,8 +153,8 @@ def _encode(m: CorrectionMap) -> bytes:
 
 def _first_version(m: CorrectionMap) -> int:
     """Return the first version of the format that reads a map: no greater one is asked of readers."""
-    anchored_point = bool(m.tensors.keys() & set(m.optional_tensors))
-    if anchored_point or m.info.token_layout != "mean":
+    plain = m.tensors.keys() <= set(m.tensor_names) and m.info.token_layout == "mean"
+    if not plain:
         return 3
     return 1 if m.coordinates is None else 2
 
@@ -192,7 +193,7 @@ def _decode(path: Path) -> CorrectionMap:
         raise MapError(f"holds an unknown kind of map; this library reads {' and '.join(KINDS)} maps.")
     located = {name: values for name, values in tensors.items() if name.startswith(COORDINATES)}
     tensors = {name: values for name, values in tensors.items() if name not in located}
-    optional = set(cls.optional_tensors) & tensors.keys()
+    optional = set(chain(*cls.optional_tensors)) & tensors.keys()
     if unmatched := sorted(tensors.keys() ^ (set(cls.tensor_names) | optional)):
         raise MapError(f"lacks arrays it needs or has others ({', '.join(unmatched[:4])}).")
     scalars = document["scalars"]

@@ -76,6 +76,8 @@ class FoldedStages(Folded):
     anchor_gate : (S, a, H) or None
         The anchored point's coordinates, added to the hidden units. The network's scores there are still to
         be subtracted from its residuals.
+    start, start_constant : (d, r), (r,), or None
+        Δz at the beginning of the first stage, from h₀; None is zero.
     """
 
     inverse_scale: Array
@@ -86,6 +88,8 @@ class FoldedStages(Folded):
     output: Array
     gradient_gate: Array
     anchor_gate: Array = None
+    start: Array = None
+    start_constant: Array = None
 
 
 def fold_affine(m: AffineMap) -> FoldedAffine:
@@ -132,6 +136,8 @@ def fold_stages(m: StagedMap) -> FoldedStages:
         output=output.swapaxes(1, 2),
         gradient_gate=np.einsum("snh,shr->shnr", output, gated).reshape(S, H, N * m.rank),
         anchor_gate=anchor_gate,
+        start=None if m.start_readout is None else double(m.start_readout),
+        start_constant=None if m.start_offset is None else double(m.start_offset),
         back=(basis * m.scale[:, None]).T,
     )
 

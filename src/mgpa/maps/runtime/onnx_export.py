@@ -164,7 +164,7 @@ def _staged(X: Value, m: StagedMap) -> Value:
     first = weights.first[:, :width].reshape(m.n_features, n_stages, -1).swapaxes(0, 1)
     h = (X - constant(weights.center)) * constant(weights.inverse_scale)
     fraction = np.ones((n_stages, 1, 1))
-    fraction[-1] = m.fraction
+    fraction[-1] = m.fraction if n_stages > 1 else 1.0
     scanned = {
         "first": h @ constant(first) + constant(weights.constant[:width].reshape(n_stages, 1, -1)),
         "linear_gate": constant(weights.linear_gate),
@@ -178,9 +178,13 @@ def _staged(X: Value, m: StagedMap) -> Value:
     if n_network and weights.anchor_gate is not None:
         scanned["anchor_gate"] = constant(weights.anchor_gate)
         point = h @ constant(weights.first[:, width:]) + constant(weights.constant[width:])
-    z = X @ constant(np.zeros((m.n_features, m.rank), dtype=np.float32))
+    if weights.start is None:
+        z = X @ constant(np.zeros((m.n_features, m.rank), dtype=np.float32))
+    else:
+        z = h @ constant(weights.start) + constant(weights.start_constant)
     z = X.graph.scan(lambda z, now: _stage(z, now, m, point), z, scanned, ["n", m.rank])
-    return X + (z * m.strength) @ constant(weights.back)
+    # The start is part of the first stage: a fraction of that is one of all there is.
+    return X + (z * (m.strength * (m.fraction if n_stages == 1 else 1.0))) @ constant(weights.back)
 
 
 def _stage(z: Value, now: dict[str, Value], m: StagedMap, point: Value | None) -> Value:
