@@ -1,4 +1,4 @@
-"""What the stopping rule buys and costs: source score, task score and movement with and without it.
+"""What the stopping rule and the target within sources buy and cost: source and task scores, and movement.
 
     python benchmarks/do_no_harm.py [folder with corn_nir.npz and kalunga_gssc_tokens.npz]
     python benchmarks/do_no_harm.py chance     # how often the rule starts without any effect
@@ -69,13 +69,19 @@ def compare(name, X, source, pairs, train, test, rank, groups=None):
     gate = mgpa.MeasurementGate(rank)
     closed = mgpa.ClosedFormMGPA.paper(gate=gate).fit(X, source=source, pairs=pairs).to_map()
     published = mgpa.IterativeMGPA.paper(gate=gate).fit(X, source=source, pairs=pairs)
-    ruled = mgpa.IterativeMGPA(gate=gate, random_state=17).fit(X, source=source, pairs=pairs, groups=groups)
+    fits = {}
+    for target in ("conditional", "within"):
+        model = mgpa.IterativeMGPA(gate=gate, target=target, random_state=17)
+        fits[target] = model.fit(X, source=source, pairs=pairs, groups=groups)
+    ruled, within = fits.values()
     print(f"\n{name}: {X.shape[0]} x {X.shape[1]}, gate rank {ruled.gate_.rank_}")
+    print(f"  ({within.to_map().info.notes})")
     for label, m in {
         "identity": closed.with_strength(0.0),
         "closed form": closed,
         "48 stages": published.to_map(),
         f"rule, {ruled.n_stages_} stages": ruled.to_map(),
+        f"default, {within.n_stages_} stages": within.to_map(),
     }.items():
         S, T_f, T_r, M = evaluate(m, train, test)
         print(f"  {label:<18} S {S:.3f}   T_f {T_f:.3f}   T_r {T_r:.3f}   M {M:.3f}", flush=True)

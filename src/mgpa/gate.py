@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Any, ClassVar, Self
 
 import numpy as np
+import scipy.linalg
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
 from sklearn.model_selection import GroupKFold, KFold
@@ -320,14 +321,16 @@ def principal_directions(rows: Floats, n_features: int) -> tuple[Floats, Floats]
     """Return right singular vectors (columns, largest entry positive) and squared singular values of rows."""
     if not len(rows):
         return np.zeros((n_features, 0)), np.zeros(n_features)
-    if 2 * len(rows) < n_features:
-        _, sigma, Vt = np.linalg.svd(rows, full_matrices=False)
-        vectors, energy = Vt.T, sigma**2
-    else:
-        energy, vectors = np.linalg.eigh(rows.T @ rows)
-        energy, vectors = energy[::-1], vectors[:, ::-1]
+    few = 2 * len(rows) < n_features
+    energy, vectors = np.linalg.eigh(rows @ rows.T if few else rows.T @ rows)
+    energy, vectors = energy[::-1], vectors[:, ::-1]
     resolved = energy > energy[0] * max(rows.shape) * np.finfo(np.float64).eps
     vectors = vectors[:, resolved]
+    if few:
+        vectors = rows.T @ (vectors / np.sqrt(energy[resolved]))
+        # Products of rows cost the weak directions some digits of their right angles: restore them.
+        lower = np.linalg.cholesky(vectors.T @ vectors)
+        vectors = scipy.linalg.solve_triangular(lower, vectors.T, lower=True).T
     vectors = vectors * np.sign(vectors[np.abs(vectors).argmax(axis=0), np.arange(vectors.shape[1])])
     padded = np.zeros(n_features)
     padded[: resolved.sum()] = energy[resolved]

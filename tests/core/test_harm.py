@@ -82,6 +82,47 @@ def _source_score(train, test):
     )
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("gamma", [0.005, 0.02])
+def test_tokens_corrected_together_tell_no_source_and_keep_the_task(gamma):
+    data = np.load(SHARED / "real" / "kalunga_gssc_tokens.npz")
+    rows = np.isin(data["label"], ["13Hz", "21Hz"])
+    t, d = data["car"].shape[1:]
+    whole = [data[name][rows].reshape(-1, t * d).astype(float) for name in ("car", "oz")]
+    middle, half = (whole[0] + whole[1]) / 2, (whole[1] - whole[0]) / 2
+    people = np.unique(data["participant"][rows], return_inverse=True)[1]
+    task = (data["label"][rows] == "21Hz").astype(int)
+    setting = [middle - gamma * half, middle + gamma * half], whole, task, people, (3, 3, 2)
+    closed = mgpa.ClosedFormMGPA(anchor="within")
+    models = {
+        "identity": mgpa.baselines.make("identity"),
+        "mean": OfFlatTokens(mgpa.TokenMean(closed), t),
+        "joint": OfFlatTokens(mgpa.JointTokens(closed), t),
+    }
+    found = outcomes(setting, models, readers=True)
+    assert found["identity"][1] > 0.9
+    assert found["mean"][1] > 0.9  # a shift of all tokens alike leaves their differences
+    assert found["joint"][1] < 0.55
+    assert abs(found["joint"][0] - found["identity"][0]) < 0.01
+
+
+class OfFlatTokens:
+    """A model of tokens, given and asked for with all tokens of a row one after another."""
+
+    def __init__(self, model, n_tokens):
+        self.model, self.n_tokens = model, n_tokens
+
+    def fit(self, X, source, pairs):
+        self.model.fit(self.tokens(X), source=source, pairs=tuple(map(self.tokens, pairs)))
+        return self
+
+    def transform(self, X):
+        return self.model.transform(self.tokens(X)).reshape(X.shape)
+
+    def tokens(self, X):
+        return X.reshape(len(X), self.n_tokens, -1)
+
+
 def test_existing_heads_survive_the_within_source_anchor_where_the_pooled_one_breaks_them():
     models = {
         "identity": mgpa.baselines.make("identity"),

@@ -13,6 +13,7 @@ import subprocess
 import sys
 import tomllib
 import zipfile
+from itertools import chain
 from math import erf
 from pathlib import Path
 
@@ -170,7 +171,7 @@ def read_map_file(path):
     assert digest.hexdigest() == metadata["sha256"]
     document = json.loads(metadata["mgpa"])
     assert document.keys() == {"format", "kind", "scalars", "info"}
-    assert document["format"] in (1, 2)
+    assert document["format"] in (1, 2, 3)
     return document, tensors
 
 
@@ -208,16 +209,28 @@ def apply_map_file(path, X, source=None):
 
 
 def staged_step(k, h, h0, t, scalars):
-    u = t["hidden_weight"][k] @ h + t["hidden_bias"][k]
-    normal = np.array([0.5 * (1 + erf(v / 2**0.5)) for v in u])
+    if k == 0 and "start_readout" in t:
+        start = t["basis"] @ (h0 @ t["start_readout"] + t["start_offset"])
+        return start + critics_step(k, h0 + start, h0, t, scalars)
+    return critics_step(k, h, h0, t, scalars)
+
+
+def critics_step(k, h, h0, t, scalars):
+    def hidden(h):
+        u = t["hidden_weight"][k] @ h + t["hidden_bias"][k]
+        return u, np.array([0.5 * (1 + erf(v / 2**0.5)) for v in u])
+
+    def scores(h):
+        u, normal = hidden(h)
+        network = t["output_weight"][k] @ (u * normal) + t["output_bias"][k]
+        return np.concatenate([t["linear_weight"][k] @ h + t["linear_bias"][k], network])
+
+    u, normal = hidden(h)
     slope = normal + u * np.exp(-0.5 * u**2) / (2 * np.pi) ** 0.5
-    s = np.concatenate(
-        [
-            t["linear_weight"][k] @ h + t["linear_bias"][k],
-            t["output_weight"][k] @ (u * normal) + t["output_bias"][k],
-        ]
-    )
-    e = s - t["anchor_weight"][k] @ h0 - t["anchor_bias"][k]
+    if "anchor_readout" in t:
+        e = scores(h) - scores(h0 - t["anchor_direction"] @ (h0 @ t["anchor_readout"] + t["anchor_offset"]))
+    else:
+        e = scores(h) - t["anchor_weight"][k] @ h0 - t["anchor_bias"][k]
     gradients = np.concatenate(
         [t["linear_weight"][k], (t["output_weight"][k] * slope) @ t["hidden_weight"][k]]
     )
@@ -274,21 +287,25 @@ def manifold_step(k, h, h0, t, scalars):
     return -min(64.0, scalars["step"] * distance / np.linalg.norm(E)) * E
 
 
+ITERATIVE = {"n_stages": 4, "critic_epochs": 3, "random_state": 0, "do_no_harm": False}
 MAPS = {
-    "closed_form_mgpa": {},
-    "iterative_mgpa": {"n_stages": 4, "critic_epochs": 3, "random_state": 0, "do_no_harm": False},
-    "coral": {},
-    "combat": {},
-    "igbp": {"n_stages": 3, "random_state": 0},
-    "mance": {"n_rounds": 2, "n_steps": 30, "hidden": 16, "random_state": 0},
+    "closed form": ("closed_form_mgpa", {}),
+    "published closed form": ("closed_form_mgpa", {"anchor": "pooled"}),
+    "iterative": ("iterative_mgpa", ITERATIVE),
+    "first stage": ("iterative_mgpa", ITERATIVE | {"n_stages": 1}),
+    "published iterative": ("iterative_mgpa", ITERATIVE | {"target": "conditional"}),
+    "coral": ("coral", {}),
+    "combat": ("combat", {}),
+    "igbp": ("igbp", {"n_stages": 3, "random_state": 0}),
+    "mance": ("mance", {"n_rounds": 2, "n_steps": 30, "hidden": 16, "random_state": 0}),
 }
 
 
-@pytest.mark.parametrize("method", MAPS)
-def test_somebody_who_read_the_page_can_apply_a_map_file(method, tmp_path):
+@pytest.mark.parametrize(("method", "settings"), MAPS.values(), ids=MAPS)
+def test_somebody_who_read_the_page_can_apply_a_map_file(method, settings, tmp_path):
     pytest.importorskip("torch")
     table = simulate_table(12, n_sources=2 if method == "mance" else 3, random_state=1)
-    model = make(method, **MAPS[method])
+    model = make(method, **settings)
     model.fit(table.X, table.label, source=table.source, pair_id=table.pair_id)
     m = model.to_map().with_strength(0.8).with_notes("Ärger ∞")
     if hasattr(m, "fraction"):
@@ -317,14 +334,14 @@ def test_the_page_names_every_entry_of_a_map_file():
     from mgpa.maps.io.mapfile import _INFO_TYPES, FORMAT_VERSION, KINDS
 
     text = (DOCS / "formats/map.md").read_text()
-    assert f"{FORMAT_VERSION} if the file has" in text
+    assert f"; {FORMAT_VERSION} if it has" in text
     for kind, cls in KINDS.items():
         assert f'kind "{kind}"' in text
         section = (
             text.split(f'## kind "{kind}"')[1].split("\n## ")[0]
             + text.split("## Every kind")[1].split("##")[0]
         )
-        for name in (*cls.tensor_names, *cls.scalar_names):
+        for name in (*cls.tensor_names, *chain(*cls.optional_tensors), *cls.scalar_names):
             assert f"`{name}`" in section, (kind, name)
     for name in _INFO_TYPES:
         assert f"`{name}`" in text, name

@@ -19,7 +19,7 @@ from .heads import Heads, fit_heads, transfer_scores
 from .readers import read_sources
 from .roc import participant_auroc
 from .store import Arrays, Spec, array_digest
-from .token_readers import ResidualReaders, read_token_sources
+from .token_readers import ResidualReaders, moves_tokens_alike, read_token_sources
 
 # Rows of the before/after picture: enough to see clouds, few enough to draw.
 PICTURE_ROWS = 1500
@@ -198,14 +198,17 @@ def measure(ground: Ground, head: NDArray[Any], evaluation: NDArray[Any]) -> Arr
 def source_accessibility(ground: Ground, C_head: NDArray[Any], C_eval: NDArray[Any]) -> Arrays:
     """Return each reader's AUROC on every EVAL participant, and its scores."""
     if ground.tokens:
+        source, how = ground.head.source, {"device": ground.device, **ground.bank}
+        pairs = ((ground.H_head, C_head), (ground.H_eval, C_eval))
+        # Readers of uncorrected centred tokens serve every correction that shifts all tokens alike.
+        alike = all(moves_tokens_alike(before, after) for before, after in pairs)
         reading = read_token_sources(
             C_head,
-            ground.head.source,
+            source,
             C_eval,
-            residual=ground.residual_readers,
-            original_eval=ground.H_eval,
-            device=ground.device,
-            **ground.bank,
+            residual=ground.residual_readers if alike else ResidualReaders.fit(C_head, source, **how),
+            original_eval=ground.H_eval if alike else None,
+            **how,
         )
     else:
         reading = read_sources(C_head, ground.head.source, C_eval, device=ground.device, **ground.bank)
@@ -283,6 +286,10 @@ def source_floor(ground: Ground, basis: NDArray[Any]) -> Arrays:
     def preserved(H: NDArray[Any]) -> NDArray[Any]:
         return np.asarray(H - (H @ basis) @ basis.T, dtype=H.dtype)
 
+    if len(basis) != ground.H_head.shape[-1]:  # a gate of all tokens together
+        rows = (ground.H_head, ground.H_eval)
+        head, held = (preserved(H.reshape(len(H), -1)).reshape(H.shape) for H in rows)
+        return source_accessibility(ground, head, held)
     if not ground.tokens:
         return source_accessibility(ground, preserved(ground.H_head), preserved(ground.H_eval))
     # A correction shifts all tokens alike inside the gate, so only that part of the token mean can change.

@@ -315,6 +315,7 @@ class AuditPlan:
     def _basis(self, facts: Arrays) -> NDArray[Any]:
         """Return an orthonormal basis of the gate where readers see it; its own scaling may differ."""
         basis, scale = facts["gate_basis"], self.data.standardizer.scale
+        scale = np.tile(scale, len(basis) // len(scale))  # of all tokens, for a gate of all of them
         if np.array_equal(facts["gate_scale"], scale):
             return basis
         return np.linalg.qr(basis * (facts["gate_scale"] / scale)[:, None])[0]

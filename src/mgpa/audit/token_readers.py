@@ -210,6 +210,27 @@ def token_residuals(X: Any) -> Tokens:
     return residuals
 
 
+def moves_tokens_alike(original: Any, corrected: Any, tolerance: float = RESIDUAL_TOLERANCE) -> bool:
+    """Return whether a correction left the centred tokens as they were, up to ``tolerance``.
+
+    Parameters
+    ----------
+    original, corrected : (n, t, d) arrays
+        The same rows before and after.
+    tolerance : float
+        Largest allowed absolute difference, in the units of the tokens.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> tokens = np.zeros((2, 3, 4))
+    >>> moves_tokens_alike(tokens, tokens + 1.0), moves_tokens_alike(tokens, tokens + np.eye(3, 4))
+    (True, False)
+    """
+    drift = np.abs(token_residuals(corrected) - token_residuals(original))
+    return bool(drift.max(initial=0.0) <= tolerance)
+
+
 def require_same_residuals(original: Any, corrected: Any, tolerance: float = RESIDUAL_TOLERANCE) -> None:
     """Raise if a correction changed the centred tokens anywhere by more than ``tolerance``.
 

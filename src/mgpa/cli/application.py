@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any, get_args
+from typing import Annotated, Any, Literal, get_args
 
 from cyclopts import App, Parameter, Token, convert
 
@@ -37,6 +37,7 @@ app.register_install_completion_command()
 
 AsJson = Annotated[bool, Parameter(name="--json", negative="", help="Print JSON instead of text.")]
 Out = Annotated[Path, Parameter(name=["--out", "-o"])]
+Tokens = Literal["mean", "joint", "each"]
 
 
 class UserError(Exception):
@@ -73,6 +74,18 @@ def with_rank(model: Any, rank: float | None) -> Any:
 
         model.set_params(gate=MeasurementGate(rank=whole_or_share(rank)))
     return model
+
+
+def of_tokens(model: Any, how: str, table: Path) -> Any:
+    """Return a method that takes the tokens of a table as told."""
+    from ..tables import open_table
+    from ..tokens import TOKENS
+
+    if how == "mean":  # which is what tables of tokens are fitted by anyway
+        return model
+    if len(open_table(table).shape) != 2:
+        raise UserError(f"{table} holds vectors, not tokens; leave --tokens out.")
+    return TOKENS[how](model)
 
 
 def whole_or_share(rank: float) -> int | float:

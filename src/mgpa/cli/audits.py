@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 from cyclopts import Parameter
 
-from .application import AsJson, Out, UserError, app, show, with_rank
+from .application import AsJson, Out, Tokens, UserError, app, of_tokens, show, with_rank
 
 
 @app.command
@@ -18,6 +18,7 @@ def audit(
     methods: Annotated[list[str], Parameter(consume_multiple=True)] = ["leace", "closed_form_mgpa"],  # noqa: B006
     seeds: Annotated[list[int], Parameter(consume_multiple=True)] = [17, 29, 43],  # noqa: B006
     rank: float | None = None,
+    tokens: Tokens = "mean",
     budget: float | None = None,
     association: tuple[str, str] | None = None,
     cache: Path | None = None,
@@ -41,6 +42,8 @@ def audit(
         Fits of methods that draw random numbers.
     rank
         For MGPA: directions in the gate (3), or the share of contrast energy they hold (0.9).
+    tokens
+        As in `mgpa fit`, for all methods; stored maps know how they take tokens.
     budget
         Compare at this relative movement of the VAL rows instead of with complete maps.
     association
@@ -53,7 +56,7 @@ def audit(
     quick
         One reader network and 12 epochs instead of the paper's bank.
     """
-    result = _run_audit(table, out, methods, seeds, rank, budget, association, cache, jobs, quick)
+    result = _run_audit(table, out, methods, seeds, rank, tokens, budget, association, cache, jobs, quick)
     result.report(out / "report.html")
     result.to_csv(out / "table.csv")
     result.to_latex(out / "table.tex")
@@ -89,6 +92,7 @@ def compare(
     out: Annotated[Path | None, Parameter(name=["--out", "-o"])] = None,
     seeds: Annotated[list[int], Parameter(consume_multiple=True)] = [17, 29, 43],  # noqa: B006
     rank: float | None = None,
+    tokens: Tokens = "mean",
     budget: float | None = None,
     association: tuple[str, str] | None = None,
     jobs: int = 1,
@@ -111,7 +115,7 @@ def compare(
         The same folder as `mgpa audit` used: finished cells are read from there. The differences are written
         there too, as contrasts.csv and contrasts.tex.
     """
-    result = _run_audit(table, out, methods, seeds, rank, budget, association, None, jobs, quick)
+    result = _run_audit(table, out, methods, seeds, rank, tokens, budget, association, None, jobs, quick)
     if against not in result.results:
         raise UserError(f"--against is {against!r}; audited are {', '.join(result.methods)}.")
     contrasts = {
@@ -140,6 +144,7 @@ def _run_audit(
     names: list[str],
     seeds: list[int],
     rank: float | None,
+    tokens: str,
     budget: float | None,
     association: tuple[str, str] | None,
     cache: Path | None,
@@ -152,7 +157,7 @@ def _run_audit(
     from ..tables.files import open_table
 
     entries = {
-        name: load_map(given) if _is_map(given) else with_rank(make(given), rank)
+        name: load_map(given) if _is_map(given) else of_tokens(with_rank(make(given), rank), tokens, table)
         for name, given in _named(names).items()
     }
     readers = {"restarts": 1, "checkpoints": (12,)} if quick else None

@@ -10,7 +10,18 @@ from typing import Annotated, Any, Literal
 from cyclopts import Parameter
 
 from ..errors import printable
-from .application import AsJson, Out, UserError, app, refuse_existing, show, whole_or_share, with_rank
+from .application import (
+    AsJson,
+    Out,
+    Tokens,
+    UserError,
+    app,
+    of_tokens,
+    refuse_existing,
+    show,
+    whole_or_share,
+    with_rank,
+)
 from .evidence import gate_evidence
 
 Params = Annotated[
@@ -28,6 +39,7 @@ def fit(
     rank: float | None = None,
     pairs: Path | None = None,
     components: int | None = None,
+    tokens: Tokens = "mean",
     seed: int | None = None,
     parameters: Params = None,
     overwrite: bool = False,
@@ -56,6 +68,9 @@ def fit(
     components
         Correct this many principal components of the features, fitted on FIT rows and stored with the map:
         `mgpa apply` then takes raw features and gives corrected components. FIT rows must fit in memory.
+    tokens
+        Of a table of tokens: correct their mean and shift all alike (mean), all tokens of a row together
+        (joint), or each token by a map of its own (each).
     seed
         Seed of methods that draw random numbers.
     overwrite
@@ -83,6 +98,7 @@ def fit(
             raise UserError(f"{method} has no rank; leave --rank out.")
     if "verbose" in model.get_params():
         model.set_params(verbose=True)
+    model = of_tokens(model, tokens, table)
     with connect(scheduler) as client:
         m = fit_table(model, table, pairs=pairs, components=components, client=client, verbose=True).to_map()
     m.save(out, overwrite=overwrite)
@@ -310,6 +326,7 @@ def _map_facts(m: Any) -> dict[str, Any]:
         "parameters": info.parameters,
         "seed": info.random_state,
         "tokens": info.n_tokens,
+        "token_layout": None if info.n_tokens is None else info.token_layout,
         "data": info.fingerprint,
         "written_by": f"mgpa {info.library_version}",
         "evidence": info.evidence,

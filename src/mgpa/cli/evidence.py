@@ -68,14 +68,15 @@ def gate_evidence(m: Any, table: Path, pairs: Path | None = None) -> GateEvidenc
     from ..estimators.streamed import LabelledPairs
     from ..gate import held_out_coverage
     from ..tables.fitting import FitRows, read_pairs
-    from ..tokens import token_mean
+    from ..tokens import token_rows
 
     if not m.info.gate_rank:
         return None
     rows = FitRows(table)
     paired, _ = read_pairs(_some_pairs(rows if pairs is None else FitRows(pairs)), rows, m.coordinates)
     assert isinstance(paired, LabelledPairs)  # as it is of a table
-    X = np.asarray(token_mean(paired.X) if paired.X.ndim == 3 else paired.X, dtype=np.float64)
+    tokens = paired.X.ndim == 3
+    X = np.asarray(token_rows(paired.X, m.info.token_layout) if tokens else paired.X, dtype=np.float64)
     first, second = paired.matched()
     people = None if paired.participant is None else paired.participant[first]
     if len(first if people is None else np.unique(people)) < FOLDS:

@@ -41,6 +41,7 @@ class MethodTags:
     needs_pairs: bool = False
     needs_task: bool = False
     acts_on: str = "embeddings"
+    means_of_all_rows: bool = False  # fitted on a draw, it takes means over all rows still
 
 
 @dataclass(frozen=True)
@@ -78,6 +79,7 @@ class FitData:
     groups: NDArray[Any] | None = None  # labels, so that batches can be put together
     X_val: Any = None  # as given: read by the methods that hold rows out (mgpa.estimators.held_out)
     source_val: Any = None
+    all_rows: Any = None  # a mgpa.tables.all_rows.FileRows, if X is a draw of it
 
     @property
     def facts(self) -> dict[str, Any]:
@@ -197,10 +199,42 @@ class CorrectionEstimator(OneToOneFeatureMixin, TransformerMixin, BaseEstimator)
         groups : (n,) array or None
             Participants. Methods that hold rows out never have rows of one participant on both sides.
         """
+        given = (X, y, source, pairs, pair_id, sample_weight, groups, X_val, source_val)
+        return self._fit_given(*given)
+
+    def fit_draw(
+        self,
+        all_rows: Any,
+        X: Any,
+        y: Any = None,
+        *,
+        source: Any = None,
+        pairs: Any = None,
+        pair_id: Any = None,
+        X_val: Any = None,
+        source_val: Any = None,
+        groups: Any = None,
+    ) -> Self:
+        """Fit the correction on X, a draw of more rows than can be held.
+
+        Methods whose tag ``means_of_all_rows`` is set take what is a mean over rows over all of them; for the
+        others this is :meth:`fit`, whose parameters the other ones are.
+
+        Parameters
+        ----------
+        all_rows : mgpa.tables.all_rows.FileRows
+            The rows that X was drawn from; all count alike.
+        X : (n, d) array
+            Embeddings.
+        """
+        given = (X, y, source, pairs, pair_id, None, groups, X_val, source_val)
+        return self._fit_given(*given, all_rows=all_rows)
+
+    def _fit_given(self, *given: Any, all_rows: Any = None) -> Self:
         check_parameters(self)
         self._forget()
         try:
-            self._fit(self._read(X, y, source, pairs, pair_id, sample_weight, groups, X_val, source_val))
+            self._fit(replace(self._read(*given), all_rows=all_rows))
         except MissingEvidence as reason:
             self._tolerate(reason)
             self._become_identity()

@@ -21,7 +21,7 @@ from ..errors import TableError
 from ..estimators.base import Provenance
 from ..estimators.streamed import LabelledPairs, MomentEstimator
 from ..pairs import is_paired, source_names
-from ..tokens import TokenMean
+from ..tokens import TokenEstimator, TokenMean, row_estimator
 from .all_rows import FileRows
 from .columns import Columns, feature_names, require_columns
 from .files import Part, TableFile, open_table
@@ -50,11 +50,12 @@ def fit_table(
     Parameters
     ----------
     model : estimator
-        A clone of it is fitted; on token means (:class:`~mgpa.TokenMean`), if the table holds tokens. Methods
-        that stream (see :func:`mgpa.baselines.available`) see every row in bounded memory. Of a file, the
-        others are fitted on at most ``max_rows`` rows, all paired ones and others drawn for every source
-        alike, and their map says so; iterative MGPA still standardises, and regresses its anchors, on all
-        rows, which costs a pass over the file for every stage.
+        A clone of it is fitted; on token means (:class:`~mgpa.TokenMean`), if the table holds tokens and it
+        does not say otherwise (:class:`~mgpa.JointTokens`, :class:`~mgpa.PerToken`). Methods that stream (see
+        :func:`mgpa.baselines.available`) see every row in bounded memory. Of a file, the others are fitted on
+        at most ``max_rows`` rows, all paired ones and others drawn for every source alike, and their map says
+        so; iterative MGPA still standardises, and regresses its anchors, on all rows, which with the
+        published targets costs a pass over the file for every stage.
     table : Table, or path
         With a role column, FIT rows are fitted on and VAL rows, of a file at most ``max_rows``, are shown to
         methods that stop by them. Without, all rows are fitted on.
@@ -95,10 +96,10 @@ def fit_table(
     if pairs is not None:
         calibration, seen = read_pairs(pairs, rows, coordinates)
     model = clone(model)
-    if rows.tokens and not isinstance(model, TokenMean):
+    if rows.tokens and not isinstance(model, TokenEstimator):
         model = TokenMean(model)
     notes: list[str] = []
-    if isinstance(getattr(model, "estimator", model), MomentEstimator):
+    if isinstance(row_estimator(model), MomentEstimator):
         model, fitted = _fit_moments(model, rows, calibration, coordinates, client, verbose)
     else:
         model, fitted, notes = _fit_rows(
@@ -269,13 +270,13 @@ def _fit_rows(
     notes, drawn = [], f", drawn with seed {random_state}"
     if len(chosen) < len(available):
         told = f"fitted on {len(chosen)} of {len(available)} FIT rows{drawn}"
-        if hasattr(getattr(model, "estimator", model), "_fit_draw"):
-            assert isinstance(rows.table, TableFile)
-            everyone = FileRows(rows.table, client, coordinates)
-            model = model._fit_draw(fit.X, fit.label, all_rows=everyone, **evidence)
+        assert isinstance(rows.table, TableFile)
+        layout = model.layout if isinstance(model, TokenEstimator) else "mean"
+        everyone = FileRows(rows.table, client, coordinates, layout)
+        model = model.fit_draw(everyone, fit.X, fit.label, **evidence)
+        if row_estimator(model).tags.means_of_all_rows:
             notes += [f"critics {told}", "standardisation and anchors on all of them"]
         else:
-            model = model.fit(fit.X, fit.label, **evidence)
             notes += [told]
     else:
         model = model.fit(fit.X, fit.label, **evidence)

@@ -16,14 +16,14 @@ from ..errors import Mention, TableError
 from ..maps import CorrectionMap
 from ..maps.io.mapfile import map_digest
 from ..pairs import source_names
-from ..tokens import token_mean, transform_tokens
+from ..tokens import token_rows, transform_tokens
 from .columns import feature_names
 from .table import Table
 
 
-def vectors(table: Table) -> NDArray[Any]:
-    """Return one vector a row: the embedding, or the mean of the tokens."""
-    return np.asarray(token_mean(table.X)) if table.X.ndim == 3 else table.X
+def vectors(table: Table, token_layout: str = "mean") -> NDArray[Any]:
+    """Return one vector a row: the embedding; of tokens, their mean or ("joint") all of them."""
+    return np.asarray(token_rows(table.X, token_layout)) if table.X.ndim == 3 else table.X
 
 
 def in_coordinates(coordinates: Coordinates | None, table: Table) -> Table:
