@@ -458,7 +458,7 @@ class Blocks:
                 constant_features=tuple(constant),
                 gate_rank=None,
                 gate_energy=None,
-                notes="; ".join(f"token {i}: {m.info.notes}" for i, m in enumerate(maps) if m.info.notes),
+                evidence="; ".join(f"token {i}: {m.info.evidence}" for i, m in enumerate(maps)),
             ),
         )
 
