@@ -16,12 +16,13 @@ from cyclopts import CycloptsError
 from ..errors import Worded, printable
 
 # Importing a module adds its commands.
-from . import audits, corrections, data, machine, simulations, studies, tables
+from . import audits, corrections, data, machine, pairs, simulations, studies, tables
 from .application import UserError, app
 from .settings import load_settings
 from .wording import in_options, print_option_error
 
-__all__ = ["app", "audits", "corrections", "data", "machine", "main", "simulations", "studies", "tables"]
+__all__ = ["app", "audits", "corrections", "data", "machine", "main"]
+__all__ += ["pairs", "simulations", "studies", "tables"]
 
 
 def main(arguments: list[str] | None = None) -> int:
