@@ -12,6 +12,7 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 import scipy.linalg
+import scipy.stats
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
 from sklearn.model_selection import GroupKFold, KFold
@@ -35,6 +36,8 @@ Floats = NDArray[np.float64]
 
 # The published share of directional energy that a gate retains.
 ENERGY = 0.9
+# How often noise may look like a direction that pairs support, in a t-test over participants.
+CHANCE = 0.01
 # A contrast shorter than this (in standardised units) is two copies of the same embedding.
 ZERO_NORM = 1e-10
 
@@ -374,7 +377,7 @@ def supported_directions(
 ) -> Floats:
     """Return the directions that pairs support which did not choose them, an orthonormal (d, r).
 
-    Two things support directions, both beyond two standard errors. Held-out contrasts *vary* along a
+    Two things support directions, both more than chance would but once in a hundred (:data:`CHANCE`). Held-out contrasts *vary* along a
     direction at least twice as much as noise would, in which contrasts are like rows of one source: then the
     leading directions count up to the first along which they do not. And held-out contrasts have a *mean*
     along the other contrasts' mean: then the leading directions count until they hold :data:`ENERGY` of what
@@ -426,11 +429,13 @@ def supported_directions(
         noise[np.ix_(test, held)] = (1.0 - _before(along**2)) * variance / np.maximum(left, variance)
         agreement[test] = np.sum(directions * means, axis=1)
         shared[np.ix_(test, held)] = along * (means @ V)
+    # Folds share contrasts, which makes chance look a little surer than it is: few units must be very sure.
+    errors = float(scipy.stats.t.ppf(1.0 - CHANCE, units.max()))
     excess, error = _mean_of_units(energy - 2.0 * noise, units)
-    beyond = excess > 2.0 * error
+    beyond = excess > errors * error
     n_varying = k if beyond.all() else int(np.argmin(beyond))
     agreed, error = _mean_of_units(agreement[:, None], units)
-    if agreed[0] <= 2.0 * error[0]:
+    if agreed[0] <= errors * error[0]:
         return leading[:, :n_varying]
     enough = np.cumsum(shared.mean(axis=0)) >= ENERGY * agreed[0]
     n_mean = int(np.argmax(enough)) + 1 if enough.any() else k + 1
