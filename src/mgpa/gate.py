@@ -377,12 +377,12 @@ def supported_directions(
 ) -> Floats:
     """Return the directions that pairs support which did not choose them, an orthonormal (d, r).
 
-    Two things support directions, both more than chance would but once in a hundred (:data:`CHANCE`). Held-out contrasts *vary* along a
-    direction at least twice as much as noise would, in which contrasts are like rows of one source: then the
-    leading directions count up to the first along which they do not. And held-out contrasts have a *mean*
-    along the other contrasts' mean: then the leading directions count until they hold :data:`ENERGY` of what
-    both means share. Where that is past what the first rule supports, noise comes before the effect, and the
-    mean's own direction is put in front instead.
+    Two things support directions, both more than chance would but once in a hundred (:data:`CHANCE`). Held-
+    out contrasts *vary* along a direction at least twice as much as noise would, in which contrasts are like
+    rows of one source: then the leading directions count up to the first along which they do not. And held-
+    out contrasts have a *mean* along the other contrasts' mean: then the leading directions count until they
+    hold :data:`ENERGY` of what both means share. Where that is past what the first rule supports, noise comes
+    before the effect, and the mean's own direction is put in front instead.
 
     Parameters
     ----------

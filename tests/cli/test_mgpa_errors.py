@@ -210,7 +210,7 @@ def test_a_number_that_is_not_whole_is_not_rounded(tmp_path, arguments):
 def test_what_is_missing_is_named_explained_and_shown(arguments, needs, example):
     found = here(*arguments)
     assert found.returncode == 2
-    first, last = found.stderr.splitlines()
+    first, *_, last = found.stderr.splitlines()
     assert first.startswith(needs)
     assert last.startswith(f"Example: mgpa {arguments[0]}")
     assert example in last
@@ -231,3 +231,17 @@ def test_a_reader_that_leaves_is_no_error(folder):
     assert result.stdout.startswith("name")
     assert "Traceback" not in result.stderr
     assert "BrokenPipe" not in result.stderr
+
+
+def test_everything_that_is_missing_is_said_at_once():
+    said = here("fit").stderr
+    assert said.startswith("mgpa fit needs TABLE: ")
+    assert "\nand --out: Where to store the map.\n" in said
+
+
+def test_a_csv_file_and_columns_of_other_names_are_led_to_convert(tmp_path):
+    (tmp_path / "t.csv").write_text("f0,f1,device,subject\n1.0,2.0,a,p\n3.0,4.0,b,p\n")
+    assert "mgpa convert" in refused("fit", tmp_path / "t.csv", "--out", tmp_path / "m.safetensors")
+    done("convert", tmp_path / "t.csv", "--out", tmp_path / "t.npz", "--embedding", "f")
+    said = refused("fit", tmp_path / "t.npz", "--out", tmp_path / "m.safetensors")
+    assert "mgpa convert --rename.device source" in said

@@ -27,7 +27,12 @@ def require_columns(wanted: Iterable[str], there: Iterable[str], table: Any = "T
     there = list(there)
     missing = [name for name in wanted if name not in there]
     if missing:
-        hint = (" ", GIVE_ROLES, " makes roles.") if "role" in missing else ()
+        hint: list[Any] = [" ", GIVE_ROLES, " makes roles."] if "role" in missing else []
+        named = [name for name in missing if name in COLUMNS and name != "role"]
+        others = [name for name in there if name not in COLUMNS]
+        if named and others:
+            renamed = Mention("rename", {others[0]: named[0]})
+            hint += [" Is it there under another name? Then ", renamed, "."]
         raise TableError(f"{table} lacks {column_names(missing)}; it has {column_names(there)}.", *hint)
 
 
