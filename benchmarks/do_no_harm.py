@@ -75,7 +75,7 @@ def compare(name, X, source, pairs, train, test, rank, groups=None):
         fits[target] = model.fit(X, source=source, pairs=pairs, groups=groups)
     ruled, within = fits.values()
     print(f"\n{name}: {X.shape[0]} x {X.shape[1]}, gate rank {ruled.gate_.rank_}")
-    print(f"  ({within.to_map().info.notes})")
+    print(f"  ({within.to_map().info.evidence})")
     for label, m in {
         "identity": closed.with_strength(0.0),
         "closed form": closed,
