@@ -160,7 +160,9 @@ def chance(n_fits=200, d=8):
             X, source = rng.normal(size=(n, d)), rng.integers(0, 2, n)
             A = rng.normal(size=(30, d))
             pairs = (A, A + rng.normal(size=(30, 3)) @ np.eye(3, d))
-            model = mgpa.IterativeMGPA(critics=("linear",), n_stages=1, random_state=seed)
+            # These pairs have directions, but no mean: the default gate would not take them for evidence.
+            gate = mgpa.MeasurementGate(0.9)
+            model = mgpa.IterativeMGPA(gate, critics=("linear",), n_stages=1, random_state=seed)
             started += model.fit(X, source=source, pairs=pairs).n_stages_ > 0
         print(f"{n} rows without a source effect: started {started} times in {n_fits} fits", flush=True)
 
