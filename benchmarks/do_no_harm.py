@@ -75,7 +75,7 @@ def compare(name, X, source, pairs, train, test, rank, groups=None):
         fits[target] = model.fit(X, source=source, pairs=pairs, groups=groups)
     ruled, within = fits.values()
     print(f"\n{name}: {X.shape[0]} x {X.shape[1]}, gate rank {ruled.gate_.rank_}")
-    print(f"  ({within.to_map().info.notes})")
+    print(f"  ({within.to_map().info.evidence})")
     for label, m in {
         "identity": closed.with_strength(0.0),
         "closed form": closed,
@@ -160,7 +160,9 @@ def chance(n_fits=200, d=8):
             X, source = rng.normal(size=(n, d)), rng.integers(0, 2, n)
             A = rng.normal(size=(30, d))
             pairs = (A, A + rng.normal(size=(30, 3)) @ np.eye(3, d))
-            model = mgpa.IterativeMGPA(critics=("linear",), n_stages=1, random_state=seed)
+            # These pairs have directions, but no mean: the default gate would not take them for evidence.
+            gate = mgpa.MeasurementGate(0.9)
+            model = mgpa.IterativeMGPA(gate, critics=("linear",), n_stages=1, random_state=seed)
             started += model.fit(X, source=source, pairs=pairs).n_stages_ > 0
         print(f"{n} rows without a source effect: started {started} times in {n_fits} fits", flush=True)
 

@@ -97,7 +97,7 @@ class IterativeMGPA(SequentialEstimator, GatedEstimator):
         and rows show one effect (of the mean contrast, the rows show half to twice), and rows if not. Pairs
         that are no rows are all held out, and the critics see every row. Of rows, a fifth (whole groups or
         events) is kept from the critics, or, with few rows, five cross-fitted runs decide and the critics
-        see all. ``history_`` and the map's notes say what was judged on. The closed form needs evidence of
+        see all. ``history_`` and the map's summary say what was judged on. The closed form needs evidence of
         its own: an effect along the mean contrast of more than three standard errors.
     standardize : bool
         As in :class:`~mgpa.ClosedFormMGPA`; radius and movement are in standardised units.
@@ -297,7 +297,7 @@ class IterativeMGPA(SequentialEstimator, GatedEstimator):
                 recipe, rows, held, groups=data.groups, pair_id=pair_id, views=views, all_rows=all_rows
             )
             judged = "X_val" if held is not None else f"held-out {rule.evidence}"
-            info = replace(info, notes=f"{effect or 'no common contrast'}; stages judged on {judged}")
+            info = replace(info, evidence=f"{effect or 'no mean contrast'}; stages judged on {judged}")
         else:
             run = Trajectory(recipe, rows, held, all_rows)
         with complete_stages_kept(lambda: self._finish(run, standardizer, info)):

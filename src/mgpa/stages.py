@@ -54,8 +54,10 @@ class AnchoredPoint:
         ridge : float or None
             None takes generalised cross-validation.
         """
-        B = double(to_numpy(basis))
-        anchor = within_anchor(moments.within, B, float(moments.weights.sum()), len(moments.sources), ridge)
+        B, n = double(to_numpy(basis)), moments.count
+        # As n rows of weight one would scatter: weights are relative.
+        spread = moments.within.scaled(np.full(len(B), np.sqrt(moments.weights.sum() / n)))
+        anchor = within_anchor(spread, B, n, len(moments.sources), ridge)
         offset = -moments.means.mean(axis=0) @ anchor.residual
         return cls(cast(anchor.residual, basis), cast(offset, basis), basis)
 

@@ -21,6 +21,7 @@ from sklearn.utils.validation import check_is_fitted
 from ._common.arrays import is_tensor, namespace
 from ._common.checks import as_float_matrix, require_finite
 from ._common.parameters import Constraint, check_parameters, having
+from .errors import MissingEvidence
 from .estimators.base import Provenance, forget, validate_rows
 from .maps import AffineMap, CorrectionMap, PathMap
 from .pairs import to_numpy
@@ -380,6 +381,8 @@ def gate_of(model: Any) -> Any:
 class Blocks:
     """Estimators of equal blocks of features, which together correct rows of all blocks.
 
+    A block whose pairs show nothing stays as it is, unless that is so in all of them.
+
     Parameters
     ----------
     estimators : list of estimators
@@ -388,12 +391,17 @@ class Blocks:
 
     def __init__(self, estimators: list[Any]) -> None:
         self.estimators = estimators
+        self.without_evidence: dict[int, MissingEvidence] = {}  # of a fit in one call
 
     def fit(self, X: Any, y: Any = None, *, pairs: Any = None, X_val: Any = None, **evidence: Any) -> Self:
         """Fit every estimator on its block of X, ``pairs`` and ``X_val``."""
         parts = zip(self.estimators, self._of(X), self._of_pairs(pairs), self._of(X_val), strict=True)
-        for model, rows, views, held in parts:
-            model.fit(rows, y, pairs=views, X_val=held, **evidence)
+        for i, (model, rows, views, held) in enumerate(parts):
+            try:
+                model.fit(rows, y, pairs=views, X_val=held, **evidence)
+            except MissingEvidence as reason:
+                self.without_evidence[i] = reason
+        self._maps()
         return self
 
     def fit_draw(self, all_rows: Any, X: Any, y: Any = None, **evidence: Any) -> Self:
@@ -424,23 +432,26 @@ class Blocks:
     def transform(self, X: Any, **operating_point: Any) -> Any:
         """Correct rows, block by block."""
         parts = [
-            model.transform(block, **operating_point)
-            for model, block in zip(self.estimators, self._of(X), strict=True)
+            block if m is None else model.transform(block, **operating_point)
+            for model, m, block in zip(self.estimators, self._maps(), self._of(X), strict=True)
         ]
         return namespace(X).concatenate(parts, axis=1)
 
     def coverage(self, pairs: Any) -> float:
-        """Return the mean over blocks of the share of directional energy inside the gate."""
-        views = zip(self.estimators, self._of_pairs(pairs), strict=True)
-        return float(np.mean([model.coverage(part) for model, part in views]))
+        """Return the share of directional energy inside the gate: its mean over blocks that have one."""
+        views = zip(self.estimators, self._maps(), self._of_pairs(pairs), strict=True)
+        return float(np.mean([model.coverage(part) for model, m, part in views if m is not None]))
 
     def to_map(self) -> AffineMap:
         """Return one affine map of all blocks."""
-        maps = [model.to_map() for model in self.estimators]
+        found = self._maps()
+        first = next(m for m in found if m is not None)
+        nothing = AffineMap.identity(first.n_features, info=replace(first.info, evidence="nothing to remove"))
+        maps = [nothing if m is None else m for m in found]
         affine = [m.affine if isinstance(m, PathMap) else m for m in maps]
         if not all(isinstance(m, AffineMap) for m in affine):
             raise TypeError(
-                f"A {type(maps[0]).__name__} for each token has no form as one map; use an estimator whose "
+                f"A {type(first).__name__} for each token has no form as one map; use an estimator whose "
                 "maps are affine, such as ClosedFormMGPA, or take the maps of estimator_.estimators."
             )
         d = affine[0].n_features
@@ -461,6 +472,19 @@ class Blocks:
                 evidence="; ".join(f"token {i}: {m.info.evidence}" for i, m in enumerate(maps)),
             ),
         )
+
+    def _maps(self) -> list[Any]:
+        """Return every block's map, None for one without evidence; without any, raise what was missing."""
+        maps, missing = [], list(self.without_evidence.values())
+        for i, model in enumerate(self.estimators):
+            try:
+                maps.append(None if i in self.without_evidence else model.to_map())
+            except MissingEvidence as reason:  # of what was streamed, told when it is solved
+                maps.append(None)
+                missing.append(reason)
+        if len(missing) == len(maps):
+            raise missing[0]
+        return maps
 
     def _of(self, X: Any) -> list[Any]:
         """Return the blocks of rows X; None for each, if there are no rows."""

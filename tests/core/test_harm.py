@@ -82,7 +82,6 @@ def _source_score(train, test):
     )
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("gamma", [0.005, 0.02])
 def test_tokens_corrected_together_tell_no_source_and_keep_the_task(gamma):
     data = np.load(SHARED / "real" / "kalunga_gssc_tokens.npz")
@@ -137,6 +136,22 @@ def test_existing_heads_survive_the_within_source_anchor_where_the_pooled_one_br
     assert (within >= -0.01).sum() >= 14
     assert within.min() >= -0.03
     assert abs(within.mean()) < 0.01
+
+
+@pytest.mark.slow
+def test_existing_heads_survive_stages_from_the_closed_form_where_published_stages_break_them():
+    pytest.importorskip("torch")
+    models = {
+        "identity": mgpa.baselines.make("identity"),
+        "default": mgpa.IterativeMGPA(random_state=17, device="cpu"),
+        "published": mgpa.IterativeMGPA.paper(device="cpu"),
+    }
+    settings = [corn((0, 1), 2), corn((0, 2), 2), ssvep("13Hz", "21Hz", 0.005)]
+    found = [outcomes(setting, models, readers=True) for setting in settings]
+    heads = np.array([[one[name][0] for name in models] for one in found])
+    assert (heads[:, 1] - heads[:, 0]).min() > -0.01
+    assert (heads[:, 2] - heads[:, 0]).min() < -0.05
+    assert all(one["default"][1] < 0.7 for one in found)
 
 
 @pytest.mark.parametrize("setting", [("corn", ((0, 1), 2)), ("ssvep", ("13Hz", "21Hz", 0.005))])

@@ -158,10 +158,11 @@ def test_the_anchored_point_regresses_gate_coordinates_within_sources(ridge, wei
     centred = (H - means[data.source]) * np.sqrt(w)[:, None]
     Z, Q = centred @ B, centred - centred @ B @ B.T
     expected_ridge = 5.0
+    n = w.sum() ** 2 / (w**2).sum()  # rows of equal weight that would tell as much
     if ridge == "auto":
-        spread = Moments.from_rows(H, data.source, weight).within
-        expected_ridge = within_anchor(spread, B, w.sum(), 2, None).ridge
-    beta = np.linalg.solve(Q.T @ Q + expected_ridge * np.eye(6), Q.T @ Z)
+        spread = Moments.from_rows(H, data.source, weight).within.scaled(np.full(6, np.sqrt(w.sum() / n)))
+        expected_ridge = within_anchor(spread, B, n, 2, None).ridge
+    beta = np.linalg.solve(n / w.sum() * Q.T @ Q + expected_ridge * np.eye(6), n / w.sum() * Q.T @ Z)
     point = H - (H @ m.anchor_readout + m.anchor_offset) @ m.anchor_direction.T
     center = means.mean(axis=0)
     q = H - H @ B @ B.T
@@ -253,7 +254,7 @@ def test_the_published_settings_are_those_of_the_paper():
     assert m.anchor_readout is None
     assert m.anchor_weight.shape == (2, 1, 6)
     assert (m.info.parameters["target"], m.info.parameters["ridge"]) == ("conditional", 10.0)
-    assert m.info.notes == ""
+    assert m.info.evidence == ""
 
 
 def test_maps_and_estimators_take_the_same_operating_point():

@@ -180,8 +180,8 @@ def test_pairs_are_judged_where_they_show_the_effect_at_the_scale_of_the_rows(fa
     model = data.fit(linear(n_stages=3, do_no_harm=True))
     expected = "pairs" if factor == 1.0 else "rows"
     assert [record["evidence"] for record in model.history_] == [expected] * len(model.history_)
-    assert model.to_map().info.notes.endswith(f"stages judged on held-out {expected}")
-    shown = float(model.to_map().info.notes.split()[1])
+    assert model.to_map().info.evidence.endswith(f"stages judged on held-out {expected}")
+    shown = float(model.to_map().info.evidence.split()[1])
     assert shown == pytest.approx(1 / factor, rel=0.1)
 
 
@@ -194,7 +194,7 @@ def test_few_pairs_and_given_rows_leave_it_to_rows():
         enough.X, **enough.evidence(), X_val=more.X[200:], source_val=more.source[200:]
     )
     assert given.history_[0]["evidence"] == "rows"
-    assert given.to_map().info.notes.endswith("stages judged on X_val")
+    assert given.to_map().info.evidence.endswith("stages judged on X_val")
 
 
 @pytest.mark.parametrize("as_arrays", [True, False])

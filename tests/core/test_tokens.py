@@ -21,6 +21,7 @@ from mgpa import (
     transform_tokens,
 )
 from mgpa.baselines import CORAL
+from mgpa.errors import MissingEvidence
 from mgpa.estimators.streamed import LabelledPairs
 from mgpa.tokens import token_mean
 from random_cases import SEEDS, examples
@@ -161,6 +162,22 @@ def test_what_single_tokens_tell_is_corrected_where_the_mean_shows_nothing(Token
     assert gap(data, data.X) > 2.5
     assert gap(data, data.fit(TokenMean(ClosedFormMGPA())).transform(data.X)) > 2.5
     assert gap(data, data.fit(Tokens(ClosedFormMGPA())).transform(data.X)) < 0.7
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+def test_a_token_whose_pairs_show_nothing_stays_as_it_is(streamed):
+    data = opposed()
+    model = PerToken(ClosedFormMGPA())
+    model = model.partial_fit(data.X, **data.evidence()) if streamed else data.fit(model)
+    moved = np.abs(model.transform(data.X) - data.X).max(axis=(0, 2))
+    assert (moved > 0).tolist() == [True, True, False, False]
+    m = model.to_map()
+    assert "token 2: nothing to remove" in m.info.evidence
+    assert_close(transform_tokens(m, data.X), model.transform(data.X), 1e-12)
+    data = replace(data, X=data.X[:, 2:], pairs=tuple(side[:, 2:] for side in data.pairs))
+    model = PerToken(ClosedFormMGPA())
+    with pytest.raises(MissingEvidence, match="pairs show no common difference"):
+        model.partial_fit(data.X, **data.evidence()).to_map() if streamed else data.fit(model)
 
 
 def test_joint_tokens_are_the_rows_of_all_their_numbers():

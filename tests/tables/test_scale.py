@@ -103,7 +103,8 @@ def test_methods_that_do_not_stream_draw_rows_and_say_so(table, parts):
     n = int((table.role == "FIT").sum())
     assert drawn.info.notes.startswith(f"critics fitted on 120 of {n} FIT rows, drawn with seed 5; ")
     assert map_digest(drawn) == map_digest(again)
-    assert fit_table(model, parts).to_map().info.notes.endswith("stages judged on X_val")
+    assert drawn.info.evidence.endswith("stages judged on X_val")
+    assert fit_table(model, parts).to_map().info.notes == ""
     other = fit_table(make("inlp"), parts, max_rows=120, random_state=5).to_map()
     assert other.info.notes == f"fitted on 120 of {n} FIT rows, drawn with seed 5"
 
