@@ -320,6 +320,23 @@ def test_an_archive_that_lost_a_column_is_refused(table, tmp_path):
         open_table(path)
 
 
+def test_a_damaged_parquet_footer_is_refused_before_pyarrow_sees_it(table, tmp_path, monkeypatch):
+    path = write_table(table, tmp_path / "t.parquet")
+    content = path.read_bytes()
+    length = int.from_bytes(content[-8:-4], "little")
+    assert len(pq.read_table(path)) == len(table)  # which does not mind the digest
+    with monkeypatch.context() as patch:
+        patch.setattr(pq, "ParquetFile", lambda *_, **__: pytest.fail("pyarrow was given it"))
+        for i in range(len(content) - length - 8, len(content)):
+            path.write_bytes(content[:i] + bytes([content[i] ^ 1 << i % 8]) + content[i + 1 :])
+            with pytest.raises(TableError, match="damaged"):
+                open_table(path)
+    path.write_bytes(content)
+    assert open_table(path).verified
+    pq.write_table(pq.read_table(path), tmp_path / "foreign.parquet")
+    assert not open_table(tmp_path / "foreign.parquet").verified
+
+
 def test_every_bit_of_what_describes_a_zarr_table_counts(table, tmp_path):
     path = write_table(replace(table, info={"encoder": {"name": "a"}}), tmp_path / "t.zarr")
     described = path / "zarr.json"
