@@ -5,6 +5,7 @@ import json
 import shutil
 import warnings
 from pathlib import Path
+from unittest.mock import patch
 
 import numpy as np
 from mutations import damage_folder, mutated
@@ -194,9 +195,9 @@ class Listings:
             content = self.manifest if answer is None else json.dumps(answer).encode()
             return mutated(content, rng) if rng.random() < 0.8 else content
 
-        listings._get = get
         try:
-            files = listing(address)
+            with patch.object(listings, "_get", get):
+                files = listing(address)
             require_portable_names(files)
         except DownloadError:
             return REFUSED
