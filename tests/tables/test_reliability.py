@@ -1,5 +1,6 @@
 """Nothing that somebody has is lost, and no damaged or hostile file gives a wrong answer."""
 
+import errno
 import importlib.util
 import io
 import json
@@ -318,6 +319,34 @@ def test_an_archive_that_lost_a_column_is_refused(table, tmp_path):
     path.write_bytes(whole[:directory] + b"mgpa.npx" + whole[directory + 8 :])
     with pytest.raises(TableError, match="damaged: its description is not as it was written"):
         open_table(path)
+
+
+def test_of_two_writers_of_a_table_one_finishes_and_the_other_says_so(table, tmp_path):
+    first = TableWriter(tmp_path / "t", table, [len(table)])
+    second = TableWriter(tmp_path / "t", table, [len(table)])
+
+    def rows():
+        first.write(0, table)  # while the second is at the same part
+        first.finish()
+        yield table
+
+    with pytest.raises(FileExistsError, match=r"t\.partial is gone while part 0 was written into it"):
+        second.write(0, rows())
+    assert np.array_equal(open_table(tmp_path / "t").read().X, table.X)
+    assert os.listdir(tmp_path) == ["t"]
+    assert [path.name for path in (tmp_path / "t").iterdir()] == ["part-00000.parquet"]
+
+
+def test_a_full_disk_is_named_with_the_file_and_replaces_nothing(tmp_path, monkeypatch):
+    def full(descriptor):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    (tmp_path / "m").write_bytes(b"old")
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(OSError, match=r"No space left on device; nothing was replaced: '.*m'"):
+        write_atomically(tmp_path / "m", b"new")
+    assert (tmp_path / "m").read_bytes() == b"old"
+    assert os.listdir(tmp_path) == ["m"]
 
 
 def test_a_damaged_parquet_footer_is_refused_before_pyarrow_sees_it(table, tmp_path, monkeypatch):

@@ -161,7 +161,17 @@ class TableWriter:
         """
         if not 0 <= part < len(self.bounds) - 1:
             raise TableError(f"There is no part {part}; rows has {len(self.bounds) - 1} of them.")
-        tables = [tables] if isinstance(tables, Table) else tables
+        try:
+            self._write(part, [tables] if isinstance(tables, Table) else tables)
+        except FileNotFoundError:
+            if self.table.exists():
+                raise
+            raise FileExistsError(
+                f"{self.partial} is gone while part {part} was written into it: another process that writes "
+                f"the same table has finished it, or it was removed. See whether {self.path} is there."
+            ) from None
+
+    def _write(self, part: int, tables: Iterable[Table]) -> None:
         expected = self.bounds[part + 1] - self.bounds[part]
         blocks = _counted(blocks_of(tables, self.like), expected, part)
         if self.format == "parquet":
@@ -191,8 +201,7 @@ class TableWriter:
                 f"{len(missing)} of {len(self.bounds) - 1} parts are not written yet (first: {missing[0]}). "
                 f"What is done stays in {self.partial}."
             )
-        for leftover in self.table.glob(".mgpa-*.tmp"):  # of a process that was killed, here or elsewhere
-            remove(leftover)
+        _clear_unfinished(self.table)
         if self.format == "zarr":
             from .zarr import seal_zarr
 
@@ -200,6 +209,7 @@ class TableWriter:
         open_table(self.table)  # compares all of it with its manifest
         require_place(self.path, self.overwrite)
         put_in_place(self.table, self.path, even_folder=self.overwrite)
+        _clear_unfinished(self.path)  # what another writer of the same table was at meanwhile
         self._remove_partial()
         return self.path
 
@@ -210,6 +220,12 @@ class TableWriter:
         # After an error the finished parts stay, for the next attempt.
         if kind is None:
             self.finish()
+
+
+def _clear_unfinished(table: Path) -> None:
+    """Remove what processes that were killed, here or elsewhere, left of a part."""
+    for leftover in table.glob(".mgpa-*.tmp"):
+        remove(leftover)
 
 
 def _columns(table: Table) -> Columns:
