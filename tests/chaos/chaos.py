@@ -29,8 +29,9 @@ MODULES = (
     *("matplotlib.figure", "pandas", "pyarrow.parquet", "requests", "sklearn.linear_model", "torch"),
     *("mgpa.audit.report", "mgpa.cli", "mgpa.studies"),
 )
-FULL = 12  # commands with a full disk, of each kind
-TWICE = 5  # pairs of writers, of each kind
+FULL = 12  # runs of each command with a full disk, and
+TWICE = 5  # pairs of writers; of those that take longer, fewer
+LONG = 2.0
 
 STUDY = """
 name = "chaos"
@@ -63,10 +64,13 @@ class Command:
         What it writes, relative to the folder it is run in.
     old : dict of str to str
         What stands in the place of an output before, by the name of the file to copy.
+    share : float
+        How many of a hundred kills it gets.
     """
 
-    def __init__(self, name, arguments, outputs, old=None):
+    def __init__(self, name, arguments, outputs, old=None, share=20):
         self.name, self.arguments, self.outputs, self.old = name, arguments, outputs, old or {}
+        self.share = share
 
     def prepare(self, folder):
         """Put back what was there before the first run."""
@@ -186,10 +190,10 @@ def check(command, folder, expected, when, report):
     report.require(not unfinished(folder), f"{command.name}: {unfinished(folder)[:3]} left {when}")
 
 
-def fill_the_disk(command, folder, expected, rng, report):
+def fill_the_disk(command, folder, expected, n_runs, rng, report):
     """Let no file grow beyond a random size: an error that says so, and the next run is as undisturbed."""
     largest = max((folder / name).stat().st_size for name in expected)
-    for _ in range(FULL):
+    for _ in range(n_runs):
         command.prepare(folder)
         before = command.left(folder)
         code, text = command.run(folder, size=rng.randrange(1, largest))
@@ -202,9 +206,9 @@ def fill_the_disk(command, folder, expected, rng, report):
         finish(command, folder, expected, "after a full disk", report)
 
 
-def write_twice(command, folder, expected, rng, report):
+def write_twice(command, folder, expected, n_runs, rng, report):
     """Start two at once: both write the same, or one says that the other is there."""
-    for _ in range(TWICE):
+    for _ in range(n_runs):
         command.prepare(folder)
         processes = [command.start(folder)]
         time.sleep(rng.random() * 0.05)
@@ -260,6 +264,7 @@ def prepare(folder):
 def commands(address):
     fit = ["fit", "small_parts", "--out", "new.safetensors", "--overwrite"]
     apply = ["apply", "small.safetensors", "small_parts", "--out"]
+    audit = ["audit", "small.npz", "--out", "audited", "--quick", "--methods", "leace"]
     fetch = ["data", "fetch", "wearable_ssvep", "--from", address, "--out", "got"]
     return [
         Command("fit", fit, ["new.safetensors"], {"new.safetensors": "old.safetensors"}),
@@ -270,8 +275,8 @@ def commands(address):
             {"new.parquet": "old.parquet"},
         ),
         Command("apply to a folder", [*apply, "new_parts"], ["new_parts"]),
-        Command("audit", ["audit", "small.npz", "--out", "audited", "--quick"], ["audited"]),
-        Command("study", ["study", "run", "study.toml", "--out", "studied"], ["studied"]),
+        Command("audit", audit, ["audited"], share=10),
+        Command("study", ["study", "run", "study.toml", "--out", "studied"], ["studied"], share=10),
         Command("download", fetch, ["got"]),
     ]
 
@@ -294,16 +299,16 @@ def main():
         try:
             prepare(folder)
             chosen = [c for c in commands(address) if not options.only or c.name in options.only]
-            for i, command in enumerate(chosen):
+            for command in chosen:
                 command.prepare(folder)
                 started = time.monotonic()
                 code, text = command.run(folder)
                 report.require(code == 0, f"{command.name} undisturbed: {text}")
                 seconds, expected = time.monotonic() - started, command.left(folder)
-                kills = options.kills // len(chosen) + (i < options.kills % len(chosen))
+                kills = round(options.kills * command.share / sum(c.share for c in chosen))
                 kill_at_random(command, folder, expected, seconds, kills, rng, report)
-                fill_the_disk(command, folder, expected, rng, report)
-                write_twice(command, folder, expected, rng, report)
+                fill_the_disk(command, folder, expected, FULL if seconds < LONG else 2, rng, report)
+                write_twice(command, folder, expected, TWICE if seconds < LONG else 1, rng, report)
                 print(f"{command.name}: {seconds:.1f} s undisturbed, {kills} kills", flush=True)
         finally:
             os.kill(server, signal.SIGKILL)

@@ -337,6 +337,23 @@ def test_of_two_writers_of_a_table_one_finishes_and_the_other_says_so(table, tmp
     assert [path.name for path in (tmp_path / "t").iterdir()] == ["part-00000.parquet"]
 
 
+@pytest.mark.parametrize("removed", [["done/0"], ["done/0", "done"], ["done/0", "done", "plan.json"]])
+def test_a_writer_killed_while_it_cleared_up_is_no_obstacle(table, tmp_path, removed):
+    writer = TableWriter(tmp_path / "t", table, [len(table)])
+    shutil.copytree(tmp_path / "t.partial", tmp_path / "copy")
+    with writer:
+        writer.write(0, table)
+    (tmp_path / "copy").replace(tmp_path / "t.partial")
+    shutil.rmtree(tmp_path / "t.partial" / "table")  # it is in its place
+    (tmp_path / "t.partial" / "done" / "0").touch()
+    for name in removed:
+        path = tmp_path / "t.partial" / name
+        path.rmdir() if path.is_dir() else path.unlink()
+    with TableWriter(tmp_path / "t", table, [len(table)], overwrite=True) as again:
+        again.write(0, table)
+    assert os.listdir(tmp_path) == ["t"]
+
+
 def test_a_full_disk_is_named_with_the_file_and_replaces_nothing(tmp_path, monkeypatch):
     def full(descriptor):
         raise OSError(errno.ENOSPC, "No space left on device")

@@ -108,6 +108,8 @@ class TableWriter:
                     "settings); finish that one, or remove the folder."
                 )
             return
+        with suppress(OSError):
+            self.partial.rmdir()  # empty, if that was all there was left to do
         if os.path.lexists(self.partial):
             raise FileExistsError(
                 f"{self.partial} is where output gathers, and holds something else; rename or remove it."
@@ -125,10 +127,12 @@ class TableWriter:
 
     def _remove_partial(self) -> None:
         """Remove what is left when the table is in its place, and nothing that somebody else put there."""
+        # A process that did the same may have been killed anywhere in between.
         for mark in (self.partial / "done").glob("*"):
-            mark.unlink()
-        (self.partial / "done").rmdir()
-        (self.partial / "plan.json").unlink()
+            mark.unlink(missing_ok=True)
+        with suppress(FileNotFoundError):
+            (self.partial / "done").rmdir()
+        (self.partial / "plan.json").unlink(missing_ok=True)
         with suppress(OSError):
             self.partial.rmdir()
 
