@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
-.PHONY: help demo test test-slow lint bench docs clean
+.PHONY: help demo test test-slow fuzz chaos lint bench docs clean
 
 help:  ## Show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -17,6 +17,13 @@ test: .venv/installed lint  ## Lint, type-check and run the test suite
 
 test-slow: .venv/installed  ## The tests that take longer
 	$(BIN)/python -m pytest -m slow
+
+fuzz: .venv/installed  ## Damaged files of every kind, 100 000 of them (FUZZ="--mutations N --minutes M --seed S")
+	$(BIN)/python tests/fuzz/fuzz.py $(FUZZ)
+
+chaos: .venv/installed  ## Kills at random, full disks, two writers, a cluster that loses its parts (minutes)
+	$(BIN)/python tests/chaos/chaos.py
+	$(BIN)/python tests/chaos/cluster.py
 
 lint: .venv/installed
 	$(BIN)/ruff check .
