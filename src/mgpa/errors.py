@@ -178,5 +178,9 @@ class DownloadError(Worded, OSError):
     """A download that failed, or brought something else than promised."""
 
 
+class ClusterError(Worded, RuntimeError):
+    """A cluster that lost its scheduler, or one worker after another, in the middle of the work."""
+
+
 class StudyError(Worded, ValueError):
     """A study that cannot be run as it is written."""

@@ -40,6 +40,15 @@ def test_inspecting_a_table_counts_its_rows(folder, table):
     assert "FIT" in done("inspect", "rec ördings.parquet", folder=folder).stdout
 
 
+def test_inspecting_says_whether_a_file_has_digests_and_they_were_compared(folder, tmp_path, table):
+    for name in ("rec ördings.parquet", "map one.safetensors"):
+        assert json.loads(done("inspect", name, "--json", folder=folder).stdout)["verified"] is True
+        assert "yes: it has digests" in done("inspect", name, folder=folder).stdout
+    np.savez(tmp_path / "foreign.npz", X=table.X, source=table.source)
+    assert json.loads(done("inspect", "foreign.npz", "--json", folder=tmp_path).stdout)["verified"] is False
+    assert "no: it has no digests" in done("inspect", "foreign.npz", folder=tmp_path).stdout
+
+
 def test_escapes_out_of_files_are_shown_and_do_not_act(tmp_path, table):
     hostile = "\x1b]0;owned\x07dry"
     rows = table.with_columns(source=np.where(table.source == "dry", hostile, table.source))

@@ -187,6 +187,20 @@ def test_a_device_is_not_replaced_by_a_download(server, tmp_path):
         download_file(f"{server.url}/data.bin", tmp_path / "x")
 
 
+@pytest.mark.skipif(sys.platform == "win32", reason="needs locks on files")
+def test_two_downloads_of_a_file_do_not_mix(server, tmp_path):
+    server.go.clear()
+    address = f"{server.url}/data.bin"
+    code = f"from mgpa.eeg.datasets import download as d; d.download_file({address!r}, 'x', md5={MD5!r})"
+    process = subprocess.Popen([sys.executable, "-c", code], cwd=tmp_path)
+    assert server.half_way.wait(60)
+    with pytest.raises(DownloadError, match="Another process is fetching x; wait until it is done"):
+        download_file(address, tmp_path / "x", md5=MD5)
+    server.go.set()
+    assert process.wait() == 0
+    assert (tmp_path / "x").read_bytes() == CONTENT
+
+
 def test_progress_says_how_much_of_what(server, tmp_path, capsys):
     (tmp_path / "x.part").write_bytes(CONTENT[:1_000_000])
     download_file(f"{server.url}/data.bin", tmp_path / "x", sha256=SHA256, verbose=True)

@@ -15,6 +15,7 @@ from sklearn.base import clone
 
 import mgpa
 from mgpa.baselines import make
+from mgpa.errors import ClusterError
 from mgpa.maps.io.mapfile import map_digest
 from simulated import simulated_table
 
@@ -382,6 +383,20 @@ def test_connecting_to_nothing_is_nothing(tmp_path):
             Path(tmp_path) / "o.parquet",
             client=object(),
         )
+
+
+def lose_a_result(address):
+    with connect(address) as client:
+        future = client.submit(time.sleep, 0.5)
+        future.cancel()
+        future.result()
+
+
+def test_a_cluster_that_is_lost_is_said_in_words():
+    distributed = pytest.importorskip("distributed")
+    with distributed.LocalCluster(n_workers=1, processes=False, dashboard_address=None) as cluster:
+        with pytest.raises(ClusterError, match=r"The cluster did not finish \(FutureCancelledError"):
+            lose_a_result(cluster.scheduler_address)
 
 
 def test_a_local_cluster_listens_on_this_machine_only():

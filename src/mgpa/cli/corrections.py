@@ -230,7 +230,9 @@ def inspect(path: Path, *, json_: AsJson = False) -> None:
         from ..maps import load_map
 
         m = load_map(path)
-        show(_map_facts(m), m.summary(), json_)
+        digests = path.is_file()  # without which no file of ours loads; the authors' folders have none
+        verified = f"  {'verified':<12}{_verified(digests)}"
+        show(_map_facts(m) | {"verified": digests}, "\n".join([m.summary(), verified]), json_)
         return
     from ..tables.files import open_table
 
@@ -241,10 +243,12 @@ def inspect(path: Path, *, json_: AsJson = False) -> None:
         "dtype": str(file.dtype),
         "columns": list(file.columns),
         "parts": len(file.parts),
+        "verified": file.verified,
         **({"info": file.info} if file.info else {}),
     }
     counts = _counts(file)
-    lines = [f"{name:<12}{value}" for name, value in facts.items()]
+    said = facts | {"verified": _verified(file.verified)}
+    lines = [f"{name:<12}{value}" for name, value in said.items()]
     lines += [f"{name}: " + ", ".join(f"{k} {n}" for k, n in c.items()) for name, c in counts.items()]
     text = "\n".join(map(printable, lines))
     show(facts | {"counts": counts}, text, json_)
@@ -335,6 +339,13 @@ def _map_facts(m: Any) -> dict[str, Any]:
     if hasattr(m, "stage_tensors"):
         facts["stages"] = len(m)
     return facts | ({"encoder": info.encoder} if info.encoder else {})
+
+
+def _verified(digests: bool) -> str:
+    """Return in words whether a file has digests, which were compared when it was opened and read."""
+    if digests:
+        return "yes: it has digests, and is what was written"
+    return "no: it has no digests, so what is lost or changed in it goes unnoticed"
 
 
 def _counts(file: Any) -> dict[str, dict[str, int]]:

@@ -6,18 +6,19 @@ Range), the checksum decides, and a rename puts the file in its place; so a name
 
 from __future__ import annotations
 
-import errno
 import os
 import re
 import sys
 import time
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO
 from urllib.parse import urljoin
 
 from ..._common.extras import missing
-from ..._common.files import require_replaceable
+from ..._common.files import NO_SPACE, require_replaceable
 from ...errors import DownloadError, printable
 
 TIMEOUT = 60  # seconds without a byte
@@ -77,25 +78,50 @@ def download_file(
     part = target.with_name(target.name + ".part")
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
-        _receive(url, part, expected, verbose)
-        problem = expected.mismatch(part)
-        if problem is not None:
-            raise _NotExpected(problem)
-        os.replace(part, target)
+        with _alone(part):
+            # Whoever was at it before may have finished.
+            if target.is_file() and expected.sums and expected.mismatch(target) is None:
+                part.unlink(missing_ok=True)
+                return target
+            _receive(url, part, expected, verbose)
+            problem = expected.mismatch(part)
+            if problem is not None:
+                raise _NotExpected(problem)
+            os.replace(part, target)
     except _NotExpected as problem:
-        part.unlink()
+        part.unlink(missing_ok=True)
         raise DownloadError(
             f"{url} is not the file that was expected: {problem}. It was removed; try again, and if it stays "
             "so, the file on the server has changed."
         ) from None
     except OSError as error:
-        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        if error.errno in NO_SPACE:
             raise DownloadError(
                 f"No space is left in {target.parent} for {target.name}; make room and run it again: it "
                 "goes on where it was."
             ) from None
         raise
     return target
+
+
+@contextmanager
+def _alone(part: Path) -> Iterator[None]:
+    """Keep other processes from the same download meanwhile; their pieces would be mixed up with ours."""
+    if sys.platform == "win32":
+        yield
+        return
+    import fcntl
+
+    with open(part, "ab") as stream:
+        try:
+            fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise DownloadError(
+                f"Another process is fetching {part.name.removesuffix('.part')}; wait until it is done."
+            ) from None
+        except OSError:
+            pass  # some network file systems have no locks
+        yield
 
 
 class _NotExpected(Exception):
@@ -147,7 +173,7 @@ def _receive(url: str, part: Path, expected: _Expected, verbose: bool) -> None:
 
     lost = (requests.ConnectionError, requests.Timeout, requests.exceptions.ChunkedEncodingError)
     if part.exists() and (not expected.sums or part.stat().st_size > (expected.size or sys.maxsize)):
-        part.unlink()
+        os.truncate(part, 0)
     for attempt in range(1, ATTEMPTS + 1):
         before = part.stat().st_size if part.exists() else 0
         if before and before == expected.size:
