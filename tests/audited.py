@@ -7,8 +7,8 @@ from sklearn.linear_model import LogisticRegression
 
 from mgpa import audit
 
-SMALL = {"restarts": 1, "checkpoints": (3,)}
-LINEAR = {"restarts": 0}
+SMALL = {"bank": "paper", "restarts": 1, "checkpoints": (3,)}
+LINEAR = {"bank": "paper", "restarts": 0}
 
 
 def run(table: Any, methods: Any, **changes: Any) -> audit.Audit:

@@ -69,7 +69,7 @@ class Ground:
     device : str
         Where networks are trained.
     bank : dict
-        ``restarts`` and ``checkpoints`` of the source readers; empty is the paper's bank.
+        ``bank``, ``restarts`` and ``checkpoints`` of the source readers; empty is the paper's.
     directions : tuple of Direction
         Which label goes with which source where shortcut heads are trained. Of several, association curves
         are averaged; without any there are none.
@@ -145,7 +145,8 @@ class Ground:
     @cached_property
     def residual_readers(self) -> ResidualReaders:
         """Readers of what a common shift of tokens cannot change, fitted once."""
-        return ResidualReaders.fit(self.H_head, self.head.source, device=self.device, **self.bank)
+        schedule = {name: value for name, value in self.bank.items() if name != "bank"}
+        return ResidualReaders.fit(self.H_head, self.head.source, device=self.device, **schedule)
 
     @cached_property
     def picture(self) -> tuple[NDArray[np.int64], NDArray[Any], NDArray[Any]]:

@@ -42,7 +42,7 @@ from .fits import (
 from .looks import label as shown_as
 from .measure import FloorSpec, Ground, MeasureSpec, measure, require_everyone, source_floor
 from .method_result import MethodResult, people_known
-from .readers import CHECKPOINTS, check_schedule
+from .readers import CHECKPOINTS, check_bank, check_schedule
 from .result import Audit
 from .store import Arrays, Store, array_digest, resolve_device
 
@@ -74,8 +74,10 @@ class AuditPlan:
         of the dict. A method that cannot move that far is an error.
     head : classifier or None
         Task head; None is the paper's balanced ridge head, or its network for tokens.
-    readers : dict or None
-        ``restarts`` and ``checkpoints``, for a smaller bank than the paper's.
+    readers : {"full", "paper"} or dict
+        Who tries to read the source: the paper's eleven readers (41 for tokens) alone, or these and boosted
+        trees and a reader of spread besides ("full"). A dict has ``bank``, one of these names, and
+        ``restarts`` and ``checkpoints`` for smaller ones.
     association : tuple (source, label), or None
         Which source a label goes with where the heads behind ``worst`` learn their shortcut. None takes the
         direction that FIT rows have; where they have none, the curves of both are averaged.
@@ -114,7 +116,7 @@ class AuditPlan:
         seeds: Sequence[int] = (17, 29, 43),
         budget: float | Mapping[str, float] | None = None,
         head: Any = None,
-        readers: Mapping[str, Any] | None = None,
+        readers: str | Mapping[str, Any] = "full",
         association: tuple[Any, Any] | None = None,
         floor: bool = True,
         standardize: bool = True,
@@ -128,7 +130,7 @@ class AuditPlan:
                 f"table is a {type(table).__name__}; make a Table of it, as Table.from_frame does."
             )
         table.require("source", "participant", "role")
-        bank = _check_bank(**(readers or {}))
+        bank = _check_bank(**({"bank": readers} if isinstance(readers, str) else readers))
         device = resolve_device(device)
         if bank["restarts"]:
             torch_device(device, "The bank of source readers")
@@ -166,7 +168,8 @@ class AuditPlan:
             "coordinates": None if coordinates is None else coordinates.digest,
             "budget": dict(budget) if isinstance(budget, Mapping) else budget,
             "head": repr(head) if head is not None else "",
-            "readers": dict(readers or {}),
+            "readers": readers if isinstance(readers, str) else dict(readers),
+            "bank": bank["bank"],
             "association": None if association is None else [str(part) for part in association],
             "directions": [str(direction) for direction in directions],
             "directions_of": origin,
@@ -542,7 +545,10 @@ def _count_pairs(pairs: Any) -> Any:
     return len(pairs[0])
 
 
-def _check_bank(restarts: int = 3, checkpoints: Sequence[int] = CHECKPOINTS, **other: Any) -> dict[str, Any]:
+def _check_bank(
+    bank: str = "full", restarts: int = 3, checkpoints: Sequence[int] = CHECKPOINTS, **other: Any
+) -> dict[str, Any]:
     if other:
-        raise TypeError(f"readers has {sorted(other)}; it takes restarts and checkpoints.")
-    return {"restarts": int(restarts), "checkpoints": check_schedule(restarts, checkpoints)}
+        raise TypeError(f"readers has {sorted(other)}; it takes bank, restarts and checkpoints.")
+    check_bank(bank)
+    return {"bank": bank, "restarts": int(restarts), "checkpoints": check_schedule(restarts, checkpoints)}

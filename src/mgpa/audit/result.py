@@ -119,6 +119,15 @@ class Audit:
         )
 
     @property
+    def bank(self) -> str:
+        """Who read the source, and what the paper's readers alone make of it, if there were others."""
+        n = len(self["identity"].readers)
+        if self.settings["bank"] == "paper":
+            return f"S: the best of {n} readers, all of them the paper's."
+        alone = ", ".join(f"{name} {result.estimate('S_paper'):.3f}" for name, result in self.results.items())
+        return f"S: the best of {n} readers (the full bank). By the paper's alone (S_paper): {alone}."
+
+    @property
     def duplicates(self) -> str:
         """Which rows stand in more than one role, word for word; empty if none do."""
         said = "; ".join(f"{count} {what}" for what, count in self.settings["duplicates"].items())
@@ -286,7 +295,7 @@ class Audit:
             cells.append([printable(name), *(f"{found[m]:.3f}" if m in found else "" for m in self.columns)])
         widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
         lines = ["  ".join(c.ljust(w) for c, w in zip(row, widths, strict=True)).rstrip() for row in cells]
-        return "\n".join(lines + [note for note in (self.duplicates, self.direction) if note])
+        return "\n".join(lines + [note for note in (self.duplicates, self.bank, self.direction) if note])
 
     __repr__ = __str__
 

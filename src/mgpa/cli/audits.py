@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from cyclopts import Parameter
 
@@ -22,6 +22,7 @@ def audit(
     budget: float | None = None,
     association: tuple[str, str] | None = None,
     cache: Path | None = None,
+    readers: Literal["full", "paper"] = "full",
     jobs: int = 1,
     quick: bool = False,
     json_: AsJson = False,
@@ -53,10 +54,14 @@ def audit(
         Folder of finished cells; by default inside the output folder. Running again goes on where it was.
     jobs
         Cells at a time.
+    readers
+        Who tries to read the source: `full`, or `paper` for the paper's eleven readers alone.
     quick
-        One reader network and 12 epochs instead of the paper's bank.
+        One reader network and 12 epochs: a preliminary look.
     """
-    result = _run_audit(table, out, methods, seeds, rank, tokens, budget, association, cache, jobs, quick)
+    result = _run_audit(
+        table, out, methods, seeds, rank, tokens, budget, association, cache, readers, jobs, quick
+    )
     result.report(out / "report.html")
     result.to_csv(out / "table.csv")
     result.to_latex(out / "table.tex")
@@ -95,6 +100,7 @@ def compare(
     tokens: Tokens = "mean",
     budget: float | None = None,
     association: tuple[str, str] | None = None,
+    readers: Literal["full", "paper"] = "full",
     jobs: int = 1,
     quick: bool = False,
     json_: AsJson = False,
@@ -115,7 +121,9 @@ def compare(
         The same folder as `mgpa audit` used: finished cells are read from there. The differences are written
         there too, as contrasts.csv and contrasts.tex.
     """
-    result = _run_audit(table, out, methods, seeds, rank, tokens, budget, association, None, jobs, quick)
+    result = _run_audit(
+        table, out, methods, seeds, rank, tokens, budget, association, None, readers, jobs, quick
+    )
     if against not in result.results:
         raise UserError(f"--against is {against!r}; audited are {', '.join(result.methods)}.")
     contrasts = {
@@ -148,6 +156,7 @@ def _run_audit(
     budget: float | None,
     association: tuple[str, str] | None,
     cache: Path | None,
+    bank: str,
     jobs: int,
     quick: bool,
 ) -> Any:
@@ -160,7 +169,7 @@ def _run_audit(
         name: load_map(given) if _is_map(given) else of_tokens(with_rank(make(given), rank), tokens, table)
         for name, given in _named(names).items()
     }
-    readers = {"restarts": 1, "checkpoints": (12,)} if quick else None
+    readers = {"bank": bank, "restarts": 1, "checkpoints": (12,)} if quick else bank
     rows = open_table(table).read().require("source", "participant", "role")
     if out is not None:
         out.mkdir(parents=True, exist_ok=True)

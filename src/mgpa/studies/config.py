@@ -193,6 +193,7 @@ class MethodSection(Section):
 class ReadersSection(Section):
     """The bank of source readers; the defaults are the paper's."""
 
+    bank: Literal["paper", "full"] = "paper"
     restarts: int = 3
     checkpoints: Integers = (12, 50, 200)
 

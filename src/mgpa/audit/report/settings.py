@@ -49,7 +49,8 @@ def settings(audit: Audit) -> str:
 def _facts(audit: Audit) -> dict[str, str]:
     s, features = audit.settings, audit.settings["features"]
     budget = "none: complete maps" if s["budget"] is None else f"{s['budget']} on validation rows"
-    readers = s["readers"] or "the paper's bank"
+    bank = {"full": "the full bank", "paper": "the paper's bank"}[s["bank"]]
+    readers = bank if isinstance(s["readers"], str) else f"{bank}, {s['readers']}"
     return {
         "mgpa": s["version"],
         "Data": f"checksum {s['data']}",
@@ -96,7 +97,7 @@ def snippet(audit: Audit) -> str:
         lines.append(f"    budget={s['budget']!r},")
     if s["head"]:
         lines.append(f"    head=...,  # {' '.join(s['head'].split())}")
-    if s["readers"]:
+    if s["readers"] != "full":
         lines.append(f"    readers={s['readers']!r},")
     if s["association"] is not None:
         lines.append(f"    association={tuple(s['association'])!r},")

@@ -24,7 +24,7 @@ def csv_table(audit: Audit) -> str:
         for metric, e in found.items():
             change = audit.changes.get(name, {}).get(metric)
             difference = ("", "", "") if change is None else astuple(change)
-            note = audit.direction if metric == "worst" else ""
+            note = {"S": audit.bank, "worst": audit.direction}.get(metric, "")
             rows.append([name, audit[name].source_blind, metric, *astuple(e), *difference, note])
     return csv_lines(rows)
 
@@ -44,7 +44,7 @@ def latex_table(audit: Audit, against: str | None = None) -> str:
     With ``against``, of the differences from that method.
     """
     metrics = audit.columns if against is None else audit.metrics
-    notes = [f"% {latex_text(audit.direction)}"] if audit.direction else []
+    notes = [f"% {latex_text(note)}" for note in (audit.bank, audit.direction) if note]
     lines = [
         r"% needs \usepackage{booktabs}",
         *notes,
@@ -109,7 +109,7 @@ def html_table(audit: Audit, differences: bool = False) -> str:
         if differences
         else "Means over EVAL participants, with 95 % intervals. Column heads sort."
     )
-    caption = f"{caption} {audit.direction}".rstrip()
+    caption = f"{caption} {audit.bank} {audit.direction}".rstrip()
     table = (
         f'<table class="sortable"><caption>{escape(caption)}</caption><thead><tr><th scope="col">Method</th>'
         f"{head}</tr></thead><tbody>{''.join(rows)}</tbody></table>"
