@@ -130,9 +130,9 @@ for name, table in tables.items():
 
 # %%
 # Six directions hold 78 % of what the reference does to band power of new people, and 94 % of what it does to
-# covariances: three times what they hold of shuffled pairs; more add little. Had true pairs held no more than
-# shuffled ones, they would not show where the instrument acts, and a correction would have their mean alone to
-# go by.
+# covariances: three times what they hold of shuffled pairs; more add little. Had true pairs held no more
+# than shuffled ones, they would not show where the instrument acts, and a correction would have their mean
+# alone to go by.
 #
 # The map
 # -------
@@ -255,8 +255,8 @@ except ValueError as error:
 # %%
 # How far to trust this
 # ---------------------
-# This page shows a route, on simulated signals. Few people were fitted on and few judged. On your own data run
-# the audit (:doc:`plot_11_audit_report`), whose intervals are over people, and try the iterative map
+# This page shows a route, on simulated signals. Few people were fitted on and few judged. On your own data
+# run the audit (:doc:`plot_11_audit_report`), whose intervals are over people, and try the iterative map
 # (:doc:`plot_04_operating_point`) where a spread is left.
 
 plt.show()

@@ -54,6 +54,16 @@ class Audit:
         if not audits:
             raise ValueError("There are no audits to put together.")
         first = audits[0]
+        # Who could not be measured somewhere would be measured on fewer people than the others.
+        omitted: dict[str, str] = {}
+        for audit in audits:
+            omitted |= audit.settings.get("omitted", {})
+        if omitted and len(audits) > 1:
+            audits = [
+                replace(audit, results={name: r for name, r in audit.results.items() if name not in omitted})
+                for audit in audits
+            ]
+            first = audits[0]
         for other in audits[1:]:
             if other.methods != first.methods:
                 raise ValueError(
@@ -72,6 +82,7 @@ class Audit:
             "participants": people,
             "data": data,
             "splits": len(audits),
+            "omitted": omitted,
         }
         return replace(first, results=results, settings=settings)
 

@@ -70,6 +70,7 @@ def as_json(result: StudyResult, rows: list[Row], differences: list[Row]) -> dic
         "estimates": [asdict(row) | {"difference": row.difference} for row in rows],
         "contrasts": [asdict(row) | {"difference": row.difference} for row in differences],
         "selection": result.selection,
+        "omitted": result.omitted,
     }
 
 
@@ -149,6 +150,7 @@ def _sections(result: StudyResult, task: str, reports: dict[str, Path]) -> list[
     study = result.study
     said = [study.about] if study.about else []
     said += [SIMULATED] if study.simulated else []
+    said += [f"{name} is left out: {why}." for name, why in result.audits[task].settings["omitted"].items()]
     parts = [bullets(said)] if said else []
     others = [other for other in reports if other != task]
     if others:
