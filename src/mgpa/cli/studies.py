@@ -202,6 +202,25 @@ def new(
 
 
 @study.command
+def paper(*folders: Path, out: Out) -> None:
+    """Write the paper's tables 1 to 11 and figures 2 to 4, with what studies found beside what it prints.
+
+    Example: mgpa study paper controlled temporal recorded reuse --out paper
+
+    Parameters
+    ----------
+    folders
+        Where the packaged studies were run. A study that is not there leaves its columns to the paper.
+    out
+        Folder for table_1.tex, .csv and .pdf, figure_3.pdf and so on.
+    """
+    from ..studies.paper import write_paper
+
+    for path in write_paper(folders, out):
+        print(path)
+
+
+@study.command
 def theory(*, out: Out) -> None:
     """Write the theory figure of the paper and the numbers behind it.
 
