@@ -15,6 +15,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from ..baselines import make
 from ..baselines.identity import Identity
+from ..coordinates import Coordinates
 from ..endpoint import movement_budget, relative_movement, stage_movement
 from ..errors import MissingEvidence
 from ..estimators.base import NO_PAIRS
@@ -142,6 +143,8 @@ class FitSpec(Spec):
         What the table says of it, which the map will say.
     standardize : bool
         Where movement is measured.
+    coordinates : str or None
+        Checksum of those that the map will carry.
     """
 
     model: Any
@@ -149,6 +152,7 @@ class FitSpec(Spec):
     pairs: str
     encoder: dict[str, Any]
     standardize: bool
+    coordinates: str | None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -161,12 +165,16 @@ class BudgetSpec(Spec):
 
 @dataclass(frozen=True)
 class FittingData:
-    """What methods are fitted from: FIT and VAL rows, and the pairs of all methods or (a dict) of each."""
+    """What methods are fitted from: FIT and VAL rows, and the pairs of all methods or (a dict) of each.
+
+    Maps carry the ``coordinates`` that the rows are in, so that raw features can be taken to them.
+    """
 
     fit: Table
     val: Table
     pairs: Any = None
     standardize: bool = True
+    coordinates: Coordinates | None = None
 
     @cached_property
     def standardizer(self) -> Standardizer:
@@ -205,6 +213,7 @@ class FittingData:
             pairs=self._pair_digests[id(pairs)],
             encoder=dict(self.fit.info.get("encoder") or {}),
             standardize=self.standardize,
+            coordinates=None if self.coordinates is None else self.coordinates.digest,
         ).key
 
 
@@ -250,7 +259,7 @@ def fit_one(job: Job, data: FittingData, store: Store, key: str) -> Fitted:
         if m is None:
             rows = Table.concatenate([data.fit, data.val])
             model = fit_table(model, rows, pairs=data.pairs_for(job.method))
-            m = model.to_map()
+            m = model.to_map().with_coordinates(data.coordinates)
         facts = _validation_facts(m, data)
         gate = gate_of(model)
         if gate is not None and gate.rank_:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from inspect import signature
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, Literal, ParamSpec, TypeVar
 
 import numpy as np
 from joblib import Parallel, delayed
@@ -17,9 +17,9 @@ from numpy.typing import NDArray
 
 from .. import __version__
 from ..coordinates import Coordinates
-from ..errors import TableError, printable
+from ..errors import ParameterError, TableError, printable
 from ..estimators.staged import torch_device
-from ..maps import CorrectionMap
+from ..maps import CorrectionMap, load_map
 from ..maps.io.mapfile import map_digest
 from ..tables.columns import GIVE_ROLES, ROLES
 from ..tables.rows import corrected_rows, in_coordinates, person_digest, require_correctable, require_encoder
@@ -71,7 +71,12 @@ class AuditPlan:
         Fits of every method that has a ``random_state`` of None; the others are fitted once.
     budget : float, dict of name to float, or None
         Compare at this relative movement of the VAL rows instead of with complete maps: all methods, or those
-        of the dict. A method that cannot move that far is an error.
+        of the dict.
+    unattained : {"raise", "omit"}
+        What becomes of a method that cannot move as far as its budget in every fit: an error, or it is left
+        out, and ``settings["omitted"]`` says why.
+    coordinates : Coordinates or None
+        Those that the table is in (``info["coordinates"]``); fitted maps will carry them.
     head : classifier or None
         Task head; None is the paper's balanced ridge head, or its network for tokens.
     readers : {"full", "paper"} or dict
@@ -115,6 +120,8 @@ class AuditPlan:
         pairs: Any = None,
         seeds: Sequence[int] = (17, 29, 43),
         budget: float | Mapping[str, float] | None = None,
+        unattained: Literal["raise", "omit"] = "raise",
+        coordinates: Coordinates | None = None,
         head: Any = None,
         readers: str | Mapping[str, Any] = "full",
         association: tuple[Any, Any] | None = None,
@@ -139,7 +146,15 @@ class AuditPlan:
         self.budgets = _budgets(budget, self.jobs)
         if isinstance(pairs, Mapping):
             _require_known(pairs, self.jobs, "pairs")
-        coordinates = _common_coordinates(self.jobs)
+        if unattained not in ("raise", "omit"):
+            raise ParameterError("unattained", unattained, "'raise' or 'omit'")
+        self.unattained = unattained
+        if coordinates is not None and table.info.get("coordinates") != coordinates.digest:
+            raise TableError(
+                f"The table is in coordinates {table.info.get('coordinates')}, not in {coordinates.digest}; "
+                "mgpa.tables.rows.in_coordinates brings it there."
+            )
+        coordinates = _common_coordinates(self.jobs, coordinates)
         rows = in_coordinates(coordinates, table)
         _require_applicable(self.jobs, rows)
         parts = {role: rows.rows(role) for role in ("FIT", "VAL", "HEAD", "EVAL")}
@@ -151,7 +166,7 @@ class AuditPlan:
         require_pairs(self.jobs, parts["FIT"], pairs)
         # Pairs come in the coordinates that the table came in.
         contrasts = pairs if rows is table else _transformed(coordinates, pairs)
-        self.data = FittingData(parts["FIT"], parts["VAL"], contrasts, standardize)
+        self.data = FittingData(parts["FIT"], parts["VAL"], contrasts, standardize, coordinates)
         directions, origin = _directions(association, parts)
         self.ground = Ground(
             parts["HEAD"], parts["EVAL"], self.data.standardizer, head, device, bank, directions
@@ -201,6 +216,8 @@ class AuditPlan:
             measured = found is not None and all(
                 self.store.get(cell) is not None for cell in self._measured_keys(found)
             )
+            # Nothing is left to do where there is no point to measure.
+            measured = measured or (whole is not None and self._beyond(job, whole) is not None)
             left: list[float | None] = []
             # Arms that differ in their operating point alone share a fit.
             if whole is None and key not in counted:
@@ -219,16 +236,29 @@ class AuditPlan:
             )
         return cells
 
+    def finished(self) -> dict[str, list[Callable[[], CorrectionMap]]]:
+        """Return the maps of methods whose fits are all finished, at their budgets; opened when called."""
+        opened: dict[str, list[Callable[[], CorrectionMap]]] = {}
+        unfinished = set()
+        for job in self.jobs:
+            at = self._budget_key(job) if job.method in self.budgets else self.data.key(job)
+            path = self.store.path(at)
+            if path is None or not path.exists():
+                unfinished.add(job.method)
+            else:
+                opened.setdefault(job.method, []).append(partial(load_map, path.with_suffix(".safetensors")))
+        return {name: maps for name, maps in opened.items() if name not in unfinished}
+
     def run(self) -> Audit:
         """Compute what is not finished, and return everything."""
         started = time.monotonic()
         self.store.create()
-        maps = self._fit()
+        maps, omitted = self._fit()
         cells = self._measure(maps)
         self._say(f"done in {time.monotonic() - started:.0f} s")
         results = {}
-        for name in dict.fromkeys(job.method for job in self.jobs):
-            jobs = [job for job in self.jobs if job.method == name]
+        for name in dict.fromkeys(job.method for job in maps):
+            jobs = [job for job in maps if job.method == name]
             results[name] = MethodResult.collect(
                 name,
                 [maps[job] for job in jobs],
@@ -241,12 +271,12 @@ class AuditPlan:
         return Audit(
             results,
             confounding(fit.source, fit.participant, fit.label),
-            self.settings,
+            self.settings | {"omitted": omitted},
             self.ground.evaluation.source[self.ground.picture[0]].astype(str),
         )
 
-    def _fit(self) -> dict[Job, Fitted]:
-        """Return every job's fit, at the method's budget if it has one."""
+    def _fit(self) -> tuple[dict[Job, Fitted], dict[str, str]]:
+        """Return every job's fit, at the method's budget if it has one, and methods to leave out with why."""
         keys = {job: self.data.key(job) for job in self.jobs}
         # Arms that differ in their operating point alone share a fit, named after the first of them.
         first = {key: job for job, key in reversed(keys.items())}
@@ -255,15 +285,36 @@ class AuditPlan:
             for key in dict.fromkeys(keys.values())
         }
         full = self._complete(calls, partial(stored_fit, self.store), "fits", "fitted")
+        omitted: dict[str, str] = {}
+        for job, key in keys.items():
+            moved = self._beyond(job, full[key])
+            if moved is not None:
+                # A mean over the fits that do get there would be about other fits.
+                omitted[job.method] = (
+                    f"a budget of {self.budgets[job.method]:g} is beyond fit {job.fit}, which moves VAL rows "
+                    f"by {moved:.3g} at most"
+                )
+                self._say(f"{job.method} is left out: {omitted[job.method]}")
         fits = {}
         for job, key in keys.items():
+            if job.method in omitted:
+                continue
             fits[job] = full[key]
             if job.method in self.budgets:
                 at = self._budget_key(job)
                 fits[job] = stored_fit(self.store, at) or cut_back(
                     job, full[key], self.budgets[job.method], self.data, self.store, at
                 )
-        return fits
+        return fits, omitted
+
+    def _beyond(self, job: Job, fitted: Fitted) -> float | None:
+        """Return how far a fit moves VAL rows at most, if its budget is beyond that and may be left out."""
+        if self.unattained == "raise" or job.method not in self.budgets:
+            return None
+        moved = float(
+            np.max(fitted.facts.get("stage_movement", fitted.facts["validation_movement"]), initial=0)
+        )
+        return moved if moved < self.budgets[job.method] else None
 
     def _measure(self, fits: dict[Job, Fitted]) -> dict[Job, tuple[Arrays, Arrays | None]]:
         """Return each job's measurements and, for gated methods, the source floor of its gate."""
@@ -376,9 +427,10 @@ def run(*given: Any, **settings: Any) -> Audit:
     return AuditPlan(*given, **settings).run()
 
 
-def _common_coordinates(jobs: list[Job]) -> Coordinates | None:
-    """Return the coordinates of the maps that came fitted, which must be the same for all."""
+def _common_coordinates(jobs: list[Job], given: Coordinates | None) -> Coordinates | None:
+    """Return the coordinates that were given, or of maps that came fitted; they must be the same for all."""
     where = [(job.method, m.coordinates) for job in jobs if (m := job.fitted) is not None]
+    where += [] if given is None else [("the table", given)]
     digests = [None if coordinates is None else coordinates.digest for _, coordinates in where]
     if len(set(digests)) > 1:
         said = (f"{name} {digest or 'none'}" for (name, _), digest in zip(where, digests, strict=True))

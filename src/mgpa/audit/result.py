@@ -57,6 +57,16 @@ class Audit:
         if not audits:
             raise ValueError("There are no audits to put together.")
         first = audits[0]
+        # Who could not be measured somewhere would be measured on fewer people than the others.
+        omitted: dict[str, str] = {}
+        for audit in audits:
+            omitted |= audit.settings.get("omitted", {})
+        if omitted and len(audits) > 1:
+            audits = [
+                replace(audit, results={name: r for name, r in audit.results.items() if name not in omitted})
+                for audit in audits
+            ]
+            first = audits[0]
         for other in audits[1:]:
             if other.methods != first.methods:
                 raise ValueError(
@@ -77,6 +87,7 @@ class Audit:
             "duplicates": dict(sum((Counter(a.settings["duplicates"]) for a in audits), Counter())),
             "directions": list(dict.fromkeys(way for a in audits for way in a.settings["directions"])),
             "splits": len(audits),
+            "omitted": omitted,
         }
         return replace(first, results=results, settings=settings)
 

@@ -131,11 +131,10 @@ def align_devices(
         and T6 are T7, T8, P7 and P8.
     sfreq : float or None
         Samples per second; None: the lowest there is. Faster devices are resampled
-        (:func:`mgpa.eeg.resample`), and where samples of two devices do not fall on the same times, by a
-        cubic spline first.
+        (:func:`mgpa.eeg.resample`), and where samples of two devices do not fall on the same times,
+        interpolated by a cubic spline first.
     reference : str, sequence of str or None
-        See :func:`mgpa.eeg.rereference`; of the channels that are left. None: signals stay as they were
-        recorded.
+        See :func:`mgpa.eeg.rereference`; of the channels that are left. None: signals stay as recorded.
     bads : {"keep", "drop"}
         Channels that are marked as bad, or flat, for anyone on any device: "keep" them, with a warning, or
         "drop" them for everyone. Both name them.
