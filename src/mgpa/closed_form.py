@@ -259,6 +259,7 @@ class ClosedFormMGPA(GatedEstimator, MomentEstimator):
 def solve(model: ClosedFormMGPA, data: Evidence) -> Solution:
     """Fit standardisation and gate, then anchor and projection (Algorithm 1, steps 1 and 2)."""
     K, sources, contrasts = data.require_sources(), data.sources, data.contrasts()
+    effects = contrasts.source_effects(K)
     standardizer = data.standardizer(model.standardize)
     scale = standardizer.scale
     gate = model._fit_gate(
@@ -278,7 +279,7 @@ def solve(model: ClosedFormMGPA, data: Evidence) -> Solution:
     if rank == 0:
         identity = AffineMap.identity(len(scale), center=standardizer.center, scale=scale, info=info)
         return Solution(gate, identity, sources, np.zeros((K - 1, 0)), np.zeros((0, 0)))
-    delta = contrasts.source_effects(K) / scale @ B
+    delta = effects / scale @ B
     # Contrasts that cancel leave rounding, and rounding has a direction too.
     typical = np.linalg.norm(contrasts.values / scale @ B, axis=1).mean()
     delta[np.linalg.norm(delta, axis=1) <= 1e-12 * typical] = 0.0

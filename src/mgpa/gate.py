@@ -12,6 +12,7 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 import scipy.linalg
+import scipy.sparse.linalg
 import scipy.stats
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
@@ -377,12 +378,12 @@ def supported_directions(
 ) -> Floats:
     """Return the directions that pairs support which did not choose them, an orthonormal (d, r).
 
-    Two things support directions, both more than chance would but once in a hundred (:data:`CHANCE`). Held-
-    out contrasts *vary* along a direction at least twice as much as noise would, in which contrasts are like
-    rows of one source: then the leading directions count up to the first along which they do not. And held-
-    out contrasts have a *mean* along the other contrasts' mean: then the leading directions count until they
-    hold :data:`ENERGY` of what both means share. Where that is past what the first rule supports, noise comes
-    before the effect, and the mean's own direction is put in front instead.
+    Two things support directions, both by more than chance gives once in a hundred times (:data:`CHANCE`).
+    Held-out contrasts *vary* along a direction at least twice as much as noise would, in which contrasts are
+    like rows of one source. And held-out contrasts have a *mean* along the other contrasts' mean: then the
+    leading directions that hold :data:`ENERGY` of what both means share are supported, if they are not more
+    than there are means; if they are, noise comes before the effect, and the mean's own direction is put in
+    front. Leading directions count up to the first that nothing supports.
 
     Parameters
     ----------
@@ -404,46 +405,80 @@ def supported_directions(
     (d, r) array
         r = 0 if the pairs show nothing; all that lead if there are too few pairs to hold any out.
     """
-    m, d = contrasts.shape
-    k = leading.shape[1]
-    kind = np.zeros(m, np.int64) if kind is None else np.asarray(kind)
-    units = np.arange(m) if groups is None else np.unique(groups, return_inverse=True)[1]
     folds = held_out_folds(contrasts, groups)
     if not folds:
         return leading
-    spread = Scatter(np.eye(d), False) if rows is None else rows
-    energy, noise, shared = (np.zeros((m, k)) for _ in range(3))
-    agreement = np.zeros(m)
+    (m, d), n_leading = contrasts.shape, leading.shape[1]
+    units = np.arange(m) if groups is None else np.unique(groups, return_inverse=True)[1]
+    kind = np.zeros(m, np.int64) if kind is None else np.asarray(kind)
+    norms = np.linalg.norm(contrasts, axis=1)
+    moving = norms > ZERO_NORM
+    long_enough = moving & (norms >= np.quantile(norms[moving], norm_quantile))
+    directions = np.where(moving[:, None], contrasts / np.where(moving, norms, 1.0)[:, None], 0.0)
+
+    def others_mean(train: NDArray[np.intp], which: Any) -> Any:
+        chosen = train[kind[train] == which]
+        return directions[chosen].mean(axis=0) if len(chosen) else 0.0
+
+    means = np.zeros((m, d))  # of the contrasts of the same kind that are not held out
     for train, test in folds:
-        V = MeasurementGate(ENERGY, norm_quantile=norm_quantile).fit(contrasts[train]).basis_[:, :k]
-        directions = _unit_or_zero(contrasts[test])
-        means = np.zeros((len(test), d))
-        for which, mean in _means(contrasts[train], kind[train]).items():
-            means[kind[test] == which] = mean
-        along = directions @ V
-        held = np.arange(k) < V.shape[1]
-        energy[np.ix_(test, held)] = along**2
-        # What is left of a contrast, were it noise, spreads over the directions that are left as rows do.
-        variance = spread.along(V)
-        left = float(spread.diagonal.sum()) - _before(variance[None])[0]
-        noise[np.ix_(test, held)] = (1.0 - _before(along**2)) * variance / np.maximum(left, variance)
-        agreement[test] = np.sum(directions * means, axis=1)
-        shared[np.ix_(test, held)] = along * (means @ V)
+        for which in np.unique(kind[test]):
+            means[test[kind[test] == which]] = others_mean(train, which)
+    agreed, error = _mean_of_units(np.sum(directions * means, axis=1, keepdims=True), units)
     # Folds share contrasts, which makes chance look a little surer than it is: few units must be very sure.
     errors = float(scipy.stats.t.ppf(1.0 - CHANCE, units.max()))
-    excess, error = _mean_of_units(energy - 2.0 * noise, units)
-    beyond = excess > errors * error
-    n_varying = k if beyond.all() else int(np.argmin(beyond))
-    agreed, error = _mean_of_units(agreement[:, None], units)
-    if agreed[0] <= errors * error[0]:
-        return leading[:, :n_varying]
-    enough = np.cumsum(shared.mean(axis=0)) >= ENERGY * agreed[0]
-    n_mean = int(np.argmax(enough)) + 1 if enough.any() else k + 1
-    means = np.array(list(_means(contrasts, kind).values()))
-    if n_mean <= max(n_varying, len(means)):
-        return leading[:, : max(n_varying, n_mean)]
-    vectors, size = principal_directions(means, d)
-    return orthonormal(vectors[:, : choose_rank(ENERGY, size, len(means), "means")], leading[:, :n_varying])
+    has_mean = bool(agreed[0] > errors * error[0])
+
+    spread = Scatter(np.eye(d), False) if rows is None else rows
+    total = float(spread.diagonal.sum())
+    whole = Scatter.of_rows(directions[long_enough])
+    scatters = []
+    for train, test in folds:
+        if whole.factored:
+            scatters.append(Scatter.of_rows(directions[train[long_enough[train]]]))
+        else:  # what the held-out contrasts leave of the whole
+            held_out = directions[test[long_enough[test]]]
+            scatters.append(Scatter(whole.values - held_out.T @ held_out, False))
+    own_means = np.array([others_mean(np.arange(m), which) for which in np.unique(kind)])
+    n_supported, k = 0, 0
+    while n_supported == k < n_leading:  # more directions are looked at only if all so far are supported
+        k = min(max(16, 2 * k), n_leading)
+        energy, noise, shared = (np.zeros((m, k)) for _ in range(3))
+        for scatter, (_, test) in zip(scatters, folds, strict=True):
+            V = leading_directions(scatter, k)
+            along, among = directions[test] @ V, np.ix_(test, np.arange(V.shape[1]))
+            energy[among], shared[among] = along**2, along * (means[test] @ V)
+            # What is left of a contrast, were it noise, has the shape of what is left of the rows' spread.
+            variance = spread.along(V)
+            left = np.maximum(total - _before(variance[None]), variance)
+            noise[among] = (1.0 - _before(along**2)) * variance / left
+        excess, error = _mean_of_units(energy - 2.0 * noise, units)
+        supported = excess > errors * error
+        enough = np.cumsum(shared.mean(axis=0)) >= ENERGY * agreed[0]
+        n_mean = int(np.argmax(enough)) + 1 if enough.any() else n_leading + 1
+        if has_mean and n_mean <= len(own_means):
+            supported[:n_mean] = True
+        n_supported = k if supported.all() else int(np.argmin(supported))
+    if not has_mean or n_mean <= n_supported:
+        return leading[:, :n_supported]
+    vectors, size = principal_directions(own_means, d)
+    n_own = choose_rank(ENERGY, size, len(own_means), "means")
+    return orthonormal(vectors[:, :n_own], leading[:, :n_supported])
+
+
+def leading_directions(scatter: Scatter, k: int) -> Floats:
+    """Return up to k principal directions of rows with this scatter, as columns; cheap if k is small."""
+    F = scatter.values
+    gram = F @ F.T if scatter.factored else F
+    if 4 * k < len(gram):
+        values, vectors = scipy.sparse.linalg.eigsh(gram, k=k, v0=np.ones(len(gram)))
+    else:
+        values, vectors = np.linalg.eigh(gram)
+    order = np.argsort(-values, kind="stable")[:k]
+    values, vectors = values[order], vectors[:, order]
+    resolved = values > max(values[0], 0.0) * max(F.shape) * np.finfo(np.float64).eps
+    values, vectors = values[resolved], vectors[:, resolved]
+    return np.asarray(F.T @ (vectors / np.sqrt(values)) if scatter.factored else vectors)
 
 
 def orthonormal(first: Floats, second: Floats) -> Floats:
@@ -452,17 +487,6 @@ def orthonormal(first: Floats, second: Floats) -> Floats:
     added = Q[:, np.abs(np.diag(R)) > 1e-8]
     added = added * np.sign(added[np.abs(added).argmax(axis=0), np.arange(added.shape[1])])
     return np.concatenate([first, added], axis=1)
-
-
-def _means(contrasts: Floats, kind: NDArray[Any]) -> dict[Any, Floats]:
-    """Return the mean unit contrast of each kind."""
-    directions = _unit_or_zero(contrasts)
-    return {which: directions[kind == which].mean(axis=0) for which in np.unique(kind)}
-
-
-def _unit_or_zero(contrasts: Floats) -> Floats:
-    norms = np.linalg.norm(contrasts, axis=1, keepdims=True)
-    return np.asarray(np.where(norms > ZERO_NORM, contrasts / np.where(norms > ZERO_NORM, norms, 1.0), 0.0))
 
 
 def _before(values: Floats) -> Floats:
