@@ -161,7 +161,7 @@ def judged_run(
         units = np.unique(views.event, return_inverse=True)[1]
         rule = StoppingRule(recipe.sources, [views.rows], units=[units], evidence="pairs")
         return Trajectory(recipe, rows, views.rows, all_rows), rule
-    folds, units = held_out_folds(rows.codes, groups, pair_id, recipe.seed)
+    folds, units = held_out_folds(rows.codes, groups, pair_id, recipe.seed, ", or ", WITHOUT_RULE)
     judges, judge_units = [rows.take(test) for _, test in folds], [units[test] for _, test in folds]
     evidence = "rows"
     if views is not None and pair_id is not None:
@@ -229,11 +229,16 @@ def rank_evidence(
 
 
 def held_out_folds(
-    codes: NDArray[np.int64], groups: NDArray[np.int64] | None, pair_id: NDArray[Any] | None, seed: int
+    codes: NDArray[np.int64],
+    groups: NDArray[np.int64] | None,
+    pair_id: NDArray[Any] | None,
+    seed: int,
+    *otherwise: Any,
 ) -> tuple[list[tuple[NDArray[np.intp], NDArray[np.intp]]], NDArray[np.int64]]:
     """Return (train, test) rows, one split with many rows and five folds with few, and each row's unit.
 
-    Whole units stay together: groups (participants), or, without them, views of one event.
+    Whole units stay together: groups (participants), or, without them, views of one event. Where there are
+    too few, the error ends in what to do ``otherwise``.
     """
     n = len(codes)
     if groups is not None:
@@ -247,8 +252,9 @@ def held_out_folds(
     n_folds = min(N_FOLDS, len(np.unique(units)), int(np.bincount(codes).min()))
     if n_folds < 2:
         raise UsageError(
-            "do_no_harm needs rows to hold out: at least two groups and two rows of each source. Pass ",
-            *(HELD_OUT, ", or ", WITHOUT_RULE, "."),
+            "There are too few rows to hold some out: at least two groups and two rows of each source are "
+            "needed. Pass ",
+            *(HELD_OUT, *otherwise, "."),
         )
     splitter = StratifiedGroupKFold(n_folds, shuffle=True, random_state=seed % 2**31)
     folds = list(splitter.split(np.zeros((n, 1)), codes, units))
@@ -258,6 +264,6 @@ def held_out_folds(
         raise UsageError(
             "Some source occurs in too few groups to hold any out: without its group nothing of it is left "
             "to fit on. Pass ",
-            *(HELD_OUT, ", or ", WITHOUT_RULE, "."),
+            *(HELD_OUT, *otherwise, "."),
         )
     return folds, units
