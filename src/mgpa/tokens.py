@@ -349,13 +349,13 @@ class PerToken(TokenEstimator):
     >>> from mgpa import ClosedFormMGPA
     >>> rng = np.random.default_rng(0)
     >>> source = np.repeat([0, 1], 50)
-    >>> shift = np.zeros((3, 4)); shift[0, 0], shift[1, 1] = 3, -3      # every token in its own way
+    >>> shift = np.zeros((3, 4)); shift[0, 0], shift[1, 1] = 3, -3      # the third token shows nothing
     >>> X = rng.normal(size=(100, 3, 4)) + source[:, None, None] * shift
     >>> A = rng.normal(size=(20, 3, 4))
     >>> pairs = (A, A + shift + 0.1 * rng.normal(size=(20, 3, 4)))
     >>> model = PerToken(ClosedFormMGPA()).fit(X, source=source, pairs=pairs)
     >>> len(model.estimator_.estimators), model.to_map()
-    (3, <AffineMap: affine, rank 3, strength 1, 12 features>)
+    (3, <AffineMap: affine, rank 2, strength 1, 12 features>)
     """
 
     layout: ClassVar[str] = "joint"
