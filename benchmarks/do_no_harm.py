@@ -1,14 +1,15 @@
-"""What the stopping rule and the target within sources buy and cost: source and task scores, and movement.
+"""What evidence, anchors and targets within sources buy and cost: source and task scores, and movement.
 
     python benchmarks/do_no_harm.py [folder with corn_nir.npz and kalunga_gssc_tokens.npz]
-    python benchmarks/do_no_harm.py chance     # how often the rule starts without any effect
+    python benchmarks/do_no_harm.py [folder] --closed-form    # without the iterative maps: a minute or two
+    python benchmarks/do_no_harm.py --chance     # how often corrections start without any effect
 
 S is the best AUROC of four source readers (ordinary, strongly regularised and whitened logistic regression, a
 GELU network), T_f and T_r the AUROC of a task head fitted before and after correction, M the relative
 movement. Readers and heads are trained on one set of people or samples and scored on another.
 """
 
-import sys
+import argparse
 import warnings
 from pathlib import Path
 
@@ -65,29 +66,31 @@ def evaluate(m, train, test):
     )
 
 
-def compare(name, X, source, pairs, train, test, rank, groups=None):
+def compare(name, X, source, pairs, train, test, rank, groups=None, *, stages=True):
     gate = mgpa.MeasurementGate(rank)
-    closed = mgpa.ClosedFormMGPA.paper(gate=gate).fit(X, source=source, pairs=pairs).to_map()
-    published = mgpa.IterativeMGPA.paper(gate=gate).fit(X, source=source, pairs=pairs)
-    fits = {}
-    for target in ("conditional", "within"):
-        model = mgpa.IterativeMGPA(gate=gate, target=target, random_state=17)
-        fits[target] = model.fit(X, source=source, pairs=pairs, groups=groups)
-    ruled, within = fits.values()
-    print(f"\n{name}: {X.shape[0]} x {X.shape[1]}, gate rank {ruled.gate_.rank_}")
-    print(f"  ({within.to_map().info.evidence})")
-    for label, m in {
-        "identity": closed.with_strength(0.0),
-        "closed form": closed,
-        "48 stages": published.to_map(),
-        f"rule, {ruled.n_stages_} stages": ruled.to_map(),
-        f"default, {within.n_stages_} stages": within.to_map(),
-    }.items():
+    published = mgpa.ClosedFormMGPA.paper(gate=gate).fit(X, source=source, pairs=pairs)
+    within = mgpa.ClosedFormMGPA(gate=gate).fit(X, source=source, pairs=pairs, groups=groups)
+    by_default = mgpa.ClosedFormMGPA().fit(X, source=source, pairs=pairs, groups=groups)
+    print(f"\n{name}: {X.shape[0]} x {X.shape[1]}, gate rank {published.gate_.rank_}")
+    maps = {
+        "identity": published.to_map().with_strength(0.0),
+        "closed form, published": published.to_map(),
+        "closed form, this gate": within.to_map(),
+        f"closed form, gate {by_default.gate_.rank_}": by_default.to_map(),
+    }
+    if stages:
+        maps["48 stages"] = mgpa.IterativeMGPA.paper(gate=gate).fit(X, source=source, pairs=pairs).to_map()
+        for target, label in {"conditional": "rule", "within": "default"}.items():
+            model = mgpa.IterativeMGPA(gate=gate, target=target, random_state=17)
+            model.fit(X, source=source, pairs=pairs, groups=groups)
+            maps[f"{label}, {model.n_stages_} stages"] = model.to_map()
+    for label, m in maps.items():
         S, T_f, T_r, M = evaluate(m, train, test)
-        print(f"  {label:<18} S {S:.3f}   T_f {T_f:.3f}   T_r {T_r:.3f}   M {M:.3f}", flush=True)
+        scores = f"S {S:.3f}   T_f {T_f:.3f}   T_r {T_r:.3f}   M {M:.3f}"
+        print(f"  {label:<24} {scores}   {m.info.evidence}", flush=True)
 
 
-def simulated(n, shift, association, seed=0, d=32, r=6):
+def simulated(n, shift, association, seed=0, d=32, r=6, **options):
     rng = np.random.default_rng(seed)
     gate = np.linalg.qr(rng.normal(size=(d, r)))[0]
     mixing = np.linalg.qr(rng.normal(size=(d, d)))[0] * np.geomspace(2, 0.3, d)
@@ -109,10 +112,11 @@ def simulated(n, shift, association, seed=0, d=32, r=6):
         rows = content(y)
         return np.concatenate([rows, rows + effect]), np.repeat([0, 1], m), np.tile(y, 2)
 
-    compare(f"simulated, shift {shift}, association {association}", X, source, pairs, both(500), both(500), r)
+    name = f"simulated, shift {shift}, association {association}"
+    compare(name, X, source, pairs, both(500), both(500), r, **options)
 
 
-def corn(folder, first, second, rank=0.99):
+def corn(folder, first, second, rank=0.99, **options):
     data = np.load(folder / "corn_nir.npz")
     spectra, moisture = data["spectra"].astype(float), data["targets"][:, 0]
     task = (moisture > np.median(moisture)).astype(int)
@@ -126,12 +130,11 @@ def corn(folder, first, second, rank=0.99):
     X, source, _ = both(fit)
     pairs = (spectra[fit, first], spectra[fit, second])
     groups = np.tile(np.arange(36), 2)
-    compare(
-        f"corn, spectrometers {first} and {second}", X, source, pairs, both(train), both(test), rank, groups
-    )
+    name = f"corn, spectrometers {first} and {second}"
+    compare(name, X, source, pairs, both(train), both(test), rank, groups, **options)
 
 
-def kalunga(folder, gamma, rank, association=0.9):
+def kalunga(folder, gamma, rank, association=0.9, **options):
     data = np.load(folder / "kalunga_gssc_tokens.npz")
     keep = np.isin(data["label"], ["13Hz", "21Hz"])
     car, oz = (data[view][keep].mean(1).astype(float) for view in ("car", "oz"))
@@ -149,12 +152,12 @@ def kalunga(folder, gamma, rank, association=0.9):
     X = middle[fit] + (2 * source - 1)[:, None] * half[fit]
     pairs = (car[fit], oz[fit])
     name = f"Kalunga SSVEP, reference contrast x {gamma}, association {association}"
-    compare(name, X, source, pairs, both(train), both(test), rank, people[fit])
+    compare(name, X, source, pairs, both(train), both(test), rank, people[fit], **options)
 
 
 def chance(n_fits=200, d=8):
     for n in (120, 300, 1000):
-        started = 0
+        started = {"closed form": 0, "iterative": 0}
         for seed in range(n_fits):
             rng = np.random.default_rng(seed)
             X, source = rng.normal(size=(n, d)), rng.integers(0, 2, n)
@@ -162,28 +165,33 @@ def chance(n_fits=200, d=8):
             pairs = (A, A + rng.normal(size=(30, 3)) @ np.eye(3, d))
             # These pairs have directions, but no mean: the default gate would not take them for evidence.
             gate = mgpa.MeasurementGate(0.9)
-            model = mgpa.IterativeMGPA(gate, critics=("linear",), n_stages=1, random_state=seed)
-            started += model.fit(X, source=source, pairs=pairs).n_stages_ > 0
-        print(f"{n} rows without a source effect: started {started} times in {n_fits} fits", flush=True)
+            closed = mgpa.ClosedFormMGPA(gate).fit(X, source=source, pairs=pairs)
+            staged = mgpa.IterativeMGPA(gate, critics=("linear",), n_stages=1, random_state=seed)
+            started["closed form"] += len(closed.to_map()) > 0
+            started["iterative"] += staged.fit(X, source=source, pairs=pairs).n_stages_ > 0
+        print(f"{n} rows without a source effect, {n_fits} fits; started {started}", flush=True)
 
 
 def main():
-    if sys.argv[1:] == ["chance"]:
-        chance()
-        return
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    beside = Path(__file__).resolve().parents[2] / "shared" / "real"
+    parser.add_argument("folder", nargs="?", type=Path, default=beside, help="of the real sets")
+    parser.add_argument("--closed-form", action="store_true", help="leave the iterative maps out")
+    parser.add_argument("--chance", action="store_true", help="count starts without any effect")
+    asked = parser.parse_args()
+    if asked.chance:
+        return chance()
+    options = {"stages": not asked.closed_form}
     for n in (150, 600, 3000):
         for shift, association in ((0.0, 0.5), (0.5, 0.5), (1.0, 0.9)):
-            simulated(n, shift, association)
-    folder = (
-        Path(sys.argv[1]) if len(sys.argv) > 1 else Path(__file__).resolve().parents[2] / "shared" / "real"
-    )
-    if not folder.is_dir():
-        print("\nNo recordings given: real sets skipped.")
-        return
-    corn(folder, 0, 1)
-    corn(folder, 1, 2)
+            simulated(n, shift, association, **options)
+    if not asked.folder.is_dir():
+        return print("\nNo recordings given: real sets skipped.")
+    corn(asked.folder, 0, 1, **options)
+    corn(asked.folder, 1, 2, **options)
     for gamma, rank in ((0.0, 32), (0.001, 0.9), (0.005, 0.9), (0.005, 32), (1.0, 0.9)):
-        kalunga(folder, gamma, rank)
+        kalunga(asked.folder, gamma, rank, **options)
+    return None
 
 
 if __name__ == "__main__":

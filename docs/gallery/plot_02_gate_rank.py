@@ -153,10 +153,12 @@ print(f"{'uncorrected':<21}: headset {before[0]:.3f}, task {before[1]:.3f}")
 # panels get worse.
 #
 # **Rule of thumb**: take the rank where the curve of held-out people bends, and rather a direction less for
-# the iterative map. ``MeasurementGate(rank=4)`` sets it; ``rank=0.9``, the default, is a share of the
-# gate's *own* energy, which for noisy pairs is more directions than the bend:
+# the iterative map. The default does so by itself: it takes directions as long as held-out people support
+# them. ``MeasurementGate(rank=4)`` sets the rank, and ``rank=0.9``, the paper's, is a share of the gate's
+# *own* energy, which for noisy pairs is more directions than the bend:
 
-print("rank=0.9 takes", mgpa.MeasurementGate(rank=0.9).fit(contrasts).rank_, "directions here")
+print("the default takes", mgpa.MeasurementGate().fit(contrasts, groups=person).rank_, "directions here")
+print("rank=0.9 takes", mgpa.MeasurementGate(rank=0.9).fit(contrasts).rank_)
 
 # %%
 # How far to trust this

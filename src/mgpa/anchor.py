@@ -200,7 +200,7 @@ def within_anchor(
         Z = spread.values @ B
         Q = spread.values - Z @ B.T
         values, U = np.linalg.eigh(Q @ Q.T)
-        resolved = values > values[-1] * len(Q) * np.finfo(np.float64).eps
+        resolved = values > (values[-1] + np.sum(Z**2)) * len(Q) * np.finfo(np.float64).eps
         values, U = values[resolved], U[:, resolved]
         preserved, mixing, products = Q, U / np.sqrt(values), np.sqrt(values)[:, None] * (U.T @ Z)
         total = Z.T @ Z
@@ -210,7 +210,8 @@ def within_anchor(
         total, cross = B.T @ SB, SB - B @ (B.T @ SB)
         Q = S - SB @ B.T - B @ cross.T
         values, vectors = np.linalg.eigh((Q + Q.T) / 2)
-        resolved = values > values[-1] * len(Q) * np.finfo(np.float64).eps
+        # Next to nothing, where the gate is everything, is nothing.
+        resolved = values > (values[-1] + np.trace(total)) * len(Q) * np.finfo(np.float64).eps
         values, preserved = values[resolved], vectors[:, resolved].T
         mixing, products = np.eye(len(values)), preserved @ cross
     if ridge is None:

@@ -127,7 +127,7 @@ class MeasurementGate(Gate):
 
     fitted_on: ClassVar[str] = "contrasts"
     _parameter_constraints: ClassVar[dict[str, Constraint]] = {
-        "rank": one_of("auto") | whole() | share,
+        "rank": whole() | share | one_of("auto"),
         "norm_quantile": number(0, below=1),
         "max_contrasts": whole(1) | nothing,
     }

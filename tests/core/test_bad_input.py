@@ -621,7 +621,7 @@ def test_unusable_held_out_rows_are_refused(held, words):
 
 def test_too_few_rows_to_hold_out_are_refused():
     few = A[:10], B[:10]  # too few to judge by
-    with refused("do_no_harm needs rows to hold out: at least two groups", "or do_no_harm=False"):
+    with refused("too few rows to hold some out: at least two groups", "or do_no_harm=False"):
         fit(iterative, groups=np.zeros(N), pairs=few)
     fit(iterative, groups=np.zeros(N), pairs=few, parameters={"do_no_harm": False})
 

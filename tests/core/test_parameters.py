@@ -188,7 +188,7 @@ def test_a_kind_of_constraint_accepts_and_refuses(kind):
         # The parameters of a part go by the names that set_params has for them.
         (
             ClosedFormMGPA(gate=MeasurementGate(rank=True)),
-            "gate__rank must be 'auto', or a whole number, 0 or more, or a float in (0, 1]; got True.",
+            "gate__rank must be a whole number, 0 or more, or a float in (0, 1], or 'auto'; got True.",
         ),
         (
             IterativeMGPA(anchor_gate=MeasurementGate(max_contrasts=0)),

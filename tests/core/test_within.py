@@ -177,3 +177,14 @@ def test_many_more_features_than_rows_are_no_matter():
     m = within().fit(X, source=source, pairs=pairs).to_map()
     gap = [abs(np.diff([rows_[source == s, 0].mean() for s in (0, 1)])[0]) for rows_ in (X, m.transform(X))]
     assert gap[1] < 0.3 * gap[0]
+
+
+@pytest.mark.parametrize("n", [7, 2000])  # moments are kept as rows, and as a matrix
+def test_a_gate_that_is_everything_leaves_nothing_to_regress_on(n):
+    rng = np.random.default_rng(10)
+    X, source, _ = rows(rng, n, shift=10.0)
+    gate = mgpa.FixedGate(np.linalg.qr(rng.normal(size=(D, D)))[0])  # up to rounding
+    model = mgpa.ClosedFormMGPA(gate, n_directions=1, standardize=False, shrinkage=0.5)
+    model.fit(X, source=source, pairs=paired(rng, shift=10.0))
+    assert model.effect_.size == pytest.approx(1.0, abs=0.2)
+    assert model.effect_.error < 0.3

@@ -80,10 +80,12 @@ def test_every_tutorial_study_can_be_read_and_has_its_report(path):
     [
         ("kalunga", "kalunga", ("S", "T_f", "T_r", "M", "worst")),
         ("kalunga", "kalunga-gamma-02", ("S", "T_f", "T_r", "M", "worst")),
+        ("kalunga", "kalunga-within", ("S", "T_f", "T_r", "M", "worst")),
         ("kalunga", "kalunga-tokens", ("S", "T_f", "T_r", "M")),
         ("kalunga", "kalunga-tokens-joint", ("S", "T_f", "T_r", "M")),
         ("kalunga", "kalunga-tokens-joint-02", ("S", "T_f", "T_r", "M")),
         ("corn", "corn-reuse", ("worst", "control")),
+        ("corn", "corn-reuse-within", ("worst", "control")),
     ],
 )
 def test_pages_say_what_the_committed_tables_say(page, study, metrics):
@@ -97,8 +99,17 @@ def test_pages_say_what_the_committed_tables_say(page, study, metrics):
         assert line in text, line
 
 
-def test_the_corn_page_says_what_its_table_says():
-    text, found = (DOCS / "corn.md").read_text("utf-8"), committed("corn")
+def test_the_page_says_what_the_within_source_table_of_the_larger_contrast_says():
+    found = committed("kalunga-within-gamma-02")
+    cells = [
+        f"{found['', 'MGPA-CF, within', '', metric]:.3f}" for metric in ("S", "T_f", "T_r", "M", "worst")
+    ]
+    assert f"| MGPA-CF, within | {' | '.join(cells)} |" in (DOCS / "kalunga.md").read_text("utf-8")
+
+
+@pytest.mark.parametrize("study", ["corn", "corn-within"])
+def test_the_corn_page_says_what_its_table_says(study):
+    text, found = (DOCS / "corn.md").read_text("utf-8"), committed(study)
     tasks = ("moisture", "oil", "protein", "starch")
     for method in dict.fromkeys(name for _, name, *_ in found):
         source = [f"{found['moisture', method, '', metric]:.3f}" for metric in ("S", "M")]

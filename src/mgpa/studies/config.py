@@ -161,9 +161,9 @@ class CoordinatesSection(Section):
 
 
 class GateSection(Section):
-    """Where corrections may act: rank, or retained energy, of the measured contrasts."""
+    """Where corrections may act: rank, or share of energy, of measured contrasts, or what they support."""
 
-    rank: int | float = 0.9
+    rank: int | float | Literal["auto"] = 0.9
     norm_quantile: float = 0.05
     max_contrasts: int | None = None
     tokens: bool = False
