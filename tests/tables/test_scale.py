@@ -361,9 +361,11 @@ def lose_a_result(address):
 
 def test_a_cluster_that_is_lost_is_said_in_words():
     distributed = pytest.importorskip("distributed")
-    with distributed.LocalCluster(n_workers=1, processes=False, dashboard_address=None) as cluster:
-        with pytest.raises(ClusterError, match=r"The cluster did not finish \(FutureCancelledError"):
-            lose_a_result(cluster.scheduler_address)
+    with (
+        distributed.LocalCluster(n_workers=1, processes=False, dashboard_address=None) as cluster,
+        pytest.raises(ClusterError, match=r"The cluster did not finish \(FutureCancelledError"),
+    ):
+        lose_a_result(cluster.scheduler_address)
 
 
 def test_a_local_cluster_listens_on_this_machine_only():
