@@ -1,6 +1,7 @@
 """Larger than memory and on several workers: the same bits, finished work never done twice."""
 
 import os
+import signal
 import subprocess
 import sys
 import textwrap
@@ -21,11 +22,15 @@ from simulated import simulated_table
 
 pytest.importorskip("pyarrow")
 
-from mgpa.tables import Table, correct_file, fit_table
+from mgpa.tables import Table, correct, correct_file, fit_table
 from mgpa.tables.all_rows import FileRows
+from mgpa.tables.correcting import write_corrected
 from mgpa.tables.files import TableError, TableWriter, open_table, write_table
 from mgpa.tables.fitting import draw_rows
 from mgpa.tables.scale import connect, merge_tree
+
+# Another cluster on this machine has Dask's usual port; ours then takes another one.
+pytestmark = pytest.mark.filterwarnings("ignore:Port 8787 is already in use")
 
 STREAMING = ["closed_form_mgpa", "leace", "coral", "combat", "featmap", "splince"]
 
@@ -383,6 +388,28 @@ def test_connecting_to_nothing_is_nothing(tmp_path):
             Path(tmp_path) / "o.parquet",
             client=object(),
         )
+
+
+def test_a_map_is_not_lost_with_the_workers_that_had_it(table, tmp_path):
+    distributed = pytest.importorskip("distributed")
+    parts = in_parts(table, tmp_path / "many", 4)
+    m = fit_table(mgpa.ClosedFormMGPA(), parts).to_map()
+    options = {"n_workers": 1, "threads_per_worker": 1, "dashboard_address": None, "silence_logs": 50}
+    with distributed.LocalCluster(**options) as cluster, distributed.Client(cluster) as client:
+
+        def submit(function, *arguments, **settings):
+            future = distributed.Client.submit(client, function, *arguments, **settings)
+            if function is write_corrected and not killed:
+                killed.append(arguments[0])
+                distributed.wait(arguments[0])  # the worker has the map, and nothing was done with it
+                os.kill(next(iter(cluster.workers.values())).pid, signal.SIGKILL)
+            return future
+
+        killed = []
+        client.submit = submit
+        correct_file(m, parts, tmp_path / "out", client=client)
+    assert killed
+    assert np.array_equal(open_table(tmp_path / "out").read().X, correct(m, table).X)
 
 
 def lose_a_result(address):
