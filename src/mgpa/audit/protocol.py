@@ -178,6 +178,10 @@ class AuditPlan:
             "participants": {role: len(np.unique(part.participant)) for role, part in parts.items()},
             "sources": [str(s) for s in table.sources.tolist()],
             "features": list(rows.X.shape[1:]),
+            "preliminary": bank["restarts"] < 3 or max(bank["checkpoints"]) < max(CHECKPOINTS),
+            "nested_readers": confounding(
+                parts["HEAD"].source, parts["HEAD"].participant
+            ).nested_participants,
             "duplicates": _duplicates(rows),
             "data": table.digest[:16],
         }

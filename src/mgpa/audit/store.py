@@ -28,7 +28,7 @@ from ..maps import CorrectionMap, load_map
 Arrays = dict[str, NDArray[Any]]
 
 # Raised when a cell's content changes meaning, so that old caches are not mistaken for new ones.
-CELL_VERSION = 4
+CELL_VERSION = 5
 
 
 def versions() -> dict[str, str | None]:

@@ -66,8 +66,10 @@ def audit(
         [
             str(result),
             "",
+            *result.findings("identity")[:1],
             *(f"{name}: {lines[0]}" for name, lines in verdicts.items()),
-            *[lines[-1] for lines in verdicts.values()][:1],  # how sure that is
+            "",
+            *result.caveats("identity"),  # how sure that is
             f"\n{out / 'report.html'}",
         ]
     )
@@ -76,6 +78,8 @@ def audit(
             "report": str(out / "report.html"),
             "estimates": _estimates(result),
             "direction": result.direction,
+            "bank": result.bank,
+            "preliminary": result.preliminary,
             "verdicts": verdicts,
         },
         text,
@@ -135,7 +139,10 @@ def compare(
         write_atomically(out / "contrasts.tex", latex_table(result, against).encode())
         lines.append(f"\n{out / 'contrasts.csv'}")
     plain = {name: {k: [e.value, e.low, e.high] for k, e in row.items()} for name, row in contrasts.items()}
-    show({"against": against, "contrasts": plain}, "\n".join(lines), json_)
+    if result.preliminary:
+        lines.insert(0, result.preliminary)
+    facts = {"against": against, "contrasts": plain, "preliminary": result.preliminary}
+    show(facts, "\n".join(lines), json_)
 
 
 def _run_audit(
