@@ -82,21 +82,26 @@ def full():
         IterativeMGPA(n_stages=4, critics=("linear",), random_state=s) for s in (1, 2)
     ]
     return audit.run(
-        paired_table(), methods, readers={"restarts": 1, "checkpoints": (2, 4)}, verbose=False, device="cpu"
+        paired_table(),
+        methods,
+        readers={"restarts": 1, "checkpoints": (2, 4)},
+        verbose=False,
+        device="cpu",
+        folds=1,
     )
 
 
 @pytest.fixture(scope="module")
 def partial():
     """No labels, three sources, no gate."""
-    return audit.run(three_sources(), {"leace": LEACE()}, readers={"restarts": 0}, verbose=False)
+    return audit.run(three_sources(), {"leace": LEACE()}, readers={"restarts": 0}, verbose=False, folds=1)
 
 
 @pytest.fixture(scope="module")
 def hostile():
     table = paired_table(sources=("<b>dry</b>", "wet\"'&{{data}}"), prefix=CLOSING)
     methods = {HOSTILE: ClosedFormMGPA(), CLOSING: LEACE(), "$a_b$ & {{title}} 50%": LEACE()}
-    return audit.run(table, methods, readers={"restarts": 0}, verbose=False)
+    return audit.run(table, methods, readers={"restarts": 0}, verbose=False, folds=1)
 
 
 # --------------------------------------------------------------------------------------------- figures
@@ -280,7 +285,7 @@ def test_report_copes_with_missing_parts(partial):
 
 
 def test_report_of_the_identity_alone(tmp_path):
-    alone = audit.run(three_sources(), [], readers={"restarts": 0}, verbose=False)
+    alone = audit.run(three_sources(), [], readers={"restarts": 0}, verbose=False, folds=1)
     assert "nothing to compare" in Page(html_report(alone)).text
 
 

@@ -11,7 +11,7 @@ from mgpa.audit.chance import compare, permuted_auroc
 from mgpa.audit.report import html_report, ranking
 from mgpa.tables import Table
 
-QUICK = {"readers": {"restarts": 0}, "verbose": False}
+QUICK = {"readers": {"restarts": 0}, "verbose": False, "folds": 1}
 
 
 def people(counts, rows, rng, shape=(8,)):
@@ -180,7 +180,7 @@ def test_a_small_bank_is_stamped_in_every_output(tmp_path):
     for path in (result.to_csv(tmp_path / "table.csv"), *result.figures(tmp_path, formats=("svg",))):
         assert "PRELIMINARY" in path.read_text(encoding="utf-8")
     assert "PRELIMINARY" in result.to_latex()
-    whole = audit.AuditPlan(shifted(), ["leace"], verbose=False)
+    whole = audit.AuditPlan(shifted(), ["leace"], verbose=False, folds=1)
     assert whole.settings["preliminary"] is False
 
 

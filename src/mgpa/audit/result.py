@@ -337,6 +337,11 @@ class Audit:
                 "source only: readers may have learned who they are instead of how they were measured, so S "
                 "may be too low."
             )
+        if "folds" in self.settings:
+            lines.append(
+                f"Everybody judged once, in {self.settings['folds']} folds: by maps, readers and heads of "
+                "other people, which differ from fold to fold."
+            )
         lines.append(
             f"Intervals are over {n} participants, for these fitted maps and readers; a stronger reader may "
             "find more. Chance is from labels swapped within participants."

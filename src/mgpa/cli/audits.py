@@ -20,6 +20,7 @@ def audit(
     rank: float | None = None,
     budget: float | None = None,
     association: tuple[str, str] | None = None,
+    folds: int | None = None,
     cache: Path | None = None,
     readers: Literal["full", "paper"] = "full",
     jobs: int = 1,
@@ -47,6 +48,9 @@ def audit(
     association
         A source and the label that goes with it where the heads behind `worst` learn their shortcut; by
         default as in the FIT rows.
+    folds
+        Let roles rotate over so many folds, so that everybody judges once; 1 keeps the table's roles. By
+        default five where fewer than twelve people are EVAL, if that is possible.
     cache
         Folder of finished cells; by default inside the output folder. Running again goes on where it was.
     jobs
@@ -56,7 +60,9 @@ def audit(
     quick
         One reader network and 12 epochs: a preliminary look.
     """
-    result = _run_audit(table, out, methods, seeds, rank, budget, association, cache, readers, jobs, quick)
+    result = _run_audit(
+        table, out, methods, seeds, rank, budget, association, folds, cache, readers, jobs, quick
+    )
     result.report(out / "report.html")
     result.to_csv(out / "table.csv")
     result.to_latex(out / "table.tex")
@@ -98,6 +104,7 @@ def compare(
     rank: float | None = None,
     budget: float | None = None,
     association: tuple[str, str] | None = None,
+    folds: int | None = None,
     readers: Literal["full", "paper"] = "full",
     jobs: int = 1,
     quick: bool = False,
@@ -119,7 +126,9 @@ def compare(
         The same folder as `mgpa audit` used: finished cells are read from there. The differences are written
         there too, as contrasts.csv and contrasts.tex.
     """
-    result = _run_audit(table, out, methods, seeds, rank, budget, association, None, readers, jobs, quick)
+    result = _run_audit(
+        table, out, methods, seeds, rank, budget, association, folds, None, readers, jobs, quick
+    )
     if against not in result.results:
         raise UserError(f"--against is {against!r}; audited are {', '.join(result.methods)}.")
     contrasts = {
@@ -153,6 +162,7 @@ def _run_audit(
     rank: float | None,
     budget: float | None,
     association: tuple[str, str] | None,
+    folds: int | None,
     cache: Path | None,
     bank: str,
     jobs: int,
@@ -168,7 +178,7 @@ def _run_audit(
         for name, given in _named(names).items()
     }
     readers = {"bank": bank, "restarts": 1, "checkpoints": (12,)} if quick else bank
-    rows = open_table(table).read().require("source", "participant", "role")
+    rows = open_table(table).read().require("source", "participant")
     if out is not None:
         out.mkdir(parents=True, exist_ok=True)
         cache = out / "cells" if cache is None else cache
@@ -178,6 +188,7 @@ def _run_audit(
         seeds=seeds,
         budget=budget,
         association=association,
+        folds=folds,
         cache=cache,
         n_jobs=jobs,
         readers=readers,

@@ -109,6 +109,7 @@ def _audit_plan(
         seeds=study.seeds,
         readers=study.readers.model_dump(),
         association=shortcut(table),
+        folds=1,
         floor=False,
         # All tasks are measured in the coordinates that they share, those of the development task.
         standardize=not study.coordinates.standardize,

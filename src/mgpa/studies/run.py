@@ -130,6 +130,7 @@ def _plans(study: Study, split: Split, **options: Any) -> Iterator[tuple[str, Au
                 budget=budgets or None,
                 readers=study.readers.model_dump(),
                 association=shortcut(table),
+                folds=1,
                 floor=study.floor,
                 **options,
             ),
