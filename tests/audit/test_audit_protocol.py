@@ -14,7 +14,7 @@ import pytest
 from sklearn.linear_model import LogisticRegression
 
 import mgpa
-from audited import SMALL, HeadOfMeans, assert_same, run
+from audited import LINEAR, SMALL, HeadOfMeans, assert_same, run
 from mgpa import audit
 from mgpa.audit import AuditPlan
 from mgpa.baselines import make
@@ -344,6 +344,7 @@ def other_arguments():
         "head": LogisticRegression(),
         "readers": SMALL,
         "association": ("dry", 1),
+        "folds": 4,
         "floor": True,
         "standardize": False,
         "device": "meta",
@@ -374,7 +375,7 @@ def test_devices_have_their_own_cells(table, tmp_path):
 
 
 def test_a_plan_knows_what_is_finished_and_makes_nothing(table, tmp_path):
-    settings = {"readers": {"restarts": 0}, "verbose": False, "cache": tmp_path / "cells"}
+    settings = {"readers": LINEAR, "folds": 1, "verbose": False, "cache": tmp_path / "cells"}
     plan = AuditPlan(table, ["leace"], **settings)
     assert [(cell["method"], cell["fitted"], cell["measured"]) for cell in plan.pending()] == [
         ("identity", False, False),

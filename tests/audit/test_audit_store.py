@@ -113,6 +113,7 @@ SPECS = {
     BudgetSpec: {"fit": "f", "budget": 0.1},
     GroundSpec: {
         "head": "h", "evaluation": "e", "standardizer": "s", "task_head": None, "device": "cpu", "bank": {},
+        "directions": (),
     },
     MeasureSpec: {"ground": "g", "map": "m"},
     FloorSpec: {"ground": "g", "basis": "b"},

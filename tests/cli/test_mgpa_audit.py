@@ -25,7 +25,7 @@ def test_audit_and_compare(folder):
     assert contrasts["closed_form_mgpa"]["S"][2] < 0
     assert "3 of them finished before" in again.stderr
     lines = (folder / "audit" / "contrasts.csv").read_text().splitlines()
-    assert lines[0] == "method,against,metric,difference,low,high"
+    assert lines[0] == "method,against,metric,difference,low,high,note"
     written = {tuple(line.split(",")[:3]): float(line.split(",")[3]) for line in lines[1:]}
     assert written["closed_form_mgpa", "leace", "S"] == contrasts["closed_form_mgpa"]["S"][0]
     assert ("leace", "leace", "S") not in written

@@ -220,7 +220,8 @@ def source_accessibility(ground: Ground, C_head: NDArray[Any], C_eval: NDArray[A
         "readers": np.array(reading.readers),
         "source_auroc": found.values,
         "source_scores": reading.scores.astype(np.float32),
-        "eval_second_source": ground.evaluation.source == ground.head.sources[1],
+        "eval_source": np.searchsorted(ground.head.sources, ground.evaluation.source),
+        "eval_person": np.searchsorted(found.participants, ground.evaluation.participant),
     }
 
 

@@ -6,7 +6,7 @@ import itertools
 import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from inspect import signature
 from typing import Any, Literal, ParamSpec, TypeVar
@@ -39,6 +39,7 @@ from .fits import (
     saying,
     stored_fit,
 )
+from .folds import fold_tables
 from .looks import label as shown_as
 from .measure import FloorSpec, Ground, MeasureSpec, measure, require_everyone, source_floor
 from .method_result import MethodResult, people_known
@@ -95,6 +96,11 @@ class AuditPlan:
         Folder for finished cells. Running again with the same data and settings reads them; a run that was
         killed goes on where it was. Code is not among the settings: after changing a class of your own,
         take another folder.
+    folds : int or None
+        Let roles rotate over so many folds, so that everybody is EVAL once, by maps and readers of others;
+        1 keeps the table's roles. None makes five (or four, of eight or nine people) where fewer than twelve
+        people are EVAL or the table has no roles, if all methods are fitted here and everybody has rows of
+        every source and label.
     n_jobs : int
         Cells at a time (joblib; ``joblib.parallel_config("dask")`` sends them to a cluster).
     device : str
@@ -127,6 +133,7 @@ class AuditPlan:
         association: tuple[Any, Any] | None = None,
         floor: bool = True,
         standardize: bool = True,
+        folds: int | None = None,
         cache: Any = None,
         n_jobs: int = 1,
         device: str = "auto",
@@ -136,13 +143,39 @@ class AuditPlan:
             raise TypeError(
                 f"table is a {type(table).__name__}; make a Table of it, as Table.from_frame does."
             )
-        table.require("source", "participant", "role")
+        table.require("source", "participant")
         bank = _check_bank(**({"bank": readers} if isinstance(readers, str) else readers))
         device = resolve_device(device)
         if bank["restarts"]:
             torch_device(device, "The bank of source readers")
         self.jobs = list(list_jobs(methods, seeds, device))
         _require_distinct(self.jobs)
+        self.verbose = verbose
+        can_rotate = pairs is None and all(job.fitted is None for job in self.jobs)
+        self.folds = [
+            AuditPlan(
+                rotated,
+                methods,
+                seeds=seeds,
+                budget=budget,
+                head=head,
+                readers=readers,
+                association=association,
+                floor=floor,
+                standardize=standardize,
+                folds=1,
+                cache=cache,
+                n_jobs=n_jobs,
+                device=device,
+                verbose=verbose,
+            )
+            for rotated in fold_tables(table, folds, can_rotate=can_rotate)
+        ]
+        self.settings: dict[str, Any]
+        if self.folds:
+            self.settings = self.folds[0].settings | {"folds": len(self.folds), "data": table.digest[:16]}
+            return
+        table.require("role")
         self.budgets = _budgets(budget, self.jobs)
         if isinstance(pairs, Mapping):
             _require_known(pairs, self.jobs, "pairs")
@@ -173,8 +206,8 @@ class AuditPlan:
         )
         self.judges = _Judges.of(table, rows)
         self.store = Store(cache)
-        self.floor, self.n_jobs, self.verbose = floor, n_jobs, verbose
-        self.settings: dict[str, Any] = {
+        self.floor, self.n_jobs = floor, n_jobs
+        self.settings = {
             "version": __version__,
             "seeds": list(seeds),
             "pairs": None if pairs is None else _count_pairs(pairs),
@@ -193,6 +226,10 @@ class AuditPlan:
             "participants": {role: len(np.unique(part.participant)) for role, part in parts.items()},
             "sources": [str(s) for s in table.sources.tolist()],
             "features": list(rows.X.shape[1:]),
+            "preliminary": bank["restarts"] < 3 or max(bank["checkpoints"]) < max(CHECKPOINTS),
+            "nested_readers": confounding(
+                parts["HEAD"].source, parts["HEAD"].participant
+            ).nested_participants,
             "duplicates": _duplicates(rows),
             "data": table.digest[:16],
         }
@@ -206,6 +243,8 @@ class AuditPlan:
             For every fit: ``method``, ``fit``, whether it is ``fitted`` and ``measured``, and the ``seconds``
             left, by what finished cells of the same method took (None: none are finished).
         """
+        if self.folds:
+            return [cell for plan in self.folds for cell in plan.pending()]
         took = self.store.timings()
         cells, counted = [], set()
         for job in self.jobs:
@@ -251,6 +290,15 @@ class AuditPlan:
 
     def run(self) -> Audit:
         """Compute what is not finished, and return everything."""
+        if self.folds:
+            audits = []
+            for i, plan in enumerate(self.folds, start=1):
+                self._say(f"fold {i} of {len(self.folds)}")
+                audits.append(plan.run())
+            pooled = Audit.pool(audits)
+            return replace(
+                pooled, settings=pooled.settings | {k: self.settings[k] for k in ("folds", "data")}
+            )
         started = time.monotonic()
         self.store.create()
         maps, omitted = self._fit()

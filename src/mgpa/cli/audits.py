@@ -21,6 +21,7 @@ def audit(
     tokens: Tokens = "mean",
     budget: float | None = None,
     association: tuple[str, str] | None = None,
+    folds: int | None = None,
     cache: Path | None = None,
     readers: Literal["full", "paper"] = "full",
     jobs: int = 1,
@@ -50,6 +51,9 @@ def audit(
     association
         A source and the label that goes with it where the heads behind `worst` learn their shortcut; by
         default as in the FIT rows.
+    folds
+        Let roles rotate over so many folds, so that everybody judges once; 1 keeps the table's roles. By
+        default five where fewer than twelve people are EVAL, if that is possible.
     cache
         Folder of finished cells; by default inside the output folder. Running again goes on where it was.
     jobs
@@ -60,7 +64,7 @@ def audit(
         One reader network and 12 epochs: a preliminary look.
     """
     result = _run_audit(
-        table, out, methods, seeds, rank, tokens, budget, association, cache, readers, jobs, quick
+        table, out, methods, seeds, rank, tokens, budget, association, folds, cache, readers, jobs, quick
     )
     result.report(out / "report.html")
     result.to_csv(out / "table.csv")
@@ -71,8 +75,10 @@ def audit(
         [
             str(result),
             "",
+            *result.findings("identity")[:1],
             *(f"{name}: {lines[0]}" for name, lines in verdicts.items()),
-            *[lines[-1] for lines in verdicts.values()][:1],  # how sure that is
+            "",
+            *result.caveats("identity"),  # how sure that is
             f"\n{out / 'report.html'}",
         ]
     )
@@ -81,6 +87,8 @@ def audit(
             "report": str(out / "report.html"),
             "estimates": _estimates(result),
             "direction": result.direction,
+            "bank": result.bank,
+            "preliminary": result.preliminary,
             "verdicts": verdicts,
         },
         text,
@@ -100,6 +108,7 @@ def compare(
     tokens: Tokens = "mean",
     budget: float | None = None,
     association: tuple[str, str] | None = None,
+    folds: int | None = None,
     readers: Literal["full", "paper"] = "full",
     jobs: int = 1,
     quick: bool = False,
@@ -122,7 +131,7 @@ def compare(
         there too, as contrasts.csv and contrasts.tex.
     """
     result = _run_audit(
-        table, out, methods, seeds, rank, tokens, budget, association, None, readers, jobs, quick
+        table, out, methods, seeds, rank, tokens, budget, association, folds, None, readers, jobs, quick
     )
     if against not in result.results:
         raise UserError(f"--against is {against!r}; audited are {', '.join(result.methods)}.")
@@ -143,7 +152,10 @@ def compare(
         write_atomically(out / "contrasts.tex", latex_table(result, against).encode())
         lines.append(f"\n{out / 'contrasts.csv'}")
     plain = {name: {k: [e.value, e.low, e.high] for k, e in row.items()} for name, row in contrasts.items()}
-    show({"against": against, "contrasts": plain}, "\n".join(lines), json_)
+    if result.preliminary:
+        lines.insert(0, result.preliminary)
+    facts = {"against": against, "contrasts": plain, "preliminary": result.preliminary}
+    show(facts, "\n".join(lines), json_)
 
 
 def _run_audit(
@@ -155,6 +167,7 @@ def _run_audit(
     tokens: str,
     budget: float | None,
     association: tuple[str, str] | None,
+    folds: int | None,
     cache: Path | None,
     bank: str,
     jobs: int,
@@ -170,7 +183,7 @@ def _run_audit(
         for name, given in _named(names).items()
     }
     readers = {"bank": bank, "restarts": 1, "checkpoints": (12,)} if quick else bank
-    rows = open_table(table).read().require("source", "participant", "role")
+    rows = open_table(table).read().require("source", "participant")
     if out is not None:
         out.mkdir(parents=True, exist_ok=True)
         cache = out / "cells" if cache is None else cache
@@ -180,6 +193,7 @@ def _run_audit(
         seeds=seeds,
         budget=budget,
         association=association,
+        folds=folds,
         cache=cache,
         n_jobs=jobs,
         readers=readers,

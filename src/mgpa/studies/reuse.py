@@ -92,6 +92,8 @@ def run_reuse(
             }
         for task in plan.tasks:
             found = _audit_plan(study, material, task, chosen, **options).run()
+            # The question is the worst association; the source is read to look at, by few readers.
+            found = replace(found, settings=found.settings | {"preliminary": False})
             audits.setdefault(plan.labels.get(task, task), []).append(found)
     return {task: Audit.pool(parts) for task, parts in audits.items()}, selection
 
@@ -107,6 +109,7 @@ def _audit_plan(
         seeds=study.seeds,
         readers=study.readers.model_dump(),
         association=shortcut(table),
+        folds=1,
         floor=False,
         # All tasks are measured in the coordinates that they share, those of the development task.
         standardize=not study.coordinates.standardize,

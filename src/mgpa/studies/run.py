@@ -141,6 +141,7 @@ def study_plans(study: Study, split: Split, **options: Any) -> Iterator[tuple[st
                 coordinates=split.coordinates,
                 readers=study.readers.model_dump(),
                 association=shortcut(table),
+                folds=1,
                 floor=study.floor,
                 **options,
             ),

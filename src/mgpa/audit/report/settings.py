@@ -5,7 +5,7 @@ from __future__ import annotations
 from html import escape
 
 from ..looks import label
-from ..result import Audit
+from ..result import FEW, Audit
 from .pieces import bullets, plain_table
 
 
@@ -101,6 +101,10 @@ def snippet(audit: Audit) -> str:
         lines.append(f"    readers={s['readers']!r},")
     if s["association"] is not None:
         lines.append(f"    association={tuple(s['association'])!r},")
+    if "folds" in s:
+        lines.append(f"    folds={s['folds']},")
+    elif s["participants"]["EVAL"] < FEW:
+        lines.append("    folds=1,")
     for name in ("floor", "standardize"):
         if not s[name]:
             lines.append(f"    {name}=False,")

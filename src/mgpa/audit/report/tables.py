@@ -25,16 +25,18 @@ def csv_table(audit: Audit) -> str:
             change = audit.changes.get(name, {}).get(metric)
             difference = ("", "", "") if change is None else astuple(change)
             note = {"S": audit.bank, "worst": audit.direction}.get(metric, "")
+            note = f"{audit.preliminary} {note}".strip()
             rows.append([name, audit[name].source_blind, metric, *astuple(e), *difference, note])
     return csv_lines(rows)
 
 
 def contrast_csv(audit: Audit, against: str) -> str:
     """Return one line for every other method and metric: its difference from ``against``, with interval."""
-    rows: list[list[Any]] = [["method", "against", "metric", "difference", "low", "high"]]
+    rows: list[list[Any]] = [["method", "against", "metric", "difference", "low", "high", "note"]]
     for name in audit.methods:
         for metric in audit.metrics if name != against else ():
-            rows.append([name, against, metric, *astuple(audit.contrast(name, against, metric))])
+            change = astuple(audit.contrast(name, against, metric))
+            rows.append([name, against, metric, *change, audit.preliminary])
     return csv_lines(rows)
 
 
@@ -44,7 +46,7 @@ def latex_table(audit: Audit, against: str | None = None) -> str:
     With ``against``, of the differences from that method.
     """
     metrics = audit.columns if against is None else audit.metrics
-    notes = [f"% {latex_text(note)}" for note in (audit.bank, audit.direction) if note]
+    notes = [f"% {latex_text(note)}" for note in (audit.preliminary, audit.bank, audit.direction) if note]
     lines = [
         r"% needs \usepackage{booktabs}",
         *notes,
@@ -99,7 +101,7 @@ def html_table(audit: Audit, differences: bool = False) -> str:
                 else f'<td data-value="{e.value:.6g}">{number(e.value, 3, differences)}'
                 f'<span class="ci">{brackets(e, 3, differences)}</span></td>'
             )
-        mark = ' class="is-best"' if name == best else ""
+        mark = ' class="is-best"' if name in best else ""
         rows.append(f"<tr{mark}>{''.join(cells)}</tr>")
     head = "".join(
         f'<th scope="col">{subscript(m)}<span class="hint">{METRICS[m].hint}</span></th>' for m in metrics
