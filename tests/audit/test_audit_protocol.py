@@ -18,7 +18,10 @@ from audited import LINEAR, SMALL, HeadOfMeans, assert_same, run
 from mgpa import audit
 from mgpa.audit import AuditPlan
 from mgpa.baselines import make
+from mgpa.coordinates import fit_coordinates
+from mgpa.errors import BudgetNotAttained
 from mgpa.tables import TableError, correct, fit_table
+from mgpa.tables.rows import in_coordinates
 from simulated import simulated_table
 
 
@@ -352,7 +355,8 @@ def other_arguments():
 
 
 def test_every_argument_of_an_audit_is_known_here():
-    harmless = {"cache", "n_jobs", "verbose"}
+    # Whether a method is left out, and what its map carries, are no numbers; the tests below are about both.
+    harmless = {"cache", "n_jobs", "verbose", "unattained", "coordinates"}
     assert set(signature(audit.run).parameters) == {*other_arguments()[1], *harmless}
 
 
@@ -365,6 +369,31 @@ def test_another_argument_gives_other_cells_and_the_numbers_of_a_run_without_a_c
     changed = run(**base | {name: others[name]}, cache=tmp_path)
     assert set(tmp_path.glob("*.npz")) > kept
     assert_same(changed, run(**base | {name: others[name]}))
+
+
+def test_a_budget_beyond_a_fit_is_an_error_or_leaves_the_method_out(table, tmp_path):
+    settings = {"budget": {"leace": 50.0}, "cache": tmp_path}
+    with pytest.raises(BudgetNotAttained):
+        run(table, ["leace", "closed_form_mgpa"], **settings)
+    found = run(table, ["leace", "closed_form_mgpa"], unattained="omit", **settings)
+    assert found.methods == ("identity", "closed_form_mgpa")
+    assert "a budget of 50 is beyond fit 0" in found.settings["omitted"]["leace"]
+    assert_same(found, run(table, ["closed_form_mgpa"]))
+    with pytest.raises(ValueError, match="unattained must be 'raise' or 'omit'"):
+        run(table, ["leace"], unattained="skip")
+
+
+def test_maps_carry_the_coordinates_that_a_table_is_in(table, tmp_path):
+    coordinates = fit_coordinates(table.rows("FIT").X, n_components=3)
+    rows = in_coordinates(coordinates, table)
+    found = run(rows, ["leace"], coordinates=coordinates, cache=tmp_path)
+    assert_same(found, run(rows, ["leace"]))
+    (opened,) = AuditPlan(
+        rows, ["leace"], coordinates=coordinates, readers={"restarts": 0}, cache=tmp_path
+    ).finished()["leace"]
+    assert opened().coordinates.digest == coordinates.digest
+    with pytest.raises(ValueError, match="The table is in coordinates None"):
+        run(table, ["leace"], coordinates=coordinates)
 
 
 def test_devices_have_their_own_cells(table, tmp_path):
