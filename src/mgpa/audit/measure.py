@@ -145,8 +145,12 @@ class Ground:
     @cached_property
     def residual_readers(self) -> ResidualReaders:
         """Readers of what a common shift of tokens cannot change, fitted once."""
+        return self.fit_residual_readers(self.H_head)
+
+    def fit_residual_readers(self, H_head: NDArray[Any]) -> ResidualReaders:
+        """Return readers of the centred tokens of HEAD rows, as they are before or after a correction."""
         schedule = {name: value for name, value in self.bank.items() if name != "bank"}
-        return ResidualReaders.fit(self.H_head, self.head.source, device=self.device, **schedule)
+        return ResidualReaders.fit(H_head, self.head.source, device=self.device, **schedule)
 
     @cached_property
     def picture(self) -> tuple[NDArray[np.int64], NDArray[Any], NDArray[Any]]:
@@ -207,7 +211,7 @@ def source_accessibility(ground: Ground, C_head: NDArray[Any], C_eval: NDArray[A
             C_head,
             source,
             C_eval,
-            residual=ground.residual_readers if alike else ResidualReaders.fit(C_head, source, **how),
+            residual=ground.residual_readers if alike else ground.fit_residual_readers(C_head),
             original_eval=ground.H_eval if alike else None,
             **how,
         )
