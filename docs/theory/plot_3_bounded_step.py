@@ -47,7 +47,7 @@ from mgpa.audit import plots
 from mgpa.audit.looks import COLORS
 from mgpa.audit.plots.drawing import grid
 from mgpa.critics import NetworkCritic, fit_linear, fit_network
-from mgpa.stages import Stage, Step
+from mgpa.stages import ScoreAnchor, Stage, Step
 from mgpa.trust_region import multiplier, smooth_weights, trust_region_step
 
 
@@ -234,7 +234,7 @@ agree("longest movement ‖h⁺ - h‖ of an embedding; the radius", np.linalg.n
 # Inside a fit, ``mgpa.stages.Step`` makes the same step from a fitted ``mgpa.stages.Stage``. (A stage keeps
 # either numpy critics or torch ones; here the linear one alone.)
 
-stage = Stage((linear,), weight[:1], bias[:1])
+stage = Stage((linear,), ScoreAnchor(weight[:1], bias[:1]))
 alone = Step(damping=tau, radius=rho, stabilizer=lam)(stage, H, H, B)
 expected = trust_region_step(A_bar[:, :1], e_bar[:, :1], damping=tau, radius=rho)
 agree(

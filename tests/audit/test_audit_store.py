@@ -109,7 +109,7 @@ def test_a_cache_that_cannot_be_written_does_not_cost_the_result(tmp_path):
 
 
 SPECS = {
-    FitSpec: {"model": 1, "rows": "r", "pairs": "p", "encoder": {}, "standardize": True},
+    FitSpec: {"model": 1, "rows": "r", "pairs": "p", "encoder": {}, "standardize": True, "coordinates": None},
     BudgetSpec: {"fit": "f", "budget": 0.1},
     GroundSpec: {
         "head": "h", "evaluation": "e", "standardizer": "s", "task_head": None, "device": "cpu", "bank": {},

@@ -41,7 +41,7 @@ def test_the_program_lists_its_commands_methods_and_packages():
 
 def test_the_documented_commands_and_settings_are_understood(tmp_path, monkeypatch):
     from mgpa.cli import app
-    from mgpa.cli.settings import check_settings
+    from mgpa.cli.settings import load_settings
 
     page = (Path(__file__).parents[2] / "docs" / "command_line.md").read_text()
     lines = [line for line in page.splitlines() if line.startswith("mgpa ") and "--install" not in line]
@@ -54,4 +54,4 @@ def test_the_documented_commands_and_settings_are_understood(tmp_path, monkeypat
         assert bound is not None
     settings = re.search(r"```toml\n(.*?)```", page, re.DOTALL)
     (tmp_path / "mgpa.toml").write_text(settings.group(1))
-    check_settings()
+    assert load_settings()

@@ -100,7 +100,7 @@ def test_a_file_of_raw_features_is_corrected_into_coordinates(tmp_path, raw):
 def test_embeddings_of_another_encoder_are_refused(raw):
     m = fit_table(ClosedFormMGPA(), raw).to_map()
     other = Table.from_columns({"X": raw.X, **raw.columns}, {"encoder": {"name": "another"}})
-    with pytest.raises(ValueError, match="name 'another' instead of 'mixing'"):
+    with pytest.raises(ValueError, match='name "another" instead of "mixing"'):
         corrected_rows(m, other)
     silent = Table.from_columns({"X": raw.X, **raw.columns})
     assert corrected_rows(m, silent).shape == raw.X.shape
@@ -117,7 +117,7 @@ def test_what_a_run_found_out_and_where_weights_lay_make_no_other_encoder(raw):
     expected = m.transform(raw.X)
     columns = {"X": raw.X, **raw.columns}
     np.testing.assert_array_equal(corrected_rows(m, Table.from_columns(columns, again)), expected)
-    with pytest.raises(ValueError, match=r"checkpoint 'cdcd.*' instead of 'abab"):
+    with pytest.raises(ValueError, match=r"checkpoint \"cdcd.*\" instead of \"abab"):
         corrected_rows(m, Table.from_columns(columns, encoder("cd" * 32)))
 
 

@@ -508,7 +508,9 @@ def test_the_reference_has_every_public_name():
 # Parts of the packages above that nobody calls from outside; sections of a study have a page of their own.
 INTERNAL = {
     *("mgpa.eeg.datasets.matlab", "mgpa.eeg.datasets.reader_process"),
+    *("mgpa.eeg._braindecode", "mgpa.eeg.common_samples"),
     *("mgpa.studies.config", "mgpa.studies.run", "mgpa.studies.results"),
+    *("mgpa.studies.paper_figures", "mgpa.studies.paper_words"),
 }
 
 

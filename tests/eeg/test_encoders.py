@@ -19,6 +19,7 @@ pytest.importorskip("mne")
 if importlib.util.find_spec("braindecode") is None:
     pytest.skip("braindecode is not installed", allow_module_level=True)
 from mgpa.eeg import torch_encoder  # noqa: E402
+from mgpa.eeg._braindecode import import_braindecode  # noqa: E402
 from mgpa.eeg.checkpoints import CheckpointError  # noqa: E402
 from mgpa.eeg.encoders import EEGPT_WEIGHTS, TorchEncoder, biot, cbramod, eegpt, labram  # noqa: E402
 
@@ -57,7 +58,7 @@ def close(a, b, tolerance=2e-5):
 
 def test_the_papers_layouts_and_weights_through_a_file(tmp_path):
     # Full size. The weights come from a model of all 62 channels: only the table of channels may differ.
-    every = importlib.import_module("braindecode.models.eegpt").EEGPT_CHANNELS
+    every = import_braindecode().models.eegpt.EEGPT_CHANNELS
     path = trained(untrained(eegpt, every, 512, random_state=3), tmp_path / "model.safetensors")
     assert path.stat().st_size == EEGPT_WEIGHTS.size  # of the published file: the same tensors
 

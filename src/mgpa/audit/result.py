@@ -137,7 +137,9 @@ class Audit:
         n = len(self["identity"].readers)
         if self.settings["bank"] == "paper":
             return f"S: the best of {n} readers, all of them the paper's."
-        alone = ", ".join(f"{name} {result.estimate('S_paper'):.3f}" for name, result in self.results.items())
+        alone = ", ".join(
+            f"{printable(name)} {result.estimate('S_paper'):.3f}" for name, result in self.results.items()
+        )
         return f"S: the best of {n} readers (the full bank). By the paper's alone (S_paper): {alone}."
 
     @property
