@@ -43,7 +43,11 @@ def simulated(example, tmp_path_factory):
 
 def judged(table, gamma=1.0):
     found = audit.run(
-        scale_table(table, gamma), ["leace", "closed_form_mgpa"], readers={"restarts": 0}, verbose=False
+        scale_table(table, gamma),
+        ["leace", "closed_form_mgpa"],
+        readers={"bank": "paper", "restarts": 0},
+        folds=1,
+        verbose=False,
     )
     return {name: {metric: e.value for metric, e in found.estimates[name].items()} for name in found}
 
