@@ -125,7 +125,8 @@ class Audit:
         if self.settings["bank"] == "paper":
             return f"S: the best of {n} readers, all of them the paper's."
         alone = ", ".join(f"{name} {result.estimate('S_paper'):.3f}" for name, result in self.results.items())
-        return f"S: the best of {n} readers (the full bank). By the paper's alone (S_paper): {alone}."
+        size = "a small bank" if self.preliminary else "the full bank"
+        return f"S: the best of {n} readers ({size}). By the paper's alone (S_paper): {alone}."
 
     @property
     def duplicates(self) -> str:
