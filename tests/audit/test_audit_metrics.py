@@ -27,6 +27,12 @@ def test_parts_of_a_metric_are_metrics(table):
     both = [result.estimate(f"T_f {way}").value for way in result.directions]
     assert np.mean(both) == pytest.approx(result.estimate("T_f").value)
     assert not result.has("S_mean")
+    paper = [i for i, name in enumerate(result.readers) if name not in ("boosted_trees", "spread")]
+    assert len(paper) == len(result.readers) - 2
+    assert result.estimate("S_paper").value == pytest.approx(
+        result.source_auroc[..., paper].mean(axis=1).max()
+    )
+    assert not run(table, ["leace"])["leace"].has("S_paper")
     assert not result.has("T_f nowhere → here")
 
 

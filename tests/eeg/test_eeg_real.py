@@ -46,6 +46,7 @@ def judged(table, gamma=1.0):
         scale_table(table, gamma),
         ["leace", "closed_form_mgpa"],
         readers={"bank": "paper", "restarts": 0},
+        folds=1,
         verbose=False,
     )
     return {name: {metric: e.value for metric, e in found.estimates[name].items()} for name in found}

@@ -118,6 +118,12 @@ def _readers(pattern: str) -> Values:
     return values
 
 
+def _paper_readers(result: MethodResult) -> Floats | None:
+    """Return the AUROC of the paper's readers, if there are others besides."""
+    further = [reader.rpartition(" ")[2] in FURTHER for reader in result.readers]
+    return result.source_auroc[..., ~np.array(further)] if any(further) else None
+
+
 def _transfer(heads: str, direction: str | None = None) -> Values:
     """Return the task AUROC of heads in one direction of transfer, or on average over all."""
 
@@ -143,6 +149,7 @@ def _association(head: str, xi: float) -> Values:
 
 _NO_LABELS = "the table has no labels."
 _NO_READERS = "its bank has no such readers."
+_PAPER_BANK = "all its readers are the paper's, so S itself is that number."
 _NO_SHIFT = (
     "association shift needs paired events of two sources and two classes in HEAD and in EVAL, and two HEAD "
     "participants or more."
@@ -190,8 +197,7 @@ METRICS: dict[str, Metric] = {
         Metric(
             name="S_paper", title="Source accessibility $S$, the paper's readers",
             subject="source, the paper's readers", symbol=r"S_{\mathrm{paper}}", better="lower",
-            statistic="max", part_of="S", missing=_NO_READERS,
-            values=_readers(rf"(?!(.* )?({'|'.join(FURTHER)})$).*"),
+            statistic="max", part_of="S", missing=_PAPER_BANK, values=_paper_readers,
         ),
         Metric(
             name="L", title="Linear source accessibility $L$", subject="source, linear readers", symbol="L",

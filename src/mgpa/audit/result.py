@@ -140,7 +140,8 @@ class Audit:
         alone = ", ".join(
             f"{printable(name)} {result.estimate('S_paper'):.3f}" for name, result in self.results.items()
         )
-        return f"S: the best of {n} readers (the full bank). By the paper's alone (S_paper): {alone}."
+        size = "a small bank" if self.preliminary else "the full bank"
+        return f"S: the best of {n} readers ({size}). By the paper's alone (S_paper): {alone}."
 
     @property
     def duplicates(self) -> str:
