@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
-.PHONY: help demo test test-slow lint bench docs clean
+.PHONY: help demo test test-slow test-lowest test-packages fuzz chaos lint bench docs clean
 
 help:  ## Show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -17,6 +17,24 @@ test: .venv/installed lint  ## Lint, type-check and run the test suite
 
 test-slow: .venv/installed  ## The tests that take longer
 	$(BIN)/python -m pytest -m slow
+
+test-lowest: .venv-lowest/installed  ## The test suite with the lowest version of everything that pyproject.toml declares
+	OMP_NUM_THREADS=1 .venv-lowest/bin/python -m pytest -n auto --dist worksteal -m "not slow"
+
+test-packages:  ## Build the wheel and the source archive; install each on its own and use it
+	rm -rf build/packages dist
+	$(PYTHON) -m venv build/packages/tools
+	build/packages/tools/bin/python -m pip install --quiet build
+	build/packages/tools/bin/python -m build --outdir dist .
+	PYTHON=$(PYTHON) tools/try_package.sh dist/*.whl
+	PYTHON=$(PYTHON) tools/try_package.sh dist/*.tar.gz
+
+fuzz: .venv/installed  ## Damaged files of every kind, 100 000 of them (FUZZ="--mutations N --minutes M --seed S")
+	$(BIN)/python tests/fuzz/fuzz.py $(FUZZ)
+
+chaos: .venv/installed  ## Kills at random, full disks, two writers, a cluster that loses its parts (minutes)
+	$(BIN)/python tests/chaos/chaos.py
+	$(BIN)/python tests/chaos/cluster.py
 
 lint: .venv/installed
 	$(BIN)/ruff check .
@@ -32,17 +50,24 @@ docs: .venv/docs  ## Build the documentation in docs/_build/html; warnings and d
 	$(BIN)/python tools/check_site.py docs/_build/html
 
 clean:  ## Remove the environment, caches and the built documentation
-	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist
+	rm -rf .venv .venv-lowest .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist
 	rm -rf docs/_build docs/auto docs/reference/generated
 
 .venv/installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
-	$(BIN)/python tools/mend_torchaudio.py
+	touch $@
+
+# pip has no way to ask for lowest versions: uv writes them down, pip installs them. torch stays as constrained.
+.venv-lowest/installed: pyproject.toml constraints.txt
+	$(PYTHON) -m venv .venv-lowest
+	.venv-lowest/bin/python -m pip install --quiet uv
+	.venv-lowest/bin/uv pip compile --quiet --resolution lowest-direct --constraint constraints.txt \
+		--extra dev pyproject.toml --output-file .venv-lowest/versions.txt
+	.venv-lowest/bin/python -m pip install --quiet --constraint .venv-lowest/versions.txt --editable '.[dev]'
 	touch $@
 
 .venv/docs: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[docs]'
-	$(BIN)/python tools/mend_torchaudio.py
 	touch $@

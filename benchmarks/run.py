@@ -2,7 +2,7 @@
 
     python benchmarks/run.py                     # everything on the CPU
     python benchmarks/run.py --device cuda       # the torch paths on a GPU
-    python benchmarks/run.py transform row       # some of: transform row affine fit stream
+    python benchmarks/run.py transform row       # some of: transform row affine fit tokens stream
 
 Every line gives the time, the time of the bare work in the same process, and their ratio.
 """
@@ -210,6 +210,32 @@ def bench_fit(device):
     )
 
 
+def bench_tokens(device):
+    if device != "cpu":
+        return
+    import mgpa
+
+    rng = np.random.default_rng(0)
+    n, t, d = 200, 60, 512
+    shift = np.zeros((t, d), np.float32)
+    shift[:, :3] = 0.5
+    source = np.repeat([0, 1], n // 2)
+    X = rng.normal(size=(n, t, d)).astype(np.float32) + source[:, None, None] * shift
+    A = rng.normal(size=(n // 2, t, d)).astype(np.float32)
+    pairs = (A, A + shift + 0.1 * rng.normal(size=A.shape).astype(np.float32))
+    model = mgpa.JointTokens(mgpa.ClosedFormMGPA(anchor="within"))
+    wide = X.reshape(n, -1).astype(np.float64)
+    report(
+        f"closed-form fit of all tokens, {n} x {t} x {d}",
+        best(lambda: model.fit(X, source=source, pairs=pairs), 2),
+        "products of rows (float64)",
+        best(lambda: wide @ wide.T, 3),
+        "2 s",
+    )
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    print(f"  peak memory of the process {peak:.0f} MiB; d x d numbers take {(t * d) ** 2 / 2**17:.0f}")
+
+
 def bench_stream(device):
     if device != "cpu":
         return
@@ -240,6 +266,7 @@ BENCHES = {
     "row": bench_row,
     "affine": bench_affine,
     "fit": bench_fit,
+    "tokens": bench_tokens,
     "stream": bench_stream,
 }
 

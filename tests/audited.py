@@ -7,13 +7,14 @@ from sklearn.linear_model import LogisticRegression
 
 from mgpa import audit
 
-SMALL = {"restarts": 1, "checkpoints": (3,)}
-LINEAR = {"restarts": 0}
+SMALL = {"bank": "paper", "restarts": 1, "checkpoints": (3,)}
+LINEAR = {"bank": "paper", "restarts": 0}
 
 
 def run(table: Any, methods: Any, **changes: Any) -> audit.Audit:
-    """Audit with linear readers and two seeds, unless told otherwise."""
-    return audit.run(table, methods, **({"readers": LINEAR, "verbose": False, "seeds": (17, 29)} | changes))
+    """Audit with linear readers, two seeds and one split, unless told otherwise."""
+    quick = {"readers": LINEAR, "verbose": False, "seeds": (17, 29), "folds": 1}
+    return audit.run(table, methods, **(quick | changes))
 
 
 def assert_same(a: audit.Audit, b: audit.Audit) -> None:

@@ -98,7 +98,8 @@ def assert_close(actual: Any, expected: Any, tolerance: float) -> None:
 
 def same_tensors(a: Any, b: Any) -> bool:
     """Return whether two maps have the same numbers."""
-    return all(np.array_equal(getattr(a, name), getattr(b, name)) for name in a.tensor_names)
+    one, other = a.tensors, b.tensors
+    return one.keys() == other.keys() and all(np.array_equal(one[name], other[name]) for name in one)
 
 
 def random_info(d: int) -> MapInfo:
@@ -127,8 +128,13 @@ def random_staged_map(
     n_linear: int = 1,
     n_network: int = 1,
     dtype: Any = np.float32,
+    anchored: bool = False,
     **changes: Any,
 ) -> StagedMap:
+    """Return a map with random weights.
+
+    If ``anchored``, scores aim for those at a point off its gate too, and the first stage has a start.
+    """
     rng = np.random.default_rng(seed)
     n_hidden = hidden if n_network else 0
 
@@ -154,6 +160,16 @@ def random_staged_map(
         "stabilizer": 0.1,
         "info": random_info(d),
     }
+    if anchored:
+        arguments |= {
+            "anchor_weight": np.zeros((stages, 0, d), dtype),
+            "anchor_bias": np.zeros((stages, 0), dtype),
+            "anchor_readout": normal(d, r + 1),
+            "anchor_offset": normal(r + 1),
+            "anchor_direction": 0.3 * normal(d, r + 1),
+            "start_readout": 0.3 * normal(d, r),
+            "start_offset": normal(r),
+        }
     return StagedMap(**(arguments | changes))
 
 

@@ -42,7 +42,7 @@ KNOWN = Path("tests/data/equivalent_mutants.txt")
 SEVERAL = {
     "core": [
         *("pairs", "gate", "anchor", "closed_form", "iterative", "critics", "stages", "trust_region"),
-        *("stopping", "moments", "endpoint", "tokens", "coordinates"),
+        *("stopping", "moments", "endpoint", "tokens", "coordinates", "within"),
     ],
     "tables": [f"tables/{name}" for name in ("rows", "fitting", "scale", "columns", "roles", "table")],
     "estimators": ["estimators/*"],
@@ -54,8 +54,9 @@ SEVERAL = {
 TESTS = {
     "pairs": ["core/test_pairs.py", "core/test_bad_input.py"],
     "gate": ["core/test_gate.py", "core/test_bad_input.py"],
-    "anchor": ["core/test_anchor.py", "core/test_theory.py"],
-    "closed_form": ["core/test_closed_form.py", "core/test_streamed.py", "core/test_fixtures.py"],
+    "anchor": ["core/test_anchor.py", "core/test_theory.py", "core/test_within.py"],
+    "within": ["core/test_within.py", "core/test_streamed.py", "core/test_properties.py"],
+    "closed_form": ["core/test_closed_form.py", "core/test_streamed.py", "core/test_within.py"],
     "iterative": ["core/test_iterative.py", "core/test_sklearn.py", "core/test_fixtures.py"],
     "critics": ["core/test_iterative.py", "core/test_fixtures.py"],
     "stages": ["core/test_iterative.py", "core/test_fixtures.py", "tables/test_scale.py"],
@@ -73,7 +74,18 @@ TESTS = {
     "tables/scale": ["tables/test_scale.py"],
     "tables/*": ["tables/test_tables.py"],
     "maps/*": ["maps", "core/test_endpoint.py"],
-    "audit/*": ["audit"],
+    "audit/pair_check": ["audit/test_pair_check.py"],
+    "audit/readers": ["audit/test_audit_readers.py", "audit/test_audit_planted.py"],
+    "audit/token_readers": ["audit/test_audit_readers.py"],
+    "audit/store": ["audit/test_audit_store.py", "audit/test_audit_protocol.py"],
+    "audit/fits": ["audit/test_audit_fits.py", "audit/test_audit_protocol.py", "audit/test_audit_limits.py"],
+    "audit/metrics": ["audit/test_audit_metrics.py", "audit/test_audit_result.py"],
+    "audit/report/*": ["audit/test_audit_report.py", "audit/test_audit_limits.py"],
+    "audit/plots/*": ["audit/test_audit_report.py", "audit/test_audit_result.py"],
+    "audit/*": [
+        *("audit/test_audit_statistics.py", "audit/test_audit_diagnostics.py", "audit/test_audit_measure.py"),
+        *("audit/test_audit_limits.py", "audit/test_audit_protocol.py", "audit/test_audit_result.py"),
+    ],
 }
 
 

@@ -253,9 +253,7 @@ agree(
 
 pairs = rng.normal(size=(200, d))
 response = rng.normal(loc=(1.2, 0, 0), size=(200, r)) @ B.T
-model = IterativeMGPA(
-    MeasurementGate(rank=r), n_stages=4, radius=0.15, do_no_harm=False, standardize=False, random_state=0
-)
+model = IterativeMGPA.paper(gate=MeasurementGate(rank=r), n_stages=4, radius=0.15, standardize=False)
 stored = model.fit(H, source=u, pairs=(pairs, pairs + response)).to_map()
 basis = stored.basis
 

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
         load_map,
     )
     from .moments import Moments
-    from .tokens import TokenMean, transform_tokens
+    from .tokens import JointTokens, PerToken, TokenMean, transform_tokens
 
 _HOMES = {
     "AffineMap": ".maps",
@@ -39,12 +39,14 @@ _HOMES = {
     "FixedGate": ".gate",
     "FullGate": ".gate",
     "IterativeMGPA": ".iterative",
+    "JointTokens": ".tokens",
     "ManifoldMap": ".maps",
     "MapError": ".errors",
     "MeasurementGate": ".gate",
     "Moments": ".moments",
     "PCAGate": ".gate",
     "PathMap": ".maps",
+    "PerToken": ".tokens",
     "ProjectiveMap": ".maps",
     "RandomGate": ".gate",
     "RoutedMap": ".maps",
@@ -75,12 +77,14 @@ __all__ = [
     "FixedGate",
     "FullGate",
     "IterativeMGPA",
+    "JointTokens",
     "ManifoldMap",
     "MapError",
     "MeasurementGate",
     "Moments",
     "PCAGate",
     "PathMap",
+    "PerToken",
     "ProjectiveMap",
     "RandomGate",
     "RoutedMap",

@@ -12,7 +12,10 @@ def entry() -> None:
     except ImportError as error:
         if error.name not in ("cyclopts", "cyclopts.config"):
             raise
-        sys.exit("mgpa: the command line needs cyclopts: pip install 'mgpa[cli]' (from a checkout: '.[cli]')")
+        from ._common.extras import missing
+
+        needed = ("cyclopts", "pydantic", "pyarrow", "zarr", "dask", "matplotlib", "pandas")
+        sys.exit(f"mgpa: {missing('the command line', *needed)}")
     sys.exit(main())
 
 

@@ -157,20 +157,22 @@ class GateAnchor:
         C, of the residuals within sources.
     ridge, n_free : float, float
         The penalty, and the degrees of freedom that the regression leaves.
-    vectors, values : (d, p), (p,)
-        Principal axes of the preserved coordinates, and their scatter along them.
+    preserved, mixing, values : (m, d), (m, p), (p,)
+        Principal axes of the preserved coordinates, as preservedᵀ mixing, and their scatter along them. With
+        more features than rows the p axes would be a large product that is rarely needed.
     """
 
     residual: NDArray[np.float64]
     covariance: NDArray[np.float64]
     ridge: float
     n_free: float
-    vectors: NDArray[np.float64]
+    preserved: NDArray[np.float64]
+    mixing: NDArray[np.float64]
     values: NDArray[np.float64]
 
     def leverage(self, rows: NDArray[np.float64]) -> NDArray[np.float64]:
         """Return q (S + λI)⁻¹ qᵀ for rows: how uncertain the regression is at (and between) them."""
-        along = rows @ self.vectors
+        along = (rows @ self.preserved.T) @ self.mixing
         return np.asarray((along / (self.values + self.ridge)) @ along.T)
 
 
@@ -200,7 +202,7 @@ def within_anchor(
         values, U = np.linalg.eigh(Q @ Q.T)
         resolved = values > (values[-1] + np.sum(Z**2)) * len(Q) * np.finfo(np.float64).eps
         values, U = values[resolved], U[:, resolved]
-        vectors, products = (Q.T @ U) / np.sqrt(values), np.sqrt(values)[:, None] * (U.T @ Z)
+        preserved, mixing, products = Q, U / np.sqrt(values), np.sqrt(values)[:, None] * (U.T @ Z)
         total = Z.T @ Z
     else:
         S = spread.values
@@ -210,8 +212,8 @@ def within_anchor(
         values, vectors = np.linalg.eigh((Q + Q.T) / 2)
         # Next to nothing, where the gate is everything, is nothing.
         resolved = values > (values[-1] + np.trace(total)) * len(Q) * np.finfo(np.float64).eps
-        values, vectors = values[resolved], vectors[:, resolved]
-        products = vectors.T @ cross
+        values, preserved = values[resolved], vectors[:, resolved].T
+        mixing, products = np.eye(len(values)), preserved @ cross
     if ridge is None:
         ridge = cross_validated_ridge(values, products, float(np.trace(total)), n - n_means)
     shrunk = values + ridge
@@ -223,8 +225,9 @@ def within_anchor(
         )
     explained = products.T @ ((2.0 / shrunk - values / shrunk**2)[:, None] * products)
     covariance = (total - explained) / n_free
-    residual = B - vectors @ (products / shrunk[:, None])
-    return GateAnchor(residual, (covariance + covariance.T) / 2, float(ridge), n_free, vectors, values)
+    residual = B - preserved.T @ (mixing @ (products / shrunk[:, None]))
+    covariance = (covariance + covariance.T) / 2
+    return GateAnchor(residual, covariance, float(ridge), n_free, preserved, mixing, values)
 
 
 def cross_validated_ridge(

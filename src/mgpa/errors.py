@@ -7,10 +7,38 @@ whoever shows the message puts into words.
 
 from __future__ import annotations
 
+import unicodedata
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+
+def printable(text: str, *, lines: bool = False) -> str:
+    """Return a text with control and invisible characters as Python writes them.
+
+    A terminal obeys some of these: they clear it, rename its window, or turn the reading direction around.
+
+    Parameters
+    ----------
+    text : str
+        From a file, or with something from a file in it.
+    lines : bool
+        It has several lines, and line ends are kept.
+
+    Examples
+    --------
+    >>> print(printable("a\\x1b[2Jb"), printable("für alle"))
+    a\\x1b[2Jb für alle
+    """
+    if text.isprintable():
+        return text
+    return "".join(
+        c
+        if c.isprintable() or unicodedata.category(c) == "Zs" or (lines and c == "\n")
+        else c.encode("unicode_escape").decode()
+        for c in text
+    )
 
 
 @dataclass(frozen=True)
@@ -58,8 +86,9 @@ class Worded(Exception):
         return self.args
 
     def worded(self, say: Callable[[Mention], str]) -> str:
-        """Return the message with its mentions in other words."""
-        return "".join(say(part) if isinstance(part, Mention) else str(part) for part in self.parts)
+        """Return the message with its mentions in other words, and nothing in it that a terminal obeys."""
+        text = "".join(say(part) if isinstance(part, Mention) else str(part) for part in self.parts)
+        return printable(text, lines=True)
 
     def __str__(self) -> str:
         return self.worded(str)
@@ -133,21 +162,25 @@ class BudgetNotAttained(Worded, RuntimeError):
     """The map never moves the validation rows that far; there is no map at this budget."""
 
 
-class PairingError(ValueError):
+class PairingError(Worded, ValueError):
     """Events of two devices that cannot be matched with certainty."""
 
 
-class RecordingError(ValueError):
+class RecordingError(Worded, ValueError):
     """A recording that is incomplete, damaged or not what its name says."""
 
 
-class CheckpointError(ValueError):
+class CheckpointError(Worded, ValueError):
     """Weights that do not fit the encoder they are meant for, or are not the ones expected."""
 
 
-class DownloadError(OSError):
+class DownloadError(Worded, OSError):
     """A download that failed, or brought something else than promised."""
 
 
-class StudyError(ValueError):
+class ClusterError(Worded, RuntimeError):
+    """A cluster that lost its scheduler, or one worker after another, in the middle of the work."""
+
+
+class StudyError(Worded, ValueError):
     """A study that cannot be run as it is written."""

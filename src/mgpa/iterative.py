@@ -1,20 +1,29 @@
 """Iterative correction with source critics (section 4.2, Algorithm 1).
 
-Stage k refits the critics on the current embeddings, regresses their scores on the preserved coordinates
-(the anchors), and moves every row by one bounded step toward its anchors inside the gate:
+Stage k refits the critics on the current embeddings and moves every row by one bounded step toward the
+anchors of their scores inside the gate:
 
     h ← h + B Δz,   Δz = argmin_{‖Δz‖ ≤ ρ} ½‖W(A Δz + e)‖² + ½ τ‖Δz‖²,   e = s(h) - a(q(h)).
+
+The paper's anchor a(q) is a regression of the score on the preserved coordinates, over the rows of all
+sources (``target="conditional"``). It learns how source goes with task, and of a network's score it leaves
+what the network reads from q, which is noise with few rows, to be compensated by moving z. The default is the
+critic's own score at the anchored point, a(q) = s(q + B ẑ(q)), with ẑ the regression of the gate coordinates
+within sources (:func:`mgpa.anchor.within_anchor`): no row is ever asked to move past ẑ(q). Its first stage is
+the closed form, which needs no critics to know what the pairs show; the others correct what that leaves.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
+from ._common.arrays import cast, double
 from ._common.parameters import (
     Constraint,
     flag,
@@ -29,18 +38,25 @@ from ._common.parameters import (
 )
 from ._common.progress import progress
 from .anchor import TARGETS
+from .closed_form import ClosedFormMGPA
 from .critics import CRITICS, HIDDEN_WIDTH, LinearCritic, NetworkCritic, n_scores
 from .errors import Mention, MissingEvidence, UsageError
-from .estimators.base import NO_PAIRS, FitData, GatedEstimator, require_several
+from .estimators.base import NO_PAIRS, FitData, GatedEstimator, MethodTags, require_several
 from .estimators.held_out import read_held_out
 from .estimators.staged import SequentialEstimator, complete_stages_kept, torch_device
-from .maps import MapInfo, StagedMap
-from .moments import Moments, Standardizer
+from .estimators.streamed import Evidence
+from .gate import MeasurementGate
+from .maps import MapInfo, PathMap, StagedMap
+from .moments import Means, Moments, Standardizer
 from .pairs import Contrasts, source_names, to_numpy
-from .stages import Recipe, Rows, Stage, Step, Trajectory
-from .stopping import HELD_OUT, StoppingRule, judged_run
+from .stages import Recipe, Rows, ScoreAnchor, Stage, Start, Step, Trajectory
+from .stopping import FEW_EVENTS, HELD_OUT, PairedViews, StoppingRule, judged_run
+from .within import Effect, Setting, Solution, solve_within
 
 ONE_THREAD_SIZE = 2**22  # numbers in X up to which one thread is fastest
+# What the closed form needs to be the first stage: it and the critics' own evidence together err in less than
+# one of twenty fits without an effect.
+START_ERRORS = 3.0
 
 
 class IterativeMGPA(SequentialEstimator, GatedEstimator):
@@ -57,15 +73,18 @@ class IterativeMGPA(SequentialEstimator, GatedEstimator):
         of movement relative to the mean critic loss. ``("linear",)`` needs no torch. A critic of two sources
         has one score, the logit of the second against the first; one of K > 2 sources has K, each source's
         logit against the mean of the others, so that what the sources are called does not matter.
-    target : {"conditional", "mean", "zero"}
-        What the scores aim for: their conditional mean given the preserved coordinates, their mean on the
-        fitting rows, or zero.
+    target : {"within", "conditional", "mean", "zero"}
+        What the scores aim for: the critics' own scores where the gate coordinates are those expected from
+        the preserved ones within sources, which does not learn how source goes with task; their conditional
+        mean given the preserved coordinates over the rows of all sources, as published; their mean on the
+        fitting rows; or zero. With "within" (and no ``anchor_gate``) the first stage is the closed form's.
     radius : float
         Longest step of a stage, per √d.
     damping, stabilizer : float
         τ, the price of movement, and λ, which keeps weak critics from being scaled up.
-    ridge : float
-        Penalty of the anchor regression.
+    ridge : float or "auto"
+        Penalty of the anchor regression, on the sum-of-squares scale; "auto" takes generalised
+        cross-validation within sources and the published 10 over all.
     critic_epochs, learning_rate : int, float
         Training of the GELU critic.
     early_stopping, patience : bool, int
@@ -74,12 +93,17 @@ class IterativeMGPA(SequentialEstimator, GatedEstimator):
     do_no_harm : bool
         Stop adding stages when, on held-out rows, the critics no longer predict the source beyond what the
         preserved coordinates predict; with nothing to remove at the start the map is the identity. Held-out
-        rows are X_val if given. Otherwise a fifth of the rows (whole groups or pairs) is kept from the
-        critics, or, with few rows, five cross-fitted runs decide and the critics see all rows.
+        rows are X_val if given. Otherwise they are paired views, in which source goes with nothing, if pairs
+        and rows show one effect (of the mean contrast, the rows show half to twice), and rows if not. Pairs
+        that are no rows are all held out, and the critics see every row. Of rows, a fifth (whole groups or
+        events) is kept from the critics, or, with few rows, five cross-fitted runs decide and the critics
+        see all. ``history_`` and the map's summary say what was judged on. The closed form needs evidence of
+        its own: an effect along the mean contrast of more than three standard errors.
     standardize : bool
         As in :class:`~mgpa.ClosedFormMGPA`; radius and movement are in standardised units.
     anchor_gate : gate estimator or None
-        For control gates: the gate whose complement the anchors condition on. None uses ``gate``.
+        For control gates: the gate whose complement the anchors condition on, and whose coordinates the
+        anchored point changes. None uses ``gate``.
     device : {"auto", "cpu", "cuda", ...}
         Where critics are trained; "auto" takes CUDA if torch sees it.
     random_state : int, RandomState or None
@@ -98,10 +122,11 @@ class IterativeMGPA(SequentialEstimator, GatedEstimator):
     n_stages_ : int
         Stages fitted.
     history_ : list of dict
-        Per stage: the movement of the held-out rows after it, if any; with ``do_no_harm`` also the held-out
-        residual AUROC of each score (``auroc``, with more than two sources of its source against all others),
-        its standardised excess over chance (``z``) and whether the stage was ``kept``. Scores come critic by
-        critic and source by source.
+        Per stage: the movement of the held-out rows after it, if any, and what it was judged by
+        (``evidence``): the closed form by its "effect", the others with ``do_no_harm`` by held-out "rows" or
+        "pairs". Then also the residual AUROC of each score on them (``auroc``,
+        with more than two sources of its source against all others), its standardised excess over chance
+        (``z``) and whether the stage was ``kept``. Scores come critic by critic and source by source.
     sources_ : array
         Source labels.
 
@@ -121,17 +146,17 @@ class IterativeMGPA(SequentialEstimator, GatedEstimator):
 
     map_: StagedMap
     history_: list[dict[str, Any]]
-    _all_rows: Any = None  # a mgpa.tables.all_rows.FileRows while a draw of it is fitted
+    tags: ClassVar[MethodTags] = replace(GatedEstimator.tags, means_of_all_rows=True)
 
     _parameter_constraints: ClassVar[dict[str, Constraint]] = {
         "gate": gate,
         "n_stages": whole(),
         "critics": some_of(*CRITICS),
-        "target": one_of(*TARGETS),
+        "target": one_of("within", *TARGETS),
         "radius": number(above=0),
         "damping": number(above=0),
         "stabilizer": number(above=0),
-        "ridge": number(0),
+        "ridge": number(0) | one_of("auto"),
         "critic_epochs": whole(1),
         "learning_rate": number(above=0),
         "early_stopping": flag,
@@ -151,11 +176,11 @@ class IterativeMGPA(SequentialEstimator, GatedEstimator):
         *,
         n_stages: int = 48,
         critics: Sequence[str] = ("linear", "gelu"),
-        target: str = "conditional",
+        target: str = "within",
         radius: float = 0.05,
         damping: float = 1e-3,
         stabilizer: float = 0.1,
-        ridge: float = 10.0,
+        ridge: float | str = "auto",
         critic_epochs: int = 12,
         learning_rate: float = 1e-3,
         early_stopping: bool = False,
@@ -190,7 +215,7 @@ class IterativeMGPA(SequentialEstimator, GatedEstimator):
 
     @classmethod
     def paper(cls, study: str = "native", **changes: Any) -> Self:
-        """Return the published settings: all 48 stages, no stopping rule, seed 17.
+        """Return the published settings: anchors over all sources, all 48 stages, no stopping rule, seed 17.
 
         Parameters
         ----------
@@ -200,25 +225,19 @@ class IterativeMGPA(SequentialEstimator, GatedEstimator):
         **changes
             Parameters to override, for instance ``random_state=29`` for the second published fit.
         """
-        from .gate import MeasurementGate
-
-        settings: dict[str, Any] = {"gate": MeasurementGate(0.9), "do_no_harm": False, "random_state": 17}
+        settings: dict[str, Any] = {
+            "gate": MeasurementGate(rank=0.9),
+            "target": "conditional",
+            "ridge": 10.0,
+            "do_no_harm": False,
+            "random_state": 17,
+        }
         if study == "reuse":
             settings |= {"critic_epochs": 100, "learning_rate": 3e-4, "early_stopping": True, "radius": 0.025}
             settings["gate"] = MeasurementGate(rank=8)
         elif study != "native":
             raise ValueError(f"study must be 'native' or 'reuse'; got {study!r}.")
         return cls(**(settings | changes))
-
-    def _fit_draw(self, X: Any, y: Any = None, *, all_rows: Any, **evidence: Any) -> Self:
-        """Fit critics on X, a draw of ``all_rows``, and whatever is a mean over rows on all of them."""
-        if evidence.get("sample_weight") is not None:
-            raise ValueError("sample_weight weighs the rows of a draw; all rows of a file count alike.")
-        self._all_rows = all_rows
-        try:
-            return self.fit(X, y, **evidence)
-        finally:
-            del self._all_rows
 
     def _fit(self, data: FitData) -> None:
         # Threads cost more than they bring on small critics, several times so on a busy machine.
@@ -233,7 +252,7 @@ class IterativeMGPA(SequentialEstimator, GatedEstimator):
 
     def _fit_map(self, data: FitData) -> None:
         """Fit standardisation and gate, then the stages (Algorithm 1)."""
-        weight, all_rows = data.sample_weight, self._all_rows
+        weight, all_rows = data.sample_weight, data.all_rows
         require_several(data.sources, None if weight is None else np.bincount(data.codes, weight))
         contrasts = given_contrasts(data)
         X_val, held_codes = self._read_held_out(data)
@@ -263,19 +282,46 @@ class IterativeMGPA(SequentialEstimator, GatedEstimator):
         )
         rows = Rows(to_backend(H), data.codes, weight)
         held = None if X_val is None else Rows(to_backend(standardizer.apply(X_val)), held_codes)
-        rule = None
-        if self.do_no_harm:
+        rule, closed, effect = None, None, None
+        if rank and (self.do_no_harm or self.target == "within"):
+            closed = ClosedForm.of(data, contrasts, standardizer, self.gate_, self.ridge)
+        if closed is not None:
+            effect = closed.effect(rows.moments)
+        if self.do_no_harm and rank:
+            pair_id, views = data.pair_id, None
+            # Pairs that show the effect backwards do not say which of their views is of which source.
+            shared = effect is not None and effect.is_of_the_pairs_scale and effect.size > 0
+            if held is None and shared:
+                pair_id, views = paired_views(data, rows, lambda X: to_backend(standardizer.apply(X)))
             run, rule = judged_run(
-                recipe, rows, held, groups=data.groups, pair_id=data.pair_id, all_rows=all_rows
+                recipe, rows, held, groups=data.groups, pair_id=pair_id, views=views, all_rows=all_rows
             )
+            judged = "X_val" if held is not None else f"held-out {rule.evidence}"
+            info = replace(info, evidence=f"{effect or 'no mean contrast'}; stages judged on {judged}")
         else:
             run = Trajectory(recipe, rows, held, all_rows)
-        with complete_stages_kept(lambda: self._finish(run.stages, standardizer, info)):
+        with complete_stages_kept(lambda: self._finish(run, standardizer, info)):
+            if closed is not None and effect is not None and self._starts_with(effect):
+                self._start(closed, run, rule)
             self._fit_stages(run, rule)
+
+    def _starts_with(self, effect: Effect) -> bool:
+        """Return whether the closed form is the first stage."""
+        if self.target != "within" or self.anchor_gate is not None or not self.n_stages:
+            return False
+        return not self.do_no_harm or abs(effect.size) > START_ERRORS * effect.error
+
+    def _start(self, closed: ClosedForm, run: Trajectory, rule: StoppingRule | None) -> None:
+        """Take the closed form as the first stage, in every run that of its own rows."""
+        for each in (run, *(() if rule is None else rule.witnesses)):
+            each.advance(closed.start(each))
+        moved = None if run.held is None else run.held.movement()
+        self.history_.append({"stage": 0, "evidence": "effect", "kept": True, "held_movement": moved})
 
     def _fit_stages(self, run: Trajectory, rule: StoppingRule | None) -> None:
         """Repeat steps 3 and 4 of Algorithm 1, up to ``n_stages`` times or until the rule says stop."""
-        for k in progress(range(self.n_stages if self.gate_.rank_ else 0), "MGPA stages", self.verbose):
+        stages = range(len(run.stages), self.n_stages if self.gate_.rank_ else 0)
+        for k in progress(stages, "MGPA stages", self.verbose):
             stage = run.fit_stage()
             record: dict[str, Any] = {"stage": k} | ({} if rule is None else rule.weigh(stage))
             kept = record.get("kept", True)
@@ -286,9 +332,10 @@ class IterativeMGPA(SequentialEstimator, GatedEstimator):
             if not kept:
                 break
 
-    def _finish(self, stages: list[Stage], standardizer: Standardizer, info: MapInfo) -> None:
-        self.n_stages_ = len(stages)
-        self.map_ = self._to_map(stages, self.gate_.basis_, standardizer, info)
+    def _finish(self, run: Trajectory, standardizer: Standardizer, info: MapInfo) -> None:
+        self.n_stages_ = len(run.stages)
+        anchored = run.anchor if self.target == "within" and self.gate_.rank_ else None
+        self.map_ = self._to_map(run.stages, self.gate_.basis_, standardizer, info, anchored)
 
     def _read_held_out(self, data: FitData) -> tuple[Any, Any]:
         if data.X_val is None and data.source_val is None and self.early_stopping:
@@ -307,7 +354,7 @@ class IterativeMGPA(SequentialEstimator, GatedEstimator):
             critics=tuple(self.critics),
             target=self.target,
             step=self._step(self.n_features_in_),
-            ridge=self.ridge,
+            ridge=None if self.ridge == "auto" else float(self.ridge),
             epochs=self.critic_epochs,
             learning_rate=self.learning_rate,
             patience=self.patience if self.early_stopping else None,
@@ -335,22 +382,41 @@ class IterativeMGPA(SequentialEstimator, GatedEstimator):
         return lambda array: torch.as_tensor(np.asarray(array), dtype=torch.float32, device=device)
 
     def _to_map(
-        self, stages: list[Stage], basis: Any, standardizer: Standardizer, info: MapInfo
+        self,
+        stages: list[Stage | Start],
+        basis: Any,
+        standardizer: Standardizer,
+        info: MapInfo,
+        anchored: Any = None,
     ) -> StagedMap:
         d, J = len(basis), n_scores(len(self.sources_))
         n_linear, n_network = J * ("linear" in self.critics), J * ("gelu" in self.critics)
         n_hidden = HIDDEN_WIDTH if n_network else 0
 
+        starts = [stage for stage in stages if isinstance(stage, Start)]
+        fitted = [stage for stage in stages if isinstance(stage, Stage)]
+
         def stack(parts: list[Any], shape: tuple[int, ...]) -> NDArray[np.float32]:
-            out = np.zeros((len(stages), *shape), dtype=np.float32)
-            for k, array in enumerate(parts):
+            out = np.zeros((len(stages), *shape), dtype=np.float32)  # a start has no scores
+            for k, array in enumerate(parts, start=len(starts)):
                 out[k] = to_numpy(array)
             return out
 
         # What never varied in the fit must not steer the map either when it does vary later.
         varies = standardizer.varies.astype(np.float32)
-        linear = [c for stage in stages for c in stage.critics if isinstance(c, LinearCritic)]
-        network = [c for stage in stages for c in stage.critics if isinstance(c, NetworkCritic)]
+        linear = [c for stage in fitted for c in stage.critics if isinstance(c, LinearCritic)]
+        network = [c for stage in fitted for c in stage.critics if isinstance(c, NetworkCritic)]
+        anchors = [stage.anchor for stage in fitted if isinstance(stage.anchor, ScoreAnchor)]
+        n_anchors = n_linear + n_network
+        point: dict[str, Any] = {}
+        if anchored is not None:
+            n_anchors = 0
+            point["anchor_readout"] = double(to_numpy(anchored.readout)) * varies[:, None]
+            point["anchor_offset"] = double(to_numpy(anchored.offset))
+            point["anchor_direction"] = double(to_numpy(anchored.direction))
+        for start in starts:
+            point["start_readout"] = double(to_numpy(start.readout)) * varies[:, None]
+            point["start_offset"] = double(to_numpy(start.offset))
         return StagedMap(
             center=standardizer.center,
             scale=standardizer.scale,
@@ -361,8 +427,9 @@ class IterativeMGPA(SequentialEstimator, GatedEstimator):
             hidden_bias=stack([c.hidden_bias for c in network], (n_hidden,)),
             output_weight=stack([c.output_weight for c in network], (n_network, n_hidden)),
             output_bias=stack([c.output_bias for c in network], (n_network,)),
-            anchor_weight=stack([s.anchor_weight for s in stages], (n_linear + n_network, d)),
-            anchor_bias=stack([s.anchor_bias for s in stages], (n_linear + n_network,)),
+            anchor_weight=stack([a.weight for a in anchors], (n_anchors, d)),
+            anchor_bias=stack([a.bias for a in anchors], (n_anchors,)),
+            **point,
             **vars(self._step(d)),
             info=info,
         )
@@ -378,3 +445,98 @@ def given_contrasts(data: FitData) -> Contrasts:
     if contrasts is None or not len(contrasts):
         raise MissingEvidence(*NO_PAIRS)
     return contrasts
+
+
+@dataclass(frozen=True)
+class ClosedForm:
+    """The closed form within sources, in the standardised coordinates and the gate of a fit.
+
+    Attributes
+    ----------
+    contrasts : Contrasts
+        Standardised.
+    pairs : tuple of (A, B)
+        Both views of pairs that are no rows, standardised.
+    people : Means
+        Of the standardised rows by source and participant, where those are known.
+    gate : fitted gate
+    delta : (K - 1, r)
+        Mean contrasts of the sources with the first, in the gate.
+    varies : (d,) bool
+        Features that varied in the fit.
+    ridge : float or "auto"
+        As in :class:`IterativeMGPA`.
+    """
+
+    contrasts: Contrasts
+    pairs: tuple[Any, ...]
+    people: Means
+    gate: Any
+    delta: NDArray[np.float64]
+    varies: NDArray[np.bool_]
+    ridge: float | str
+
+    @classmethod
+    def of(
+        cls, data: FitData, contrasts: Contrasts, standardizer: Standardizer, gate: Any, ridge: float | str
+    ) -> Self | None:
+        """Return the closed form of a fit; None if pairs show no mean contrast between all sources."""
+        try:
+            delta = contrasts.source_effects(len(data.sources)) / standardizer.scale @ gate.basis_
+        except ValueError:  # the pairs do not lead from every source to every other
+            return None
+        typical = np.linalg.norm(contrasts.values / standardizer.scale @ gate.basis_, axis=1).mean()
+        if not np.linalg.norm(delta) > 1e-12 * typical:
+            return None
+        midpoints = contrasts.midpoints
+        standardised = replace(
+            contrasts,
+            values=contrasts.values / standardizer.scale,
+            midpoints=None if midpoints is None else (midpoints - standardizer.center) / standardizer.scale,
+        )
+        people = Means({})
+        if data.groups is not None:
+            rows = standardizer.apply(data.X)
+            people = Means.from_rows(rows, data.codes, data.groups, sample_weight=data.sample_weight)
+        views = () if data.pairs is None else (tuple(map(standardizer.apply, data.pairs)),)
+        return cls(standardised, views, people, gate, delta, standardizer.varies, ridge)
+
+    def effect(self, moments: Moments) -> Effect | None:
+        """Return how much of the mean contrast rows with these moments show."""
+        return self._solve(moments).effect
+
+    def start(self, run: Trajectory) -> Start:
+        """Return the closed form of a run's rows as a first stage."""
+        path, like = self._solve(run.moments).map, run.recipe.basis
+        assert isinstance(path, PathMap)
+        along = path.direction @ self.gate.basis_  # (k, r)
+        return Start(cast(-path.readout.T @ along, like), cast(-path.offset @ along, like))
+
+    def _solve(self, moments: Moments) -> Solution:
+        d = len(self.varies)
+        here = Standardizer(np.zeros(d), np.ones(d), self.varies)
+        by_code = Moments(dict(enumerate(moments.parts.values())))  # as pairs and people are
+        evidence = Evidence(by_code, pairs=self.pairs, people=self.people)
+        setting = Setting(evidence, self.contrasts, here, self.gate, self.delta, MapInfo())
+        return solve_within(ClosedFormMGPA(anchor="within", ridge=self.ridge, do_no_harm=False), setting)
+
+
+def paired_views(
+    data: FitData, rows: Rows, to_rows: Callable[[Any], Any]
+) -> tuple[NDArray[Any] | None, PairedViews | None]:
+    """Return the event of each row, and both views of every event; None for what there is not.
+
+    Of pairs that came as arrays, an event is a row's if the row equals one of its views: critics that were
+    fitted on it know it.
+    """
+    if data.pair_id is not None:
+        return data.pair_id, PairedViews.among(rows, data.pair_id)
+    assert data.pairs is not None
+    m = len(data.pairs[0])
+    if m < FEW_EVENTS:
+        return None, None
+    views, event = np.concatenate(data.pairs), np.tile(np.arange(m), 2)
+    event_of = {view.tobytes(): i for view, i in zip(double(views), event.tolist(), strict=True)}
+    ids = np.array([event_of.get(double(row).tobytes(), -1) for row in data.X])
+    both = PairedViews(Rows(to_rows(views), np.repeat([0, 1], m)), event)
+    return (ids if (ids >= 0).any() else None), both

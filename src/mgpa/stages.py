@@ -4,18 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ._common.arrays import cast, double, namespace
-from .anchor import ConditionalMean, PreservedRegression, ScoreMoments, fit_anchor
+from .anchor import ConditionalMean, PreservedRegression, ScoreMoments, fit_anchor, within_anchor
 from .critics import LinearCritic, NetworkCritic, fit_linear, fit_network
+from .moments import Moments
+from .pairs import to_numpy
 from .trust_region import smooth_weights, step_coefficients
 
 Array = Any  # numpy array or torch tensor
 STEP_ROWS = 16384  # rows that take a step together, to bound memory
+PUBLISHED_RIDGE = 10.0
+MOMENT_ROWS = 65536  # rows that are held in float64 at a time
 
 Critics = tuple[LinearCritic | NetworkCritic, ...]
 
@@ -26,16 +31,76 @@ def all_scores(critics: Critics, H: Array) -> Array:
 
 
 @dataclass(frozen=True)
+class AnchoredPoint:
+    """Where a row would be with the gate coordinates that its preserved ones let expect: q + B ẑ(q).
+
+    An affine function of the original row, h - (h G + c) Bᵀ, with z - ẑ(q) in the brackets.
+    """
+
+    readout: Array  # G, (d, r)
+    offset: Array  # c, (r,)
+    direction: Array  # B, (d, r)
+
+    @classmethod
+    def fit(cls, moments: Moments, basis: Array, ridge: float | None) -> AnchoredPoint:
+        """Regress gate coordinates on preserved ones within sources; see :func:`~mgpa.anchor.within_anchor`.
+
+        Parameters
+        ----------
+        moments : Moments
+            Of the standardised rows.
+        basis : (d, r)
+            Gate basis.
+        ridge : float or None
+            None takes generalised cross-validation.
+        """
+        B, n = double(to_numpy(basis)), moments.count
+        # As n rows of weight one would scatter: weights are relative.
+        spread = moments.within.scaled(np.full(len(B), np.sqrt(moments.weights.sum() / n)))
+        anchor = within_anchor(spread, B, n, len(moments.sources), ridge)
+        offset = -moments.means.mean(axis=0) @ anchor.residual
+        return cls(cast(anchor.residual, basis), cast(offset, basis), basis)
+
+    def __call__(self, original: Array) -> Array:
+        """Return the anchored points of original rows."""
+        return original - (original @ self.readout + self.offset) @ self.direction.T
+
+
+@dataclass(frozen=True)
+class ScoreAnchor:
+    """Targets of scores as an affine function of the original row."""
+
+    weight: Array  # (J, d), in the complement
+    bias: Array  # (J,)
+
+
+@dataclass(frozen=True)
+class Start:
+    """A first stage in one affine step: Δz = h G + c for original rows h."""
+
+    readout: Array  # G, (d, r)
+    offset: Array  # c, (r,)
+
+
+@dataclass(frozen=True)
 class Stage:
-    """One fitted stage: its critics and the anchors of their scores (linear scores first)."""
+    """One fitted stage: its critics, and what their scores aim for (linear scores first).
+
+    That is an affine function of the original row for each score, or the critics' own scores at a point.
+    """
 
     critics: Critics
-    anchor_weight: Array  # (J, d), in the complement
-    anchor_bias: Array  # (J,)
+    anchor: ScoreAnchor | AnchoredPoint
+
+    def targets(self, original: Array) -> Array:
+        """Return what the scores of original rows aim for, (n, J)."""
+        if isinstance(self.anchor, AnchoredPoint):
+            return all_scores(self.critics, self.anchor(original))
+        return original @ self.anchor.weight.T + self.anchor.bias
 
     def residuals(self, H: Array, original: Array) -> Array:
-        """Return e = s(h) - a(q): how far each score is from its anchor."""
-        return all_scores(self.critics, H) - (original @ self.anchor_weight.T + self.anchor_bias)
+        """Return how far each score is from its target."""
+        return all_scores(self.critics, H) - self.targets(original)
 
 
 @dataclass(frozen=True)
@@ -55,7 +120,7 @@ class Step:
             parts = [critic.gated(H[rows], basis) for critic in stage.critics]
             scores = xp.concatenate([part[0] for part in parts], -1)
             A = xp.concatenate([part[1] for part in parts], 1)
-            e = scores - (original[rows] @ stage.anchor_weight.T + stage.anchor_bias)
+            e = scores - stage.targets(original[rows])
             # Float64, since with more scores than gate directions rounding would grow by 1 / damping.
             wide = double(A)
             gram = wide @ xp.swapaxes(wide, -1, -2)
@@ -74,7 +139,7 @@ class Recipe:
     critics: tuple[str, ...]
     target: str
     step: Step
-    ridge: float
+    ridge: float | None  # None: by cross-validation for target "within", as published for the others
     epochs: int
     learning_rate: float
     patience: int | None  # None: no source-validation early stopping
@@ -83,12 +148,14 @@ class Recipe:
     basis: Array
     anchor_basis: Array
 
-    def move(self, stage: Stage, H: Array, original: Array) -> Array:
+    def move(self, stage: Stage | Start, H: Array, original: Array) -> Array:
         """Return h + B Δz for the current rows H of inputs ``original``."""
+        if isinstance(stage, Start):
+            return H + (original @ stage.readout + stage.offset) @ self.basis.T
         return H + self.step(stage, H, original, self.basis) @ self.basis.T
 
 
-def follow(recipe: Recipe, stages: Sequence[Stage], H: Array) -> Array:
+def follow(recipe: Recipe, stages: Sequence[Stage | Start], H: Array) -> Array:
     """Return where original rows H are after these stages."""
     original = H
     for stage in stages:
@@ -116,6 +183,16 @@ class Rows:
         weight = None if self.weight is None else self.weight[chosen]
         return Rows(self.original[chosen], self.codes[chosen], weight)
 
+    @cached_property
+    def moments(self) -> Moments:
+        """Moments of the original rows by source."""
+        blocks = [slice(start, start + MOMENT_ROWS) for start in range(0, len(self.codes), MOMENT_ROWS)]
+        weights = [None if self.weight is None else self.weight[rows] for rows in blocks]
+        return Moments.merge(
+            Moments.from_rows(to_numpy(self.original[rows]), self.codes[rows], weight)
+            for rows, weight in zip(blocks, weights, strict=True)
+        )
+
     def movement(self) -> float:
         """Return how far the rows have come, ‖H' - H‖ / ‖H‖."""
         norm = namespace(self.H).linalg.norm
@@ -125,10 +202,11 @@ class Rows:
 class AllRows(Protocol):
     """More rows than can be held, of which critics see a draw: standardised, and known by their moments."""
 
-    def moments(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Return the mean (d,) of the original rows and their scatter (d, d)."""
+    @property
+    def moments(self) -> Moments:
+        """Moments of the original rows by source."""
 
-    def scores(self, recipe: Recipe, stages: Sequence[Stage], critics: Critics) -> ScoreMoments:
+    def scores(self, recipe: Recipe, stages: Sequence[Stage | Start], critics: Critics) -> ScoreMoments:
         """Return the moments of the critics' scores after these stages, with the original rows."""
 
 
@@ -151,24 +229,42 @@ class Trajectory:
         self, recipe: Recipe, rows: Rows, held: Rows | None = None, all_rows: AllRows | None = None
     ) -> None:
         self.recipe, self.rows, self.held, self.all_rows = recipe, rows, held, all_rows
-        self.stages: list[Stage] = []
-        # Q never changes, so its ridge factorisation serves every stage.
+        self.stages: list[Stage | Start] = []
+
+    @property
+    def moments(self) -> Moments:
+        """Moments of all rows that the run is of, by source."""
+        return self.rows.moments if self.all_rows is None else self.all_rows.moments
+
+    @cached_property
+    def anchor(self) -> AnchoredPoint | PreservedRegression:
+        """What does not change during a fit: the anchored point, or the regression of scores on Q."""
+        recipe, rows, all_rows = self.recipe, self.rows, self.all_rows
+        if recipe.target == "within":
+            return AnchoredPoint.fit(self.moments, recipe.anchor_basis, recipe.ridge)
+        ridge = PUBLISHED_RIDGE if recipe.ridge is None else recipe.ridge
         basis, wide = double(recipe.anchor_basis), namespace(rows.H).float64
-        self._regression: PreservedRegression
         if all_rows is None:
             weight = None if rows.weight is None else cast(rows.weight, rows.H, wide)
-            self._regression = ConditionalMean(rows.H, basis, recipe.ridge, weight)
-        else:
-            mean, scatter = (cast(values, rows.H, wide) for values in all_rows.moments())
-            self._regression = PreservedRegression(mean, scatter, basis, recipe.ridge)
+            return ConditionalMean(rows.original, basis, ridge, weight)
+        moments = self.moments
+        mean, scatter = (cast(values, rows.H, wide) for values in (moments.mean, moments.scatter))
+        return PreservedRegression(mean, scatter, basis, ridge)
 
     def fit_stage(self) -> Stage:
-        """Fit critics on the current rows and anchors on the original complement (Algorithm 1, step 3)."""
-        critics = self._fit_critics()
-        weight, bias = fit_anchor(self.recipe.target, self._regression, self._score_moments(critics))
-        return Stage(critics, cast(weight, self.rows.H), cast(bias, self.rows.H))
+        """Fit critics on the current rows, and their anchors (Algorithm 1, step 3)."""
+        critics, H = self._fit_critics(), self.rows.H
+        if isinstance(self.anchor, AnchoredPoint):
+            return Stage(critics, self.anchor)
+        if self.all_rows is not None:
+            scores = self.all_rows.scores(self.recipe, self.stages, critics)
+        else:
+            assert isinstance(self.anchor, ConditionalMean)
+            scores = self.anchor.moments(double(all_scores(critics, H)))
+        weight, bias = fit_anchor(self.recipe.target, self.anchor, scores)
+        return Stage(critics, ScoreAnchor(cast(weight, H), cast(bias, H)))
 
-    def advance(self, stage: Stage) -> None:
+    def advance(self, stage: Stage | Start) -> None:
         """Move fitting and held-out rows by the stage's bounded step (Algorithm 1, step 4)."""
         for rows in (self.rows, self.held):
             if rows is not None:
@@ -198,9 +294,3 @@ class Trajectory:
                 )
             )
         return tuple(critics)
-
-    def _score_moments(self, critics: Critics) -> ScoreMoments:
-        if self.all_rows is not None:
-            return self.all_rows.scores(self.recipe, self.stages, critics)
-        assert isinstance(self._regression, ConditionalMean)
-        return self._regression.moments(double(all_scores(critics, self.rows.H)))

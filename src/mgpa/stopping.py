@@ -3,11 +3,16 @@
 On rows the critics were not fitted on, the residual e = s(h) - a(q) is what a critic reads beyond the
 expectation given the preserved coordinates. Once it no longer ranks the sources (Mann-Whitney against
 chance), another stage would chase noise: it costs movement and task information and removes nothing.
+
+Where source goes with task, rows of different sources differ in what they are about, and a critic that reads
+that ranks them too. Two views of the same events cannot differ so: where they show the effect at the rows'
+own scale, they are what the residual is judged on.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -25,6 +30,8 @@ WITHOUT_RULE = Mention("do_no_harm", False)
 # Below this many rows a single held-out fifth says too little: five cross-fitted runs decide together.
 FEW_ROWS = 2000
 N_FOLDS = 5
+# Fewer events than this in two views say too little.
+FEW_EVENTS = 20
 # The first stage needs evidence that there is anything to remove (5 % error, all scores together). Once
 # there was, stages go on until, twice in a row, no score exceeds chance by a standard error: a single quiet
 # stage is often a dip.
@@ -35,6 +42,27 @@ PATIENCE = 2
 # Cross-fitted runs share most of their rows, so they are not independent: without any effect z had this
 # standard deviation over 1100 simulated fits.
 CROSS_FIT_SPREAD = 1.35
+
+
+@dataclass(frozen=True)
+class PairedViews:
+    """Views of the same events by different sources: standardised rows, and the event of each."""
+
+    rows: Rows
+    event: NDArray[Any]
+
+    @classmethod
+    def among(cls, rows: Rows, pair_id: NDArray[Any]) -> PairedViews:
+        """Return the rows that share their id with another one."""
+        _, position, counts = np.unique(pair_id, return_inverse=True, return_counts=True)
+        chosen = np.flatnonzero(is_paired(pair_id) & (counts[position] > 1))
+        return cls(rows.take(chosen), pair_id[chosen])
+
+    def of_events(self, events: NDArray[Any]) -> tuple[Rows, NDArray[np.intp]]:
+        """Return the views of these events, and the position of each one's event among them."""
+        events, first = np.unique(events, return_index=True)
+        chosen = np.flatnonzero(np.isin(self.event, events))
+        return self.rows.take(chosen), first[np.searchsorted(events, self.event[chosen])]
 
 
 class StoppingRule:
@@ -52,6 +80,8 @@ class StoppingRule:
     units : list of int arrays or None
         Participant (or event) of each held-out row: rows of one unit are not independent evidence. None: all
         rows are.
+    evidence : str
+        What the held-out rows are, for the record: "rows", or "pairs".
     """
 
     def __init__(
@@ -60,6 +90,7 @@ class StoppingRule:
         held: list[Rows],
         witnesses: Sequence[Trajectory] = (),
         units: list[NDArray[np.int64]] | None = None,
+        evidence: str = "rows",
     ) -> None:
         absent = np.delete(sources, np.unique(np.concatenate([rows.codes for rows in held])))
         if len(absent):
@@ -68,7 +99,7 @@ class StoppingRule:
                 "rows. Add such rows to ",
                 *(Mention("X_val"), ", or pass ", WITHOUT_RULE, "."),
             )
-        self.held, self.witnesses, self.n_sources = held, witnesses, len(sources)
+        self.held, self.witnesses, self.n_sources, self.evidence = held, witnesses, len(sources), evidence
         self.units = units or [np.arange(len(rows.codes)) for rows in held]
         self.started, self.quiet = False, 0
 
@@ -86,7 +117,7 @@ class StoppingRule:
         if kept:
             for witness, seen in witnessed:
                 witness.advance(seen)
-        return {"auroc": auroc, "z": z, "kept": kept}
+        return {"evidence": self.evidence, "auroc": auroc, "z": z, "kept": kept}
 
     def _evidence(self, residuals: list[NDArray[Any]], j: int) -> tuple[float, float]:
         """Return AUROC and z of score j: does it rank its source above all others?"""
@@ -112,6 +143,7 @@ def judged_run(
     *,
     groups: NDArray[np.int64] | None = None,
     pair_id: NDArray[Any] | None = None,
+    views: PairedViews | None = None,
     all_rows: AllRows | None = None,
 ) -> tuple[Trajectory, StoppingRule]:
     """Return the run that makes the map, and the rule that ends it.
@@ -119,18 +151,33 @@ def judged_run(
     Held-out rows are ``held`` if given. Otherwise a fifth of many rows is kept from the run. Few rows are all
     left to it, and five witnesses, each fitted on four fifths and judged on the last, decide together. So
     does a single witness where anchors see more rows than these: they would know those held out.
+
+    With ``views``, whose events are those of ``pair_id``, they are judged instead of the rows: of the events
+    held out, or all of them if none is among the rows.
     """
     if held is not None:
         return Trajectory(recipe, rows, held, all_rows), StoppingRule(recipe.sources, [held])
-    folds, units = held_out_folds(rows.codes, groups, pair_id, recipe.seed)
+    if views is not None and pair_id is None:
+        units = np.unique(views.event, return_inverse=True)[1]
+        rule = StoppingRule(recipe.sources, [views.rows], units=[units], evidence="pairs")
+        return Trajectory(recipe, rows, views.rows, all_rows), rule
+    folds, units = held_out_folds(rows.codes, groups, pair_id, recipe.seed, ", or ", WITHOUT_RULE)
     judges, judge_units = [rows.take(test) for _, test in folds], [units[test] for _, test in folds]
+    evidence = "rows"
+    if views is not None and pair_id is not None:
+        paired = [test[is_paired(pair_id[test])] for _, test in folds]
+        seen = [views.of_events(pair_id[test]) for test in paired]
+        codes = np.concatenate([judge.codes for judge, _ in seen])
+        if np.bincount(codes, minlength=len(recipe.sources)).min() >= FEW_EVENTS:
+            evidence, judges = "pairs", [judge for judge, _ in seen]
+            judge_units = [units[test[event]] for test, (_, event) in zip(paired, seen, strict=True)]
     runs = [
         Trajectory(recipe, rows.take(train), judge) for (train, _), judge in zip(folds, judges, strict=True)
     ]
     if len(runs) == 1 and all_rows is None:
-        return runs[0], StoppingRule(recipe.sources, judges, units=judge_units)
+        return runs[0], StoppingRule(recipe.sources, judges, units=judge_units, evidence=evidence)
     run = Trajectory(recipe, rows, all_rows=all_rows)
-    return run, StoppingRule(recipe.sources, judges, runs, judge_units)
+    return run, StoppingRule(recipe.sources, judges, runs, judge_units, evidence)
 
 
 def rank_evidence(
@@ -182,11 +229,16 @@ def rank_evidence(
 
 
 def held_out_folds(
-    codes: NDArray[np.int64], groups: NDArray[np.int64] | None, pair_id: NDArray[Any] | None, seed: int
+    codes: NDArray[np.int64],
+    groups: NDArray[np.int64] | None,
+    pair_id: NDArray[Any] | None,
+    seed: int,
+    *otherwise: Any,
 ) -> tuple[list[tuple[NDArray[np.intp], NDArray[np.intp]]], NDArray[np.int64]]:
     """Return (train, test) rows, one split with many rows and five folds with few, and each row's unit.
 
-    Whole units stay together: groups (participants), or, without them, views of one event.
+    Whole units stay together: groups (participants), or, without them, views of one event. Where there are
+    too few, the error ends in what to do ``otherwise``.
     """
     n = len(codes)
     if groups is not None:
@@ -200,8 +252,9 @@ def held_out_folds(
     n_folds = min(N_FOLDS, len(np.unique(units)), int(np.bincount(codes).min()))
     if n_folds < 2:
         raise UsageError(
-            "do_no_harm needs rows to hold out: at least two groups and two rows of each source. Pass ",
-            *(HELD_OUT, ", or ", WITHOUT_RULE, "."),
+            "There are too few rows to hold some out: at least two groups and two rows of each source are "
+            "needed. Pass ",
+            *(HELD_OUT, *otherwise, "."),
         )
     splitter = StratifiedGroupKFold(n_folds, shuffle=True, random_state=seed % 2**31)
     folds = list(splitter.split(np.zeros((n, 1)), codes, units))
@@ -211,6 +264,6 @@ def held_out_folds(
         raise UsageError(
             "Some source occurs in too few groups to hold any out: without its group nothing of it is left "
             "to fit on. Pass ",
-            *(HELD_OUT, ", or ", WITHOUT_RULE, "."),
+            *(HELD_OUT, *otherwise, "."),
         )
     return folds, units

@@ -1,7 +1,9 @@
-"""Token embeddings (n, t, d): correct the token mean and shift every token alike.
+"""Token embeddings (n, t, d): corrected by their mean, all together, or one by one.
 
-The displacement of the mean is added to all tokens, so differences between tokens, and with them all
-within-trial structure, stay exactly as they were.
+:class:`TokenMean` corrects the token mean and shifts every token alike: differences between tokens, and with
+them all within-trial structure, stay exactly as they were, and so does what single tokens tell about the
+source. :class:`JointTokens` corrects all t·d numbers of a row at once, and :class:`PerToken` every token by a
+map of its own.
 """
 
 from __future__ import annotations
@@ -11,24 +13,28 @@ from dataclasses import replace
 from typing import Any, ClassVar, Self
 
 import numpy as np
+import scipy.linalg
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, OneToOneFeatureMixin, TransformerMixin, clone
 from sklearn.utils.validation import check_is_fitted
 
+from ._common.arrays import is_tensor, namespace
 from ._common.checks import as_float_matrix, require_finite
 from ._common.parameters import Constraint, check_parameters, having
+from .errors import MissingEvidence
 from .estimators.base import Provenance, forget, validate_rows
-from .maps import CorrectionMap
+from .maps import AffineMap, CorrectionMap, PathMap
 from .pairs import to_numpy
 
 
-def transform_tokens(m: CorrectionMap, X: Any, **operating_point: Any) -> Any:
-    """Correct tokens (n, t, d) with a map fitted on token means.
+def transform_tokens(m: Any, X: Any, **operating_point: Any) -> Any:
+    """Correct tokens (n, t, d) with a map fitted on tokens, or on their means.
 
     Parameters
     ----------
     m : CorrectionMap, or any fitted estimator of this package
-        Correction of d-dimensional means.
+        Correction of d-dimensional means; or, if its ``info.token_layout`` is "joint", of all tokens of a
+        row, one after another.
     X : (n, t, d) array or torch tensor
         Tokens.
     **operating_point
@@ -38,18 +44,27 @@ def transform_tokens(m: CorrectionMap, X: Any, **operating_point: Any) -> Any:
     -------
     (n, t, d) array or torch tensor of the same type
     """
-    if type(X).__module__.partition(".")[0] != "torch":
+    if not is_tensor(X):
         X = as_tokens(X)
     elif X.ndim != 3 or X.shape[1] == 0:
         raise ValueError(f"X has shape {tuple(X.shape)}; expected tokens (rows, tokens, features).")
-    expected = m.info.n_tokens if isinstance(m, CorrectionMap) else None
-    if expected is not None and X.shape[1] != expected:
-        raise ValueError(
-            f"X has {X.shape[1]} tokens per row; this correction was fitted on means of {expected}. A mean "
-            "over another number of tokens has another distribution."
-        )
-    mean = token_mean(X)
-    return X + (m.transform(mean, **operating_point) - mean)[:, None, :]
+    if not isinstance(m, CorrectionMap):
+        return _corrected("mean", m, X, operating_point)
+    if m.info.n_tokens is not None:
+        _require_tokens(m.info.token_layout, X.shape[1], m.info.n_tokens, "X")
+    return _corrected(m.info.token_layout, m, X, operating_point)
+
+
+def _corrected(layout: str, m: Any, X: Any, operating_point: dict[str, Any]) -> Any:
+    rows = token_rows(X, layout)
+    corrected = m.transform(rows, **operating_point)
+    return X + (corrected - rows)[:, None, :] if layout == "mean" else corrected.reshape(X.shape)
+
+
+def _require_tokens(layout: str, n_tokens: int, expected: int, name: str) -> None:
+    if n_tokens != expected:
+        why = " A mean over another number of tokens has another distribution." if layout == "mean" else ""
+        raise ValueError(f"{name} has {n_tokens} tokens per row; fitted on {expected}.{why}")
 
 
 def as_tokens(X: Any, name: str = "X") -> NDArray[Any]:
@@ -66,6 +81,11 @@ def _is_tokens(X: Any) -> bool:
     return len(X.shape if hasattr(X, "shape") else np.asarray(X).shape) == 3
 
 
+def token_rows(X: Any, layout: str) -> Any:
+    """Return one row for each sequence of tokens: their mean, or ("joint") all of them one after another."""
+    return token_mean(X) if layout == "mean" else X.reshape(len(X), -1)
+
+
 def token_mean(X: Any) -> Any:
     """Return the mean over tokens, accumulated in float64, in the tokens' own type."""
     if isinstance(X, np.ndarray):
@@ -73,7 +93,175 @@ def token_mean(X: Any) -> Any:
     return X.double().mean(dim=1).to(X.dtype)
 
 
-class TokenMean(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc]
+class TokenEstimator(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc]
+    """Base of the estimators of tokens: tokens become rows, which ``estimator_`` corrects, and tokens again.
+
+    ``layout`` says which rows, as in :func:`token_rows`. What a fit has learnt (its gate, its history) is the
+    estimator's: ``model.estimator_.gate_``.
+    """
+
+    layout: ClassVar[str]
+    # As the wrapped estimators do, so that row-aligned metadata follows X under routing.
+    __metadata_request__fit: ClassVar[dict[str, bool]] = {"source": True, "pair_id": True, "groups": True}
+    _provenance: Provenance = Provenance()
+    _parameter_constraints: ClassVar[dict[str, Constraint]] = {
+        "estimator": having("fit", "to_map", example="an estimator of rows such as ClosedFormMGPA()"),
+    }
+
+    def __init__(self, estimator: Any) -> None:
+        self.estimator = estimator
+
+    def fit(
+        self,
+        X: Any,
+        y: Any = None,
+        *,
+        source: Any = None,
+        pairs: Any = None,
+        pair_id: Any = None,
+        X_val: Any = None,
+        source_val: Any = None,
+        sample_weight: Any = None,
+        groups: Any = None,
+    ) -> Self:
+        """Fit on tokens X (n, t, d).
+
+        Everything else is as in the wrapped estimator's ``fit``; ``pairs`` and ``X_val`` hold tokens too. A
+        two-dimensional X is taken as rows of a single token.
+        """
+        rows, views, held = self._begin(X, pairs, X_val)
+        self.estimator_ = self._unfitted(self.n_tokens_).fit(
+            rows,
+            y,
+            source=source,
+            pairs=views,
+            pair_id=pair_id,
+            X_val=held,
+            source_val=source_val,
+            sample_weight=sample_weight,
+            groups=groups,
+        )
+        return self
+
+    def fit_draw(
+        self, all_rows: Any, X: Any, y: Any = None, *, pairs: Any = None, X_val: Any = None, **evidence: Any
+    ) -> Self:
+        """Fit on tokens drawn from a file; see :meth:`mgpa.estimators.base.CorrectionEstimator.fit_draw`."""
+        rows, views, held = self._begin(X, pairs, X_val)
+        unfitted = self._unfitted(self.n_tokens_)
+        self.estimator_ = unfitted.fit_draw(all_rows, rows, y, pairs=views, X_val=held, **evidence)
+        return self
+
+    def _begin(self, X: Any, pairs: Any, X_val: Any) -> tuple[Any, Any, Any]:
+        """Forget an earlier fit, and return the rows of X, ``pairs`` and ``X_val``."""
+        check_parameters(self)
+        forget(self)
+        self._provenance = Provenance()
+        rows, self.n_tokens_ = self._rows(X, reset=True)
+        if isinstance(pairs, (tuple, list)):
+            pairs = self._pair_rows(pairs)
+        if X_val is not None:
+            X_val, n_tokens = self._rows(X_val, reset=False, name="X_val")
+            self._check_n_tokens(n_tokens, "X_val")
+        return rows, pairs, X_val
+
+    def _unfitted(self, n_tokens: int) -> Any:
+        """Return what is to be fitted on the rows."""
+        return clone(self.estimator)
+
+    def partial_fit(self, X: Any, y: Any = None, **evidence: Any) -> Self:
+        """Add more tokens, if the wrapped estimator has a ``partial_fit``."""
+        check_parameters(self)
+        first = not hasattr(self, "estimator_")
+        rows, n_tokens = self._rows(X, reset=first)
+        if first:
+            self.estimator_, self.n_tokens_ = self._unfitted(n_tokens), n_tokens
+        self._check_n_tokens(n_tokens)
+        if evidence.get("pairs") is not None:
+            evidence["pairs"] = self._pair_rows(evidence["pairs"])
+        self.estimator_.partial_fit(rows, y, **evidence)
+        return self
+
+    def add_pairs(self, pairs: Any) -> Self:
+        """Add pairs that are no rows of X; see :meth:`mgpa.estimators.streamed.MomentEstimator.add_pairs`."""
+        check_is_fitted(self, "estimator_")
+        if isinstance(pairs, (tuple, list)):
+            pairs = self._pair_rows(pairs)
+        elif _is_tokens(pairs.X):
+            self._check_n_tokens(pairs.X.shape[1], "pairs")
+            pairs = replace(pairs, X=token_rows(pairs.X, self.layout))
+        self.estimator_.add_pairs(pairs)
+        return self
+
+    def merge(self, other: Any) -> Self:
+        """Add everything another (partially) fitted estimator of the same kind has seen."""
+        check_is_fitted(other, "estimator_")
+        self._check_n_tokens(other.n_tokens_)
+        self.estimator_ = copy.copy(self.estimator_).merge(other.estimator_)
+        return self
+
+    def coverage(self, pairs: Any) -> float:
+        """Return the share of directional energy that these pairs have inside the estimator's gate."""
+        check_is_fitted(self, "estimator_")
+        return float(self.estimator_.coverage(self._pair_rows(pairs)))
+
+    def _rows(self, X: Any, *, reset: bool, name: str = "X") -> tuple[NDArray[Any], int]:
+        """Return the rows that tokens become, and the number of tokens."""
+        if not _is_tokens(X):
+            return validate_rows(self, X, reset=reset, name=name), 1
+        tokens = as_tokens(to_numpy(X), name)
+        return validate_rows(self, token_rows(tokens, self.layout), reset=reset, name=name), tokens.shape[1]
+
+    def _pair_rows(self, pairs: Any) -> tuple[Any, ...]:
+        rows = []
+        for i, side in enumerate(pairs):
+            if _is_tokens(side):
+                tokens = as_tokens(to_numpy(side), f"pairs[{i}]")
+                self._check_n_tokens(tokens.shape[1], f"pairs[{i}]")
+                side = token_rows(tokens, self.layout)
+            rows.append(side)
+        return tuple(rows)
+
+    def _check_n_tokens(self, n_tokens: int, name: str = "X") -> None:
+        _require_tokens(self.layout, n_tokens, self.n_tokens_, name)
+
+    def transform(self, X: Any, **operating_point: Any) -> Any:
+        """Correct tokens (n, t, d); the keywords are those of the wrapped estimator's ``transform``."""
+        check_is_fitted(self, "estimator_")
+        if _is_tokens(X):
+            X = X if is_tensor(X) else as_tokens(X)
+            self._check_n_tokens(X.shape[1])
+            return _corrected(self.layout, self.estimator_, X, operating_point)
+        if not is_tensor(X):
+            X = validate_rows(self, X, reset=False)
+        self._check_n_tokens(1)
+        return self.estimator_.transform(X, **operating_point)
+
+    def fit_transform(self, X: Any, y: Any = None, *, source: Any = None, **evidence: Any) -> Any:
+        """Fit, then correct the same tokens."""
+        known = {"source": source} if self._is_source_aware() else {}
+        return self.fit(X, y, source=source, **evidence).transform(X, **known)
+
+    def get_metadata_routing(self) -> Any:
+        """Return what scikit-learn should route here: sources reach ``transform`` where they are needed."""
+        request = super().get_metadata_routing()
+        if self._is_source_aware():
+            request.transform.add_request(param="source", alias=True)
+        return request
+
+    def _is_source_aware(self) -> bool:
+        tags = getattr(self.estimator, "tags", None)
+        return tags is not None and not tags.source_blind
+
+    def to_map(self) -> CorrectionMap:
+        """Return the frozen correction; apply it with :func:`transform_tokens`."""
+        check_is_fitted(self, "estimator_")
+        m: CorrectionMap = self.estimator_.to_map()
+        m = replace(m, info=replace(m.info, n_tokens=self.n_tokens_, token_layout=self.layout))
+        return self._provenance.added_to(m)
+
+
+class TokenMean(TokenEstimator):
     """Fit a correction on token means and apply it to whole token sequences.
 
     Parameters
@@ -101,153 +289,212 @@ class TokenMean(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # type:
     ((100, 3, 4), True)
     """
 
-    # As the wrapped estimators do, so that row-aligned metadata follows X under routing.
-    __metadata_request__fit: ClassVar[dict[str, bool]] = {"source": True, "pair_id": True, "groups": True}
-    _provenance: Provenance = Provenance()
-    _parameter_constraints: ClassVar[dict[str, Constraint]] = {
-        "estimator": having("fit", "to_map", example="an estimator of rows such as ClosedFormMGPA()"),
-    }
+    layout: ClassVar[str] = "mean"
 
-    def __init__(self, estimator: Any) -> None:
-        self.estimator = estimator
 
-    def fit(
-        self,
-        X: Any,
-        y: Any = None,
-        *,
-        source: Any = None,
-        pairs: Any = None,
-        pair_id: Any = None,
-        X_val: Any = None,
-        source_val: Any = None,
-        sample_weight: Any = None,
-        groups: Any = None,
-    ) -> Self:
-        """Fit on the means of tokens X (n, t, d).
+class JointTokens(TokenEstimator):
+    """Correct all tokens of a row together, as one vector of t·d numbers.
 
-        Everything else is as in the wrapped estimator's ``fit``; ``pairs`` and ``X_val`` hold tokens too. A
-        two-dimensional X is taken as rows of a single token.
-        """
-        evidence = {"source": source, "pair_id": pair_id, "source_val": source_val, "groups": groups}
-        return self._fit_means("fit", X, y, pairs=pairs, X_val=X_val, sample_weight=sample_weight, **evidence)
+    What single tokens tell about the source is corrected too. There are mostly more numbers than rows, which
+    the closed form does not mind: it then works with the rows' products, not the features'.
 
-    def _fit_draw(self, X: Any, y: Any = None, **evidence: Any) -> Self:
-        return self._fit_means("_fit_draw", X, y, **evidence)
+    Parameters
+    ----------
+    estimator : estimator of this package
+        For instance ``ClosedFormMGPA()``.
 
-    def _fit_means(
-        self, method: str, X: Any, y: Any, *, pairs: Any = None, X_val: Any = None, **evidence: Any
-    ) -> Self:
-        check_parameters(self)
-        forget(self)
-        self._provenance = Provenance()
-        means, self.n_tokens_ = self._means(X, reset=True)
-        if isinstance(pairs, (tuple, list)):
-            pairs = self._pair_means(pairs)
-        if X_val is not None:
-            X_val, n_tokens = self._means(X_val, reset=False, name="X_val")
-            self._check_n_tokens(n_tokens, "X_val")
-        fresh = clone(self.estimator)
-        self.estimator_ = getattr(fresh, method)(means, y, pairs=pairs, X_val=X_val, **evidence)
+    Attributes
+    ----------
+    estimator_ : fitted estimator
+        The correction of the t·d numbers.
+    n_tokens_ : int
+        Tokens per row seen in fit.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from mgpa import ClosedFormMGPA
+    >>> rng = np.random.default_rng(0)
+    >>> source = np.repeat([0, 1], 50)
+    >>> shift = np.zeros((3, 4)); shift[0, 0], shift[1, 0] = 3, -3       # the token mean does not show it
+    >>> X = rng.normal(size=(100, 3, 4)) + source[:, None, None] * shift
+    >>> A = rng.normal(size=(20, 3, 4))
+    >>> pairs = (A, A + shift + 0.1 * rng.normal(size=(20, 3, 4)))
+    >>> Y = JointTokens(ClosedFormMGPA()).fit(X, source=source, pairs=pairs).transform(X)
+    >>> Y.shape, bool(abs(np.diff([Y[source == s, 0, 0].mean() for s in (0, 1)])[0]) < 0.3)
+    ((100, 3, 4), True)
+    """
+
+    layout: ClassVar[str] = "joint"
+
+
+class PerToken(TokenEstimator):
+    """Correct every token by a map of its own, fitted on that token of all rows.
+
+    Parameters
+    ----------
+    estimator : estimator of this package
+        For instance ``ClosedFormMGPA()``. Only affine maps can be stored as one.
+
+    Attributes
+    ----------
+    estimator_ : Blocks
+        ``estimator_.estimators`` has a fitted estimator for each token.
+    n_tokens_ : int
+        Tokens per row seen in fit.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from mgpa import ClosedFormMGPA
+    >>> rng = np.random.default_rng(0)
+    >>> source = np.repeat([0, 1], 50)
+    >>> shift = np.zeros((3, 4)); shift[0, 0], shift[1, 1] = 3, -3      # the third token shows nothing
+    >>> X = rng.normal(size=(100, 3, 4)) + source[:, None, None] * shift
+    >>> A = rng.normal(size=(20, 3, 4))
+    >>> pairs = (A, A + shift + 0.1 * rng.normal(size=(20, 3, 4)))
+    >>> model = PerToken(ClosedFormMGPA()).fit(X, source=source, pairs=pairs)
+    >>> len(model.estimator_.estimators), model.to_map()
+    (3, <AffineMap: affine, rank 2, strength 1, 12 features>)
+    """
+
+    layout: ClassVar[str] = "joint"
+
+    def _unfitted(self, n_tokens: int) -> Blocks:
+        return Blocks([clone(self.estimator) for _ in range(n_tokens)])
+
+
+#: Estimators of tokens by the names that commands and studies know them by.
+TOKENS: dict[str, type[TokenEstimator]] = {"mean": TokenMean, "joint": JointTokens, "each": PerToken}
+
+
+def row_estimator(model: Any) -> Any:
+    """Return the unfitted estimator of rows inside an estimator of tokens; any other model is its own."""
+    return model.estimator if isinstance(model, TokenEstimator) else model
+
+
+def gate_of(model: Any) -> Any:
+    """Return the gate of a fitted estimator of rows or of tokens; None if it has none."""
+    return getattr(getattr(model, "estimator_", model), "gate_", None)
+
+
+class Blocks:
+    """Estimators of equal blocks of features, which together correct rows of all blocks.
+
+    A block whose pairs show nothing stays as it is, unless that is so in all of them.
+
+    Parameters
+    ----------
+    estimators : list of estimators
+        One for each block, in order.
+    """
+
+    def __init__(self, estimators: list[Any]) -> None:
+        self.estimators = estimators
+        self.without_evidence: dict[int, MissingEvidence] = {}  # of a fit in one call
+
+    def fit(self, X: Any, y: Any = None, *, pairs: Any = None, X_val: Any = None, **evidence: Any) -> Self:
+        """Fit every estimator on its block of X, ``pairs`` and ``X_val``."""
+        parts = zip(self.estimators, self._of(X), self._of_pairs(pairs), self._of(X_val), strict=True)
+        for i, (model, rows, views, held) in enumerate(parts):
+            try:
+                model.fit(rows, y, pairs=views, X_val=held, **evidence)
+            except MissingEvidence as reason:
+                self.without_evidence[i] = reason
+        self._maps()
         return self
 
-    def partial_fit(self, X: Any, y: Any = None, **evidence: Any) -> Self:
-        """Add the means of more tokens, if the wrapped estimator has a ``partial_fit``."""
-        check_parameters(self)
-        first = not hasattr(self, "estimator_")
-        means, n_tokens = self._means(X, reset=first)
-        if first:
-            self.estimator_, self.n_tokens_ = clone(self.estimator), n_tokens
-        self._check_n_tokens(n_tokens)
-        if evidence.get("pairs") is not None:
-            evidence["pairs"] = self._pair_means(evidence["pairs"])
-        self.estimator_.partial_fit(means, y, **evidence)
+    def fit_draw(self, all_rows: Any, X: Any, y: Any = None, **evidence: Any) -> Self:
+        """Fit on a draw; the methods that look at all rows have no maps that could be joined."""
+        return self.fit(X, y, **evidence)
+
+    def partial_fit(self, X: Any, y: Any = None, *, pairs: Any = None, **evidence: Any) -> Self:
+        """Add more rows, and pairs, to every estimator."""
+        for model, rows, views in zip(self.estimators, self._of(X), self._of_pairs(pairs), strict=True):
+            model.partial_fit(rows, y, pairs=views, **evidence)
         return self
 
     def add_pairs(self, pairs: Any) -> Self:
-        """Add pairs that are no rows of X; see :meth:`mgpa.estimators.streamed.MomentEstimator.add_pairs`."""
-        check_is_fitted(self, "estimator_")
+        """Add pairs that are no rows to every estimator."""
         if isinstance(pairs, (tuple, list)):
-            pairs = self._pair_means(pairs)
-        elif _is_tokens(pairs.X):
-            self._check_n_tokens(pairs.X.shape[1], "pairs")
-            pairs = replace(pairs, X=token_mean(pairs.X))
-        self.estimator_.add_pairs(pairs)
+            parts = self._of_pairs(pairs)
+        else:
+            parts = [replace(pairs, X=block) for block in self._of(pairs.X)]
+        for model, part in zip(self.estimators, parts, strict=True):
+            model.add_pairs(part)
         return self
 
-    def merge(self, other: Any) -> Self:
-        """Add everything another (partially) fitted estimator of the same kind has seen."""
-        check_is_fitted(other, "estimator_")
-        self._check_n_tokens(other.n_tokens_)
-        self.estimator_ = copy.copy(self.estimator_).merge(other.estimator_)
-        return self
-
-    def __getattr__(self, name: str) -> Any:
-        # What the wrapped estimator learnt (gate_, sources_, history_, ...) is what this one has learnt.
-        if name.endswith("_") and not name.startswith("_") and "estimator_" in vars(self):
-            return getattr(self.estimator_, name)
-        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
-
-    def coverage(self, pairs: Any) -> float:
-        """Return the share of directional energy that these pairs have inside the estimator's gate."""
-        check_is_fitted(self, "estimator_")
-        return float(self.estimator_.coverage(self._pair_means(pairs)))
-
-    def _means(self, X: Any, *, reset: bool, name: str = "X") -> tuple[NDArray[Any], int]:
-        """Return token means and the number of tokens."""
-        if not _is_tokens(X):
-            return validate_rows(self, X, reset=reset, name=name), 1
-        tokens = as_tokens(to_numpy(X), name)
-        return validate_rows(self, token_mean(tokens), reset=reset, name=name), tokens.shape[1]
-
-    def _pair_means(self, pairs: Any) -> tuple[Any, ...]:
-        means = []
-        for i, side in enumerate(pairs):
-            if _is_tokens(side):
-                tokens = as_tokens(to_numpy(side), f"pairs[{i}]")
-                self._check_n_tokens(tokens.shape[1], f"pairs[{i}]")
-                side = token_mean(tokens)
-            means.append(side)
-        return tuple(means)
-
-    def _check_n_tokens(self, n_tokens: int, name: str = "X") -> None:
-        if n_tokens != self.n_tokens_:
-            raise ValueError(
-                f"{name} has {n_tokens} tokens per row; fitted on {self.n_tokens_}. A mean over another "
-                "number of tokens has another distribution."
-            )
+    def merge(self, other: Blocks) -> Blocks:
+        """Return estimators that have also seen everything others of the same blocks have."""
+        both = zip(self.estimators, other.estimators, strict=True)
+        return Blocks([copy.copy(model).merge(more) for model, more in both])
 
     def transform(self, X: Any, **operating_point: Any) -> Any:
-        """Correct tokens (n, t, d); the keywords are those of the wrapped estimator's ``transform``."""
-        check_is_fitted(self, "estimator_")
-        if _is_tokens(X):
-            X = X if hasattr(X, "shape") else np.asarray(X)
-            self._check_n_tokens(X.shape[1])
-            return transform_tokens(self.estimator_, X, **operating_point)
-        if type(X).__module__.partition(".")[0] != "torch":
-            X = validate_rows(self, X, reset=False)
-        self._check_n_tokens(1)
-        return self.estimator_.transform(X, **operating_point)
+        """Correct rows, block by block."""
+        parts = [
+            block if m is None else model.transform(block, **operating_point)
+            for model, m, block in zip(self.estimators, self._maps(), self._of(X), strict=True)
+        ]
+        return namespace(X).concatenate(parts, axis=1)
 
-    def fit_transform(self, X: Any, y: Any = None, *, source: Any = None, **evidence: Any) -> Any:
-        """Fit, then correct the same tokens."""
-        known = {"source": source} if self._is_source_aware() else {}
-        return self.fit(X, y, source=source, **evidence).transform(X, **known)
+    def coverage(self, pairs: Any) -> float:
+        """Return the share of directional energy inside the gate: its mean over blocks that have one."""
+        views = zip(self.estimators, self._maps(), self._of_pairs(pairs), strict=True)
+        return float(np.mean([model.coverage(part) for model, m, part in views if m is not None]))
 
-    def get_metadata_routing(self) -> Any:
-        """Return what scikit-learn should route here: sources reach ``transform`` where they are needed."""
-        request = super().get_metadata_routing()
-        if self._is_source_aware():
-            request.transform.add_request(param="source", alias=True)
-        return request
+    def to_map(self) -> AffineMap:
+        """Return one affine map of all blocks."""
+        found = self._maps()
+        first = next(m for m in found if m is not None)
+        nothing = AffineMap.identity(first.n_features, info=replace(first.info, evidence="nothing to remove"))
+        maps = [nothing if m is None else m for m in found]
+        affine = [m.affine if isinstance(m, PathMap) else m for m in maps]
+        if not all(isinstance(m, AffineMap) for m in affine):
+            raise TypeError(
+                f"A {type(first).__name__} for each token has no form as one map; use an estimator whose "
+                "maps are affine, such as ClosedFormMGPA, or take the maps of estimator_.estimators."
+            )
+        d = affine[0].n_features
+        constant = [i * d + k for i, m in enumerate(affine) for k in m.info.constant_features]
+        return AffineMap(
+            center=np.concatenate([m.center for m in affine]),
+            scale=np.concatenate([m.scale for m in affine]),
+            readout=scipy.linalg.block_diag(*[m.readout for m in affine]),
+            direction=scipy.linalg.block_diag(*[m.direction for m in affine]),
+            offset=np.concatenate([m.offset for m in affine]),
+            strength=affine[0].strength,
+            info=replace(
+                affine[0].info,
+                feature_names=None,
+                constant_features=tuple(constant),
+                gate_rank=None,
+                gate_energy=None,
+                evidence="; ".join(f"token {i}: {m.info.evidence}" for i, m in enumerate(maps)),
+            ),
+        )
 
-    def _is_source_aware(self) -> bool:
-        tags = getattr(self.estimator, "tags", None)
-        return tags is not None and not tags.source_blind
+    def _maps(self) -> list[Any]:
+        """Return every block's map, None for one without evidence; without any, raise what was missing."""
+        maps, missing = [], list(self.without_evidence.values())
+        for i, model in enumerate(self.estimators):
+            try:
+                maps.append(None if i in self.without_evidence else model.to_map())
+            except MissingEvidence as reason:  # of what was streamed, told when it is solved
+                maps.append(None)
+                missing.append(reason)
+        if len(missing) == len(maps):
+            raise missing[0]
+        return maps
 
-    def to_map(self) -> CorrectionMap:
-        """Return the frozen correction of the mean; apply it with :func:`transform_tokens`."""
-        check_is_fitted(self, "estimator_")
-        m: CorrectionMap = self.estimator_.to_map()
-        m = replace(m, info=replace(m.info, n_tokens=self.n_tokens_))
-        return self._provenance.added_to(m)
+    def _of(self, X: Any) -> list[Any]:
+        """Return the blocks of rows X; None for each, if there are no rows."""
+        n = len(self.estimators)
+        if X is None:
+            return [None] * n
+        tokens = X.reshape(len(X), n, -1)
+        return [tokens[:, i] for i in range(n)]
+
+    def _of_pairs(self, pairs: Any) -> list[Any]:
+        if pairs is None:
+            return self._of(None)
+        return list(zip(*(self._of(np.asarray(side)) for side in pairs), strict=True))

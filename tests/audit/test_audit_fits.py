@@ -10,6 +10,7 @@ from sklearn.preprocessing import StandardScaler
 import mgpa
 from audited import HeadOfMeans, run
 from mgpa.baselines import make
+from mgpa.tables import fit_table
 from simulated import simulated_table
 
 
@@ -137,3 +138,11 @@ def test_stage_movement_in_other_coordinates():
         m = model.fit(X, source=source, pairs=pairs).to_map().with_strength(0.5)
         expected = [np.linalg.norm((m[:k].transform(X) - X) / scale) for k in range(1, len(m) + 1)]
         np.testing.assert_allclose(m.stage_movement(X, scale), expected, rtol=1e-6)
+
+
+def test_no_two_methods_are_shown_under_one_name(table):
+    m = fit_table(make("coral"), table).to_map()
+    with pytest.raises(ValueError, match="'leace' and 'LEACE' are both shown as LEACE"):
+        run(table, {"leace": "leace", "LEACE": m})
+    with pytest.raises(ValueError, match="methods has 'leace' twice"):
+        run(table, ["leace", "ncm", "leace"])

@@ -77,3 +77,56 @@ def test_movement_is_of_all_features_relative_to_those_that_have_a_size():
     assert tokens == pytest.approx([1.0])
     with pytest.raises(ValueError, match="empty or all at the fitting mean"):
         audit.movement(before * [0, 0, 1], after, np.array(["p"]), varies)
+
+
+def renamed(table, sources=None, labels=None):
+    """Return the table with sources or labels called otherwise, so that they sort the other way round."""
+    source = table.source if sources is None else np.array([sources[s] for s in table.source])
+    label = table.label if labels is None else np.array([labels[y] for y in table.label])
+    return replace(table, source=source, label=label)
+
+
+@pytest.mark.parametrize("association", [0.9, 0.0], ids=["found in FIT", "neither direction"])
+def test_worst_association_does_not_depend_on_names(association):
+    table = simulated_table(association=association)
+    table = renamed(table, labels={y: f"class {y}" for y in np.unique(table.label).tolist()})
+    first, second = table.sources.tolist()
+    zero, one = np.unique(table.label).tolist()
+    swaps = {"sources": {first: "z", second: "a"}, "labels": {zero: "z", one: "a"}}
+    found = [
+        run(renamed(table, **changes), ["leace"])
+        for changes in ({}, {"sources": swaps["sources"]}, {"labels": swaps["labels"]}, swaps)
+    ]
+    for other in found[1:]:
+        for name in found[0]:
+            for metric in ("worst", "aligned", "reversed", "control"):
+                assert other[name].estimate(metric).value == pytest.approx(
+                    found[0][name].estimate(metric).value, abs=1e-6
+                )
+
+
+def test_a_stated_direction_is_the_one_that_is_measured():
+    table = simulated_table(association=0.9)
+    as_found = run(table, ["leace"])
+    [way] = as_found.settings["directions"]
+    first, second = table.sources.tolist()
+    label = way.partition(" goes with ")[0]
+    stated = {source: run(table, ["leace"], association=(source, label)) for source in (first, second)}
+    for source, result in stated.items():
+        assert result.settings["directions"] == [f"{label} goes with {source}"]
+        same = result.settings["directions"] == [way]
+        assert (str(result["leace"].shortcut) == str(as_found["leace"].shortcut)) == same
+    with pytest.raises(ValueError, match="names the source 'foam'"):
+        run(table, ["leace"], association=("foam", label))
+    with pytest.raises(ValueError, match="names the label 'none'"):
+        run(table, ["leace"], association=(first, "none"))
+
+
+def test_the_direction_of_association_is_named_in_every_output(tmp_path):
+    result = run(simulated_table(association=0.9), ["leace"])
+    [way] = result.settings["directions"]
+    assert f"{way} (as in the FIT rows)" in str(result)
+    assert way in " ".join(result.verdict("leace"))
+    assert way in result.report(tmp_path / "report.html").read_text(encoding="utf-8")
+    assert way in result.to_csv(tmp_path / "table.csv").read_text(encoding="utf-8")
+    assert way in result.to_latex()

@@ -14,11 +14,14 @@ import pytest
 from sklearn.linear_model import LogisticRegression
 
 import mgpa
-from audited import SMALL, HeadOfMeans, assert_same, run
+from audited import LINEAR, SMALL, HeadOfMeans, assert_same, run
 from mgpa import audit
 from mgpa.audit import AuditPlan
 from mgpa.baselines import make
+from mgpa.coordinates import fit_coordinates
+from mgpa.errors import BudgetNotAttained
 from mgpa.tables import TableError, correct, fit_table
+from mgpa.tables.rows import in_coordinates
 from simulated import simulated_table
 
 
@@ -200,6 +203,22 @@ def test_tokens():
     )
 
 
+@pytest.mark.parametrize("Tokens", [mgpa.JointTokens, mgpa.PerToken])
+def test_corrections_that_move_tokens_apart_are_read_in_their_own_centred_tokens(Tokens):
+    table = simulated_table(tokens=2, d=4, n_people=12, events=12)
+    # The device shows in the difference of two tokens.
+    shown = np.where(table.source == "wet", 3.0, -3.0)
+    table.X[:, 0, 0] += shown
+    table.X[:, 1, 0] -= shown
+    methods = {"mean": mgpa.ClosedFormMGPA(), "all": Tokens(mgpa.ClosedFormMGPA())}
+    found = run(table, methods, head=HeadOfMeans())
+    residual = [i for i, name in enumerate(found["all"].readers) if name.startswith("residual")]
+    worst = {name: found[name].source_auroc[..., residual].mean(axis=(0, 1)).max() for name in methods}
+    assert worst["mean"] > 0.95
+    assert worst["all"] < 0.75
+    assert found["all"].has("floor") == (Tokens is mgpa.JointTokens)
+
+
 def test_people_missing_somewhere_are_an_error(table):
     evaluation = np.flatnonzero(table.role == "EVAL")
     someone = table.participant[evaluation[0]]
@@ -284,7 +303,7 @@ def test_a_map_fitted_on_the_people_it_is_judged_by_is_found_out(tmp_path):
     honest = fit_table(mgpa.ClosedFormMGPA(), table).to_map()
     leaked = fit_table(mgpa.ClosedFormMGPA(), table.with_columns(role=None)).to_map()
     silent = leaked.with_notes("from elsewhere")
-    silent = replace(silent, info=replace(silent.info, people=()))
+    silent = replace(silent, info=replace(silent.info, people=(), row_sample=""))
     maps = {"honest": honest, "leaked": leaked, "silent": silent, "mixed": [silent, leaked]}
     for m in (honest, leaked, silent):
         m.save(tmp_path / "m.safetensors")
@@ -327,6 +346,8 @@ def other_arguments():
         "budget": {"closed": 0.03},
         "head": LogisticRegression(),
         "readers": SMALL,
+        "association": ("dry", 1),
+        "folds": 4,
         "floor": True,
         "standardize": False,
         "device": "meta",
@@ -334,7 +355,8 @@ def other_arguments():
 
 
 def test_every_argument_of_an_audit_is_known_here():
-    harmless = {"cache", "n_jobs", "verbose"}
+    # Whether a method is left out, and what its map carries, are no numbers; the tests below are about both.
+    harmless = {"cache", "n_jobs", "verbose", "unattained", "coordinates"}
     assert set(signature(audit.run).parameters) == {*other_arguments()[1], *harmless}
 
 
@@ -349,6 +371,31 @@ def test_another_argument_gives_other_cells_and_the_numbers_of_a_run_without_a_c
     assert_same(changed, run(**base | {name: others[name]}))
 
 
+def test_a_budget_beyond_a_fit_is_an_error_or_leaves_the_method_out(table, tmp_path):
+    settings = {"budget": {"leace": 50.0}, "cache": tmp_path}
+    with pytest.raises(BudgetNotAttained):
+        run(table, ["leace", "closed_form_mgpa"], **settings)
+    found = run(table, ["leace", "closed_form_mgpa"], unattained="omit", **settings)
+    assert found.methods == ("identity", "closed_form_mgpa")
+    assert "a budget of 50 is beyond fit 0" in found.settings["omitted"]["leace"]
+    assert_same(found, run(table, ["closed_form_mgpa"]))
+    with pytest.raises(ValueError, match="unattained must be 'raise' or 'omit'"):
+        run(table, ["leace"], unattained="skip")
+
+
+def test_maps_carry_the_coordinates_that_a_table_is_in(table, tmp_path):
+    coordinates = fit_coordinates(table.rows("FIT").X, n_components=3)
+    rows = in_coordinates(coordinates, table)
+    found = run(rows, ["leace"], coordinates=coordinates, cache=tmp_path)
+    assert_same(found, run(rows, ["leace"]))
+    (opened,) = AuditPlan(
+        rows, ["leace"], coordinates=coordinates, readers={"restarts": 0}, cache=tmp_path
+    ).finished()["leace"]
+    assert opened().coordinates.digest == coordinates.digest
+    with pytest.raises(ValueError, match="The table is in coordinates None"):
+        run(table, ["leace"], coordinates=coordinates)
+
+
 def test_devices_have_their_own_cells(table, tmp_path):
     for device in ("cpu", "meta"):  # linear readers: nothing is trained there
         kept = set(tmp_path.glob("*.npz"))
@@ -357,7 +404,7 @@ def test_devices_have_their_own_cells(table, tmp_path):
 
 
 def test_a_plan_knows_what_is_finished_and_makes_nothing(table, tmp_path):
-    settings = {"readers": {"restarts": 0}, "verbose": False, "cache": tmp_path / "cells"}
+    settings = {"readers": LINEAR, "folds": 1, "verbose": False, "cache": tmp_path / "cells"}
     plan = AuditPlan(table, ["leace"], **settings)
     assert [(cell["method"], cell["fitted"], cell["measured"]) for cell in plan.pending()] == [
         ("identity", False, False),
@@ -468,7 +515,43 @@ def test_roles_in_lower_case_do_not_hide_who_was_fitted_on(table, tmp_path):
     assert found["honest"].fitted_on == ()
 
 
+def test_an_encoder_out_of_the_cache_is_not_another(table, tmp_path):
+    encoder = {"name": "bands", "bands": ((1, 4), (4, 8)), "floor": np.float32(0.5), "missing": float("nan")}
+    said = replace(table, info={"encoder": encoder})
+    first = run(said, ["leace"], cache=tmp_path)
+    assert_same(first, run(said, ["leace"], cache=tmp_path))
+
+
 def test_encoders_are_told_apart_in_the_cache(table, tmp_path):
     first, second = (replace(table, info={"encoder": {"name": name}}) for name in ("eegpt", "labram"))
     run(first, ["leace"], cache=tmp_path)
     assert_same(run(second, ["leace"], cache=tmp_path), run(second, ["leace"]))
+
+
+@pytest.mark.parametrize("rename", [str.upper, lambda name: f"{name} ", lambda name: f"somebody else {name}"])
+def test_people_are_recognised_by_their_rows_whatever_they_are_called(table, rename, tmp_path):
+    other = replace(
+        table,
+        participant=np.array([rename(name) for name in table.participant]),
+        role=np.where(table.role == "EVAL", "FIT", np.where(table.role == "FIT", "EVAL", table.role)),
+        X=table.X.astype(np.float32),
+    )
+    leaked = mgpa.load_map(fit_table(make("leace"), other).to_map().save(tmp_path / "leaked.safetensors"))
+    found = run(table, {"leaked": leaked, "leace": "leace"})
+    assert found["leaked"].fitted_on == found["leaked"].participants
+    assert found.verdict("leaked")[0].startswith("NOT HELD OUT")
+    assert found["leace"].fitted_on == ()
+
+
+def test_the_same_rows_in_two_roles_are_reported(table, tmp_path):
+    alone = table.with_columns(pair_id=None)
+    judge = alone.rows("EVAL").participant[0]
+    copied = alone.take(alone.participant == judge).with_columns(participant="somebody", role="FIT")
+    found = run(alone.concatenate([alone, copied]), ["leace"])
+    said = f"{len(copied)} EVAL rows are copies of FIT rows"
+    assert found.settings["duplicates"] == {"EVAL rows are copies of FIT rows": len(copied)}
+    assert said in str(found)
+    assert said in " ".join(found.verdict("leace"))
+    assert said in found.report(tmp_path / "report.html").read_text(encoding="utf-8")
+    assert found["leace"].fitted_on == (judge,)
+    assert not run(table, ["leace"]).duplicates

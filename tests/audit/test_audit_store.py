@@ -1,6 +1,7 @@
 """Cells are named by everything they depend on, and kept whole or not at all."""
 
 import dataclasses
+import os
 
 import numpy as np
 import pytest
@@ -68,6 +69,39 @@ def test_a_damaged_or_lost_map_is_computed_again(table, tmp_path, damage):
     assert str(first) == str(again)
 
 
+def test_a_cell_that_does_not_say_which_it_is_or_is_anothers_is_computed_again(tmp_path):
+    store = Store(tmp_path)
+    store.put("a", {"value": np.ones(2)})
+    assert store.get("a")["value"].sum() == 2
+    (tmp_path / "b.npz").write_bytes((tmp_path / "a.npz").read_bytes())
+    with pytest.warns(UserWarning, match=r"b\.npz cannot be read \(its content is not that of this cell\)"):
+        assert store.get("b") is None
+    np.savez(tmp_path / "c.npz", value=np.ones(2))
+    with pytest.warns(UserWarning, match=r"c\.npz cannot be read"):
+        assert store.get("c") is None
+    np.savez(tmp_path / "d.npz", value=np.zeros(2), _cell=np.load(tmp_path / "a.npz")["_cell"])
+    (tmp_path / "d.npz").replace(tmp_path / "a.npz")
+    with pytest.warns(UserWarning, match="cannot be read"):
+        assert store.get("a") is None
+
+
+def test_a_map_of_another_cell_is_computed_again(tmp_path):
+    store = Store(tmp_path)
+    for key, scale in (("a", 1.0), ("b", 2.0)):
+        m = dataclasses.replace(mgpa.AffineMap.identity(2), scale=np.full(2, scale))
+        store.put(key, {}, m)
+        assert store.get_map(key).scale.tolist() == [scale, scale]
+    (tmp_path / "b.safetensors").replace(tmp_path / "a.safetensors")
+    with pytest.warns(UserWarning, match="is not the map of this cell"):
+        assert store.get_map("a") is None
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="there are no named pipes in folders")
+def test_a_pipe_is_no_cell(tmp_path):
+    os.mkfifo(tmp_path / "a.npz")
+    assert Store(tmp_path).get("a") is None
+
+
 def test_a_cache_that_cannot_be_written_does_not_cost_the_result(tmp_path):
     store = Store(tmp_path / "gone")
     with pytest.warns(UserWarning, match="cannot be written"):
@@ -79,6 +113,7 @@ SPECS = {
     BudgetSpec: {"fit": "f", "budget": 0.1},
     GroundSpec: {
         "head": "h", "evaluation": "e", "standardizer": "s", "task_head": None, "device": "cpu", "bank": {},
+        "directions": (),
     },
     MeasureSpec: {"ground": "g", "map": "m"},
     FloorSpec: {"ground": "g", "basis": "b"},

@@ -157,6 +157,8 @@ def test_half_precision_is_refused(name):
             transform(half, **known(name))
     with refused("X is bfloat16, too coarse"):
         fit(name, torch.tensor(X).bfloat16())
+    with refused("X is bfloat16, too coarse"):
+        fit(name, X.astype(pytest.importorskip("ml_dtypes").bfloat16))
 
 
 @EVERY

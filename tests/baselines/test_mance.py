@@ -499,3 +499,11 @@ def test_centring_makes_a_common_shift_of_the_data_irrelevant():
     for standardize in (True, False):
         one, other = (MANCE(**QUICK, standardize=standardize).fit(A, source=source) for A in (X, X + 50))
         np.testing.assert_allclose(other.transform(X + 50) - 50, one.transform(X), atol=1e-4)
+
+
+def test_too_few_people_to_hold_some_out_are_told_without_another_methods_parameter():
+    rng = np.random.default_rng(0)
+    X, source = rng.normal(size=(20, 3)), np.tile(["a", "b"], 10)
+    with pytest.raises(ValueError, match="at least two groups") as error:
+        MANCE().fit(X, source=source, groups=np.zeros(20))
+    assert "do_no_harm" not in str(error.value)

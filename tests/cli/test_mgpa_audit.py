@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from terminal import done
+from terminal import done, refused
 
 pytest.importorskip("cyclopts")
 pytest.importorskip("pyarrow")
@@ -25,8 +25,43 @@ def test_audit_and_compare(folder):
     assert contrasts["closed_form_mgpa"]["S"][2] < 0
     assert "3 of them finished before" in again.stderr
     lines = (folder / "audit" / "contrasts.csv").read_text().splitlines()
-    assert lines[0] == "method,against,metric,difference,low,high"
+    assert lines[0] == "method,against,metric,difference,low,high,note"
     written = {tuple(line.split(",")[:3]): float(line.split(",")[3]) for line in lines[1:]}
     assert written["closed_form_mgpa", "leace", "S"] == contrasts["closed_form_mgpa"]["S"][0]
     assert ("leace", "leace", "S") not in written
     assert r"\toprule" in (folder / "audit" / "contrasts.tex").read_text()
+
+
+@pytest.fixture
+def maps(folder):
+    """Two maps of the same file name, and one that is called like a method."""
+    for where, method in (("A/adapter", "leace"), ("B/adapter", "closed_form_mgpa"), ("leace", "combat")):
+        path = folder / f"{where}.safetensors"
+        path.parent.mkdir(exist_ok=True)
+        if not path.exists():
+            done("fit", "rec ördings.parquet", "--method", method, "--out", path, folder=folder)
+
+
+def test_stored_maps_have_names_of_their_own(folder, maps):
+    given = ("A/adapter.safetensors", "B/adapter.safetensors", "leace.safetensors", "leace")
+    found = done(
+        "audit",
+        "rec ördings.parquet",
+        "--out",
+        "named",
+        "--quick",
+        "--json",
+        "--methods",
+        *given,
+        folder=folder,
+    )
+    estimates = json.loads(found.stdout)["estimates"]
+    assert set(estimates) == {"identity", *given}
+    assert estimates["A/adapter.safetensors"]["M"] == pytest.approx(estimates["leace"]["M"])
+    assert len({round(estimates[name]["M"][0], 6) for name in given}) == 3
+
+
+@pytest.mark.parametrize("given", [("leace", "LEACE"), ("A/adapter.safetensors", "A/adapter.safetensors")])
+def test_a_method_or_map_that_is_given_twice_is_an_error(folder, maps, given):
+    said = refused("audit", "rec ördings.parquet", "--out", "twice", "--methods", *given, folder=folder)
+    assert said == f"--methods has {given[1]} twice; name each method or map once."

@@ -54,12 +54,36 @@ ITERATIVE = ("--method", "iterative_mgpa", "--set.critics", '["linear"]', "--set
         ("fit whole.npz", ("--components", "99"), "--components is 99;"),
         ("select m.safetensors whole.npz", ("--budget", "-1"), "--budget must be zero or a positive number"),
         ("apply m.safetensors whole.npz", ("--strength", "-1"), "--strength must not be negative; got -1.0."),
+        (
+            "fit whole.npz",
+            ("--rank", "inf"),
+            "--rank must be a whole number, 0 or more, or a float in (0, 1]",
+        ),
+        (
+            "fit whole.npz",
+            ("--rank", "2.5"),
+            "--rank must be a whole number, 0 or more, or a float in (0, 1]",
+        ),
         ("simulate", ("--sources", "9"), "--sources is 9; choose 2 to 4."),
+        ("simulate", ("--events", "0"), "--events must be a whole number, 1 or more; got 0."),
+        ("simulate", ("--features", "0"), "--features must be a whole number, 2 or more; got 0."),
+        (
+            "simulate",
+            ("--association", "inf"),
+            "--association must be a number, 0 or more, at most 1; got inf.",
+        ),
+        ("simulate ssvep", ("--population", "inf"), "--population must be a number; got inf."),
         # parameters of the method
         (
             "fit whole.npz",
             ("--set.ridge", "maybe"),
             "--set.ridge must be a number, 0 or more, or 'auto'; got 'maybe'.",
+        ),
+        ("fit whole.npz", ("--set.ridge", "null"), "--set.ridge must be a number, 0 or more, or 'auto'; got"),
+        (
+            "fit whole.npz",
+            ("--set.standardize", "maybe"),
+            "--set.standardize must be True or False; got 'maybe'.",
         ),
         (
             "fit whole.npz",
@@ -153,6 +177,22 @@ def test_mistakes_change_nothing_and_are_named(folder, arguments, message):
 
 
 @pytest.mark.parametrize(
+    "arguments",
+    [
+        ("simulate", "--people", "2.7", "--out", "x.npz"),
+        ("simulate", "ssvep", "--people", "2.7", "--out", "x"),
+        ("audit", "t.npz", "--out", "x", "--seeds", "1", "2.7"),
+        ("fit", "t.npz", "--out", "x.safetensors", "--components", "2.7"),
+    ],
+)
+def test_a_number_that_is_not_whole_is_not_rounded(tmp_path, arguments):
+    result = here(*arguments, folder=tmp_path)
+    assert result.returncode == 2
+    assert "2.7 is no whole number" in result.stderr
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
     ("arguments", "needs", "example"),
     [
         (("study", "run", "controlled-ssvep"), "mgpa study run needs --out: Folder for report.html", "--out"),
@@ -170,7 +210,7 @@ def test_mistakes_change_nothing_and_are_named(folder, arguments, message):
 def test_what_is_missing_is_named_explained_and_shown(arguments, needs, example):
     found = here(*arguments)
     assert found.returncode == 2
-    first, last = found.stderr.splitlines()
+    first, *_, last = found.stderr.splitlines()
     assert first.startswith(needs)
     assert last.startswith(f"Example: mgpa {arguments[0]}")
     assert example in last
@@ -191,3 +231,17 @@ def test_a_reader_that_leaves_is_no_error(folder):
     assert result.stdout.startswith("name")
     assert "Traceback" not in result.stderr
     assert "BrokenPipe" not in result.stderr
+
+
+def test_everything_that_is_missing_is_said_at_once():
+    said = here("fit").stderr
+    assert said.startswith("mgpa fit needs TABLE: ")
+    assert "\nand --out: Where to store the map.\n" in said
+
+
+def test_a_csv_file_and_columns_of_other_names_are_led_to_convert(tmp_path):
+    (tmp_path / "t.csv").write_text("f0,f1,device,subject\n1.0,2.0,a,p\n3.0,4.0,b,p\n")
+    assert "mgpa convert" in refused("fit", tmp_path / "t.csv", "--out", tmp_path / "m.safetensors")
+    done("convert", tmp_path / "t.csv", "--out", tmp_path / "t.npz", "--embedding", "f")
+    said = refused("fit", tmp_path / "t.npz", "--out", tmp_path / "m.safetensors")
+    assert "mgpa convert --rename.device source" in said

@@ -41,6 +41,21 @@ def test_the_rank_is_that_of_the_gate_or_of_a_method_without_one(folder):
     assert said == "leace has no rank; leave --rank out."
 
 
+def test_tokens_are_taken_as_told(folder, tmp_path):
+    table = simulated_table(n_people=24, tokens=3)
+    write_table(table, tmp_path / "tokens.parquet")
+    for how, width in (("mean", 8), ("joint", 24), ("each", 24)):
+        arguments = ("fit", "tokens.parquet", "--out", f"{how}.safetensors", "--tokens", how, "--json")
+        facts = json.loads(done(*arguments, folder=tmp_path).stdout)
+        assert (facts["features"], facts["tokens"]) == (width, 3)
+        assert facts["token_layout"] == ("mean" if how == "mean" else "joint")
+        assert ("held_out_coverage" in facts) == (how != "each")  # a gate for each token has no one curve
+        m = mgpa.load_map(tmp_path / f"{how}.safetensors")
+        assert mgpa.transform_tokens(m, table.X).shape == table.X.shape
+    said = refused("fit", "rec ördings.parquet", "--out", "x.safetensors", "--tokens", "joint", folder=folder)
+    assert said == "rec ördings.parquet holds vectors, not tokens; leave --tokens out."
+
+
 def test_a_fit_says_what_unseen_pairs_say_about_the_gate(folder, tmp_path):
     found = done("fit", "rec ördings.parquet", "--out", "r1.safetensors", "--rank", "1", folder=folder)
     assert "of contrast energy, 5-fold by participant" in found.stdout

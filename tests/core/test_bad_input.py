@@ -167,7 +167,7 @@ def test_another_number_of_tokens_is_refused():
     for wrong in (TOKENS[:, :2], torch.tensor(TOKENS[:, :2])):
         with refused("X has 2 tokens per row; fitted on 3"):
             model.transform(wrong)
-        with refused("X has 2 tokens per row", "fitted on means of 3"):
+        with refused("X has 2 tokens per row; fitted on 3", "A mean over another number"):
             transform_tokens(model.to_map(), wrong)
     with refused("X has 1 tokens per row; fitted on 3"):
         model.transform(X)
@@ -612,7 +612,6 @@ def test_prefixes_beyond_the_map_are_refused():
         ({"X_val": X[:9], "source_val": SOURCE[:9]}, "No held-out rows of source ['wet']: do_no_harm"),
         ({"X_val": X[:0], "source_val": SOURCE[:0]}, "0 sample(s)"),
         ({"groups": np.arange(3)}, "for each of the 60 rows of X"),
-        ({"groups": np.zeros(N)}, "do_no_harm needs rows to hold out: at least two groups"),
     ],
 )  # fmt: skip
 def test_unusable_held_out_rows_are_refused(held, words):
@@ -621,10 +620,10 @@ def test_unusable_held_out_rows_are_refused(held, words):
 
 
 def test_too_few_rows_to_hold_out_are_refused():
-    few = [0, 1, -1]
-    with refused("do_no_harm needs rows to hold out", "or do_no_harm=False"):
-        fit(iterative, X[few], source=SOURCE[few])
-    fit(iterative, X[few], source=SOURCE[few], parameters={"do_no_harm": False})
+    few = A[:10], B[:10]  # too few to judge by
+    with refused("too few rows to hold some out: at least two groups", "or do_no_harm=False"):
+        fit(iterative, groups=np.zeros(N), pairs=few)
+    fit(iterative, groups=np.zeros(N), pairs=few, parameters={"do_no_harm": False})
 
 
 def test_held_out_sources_without_rows_are_refused():

@@ -330,3 +330,19 @@ def test_an_estimator_says_that_pairs_show_nothing():
         model = ClosedFormMGPA(on_missing="warn").fit(X, source=source, pairs=pairs)
     assert np.array_equal(model.transform(X), X)
     assert ClosedFormMGPA.paper().fit(X, source=source, pairs=pairs).gate_.rank_ > 10
+
+
+@pytest.mark.parametrize("n_people", [3, 6, 16])
+def test_noise_seldom_looks_like_a_direction_however_few_the_people(n_people):
+    def supported(seed):
+        contrasts = np.random.default_rng(seed).normal(size=(8 * n_people, 12))
+        return MeasurementGate().fit(contrasts, groups=np.repeat(np.arange(n_people), 8)).rank_ > 0
+
+    assert np.mean([supported(seed) for seed in range(150)]) < 0.08  # .05, and three standard errors more
+
+
+@pytest.mark.parametrize("n_people", [3, 6])
+def test_an_effect_that_few_people_share_is_supported(n_people):
+    rng = np.random.default_rng(0)
+    contrasts = np.eye(12)[0] + 0.2 * rng.normal(size=(8 * n_people, 12))
+    assert MeasurementGate().fit(contrasts, groups=np.repeat(np.arange(n_people), 8)).rank_ >= 1

@@ -82,6 +82,46 @@ def _source_score(train, test):
     )
 
 
+@pytest.mark.parametrize("gamma", [0.005, 0.02])
+def test_tokens_corrected_together_tell_no_source_and_keep_the_task(gamma):
+    data = np.load(SHARED / "real" / "kalunga_gssc_tokens.npz")
+    rows = np.isin(data["label"], ["13Hz", "21Hz"])
+    t, d = data["car"].shape[1:]
+    whole = [data[name][rows].reshape(-1, t * d).astype(float) for name in ("car", "oz")]
+    middle, half = (whole[0] + whole[1]) / 2, (whole[1] - whole[0]) / 2
+    people = np.unique(data["participant"][rows], return_inverse=True)[1]
+    task = (data["label"][rows] == "21Hz").astype(int)
+    setting = [middle - gamma * half, middle + gamma * half], whole, task, people, (3, 3, 2)
+    closed = mgpa.ClosedFormMGPA(anchor="within")
+    models = {
+        "identity": mgpa.baselines.make("identity"),
+        "mean": OfFlatTokens(mgpa.TokenMean(closed), t),
+        "joint": OfFlatTokens(mgpa.JointTokens(closed), t),
+    }
+    found = outcomes(setting, models, readers=True)
+    assert found["identity"][1] > 0.9
+    assert found["mean"][1] > 0.9  # a shift of all tokens alike leaves their differences
+    assert found["joint"][1] < 0.55
+    assert abs(found["joint"][0] - found["identity"][0]) < 0.01
+
+
+class OfFlatTokens:
+    """A model of tokens, given and asked for with all tokens of a row one after another."""
+
+    def __init__(self, model, n_tokens):
+        self.model, self.n_tokens = model, n_tokens
+
+    def fit(self, X, source, pairs):
+        self.model.fit(self.tokens(X), source=source, pairs=tuple(map(self.tokens, pairs)))
+        return self
+
+    def transform(self, X):
+        return self.model.transform(self.tokens(X)).reshape(X.shape)
+
+    def tokens(self, X):
+        return X.reshape(len(X), self.n_tokens, -1)
+
+
 def test_existing_heads_survive_the_within_source_anchor_where_the_pooled_one_breaks_them():
     models = {
         "identity": mgpa.baselines.make("identity"),
@@ -96,6 +136,22 @@ def test_existing_heads_survive_the_within_source_anchor_where_the_pooled_one_br
     assert (within >= -0.01).sum() >= 14
     assert within.min() >= -0.03
     assert abs(within.mean()) < 0.01
+
+
+@pytest.mark.slow
+def test_existing_heads_survive_stages_from_the_closed_form_where_published_stages_break_them():
+    pytest.importorskip("torch")
+    models = {
+        "identity": mgpa.baselines.make("identity"),
+        "default": mgpa.IterativeMGPA(random_state=17, device="cpu"),
+        "published": mgpa.IterativeMGPA.paper(device="cpu"),
+    }
+    settings = [corn((0, 1), 2), corn((0, 2), 2), ssvep("13Hz", "21Hz", 0.005)]
+    found = [outcomes(setting, models, readers=True) for setting in settings]
+    heads = np.array([[one[name][0] for name in models] for one in found])
+    assert (heads[:, 1] - heads[:, 0]).min() > -0.01
+    assert (heads[:, 2] - heads[:, 0]).min() < -0.05
+    assert all(one["default"][1] < 0.7 for one in found)
 
 
 @pytest.mark.parametrize("setting", [("corn", ((0, 1), 2)), ("ssvep", ("13Hz", "21Hz", 0.005))])

@@ -10,11 +10,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 from sklearn.base import clone
+from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
+from sklearn.metrics import roc_auc_score
 
 import mgpa
 from factories import Data, assert_close, both, linear, new_rows, same_tensors, several_sources, two_sources
 from mgpa import IterativeMGPA, MeasurementGate, transform_tokens
+from mgpa.anchor import within_anchor
 from mgpa.critics import fit_network
+from mgpa.moments import Moments
 
 torch = pytest.importorskip("torch")
 
@@ -49,8 +53,7 @@ from factories import both, new_rows, two_sources
 data = two_sources(11, n=300, d=12)
 model = data.fit(both(n_stages=4, critic_epochs=4))
 m = model.to_map()
-tensors = {name: getattr(m, name) for name in m.tensor_names}
-np.savez(sys.argv[1], output=model.transform(new_rows(data)), **tensors)
+np.savez(sys.argv[1], output=model.transform(new_rows(data)), **m.tensors)
 """
 
 
@@ -97,13 +100,15 @@ def test_a_map_knows_the_seed_it_was_fitted_with_even_a_drawn_one():
     assert data.fit(both(random_state=None)).map_.info.random_state != first.map_.info.random_state
 
 
-def test_a_prefix_equals_stopping_the_fit():
+@pytest.mark.parametrize("target", ["within", "conditional"])
+def test_a_prefix_equals_stopping_the_fit(target):
     data = two_sources(16)
-    whole = data.fit(both(n_stages=4)).to_map()
+    whole = data.fit(both(n_stages=4, target=target)).to_map()
     X = new_rows(data)
+    assert (whole.start_readout is None) == (target == "conditional")
     for k in range(5):
-        stopped = data.fit(both(n_stages=k)).to_map()
-        assert same_tensors(whole[:k], stopped)
+        stopped = data.fit(both(n_stages=k, target=target)).to_map()
+        assert k == 0 or same_tensors(whole[:k], stopped)
         assert np.array_equal(whole[:k].transform(X), stopped.transform(X))
 
 
@@ -140,6 +145,118 @@ def test_iterative_critics_of_three_sources_give_one_score_per_source(make):
     assert gaps(after) < 0.5 * gaps(data.X)
 
 
+@pytest.mark.parametrize("ridge", [5.0, "auto"])
+@pytest.mark.parametrize("weighted", [False, True])
+def test_the_anchored_point_regresses_gate_coordinates_within_sources(ridge, weighted):
+    data = two_sources(21, n=200)
+    weight = np.arange(200) % 3 + 1.0 if weighted else None
+    model = IterativeMGPA(n_stages=1, critics=("linear",), ridge=ridge, do_no_harm=False)
+    m = model.fit(data.X, **data.evidence(), sample_weight=weight).to_map()
+    B, H = m.basis, (data.X - m.center) / m.scale
+    w = np.ones(200) if weight is None else weight
+    means = np.stack([np.average(H[data.source == k], axis=0, weights=w[data.source == k]) for k in (0, 1)])
+    centred = (H - means[data.source]) * np.sqrt(w)[:, None]
+    Z, Q = centred @ B, centred - centred @ B @ B.T
+    expected_ridge = 5.0
+    n = w.sum() ** 2 / (w**2).sum()  # rows of equal weight that would tell as much
+    if ridge == "auto":
+        spread = Moments.from_rows(H, data.source, weight).within.scaled(np.full(6, np.sqrt(w.sum() / n)))
+        expected_ridge = within_anchor(spread, B, n, 2, None).ridge
+    beta = np.linalg.solve(n / w.sum() * Q.T @ Q + expected_ridge * np.eye(6), n / w.sum() * Q.T @ Z)
+    point = H - (H @ m.anchor_readout + m.anchor_offset) @ m.anchor_direction.T
+    center = means.mean(axis=0)
+    q = H - H @ B @ B.T
+    expected = q + (center @ B + (q - (center - center @ B @ B.T)) @ beta) @ B.T
+    np.testing.assert_allclose(point, expected, atol=1e-5)
+
+
+@pytest.mark.parametrize("critics", [("linear",), ("linear", "gelu")])
+def test_rows_approach_their_anchored_points_and_do_not_pass_them(critics):
+    data = two_sources(22, n=300, effect=3.0)
+    gate = MeasurementGate(rank=1)
+    # With an anchor gate of its own, a fit does not begin with the closed form.
+    model = IterativeMGPA(gate, anchor_gate=gate, critics=critics, device="cpu", random_state=0)
+    m = data.fit(model).to_map()
+    assert m.start_readout is None
+    assert len(m) > 3
+    X = np.concatenate([data.X, new_rows(data)])
+
+    def left(X):
+        # The preserved part is the same before and after, and with it the anchored point.
+        return ((X - m.center) / m.scale) @ m.anchor_readout + m.anchor_offset
+
+    share = left(m.transform(X)) / left(X)
+    assert share.min() > -0.05  # a network's step is exact to first order only
+    assert share.max() < 1
+    assert np.median(share) < 0.2
+
+
+@pytest.mark.parametrize("K", [2, 3])
+@pytest.mark.parametrize("critics", [("linear",), ("linear", "gelu")])
+def test_the_first_stage_is_the_closed_form(K, critics):
+    data = two_sources(23, n=300, effect=3.0) if K == 2 else several_sources(23, K=3, events=80)
+    stages = IterativeMGPA(MeasurementGate(rank=2), critics=critics, device="cpu", random_state=0, n_stages=3)
+    model, m = data.fit(stages), stages.to_map()
+    closed = data.fit(mgpa.ClosedFormMGPA(MeasurementGate(rank=2), anchor="within")).to_map()
+    X = new_rows(data)
+    assert_close(m[:1].transform(X), closed.transform(X), 1e-5)
+    assert_close(m.prefix(1, 0.3).transform(X), X + 0.3 * (closed.transform(X) - X), 1e-5)
+    assert np.abs(closed.transform(X) - X).max() > 0.5
+    assert model.history_[0]["evidence"] == "effect"
+    assert m.stage_movement(X)[0] == pytest.approx(np.linalg.norm(closed.displacement(X)), rel=1e-4)
+
+
+def test_without_an_effect_along_the_mean_contrast_the_closed_form_is_no_stage():
+    data = two_sources(24, n=300, effect=0.0)
+    ruled = data.fit(IterativeMGPA(critics=("linear",), random_state=0))
+    assert (ruled.n_stages_, ruled.map_.start_readout) == (0, None)
+    told = data.fit(IterativeMGPA(critics=("linear",), random_state=0, n_stages=2, do_no_harm=False))
+    assert told.map_.start_readout is not None
+
+
+def test_an_association_of_source_and_task_does_not_turn_existing_heads_round():
+    rng = np.random.default_rng(0)
+
+    def rows(n, goes_with):
+        task = rng.integers(2, size=n)
+        source = np.where(rng.random(n) < goes_with, task, 1 - task)
+        H = rng.normal(size=(n, 12))
+        H[:, 0] += 2.0 * task  # preserved
+        H[:, 1] += 20.0 * source - 1.0 * task  # in the gate: the device, and the task against it
+        return H, source, task
+
+    X, source, _ = rows(1500, 0.95)
+    A, _, _ = rows(100, 0.5)
+    A[:, 1] += rng.normal(size=100)
+    B = A + np.outer(20.0 + 0.3 * rng.normal(size=100), np.eye(12)[1])
+    new, new_source, new_task = rows(3000, 0.5)
+    head = LinearDiscriminantAnalysis().fit(new[new_source == 0], new_task[new_source == 0])
+
+    def judged(X):
+        return roc_auc_score(new_task[new_source == 1], head.decision_function(X[new_source == 1]))
+
+    def corrected(**settings):
+        model = IterativeMGPA(device="cpu", random_state=0, do_no_harm=False, **settings)
+        return model.fit(X, source=source, pairs=(A, B)).transform(new)
+
+    within, published = corrected(), corrected(target="conditional", ridge=10.0)
+    for Y in (within, published):
+        assert roc_auc_score(new_source, new[:, 1]) > 0.99
+        assert abs(roc_auc_score(new_source, Y[:, 1]) - 0.5) < 0.1
+    assert judged(within) > 0.85
+    assert judged(published) < 0.6
+
+
+def test_the_published_settings_are_those_of_the_paper():
+    data = two_sources(5)
+    published = data.fit(IterativeMGPA.paper(n_stages=2, critics=("linear",)))
+    m = published.to_map()
+    assert m.anchor_readout is None
+    assert m.anchor_weight.shape == (2, 1, 6)
+    assert (m.info.parameters["target"], m.info.parameters["ridge"]) == ("conditional", 10.0)
+    assert m.info.evidence == ""
+
+
 def test_maps_and_estimators_take_the_same_operating_point():
     data = two_sources()
     model, X = data.fit(both(n_stages=4)), data.X
@@ -151,11 +268,12 @@ def test_maps_and_estimators_take_the_same_operating_point():
     )
 
 
-def test_a_unit_dead_in_the_fit_neither_moves_nor_steers_the_others_later():
+@pytest.mark.parametrize("target", ["within", "conditional"])
+def test_a_unit_dead_in_the_fit_neither_moves_nor_steers_the_others_later(target):
     data = two_sources()
     X = data.X
     X[:, 5] = 0.0
-    m = data.fit(both(n_stages=4)).to_map()
+    m = data.fit(both(n_stages=4, target=target)).to_map()
     awake = X.copy()
     awake[:, 5] = 50.0
     np.testing.assert_array_equal(m.transform(awake)[:, 5], 50.0)
@@ -165,7 +283,7 @@ def test_a_unit_dead_in_the_fit_neither_moves_nor_steers_the_others_later():
 
 
 def test_a_failed_fit_is_not_an_identity():
-    data = two_sources()
+    data = two_sources(m=10)  # too few pairs to judge on
     groups = np.where(data.source == 1, 0, np.arange(80))  # one participant holds all of source 1
     model = IterativeMGPA(random_state=0)
     with pytest.raises(ValueError, match="too few groups to hold any out"):
@@ -191,7 +309,7 @@ def largest_change_under_other_names(data, model, **evidence):
 
 
 @pytest.mark.parametrize("do_no_harm", [False, True])
-@pytest.mark.parametrize("target", ["conditional", "zero"])
+@pytest.mark.parametrize("target", ["within", "conditional", "zero"])
 def test_renaming_three_sources_does_not_change_what_linear_critics_move(do_no_harm, target):
     model = linear(n_stages=4, radius=0.2, do_no_harm=do_no_harm, target=target)
     assert largest_change_under_other_names(several_sources(15, events=60), model) < 1e-9

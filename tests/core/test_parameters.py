@@ -38,6 +38,8 @@ EVERY = pytest.mark.parametrize("name", CLASSES)
 # What a class cannot do without, and what makes a fit quick.
 SETTINGS = {
     "TokenMean": {"estimator": ClosedFormMGPA()},
+    "JointTokens": {"estimator": ClosedFormMGPA()},
+    "PerToken": {"estimator": ClosedFormMGPA()},
     "FixedGate": {"basis": np.eye(6)[:, :1]},
     "IterativeMGPA": {"critics": ("linear",), "n_stages": 1, "random_state": 0},
     "IGBP": {"n_stages": 1, "max_epochs": 1},
@@ -168,7 +170,8 @@ def test_a_kind_of_constraint_accepts_and_refuses(kind):
         (ClosedFormMGPA(gate=4), "gate must be a gate such as MeasurementGate(rank=0.9), or None; got 4."),
         (IterativeMGPA(radius=True), "radius must be a number, above 0; got True."),
         (IterativeMGPA(n_stages=2.0), "n_stages must be a whole number, 0 or more; got 2.0."),
-        (IterativeMGPA(target="foo"), "target must be 'conditional', 'mean' or 'zero'; got 'foo'."),
+        (IterativeMGPA(target="foo"), "target must be 'within', 'conditional', 'mean' or 'zero'; got 'foo'."),
+        (IterativeMGPA(ridge=None), "ridge must be a number, 0 or more, or 'auto'; got None."),
         (
             IterativeMGPA(critics="gelu"),
             "critics must be a list of some of 'linear', 'gelu', each once; got 'gelu'.",

@@ -24,8 +24,10 @@ from mgpa import (
     ClosedFormMGPA,
     FullGate,
     IterativeMGPA,
+    JointTokens,
     MeasurementGate,
     PCAGate,
+    PerToken,
     RandomGate,
     TokenMean,
 )
@@ -91,6 +93,8 @@ KINDS = pytest.mark.parametrize("kind", ["closed", "iterative"])
         ClosedFormMGPA(on_missing="warn"),
         IterativeMGPA(n_stages=2, on_missing="warn"),
         TokenMean(ClosedFormMGPA(on_missing="warn")),
+        JointTokens(ClosedFormMGPA(on_missing="warn")),
+        PerToken(ClosedFormMGPA(on_missing="warn")),
         MeasurementGate(),
         MeasurementGate(rank=1),
         PCAGate(rank=0.9),
@@ -635,7 +639,8 @@ def test_early_stopping_needs_held_out_rows():
 
 def test_early_stopping_is_decided_by_held_out_rows():
     data, held = recordings(), recordings(4, seed=5)
-    settings = {"critics": ("linear", "gelu"), "n_stages": 1, "critic_epochs": 30, "learning_rate": 0.01}
+    # The first stage is the closed form, without critics.
+    settings = {"critics": ("linear", "gelu"), "n_stages": 2, "critic_epochs": 30, "learning_rate": 0.01}
     model, evidence = fit_iterative(data, **settings)
     validation = {"X_val": held["X"], "source_val": held["source"]}
     without = clone(model).fit(data["X"], **evidence, **validation).to_map()
@@ -672,7 +677,7 @@ def test_do_no_harm_stops_on_the_given_rows():
     model, evidence = fit_iterative(data, n_stages=48, do_no_harm=True)
     model.fit(data["X"], X_val=held["X"], source_val=held["source"], **evidence)
     assert 0 < model.n_stages_ < 48
-    assert model.history_[0]["z"][0] > 3
+    assert [record["evidence"] for record in model.history_[:2]] == ["effect", "rows"]
     assert not model.history_[-1]["kept"]
     assert len(model.history_) == model.n_stages_ + 1
 

@@ -1,12 +1,16 @@
 """When to stop: no evidence is no correction, participants stay whole, and a strong effect is reduced."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from scipy.stats import mannwhitneyu
+from sklearn.base import clone
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import roc_auc_score
 
 from factories import both, linear, two_sources
+from mgpa import IterativeMGPA, MeasurementGate, stopping
 from mgpa.stages import Rows
 from mgpa.stopping import StoppingRule, held_out_folds, rank_evidence
 
@@ -162,3 +166,92 @@ def test_a_source_of_one_participant_cannot_be_held_out():
         held_out_folds(codes, np.where(codes == 1, 0, np.arange(60)), None, seed=0)
     with pytest.raises(ValueError, match="at least two groups and two rows of each source"):
         held_out_folds(codes, np.zeros(60, int), None, seed=0)
+
+
+def with_contrasts(data, factor):
+    """Return the data with pairs that differ by a multiple of what they differed by."""
+    A, B = data.pairs
+    return replace(data, pairs=(A, A + factor * (B - A)))
+
+
+@pytest.mark.parametrize("factor", [1.0, 0.02, 50.0, -1.0])
+def test_pairs_are_judged_where_they_show_the_effect_at_the_scale_of_the_rows(factor):
+    data = with_contrasts(two_sources(3, n=200, effect=3.0), factor)
+    model = data.fit(linear(n_stages=3, do_no_harm=True))
+    expected = "pairs" if factor == 1.0 else "rows"
+    assert [record["evidence"] for record in model.history_] == [expected] * len(model.history_)
+    assert model.to_map().info.evidence.endswith(f"stages judged on held-out {expected}")
+    shown = float(model.to_map().info.evidence.split()[1])
+    assert shown == pytest.approx(1 / factor, rel=0.1)
+
+
+def test_few_pairs_and_given_rows_leave_it_to_rows():
+    data = two_sources(3, n=200, m=19, effect=3.0)
+    assert data.fit(linear(do_no_harm=True)).history_[0]["evidence"] == "rows"
+    enough, more = two_sources(3, n=200, m=20, effect=3.0), two_sources(3, n=300, effect=3.0)
+    assert enough.fit(linear(do_no_harm=True)).history_[0]["evidence"] == "pairs"
+    given = linear(do_no_harm=True).fit(
+        enough.X, **enough.evidence(), X_val=more.X[200:], source_val=more.source[200:]
+    )
+    assert given.history_[0]["evidence"] == "rows"
+    assert given.to_map().info.evidence.endswith("stages judged on X_val")
+
+
+@pytest.mark.parametrize("as_arrays", [True, False])
+@pytest.mark.parametrize("groups", [None, np.arange(60) // 6])
+def test_paired_views_are_judged_by_critics_that_saw_neither_of_them(as_arrays, groups, monkeypatch):
+    rng = np.random.default_rng(0)
+    A = rng.normal(size=(60, 5))
+    B = A + np.array([3.0, 0, 0, 0, 0]) + 0.3 * rng.normal(size=(60, 5))
+    X, source = np.concatenate([A, B]), np.repeat([0, 1], 60)
+    groups = None if groups is None else np.tile(groups, 2)
+    evidence = {"pairs": (A, B)} if as_arrays else {"pair_id": np.tile(np.arange(60), 2)}
+    rules = []
+    monkeypatch.setattr(
+        stopping, "StoppingRule", lambda *args: rules.append(StoppingRule(*args)) or rules[-1]
+    )
+    model = linear(n_stages=1, do_no_harm=True).fit(X, source=source, groups=groups, **evidence)
+    assert model.history_[0]["evidence"] == "pairs"
+    (rule,) = rules
+    H, events = ((X - model.map_.center) / model.map_.scale).astype(np.float32), []
+
+    def events_of(rows):
+        return {np.flatnonzero((row == H).all(axis=1))[0] % 60 for row in rows.original}
+
+    for witness, held in zip(rule.witnesses, rule.held, strict=True):
+        judged, fitted = events_of(held), events_of(witness.rows)
+        assert not judged & fitted
+        if groups is not None:
+            assert not set(groups[list(judged)]) & set(groups[list(fitted)])
+        assert len(held.codes) == 2 * len(judged)
+        events += judged
+    assert sorted(events) == list(range(60))
+
+
+def associated(seed, n=1200, m=150, shift=3.0):
+    """Return rows whose task goes with their source, nine in ten, and pairs in which it does not.
+
+    The task bends a gate coordinate: beyond what a linear anchor can follow, the sources differ by it.
+    """
+    rng = np.random.default_rng(seed)
+
+    def content(task):
+        q = rng.normal(size=(len(task), 5))
+        z = 1.5 * task * np.abs(q[:, 0]) + rng.normal(size=len(task))
+        return np.column_stack([z, q])
+
+    task = np.tile([0, 1], n // 2)
+    source = np.where(rng.random(n) < 0.9, task, 1 - task)
+    X = content(task) + np.outer(source, shift * np.eye(6)[0])
+    A = content(np.tile([0, 1], m // 2))
+    return X, source, (A, A + shift * np.eye(6)[0] + 0.2 * rng.normal(size=A.shape) * np.eye(6)[0])
+
+
+def test_an_association_of_source_and_task_keeps_rows_going_but_not_pairs():
+    (X, source, pairs), (X_val, source_val, _) = associated(0), associated(1)
+    gate = MeasurementGate()  # also for the anchors: stages alone, without the closed form before them
+    model = IterativeMGPA(gate, anchor_gate=gate, critics=("linear",), n_stages=48)
+    by_pairs = clone(model).fit(X, source=source, pairs=pairs)
+    by_rows = clone(model).fit(X, source=source, pairs=pairs, X_val=X_val, source_val=source_val)
+    assert by_pairs.history_[0]["evidence"] == "pairs"
+    assert 0 < by_pairs.n_stages_ < by_rows.n_stages_

@@ -1,5 +1,6 @@
-"""Tokens move with their mean, all alike."""
+"""Tokens move with their mean, all together, or one by one."""
 
+import tracemalloc
 from dataclasses import replace
 
 import numpy as np
@@ -7,9 +8,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from factories import assert_close, new_rows, several_sources, two_sources
-from mgpa import ClosedFormMGPA, MeasurementGate, TokenMean, transform_tokens
+from factories import Data, assert_close, new_rows, several_sources, two_sources
+from mgpa import (
+    ClosedFormMGPA,
+    IterativeMGPA,
+    JointTokens,
+    MapError,
+    MeasurementGate,
+    PerToken,
+    TokenMean,
+    load_map,
+    transform_tokens,
+)
 from mgpa.baselines import CORAL
+from mgpa.errors import MissingEvidence
 from mgpa.estimators.streamed import LabelledPairs
 from mgpa.tokens import token_mean
 from random_cases import SEEDS, examples
@@ -24,7 +36,7 @@ def test_tokens_move_with_their_mean(seed, n_tokens, dtype):
         return (rows[:, None] + rng.normal(size=(len(rows), n_tokens, rows.shape[1]))).astype(dtype)
 
     X, pairs = tokens(data.X), tuple(map(tokens, data.pairs))
-    model = TokenMean(ClosedFormMGPA(do_no_harm=False)).fit(X, source=data.source, pairs=pairs)
+    model = TokenMean(ClosedFormMGPA.paper()).fit(X, source=data.source, pairs=pairs)
     new = tokens(new_rows(data))
     after = model.transform(new)
     assert (after.shape, after.dtype) == (new.shape, dtype)
@@ -36,16 +48,18 @@ def test_tokens_move_with_their_mean(seed, n_tokens, dtype):
     assert_close(after.mean(axis=1), m.transform(new.mean(axis=1)), tolerance)
     assert np.abs(after - new).max() > 1e-3
     assert_close(transform_tokens(m, new), after, 1e-12)
-    direct = ClosedFormMGPA(do_no_harm=False)
-    direct.fit(X.mean(1), source=data.source, pairs=tuple(side.mean(1) for side in pairs))
+    direct = replace(data, X=X.mean(1), pairs=tuple(side.mean(1) for side in pairs)).fit(
+        ClosedFormMGPA.paper()
+    )
     assert_close(m.transform(new.mean(axis=1)), direct.transform(new.mean(axis=1)), 10 * tolerance)
 
 
-def test_another_number_of_tokens_is_refused():
+@pytest.mark.parametrize("Tokens", [TokenMean, JointTokens, PerToken])
+def test_another_number_of_tokens_is_refused(Tokens):
     data, rng = two_sources(19), np.random.default_rng(19)
     X = data.X[:, None] + rng.normal(size=(len(data.X), 3, data.X.shape[1]))
     pairs = tuple(np.repeat(side[:, None], 3, axis=1) for side in data.pairs)
-    model = TokenMean(ClosedFormMGPA()).fit(X, source=data.source, pairs=pairs)
+    model = Tokens(ClosedFormMGPA()).fit(X, source=data.source, pairs=pairs)
     for apply in (model.transform, lambda Y: transform_tokens(model.to_map(), Y)):
         assert apply(X).shape == X.shape
         with pytest.raises(ValueError, match="2 tokens per row"):
@@ -60,39 +74,43 @@ def with_tokens(data):
     return replace(data, X=tokens_of(data.X), pairs=tuple(tokens_of(side, 1) for side in data.pairs))
 
 
-def test_streamed_and_merged_tokens_are_one_fit():
+@pytest.mark.parametrize("Tokens", [TokenMean, JointTokens, PerToken])
+def test_streamed_and_merged_tokens_are_one_fit(Tokens):
     data = with_tokens(two_sources())
-    whole = data.fit(TokenMean(ClosedFormMGPA()))
+    whole = data.fit(Tokens(ClosedFormMGPA()))
     first, second = data.rows(slice(0, 30)), replace(data.rows(slice(30, 80)), pairs=None)
-    streamed = TokenMean(ClosedFormMGPA())
+    streamed = Tokens(ClosedFormMGPA())
     for batch in (first, second):
         streamed.partial_fit(batch.X, **batch.evidence())
-    parts = [TokenMean(ClosedFormMGPA()).partial_fit(b.X, **b.evidence()) for b in (first, second)]
+    parts = [Tokens(ClosedFormMGPA()).partial_fit(b.X, **b.evidence()) for b in (first, second)]
     merged = parts[0].merge(parts[1])
-    later = TokenMean(ClosedFormMGPA()).partial_fit(data.X, source=data.source).add_pairs(data.pairs)
+    later = Tokens(ClosedFormMGPA()).partial_fit(data.X, source=data.source).add_pairs(data.pairs)
     for model in (streamed, merged, later):
         assert_close(model.transform(data.X), whole.transform(data.X), 1e-10)
         assert model.n_tokens_ == model.to_map().info.n_tokens == 3
-    other = TokenMean(ClosedFormMGPA()).partial_fit(data.X[:, :2], source=data.source)
+    other = Tokens(ClosedFormMGPA()).partial_fit(data.X[:, :2], source=data.source)
     with pytest.raises(ValueError, match="2 tokens per row; fitted on 3"):
         merged.merge(other)
 
 
-def test_labelled_token_pairs_can_be_added():
+@pytest.mark.parametrize("Tokens", [TokenMean, JointTokens, PerToken])
+def test_labelled_token_pairs_of_three_sources_can_be_added(Tokens):
     data = several_sources(K=3)
     paired = data.pair_id >= 0
     X = tokens_of(data.X)
     labelled = LabelledPairs(X[paired], data.source[paired], data.pair_id[paired])
-    model = TokenMean(ClosedFormMGPA.paper()).partial_fit(X, source=data.source).add_pairs(labelled)
-    whole = TokenMean(ClosedFormMGPA.paper()).fit(X, source=data.source, pair_id=data.pair_id)
+    model = Tokens(ClosedFormMGPA.paper()).partial_fit(X, source=data.source).add_pairs(labelled)
+    whole = Tokens(ClosedFormMGPA.paper()).fit(X, source=data.source, pair_id=data.pair_id)
     assert_close(model.transform(X), whole.transform(X), 1e-10)
+    assert len(model.to_map().info.source_names) == 3
     with pytest.raises(ValueError, match="pairs has 2 tokens per row; fitted on 3"):
         model.add_pairs(replace(labelled, X=labelled.X[:, :2]))
 
 
-def test_rows_of_a_single_token_are_rows():
+@pytest.mark.parametrize("Tokens", [TokenMean, JointTokens, PerToken])
+def test_rows_of_a_single_token_are_rows(Tokens):
     data = two_sources()
-    model = data.fit(TokenMean(ClosedFormMGPA()))
+    model = data.fit(Tokens(ClosedFormMGPA()))
     expected = data.fit(ClosedFormMGPA()).transform(data.X)
     np.testing.assert_array_equal(model.transform(data.X), expected)
     assert_close(model.transform(data.X[:, None]), expected[:, None], 1e-12)
@@ -102,13 +120,9 @@ def test_rows_of_a_single_token_are_rows():
 def test_a_token_fit_shows_what_its_estimator_learnt():
     data = with_tokens(two_sources())
     model = data.fit(TokenMean(ClosedFormMGPA(MeasurementGate(rank=1))))
-    assert model.gate_ is model.estimator_.gate_
+    assert model.estimator_.gate_.rank_ == 1
     means = tuple(side.mean(axis=1) for side in data.pairs)
     assert model.coverage(data.pairs) == pytest.approx(model.estimator_.coverage(means))
-    with pytest.raises(AttributeError, match="has no attribute 'nothing_'"):
-        _ = TokenMean(ClosedFormMGPA()).nothing_
-    with pytest.raises(AttributeError, match="has no attribute 'gate'"):
-        _ = model.gate
 
 
 def test_token_means_are_accumulated_in_float64():
@@ -125,3 +139,137 @@ def test_source_aware_corrections_of_tokens_are_told_the_sources():
     assert_close(direct, model.transform(data.X, source=data.source), 1e-12)
     assert np.abs(direct - data.X)[data.source == 1].max() > 0.1
     assert_close(direct[data.source == 0], data.X[data.source == 0], 1e-9)
+
+
+def opposed(n=200, t=4, d=5, m=60):
+    """Return tokens whose sources differ in two of them, in opposite ways: their mean shows nothing."""
+    rng = np.random.default_rng(0)
+    shift = np.zeros((t, d))
+    shift[0, 0], shift[1, 0] = 3.0, -3.0
+    source = np.arange(n) % 2
+    X = rng.normal(size=(n, t, d)) + source[:, None, None] * shift
+    A = rng.normal(size=(m, t, d))
+    return Data(X, source, (A, A + shift + 0.1 * rng.normal(size=A.shape)))
+
+
+def gap(data, Y):
+    return np.abs(Y[data.source == 1].mean(axis=0) - Y[data.source == 0].mean(axis=0)).max()
+
+
+@pytest.mark.parametrize("Tokens", [JointTokens, PerToken])
+def test_what_single_tokens_tell_is_corrected_where_the_mean_shows_nothing(Tokens):
+    data = opposed()
+    assert gap(data, data.X) > 2.5
+    assert gap(data, data.fit(TokenMean(ClosedFormMGPA())).transform(data.X)) > 2.5
+    assert gap(data, data.fit(Tokens(ClosedFormMGPA())).transform(data.X)) < 0.7
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+def test_a_token_whose_pairs_show_nothing_stays_as_it_is(streamed):
+    data = opposed()
+    model = PerToken(ClosedFormMGPA())
+    model = model.partial_fit(data.X, **data.evidence()) if streamed else data.fit(model)
+    moved = np.abs(model.transform(data.X) - data.X).max(axis=(0, 2))
+    assert (moved > 0).tolist() == [True, True, False, False]
+    m = model.to_map()
+    assert "token 2: nothing to remove" in m.info.evidence
+    assert_close(transform_tokens(m, data.X), model.transform(data.X), 1e-12)
+    data = replace(data, X=data.X[:, 2:], pairs=tuple(side[:, 2:] for side in data.pairs))
+    model = PerToken(ClosedFormMGPA())
+    with pytest.raises(MissingEvidence, match="pairs show no common difference"):
+        model.partial_fit(data.X, **data.evidence()).to_map() if streamed else data.fit(model)
+
+
+def test_joint_tokens_are_the_rows_of_all_their_numbers():
+    data = with_tokens(two_sources(effect=4.0))
+    model = data.fit(JointTokens(ClosedFormMGPA()))
+    flat = replace(data, X=data.X.reshape(80, -1), pairs=tuple(side.reshape(30, -1) for side in data.pairs))
+    expected = flat.fit(ClosedFormMGPA()).transform(flat.X)
+    np.testing.assert_array_equal(model.transform(data.X), expected.reshape(data.X.shape))
+    assert np.abs(expected - flat.X).max() > 0.01
+    assert model.coverage(data.pairs) == model.estimator_.coverage(flat.pairs)
+
+
+def test_every_token_has_the_map_it_would_have_alone():
+    data = with_tokens(two_sources())
+    model = data.fit(PerToken(ClosedFormMGPA()))
+    assert len(model.estimator_.estimators) == 3
+    for j in range(3):
+        alone = replace(data, X=data.X[:, j], pairs=tuple(side[:, j] for side in data.pairs))
+        expected = alone.fit(ClosedFormMGPA()).transform(alone.X)
+        np.testing.assert_array_equal(model.transform(data.X)[:, j], expected)
+    fits = enumerate(model.estimator_.estimators)
+    shares = [fit.coverage(tuple(side[:, j] for side in data.pairs)) for j, fit in fits]
+    assert model.coverage(data.pairs) == pytest.approx(np.mean(shares))
+
+
+@pytest.mark.parametrize("Tokens", [TokenMean, JointTokens, PerToken])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_a_stored_map_of_tokens_says_how_it_takes_them(Tokens, dtype, tmp_path):
+    data = with_tokens(two_sources())
+    data.X[:, 1, 2] = 7.0  # a feature that never varies in one token only
+    model = data.fit(Tokens(ClosedFormMGPA()))
+    m = load_map(model.to_map().save(tmp_path / "m"))
+    assert (m.info.n_tokens, m.info.token_layout) == (3, "mean" if Tokens is TokenMean else "joint")
+    assert ("all 3 of a row" in m.summary()) == (Tokens is not TokenMean)
+    X = data.X.astype(dtype)
+    corrected = transform_tokens(m, X)
+    assert corrected.dtype == dtype
+    assert_close(corrected, model.transform(X), 1e-12 if dtype == np.float64 else 1e-5)
+    if Tokens is not TokenMean:
+        assert m.info.constant_features == (1 * 6 + 2,)
+        np.testing.assert_array_equal(corrected[:, 1, 2], X[:, 1, 2])
+
+
+def test_joint_tokens_of_tensors_are_tensors():
+    torch = pytest.importorskip("torch")
+    data = with_tokens(two_sources())
+    for Tokens in (JointTokens, PerToken):
+        model = data.fit(Tokens(ClosedFormMGPA()))
+        X = torch.from_numpy(data.X)
+        for corrected in (model.transform(X), transform_tokens(model.to_map(), X)):
+            assert_close(corrected.numpy(), model.transform(data.X), 1e-10)
+
+
+def test_staged_maps_take_all_tokens_together_but_not_one_by_one():
+    data = with_tokens(two_sources(effect=4.0))
+    stages = IterativeMGPA(critics=("linear",), n_stages=3, do_no_harm=False)
+    model = data.fit(JointTokens(stages))
+    assert_close(transform_tokens(model.to_map(), data.X), model.transform(data.X), 1e-12)
+    assert_close(
+        transform_tokens(model.to_map(), data.X, n_stages=1), model.transform(data.X, n_stages=1), 1e-12
+    )
+    each = data.fit(PerToken(stages))
+    assert gap(data, each.transform(data.X)) < gap(data, data.X)
+    with pytest.raises(TypeError, match="A StagedMap for each token has no form as one map"):
+        each.to_map()
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"token_layout": "sum"}, "token_layout is 'sum'; expected 'mean' or 'joint'"),
+        ({"token_layout": "joint", "n_tokens": None}, "not those of None tokens"),
+        ({"token_layout": "joint", "n_tokens": 4}, "18 features are not those of 4 tokens"),
+    ],
+)
+def test_a_layout_that_does_not_fit_is_refused(changes, words):
+    data = with_tokens(two_sources())
+    m = data.fit(JointTokens(ClosedFormMGPA())).to_map()
+    with pytest.raises(MapError, match=words):
+        replace(m, info=replace(m.info, **changes))
+
+
+def test_many_more_numbers_than_rows_take_no_square_matrix():
+    rng = np.random.default_rng(0)
+    source, shift = np.arange(60) % 2, np.zeros((40, 256))
+    shift[:, :3] = 1.0
+    X = rng.normal(size=(60, 40, 256)) + source[:, None, None] * shift  # 10 240 features: squared, 800 MiB
+    A = rng.normal(size=(40, 40, 256))
+    pairs = (A, A + shift + 0.1 * rng.normal(size=A.shape))
+    tracemalloc.start()
+    model = JointTokens(ClosedFormMGPA(anchor="within")).fit(X, source=source, pairs=pairs)
+    model.transform(X)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 2**27

@@ -15,7 +15,7 @@ PAGES = sorted(path.name for path in GALLERY.glob("plot_*.py"))
 SLOW = {"plot_04_operating_point.py", "plot_07_mne_to_map.py", "plot_10_onnx.py", "plot_11_audit_report.py"}
 NEEDS = {
     "plot_04_operating_point.py": ("torch",),
-    "plot_07_mne_to_map.py": ("mne", "torch", "braindecode"),
+    "plot_07_mne_to_map.py": ("mne",),
     "plot_09_streaming_and_dask.py": ("distributed", "pyarrow"),
     "plot_10_onnx.py": ("torch", "onnx", "onnxruntime"),
     "plot_11_audit_report.py": ("torch",),

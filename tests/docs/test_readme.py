@@ -47,7 +47,8 @@ def test_pipeline_example_runs():
 def test_installation_names_the_torch_that_the_constraints_pin(page):
     pinned = re.search(r"^torch==\S+", (ROOT / "constraints.txt").read_text(), re.MULTILINE)[0]
     text = (ROOT / page).read_text()
-    assert f"pip install {pinned} --index-url https://download.pytorch.org/whl/cpu" in text
+    cpu_first = text.index(f"pip install {pinned} --index-url https://download.pytorch.org/whl/cpu")
+    assert cpu_first < text.index("pip install --constraint constraints.txt")
     assert "pip install --constraint constraints.txt '.[cli,torch]'" in text
     assert not re.findall(r"pip install '\.\[[^']*(?:torch|eeg)", text)
 

@@ -13,6 +13,7 @@ from server import Server
 
 pytest.importorskip("pooch")
 
+from mgpa.eeg.datasets import download
 from mgpa.eeg.datasets.download import DownloadError, download_file
 
 CONTENT = np.random.default_rng(0).bytes(3_000_000)
@@ -147,6 +148,57 @@ def test_a_killed_download_goes_on_where_it_was(server, tmp_path):
     assert server.requests[-1] == ("/data.bin", f"bytes={arrived}-")
     assert (tmp_path / "ä b").read_bytes() == CONTENT
     assert not part.exists()
+
+
+def test_a_download_stops_when_the_promised_size_is_passed(server, tmp_path, monkeypatch):
+    monkeypatch.setattr(download, "TIMEOUT", 3)
+    server.go.clear()  # half of it is sent, and no end
+    with pytest.raises(DownloadError, match="bytes or more instead of 1000"):
+        download_file(f"{server.url}/data.bin", tmp_path / "x", sha256=SHA256, size=1000)
+    assert os.listdir(tmp_path) == []
+
+
+@pytest.mark.parametrize("target", ["file:///etc/passwd", "ftp://127.0.0.1/x", "gopher://127.0.0.1/x"])
+def test_redirects_keep_to_http(server, tmp_path, target):
+    server.elsewhere["/data.bin"] = target
+    with pytest.raises(DownloadError, match=r"leads to .*; from there nothing is fetched"):
+        download_file(f"{server.url}/data.bin", tmp_path / "x")
+    assert not (tmp_path / "x").exists()
+
+
+def test_redirects_do_not_fall_from_https_to_http():
+    from requests import Response
+
+    answer = Response()
+    answer.status_code, answer.url = 302, "https://a.org/x"
+    for target in ("https://b.org/x", "/y"):
+        answer.headers["location"] = target
+        download.refuse_redirect(answer)
+    for target in ("http://a.org/x", "HTTP://a.org/x"):
+        answer.headers["location"] = target
+        with pytest.raises(DownloadError, match="it is not https"):
+            download.refuse_redirect(answer)
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/null"), reason="needs /dev/null")
+def test_a_device_is_not_replaced_by_a_download(server, tmp_path):
+    (tmp_path / "x").symlink_to("/dev/null")
+    with pytest.raises(FileExistsError, match="is a device"):
+        download_file(f"{server.url}/data.bin", tmp_path / "x")
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="needs locks on files")
+def test_two_downloads_of_a_file_do_not_mix(server, tmp_path):
+    server.go.clear()
+    address = f"{server.url}/data.bin"
+    code = f"from mgpa.eeg.datasets import download as d; d.download_file({address!r}, 'x', md5={MD5!r})"
+    process = subprocess.Popen([sys.executable, "-c", code], cwd=tmp_path)
+    assert server.half_way.wait(60)
+    with pytest.raises(DownloadError, match="Another process is fetching x; wait until it is done"):
+        download_file(address, tmp_path / "x", md5=MD5)
+    server.go.set()
+    assert process.wait() == 0
+    assert (tmp_path / "x").read_bytes() == CONTENT
 
 
 def test_progress_says_how_much_of_what(server, tmp_path, capsys):

@@ -170,6 +170,12 @@ def test_a_filter_longer_than_a_trial_warns():
         assert bandpass(noise(), 8, None).data.dtype == np.float32
 
 
+def test_picked_channels_can_be_filtered():
+    trials = Trials(np.random.default_rng(0).normal(size=(3, 4, 500)), ["Oz", "O1", "O2", "Pz"], 250.0)
+    picked = bandpass(trials.pick(["O2", "Oz"]), 8, 30)
+    np.testing.assert_array_equal(picked.data, bandpass(trials, 8, 30).pick(["O2", "Oz"]).data)
+
+
 @pytest.mark.parametrize("sfreq", [128.0, 500.0])
 def test_resampling_keeps_what_both_rates_can_show(sfreq):
     time = np.arange(1000) / 250

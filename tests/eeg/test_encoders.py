@@ -2,7 +2,10 @@
 
 import hashlib
 import importlib
+import importlib.util
 import json
+import subprocess
+import sys
 import warnings
 
 import numpy as np
@@ -13,7 +16,8 @@ from mgpa.eeg.trials import Trials
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("mne")
-pytest.importorskip("braindecode")
+if importlib.util.find_spec("braindecode") is None:
+    pytest.skip("braindecode is not installed", allow_module_level=True)
 from mgpa.eeg import torch_encoder  # noqa: E402
 from mgpa.eeg.checkpoints import CheckpointError  # noqa: E402
 from mgpa.eeg.encoders import EEGPT_WEIGHTS, TorchEncoder, biot, cbramod, eegpt, labram  # noqa: E402
@@ -342,19 +346,42 @@ def test_epochs_are_taken_as_they_are():
     assert close(small().embed(trials), small().embed(trials.to_epochs()))
 
 
-def test_a_torchaudio_that_does_not_load_is_explained(monkeypatch):
+def test_a_torchaudio_built_for_another_torch_is_done_without(tmp_path):
+    (tmp_path / "torchaudio" / "functional").mkdir(parents=True)
+    (tmp_path / "torchaudio" / "__init__.py").write_text("from . import _extension, functional")
+    (tmp_path / "torchaudio" / "_extension.py").write_text("raise OSError('undefined symbol')")
+    (tmp_path / "torchaudio" / "functional" / "__init__.py").write_text(
+        "from torchaudio._extension import _IS_TORCHAUDIO_EXT_AVAILABLE, fail_if_no_align\n"
+        "@fail_if_no_align\ndef align(): pass\n"
+        "def fftconvolve(): pass\ndef filtfilt(): pass\ndef lfilter(): pass"
+    )
+    code = (
+        "from mgpa.eeg import _braindecode\n_braindecode._import_torchaudio()\nimport torchaudio\n"
+        "assert not torchaudio.functional._IS_TORCHAUDIO_EXT_AVAILABLE\n"
+        "try: torchaudio.functional.align()\n"
+        "except RuntimeError as error: print(error)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", f"import sys; sys.path.insert(0, {str(tmp_path)!r})\n{code}"],
+        capture_output=True,
+        text=True,
+    )
+    assert done.stdout.startswith("torchaudio's align needs its compiled part: built for another torch"), done
+
+
+def test_a_torchaudio_that_does_not_load_at_all_is_explained(monkeypatch):
     real = importlib.import_module
 
     def fail(name, *args):
         if name.startswith("braindecode"):
-            raise OSError("libtorchaudio.so: undefined symbol")
+            raise OSError("libtorch.so: undefined symbol")
         return real(name, *args)
 
     monkeypatch.setattr(importlib, "import_module", fail)
-    with pytest.raises(ImportError, match=r"undefined symbol.*mend_torchaudio\.py.*or install torch"):
+    with pytest.raises(ImportError, match=r"undefined symbol.*from one index: pip install torch"):
         eegpt(["Oz"], 500, weights="random")
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(ImportError, match=r"pip install 'mgpa\[eeg\]'"):
+    with pytest.raises(ImportError, match="pip install 'braindecode>="):
         eegpt(["Oz"], 500, weights="random")
 
 

@@ -23,7 +23,7 @@ from server import (
 
 pytest.importorskip("pooch")
 
-from mgpa.eeg.datasets import catalogue
+from mgpa.eeg.datasets import catalogue, listings
 from mgpa.eeg.datasets.catalogue import DATASETS, dataset_files, fetch_files, find_dataset, remote_files
 from mgpa.eeg.datasets.download import DownloadError
 from mgpa.eeg.datasets.listings import RemoteFile, listing
@@ -218,6 +218,87 @@ def test_names_that_leave_the_folder_are_refused(server, name):
     server.files["/m"] = f"{'0' * 64}  {name}\n".encode()
     with pytest.raises(DownloadError, match="no name inside a folder"):
         listing(f"{server.url}/m")
+
+
+ODD_NAMES = [
+    *("D:x.exe", "CON", "a/NUL.txt", "com1.mat", "aux.tar.gz", "x.", "x ", "a./x", "a /x", " x", "a//x"),
+    *("./x", "x?.mat", "x\x1b[2J.mat", "x\n.mat", "COM\u00b9"),
+]
+
+
+@pytest.mark.parametrize("name", ODD_NAMES)
+def test_names_that_are_none_on_windows_are_refused_everywhere(server, tmp_path, name):
+    server.files["/x"] = b"x"
+    with pytest.raises(DownloadError, match="is no name of a file on every system"):
+        fetch_files([RemoteFile(name, f"{server.url}/x")], tmp_path)
+    assert os.listdir(tmp_path) == []
+    assert server.requests == []
+
+
+@pytest.mark.parametrize("names", [("S1.mat", "s1.MAT"), ("x", "x.part"), ("x.part", "x"), ("x", "x")])
+def test_names_that_are_one_file_somewhere_are_refused(server, tmp_path, names):
+    with pytest.raises(DownloadError, match="would be in each other's way"):
+        fetch_files([RemoteFile(name, f"{server.url}/x") for name in names], tmp_path)
+
+
+def test_pages_that_lead_to_each_other_end(server):
+    api = serve_osf(server)
+    first = f"{api}/nodes/ab3de/files/osfstorage/?page[size]=100"
+    server.files["/v2/nodes/ab3de/files/osfstorage/"] = as_json({"data": [], "links": {"next": first}})
+    with pytest.raises(DownloadError, match="lists pages without end"):
+        listing("osf:ab3de", api=api)
+
+
+def test_components_that_hold_each_other_end(server):
+    nodes = {"abcde": ("a", {"x": b"x"}, ["fghij"]), "fghij": ("b", {"y": b"y"}, ["abcde"])}
+    with pytest.raises(DownloadError, match="lists pages without end"):
+        listing("osf:abcde", api=serve_osf_components(server, nodes))
+
+
+def test_pages_that_are_all_new_end_too(server, monkeypatch):
+    monkeypatch.setattr(listings, "MAX_PAGES", 5)
+    entry = {"name": "x", "download_url": "http://a/b", "size": 1}
+    server.files["/fs/articles/1/files"] = as_json([entry] * listings.PAGE)
+    with pytest.raises(DownloadError, match="lists pages without end"):
+        listing("figshare:1", api=f"{server.url}/fs")
+
+
+def test_a_list_larger_than_any_is_left(server, monkeypatch):
+    monkeypatch.setattr(listings, "MAX_BYTES", 1000)
+    server.files["/m"] = b"#" * 2000
+    with pytest.raises(DownloadError, match="larger than 1000 bytes, and no list of files"):
+        listing(f"{server.url}/m")
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        *({"size": -1}, {"size": "5"}, {"size": 5.0}, {"size": True}, {"key": 3}, {"key": None}),
+        *({"checksum": "md5:xyz"}, {"checksum": 3}, {"checksum": "sha256:"}),
+        *({"links": {"self": "file:///etc/passwd"}}, {"links": {"self": 3}}, {"links": []}),
+    ],
+)
+def test_odd_json_is_an_error(server, change):
+    entry = {"key": "a", "size": 5, "checksum": f"md5:{md5(b'x')}", "links": {"self": "http://a/b"}}
+    server.files["/z/records/9"] = as_json({"files": [entry | change]})
+    with pytest.raises(DownloadError, match="answered in a form that is not known here"):
+        listing("zenodo:9", api=f"{server.url}/z")
+
+
+@pytest.mark.parametrize(
+    "content", [b"[" * 100_000, b"\xff\xfe", b"null", b"[]", b'{"files": {"a": 1}}', b"NaN"]
+)
+def test_json_of_another_shape_is_an_error(server, content):
+    server.files["/z/records/9"] = content
+    with pytest.raises(DownloadError, match="answered in a form that is not known here"):
+        listing("zenodo:9", api=f"{server.url}/z")
+
+
+def test_a_repository_on_https_does_not_name_files_on_http(monkeypatch):
+    entry = {"key": "a", "size": 5, "links": {"self": "http://a/b"}}
+    monkeypatch.setattr(listings, "_get", lambda _: as_json({"files": [entry]}))
+    with pytest.raises(DownloadError, match="does not begin with https://"):
+        listing("zenodo:9")
 
 
 @pytest.mark.parametrize(

@@ -2,9 +2,11 @@
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
-from mgpa.gate import FullGate, PCAGate, RandomGate
+from mgpa import JointTokens, PerToken
+from mgpa.gate import FixedGate, FullGate, MeasurementGate, PCAGate, RandomGate
 from mgpa.studies import StudyError, load_study, plan_study
 from mgpa.studies.arms import make_arms, measured_rank, pairs_by_method
 from mgpa.studies.recordings import Recordings
@@ -67,6 +69,28 @@ def test_control_gates_have_the_measured_rank_and_its_anchors(associated, tmp_pa
     without = replace(split, endpoints=None)
     with pytest.raises(StudyError, match=r"methods\.C: pairs = 'endpoints' needs endpoints"):
         pairs_by_method(study, without)
+
+
+def test_tokens_are_taken_as_a_method_says(tmp_path):
+    table = simulate_table(n_people=16, d=6, n_sources=2, tokens=3)
+    closed = {"method": "closed_form_mgpa"}
+    study = load_study(
+        "controlled-ssvep",
+        data={"kind": "table", "table": str(tmp_path / "t.npz")},
+        encoder=None,
+        views=None,
+        gate={"rank": 2, "tokens": True},
+        methods={"M": closed, "J": closed | {"tokens": "joint"}, "E": {"method": "leace", "tokens": "each"}},
+    )
+    of_tokens = FixedGate(np.eye(6)[:, :1])
+    made = make_arms(study, Split("all", table, None, gate=of_tokens))
+    assert made["M"].gate is of_tokens
+    assert isinstance(made["J"], JointTokens)
+    # The gate of single tokens does not fit all of them together.
+    assert (type(made["J"].estimator.gate), made["J"].estimator.gate.rank) == (MeasurementGate, 2)
+    assert made["J"].estimator.standardize is False
+    assert isinstance(made["E"], PerToken)
+    assert measured_rank(study, Split("all", table, None)) >= 1
 
 
 def test_control_gates_have_the_measured_rank_with_three_sources(tmp_path):

@@ -56,6 +56,7 @@ WRONG = {
     "[[contrasts]]\na = 'CF'\npaper = { worst = [0.1, 0.0, 0.2] }": r"contrasts\.2: .*no metric 'worst' here",
     "[methods.R]\nmethod = 'iterative_mgpa'\ngate = 'random'": r"methods\.R: .*random.* needs gate_seeds",
     "[methods.R]\nmethod = 'iterative_mgpa'\ngate_seeds = [1]": r"methods\.R: .*only that gate does",
+    "[methods.R]\nmethod = 'iterative_mgpa'\ngate = 'pca'\ntokens = 'joint'": "leave tokens out",
     "[methods.R]\nmethod = 'iterative_mgpa'\ngate = 'best'": r"methods\.R\.gate: .*'measurement'.*got 'best'",
     "[methods.R]\nparameters = {}": r"methods\.R\.method: is missing",
     "[methods.R]\nmethod = 'leace'\ngrid = { ridge = [0, 1] }": r"methods\.R\.grid: only \[reuse\]",

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -23,6 +24,7 @@ from small_studies import (
     computed,
     files_of,
     in_process,
+    paired_table,
     run,
     two_tasks,
     written,
@@ -263,3 +265,33 @@ def test_a_cluster_gives_the_same_bytes(finished, tmp_path):
     assert " --scheduler local" in text
     provenance.write_text(text.replace(" --scheduler local", ""), "utf-8")
     assert_same_files(finished[1], tmp_path / "out")
+
+
+def test_a_method_that_cannot_reach_its_budget_is_left_out_with_a_note(tmp_path, monkeypatch, capsys):
+    path = written(tmp_path, TINY.replace("budget = 0.05", "budget = 0.9") + '[[contrasts]]\na = "Iter"\n')
+    result = run(load_study(path), tmp_path / "out" / "work")
+    assert list(result.audits[""].methods) == ["identity", "LEACE_50 %", "CF"]
+    assert list(result.omitted) == ["Iter"]
+    assert re.fullmatch(
+        r"a budget of 0\.9 is beyond fit 0, which moves VAL rows by 0\.\d+ at most", result.omitted["Iter"]
+    )
+    write_results(result, tmp_path / "out")
+    written_down = json.loads((tmp_path / "out" / "results.json").read_text("utf-8"))
+    assert written_down["omitted"] == result.omitted
+    assert not any("Iter" in (row["method"], row["against"]) for row in written_down["contrasts"])
+    assert "Iter is left out: a budget of 0.9" in (tmp_path / "out" / "report.html").read_text("utf-8")
+    # What is left out is not waiting to be done.
+    assert all(cell["measured"] for cell in plan_study(load_study(path), tmp_path / "out" / "work").cells)
+    assert in_process(monkeypatch, "study", "run", path, "--out", tmp_path / "out") == 0
+    assert "Iter is left out" in capsys.readouterr().out
+
+
+def test_a_budget_that_one_split_does_not_attain_leaves_the_method_out_of_all(tmp_path):
+    path = written(tmp_path, table=paired_table())
+    rotated = {"roles": {"folds": 5, "rotations": [1, 2], "seed": 1}}
+    whole = run(load_study(path, **rotated, methods={"Iter": {"budget": None}}), tmp_path / "work")
+    moved = [float(fact["validation_movement"]) for fact in whole.audits[""]["Iter"].facts]
+    between = {"Iter": {"budget": float(np.mean(moved))}}
+    result = run(load_study(path, **rotated, methods=between), tmp_path / "work")
+    assert "Iter" not in result.audits[""].methods
+    assert list(result.omitted) == ["Iter"]

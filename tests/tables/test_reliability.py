@@ -1,5 +1,6 @@
 """Nothing that somebody has is lost, and no damaged or hostile file gives a wrong answer."""
 
+import errno
 import importlib.util
 import io
 import json
@@ -318,6 +319,68 @@ def test_an_archive_that_lost_a_column_is_refused(table, tmp_path):
     path.write_bytes(whole[:directory] + b"mgpa.npx" + whole[directory + 8 :])
     with pytest.raises(TableError, match="damaged: its description is not as it was written"):
         open_table(path)
+
+
+def test_of_two_writers_of_a_table_one_finishes_and_the_other_says_so(table, tmp_path):
+    first = TableWriter(tmp_path / "t", table, [len(table)])
+    second = TableWriter(tmp_path / "t", table, [len(table)])
+
+    def rows():
+        first.write(0, table)  # while the second is at the same part
+        first.finish()
+        yield table
+
+    with pytest.raises(FileExistsError, match=r"t\.partial is gone while part 0 was written into it"):
+        second.write(0, rows())
+    assert np.array_equal(open_table(tmp_path / "t").read().X, table.X)
+    assert os.listdir(tmp_path) == ["t"]
+    assert [path.name for path in (tmp_path / "t").iterdir()] == ["part-00000.parquet"]
+
+
+@pytest.mark.parametrize("removed", [["done/0"], ["done/0", "done"], ["done/0", "done", "plan.json"]])
+def test_a_writer_killed_while_it_cleared_up_is_no_obstacle(table, tmp_path, removed):
+    writer = TableWriter(tmp_path / "t", table, [len(table)])
+    shutil.copytree(tmp_path / "t.partial", tmp_path / "copy")
+    with writer:
+        writer.write(0, table)
+    (tmp_path / "copy").replace(tmp_path / "t.partial")
+    shutil.rmtree(tmp_path / "t.partial" / "table")  # it is in its place
+    (tmp_path / "t.partial" / "done" / "0").touch()
+    for name in removed:
+        path = tmp_path / "t.partial" / name
+        path.rmdir() if path.is_dir() else path.unlink()
+    with TableWriter(tmp_path / "t", table, [len(table)], overwrite=True) as again:
+        again.write(0, table)
+    assert os.listdir(tmp_path) == ["t"]
+
+
+def test_a_full_disk_is_named_with_the_file_and_replaces_nothing(tmp_path, monkeypatch):
+    def full(descriptor):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    (tmp_path / "m").write_bytes(b"old")
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(OSError, match=r"No space left on device; nothing was replaced: '.*m'"):
+        write_atomically(tmp_path / "m", b"new")
+    assert (tmp_path / "m").read_bytes() == b"old"
+    assert os.listdir(tmp_path) == ["m"]
+
+
+def test_a_damaged_parquet_footer_is_refused_before_pyarrow_sees_it(table, tmp_path, monkeypatch):
+    path = write_table(table, tmp_path / "t.parquet")
+    content = path.read_bytes()
+    length = int.from_bytes(content[-8:-4], "little")
+    assert len(pq.read_table(path)) == len(table)  # which does not mind the digest
+    with monkeypatch.context() as patch:
+        patch.setattr(pq, "ParquetFile", lambda *_, **__: pytest.fail("pyarrow was given it"))
+        for i in range(len(content) - length - 8, len(content)):
+            path.write_bytes(content[:i] + bytes([content[i] ^ 1 << i % 8]) + content[i + 1 :])
+            with pytest.raises(TableError, match="damaged"):
+                open_table(path)
+    path.write_bytes(content)
+    assert open_table(path).verified
+    pq.write_table(pq.read_table(path), tmp_path / "foreign.parquet")
+    assert not open_table(tmp_path / "foreign.parquet").verified
 
 
 def test_every_bit_of_what_describes_a_zarr_table_counts(table, tmp_path):

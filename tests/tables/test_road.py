@@ -1,6 +1,7 @@
 """One road: however rows reach a fit, and from wherever a map came, the numbers are the same."""
 
 from dataclasses import replace
+from itertools import product
 
 import numpy as np
 import pytest
@@ -10,6 +11,7 @@ from mgpa.baselines import make
 from mgpa.errors import TableError
 from mgpa.estimators.base import CorrectionEstimator
 from mgpa.tables import Table, correct, fit_table, rows_for
+from mgpa.tokens import TOKENS
 from simulated import simulated_table
 
 pytest.importorskip("pyarrow")
@@ -45,20 +47,39 @@ def client():
 @pytest.fixture(scope="module")
 def tables():
     vectors = simulated_table(n_people=24, seed=3)
-    return {"vectors": vectors, "tokens": simulated_table(n_people=24, tokens=3), "coordinates": vectors}
+    tokens = simulated_table(n_people=24, tokens=3)
+    unlike = simulated_table(n_people=24, tokens=3)
+    unlike.X[unlike.source == "wet", 0] += 2.0  # the device shows more in the first token
+    return {
+        "vectors": vectors,
+        "tokens": tokens,
+        "coordinates": vectors,
+        "joint": unlike,
+        "joint coordinates": unlike,
+        "each": unlike,
+    }
 
 
-@pytest.mark.parametrize("kind", ["vectors", "tokens", "coordinates"])
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize(
+    ("kind", "method"),
+    [
+        *product(["vectors", "tokens", "coordinates"], METHODS),
+        *product(["joint", "joint coordinates"], ["closed_form_mgpa", "iterative_mgpa"]),
+        *product(["each"], ["closed_form_mgpa", "leace"]),
+    ],
+)
 def test_memory_stream_command_and_cluster_give_the_same_map(tables, kind, method, client, tmp_path):
     cli = pytest.importorskip("mgpa.cli")
-    table, components = tables[kind], 5 if kind == "coordinates" else None
+    table, components = tables[kind], 5 if "coordinates" in kind else None
+    how = kind.split()[0] if kind.startswith(("joint", "each")) else "mean"
     model = make(method, **METHODS[method])
+    model = model if how == "mean" else TOKENS[how](model)
     path = in_parts(table, tmp_path / "parts")
     settings = [f"--set.{name}" for name in METHODS[method]]
     values = [str(value).replace("'", '"') for value in METHODS[method].values()]
     options = [word for pair in zip(settings, values, strict=True) for word in pair]
     options += ["--components", str(components)] if components else []
+    options += ["--tokens", how] if table.X.ndim == 3 else []
     out = tmp_path / "m.safetensors"
     assert cli.main(["fit", str(path), "--out", str(out), "--method", method, *options]) == 0
     expected = fit_table(model, table, components=components).to_map()
@@ -86,11 +107,12 @@ def test_a_fitted_estimator_is_the_same_however_it_was_fitted(tables, kind, from
     expected = plain.fit(fit.X, source=fit.source, pair_id=fit.pair_id)
     road = fit_table(mgpa.ClosedFormMGPA(), in_parts(table, tmp_path / "p") if from_file else table)
     assert type(road) is type(expected)
-    assert road.sources_.tolist() == expected.sources_.tolist() == ["dry", "wet"]
-    np.testing.assert_allclose(road.gate_.basis_, expected.gate_.basis_, atol=1e-9)
-    np.testing.assert_allclose(road.covariance_, expected.covariance_, atol=1e-9)
-    np.testing.assert_allclose(road.direction_, expected.direction_, atol=1e-9)
-    assert road.direction_.shape == (1, road.gate_.rank_)
+    a, b = (getattr(model, "estimator_", model) for model in (road, expected))
+    assert a.sources_.tolist() == b.sources_.tolist() == ["dry", "wet"]
+    np.testing.assert_allclose(a.gate_.basis_, b.gate_.basis_, atol=1e-9)
+    np.testing.assert_allclose(a.covariance_, b.covariance_, atol=1e-9)
+    np.testing.assert_allclose(a.direction_, b.direction_, atol=1e-9)
+    assert a.direction_.shape == (1, a.gate_.rank_)
     views = table.rows("VAL").paired_views()
     pairs = tuple(table.rows("VAL").X[rows] for rows in views)
     assert road.coverage(pairs) == pytest.approx(expected.coverage(pairs), abs=1e-9)

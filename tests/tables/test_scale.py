@@ -1,6 +1,7 @@
 """Larger than memory and on several workers: the same bits, finished work never done twice."""
 
 import os
+import signal
 import subprocess
 import sys
 import textwrap
@@ -15,16 +16,21 @@ from sklearn.base import clone
 
 import mgpa
 from mgpa.baselines import make
+from mgpa.errors import ClusterError
 from mgpa.maps.io.mapfile import map_digest
 from simulated import simulated_table
 
 pytest.importorskip("pyarrow")
 
-from mgpa.tables import Table, correct_file, fit_table
+from mgpa.tables import Table, correct, correct_file, fit_table
 from mgpa.tables.all_rows import FileRows
+from mgpa.tables.correcting import write_corrected
 from mgpa.tables.files import TableError, TableWriter, open_table, write_table
 from mgpa.tables.fitting import draw_rows
 from mgpa.tables.scale import connect, merge_tree
+
+# Another cluster on this machine has Dask's usual port; ours then takes another one.
+pytestmark = pytest.mark.filterwarnings("ignore:Port 8787 is already in use")
 
 STREAMING = ["closed_form_mgpa", "leace", "coral", "combat", "featmap", "splince"]
 
@@ -103,13 +109,14 @@ def test_methods_that_do_not_stream_draw_rows_and_say_so(table, parts):
     n = int((table.role == "FIT").sum())
     assert drawn.info.notes.startswith(f"critics fitted on 120 of {n} FIT rows, drawn with seed 5; ")
     assert map_digest(drawn) == map_digest(again)
+    assert drawn.info.evidence.endswith("stages judged on X_val")
     assert fit_table(model, parts).to_map().info.notes == ""
     other = fit_table(make("inlp"), parts, max_rows=120, random_state=5).to_map()
     assert other.info.notes == f"fitted on 120 of {n} FIT rows, drawn with seed 5"
 
 
 @pytest.mark.parametrize("critics", [("linear",), ("linear", "gelu")])
-@pytest.mark.parametrize("target", ["conditional", "mean"])
+@pytest.mark.parametrize("target", ["within", "conditional", "mean"])
 def test_anchors_streamed_from_a_file_equal_those_in_memory(table, parts, critics, target):
     if "gelu" in critics:
         pytest.importorskip("torch")
@@ -119,11 +126,13 @@ def test_anchors_streamed_from_a_file_equal_those_in_memory(table, parts, critic
         critics=critics, target=target, n_stages=5, do_no_harm=False, device="cpu", random_state=0
     )
     expected = clone(model).fit(fit.X, **known).to_map()
-    streamed = clone(model)._fit_draw(fit.X, **known, all_rows=FileRows(open_table(parts))).to_map()
+    streamed = clone(model).fit_draw(FileRows(open_table(parts)), fit.X, **known).to_map()
     assert len(streamed) == len(expected) == 5
     np.testing.assert_allclose(streamed.center, expected.center, rtol=0, atol=1e-12)
     np.testing.assert_allclose(streamed.scale, expected.scale, rtol=1e-12)
-    for name in ("anchor_weight", "anchor_bias"):
+    anchors = [name for name in expected.tensors if name.startswith("anchor_")]
+    assert ("anchor_readout" in anchors) == (target == "within")
+    for name in anchors:
         np.testing.assert_allclose(getattr(streamed, name), getattr(expected, name), rtol=0, atol=1e-5)
     np.testing.assert_allclose(streamed.transform(table.X), expected.transform(table.X), rtol=0, atol=1e-5)
     assert streamed.info.fingerprint == expected.info.fingerprint
@@ -131,7 +140,7 @@ def test_anchors_streamed_from_a_file_equal_those_in_memory(table, parts, critic
 
 def test_standardisation_and_first_anchors_of_a_draw_are_those_of_all_rows(table, parts):
     fit = table.rows("FIT")
-    model = mgpa.IterativeMGPA(critics=("linear",), n_stages=3, do_no_harm=False, random_state=0)
+    model = mgpa.IterativeMGPA.paper(critics=("linear",), n_stages=3)
     drawn = fit_table(model, parts, max_rows=100).to_map()
     np.testing.assert_allclose(drawn.center, fit.X.mean(axis=0), atol=1e-12)
     np.testing.assert_allclose(drawn.scale, fit.X.std(axis=0), rtol=1e-12)
@@ -169,6 +178,36 @@ def test_token_means_are_streamed_too(tmp_path):
     assert fitted.to_map().info.n_tokens == 3
     moved = fitted.transform(table.X) - table.X
     np.testing.assert_allclose(moved, moved[:, :1].repeat(3, axis=1), atol=1e-9)
+
+
+def test_joint_tokens_are_streamed_too(tmp_path):
+    table = simulated_table(tokens=3)
+    path, fit = write_table(table, tmp_path / "tokens.parquet"), table.rows("FIT")
+    stages = mgpa.IterativeMGPA(critics=("linear",), n_stages=2, do_no_harm=False, random_state=0)
+    drawn = fit_table(mgpa.JointTokens(stages), path, max_rows=60).to_map()
+    np.testing.assert_allclose(drawn.center, fit.X.reshape(len(fit), -1).mean(axis=0), atol=1e-9)
+    assert "standardisation and anchors on all of them" in drawn.info.notes
+    with pytest.raises(TypeError, match="A StagedMap for each token has no form as one map"):
+        fit_table(mgpa.PerToken(stages), path, max_rows=60)
+
+
+@pytest.mark.parametrize("Tokens", [mgpa.JointTokens, mgpa.PerToken])
+def test_tokens_are_corrected_as_the_map_says_from_file_to_file(Tokens, tmp_path):
+    table = simulated_table(tokens=3)
+    table.X[table.source == "wet", 0] += 2.0  # tokens of a row differ in what the device does to them
+    path, fit = in_parts(table, tmp_path / "parts", 4), table.rows("FIT")
+    m = fit_table(Tokens(mgpa.ClosedFormMGPA()), path).to_map()
+    assert (m.info.n_tokens, m.info.token_layout, m.n_features) == (3, "joint", 24)
+    expected = Tokens(mgpa.ClosedFormMGPA()).fit(
+        fit.X, source=fit.source, pair_id=fit.pair_id, groups=fit.participant
+    )
+    m.save(tmp_path / "m.safetensors")
+    correct_file(mgpa.load_map(tmp_path / "m.safetensors"), path, tmp_path / "out.parquet")
+    written = open_table(tmp_path / "out.parquet").read()
+    np.testing.assert_allclose(written.X, expected.transform(table.X), atol=1e-9)
+    assert np.abs(written.X - table.X).max() > 0.1
+    moved = written.X - table.X
+    assert np.abs(moved - moved.mean(axis=1, keepdims=True)).max() > 1e-3
 
 
 def test_held_out_rows_are_drawn_too(table, parts):
@@ -349,6 +388,55 @@ def test_connecting_to_nothing_is_nothing(tmp_path):
             Path(tmp_path) / "o.parquet",
             client=object(),
         )
+
+
+def test_a_map_is_not_lost_with_the_workers_that_had_it(table, tmp_path):
+    distributed = pytest.importorskip("distributed")
+    parts = in_parts(table, tmp_path / "many", 4)
+    m = fit_table(mgpa.ClosedFormMGPA(), parts).to_map()
+    options = {"n_workers": 1, "threads_per_worker": 1, "dashboard_address": None, "silence_logs": 50}
+    with distributed.LocalCluster(**options) as cluster, distributed.Client(cluster) as client:
+
+        def submit(function, *arguments, **settings):
+            future = distributed.Client.submit(client, function, *arguments, **settings)
+            if function is write_corrected and not killed:
+                killed.append(arguments[0])
+                distributed.wait(arguments[0])  # the worker has the map, and nothing was done with it
+                os.kill(next(iter(cluster.workers.values())).pid, signal.SIGKILL)
+            return future
+
+        killed = []
+        client.submit = submit
+        correct_file(m, parts, tmp_path / "out", client=client)
+    assert killed
+    assert np.array_equal(open_table(tmp_path / "out").read().X, correct(m, table).X)
+
+
+def lose_a_result(address):
+    with connect(address) as client:
+        future = client.submit(time.sleep, 0.5)
+        future.cancel()
+        future.result()
+
+
+def test_a_cluster_that_is_lost_is_said_in_words():
+    distributed = pytest.importorskip("distributed")
+    with (
+        distributed.LocalCluster(n_workers=1, processes=False, dashboard_address=None) as cluster,
+        pytest.raises(ClusterError, match=r"The cluster did not finish \(FutureCancelledError"),
+    ):
+        lose_a_result(cluster.scheduler_address)
+
+
+def test_a_local_cluster_listens_on_this_machine_only():
+    pytest.importorskip("distributed")
+    import psutil
+
+    with connect("local") as client:
+        assert client.submit(sum, (1, 2)).result() == 3
+        here = psutil.Process()
+        sockets = [c for p in (here, *here.children(recursive=True)) for c in p.net_connections(kind="tcp")]
+    assert {c.laddr.ip for c in sockets if c.status == "LISTEN"} <= {"127.0.0.1", "::1"}
 
 
 WITHIN = """

@@ -234,3 +234,10 @@ def test_views_of_one_event_are_of_one_person_and_label():
     with pytest.raises(ValueError, match=r"pair_id 1 has rows of label \[0, 1\]"):
         Table(**columns, participant=[1] * 4, label=[0, 0, 0, 1], pair_id=[0, 0, 1, 1])
     Table(**columns, participant=[1, 2, 1, 2], label=[0, 1, 0, 1], pair_id=[-1, -1, -1, -1])
+
+
+def test_rows_of_a_role_are_found_however_it_is_written_and_no_role_is_an_error():
+    table = Table(np.zeros((3, 2)), participant=["a", "b", "c"], role=["FIT", "EVAL", "fit"])
+    assert table.rows("fit").participant.tolist() == table.rows("FIT").participant.tolist() == ["a", "c"]
+    with pytest.raises(ValueError, match=r"role has \['TRAIN'\]"):
+        table.rows("train")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
 import platform
@@ -12,6 +13,9 @@ import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+
+#: Errors of a full disk, or of a limit on what may be stored.
+NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 # Unfinished files tell whose they are; processes of other machines can share a folder, unseen from here.
 _HOST = hashlib.sha256(platform.node().encode()).hexdigest()[:8]
@@ -43,6 +47,12 @@ def replacing(path: Path, *, even_folder: bool = False) -> Iterator[Path]:
     try:
         yield temporary
         put_in_place(temporary, path, even_folder=even_folder)
+    except OSError as error:
+        if error.errno in NO_SPACE:
+            raise OSError(
+                error.errno, f"{os.strerror(error.errno)}; nothing was replaced", str(path)
+            ) from None
+        raise
     finally:
         remove(temporary)
 

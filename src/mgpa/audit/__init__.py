@@ -20,6 +20,7 @@ from .displacement import complement_drift, movement
 from .heads import fit_heads, ridge_head, transfer_scores
 from .method_result import MethodResult
 from .metrics import METRICS, Metric, find_metric
+from .pair_check import PairCheck, check_pairs
 from .protocol import AuditPlan, run
 from .readers import SourceReading, read_sources
 from .result import Audit
@@ -34,12 +35,14 @@ __all__ = [
     "Estimate",
     "MethodResult",
     "Metric",
+    "PairCheck",
     "ResidualReaders",
     "SourceReading",
     "assign_endpoints",
     "assignment_probability",
     "association_auroc",
     "auroc",
+    "check_pairs",
     "complement_drift",
     "confounding",
     "contrast",

@@ -22,6 +22,7 @@ from sklearn.preprocessing import StandardScaler
 
 from .._common.checks import as_float_matrix, require_finite
 from ..pairs import to_numpy
+from .diagnostics import UNASSOCIATED, confounding
 from .roc import (
     ByParticipant,
     check_binary,
@@ -38,6 +39,49 @@ ASSOCIATIONS: tuple[float, ...] = (-1.0, 0.0, 1.0)
 
 #: The inverse regularisations tried for the paper's heads: 10⁻⁶, 10⁻⁵, …, 10.
 C_GRID: tuple[float, ...] = tuple(10.0**k for k in range(-6, 2))
+
+
+@dataclass(frozen=True)
+class Direction:
+    """A source and the label that goes with it where a shortcut is learned (ξ = 1).
+
+    The other label then goes with the other source.
+    """
+
+    source: Any
+    label: Any
+
+    def __str__(self) -> str:
+        return f"{self.label} goes with {self.source}"
+
+
+def find_directions(source: Any, label: Any) -> tuple[Direction, ...]:
+    """Return the direction in which two sources and two labels go together; both, if they do not.
+
+    Which way an association goes cannot depend on how labels or sources are called. Here it is the one that
+    the rows have. Rows whose association is none to speak of (Cramér's V, corrected for chance, below .1)
+    have no direction, and both are returned. The label is the rarer one, or that of the first row.
+
+    Examples
+    --------
+    >>> find_directions(["dry", "wet", "dry", "wet"], ["left", "right", "left", "right"])
+    (Direction(source='dry', label='left'),)
+    >>> [str(way) for way in find_directions(["dry", "wet", "dry", "wet"], ["rest", "rest", "task", "task"])]
+    ['rest goes with dry', 'rest goes with wet']
+    """
+    sources, labels = to_numpy(source), to_numpy(label)
+    names, first = np.unique(sources, return_index=True)
+    classes, counts = np.unique(labels, return_counts=True)
+    if len(names) != 2 or len(classes) != 2:
+        raise ValueError(
+            f"There are {len(names)} sources and {len(classes)} labels; a direction of association is one of "
+            "two sources and two labels."
+        )
+    rare = labels[0] if counts[0] == counts[1] else classes[counts.argmin()]
+    share = [np.mean(labels[sources == name] == rare) for name in names]
+    if (confounding(sources, np.zeros(len(sources)), labels).source_label or 0.0) >= UNASSOCIATED:
+        return (Direction(names[int(np.argmax(share))].item(), rare.item()),)
+    return tuple(Direction(name.item(), rare.item()) for name in names[np.argsort(first)])
 
 
 def assignment_probability(y: Any, participants: Any, xi: float, cap: float = 0.4) -> Floats:

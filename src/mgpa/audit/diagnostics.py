@@ -10,6 +10,9 @@ from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
 
+#: Cramér's V below which source and task are said to show no association.
+UNASSOCIATED = 0.1
+
 
 @dataclass(frozen=True)
 class VarianceShare:
@@ -87,10 +90,12 @@ class Confounding:
         """Return what follows, in words."""
         lines = []
         if self.source_label is not None:
-            strength = "no" if self.source_label < 0.1 else "some" if self.source_label < 0.4 else "strong"
+            strength = (
+                "no" if self.source_label < UNASSOCIATED else "some" if self.source_label < 0.4 else "strong"
+            )
             text = f"Source and task show {strength} association in the fitting rows"
             text += f" (Cramér's V {self.source_label:.2f})"
-            if self.source_label >= 0.1:
+            if self.source_label >= UNASSOCIATED:
                 text += ": methods that erase whatever predicts the source remove task with it"
             lines.append(f"{text}.")
         if self.nested_participants:

@@ -15,6 +15,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from ..baselines import make
 from ..baselines.identity import Identity
+from ..coordinates import Coordinates
 from ..endpoint import movement_budget, relative_movement, stage_movement
 from ..errors import MissingEvidence
 from ..estimators.base import NO_PAIRS
@@ -25,7 +26,7 @@ from ..pairs import is_paired
 from ..tables.fitting import fit_table
 from ..tables.rows import vectors
 from ..tables.table import Table
-from ..tokens import TokenMean
+from ..tokens import TokenEstimator, gate_of, row_estimator
 from .displacement import complement_drift
 from .store import Arrays, Spec, Store, array_digest, key_of
 
@@ -50,12 +51,18 @@ def list_jobs(methods: Iterable[str] | Mapping[str, Any], seeds: Sequence[int], 
     """Yield every fit of every method, the identity first."""
     if isinstance(methods, str):
         raise TypeError(f"methods must be a list of names or a dict; got the single text {methods!r}.")
-    named = dict(methods) if isinstance(methods, Mapping) else {name: name for name in methods}
+    if not isinstance(methods, Mapping):
+        methods = list(methods)
+        twice = [name for name in methods if methods.count(name) > 1]
+        if twice:
+            raise ValueError(f"methods has {twice[0]!r} twice; give several fits of one a dict, with names.")
+        methods = {name: name for name in methods}
+    named = dict(methods)
     for name in named:
         if not isinstance(name, str):
             raise TypeError(f"methods has {name!r} in place of a name; give it one: {{'mine': {name!r}}}.")
     identity = named.pop("identity", "identity")
-    if identity != "identity" and not isinstance(identity, Identity):
+    if identity != "identity" and not isinstance(row_estimator(identity), Identity):
         raise ValueError("'identity' is the uncorrected embedding, with which all others are compared.")
     # A fresh one: fitted elsewhere, it might be of another width.
     for name, entry in {"identity": Identity(), **named}.items():
@@ -84,8 +91,9 @@ def _fits_of(name: str, model: Any, seeds: Sequence[int], device: str) -> list[A
         )
     if _is_fitted(model):
         return [model]
-    if isinstance(model, TokenMean):  # tokens are recognised by their shape
-        return _fits_of(name, model.estimator, seeds, device)
+    if isinstance(model, TokenEstimator):
+        inner = _fits_of(name, model.estimator, seeds, device)
+        return [clone(model).set_params(estimator=estimator) for estimator in inner]
     model = clone(model)
     parameters = model.get_params()
     if parameters.get("device") == "auto":
@@ -105,7 +113,7 @@ def _is_fitted(model: Any) -> bool:
 
 def require_pairs(jobs: list[Job], fit: Table, pairs: Any) -> None:
     """Raise if a method will need pairs and there are none, before the others are fitted."""
-    models = {job.method: getattr(job.model, "estimator", job.model) for job in jobs}
+    models = {job.method: row_estimator(job.model) for job in jobs}
     given = set(pairs) if isinstance(pairs, Mapping) else set(models) if pairs is not None else set()
     needy = [
         name
@@ -135,6 +143,8 @@ class FitSpec(Spec):
         What the table says of it, which the map will say.
     standardize : bool
         Where movement is measured.
+    coordinates : str or None
+        Checksum of those that the map will carry.
     """
 
     model: Any
@@ -142,6 +152,7 @@ class FitSpec(Spec):
     pairs: str
     encoder: dict[str, Any]
     standardize: bool
+    coordinates: str | None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -154,18 +165,29 @@ class BudgetSpec(Spec):
 
 @dataclass(frozen=True)
 class FittingData:
-    """What methods are fitted from: FIT and VAL rows, and the pairs of all methods or (a dict) of each."""
+    """What methods are fitted from: FIT and VAL rows, and the pairs of all methods or (a dict) of each.
+
+    Maps carry the ``coordinates`` that the rows are in, so that raw features can be taken to them.
+    """
 
     fit: Table
     val: Table
     pairs: Any = None
     standardize: bool = True
+    coordinates: Coordinates | None = None
 
     @cached_property
     def standardizer(self) -> Standardizer:
         """Mean and spread of the FIT rows; of tokens, each is a row."""
         rows = self.fit.X.reshape(-1, self.fit.X.shape[-1])
         return Standardizer.from_rows(rows, None, self.standardize)
+
+    def standardizer_for(self, m: CorrectionMap) -> Standardizer:
+        """Return the same for a map's features: those of every token, if it corrects them together."""
+        s, n = self.standardizer, m.n_features // self.fit.X.shape[-1]
+        if m.info.token_layout == "mean":
+            return s
+        return Standardizer(np.tile(s.center, n), np.tile(s.scale, n), np.tile(s.varies, n))
 
     def pairs_for(self, method: str) -> Any:
         """Return the calibration pairs of one method; None: those among the rows."""
@@ -191,21 +213,16 @@ class FittingData:
             pairs=self._pair_digests[id(pairs)],
             encoder=dict(self.fit.info.get("encoder") or {}),
             standardize=self.standardize,
+            coordinates=None if self.coordinates is None else self.coordinates.digest,
         ).key
 
 
 def _identity_of(job: Job) -> Any:
     """Return what tells this fit from others: a map and its gate, or an estimator and its parameters."""
-    m, gate = job.fitted, _gate_of(job.model)
+    m, gate = job.fitted, gate_of(job.model)
     if m is None:
         return job.model
     return [map_digest(m), asdict(m.info), None if gate is None else [gate.basis_, gate.cumulative_energy_]]
-
-
-def _gate_of(model: Any) -> Any:
-    """Return the gate of a fitted estimator, if it has one that lets anything through."""
-    gate = getattr(getattr(model, "estimator_", model), "gate_", None)
-    return gate if gate is not None and gate.rank_ else None
 
 
 @dataclass(frozen=True)
@@ -242,10 +259,10 @@ def fit_one(job: Job, data: FittingData, store: Store, key: str) -> Fitted:
         if m is None:
             rows = Table.concatenate([data.fit, data.val])
             model = fit_table(model, rows, pairs=data.pairs_for(job.method))
-            m = model.to_map()
+            m = model.to_map().with_coordinates(data.coordinates)
         facts = _validation_facts(m, data)
-        gate = _gate_of(model)
-        if gate is not None:
+        gate = gate_of(model)
+        if gate is not None and gate.rank_:
             facts |= _gate_facts(gate, m, data)
     return Fitted(m, store.put(key, facts, m))
 
@@ -253,8 +270,9 @@ def fit_one(job: Job, data: FittingData, store: Store, key: str) -> Fitted:
 def cut_back(job: Job, full: Fitted, budget: float, data: FittingData, store: Store, key: str) -> Fitted:
     """Return a fit that moves VAL rows as far as the budget allows; the fit itself stays as it is."""
     with saying(f"cutting {job.method} back to a movement of {budget:g}", store):
-        val, where = data.val, data.standardizer
-        point = movement_budget(full.map, vectors(val), budget, source=val.source, coordinates=where)
+        val, where = data.val, data.standardizer_for(full.map)
+        H = vectors(val, full.map.info.token_layout)
+        point = movement_budget(full.map, H, budget, source=val.source, coordinates=where)
         facts = full.facts | _validation_facts(point.map, data)
     return Fitted(point.map, store.put(key, facts, point.map))
 
@@ -263,7 +281,8 @@ def _validation_facts(m: CorrectionMap, data: FittingData) -> Arrays:
     """Return how far a map moves VAL rows, in all and after every stage; nothing without such rows."""
     if not len(data.val):
         return {}
-    H, where = vectors(data.val), data.standardizer  # the same for all, whatever each standardised by
+    # The same coordinates for all, whatever each standardised by.
+    H, where = vectors(data.val, m.info.token_layout), data.standardizer_for(m)
     moved = relative_movement(m, H, source=data.val.source, coordinates=where)
     facts: Arrays = {"validation_movement": np.array(moved)}
     if isinstance(m, SequentialMap):
@@ -274,7 +293,7 @@ def _validation_facts(m: CorrectionMap, data: FittingData) -> Arrays:
 def _gate_facts(gate: Any, m: CorrectionMap, data: FittingData) -> Arrays:
     """Return the gate in FIT's coordinates, its spectrum, and how much of VAL contrasts it covers."""
     basis = np.asarray(gate.basis_, dtype=np.float64)
-    H = vectors(data.val if len(data.val) else data.fit)
+    H = vectors(data.val if len(data.val) else data.fit, m.info.token_layout)
     facts = {
         "gate_basis": basis,
         "gate_scale": np.asarray(m.scale, dtype=np.float64),
@@ -285,5 +304,5 @@ def _gate_facts(gate: Any, m: CorrectionMap, data: FittingData) -> Arrays:
     if views is not None:
         contrasts = (H[views[1]].astype(np.float64) - H[views[0]]) / m.scale
         # Features that never varied have no size, and no gate can cover them.
-        facts["gate_coverage"] = np.array(gate.coverage(contrasts * data.standardizer.varies))
+        facts["gate_coverage"] = np.array(gate.coverage(contrasts * data.standardizer_for(m).varies))
     return facts

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable
 from typing import NamedTuple
 
+from .further_readers import FURTHER
 from .result import Audit
 
 # The first is the identity's. At least 3:1 against white (the dark ones against black), and apart from each
@@ -32,6 +33,8 @@ READERS = {
     "linear_standardized": "linear, scaled",
     "flat_gelu": "GELU, flat",
     "grid_gelu": "GELU, grid",
+    "boosted_trees": "boosted trees",
+    "spread": "spread",
 }
 
 
@@ -75,6 +78,8 @@ def reader_rows(readers: Iterable[str]) -> list[tuple[str, str]]:
         if group not in READER_GROUPS:
             group, name = "", reader
         family, run = re.fullmatch(r"(.*?)((?: r\d+ e\d+)?)", name, re.DOTALL).groups()  # type: ignore[union-attr]
-        title = READER_GROUPS.get(group) or ("Networks" if run else "Linear")
+        title = READER_GROUPS.get(group) or (
+            "Networks" if run else "Further" if family in FURTHER else "Linear"
+        )
         rows.append((title, READERS.get(family, family) + run))
     return rows

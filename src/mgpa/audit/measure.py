@@ -12,14 +12,14 @@ from numpy.typing import NDArray
 from ..moments import Standardizer
 from ..tables.table import Table
 from ..tokens import token_mean
-from .association import AssociationHeads, association_auroc, fit_association_heads
+from .association import AssociationHeads, Direction, association_auroc, fit_association_heads
 from .diagnostics import variance_shares
 from .displacement import movement
 from .heads import Heads, fit_heads, transfer_scores
 from .readers import read_sources
 from .roc import participant_auroc
 from .store import Arrays, Spec, array_digest
-from .token_readers import ResidualReaders, read_token_sources
+from .token_readers import ResidualReaders, moves_tokens_alike, read_token_sources
 
 # Rows of the before/after picture: enough to see clouds, few enough to draw.
 PICTURE_ROWS = 1500
@@ -35,6 +35,7 @@ class GroundSpec(Spec):
     task_head: Any
     device: str
     bank: dict[str, Any]
+    directions: tuple[str, ...]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,7 +69,10 @@ class Ground:
     device : str
         Where networks are trained.
     bank : dict
-        ``restarts`` and ``checkpoints`` of the source readers; empty is the paper's bank.
+        ``bank``, ``restarts`` and ``checkpoints`` of the source readers; empty is the paper's.
+    directions : tuple of Direction
+        Which label goes with which source where shortcut heads are trained. Of several, association curves
+        are averaged; without any there are none.
     """
 
     head: Table
@@ -77,6 +81,7 @@ class Ground:
     task_head: Any = None
     device: str = "auto"
     bank: dict[str, Any] = field(default_factory=dict)
+    directions: tuple[Direction, ...] = ()
 
     @cached_property
     def key(self) -> str:
@@ -89,6 +94,7 @@ class Ground:
             task_head=self.task_head,
             device=self.device,
             bank=self.bank,
+            directions=tuple(map(repr, self.directions)),
         ).key
 
     @property
@@ -128,23 +134,23 @@ class Ground:
         )
 
     @cached_property
-    def association_heads(self) -> AssociationHeads | None:
-        """Shortcut and control heads, if HEAD and EVAL have paired events of two sources, two classes."""
-        views = self.head.paired_views()
-        if views is None or self.evaluation.paired_views() is None or self.head.label is None:
-            return None
-        y, people = self.head.label[views[0]], self.head.participant[views[0]]
-        if len(np.unique(self.head.label)) != 2 or len(np.unique(people)) < 2:
-            return None
+    def association_heads(self) -> tuple[AssociationHeads, ...]:
+        """Shortcut and control heads of every direction, of the events that both sources saw."""
         flat = _flat_mean(self.H_head)
-        return fit_association_heads(
-            flat[views[0]], flat[views[1]], y == np.unique(self.head.label)[1], people
+        return tuple(
+            fit_association_heads(*_paired_events(self.head, flat, direction))
+            for direction in self.directions
         )
 
     @cached_property
     def residual_readers(self) -> ResidualReaders:
         """Readers of what a common shift of tokens cannot change, fitted once."""
-        return ResidualReaders.fit(self.H_head, self.head.source, device=self.device, **self.bank)
+        return self.fit_residual_readers(self.H_head)
+
+    def fit_residual_readers(self, H_head: NDArray[Any]) -> ResidualReaders:
+        """Return readers of the centred tokens of HEAD rows, as they are before or after a correction."""
+        schedule = {name: value for name, value in self.bank.items() if name != "bank"}
+        return ResidualReaders.fit(H_head, self.head.source, device=self.device, **schedule)
 
     @cached_property
     def picture(self) -> tuple[NDArray[np.int64], NDArray[Any], NDArray[Any]]:
@@ -161,7 +167,7 @@ class Ground:
         if self.tokens:
             _ = self.residual_readers
         views = self.evaluation.paired_views()
-        if self.association_heads is not None and views is not None:
+        if self.directions and views is not None:
             seen = self.evaluation.participant[views[0]]
             require_everyone(seen, self.evaluation, "paired events (which association shift needs)")
 
@@ -197,14 +203,17 @@ def measure(ground: Ground, head: NDArray[Any], evaluation: NDArray[Any]) -> Arr
 def source_accessibility(ground: Ground, C_head: NDArray[Any], C_eval: NDArray[Any]) -> Arrays:
     """Return each reader's AUROC on every EVAL participant, and its scores."""
     if ground.tokens:
+        source, how = ground.head.source, {"device": ground.device, **ground.bank}
+        pairs = ((ground.H_head, C_head), (ground.H_eval, C_eval))
+        # Readers of uncorrected centred tokens serve every correction that shifts all tokens alike.
+        alike = all(moves_tokens_alike(before, after) for before, after in pairs)
         reading = read_token_sources(
             C_head,
-            ground.head.source,
+            source,
             C_eval,
-            residual=ground.residual_readers,
-            original_eval=ground.H_eval,
-            device=ground.device,
-            **ground.bank,
+            residual=ground.residual_readers if alike else ground.fit_residual_readers(C_head),
+            original_eval=ground.H_eval if alike else None,
+            **how,
         )
     else:
         reading = read_sources(C_head, ground.head.source, C_eval, device=ground.device, **ground.bank)
@@ -215,7 +224,8 @@ def source_accessibility(ground: Ground, C_head: NDArray[Any], C_eval: NDArray[A
         "readers": np.array(reading.readers),
         "source_auroc": found.values,
         "source_scores": reading.scores.astype(np.float32),
-        "eval_second_source": ground.evaluation.source == ground.head.sources[1],
+        "eval_source": np.searchsorted(ground.head.sources, ground.evaluation.source),
+        "eval_person": np.searchsorted(found.participants, ground.evaluation.participant),
     }
 
 
@@ -243,19 +253,24 @@ def task_utility(ground: Ground, C_head: NDArray[Any], C_eval: NDArray[Any]) -> 
 
 def association(ground: Ground, C_eval: NDArray[Any]) -> Arrays:
     """Return the AUROC of shortcut and control heads at reversed, no and aligned association."""
-    heads, views = ground.association_heads, ground.evaluation.paired_views()
-    if heads is None or views is None or ground.evaluation.label is None:
-        return {}
     flat = _flat_mean(C_eval)
-    y = ground.evaluation.label[views[0]] == np.unique(ground.head.label)[1]  # type: ignore[arg-type]
-    people = ground.evaluation.participant[views[0]]
-    result = {}
-    for name, head in (("shortcut", heads.shortcut), ("control", heads.control)):
-        scores = [head.scores(flat[rows]) for rows in views]
-        found = association_auroc(scores[0], scores[1], y, people)
-        require_everyone(found.participants, ground.evaluation, "paired events")
-        result[name] = found.values
-    return result
+    curves: dict[str, list[NDArray[Any]]] = {}
+    for direction, heads in zip(ground.directions, ground.association_heads, strict=True):
+        X0, X1, y, people = _paired_events(ground.evaluation, flat, direction)
+        for name, head in (("shortcut", heads.shortcut), ("control", heads.control)):
+            found = association_auroc(head.scores(X0), head.scores(X1), y, people)
+            require_everyone(found.participants, ground.evaluation, "paired events")
+            curves.setdefault(name, []).append(found.values)
+    return {name: np.mean(values, axis=0) for name, values in curves.items()}
+
+
+def _paired_events(table: Table, flat: NDArray[Any], direction: Direction) -> tuple[Any, Any, Any, Any]:
+    """Return events through the other source and the direction's, which have its label, and whose."""
+    views = table.paired_views()
+    if views is None or table.label is None:
+        raise ValueError("Association shift needs labels and events that both sources saw.")
+    first, second = views if table.sources[1] == direction.source else views[::-1]
+    return flat[first], flat[second], table.label[first] == direction.label, table.participant[first]
 
 
 def require_everyone(found: Any, table: Table, what: str) -> None:
@@ -277,6 +292,10 @@ def source_floor(ground: Ground, basis: NDArray[Any]) -> Arrays:
     def preserved(H: NDArray[Any]) -> NDArray[Any]:
         return np.asarray(H - (H @ basis) @ basis.T, dtype=H.dtype)
 
+    if len(basis) != ground.H_head.shape[-1]:  # a gate of all tokens together
+        rows = (ground.H_head, ground.H_eval)
+        head, held = (preserved(H.reshape(len(H), -1)).reshape(H.shape) for H in rows)
+        return source_accessibility(ground, head, held)
     if not ground.tokens:
         return source_accessibility(ground, preserved(ground.H_head), preserved(ground.H_eval))
     # A correction shifts all tokens alike inside the gate, so only that part of the token mean can change.

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from .bootstrap import Estimate, estimate, leave_one_out
+from .bootstrap import Estimate, contrast, estimate, leave_one_out
+from .chance import Chance, compare, permuted_auroc
 from .metrics import find_metric
 
 Floats = NDArray[np.float64]
@@ -130,6 +132,21 @@ class MethodResult:
             **{name: join(name) for name in arrays},
         )
 
+    @cached_property
+    def chance(self) -> Chance:
+        """What S would be with labels swapped within participants, and the best reader taken again."""
+        of_fits: list[Any] = [[] for _ in range(self.n_fits)]
+        for i, cell in enumerate(self.cells):  # of splits that were put together, each has all fits
+            drawn = permuted_auroc(cell["source_scores"], cell["eval_source"], cell["eval_person"])
+            of_fits[i % self.n_fits].append(drawn)
+        best = [np.concatenate(parts, axis=1).mean(axis=1).max(axis=-1) for parts in of_fits]
+        return compare(self.S, np.mean(best, axis=0))
+
+    @property
+    def S(self) -> float:
+        """The best reader's participant-mean AUROC, averaged over fits."""
+        return float(self.source_auroc.mean(axis=1).max(axis=-1).mean())
+
     @property
     def n_fits(self) -> int:
         """Number of fits."""
@@ -160,6 +177,13 @@ class MethodResult:
         """Return the metric without each participant in turn."""
         statistic, values = self.values(metric)
         return leave_one_out(values, statistic)
+
+    @cached_property
+    def floor_explains(self) -> bool:
+        """Whether S is, to within .01, what readers reach from what the gate preserves alone."""
+        if self.floor_auroc is None:
+            return False
+        return self.chance.excluded and contrast(self.source_auroc, self.floor_auroc, "max").low <= 0.01
 
     def reader_means(self) -> Floats:
         """Return each reader's participant-mean AUROC, averaged over fits."""

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from .association import ASSOCIATIONS
 from .bootstrap import Estimate
+from .further_readers import FURTHER
 
 if TYPE_CHECKING:
     from .method_result import MethodResult
@@ -185,6 +186,12 @@ METRICS: dict[str, Metric] = {
             name="floor", title="Source floor", subject="source in what the gate keeps",
             symbol=r"\mathrm{Floor}", better="neither", statistic="max",
             values=lambda result: result.floor_auroc, missing=_NO_GATE,
+        ),
+        Metric(
+            name="S_paper", title="Source accessibility $S$, the paper's readers",
+            subject="source, the paper's readers", symbol=r"S_{\mathrm{paper}}", better="lower",
+            statistic="max", part_of="S", missing=_NO_READERS,
+            values=_readers(rf"(?!(.* )?({'|'.join(FURTHER)})$).*"),
         ),
         Metric(
             name="L", title="Linear source accessibility $L$", subject="source, linear readers", symbol="L",

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from inspect import signature
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, Literal, ParamSpec, TypeVar
 
 import numpy as np
 from joblib import Parallel, delayed
@@ -15,13 +17,15 @@ from numpy.typing import NDArray
 
 from .. import __version__
 from ..coordinates import Coordinates
-from ..errors import TableError
+from ..errors import ParameterError, TableError, printable
 from ..estimators.staged import torch_device
-from ..maps import CorrectionMap
+from ..maps import CorrectionMap, load_map
 from ..maps.io.mapfile import map_digest
-from ..tables.columns import GIVE_ROLES
+from ..tables.columns import GIVE_ROLES, ROLES
 from ..tables.rows import corrected_rows, in_coordinates, person_digest, require_correctable, require_encoder
+from ..tables.seen import row_digests, seen_people
 from ..tables.table import Table
+from .association import Direction, find_directions
 from .diagnostics import confounding
 from .fits import (
     BudgetSpec,
@@ -35,9 +39,11 @@ from .fits import (
     saying,
     stored_fit,
 )
+from .folds import fold_tables
+from .looks import label as shown_as
 from .measure import FloorSpec, Ground, MeasureSpec, measure, require_everyone, source_floor
 from .method_result import MethodResult, people_known
-from .readers import CHECKPOINTS, check_schedule
+from .readers import CHECKPOINTS, check_bank, check_schedule
 from .result import Audit
 from .store import Arrays, Store, array_digest, resolve_device
 
@@ -66,11 +72,21 @@ class AuditPlan:
         Fits of every method that has a ``random_state`` of None; the others are fitted once.
     budget : float, dict of name to float, or None
         Compare at this relative movement of the VAL rows instead of with complete maps: all methods, or those
-        of the dict. A method that cannot move that far is an error.
+        of the dict.
+    unattained : {"raise", "omit"}
+        What becomes of a method that cannot move as far as its budget in every fit: an error, or it is left
+        out, and ``settings["omitted"]`` says why.
+    coordinates : Coordinates or None
+        Those that the table is in (``info["coordinates"]``); fitted maps will carry them.
     head : classifier or None
         Task head; None is the paper's balanced ridge head, or its network for tokens.
-    readers : dict or None
-        ``restarts`` and ``checkpoints``, for a smaller bank than the paper's.
+    readers : {"full", "paper"} or dict
+        Who tries to read the source: the paper's eleven readers (41 for tokens) alone, or these and boosted
+        trees and a reader of spread besides ("full"). A dict has ``bank``, one of these names, and
+        ``restarts`` and ``checkpoints`` for smaller ones.
+    association : tuple (source, label), or None
+        Which source a label goes with where the heads behind ``worst`` learn their shortcut. None takes the
+        direction that FIT rows have; where they have none, the curves of both are averaged.
     floor : bool
         Also read the source from what each gate preserves.
     standardize : bool
@@ -80,6 +96,11 @@ class AuditPlan:
         Folder for finished cells. Running again with the same data and settings reads them; a run that was
         killed goes on where it was. Code is not among the settings: after changing a class of your own,
         take another folder.
+    folds : int or None
+        Let roles rotate over so many folds, so that everybody is EVAL once, by maps and readers of others;
+        1 keeps the table's roles. None makes five (or four, of eight or nine people) where fewer than twelve
+        people are EVAL or the table has no roles, if all methods are fitted here and everybody has rows of
+        every source and label.
     n_jobs : int
         Cells at a time (joblib; ``joblib.parallel_config("dask")`` sends them to a cluster).
     device : str
@@ -105,10 +126,14 @@ class AuditPlan:
         pairs: Any = None,
         seeds: Sequence[int] = (17, 29, 43),
         budget: float | Mapping[str, float] | None = None,
+        unattained: Literal["raise", "omit"] = "raise",
+        coordinates: Coordinates | None = None,
         head: Any = None,
-        readers: Mapping[str, Any] | None = None,
+        readers: str | Mapping[str, Any] = "full",
+        association: tuple[Any, Any] | None = None,
         floor: bool = True,
         standardize: bool = True,
+        folds: int | None = None,
         cache: Any = None,
         n_jobs: int = 1,
         device: str = "auto",
@@ -118,16 +143,51 @@ class AuditPlan:
             raise TypeError(
                 f"table is a {type(table).__name__}; make a Table of it, as Table.from_frame does."
             )
-        table.require("source", "participant", "role")
-        bank = _check_bank(**(readers or {}))
+        table.require("source", "participant")
+        bank = _check_bank(**({"bank": readers} if isinstance(readers, str) else readers))
         device = resolve_device(device)
         if bank["restarts"]:
             torch_device(device, "The bank of source readers")
         self.jobs = list(list_jobs(methods, seeds, device))
+        _require_distinct(self.jobs)
+        self.verbose = verbose
+        can_rotate = pairs is None and all(job.fitted is None for job in self.jobs)
+        self.folds = [
+            AuditPlan(
+                rotated,
+                methods,
+                seeds=seeds,
+                budget=budget,
+                head=head,
+                readers=readers,
+                association=association,
+                floor=floor,
+                standardize=standardize,
+                folds=1,
+                cache=cache,
+                n_jobs=n_jobs,
+                device=device,
+                verbose=verbose,
+            )
+            for rotated in fold_tables(table, folds, can_rotate=can_rotate)
+        ]
+        self.settings: dict[str, Any]
+        if self.folds:
+            self.settings = self.folds[0].settings | {"folds": len(self.folds), "data": table.digest[:16]}
+            return
+        table.require("role")
         self.budgets = _budgets(budget, self.jobs)
         if isinstance(pairs, Mapping):
             _require_known(pairs, self.jobs, "pairs")
-        coordinates = _common_coordinates(self.jobs)
+        if unattained not in ("raise", "omit"):
+            raise ParameterError("unattained", unattained, "'raise' or 'omit'")
+        self.unattained = unattained
+        if coordinates is not None and table.info.get("coordinates") != coordinates.digest:
+            raise TableError(
+                f"The table is in coordinates {table.info.get('coordinates')}, not in {coordinates.digest}; "
+                "mgpa.tables.rows.in_coordinates brings it there."
+            )
+        coordinates = _common_coordinates(self.jobs, coordinates)
         rows = in_coordinates(coordinates, table)
         _require_applicable(self.jobs, rows)
         parts = {role: rows.rows(role) for role in ("FIT", "VAL", "HEAD", "EVAL")}
@@ -139,11 +199,15 @@ class AuditPlan:
         require_pairs(self.jobs, parts["FIT"], pairs)
         # Pairs come in the coordinates that the table came in.
         contrasts = pairs if rows is table else _transformed(coordinates, pairs)
-        self.data = FittingData(parts["FIT"], parts["VAL"], contrasts, standardize)
-        self.ground = Ground(parts["HEAD"], parts["EVAL"], self.data.standardizer, head, device, bank)
+        self.data = FittingData(parts["FIT"], parts["VAL"], contrasts, standardize, coordinates)
+        directions, origin = _directions(association, parts)
+        self.ground = Ground(
+            parts["HEAD"], parts["EVAL"], self.data.standardizer, head, device, bank, directions
+        )
+        self.judges = _Judges.of(table, rows)
         self.store = Store(cache)
-        self.floor, self.n_jobs, self.verbose = floor, n_jobs, verbose
-        self.settings: dict[str, Any] = {
+        self.floor, self.n_jobs = floor, n_jobs
+        self.settings = {
             "version": __version__,
             "seeds": list(seeds),
             "pairs": None if pairs is None else _count_pairs(pairs),
@@ -152,12 +216,21 @@ class AuditPlan:
             "coordinates": None if coordinates is None else coordinates.digest,
             "budget": dict(budget) if isinstance(budget, Mapping) else budget,
             "head": repr(head) if head is not None else "",
-            "readers": dict(readers or {}),
+            "readers": readers if isinstance(readers, str) else dict(readers),
+            "bank": bank["bank"],
+            "association": None if association is None else [str(part) for part in association],
+            "directions": [str(direction) for direction in directions],
+            "directions_of": origin,
             "device": device,
             "rows": {role: len(part) for role, part in parts.items()},
             "participants": {role: len(np.unique(part.participant)) for role, part in parts.items()},
             "sources": [str(s) for s in table.sources.tolist()],
             "features": list(rows.X.shape[1:]),
+            "preliminary": bank["restarts"] < 3 or max(bank["checkpoints"]) < max(CHECKPOINTS),
+            "nested_readers": confounding(
+                parts["HEAD"].source, parts["HEAD"].participant
+            ).nested_participants,
+            "duplicates": _duplicates(rows),
             "data": table.digest[:16],
         }
 
@@ -170,6 +243,8 @@ class AuditPlan:
             For every fit: ``method``, ``fit``, whether it is ``fitted`` and ``measured``, and the ``seconds``
             left, by what finished cells of the same method took (None: none are finished).
         """
+        if self.folds:
+            return [cell for plan in self.folds for cell in plan.pending()]
         took = self.store.timings()
         cells, counted = [], set()
         for job in self.jobs:
@@ -180,6 +255,8 @@ class AuditPlan:
             measured = found is not None and all(
                 self.store.get(cell) is not None for cell in self._measured_keys(found)
             )
+            # Nothing is left to do where there is no point to measure.
+            measured = measured or (whole is not None and self._beyond(job, whole) is not None)
             left: list[float | None] = []
             # Arms that differ in their operating point alone share a fit.
             if whole is None and key not in counted:
@@ -198,35 +275,56 @@ class AuditPlan:
             )
         return cells
 
+    def finished(self) -> dict[str, list[Callable[[], CorrectionMap]]]:
+        """Return the maps of methods whose fits are all finished, at their budgets; opened when called."""
+        opened: dict[str, list[Callable[[], CorrectionMap]]] = {}
+        unfinished = set()
+        for job in self.jobs:
+            at = self._budget_key(job) if job.method in self.budgets else self.data.key(job)
+            path = self.store.path(at)
+            if path is None or not path.exists():
+                unfinished.add(job.method)
+            else:
+                opened.setdefault(job.method, []).append(partial(load_map, path.with_suffix(".safetensors")))
+        return {name: maps for name, maps in opened.items() if name not in unfinished}
+
     def run(self) -> Audit:
         """Compute what is not finished, and return everything."""
+        if self.folds:
+            audits = []
+            for i, plan in enumerate(self.folds, start=1):
+                self._say(f"fold {i} of {len(self.folds)}")
+                audits.append(plan.run())
+            pooled = Audit.pool(audits)
+            return replace(
+                pooled, settings=pooled.settings | {k: self.settings[k] for k in ("folds", "data")}
+            )
         started = time.monotonic()
         self.store.create()
-        maps = self._fit()
+        maps, omitted = self._fit()
         cells = self._measure(maps)
         self._say(f"done in {time.monotonic() - started:.0f} s")
-        judged = np.union1d(self.ground.head.participant, self.ground.evaluation.participant).tolist()
         results = {}
-        for name in dict.fromkeys(job.method for job in self.jobs):
-            jobs = [job for job in self.jobs if job.method == name]
+        for name in dict.fromkeys(job.method for job in maps):
+            jobs = [job for job in maps if job.method == name]
             results[name] = MethodResult.collect(
                 name,
                 [maps[job] for job in jobs],
                 [cells[job][0] for job in jobs],
                 [cells[job][1] for job in jobs],
                 fitted_elsewhere=any(job.fitted is not None for job in jobs),
-                fitted_on=people_known(_judges_seen(maps[job].map, judged) for job in jobs),
+                fitted_on=people_known(self.judges.seen_by(maps[job].map) for job in jobs),
             )
         fit = self.data.fit
         return Audit(
             results,
             confounding(fit.source, fit.participant, fit.label),
-            self.settings,
+            self.settings | {"omitted": omitted},
             self.ground.evaluation.source[self.ground.picture[0]].astype(str),
         )
 
-    def _fit(self) -> dict[Job, Fitted]:
-        """Return every job's fit, at the method's budget if it has one."""
+    def _fit(self) -> tuple[dict[Job, Fitted], dict[str, str]]:
+        """Return every job's fit, at the method's budget if it has one, and methods to leave out with why."""
         keys = {job: self.data.key(job) for job in self.jobs}
         # Arms that differ in their operating point alone share a fit, named after the first of them.
         first = {key: job for job, key in reversed(keys.items())}
@@ -235,15 +333,36 @@ class AuditPlan:
             for key in dict.fromkeys(keys.values())
         }
         full = self._complete(calls, partial(stored_fit, self.store), "fits", "fitted")
+        omitted: dict[str, str] = {}
+        for job, key in keys.items():
+            moved = self._beyond(job, full[key])
+            if moved is not None:
+                # A mean over the fits that do get there would be about other fits.
+                omitted[job.method] = (
+                    f"a budget of {self.budgets[job.method]:g} is beyond fit {job.fit}, which moves VAL rows "
+                    f"by {moved:.3g} at most"
+                )
+                self._say(f"{job.method} is left out: {omitted[job.method]}")
         fits = {}
         for job, key in keys.items():
+            if job.method in omitted:
+                continue
             fits[job] = full[key]
             if job.method in self.budgets:
                 at = self._budget_key(job)
                 fits[job] = stored_fit(self.store, at) or cut_back(
                     job, full[key], self.budgets[job.method], self.data, self.store, at
                 )
-        return fits
+        return fits, omitted
+
+    def _beyond(self, job: Job, fitted: Fitted) -> float | None:
+        """Return how far a fit moves VAL rows at most, if its budget is beyond that and may be left out."""
+        if self.unattained == "raise" or job.method not in self.budgets:
+            return None
+        moved = float(
+            np.max(fitted.facts.get("stage_movement", fitted.facts["validation_movement"]), initial=0)
+        )
+        return moved if moved < self.budgets[job.method] else None
 
     def _measure(self, fits: dict[Job, Fitted]) -> dict[Job, tuple[Arrays, Arrays | None]]:
         """Return each job's measurements and, for gated methods, the source floor of its gate."""
@@ -298,13 +417,14 @@ class AuditPlan:
     def _basis(self, facts: Arrays) -> NDArray[Any]:
         """Return an orthonormal basis of the gate where readers see it; its own scaling may differ."""
         basis, scale = facts["gate_basis"], self.data.standardizer.scale
+        scale = np.tile(scale, len(basis) // len(scale))  # of all tokens, for a gate of all of them
         if np.array_equal(facts["gate_scale"], scale):
             return basis
         return np.linalg.qr(basis * (facts["gate_scale"] / scale)[:, None])[0]
 
     def _say(self, text: str) -> None:
         if self.verbose:
-            sys.stderr.write(f"audit: {text}\n")
+            sys.stderr.write(f"audit: {printable(text)}\n")
             sys.stderr.flush()
 
 
@@ -355,9 +475,10 @@ def run(*given: Any, **settings: Any) -> Audit:
     return AuditPlan(*given, **settings).run()
 
 
-def _common_coordinates(jobs: list[Job]) -> Coordinates | None:
-    """Return the coordinates of the maps that came fitted, which must be the same for all."""
+def _common_coordinates(jobs: list[Job], given: Coordinates | None) -> Coordinates | None:
+    """Return the coordinates that were given, or of maps that came fitted; they must be the same for all."""
     where = [(job.method, m.coordinates) for job in jobs if (m := job.fitted) is not None]
+    where += [] if given is None else [("the table", given)]
     digests = [None if coordinates is None else coordinates.digest for _, coordinates in where]
     if len(set(digests)) > 1:
         said = (f"{name} {digest or 'none'}" for (name, _), digest in zip(where, digests, strict=True))
@@ -366,6 +487,17 @@ def _common_coordinates(jobs: list[Job]) -> Coordinates | None:
             "Audit maps of the same coordinates together, and the others apart."
         )
     return where[0][1] if where else None
+
+
+def _require_distinct(jobs: list[Job]) -> None:
+    """Raise if two methods would be shown under the same name."""
+    shown: dict[str, str] = {}
+    for name in dict.fromkeys(job.method for job in jobs):
+        other = shown.setdefault(shown_as(name), name)
+        if other != name:
+            raise ValueError(
+                f"{other!r} and {name!r} are both shown as {shown_as(name)}; name one otherwise."
+            )
 
 
 def _require_applicable(jobs: list[Job], table: Table) -> None:
@@ -390,19 +522,47 @@ def _transformed(coordinates: Coordinates | None, pairs: Any) -> Any:
     return tuple(coordinates.transform(side) for side in pairs)
 
 
-def _judges_seen(m: CorrectionMap, judges: list[str]) -> tuple[str, ...] | None:
-    """Return which of the people that judge a map it was fitted on; None if it does not say."""
-    if not m.info.people:
-        return None
-    return tuple(name for name in judges if person_digest(name) in m.info.people)
+@dataclass(frozen=True)
+class _Judges:
+    """HEAD and EVAL rows by their content, and whose they are."""
+
+    participant: NDArray[Any]
+    digests: tuple[NDArray[np.uint64], ...]
+
+    @classmethod
+    def of(cls, table: Table, rows: Table) -> _Judges:
+        """Take note of a table as it came, and of the same rows in the audit's coordinates."""
+        forms = [table] if rows is table else [table, rows]
+        held = [form.rows("HEAD", "EVAL") for form in forms]
+        return cls(held[0].participant, tuple(row_digests(form.X) for form in held))
+
+    def seen_by(self, m: CorrectionMap) -> tuple[str, ...] | None:
+        """Return who of them a map was fitted on, by their names or their rows; None if it does not say."""
+        people, sample = m.info.people, m.info.row_sample
+        known = {name for name in np.unique(self.participant).tolist() if person_digest(name) in people}
+        for digests in self.digests:
+            known.update(seen_people(sample, digests, self.participant))
+        return tuple(sorted(known)) if people or known else None
+
+
+def _duplicates(table: Table) -> dict[str, int]:
+    """Return how many rows of a role are exact copies of rows of another, by both roles' names."""
+    digests = {role: row_digests(table.rows(role).X) for role in ROLES}
+    return {
+        f"{later} rows are copies of {earlier} rows": count
+        for earlier, later in itertools.combinations(ROLES, 2)
+        if (count := int(np.isin(digests[later], digests[earlier]).sum()))
+    }
 
 
 def _require_measurable(head: Table, evaluation: Table) -> None:
     """Raise unless every EVAL participant has rows of everything that HEAD teaches readers and heads."""
     people = np.unique(evaluation.participant).tolist()
     if len(people) < 2:
-        raise ValueError(
-            f"EVAL has one participant ({people[0]!r}); how a result varies over people needs two or more."
+        raise TableError(
+            f"EVAL has one participant ({people[0]!r}); how a result varies over people needs two or more. ",
+            GIVE_ROLES,
+            " can give EVAL a larger share.",
         )
     for name, known, found in (
         ("sources", head.source, evaluation.source),
@@ -422,6 +582,41 @@ def _require_measurable(head: Table, evaluation: Table) -> None:
             rows = mine & (evaluation.label == label)
             what = f"source {source!r} with label {label!r}"
             require_everyone(evaluation.participant[rows], evaluation, what)
+
+
+def _directions(
+    stated: tuple[Any, Any] | None, parts: Mapping[str, Table]
+) -> tuple[tuple[Direction, ...], str]:
+    """Return which label goes with which source where shortcuts are learned, and who says so.
+
+    No direction, where association shift cannot be measured: it needs events of two sources and two classes
+    that both sources saw, in HEAD and in EVAL, and two HEAD participants or more.
+    """
+    fit, head, evaluation = parts["FIT"], parts["HEAD"], parts["EVAL"]
+    views = head.paired_views()
+    if views is None or evaluation.paired_views() is None or head.label is None:
+        return (), ""
+    labels = np.unique(head.label)
+    if len(labels) != 2 or len(np.unique(head.participant[views[0]])) < 2:
+        return (), ""
+    if stated is not None:
+        return (Direction(*_among(stated, head.sources, labels)),), "stated"
+    # FIT rows may have the labels of another task; they then say nothing about this one's.
+    told = fit.label is not None and np.array_equal(np.unique(fit.label), labels)
+    role = "FIT" if told and len(fit.sources) == 2 else "HEAD"
+    return find_directions(parts[role].source, parts[role].label), role
+
+
+def _among(stated: tuple[Any, Any], sources: NDArray[Any], labels: NDArray[Any]) -> tuple[Any, Any]:
+    """Return a stated source and label as the table has them; they are compared as text."""
+    chosen = []
+    for what, value, there in zip(("source", "label"), stated, (sources, labels), strict=True):
+        same = [entry for entry in there.tolist() if str(entry) == str(value)]
+        if not same:
+            names = ", ".join(map(str, there.tolist()))
+            raise ValueError(f"association names the {what} {value!r}; the table has {names}.")
+        chosen.append(same[0])
+    return chosen[0], chosen[1]
 
 
 def _budgets(budget: float | Mapping[str, float] | None, jobs: list[Job]) -> dict[str, float]:
@@ -450,7 +645,10 @@ def _count_pairs(pairs: Any) -> Any:
     return len(pairs[0])
 
 
-def _check_bank(restarts: int = 3, checkpoints: Sequence[int] = CHECKPOINTS, **other: Any) -> dict[str, Any]:
+def _check_bank(
+    bank: str = "full", restarts: int = 3, checkpoints: Sequence[int] = CHECKPOINTS, **other: Any
+) -> dict[str, Any]:
     if other:
-        raise TypeError(f"readers has {sorted(other)}; it takes restarts and checkpoints.")
-    return {"restarts": int(restarts), "checkpoints": check_schedule(restarts, checkpoints)}
+        raise TypeError(f"readers has {sorted(other)}; it takes bank, restarts and checkpoints.")
+    check_bank(bank)
+    return {"bank": bank, "restarts": int(restarts), "checkpoints": check_schedule(restarts, checkpoints)}

@@ -1,8 +1,9 @@
 """Independent source readers: what models that the correction never met can still tell about the source.
 
-A reader is trained on corrected HEAD rows and scores corrected EVAL rows of other participants. The bank has
-two logistic readers and a GELU network with three restarts, each read out at 12, 50 and 200 epochs. The
-restarts train side by side as one batched program, each as it would alone.
+A reader is trained on corrected HEAD rows and scores corrected EVAL rows of other participants. The paper's
+bank has two logistic readers and a GELU network with three restarts, each read out at 12, 50 and 200 epochs.
+The restarts train side by side as one batched program, each as it would alone. The full bank, which audits
+use, has two readers more (:mod:`mgpa.audit.further_readers`).
 """
 
 from __future__ import annotations
@@ -22,9 +23,12 @@ from .._common.progress import progress
 from ..critics import HIDDEN_WIDTH, LinearCritic, fit_logistic
 from ..estimators.staged import torch_device
 from ..pairs import encode_source, to_numpy
+from .further_readers import further_scores
 
 Array = Any  # torch.Tensor
 
+#: The banks: the paper's eleven readers (41 for tokens), and these with boosted trees and spread besides.
+BANKS = ("full", "paper")
 SEED = 98
 CHECKPOINTS = (12, 50, 200)
 SHRINKAGE = 0.01
@@ -77,12 +81,14 @@ def read_sources(
     device: str = "auto",
     seed: int = SEED,
     verbose: bool = False,
+    bank: str = "paper",
     restarts: int = 3,
     checkpoints: Sequence[int] = CHECKPOINTS,
 ) -> SourceReading:
     """Train the bank of source readers on HEAD rows and score EVAL rows with each.
 
-    The readers are "linear", "whitened_linear" and, for each restart and checkpoint, "gelu r0 e12".
+    The readers are "linear", "whitened_linear" and, for each restart and checkpoint, "gelu r0 e12"; in the
+    full bank also "boosted_trees" and "spread".
 
     Parameters
     ----------
@@ -96,6 +102,8 @@ def read_sources(
         Restart r starts and shuffles from ``seed`` + 1001 + 10000 r.
     verbose : bool
         Show a progress line.
+    bank : {"paper", "full"}
+        The paper's readers alone, or two more, as in :func:`mgpa.audit.run`.
     restarts, checkpoints : int, increasing ints
         Networks, and the epochs after which they are read. Without restarts torch is not needed.
 
@@ -122,6 +130,7 @@ def read_sources(
         raise ValueError(f"X_eval has {held.shape[1]} features; X_head has {head.shape[1]}.")
     codes, n_sources = source_codes(source_head, len(head))
     checkpoints = check_schedule(restarts, checkpoints)
+    check_bank(bank)
 
     scores = _linear_scores(head, codes, n_sources, held)
     if restarts:
@@ -136,6 +145,8 @@ def read_sources(
             verbose=verbose,
         )
         scores |= network_scores("gelu", trained, held)
+    if bank == "full":
+        scores |= further_scores(head, codes, held, seed)
     return as_reading(scores)
 
 
@@ -261,6 +272,12 @@ def check_schedule(restarts: int, checkpoints: Sequence[int]) -> tuple[int, ...]
     if restarts < 0:
         raise ValueError(f"restarts={restarts}; expected 0 (linear readers only) or more.")
     return epochs
+
+
+def check_bank(bank: str) -> None:
+    """Raise unless there is such a bank of readers."""
+    if bank not in BANKS:
+        raise ValueError(f"There is no bank of readers {bank!r}; choose {' or '.join(map(repr, BANKS))}.")
 
 
 def as_input(X: NDArray[Any], device: Any) -> Array:

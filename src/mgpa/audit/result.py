@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -12,7 +13,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from .._common.extras import missing
 from .._common.files import write_atomically
+from ..errors import printable
 from .bootstrap import Estimate, contrast
 from .diagnostics import Confounding, Reliability, reliability
 from .method_result import MethodResult
@@ -20,8 +23,10 @@ from .metrics import METRICS
 
 Floats = NDArray[np.float64]
 
-# With fewer participants than this, percentile intervals are noticeably too narrow.
-FEW = 10
+# With fewer EVAL participants than FEW, percentile intervals are noticeably too narrow; with fewer than
+# TOO_FEW, nothing should be concluded from them.
+FEW = 12
+TOO_FEW = 6
 
 
 @dataclass(frozen=True)
@@ -54,6 +59,16 @@ class Audit:
         if not audits:
             raise ValueError("There are no audits to put together.")
         first = audits[0]
+        # Who could not be measured somewhere would be measured on fewer people than the others.
+        omitted: dict[str, str] = {}
+        for audit in audits:
+            omitted |= audit.settings.get("omitted", {})
+        if omitted and len(audits) > 1:
+            audits = [
+                replace(audit, results={name: r for name, r in audit.results.items() if name not in omitted})
+                for audit in audits
+            ]
+            first = audits[0]
         for other in audits[1:]:
             if other.methods != first.methods:
                 raise ValueError(
@@ -71,7 +86,10 @@ class Audit:
             "rows": rows,
             "participants": people,
             "data": data,
+            "duplicates": dict(sum((Counter(a.settings["duplicates"]) for a in audits), Counter())),
+            "directions": list(dict.fromkeys(way for a in audits for way in a.settings["directions"])),
             "splits": len(audits),
+            "omitted": omitted,
         }
         return replace(first, results=results, settings=settings)
 
@@ -98,6 +116,38 @@ class Audit:
     def metrics(self) -> tuple[str, ...]:
         """Of these, the ones that every method has: methods can be compared by them."""
         return tuple(m for m in self.columns if all(result.has(m) for result in self.results.values()))
+
+    @property
+    def direction(self) -> str:
+        """Which label went with which source where the heads behind ``worst`` learned their shortcut."""
+        ways, origin = self.settings["directions"], self.settings["directions_of"]
+        if not ways:
+            return ""
+        if len(ways) == 1:
+            said = "as stated" if origin == "stated" else f"as in the {origin} rows"
+            return f"worst: the shortcut that heads learned is that {ways[0]} ({said})."
+        return (
+            f"worst: source and task show no clear association in the {origin} rows, so heads learned either "
+            f"shortcut ({'; '.join(ways)}), and their curves are averaged."
+        )
+
+    @property
+    def bank(self) -> str:
+        """Who read the source, and what the paper's readers alone make of it, if there were others."""
+        n = len(self["identity"].readers)
+        if self.settings["bank"] == "paper":
+            return f"S: the best of {n} readers, all of them the paper's."
+        alone = ", ".join(f"{name} {result.estimate('S_paper'):.3f}" for name, result in self.results.items())
+        return f"S: the best of {n} readers (the full bank). By the paper's alone (S_paper): {alone}."
+
+    @property
+    def duplicates(self) -> str:
+        """Which rows stand in more than one role, word for word; empty if none do."""
+        said = "; ".join(f"{count} {what}" for what, count in self.settings["duplicates"].items())
+        return (
+            f"THE SAME ROWS IN TWO ROLES: {said}. What was fitted on them cannot be judged by them."
+            * bool(said)
+        )
 
     @cached_property
     def estimates(self) -> dict[str, dict[str, Estimate]]:
@@ -177,7 +227,7 @@ class Audit:
             raise ValueError("Calibration is shown for two sources.")
         if reader not in result.readers:
             raise ValueError(f"There is no reader {reader!r}; there are {', '.join(result.readers)}.")
-        truth = result.cells[fit]["eval_second_source"]
+        truth = result.cells[fit]["eval_source"] == 1
         return reliability(scores[:, result.readers.index(reader)], truth)
 
     def outcome(self, method: str, metric: str) -> str | None:
@@ -186,47 +236,49 @@ class Audit:
             return None
         return METRICS[metric].outcome(self.contrast(method, metric=metric))
 
+    @property
+    def n_people(self) -> int:
+        """EVAL participants: those that everything is judged by."""
+        return len(self["identity"].participants)
+
     def verdict(self, method: str) -> list[str]:
-        """Return what the method did, in sentences: what fell, what was kept, how sure that is."""
-        result, lines = self[method], []
-        S, before = self.estimates[method]["S"], self.estimates["identity"]["S"]
-        change, outcome = self.contrast(method, metric="S"), self.outcome(method, "S")
-        text = {
-            "improved": "The source became harder to read",
-            "suffered": "The source became EASIER to read",
-        }.get(str(outcome), "No clear change in how readable the source is")
-        text += f": AUROC {before:.3f} before, {S:.3f} after ({change:+.3f})."
-        if S.high < 0.5:
-            text += (
-                " That is BELOW chance: readers learned a rule that reverses on new people, as happens when "
-                "a map was fitted on people it is judged by, or overshoots."
-            )
-        elif outcome == "improved" and S.low <= 0.5:
-            text += " That is not told from chance by these readers."
-        lines.append(text)
+        """Return what the method did, in sentences: what fell, what was kept, and how sure that is."""
+        return self.findings(method) + self.caveats(method)
+
+    def findings(self, method: str) -> list[str]:
+        """Return what became of source and task, and how far rows moved."""
+        result, lines = self[method], [self._source_sentence(method)]
         if result.has("floor"):
             floor = self.estimates[method]["floor"]
-            lines.append(
-                f"What the gate preserves lets readers reach {floor:.3f} by itself; no correction inside "
-                "this gate removes that."
-            )
+            if result.floor_explains:
+                said = (
+                    f"That is what the gate preserves: from it alone readers reach {floor:.3f} (the floor), "
+                    "and no correction inside this gate, nor more participants, would lower S."
+                )
+            else:
+                said = (
+                    f"What the gate preserves lets readers reach {floor:.3f} by itself; no correction inside "
+                    "this gate removes that."
+                )
+            lines.append(said)
+        if method == "identity":
+            return lines
         for name in self.metrics:
             metric = METRICS[name]
             if metric.kept is None:
                 continue
+            outcome = str(self.outcome(method, name))
             text = {
                 "improved": f"The task improved for {metric.subject}",
                 "kept": f"The task was kept for {metric.subject}",
                 "suffered": f"The task suffered for {metric.subject}",
-            }.get(
-                outcome := str(self.outcome(method, name)),
-                f"It is not clear whether the task was kept for {metric.subject}",
-            )
+            }.get(outcome, f"It is not clear whether the task was kept for {metric.subject}")
             text += f": {self.contrast(method, metric=name):+.4f}"
             lines.append(text + (f", a loss above {metric.kept} is excluded." if outcome == "kept" else "."))
         if "worst" in self.metrics:
             change = self.contrast(method, metric="worst")
-            lines.append(f"A head that learned the shortcut, at its worst association: {change:+.3f}.")
+            ways = " or ".join(self.settings["directions"])
+            lines.append(f"A head that learned that {ways}, at its worst association: {change:+.3f}.")
         M = self.estimates[method]["M"]
         lines.append(f"Embeddings moved by {100 * M.value:.1f} % of their size.")
         if result.fitted_on:
@@ -234,16 +286,80 @@ class Audit:
             lines.insert(
                 0,
                 f"NOT HELD OUT: it was fitted on {len(result.fitted_on)} of the people it is judged by "
-                f"({named}); these numbers flatter it. Fit it on FIT participants only.",
+                f"({named}), known by their names or their rows; these numbers flatter it. "
+                "Fit it on FIT participants only.",
             )
         elif result.fitted_elsewhere and result.fitted_on is None:
             lines.append("It was fitted elsewhere: whether on these participants is not known here.")
-        n = len(result.participants)
+        return lines
+
+    def _source_sentence(self, method: str) -> str:
+        """Return whether the source can be read, told from what the best reader reaches by chance."""
+        S, before = self.estimates[method]["S"], self.estimates["identity"]["S"]
+        chance = self[method].chance
+        by_chance = f"by chance the best reader reaches up to {_plain(chance.high)}"
+        if method == "identity":
+            if chance.excluded:
+                return f"Uncorrected, the source is readable: AUROC {S:.3f}; {by_chance}."
+            return f"Uncorrected, the source is indistinguishable from chance: AUROC {S:.3f}; {by_chance}."
+        change, outcome = self.contrast(method, metric="S"), self.outcome(method, "S")
+        numbers = f"AUROC {before:.3f} before, {S:.3f} after ({change:+.3f}); {by_chance}."
+        if S.high < 0.5:
+            return (
+                f"The source became harder to read: {numbers} That is BELOW chance: readers learned a rule "
+                "that reverses on new people, as happens when a map was fitted on people it is judged by, or "
+                "overshoots."
+            )
+        if outcome == "suffered":
+            return f"The source became EASIER to read: {numbers}"
+        if outcome == "improved":
+            now = "is still readable" if chance.excluded else "is now indistinguishable from chance"
+            return f"The source became harder to read{' but' if chance.excluded else ' and'} {now}: {numbers}"
+        if chance.excluded:
+            return f"No clear change, the source is still readable: {numbers}"
+        if self["identity"].chance.excluded:
+            return f"The source is indistinguishable from chance, but the change is not clear: {numbers}"
+        return f"The source is indistinguishable from chance, as it was before any correction: {numbers}"
+
+    @property
+    def preliminary(self) -> str:
+        """That the readers were a small bank, trained briefly; empty if they were not."""
+        if not self.settings["preliminary"]:
+            return ""
+        return (
+            "PRELIMINARY: fewer or shorter-trained source readers than in a full audit, so S may be too low. "
+            "Audit with the full bank before believing a number."
+        )
+
+    def caveats(self, method: str) -> list[str]:
+        """Return how sure the findings are; the same for every method."""
+        n, lines = len(self[method].participants), []
+        if self.preliminary:
+            lines.append(self.preliminary)
+        if n < TOO_FEW:
+            lines.append(
+                f"TOO FEW PEOPLE: {n} EVAL participants are a hint at most. A verdict needs {TOO_FEW} or "
+                f"more, intervals that hold {FEW} or more; with folds everybody judges once."
+            )
+        if self.duplicates:
+            lines.append(self.duplicates)
+        nested = self.settings["nested_readers"]
+        if nested:
+            lines.append(
+                f"{nested} of {self.settings['participants']['HEAD']} HEAD participants were seen by one "
+                "source only: readers may have learned who they are instead of how they were measured, so S "
+                "may be too low."
+            )
+        if "folds" in self.settings:
+            lines.append(
+                f"Everybody judged once, in {self.settings['folds']} folds: by maps, readers and heads of "
+                "other people, which differ from fold to fold."
+            )
         lines.append(
             f"Intervals are over {n} participants, for these fitted maps and readers; a stronger reader may "
-            "find more."
+            "find more. Chance is from labels swapped within participants."
         )
-        if n < FEW:
+        if TOO_FEW <= n < FEW:
             lines.append(f"{n} participants are few: intervals from so few tend to be too narrow.")
         return lines
 
@@ -251,11 +367,11 @@ class Audit:
         cells = [["method", *self.columns]]
         for name in self.methods:
             found = self.estimates[name]
-            cells.append([name, *(f"{found[m]:.3f}" if m in found else "" for m in self.columns)])
+            cells.append([printable(name), *(f"{found[m]:.3f}" if m in found else "" for m in self.columns)])
         widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
-        return "\n".join(
-            "  ".join(c.ljust(w) for c, w in zip(row, widths, strict=True)).rstrip() for row in cells
-        )
+        lines = ["  ".join(c.ljust(w) for c, w in zip(row, widths, strict=True)).rstrip() for row in cells]
+        notes = (self.preliminary, self.duplicates, self.bank, self.direction)
+        return "\n".join(lines + [note for note in notes if note])
 
     __repr__ = __str__
 
@@ -267,35 +383,39 @@ class Audit:
 
     def plot_tradeoff(self, ax: Any = None, **options: Any) -> Any:
         """Draw source against task (:func:`mgpa.audit.plots.plot_tradeoff`)."""
-        return _plots().plot_tradeoff(self, ax, **options)
+        return self._drawn("plot_tradeoff", ax, **options)
 
     def plot_readers(self, axes: Any = None, **options: Any) -> Any:
         """Draw every reader before and after (:func:`mgpa.audit.plots.plot_readers`)."""
-        return _plots().plot_readers(self, axes, **options)
+        return self._drawn("plot_readers", axes, **options)
 
     def plot_movement(self, axes: Any = None, **options: Any) -> Any:
         """Draw how far embeddings moved (:func:`mgpa.audit.plots.plot_movement`)."""
-        return _plots().plot_movement(self, axes, **options)
+        return self._drawn("plot_movement", axes, **options)
 
     def plot_gate(self, ax: Any = None, **options: Any) -> Any:
         """Draw the gate's spectrum and rank (:func:`mgpa.audit.plots.plot_gate`)."""
-        return _plots().plot_gate(self, ax, **options)
+        return self._drawn("plot_gate", ax, **options)
 
     def plot_association(self, ax: Any = None, **options: Any) -> Any:
         """Draw AUROC over association (:func:`mgpa.audit.plots.plot_association`)."""
-        return _plots().plot_association(self, ax, **options)
+        return self._drawn("plot_association", ax, **options)
 
     def plot_participants(self, metric: str = "S", axes: Any = None, **options: Any) -> Any:
         """Draw every participant before and after (:func:`mgpa.audit.plots.plot_participants`)."""
-        return _plots().plot_participants(self, metric, axes, **options)
+        return self._drawn("plot_participants", metric, axes, **options)
 
     def plot_embedding(self, axes: Any = None, **options: Any) -> Any:
         """Draw the rows before and after (:func:`mgpa.audit.plots.plot_embedding`)."""
-        return _plots().plot_embedding(self, axes, **options)
+        return self._drawn("plot_embedding", axes, **options)
 
     def plot_variance(self, axes: Any = None, **options: Any) -> Any:
         """Draw what the variance is due to (:func:`mgpa.audit.plots.plot_variance`)."""
-        return _plots().plot_variance(self, axes, **options)
+        return self._drawn("plot_variance", axes, **options)
+
+    def _drawn(self, name: str, *arguments: Any, **options: Any) -> Any:
+        plots = _plots()
+        return plots.stamped(self, getattr(plots, name)(self, *arguments, **options))
 
     def figures(self, folder: Any, formats: Sequence[str] = ("pdf", "svg", "png")) -> list[Path]:
         """Write every figure that applies to a folder, in every format, and return the paths."""
@@ -328,6 +448,10 @@ class Audit:
         return write_atomically(Path(path), html_report(self, title, sections).encode())
 
 
+def _plain(x: float) -> str:
+    return f"{x:.3f}".removeprefix("0")
+
+
 def _plots() -> Any:
     from . import plots
 
@@ -338,5 +462,5 @@ def _pandas() -> Any:
     try:
         import pandas
     except ImportError:
-        raise ImportError("Tables need pandas: pip install 'mgpa[report]'.") from None
+        raise missing("A table of results", "pandas") from None
     return pandas

@@ -24,11 +24,14 @@ from .. import __version__
 from .._common.files import write_atomically
 from ..errors import MapError
 from ..maps import CorrectionMap, load_map
+from ..maps.io.mapfile import map_digest
 
 Arrays = dict[str, NDArray[Any]]
 
 # Raised when a cell's content changes meaning, so that old caches are not mistaken for new ones.
-CELL_VERSION = 4
+CELL_VERSION = 5
+# In every file: the name of the cell, a checksum of its arrays, and one of the map beside it.
+SEAL = "_cell"
 
 
 def versions() -> dict[str, str | None]:
@@ -131,27 +134,31 @@ class Store:
         return None if self.folder is None else self.folder / f"{key}.npz"
 
     def get(self, key: str) -> Arrays | None:
-        """Return a finished cell, or None. A damaged file counts as none, and says so."""
+        """Return a finished cell, or None. A file that is damaged or another's is none, and that is said."""
         path = self.path(key)
-        if path is None or not path.exists():
+        if path is None or not path.is_file():
             return None
         try:
-            with open(path, "rb") as stream:
-                return dict(np.load(stream, allow_pickle=False))
+            arrays, _ = _opened(path, key)
         except Exception as error:  # truncated, altered or something else entirely
             warnings.warn(f"{path} cannot be read ({error}); computing it again.", stacklevel=2)
             return None
+        return arrays
 
     def get_map(self, key: str) -> CorrectionMap | None:
-        """Return the map kept with a cell, or None; damaged or absent, as for :meth:`get`."""
+        """Return the map kept with a cell, or None; damaged, absent or another's, as for :meth:`get`."""
         path = self.path(key)
         if path is None:
             return None
+        place = path.with_suffix(".safetensors")
         try:
-            return load_map(path.with_suffix(".safetensors"))
+            m = load_map(place)
+            if map_digest(m) != _opened(path, key)[1]:
+                raise MapError(f"{place} is not the map of this cell.")
         except (MapError, OSError) as error:
             warnings.warn(f"{error} Computing it again.", stacklevel=2)
             return None
+        return m
 
     @contextmanager
     def timed(self, what: str) -> Iterator[None]:
@@ -179,7 +186,8 @@ class Store:
         if path is None:
             return arrays
         buffer = io.BytesIO()
-        np.savez(buffer, **arrays)  # type: ignore[arg-type]
+        seal = [key, _digest(arrays), "" if m is None else map_digest(m)]
+        np.savez(buffer, **arrays | {SEAL: np.array(seal)})  # type: ignore[arg-type]
         try:
             # The map first: the cell's own file says that both are complete.
             if m is not None:
@@ -188,3 +196,18 @@ class Store:
         except OSError as error:  # a full or read-only disk should not cost what was computed
             warnings.warn(f"{path} cannot be written ({error}); going on without it.", stacklevel=2)
         return arrays
+
+
+def _opened(path: Path, key: str) -> tuple[Arrays, str]:
+    """Return a cell's arrays and the checksum of its map, or raise if they are not those that were kept."""
+    with open(path, "rb") as stream:
+        arrays = dict(np.load(stream, allow_pickle=False))
+    name, digest, of_map = arrays.pop(SEAL).tolist()
+    if name != key or digest != _digest(arrays):
+        raise ValueError("its content is not that of this cell")
+    return arrays, of_map
+
+
+def _digest(arrays: Arrays) -> str:
+    names = sorted(arrays)
+    return key_of(names, array_digest(*(np.asarray(arrays[name]) for name in names)))

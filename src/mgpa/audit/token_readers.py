@@ -20,12 +20,14 @@ from ..critics import LinearCritic, fit_logistic
 from ..estimators.staged import torch_device
 from ..pairs import to_numpy
 from ..tokens import as_tokens, token_mean
+from .further_readers import further_scores
 from .readers import (
     CHECKPOINTS,
     SEED,
     SourceReading,
     TrainedNetworks,
     as_reading,
+    check_bank,
     check_schedule,
     logistic_scores,
     network_scores,
@@ -125,6 +127,7 @@ def read_token_sources(
     device: str = "auto",
     seed: int = SEED,
     verbose: bool = False,
+    bank: str = "paper",
     restarts: int = 3,
     checkpoints: Sequence[int] = CHECKPOINTS,
 ) -> SourceReading:
@@ -132,7 +135,8 @@ def read_token_sources(
 
     By name: "mean " and a reader of :func:`~mgpa.audit.readers.read_sources` (11), "tokens linear_raw",
     "tokens linear_standardized", "tokens flat_gelu r0 e12" and "tokens grid_gelu r0 e12" (20), and the
-    "residual " readers given (10).
+    "residual " readers given (10). In the full bank also "boosted_trees" and "spread", of the mean and of
+    all tokens.
 
     Parameters
     ----------
@@ -143,7 +147,7 @@ def read_token_sources(
     original_eval : (n_eval, t, d) array or None
         Uncorrected EVAL tokens. If given, the residual readers score these, after a check that the
         correction has left the centred tokens as they were.
-    device, seed, verbose, restarts, checkpoints
+    device, seed, verbose, bank, restarts, checkpoints
         As in :func:`~mgpa.audit.readers.read_sources`.
 
     Returns
@@ -155,6 +159,7 @@ def read_token_sources(
         raise ValueError(f"X_eval has tokens of shape {held.shape[1:]}; X_head has {head.shape[1:]}.")
     codes, n_sources = source_codes(source_head, len(head))
     checkpoints = check_schedule(restarts, checkpoints)
+    check_bank(bank)
     if original_eval is not None:
         if residual is None:
             raise ValueError("original_eval is for the residual readers; pass residual too.")
@@ -167,6 +172,7 @@ def read_token_sources(
         device=device,
         seed=seed,
         verbose=verbose,
+        bank=bank,
         restarts=restarts,
         checkpoints=checkpoints,
     )
@@ -191,6 +197,9 @@ def read_token_sources(
                 verbose=verbose,
             )
             readings |= network_scores(name, trained, held)
+    if bank == "full":
+        further = further_scores(_flat(head), codes, _flat(held), seed)
+        readings |= {f"tokens {name}": scores for name, scores in further.items()}
     if residual is not None:
         left = residual.scores(X_eval if original_eval is None else original_eval)
         readings |= {name: left.scores[:, i] for i, name in enumerate(left.readers)}
@@ -208,6 +217,27 @@ def token_residuals(X: Any) -> Tokens:
     tokens = np.asarray(X)
     residuals: Tokens = (tokens - tokens.mean(axis=1, dtype=np.float64, keepdims=True)).astype(np.float32)
     return residuals
+
+
+def moves_tokens_alike(original: Any, corrected: Any, tolerance: float = RESIDUAL_TOLERANCE) -> bool:
+    """Return whether a correction left the centred tokens as they were, up to ``tolerance``.
+
+    Parameters
+    ----------
+    original, corrected : (n, t, d) arrays
+        The same rows before and after.
+    tolerance : float
+        Largest allowed absolute difference, in the units of the tokens.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> tokens = np.zeros((2, 3, 4))
+    >>> moves_tokens_alike(tokens, tokens + 1.0), moves_tokens_alike(tokens, tokens + np.eye(3, 4))
+    (True, False)
+    """
+    drift = np.abs(token_residuals(corrected) - token_residuals(original))
+    return bool(drift.max(initial=0.0) <= tolerance)
 
 
 def require_same_residuals(original: Any, corrected: Any, tolerance: float = RESIDUAL_TOLERANCE) -> None:

@@ -19,8 +19,8 @@ from ..estimators.base import FitData, MethodTags, require_several
 from ..estimators.held_out import read_held_out
 from ..estimators.staged import SequentialEstimator, complete_stages_kept, torch_device
 from ..maps import MapInfo, ProjectiveMap
-from ..moments import Moments, Standardizer
-from ..pairs import source_names, to_numpy
+from ..moments import Standardizer
+from ..pairs import to_numpy
 
 Array = Any  # torch.Tensor
 ONE_THREAD_WIDTH = 256  # features up to which one thread is fastest
@@ -160,13 +160,7 @@ class IGBP(SequentialEstimator):
         held, held_codes = read_held_out(self, data, "they decide how long each network trains")
         standardizer = Standardizer.from_rows(data.X, weight, self.standardize).require_variation()
         first_seed = read_seed(self.random_state)
-        info = self._info(
-            standardizer,
-            random_state=first_seed,
-            source_names=source_names(data.sources),
-            n_rows=len(data.X),
-            fingerprint=Moments.fingerprint_of(data.X, data.sources[data.codes]),
-        )
+        info = self._info(standardizer, random_state=first_seed, **data.facts)
         self.sources_, self.history_ = data.sources, []
         H = torch.as_tensor(standardizer.apply(data.X), device=device)
         watched = H if held is None else torch.as_tensor(standardizer.apply(held), device=device)

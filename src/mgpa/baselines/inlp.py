@@ -16,8 +16,7 @@ from .._common.progress import progress
 from ..errors import ParameterError
 from ..estimators.base import CorrectionEstimator, FitData, MethodTags, require_several
 from ..estimators.held_out import read_held_out
-from ..moments import Moments, Standardizer
-from ..pairs import source_names
+from ..moments import Standardizer
 from ._base import projector_map
 
 Floats = NDArray[np.float64]
@@ -134,12 +133,7 @@ class INLP(CorrectionEstimator):
             rows = rows - (rows @ fresh) @ fresh.T
             checks = rows if held is None else checks - (checks @ fresh) @ fresh.T
         self.history_, self.sources_ = history, data.sources
-        info = self._info(
-            standardizer,
-            source_names=source_names(data.sources),
-            n_rows=len(rows),
-            fingerprint=Moments.fingerprint_of(data.X, data.sources[codes]),
-        )
+        info = self._info(standardizer, **data.facts)
         self.map_ = projector_map(standardizer, mean, removed, self.strength, info)
 
     def _round(

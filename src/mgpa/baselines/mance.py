@@ -18,8 +18,7 @@ from ..estimators.held_out import read_held_out
 from ..estimators.staged import SequentialEstimator, complete_stages_kept, torch_device
 from ..maps import ManifoldMap, MapInfo
 from ..maps.manifold import ERASURE, Cloud, advance
-from ..moments import Moments, Standardizer
-from ..pairs import source_names
+from ..moments import Standardizer
 from ..stopping import HELD_OUT, held_out_folds
 from .leace import erasure
 
@@ -324,13 +323,7 @@ class MANCE(SequentialEstimator):
         training = {name: getattr(self, name) for name in TRAINING}
         readers = ("logistic",) if self.probe == "logistic" else ("logistic", "scorer")
         self.sources_, self.history_ = data.sources, []
-        info = self._info(
-            standardizer,
-            random_state=seed,
-            source_names=source_names(data.sources),
-            n_rows=len(data.X),
-            fingerprint=Moments.fingerprint_of(data.X, data.sources[data.codes]),
-        )
+        info = self._info(standardizer, random_state=seed, **data.facts)
         snapshots: list[list[Floats]] = []
         with complete_stages_kept(lambda: self._finish(standardizer, first, reference, snapshots, info)):
             for k in progress(range(self.n_rounds), "MANCE rounds", self.verbose):

@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from .._common.extras import missing
 from .._common.parameters import Constraint, flag, number
 from ..estimators.streamed import Evidence
 from ..maps import RoutedMap
@@ -92,9 +93,7 @@ def barycentre_maps(weights: Floats, scatters: list[Floats], shrinkage: bool) ->
             warnings.simplefilter("ignore", DeprecationWarning)  # its use of torch.jit
             from concept_erasure import QuadraticFitter
     except ImportError:
-        raise ImportError(
-            "QuadraticLEACE uses the concept-erasure package: pip install 'mgpa[baselines]'."
-        ) from None
+        raise missing("QuadraticLEACE", "concept-erasure", "torch") from None
     d: Any = len(scatters[0])
     fitter = QuadraticFitter(d, len(scatters), dtype=torch.float64, shrinkage=shrinkage)
     fitter.n = torch.as_tensor(weights)

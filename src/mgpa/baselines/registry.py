@@ -135,6 +135,17 @@ def available() -> MethodTable:
     )
 
 
+def canonical_name(name: Any) -> str:
+    """Return a name as methods are listed under: lower case, with underscores.
+
+    Examples
+    --------
+    >>> canonical_name("Closed-form MGPA")
+    'closed_form_mgpa'
+    """
+    return str(name).lower().replace("-", "_").replace(" ", "_")
+
+
 def make(name: str, **params: Any) -> Any:
     """Return an unfitted estimator by name.
 
@@ -151,7 +162,7 @@ def make(name: str, **params: Any) -> Any:
     LEACE(ridge=0.1)
     """
     classes = {known: cls for known, cls, _, _ in _METHODS}
-    key = str(name).lower().replace("-", "_").replace(" ", "_")
+    key = canonical_name(name)
     if key not in classes:
         close = difflib.get_close_matches(key, classes, n=3)
         hint = f" Did you mean {' or '.join(close)}?" if close else ""

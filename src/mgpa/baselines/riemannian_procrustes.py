@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from .._common.extras import missing
 from .._common.parameters import Constraint, flag, one_of, source_label, text, whole
 from ..estimators.base import MethodTags
 from ..pairs import encode_source
@@ -22,10 +23,7 @@ def _pyriemann(module: str) -> Any:
     try:
         return import_module(f"pyriemann.{module}")
     except ImportError as error:
-        raise ImportError(
-            "RiemannianProcrustes needs pyRiemann 0.12 or newer: pip install 'mgpa[baselines]'",
-            name="pyriemann",
-        ) from error
+        raise missing("RiemannianProcrustes", "pyriemann") from error
 
 
 def require_spd(C: Floats, remedy: str) -> None:

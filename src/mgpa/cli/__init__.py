@@ -13,15 +13,16 @@ from typing import Any
 
 from cyclopts import CycloptsError
 
-from ..errors import Worded
+from ..errors import Worded, printable
 
 # Importing a module adds its commands.
-from . import audits, corrections, data, machine, simulations, studies, tables
+from . import audits, corrections, data, machine, pairs, simulations, studies, tables
 from .application import UserError, app
-from .settings import check_settings
+from .settings import load_settings
 from .wording import in_options, print_option_error
 
-__all__ = ["app", "audits", "corrections", "data", "machine", "main", "simulations", "studies", "tables"]
+__all__ = ["app", "audits", "corrections", "data", "machine", "main"]
+__all__ += ["pairs", "simulations", "studies", "tables"]
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -29,11 +30,11 @@ def main(arguments: list[str] | None = None) -> int:
 
     def say(message: Any, *_: Any, **__: Any) -> None:
         command = app.parse_commands(arguments)[1][-1]
-        print(f"mgpa: {in_options(message, command)}", file=sys.stderr)
+        print(f"mgpa: {printable(in_options(message, command))}", file=sys.stderr)
 
     warnings.showwarning = say
     try:
-        check_settings()
+        app.config = load_settings()
         app(arguments, exit_on_error=False, print_error=False)
     except CycloptsError as error:
         print_option_error(error)

@@ -3,17 +3,26 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal, get_args
 
-from cyclopts import App, Parameter
-from cyclopts.config import Toml
+from cyclopts import App, Parameter, Token, convert
 
 from .. import __version__
 from .._common.files import require_distinct_paths, require_replaceable
-from ..errors import OutputExists
+from ..errors import OutputExists, printable
 
-SETTINGS = "mgpa.toml"
+
+def _read_value(kind: Any, tokens: Sequence[Token] | dict[str, Any]) -> Any:
+    """Return what was typed as the type an option has; cyclopts would round 2.7 to a whole number."""
+    kinds = {kind, *get_args(kind)}
+    if int in kinds and float not in kinds and not isinstance(tokens, dict):
+        for token in tokens:
+            if "." in token.value:
+                raise ValueError(f"{token.value} is no whole number.")
+    return convert(kind, tokens)
+
 
 app = App(
     name="mgpa",
@@ -21,13 +30,14 @@ app = App(
     suppress_keyboard_interrupt=False,
     version=__version__,
     help_format="plaintext",
-    config=Toml(SETTINGS, must_exist=False, search_parents=False),
+    default_parameter=Parameter(converter=_read_value),
 )
 
 app.register_install_completion_command()
 
 AsJson = Annotated[bool, Parameter(name="--json", negative="", help="Print JSON instead of text.")]
 Out = Annotated[Path, Parameter(name=["--out", "-o"])]
+Tokens = Literal["mean", "joint", "each"]
 
 
 class UserError(Exception):
@@ -54,7 +64,7 @@ def option_names(command: App) -> set[str]:
 
 def show(facts: dict[str, Any], text: str, as_json: bool) -> None:
     """Print an answer: facts for a script, or text for a person."""
-    print(json.dumps(facts, indent=2, default=str) if as_json else text)
+    print(json.dumps(facts, indent=2, default=str) if as_json else printable(text, lines=True))
 
 
 def with_rank(model: Any, rank: float | None) -> Any:
@@ -66,6 +76,21 @@ def with_rank(model: Any, rank: float | None) -> Any:
     return model
 
 
+def of_tokens(model: Any, how: str, table: Path) -> Any:
+    """Return a method that takes the tokens of a table as told."""
+    from ..tables import open_table
+    from ..tokens import TOKENS
+
+    if how == "mean":  # which is what tables of tokens are fitted by anyway
+        return model
+    if len(open_table(table).shape) != 2:
+        raise UserError(f"{table} holds vectors, not tokens; leave --tokens out.")
+    return TOKENS[how](model)
+
+
 def whole_or_share(rank: float) -> int | float:
-    """Return a rank as methods want it: a whole number of directions, or a share of energy below 1."""
-    return int(rank) if rank >= 1 else rank
+    """Return a rank as methods want it: a whole number of directions, or a share of energy.
+
+    What is neither, as 2.5, stays for them to refuse.
+    """
+    return int(rank) if rank.is_integer() else rank

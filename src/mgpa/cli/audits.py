@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from cyclopts import Parameter
 
-from .application import AsJson, Out, UserError, app, show, with_rank
+from .application import AsJson, Out, Tokens, UserError, app, of_tokens, show, with_rank
 
 
 @app.command
@@ -18,8 +18,12 @@ def audit(
     methods: Annotated[list[str], Parameter(consume_multiple=True)] = ["leace", "closed_form_mgpa"],  # noqa: B006
     seeds: Annotated[list[int], Parameter(consume_multiple=True)] = [17, 29, 43],  # noqa: B006
     rank: float | None = None,
+    tokens: Tokens = "mean",
     budget: float | None = None,
+    association: tuple[str, str] | None = None,
+    folds: int | None = None,
     cache: Path | None = None,
+    readers: Literal["full", "paper"] = "full",
     jobs: int = 1,
     quick: bool = False,
     json_: AsJson = False,
@@ -40,16 +44,28 @@ def audit(
         Fits of methods that draw random numbers.
     rank
         For MGPA: directions in the gate (3), or the share of contrast energy they hold (0.9).
+    tokens
+        As in `mgpa fit`, for all methods; stored maps know how they take tokens.
     budget
         Compare at this relative movement of the VAL rows instead of with complete maps.
+    association
+        A source and the label that goes with it where the heads behind `worst` learn their shortcut; by
+        default as in the FIT rows.
+    folds
+        Let roles rotate over so many folds, so that everybody judges once; 1 keeps the table's roles. By
+        default five where fewer than twelve people are EVAL, if that is possible.
     cache
         Folder of finished cells; by default inside the output folder. Running again goes on where it was.
     jobs
         Cells at a time.
+    readers
+        Who tries to read the source: `full`, or `paper` for the paper's eleven readers alone.
     quick
-        One reader network and 12 epochs instead of the paper's bank.
+        One reader network and 12 epochs: a preliminary look.
     """
-    result = _run_audit(table, out, methods, seeds, rank, budget, cache, jobs, quick)
+    result = _run_audit(
+        table, out, methods, seeds, rank, tokens, budget, association, folds, cache, readers, jobs, quick
+    )
     result.report(out / "report.html")
     result.to_csv(out / "table.csv")
     result.to_latex(out / "table.tex")
@@ -59,13 +75,22 @@ def audit(
         [
             str(result),
             "",
+            *result.findings("identity")[:1],
             *(f"{name}: {lines[0]}" for name, lines in verdicts.items()),
-            *[lines[-1] for lines in verdicts.values()][:1],  # how sure that is
+            "",
+            *result.caveats("identity"),  # how sure that is
             f"\n{out / 'report.html'}",
         ]
     )
     show(
-        {"report": str(out / "report.html"), "estimates": _estimates(result), "verdicts": verdicts},
+        {
+            "report": str(out / "report.html"),
+            "estimates": _estimates(result),
+            "direction": result.direction,
+            "bank": result.bank,
+            "preliminary": result.preliminary,
+            "verdicts": verdicts,
+        },
         text,
         json_,
     )
@@ -80,7 +105,11 @@ def compare(
     out: Annotated[Path | None, Parameter(name=["--out", "-o"])] = None,
     seeds: Annotated[list[int], Parameter(consume_multiple=True)] = [17, 29, 43],  # noqa: B006
     rank: float | None = None,
+    tokens: Tokens = "mean",
     budget: float | None = None,
+    association: tuple[str, str] | None = None,
+    folds: int | None = None,
+    readers: Literal["full", "paper"] = "full",
     jobs: int = 1,
     quick: bool = False,
     json_: AsJson = False,
@@ -101,7 +130,9 @@ def compare(
         The same folder as `mgpa audit` used: finished cells are read from there. The differences are written
         there too, as contrasts.csv and contrasts.tex.
     """
-    result = _run_audit(table, out, methods, seeds, rank, budget, None, jobs, quick)
+    result = _run_audit(
+        table, out, methods, seeds, rank, tokens, budget, association, folds, None, readers, jobs, quick
+    )
     if against not in result.results:
         raise UserError(f"--against is {against!r}; audited are {', '.join(result.methods)}.")
     contrasts = {
@@ -121,7 +152,10 @@ def compare(
         write_atomically(out / "contrasts.tex", latex_table(result, against).encode())
         lines.append(f"\n{out / 'contrasts.csv'}")
     plain = {name: {k: [e.value, e.low, e.high] for k, e in row.items()} for name, row in contrasts.items()}
-    show({"against": against, "contrasts": plain}, "\n".join(lines), json_)
+    if result.preliminary:
+        lines.insert(0, result.preliminary)
+    facts = {"against": against, "contrasts": plain, "preliminary": result.preliminary}
+    show(facts, "\n".join(lines), json_)
 
 
 def _run_audit(
@@ -130,8 +164,12 @@ def _run_audit(
     names: list[str],
     seeds: list[int],
     rank: float | None,
+    tokens: str,
     budget: float | None,
+    association: tuple[str, str] | None,
+    folds: int | None,
     cache: Path | None,
+    bank: str,
     jobs: int,
     quick: bool,
 ) -> Any:
@@ -140,16 +178,50 @@ def _run_audit(
     from ..maps import load_map
     from ..tables.files import open_table
 
-    chosen = {Path(n).stem if n.endswith(".safetensors") else n: n for n in names}
     entries = {
-        k: load_map(n) if n.endswith(".safetensors") else with_rank(make(n), rank) for k, n in chosen.items()
+        name: load_map(given) if _is_map(given) else of_tokens(with_rank(make(given), rank), tokens, table)
+        for name, given in _named(names).items()
     }
-    readers = {"restarts": 1, "checkpoints": (12,)} if quick else None
-    rows = open_table(table).read().require("source", "participant", "role")
+    readers = {"bank": bank, "restarts": 1, "checkpoints": (12,)} if quick else bank
+    rows = open_table(table).read().require("source", "participant")
     if out is not None:
         out.mkdir(parents=True, exist_ok=True)
         cache = out / "cells" if cache is None else cache
-    return run(rows, entries, seeds=seeds, budget=budget, cache=cache, n_jobs=jobs, readers=readers)
+    return run(
+        rows,
+        entries,
+        seeds=seeds,
+        budget=budget,
+        association=association,
+        folds=folds,
+        cache=cache,
+        n_jobs=jobs,
+        readers=readers,
+    )
+
+
+def _named(given: list[str]) -> dict[str, str]:
+    """Return methods and stored maps by the names they are shown under, no two alike.
+
+    A map is called like its file, unless that is a method's name or another map's: then by its path.
+    """
+    from ..baselines.registry import available, canonical_name
+
+    stems = [Path(entry).stem for entry in given if _is_map(entry)]
+    methods = {method.name for method in available()}
+    named: dict[str, str] = {}
+    for entry in given:
+        name = Path(entry).stem if _is_map(entry) else entry
+        if _is_map(entry) and (stems.count(name) > 1 or canonical_name(name) in methods):
+            name = entry
+        if any(canonical_name(name) == canonical_name(other) for other in named):
+            raise UserError(f"--methods has {entry} twice; name each method or map once.")
+        named[name] = entry
+    return named
+
+
+def _is_map(entry: str) -> bool:
+    return entry.endswith(".safetensors")
 
 
 def _estimates(result: Any) -> Any:

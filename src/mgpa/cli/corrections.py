@@ -9,7 +9,19 @@ from typing import Annotated, Any, Literal
 
 from cyclopts import Parameter
 
-from .application import AsJson, Out, UserError, app, refuse_existing, show, whole_or_share, with_rank
+from ..errors import printable
+from .application import (
+    AsJson,
+    Out,
+    Tokens,
+    UserError,
+    app,
+    of_tokens,
+    refuse_existing,
+    show,
+    whole_or_share,
+    with_rank,
+)
 from .evidence import gate_evidence
 
 Params = Annotated[
@@ -27,6 +39,7 @@ def fit(
     rank: float | None = None,
     pairs: Path | None = None,
     components: int | None = None,
+    tokens: Tokens = "mean",
     seed: int | None = None,
     parameters: Params = None,
     overwrite: bool = False,
@@ -55,6 +68,9 @@ def fit(
     components
         Correct this many principal components of the features, fitted on FIT rows and stored with the map:
         `mgpa apply` then takes raw features and gives corrected components. FIT rows must fit in memory.
+    tokens
+        Of a table of tokens: correct their mean and shift all alike (mean), all tokens of a row together
+        (joint), or each token by a map of its own (each).
     seed
         Seed of methods that draw random numbers.
     overwrite
@@ -82,6 +98,7 @@ def fit(
             raise UserError(f"{method} has no rank; leave --rank out.")
     if "verbose" in model.get_params():
         model.set_params(verbose=True)
+    model = of_tokens(model, tokens, table)
     with connect(scheduler) as client:
         m = fit_table(model, table, pairs=pairs, components=components, client=client, verbose=True).to_map()
     m.save(out, overwrite=overwrite)
@@ -213,7 +230,9 @@ def inspect(path: Path, *, json_: AsJson = False) -> None:
         from ..maps import load_map
 
         m = load_map(path)
-        show(_map_facts(m), m.summary(), json_)
+        digests = path.is_file()  # without which no file of ours loads; the authors' folders have none
+        verified = f"  {'verified':<12}{_verified(digests)}"
+        show(_map_facts(m) | {"verified": digests}, "\n".join([m.summary(), verified]), json_)
         return
     from ..tables.files import open_table
 
@@ -224,11 +243,14 @@ def inspect(path: Path, *, json_: AsJson = False) -> None:
         "dtype": str(file.dtype),
         "columns": list(file.columns),
         "parts": len(file.parts),
+        "verified": file.verified,
         **({"info": file.info} if file.info else {}),
     }
     counts = _counts(file)
-    text = "\n".join(f"{name:<12}{value}" for name, value in facts.items())
-    text += "".join(f"\n{name}: " + ", ".join(f"{k} {n}" for k, n in c.items()) for name, c in counts.items())
+    said = facts | {"verified": _verified(file.verified)}
+    lines = [f"{name:<12}{value}" for name, value in said.items()]
+    lines += [f"{name}: " + ", ".join(f"{k} {n}" for k, n in c.items()) for name, c in counts.items()]
+    text = "\n".join(map(printable, lines))
     show(facts | {"counts": counts}, text, json_)
 
 
@@ -308,6 +330,7 @@ def _map_facts(m: Any) -> dict[str, Any]:
         "parameters": info.parameters,
         "seed": info.random_state,
         "tokens": info.n_tokens,
+        "token_layout": None if info.n_tokens is None else info.token_layout,
         "data": info.fingerprint,
         "written_by": f"mgpa {info.library_version}",
         "evidence": info.evidence,
@@ -316,6 +339,13 @@ def _map_facts(m: Any) -> dict[str, Any]:
     if hasattr(m, "stage_tensors"):
         facts["stages"] = len(m)
     return facts | ({"encoder": info.encoder} if info.encoder else {})
+
+
+def _verified(digests: bool) -> str:
+    """Return in words whether a file has digests, which were compared when it was opened and read."""
+    if digests:
+        return "yes: it has digests, and is what was written"
+    return "no: it has no digests, so what is lost or changed in it goes unnoticed"
 
 
 def _counts(file: Any) -> dict[str, dict[str, int]]:

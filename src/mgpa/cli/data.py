@@ -10,6 +10,7 @@ from typing import Annotated
 
 from cyclopts import App, Parameter
 
+from ..errors import printable
 from .application import AsJson, Out, app, show
 
 data = App(name="data", help="List, fetch and verify public data sets.")
@@ -74,7 +75,7 @@ def fetch(
     facts = {"dataset": name, "from": from_ or source.address, "files": names, "bytes": total}
     size = f", {total / 1e6:.1f} MB" if total else ""
     if dry_run:
-        show(facts, "\n".join([*names, f"{len(files)} files{size}"]), json_)
+        show(facts, "\n".join([*map(printable, names), f"{len(files)} files{size}"]), json_)
         return
     if unchecked:
         print(f"{len(unchecked)} files come without a checksum and cannot be resumed.", file=sys.stderr)
@@ -130,7 +131,7 @@ def verify(
     lines += [f"problem     {problem}" for problem in inventory.problems]
     lines += [f"{'ok' if one.passed else 'differs':<12}{one}" for one in inventory.checks]
     lines.append("complete" if inventory.complete else "not complete")
-    show(facts, "\n".join(lines), json_)
+    show(facts, "\n".join(map(printable, lines)), json_)
     return 0 if inventory.complete else 2
 
 

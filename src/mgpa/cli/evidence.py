@@ -4,19 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ..pairs import is_paired
-
-if TYPE_CHECKING:
-    from ..tables import Table
-    from ..tables.fitting import FitRows
-
-MAX_ROWS = 20_000  # paired rows are few; should they be many, these will do
-FOLDS = 5
+from ..audit.pair_check import FOLDS
 
 
 @dataclass(frozen=True)
@@ -65,17 +58,19 @@ def gate_evidence(m: Any, table: Path, pairs: Path | None = None) -> GateEvidenc
     table, pairs : Path, Path or None
         What it was fitted on.
     """
+    from ..audit.pair_check import paired_rows
     from ..estimators.streamed import LabelledPairs
     from ..gate import held_out_coverage
     from ..tables.fitting import FitRows, read_pairs
-    from ..tokens import token_mean
+    from ..tokens import token_rows
 
     if not m.info.gate_rank:
         return None
     rows = FitRows(table)
-    paired = read_pairs(_some_pairs(rows if pairs is None else FitRows(pairs)), rows, m.coordinates)
+    paired, _ = read_pairs(paired_rows(rows if pairs is None else FitRows(pairs)), rows, m.coordinates)
     assert isinstance(paired, LabelledPairs)  # as it is of a table
-    X = np.asarray(token_mean(paired.X) if paired.X.ndim == 3 else paired.X, dtype=np.float64)
+    tokens = paired.X.ndim == 3
+    X = np.asarray(token_rows(paired.X, m.info.token_layout) if tokens else paired.X, dtype=np.float64)
     first, second = paired.matched()
     people = None if paired.participant is None else paired.participant[first]
     if len(first if people is None else np.unique(people)) < FOLDS:
@@ -83,11 +78,3 @@ def gate_evidence(m: Any, table: Path, pairs: Path | None = None) -> GateEvidenc
     curve = held_out_coverage((X[second] - X[first]) / m.scale, groups=people, n_splits=FOLDS)
     by = "pair" if people is None else "participant"
     return GateEvidence(m.info.gate_rank, m.n_features, m.info.n_contrasts, curve, by)
-
-
-def _some_pairs(rows: FitRows) -> Table:
-    """Return paired FIT rows; of very many, those with the first ids."""
-    ids, chosen = rows.columns["pair_id"], rows.positions("FIT")
-    chosen = chosen[is_paired(ids[chosen])]
-    chosen = chosen[np.argsort(ids[chosen], kind="stable")][:MAX_ROWS]  # whole pairs, but for the last
-    return rows.read(np.sort(chosen))

@@ -14,7 +14,6 @@ PACKAGES = (
     *("matplotlib", "pyarrow", "zarr", "dask", "mne", "torchaudio", "braindecode", "pooch", "curryreader"),
     *("edfio", "concept-erasure", "pyriemann"),
 )
-MEND = "torchaudio: run python tools/mend_torchaudio.py in a checkout, or install the build for your torch."
 
 
 @app.command
@@ -46,7 +45,7 @@ def doctor(*, json_: AsJson = False) -> None:
             versions[name] = metadata.version(name)
         except metadata.PackageNotFoundError:
             versions[name] = None
-    broken = _broken(versions)
+    broken, notes = _broken(versions)
     devices = ["cpu"]
     if versions["torch"] is not None:
         import torch
@@ -66,26 +65,28 @@ def doctor(*, json_: AsJson = False) -> None:
         lines.append(f"  {name:<16}{version or 'not installed'}")
         if name in broken:
             lines[-1] += f" installed, does not load: {broken[name]}"
-    lines += [MEND] if "torchaudio" in broken else []
+        if name in notes:
+            lines[-1] += f" {notes[name]}"
     show(facts, "\n".join(lines), json_)
 
 
-def _broken(versions: dict[str, str | None]) -> dict[str, str]:
-    """Return what is installed and cannot be imported, as torchaudio beside another build of torch."""
-    broken = {}
-    # The first imports the second, so one look is enough where all is well.
-    for name in ("braindecode", "torchaudio"):
-        if versions[name] is not None:
-            why = _does_not_load(name)
-            if why is None:
-                break
-            broken[name] = why
-    return broken
+def _broken(versions: dict[str, str | None]) -> tuple[dict[str, str], dict[str, str]]:
+    """Return what is installed and cannot be imported, and what does without a part of itself."""
+    if versions["braindecode"] is None:
+        return {}, {}
+    from ..eeg._braindecode import LEFT_OUT
+
+    why = _fails("from mgpa.eeg._braindecode import import_braindecode; import_braindecode()")
+    if why is not None:
+        return {"braindecode": why}, {}
+    if versions["torchaudio"] is not None and _fails("import torchaudio") is not None:
+        return {}, {"torchaudio": LEFT_OUT}
+    return {}, {}
 
 
-def _does_not_load(package: str) -> str | None:
-    """Return why a package cannot be imported, or None; in a process of its own, which it may bring down."""
-    run = [sys.executable, "-W", "ignore", "-c", f"import {package}"]
+def _fails(code: str) -> str | None:
+    """Return why a line of Python fails, or None; in a process of its own, which it may bring down."""
+    run = [sys.executable, "-W", "ignore", "-c", code]
     try:
         done = subprocess.run(run, capture_output=True, text=True, timeout=60)
     except subprocess.TimeoutExpired:

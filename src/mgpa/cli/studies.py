@@ -80,6 +80,7 @@ def run(
     report = write_results(result, out, command=_command())
     facts = {"report": str(report), "folder": str(out), "simulated": chosen.simulated}
     text = [f"{task}\n{audit}" if task else str(audit) for task, audit in result.audits.items()]
+    text += [f"{name} is left out: {why}." for name, why in result.omitted.items()]
     if chosen.simulated:
         text.append("The recordings are simulated.")
     show(facts, "\n\n".join([*text, str(report)]), json_)
@@ -114,6 +115,53 @@ def plan(
 
     cells = plan_study(load_study(which, recordings=data, quick=quick), out / "work", device=device)
     show(asdict(cells), str(cells), json_)
+
+
+@study.command(name="map")
+def map_(
+    which: str,
+    cell: str | None = None,
+    *,
+    run: Annotated[Path, Parameter(help="The folder that the study was run in.")],
+    out: Path | None = None,
+    data: Recordings = None,
+    quick: bool = False,
+    device: str = "auto",
+    overwrite: bool = False,
+    json_: AsJson = False,
+) -> None:
+    """Take the map of a finished cell out of a study, or list the cells.
+
+    Example: mgpa study map controlled-ssvep MGPA-CF --quick --run controlled --out mgpa-cf.safetensors
+
+    The map carries its coordinates and its encoder: `mgpa apply` takes the encoder's own features to it.
+
+    Parameters
+    ----------
+    which
+        The name of a packaged study (`mgpa study list`), or a TOML file.
+    cell
+        Split, method and fit, as "rotation 1/MGPA-Iter/0", or as much of that as names one cell. Left out,
+        the names are printed.
+    out
+        Where to write the map.
+    quick, device
+        As in `mgpa study run`.
+    overwrite
+        Replace an existing file.
+    """
+    from ..studies import load_study
+    from ..studies.cells import find_map, study_maps
+
+    maps = study_maps(load_study(which, recordings=data, quick=quick), run / "work", device=device)
+    if cell is None:
+        show({"cells": list(maps)}, "\n".join(maps) or "No cell is finished.", json_)
+        return
+    if out is None:
+        raise UserError("Say where the map should go: --out map.safetensors.")
+    refuse_existing(out, overwrite)
+    m = find_map(maps, cell)
+    show({"map": str(m.save(out))}, f"{m.summary()}\n{out}", json_)
 
 
 @study.command
@@ -151,6 +199,25 @@ def new(
     values: dict[str, Any] = {"name": name or "study", "title": _quoted(title), "table": _quoted(str(table))}
     write_atomically(file, text.format(file=file.name, **values).encode())
     print(f"{file}: edit it, then mgpa study run {shlex.quote(str(file))} --out {shlex.quote(file.stem)}")
+
+
+@study.command
+def paper(*folders: Path, out: Out) -> None:
+    """Write the paper's tables 1 to 11 and figures 2 to 4, with what studies found beside what it prints.
+
+    Example: mgpa study paper controlled temporal recorded reuse --out paper
+
+    Parameters
+    ----------
+    folders
+        Where the packaged studies were run. A study that is not there leaves its columns to the paper.
+    out
+        Folder for table_1.tex, .csv and .pdf, figure_3.pdf and so on.
+    """
+    from ..studies.paper import write_paper
+
+    for path in write_paper(folders, out):
+        print(path)
 
 
 @study.command

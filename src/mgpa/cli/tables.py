@@ -7,6 +7,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
+from ..errors import printable
 from .application import Out, app, refuse_existing
 from .audits import audit
 from .corrections import apply, fit
@@ -60,7 +61,7 @@ def convert(
         read.require("participant")
         read = replace(read, role=assign_roles(read.participant, random_state=seed))
     write_table(read, out, overwrite=overwrite)
-    print(f"{len(read)} rows with {', '.join(read.columns) or 'no columns'} in {out}")
+    print(printable(f"{len(read)} rows with {', '.join(read.columns) or 'no columns'} in {out}"))
 
 
 @app.command

@@ -11,7 +11,7 @@ from typing import Any
 
 from cyclopts import App, CycloptsError, CycloptsPanel, MissingArgumentError
 
-from ..errors import Mention, Worded
+from ..errors import Mention, Worded, printable
 from .application import option_names
 
 # What is not passed, but stands in the table.
@@ -26,7 +26,9 @@ IN_THE_TABLE = {
 # Options whose name is not that of the parameter.
 OPTIONS = {
     "gate__rank": "rank",
+    "d": "features",
     "n_components": "components",
+    "n_people": "people",
     "n_sources": "sources",
     "n_jobs": "jobs",
     "random_state": "seed",
@@ -59,6 +61,8 @@ def _say(command: App, mention: Mention) -> str:
         return IN_THE_TABLE[name] + (f" (or such a table by --{name})" if name in options else "")
     if name in options:
         return _typed(f"--{name}", mention.value)
+    if name == "convert":
+        return f"mgpa convert {_quoted(mention.value)} --out table.parquet"
     if name in OF_CONVERT:
         return _typed(f"mgpa convert --{name}", mention.value)
     if "set" in options:
@@ -73,6 +77,8 @@ def _typed(option: str, value: Any) -> str:
         return option
     if value is False:
         return option.replace("--", "--no-")
+    if isinstance(value, dict):
+        return " ".join(f"{option}.{key} {_quoted(entry)}" for key, entry in value.items())
     if isinstance(value, list):
         return f"{option} {shlex.join(value)}" if value else option.replace("--", "--empty-")
     return f"{option} {_quoted(value)}"
@@ -88,17 +94,33 @@ def print_option_error(error: CycloptsError) -> None:
     from rich.console import Console
 
     if not isinstance(error, MissingArgumentError) or error.argument is None or error.app is None:
-        Console(stderr=True).print(CycloptsPanel(error))
+        panel = CycloptsPanel(printable(str(error), lines=True))
+        Console(stderr=True).print(panel)
         return
-    argument = error.argument
-    name = argument.name if argument.index is None else argument.name.removeprefix("--").upper()
     # Only here are options read together with what the docstring says about them.
     options = error.app.assemble_argument_collection(parse_docstring=True)
-    described = options.get(argument.name)
-    about = " ".join(((described.parameter.help if described else None) or "").split())
-    lines = [" ".join(["mgpa", *(error.command_chain or ()), "needs", f"{name}: {about}" if about else name])]
+    given = {word.partition("=")[0] for word in error.root_input_tokens or ()}
+    wanting = [error.argument.name]
+    wanting += [
+        option.name
+        for option in options
+        if option.required and option.index is None and not given & {*option.names, error.argument.name}
+    ]
+    needs = [_described(name, options) for name in dict.fromkeys(wanting)]
+    lines = [" ".join(["mgpa", *(error.command_chain or ()), "needs", needs[0]])]
+    lines += [f"and {other}" for other in needs[1:]]
     names = {name for option in options for name in option.names}
     unknown = [word for word in error.unused_tokens or () if word.startswith("--") and word not in names]
     lines += [f"There is no option {', '.join(unknown)}."] if unknown else []
     lines += re.findall(r"Example: .*", getattr(error.target, "__doc__", None) or "")
     print("\n".join(lines), file=sys.stderr)
+
+
+def _described(name: str, options: Any) -> str:
+    """Return an option as it is typed, or an argument in capitals, and what it is for."""
+    option = options.get(name)
+    if option is None:
+        return name
+    about = " ".join((option.parameter.help or "").split())
+    shown = name if option.index is None else name.removeprefix("--").upper()
+    return f"{shown}: {about}" if about else shown

@@ -16,12 +16,14 @@ if TYPE_CHECKING:
     from .checkpoints import EEGPT_WEIGHTS, HubFile, load_checkpoint
     from .datasets.neuroscan_flex import read_neuroscan_flex
     from .datasets.wearable_ssvep import read_wearable_ssvep
+    from .devices import align_devices, table_from_epochs
     from .encoders import biot, cbramod, eegpt, labram
     from .encoding import Encoder, as_trials, encode
     from .features import BandPower, TemporalBins, WindowedPower
-    from .moabb import from_moabb
+    from .moabb import from_moabb, table_from_moabb
     from .pairing import PairingReport, TimingLimits, match_events, timing_test
     from .preprocessing import crop, zscore_channels
+    from .raws import table_from_bids, table_from_raws
     from .simulate.erp import simulate_flex
     from .simulate.ssvep import simulate_ssvep
     from .torch_encoder import TorchEncoder
@@ -49,6 +51,7 @@ _HOMES = {
     "Transport": ".transport",
     "Trials": ".trials",
     "WindowedPower": ".features",
+    "align_devices": ".devices",
     "as_trials": ".encoding",
     "bandpass": ".views",
     "biot": ".encoders",
@@ -73,6 +76,10 @@ _HOMES = {
     "scaled_endpoints": ".views",
     "simulate_flex": ".simulate.erp",
     "simulate_ssvep": ".simulate.ssvep",
+    "table_from_bids": ".raws",
+    "table_from_epochs": ".devices",
+    "table_from_moabb": ".moabb",
+    "table_from_raws": ".raws",
     "timing_test": ".pairing",
     "virtual_views": ".transport",
     "zscore_channels": ".preprocessing",
@@ -80,12 +87,14 @@ _HOMES = {
 _MODULES = {
     "checkpoints": ".checkpoints",
     "datasets": ".datasets",
+    "devices": ".devices",
     "encoders": ".encoders",
     "encoding": ".encoding",
     "features": ".features",
     "moabb": ".moabb",
     "pairing": ".pairing",
     "preprocessing": ".preprocessing",
+    "raws": ".raws",
     "simulate": ".simulate",
     "torch_encoder": ".torch_encoder",
     "transport": ".transport",
@@ -105,6 +114,7 @@ __all__ = [
     "Transport",
     "Trials",
     "WindowedPower",
+    "align_devices",
     "as_trials",
     "bandpass",
     "biot",
@@ -129,6 +139,10 @@ __all__ = [
     "scaled_endpoints",
     "simulate_flex",
     "simulate_ssvep",
+    "table_from_bids",
+    "table_from_epochs",
+    "table_from_moabb",
+    "table_from_raws",
     "timing_test",
     "virtual_views",
     "zscore_channels",

@@ -7,14 +7,13 @@ time (over summaries, or over channels), which leaves one token a stretch.
 from __future__ import annotations
 
 import importlib
-import importlib.util
 import os
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, Literal, TypedDict, Unpack
 
+from ._braindecode import import_braindecode, quiet
 from .checkpoints import EEGPT_WEIGHTS, HubFile, load_checkpoint
 from .torch_encoder import Precision, Scaling, TorchEncoder
 
@@ -335,13 +334,13 @@ def _encoder(
         raise ValueError(
             f"weights is 'random', so checkpoint={checkpoint!r} would be ignored; leave one out."
         )
-    models, version = _braindecode()
+    braindecode = import_braindecode()
     import torch
 
     # Building draws random weights; nobody else's random numbers should change by it.
-    with torch.random.fork_rng(devices=[]), _quiet():
+    with torch.random.fork_rng(devices=[]), quiet():
         torch.manual_seed(random_state)
-        model = build(models, dict(architecture or {}))
+        model = build(braindecode.models, dict(architecture or {}))
     record: Any
     if checkpoint is None:
         record = f"random weights, seed {random_state}"
@@ -364,39 +363,11 @@ def _encoder(
         "architecture": {
             key: repr(value) if callable(value) else value for key, value in (architecture or {}).items()
         },
-        "braindecode": version,
+        "braindecode": str(braindecode.__version__),
         "checkpoint": record,
         **said,
     }
     return TorchEncoder(model, channels, n_times, tokens=tokens, identity=identity, **settings)
-
-
-def _braindecode() -> tuple[Any, str]:
-    """Return braindecode's models and its version, or say what is in the way."""
-    if importlib.util.find_spec("braindecode") is None:
-        raise ImportError("Encoders need braindecode: pip install 'mgpa[eeg]'.", name="braindecode")
-    try:
-        with _quiet():
-            models = importlib.import_module("braindecode.models")
-            version = importlib.import_module("braindecode").__version__
-    except (ImportError, OSError) as error:
-        # braindecode imports torchaudio, whose compiled part loads only beside the torch it was built for.
-        raise ImportError(
-            f"braindecode could not be imported: {error}. If torchaudio is at fault, it was built for "
-            "another torch: run tools/mend_torchaudio.py from mgpa's repository, which turns its compiled "
-            "part off, or install torch and torchaudio of one version from one index (see pytorch.org).",
-            name="braindecode",
-        ) from error
-    return models, str(version)
-
-
-@contextmanager
-def _quiet() -> Iterator[None]:
-    """Silence what braindecode and its dependencies say about their own future."""
-    with warnings.catch_warnings():
-        for category in (DeprecationWarning, FutureWarning, PendingDeprecationWarning):
-            warnings.simplefilter("ignore", category)
-        yield
 
 
 def _positions(channels: Sequence[str]) -> list[Any]:

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .._common.checks import require_finite
+from ..errors import printable
 from ..tables.columns import COLUMNS, Columns, check_columns, check_other
 from ..tables.table import Table
 
@@ -90,7 +91,7 @@ class Trials:
     def __repr__(self) -> str:
         n, c, t = self.data.shape
         names = ", ".join(self.columns) or "no columns"
-        return f"<Trials: {n} of {c} channels x {t} samples at {self.sfreq:g} Hz, with {names}>"
+        return printable(f"<Trials: {n} of {c} channels x {t} samples at {self.sfreq:g} Hz, with {names}>")
 
     @property
     def times(self) -> NDArray[np.float64]:
@@ -207,14 +208,19 @@ class Trials:
         return Table.from_columns({"X": X, **self.columns}, self.info | info)
 
 
+def eeg_channels(epochs: Any) -> list[str]:
+    """Return the names of the EEG channels of MNE epochs."""
+    kinds = epochs.get_channel_types()
+    names = [name for name, kind in zip(epochs.ch_names, kinds, strict=True) if kind == "eeg"]
+    if not names:
+        there = ", ".join(sorted(set(kinds)))
+        raise ValueError(f"The epochs have no EEG channels, only {there}; see Epochs.set_channel_types.")
+    return names
+
+
 def _eeg_of(epochs: Any) -> tuple[NDArray[Any], tuple[str, ...]]:
     """Return the signals and names of EEG channels."""
-    names = [
-        name for name, kind in zip(epochs.ch_names, epochs.get_channel_types(), strict=True) if kind == "eeg"
-    ]
-    if not names:
-        kinds = ", ".join(sorted(set(epochs.get_channel_types())))
-        raise ValueError(f"The epochs have no EEG channels, only {kinds}; see Epochs.set_channel_types.")
+    names = eeg_channels(epochs)
     bad = [name for name in names if name in epochs.info["bads"]]
     if bad:
         warnings.warn(

@@ -154,7 +154,8 @@ def bandpass(trials: Trials, low: float | None, high: float | None) -> Trials:
     """
     from mne.filter import filter_data
 
-    signal = trials.data.astype(np.float64)
+    # In C order: picked channels are not, and MNE takes nothing else.
+    signal = trials.data.astype(np.float64, order="C")
     filtered = filter_data(signal, trials.sfreq, low, high, copy=False, verbose="warning")
     return replace(trials, data=filtered.astype(trials.data.dtype))
 

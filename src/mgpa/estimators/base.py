@@ -18,8 +18,8 @@ from .._common.parameters import Constraint, check_parameters
 from ..errors import Mention, MissingEvidence, MissingEvidenceWarning, UsageError
 from ..gate import MeasurementGate, fit_gate
 from ..maps import CorrectionMap, MapInfo
-from ..moments import Scatter, Standardizer
-from ..pairs import Contrasts, check_labels, check_pair_id, check_pairs, encode_source, to_numpy
+from ..moments import Moments, Scatter, Standardizer
+from ..pairs import Contrasts, check_labels, check_pair_id, check_pairs, encode_source, source_names, to_numpy
 
 Floats = NDArray[Any]
 
@@ -41,21 +41,24 @@ class MethodTags:
     needs_pairs: bool = False
     needs_task: bool = False
     acts_on: str = "embeddings"
+    means_of_all_rows: bool = False  # fitted on a draw, it takes means over all rows still
 
 
 @dataclass(frozen=True)
 class Provenance:
-    """What a fit from a table tells its map: names of features, encoder, people, notes, and coordinates."""
+    """What a fit from a table tells its map: names of features, encoder, people, rows, notes, coordinates."""
 
     feature_names: tuple[str, ...] | None = None
     encoder: dict[str, Any] = field(default_factory=dict)
     people: tuple[str, ...] = ()
+    row_sample: str = ""
     notes: str = ""
     coordinates: Any = None
 
     def added_to(self, m: CorrectionMap) -> CorrectionMap:
         """Return the map with these facts; what is not known here stays as it is there."""
-        facts = {name: getattr(self, name) for name in ("feature_names", "encoder", "people", "notes")}
+        names = ("feature_names", "encoder", "people", "row_sample", "notes")
+        facts = {name: getattr(self, name) for name in names}
         facts = {name: value for name, value in facts.items() if value}
         if not facts and self.coordinates is None:
             return m
@@ -76,6 +79,16 @@ class FitData:
     groups: NDArray[Any] | None = None  # labels, so that batches can be put together
     X_val: Any = None  # as given: read by the methods that hold rows out (mgpa.estimators.held_out)
     source_val: Any = None
+    all_rows: Any = None  # a mgpa.tables.all_rows.FileRows, if X is a draw of it
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """What a map's provenance says of the rows."""
+        return {
+            "source_names": source_names(self.sources),
+            "n_rows": len(self.X),
+            "fingerprint": Moments.fingerprint_of(self.X, self.sources[self.codes]),
+        }
 
 
 def require_several(sources: NDArray[Any], weights: Floats | None = None) -> int:
@@ -115,9 +128,9 @@ def validate_rows(estimator: Any, X: Any, *, reset: bool, name: str = "X") -> Fl
         )
     if getattr(dtype, "kind", "") in "US":
         raise ValueError(f"{name} holds text (dtype {dtype}); expected numbers.")
-    if dtype == np.float16:
+    if getattr(dtype, "name", "") in ("float16", "bfloat16"):
         raise ValueError(
-            f"{name} is float16, too coarse to correct in; convert with {name}.astype('float32')."
+            f"{name} is {dtype}, too coarse to correct in; convert with {name}.astype('float32')."
         )
     if len(shape) == 3:
         raise ValueError(
@@ -186,10 +199,42 @@ class CorrectionEstimator(OneToOneFeatureMixin, TransformerMixin, BaseEstimator)
         groups : (n,) array or None
             Participants. Methods that hold rows out never have rows of one participant on both sides.
         """
+        given = (X, y, source, pairs, pair_id, sample_weight, groups, X_val, source_val)
+        return self._fit_given(*given)
+
+    def fit_draw(
+        self,
+        all_rows: Any,
+        X: Any,
+        y: Any = None,
+        *,
+        source: Any = None,
+        pairs: Any = None,
+        pair_id: Any = None,
+        X_val: Any = None,
+        source_val: Any = None,
+        groups: Any = None,
+    ) -> Self:
+        """Fit the correction on X, a draw of more rows than can be held.
+
+        Methods whose tag ``means_of_all_rows`` is set take what is a mean over rows over all of them; for the
+        others this is :meth:`fit`, whose parameters the other ones are.
+
+        Parameters
+        ----------
+        all_rows : mgpa.tables.all_rows.FileRows
+            The rows that X was drawn from; all count alike.
+        X : (n, d) array
+            Embeddings.
+        """
+        given = (X, y, source, pairs, pair_id, None, groups, X_val, source_val)
+        return self._fit_given(*given, all_rows=all_rows)
+
+    def _fit_given(self, *given: Any, all_rows: Any = None) -> Self:
         check_parameters(self)
         self._forget()
         try:
-            self._fit(self._read(X, y, source, pairs, pair_id, sample_weight, groups, X_val, source_val))
+            self._fit(replace(self._read(*given), all_rows=all_rows))
         except MissingEvidence as reason:
             self._tolerate(reason)
             self._become_identity()

@@ -8,6 +8,7 @@ from typing import Any
 
 from sklearn.utils.validation import check_is_fitted
 
+from .._common.extras import missing
 from ..errors import Mention, ParameterError, UsageError
 from ..maps import SequentialMap
 from .base import CorrectionEstimator
@@ -60,7 +61,7 @@ def torch_device(device: str, method: str) -> Any:
     try:
         import torch
     except ImportError:
-        raise ImportError(f"{method} trains networks and needs torch: pip install 'mgpa[torch]'.") from None
+        raise missing(f"{method}, which trains networks,", "torch") from None
     if device == "auto":
         device = "cuda" if torch.cuda.is_available() else "cpu"
     try:

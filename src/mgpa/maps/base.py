@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
@@ -13,7 +14,8 @@ from numpy.typing import NDArray
 from .. import __version__
 from .._common.arrays import is_tensor
 from .._common.checks import as_float_matrix, require_finite
-from ..errors import MapError, Mention
+from .._common.extras import missing
+from ..errors import MapError, Mention, printable
 
 if TYPE_CHECKING:
     from ..coordinates import Coordinates
@@ -32,6 +34,13 @@ class MapInfo:
     ----------
     feature_names : tuple of str or None
         Names of the features, where they have some; with coordinates, of the raw ones if there are as many.
+    people : tuple of str
+        Digests of the names of those it was fitted on.
+    row_sample : str
+        Digests of some rows of each of them, as :class:`mgpa.tables.seen.SeenRows` writes them.
+    n_tokens, token_layout : int or None, {"mean", "joint"}
+        Tokens a row had in the fit, and which of them are the map's features: those of their mean, or all,
+        one token after another. See :func:`mgpa.transform_tokens`.
     constant_features : tuple of int
         Positions of the features that never varied in the fit. Their scale is 1, they are never edited, and
         they do not count in the size that movement is relative to.
@@ -51,8 +60,10 @@ class MapInfo:
     gate_rank: int | None = None
     gate_energy: float | None = None
     n_tokens: int | None = None
+    token_layout: str = "mean"
     encoder: dict[str, Any] = field(default_factory=dict)
     people: tuple[str, ...] = ()
+    row_sample: str = ""
     library_version: str = __version__
     evidence: str = ""
     notes: str = ""
@@ -85,11 +96,16 @@ class CorrectionMap:
     kind: ClassVar[str]
     source_blind: ClassVar[bool] = True
     tensor_names: ClassVar[tuple[str, ...]]
+    optional_tensors: ClassVar[tuple[tuple[str, ...], ...]] = ()  # of each group all are there, or none
     scalar_names: ClassVar[tuple[str, ...]]
 
     def __post_init__(self) -> None:
-        for name in self.tensor_names:
-            array = np.asarray(getattr(self, name))
+        for group in self.optional_tensors:
+            absent = [name for name in group if getattr(self, name) is None]
+            if absent and len(absent) < len(group):
+                raise MapError(f"{', '.join(absent)} missing; expected all of {', '.join(group)}.")
+        for name, array in self.tensors.items():
+            array = np.asarray(array)
             if array.dtype not in (np.float32, np.float64):
                 raise MapError(f"{name} has dtype {array.dtype}; a map holds float32 or float64 arrays.")
             if not np.isfinite(array).all():
@@ -120,13 +136,25 @@ class CorrectionMap:
             raise MapError(
                 f"constant_features are {_shorten(constant)}; expected distinct integers (int), 0 to {d - 1}."
             )
-        if self.coordinates is not None and self.coordinates.n_coordinates != d:
-            raise MapError(f"{self.coordinates.n_coordinates} coordinates for a map of {d} features.")
+        layout, n_tokens = self.info.token_layout, self.info.n_tokens
+        if layout not in ("mean", "joint"):
+            raise MapError(f"token_layout is {layout!r}; expected 'mean' or 'joint'.")
+        if layout == "joint" and (n_tokens is None or n_tokens < 1 or d % n_tokens):
+            raise MapError(f"token_layout is 'joint', but {d} features are not those of {n_tokens} tokens.")
+        width = d // n_tokens if layout == "joint" and n_tokens else d
+        if self.coordinates is not None and self.coordinates.n_coordinates != width:
+            raise MapError(f"{self.coordinates.n_coordinates} coordinates for a map of {width} features.")
 
     def _require_shape(self, name: str, shape: tuple[int, ...]) -> None:
         actual = getattr(self, name).shape
         if actual != shape:
             raise MapError(f"{name} has shape {actual}; expected {shape}.")
+
+    @property
+    def tensors(self) -> dict[str, Floats]:
+        """The map's arrays by name."""
+        names = (*self.tensor_names, *chain(*self.optional_tensors))
+        return {name: array for name in names if (array := getattr(self, name)) is not None}
 
     @property
     def n_features(self) -> int:
@@ -254,7 +282,7 @@ class CorrectionMap:
         try:
             from .runtime.torch_module import as_module
         except ImportError:
-            raise ImportError("A torch module needs torch: pip install 'mgpa[torch]'.") from None
+            raise missing("A torch module", "torch") from None
         return as_module(self)
 
     def to_onnx(self, path: PathLike) -> Path:
@@ -274,7 +302,7 @@ class CorrectionMap:
             "gate": _gate_line(info.gate_rank, info.gate_energy),
             "fitted on": _fitted_line(info.n_rows, info.n_contrasts),
             "found": info.evidence,
-            "tokens": "" if info.n_tokens is None else f"mean of {info.n_tokens}",
+            "tokens": _tokens_line(info.n_tokens, info.token_layout),
             "encoder": ", ".join(f"{k} {v}" for k, v in info.encoder.items()),
             "coordinates": _coordinates_line(self.coordinates),
             "strength": f"{self.strength:g}",
@@ -285,7 +313,7 @@ class CorrectionMap:
             "written by": f"mgpa {info.library_version}",
             "notes": info.notes,
         }
-        return "\n".join([*lines, *(f"  {k:<12}{v}" for k, v in rows.items() if v)])
+        return "\n".join([*lines, *(f"  {k:<12}{printable(v)}" for k, v in rows.items() if v)])
 
     def _describe(self) -> str:
         raise NotImplementedError
@@ -402,6 +430,12 @@ def _coordinates_line(c: Coordinates | None) -> str:
         return ""
     kept = "standardised" if c.components is None else f"{c.n_coordinates} principal components"
     return f"{kept} of {c.n_raw} raw features"
+
+
+def _tokens_line(n_tokens: int | None, layout: str) -> str:
+    if n_tokens is None:
+        return ""
+    return f"mean of {n_tokens}" if layout == "mean" else f"all {n_tokens} of a row"
 
 
 def _gate_line(rank: int | None, energy: float | None) -> str:

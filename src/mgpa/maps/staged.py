@@ -37,7 +37,13 @@ class StagedMap(SequentialMap):
         the second against the first, of more each against the mean of the others.
     anchor_weight, anchor_bias : (S, L + N, d), (S, L + N)
         Each score's target as an affine function of the original standardised input; the weights lie in
-        the preserved complement, so the target never moves with the edit.
+        the preserved complement, so the target never moves with the edit. Without rows, (S, 0, d) and (S, 0),
+        if targets are scores at the anchored point:
+    anchor_readout, anchor_offset, anchor_direction : (d, a), (a,), (d, a), or all None
+        G, c and D of the anchored point h - (h G + c) Dᵀ of an original standardised input h. Its scores in
+        a stage are what the scores aim for.
+    start_readout, start_offset : (d, r), (r,), or both None
+        The first stage begins with z = h G + c in gate coordinates: the closed form, which then is all of it.
     damping, radius, stabilizer : float
         τ, ρ (absolute) and λ of the trust-region step.
     """
@@ -54,12 +60,21 @@ class StagedMap(SequentialMap):
     damping: float
     radius: float
     stabilizer: float
+    anchor_readout: Floats | None = None
+    anchor_offset: Floats | None = None
+    anchor_direction: Floats | None = None
+    start_readout: Floats | None = None
+    start_offset: Floats | None = None
 
     kind: ClassVar[str] = "staged"
     stage_tensors: ClassVar[tuple[str, ...]] = (
         "linear_weight", "linear_bias", "hidden_weight", "hidden_bias",
         "output_weight", "output_bias", "anchor_weight", "anchor_bias",
     )  # fmt: skip
+    optional_tensors: ClassVar[tuple[tuple[str, ...], ...]] = (
+        ("anchor_readout", "anchor_offset", "anchor_direction"),
+        ("start_readout", "start_offset"),
+    )
     tensor_names: ClassVar[tuple[str, ...]] = ("center", "scale", "basis", *stage_tensors)
     scalar_names: ClassVar[tuple[str, ...]] = ("strength", "damping", "radius", "stabilizer", "fraction")
 
@@ -69,7 +84,16 @@ class StagedMap(SequentialMap):
             if getattr(self, name).ndim != ndim:
                 raise MapError(f"{name} has {getattr(self, name).ndim} dimensions; expected {ndim}.")
         d, (S, L, H, N) = self.n_features, self.sizes
+        J = L + N
+        if self.anchor_readout is not None:
+            J, a = 0, self.anchor_readout.shape[-1]
+            self._require_shape("anchor_readout", (d, a))
+            self._require_shape("anchor_offset", (a,))
+            self._require_shape("anchor_direction", (d, a))
         self._require_shape("basis", (d, self.basis.shape[1]))
+        if self.start_readout is not None:
+            self._require_shape("start_readout", (d, self.rank))
+            self._require_shape("start_offset", (self.rank,))
         for name, shape in (
             ("linear_weight", (S, L, d)),
             ("linear_bias", (S, L)),
@@ -77,8 +101,8 @@ class StagedMap(SequentialMap):
             ("hidden_bias", (S, H)),
             ("output_weight", (S, N, H)),
             ("output_bias", (S, N)),
-            ("anchor_weight", (S, L + N, d)),
-            ("anchor_bias", (S, L + N)),
+            ("anchor_weight", (S, J, d)),
+            ("anchor_bias", (S, J)),
         ):
             self._require_shape(name, shape)
         if S and L + N == 0:
@@ -124,6 +148,6 @@ class StagedMap(SequentialMap):
         if S == 0 or self.rank == 0:
             return "identity"
         critics = [f"{L} linear"] * bool(L) + [f"{N} GELU-{H}"] * bool(N)
-        return (
-            f"{S} stages{self._extent()} in a rank-{self.rank} gate, scores per stage: {', '.join(critics)}"
-        )
+        first = "" if self.start_readout is None else " from a closed form"
+        scores = ", ".join(critics)
+        return f"{S} stages{self._extent()}{first} in a rank-{self.rank} gate, scores per stage: {scores}"

@@ -13,6 +13,7 @@ from ..closed_form import ClosedFormMGPA
 from ..errors import StudyError
 from ..gate import FullGate, MeasurementGate, PCAGate, RandomGate
 from ..tables.fitting import fit_table
+from ..tokens import TOKENS, gate_of
 from .config import MethodSection, Study
 from .splits import Split
 
@@ -65,6 +66,10 @@ def make_arm(
     parameters = model.get_params()
     if "standardize" in parameters and "standardize" not in method.parameters:
         model.set_params(standardize=False)
+    if method.tokens != "mean":  # tables of tokens are corrected by their mean otherwise
+        if "gate" in parameters:
+            model.set_params(gate=planned_gate(study))
+        return TOKENS[method.tokens](model)
     if "gate" not in parameters:
         return model
     measured = measurement_gate(study, split)
@@ -82,8 +87,11 @@ def make_arm(
 
 def measurement_gate(study: Study, split: Split) -> Any:
     """Return the gate that the study's contrasts make, to be fitted with the method or fitted already."""
-    if split.gate is not None:
-        return split.gate
+    return planned_gate(study) if split.gate is None else split.gate
+
+
+def planned_gate(study: Study) -> MeasurementGate:
+    """Return the study's measurement gate, to be fitted with a method on whatever rows that is fitted on."""
     plan = study.gate
     return MeasurementGate(plan.rank, norm_quantile=plan.norm_quantile, max_contrasts=plan.max_contrasts)
 
@@ -93,7 +101,7 @@ def measured_rank(study: Study, split: Split) -> int:
     if split.gate is not None:
         return int(split.gate.basis.shape[1])
     model = ClosedFormMGPA(measurement_gate(study, split), standardize=False)
-    return int(fit_table(model, split.table.rows("FIT"), pairs=split.contrasts).gate_.rank_)
+    return int(gate_of(fit_table(model, split.table.rows("FIT"), pairs=split.contrasts)).rank_)
 
 
 def pairs_by_method(study: Study, split: Split) -> dict[str, Any] | None:

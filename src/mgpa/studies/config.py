@@ -176,6 +176,7 @@ class MethodSection(Section):
     parameters: dict[str, Any] = {}
     gate: Literal["measurement", "pca", "random", "full"] = "measurement"
     gate_seeds: Integers = ()
+    tokens: Literal["mean", "joint", "each"] = "mean"
     budget: float | None = None
     pairs: Literal["contrasts", "endpoints"] = "contrasts"
     grid: dict[str, list[Any]] = {}
@@ -184,12 +185,15 @@ class MethodSection(Section):
     def _random(self) -> MethodSection:
         if (self.gate == "random") != bool(self.gate_seeds):
             raise ValueError("gate = 'random' needs gate_seeds, and only that gate does")
+        if self.tokens != "mean" and self.gate != "measurement":
+            raise ValueError("control gates are made for the token mean; leave tokens out")
         return self
 
 
 class ReadersSection(Section):
     """The bank of source readers; the defaults are the paper's."""
 
+    bank: Literal["paper", "full"] = "paper"
     restarts: int = 3
     checkpoints: Integers = (12, 50, 200)
 

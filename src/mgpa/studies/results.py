@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 import platform
 from dataclasses import asdict, fields
@@ -11,13 +9,16 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
+from .._common.csv_text import csv_cell, csv_lines
 from .._common.files import write_atomically
 from ..audit import Estimate
 from ..audit.looks import label
 from ..audit.report.pieces import bullets, plain_table
 from ..audit.report.tables import latex_text
 from ..audit.store import versions
+from .config import presets
 from .figures import save_study_figures
+from .paper import write_paper
 from .recordings import checksum_of, reader_versions
 from .rows import Row, contrasts, estimates, slug
 from .run import StudyResult
@@ -51,6 +52,8 @@ def write_results(result: StudyResult, folder: Path, *, command: str = "") -> Pa
     write_atomically(folder / "participants.csv", _participants(result))
     write_atomically(folder / "results.json", _json(as_json(result, rows, differences)))
     save_study_figures(result, folder / "figures")
+    if result.study.name in presets():
+        write_paper([folder], folder / "paper", all_tables=False)
     reports = {
         task: folder / (f"report-{slug(task)}.html" if task else "report.html") for task in result.audits
     }
@@ -67,9 +70,31 @@ def as_json(result: StudyResult, rows: list[Row], differences: list[Row]) -> dic
     return {
         "study": result.study.name,
         "simulated": result.study.simulated,
+        "protocol": _protocol(result),
         "estimates": [asdict(row) | {"difference": row.difference} for row in rows],
         "contrasts": [asdict(row) | {"difference": row.difference} for row in differences],
         "selection": result.selection,
+        "omitted": result.omitted,
+    }
+
+
+def _protocol(result: StudyResult) -> dict[str, Any]:
+    """Return who took which part, how wide the embeddings are, and the rank of every split's gate."""
+    audit = next(iter(result.audits.values()))
+    gated = [
+        audit[name]
+        for name, method in result.study.methods.items()
+        if method.gate == "measurement" and name in audit.methods and "gate_basis" in audit[name].facts[0]
+    ]
+    ranks = [int(fact["gate_basis"].shape[1]) for fact in gated[0].facts[:: gated[0].n_fits]] if gated else []
+    if not gated and isinstance(result.study.gate.rank, int):
+        ranks = [result.study.gate.rank]
+    said = next(iter(result.tables.values()), {}).get("encoder") or {}
+    return {
+        "participants": audit.settings["participants"],
+        "features": audit.settings["features"],
+        "encoder": said.get("name", "unnamed"),
+        "ranks": ranks,
     }
 
 
@@ -123,20 +148,15 @@ def _name(row: Row) -> str:
 
 
 def _csv(rows: list[Row]) -> bytes:
-    stream = io.StringIO()
-    writer = csv.writer(stream, lineterminator="\n")
-    writer.writerow([*(field.name for field in fields(Row)), "difference"])
-    for row in rows:
-        values = [*asdict(row).values(), row.difference]
-        writer.writerow(["" if value is None else value for value in values])
-    return stream.getvalue().encode()
+    header = [*(field.name for field in fields(Row)), "difference"]
+    return csv_lines([header, *([*asdict(row).values(), row.difference] for row in rows)]).encode()
 
 
 def _participants(result: StudyResult) -> bytes:
     import pandas
 
     frames = [audit.participants().assign(task=task) for task, audit in result.audits.items()]
-    text: str = pandas.concat(frames).to_csv(index=False)
+    text: str = pandas.concat(frames).map(csv_cell).to_csv(index=False)
     return text.encode()
 
 
@@ -149,6 +169,7 @@ def _sections(result: StudyResult, task: str, reports: dict[str, Path]) -> list[
     study = result.study
     said = [study.about] if study.about else []
     said += [SIMULATED] if study.simulated else []
+    said += [f"{name} is left out: {why}." for name, why in result.audits[task].settings["omitted"].items()]
     parts = [bullets(said)] if said else []
     others = [other for other in reports if other != task]
     if others:

@@ -36,7 +36,7 @@ from ..tables.table import Table
 from .arms import make_arm, recipes
 from .config import ReuseSection, Study
 from .recordings import Recordings
-from .roles import roles_of
+from .roles import roles_of, shortcut
 from .splits import Split, coordinates_of, pairs_of, split_names, with_roles
 
 
@@ -92,6 +92,8 @@ def run_reuse(
             }
         for task in plan.tasks:
             found = _audit_plan(study, material, task, chosen, **options).run()
+            # The question is the worst association; the source is read to look at, by few readers.
+            found = replace(found, settings=found.settings | {"preliminary": False})
             audits.setdefault(plan.labels.get(task, task), []).append(found)
     return {task: Audit.pool(parts) for task, parts in audits.items()}, selection
 
@@ -100,11 +102,14 @@ def _audit_plan(
     study: Study, material: Material, task: str, chosen: dict[str, list[CorrectionMap]], **options: Any
 ) -> AuditPlan:
     """Return how the chosen maps are audited on one task."""
+    table = material.tables[task]
     return AuditPlan(
-        _with_fit(material.tables[task], material.tables[material.development].rows("FIT")),
+        _with_fit(table, material.tables[material.development].rows("FIT")),
         chosen,
         seeds=study.seeds,
         readers=study.readers.model_dump(),
+        association=shortcut(table),
+        folds=1,
         floor=False,
         # All tasks are measured in the coordinates that they share, those of the development task.
         standardize=not study.coordinates.standardize,
@@ -121,14 +126,11 @@ def plan_reuse(
     """
     plan, material, store = _plan(study), prepare(study, recordings, rotation), Store(cache)
     took, device = store.timings(), resolve_device(device)
-    there: dict[str, list[bool]] = {}
-    chosen: dict[str, list[CorrectionMap]] = {}
-    for name in study.methods:
-        keys = [fit.key for fit in _fits(study, material, name, device)]
-        there[name] = [stored_fit(store, key) is not None for key in keys]
-        if all(there[name]):
-            family = _candidates(study, material, name, store, device)
-            chosen[name] = [candidate.map for candidate in _family_choice(family, plan)]
+    there = {
+        name: [stored_fit(store, fit.key) is not None for fit in _fits(study, material, name, device)]
+        for name in study.methods
+    }
+    chosen = chosen_maps(study, material, store, device)
     measured: dict[str, bool] = {}
     for task in plan.tasks:
         audit = _audit_plan(study, material, task, chosen, cache=cache, device=device)
@@ -144,6 +146,18 @@ def plan_reuse(
             seconds = None if None in left else sum(t for t in left if t is not None)
             cells.append({"method": name, "fit": i, "fitted": fitted, "measured": done, "seconds": seconds})
     return cells
+
+
+def chosen_maps(
+    study: Study, material: Material, store: Store, device: str
+) -> dict[str, list[CorrectionMap]]:
+    """Return what development people chose of every method all of whose candidates are finished."""
+    chosen = {}
+    for name in study.methods:
+        if all(stored_fit(store, fit.key) is not None for fit in _fits(study, material, name, device)):
+            family = _candidates(study, material, name, store, device)
+            chosen[name] = [candidate.map for candidate in _family_choice(family, _plan(study))]
+    return chosen
 
 
 @dataclass(frozen=True)
@@ -353,7 +367,7 @@ def _fit_one(
     with saying(f"fitting {name}", store), store.timed(f"select {name}"):
         rows = Table.concatenate([material.bank, material.val])
         model = fit_table(fit.model, rows, pairs=material.pairs)
-        m, facts = _select(model.to_map(), material, heads, plan)
+        m, facts = _select(model.to_map().with_coordinates(material.coordinates), material, heads, plan)
     return Fitted(m, store.put(fit.key, facts, m))
 
 

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import StudyError
-from ..tables.roles import assign_roles
+from ..errors import StudyError, TableError
+from ..tables.roles import assign_roles, rotated
 from ..tables.table import Table
 from .config import EndpointsSection, RolesSection
 
@@ -43,41 +43,24 @@ def roles_of(table: Table, plan: RolesSection, rotation: int | None) -> dict[str
         return dict(zip(table.participant.tolist(), table.role.tolist(), strict=True))
     strata = _strata(table, plan.stratify)
     if rotation is not None:
-        return rotated({person: strata[person] for person in people}, rotation, plan.folds, plan.seed)
+        try:
+            return rotated({person: strata[person] for person in people}, rotation, plan.folds, plan.seed)
+        except TableError as error:
+            raise StudyError(str(error)) from None
     stratify = [strata[person] for person in people] if plan.stratify else None
     drawn = assign_roles(np.array(people), plan.shares or None, stratify=stratify, random_state=plan.seed)
     return dict(zip(people, drawn.tolist(), strict=True))
 
 
-def rotated(strata: Mapping[str, str], rotation: int, n: int = 5, random_state: int = 0) -> dict[str, str]:
-    """Return roles by folds: fold ``rotation`` is EVAL, the next HEAD, then VAL, and the others FIT.
+def shortcut(table: Table) -> tuple[Any, Any] | None:
+    """Return the paper's direction of association: the second label goes with the second source.
 
-    Parameters
-    ----------
-    strata : dict of participant to stratum
-        Spread evenly over the folds.
-    rotation, n : int
-        Which of n folds is EVAL.
-    random_state : int
-        Of the folds; all rotations share them.
-
-    Examples
-    --------
-    >>> roles = rotated({f"s{i}": "" for i in range(10)}, rotation=1)
-    >>> sorted(roles.values())
-    ['EVAL', 'EVAL', 'FIT', 'FIT', 'FIT', 'FIT', 'HEAD', 'HEAD', 'VAL', 'VAL']
+    None, where HEAD rows have other than two of each: nothing is then measured of it.
     """
-    from sklearn.model_selection import StratifiedKFold
-
-    if n < 4 or not 0 <= rotation < n:
-        raise StudyError(f"Rotation {rotation} of {n} folds; there must be at least 4, and this one of them.")
-    people = sorted(strata)
-    labels = [strata[person] for person in people]
-    if max(labels.count(label) for label in set(labels)) < n:
-        raise StudyError(f"{len(people)} participants in {len(set(labels))} strata do not fill {n} folds.")
-    turn = ("EVAL", "HEAD", "VAL", *["FIT"] * (n - 3))
-    folds = StratifiedKFold(n, shuffle=True, random_state=random_state).split(people, labels)
-    return {people[row]: turn[(fold - rotation) % n] for fold, (_, rows) in enumerate(folds) for row in rows}
+    head = table.rows("HEAD")
+    if head.label is None or len(head.sources) != 2 or len(np.unique(head.label)) != 2:
+        return None
+    return head.sources[1], np.unique(head.label)[1]
 
 
 def _strata(table: Table, columns: Sequence[str]) -> dict[str, str]:

@@ -16,7 +16,7 @@ from ..tables.table import Table
 from .arms import check_arms, make_arms, pairs_by_method, recipes, unfitted
 from .config import Study
 from .recordings import Recordings
-from .roles import roles_of
+from .roles import roles_of, shortcut
 from .splits import Split, make_split, split_names
 
 
@@ -43,6 +43,15 @@ class StudyResult:
     checksums: dict[str, str]
     selection: dict[str, Any]
     tables: dict[str, dict[str, Any]]
+
+    @property
+    def omitted(self) -> dict[str, str]:
+        """Methods that were left out, and why: a budget that a fit does not attain."""
+        return {
+            f"{task}: {name}" if task else name: why
+            for task, audit in self.audits.items()
+            for name, why in audit.settings["omitted"].items()
+        }
 
 
 def run_study(
@@ -92,7 +101,7 @@ def run_study(
             return StudyResult(study, audits, recordings.checksums, selection, recordings.said)
         found: dict[str, list[Audit]] = {}
         for name, rotation in split_names(study).items():
-            for task, plan in _plans(study, make_split(study, recordings, name, rotation), **options):
+            for task, plan in study_plans(study, make_split(study, recordings, name, rotation), **options):
                 found.setdefault(task, []).append(plan.run())
         audits = {task: Audit.pool(parts) for task, parts in found.items()}
         return StudyResult(study, audits, recordings.checksums, {}, recordings.said)
@@ -115,7 +124,7 @@ def judged(study: Study, split: Split) -> dict[str, Table]:
     }
 
 
-def _plans(study: Study, split: Split, **options: Any) -> Iterator[tuple[str, AuditPlan]]:
+def study_plans(study: Study, split: Split, **options: Any) -> Iterator[tuple[str, AuditPlan]]:
     """Yield the tasks of one split, and how each is audited."""
     budgets = {name: method.budget for name, method in study.methods.items() if method.budget is not None}
     methods, pairs = make_arms(study, split), pairs_by_method(study, split)
@@ -128,7 +137,11 @@ def _plans(study: Study, split: Split, **options: Any) -> Iterator[tuple[str, Au
                 pairs=pairs,
                 seeds=study.seeds,
                 budget=budgets or None,
+                unattained="omit",
+                coordinates=split.coordinates,
                 readers=study.readers.model_dump(),
+                association=shortcut(table),
+                folds=1,
                 floor=study.floor,
                 **options,
             ),
@@ -210,7 +223,7 @@ def plan_study(study: Study, workspace: Path, *, device: str = "auto") -> Plan:
             planned = plan_reuse(study, recordings, rotation, **options)
             cells += [{"split": name, "task": ""} | cell for cell in planned]
         else:
-            for task, plan in _plans(study, make_split(study, recordings, name, rotation), **options):
+            for task, plan in study_plans(study, make_split(study, recordings, name, rotation), **options):
                 cells += [{"split": name, "task": task} | cell for cell in plan.pending()]
     return Plan(tables, cells)
 

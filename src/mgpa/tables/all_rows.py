@@ -1,13 +1,13 @@
 """All rows of a table that is larger than memory, as an iterative fit needs them.
 
-Its critics are trained on a draw. What is a mean over rows is taken over all of them: the standardisation
-from one pass over the table, and the anchors from one more a stage, in which every row goes through the
-stages so far and leaves the sums of its scores with its original coordinates behind.
+Its critics are trained on a draw. What is a mean over rows is taken over all of them: standardisation and
+anchored points from one pass over the table, and regressions of scores from one more a stage, in which every
+row goes through the stages so far and leaves the sums of its scores with its original coordinates behind.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, is_dataclass, replace
 from functools import cached_property, partial
 from typing import Any
@@ -19,16 +19,17 @@ from .._common.arrays import cast, double
 from ..anchor import ScoreMoments
 from ..coordinates import Coordinates
 from ..moments import Moments, Standardizer
-from ..stages import Critics, Recipe, Stage, all_scores, follow
+from ..stages import Critics, Recipe, Stage, Start, all_scores, follow
 from .files import Part, TableFile
 from .rows import in_coordinates, vectors
 from .scale import added, fit_batches, reduce_parts
+from .table import Table
 
 Array = Any  # numpy array or torch tensor
 
 
 class FileRows:
-    """The FIT rows of a table in a file; of tokens, their means.
+    """The FIT rows of a table in a file; of tokens, their means or all of them together.
 
     Parameters
     ----------
@@ -38,15 +39,29 @@ class FileRows:
         Where to work; None is here.
     coordinates : Coordinates or None
         Where the fit is made, if not in the file's features.
+    token_layout : {"mean", "joint"}
+        Which rows tokens become.
     """
 
-    def __init__(self, file: TableFile, client: Any = None, coordinates: Coordinates | None = None) -> None:
-        self.file, self.client, self.coordinates = file, client, coordinates
+    def __init__(
+        self,
+        file: TableFile,
+        client: Any = None,
+        coordinates: Coordinates | None = None,
+        token_layout: str = "mean",
+    ) -> None:
+        self.file, self.client = file, client
+        self.coordinates, self.token_layout = coordinates, token_layout
+
+    @property
+    def read(self) -> Callable[[Table], NDArray[Any]]:
+        """What turns rows of the file into vectors of the fit; it can be sent to other machines."""
+        return partial(fitted_vectors, self.coordinates, self.token_layout)
 
     @cached_property
     def summary(self) -> Moments:
         """Moments of the rows, in their own units: one pass."""
-        jobs = [partial(summarise_part, self.coordinates, part) for part in self.file.parts]
+        jobs = [partial(summarise_part, self.read, part) for part in self.file.parts]
         total: Moments = reduce_parts(jobs, added, client=self.client)
         return total
 
@@ -67,18 +82,24 @@ class StandardizedRows:
     rows: FileRows
     standardizer: Standardizer
 
-    def moments(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Return the mean (d,) of the original rows and their scatter (d, d)."""
-        s, m = self.standardizer, self.rows.summary
-        factor = np.where(s.varies, 1.0 / s.scale, 0.0)
-        return (m.mean - s.center) * factor, m.scatter * np.outer(factor, factor)
+    @property
+    def moments(self) -> Moments:
+        """Moments of the original rows by source."""
+        s = self.standardizer
+        scale = np.where(s.varies, s.scale, np.inf)  # what never varied takes no part
+        return Moments(
+            {
+                label: replace(part, mean=(part.mean - s.center) / scale, spread=part.spread.scaled(scale))
+                for label, part in self.rows.summary.parts.items()
+            }
+        )
 
-    def scores(self, recipe: Recipe, stages: Sequence[Stage], critics: Critics) -> ScoreMoments:
+    def scores(self, recipe: Recipe, stages: Sequence[Stage | Start], critics: Critics) -> ScoreMoments:
         """Return the moments of the critics' scores after these stages: one pass."""
         client, what = self.rows.client, (recipe, tuple(stages), critics)
         if client is not None:
             what = _on_cpu(what)  # other machines need not have our device
-        job = partial(sum_scores, self.standardizer, self.rows.coordinates, *what)
+        job = partial(sum_scores, self.standardizer, self.rows.read, *what)
         jobs = [partial(job, part) for part in self.rows.file.parts]
         total: ScoreSums = reduce_parts(jobs, added, client=client)
         mean = total.scores / total.n_rows
@@ -104,26 +125,31 @@ class ScoreSums:
         )
 
 
-def summarise_part(coordinates: Coordinates | None, part: Part) -> Moments | None:
+def fitted_vectors(coordinates: Coordinates | None, token_layout: str, rows: Table) -> NDArray[Any]:
+    """Return the vectors, in a fit's coordinates, of some rows of a table."""
+    return vectors(in_coordinates(coordinates, rows), token_layout)
+
+
+def summarise_part(read: Callable[[Table], NDArray[Any]], part: Part) -> Moments | None:
     """Return the moments of one part's FIT rows, or None if there are none."""
     total: Moments | None = None
     for rows in fit_batches(part):
-        total = added(total, Moments.from_rows(vectors(in_coordinates(coordinates, rows)), rows.source))
+        total = added(total, Moments.from_rows(read(rows), rows.source))
     return total
 
 
 def sum_scores(
     standardizer: Standardizer,
-    coordinates: Coordinates | None,
+    read: Callable[[Table], NDArray[Any]],
     recipe: Recipe,
-    stages: Sequence[Stage],
+    stages: Sequence[Stage | Start],
     critics: Critics,
     part: Part,
 ) -> ScoreSums | None:
     """Send one part's FIT rows through the stages and sum up the critics' scores of them."""
     total: ScoreSums | None = None
     for rows in fit_batches(part):
-        original = cast(standardizer.apply(vectors(in_coordinates(coordinates, rows))), recipe.basis)
+        original = cast(standardizer.apply(read(rows)), recipe.basis)
         scores = double(all_scores(critics, follow(recipe, stages, original)))
         wide = double(original)
         total = added(total, ScoreSums(len(wide), wide.sum(0), scores.sum(0), wide.T @ scores))

@@ -27,7 +27,12 @@ def require_columns(wanted: Iterable[str], there: Iterable[str], table: Any = "T
     there = list(there)
     missing = [name for name in wanted if name not in there]
     if missing:
-        hint = (" ", GIVE_ROLES, " makes roles.") if "role" in missing else ()
+        hint: list[Any] = [" ", GIVE_ROLES, " makes roles."] if "role" in missing else []
+        named = [name for name in missing if name in COLUMNS and name != "role"]
+        others = [name for name in there if name not in COLUMNS]
+        if named and others:
+            renamed = Mention("rename", {others[0]: named[0]})
+            hint += [" Is it there under another name? Then ", renamed, "."]
         raise TableError(f"{table} lacks {column_names(missing)}; it has {column_names(there)}.", *hint)
 
 
@@ -52,7 +57,7 @@ def check_columns(given: Mapping[str, Any], n: int) -> Columns:
             people = whole_numbers(people, "participant")
         columns["participant"] = _tidy(people.astype(str))
     if "role" in columns:
-        columns["role"] = _check_roles(columns["role"])
+        columns["role"] = check_roles(columns["role"])
         if "participant" in columns:
             _require_one_role_each(columns["participant"], columns["role"])
     if "pair_id" in columns:
@@ -78,7 +83,8 @@ def require_matched(pair_id: NDArray[Any]) -> None:
         )
 
 
-def _check_roles(values: NDArray[Any]) -> NDArray[Any]:
+def check_roles(values: NDArray[Any]) -> NDArray[Any]:
+    """Return roles in capitals; anything that is no role is an error."""
     roles, known = values, np.isin(values, ROLES)
     if not known.all():
         roles = _tidy(np.char.upper(values.astype(str)))

@@ -89,12 +89,17 @@ def write_corrected(m: CorrectionMap, part: Part, writer: TableWriter, i: int) -
 
 
 def _write_on(client: Any, m: CorrectionMap, parts: list[Part], writer: TableWriter, todo: list[int]) -> None:
-    everywhere = client.scatter(m, broadcast=True)
+    # The result of a task is made again if the workers that had it are lost; scattered data are not.
+    the_map = client.submit(_itself, m, pure=False, retries=RETRIES)
     futures = [
-        client.submit(write_corrected, everywhere, parts[i], writer, i, pure=False, retries=RETRIES)
+        client.submit(write_corrected, the_map, parts[i], writer, i, pure=False, retries=RETRIES)
         for i in todo
     ]
     client.gather(futures)
+
+
+def _itself(m: CorrectionMap) -> CorrectionMap:
+    return m
 
 
 def _stamp(path: Path) -> str:

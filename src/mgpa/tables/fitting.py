@@ -21,12 +21,13 @@ from ..errors import TableError
 from ..estimators.base import Provenance
 from ..estimators.streamed import LabelledPairs, MomentEstimator
 from ..pairs import is_paired, source_names
-from ..tokens import TokenMean
+from ..tokens import TokenEstimator, TokenMean, row_estimator
 from .all_rows import FileRows
 from .columns import Columns, feature_names, require_columns
 from .files import Part, TableFile, open_table
 from .rows import in_coordinates, people_digests, require_encoder, require_features
 from .scale import fit_batches, reduce_parts
+from .seen import SeenRows
 from .table import Table
 
 Pairs = LabelledPairs | tuple[Any, Any]
@@ -49,11 +50,12 @@ def fit_table(
     Parameters
     ----------
     model : estimator
-        A clone of it is fitted; on token means (:class:`~mgpa.TokenMean`), if the table holds tokens. Methods
-        that stream (see :func:`mgpa.baselines.available`) see every row in bounded memory. Of a file, the
-        others are fitted on at most ``max_rows`` rows, all paired ones and others drawn for every source
-        alike, and their map says so; iterative MGPA still standardises, and regresses its anchors, on all
-        rows, which costs a pass over the file for every stage.
+        A clone of it is fitted; on token means (:class:`~mgpa.TokenMean`), if the table holds tokens and it
+        does not say otherwise (:class:`~mgpa.JointTokens`, :class:`~mgpa.PerToken`). Methods that stream (see
+        :func:`mgpa.baselines.available`) see every row in bounded memory. Of a file, the others are fitted on
+        at most ``max_rows`` rows, all paired ones and others drawn for every source alike, and their map says
+        so; iterative MGPA still standardises, and regresses its anchors, on all rows, which with the
+        published targets costs a pass over the file for every stage.
     table : Table, or path
         With a role column, FIT rows are fitted on and VAL rows, of a file at most ``max_rows``, are shown to
         methods that stop by them. Without, all rows are fitted on.
@@ -90,15 +92,19 @@ def fit_table(
         if coordinates is not None:
             raise ValueError("Pass components= or coordinates=, not both.")
         coordinates = fit_coordinates(rows.read(rows.positions("FIT")).X, n_components=components)
-    calibration = None if pairs is None else read_pairs(pairs, rows, coordinates)
+    calibration, seen = None, SeenRows({})
+    if pairs is not None:
+        calibration, seen = read_pairs(pairs, rows, coordinates)
     model = clone(model)
-    if rows.tokens and not isinstance(model, TokenMean):
+    if rows.tokens and not isinstance(model, TokenEstimator):
         model = TokenMean(model)
     notes: list[str] = []
-    if isinstance(getattr(model, "estimator", model), MomentEstimator):
-        model = _fit_moments(model, rows, calibration, coordinates, client, verbose)
+    if isinstance(row_estimator(model), MomentEstimator):
+        model, fitted = _fit_moments(model, rows, calibration, coordinates, client, verbose)
     else:
-        model, notes = _fit_rows(model, rows, calibration, coordinates, max_rows, random_state, client)
+        model, fitted, notes = _fit_rows(
+            model, rows, calibration, coordinates, max_rows, random_state, client
+        )
     people = set(people_digests(rows.people))
     if isinstance(calibration, LabelledPairs):
         people |= set(people_digests(calibration.participant))
@@ -109,6 +115,7 @@ def fit_table(
         feature_names=names,
         encoder=dict(rows.table.info.get("encoder") or {}),
         people=tuple(sorted(people)),
+        row_sample=(fitted + seen).encode(),
         notes="; ".join(notes),
         coordinates=coordinates,
     )
@@ -165,19 +172,26 @@ class FitRows:
         return self.table.take(rows) if isinstance(self.table, Table) else self.table.read(rows)
 
 
-def read_pairs(pairs: Any, rows: FitRows, coordinates: Coordinates | None) -> Pairs:
-    """Return pairs that are not the table's own, in the fit's coordinates, with the table's source labels."""
+def read_pairs(pairs: Any, rows: FitRows, coordinates: Coordinates | None) -> tuple[Pairs, SeenRows]:
+    """Return pairs that are not the table's own, with the table's source labels; and what rows they are.
+
+    The pairs are in the fit's coordinates; the rows are known as they came.
+    """
     if isinstance(pairs, (tuple, list)):
+        seen = SeenRows({})
+        for side in pairs:
+            seen += SeenRows.from_rows(side)
         if coordinates is not None:
             pairs = tuple(coordinates.transform(side) for side in pairs)
-        return tuple(pairs)
+        return tuple(pairs), seen
     table = pairs if isinstance(pairs, Table) else open_table(pairs).read()
     table.require("source", "pair_id")
     table = table if table.role is None else table.rows("FIT")  # other people are for judging
     require_encoder(table.info, rows.table.info, "The table of pairs", "the table")
     require_features(table.info, rows.table.info, "The table of pairs", "the table")
-    table = in_coordinates(coordinates, table)
     table = table.take(is_paired(np.asarray(table.pair_id)))
+    seen = SeenRows.from_rows(table.X, table.participant)
+    table = in_coordinates(coordinates, table)
     sources = rows.sources
     ours, theirs = source_names(sources), source_names(table.sources) if len(table) else ()
     if not set(theirs) <= set(ours):
@@ -191,7 +205,7 @@ def read_pairs(pairs: Any, rows: FitRows, coordinates: Coordinates | None) -> Pa
             "The table of pairs has no events seen by two sources; check its pair_id and source."
         )
     labels = sources[[ours.index(name) for name in source_names(table.source)]]
-    return LabelledPairs(table.X, labels, np.asarray(table.pair_id), table.participant)
+    return LabelledPairs(table.X, labels, np.asarray(table.pair_id), table.participant), seen
 
 
 def _fit_moments(
@@ -201,29 +215,31 @@ def _fit_moments(
     coordinates: Coordinates | None,
     client: Any,
     verbose: bool,
-) -> Any:
+) -> tuple[Any, SeenRows]:
     jobs = [partial(summarise, model, part, coordinates, calibration is None) for part in rows.parts]
     on = None if isinstance(rows.table, Table) else client
-    total = reduce_parts(jobs, merged, client=on, verbose=verbose)
-    return total if calibration is None else total.add_pairs(calibration)
+    total, seen = reduce_parts(jobs, merged, client=on, verbose=verbose)
+    return total if calibration is None else total.add_pairs(calibration), seen
 
 
-def summarise(model: Any, part: Table | Part, coordinates: Coordinates | None, own_pairs: bool = True) -> Any:
-    """Return a clone of the model that has seen one part's FIT rows, or None if there are none."""
-    fresh, seen = clone(model), False
+def summarise(
+    model: Any, part: Table | Part, coordinates: Coordinates | None, own_pairs: bool = True
+) -> tuple[Any, SeenRows] | None:
+    """Return a clone of the model that has seen one part's FIT rows, and which they are; None without any."""
+    fresh, seen = clone(model), SeenRows({})
     for batch in fit_batches(part):
         rows = in_coordinates(coordinates, batch)
         ids = rows.pair_id if own_pairs else None
         fresh.partial_fit(rows.X, rows.label, source=rows.source, pair_id=ids, groups=rows.participant)
-        seen = True
-    return fresh if seen else None
+        seen += SeenRows.from_rows(batch.X, batch.participant)
+    return (fresh, seen) if seen.parts else None
 
 
-def merged(a: Any, b: Any) -> Any:
+def merged(a: tuple[Any, SeenRows] | None, b: tuple[Any, SeenRows] | None) -> tuple[Any, SeenRows] | None:
     """Return what two partly fitted models have seen together, leaving both as they are."""
     if a is None or b is None:
         return b if a is None else a
-    return copy.copy(a).merge(b)
+    return copy.copy(a[0]).merge(b[0]), a[1] + b[1]
 
 
 def _fit_rows(
@@ -234,14 +250,15 @@ def _fit_rows(
     max_rows: int,
     random_state: int,
     client: Any,
-) -> tuple[Any, list[str]]:
-    """Return the fitted model, and what is to be said about the rows it saw."""
+) -> tuple[Any, SeenRows, list[str]]:
+    """Return the fitted model, the rows it saw, and what is to be said about them."""
     available, held = rows.positions("FIT"), rows.positions("VAL")
     chosen, judges = available, held
     if isinstance(rows.table, TableFile):
         chosen = _draw_fit_rows(rows, available, calibration is None, max_rows, random_state)
         judges = held[draw_rows(rows.columns["source"][held], max_rows, random_state)]
-    fit = in_coordinates(coordinates, rows.read(chosen))
+    raw = rows.read(chosen)
+    fit = in_coordinates(coordinates, raw)
     evidence: dict[str, Any] = {"source": fit.source, "groups": fit.participant}
     if calibration is None:
         evidence["pair_id"] = fit.pair_id
@@ -253,19 +270,19 @@ def _fit_rows(
     notes, drawn = [], f", drawn with seed {random_state}"
     if len(chosen) < len(available):
         told = f"fitted on {len(chosen)} of {len(available)} FIT rows{drawn}"
-        if hasattr(getattr(model, "estimator", model), "_fit_draw"):
-            assert isinstance(rows.table, TableFile)
-            everyone = FileRows(rows.table, client, coordinates)
-            model = model._fit_draw(fit.X, fit.label, all_rows=everyone, **evidence)
+        assert isinstance(rows.table, TableFile)
+        layout = model.layout if isinstance(model, TokenEstimator) else "mean"
+        everyone = FileRows(rows.table, client, coordinates, layout)
+        model = model.fit_draw(everyone, fit.X, fit.label, **evidence)
+        if row_estimator(model).tags.means_of_all_rows:
             notes += [f"critics {told}", "standardisation and anchors on all of them"]
         else:
-            model = model.fit(fit.X, fit.label, **evidence)
             notes += [told]
     else:
         model = model.fit(fit.X, fit.label, **evidence)
     if len(judges) < len(held):
         notes += [f"held-out rows are {len(judges)} of {len(held)} VAL rows{drawn}"]
-    return model, notes
+    return model, SeenRows.from_rows(raw.X, raw.participant), notes
 
 
 def as_views(calibration: Pairs) -> tuple[Any, Any]:

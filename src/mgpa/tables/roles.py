@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ..errors import TableError
 from ..pairs import encode_source
 
 
@@ -61,3 +63,34 @@ def assign_roles(
         chosen[person] = role
         given[role] += 1
     return np.asarray(chosen[codes], dtype=str)
+
+
+def rotated(strata: Mapping[str, str], rotation: int, n: int = 5, random_state: int = 0) -> dict[str, str]:
+    """Return roles by folds: fold ``rotation`` is EVAL, the next HEAD, then VAL, and the others FIT.
+
+    Parameters
+    ----------
+    strata : dict of participant to stratum
+        Spread evenly over the folds.
+    rotation, n : int
+        Which of n folds is EVAL.
+    random_state : int
+        Of the folds; all rotations share them.
+
+    Examples
+    --------
+    >>> roles = rotated({f"s{i}": "" for i in range(10)}, rotation=1)
+    >>> sorted(roles.values())
+    ['EVAL', 'EVAL', 'FIT', 'FIT', 'FIT', 'FIT', 'HEAD', 'HEAD', 'VAL', 'VAL']
+    """
+    from sklearn.model_selection import StratifiedKFold
+
+    if n < 4 or not 0 <= rotation < n:
+        raise TableError(f"Rotation {rotation} of {n} folds; there must be at least 4, and this one of them.")
+    people = sorted(strata)
+    labels = [strata[person] for person in people]
+    if max(labels.count(label) for label in set(labels)) < n:
+        raise TableError(f"{len(people)} participants in {len(set(labels))} strata do not fill {n} folds.")
+    turn = ("EVAL", "HEAD", "VAL", *["FIT"] * (n - 3))
+    folds = StratifiedKFold(n, shuffle=True, random_state=random_state).split(people, labels)
+    return {people[row]: turn[(fold - rotation) % n] for fold, (_, rows) in enumerate(folds) for row in rows}

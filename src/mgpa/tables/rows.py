@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -15,14 +16,14 @@ from ..errors import Mention, TableError
 from ..maps import CorrectionMap
 from ..maps.io.mapfile import map_digest
 from ..pairs import source_names
-from ..tokens import token_mean, transform_tokens
+from ..tokens import token_rows, transform_tokens
 from .columns import feature_names
 from .table import Table
 
 
-def vectors(table: Table) -> NDArray[Any]:
-    """Return one vector a row: the embedding, or the mean of the tokens."""
-    return np.asarray(token_mean(table.X)) if table.X.ndim == 3 else table.X
+def vectors(table: Table, token_layout: str = "mean") -> NDArray[Any]:
+    """Return one vector a row: the embedding; of tokens, their mean or ("joint") all of them."""
+    return np.asarray(token_rows(table.X, token_layout)) if table.X.ndim == 3 else table.X
 
 
 def in_coordinates(coordinates: Coordinates | None, table: Table) -> Table:
@@ -140,13 +141,21 @@ def require_correctable(
 _INCIDENTAL = ("precision_used", "precision_difference", "braindecode")
 
 
-def _essence(encoder: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what tells one encoder from another; weights are the same if their checksum is."""
+def _essence(encoder: Mapping[str, Any]) -> dict[str, str]:
+    """Return what tells one encoder from another; weights are the same if their checksum is.
+
+    In JSON, as files hold it: there a tuple is a list, so what was read compares equal to what was written.
+    """
     essence = {name: value for name, value in encoder.items() if name not in _INCIDENTAL}
     weights = essence.get("checkpoint")
     if isinstance(weights, Mapping) and "sha256" in weights:
         essence["checkpoint"] = weights["sha256"]
-    return essence
+    return {str(name): json.dumps(value, sort_keys=True, default=_plain) for name, value in essence.items()}
+
+
+def _plain(value: Any) -> Any:
+    """Return numpy's numbers and arrays as Python's, and anything else as text."""
+    return value.tolist() if isinstance(value, np.generic | np.ndarray) else str(value)
 
 
 def require_encoder(found: Mapping[str, Any], expected: Mapping[str, Any], what: str, than: str) -> None:
@@ -159,7 +168,7 @@ def require_encoder(found: Mapping[str, Any], expected: Mapping[str, Any], what:
     differing = [k for k in {**ours, **theirs} if theirs.get(k) != ours.get(k)]
     raise TableError(
         f"{what} holds embeddings of another encoder than {than}: "
-        + "; ".join(f"{k} {theirs.get(k)!r} instead of {ours.get(k)!r}" for k in differing)
+        + "; ".join(f"{k} {theirs.get(k)} instead of {ours.get(k)}" for k in differing)
         + "."
     )
 

@@ -8,10 +8,13 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import CancelledError
 from contextlib import contextmanager
 from typing import Any
 
+from .._common.extras import missing
 from .._common.progress import progress
+from ..errors import ClusterError
 from .files import Part
 from .table import Table
 
@@ -26,16 +29,30 @@ def connect(scheduler: str | None) -> Iterator[Any]:
     ----------
     scheduler : str or None
         ``tcp://host:8786``, "local", or None to do without Dask.
+
+    Raises
+    ------
+    ClusterError
+        From what is done with the client, if the cluster is lost meanwhile.
     """
     if scheduler is None:
         yield None
         return
     try:
-        from distributed import Client
+        from distributed import Client, KilledWorker
+        from distributed.comm import CommClosedError
     except ImportError:
-        raise ImportError("A cluster needs Dask: pip install 'mgpa[scale]'.") from None
-    with Client(**({} if scheduler == "local" else {"address": scheduler})) as client:
-        yield client
+        raise missing("A cluster", "dask") from None
+    # Dask would show its dashboard, which says what is computed here, to the whole network.
+    local = {"host": "127.0.0.1", "dashboard_address": "127.0.0.1:8787"}
+    try:
+        with Client(**(local if scheduler == "local" else {"address": scheduler})) as client:
+            yield client
+    except (CancelledError, KilledWorker, CommClosedError) as error:
+        raise ClusterError(
+            f"The cluster did not finish ({type(error).__name__}: {error}): its scheduler was restarted, or "
+            "its workers were lost again and again. Run the command again; finished parts are kept."
+        ) from None
 
 
 def added(a: Any, b: Any) -> Any:

@@ -6,7 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import Mention, UsageError
+from .._common.parameters import number, whole
+from ..errors import Mention, ParameterError, UsageError
 from .roles import assign_roles
 from .table import Table
 
@@ -57,6 +58,18 @@ def simulate_table(
     >>> table.X.shape[1], table.sources.tolist()
     (16, ['dry', 'wet'])
     """
+    for name, value, limits in (
+        ("n_people", n_people, whole(1)),
+        ("events", events, whole(1)),
+        ("d", d, whole(2)),
+        ("n_classes", n_classes, whole(1)),
+        ("tokens", tokens, whole()),
+        ("association", association, number(0, 1)),
+        ("device_effect", device_effect, number()),
+        ("random_state", random_state, whole()),
+    ):
+        if not limits.accepts(value):
+            raise ParameterError(name, value, limits.words)
     if not 2 <= n_sources <= len(DEVICES):
         raise UsageError(Mention("n_sources"), f" is {n_sources}; choose 2 to {len(DEVICES)}.")
     rng = np.random.default_rng(random_state)

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .._common.checks import as_float_matrix, require_finite
-from ..errors import TableError
+from ..errors import TableError, printable
 from ..pairs import is_paired, to_numpy
 from .columns import (
     COLUMNS,
@@ -27,6 +27,7 @@ from .columns import (
     Columns,
     check_columns,
     check_other,
+    check_roles,
     column_names,
     feature_names,
     require_columns,
@@ -102,7 +103,7 @@ class Table:
 
     def __repr__(self) -> str:
         shape, names = " x ".join(map(str, self.X.shape[1:])), ", ".join(self.columns) or "no columns"
-        return f"<Table: {len(self)} rows of {shape} {self.X.dtype}, with {names}>"
+        return printable(f"<Table: {len(self)} rows of {shape} {self.X.dtype}, with {names}>")
 
     @property
     def columns(self) -> Columns:
@@ -127,8 +128,8 @@ class Table:
         return np.unique(self.require("source").source)
 
     def rows(self, *roles: str) -> Self:
-        """Return the rows of some roles, in their order."""
-        return self.take(np.isin(self.require("role").role, roles))
+        """Return the rows of some roles, in their order. A name that is no role is an error."""
+        return self.take(np.isin(self.require("role").role, check_roles(np.array(roles, dtype=str))))
 
     def take(self, rows: Any) -> Self:
         """Return some rows: a slice, positions or a mask."""

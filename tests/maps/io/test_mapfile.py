@@ -34,6 +34,8 @@ MAPS = {
     "network only": random_staged_map(n_linear=0),
     "prefix": random_staged_map().prefix(3, 0.35).with_strength(1.1),
     "no stages": random_staged_map()[:0],
+    "anchored": random_staged_map(n_linear=2, anchored=True).prefix(3, 0.35),
+    "anchored, no stages": random_staged_map(anchored=True)[:0],
     "affine32": random_affine_map(dtype=np.float32, k=2),
     "affine64": random_affine_map().with_strength(1 / 3).with_notes("naïve\n\x00 \U0001f9e0 \ud800"),
     "identity": AffineMap.identity(5),
@@ -56,8 +58,9 @@ def assert_same_map(a, b):
     assert type(a) is type(b)
     assert a.info == b.info
     assert all(getattr(a, name) == getattr(b, name) for name in a.scalar_names)
-    for name in a.tensor_names:
-        x, y = getattr(a, name), getattr(b, name)
+    assert a.tensors.keys() == b.tensors.keys()
+    for name, x in a.tensors.items():
+        y = b.tensors[name]
         assert (x.dtype, x.shape, x.tobytes()) == (y.dtype, y.shape, y.tobytes()), name
     assert (a.coordinates is None) == (b.coordinates is None)
     assert a.coordinates is None or a.coordinates.digest == b.coordinates.digest
@@ -79,7 +82,7 @@ def craft(path, m, *, format=1, tensors=None, metadata=None, **document):
         "info": asdict(m.info),
     } | document
     text = document.pop("text", None) or mapfile._canonical(document)
-    tensors = {name: getattr(m, name) for name in m.tensor_names} | (tensors or {})
+    tensors = m.tensors | (tensors or {})
     tensors = {name: array for name, array in tensors.items() if array is not None}
     metadata = metadata or {"mgpa": text, "sha256": mapfile._digest(text, tensors)}
     path.write_bytes(safetensors.numpy.save(tensors, metadata))
@@ -260,14 +263,32 @@ def test_every_flipped_bit_is_refused_or_harmless(tmp_path, small):
             assert_same_map(small, load_map(path))
 
 
+@pytest.mark.parametrize(("name", "version"), [("staged32", 1), ("anchored", 3), ("affine64", 1)])
+def test_a_file_asks_for_the_first_version_that_reads_it(name, version, tmp_path):
+    path = MAPS[name].save(tmp_path / "m")
+    assert stated_format(path) == version
+    assert MAPS[name].n_features % 2 == 0
+    tokens = replace(MAPS[name].info, n_tokens=2, token_layout="joint", feature_names=None)
+    joint = replace(MAPS[name], info=tokens)
+    assert stated_format(joint.save(tmp_path / "joint")) == 3
+    assert load_map(tmp_path / "joint").info.token_layout == "joint"
+    mean = replace(joint, info=replace(tokens, token_layout="mean"))
+    assert mapfile.map_digest(joint) != mapfile.map_digest(mean)
+
+
+def stated_format(path):
+    with safetensors.safe_open(path, "numpy") as file:
+        return json.loads(file.metadata()["mgpa"])["format"]
+
+
 def nested(depth):
     return '{"format":1,"info":' + "[" * depth + "]" * depth + "}"
 
 
 HOSTILE = {
     "newer format": (
-        {"format": 3},
-        r"written by a newer mgpa \(format 3, this library reads up to 2\); upgrade mgpa\.$",
+        {"format": 4},
+        r"written by a newer mgpa \(format 4, this library reads up to 3\); upgrade mgpa\.$",
     ),
     "format zero": ({"format": 0}, "no file format"),
     "format text": ({"format": "1"}, "no file format"),
@@ -308,6 +329,38 @@ HOSTILE = {
     "fraction above one": ({"scalars": dict.fromkeys(MAPS["staged32"].scalar_names, 1.5)}, "fraction"),
     "missing tensor": ({"tensors": {"basis": None}}, r"lacks arrays .*\(basis\)"),
     "extra tensor": ({"tensors": {"code": np.ones(2)}}, r"has others \(code\)"),
+    "half an anchor": (
+        {"tensors": {"anchor_readout": np.ones((10, 2)), "anchor_weight": np.ones((4, 0, 10))}},
+        "anchor_offset, anchor_direction missing; expected all of",
+    ),
+    "half a start": (
+        {"tensors": {"start_readout": np.ones((10, 3))}},
+        "start_offset missing; expected all of start_readout, start_offset",
+    ),
+    "start of another rank": (
+        {"tensors": {"start_readout": np.ones((10, 2)), "start_offset": np.ones(2)}},
+        "start_readout has shape",
+    ),
+    "two anchors": (
+        {
+            "tensors": {
+                "anchor_readout": np.ones((10, 2)),
+                "anchor_offset": np.ones(2),
+                "anchor_direction": np.ones((10, 2)),
+            }
+        },
+        r"anchor_weight has shape \(4, 2, 10\); expected \(4, 0, 10\)",
+    ),
+    "anchor of another width": (
+        {
+            "tensors": {
+                "anchor_readout": np.ones((10, 2)),
+                "anchor_offset": np.ones(2),
+                "anchor_direction": np.ones((10, 3)),
+            }
+        },
+        "anchor_direction has shape",
+    ),
     "wrong shape": ({"tensors": {"linear_bias": np.ones((4, 2))}}, "linear_bias has shape"),
     "wrong dimension": ({"tensors": {"basis": np.ones(10)}}, "basis has 1 dim"),
     "scalar center": ({"tensors": {"center": np.ones(())}}, "center has shape"),

@@ -27,10 +27,11 @@ def gelu_slope(u):
 
 @pytest.mark.parametrize(("n_linear", "n_network"), SIZES)
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("anchored", [False, True])
 def test_folded_stages_give_the_residuals_and_gated_gradients_of_the_stored_critics(
-    n_linear, n_network, dtype
+    n_linear, n_network, dtype, anchored
 ):
-    m = random_staged_map(d=11, r=4, n_linear=n_linear, n_network=n_network, dtype=dtype)
+    m = random_staged_map(d=11, r=4, n_linear=n_linear, n_network=n_network, dtype=dtype, anchored=anchored)
     w = fold_stages(m)
     assert_float64(w)
     S, L, H, N = m.sizes
@@ -40,19 +41,32 @@ def test_folded_stages_give_the_residuals_and_gated_gradients_of_the_stored_crit
     original = (X - m.center) / m.scale.astype(np.float64)
     h = original + z @ B.T
     h0 = (X - w.center) * w.inverse_scale
-    first = (h0 @ w.first + w.constant).reshape(5, S, H + L + N)
+    width = S * (H + L + N)
+    product = h0 @ w.first + w.constant
+    first, point = product[:, :width].reshape(5, S, H + L + N), product[:, width:]
+    assert point.shape[1] == (5 if anchored else 0)
     np.testing.assert_allclose(z @ w.back, (h - original) * m.scale, atol=1e-12)
+
+    def scores(k, h):
+        u = h @ m.hidden_weight[k].T + m.hidden_bias[k]
+        network = gelu(u) @ m.output_weight[k].T + m.output_bias[k]
+        return np.hstack([h @ m.linear_weight[k].T + m.linear_bias[k], network])
+
     for k in range(S):
         u = h @ m.hidden_weight[k].T + m.hidden_bias[k]
-        scores = [
-            h @ m.linear_weight[k].T + m.linear_bias[k],
-            gelu(u) @ m.output_weight[k].T + m.output_bias[k],
-        ]
-        residuals = np.hstack(scores) - (original @ m.anchor_weight[k].T + m.anchor_bias[k])
+        if anchored:
+            moved = (original @ m.anchor_readout + m.anchor_offset) @ m.anchor_direction.astype(float).T
+            targets = scores(k, original - moved)
+        else:
+            targets = original @ m.anchor_weight[k].T + m.anchor_bias[k]
+        residuals = scores(k, h) - targets
         gradients = np.einsum("nh,jh,hd,dr->njr", gelu_slope(u), m.output_weight[k], m.hidden_weight[k], B)
         folded_u = first[:, k, :H] + z @ w.hidden_gate[k]
         np.testing.assert_allclose(folded_u, u, atol=1e-12)
-        folded_scores = np.hstack([z @ w.linear_gate[k].T, gelu(folded_u) @ w.output[k]])
+        value = gelu(folded_u)
+        if anchored:
+            value = value - gelu(first[:, k, :H] + point @ w.anchor_gate[k])
+        folded_scores = np.hstack([z @ w.linear_gate[k].T, value @ w.output[k]])
         np.testing.assert_allclose(first[:, k, H:] + folded_scores, residuals, atol=1e-12)
         folded_gradients = (gelu_slope(folded_u) @ w.gradient_gate[k]).reshape(5, N, 4)
         np.testing.assert_allclose(folded_gradients, gradients, atol=1e-12)
@@ -98,9 +112,12 @@ def test_the_linear_gram_matrix_is_that_of_the_gate_as_rounded():
 
 def test_a_torch_module_holds_the_folded_weights_and_nothing_else():
     pytest.importorskip("torch")
-    m = random_staged_map(n_linear=2, n_network=2)
-    folded, module = fold_stages(m), m.to_torch()
-    buffers = dict(module.named_buffers())
-    assert buffers.keys() == {field.name for field in fields(folded)} | {"scalars"}
-    for field in fields(folded):
-        np.testing.assert_array_equal(buffers[field.name].numpy(), getattr(folded, field.name))
+    for anchored in (False, True):
+        m = random_staged_map(n_linear=2, n_network=2, anchored=anchored)
+        folded, buffers = fold_stages(m), dict(m.to_torch().named_buffers())
+        weights = {field.name: getattr(folded, field.name) for field in fields(folded)}
+        weights = {name: array for name, array in weights.items() if array is not None}
+        assert ("anchor_gate" in weights) == anchored
+        assert buffers.keys() == weights.keys() | {"scalars"}
+        for name, array in weights.items():
+            np.testing.assert_array_equal(buffers[name].numpy(), array)

@@ -1,5 +1,7 @@
 """The compiled numpy replay: every block shape, and its GELU against the exact one."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from scipy.special import ndtr
@@ -21,8 +23,9 @@ def test_gelu_and_its_slope_equal_the_exact_ones_to_float32_rounding(dtype):
 
 @pytest.mark.parametrize(("n_linear", "n_network"), [(1, 1), (0, 1), (1, 0), (2, 2)])
 @pytest.mark.parametrize("n", [1, 2, 3, 4, 31, 32, 33, 256, 257, 2047, 2049, 2051])
-def test_every_number_of_rows_gives_the_rows_one_by_one(n, n_linear, n_network):
-    m = random_staged_map(n_linear=n_linear, n_network=n_network, hidden=6 if n_network else 0)
+@pytest.mark.parametrize("anchored", [False, True])
+def test_every_number_of_rows_gives_the_rows_one_by_one(n, n_linear, n_network, anchored):
+    m = random_staged_map(n_linear=n_linear, n_network=n_network, anchored=anchored)
     X = np.random.default_rng(n).normal(size=(n, m.n_features))
     chosen = [0, n // 2, n - 1]
     alone = np.concatenate([m.transform(X[i : i + 1]) for i in chosen])
@@ -40,11 +43,29 @@ def test_a_bad_row_is_named_whatever_the_critics(bad, n_linear, n_network):
             m.transform(X)
 
 
-def test_stage_movement_is_the_movement_of_each_prefix():
-    m = random_staged_map(stages=5)
+@pytest.mark.parametrize("anchored", [False, True])
+def test_stage_movement_is_the_movement_of_each_prefix(anchored):
+    m = random_staged_map(stages=5, anchored=anchored)
     X = np.random.default_rng(1).normal(size=(50, m.n_features))
     prefixes = [np.linalg.norm(m[:k].displacement(X)) for k in range(1, 6)]
     np.testing.assert_allclose(m.stage_movement(X), prefixes, rtol=1e-7)
+
+
+@pytest.mark.parametrize("n", [2, 40])
+@pytest.mark.parametrize(("n_linear", "n_network"), [(1, 1), (2, 2), (1, 0)])
+def test_a_first_stage_without_scores_is_its_start(n, n_linear, n_network):
+    m = random_staged_map(n_linear=n_linear, n_network=n_network, anchored=True, dtype=np.float64)
+    silent = {name: getattr(m, name).copy() for name in m.stage_tensors}
+    for array in silent.values():
+        array[0] = 0.0
+    m = replace(m, **silent)
+    X = np.random.default_rng(5).normal(size=(n, m.n_features))
+    start = ((X - m.center) / m.scale @ m.start_readout + m.start_offset) @ m.basis.T * m.scale
+    np.testing.assert_allclose(m[:1].transform(X), X + start, atol=1e-12)
+    np.testing.assert_allclose(m.prefix(1, 0.4).transform(X), X + 0.4 * start, atol=1e-12)
+    np.testing.assert_allclose(m[:1].transform(X, strength=0.5), X + 0.5 * start, atol=1e-12)
+    np.testing.assert_array_equal(m[:0].transform(X), X)
+    assert np.abs(m.transform(X) - m[:1].transform(X)).max() > 0.01
 
 
 def test_a_prepared_map_pickles_small_and_deep_copies():
@@ -58,3 +79,22 @@ def test_a_prepared_map_pickles_small_and_deep_copies():
     assert len(pickle.dumps(m)) == size
     np.testing.assert_array_equal(pickle.loads(pickle.dumps(m)).transform(X), expected)
     np.testing.assert_array_equal(copy.deepcopy(m).transform(X), expected)
+
+
+@pytest.mark.parametrize(("n_linear", "n_network"), [(1, 1), (0, 1), (1, 0), (2, 2)])
+def test_a_row_at_its_anchored_point_stays_there(n_linear, n_network):
+    m = random_staged_map(n_linear=n_linear, n_network=n_network, anchored=True, dtype=np.float64)
+    # An anchored point inside the gate, at which every row of X is already.
+    B, X = m.basis, np.random.default_rng(3).normal(size=(40, m.n_features))
+    H = (X - m.center) / m.scale
+    there = replace(
+        m,
+        anchor_readout=B,
+        anchor_offset=np.zeros(3),
+        anchor_direction=B,
+        start_readout=None,
+        start_offset=None,
+    )
+    resting = (H - H @ B @ B.T) * m.scale + m.center
+    np.testing.assert_allclose(there.transform(resting), resting, atol=1e-12)
+    assert np.abs(there.transform(X) - X).max() > 0.01

@@ -46,7 +46,10 @@ ALL_MAPS = {
         for L, N in SCORES
         for name, step in (("boundary", BOUNDARY), ("free", FREE))
     },
+    **{f"anchored-{L}-{N}": lambda L=L, N=N: staged(L, N, anchored=True) for L, N in SCORES},
     "staged-float64": lambda: staged(dtype=np.float64),
+    "anchored-float64": lambda: staged(dtype=np.float64, anchored=True),
+    "anchored-first-stage": lambda: staged(anchored=True).prefix(1, 0.4),
     "no-stages": lambda: random_staged_map()[:0],
     "no-rank": lambda: random_staged_map(r=0),
     "no-projections": lambda: random_projective_map()[:0],

@@ -34,6 +34,7 @@ __all__ = [
     "plot_variance",
     "save_all",
     "save_figures",
+    "stamped",
     "style",
 ]
 
@@ -52,9 +53,15 @@ def save_all(audit: Audit, folder: Any, formats: Iterable[str] = ("pdf", "svg", 
         "embedding": (True, plot_embedding),
         "variance": (True, plot_variance),
     }
-    return save_figures(
-        {n: draw(audit) for n, (applies, draw) in figures.items() if applies}, folder, formats
-    )
+    drawn = {n: stamped(audit, draw(audit)) for n, (applies, draw) in figures.items() if applies}
+    return save_figures(drawn, folder, formats)
+
+
+def stamped(audit: Audit, figure: Any) -> Any:
+    """Return a figure of an audit, marked if the audit is preliminary."""
+    if audit.preliminary:
+        figure.text(0.995, 0.005, "PRELIMINARY", ha="right", va="bottom", fontsize=6, color="#b00020")
+    return figure
 
 
 def save_figures(

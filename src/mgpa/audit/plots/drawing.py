@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ..._common.extras import missing
 from ..bootstrap import Estimate
 from ..looks import COLORS, Look, looks
 from ..result import Audit
@@ -36,7 +37,7 @@ def style() -> AbstractContextManager[Any]:
     try:
         import matplotlib
     except ImportError:
-        raise ImportError("Figures need matplotlib: pip install 'mgpa[report]'.") from None
+        raise missing("A figure", "matplotlib") from None
     context: AbstractContextManager[Any] = matplotlib.rc_context(SETTINGS | {"font.family": _fonts()})
     return context
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from html import escape
 
 from ..looks import label
-from ..result import Audit
+from ..result import FEW, Audit
 from .pieces import bullets, plain_table
 
 
@@ -49,7 +49,8 @@ def settings(audit: Audit) -> str:
 def _facts(audit: Audit) -> dict[str, str]:
     s, features = audit.settings, audit.settings["features"]
     budget = "none: complete maps" if s["budget"] is None else f"{s['budget']} on validation rows"
-    readers = s["readers"] or "the paper's bank"
+    bank = {"full": "the full bank", "paper": "the paper's bank"}[s["bank"]]
+    readers = bank if isinstance(s["readers"], str) else f"{bank}, {s['readers']}"
     return {
         "mgpa": s["version"],
         "Data": f"checksum {s['data']}",
@@ -60,6 +61,7 @@ def _facts(audit: Audit) -> dict[str, str]:
         "Seeds": ", ".join(map(str, s["seeds"])),
         "Movement budget": budget,
         "Task head": s["head"] or "the paper's",
+        **({"Association": audit.direction.partition(": ")[2]} if audit.direction else {}),
         "Readers": f"{readers}; {len(audit['identity'].readers)} in all",
         "Device": s["device"],
         "Intervals": "95 % percentile bootstrap over participants, 20,000 draws, seed 1101",
@@ -95,8 +97,14 @@ def snippet(audit: Audit) -> str:
         lines.append(f"    budget={s['budget']!r},")
     if s["head"]:
         lines.append(f"    head=...,  # {' '.join(s['head'].split())}")
-    if s["readers"]:
+    if s["readers"] != "full":
         lines.append(f"    readers={s['readers']!r},")
+    if s["association"] is not None:
+        lines.append(f"    association={tuple(s['association'])!r},")
+    if "folds" in s:
+        lines.append(f"    folds={s['folds']},")
+    elif s["participants"]["EVAL"] < FEW:
+        lines.append("    folds=1,")
     for name in ("floor", "standardize"):
         if not s[name]:
             lines.append(f"    {name}=False,")

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from dataclasses import astuple
 from html import escape
+from typing import Any
 
+from ..._common.csv_text import csv_lines
 from ..looks import label
 from ..metrics import METRICS
 from ..result import Audit
@@ -16,27 +16,28 @@ from .verdict import ranking
 
 def csv_table(audit: Audit) -> str:
     """Return one line for every method and metric: value, interval, and difference from the identity."""
-    stream = io.StringIO()
-    writer = csv.writer(stream, lineterminator="\n")
     parts = ("value", "low", "high")
-    writer.writerow(["method", "source_blind", "metric", *parts, *(f"difference_{p}" for p in parts)])
+    rows: list[list[Any]] = [
+        ["method", "source_blind", "metric", *parts, *(f"difference_{p}" for p in parts), "note"]
+    ]
     for name, found in audit.estimates.items():
         for metric, e in found.items():
             change = audit.changes.get(name, {}).get(metric)
             difference = ("", "", "") if change is None else astuple(change)
-            writer.writerow([name, audit[name].source_blind, metric, *astuple(e), *difference])
-    return stream.getvalue()
+            note = {"S": audit.bank, "worst": audit.direction}.get(metric, "")
+            note = f"{audit.preliminary} {note}".strip()
+            rows.append([name, audit[name].source_blind, metric, *astuple(e), *difference, note])
+    return csv_lines(rows)
 
 
 def contrast_csv(audit: Audit, against: str) -> str:
     """Return one line for every other method and metric: its difference from ``against``, with interval."""
-    stream = io.StringIO()
-    writer = csv.writer(stream, lineterminator="\n")
-    writer.writerow(["method", "against", "metric", "difference", "low", "high"])
+    rows: list[list[Any]] = [["method", "against", "metric", "difference", "low", "high", "note"]]
     for name in audit.methods:
         for metric in audit.metrics if name != against else ():
-            writer.writerow([name, against, metric, *astuple(audit.contrast(name, against, metric))])
-    return stream.getvalue()
+            change = astuple(audit.contrast(name, against, metric))
+            rows.append([name, against, metric, *change, audit.preliminary])
+    return csv_lines(rows)
 
 
 def latex_table(audit: Audit, against: str | None = None) -> str:
@@ -45,8 +46,10 @@ def latex_table(audit: Audit, against: str | None = None) -> str:
     With ``against``, of the differences from that method.
     """
     metrics = audit.columns if against is None else audit.metrics
+    notes = [f"% {latex_text(note)}" for note in (audit.preliminary, audit.bank, audit.direction) if note]
     lines = [
         r"% needs \usepackage{booktabs}",
+        *notes,
         rf"\begin{{tabular}}{{@{{}}l{'r' * len(metrics)}@{{}}}}",
         r"\toprule",
         " & ".join(["Method", *(METRICS[m].latex for m in metrics)]) + r" \\",
@@ -98,7 +101,7 @@ def html_table(audit: Audit, differences: bool = False) -> str:
                 else f'<td data-value="{e.value:.6g}">{number(e.value, 3, differences)}'
                 f'<span class="ci">{brackets(e, 3, differences)}</span></td>'
             )
-        mark = ' class="is-best"' if name == best else ""
+        mark = ' class="is-best"' if name in best else ""
         rows.append(f"<tr{mark}>{''.join(cells)}</tr>")
     head = "".join(
         f'<th scope="col">{subscript(m)}<span class="hint">{METRICS[m].hint}</span></th>' for m in metrics
@@ -108,8 +111,9 @@ def html_table(audit: Audit, differences: bool = False) -> str:
         if differences
         else "Means over EVAL participants, with 95 % intervals. Column heads sort."
     )
+    caption = f"{caption} {audit.bank} {audit.direction}".rstrip()
     table = (
-        f'<table class="sortable"><caption>{caption}</caption><thead><tr><th scope="col">Method</th>{head}'
-        f"</tr></thead><tbody>{''.join(rows)}</tbody></table>"
+        f'<table class="sortable"><caption>{escape(caption)}</caption><thead><tr><th scope="col">Method</th>'
+        f"{head}</tr></thead><tbody>{''.join(rows)}</tbody></table>"
     )
     return scrolling(caption, table)

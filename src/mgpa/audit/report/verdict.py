@@ -6,18 +6,19 @@ from html import escape
 
 from ..looks import label
 from ..metrics import METRICS
-from ..result import FEW, Audit
+from ..result import TOO_FEW, Audit
 from .pieces import brackets, bullets, method, number, subscript, with_interval
 
 # A method is judged by what it did to existing heads.
 TASK = METRICS["T_f"]
 
 
-def ranking(audit: Audit) -> tuple[list[str], str | None]:
-    """Return the methods, the best first, and the best if there is one.
+def ranking(audit: Audit) -> tuple[list[str], tuple[str, ...]]:
+    """Return the methods, the best first, and the best source-blind and source-aware ones, if there are any.
 
     The best has the lowest S of those that lowered it and kept (or improved) the task for existing heads.
-    Methods that harmed the task come last, however low their S.
+    Methods that harmed the task come last, however low their S. Source-aware methods are told more than
+    others and compete among themselves. With too few people nobody is best.
     """
     places = {"improved": 0, "kept": 0, None: 0, "unclear": 1, "suffered": 2}
 
@@ -28,36 +29,30 @@ def ranking(audit: Audit) -> tuple[list[str], str | None]:
         return last, not fell, audit.estimates[name]["S"].value
 
     names = sorted(audit.methods[1:], key=place)
-    return names, names[0] if names and place(names[0])[:2] == (0, False) else None
+    good = [name for name in names if place(name)[:2] == (0, False) and audit.n_people >= TOO_FEW]
+    groups = ([name for name in good if audit[name].source_blind == blind] for blind in (True, False))
+    return names, tuple(group[0] for group in groups if group)
 
 
 def verdict(audit: Audit) -> str:
-    """Return a card for the best method, one for each other, and what limits them."""
+    """Return a card for the best methods, one for each other, and what limits them."""
     names, best = ranking(audit)
     if not names:
-        return "<p>Only uncorrected embeddings were audited; there is nothing to compare.</p>"
-    n = len(audit["identity"].participants)
-    said = {name: audit.verdict(name) for name in names}
-    # What is the same for everybody is said once, below; of one method, that is what follows its results.
-    sure = [line for line in said[names[0]] if all(line in lines for lines in said.values())]
-    if len(names) == 1:
-        sure = sure[-2:] if n < FEW else sure[-1:]
-    own = {name: bullets(line for line in lines if line not in sure) for name, lines in said.items()}
-    if best is not None:
-        first = _best_card(audit, names, best, own[best])
-    else:
-        task = " while clearly keeping the task" if TASK.name in audit.metrics else ""
-        first = (
-            f'<div class="card best"><h3>No method clearly lowered the source{task}.</h3>'
-            '<p class="say">What each of them did is below. '
-            "With more participants the intervals may become narrow enough to tell.</p></div>"
+        alone = audit.findings("identity") + audit.caveats("identity")
+        return (
+            f"<p>Only uncorrected embeddings were audited; there is nothing to compare.</p>{bullets(alone)}"
         )
-    cards = "".join(
-        f'<article class="card"><h3>{method(audit, name)}</h3>{_chips(audit, name)}{own[name]}</article>'
-        for name in names
-        if name != best
+    said = {name: bullets(audit.findings(name)) for name in names}
+    first = "".join(_best_card(audit, names, name, said[name]) for name in best) or _no_best_card(
+        audit, names
     )
-    if len(names) > 1 and best is not None:
+    cards = "".join(
+        f'<article class="card"><h3>{method(audit, name)}</h3>{_chips(audit, name)}{said[name]}</article>'
+        for name in names
+        if name not in best
+    )
+    sure = [*audit.caveats(names[0])]
+    if len(names) > 1 and best:
         sure.append(
             "The best method was picked on the same participants it is reported on, which flatters it a "
             "little; confirm it on new people."
@@ -66,26 +61,50 @@ def verdict(audit: Audit) -> str:
     return f'{first}\n{others}\n<div class="note"><h3>How sure is this?</h3>{bullets(sure)}</div>'
 
 
+def _no_best_card(audit: Audit, names: list[str]) -> str:
+    """Return why no method is best, and what would help."""
+    task = " while clearly keeping the task" if TASK.name in audit.metrics else ""
+    head, say = f"No method clearly lowered the source{task}.", "What each of them did is below. "
+    floors = [name for name in names if audit[name].floor_explains]
+    if audit.n_people < TOO_FEW:
+        head = f"{audit.n_people} EVAL participants are too few for a verdict."
+        say += f"At least {TOO_FEW} are needed; with folds everybody judges once."
+    elif not audit["identity"].chance.excluded:
+        head = "The source is indistinguishable from chance before any correction."
+        say += "These readers find nothing to remove."
+    elif floors:
+        say += (
+            f"The floor explains S of {', '.join(map(label, floors))}: what the gate preserves is as "
+            "readable. More participants will not change that; a wider gate may."
+        )
+    else:
+        say += "With more participants the intervals may become narrow enough to tell."
+    return f'<div class="card best"><h3>{escape(head)}</h3><p class="say">{escape(say)}</p></div>'
+
+
 def _best_card(audit: Audit, names: list[str], best: str, lines: str) -> str:
     before, after = audit.estimates["identity"]["S"], audit.estimates[best]["S"]
     status = audit.outcome(best, TASK.name)
     say = f"The best reader of the source fell from AUROC {number(before.value)} to {number(after.value)}"
-    say += ", which these readers do not tell from chance" if after.low <= 0.5 else ""
+    readable = audit[best].chance.excluded
+    say += ", where it is still readable" if readable else ", which is indistinguishable from chance"
     say += {
         "kept": f"; existing task heads kept their AUROC to within {number(TASK.kept, 2)}.",
         "improved": "; existing task heads got better.",
         None: ". The table has no labels, so what happened to the task is not known.",
     }[status]
+    group = "source-blind" if audit[best].source_blind else "source-aware"
+    rivals = [name for name in names if audit[name].source_blind == audit[best].source_blind]
     why = "The lowest S"
     if status is not None:
         why += f" among methods that kept the task (a loss above {number(TASK.kept, 2)} is excluded)"
-    why += f" of the {len(names)} audited." if len(names) > 1 else "."
+    why += f" of the {len(rivals)} {group} ones audited." if len(rivals) > 1 else "."
     shown = "".join(_tile(audit, best, metric) for metric in audit.metrics)
     return (
-        f'<article class="card best"><p class="eyebrow">Best here</p><h3>{method(audit, best)}</h3>'
+        f'<article class="card best"><p class="eyebrow">Best here, {group}</p><h3>{method(audit, best)}</h3>'
         f'{_chips(audit, best)}<p class="say">{escape(say)}</p>'
-        f'<p class="lede">{escape(why)} {escape(_rival(audit, names, best))} '
-        f'{escape(_passed_over(audit, best))}</p><div class="tiles">{shown}</div>{lines}</article>'
+        f'<p class="lede">{escape(why)} {escape(_rival(audit, rivals, best))} '
+        f'{escape(_passed_over(audit, rivals, best))}</p><div class="tiles">{shown}</div>{lines}</article>'
     )
 
 
@@ -119,10 +138,10 @@ def _rival(audit: Audit, names: list[str], best: str) -> str:
     return f"{clear} {label(good[0])} (difference {with_interval(gap, 3, True)})."
 
 
-def _passed_over(audit: Audit, best: str) -> str:
-    """Return which methods have a lower S than the best and why they are not it."""
+def _passed_over(audit: Audit, rivals: list[str], best: str) -> str:
+    """Return which of its rivals have a lower S than the best and why they are not it."""
     why = {"unclear": "whether it kept the task is not clear", "suffered": "it harmed the task"}
-    lower = sorted((audit.estimates[name]["S"].value, name) for name in audit.changes)
+    lower = sorted((audit.estimates[name]["S"].value, name) for name in rivals)
     return " ".join(
         f"{label(name)} has a lower S ({number(value)}), but {why[status]}."
         for value, name in lower
@@ -131,10 +150,13 @@ def _passed_over(audit: Audit, best: str) -> str:
 
 
 def _chips(audit: Audit, name: str) -> str:
+    readable = audit[name].chance.excluded
     source = {
-        "improved": ("good", "✓ source harder to read"),
+        "improved": ("warn", "↓ source harder to read, still readable")
+        if readable
+        else ("good", "✓ source indistinguishable from chance"),
         "suffered": ("bad", "✗ source easier to read"),
-        "unclear": ("warn", "? source: no clear change"),
+        "unclear": ("warn", "? source still readable" if readable else "? source: no clear change"),
     }
     chips = [source[str(audit.outcome(name, "S"))]]
     signs = {"improved": "good ✓", "kept": "good ✓", "suffered": "bad ✗", "unclear": "warn ?"}
@@ -143,6 +165,8 @@ def _chips(audit: Audit, name: str) -> str:
             outcome = str(audit.outcome(name, metric))
             kind, sign = signs[outcome].split()
             chips.append((kind, f"{sign} task {outcome}, {METRICS[metric].subject}"))
+    if audit.n_people < TOO_FEW:  # nothing is green
+        chips = [("warn", words.replace("✓", "?")) for _, words in chips] + [("warn", "too few people")]
     chips.append(("", "source-blind" if audit[name].source_blind else "source-aware"))
     if audit[name].n_fits > 1:
         chips.append(("", f"{audit[name].n_fits} fits"))

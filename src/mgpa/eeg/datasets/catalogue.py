@@ -14,7 +14,7 @@ from typing import Any
 from ...errors import DownloadError
 from .download import download_file
 from .inventory import Inventory
-from .listings import RemoteFile, listing
+from .listings import RemoteFile, listing, require_portable_names
 
 
 @dataclass(frozen=True)
@@ -154,6 +154,7 @@ def fetch_files(files: Sequence[RemoteFile], folder: str | os.PathLike[str], *, 
     verbose : bool
         Show a line per file on stderr.
     """
+    require_portable_names(files)
     folder = Path(folder)
     if folder.exists() and not folder.is_dir():
         raise DownloadError(f"{folder} is a file; name a folder to put the data in.")

@@ -6,16 +6,20 @@ Range), the checksum decides, and a rename puts the file in its place; so a name
 
 from __future__ import annotations
 
-import errno
 import os
 import re
 import sys
 import time
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO
+from urllib.parse import urljoin
 
-from ...errors import DownloadError
+from ..._common.extras import missing
+from ..._common.files import NO_SPACE, require_replaceable
+from ...errors import DownloadError, printable
 
 TIMEOUT = 60  # seconds without a byte
 ATTEMPTS = 5  # connections for one file, each going on where the last one broke off
@@ -66,6 +70,7 @@ def download_file(
         _checksum(sha256, "sha256", 64), _checksum(md5, "md5", 32), None if size is None else int(size)
     )
     target = Path(path)
+    require_replaceable(target)
     if target.is_dir():
         raise DownloadError(f"{target} is a folder; name the file to write.")
     if target.is_file() and expected.mismatch(target) is None:
@@ -73,23 +78,54 @@ def download_file(
     part = target.with_name(target.name + ".part")
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
-        _receive(url, part, expected, verbose)
-        problem = expected.mismatch(part)
-        if problem is not None:
-            part.unlink()
-            raise DownloadError(
-                f"{url} is not the file that was expected: {problem}. It was removed; try again, and if it "
-                "stays so, the file on the server has changed."
-            )
-        os.replace(part, target)
+        with _alone(part):
+            # Whoever was at it before may have finished.
+            if target.is_file() and expected.sums and expected.mismatch(target) is None:
+                part.unlink(missing_ok=True)
+                return target
+            _receive(url, part, expected, verbose)
+            problem = expected.mismatch(part)
+            if problem is not None:
+                raise _NotExpected(problem)
+            os.replace(part, target)
+    except _NotExpected as problem:
+        part.unlink(missing_ok=True)
+        raise DownloadError(
+            f"{url} is not the file that was expected: {problem}. It was removed; try again, and if it stays "
+            "so, the file on the server has changed."
+        ) from None
     except OSError as error:
-        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        if error.errno in NO_SPACE:
             raise DownloadError(
                 f"No space is left in {target.parent} for {target.name}; make room and run it again: it "
                 "goes on where it was."
             ) from None
         raise
     return target
+
+
+@contextmanager
+def _alone(part: Path) -> Iterator[None]:
+    """Keep other processes from the same download meanwhile; their pieces would be mixed up with ours."""
+    if sys.platform == "win32":
+        yield
+        return
+    import fcntl
+
+    with open(part, "ab") as stream:
+        try:
+            fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise DownloadError(
+                f"Another process is fetching {part.name.removesuffix('.part')}; wait until it is done."
+            ) from None
+        except OSError:
+            pass  # some network file systems have no locks
+        yield
+
+
+class _NotExpected(Exception):
+    """What is wrong with a file that is arriving, or has arrived."""
 
 
 class _Expected:
@@ -117,7 +153,7 @@ def require_pooch() -> Any:
     try:
         import pooch
     except ImportError:
-        raise ImportError("Downloads need pooch: pip install 'mgpa[eeg]'.") from None
+        raise missing("A download", "pooch") from None
     return pooch
 
 
@@ -137,14 +173,14 @@ def _receive(url: str, part: Path, expected: _Expected, verbose: bool) -> None:
 
     lost = (requests.ConnectionError, requests.Timeout, requests.exceptions.ChunkedEncodingError)
     if part.exists() and (not expected.sums or part.stat().st_size > (expected.size or sys.maxsize)):
-        part.unlink()
+        os.truncate(part, 0)
     for attempt in range(1, ATTEMPTS + 1):
         before = part.stat().st_size if part.exists() else 0
         if before and before == expected.size:
             return
         try:
             with open(part, "ab") as stream:
-                _request(url, stream, before, verbose)
+                _request(url, _UpTo(stream, expected.size), before, verbose)
             return
         except requests.RequestException as error:
             arrived = part.stat().st_size > before
@@ -155,7 +191,26 @@ def _receive(url: str, part: Path, expected: _Expected, verbose: bool) -> None:
             raise DownloadError(explain(url, error)) from None
 
 
-def _request(url: str, stream: BinaryIO, start: int, verbose: bool) -> None:
+class _UpTo:
+    """A stream that takes so many bytes, and not one more."""
+
+    def __init__(self, stream: BinaryIO, size: int | None) -> None:
+        self.name, self.flush, self._stream, self._size = stream.name, stream.flush, stream, size
+
+    def write(self, content: bytes) -> None:
+        """Write bytes, unless they are more than were promised."""
+        there = self._stream.tell() + len(content)
+        if self._size is not None and there > self._size:
+            raise _NotExpected(f"it has {there} bytes or more instead of {self._size}")
+        self._stream.write(content)
+
+    def start_over(self) -> None:
+        """Forget what was written."""
+        self._stream.truncate(0)
+        self._stream.seek(0)
+
+
+def _request(url: str, stream: _UpTo, start: int, verbose: bool) -> None:
     """Append what follows ``start`` to the stream, by pooch's downloader."""
     pooch = require_pooch()
     import requests
@@ -167,7 +222,7 @@ def _request(url: str, stream: BinaryIO, start: int, verbose: bool) -> None:
     def look(response: Any, *_: Any, **__: Any) -> None:
         if start and response.status_code == 200:
             warnings.warn(f"{url}: the server cannot resume; starting over.", stacklevel=2)
-            stream.truncate(0)
+            stream.start_over()
             if line is not None:
                 line.start = 0
 
@@ -176,7 +231,7 @@ def _request(url: str, stream: BinaryIO, start: int, verbose: bool) -> None:
         chunk_size=2**16,
         timeout=TIMEOUT,
         headers=headers,
-        hooks={"response": look},
+        hooks={"response": [refuse_redirect, look]},
     )
     try:
         download_rest(url, stream, None)
@@ -187,6 +242,18 @@ def _request(url: str, stream: BinaryIO, start: int, verbose: bool) -> None:
     finally:
         if line is not None:
             line.end()
+
+
+def refuse_redirect(response: Any, *_: Any, **__: Any) -> None:
+    """Raise if an answer leads elsewhere than to http(s), or from https back to http."""
+    if not response.is_redirect:
+        return
+    target = urljoin(response.url, response.headers["location"])
+    if not target.startswith("https://" if response.url.startswith("https://") else ("http://", "https://")):
+        raise DownloadError(
+            f"{response.url} leads to {target!r}; from there nothing is fetched, as it is not "
+            f"{'https' if response.url.startswith('https://') else 'http(s)'}."
+        )
 
 
 def explain(url: str, error: Any) -> str:
@@ -215,7 +282,7 @@ class _Line:
     """A progress line as pooch wants it: ``total`` is set, ``update`` counts, ``close`` ends it."""
 
     def __init__(self, name: str, start: int) -> None:
-        self.name, self.start, self.done, self.total = name, start, 0, 0
+        self.name, self.start, self.done, self.total = printable(name), start, 0, 0
         self._begun = self._shown = time.monotonic()
 
     def update(self, n_bytes: int) -> None:

@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...errors import RecordingError
+from .reader_process import read_apart
 
 CHANNELS = (
     *("Cz", "Fz", "Fp1", "F3", "FT7", "CP3", "P7", "O1"),
@@ -112,7 +113,12 @@ def read_behaviour(path: str | Path, task: str) -> Behaviour:
     >>> behaviour.onset.tolist(), behaviour.label.tolist()
     ([1.5, 2.75], [0, 1])
     """
-    path, labels = Path(path), LABELS[task]
+    return Behaviour(**_behaviour(Path(path), task))
+
+
+@read_apart
+def _behaviour(path: Path, task: str) -> dict[str, Any]:
+    labels = LABELS[task]
     onset: list[float] = []
     label: list[int] = []
     orientation: list[str] = []
@@ -140,7 +146,7 @@ def read_behaviour(path: str | Path, task: str) -> Behaviour:
     columns: dict[str, NDArray[Any]] = {}
     if task == "N170":
         columns = {"orientation": np.array(orientation), "event_code": np.array(code)}
-    return Behaviour(np.array(onset), np.array(label, dtype=np.int64), columns)
+    return {"onset": np.array(onset), "label": np.array(label, dtype=np.int64), "columns": columns}
 
 
 def read_neuroscan(path: str | Path) -> Recording:
@@ -151,9 +157,14 @@ def read_neuroscan(path: str | Path) -> Recording:
     path : path
         The ``.dat`` file, with its header, labels and events beside it.
     """
+    values = _neuroscan(Path(path))
+    return Recording(**values | {"notes": tuple((onset, text) for onset, text in values["notes"])})
+
+
+@read_apart
+def _neuroscan(path: Path) -> dict[str, Any]:
     import mne
 
-    path = Path(path)
     if absent := missing_companions(path):
         raise FileNotFoundError(f"{path} lacks {' and '.join(absent)} beside it, and cannot be read without.")
     for suffix in COMPANIONS:
@@ -176,7 +187,12 @@ def read_neuroscan(path: str | Path) -> Recording:
     signal = raw.get_data(picks)
     if not np.isfinite(signal).all():
         raise RecordingError(f"{path} holds NaN or infinite values: it is damaged. Fetch it again.")
-    return Recording(signal, float(raw.info["sfreq"]), np.sort(np.array(markers)), tuple(notes))
+    return {
+        "signal": signal,
+        "sfreq": float(raw.info["sfreq"]),
+        "markers": np.sort(np.array(markers)),
+        "notes": notes,
+    }
 
 
 def read_flex(path: str | Path) -> Recording:
@@ -189,9 +205,13 @@ def read_flex(path: str | Path) -> Recording:
     path : path
         The ``.edf`` file.
     """
+    return Recording(**_flex(Path(path)))
+
+
+@read_apart
+def _flex(path: Path) -> dict[str, Any]:
     import mne
 
-    path = Path(path)
     units = _edf_units(path)
     try:
         raw = mne.io.read_raw_edf(path, preload=False, verbose="error")
@@ -208,7 +228,11 @@ def read_flex(path: str | Path) -> Recording:
     for name in (raw.ch_names[i] for i in picks):
         if units[name].lower() not in UNITS:
             raise RecordingError(f"{path}: {name} is in {units[name]!r}; expected uV, mV or V.")
-    return Recording(raw.get_data(picks), FLEX_RATE, (rising_edges(marker) + MARKER_DELAY) / FLEX_RATE)
+    return {
+        "signal": raw.get_data(picks),
+        "sfreq": FLEX_RATE,
+        "markers": (rising_edges(marker) + MARKER_DELAY) / FLEX_RATE,
+    }
 
 
 def rising_edges(marker: Any, above: float = 0.5) -> NDArray[np.int64]:

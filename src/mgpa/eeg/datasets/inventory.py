@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ...errors import printable
+
 SHOWN = 8
 
 
@@ -97,7 +99,7 @@ class Inventory:
             lines.append(f"Missing ({len(self.missing)}): {_names(self.missing)}")
         if self.unexpected:
             lines.append(f"Unexpected ({len(self.unexpected)}): {_names(self.unexpected)}")
-        return "\n".join([*lines, *self.problems, *map(str, self.checks)])
+        return "\n".join(map(printable, [*lines, *self.problems, *map(str, self.checks)]))
 
 
 def _names(names: tuple[str, ...]) -> str:

@@ -9,14 +9,14 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import Any
 from urllib.parse import quote, urljoin
 
 from ...errors import DownloadError
-from .download import TIMEOUT, explain, require_pooch
+from .download import TIMEOUT, explain, refuse_redirect, require_pooch
 
 #: Where the repositories answer; the environment variable of each, MGPA_OSF_API and so on, overrides it.
 APIS = {
@@ -27,6 +27,12 @@ APIS = {
 FORMS = "osf:abcde, figshare:12345.v1, zenodo:12345, or the http(s):// address of a list 'sha256  name'"
 _NUMBERS = {"osf": r"[0-9a-z]{5,}", "figshare": r"\d+(\.v\d+)?", "zenodo": r"\d+"}
 PAGE = 100  # entries a page
+# No repository comes near these.
+MAX_PAGES = 10_000
+MAX_BYTES = 2**26
+# What Windows has no files by: characters, and names of devices whatever their suffix.
+_FORBIDDEN = re.compile(r'[\x00-\x1f\x7f<>:"|?*\\]')
+_DEVICE = re.compile(r"(con|prn|aux|nul|(com|lpt)[0-9\u00b9\u00b2\u00b3])(\..*)?", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
@@ -65,23 +71,73 @@ def listing(address: str, *, api: str | None = None) -> list[RemoteFile]:
     if kind not in APIS or not re.fullmatch(_NUMBERS[kind], number):
         raise ValueError(f"{address!r} is no address of files; it must be {FORMS}.")
     base = (api or os.environ.get(f"MGPA_{kind.upper()}_API") or APIS[kind]).rstrip("/")
-    readers: dict[str, Callable[[str, str], list[RemoteFile]]]
+    readers: dict[str, Callable[[_Pages, str, str], list[RemoteFile]]]
     readers = {"osf": _osf, "figshare": _figshare, "zenodo": _zenodo}
     try:
-        files = readers[kind](base, number)
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        files = readers[kind](_Pages(base), base, number)
+        for file in files:
+            _check_facts(file, base)
+    except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
         raise DownloadError(
-            f"{address}: {base} answered in a form that is not known here ({error!r})."
+            f"{address}: {base} answered in a form that is not known here ({repr(error)[:200]})."
         ) from None
     return _checked(files, address)
 
 
-def _osf(base: str, project: str, inside: str = "") -> list[RemoteFile]:
+def require_portable_names(files: Sequence[RemoteFile]) -> None:
+    """Raise if a name is not that of one file, the same on every system, in the folder it is fetched into.
+
+    Examples
+    --------
+    >>> require_portable_names([RemoteFile("mit Lücke/S003 (neu).mat", "https://a.org/3")])
+    >>> require_portable_names([RemoteFile("D:x.exe", "https://a.org/x")])
+    Traceback (most recent call last):
+    ...
+    mgpa.errors.DownloadError: 'D:x.exe' is no name of a file on every system; fetch it by hand, ...
+    """
+    names: dict[str, str] = {}
+    for file in files:
+        if not all(map(_is_portable, file.name.split("/"))):
+            raise DownloadError(
+                f"{file.name!r} is no name of a file on every system; fetch it by hand, under another name."
+            )
+        same = file.name.casefold()
+        # While a file arrives, it lies where its name ends in .part.
+        for other in (same, f"{same}.part", same.removesuffix(".part")):
+            if other in names:
+                raise DownloadError(
+                    f"{names[other]!r} and {file.name!r} would be in each other's way; fetch one by hand."
+                )
+        names[same] = file.name
+
+
+def _is_portable(part: str) -> bool:
+    """Say whether a part of a path is a name on Windows, too."""
+    inside = part == part.strip(" ").rstrip(".") and part != ""
+    return inside and not _FORBIDDEN.search(part) and not _DEVICE.fullmatch(part)
+
+
+class _Pages:
+    """The pages of a repository, none of which is asked for twice."""
+
+    def __init__(self, base: str) -> None:
+        self._base, self._seen = base, set[str]()
+
+    def __call__(self, url: str) -> Any:
+        """Return what a page says, in JSON."""
+        _require_scheme(url, self._base)
+        if url in self._seen or len(self._seen) >= MAX_PAGES:
+            raise DownloadError(f"{self._base} lists pages without end; {url} is where it was left.")
+        self._seen.add(url)
+        return json.loads(_get(url))
+
+
+def _osf(pages: _Pages, base: str, project: str, inside: str = "") -> list[RemoteFile]:
     """Read a project's storage, folder by folder and page by page, then its components, each in a folder."""
     files: list[RemoteFile] = []
     folders = [f"{base}/nodes/{project}/files/osfstorage/?page[size]={PAGE}"]
     while folders:
-        for entry in _osf_entries(folders.pop()):
+        for entry in _osf_entries(pages, folders.pop()):
             facts = entry["attributes"]
             if facts["kind"] == "folder":
                 folders.append(entry["relationships"]["files"]["links"]["related"]["href"])
@@ -93,29 +149,31 @@ def _osf(base: str, project: str, inside: str = "") -> list[RemoteFile]:
                     name, entry["links"]["download"], facts["size"], hashes.get("sha256"), hashes.get("md5")
                 )
             )
-    for child in _osf_entries(f"{base}/nodes/{project}/children/?page[size]={PAGE}"):
-        title = child["attributes"]["title"].strip().replace("/", "-")
-        files += _osf(base, child["id"], f"{inside}{title}/")
+    for child in _osf_entries(pages, f"{base}/nodes/{project}/children/?page[size]={PAGE}"):
+        title = _FORBIDDEN.sub("-", child["attributes"]["title"]).replace("/", "-").strip(" .")
+        if not re.fullmatch(_NUMBERS["osf"], child["id"]):
+            raise ValueError(child["id"])
+        files += _osf(pages, base, child["id"], f"{inside}{title}/")
     return files
 
 
-def _osf_entries(page: str | None) -> Iterator[Any]:
+def _osf_entries(pages: _Pages, page: str | None) -> Iterator[Any]:
     """Yield what a list has, on this page and those that follow."""
     while page:
-        answer = _json(page)
+        answer = pages(page)
         yield from answer["data"]
         page = answer["links"].get("next")
 
 
-def _figshare(base: str, article: str) -> list[RemoteFile]:
+def _figshare(pages: _Pages, base: str, article: str) -> list[RemoteFile]:
     number, _, version = article.partition(".v")
     if version:
-        entries = _json(f"{base}/articles/{number}/versions/{version}")["files"]
+        entries = pages(f"{base}/articles/{number}/versions/{version}")["files"]
     else:
         entries, page = [], 0
         while len(entries) == page * PAGE:
             page += 1
-            entries += _json(f"{base}/articles/{number}/files?page={page}&page_size={PAGE}")
+            entries += pages(f"{base}/articles/{number}/files?page={page}&page_size={PAGE}")
     return [
         RemoteFile(
             entry["name"],
@@ -127,9 +185,9 @@ def _figshare(base: str, article: str) -> list[RemoteFile]:
     ]
 
 
-def _zenodo(base: str, record: str) -> list[RemoteFile]:
+def _zenodo(pages: _Pages, base: str, record: str) -> list[RemoteFile]:
     files = []
-    for entry in _json(f"{base}/records/{record}")["files"]:
+    for entry in pages(f"{base}/records/{record}")["files"]:
         kind, _, value = (entry.get("checksum") or "").partition(":")
         sums = {kind: value} if kind in ("md5", "sha256") else {}
         files.append(RemoteFile(entry["key"], entry["links"]["self"], entry["size"], **sums))
@@ -152,20 +210,41 @@ def _manifest(address: str) -> list[RemoteFile]:
     return files
 
 
-def _json(url: str) -> Any:
-    return json.loads(_get(url))
-
-
 def _get(url: str) -> bytes:
+    """Return what is at an address, as long as it is no longer than any list of files."""
     require_pooch()
     import requests
 
+    content = bytearray()
     try:
-        response = requests.get(url, timeout=TIMEOUT)
-        response.raise_for_status()
+        with requests.get(url, timeout=TIMEOUT, stream=True, hooks={"response": refuse_redirect}) as response:
+            response.raise_for_status()
+            for piece in response.iter_content(2**16):
+                content += piece
+                if len(content) > MAX_BYTES:
+                    raise DownloadError(f"{url} is larger than {MAX_BYTES} bytes, and no list of files.")
     except requests.RequestException as error:
         raise DownloadError(explain(url, error)) from None
-    return bytes(response.content)
+    return bytes(content)
+
+
+def _require_scheme(url: Any, base: str) -> None:
+    """Raise if an address is none to download from, or less private than the one that gave it."""
+    schemes = ("https://",) if base.startswith("https://") else ("http://", "https://")
+    if not isinstance(url, str) or not url.startswith(schemes):
+        raise ValueError(f"{url!r} does not begin with {' or '.join(schemes)}")
+
+
+def _check_facts(file: RemoteFile, base: str) -> None:
+    """Raise if what a repository says about a file is not of the kind that it says about files."""
+    if not isinstance(file.name, str):
+        raise TypeError(f"{file.name!r} is no name")
+    _require_scheme(file.url, base)
+    if file.size is not None and (type(file.size) is not int or file.size < 0):
+        raise ValueError(f"{file.size!r} is no size")
+    for value, digits in ((file.sha256, 64), (file.md5, 32)):
+        if value is not None and not re.fullmatch(f"[0-9a-fA-F]{{{digits}}}", value):
+            raise ValueError(f"{value!r} is no checksum")
 
 
 def _checked(files: list[RemoteFile], address: str) -> list[RemoteFile]:

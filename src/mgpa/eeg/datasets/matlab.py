@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 import io
-import zipfile
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-#: A file, or a member of a zip archive.
-MatFile = Path | zipfile.Path
+from .reader_process import ProviderFile, read_apart
 
 
-def read_array(path: MatFile, variable: str, shape: tuple[int, ...]) -> NDArray[Any]:
+@read_apart
+def read_array(path: ProviderFile, variable: str, shape: tuple[int, ...]) -> NDArray[Any]:
     """Return a real, finite array of this shape, or raise and say what the file holds instead."""
     array = _load(path, variable)
-    if array.shape != shape:
-        raise ValueError(f"{path}: {variable} has shape {array.shape}; expected {shape}.")
+    if array.shape != tuple(shape):
+        raise ValueError(f"{path}: {variable} has shape {array.shape}; expected {tuple(shape)}.")
     if array.dtype.kind not in "fiu":
         raise ValueError(f"{path}: {variable} has dtype {array.dtype}; expected real numbers.")
     if not np.isfinite(array).all():
@@ -27,7 +25,8 @@ def read_array(path: MatFile, variable: str, shape: tuple[int, ...]) -> NDArray[
     return array
 
 
-def read_cell(path: MatFile, variable: str) -> list[list[Any]]:
+@read_apart
+def read_cell(path: ProviderFile, variable: str) -> list[list[Any]]:
     """Return the rows of a cell array. Texts are stripped, and whole numbers are integers; empty is ""."""
     cell = _load(path, variable)
     if cell.dtype != object or cell.ndim != 2 or len(cell) < 2:
@@ -51,7 +50,7 @@ def _plain(value: Any) -> Any:
     return value.strip() if isinstance(value, str) else value
 
 
-def _load(path: MatFile, variable: str) -> NDArray[Any]:
+def _load(path: ProviderFile, variable: str) -> NDArray[Any]:
     from scipy.io import loadmat
 
     if not path.is_file():

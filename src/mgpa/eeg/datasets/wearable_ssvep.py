@@ -22,7 +22,8 @@ from numpy.typing import NDArray
 from ..._common.progress import progress
 from ..trials import Trials
 from .inventory import Check, Inventory
-from .matlab import MatFile, read_array, read_cell
+from .matlab import read_array, read_cell
+from .reader_process import ProviderFile
 
 CHANNELS = ("POz", "PO3", "PO4", "PO5", "PO6", "Oz", "O1", "O2")
 ELECTRODES = ("dry", "wet")
@@ -307,12 +308,12 @@ def read_wearable_ssvep(
     return Trials(data, CHANNELS, SFREQ, TMIN, columns, info)
 
 
-def _files(folder: str | Path) -> dict[str, MatFile]:
+def _files(folder: str | Path) -> dict[str, ProviderFile]:
     """Return data files by their names: in the folder, else in a folder in it, else in a zip archive."""
     folder = Path(folder)
     if not folder.is_dir():
         raise FileNotFoundError(f"There is no folder {folder}.")
-    files: dict[str, MatFile] = {}
+    files: dict[str, ProviderFile] = {}
     # Hidden names are of files that are still being written, or of the operating system.
     paths = [path for path in folder.rglob("[!.]*") if path.is_file()]
     for path in sorted(paths, key=lambda path: (len(path.parts), path)):
@@ -344,7 +345,7 @@ def _listed(folder: str | Path) -> list[str]:
     return listed
 
 
-def _misnamed(files: Mapping[str, MatFile], missing: Sequence[str]) -> dict[str, str]:
+def _misnamed(files: Mapping[str, ProviderFile], missing: Sequence[str]) -> dict[str, str]:
     """Return files with nearly the name of a missing one, and what to do."""
     advice = {}
     for name in sorted(files):
@@ -355,7 +356,7 @@ def _misnamed(files: Mapping[str, MatFile], missing: Sequence[str]) -> dict[str,
 
 
 def _read_person(
-    files: Mapping[str, MatFile], person: str, blocks: int, seen: dict[bytes, str]
+    files: Mapping[str, ProviderFile], person: str, blocks: int, seen: dict[bytes, str]
 ) -> NDArray[Any]:
     """Return somebody's signals, which nobody of those seen before may have."""
     shape = (len(CHANNELS), SAMPLES, len(ELECTRODES), blocks, len(FREQUENCIES))

@@ -14,6 +14,9 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from ..._common.parameters import number
+from ...errors import ParameterError
+
 Array = NDArray[np.float64]
 
 GENDERS = ("female", "male")
@@ -108,6 +111,8 @@ def draw_people(
     >>> [person.id for person in draw_people(ids=["1013", "1014"])]
     ['1013', '1014']
     """
+    if not number().accepts(population):
+        raise ParameterError("population", population, number().words)
     if ids is None:
         if n is None or n < 1:
             raise ValueError(f"n is {n!r}; expected a positive number of people, or their ids.")

@@ -8,10 +8,12 @@ data from somewhere else: whatever it contains, reading it gives the map that wa
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import json
 import math
 import os
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -33,9 +35,7 @@ from .. import (
     StagedMap,
 )
 
-FORMAT_VERSION = 2
-# The first version that reads a map: only maps with coordinates need the second.
-PLAIN_VERSION = 1
+FORMAT_VERSION = 3
 COORDINATES = "coordinates."
 
 KINDS: dict[str, type[CorrectionMap]] = {
@@ -61,14 +61,17 @@ _INFO_TYPES: dict[str, Any] = {
     "gate_rank": int | None,
     "gate_energy": float | int | None,
     "n_tokens": int | None,
+    "token_layout": str,
     "encoder": dict,
     "people": list,
+    "row_sample": str,
     "library_version": str,
     "evidence": str,
     "notes": str,
 }
 # What older versions do not know is left out where there is nothing to say.
-_LATER_INFO = ("constant_features", "encoder", "people", "evidence")
+_LATER_INFO = ("constant_features", "token_layout", "encoder", "people", "row_sample", "evidence")
+_NOTHING_TO_SAY = MapInfo()
 
 
 def write_map(m: CorrectionMap, path: Path, *, overwrite: bool) -> Path:
@@ -121,19 +124,20 @@ def read_map(path: Path) -> CorrectionMap:
 
 def _encode(m: CorrectionMap) -> bytes:
     # safetensors copies memory as it lies, whatever the strides say.
-    tensors = {name: np.ascontiguousarray(getattr(m, name)) for name in m.tensor_names}
+    tensors = {name: np.ascontiguousarray(values) for name, values in m.tensors.items()}
     if m.coordinates is not None:
         arrays = {name: getattr(m.coordinates, name) for name in ("origin", "scale", "components")}
         tensors |= {COORDINATES + name: values for name, values in arrays.items() if values is not None}
     document = _plain(
         {
-            "format": PLAIN_VERSION if m.coordinates is None else FORMAT_VERSION,
+            "format": _first_version(m),
             "kind": m.kind,
             "scalars": {name: float(getattr(m, name)) for name in m.scalar_names},
             "info": {
                 name: value
                 for name in _INFO_TYPES
-                if (value := getattr(m.info, name)) or name not in _LATER_INFO
+                if (value := getattr(m.info, name)) != getattr(_NOTHING_TO_SAY, name)
+                or name not in _LATER_INFO
             },
         }
     )
@@ -148,6 +152,14 @@ def _encode(m: CorrectionMap) -> bytes:
     if len(header) > MAX_HEADER_BYTES:
         raise MapError(f"The names, parameters and notes of a map must fit in {MAX_HEADER_BYTES} bytes.")
     return len(header).to_bytes(8, "little") + header + content[n:]
+
+
+def _first_version(m: CorrectionMap) -> int:
+    """Return the first version of the format that reads a map: no greater one is asked of readers."""
+    plain = m.tensors.keys() <= set(m.tensor_names) and m.info.token_layout == "mean"
+    if not plain:
+        return 3
+    return 1 if m.coordinates is None else 2
 
 
 def _decode(path: Path) -> CorrectionMap:
@@ -184,7 +196,8 @@ def _decode(path: Path) -> CorrectionMap:
         raise MapError(f"holds an unknown kind of map; this library reads {' and '.join(KINDS)} maps.")
     located = {name: values for name, values in tensors.items() if name.startswith(COORDINATES)}
     tensors = {name: values for name, values in tensors.items() if name not in located}
-    if unmatched := sorted(tensors.keys() ^ set(cls.tensor_names)):
+    optional = set(chain(*cls.optional_tensors)) & tensors.keys()
+    if unmatched := sorted(tensors.keys() ^ (set(cls.tensor_names) | optional)):
         raise MapError(f"lacks arrays it needs or has others ({', '.join(unmatched[:4])}).")
     scalars = document["scalars"]
     if scalars.keys() != set(cls.scalar_names) or not all(type(v) is float for v in scalars.values()):
@@ -202,6 +215,8 @@ def _info(stored: dict[str, Any]) -> MapInfo:
         wrong = expected is None or isinstance(value, bool) or not isinstance(value, expected)
         if wrong or (isinstance(value, list) and any(type(item) is not item_type for item in value)):
             raise MapError(f"info field {name!r} is unknown or has a value of the wrong type.")
+    if len(base64.b64decode(stored.get("row_sample", ""), validate=True)) % 8:
+        raise MapError("info field 'row_sample' is not a list of digests.")
     fields: dict[str, Any] = {name: tuple(v) if isinstance(v, list) else v for name, v in stored.items()}
     return MapInfo(**fields)
 
@@ -242,8 +257,9 @@ def map_digest(m: CorrectionMap) -> str:
     routes = () if m.source_blind else m.info.source_names
     where = [] if m.coordinates is None else [m.coordinates.digest]
     constant = [m.info.constant_features] if m.info.constant_features else []
-    text = _canonical([m.kind, scalars, list(routes), *where, *constant])
-    return _digest(text, {name: np.ascontiguousarray(getattr(m, name)) for name in m.tensor_names})
+    layout = [m.info.token_layout] if m.info.token_layout != "mean" else []
+    text = _canonical([m.kind, scalars, list(routes), *where, *constant, *layout])
+    return _digest(text, {name: np.ascontiguousarray(values) for name, values in m.tensors.items()})
 
 
 def _digest(text: str, tensors: dict[str, Floats]) -> str:

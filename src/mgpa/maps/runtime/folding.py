@@ -6,6 +6,9 @@ A stage sees h = h₀ + B Δz, where h₀ is the standardised input and Δz the 
 layer is therefore W₁h = W₁h₀ + (W₁B) Δz, and its anchor depends on h₀ only. Everything with h₀ in it, for
 every stage at once, is ONE product ``h₀ @ first``; the loop over stages then lives in the r coordinates of
 the gate, and the gated gradient Bᵀ∇s = (W₁B)ᵀ(w₂ ⊙ gelu'(u)) needs no automatic differentiation.
+
+Scores may aim for those at the anchored point h₀ - D (Gᵀh₀ + c). Its a coordinates p = Gᵀh₀ + c are then part
+of the product too, and its hidden layer is W₁h₀ - (W₁D) p: no second product of full width.
 """
 
 from __future__ import annotations
@@ -61,15 +64,20 @@ class FoldedStages(Folded):
     ----------
     inverse_scale : (d,)
         h₀ = (x - center) ⊙ inverse_scale.
-    first, constant : (d, S (H + L + N)), (S (H + L + N),)
+    first, constant : (d, S (H + L + N) + a), (S (H + L + N) + a,)
         What each stage needs of h₀: its hidden units, then the residuals of its scores. What Δz and the
-        hidden units add to them follows.
+        hidden units add to them follows. Last, if there is one, the coordinates of the anchored point.
     hidden_gate, linear_gate : (S, r, H), (S, L, r)
         Δz added to the hidden units, and (transposed) to the linear scores, whose gated gradients these are.
     output : (S, H, N)
         The network's scores from GELU of its hidden units.
     gradient_gate : (S, H, N r)
         diag(w₂) W₁B: the slope of the hidden layer times this is the gated gradients of its scores.
+    anchor_gate : (S, a, H) or None
+        The anchored point's coordinates, added to the hidden units. The network's scores there are still to
+        be subtracted from its residuals.
+    start, start_constant : (d, r), (r,), or None
+        Δz at the beginning of the first stage, from h₀; None is zero.
     """
 
     inverse_scale: Array
@@ -79,6 +87,9 @@ class FoldedStages(Folded):
     linear_gate: Array
     output: Array
     gradient_gate: Array
+    anchor_gate: Array = None
+    start: Array = None
+    start_constant: Array = None
 
 
 def fold_affine(m: AffineMap) -> FoldedAffine:
@@ -99,20 +110,34 @@ def fold_stages(m: StagedMap) -> FoldedStages:
     S, L, H, N = m.sizes
     basis, output = double(m.basis), double(m.output_weight)
     linear, hidden = double(m.linear_weight), double(m.hidden_weight)
-    anchor, anchor_bias = double(m.anchor_weight), double(m.anchor_bias)
     # A linear critic and its anchor are both affine in h₀: their difference is one row.
-    rows = np.concatenate([hidden, linear - anchor[:, :L], -anchor[:, L:]], axis=1)
-    linear_constant, network_constant = m.linear_bias - anchor_bias[:, :L], m.output_bias - anchor_bias[:, L:]
+    if m.anchor_readout is None:
+        anchor, anchor_bias = double(m.anchor_weight), double(m.anchor_bias)
+        residual = np.concatenate([linear - anchor[:, :L], -anchor[:, L:]], axis=1)
+        residual_constant = np.concatenate([m.linear_bias, m.output_bias], axis=1) - anchor_bias
+        readout, offset, anchor_gate = np.zeros((m.n_features, 0)), np.zeros(0), None
+    else:
+        readout, offset = double(m.anchor_readout), double(m.anchor_offset)
+        direction = double(m.anchor_direction)
+        nothing = np.zeros((S, N, len(offset)))
+        along = np.concatenate([linear @ direction, nothing], axis=1)  # (S, L + N, a)
+        residual, residual_constant = along @ readout.T, along @ offset
+        anchor_gate = -(hidden @ direction).swapaxes(1, 2)
+    rows = np.concatenate([hidden, residual], axis=1).reshape(-1, m.n_features)
+    constant = np.concatenate([m.hidden_bias, residual_constant], axis=1).ravel()
     gated = hidden @ basis
     return FoldedStages(
         center=double(m.center),
         inverse_scale=1.0 / double(m.scale),
-        first=rows.reshape(-1, m.n_features).T,
-        constant=np.concatenate([m.hidden_bias, linear_constant, network_constant], axis=1).ravel(),
+        first=np.concatenate([rows.T, readout], axis=1),
+        constant=np.concatenate([constant, offset]),
         hidden_gate=gated.swapaxes(1, 2),
         linear_gate=linear @ basis,
         output=output.swapaxes(1, 2),
         gradient_gate=np.einsum("snh,shr->shnr", output, gated).reshape(S, H, N * m.rank),
+        anchor_gate=anchor_gate,
+        start=None if m.start_readout is None else double(m.start_readout),
+        start_constant=None if m.start_offset is None else double(m.start_offset),
         back=(basis * m.scale[:, None]).T,
     )
 

@@ -80,8 +80,11 @@ class Replay:
         weights = fold_stages(m).cast(partial(np.ascontiguousarray, dtype=dtype))
         # The last row meets a column of ones.
         self.first = np.vstack([weights.first, weights.constant])
+        self.starts = weights.start is not None
+        if self.starts:
+            self.first = np.hstack([self.first, np.vstack([weights.start, weights.start_constant])])
         self.hidden_gate, self.linear_gate = weights.hidden_gate, weights.linear_gate
-        self.output, self.back = weights.output, weights.back
+        self.output, self.back, self.anchor_gate = weights.output, weights.back, weights.anchor_gate
         # (stage, network, hidden, r): one product for each score's gradient.
         by_score = weights.gradient_gate.reshape(self.n_stages, self.n_hidden, self.n_network, m.rank)
         self.gradient_gate = np.ascontiguousarray(by_score.swapaxes(1, 2))
@@ -104,7 +107,8 @@ class Replay:
         Δzᵀ metric Δz, or ‖Δz‖² without one.
         """
         if squares is None and len(X) <= FEW_ROWS and self.n_linear == 1 and self.n_network == 1:
-            z = np.stack([self._row(row) for row in self._first(X, pad=False)])
+            rows = zip(*self._first(X, pad=False), strict=True)
+            z = np.stack([self._row(first, start) for first, start in rows])
             return self._write(X, z, strength, out)
         finite = True
         blocks = [slice(i, i + BLOCK_ROWS) for i in range(0, len(X), BLOCK_ROWS)]
@@ -113,16 +117,15 @@ class Replay:
         with ThreadPoolExecutor(1) as pool:
             upcoming = pool.submit(self._first, X[blocks[0]])
             for block, following in zip(blocks, [*blocks[1:], None], strict=True):
-                first = upcoming.result()
+                first, z = upcoming.result()
                 if following is not None:
                     upcoming = pool.submit(self._first, X[following])
-                finite &= self._write(
-                    X[block], self._rows(first, len(X[block]), squares, metric), strength, out[block]
-                )
+                self._rows(first, z, len(X[block]), squares, metric)
+                finite &= self._write(X[block], z, strength, out[block])
         return finite
 
-    def _first(self, X: Floats, pad: bool = True) -> Floats:
-        """Return ``h₀ @ first``, rows padded for :func:`_stacked_matmul`."""
+    def _first(self, X: Floats, pad: bool = True) -> tuple[Floats, Floats]:
+        """Return ``h₀ @ first`` and Δz at the start, rows padded for :func:`_stacked_matmul`."""
         n = len(X)
         h = np.ones((n, X.shape[1] + 1), dtype=X.dtype)
         np.subtract(X, self.center, out=h[:, :-1])
@@ -132,6 +135,27 @@ class Replay:
         first[n:] = 0.0
         with np.errstate(over="ignore", invalid="ignore"):  # the caller's does not reach this thread
             np.matmul(h, self.first, out=first[:n])
+            z = np.zeros((padded, len(self.back)), dtype=X.dtype)
+            if self.starts:
+                z[:] = first[:, first.shape[1] - len(self.back) :]
+                first = first[:, : first.shape[1] - len(self.back)]
+            return first if self.anchor_gate is None else self._anchored(first), z
+
+    def _anchored(self, first: Floats) -> Floats:
+        """Subtract the network's scores at the anchored point from its residuals, stage by stage."""
+        n, n_hidden, n_anchor = len(first), self.n_hidden, self.anchor_gate.shape[1]
+        point = first[:, first.shape[1] - n_anchor :]
+        first = first[:, : first.shape[1] - n_anchor]
+        stages = first.reshape(n, self.n_stages, -1)
+        hidden = np.empty((4, min(n, CACHE_ROWS), n_hidden), dtype=first.dtype)
+        for start in range(0, n if self.n_network else 0, CACHE_ROWS):
+            rows = slice(start, start + CACHE_ROWS)
+            u, value, slope, work = hidden[:, : len(stages[rows])]
+            for k in range(self.n_stages):
+                np.matmul(point[rows], self.anchor_gate[k], out=u)
+                u += stages[rows, k, :n_hidden]
+                gelu_and_slope(u, value, slope, work)
+                stages[rows, k, n_hidden + self.n_linear :] -= value @ self.output[k]
         return first
 
     def _write(self, X: Floats, z: Floats, strength: float, out: Floats) -> bool:
@@ -144,14 +168,14 @@ class Replay:
     def _rows(
         self,
         first: Floats,
+        z: Floats,
         n_real: int,
         squares: NDArray[np.float64] | None,
         metric: NDArray[np.float64] | None,
-    ) -> Floats:
-        """Return Δz after the last stage; ``first`` is the product ``h₀ @ first``."""
+    ) -> None:
+        """Move Δz from the start through all stages; ``first`` is the product ``h₀ @ first``."""
         n, dtype = len(first), first.dtype
         first = first.reshape(n, self.n_stages, -1)
-        z = np.zeros((n, len(self.back)), dtype=dtype)
         hidden = np.empty((4, min(n, CACHE_ROWS), self.n_hidden), dtype=dtype)
         gradients = np.empty((self.n_network, *z.shape), dtype=dtype)
         wide = np.empty_like(gradients, dtype=np.float64)
@@ -186,6 +210,8 @@ class Replay:
             y = weighted_coefficients(gram, e, self.damping, self.radius, self.stabilizer)
             if k == self.n_stages - 1:
                 y *= self.last_fraction
+                if k == 0:  # the start is part of the first stage
+                    z *= self.last_fraction
             # Nearly parallel gradients take large opposite coefficients: their sum, too, is float64.
             np.matmul(y[:, :n_linear], linear_wide, out=step)
             for j, g in enumerate(wide):
@@ -195,15 +221,13 @@ class Replay:
             if squares is not None:
                 moved = z[:n_real].astype(np.float64)
                 squares[k] += np.vdot(moved, moved if metric is None else moved @ metric)
-        return z
 
-    def _row(self, first: Floats) -> Floats:
+    def _row(self, first: Floats, z: Floats) -> Floats:
         """One row, one linear and one network score: the same formulas with the 2 x 2 part in floats."""
         n_hidden, stabilizer2 = self.n_hidden, self.stabilizer**2
         rows = first.reshape(self.n_stages, -1)
         hidden, affine = rows[:, :n_hidden], rows[:, n_hidden:].astype(np.float64).tolist()
         linear_corner = self.linear_gram[:, 0, 0].tolist()
-        z = np.zeros(len(self.back), dtype=first.dtype)
         u, value, slope, work = np.empty((4, n_hidden), dtype=first.dtype)
         g = np.empty_like(z)
         last = self.n_stages - 1
@@ -222,6 +246,8 @@ class Replay:
             )
             if k == last:
                 y1, y2 = y1 * self.last_fraction, y2 * self.last_fraction
+                if k == 0:
+                    z *= self.last_fraction
             z -= g * np.float64(y2 * w2) + v * np.float64(y1 * w1)
         return z
 

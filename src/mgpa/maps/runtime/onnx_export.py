@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from ... import __version__
+from ..._common.extras import missing
 from ..._common.files import require_replaceable, write_atomically
 from .. import AffineMap, CorrectionMap, PathMap, ProjectiveMap, RoutedMap, StagedMap
 from ..projective import FLAT
@@ -28,7 +29,7 @@ try:
 
     from .onnx_graph import Graph, Value
 except ImportError as error:
-    raise ImportError("ONNX export needs the onnx extra: pip install 'mgpa[onnx]'") from error
+    raise missing("ONNX export", "onnx") from error
 
 # Old enough for runtimes in use, new enough for float64 in every operator used here.
 OPSET = 17
@@ -158,13 +159,15 @@ def _staged(X: Value, m: StagedMap) -> Value:
         return X
     constant = X.graph.constant
     weights = fold_stages(m).cast(lambda array: array.astype(np.float32))
+    n_anchor = 0 if m.anchor_offset is None else len(m.anchor_offset)
+    width = len(weights.constant) - n_anchor  # of what belongs to the stages
     # (stage, d, H + J): the product then comes out stage by stage, as Scan wants it.
-    first = weights.first.reshape(m.n_features, n_stages, -1).swapaxes(0, 1)
+    first = weights.first[:, :width].reshape(m.n_features, n_stages, -1).swapaxes(0, 1)
     h = (X - constant(weights.center)) * constant(weights.inverse_scale)
     fraction = np.ones((n_stages, 1, 1))
-    fraction[-1] = m.fraction
+    fraction[-1] = m.fraction if n_stages > 1 else 1.0
     scanned = {
-        "first": h @ constant(first) + constant(weights.constant.reshape(n_stages, 1, -1)),
+        "first": h @ constant(first) + constant(weights.constant[:width].reshape(n_stages, 1, -1)),
         "linear_gate": constant(weights.linear_gate),
         "linear_gram": constant(linear_gram(weights.linear_gate)),
         "fraction": constant(fraction),
@@ -172,15 +175,24 @@ def _staged(X: Value, m: StagedMap) -> Value:
     if n_network:
         names = ("hidden_gate", "output", "gradient_gate")
         scanned |= {name: constant(getattr(weights, name)) for name in names}
-    z = X @ constant(np.zeros((m.n_features, m.rank), dtype=np.float32))
-    z = X.graph.scan(lambda z, now: _stage(z, now, m), z, scanned, ["n", m.rank])
-    return X + (z * m.strength) @ constant(weights.back)
+    point = None
+    if n_network and weights.anchor_gate is not None:
+        scanned["anchor_gate"] = constant(weights.anchor_gate)
+        point = h @ constant(weights.first[:, width:]) + constant(weights.constant[width:])
+    if weights.start is None:
+        z = X @ constant(np.zeros((m.n_features, m.rank), dtype=np.float32))
+    else:
+        z = h @ constant(weights.start) + constant(weights.start_constant)
+    z = X.graph.scan(lambda z, now: _stage(z, now, m, point), z, scanned, ["n", m.rank])
+    # The start is part of the first stage: a fraction of that is one of all there is.
+    return X + (z * (m.strength * (m.fraction if n_stages == 1 else 1.0))) @ constant(weights.back)
 
 
-def _stage(z: Value, now: dict[str, Value], m: StagedMap) -> Value:
+def _stage(z: Value, now: dict[str, Value], m: StagedMap, point: Value | None) -> Value:
     """Return the gate coordinates after one stage: one pass of the loop in ``Replay._rows``.
 
     Scores, residuals and Gram entries are separate columns, shape (n, 1), or (1, 1) where all rows agree.
+    ``point`` is the coordinates of the anchored point, where the network's scores aim for those there.
     """
     _, L, H, N = m.sizes
     first, linear_gate, linear_gram = now["first"], now["linear_gate"], now["linear_gram"]
@@ -188,9 +200,13 @@ def _stage(z: Value, now: dict[str, Value], m: StagedMap) -> Value:
     e = [(first.cut(1, H + j) + (z * rows[j]).sum()).cast("float64") for j in range(L)]
     if N:
         u = first.cut(1, 0, H) + z @ now["hidden_gate"]
-        below = (u * math.sqrt(0.5)).op("Erf") * 0.5 + 0.5  # Φ(u)
+        below = _normal_cdf(u)
         density = (u * u * -0.5).op("Exp") * math.sqrt(0.5 / math.pi)  # φ(u)
-        scores = (u * below) @ now["output"]
+        value = u * below
+        if point is not None:
+            anchored = first.cut(1, 0, H) + point @ now["anchor_gate"]
+            value = value - anchored * _normal_cdf(anchored)
+        scores = value @ now["output"]
         gradients = (below + u * density) @ now["gradient_gate"]
         rows += [gradients.cut(1, j * m.rank, (j + 1) * m.rank) for j in range(N)]
         e += [(scores.cut(1, j) + first.cut(1, H + L + j)).cast("float64") for j in range(N)]
@@ -211,6 +227,11 @@ def _stage(z: Value, now: dict[str, Value], m: StagedMap) -> Value:
     # Nearly parallel gradients take large opposite coefficients: their sum, too, is float64.
     step = _sum(wide[j] * (y[j] * weight[j] * now["fraction"]) for j in range(J))
     return z - step.cast("float32")
+
+
+def _normal_cdf(u: Value) -> Value:
+    """Return Φ(u)."""
+    return (u * math.sqrt(0.5)).op("Erf") * 0.5 + 0.5
 
 
 def _step_coefficients(gram: list[list[Value]], e: list[Value], damping: float, radius: float) -> list[Value]:

@@ -74,7 +74,11 @@ class MapModule(torch.nn.Module):  # type: ignore[misc]
         self.folded_type = type(folded)
         tensors = folded.cast(lambda array: torch.from_numpy(np.array(array, order="C")))
         for field in fields(tensors):
-            self.register_buffer(field.name, getattr(tensors, field.name))
+            tensor = getattr(tensors, field.name)
+            if tensor is None:  # as a buffer, torch.export would count it
+                setattr(self, field.name, None)
+            else:
+                self.register_buffer(field.name, tensor)
         self.scalar_names = m.scalar_names
         numbers = [float(getattr(m, name)) for name in m.scalar_names]
         self.register_buffer("scalars", torch.tensor(numbers, dtype=torch.float64))
@@ -246,8 +250,15 @@ class StagedModule(MapModule):
         n_stages, rank, n_hidden = weights.hidden_gate.shape
         n_network = weights.output.shape[2]
         h = (X - weights.center) * weights.inverse_scale
-        first = torch.addmm(weights.constant, h, weights.first).unflatten(1, (n_stages, -1))
+        first = torch.addmm(weights.constant, h, weights.first)
+        anchored = weights.anchor_gate is not None
+        if anchored:
+            n_anchor = weights.anchor_gate.shape[1]
+            first, point = first.split([first.shape[1] - n_anchor, n_anchor], dim=1)
+        first = first.unflatten(1, (n_stages, -1))
         z = X.new_zeros(X.shape[0], rank)
+        if weights.start is not None:
+            z = torch.addmm(weights.start_constant, h, weights.start)
         host = _algebra_device(X)
         linear_grams = linear_gram(weights.linear_gate.to(host))
         for k in range(n_stages):
@@ -257,12 +268,16 @@ class StagedModule(MapModule):
             density = torch.exp(-0.5 * u.square()) * (1.0 / math.sqrt(2.0 * math.pi))  # φ(u)
             value, slope = u * below, torch.addcmul(below, u, density)  # GELU and its derivative
             gradients = (slope @ weights.gradient_gate[k]).unflatten(1, (n_network, rank))
+            if anchored:
+                anchored_u = torch.addmm(first[:, k, :n_hidden], point, weights.anchor_gate[k])
+                value = value - torch.nn.functional.gelu(anchored_u)
             scores = torch.cat([z @ linear_gate.T, value @ weights.output[k]], dim=1)
             e = (first[:, k, n_hidden:] + scores).to(host).double()
             gram = _gram_matrices(linear_gate, linear_grams[k], gradients)
             y = _coefficients(gram, e, self.damping, self.radius, self.stabilizer)
             if k == n_stages - 1:
                 y = y * self.fraction
+                z = z * self.fraction if k == 0 else z  # the start is part of the first stage
             # Nearly parallel gradients take large opposite coefficients: their sum, too, is float64.
             n_linear = len(linear_gate)
             step = y[:, :n_linear] @ linear_gate.to(y) + (y[:, n_linear:, None] * gradients.to(y)).sum(1)

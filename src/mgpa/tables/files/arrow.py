@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ..._common.extras import missing
 from ...errors import Mention, TableError
 from ..columns import Columns
 from .layout import Field, Layout, require_short
@@ -18,7 +19,7 @@ try:
     import pyarrow as pa
     import pyarrow.compute as pc
 except ImportError as error:
-    raise ImportError("Data frames and Parquet need the scale extra: pip install 'mgpa[scale]'") from error
+    raise missing("A data frame or Parquet", "pyarrow") from error
 
 __all__ = ["fields_of", "pa", "read_column", "read_columns", "write_columns"]
 

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from ..._common.files import clear_leftovers, replacing, require_replaceable, special_kind
-from ...errors import OutputExists, TableError
+from ...errors import Mention, OutputExists, TableError
 from ..columns import Columns
 from ..table import Table
 from .layout import Choice, Head, block_rows
@@ -157,6 +157,9 @@ def format_of(path: Path) -> str:
     hint = f"it starts with {start!r}" if start else "it is empty"
     if start.startswith(b"\x93NUMPY"):
         hint = "it is a single array: make a table with mgpa.tables.Table(numpy.load(path), source=…)"
+    if path.suffix.lower() in (".csv", ".tsv", ".txt"):
+        made = Mention("convert", str(path), python=f"mgpa.tables.Table.from_csv({str(path)!r}, …)")
+        raise TableError("text, not a table: ", made, " makes one of it.")
     raise TableError(f"not a table ({hint}). Known: {FORMATS}.")
 
 

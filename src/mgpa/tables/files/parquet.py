@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from itertools import groupby
 from pathlib import Path
 from typing import Any
 
+from ..._common.extras import missing
 from ...errors import TableError
 from ..columns import Columns
 from .arrow import fields_of, pa, read_columns, write_columns
@@ -19,11 +21,15 @@ from .table_file import TableFile, as_bounds, reading, require_plausible
 try:
     import pyarrow.parquet as pq
 except ImportError as error:
-    raise ImportError("Parquet needs the scale extra: pip install 'mgpa[scale]'") from error
+    raise missing("Parquet", "pyarrow") from error
 
 HEAD = b"mgpa"
 # Beside the schema's metadata, which Arrow copies into whatever is made of a table.
 MANIFEST = b"mgpa.manifest"
+# What precedes the footer in a file by mgpa, and then the footer's SHA-256 in hexadecimal.
+SEAL = b"mgpa.footer.sha256="
+SEAL_SIZE = len(SEAL) + 64
+SEARCHED = 2**20
 # Bytes of one number or of a reference to one text, by Parquet's types.
 WIDTHS = {"BOOLEAN": 1, "INT32": 4, "INT64": 8, "INT96": 12, "FLOAT": 4, "DOUBLE": 8}
 # Memory stays bounded whatever the size of row groups: pages are read through a buffer, none ahead of time.
@@ -77,6 +83,8 @@ def open_parquet(path: Path, choice: Choice) -> ParquetTable:
     fields: list[Field] = []
     manifests: list[Manifest | None] = []
     for file in files:
+        with reading(file):
+            _require_intact_footer(file)
         with reading(file), pq.ParquetFile(file, **_READ) as opened:
             schema, metadata = opened.schema_arrow, opened.metadata
             require_plausible(_unfolded_bytes(metadata), file.stat().st_size)
@@ -182,6 +190,41 @@ def write_parquet(path: Path, blocks: Iterable[Columns], head: Head, part: PartO
     finally:
         if writer is not None:
             writer.close()
+    if writer is not None:
+        _seal_footer(path)
+
+
+def _seal_footer(path: Path) -> None:
+    """Put a digest of a file's footer before it, where readers of Parquet do not look."""
+    with open(path, "r+b") as stream:
+        stream.seek(-8, os.SEEK_END)
+        length = int.from_bytes(stream.read(4), "little")
+        stream.seek(-8 - length, os.SEEK_END)
+        start, footer = stream.tell(), stream.read()
+        stream.seek(start)
+        stream.write(SEAL + sha256(footer).encode() + footer)
+
+
+def _require_intact_footer(path: Path) -> None:
+    """Raise if the footer of a file by mgpa is damaged, before pyarrow sees it: some damage ends the process.
+
+    A file without a digest, by another tool, passes.
+    """
+    size = path.stat().st_size
+    with open(path, "rb") as stream:
+        stream.seek(max(0, size - SEARCHED))
+        tail = stream.read()
+        length = int.from_bytes(tail[-8:-4], "little")
+        if length + 8 + SEAL_SIZE > len(tail) and length + 8 + SEAL_SIZE <= size:
+            stream.seek(-length - 8 - SEAL_SIZE, os.SEEK_END)
+            tail = stream.read()
+    # Where it is says the footer's length, which may be what is damaged; so it is looked for.
+    at = tail.rfind(SEAL)
+    if at < 0:
+        return
+    digest, footer = tail[at + len(SEAL) : at + SEAL_SIZE], tail[at + SEAL_SIZE :]
+    if digest != sha256(footer).encode():
+        raise TableError("damaged: the description at its end is not as it was written.")
 
 
 def _first_rows(file: Any) -> Any:

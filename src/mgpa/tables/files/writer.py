@@ -108,6 +108,8 @@ class TableWriter:
                     "settings); finish that one, or remove the folder."
                 )
             return
+        with suppress(OSError):
+            self.partial.rmdir()  # empty, if that was all there was left to do
         if os.path.lexists(self.partial):
             raise FileExistsError(
                 f"{self.partial} is where output gathers, and holds something else; rename or remove it."
@@ -125,10 +127,12 @@ class TableWriter:
 
     def _remove_partial(self) -> None:
         """Remove what is left when the table is in its place, and nothing that somebody else put there."""
+        # A process that did the same may have been killed anywhere in between.
         for mark in (self.partial / "done").glob("*"):
-            mark.unlink()
-        (self.partial / "done").rmdir()
-        (self.partial / "plan.json").unlink()
+            mark.unlink(missing_ok=True)
+        with suppress(FileNotFoundError):
+            (self.partial / "done").rmdir()
+        (self.partial / "plan.json").unlink(missing_ok=True)
         with suppress(OSError):
             self.partial.rmdir()
 
@@ -161,7 +165,17 @@ class TableWriter:
         """
         if not 0 <= part < len(self.bounds) - 1:
             raise TableError(f"There is no part {part}; rows has {len(self.bounds) - 1} of them.")
-        tables = [tables] if isinstance(tables, Table) else tables
+        try:
+            self._write(part, [tables] if isinstance(tables, Table) else tables)
+        except FileNotFoundError:
+            if self.table.exists():
+                raise
+            raise FileExistsError(
+                f"{self.partial} is gone while part {part} was written into it: another process that writes "
+                f"the same table has finished it, or it was removed. See whether {self.path} is there."
+            ) from None
+
+    def _write(self, part: int, tables: Iterable[Table]) -> None:
         expected = self.bounds[part + 1] - self.bounds[part]
         blocks = _counted(blocks_of(tables, self.like), expected, part)
         if self.format == "parquet":
@@ -191,8 +205,7 @@ class TableWriter:
                 f"{len(missing)} of {len(self.bounds) - 1} parts are not written yet (first: {missing[0]}). "
                 f"What is done stays in {self.partial}."
             )
-        for leftover in self.table.glob(".mgpa-*.tmp"):  # of a process that was killed, here or elsewhere
-            remove(leftover)
+        _clear_unfinished(self.table)
         if self.format == "zarr":
             from .zarr import seal_zarr
 
@@ -200,6 +213,7 @@ class TableWriter:
         open_table(self.table)  # compares all of it with its manifest
         require_place(self.path, self.overwrite)
         put_in_place(self.table, self.path, even_folder=self.overwrite)
+        _clear_unfinished(self.path)  # what another writer of the same table was at meanwhile
         self._remove_partial()
         return self.path
 
@@ -210,6 +224,12 @@ class TableWriter:
         # After an error the finished parts stay, for the next attempt.
         if kind is None:
             self.finish()
+
+
+def _clear_unfinished(table: Path) -> None:
+    """Remove what processes that were killed, here or elsewhere, left of a part."""
+    for leftover in table.glob(".mgpa-*.tmp"):
+        remove(leftover)
 
 
 def _columns(table: Table) -> Columns:

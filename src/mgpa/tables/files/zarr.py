@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ..._common.extras import missing
 from ..._common.files import special_kind
 from ...errors import TableError
 from ..columns import Columns
@@ -38,7 +39,7 @@ try:
     from zarr.codecs import Crc32cCodec, ZstdCodec
     from zarr.storage import LocalStore
 except ImportError as error:
-    raise ImportError("Zarr needs the scale extra: pip install 'mgpa[scale]'") from error
+    raise missing("Zarr", "zarr") from error
 
 HEAD = "mgpa"
 # Beside X's description, where nobody looks: a stray file in the group itself makes zarr warn, and attributes

@@ -1,0 +1,87 @@
+"""Folds: everybody judges once, by maps and readers that others were used for.
+
+With few people one split leaves too few to judge. Here the roles rotate: in every fold other people are EVAL,
+others again HEAD and VAL, and the rest FIT. What is said is then about all of them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from ..errors import UsageError
+from ..pairs import is_paired
+from ..tables.roles import rotated
+from ..tables.table import Table
+from .result import FEW
+
+#: Folds that are made unless a number is given, and the fewest there can be: one for every role.
+FOLDS = 5
+FEWEST = 4
+
+
+def fold_tables(table: Table, folds: int | None, *, can_rotate: bool) -> list[Table]:
+    """Return the table with the roles of every fold; nothing, if its own roles are to be kept.
+
+    Parameters
+    ----------
+    table : Table
+    folds : int or None
+        How many; 1 keeps the table's roles. None makes folds where fewer than twelve people have the role
+        EVAL, or there are no roles, and everybody can take every role.
+    can_rotate : bool
+        Whether everything is fitted here, from the table alone: a map that came fitted, or pairs from
+        elsewhere, may be of people who would judge it.
+    """
+    people = np.unique(table.require("source", "participant").participant).tolist()
+    most = len(people) // 2  # two people or more in every fold
+    if folds is None:
+        judges = 0 if table.role is None else len(np.unique(table.rows("EVAL").participant))
+        if judges >= FEW or not can_rotate or most < FEWEST or not everybody_can_judge(table):
+            return []
+        folds = min(FOLDS, most)
+    elif folds == 1:
+        return []
+    elif not can_rotate:
+        raise UsageError(
+            "Folds need methods that are fitted here, from the table's own pairs: a map that came fitted, or "
+            "pairs from elsewhere, may be of people who would judge it. Pass methods by name, or folds=1."
+        )
+    if most < FEWEST:
+        raise UsageError(
+            f"{len(people)} participants are too few for folds, which need {2 * FEWEST} or more."
+        )
+    if not FEWEST <= folds <= most:
+        raise UsageError(
+            f"folds is {folds}; {len(people)} participants make {FEWEST} to {most} folds of two people or "
+            "more, and 1 keeps the table's roles."
+        )
+    tables = []
+    for fold in range(folds):
+        roles = rotated(dict.fromkeys(people, ""), fold, folds)
+        tables.append(replace(table, role=np.array([roles[person] for person in table.participant])))
+    return tables
+
+
+def everybody_can_judge(table: Table) -> bool:
+    """Return whether everybody has rows of every source and label and, if anybody has, pairs of each."""
+    keys: list[Any] = [table.source] if table.label is None else [table.source, table.label]
+    if not _has_all(table.participant, keys):
+        return False
+    if table.pair_id is None or table.label is None or len(table.sources) != 2:
+        return True
+    views = table.paired_views()
+    if views is None or not is_paired(table.pair_id).any():
+        return True
+    seen = table.participant[views[0]]
+    everyone = len(np.unique(seen)) == len(np.unique(table.participant))
+    return everyone and _has_all(seen, [table.label[views[0]]])
+
+
+def _has_all(people: Any, keys: list[Any]) -> bool:
+    """Return whether everybody has every combination of the keys' values."""
+    codes = [np.unique(values, return_inverse=True) for values in (people, *keys)]
+    combined = np.ravel_multi_index([code for _, code in codes], [len(names) for names, _ in codes])
+    return len(np.unique(combined)) == int(np.prod([len(names) for names, _ in codes]))

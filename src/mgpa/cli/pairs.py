@@ -1,0 +1,47 @@
+"""The command that looks at pairs before anything is fitted."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+from cyclopts import Parameter
+
+from .application import AsJson, app, refuse_existing, show
+
+
+@app.command(name="check-pairs")
+def check_pairs(
+    table: Path,
+    *,
+    pairs: Path | None = None,
+    out: Annotated[Path | None, Parameter(name=["--out", "-o"])] = None,
+    overwrite: bool = False,
+    seed: int = 0,
+    json_: AsJson = False,
+) -> None:
+    """Say whether pairs show anything, and whether it is what differs in the rows.
+
+    Example: mgpa check-pairs recordings.parquet --out pairs.png
+
+    Parameters
+    ----------
+    table
+        Embeddings with a source for every row; of a table with roles, its FIT rows count.
+    pairs
+        A second table with paired rows (pair_id), if the pairs are not in the first.
+    out
+        A figure of how much of held-out pairs gates of growing rank hold (.png, .pdf or .svg).
+    overwrite
+        Replace an existing figure.
+    seed
+        Seed of the exchanges of views between events that the pairs are compared with.
+    """
+    from ..audit.pair_check import check_pairs as check
+
+    if out is not None:
+        refuse_existing(out, overwrite, table, pairs)
+    found = check(table, pairs, random_state=seed)
+    if out is not None:
+        found.plot().savefig(out)
+    show(found.to_dict(), str(found), json_)

@@ -1,0 +1,364 @@
+"""Epochs of several devices that recorded the same events, as trials that can be compared, and as a table.
+
+Devices differ in channels, sampling rate and the times of their samples, and each has its own clock. Here
+they are brought to what all of them have, and events are paired by what names them; the times of paired
+events on two clocks then have to lie on a straight line. What was left out or looks wrong is in the report.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..errors import PairingError, UsageError
+from ..tables.columns import Columns
+from ..tables.roles import assign_roles
+from ..tables.table import Table
+from .common_samples import Part, about_poor, brought, common_channels, common_times, poor_channels, some
+from .encoding import Encoder, encode
+from .pairing import Dropped, PairingReport, SessionPairing, Timing, TimingLimits, timing_test
+from .trials import Trials
+from .views import rereference
+
+
+def table_from_epochs(
+    devices: Mapping[str, Any],
+    *,
+    encoder: Encoder,
+    pair_by: str | Sequence[str] = "event",
+    participant: str = "participant",
+    label: str = "label",
+    channels: Sequence[str] | None = None,
+    sfreq: float | None = None,
+    reference: str | Sequence[str] | None = None,
+    bads: Literal["keep", "drop"] = "keep",
+    limits: TimingLimits | None = None,
+    roles: Mapping[str, float] | None = None,
+    random_state: int = 0,
+    verbose: bool = False,
+) -> Table:
+    """Make one table of the epochs of several devices: at common samples, paired, embedded, with roles.
+
+    Parameters
+    ----------
+    devices : dict of name to mne.Epochs, or to a list of them
+        Two or more devices that recorded the same events. The names become ``source``.
+    encoder : Encoder
+        What embeds the trials; see :func:`mgpa.eeg.encode`.
+    pair_by, participant, label, channels, sfreq, reference, bads, limits
+        How epochs are brought together; see :func:`align_devices`.
+    roles : dict of role to share of participants, or None
+        See :func:`mgpa.tables.assign_roles`; None is its default. A metadata column ``role`` is taken as it
+        is.
+    random_state : int
+        Who gets which role.
+    verbose : bool
+        Show progress.
+
+    Returns
+    -------
+    Table
+        For :func:`mgpa.tables.fit_table`, :func:`mgpa.audit.run` and :func:`mgpa.tables.write_table`. What
+        was left out and how the clocks compare is in ``info["pairing"]``.
+
+    Examples
+    --------
+    >>> import mne
+    >>> import numpy as np
+    >>> import mgpa
+    >>> def record(person, channels, rate):
+    ...     rng = np.random.default_rng(0)
+    ...     onset = np.cumsum(rng.uniform(2, 3, 20))
+    ...     events = np.c_[np.round(onset * rate), np.zeros(20), np.tile([1, 2], 10)].astype(int)
+    ...     info = mne.create_info(channels, rate, "eeg")
+    ...     info["subject_info"] = {"his_id": person}
+    ...     data = rng.normal(scale=1e-5, size=(20, len(channels), int(2 * rate)))
+    ...     return mne.EpochsArray(data, info, events, verbose="error")
+    >>> cap = [record(person, ["Oz", "O1", "O2"], 512.0) for person in "abcd"]
+    >>> headset = [record(person, ["O1", "O2"], 128.0) for person in "abcd"]
+    >>> table_from_epochs({"cap": cap, "headset": headset}, encoder=mgpa.eeg.BandPower())
+    <Table: 160 rows of 10 float32, with source, participant, role, label, pair_id, onset, event>
+    """
+    trials, report = align_devices(
+        devices,
+        pair_by=pair_by,
+        participant=participant,
+        label=label,
+        channels=channels,
+        sfreq=sfreq,
+        reference=reference,
+        bads=bads,
+        limits=limits,
+    )
+    trials = replace(trials, info=trials.info | {"pairing": str(report)})
+    return encode(with_roles(trials, roles, random_state), encoder, verbose=verbose)
+
+
+def align_devices(
+    devices: Mapping[str, Any],
+    *,
+    pair_by: str | Sequence[str] = "event",
+    participant: str = "participant",
+    label: str = "label",
+    channels: Sequence[str] | None = None,
+    sfreq: float | None = None,
+    reference: str | Sequence[str] | None = None,
+    bads: Literal["keep", "drop"] = "keep",
+    limits: TimingLimits | None = None,
+) -> tuple[Trials, PairingReport]:
+    """Bring the epochs of several devices to common channels, rate and times, and pair their events.
+
+    Parameters
+    ----------
+    devices : dict of name to mne.Epochs, or to a list of them
+        Two or more. In volts, as MNE keeps them.
+    pair_by : str or sequence of str
+        Metadata columns that together name an event of a participant. "event" need not be there: then it is
+        the position of the event among all that the epochs were cut from (``Epochs.selection``), which
+        dropping epochs does not change. Where numbers begin again, name that first: ("session", "event").
+        Clocks are compared within each session.
+    participant : str
+        Metadata column of who was measured. "participant" need not be there: then it is the subject's
+        ``his_id``.
+    label : str
+        Metadata column of the task. "label" need not be there: then it is the name of the event.
+    channels : sequence of str or None
+        None: those that all devices have, in the first one's order. Capitals do not matter, and T3, T4, T5
+        and T6 are T7, T8, P7 and P8.
+    sfreq : float or None
+        Samples per second; None: the lowest there is. Faster devices are resampled
+        (:func:`mgpa.eeg.resample`), and where samples of two devices do not fall on the same times,
+        interpolated by a cubic spline first.
+    reference : str, sequence of str or None
+        See :func:`mgpa.eeg.rereference`; of the channels that are left. None: signals stay as recorded.
+    bads : {"keep", "drop"}
+        Channels that are marked as bad, or flat, for anyone on any device: "keep" them, with a warning, or
+        "drop" them for everyone. Both name them.
+    limits : TimingLimits or None
+        How far the clocks may differ; see :func:`mgpa.eeg.timing_test`. ``TimingLimits(inf, inf, inf)`` lets
+        everything pass, for devices that did not record at once.
+
+    Returns
+    -------
+    trials : Trials
+        A row for every epoch, in the order they came in. Columns: source, participant, label, pair_id (empty
+        where no other device has the event), the columns of ``pair_by``, onset (s, on the device's own clock;
+        NaN where epochs do not know it), and metadata that all devices have.
+    report : PairingReport
+        What was left out, which channels are bad or flat, and how the clocks compare.
+    """
+    by = (pair_by,) if isinstance(pair_by, str) else tuple(pair_by)
+    if len(devices) < 2 or not by:
+        raise UsageError(
+            f"Got {len(devices)} devices and pair_by={pair_by!r}; expected epochs of two devices or more by "
+            "name, and the columns that name an event. Several views of one recording are made by "
+            "mgpa.eeg.measure_views."
+        )
+    parts = [
+        _read(str(name), epochs, by, participant, label)
+        for name, given in devices.items()
+        for epochs in _listed(given, name)
+    ]
+    poor = poor_channels(parts)
+    names, notes = common_channels(parts, channels, set(poor) if bads == "drop" else set())
+    notes += about_poor(poor, names, bads)
+    grid = common_times(parts, sfreq)
+    notes.append(grid.said)
+    shared = [name for name in parts[0].columns if all(name in part.columns for part in parts)]
+    left = sorted({name for part in parts for name in part.columns} - set(shared))
+    if left:
+        notes.append(f"metadata that not all have, and that are left out: {', '.join(left)}")
+    trials = Trials.concatenate(brought(part, names, grid, shared) for part in parts)
+    pair_id, sessions, untimed = _pair(trials.columns, tuple(map(str, devices)), by, limits)
+    if untimed:
+        notes.append(f"clocks not compared, for want of onsets or of three pairs: {some(untimed)}")
+    trials = trials.with_columns(pair_id=pair_id)
+    if reference is not None:
+        trials = rereference(trials, reference)
+    return trials, PairingReport(tuple(sessions), tuple(notes))
+
+
+def with_roles(trials: Trials, shares: Mapping[str, float] | None, random_state: int) -> Trials:
+    """Return the trials with everybody's role: their own, or assigned."""
+    if "role" in trials.columns:
+        if shares is not None:
+            raise UsageError("There is a column role already; leave roles out, or rename that column.")
+        return trials
+    people = trials.columns["participant"]
+    try:
+        return trials.with_columns(
+            role=assign_roles(people, None if shares is None else dict(shares), random_state=random_state)
+        )
+    except ValueError as error:
+        raise UsageError(
+            f"{error} Pass shares of fewer roles, as roles={{'FIT': 1}} for a map that others judge, or let "
+            "folds rotate (mgpa study new)."
+        ) from None
+
+
+def _listed(given: Any, device: str) -> list[Any]:
+    several = list(given) if isinstance(given, (list, tuple)) else [given]
+    for one in several:
+        if not (hasattr(one, "get_data") and hasattr(one, "events") and hasattr(one, "selection")):
+            kind = type(one).__name__
+            hint = "mgpa.eeg.table_from_raws takes continuous recordings." if "Raw" in kind else ""
+            raise TypeError(f"{device} is a {kind}; expected mne.Epochs, or a list of them. {hint}".rstrip())
+    if not several:
+        raise UsageError(f"{device} has no epochs; the list is empty.")
+    return several
+
+
+def _read(device: str, epochs: Any, by: tuple[str, ...], participant: str, label: str) -> Part:
+    """Return epochs in memory with the columns that tables know, from their metadata or themselves."""
+    # Which epochs are bad is known only once they are read.
+    epochs = epochs if epochs.preload else epochs.copy().load_data()
+    if not len(epochs):
+        raise UsageError(f"{device}: no epochs are left; see Epochs.drop_log for why they were dropped.")
+    frame = epochs.metadata
+    metadata = {} if frame is None else {str(name): np.asarray(frame[name]) for name in frame.columns}
+    names = {code: name for name, code in epochs.event_id.items()}
+    person = (epochs.info.get("subject_info") or {}).get("his_id")
+    implied: Columns = {
+        "event": epochs.selection,
+        "label": np.array([names[code] for code in epochs.events[:, 2]]),
+        "onset": _onsets(epochs),
+    }
+    if person is not None:
+        implied["participant"] = np.full(len(epochs), person)
+
+    def column(name: str, what: str, advice: str) -> NDArray[Any]:
+        if name in metadata:
+            return metadata.pop(name)
+        if name in implied:
+            return implied[name]
+        raise UsageError(
+            f"{device}: there is no column {name!r} for {what}; the metadata have "
+            f"{', '.join(metadata) or 'no columns'}. {advice}"
+        )
+
+    columns = {
+        "participant": column(
+            participant, "participants", "Name it with participant=, or set info['subject_info']['his_id']."
+        ),
+        "label": column(label, "the task", "Name it with label=."),
+        "onset": column("onset", "onsets", ""),
+    }
+    for name in by:
+        columns[name] = column(
+            name, "pairs", "Name it with pair_by=; mgpa.eeg.match_events numbers events by their times."
+        )
+    source = metadata.pop("source", None)
+    if source is not None and set(source.tolist()) != {device}:
+        raise UsageError(f"{device}: the metadata have another source, {some(set(source.tolist()))}.")
+    if "pair_id" in metadata:
+        raise UsageError(f"{device}: the metadata have a pair_id; pass pair_by='pair_id', or rename it.")
+    return Part(device, epochs, {"source": np.full(len(epochs), device), **columns, **metadata})
+
+
+def _onsets(epochs: Any) -> NDArray[np.float64]:
+    """Return when events were, in seconds of the recording's clock; NaN where they are merely counted."""
+    samples = epochs.events[:, 0].astype(np.float64)
+    if len(samples) < 2 or np.median(np.diff(samples)) <= 1:  # what EpochsArray makes of an array
+        return np.full(len(samples), np.nan)
+    # Resampled epochs keep their events in samples of the recording, and only MNE's own field its rate.
+    return np.asarray(samples / float(getattr(epochs, "_raw_sfreq", epochs.info["sfreq"])))
+
+
+def _pair(
+    columns: Columns, devices: tuple[str, ...], by: tuple[str, ...], limits: TimingLimits | None
+) -> tuple[NDArray[Any], list[SessionPairing], list[str]]:
+    """Return the id of every row, how each session was paired, and sessions whose clocks cannot be compared.
+
+    A row has an empty id where no other device has its event.
+    """
+    pair_id = np.full(len(columns["source"]), "", dtype=object)
+    sessions, untimed = [], []
+    for name, rows in _sessions(columns, by):
+        row_of = {device: _rows_of_events(columns, rows, device, by[-1], name) for device in devices}
+        paired, dropped = 0, []
+        events = list(dict.fromkeys(event for of_device in row_of.values() for event in of_device))
+        for event in events:
+            views = {device: of_device[event] for device, of_device in row_of.items() if event in of_device}
+            if len(views) > 1:
+                _require_one_label(columns["label"], list(views.values()), event, name)
+                pair_id[list(views.values())] = f"{name}/{event}"
+                paired += 1
+            if len(views) < len(devices):
+                absent = ", ".join(device for device in devices if device not in views)
+                dropped.append(Dropped(None, f"{by[-1]} {event}: no epoch on {absent}"))
+        timing = {}
+        for device in devices[1:]:
+            what = f"{device} against {devices[0]}"
+            shared = [event for event in row_of[devices[0]] if event in row_of[device]]
+            onsets = [columns["onset"][[row_of[d][e] for e in shared]] for d in (devices[0], device)]
+            if len(shared) < 3 or not np.isfinite(onsets).all():
+                untimed.append(f"{what}, {name}")
+            else:
+                timing[what] = _compare(onsets[0], onsets[1], f"{name}: {what}", limits)
+        sessions.append(SessionPairing(name, len(events), paired, tuple(dropped), timing))
+    if not any(session.pairs for session in sessions):
+        there = "; ".join(
+            f"{d} has {some(columns[by[-1]][columns['source'] == d].tolist())}" for d in devices
+        )
+        raise PairingError(
+            f"By participant and {', '.join(by)}, no event is on two devices: {there}. Name others with "
+            "pair_by=; mgpa.eeg.match_events numbers events by their times."
+        )
+    return pair_id.astype(str), sessions, untimed
+
+
+def _sessions(columns: Columns, by: tuple[str, ...]) -> Iterator[tuple[str, NDArray[np.int64]]]:
+    """Yield participants, or their sessions, and their rows."""
+    keys = [columns["participant"].astype(str), *(columns[name].astype(str) for name in by[:-1])]
+    joined = np.array(["/".join(values) for values in zip(*keys, strict=True)])
+    for name in dict.fromkeys(joined.tolist()):
+        yield name, np.flatnonzero(joined == name)
+
+
+def _rows_of_events(
+    columns: Columns, rows: NDArray[np.int64], device: str, by: str, session: str
+) -> dict[Any, int]:
+    """Return the row of every event that a device has."""
+    found: dict[Any, int] = {}
+    for row in rows[columns["source"][rows] == device].tolist():
+        event = columns[by][row].item()
+        if event in found:
+            raise PairingError(
+                f"{session}: {by} {event!r} is there twice on {device}. Where numbers begin again, say where "
+                f"first: pair_by=('session', {by!r})."
+            )
+        found[event] = row
+    return found
+
+
+def _require_one_label(label: NDArray[Any], rows: list[int], event: Any, session: str) -> None:
+    values = set(label[rows].tolist())
+    if len(values) > 1:
+        raise PairingError(
+            f"{session}: event {event!r} is {some(values)}, depending on the device; is it the same event? "
+            "mgpa.eeg.match_events finds which markers of two devices belong together; label= names the "
+            "column of the task."
+        )
+
+
+def _compare(
+    first: NDArray[np.float64], second: NDArray[np.float64], what: str, limits: TimingLimits | None
+) -> Timing:
+    """Return how two clocks compare; raise if no straight line leads from one to the other."""
+    order = np.argsort(first)
+    if (np.diff(first[order]) <= 0).any() or (np.diff(second[order]) <= 0).any():
+        failures: tuple[str, ...] = ("events come in another order",)
+    else:
+        timing = timing_test(first[order], second[order], limits=limits)
+        failures = timing.failures
+        if not failures:
+            return timing
+    raise PairingError(
+        f"{what}: the onsets fail the timing test: {'; '.join(failures)}. Events of one name are not the "
+        "same events, or a clock broke. mgpa.eeg.match_events finds which markers belong together; the "
+        "stretches between breaks, numbered in a column, are kept apart by pair_by=('stretch', 'event')."
+    )

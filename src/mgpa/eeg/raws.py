@@ -1,0 +1,294 @@
+"""Continuous recordings of several devices, from memory or from a BIDS folder, as one table.
+
+Markers of each device are numbered by the experiment's list of events (:func:`~mgpa.eeg.match_events`),
+epochs are cut around them, and :func:`~mgpa.eeg.table_from_epochs` does the rest.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..errors import PairingError, UsageError
+from ..tables.table import Table
+from .devices import table_from_epochs
+from .encoding import Encoder
+from .pairing import TimingLimits, match_events
+
+Markers = tuple[NDArray[Any], dict[str, int]]
+# What BIDS calls the ways in which one recording can differ from another of the same person and task.
+_ENTITIES = ("session", "acquisition", "run", "recording", "description")
+
+
+def find_markers(raw: Any) -> Markers:
+    """Return the events of a recording and their names: its annotations or, without any, its triggers.
+
+    Annotations that begin with BAD or EDGE are no events, as everywhere in MNE.
+
+    Parameters
+    ----------
+    raw : mne.io.Raw
+
+    Returns
+    -------
+    events : (n, 3) array
+        As of :func:`mne.find_events`.
+    event_id : dict of name to int
+    """
+    import mne
+
+    marks = [str(d) for d in raw.annotations.description if not str(d).upper().startswith(("BAD", "EDGE"))]
+    if marks:
+        # Numbered here: MNE's own rule would leave out texts that it cannot make a number of.
+        codes = {name: i + 1 for i, name in enumerate(sorted(set(marks)))}
+        events, event_id = mne.events_from_annotations(raw, codes, verbose="error")
+        return events, event_id
+    if "stim" not in raw.get_channel_types():
+        raise UsageError(
+            "A recording has neither annotations nor a trigger channel; pass markers=, a function that "
+            "returns its events and their names."
+        )
+    events = mne.find_events(raw, verbose="error")
+    return events, {str(code): int(code) for code in np.unique(events[:, 2])}
+
+
+def table_from_raws(
+    devices: Mapping[str, Any],
+    *,
+    encoder: Encoder,
+    tmin: float,
+    tmax: float,
+    band: tuple[float | None, float | None] | None = None,
+    baseline: tuple[float | None, float | None] | None = None,
+    markers: Callable[[Any], Markers] = find_markers,
+    onsets: Mapping[str, Any] | None = None,
+    labels_from: str | None = None,
+    limits: TimingLimits | None = None,
+    **settings: Any,
+) -> Table:
+    """Make one table of the continuous recordings of several devices.
+
+    Parameters
+    ----------
+    devices : dict of name to mne.io.Raw, or to a list of them
+        One recording a participant (the subject's ``his_id``) and device.
+    encoder : Encoder
+        What embeds the trials; see :func:`mgpa.eeg.encode`.
+    tmin, tmax : float
+        Of an epoch, in seconds after the event.
+    band : (low, high) or None
+        Filter the recordings by MNE's zero-phase FIR filter, in Hz, before they are cut.
+    baseline : tuple or None
+        As for :class:`mne.Epochs`; None: nothing is subtracted.
+    markers : function
+        From a recording to its events and their names.
+    onsets : dict of participant to (n,) array, or None
+        When the events were, in seconds of the experiment's own clock. None: the device with most markers
+        says. Markers of a device are numbered by this list: as many are in order, and a gap or surplus is
+        found by the times (:func:`mgpa.eeg.match_events`), or refused.
+    labels_from : str or None
+        The device whose markers name the task, if others' do not; None: they all do.
+    limits : TimingLimits or None
+        How far clocks may differ; see :func:`mgpa.eeg.timing_test`.
+    **settings
+        Channels, rate, reference, bads, roles and so on, as for :func:`table_from_epochs`.
+
+    Returns
+    -------
+    Table
+        As :func:`table_from_epochs` makes it. ``event`` counts from 1 in ``onsets``.
+    """
+    read = {
+        str(name): {_key(raw, name): raw for raw in (given if isinstance(given, (list, tuple)) else [given])}
+        for name, given in devices.items()
+    }
+    for name, given in devices.items():
+        if isinstance(given, (list, tuple)) and len(read[str(name)]) < len(given):
+            raise UsageError(f"{name} has two recordings of one participant; table_from_bids knows sessions.")
+    cut = _Cutting(tmin, tmax, band, baseline, markers, labels_from, limits)
+    return _join(read, encoder, cut, settings, onsets=onsets)
+
+
+def table_from_bids(
+    root: str | os.PathLike[str],
+    *,
+    encoder: Encoder,
+    tmin: float,
+    tmax: float,
+    source: str = "acquisition",
+    task: str | None = None,
+    subjects: Sequence[str] | None = None,
+    band: tuple[float | None, float | None] | None = None,
+    baseline: tuple[float | None, float | None] | None = None,
+    markers: Callable[[Any], Markers] = find_markers,
+    labels_from: str | None = None,
+    limits: TimingLimits | None = None,
+    **settings: Any,
+) -> Table:
+    """Make one table of an EEG data set in BIDS, in which several devices recorded the same events.
+
+    Needs MNE-BIDS (``pip install mne-bids``).
+
+    Parameters
+    ----------
+    root : path
+        Of the data set.
+    encoder, tmin, tmax, band, baseline, markers, labels_from, limits
+        As for :func:`table_from_raws`.
+    source : str
+        The BIDS entity that tells devices apart: acquisition, recording, session, run or description.
+        Recordings of a subject that agree in all the others were made at once.
+    task : str or None
+        Which task; None, if there is only one.
+    subjects : sequence of str or None
+        Without "sub-"; None is everybody.
+    **settings
+        As for :func:`table_from_epochs`.
+    """
+    try:
+        import mne_bids
+    except ImportError:
+        raise ImportError("table_from_bids reads by way of MNE-BIDS: pip install mne-bids.") from None
+
+    if source not in _ENTITIES:
+        raise UsageError(f"source is {source!r}; expected one of {', '.join(_ENTITIES)}.")
+    paths = mne_bids.find_matching_paths(
+        root, subjects=subjects, tasks=task, datatypes="eeg", suffixes="eeg", ignore_json=True
+    )
+    # Of one recording, the file that says what is in the others.
+    paths = [path for path in paths if path.extension in mne_bids.config.ALLOWED_DATATYPE_EXTENSIONS["eeg"]]
+    tasks = sorted({str(path.task) for path in paths})
+    if len(tasks) != 1:
+        raise UsageError(f"{root} has EEG of the tasks {', '.join(tasks) or '(none)'}; name one with task=.")
+    others = [name for name in _ENTITIES if name != source and any(getattr(p, name) for p in paths)]
+    read: dict[str, dict[tuple[str, ...], Any]] = {}
+    for path in paths:
+        device = getattr(path, source)
+        if device is None:
+            raise UsageError(
+                f"{path.basename} has no {source}, which is to tell devices apart; it has "
+                f"{', '.join(name for name, value in path.entities.items() if value)}. Name another: source=."
+            )
+        key = (str(path.subject), *(str(getattr(path, name) or "") for name in others))
+        if key in read.setdefault(str(device), {}):
+            raise UsageError(f"{path.basename} is there twice; keep one of its files.")
+        read[str(device)][key] = mne_bids.read_raw_bids(path, verbose="error")
+    cut = _Cutting(tmin, tmax, band, baseline, markers, labels_from, limits)
+    return _join(read, encoder, cut, settings, sessions=tuple(others))
+
+
+def _key(raw: Any, device: str) -> tuple[str, ...]:
+    if not hasattr(raw, "annotations") or hasattr(raw, "selection"):
+        raise TypeError(
+            f"{device} is a {type(raw).__name__}; expected mne.io.Raw, or a list of them. "
+            "mgpa.eeg.table_from_epochs takes epochs."
+        )
+    person = (raw.info.get("subject_info") or {}).get("his_id")
+    if person is None:
+        raise UsageError(
+            f"A recording of {device} does not say whose it is; set raw.info['subject_info'] = "
+            "{'his_id': 's01'}."
+        )
+    return (str(person),)
+
+
+@dataclass(frozen=True)
+class _Cutting:
+    """How recordings are filtered, cut and numbered; see :func:`table_from_raws`."""
+
+    tmin: float
+    tmax: float
+    band: tuple[float | None, float | None] | None
+    baseline: tuple[float | None, float | None] | None
+    markers: Callable[[Any], Markers]
+    labels_from: str | None
+    limits: TimingLimits | None
+
+
+def _join(
+    devices: dict[str, dict[tuple[str, ...], Any]],
+    encoder: Encoder,
+    cut: _Cutting,
+    settings: dict[str, Any],
+    *,
+    onsets: Mapping[str, Any] | None = None,
+    sessions: tuple[str, ...] = (),
+) -> Table:
+    """Return the table of recordings by device, each a dict of (participant, *sessions) to a recording."""
+    if cut.labels_from is not None and cut.labels_from not in devices:
+        raise UsageError(f"labels_from is {cut.labels_from!r}; the devices are {', '.join(devices)}.")
+    epochs: dict[str, list[Any]] = {device: [] for device in devices}
+    for key in dict.fromkeys(key for recordings in devices.values() for key in recordings):
+        raws = {device: recordings[key] for device, recordings in devices.items() if key in recordings}
+        marked = {device: cut.markers(raw) for device, raw in raws.items()}
+        times = {d: (marked[d][0][:, 0] - raw.first_samp) / raw.info["sfreq"] for d, raw in raws.items()}
+        reference = max(times.values(), key=len) if onsets is None else onsets[key[0]]
+        ordinals = {d: _number(times[d], reference, d, "/".join(key), cut.limits) for d in raws}
+        named = None
+        if cut.labels_from is not None:
+            named = _names(marked.get(cut.labels_from), ordinals.get(cut.labels_from))
+        facts = {"participant": key[0], **dict(zip(sessions, key[1:], strict=True))}
+        for device, raw in raws.items():
+            epochs[device].append(_epochs(raw, marked[device], ordinals[device], cut, facts, named))
+    settings = {"pair_by": (*sessions, "event"), "limits": cut.limits} | settings
+    return table_from_epochs(epochs, encoder=encoder, **settings)
+
+
+def _number(
+    times: NDArray[np.float64], reference: Any, device: str, session: str, limits: TimingLimits | None
+) -> NDArray[np.int64]:
+    """Return which event of the reference each marker is, from 1; 0 for none."""
+    try:
+        match = match_events(times, reference, reference, names=(device, "the list of events"), limits=limits)
+    except PairingError as error:
+        raise PairingError(
+            f"{session}: {error} Pass the experiment's own list with onsets=, or other markers with markers=."
+        ) from error
+    ordinal = np.zeros(len(times), np.int64)
+    ordinal[match.a] = match.ordinal
+    return ordinal
+
+
+def _names(marked: Markers | None, ordinal: NDArray[np.int64] | None) -> dict[int, str]:
+    """Return what one device calls each event."""
+    if marked is None or ordinal is None:
+        return {}
+    names = {code: name for name, code in marked[1].items()}
+    return {int(k): names[code] for k, code in zip(ordinal, marked[0][:, 2], strict=True) if k}
+
+
+def _epochs(
+    raw: Any,
+    marked: Markers,
+    ordinal: NDArray[np.int64],
+    cut: _Cutting,
+    facts: dict[str, str],
+    named: dict[int, str] | None,
+) -> Any:
+    """Return the epochs of one recording, with what is known about each in their metadata."""
+    import mne
+    import pandas
+
+    if cut.band is not None:
+        raw = raw.copy().load_data().filter(*cut.band, picks="eeg", verbose="error")
+    keep = ordinal > 0 if named is None else np.isin(ordinal, list(named))
+    events, ordinal = marked[0][keep], ordinal[keep]
+    event_id = {name: code for name, code in marked[1].items() if code in events[:, 2]}
+    names = {code: name for name, code in event_id.items()}
+    label = [names[code] for code in events[:, 2]] if named is None else [named[int(k)] for k in ordinal]
+    return mne.Epochs(
+        raw,
+        events,
+        event_id,
+        cut.tmin,
+        cut.tmax,
+        baseline=cut.baseline,
+        metadata=pandas.DataFrame({"event": ordinal, "label": label, **facts}),
+        preload=True,
+        verbose="error",
+    )

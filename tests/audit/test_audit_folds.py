@@ -1,0 +1,122 @@
+"""Folds: everybody judges once, and nobody a map or reader that was fitted on them."""
+
+import json
+
+import numpy as np
+import pytest
+
+from audited import LINEAR, assert_same
+from mgpa import audit
+from mgpa.audit import AuditPlan
+from mgpa.audit.folds import everybody_can_judge
+from mgpa.audit.report import snippet
+from mgpa.baselines import make
+from mgpa.errors import UsageError
+from mgpa.tables import Table, TableError, assign_roles, fit_table, write_table
+from terminal import done
+
+QUICK = {"readers": LINEAR, "verbose": False}
+
+
+def few(n=10, roles=True, **columns):
+    rng = np.random.default_rng(0)
+    person = np.repeat(np.arange(n), 32)
+    source, y = np.tile(["dry", "wet"], len(person) // 2), np.arange(len(person)) // 2 % 2
+    X = rng.normal(size=(len(person), 5)) + 0.3 * rng.normal(size=(n, 5))[person]
+    X[:, 0] += 3.0 * (source == "wet")
+    X[:, 1] += 2.0 * y
+    known = {
+        "source": source,
+        "participant": [f"p{p:02d}" for p in person],
+        "label": y,
+        "role": assign_roles(person) if roles else None,
+    }
+    return Table(X, **(known | columns))
+
+
+def test_everybody_is_judged_once_by_what_was_fitted_on_others():
+    table = few()
+    result = audit.run(table, ["leace"], **QUICK)
+    assert result["leace"].participants == tuple(np.unique(table.participant).tolist())
+    assert result.settings["folds"] == 5
+    assert result["leace"].fitted_on == ()
+    assert any(line.startswith("Everybody judged once, in 5 folds") for line in result.verdict("leace"))
+    judged = [set(plan.ground.evaluation.participant) for plan in AuditPlan(table, ["leace"], **QUICK).folds]
+    assert sum(map(len, judged)) == len(set.union(*judged)) == 10
+    for plan in AuditPlan(table, ["leace"], **QUICK).folds:
+        roles = [set(part.participant) for part in (plan.data.fit, plan.data.val, plan.ground.head)]
+        assert not set.union(*roles) & set(plan.ground.evaluation.participant)
+        assert sum(map(len, roles)) == 8
+
+
+def test_folds_are_the_audits_of_rotated_roles():
+    table = few()
+    plan = AuditPlan(table, ["leace"], **QUICK)
+    expected = audit.Audit.pool([part.run() for part in plan.folds])
+    assert_same(plan.run(), expected)
+
+
+def test_a_table_without_roles_needs_none():
+    assert audit.run(few(roles=False), ["leace"], **QUICK).settings["folds"] == 5
+    assert audit.run(few(8, roles=False), ["leace"], **QUICK).settings["folds"] == 4
+    with pytest.raises(TableError, match="lacks role"):
+        audit.run(few(6, roles=False), ["leace"], **QUICK)
+
+
+def test_roles_are_kept_where_twelve_people_judge_or_it_is_asked_for():
+    many = few(60)
+    assert "folds" not in AuditPlan(many, ["leace"], **QUICK).settings
+    assert "folds" not in AuditPlan(few(), ["leace"], folds=1, **QUICK).settings
+    assert AuditPlan(many, ["leace"], folds=6, **QUICK).settings["folds"] == 6
+
+
+def test_what_was_fitted_elsewhere_does_not_rotate():
+    table = few()
+    maps = {"mine": fit_table(make("leace"), table).to_map()}
+    assert "folds" not in AuditPlan(table, maps, **QUICK).settings
+    with pytest.raises(UsageError, match="Folds need methods that are fitted here"):
+        AuditPlan(table, maps, folds=5, **QUICK)
+    with pytest.raises(UsageError, match="Folds need methods that are fitted here"):
+        AuditPlan(table, ["leace"], pairs=(table.X[::2], table.X[1::2]), folds=5, **QUICK)
+
+
+def test_people_who_cannot_judge_keep_their_roles():
+    table = few()
+    fitter = table.rows("FIT").participant[0]
+    one_sided = table.take((table.participant != fitter) | (table.source == "dry"))
+    assert everybody_can_judge(table)
+    assert not everybody_can_judge(one_sided)
+    assert "folds" not in AuditPlan(one_sided, ["leace"], **QUICK).settings
+
+
+def test_a_number_of_folds_that_people_do_not_fill_is_an_error():
+    for folds in (2, 6):
+        with pytest.raises(UsageError, match="10 participants make 4 to 5 folds"):
+            AuditPlan(few(), ["leace"], folds=folds, **QUICK)
+    with pytest.raises(UsageError, match="6 participants are too few for folds"):
+        AuditPlan(few(6), ["leace"], folds=4, **QUICK)
+
+
+def test_folds_are_kept_and_counted_as_pending(tmp_path):
+    plan = AuditPlan(few(), ["leace"], cache=tmp_path, **QUICK)
+    assert [cell["measured"] for cell in plan.pending()] == [False] * 10
+    first = plan.run()
+    assert all(cell["measured"] for cell in plan.pending())
+    assert_same(first, AuditPlan(few(), ["leace"], cache=tmp_path, **QUICK).run())
+
+
+def test_the_code_to_run_it_again_says_the_folds():
+    result = audit.run(few(), ["leace"], **QUICK)
+    assert "    folds=5,\n" in snippet(result)
+    assert few().digest.startswith(result.settings["data"])
+    assert "    folds=1,\n" in snippet(audit.run(few(), ["leace"], folds=1, **QUICK))
+
+
+def test_the_command_makes_folds_of_few_people(tmp_path):
+    pytest.importorskip("cyclopts")
+    write_table(few(roles=False), tmp_path / "few.npz")
+    command = ("audit", "few.npz", "--out", "found", "--methods", "leace", "--quick", "--json")
+    facts = json.loads(done(*command, folder=tmp_path).stdout)
+    assert any("in 5 folds" in line for line in facts["verdicts"]["leace"])
+    facts = json.loads(done(*command, "--folds", "4", folder=tmp_path).stdout)
+    assert any("in 4 folds" in line for line in facts["verdicts"]["leace"])

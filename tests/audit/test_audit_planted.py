@@ -1,0 +1,110 @@
+"""Readers find what was planted, as well as any of scikit-learn's, and nothing where there is nothing."""
+
+import warnings
+
+import numpy as np
+import pytest
+from sklearn.ensemble import HistGradientBoostingClassifier, RandomForestClassifier
+from sklearn.metrics import roc_auc_score
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from sklearn.svm import SVC
+
+from mgpa import audit
+from mgpa.audit.further_readers import FURTHER, further_scores, telling_features
+from planted import SIGNATURES, noise
+
+N = 1200
+
+
+def planted(name, seed=0):
+    X, source = SIGNATURES[name](np.random.default_rng(seed), 2 * N)
+    return X[:N], source[:N], X[N:], source[N:]
+
+
+def best_of_bank(head, source, held, truth, **options):
+    read = audit.read_token_sources if head.ndim == 3 else audit.read_sources
+    reading = read(head, source, held, device="cpu", **options)
+    return max(roc_auc_score(truth, scores) for scores in reading.scores.T)
+
+
+def best_of_sklearn(head, source, held, truth):
+    head, held = (X.reshape(len(X), -1) for X in (head, held))
+    models = [
+        RandomForestClassifier(200, random_state=0),
+        HistGradientBoostingClassifier(random_state=0),
+        make_pipeline(StandardScaler(), SVC()),
+        make_pipeline(StandardScaler(), SVC(kernel="poly", degree=2, coef0=1.0)),
+    ]
+    found = []
+    for model in models:
+        model.fit(head, source)
+        forest = not hasattr(model, "decision_function")
+        found.append(model.predict_proba(held)[:, 1] if forest else model.decision_function(held))
+    return max(roc_auc_score(truth, scores) for scores in found)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", SIGNATURES)
+def test_the_full_bank_finds_what_the_best_of_scikit_learn_finds(name):
+    rows = planted(name)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        assert best_of_bank(*rows, bank="full") > best_of_sklearn(*rows) - 0.05
+
+
+# What the two further readers reach alone on these rows, less a margin.
+@pytest.mark.parametrize(
+    ("name", "least"),
+    [
+        ("quadratic", 0.72),
+        ("scale_only", 0.62),
+        ("xor", 0.95),
+        ("heavy_tails", 0.58),
+        ("mixture", 0.6),
+        ("tiny", 0.78),
+    ],
+)
+def test_further_readers_find_what_linear_ones_do_not(name, least):
+    head, source, held, truth = planted(name)
+    found = further_scores(head, source, held, seed=98)
+    assert tuple(found) == FURTHER
+    assert max(roc_auc_score(truth, scores) for scores in found.values()) > least
+
+
+def test_a_source_in_the_spread_of_one_feature_is_read_by_the_full_bank_alone():
+    rows = planted("scale_only")
+    linear = {"restarts": 0}
+    assert best_of_bank(*rows, bank="paper", **linear) < 0.55
+    assert best_of_bank(*rows, bank="full", **linear) > 0.62
+
+
+def test_wide_rows_are_read_by_their_telling_features():
+    rng = np.random.default_rng(0)
+    X, source = rng.normal(size=(400, 3000)), np.arange(400) % 2
+    X[:, 2500] += 2.0 * source
+    X[:, 11] *= 1 + 2.0 * source
+    chosen = telling_features(X, source)
+    assert len(chosen) == 1024
+    assert {11, 2500} <= set(chosen.tolist())
+    found = further_scores(X[:200], source[:200], X[200:], seed=98)["boosted_trees"]
+    assert roc_auc_score(source[200:], found) > 0.85
+
+
+def test_further_readers_of_three_sources_give_probabilities():
+    rng = np.random.default_rng(0)
+    source = np.arange(600) % 3
+    X = rng.normal(size=(600, 8))
+    X[source == 2, :3] *= 3.0
+    for scores in further_scores(X[:300], source[:300], X[300:], seed=98).values():
+        np.testing.assert_allclose(scores.sum(axis=1), 1.0)
+        assert roc_auc_score(source[300:] == 2, scores[:, 2]) > 0.8
+
+
+def test_further_readers_find_nothing_in_noise():
+    found = []
+    for seed in range(8):
+        X, source = noise(np.random.default_rng(seed), 800)
+        scores = further_scores(X[:400], source[:400], X[400:], seed=98)
+        found.append([roc_auc_score(source[400:], values) for values in scores.values()])
+    assert np.abs(np.mean(found, axis=0) - 0.5).max() < 0.04

@@ -1,0 +1,320 @@
+"""Epochs of two devices become one table: one signal at the same times, paired, and nothing in silence."""
+
+import mne
+import numpy as np
+import pandas
+import pytest
+
+import mgpa
+from mgpa import audit
+from mgpa.eeg import BandPower, align_devices, table_from_epochs
+from mgpa.errors import PairingError
+from mgpa.tables import correct, fit_table, open_table, write_table
+
+EPOC = ["AF3", "F7", "F3", "FC5", "T7", "P7", "O1", "O2", "P8", "T8", "FC6", "F4", "F8", "AF4"]
+BIOSEMI = mne.channels.make_standard_montage("biosemi32").ch_names
+PEOPLE = [f"s{i}" for i in range(10)]
+EVENTS = 20
+
+
+def onsets(person):
+    """When the events were, on the experiment's clock."""
+    return 5 + np.cumsum(np.random.default_rng(PEOPLE.index(person)).uniform(1.5, 2.5, EVENTS))
+
+
+def potential(channel, seconds):
+    """What an electrode sees at any time: slow enough for 128 Hz, and the same whoever samples it."""
+    k = BIOSEMI.index(channel)
+    return 1e-5 * (np.sin(2 * np.pi * (3 + k / 8) * seconds) + 0.5 * np.sin(2 * np.pi * 17 * seconds + k))
+
+
+def record(
+    person,
+    channels,
+    rate,
+    *,
+    tmin=-0.2,
+    tmax=1.0,
+    start=0.0,
+    slope=1.0,
+    noise=0.0,
+    lost=(),
+    seed=0,
+    **columns,
+):
+    """Return a device's epochs of one person; its clock begins at ``start``, ``slope`` times as fast."""
+    sample = np.round((onsets(person) - start) * slope * rate).astype(int)
+    first, last = round(tmin * rate), round(tmax * rate)
+    # The device samples when it does: the marker falls on the nearest sample.
+    at = (sample[:, None] + np.arange(first, last + 1)) / rate / slope + start
+    signal = np.stack([potential(name, at) for name in channels], axis=1)
+    signal += noise * np.random.default_rng([PEOPLE.index(person), seed]).normal(size=signal.shape)
+    info = mne.create_info(list(channels), rate, "eeg")
+    info["subject_info"] = {"his_id": person}
+    events = np.c_[sample, np.zeros(EVENTS, int), np.tile([1, 2], EVENTS // 2)]
+    metadata = pandas.DataFrame(columns) if columns else None
+    epochs = mne.EpochsArray(
+        signal, info, events, first / rate, {"face": 1, "watch": 2}, metadata=metadata, verbose="error"
+    )
+    return epochs.drop(list(lost), verbose="error")
+
+
+def both(people=PEOPLE, epoc=None, biosemi=None):
+    return {
+        "biosemi": [record(p, BIOSEMI, 512.0, **(biosemi or {})) for p in people],
+        "epoc": [record(p, EPOC, 128.0, start=3.7, slope=1.0005, **(epoc or {})) for p in people],
+    }
+
+
+@pytest.fixture(scope="module")
+def aligned():
+    return align_devices(both())
+
+
+def test_two_devices_of_other_channels_and_rates_see_the_same_signal_at_the_same_times(aligned):
+    trials, _ = aligned
+    assert trials.channels == tuple(name for name in BIOSEMI if name in EPOC)
+    assert (trials.sfreq, trials.data.shape[2]) == (128.0, 154)
+    # At 512 Hz an epoch begins at -102 samples, at 128 Hz at -26: the slower one's times are kept.
+    assert trials.tmin == -25 / 128
+    source, pair = trials.columns["source"], trials.columns["pair_id"]
+    a, b = (np.flatnonzero(source == name) for name in ("biosemi", "epoc"))
+    assert pair[a].tolist() == pair[b].tolist()
+    inside = slice(10, -10)  # resampling knows nothing of what lies beyond the ends
+    # Markers fall on the nearest sample, up to 4 ms away; compare with the potential where each device was.
+    for rows, rate, slope, start in ((a, 512.0, 1.0, 0.0), (b, 128.0, 1.0005, 3.7)):
+        for row in rows[:5]:
+            onset = trials.columns["onset"][row] / slope + start
+            truth = np.stack([potential(name, onset + trials.times / slope) for name in trials.channels])
+            assert np.abs(trials.data[row] - truth)[:, inside].max() < 0.01e-5, rate
+
+
+def test_what_samples_already_agree_is_not_touched():
+    devices = {
+        "a": record("s0", ["O1", "O2"], 128.0, tmin=0.0),
+        "b": record("s0", ["O2", "O1"], 128.0, tmin=-0.5, tmax=0.75),
+    }
+    trials, report = align_devices(devices)
+    np.testing.assert_array_equal(trials.data[:EVENTS], devices["a"].get_data()[:, :, :97])
+    np.testing.assert_array_equal(trials.data[EVENTS:], devices["b"].get_data()[:, ::-1, 64:])
+    assert "128 Hz from 0 to 0.75 s" in report.notes
+
+
+@pytest.mark.parametrize("share", [0.1, 0.5, 0.9])
+def test_offsets_of_part_of_a_sample_are_interpolated_and_reported(share):
+    a = record("s0", ["O1"], 128.0)
+    b = record("s0", ["O1"], 128.0)
+    b._set_times(b.times + share / 128)  # MNE itself counts whole samples; files of others do not
+    trials, report = align_devices({"a": a, "b": b})
+    later = trials.data[EVENTS:, 0]
+    truth = np.stack([potential("O1", t + trials.times - share / 128) for t in a.events[:, 0] / 128])
+    assert np.abs(later - truth)[:, 3:-3].max() < 0.01e-5
+    assert any("b interpolated" in note for note in report.notes)
+
+
+def test_another_rate_and_other_channels_can_be_asked_for():
+    trials, _ = align_devices(both(["s0"]), sfreq=64.0, channels=["o1", "O2"], reference="average")
+    assert (trials.sfreq, trials.channels) == (64.0, ("o1", "O2"))
+    np.testing.assert_allclose(trials.data.sum(axis=1), 0, atol=1e-15)
+
+
+def test_names_in_capitals_and_of_the_old_system_are_the_same_channels():
+    old = record("s0", ["O1", "T7", "P8"], 128.0).rename_channels({"O1": "O1 ", "T7": "T3", "P8": "t6"})
+    trials, _ = align_devices({"a": record("s0", ["P8", "T7", "O1"], 128.0), "b": old})
+    assert trials.channels == ("P8", "T7", "O1")
+    np.testing.assert_array_equal(trials.data[:EVENTS], trials.data[EVENTS:])
+
+
+def test_the_table_fits_audits_and_saves(tmp_path):
+    devices = both(epoc={"noise": 2e-6, "seed": 1}, biosemi={"noise": 1e-6, "seed": 2})
+    table = table_from_epochs(devices, encoder=BandPower(), random_state=1)
+    assert table.require_pairs().X.shape == (2 * len(PEOPLE) * EVENTS, 14 * 5)
+    assert {role: len(set(table.participant[table.role == role])) for role in ("FIT", "EVAL")} == {
+        "FIT": 4,
+        "EVAL": 2,
+    }
+    write_table(table, tmp_path / "devices.parquet")
+    stored = open_table(tmp_path / "devices.parquet").read()
+    assert stored.digest == table.digest
+    assert "200 pairs of 200 events in 10 sessions" in stored.info["pairing"]
+    m = fit_table(mgpa.ClosedFormMGPA(), table).to_map()
+    assert correct(m, table).X.shape == table.X.shape
+    found = audit.run(table, ["closed_form_mgpa"], readers={"restarts": 0}, verbose=False)
+    assert set(found.settings["sources"]) == {"biosemi", "epoc"}
+
+
+def test_everything_left_out_is_named(aligned):
+    notes = "\n".join(aligned[1].notes)
+    assert "14 channels: AF3 F7" in notes
+    left = next(note for note in aligned[1].notes if note.startswith("left out of biosemi"))
+    assert set(left.split(": ")[1].split()) == set(BIOSEMI) - set(EPOC)
+    assert "biosemi resampled from 512 Hz" in notes
+
+
+def test_events_that_a_device_lost_stay_without_a_partner_and_are_reported():
+    trials, report = align_devices(both(["s0", "s1"], epoc={"lost": (5, 11)}))
+    alone = trials.columns["pair_id"] == ""
+    assert trials.columns["event"][alone].tolist() == [5, 11, 5, 11]
+    assert set(trials.columns["source"][alone]) == {"biosemi"}
+    assert report.pairs == 36
+    assert [str(one) for one in report["s1"].dropped] == [
+        "event 5: no epoch on epoc",
+        "event 11: no epoch on epoc",
+    ]
+
+
+def test_clocks_are_compared_and_reported(aligned):
+    timing = aligned[1]["s3"].timing["epoc against biosemi"]
+    assert timing.slope == pytest.approx(1.0005, abs=1e-4)
+    assert timing.offset == pytest.approx(-3.7 * 1.0005, abs=0.01)
+    assert timing.max_residual < 0.01
+
+
+def test_resampled_epochs_keep_their_clock():
+    devices = both(["s0"])
+    devices["biosemi"][0].resample(256.0, verbose="error")
+    _, report = align_devices(devices)
+    assert report["s0"].timing["epoc against biosemi"].slope == pytest.approx(1.0005, abs=1e-4)
+
+
+def test_events_numbered_wrongly_fail_the_clocks_and_are_told_what_finds_them():
+    # One trigger was lost while recording, so that everything after it has another number.
+    shifted = record("s0", EPOC, 128.0, lost=(7,))
+    shifted.reset_drop_log_selection()
+    with pytest.raises(PairingError, match=r"event 7 is face, watch.*mgpa\.eeg\.match_events"):
+        align_devices({"biosemi": record("s0", BIOSEMI, 512.0), "epoc": shifted})
+    one = record("s0", BIOSEMI, 512.0)
+    for epochs in (one, shifted):
+        epochs.events[:, 2] = 1
+        epochs.event_id = {"tone": 1}
+    with pytest.raises(PairingError, match=r"s0: epoc against biosemi.*timing test.*mgpa\.eeg\.match_events"):
+        align_devices({"biosemi": one, "epoc": shifted})
+
+
+def test_clocks_that_were_never_together_pass_on_request_only():
+    devices = {"a": record("s0", ["O1"], 128.0), "b": record("s0", ["O1"], 128.0)}
+    devices["b"].events[:, 0] = np.cumsum(np.random.default_rng(5).integers(200, 900, EVENTS))
+    with pytest.raises(PairingError, match="timing test"):
+        align_devices(devices)
+    align_devices(devices, limits=mgpa.eeg.TimingLimits(np.inf, np.inf, np.inf))
+
+
+def test_epochs_without_times_say_that_clocks_were_not_compared():
+    devices = {"a": record("s0", ["O1"], 128.0), "b": record("s0", ["O1"], 128.0)}
+    devices["b"].events[:, 0] = np.arange(EVENTS)
+    trials, report = align_devices(devices)
+    assert any(note.startswith("clocks not compared") and "s0" in note for note in report.notes)
+    assert np.isnan(trials.columns["onset"][EVENTS:]).all()
+
+
+def test_bad_and_flat_channels_are_named_and_used_unless_told_otherwise():
+    devices = both(["s0", "s1"])
+    devices["epoc"][1].info["bads"] = ["T7"]
+    devices["biosemi"][0]._data[:, BIOSEMI.index("O1")] = 3e-5
+    with pytest.warns(UserWarning, match=r"O1: flat on biosemi \(s0\); T7: bad on epoc \(s1\).*bads='drop'"):
+        trials, report = align_devices(devices)
+    assert {"kept O1: flat on biosemi (s0)", "kept T7: bad on epoc (s1)"} <= set(report.notes)
+    assert {"O1", "T7"} <= set(trials.channels)
+    trials, report = align_devices(devices, bads="drop")
+    assert len(trials.channels) == 12
+    assert not {"O1", "T7"} & set(trials.channels)
+    assert "dropped o1: flat on biosemi (s0)" in {note.lower() for note in report.notes}
+
+
+def test_three_devices_share_ids_where_two_have_the_event():
+    devices = both(["s0"]) | {"third": record("s0", ["O1", "O2"], 256.0, lost=(0,))}
+    devices["epoc"] = record("s0", EPOC, 128.0, lost=(0, 1))
+    trials, report = align_devices(devices)
+    ids = trials.columns["pair_id"]
+    assert (ids == "s0/1").sum() == 2
+    assert (ids == "s0/2").sum() == 3
+    assert (ids == "").sum() == 1
+    assert report.pairs == 19
+
+
+def test_columns_say_who_what_and_which_event():
+    code = np.arange(EVENTS) + 100
+    names = {"who": ["x"] * EVENTS, "kind": ["a", "b"] * 10, "code": code, "age": [30] * EVENTS}
+    cap = record("s0", ["O1"], 128.0, **names)
+    headset = record("s0", ["O1"], 128.0, **{k: v for k, v in names.items() if k != "age"})
+    trials, report = align_devices(
+        {"cap": cap, "headset": headset}, pair_by="code", participant="who", label="kind"
+    )
+    assert trials.columns["participant"][0] == "x"
+    assert trials.columns["pair_id"][0] == "x/100"
+    assert set(trials.columns["label"]) == {"a", "b"}
+    assert any("left out: age" in note for note in report.notes)
+
+
+def test_events_that_begin_again_are_told_apart_by_session():
+    def sessions(rate):
+        return [record("s0", ["O1"], rate, session=[k] * EVENTS, event=range(EVENTS)) for k in (1, 2)]
+
+    devices = {"a": sessions(128.0), "b": sessions(256.0)}
+    with pytest.raises(PairingError, match=r"event 0 is there twice on a.*pair_by=\('session', 'event'\)"):
+        align_devices(devices)
+    trials, report = align_devices(devices, pair_by=("session", "event"))
+    assert report.pairs == 2 * EVENTS
+    assert trials.columns["pair_id"][0] == "s0/1/0"
+
+
+def failing():
+    other = record("s0", ["O1"], 128.0)
+    other.set_channel_types({"O1": "eog"}, verbose="error")
+    late = record("s0", ["O1"], 128.0, tmin=2.0, tmax=3.0)
+    empty = record("s0", ["O1"], 128.0).drop(range(EVENTS), verbose="error")
+    coded = record("s0", ["O1"], 128.0, event=np.arange(EVENTS) + 500)
+    nobody = record("s0", ["O1"], 128.0)
+    nobody.info["subject_info"] = None
+    twice = record("s0", ["O1"], 128.0, source=["z"] * EVENTS)
+    return [
+        (record("s0", ["O2"], 128.0), {}, ValueError, r"No channel is common.*rename_channels"),
+        (late, {}, ValueError, r"no time in common"),
+        (empty, {}, ValueError, r"Epochs\.drop_log"),
+        (coded, {}, PairingError, r"no event is on two devices.*500.*mgpa\.eeg\.match_events"),
+        (nobody, {}, ValueError, r"no column 'participant'.*participant=.*his_id"),
+        (coded, {"label": "kind"}, ValueError, r"no column 'kind' for the task.*label="),
+        (coded, {"pair_by": "code"}, ValueError, r"no column 'code' for pairs.*match_events"),
+        (coded, {"channels": ["O1", "Cz"]}, ValueError, r"no channel Cz"),
+        (coded, {"bads": "interpolate"}, ValueError, r"'keep' or 'drop'"),
+        (twice, {}, ValueError, r"another source, z"),
+        (other, {}, ValueError, r"no EEG channels"),
+        (np.zeros(3), {}, TypeError, r"expected mne\.Epochs"),
+        (
+            mne.io.RawArray(np.zeros((1, 9)), mne.create_info(1, 1.0), verbose="error"),
+            {},
+            TypeError,
+            r"mgpa\.eeg\.table_from_raws",
+        ),
+        ([], {}, ValueError, r"list is empty"),
+    ]
+
+
+@pytest.mark.parametrize(("second", "settings", "error", "message"), failing())
+def test_errors_name_what_helps(second, settings, error, message):
+    devices = {"a": record("s0", ["O1"], 128.0), "b": second}
+    with pytest.raises(error, match=message):
+        align_devices(devices, **settings)
+
+
+def test_one_device_alone_is_told_about_views():
+    with pytest.raises(ValueError, match=r"mgpa\.eeg\.measure_views"):
+        align_devices({"a": record("s0", ["O1"], 128.0)})
+
+
+def test_too_few_people_for_the_roles_are_told_what_to_do():
+    with pytest.raises(ValueError, match=r"2 participants cannot fill.*roles="):
+        table_from_epochs(both(["s0", "s1"]), encoder=BandPower())
+    table = table_from_epochs(both(["s0", "s1"]), encoder=BandPower(), roles={"FIT": 1})
+    assert set(table.role) == {"FIT"}
+
+
+def test_roles_in_the_metadata_stay():
+    devices = {
+        name: [record(p, ["O1"], 128.0, role=[role] * EVENTS) for p, role in (("s0", "FIT"), ("s1", "EVAL"))]
+        for name in ("a", "b")
+    }
+    table = table_from_epochs(devices, encoder=BandPower())
+    assert set(table.role[table.participant == "s1"]) == {"EVAL"}
+    with pytest.raises(ValueError, match="column role already"):
+        table_from_epochs(devices, encoder=BandPower(), roles={"FIT": 1})

@@ -1,0 +1,90 @@
+"""Rows are recognised by what is in them: whatever they are called, and however they were read."""
+
+import base64
+
+import numpy as np
+import pytest
+
+import mgpa
+from mgpa.maps import load_map
+from mgpa.tables import correct, fit_table, write_table
+from mgpa.tables.seen import AT_MOST, OF_NOBODY, PER_PERSON, SeenRows, row_digests, seen_people
+from simulated import simulated_table
+
+
+def count(encoded):
+    return len(base64.b64decode(encoded)) // 8
+
+
+def test_digests_tell_rows_apart_and_know_them_in_either_precision():
+    X = np.random.default_rng(0).normal(size=(5000, 3, 2)).astype(np.float32)
+    assert len(np.unique(row_digests(X))) == 5000
+    np.testing.assert_array_equal(row_digests(X), row_digests(X.astype(np.float64)))
+    np.testing.assert_array_equal(row_digests(X[::-1]), row_digests(X)[::-1])
+    assert row_digests(np.array([[0.0]])) == row_digests(np.array([[-0.0]]))
+
+
+def test_the_sample_does_not_depend_on_order_or_batches():
+    rng = np.random.default_rng(0)
+    X, who = rng.normal(size=(300, 4)), rng.integers(5, size=300).astype(str)
+    whole, order = SeenRows.from_rows(X, who), rng.permutation(300)
+    pieces = SeenRows({})
+    for rows in np.array_split(order, 7):
+        pieces += SeenRows.from_rows(X[rows], who[rows])
+    assert pieces.encode() == whole.encode()
+    assert count(whole.encode()) == 5 * PER_PERSON
+
+
+def test_the_sample_stays_small():
+    X = np.arange(70_000.0)[:, None]
+    assert count(SeenRows.from_rows(X).encode()) == OF_NOBODY
+    assert count(SeenRows.from_rows(X, np.arange(70_000).astype(str)).encode()) == AT_MOST
+    assert count(SeenRows.from_rows(X, (np.arange(70_000) % 10_000).astype(str)).encode()) == 60_000
+
+
+def test_everybody_whose_rows_come_back_is_recognised():
+    rng = np.random.default_rng(0)
+    X, who = rng.normal(size=(2000, 4)), np.repeat([f"p{i}" for i in range(20)], 100)
+    seen = SeenRows.from_rows(X, who).encode()
+    again = np.char.add(who, " ")
+    assert seen_people(seen, row_digests(X), again) == tuple(np.unique(again).tolist())
+    half = np.arange(2000) % 2 == 0
+    assert len(seen_people(seen, row_digests(X[half]), again[half])) >= 19
+    assert seen_people(seen, row_digests(X + 1), who) == ()
+
+
+def test_a_row_that_several_people_have_tells_nobody():
+    X, who = np.zeros((4, 3)), np.array(["a", "a", "b", "b"])
+    assert seen_people(SeenRows.from_rows(X, who).encode(), row_digests(X), who) == ()
+
+
+@pytest.mark.parametrize(
+    "method", [mgpa.ClosedFormMGPA(), mgpa.IterativeMGPA(n_stages=1, critics=("linear",))]
+)
+def test_a_map_knows_the_rows_it_was_fitted_on_from_memory_and_from_a_file(method, tmp_path):
+    pytest.importorskip("pyarrow")
+    table = simulated_table()
+    here = fit_table(method, table).to_map()
+    path = write_table(table, tmp_path / "table.parquet")
+    there = fit_table(method, path).to_map()
+    assert here.info.row_sample == there.info.row_sample
+    fit, judges = table.rows("FIT"), table.rows("HEAD", "EVAL")
+    everyone = tuple(np.unique(fit.participant).tolist())
+    assert seen_people(here.info.row_sample, row_digests(fit.X), fit.participant) == everyone
+    assert seen_people(here.info.row_sample, row_digests(judges.X), judges.participant) == ()
+    stored = load_map(here.save(tmp_path / "map.safetensors"))
+    assert stored.info.row_sample == here.info.row_sample
+    np.testing.assert_array_equal(correct(stored, table).X, correct(here, table).X)
+
+
+def test_rows_of_separate_pairs_count_as_seen():
+    table = simulated_table()
+    fit, judges = table.rows("FIT"), table.rows("EVAL")
+    first, second = judges.paired_views()
+    loose = fit.with_columns(pair_id=None)
+    of_arrays = fit_table(mgpa.ClosedFormMGPA(), loose, pairs=(judges.X[first], judges.X[second])).to_map()
+    other = judges.with_columns(participant=np.char.add("x", judges.participant), role=None)
+    of_table = fit_table(mgpa.ClosedFormMGPA(), loose, pairs=other).to_map()
+    for m in (of_arrays, of_table):
+        known = seen_people(m.info.row_sample, row_digests(judges.X), judges.participant)
+        assert known == tuple(np.unique(judges.participant).tolist())
