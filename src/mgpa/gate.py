@@ -442,7 +442,7 @@ def supported_directions(
     own_means = np.array([others_mean(np.arange(m), which) for which in np.unique(kind)])
     n_supported, k = 0, 0
     while n_supported == k < n_leading:  # more directions are looked at only if all so far are supported
-        k = min(max(16, 2 * k), n_leading)
+        k = min(max(64, 2 * k), n_leading)
         energy, noise, shared = (np.zeros((m, k)) for _ in range(3))
         for scatter, (_, test) in zip(scatters, folds, strict=True):
             V = leading_directions(scatter, k)
