@@ -327,7 +327,7 @@ def test_progress_is_shown_when_asked_for(capsys):
 
 def test_missing_torch_names_the_extra(monkeypatch):
     monkeypatch.setitem(sys.modules, "torch", None)
-    with pytest.raises(ImportError, match=r"pip install 'torch>="):
+    with pytest.raises(ImportError, match=r"pip install 'torch"):
         IGBP(**QUICK).fit(*data()[:1], source=data()[1])
 
 

@@ -190,5 +190,5 @@ def test_failed_write_leaves_the_old_file(tmp_path, monkeypatch):
 def test_missing_onnx_names_the_extra(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "onnx", None)
     monkeypatch.delitem(sys.modules, "mgpa.maps.runtime.onnx_export", raising=False)
-    with pytest.raises(ImportError, match=r"pip install 'onnx>="):
+    with pytest.raises(ImportError, match=r"pip install 'onnx"):
         random_affine_map().to_onnx(tmp_path / "m.onnx")
