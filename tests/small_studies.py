@@ -29,7 +29,7 @@ method = "closed_form_mgpa"
 [methods.Iter]
 method = "iterative_mgpa"
 budget = 0.05
-parameters = { n_stages = 3, critic_epochs = 2, do_no_harm = false }
+parameters = { n_stages = 3, critic_epochs = 2, do_no_harm = false, target = "conditional" }
 [readers]
 restarts = 0
 [[contrasts]]

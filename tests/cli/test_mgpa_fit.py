@@ -26,8 +26,8 @@ def test_a_fit_is_that_of_the_fit_rows(folder, table):
 
 def test_parameters_are_read(folder):
     arguments = ("--method", "leace", "--set.ridge", "0.5", "--set.standardize", "false")
-    done("fit", "rec ördings.parquet", "--out", "leace.safetensors", *arguments, folder=folder)
-    parameters = mgpa.load_map(folder / "leace.safetensors").info.parameters
+    done("fit", "rec ördings.parquet", "--out", "ridge.safetensors", *arguments, folder=folder)
+    parameters = mgpa.load_map(folder / "ridge.safetensors").info.parameters
     assert parameters["ridge"] == 0.5
     assert parameters["standardize"] is False
 

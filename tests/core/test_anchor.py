@@ -5,7 +5,8 @@ import pytest
 
 from factories import assert_close
 from mgpa import anchor
-from mgpa.anchor import ConditionalMean, PreservedRegression, ScoreMoments, fit_anchor, shrink
+from mgpa.anchor import ConditionalMean, PreservedRegression, ScoreMoments, fit_anchor, shrink, within_anchor
+from mgpa.moments import Scatter
 
 
 def problem(seed=0, n=60, d=6, r=2, J=3):
@@ -96,3 +97,22 @@ def test_shrinking_goes_from_the_covariance_to_its_mean_variance():
     for bad in (-0.1, 1.1):
         with pytest.raises(ValueError, match="shrinkage"):
             shrink(covariance, bad)
+
+
+@pytest.mark.parametrize(("n", "d"), [(60, 6), (12, 30)])  # the scatter as a matrix, and as fewer rows
+def test_the_anchor_within_sources_is_ridge_regression_of_centred_rows_and_spends_degrees_of_freedom(n, d):
+    H, basis, _, _ = problem(n=n, d=d)
+    source = np.arange(n) % 2
+    centred = H - np.stack([H[source == s].mean(axis=0) for s in (0, 1)])[source]
+    ridge = 0.7
+    got = within_anchor(Scatter.of_rows(centred), basis, n, 2, ridge)
+    Q, Z = centred - centred @ basis @ basis.T, centred @ basis
+    hat = Q @ np.linalg.solve(Q.T @ Q + ridge * np.eye(d), Q.T)
+    residual = Z - hat @ Z
+    assert got.n_free == pytest.approx(n - 2 - np.trace(hat))
+    assert_close(centred @ got.residual, residual, 1e-9)
+    assert_close(got.covariance, residual.T @ residual / got.n_free, 1e-9)
+    _, sizes, axes = np.linalg.svd(Q, full_matrices=False)
+    axes, sizes = axes[sizes > 1e-9], sizes[sizes > 1e-9]
+    along = H[:3] @ axes.T
+    assert_close(got.leverage(H[:3]), (along / (sizes**2 + ridge)) @ along.T, 1e-8)

@@ -734,7 +734,7 @@ def test_packed_arrays_are_left_to_xarray(tmp_path):
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
-        ("a.csv", b"x,y\n1,2\n", r"not a table \(it starts with b'x,y\\n1,2\\n'\)\. Known: \.npz, Parquet"),
+        ("a.csv", b"x,y\n1,2\n", r"text, not a table: mgpa\.tables\.Table\.from_csv"),
         ("a.parquet", b"", "it is empty"),
         ("a.npy", b"\x93NUMPY\x01\x00", r"it is a single array: make a table with mgpa\.tables\.Table"),
         ("a.zip", b"PK\x03\x04nothing", "zip"),
