@@ -16,6 +16,7 @@ from sklearn.metrics import roc_auc_score
 import mgpa
 from factories import Data, assert_close, both, linear, new_rows, same_tensors, several_sources, two_sources
 from mgpa import IterativeMGPA, MeasurementGate, transform_tokens
+from mgpa import critics as critic_module
 from mgpa.anchor import within_anchor
 from mgpa.critics import fit_network
 from mgpa.moments import Moments
@@ -369,3 +370,30 @@ def test_maps_of_three_sources_replay_everywhere(runtime, tmp_path):
         session = onnxruntime.InferenceSession(tmp_path / "map.onnx")
         (other,) = session.run(None, {session.get_inputs()[0].name: X})
     assert_close(other, m.transform(X), 1e-4)
+
+
+@pytest.mark.parametrize("n_sources", [2, 3])
+@pytest.mark.parametrize("weighted", [False, True])
+def test_the_logistic_critic_of_rows_on_a_device_is_scikit_learns(n_sources, weighted):
+    torch = pytest.importorskip("torch")
+    rng = np.random.default_rng(0)
+    codes = np.arange(90) % n_sources
+    H = rng.normal(size=(90, 4)) + codes[:, None] * [1.0, 0.5, 0, 0]
+    weight = rng.uniform(0.1, 3.0, size=90) if weighted else None
+    ours = critic_module._fit_logistic_on_device(torch.as_tensor(H), codes, n_sources, weight)
+    theirs = critic_module.fit_logistic(H, codes, n_sources, sample_weight=weight)
+    np.testing.assert_allclose(ours.weight, theirs.weight, atol=2e-3)
+    np.testing.assert_allclose(ours.bias, theirs.bias, atol=2e-3)
+
+
+def test_a_network_that_no_longer_improves_on_held_out_rows_stops_after_its_patience(monkeypatch):
+    torch = pytest.importorskip("torch")
+    from mgpa.networks import Training
+
+    epochs, one = [], Training.epoch
+    monkeypatch.setattr(Training, "epoch", lambda self: (epochs.append(1), one(self))[1])
+    rng = np.random.default_rng(0)
+    H, codes = torch.as_tensor(rng.normal(size=(40, 6)), dtype=torch.float32), np.arange(40) % 2
+    # Labels that are wrong in the held-out rows: every epoch makes them less likely.
+    fit_network(H, codes, 2, epochs=50, learning_rate=1e-2, seed=0, held=(H, 1 - codes), patience=3)
+    assert len(epochs) == 1 + 3

@@ -188,3 +188,7 @@ def test_a_gate_that_is_everything_leaves_nothing_to_regress_on(n):
     model.fit(X, source=source, pairs=paired(rng, shift=10.0))
     assert model.effect_.size == pytest.approx(1.0, abs=0.2)
     assert model.effect_.error < 0.3
+
+
+def test_the_penalty_is_one_where_nothing_is_preserved():
+    assert cross_validated_ridge(np.zeros(0), np.zeros((0, 2)), 3.0, 10.0) == 1.0
