@@ -335,6 +335,14 @@ def test_snippet_is_python_and_names_the_data(full, hostile):
     assert "standardize" not in snippet(full)
 
 
+def test_report_holds_the_methods_paragraph_and_a_button_that_copies_it(full, hostile):
+    for result in (full, hostile):
+        page = Page(html_report(result))
+        assert " ".join(result.methods_text().split()) in page.text
+        [button] = [attrs for tag, attrs in page.tags if tag == "button" and attrs.get("class") == "copy"]
+        assert button["data-copy"] in {attrs.get("id") for _, attrs in page.tags}
+
+
 def test_chart_data_is_finite_json(full, partial):
     for result in (full, partial):
         data = chart_data(result)
@@ -512,3 +520,15 @@ def test_browser_fits_a_phone(show):
         assert page.run("return [document.documentElement.scrollWidth, innerWidth]") == [390, 390]
     finally:
         page.call("/goog/cdp/execute", cmd="Emulation.clearDeviceMetricsOverride", params={})
+
+
+def test_browser_copies_the_methods_paragraph_from_a_local_file(full, show):
+    page = show("full")
+    page.run(
+        "document.execCommand = () => { window.copied = String(getSelection()); return true; };"
+        "Object.defineProperty(navigator, 'clipboard', {value: undefined})"
+    )
+    page.click("button.copy")
+    assert page.run("return window.copied") == full.methods_text()
+    assert page.run("return document.querySelector('button.copy').textContent") == "Copied"
+    assert page.logs("browser") == []

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import itertools
+import platform
 import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
+from importlib.metadata import PackageNotFoundError, version
 from inspect import signature
 from typing import Any, Literal, ParamSpec, TypeVar
 
@@ -209,6 +212,7 @@ class AuditPlan:
         self.floor, self.n_jobs = floor, n_jobs
         self.settings = {
             "version": __version__,
+            "versions": _versions(),
             "seeds": list(seeds),
             "pairs": None if pairs is None else _count_pairs(pairs),
             "floor": floor,
@@ -637,6 +641,15 @@ def _require_known(given: Mapping[str, Any], jobs: list[Job], what: str) -> None
     unknown = sorted(set(given) - set(names))
     if unknown:
         raise ValueError(f"{what} names {', '.join(unknown)}; the methods are {', '.join(names)}.")
+
+
+def _versions() -> dict[str, str]:
+    """Return the versions of Python and of the libraries that compute."""
+    found = {"Python": platform.python_version()}
+    for name in ("numpy", "scipy", "scikit-learn", "torch"):
+        with suppress(PackageNotFoundError):  # torch need not be there
+            found[name] = version(name)
+    return found
 
 
 def _count_pairs(pairs: Any) -> Any:

@@ -439,6 +439,15 @@ class Audit:
             write_atomically(Path(path), text.encode())
         return text
 
+    def methods_text(self) -> str:
+        """Return a paragraph for a paper's methods: what was done to what, with versions and references.
+
+        Everything in it comes from the settings and results of this audit.
+        """
+        from .methods_text import methods_text
+
+        return methods_text(self)
+
     def report(
         self, path: Any, title: str = "Correction audit", sections: Sequence[tuple[str, str, str]] = ()
     ) -> Path:
