@@ -32,6 +32,20 @@ def test_audit_and_compare(folder):
     assert r"\toprule" in (folder / "audit" / "contrasts.tex").read_text()
 
 
+def test_audit_says_its_verdict_in_words_and_opens_the_report_if_asked(folder, monkeypatch):
+    opened = []
+    monkeypatch.setattr("webbrowser.open", opened.append)
+    command = ("audit", "rec ördings.parquet", "--out", "said", "--methods", "leace", "--quick")
+    told = json.loads(done(*command, "--json", folder=folder).stdout)
+    assert not opened
+    text = done(*command, "--open", folder=folder).stdout
+    assert opened == [(folder / "said" / "report.html").resolve().as_uri()]
+    for line in told["verdicts"]["leace"]:
+        assert f"  {line}\n" in text
+    assert text.index("LEACE") < text.index("source readable") < text.index("S (want .5)")
+    assert text.rstrip().endswith("report.html")
+
+
 @pytest.fixture
 def maps(folder):
     """Two maps of the same file name, and one that is called like a method."""

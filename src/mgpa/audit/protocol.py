@@ -402,9 +402,12 @@ class AuditPlan:
         results = Parallel(n_jobs=self.n_jobs, return_as="generator")(
             delayed(calls[key][1])() for key in missing
         )
+        started = time.monotonic()
         for i, (key, value) in enumerate(zip(missing, results, strict=True), start=1):
             found[key] = value
-            self._say(f"{done} {i}/{len(missing)}: {calls[key][0]}")
+            left = (time.monotonic() - started) / i * (len(missing) - i)
+            about = f", about {left:.0f} s left" if left >= 1 else ""
+            self._say(f"{done} {i}/{len(missing)}: {calls[key][0]}{about}")
         return found
 
     def _budget_key(self, job: Job) -> str:

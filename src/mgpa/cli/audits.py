@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+import webbrowser
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -26,6 +28,7 @@ def audit(
     readers: Literal["full", "paper"] = "full",
     jobs: int = 1,
     quick: bool = False,
+    open_: Annotated[bool, Parameter(name="--open", negative="")] = False,
     json_: AsJson = False,
 ) -> None:
     """Measure what corrections do, on participants they were not fitted on, and write a report.
@@ -62,29 +65,24 @@ def audit(
         Who tries to read the source: `full`, or `paper` for the paper's eleven readers alone.
     quick
         One reader network and 12 epochs: a preliminary look.
+    open_
+        Open the report in a browser when it is written.
     """
+    from ..audit.report import verdict_text
+
     result = _run_audit(
         table, out, methods, seeds, rank, tokens, budget, association, folds, cache, readers, jobs, quick
     )
-    result.report(out / "report.html")
+    print("audit: writing the report and figures", file=sys.stderr)
+    page = result.report(out / "report.html")
     result.to_csv(out / "table.csv")
     result.to_latex(out / "table.tex")
     result.figures(out / "figures")
     verdicts = {name: result.verdict(name) for name in result.methods[1:]}
-    text = "\n".join(
-        [
-            str(result),
-            "",
-            *result.findings("identity")[:1],
-            *(f"{name}: {lines[0]}" for name, lines in verdicts.items()),
-            "",
-            *result.caveats("identity"),  # how sure that is
-            f"\n{out / 'report.html'}",
-        ]
-    )
+    text = "\n".join([verdict_text(result), "", str(result), f"\n{page}"])
     show(
         {
-            "report": str(out / "report.html"),
+            "report": str(page),
             "estimates": _estimates(result),
             "direction": result.direction,
             "bank": result.bank,
@@ -94,6 +92,8 @@ def audit(
         text,
         json_,
     )
+    if open_:
+        webbrowser.open(page.resolve().as_uri())
 
 
 @app.command
