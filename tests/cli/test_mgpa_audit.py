@@ -1,6 +1,7 @@
 """`mgpa audit` and `mgpa compare`: the files they write, and cells that are computed once."""
 
 import json
+import re
 
 import pytest
 
@@ -44,6 +45,8 @@ def test_audit_says_its_verdict_in_words_and_opens_the_report_if_asked(folder, m
         assert f"  {line}\n" in text
     assert text.index("LEACE") < text.index("source readable") < text.index("S (want .5)")
     assert text.rstrip().endswith("report.html")
+    compared = done("compare", *command[1:], folder=folder).stdout
+    assert re.search(r"^    source readable \(S\) +-\.\d{4} \[", compared, re.MULTILINE)
 
 
 @pytest.fixture

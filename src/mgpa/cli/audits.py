@@ -130,6 +130,8 @@ def compare(
         The same folder as `mgpa audit` used: finished cells are read from there. The differences are written
         there too, as contrasts.csv and contrasts.tex.
     """
+    from ..audit import METRICS
+
     result = _run_audit(
         table, out, methods, seeds, rank, tokens, budget, association, folds, None, readers, jobs, quick
     )
@@ -140,10 +142,12 @@ def compare(
         for name in result.methods
         if name != against
     }
+    words = {metric: f"{METRICS[metric].subject} ({metric})" for metric in result.metrics}
+    width = max(map(len, words.values()))
     lines = [f"difference from {against}"]
     for name, row in contrasts.items():
         lines.append(f"  {name}")
-        lines += [f"    {metric:<8}{estimate:+.4f}" for metric, estimate in row.items()]
+        lines += [f"    {words[metric]:<{width}}  {estimate:+.4f}" for metric, estimate in row.items()]
     if out is not None:
         from .._common.files import write_atomically
         from ..audit.report import contrast_csv, latex_table
