@@ -22,8 +22,9 @@ def inline_verdict(audit: Audit) -> str:
         said = sentences if head == ALONE else sentences[:1]
         parts.append(f"<p><strong>{escape(head)}</strong></p>{bullets(said)}")
     columns = ["Method", *(f"{METRICS[m].subject}: {METRICS[m].wanted}" for m in audit.columns)]
+    space = "\N{NO-BREAK SPACE}"  # an interval stays in one line
     rows = [
-        [label(name), *(f"{found[m]:.3f}" if m in found else "–" for m in audit.columns)]
+        [label(name), *(f"{found[m]:.3f}".replace(" ", space) if m in found else "–" for m in audit.columns)]
         for name, found in audit.estimates.items()
     ]
     parts.append(plain_table(columns, rows, "Means over EVAL participants, with 95 % intervals"))
