@@ -42,6 +42,13 @@ EXTRA = replace(
 )  # fmt: skip
 
 
+def test_a_column_says_which_way_is_good():
+    assert METRICS["S"].wanted == "S (want .5)"
+    assert METRICS["worst"].wanted == "worst (want high)"
+    assert replace(METRICS["M"], better="lower").wanted == "M (want low)"
+    assert METRICS["floor"].wanted == "floor"
+
+
 def test_a_metric_that_is_added_to_the_list_is_everywhere(table, tmp_path, monkeypatch):
     pytest.importorskip("matplotlib")
     pytest.importorskip("pydantic")
@@ -51,7 +58,8 @@ def test_a_metric_that_is_added_to_the_list_is_everywhere(table, tmp_path, monke
     found = run(table, ["leace"], floor=False)
     assert "extra" in found.metrics
     assert found["leace"].estimate("extra") == found.estimates["leace"]["extra"]
-    assert "extra" in str(found).splitlines()[0].split()
+    [heads] = [line for line in str(found).splitlines() if line.startswith("method ")]
+    assert "extra (want high)" in heads
     assert any("extra heads" in line for line in found.verdict("leace"))
     assert "$E\\uparrow$" in found.to_latex()
     assert ",extra," in found.to_csv(tmp_path / "table.csv").read_text()

@@ -1,5 +1,6 @@
 """One plan measures everything, finishes what was begun, and drops nobody quietly."""
 
+import itertools
 import os
 import signal
 import subprocess
@@ -8,6 +9,7 @@ import time
 from dataclasses import replace
 from inspect import signature
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -81,6 +83,18 @@ def test_measurements_equal_their_parts(found, table):
     assert found["mgpa"].facts[0]["validation_movement"] == pytest.approx(expected)
     assert found["mgpa"].facts[0]["complement_drift"] < 1e-12
     assert 0.8 < found["mgpa"].facts[0]["gate_coverage"] <= 1 + 1e-9
+
+
+def test_what_is_left_is_told_after_every_cell(table, capsys, monkeypatch):
+    clock = itertools.count(step=10.0)
+    monkeypatch.setattr("mgpa.audit.protocol.time", SimpleNamespace(monotonic=lambda: next(clock)))
+    run(table, ["leace", "coral"], verbose=True)
+    lines = [line for line in capsys.readouterr().err.splitlines() if " measured " in line]
+    assert [line.partition(": measured ")[2] for line in lines] == [
+        "1/3: identity, about 20 s left",
+        "2/3: leace, about 10 s left",
+        "3/3: coral",
+    ]
 
 
 def test_finished_cells_are_read_and_equal(table, tmp_path, capsys):

@@ -22,7 +22,15 @@ import pytest
 
 from mgpa import ClosedFormMGPA, audit
 from mgpa.audit.details import participant_values
-from mgpa.audit.report import chart_data, contrast_csv, csv_table, html_report, ranking, snippet
+from mgpa.audit.report import (
+    chart_data,
+    contrast_csv,
+    csv_table,
+    html_report,
+    ranking,
+    snippet,
+    verdict_text,
+)
 from mgpa.baselines import CORAL, LEACE
 from mgpa.tables import Table, assign_roles
 
@@ -335,6 +343,66 @@ def test_snippet_is_python_and_names_the_data(full, hostile):
     assert "standardize" not in snippet(full)
 
 
+def plainly(text: str) -> str:
+    """Return text with one kind of minus sign and single spaces."""
+    return " ".join(text.replace("\N{MINUS SIGN}", "-").split())
+
+
+@pytest.mark.parametrize("which", ["full", "partial"])
+def test_a_terminal_is_told_the_sentences_of_the_report(which, request):
+    result = request.getfixturevalue(which)
+    said, page = verdict_text(result), plainly(Page(html_report(result)).text)
+    for name in result.methods[1:]:
+        assert all(f"  {line}\n" in said + "\n" for line in result.verdict(name))
+    # The line about uncorrected rows is the terminal's; headings join what cards have in two places.
+    sentences = [line.strip() for line in said.splitlines() if line.startswith("  ")]
+    assert len(sentences) > 5
+    for sentence in sentences:
+        assert plainly(sentence) in page
+
+
+def test_words_stand_above_the_symbols_of_the_printed_table(full):
+    lines = str(full).splitlines()
+    at = next(i for i, line in enumerate(lines) if line.startswith("method "))
+    words, symbols = lines[at - 1], lines[at]
+    for subject, symbol in (("source readable", "S (want .5)"), ("existing heads", "T_f (want high)")):
+        assert words.index(subject) == symbols.index(symbol)
+    assert lines[at + 1].index(f"{full.estimates['identity']['S']:.3f}") == symbols.index("S (want .5)")
+
+
+def test_a_notebook_shows_the_verdict_and_the_table(full, partial):
+    for result in (full, partial):
+        page = Page(result._repr_html_())
+        assert "source readable: S (want .5)" in page.text
+        for name in result.methods:
+            assert f"{result.estimates[name]['S']:.3f}" in page.text
+        for line in result.caveats("identity"):
+            assert line in page.text
+        assert "script" not in {tag for tag, _ in page.tags}
+    _, (best, *_) = ranking(full)
+    assert full._repr_html_().index("Best here") < full._repr_html_().index("<table>")
+    assert best in full.methods
+
+
+def test_a_notebook_shows_names_of_strangers_as_text(hostile):
+    page = Page(hostile._repr_html_())
+    assert not {"script", "img", "b"} & {tag for tag, _ in page.tags}
+    assert HOSTILE in page.text
+    frame = hostile.show(height=500)._repr_html_()
+    [(tag, attrs)] = Page(frame).tags
+    assert tag == "iframe"
+    assert attrs["srcdoc"] == html_report(hostile)
+    assert (attrs["sandbox"], attrs["height"]) == ("allow-scripts", "500")
+
+
+def test_report_holds_the_methods_paragraph_and_a_button_that_copies_it(full, hostile):
+    for result in (full, hostile):
+        page = Page(html_report(result))
+        assert " ".join(result.methods_text().split()) in page.text
+        [button] = [attrs for tag, attrs in page.tags if tag == "button" and attrs.get("class") == "copy"]
+        assert button["data-copy"] in {attrs.get("id") for _, attrs in page.tags}
+
+
 def test_chart_data_is_finite_json(full, partial):
     for result in (full, partial):
         data = chart_data(result)
@@ -512,3 +580,15 @@ def test_browser_fits_a_phone(show):
         assert page.run("return [document.documentElement.scrollWidth, innerWidth]") == [390, 390]
     finally:
         page.call("/goog/cdp/execute", cmd="Emulation.clearDeviceMetricsOverride", params={})
+
+
+def test_browser_copies_the_methods_paragraph_from_a_local_file(full, show):
+    page = show("full")
+    page.run(
+        "document.execCommand = () => { window.copied = String(getSelection()); return true; };"
+        "Object.defineProperty(navigator, 'clipboard', {value: undefined})"
+    )
+    page.click("button.copy")
+    assert page.run("return window.copied") == full.methods_text()
+    assert page.run("return document.querySelector('button.copy').textContent") == "Copied"
+    assert page.logs("browser") == []

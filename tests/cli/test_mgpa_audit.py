@@ -1,6 +1,7 @@
 """`mgpa audit` and `mgpa compare`: the files they write, and cells that are computed once."""
 
 import json
+import re
 
 import pytest
 
@@ -30,6 +31,22 @@ def test_audit_and_compare(folder):
     assert written["closed_form_mgpa", "leace", "S"] == contrasts["closed_form_mgpa"]["S"][0]
     assert ("leace", "leace", "S") not in written
     assert r"\toprule" in (folder / "audit" / "contrasts.tex").read_text()
+
+
+def test_audit_says_its_verdict_in_words_and_opens_the_report_if_asked(folder, monkeypatch):
+    opened = []
+    monkeypatch.setattr("webbrowser.open", opened.append)
+    command = ("audit", "rec ördings.parquet", "--out", "said", "--methods", "leace", "--quick")
+    told = json.loads(done(*command, "--json", folder=folder).stdout)
+    assert not opened
+    text = done(*command, "--open", folder=folder).stdout
+    assert opened == [(folder / "said" / "report.html").resolve().as_uri()]
+    for line in told["verdicts"]["leace"]:
+        assert f"  {line}\n" in text
+    assert text.index("LEACE") < text.index("source readable") < text.index("S (want .5)")
+    assert text.rstrip().endswith("report.html")
+    compared = done("compare", *command[1:], folder=folder).stdout
+    assert re.search(r"^    source readable \(S\) +-\.\d{4} \[", compared, re.MULTILINE)
 
 
 @pytest.fixture

@@ -44,3 +44,13 @@ def test_the_checksum_tells_maps_apart_whose_movement_is_measured_on_other_featu
     plain = AffineMap.identity(4)
     assert map_digest(plain) == map_digest(plain.with_notes("x"))
     assert map_digest(plain) != map_digest(replace(plain, info=MapInfo(constant_features=(1,))))
+
+
+def test_a_notebook_shows_what_the_summary_says_and_names_as_text():
+    m = AffineMap.identity(4, info=MapInfo(method="Mine", notes="<script>alert(1)</script> & \x1b[2J"))
+    shown = m._repr_html_()
+    assert "<th>method</th><td>Mine</td>" in shown
+    assert "&lt;script&gt;alert(1)&lt;/script&gt; &amp; \\x1b[2J" in shown
+    assert "<script" not in shown
+    for line in m.summary().splitlines()[1:]:
+        assert f"<th>{line.split()[0]}" in shown

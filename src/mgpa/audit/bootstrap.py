@@ -39,6 +39,10 @@ Floats = NDArray[np.float64]
 Statistic = str | Callable[[Floats], Any]
 
 BLOCK = 256
+# Draws, their seed and the coverage of intervals: the paper's.
+DRAWS = 20_000
+SEED = 1101
+LEVEL = 0.95
 
 
 @dataclass(frozen=True)
@@ -72,7 +76,7 @@ class Estimate:
         return format(self)
 
 
-def draws(n_participants: int, n_draws: int = 20_000, seed: int = 1101) -> Iterator[NDArray[np.int64]]:
+def draws(n_participants: int, n_draws: int = DRAWS, seed: int = SEED) -> Iterator[NDArray[np.int64]]:
     """Yield blocks of bootstrap draws: (at most 256, n) participant indices, a draw in each row.
 
     Together they are ``default_rng(seed).integers(n, size=(n_draws, n))``; blocks bound the memory.
@@ -94,9 +98,9 @@ def estimate(
     values: Any,
     statistic: Statistic = "mean",
     *,
-    n_draws: int = 20_000,
-    seed: int = 1101,
-    level: float = 0.95,
+    n_draws: int = DRAWS,
+    seed: int = SEED,
+    level: float = LEVEL,
 ) -> Estimate:
     """Return a statistic and its percentile interval over participants.
 
@@ -127,9 +131,9 @@ def contrast(
     b: Any,
     statistic: Statistic = "mean",
     *,
-    n_draws: int = 20_000,
-    seed: int = 1101,
-    level: float = 0.95,
+    n_draws: int = DRAWS,
+    seed: int = SEED,
+    level: float = LEVEL,
 ) -> Estimate:
     """Return the statistic of a minus that of b, and the interval of the difference in shared draws.
 

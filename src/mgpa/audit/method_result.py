@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ..maps import MapInfo
 from .bootstrap import Estimate, contrast, estimate, leave_one_out
 from .chance import Chance, compare, permuted_auroc
 from .metrics import find_metric
@@ -39,6 +40,8 @@ class MethodResult:
         Per fit: validation movement, stage movement, gate spectrum and coverage, drift.
     cells : list of dict
         Per fit: everything else that was measured.
+    provenance : tuple of MapInfo
+        What the map of every fit says of itself; of splits that were put together, the first one's.
     fitted_elsewhere : bool
         The map came fitted.
     fitted_on : tuple of str or None
@@ -61,6 +64,7 @@ class MethodResult:
     facts: list[dict[str, Any]] = field(default_factory=list)
     cells: list[dict[str, Any]] = field(default_factory=list)
     summary: str = ""
+    provenance: tuple[MapInfo, ...] = ()
     fitted_elsewhere: bool = False
     fitted_on: tuple[str, ...] | None = None
 
@@ -96,6 +100,7 @@ class MethodResult:
             facts=[fit.facts for fit in fitted],
             cells=cells,
             summary=fitted[0].map.summary(),
+            provenance=tuple(fit.map.info for fit in fitted),
             fitted_elsewhere=fitted_elsewhere,
             fitted_on=fitted_on,
         )

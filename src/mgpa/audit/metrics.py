@@ -82,6 +82,20 @@ class Metric:
         return self.subject if self.better == "neither" else f"{self.subject}, {self.better} is better"
 
     @property
+    def wanted(self) -> str:
+        """The name and what one wants of it, for a narrow column.
+
+        Examples
+        --------
+        >>> METRICS["S"].wanted, METRICS["T_f"].wanted, METRICS["M"].wanted
+        ('S (want .5)', 'T_f (want high)', 'M')
+        """
+        want = {"lower": ".5" if self.unit == "AUROC" else "low", "higher": "high", "neither": ""}[
+            self.better
+        ]
+        return f"{self.name} (want {want})" if want else self.name
+
+    @property
     def latex(self) -> str:
         """The symbol with the paper's arrow."""
         arrow = {"lower": r"\downarrow", "higher": r"\uparrow", "neither": ""}[self.better]
@@ -165,7 +179,7 @@ METRICS: dict[str, Metric] = {
     metric.name: metric
     for metric in (
         Metric(
-            name="S", title="Source accessibility $S$", subject="source", symbol="S", better="lower",
+            name="S", title="Source accessibility $S$", subject="source readable", symbol="S", better="lower",
             statistic="max", values=lambda result: result.source_auroc, missing="",
         ),
         Metric(

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import itertools
+import platform
 import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
+from importlib.metadata import PackageNotFoundError, version
 from inspect import signature
 from typing import Any, Literal, ParamSpec, TypeVar
 
@@ -209,6 +212,7 @@ class AuditPlan:
         self.floor, self.n_jobs = floor, n_jobs
         self.settings = {
             "version": __version__,
+            "versions": _versions(),
             "seeds": list(seeds),
             "pairs": None if pairs is None else _count_pairs(pairs),
             "floor": floor,
@@ -398,9 +402,12 @@ class AuditPlan:
         results = Parallel(n_jobs=self.n_jobs, return_as="generator")(
             delayed(calls[key][1])() for key in missing
         )
+        started = time.monotonic()
         for i, (key, value) in enumerate(zip(missing, results, strict=True), start=1):
             found[key] = value
-            self._say(f"{done} {i}/{len(missing)}: {calls[key][0]}")
+            left = (time.monotonic() - started) / i * (len(missing) - i)
+            about = f", about {left:.0f} s left" if left >= 1 else ""
+            self._say(f"{done} {i}/{len(missing)}: {calls[key][0]}{about}")
         return found
 
     def _budget_key(self, job: Job) -> str:
@@ -637,6 +644,15 @@ def _require_known(given: Mapping[str, Any], jobs: list[Job], what: str) -> None
     unknown = sorted(set(given) - set(names))
     if unknown:
         raise ValueError(f"{what} names {', '.join(unknown)}; the methods are {', '.join(names)}.")
+
+
+def _versions() -> dict[str, str]:
+    """Return the versions of Python and of the libraries that compute."""
+    found = {"Python": platform.python_version()}
+    for name in ("numpy", "scipy", "scikit-learn", "torch"):
+        with suppress(PackageNotFoundError):  # torch need not be there
+            found[name] = version(name)
+    return found
 
 
 def _count_pairs(pairs: Any) -> Any:

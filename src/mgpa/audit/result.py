@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
+from textwrap import wrap
 from typing import Any
 
 import numpy as np
@@ -367,16 +368,32 @@ class Audit:
         return lines
 
     def __str__(self) -> str:
-        cells = [["method", *self.columns]]
+        cells = [["method", *(METRICS[m].wanted for m in self.columns)]]
         for name in self.methods:
             found = self.estimates[name]
             cells.append([printable(name), *(f"{found[m]:.3f}" if m in found else "" for m in self.columns)])
         widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+        # Words stand above symbols, in as many lines as they need.
+        words = [wrap(METRICS[m].subject, w) for m, w in zip(self.columns, widths[1:], strict=True)]
+        height = max(map(len, words))
+        heads = zip(*([""] * (height - len(w)) + w for w in words), strict=True)
+        cells = [["", *line] for line in heads] + cells
         lines = ["  ".join(c.ljust(w) for c, w in zip(row, widths, strict=True)).rstrip() for row in cells]
         notes = (self.preliminary, self.duplicates, self.bank, self.direction)
         return "\n".join(lines + [note for note in notes if note])
 
     __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        from .report import inline_verdict
+
+        return inline_verdict(self)
+
+    def show(self, height: int = 800) -> Any:
+        """Return the whole report as something that a notebook shows, so many pixels high."""
+        from .report import InlineReport
+
+        return InlineReport(self, height)
 
     @cached_property
     def changes(self) -> dict[str, dict[str, Estimate]]:
@@ -438,6 +455,15 @@ class Audit:
         if path is not None:
             write_atomically(Path(path), text.encode())
         return text
+
+    def methods_text(self) -> str:
+        """Return a paragraph for a paper's methods: what was done to what, with versions and references.
+
+        Everything in it comes from the settings and results of this audit.
+        """
+        from .methods_text import methods_text
+
+        return methods_text(self)
 
     def report(
         self, path: Any, title: str = "Correction audit", sections: Sequence[tuple[str, str, str]] = ()

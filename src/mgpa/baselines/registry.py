@@ -135,6 +135,11 @@ def available() -> MethodTable:
     )
 
 
+def references() -> dict[str, str]:
+    """Return where methods come from, by the name of their class, which is what maps say they are made by."""
+    return {cls.__name__: reference for _, cls, reference, _ in _METHODS}
+
+
 def canonical_name(name: Any) -> str:
     """Return a name as methods are listed under: lower case, with underscores.
 

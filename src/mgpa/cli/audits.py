@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+import webbrowser
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -26,6 +28,7 @@ def audit(
     readers: Literal["full", "paper"] = "full",
     jobs: int = 1,
     quick: bool = False,
+    open_: Annotated[bool, Parameter(name="--open", negative="")] = False,
     json_: AsJson = False,
 ) -> None:
     """Measure what corrections do, on participants they were not fitted on, and write a report.
@@ -62,29 +65,24 @@ def audit(
         Who tries to read the source: `full`, or `paper` for the paper's eleven readers alone.
     quick
         One reader network and 12 epochs: a preliminary look.
+    open_
+        Open the report in a browser when it is written.
     """
+    from ..audit.report import verdict_text
+
     result = _run_audit(
         table, out, methods, seeds, rank, tokens, budget, association, folds, cache, readers, jobs, quick
     )
-    result.report(out / "report.html")
+    print("audit: writing the report and figures", file=sys.stderr)
+    page = result.report(out / "report.html")
     result.to_csv(out / "table.csv")
     result.to_latex(out / "table.tex")
     result.figures(out / "figures")
     verdicts = {name: result.verdict(name) for name in result.methods[1:]}
-    text = "\n".join(
-        [
-            str(result),
-            "",
-            *result.findings("identity")[:1],
-            *(f"{name}: {lines[0]}" for name, lines in verdicts.items()),
-            "",
-            *result.caveats("identity"),  # how sure that is
-            f"\n{out / 'report.html'}",
-        ]
-    )
+    text = "\n".join([verdict_text(result), "", str(result), f"\n{page}"])
     show(
         {
-            "report": str(out / "report.html"),
+            "report": str(page),
             "estimates": _estimates(result),
             "direction": result.direction,
             "bank": result.bank,
@@ -94,6 +92,8 @@ def audit(
         text,
         json_,
     )
+    if open_:
+        webbrowser.open(page.resolve().as_uri())
 
 
 @app.command
@@ -130,6 +130,8 @@ def compare(
         The same folder as `mgpa audit` used: finished cells are read from there. The differences are written
         there too, as contrasts.csv and contrasts.tex.
     """
+    from ..audit import METRICS
+
     result = _run_audit(
         table, out, methods, seeds, rank, tokens, budget, association, folds, None, readers, jobs, quick
     )
@@ -140,10 +142,12 @@ def compare(
         for name in result.methods
         if name != against
     }
+    words = {metric: f"{METRICS[metric].subject} ({metric})" for metric in result.metrics}
+    width = max(map(len, words.values()))
     lines = [f"difference from {against}"]
     for name, row in contrasts.items():
         lines.append(f"  {name}")
-        lines += [f"    {metric:<8}{estimate:+.4f}" for metric, estimate in row.items()]
+        lines += [f"    {words[metric]:<{width}}  {estimate:+.4f}" for metric, estimate in row.items()]
     if out is not None:
         from .._common.files import write_atomically
         from ..audit.report import contrast_csv, latex_table

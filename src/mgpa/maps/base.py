@@ -15,6 +15,7 @@ from .. import __version__
 from .._common.arrays import is_tensor
 from .._common.checks import as_float_matrix, require_finite
 from .._common.extras import missing
+from .._common.markup import facts_html
 from ..errors import MapError, Mention, printable
 
 if TYPE_CHECKING:
@@ -293,8 +294,15 @@ class CorrectionMap:
 
     def summary(self) -> str:
         """Return a few readable lines: what this map is, what it was fitted on, how it will act."""
+        heading, facts = self._told()
+        return "\n".join([heading, *(f"  {k:<12}{v}" for k, v in facts.items())])
+
+    def _repr_html_(self) -> str:
+        return facts_html(*self._told())
+
+    def _told(self) -> tuple[str, dict[str, str]]:
+        """Return what this map is, and what there is to say of it by name."""
         info = self.info
-        lines = [f"{type(self).__name__}: {self._describe()}"]
         rows = {
             "method": info.method,
             "features": _features_line(self.n_features, len(info.constant_features)),
@@ -313,7 +321,8 @@ class CorrectionMap:
             "written by": f"mgpa {info.library_version}",
             "notes": info.notes,
         }
-        return "\n".join([*lines, *(f"  {k:<12}{printable(v)}" for k, v in rows.items() if v)])
+        facts = {k: printable(v) for k, v in rows.items() if v}
+        return f"{type(self).__name__}: {self._describe()}", facts
 
     def _describe(self) -> str:
         raise NotImplementedError

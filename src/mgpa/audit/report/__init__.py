@@ -7,9 +7,21 @@ Names of methods, sources and participants are other people's text, and are esca
 from __future__ import annotations
 
 from .data import chart_data
+from .notebook import InlineReport, inline_verdict
 from .page import html_report
 from .settings import snippet
 from .tables import contrast_csv, csv_table, latex_table
-from .verdict import ranking
+from .verdict import ranking, verdict_text
 
-__all__ = ["chart_data", "contrast_csv", "csv_table", "html_report", "latex_table", "ranking", "snippet"]
+__all__ = [
+    "InlineReport",
+    "chart_data",
+    "contrast_csv",
+    "csv_table",
+    "html_report",
+    "inline_verdict",
+    "latex_table",
+    "ranking",
+    "snippet",
+    "verdict_text",
+]

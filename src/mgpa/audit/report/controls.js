@@ -135,7 +135,23 @@ function theme() {
   });
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", name);
 }
-theme(); controls(); sorting(); Object.keys(DRAW).forEach(setup);
+function copying() {
+  document.querySelectorAll("button.copy").forEach(button => {
+    const text = document.getElementById(button.dataset.copy), words = button.textContent;
+    const done = what => { button.textContent = what; say(what); setTimeout(() => { button.textContent = words; }, 4000); };
+    /* Where a local file has no clipboard, the paragraph is selected and the older command tried. */
+    const select = () => {
+      getSelection().selectAllChildren(text);
+      done(document.execCommand("copy") ? "Copied" : "Selected: press Ctrl+C");
+    };
+    button.hidden = false;
+    button.addEventListener("click", () => {
+      if (navigator.clipboard) navigator.clipboard.writeText(text.textContent).then(() => done("Copied"), select);
+      else select();
+    });
+  });
+}
+copying(); theme(); controls(); sorting(); Object.keys(DRAW).forEach(setup);
 const maps = [...document.querySelectorAll("#settings details")];
 addEventListener("beforeprint", () => { tip.hidden = true; maps.forEach(d => { d.open = true; }); charts.forEach(c => c.draw(c.narrow ? 430 : 880)); });
 addEventListener("afterprint", () => { maps.forEach(d => { d.open = false; }); redraw(); });

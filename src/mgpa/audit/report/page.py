@@ -53,6 +53,7 @@ def html_report(
         "sections": "\n".join(_section(*section) for section in sections),
         "charts": charts(data),
         "confounding": confounding(audit),
+        "methods": escape(audit.methods_text()),
         "settings": settings(audit),
         "version": escape(s["version"]),
         "data": to_json(data),

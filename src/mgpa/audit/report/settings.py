@@ -5,6 +5,7 @@ from __future__ import annotations
 from html import escape
 
 from ..looks import label
+from ..methods_text import INTERVALS
 from ..result import FEW, Audit
 from .pieces import bullets, plain_table
 
@@ -64,7 +65,7 @@ def _facts(audit: Audit) -> dict[str, str]:
         **({"Association": audit.direction.partition(": ")[2]} if audit.direction else {}),
         "Readers": f"{readers}; {len(audit['identity'].readers)} in all",
         "Device": s["device"],
-        "Intervals": "95 % percentile bootstrap over participants, 20,000 draws, seed 1101",
+        "Intervals": INTERVALS,
     }
 
 

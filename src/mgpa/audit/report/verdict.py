@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from html import escape
 
+from ...errors import printable
 from ..looks import label
 from ..metrics import METRICS
 from ..result import TOO_FEW, Audit
@@ -11,6 +12,8 @@ from .pieces import brackets, bullets, method, number, subscript, with_interval
 
 # A method is judged by what it did to existing heads.
 TASK = METRICS["T_f"]
+SURE = "How sure is this?"
+ALONE = "Only uncorrected embeddings were audited; there is nothing to compare."
 
 
 def ranking(audit: Audit) -> tuple[list[str], tuple[str, ...]]:
@@ -39,9 +42,7 @@ def verdict(audit: Audit) -> str:
     names, best = ranking(audit)
     if not names:
         alone = audit.findings("identity") + audit.caveats("identity")
-        return (
-            f"<p>Only uncorrected embeddings were audited; there is nothing to compare.</p>{bullets(alone)}"
-        )
+        return f"<p>{ALONE}</p>{bullets(alone)}"
     said = {name: bullets(audit.findings(name)) for name in names}
     first = "".join(_best_card(audit, names, name, said[name]) for name in best) or _no_best_card(
         audit, names
@@ -51,17 +52,47 @@ def verdict(audit: Audit) -> str:
         for name in names
         if name not in best
     )
+    others = f'<div class="cards">{cards}</div>' if cards else ""
+    sure = bullets(_caveats(audit, names, best))
+    return f'{first}\n{others}\n<div class="note"><h3>{SURE}</h3>{sure}</div>'
+
+
+def spoken(audit: Audit) -> list[tuple[str, list[str]]]:
+    """Return the same as text: headings with their sentences, the best methods first, how sure it is last."""
+    names, best = ranking(audit)
+    if not names:
+        return [(ALONE, audit.findings("identity")), (SURE, audit.caveats("identity"))]
+    blocks = []
+    for name in best:
+        head = f"Best here, {_group(audit, name)}: {label(name)}"
+        blocks.append((head, [*_best_sentences(audit, names, name), *audit.findings(name)]))
+    if not best:
+        head, say = _no_best_sentences(audit, names)
+        blocks.append((head, [say]))
+    blocks += [(label(name), audit.findings(name)) for name in names if name not in best]
+    return [*blocks, (SURE, _caveats(audit, names, best))]
+
+
+def verdict_text(audit: Audit) -> str:
+    """Return the verdict for a terminal: what the uncorrected source is, and the report's sentences."""
+    blocks = spoken(audit)
+    lines = audit.findings("identity")[:1] if len(audit.methods) > 1 else []
+    for head, sentences in blocks:
+        lines += ["", head, *(f"  {sentence}" for sentence in sentences)]
+    return printable("\n".join(lines).lstrip("\n"), lines=True)
+
+
+def _caveats(audit: Audit, names: list[str], best: tuple[str, ...]) -> list[str]:
     sure = [*audit.caveats(names[0])]
     if len(names) > 1 and best:
         sure.append(
             "The best method was picked on the same participants it is reported on, which flatters it a "
             "little; confirm it on new people."
         )
-    others = f'<div class="cards">{cards}</div>' if cards else ""
-    return f'{first}\n{others}\n<div class="note"><h3>How sure is this?</h3>{bullets(sure)}</div>'
+    return sure
 
 
-def _no_best_card(audit: Audit, names: list[str]) -> str:
+def _no_best_sentences(audit: Audit, names: list[str]) -> tuple[str, str]:
     """Return why no method is best, and what would help."""
     task = " while clearly keeping the task" if TASK.name in audit.metrics else ""
     head, say = f"No method clearly lowered the source{task}.", "What each of them did is below. "
@@ -79,10 +110,20 @@ def _no_best_card(audit: Audit, names: list[str]) -> str:
         )
     else:
         say += "With more participants the intervals may become narrow enough to tell."
+    return head, say
+
+
+def _no_best_card(audit: Audit, names: list[str]) -> str:
+    head, say = _no_best_sentences(audit, names)
     return f'<div class="card best"><h3>{escape(head)}</h3><p class="say">{escape(say)}</p></div>'
 
 
-def _best_card(audit: Audit, names: list[str], best: str, lines: str) -> str:
+def _group(audit: Audit, name: str) -> str:
+    return "source-blind" if audit[name].source_blind else "source-aware"
+
+
+def _best_sentences(audit: Audit, names: list[str], best: str) -> tuple[str, str]:
+    """Return what the best method did, and why it is the best."""
     before, after = audit.estimates["identity"]["S"], audit.estimates[best]["S"]
     status = audit.outcome(best, TASK.name)
     say = f"The best reader of the source fell from AUROC {number(before.value)} to {number(after.value)}"
@@ -93,18 +134,23 @@ def _best_card(audit: Audit, names: list[str], best: str, lines: str) -> str:
         "improved": "; existing task heads got better.",
         None: ". The table has no labels, so what happened to the task is not known.",
     }[status]
-    group = "source-blind" if audit[best].source_blind else "source-aware"
     rivals = [name for name in names if audit[name].source_blind == audit[best].source_blind]
     why = "The lowest S"
     if status is not None:
         why += f" among methods that kept the task (a loss above {number(TASK.kept, 2)} is excluded)"
-    why += f" of the {len(rivals)} {group} ones audited." if len(rivals) > 1 else "."
+    why += f" of the {len(rivals)} {_group(audit, best)} ones audited." if len(rivals) > 1 else "."
+    reasons = (why, _rival(audit, rivals, best), _passed_over(audit, rivals, best))
+    return say, " ".join(reason for reason in reasons if reason)
+
+
+def _best_card(audit: Audit, names: list[str], best: str, lines: str) -> str:
+    say, why = _best_sentences(audit, names, best)
     shown = "".join(_tile(audit, best, metric) for metric in audit.metrics)
     return (
-        f'<article class="card best"><p class="eyebrow">Best here, {group}</p><h3>{method(audit, best)}</h3>'
+        f'<article class="card best"><p class="eyebrow">Best here, {_group(audit, best)}</p>'
+        f"<h3>{method(audit, best)}</h3>"
         f'{_chips(audit, best)}<p class="say">{escape(say)}</p>'
-        f'<p class="lede">{escape(why)} {escape(_rival(audit, rivals, best))} '
-        f'{escape(_passed_over(audit, rivals, best))}</p><div class="tiles">{shown}</div>{lines}</article>'
+        f'<p class="lede">{escape(why)}</p><div class="tiles">{shown}</div>{lines}</article>'
     )
 
 
@@ -167,7 +213,7 @@ def _chips(audit: Audit, name: str) -> str:
             chips.append((kind, f"{sign} task {outcome}, {METRICS[metric].subject}"))
     if audit.n_people < TOO_FEW:  # nothing is green
         chips = [("warn", words.replace("✓", "?")) for _, words in chips] + [("warn", "too few people")]
-    chips.append(("", "source-blind" if audit[name].source_blind else "source-aware"))
+    chips.append(("", _group(audit, name)))
     if audit[name].n_fits > 1:
         chips.append(("", f"{audit[name].n_fits} fits"))
     spans = "".join(f'<span class="chip {kind}">{words}</span>' for kind, words in chips)

@@ -1,0 +1,108 @@
+"""The methods paragraph says what the audit's settings and results say, and nothing else."""
+
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import mgpa
+from audited import SMALL, run
+from mgpa import audit
+from mgpa.audit import bootstrap, chance
+from mgpa.audit.methods_text import PAPER
+from mgpa.baselines import CORAL, LEACE, make
+from mgpa.tables import simulate_table
+from simulated import simulated_table
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture(scope="module")
+def found():
+    methods = {
+        "leace": "leace",
+        "closed_form_mgpa": mgpa.ClosedFormMGPA(gate=mgpa.MeasurementGate(rank=1)),
+        "theirs": CORAL(),
+        "igbp": make("igbp", n_stages=2, max_epochs=2),
+    }
+    return run(simulated_table(), methods, readers=SMALL)
+
+
+def test_sizes_and_roles_are_those_of_the_settings(found):
+    text, s = found.methods_text(), found.settings
+    assert f"{sum(s['rows'].values())} embeddings ({s['features'][0]} features; checksum {s['data']})" in text
+    for role, people in s["participants"].items():
+        assert f"{role} {people} ({s['rows'][role]} rows)" in text
+    for source in s["sources"]:
+        assert source in text
+    assert f"(n = {found.n_people})" in text
+
+
+def test_methods_have_their_references_seeds_and_gates(found):
+    text, info = found.methods_text(), found["closed_form_mgpa"].provenance[0]
+    assert "LEACE (Belrose et al. 2023)" in text
+    # By what made the map, whatever the method is called here.
+    assert "theirs (CORAL; Sun et al. 2016; told the source of every row)" in text
+    assert "IGBP (Iskander et al. 2023; 2 fits, seeds 17 and 29)" in text
+    assert info.gate_rank == 1
+    gate = f"gate MeasurementGate(rank=1) of rank 1, {info.gate_energy:.1%} of contrast energy"
+    assert f"Closed-form MGPA (Aimoldin et al. 2026; {gate}, {info.n_contrasts} contrasts of pairs)" in text
+
+
+def test_readers_and_intervals_have_the_numbers_that_were_used(found):
+    text = found.methods_text()
+    assert f"AUROC of {len(found['identity'].readers)} readers" in text
+    assert "(linear, whitened linear, GELU network (1 restart, read after 3 epochs))" in text
+    assert f"{chance.DRAWS} permutations of source labels within participants (seed {chance.SEED})" in text
+    n_draws = sum(len(block) for block in bootstrap.draws(4))
+    assert f"95 % percentile bootstrap over participants, {n_draws:,} draws, seed {bootstrap.SEED}" in text
+    assert text.startswith(found.preliminary)
+
+
+def test_versions_are_those_of_the_run(found):
+    other = replace(
+        found, settings=found.settings | {"version": "9.8", "versions": {"Python": "3.99", "numpy": "7.6"}}
+    )
+    assert "Software: mgpa 9.8, Python 3.99, numpy 7.6; networks on cpu." in other.methods_text()
+    assert found.settings["versions"]["numpy"] == np.__version__
+    assert f"numpy {np.__version__}, " in found.methods_text()
+
+
+def test_what_was_chosen_otherwise_is_said_otherwise(found):
+    def said(**settings):
+        return replace(found, settings=found.settings | settings).methods_text()
+
+    assert "standardised by mean and spread of the FIT rows" in said()
+    assert "without standardisation" in said(standardize=False)
+    assert "relative movement of 0.05 of VAL rows" in said(budget=0.05)
+    assert "relative movement" not in said()
+    assert "Task heads (Mine(a=1)) were" in said(head="Mine(a=1)")
+    assert "IGBP was left out: it is too far." in said(omitted={"igbp": "it is too far"})
+    assert "PRELIMINARY" not in said(preliminary=False)
+
+
+def test_folds_are_counted_and_everybody_judges():
+    table = replace(simulate_table(16), label=None)
+    pooled = run(table, {"leace": LEACE()}, folds=4)
+    text = pooled.methods_text()
+    people = len(np.unique(table.participant))
+    assert f"roles rotated over 4 folds, so that each of {people} participants was EVAL once" in text
+    assert text.startswith(f"{pooled.preliminary} {len(table)} embeddings")
+
+
+def test_a_table_without_labels_has_no_task():
+    table = replace(simulated_table(), label=None, pair_id=None)
+    alone = audit.run(table, [], readers={"restarts": 0}, verbose=False, folds=1)
+    assert "Task heads" not in alone.methods_text()
+    assert "No correction was applied." in alone.methods_text()
+
+
+def test_the_reference_is_the_one_in_the_citation_file():
+    citation = (ROOT / "CITATION.cff").read_text("utf-8").partition("preferred-citation:")[2]
+    title = re.search(r'title: "(.*)"', citation)[1]
+    names = re.findall(r"given-names: (\w)\w*\n +family-names: (\w+)", citation)
+    *first, last = [f"{family}, {given}." for given, family in names]
+    year = re.search(r"year: (\d+)", citation)[1]
+    assert f"{', '.join(first)} & {last} ({year}). {title}." == PAPER
