@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from html import escape
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from docutils import nodes
@@ -13,14 +13,36 @@ from sphinx.application import Sphinx
 
 Floats = NDArray[np.float64]
 
-SIZE, GAP, HEAD = 300, 36, 58
+SIZE, HEAD = 300, 58
 RANGE = 4.6  # both axes go from minus to plus this
 SHOWN = 90  # rows of each headset that are drawn
 COLORS = ("var(--mgpa-a)", "var(--mgpa-b)")
-LABEL = (
-    "Four scatter plots of embeddings measured with two headsets. As recorded, they differ across and up. "
-    "Lines between paired views of one event all run across. Corrected inside the gate, the headsets nearly "
-    "coincide across and differ up as before. Erasing whatever predicts the headset removes both differences."
+# Of every panel: title, caption, the rows it shows (None: the pairs), and words for who cannot see it.
+PANELS = (
+    (
+        "As recorded",
+        "Headset B sits to the right. Its users sit higher.",
+        "X",
+        "Embeddings measured with two headsets, as recorded: they differ across and up.",
+    ),
+    (
+        "What pairs show",
+        "One event, seen by both: moved across, not up.",
+        None,
+        "Lines between paired views of one event: all run across.",
+    ),
+    (
+        "Corrected inside the gate",
+        "Across: only what “up” predicts. Up: untouched.",
+        "gated",
+        "Corrected inside the gate: the headsets nearly coincide across and differ up as before.",
+    ),
+    (
+        "Erased by label instead",
+        "Across: gone. What people differ in: gone, too.",
+        "erased",
+        "Whatever predicts the headset erased: both differences are gone.",
+    ),
 )
 
 
@@ -44,35 +66,27 @@ def simulate() -> dict[str, Any]:
     return {"source": source, "X": X, "pairs": (first, second), "gated": gated, "erased": erased}
 
 
-def draw() -> str:
-    """Return the picture as SVG for a page that defines the theme's colours."""
+def draw(n_panels: int = len(PANELS)) -> str:
+    """Return the first panels as SVGs, side by side where there is room, in the page's theme's colours."""
     made = simulate()
     source = made["source"]
     shown = np.concatenate([np.flatnonzero(source == s)[:SHOWN] for s in (0, 1)])
-    panels = [
-        ("1  As recorded", "Headset B sits to the right. Its users sit higher.", "X"),
-        ("2  What pairs show", "One event, seen by both: moved across, not up.", None),
-        ("3  Corrected inside the gate", "Across: only what “up” predicts. Up: untouched.", "gated"),
-        ("4  Erased by label instead", "Across: gone. What people differ in: gone, too.", "erased"),
-    ]
-    width, height = 2 * SIZE + GAP, 2 * (SIZE + HEAD) + GAP
-    parts = [
-        f'<svg class="mgpa-idea" viewBox="-2 0 {width + 4} {height}" role="img" aria-label="{escape(LABEL)}">'
-    ]
-    for i, (title, caption, name) in enumerate(panels):
-        x, y = (i % 2) * (SIZE + GAP), (i // 2) * (SIZE + HEAD + GAP)
-        parts.append(f'<g transform="translate({x},{y})">')
+    parts = []
+    for i, (title, caption, name, label) in enumerate(PANELS[:n_panels]):
+        # Half of a border lies outside its rectangle, so the view is wider than that.
         parts.append(
-            f'<text class="title" y="18">{title}</text><text class="caption" y="40">{caption}</text>'
+            f'<svg viewBox="-2 0 {SIZE + 4} {HEAD + SIZE + 2}" role="img" aria-label="{escape(label)}">'
+        )
+        parts.append(
+            f'<text class="title" y="18">{i + 1}  {title}</text><text class="caption" y="40">{caption}</text>'
         )
         parts.append(f'<g transform="translate(0,{HEAD})"><rect width="{SIZE}" height="{SIZE}" rx="8"/>')
-        parts.append(_pairs(made["pairs"]) if name is None else _cloud(made[name][shown], source[shown]))
-        if name is not None:
-            parts.append(_means(made[name], source))
-        if i == 0:
-            parts.append(_legend())
-        parts.append("</g></g>")
-    return "".join([*parts, "</svg>"])
+        if name is None:
+            parts.append(_pairs(made["pairs"]))
+        else:
+            parts.append(_cloud(made[name][shown], source[shown]) + _means(made[name], source))
+        parts.append(f"{_legend() if i == 0 else ''}</g></svg>")
+    return f'<figure class="mgpa-idea">{"".join(parts)}</figure>'
 
 
 def _at(value: float, *, up: bool = False) -> float:
@@ -123,11 +137,13 @@ def _legend() -> str:
 
 
 class IdeaPicture(Directive):
-    """Put the picture on the page itself, where it can see the theme."""
+    """Put the picture, or its first panels (``:panels: 3``), on the page itself, where it sees the theme."""
+
+    option_spec: ClassVar = {"panels": int}
 
     def run(self) -> list[nodes.Node]:
         """Return the picture."""
-        return [nodes.raw("", f'<figure class="mgpa-idea">{draw()}</figure>', format="html")]
+        return [nodes.raw("", draw(self.options.get("panels", len(PANELS))), format="html")]
 
 
 def setup(app: Sphinx) -> dict[str, bool]:

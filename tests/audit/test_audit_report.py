@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from layout import COLLIDING, OVERFLOWING, measure
 from mgpa import ClosedFormMGPA, audit
 from mgpa.audit.details import participant_values
 from mgpa.audit.report import (
@@ -261,6 +262,29 @@ def test_report_says_the_verdict_and_every_estimate_without_a_script(full, tmp_p
     assert not list(tmp_path.glob(".*"))
 
 
+def test_cards_fold_what_their_numbers_say_and_nothing_else(full):
+    leaked = replace(full["leace"], fitted_on=("s1", "s2"))
+    result = replace(full, results=full.results | {"leace": leaked})
+    html = html_report(result)
+    verdict = html[html.index('<section id="verdict"') : html.index('<section id="numbers"')]
+    open_text = Page(re.sub(r"<details>.*?</details>", "", verdict, flags=re.DOTALL)).text
+    folded = " ".join(Page(part).text for part in re.findall(r"<details>.*?</details>", verdict, re.DOTALL))
+    assert "NOT HELD OUT" in open_text
+    assert "What the gate preserves" in open_text or "That is what the gate preserves" in open_text
+    for name in result.methods[1:]:
+        for line in result.findings(name):
+            there, absent = (open_text, folded) if line in result.limits(name) else (folded, open_text)
+            words = re.sub(r"(?<![\w.])-(?=[.\d])", "−", line)
+            assert words in there
+            assert words not in absent
+
+
+def test_readers_have_names_in_words(full):
+    names = {name for _, name in chart_data(full)["readers"]}
+    assert {"logistic", "logistic, whitened", "network, 4 epochs, start 1"} <= names
+    assert not [name for name in names if re.search(r"\br\d|\be\d|_", name)]
+
+
 def test_report_loads_nothing(full, hostile):
     for html in (html_report(full), html_report(hostile)):
         assert "http://" not in html
@@ -410,6 +434,41 @@ def test_chart_data_is_finite_json(full, partial):
 
 
 # ---------------------------------------------------------------------------------------------- browser
+
+
+@pytest.mark.parametrize("width", [400, 1400])
+@pytest.mark.parametrize("which", ["full", "partial", "hostile"])
+def test_nothing_leaves_its_container_and_no_words_collide(which, width, request, tmp_path):
+    path = request.getfixturevalue(which).report(tmp_path / "report.html")
+    words = "return page.querySelectorAll('.chart svg text').length"
+    drawn, overflowing, colliding = measure(path, width, tmp_path, words, OVERFLOWING, COLLIDING)
+    assert drawn > 30
+    assert overflowing == []
+    assert colliding == []
+
+
+def test_what_leaves_its_container_is_noticed(partial, tmp_path):
+    path = partial.report(tmp_path / "report.html")
+    wide = path.read_text(encoding="utf-8").replace("</style>", ".chip { min-width: 500px; }</style>")
+    path.write_text(wide, encoding="utf-8")
+    [overflowing] = measure(path, 400, tmp_path, OVERFLOWING)
+    assert any("chip" in found for found in overflowing)
+
+
+def test_cards_fill_their_rows(full, tmp_path):
+    right_edges = """
+    const cards = page.querySelector(".cards"), rows = {};
+    for (const card of cards.children) {
+      const box = card.getBoundingClientRect();
+      rows[box.top] = Math.max(rows[box.top] || 0, box.right);
+    }
+    return Object.values(rows).map(right => cards.getBoundingClientRect().right - right);
+    """
+    path = full.report(tmp_path / "report.html")
+    for width in (400, 900, 1400):
+        [gaps] = measure(path, width, tmp_path, right_edges)
+        assert gaps
+        assert max(map(abs, gaps)) < 1.5
 
 
 class Browser:

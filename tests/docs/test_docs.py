@@ -51,6 +51,7 @@ def test_a_page_runs_from_top_to_bottom(page, tmp_path, monkeypatch):
 def test_every_page_with_code_is_run_by_a_test():
     # By this file, tests/test_readme.py and tests/test_maintainers.py.
     run = {
+        "index.md",
         "start/quickstart.md",
         "start/from_epochs.md",
         "studies/your_own.md",
@@ -136,13 +137,59 @@ def test_the_table_in_the_guide_to_studies_is_one():
     assert made.sources.tolist() == ["car", "oz"]
 
 
-def test_the_picture_shows_what_its_page_says():
+def test_pages_that_are_followed_in_one_folder_write_different_files():
+    asked = r'(?:--out |\.save\("|\.report\("|write_table\(\w+, ")([\w./-]+)'
+    pages = ("../README.md", "start/quickstart.md", "start/from_epochs.md")
+    written = [name for page in pages for name in re.findall(asked, (DOCS / page).read_text())]
+    assert len(written) > 8
+    assert len(set(written)) == len(written), sorted(written)
+
+
+def test_words_of_the_trade_are_explained_where_they_are_met_first():
+    words = (DOCS / "start/words.md").read_text()
+    defined = set(", ".join(re.findall(r"^(\w[^\n]*)\n: ", words, re.MULTILINE)).split(", "))
+    assert {"head", "identity", "roles", "energy", "cell", "floor", "gate", "pair"} <= defined
+    assert all(f"**{role}**" in words for role in ("FIT", "VAL", "HEAD", "EVAL"))
+    firsts = {
+        "start/quickstart.md": ("(*heads*)", "the *energy*,", "the *identity*, which changes nothing"),
+        "audit.md": (
+            "heads (decoders of the task)",
+            "*identity* is the method that changes nothing",
+            "*cell*, one fit",
+        ),
+    }
+    for page, explained in firsts.items():
+        text = (DOCS / page).read_text()
+        assert "words.md)" in text
+        for phrase in explained:
+            assert phrase in " ".join(text.split()), (page, phrase)
+
+
+@pytest.fixture
+def idea_picture():
     pytest.importorskip("sphinx")
     sys.path.insert(0, str(DOCS / "_ext"))
     try:
-        made = importlib.import_module("idea_picture").simulate()
+        yield importlib.import_module("idea_picture")
     finally:
         sys.path.pop(0)
+
+
+def test_the_picture_cuts_no_border(idea_picture):
+    drawn = idea_picture.draw()
+    views = re.findall(r'viewBox="(\S+) (\S+) (\S+) (\S+)"', drawn)
+    frames = re.findall(r'translate\((\d+),(\d+)\)"><rect width="(\d+)" height="(\d+)"', drawn)
+    assert len(views) == len(frames) == 4
+    for view, frame in zip(views, frames, strict=True):
+        (left, top, width, height), (x, y, w, h) = map(float, view), map(float, frame)
+        assert left + 1 <= x
+        assert top + 1 <= y
+        assert x + w + 1 <= left + width
+        assert y + h + 1 <= top + height
+
+
+def test_the_picture_shows_what_its_page_says(idea_picture):
+    made = idea_picture.simulate()
 
     def apart(X):
         return (X[made["source"] == 1].mean(axis=0) - X[made["source"] == 0].mean(axis=0))[[0, 8]]

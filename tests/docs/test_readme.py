@@ -16,14 +16,16 @@ import mgpa
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def test_quickstart_runs_and_makes_the_headset_unreadable(tmp_path, monkeypatch):
-    code = re.search(r"## Quickstart\s+```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+def test_quickstart_runs_and_makes_the_headset_unreadable(tmp_path, monkeypatch, capsys):
+    quickstart = r"## Quickstart\s+```python\n(.*?)```\s+```text\n(.*?)```"
+    code = re.search(quickstart, (ROOT / "README.md").read_text(), re.DOTALL)
     assert code is not None
     monkeypatch.chdir(tmp_path)
     names: dict = {}
     exec(code.group(1), names)
     lines = [line for line in code.group(1).splitlines() if line.strip()]
-    assert len(lines) <= 10
+    assert len(lines) <= 15
+    assert capsys.readouterr().out == code.group(2)
     assert (tmp_path / "adapter.safetensors").is_file()
     X, Y, on_b = names["X"], names["corrected"], names["source"] == "headset B"
     reader = LogisticRegression(max_iter=1000)
@@ -32,6 +34,22 @@ def test_quickstart_runs_and_makes_the_headset_unreadable(tmp_path, monkeypatch)
     assert before > 0.95
     assert abs(after - 0.5) < 0.1
     assert Y.dtype == X.dtype == np.float64
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/index.md"])
+def test_the_first_thing_shown_is_an_audit_in_three_lines_that_runs(page, tmp_path, monkeypatch):
+    pytest.importorskip("pyarrow")
+    block = re.findall(r"```python\n(.*?)```", (ROOT / page).read_text(), re.DOTALL)[0]
+    assert len([line for line in block.splitlines() if line and "import" not in line]) == 3
+    mgpa.tables.write_table(mgpa.tables.simulate_table(12), tmp_path / "embeddings.parquet")
+    small = {"readers": {"restarts": 0}, "seeds": (17,), "verbose": False, "folds": 1}
+    run = mgpa.audit.run
+    monkeypatch.setattr(mgpa.audit, "run", lambda *args: run(*args, **small))
+    monkeypatch.chdir(tmp_path)
+    names: dict = {}
+    exec(block, names)
+    assert names["result"].methods == ("identity", "leace", "closed_form_mgpa")
+    assert "Closed-form MGPA" in (tmp_path / "report.html").read_text(encoding="utf-8")
 
 
 def test_pipeline_example_runs():
@@ -43,7 +61,7 @@ def test_pipeline_example_runs():
     assert names["scores"]["test_score"].min() > 0.6
 
 
-@pytest.mark.parametrize("page", ["README.md", "docs/start/quickstart.md"])
+@pytest.mark.parametrize("page", ["README.md", "docs/index.md", "docs/start/quickstart.md"])
 def test_installation_names_the_torch_that_the_constraints_pin(page):
     pinned = re.search(r"^torch==\S+", (ROOT / "constraints.txt").read_text(), re.MULTILINE)[0]
     text = (ROOT / page).read_text()

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import mgpa
+from layout import COLLIDING, OVERFLOWING, measure
 from mgpa.studies import load_study, write_results
 from mgpa.studies.results import SIMULATED, provenance
 from mgpa.studies.rows import contrasts, estimates
@@ -95,6 +96,32 @@ def test_the_report_tells_about_the_study_and_loads_nothing(finished):
     assert not re.search(r"""<[^>]*\s(?:src|href)=["'](?!data:|#|report)""", text)
     assert not re.search(r"https?://(?!www\.w3\.org)", text)
     assert "@import" not in text
+
+
+def test_the_report_gives_the_verdict_first_and_a_line_to_every_contrast(finished):
+    text = (finished[1] / "report.html").read_text("utf-8")
+    sections = [text.index(f'<section id="{name}"') for name in ("verdict", "study", "numbers")]
+    assert sections == sorted(sections)
+    study = text[text.index('<section id="study"') : text.index('<section id="numbers"')]
+    differences, beside = re.findall(r"<table>.*?</table>", study, re.DOTALL)
+    lines = {
+        re.search(r'row">(.*?)</th>', line)[1]: line
+        for line in re.findall(r"<tr><th scope=\"row.*?</tr>", differences)
+    }
+    assert list(lines) == ["CF − Identity", "CF − LEACE_50 %"]
+    columns = re.findall(r'<th scope="col">([^<]+(?:<sub>.</sub>)?)<span', differences)
+    assert columns == ["S", "T<sub>f</sub>", "T<sub>r</sub>", "M", "worst"]
+    assert all(line.count("<td>") == 5 for line in lines.values())
+    row = next(contrasts(finished[0]))
+    assert f"−{-row.value:.3f}".replace("−0.", "−.") in lines["CF − Identity"]
+    assert "◇ −.250 [−.300, −.200]" in lines["CF − Identity"]
+    assert "◇" not in lines["CF − LEACE_50 %"]
+    assert len(re.findall("◇ ", beside)) == 3  # three values that the paper prints
+    assert not re.search(r">[^<]*(?<![\w.])-[.\d]", study)  # no hyphen stands for a minus
+
+
+def test_the_report_fits_a_phone(finished, tmp_path):
+    assert measure(finished[1] / "report.html", 400, tmp_path, OVERFLOWING, COLLIDING) == [[], []]
 
 
 def test_provenance_says_where_every_number_comes_from(finished):

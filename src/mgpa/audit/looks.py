@@ -27,12 +27,13 @@ LABELS = {
 }  # fmt: skip
 READER_GROUPS = {"mean": "Token mean", "tokens": "All tokens", "residual": "Token residuals"}
 READERS = {
-    "whitened_linear": "whitened linear",
-    "gelu": "GELU",
-    "linear_raw": "linear, raw",
-    "linear_standardized": "linear, scaled",
-    "flat_gelu": "GELU, flat",
-    "grid_gelu": "GELU, grid",
+    "linear": "logistic",
+    "whitened_linear": "logistic, whitened",
+    "gelu": "network",
+    "linear_raw": "logistic, raw",
+    "linear_standardized": "logistic, scaled",
+    "flat_gelu": "network",
+    "grid_gelu": "token network",
     "boosted_trees": "boosted trees",
     "spread": "spread",
 }
@@ -65,21 +66,25 @@ def label(method: str) -> str:
 
 
 def reader_rows(readers: Iterable[str]) -> list[tuple[str, str]]:
-    """Return the group and the short name of each reader.
+    """Return the group and the name, in words, of each reader.
 
     Examples
     --------
-    >>> reader_rows(["whitened_linear", "gelu r0 e12", "tokens linear_raw"])
-    [('Linear', 'whitened linear'), ('Networks', 'GELU r0 e12'), ('All tokens', 'linear, raw')]
+    >>> reader_rows(["whitened_linear", "gelu r0 e12"])
+    [('Linear', 'logistic, whitened'), ('Networks', 'network, 12 epochs, start 1')]
+    >>> reader_rows(["tokens linear_raw"])
+    [('All tokens', 'logistic, raw')]
     """
     rows = []
     for reader in readers:
         group, _, name = reader.partition(" ")
         if group not in READER_GROUPS:
             group, name = "", reader
-        family, run = re.fullmatch(r"(.*?)((?: r\d+ e\d+)?)", name, re.DOTALL).groups()  # type: ignore[union-attr]
+        run = re.fullmatch(r"(.*) r(\d+) e(\d+)", name, re.DOTALL)
+        family = run[1] if run else name
         title = READER_GROUPS.get(group) or (
             "Networks" if run else "Further" if family in FURTHER else "Linear"
         )
-        rows.append((title, READERS.get(family, family) + run))
+        when = f", {run[3]} epochs, start {int(run[2]) + 1}" if run else ""
+        rows.append((title, READERS.get(family, family) + when))
     return rows

@@ -251,20 +251,7 @@ class Audit:
 
     def findings(self, method: str) -> list[str]:
         """Return what became of source and task, and how far rows moved."""
-        result, lines = self[method], [self._source_sentence(method)]
-        if result.has("floor"):
-            floor = self.estimates[method]["floor"]
-            if result.floor_explains:
-                said = (
-                    f"That is what the gate preserves: from it alone readers reach {floor:.3f} (the floor), "
-                    "and no correction inside this gate, nor more participants, would lower S."
-                )
-            else:
-                said = (
-                    f"What the gate preserves lets readers reach {floor:.3f} by itself; no correction inside "
-                    "this gate removes that."
-                )
-            lines.append(said)
+        lines = [self._source_sentence(method), *self._floor_sentence(method)]
         if method == "identity":
             return lines
         for name in self.metrics:
@@ -285,17 +272,39 @@ class Audit:
             lines.append(f"A head that learned that {ways}, at its worst association: {change:+.3f}.")
         M = self.estimates[method]["M"]
         lines.append(f"Embeddings moved by {100 * M.value:.1f} % of their size.")
+        held_out = self._held_out_sentence(method)
+        return held_out + lines if self[method].fitted_on else lines + held_out
+
+    def limits(self, method: str) -> list[str]:
+        """Return those of the findings that no number shows: whether it was held out, what its gate keeps."""
+        return self._held_out_sentence(method) + self._floor_sentence(method)
+
+    def _held_out_sentence(self, method: str) -> list[str]:
+        result = self[method]
         if result.fitted_on:
             named = ", ".join(result.fitted_on[:5]) + (", …" if len(result.fitted_on) > 5 else "")
-            lines.insert(
-                0,
+            return [
                 f"NOT HELD OUT: it was fitted on {len(result.fitted_on)} of the people it is judged by "
                 f"({named}), known by their names or their rows; these numbers flatter it. "
-                "Fit it on FIT participants only.",
-            )
-        elif result.fitted_elsewhere and result.fitted_on is None:
-            lines.append("It was fitted elsewhere: whether on these participants is not known here.")
-        return lines
+                "Fit it on FIT participants only."
+            ]
+        if result.fitted_elsewhere and result.fitted_on is None:
+            return ["It was fitted elsewhere: whether on these participants is not known here."]
+        return []
+
+    def _floor_sentence(self, method: str) -> list[str]:
+        if not self[method].has("floor"):
+            return []
+        floor = self.estimates[method]["floor"]
+        if self[method].floor_explains:
+            return [
+                f"That is what the gate preserves: from it alone readers reach {floor:.3f} (the floor), "
+                "and no correction inside this gate, nor more participants, would lower S."
+            ]
+        return [
+            f"What the gate preserves lets readers reach {floor:.3f} by itself; no correction inside "
+            "this gate removes that."
+        ]
 
     def _source_sentence(self, method: str) -> str:
         """Return whether the source can be read, told from what the best reader reaches by chance."""

@@ -39,7 +39,7 @@ def plot_contrasts(result: StudyResult, width: float = PAGE) -> Any:
     metrics = list(dict.fromkeys(row.metric for row in differences))
     names = list(dict.fromkeys(_title(row) for row in differences))
     with style():
-        figure, axes = canvas(None, width, 0.22 * len(names) + 0.6, len(metrics), len(metrics), sharey=True)
+        figure, axes = canvas(None, width, 0.22 * len(names) + 1.0, len(metrics), len(metrics), sharey=True)
         for ax, metric in zip(axes, metrics, strict=True):
             for row in (r for r in differences if r.metric == metric):
                 y = names.index(_title(row))
@@ -55,9 +55,9 @@ def plot_contrasts(result: StudyResult, width: float = PAGE) -> Any:
             ax.set_xlabel(fill(f"difference in {find_metric(metric).title}", 18))  # panels are narrow
         axes[0].set_yticks(range(len(names)), [plain(name) for name in names])
         axes[0].set_ylim(len(names) - 0.4, -0.6)
-        if any(row.paper is not None for row in differences):
-            data = "simulated recordings" if result.study.simulated else "these recordings"
-            figure.suptitle(f"● {data}, 95 % intervals    ◇ the paper", fontsize=7, color=MUTED)
+        data = "simulated recordings" if result.study.simulated else "these recordings"
+        paper = "    ◇ the paper" if any(row.paper is not None for row in differences) else ""
+        figure.suptitle(f"● {data}, 95 % intervals{paper}    ┈ no difference", fontsize=7, color=MUTED)
     return figure
 
 
@@ -78,6 +78,8 @@ def plot_tasks(result: StudyResult, metric: str, width: float = PAGE) -> Any:
                 )
             ax.set_title(plain(task))
             ax.set_xlabel(find_metric(metric).axis)
+        leace = "    - - LEACE" if "LEACE" in first.methods else ""
+        figure.suptitle(f"┈ guessing{leace}", fontsize=7, color=MUTED)
     return figure
 
 

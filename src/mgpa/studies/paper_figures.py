@@ -38,7 +38,7 @@ def gate_figure(runs: Runs) -> Any:
             ax.set_ylim(len(names) - 0.4, -0.6)
             ax.set_title(title, loc="left")
             ax.set_xlabel(xlabel)
-        _footnote(figure, runs, CONTROLLED)
+        _footnote(figure, runs, CONTROLLED, "- - identity    ┈ guessing (a), no change (b)")
     return figure
 
 
@@ -64,7 +64,7 @@ def reuse_figure(runs: Runs) -> Any:
             ax.set_ylim(len(names) - 0.4, -0.6)
             ax.set_title(task, loc="left")
             ax.set_xlabel("Worst-association AUROC")
-        _footnote(figure, runs, REUSE)
+        _footnote(figure, runs, REUSE, "- - LEACE    ┈ guessing")
     return figure
 
 
@@ -81,6 +81,6 @@ def _hollow(ax: Any, found: Found | None, y: float, scale: float = 1) -> None:
         ax.plot(scale * found.value, y, "D", mfc="white", mec=MUTED, ms=3.2, zorder=3)
 
 
-def _footnote(figure: Any, runs: Runs, study: str) -> None:
+def _footnote(figure: Any, runs: Runs, study: str, lines: str) -> None:
     data = "simulated recordings" if runs.results[study]["simulated"] else "recordings"
-    figure.suptitle(f"● {data}, 95 % intervals    ◇ the paper", fontsize=7, color=MUTED)
+    figure.suptitle(f"● {data}, 95 % intervals    ◇ the paper    {lines}", fontsize=7, color=MUTED)

@@ -13,7 +13,16 @@ from .._common.csv_text import csv_cell, csv_lines
 from .._common.files import write_atomically
 from ..audit import Estimate
 from ..audit.looks import label
-from ..audit.report.pieces import bullets, plain_table
+from ..audit.metrics import find_metric
+from ..audit.report.pieces import (
+    brackets,
+    bullets,
+    number,
+    plain_table,
+    scrolling,
+    subscript,
+    with_interval,
+)
 from ..audit.report.tables import latex_text
 from ..audit.store import versions
 from .config import presets
@@ -183,21 +192,45 @@ def _sections(result: StudyResult, task: str, reports: dict[str, Path]) -> list[
     ):
         mine = [row for row in rows if row.task == task and (row.against or row.paper is not None)]
         if mine:
-            head, cells = ["", "Metric", "Ours", "Paper", "Ours minus paper"], [_cells(row) for row in mine]
-            if all(row.paper is None for row in mine):
-                head, cells = ["", "Metric", "Difference"], [cell[:3] for cell in cells]
-            parts.append(plain_table(head, cells, caption))
+            parts.append(_beside(mine, caption))
     return [("study", "The study", "\n".join(parts))]
 
 
-def _cells(row: Row) -> list[str]:
-    sign = "+" if row.against else ""
-    paper = "–" if row.paper is None else f"{row.paper:{sign}.3f}"
-    if row.paper is not None and row.paper_low is not None and row.paper_high is not None:
-        paper = f"{Estimate(row.paper, row.paper_low, row.paper_high):{sign}.3f}"
-    difference = "–" if row.difference is None else f"{row.difference:+.3f}"
-    name = label(row.method) + (f" − {label(row.against)}" if row.against else "")
-    return [name, row.metric, f"{row.estimate:{sign}.3f}", paper, difference]
+def _beside(rows: list[Row], caption: str) -> str:
+    """Return a line for every method, or difference of two, and a column a metric: ours, then the paper's."""
+    caption += ", with 95 % intervals" + (
+        "; after ◇, what the paper prints." if any(row.paper is not None for row in rows) else "."
+    )
+    metrics = list(dict.fromkeys(row.metric for row in rows))
+    lines: dict[str, dict[str, Row]] = {}
+    for row in rows:
+        name = label(row.method) + (f" − {label(row.against)}" if row.against else "")
+        lines.setdefault(name, {})[row.metric] = row
+    head = "".join(
+        f'<th scope="col">{subscript(m)}<span class="hint">{escape(find_metric(m).subject)}</span></th>'
+        for m in metrics
+    )
+    body = "".join(
+        f'<tr><th scope="row">{escape(name)}</th>'
+        + "".join(f"<td>{_cell(line[m]) if m in line else '–'}</td>" for m in metrics)
+        + "</tr>"
+        for name, line in lines.items()
+    )
+    first = "Difference" if rows[0].against else "Method"
+    table = f'<thead><tr><th scope="col">{first}</th>{head}</tr></thead><tbody>{body}</tbody>'
+    return scrolling(caption, f"<table><caption><span>{escape(caption)}</span></caption>{table}</table>")
+
+
+def _cell(row: Row) -> str:
+    """Return a number of ours with its interval and, below, the paper's."""
+    sign = bool(row.against)
+    text = f'{number(row.value, 3, sign)}<span class="ci">{brackets(row.estimate, 3, sign)}</span>'
+    if row.paper is None:
+        return text
+    paper = number(row.paper, 3, sign)
+    if row.paper_low is not None and row.paper_high is not None:
+        paper = with_interval(Estimate(row.paper, row.paper_low, row.paper_high), 3, sign)
+    return f'{text}<span class="paper">◇ {paper}</span>'
 
 
 def _selection(selection: dict[str, Any]) -> str:

@@ -10,7 +10,7 @@ const DRAW = {
     c.svg.append(line(p.x(.5), box.top, p.x(.5), box.bottom, "chance"), text(p.x(.5) + 5, box.bottom - 6, "chance", {class: "small"}));
     const id = D.methods[D.identity].est[yKey];
     const boxes = [[p.x(.5), box.bottom - 18, p.x(.5) + 46, box.bottom]];
-    if (!off.has(D.identity) && D.metrics[yKey].auroc) { c.svg.append(line(box.left, p.y(id[0]), box.right, p.y(id[0]), "before")); boxes.push([box.left, p.y(id[0]) - 1, box.right, p.y(id[0]) + 1]); }
+    if (!off.has(D.identity) && D.metrics[yKey].auroc) { c.svg.append(line(box.left, p.y(id[0]), box.right, p.y(id[0]), "before"), text(box.right, p.y(id[0]) - 5, "without correction", {class: "small halo", "text-anchor": "end"})); boxes.push([box.left, p.y(id[0]) - 1, box.right, p.y(id[0]) + 1], [box.right - 100, p.y(id[0]) - 17, box.right, p.y(id[0])]); }
     const points = [];
     for (const m of ms) {
       const M = D.methods[m], ex = get(m, "S"), ey = get(m, yKey), g = el("g", {class: `c${M.color}`});
@@ -33,10 +33,10 @@ const DRAW = {
   readers(c) {
     const ms = shown(false);
     if (!ms.length) return empty(c, "Switch a method on to see it here.");
-    const names = D.readers, before = D.methods[D.identity].readers, rowH = names.length > 16 ? 15 : 19, side = 128;
+    const names = D.readers, before = D.methods[D.identity].readers, rowH = names.length > 16 ? 15 : 19, side = Math.min(176, Math.max(...names.map(r => textWidth(r[1])), ...names.map(r => textWidth(r[0], 12.5))) + 6);
     const rows = []; let y0 = 0;
     names.forEach((r, i) => { if (i === 0 || r[0] !== names[i - 1][0]) { rows.push({group: r[0], y: y0}); y0 += rowH; } rows.push({i, y: y0}); y0 += rowH; });
-    const G = grid(c.W - side, ms.length, 230), width = (c.W - side) / G.columns, height = y0 + 74;
+    const G = grid(c.W - side, ms.length, 200), width = (c.W - side) / G.columns, height = y0 + 74;
     const xr = range([.5, ...ms.concat(D.identity).flatMap(m => D.methods[m].readers.map(e => e[0]))], .04);
     ms.forEach((m, k) => {
       const M = D.methods[m], left = side + (k % G.columns) * width + 8, right = side + (k % G.columns + 1) * width - 12, top = Math.floor(k / G.columns) * height + 26;
@@ -63,7 +63,7 @@ const DRAW = {
     const values = ms.flatMap(m => { const q = D.methods[m].curves[head]; return [...xs.map(x => at(q.abc, x)), ...(q.worst || [])]; });
     const side = nameWidth() + 22, box = {left: 46, right: c.W - side, top: 26, bottom: H - 64};
     const p = panel(c.svg, {...box, x: [-1, 1], y: range([.5, ...values], .05), xticks: [-1, 0, 1], xnames: box.right - box.left < 230 ? [["−1"], ["0"], ["1"]] : [["−1", "reversed"], ["0", "independent"], ["1", "aligned"]], xlabel: box.right - box.left < 230 ? "ξ: reversed −1, aligned 1" : "Association ξ of device and label", ylabel: "AUROC"});
-    c.svg.append(line(box.left, p.y(.5), box.right, p.y(.5), "chance"));
+    c.svg.append(line(box.left, p.y(.5), box.right, p.y(.5), "chance"), text(box.left + 4, p.y(.5) - 5, "chance", {class: "small halo"}));
     const ends = [];
     for (const m of ms) {
       const M = D.methods[m], q = M.curves[head], g = el("g", {class: `c${M.color}`});
@@ -91,7 +91,8 @@ const DRAW = {
       const right = wide ? c.W * .52 : c.W, side = Math.min(110, names) + 22, h = 300;
       const paths = staged.flatMap(m => D.methods[m].stages);
       const box = {left: 46, right: right - side, top: 42, bottom: h - 46};
-      const p = panel(c.svg, {...box, x: [0, Math.max(...paths.map(q => q.length - 1))], y: [0, Math.max(...paths.flat()) * 1.05 || 1], xlabel: "Stage", ylabel: "relative movement", title: "Stage by stage, validation rows", titleAt: 0});
+      const last = Math.max(...paths.map(q => q.length - 1));
+      const p = panel(c.svg, {...box, x: [0, last], xticks: ticks(0, last, (box.right - box.left) / 60).filter(Number.isInteger), y: [0, Math.max(...paths.flat()) * 1.05 || 1], xlabel: "Stage", ylabel: "relative movement", title: "Stage by stage, validation rows", titleAt: 0});
       const ends = [];
       for (const m of staged) {
         const M = D.methods[m], g = el("g", {class: `c${M.color}`});
@@ -103,7 +104,7 @@ const DRAW = {
         c.svg.append(g);
         M.stages.forEach(q => c.svg.append(marker(m, p.x(q.length - 1), p.y(q[q.length - 1]), 4.5)));
         const longest = M.stages.reduce((a, b) => b.length > a.length ? b : a);
-        ends.push({x: p.x(longest.length - 1), y: p.y(longest[longest.length - 1]), label: M.label, color: M.color});
+        ends.push({x: p.x(longest.length - 1), y: p.y(longest[longest.length - 1]), label: M.label, room: 110, color: M.color});
       }
       labelEnds(c.svg, ends);
       H = h; if (wide) left = right + 10;
@@ -130,7 +131,7 @@ const DRAW = {
       });
       const x = p.x(g.rank), y = p.y(g.energy[g.rank - 1]);
       c.svg.append(el("circle", {cx: x, cy: y, r: 9, class: "ring"}));
-      near.push({x, y, words: `ring: rank ${g.rank}, ${fmt(100 * g.energy[g.rank - 1], 1)} %`});
+      near.push({x, y, words: `${gates.length > 1 ? short(g.names, 110) + ", " : ""}ring: rank ${g.rank}, ${fmt(100 * g.energy[g.rank - 1], 1)} %`});
       if (g.coverage !== null) {
         const yc = p.y(g.coverage);
         c.svg.append(el("path", {d: SHAPES.D(5.5), transform: `translate(${x},${yc})`, class: `dot hollow c${M.color}`}));
@@ -168,7 +169,7 @@ const DRAW = {
     ms.forEach((m, k) => {
       const M = D.methods[m], left = (k % G.columns) * G.width + 1, top = Math.floor(k / G.columns) * h + 26;
       const q = Math.min(side / P.size[0], side * tall / P.size[1]), x = v => left + (side - P.size[0] * q) / 2 + v * q, y = v => top + side * tall - (side * tall - P.size[1] * q) / 2 - v * q;
-      c.svg.append(text(left, top - 8, short(m === D.identity ? `${M.label} (before)` : M.label, side), {class: "head"}));
+      c.svg.append(text(left, top - 8, short(m === D.identity ? `${M.label} (before)` : M.label, side, BOLD), {class: "head"}));
       c.svg.append(el("rect", {x: left, y: top, width: side, height: side * tall, class: "frame", rx: 4}));
       const n = P.source.length, size = Math.max(2.2, Math.min(4.5, 90 / Math.sqrt(n)));
       for (let part = 0; part < 4; part++) D.sources.forEach((_, s) => {
@@ -199,7 +200,7 @@ const DRAW = {
   calibration(c) {
     const ms = shown().filter(m => D.methods[m].reliability);
     if (!ms.length) return empty(c, "Switch a method on to see it here.");
-    const H = 360, side = Math.min(c.W - 60, H - 72), box = {left: 46, right: Math.min(c.W - 12, 46 + Math.max(side, c.W > 500 ? side * 1.35 : side)), top: 26, bottom: H - 46};
+    const H = 360, side = Math.min(c.W - 60, H - 72), names = Math.min(110, nameWidth()) + 22, box = {left: 46, right: Math.min(c.W - names, 46 + side * 1.35), top: 26, bottom: H - 46};
     const p = panel(c.svg, {...box, x: [0, 1], y: [0, 1], gridx: true, xlabel: `stated probability of ${short(D.second, 120)}`, ylabel: "how often it was"});
     c.svg.append(line(p.x(0), p.y(0), p.x(1), p.y(1), "before"));
     const most = Math.max(...ms.flatMap(m => D.methods[m].reliability.n));
@@ -214,6 +215,7 @@ const DRAW = {
         c.marks.push({x: p.x(v), y: p.y(q.o[i]), title: M.label, lines: [`reader: ${q.reader}`, `stated ${fmt(v, 2)}, observed ${fmt(q.o[i], 2)} (${q.n[i]} rows)`, `calibration error ${fmt(q.error)}`]});
       });
     }
+    labelEnds(c.svg, ms.map(m => { const M = D.methods[m], q = M.reliability; return {x: box.right, y: p.y(q.o[q.o.length - 1]), label: M.label, room: 110, color: M.color, from: p.x(q.p[q.p.length - 1])}; }));
     return H;
   },
   influence(c) {

@@ -29,7 +29,7 @@ CAPTIONS = {
     "readers": (
         "Reader by reader",
         "Each reader's source AUROC before (grey) and after. The ringed reader is the best one and sets "
-        "S. r and e: random start and training epochs of a network.",
+        "S. Networks are trained from several random starts and read after so many epochs.",
     ),
     "association": (
         "When the device no longer goes with the label",

@@ -23,7 +23,7 @@ def html_report(
 ) -> str:
     """Return the whole report as one HTML document.
 
-    ``sections`` come first: for each an id, a heading, and HTML.
+    ``sections`` follow the verdict: for each an id, a heading, and HTML.
     """
     s, data, methods = audit.settings, chart_data(audit), len(audit.methods) - 1
     summary = (

@@ -94,9 +94,11 @@ function panel(svg, o) {
     yt.forEach(t => svg.append(text(left - 7, y(t) + 4, fmt(t, d), {"text-anchor": "end", class: "tick"})));
     if (o.ylabel) svg.append(text(left - 7, top - 10, o.ylabel, {"text-anchor": "start", transform: `translate(${-(left - (o.edge || 0)) + 7},0)`}));
   }
-  if (o.title) svg.append(text(o.titleAt ?? left, top - (o.ylabel ? 26 : 9), short(o.title, o.titleAt === undefined ? right - left + 10 : o.titleWidth || 300), {class: "head"}));
+  if (o.title) svg.append(text(o.titleAt ?? left, top - (o.ylabel ? 26 : 9), short(o.title, o.titleAt === undefined ? right - left + 6 : o.titleWidth || 300, BOLD), {class: "head"}));
   return {x, y};
 }
+// Titles are bold and a point larger than other words: they are measured as words of this size.
+const BOLD = 14.5;
 const nameWidth = () => Math.min(150, Math.max(...D.methods.map(m => textWidth(m.label))) + 4);
 
 function placeLabels(svg, points, boxes, frame) {
@@ -136,8 +138,8 @@ function labelEnds(svg, ends, gap = 15) {
     if (!moved) break;
   }
   for (const e of sorted) {
-    svg.append(el("g", {class: `c${e.color}`}, line(e.x + 3, e.y, e.x + 14, e.to, "lead")));
-    svg.append(text(e.x + 17, e.to + 4, short(e.label), {class: "halo"}));
+    svg.append(el("g", {class: `c${e.color}`}, line(e.from ?? e.x + 3, e.y, e.x + 14, e.to, "lead")));
+    svg.append(text(e.x + 17, e.to + 4, short(e.label, e.room), {class: "halo"}));
   }
 }
 function forest(c, o) {

@@ -68,6 +68,6 @@ def plain_table(head: Sequence[str], rows: Iterable[Sequence[Any]], caption: str
         for name, *cells in rows
     )
     columns = "".join(f'<th scope="col">{escape(c)}</th>' for c in head)
-    words = f"<caption>{escape(caption)}</caption>" if caption else ""
+    words = f"<caption><span>{escape(caption)}</span></caption>" if caption else ""
     table = f"<table>{words}<thead><tr>{columns}</tr></thead><tbody>{body}</tbody></table>"
     return scrolling(caption or head[0], table)

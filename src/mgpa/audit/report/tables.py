@@ -113,7 +113,7 @@ def html_table(audit: Audit, differences: bool = False) -> str:
     )
     caption = f"{caption} {audit.bank} {audit.direction}".rstrip()
     table = (
-        f'<table class="sortable"><caption>{escape(caption)}</caption><thead><tr><th scope="col">Method</th>'
-        f"{head}</tr></thead><tbody>{''.join(rows)}</tbody></table>"
+        f'<table class="sortable"><caption><span>{escape(caption)}</span></caption>'
+        f'<thead><tr><th scope="col">Method</th>{head}</tr></thead><tbody>{"".join(rows)}</tbody></table>'
     )
     return scrolling(caption, table)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterable
 from html import escape
 
 from ...errors import printable
@@ -43,12 +45,13 @@ def verdict(audit: Audit) -> str:
     if not names:
         alone = audit.findings("identity") + audit.caveats("identity")
         return f"<p>{ALONE}</p>{bullets(alone)}"
-    said = {name: bullets(audit.findings(name)) for name in names}
+    said = {name: _sentences(audit, name) for name in names}
     first = "".join(_best_card(audit, names, name, said[name]) for name in best) or _no_best_card(
         audit, names
     )
     cards = "".join(
-        f'<article class="card"><h3>{method(audit, name)}</h3>{_chips(audit, name)}{said[name]}</article>'
+        f'<article class="card"><h3>{method(audit, name)}</h3>{_chips(audit, name)}'
+        f"{_tiles(audit, name, ('S', TASK.name))}{said[name]}</article>"
         for name in names
         if name not in best
     )
@@ -90,6 +93,14 @@ def _caveats(audit: Audit, names: list[str], best: tuple[str, ...]) -> list[str]
             "little; confirm it on new people."
         )
     return sure
+
+
+def _sentences(audit: Audit, name: str) -> str:
+    """Return what no number shows; and, out of the way until asked for, what chips and tiles say already."""
+    limits = audit.limits(name)
+    again = [line for line in audit.findings(name) if line not in limits]
+    shown = bullets(limits) if limits else ""
+    return f"{shown}<details><summary>In words, with intervals</summary>{bullets(again)}</details>"
 
 
 def _no_best_sentences(audit: Audit, names: list[str]) -> tuple[str, str]:
@@ -145,17 +156,22 @@ def _best_sentences(audit: Audit, names: list[str], best: str) -> tuple[str, str
 
 def _best_card(audit: Audit, names: list[str], best: str, lines: str) -> str:
     say, why = _best_sentences(audit, names, best)
-    shown = "".join(_tile(audit, best, metric) for metric in audit.metrics)
     return (
         f'<article class="card best"><p class="eyebrow">Best here, {_group(audit, best)}</p>'
         f"<h3>{method(audit, best)}</h3>"
         f'{_chips(audit, best)}<p class="say">{escape(say)}</p>'
-        f'<p class="lede">{escape(why)}</p><div class="tiles">{shown}</div>{lines}</article>'
+        f'<p class="lede">{escape(why)}</p>{_tiles(audit, best, audit.metrics)}{lines}</article>'
     )
 
 
+def _tiles(audit: Audit, name: str, metrics: Iterable[str]) -> str:
+    """Return what became of those of the metrics that were measured."""
+    tiles = "".join(_tile(audit, name, metric) for metric in metrics if metric in audit.metrics)
+    return f'<div class="tiles">{tiles}</div>'
+
+
 def _tile(audit: Audit, name: str, metric: str) -> str:
-    """Return one metric of the best method: how it changed or, of movement, how much there was."""
+    """Return one metric of a method: how it changed or, of movement, how much there was."""
     known, change, e = METRICS[metric], audit.changes[name][metric], audit.estimates[name][metric]
     digits = 3 if known.kept is None else 4
     if not known.unit:
@@ -165,6 +181,7 @@ def _tile(audit: Audit, name: str, metric: str) -> str:
         small = f"change {with_interval(change, digits, True)}"
     else:
         big, small = number(change.value, digits, True), brackets(change, digits, True)
+    small = re.sub(r"(?<=,) ", "\N{NO-BREAK SPACE}", small)
     return (
         f'<div class="tile"><div class="what">{subscript(known.short)}</div>'
         f'<div class="big">{escape(big)}</div><div class="ci">{escape(small)}</div></div>'
