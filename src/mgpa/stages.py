@@ -151,7 +151,9 @@ class Recipe:
     def move(self, stage: Stage | Start, H: Array, original: Array) -> Array:
         """Return h + B Δz for the current rows H of inputs ``original``."""
         if isinstance(stage, Start):
-            return H + (original @ stage.readout + stage.offset) @ self.basis.T
+            # Vector units report invalid lanes that are beyond a narrow product's end; rows are finite.
+            with np.errstate(invalid="ignore"):
+                return H + (original @ stage.readout + stage.offset) @ self.basis.T
         return H + self.step(stage, H, original, self.basis) @ self.basis.T
 
 

@@ -149,9 +149,9 @@ def _readers(readers: Sequence[str]) -> str:
     Examples
     --------
     >>> _readers(["linear", "gelu r0 e12", "gelu r0 e50", "gelu r1 e12", "gelu r1 e50", "spread"])
-    'linear, GELU network (2 restarts, read after 12 and 50 epochs), spread'
+    'logistic; network (2 restarts, read after 12 and 50 epochs); spread'
     >>> _readers(["mean linear", "residual grid_gelu r0 e12"])
-    'token mean: linear; token residuals: GELU, grid network (1 restart, read after 12 epochs)'
+    'token mean: logistic / token residuals: token network (1 restart, read after 12 epochs)'
     """
     banks: dict[str, dict[str, list[tuple[int, int]]]] = {}
     for reader in readers:
@@ -171,10 +171,10 @@ def _readers(readers: Sequence[str]) -> str:
             if runs:
                 restarts, epochs = (sorted(set(numbers)) for numbers in zip(*runs, strict=True))
                 many = "s" * (len(restarts) > 1)
-                text += f" network ({len(restarts)} restart{many}, read after {_listed(epochs)} epochs)"
+                text += f" ({len(restarts)} restart{many}, read after {_listed(epochs)} epochs)"
             words.append(text)
-        said.append((f"{READER_GROUPS[group].lower()}: " if group else "") + ", ".join(words))
-    return "; ".join(said)
+        said.append((f"{READER_GROUPS[group].lower()}: " if group else "") + "; ".join(words))
+    return " / ".join(said)
 
 
 def _task(audit: Audit) -> list[str]:
