@@ -12,7 +12,7 @@ from terminal import ENVIRONMENT, done, here, refused
 pytest.importorskip("cyclopts")
 pytest.importorskip("pyarrow")
 
-from mgpa.tables import write_table
+from mgpa.tables import open_table, write_table
 
 
 @pytest.fixture(scope="module")
@@ -245,3 +245,13 @@ def test_a_csv_file_and_columns_of_other_names_are_led_to_convert(tmp_path):
     done("convert", tmp_path / "t.csv", "--out", tmp_path / "t.npz", "--embedding", "f")
     said = refused("fit", tmp_path / "t.npz", "--out", tmp_path / "m.safetensors")
     assert "mgpa convert --rename.device source" in said
+
+
+def test_columns_with_dots_and_spaces_in_their_names_can_be_renamed(tmp_path):
+    (tmp_path / "t.csv").write_text("f0,f1,Sample No.,Instrument\n1.0,2.0,001,a\n3.0,4.0,001,b\n")
+    done("convert", "t.csv", "--out", "raw.npz", "--embedding", "f", folder=tmp_path)
+    said = refused("fit", "raw.npz", "--out", "m.safetensors", folder=tmp_path)
+    assert """mgpa convert --rename '{"Sample No.": "source"}'""" in said
+    names = '{"Sample No.": "pair_id", "Instrument": "source"}'
+    done("convert", "t.csv", "--out", "t.npz", "--embedding", "f", "--rename", names, folder=tmp_path)
+    assert open_table(tmp_path / "t.npz").read().pair_id.tolist() == ["001", "001"]

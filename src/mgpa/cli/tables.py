@@ -13,6 +13,8 @@ from .audits import audit
 from .corrections import apply, fit
 from .simulations import table as simulate_table
 
+RENAME = """As --rename.device source; a name with a dot in it as --rename '{"Sample No.": "pair_id"}'."""
+
 
 @app.command
 def convert(
@@ -20,7 +22,7 @@ def convert(
     *,
     out: Out,
     embedding: str | None = None,
-    rename: Annotated[dict[str, str] | None, Parameter(help="As --rename.device source.")] = None,
+    rename: Annotated[dict[str, str] | None, Parameter(help=RENAME)] = None,
     columns: Annotated[list[str] | None, Parameter(consume_multiple=True)] = None,
     roles: bool = False,
     seed: int = 0,

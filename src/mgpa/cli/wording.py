@@ -77,7 +77,7 @@ def _typed(option: str, value: Any) -> str:
         return option
     if value is False:
         return option.replace("--", "--no-")
-    if isinstance(value, dict):
+    if isinstance(value, dict) and all(key.isidentifier() for key in value):
         return " ".join(f"{option}.{key} {_quoted(entry)}" for key, entry in value.items())
     if isinstance(value, list):
         return f"{option} {shlex.join(value)}" if value else option.replace("--", "--empty-")
