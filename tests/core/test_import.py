@@ -37,6 +37,7 @@ OPTIONAL = (
         "pyriemann",
         "pooch",
         "concept_erasure",
+        "numba",
         "ot",
     ),
 )

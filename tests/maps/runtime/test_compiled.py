@@ -1,0 +1,53 @@
+"""Where stages run compiled, and who says so."""
+
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from factories import random_staged_map
+from mgpa.maps.runtime.compiled import VARIABLE, kernels, n_threads, why_not
+
+
+def test_the_environment_can_decline(monkeypatch):
+    monkeypatch.setenv(VARIABLE, "0")
+    assert kernels() is None
+    assert why_not() == "MGPA_NUMBA is 0"
+    monkeypatch.setenv(VARIABLE, "1")
+    assert (kernels() is None) == (why_not() is not None)
+
+
+@pytest.mark.parametrize(
+    ("block", "reason"),
+    [
+        ("raise ModuleNotFoundError(\"No module named 'numba'\", name='numba')", "pip install 'numba"),
+        ("raise ImportError('Numba needs NumPy 2.4 or less')", "numba does not load: Numba needs NumPy 2.4"),
+    ],
+)
+def test_without_numba_numpy_does_the_work_and_the_reason_is_told(tmp_path, block, reason):
+    (tmp_path / "numba.py").write_text(block)
+    m = random_staged_map(dtype=np.float64)
+    X = np.random.default_rng(0).normal(size=(5, m.n_features))
+    m.save(tmp_path / "map")
+    np.save(tmp_path / "X.npy", X)
+    code = f"""
+import sys; sys.path.insert(0, {str(tmp_path)!r})
+import numpy, mgpa
+from mgpa.maps.runtime.compiled import why_not
+numpy.save({str(tmp_path / "Y.npy")!r}, mgpa.load_map({str(tmp_path / "map")!r}).transform(
+    numpy.load({str(tmp_path / "X.npy")!r})))
+print(why_not())
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.startswith(reason)
+    np.testing.assert_allclose(np.load(tmp_path / "Y.npy"), m.transform(X), atol=1e-10)
+
+
+@pytest.mark.parametrize(("said", "threads"), [("1", 1), ("1,4", 1), ("", None), ("many", None), ("0", None)])
+def test_threads_are_as_many_as_the_environment_allows(monkeypatch, said, threads):
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    cores = n_threads()
+    assert cores >= 1
+    monkeypatch.setenv("OMP_NUM_THREADS", said)
+    assert n_threads() == (threads or cores)
