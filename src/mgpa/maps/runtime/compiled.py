@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import threading
+from contextlib import ExitStack
 from functools import cache
 from types import ModuleType
 from typing import Any, NamedTuple
@@ -65,3 +67,36 @@ def n_threads() -> int:
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     wanted = os.environ.get("OMP_NUM_THREADS", "").partition(",")[0]
     return min(cores, int(wanted)) if wanted.isdigit() and int(wanted) else cores
+
+
+class _BlasLimit:
+    """One limit for all who ask for it at the same time: who comes first sets it, who leaves last lifts it.
+
+    Each on its own, two that overlap would restore what the other had set, and leave one thread for good.
+    """
+
+    def __init__(self) -> None:
+        self.lock, self.users, self.limit = threading.Lock(), 0, ExitStack()
+
+    def __enter__(self) -> None:
+        with self.lock:
+            if self.users == 0:
+                self.limit.enter_context(_blas().limit(limits=1, user_api="blas"))
+            self.users += 1
+
+    def __exit__(self, *error: object) -> None:
+        with self.lock:
+            self.users -= 1
+            if self.users == 0:
+                self.limit.close()
+
+
+@cache
+def _blas() -> Any:
+    from threadpoolctl import ThreadpoolController
+
+    return ThreadpoolController()
+
+
+#: Keeps products on the thread that asks for them, while threads of ours have rows of their own.
+one_blas_thread = _BlasLimit()
