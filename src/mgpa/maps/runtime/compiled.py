@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import threading
-from contextlib import ExitStack
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cache
 from types import ModuleType
 from typing import Any, NamedTuple
@@ -69,26 +70,24 @@ def n_threads() -> int:
     return min(cores, int(wanted)) if wanted.isdigit() and int(wanted) else cores
 
 
-class _BlasLimit:
-    """One limit for all who ask for it at the same time: who comes first sets it, who leaves last lifts it.
+@contextmanager
+def one_blas_thread() -> Iterator[bool]:
+    """Keep products on the thread that asks for them, while threads of ours have rows of their own.
 
-    Each on its own, two that overlap would restore what the other had set, and leave one thread for good.
+    The limit is the whole process's, so that only one caller at a time can have it; yields whether it is this
+    one. (Limits that overlap would restore each other's, and leave one thread for good.)
     """
+    if not _LIMIT.acquire(blocking=False):
+        yield False
+        return
+    try:
+        with _blas().limit(limits=1, user_api="blas"):
+            yield True
+    finally:
+        _LIMIT.release()
 
-    def __init__(self) -> None:
-        self.lock, self.users, self.limit = threading.Lock(), 0, ExitStack()
 
-    def __enter__(self) -> None:
-        with self.lock:
-            if self.users == 0:
-                self.limit.enter_context(_blas().limit(limits=1, user_api="blas"))
-            self.users += 1
-
-    def __exit__(self, *error: object) -> None:
-        with self.lock:
-            self.users -= 1
-            if self.users == 0:
-                self.limit.close()
+_LIMIT = threading.Lock()
 
 
 @cache
@@ -96,7 +95,3 @@ def _blas() -> Any:
     from threadpoolctl import ThreadpoolController
 
     return ThreadpoolController()
-
-
-#: Keeps products on the thread that asks for them, while threads of ours have rows of their own.
-one_blas_thread = _BlasLimit()

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from itertools import repeat
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
@@ -118,9 +119,8 @@ class Replay:
         parts = [slice(i, i + CACHE_ROWS) for i in range(0, len(X), CACHE_ROWS)]
         sums = np.zeros((len(parts), 0 if squares is None else self.n_stages))
         metric = np.eye(len(self.back)) if metric is None else metric
-        threads = min(n_threads(), len(parts))
 
-        def work(thread: int) -> bool:
+        def work(thread: int, threads: int) -> bool:
             finite, product = True, np.empty((len(X[parts[0]]), self.first.shape[1]), dtype=X.dtype)
             with np.errstate(over="ignore", invalid="ignore"):  # the caller's does not reach this thread
                 for i in range(thread, len(parts), threads):
@@ -131,11 +131,14 @@ class Replay:
                     finite &= self._write(X[rows], z, strength, out[rows])
             return finite
 
+        threads = min(n_threads(), len(parts))
         if threads == 1:
-            finite = work(0)
+            finite = work(0, 1)
         else:
-            with one_blas_thread, ThreadPoolExecutor(threads) as pool:
-                finite = all(list(pool.map(work, range(threads))))
+            with one_blas_thread() as granted:
+                threads = threads if granted else 1
+                with ThreadPoolExecutor(threads) as pool:
+                    finite = all(list(pool.map(work, range(threads), repeat(threads))))
         if squares is not None:
             squares += sums.sum(axis=0)
         return finite
