@@ -10,8 +10,9 @@ from __future__ import annotations
 import unicodedata
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
+
+from ._common.remote import Place
 
 
 def printable(text: str, *, lines: bool = False) -> str:
@@ -128,11 +129,11 @@ class OutputExists(Worded, FileExistsError):
 
     Parameters
     ----------
-    path : Path
+    path : Path or RemotePath
         Where.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Place) -> None:
         super().__init__(path)
         self.path = path
 
