@@ -10,9 +10,10 @@ from __future__ import annotations
 import unicodedata
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from ._common.remote import Place
+if TYPE_CHECKING:
+    from ._common.remote import Place
 
 
 def printable(text: str, *, lines: bool = False) -> str:
@@ -177,6 +178,10 @@ class CheckpointError(Worded, ValueError):
 
 class DownloadError(Worded, OSError):
     """A download that failed, or brought something else than promised."""
+
+
+class StoreError(Worded, RuntimeError):
+    """A store of objects or a web server that did not do what it was asked, or cannot."""
 
 
 class ClusterError(Worded, RuntimeError):

@@ -18,6 +18,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple, TypeAlias
 from urllib.parse import urlsplit
 
+from ..errors import StoreError
 from .extras import missing
 
 #: What an address may begin with, and the package that fsspec needs for it.
@@ -38,7 +39,10 @@ _ADDRESS = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]*)://")
 _SHORTENED = re.compile(rf"({'|'.join([*SCHEMES, 'file'])}):/[^/]")
 _IN_TEXT = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://[^\s'\"<>]+")
 # What tells one version of an object from another, by the names that stores have for it.
-_VERSION = ("ETag", "etag", "LastModified", "last_modified", "created", "mtime", "generation", "blob_id")
+_VERSION = (
+    *("ETag", "etag", "LastModified", "Last-Modified", "last_modified", "created", "mtime", "generation"),
+    "blob_id",
+)
 
 
 def redacted(text: str) -> str:
@@ -216,16 +220,14 @@ class RemotePath:
         info = self._info()
         if info is None:
             raise FileNotFoundError(f"There is nothing at {self}.")
-        if self.scheme in WEB and not info.get("partial"):
-            raise OSError(
-                f"{self}: the server does not give parts of a file; download it first."
-            )
+        if info.get("size") is None:
+            raise StoreError(f"{self}: the server does not say how large it is; download it first.")
         return _listed(info)
 
     def files(self) -> dict[str, RemotePath]:
         """Return all objects inside the folder, by their names from here on."""
         if not self.lists:
-            raise OSError(f"{self}: a web server does not list a folder; name a file, or a .zarr by mgpa.")
+            raise StoreError(f"{self}: a web server does not list a folder; name a file, or a .zarr by mgpa.")
         with self._telling():
             entries = self._fs.find(self._path, detail=True)
         found = {}
@@ -260,9 +262,24 @@ class RemotePath:
         if start >= stop:
             return b""
         with self._telling():
-            content: bytes = self._fs.cat_file(self._path, start=start, end=stop)
+            content = self._web_range(start, stop) if self.scheme in WEB else self._store_range(start, stop)
         if len(content) != stop - start:
-            raise OSError(f"{self}: {stop - start} bytes were asked for and {len(content)} came.")
+            raise StoreError(f"{self}: {stop - start} bytes were asked for and {len(content)} came.")
+        return content
+
+    def _store_range(self, start: int, stop: int) -> bytes:
+        content: bytes = self._fs.cat_file(self._path, start=start, end=stop)
+        return content
+
+    def _web_range(self, start: int, stop: int) -> bytes:
+        """Return a range from a web server, and stop when it sends more than that."""
+        with self._fs.open(self._path, "rb", cache_type="none", size=stop) as file:
+            file.seek(start)
+            try:
+                content: bytes = file.read(stop - start)
+            except ValueError:
+                said = f"{self}: the server does not give parts of a file; download it first."
+                raise StoreError(said) from None
         return content
 
     def read_bytes(self) -> bytes:
@@ -283,7 +300,7 @@ class RemotePath:
     def require_writable(self) -> None:
         """Raise if nothing can be written to such addresses."""
         if self.scheme in READ_ONLY:
-            raise OSError(f"{self}: {self.scheme}:// is read only; write to s3://, gs:// or a file.")
+            raise StoreError(f"{self}: {self.scheme}:// is read only; write to s3://, gs:// or a file.")
 
     def write_bytes(self, content: bytes, *, new: bool = False) -> None:
         """Write the object; ``new``: only if there is none, which of several processes one succeeds in."""
@@ -295,7 +312,7 @@ class RemotePath:
         with self._telling():
             self._fs.put_file(str(file), self._path)
         if self._listed is None and self.size != file.stat().st_size:
-            raise OSError(f"{self}: {file.stat().st_size} bytes were sent and {self.size} arrived.")
+            raise StoreError(f"{self}: {file.stat().st_size} bytes were sent and {self.size} arrived.")
 
     def unlink(self, missing_ok: bool = False) -> None:
         """Remove the object."""
@@ -322,6 +339,8 @@ class RemotePath:
         self._fs  # noqa: B018 - a missing package is another error
         try:
             yield
+        except StoreError:
+            raise
         except FileNotFoundError:
             raise FileNotFoundError(f"There is nothing at {self}.") from None
         except FileExistsError:
@@ -332,7 +351,7 @@ class RemotePath:
             ) from None
         # Stores have errors of their own, of any kind, and with addresses in them.
         except Exception as error:
-            raise OSError(f"{self}: {redacted(str(error)) or type(error).__name__}") from None
+            raise StoreError(f"{self}: {redacted(str(error)) or type(error).__name__}") from None
 
 
 #: Where something is or shall be, and what people may call it.
@@ -391,9 +410,12 @@ def remove_all(places: Iterable[RemotePath], *, missing_ok: bool = True) -> None
     several = list(places)
     # All at once is quicker, and takes some characters for patterns.
     if len(several) > 1 and not set("*?[") & set("".join(place._path for place in several)):
-        with several[0]._telling():
-            several[0]._fs.rm([place._path for place in several])
-        return
+        try:
+            with several[0]._telling():
+                several[0]._fs.rm([place._path for place in several])
+            return
+        except FileNotFoundError:
+            pass  # of one; the others may be there
     for place in several:
         try:
             with place._telling():

@@ -21,9 +21,9 @@ import numpy as np
 import safetensors.numpy as safetensors
 
 from ..._common.files import lies_there, require_replaceable, write_atomically
-from ..._common.remote import Place, RemotePath
+from ..._common.remote import Place
 from ...coordinates import Coordinates
-from ...errors import MapError, OutputExists
+from ...errors import MapError, OutputExists, StoreError
 from .. import (
     AffineMap,
     CorrectionMap,
@@ -112,15 +112,14 @@ def read_map(path: Place) -> CorrectionMap:
     """
     if not path.exists():
         raise FileNotFoundError(f"There is no file {path}.")
-    remote = isinstance(path, RemotePath)
     try:
         return _decode(path)
     except MapError as error:
         raise MapError(f"{path}: {error}") from error.__cause__
+    except StoreError as error:
+        raise MapError(*error.parts) from None
     except OSError as error:
-        if remote:  # which the error names already
-            raise MapError(str(error)) from None
-        raise MapError(f"{path}: cannot be read ({error.strerror}).") from error
+        raise MapError(f"{path}: cannot be read ({error.strerror or error}).") from error
     # One kind of error for every bad file is the promise, and a file can be bad in three parsers' ways.
     except Exception as error:
         raise MapError(f"{path}: damaged, or not a map file at all.") from error

@@ -20,6 +20,7 @@ from typing import TypeAlias
 
 from ..._common.files import put_in_place, remove, replacing
 from ..._common.remote import Place, RemotePath, copy_all, remove_all
+from ...errors import StoreError
 
 # Without it nobody takes the rest for a Zarr group.
 DESCRIPTION = "zarr.json"
@@ -179,7 +180,7 @@ class RemoteDraft:
         copied = self.path.files()
         for name, file in files.items():
             if name not in copied or copied[name].size != file.size:
-                raise OSError(f"{self.path / name} was not copied; run it again.")
+                raise StoreError(f"{self.path / name} was not copied; run it again.")
         self._published.write_bytes(b"")
         self._clear()
 

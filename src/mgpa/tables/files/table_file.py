@@ -270,13 +270,21 @@ def reading(path: Place, where: str = "") -> Iterator[None]:
     except OSError as error:
         if isinstance(error, FileNotFoundError) and not lies_there(path):
             raise
-        if isinstance(path, RemotePath):  # which the error names already
-            raise TableError(str(error)) from None
+        if isinstance(path, RemotePath):
+            raise TableError(_named(path, where, str(error))) from None
         raise TableError(f"{path}: cannot be read ({error.strerror or error}).") from error
     # One kind of error for every bad file is the promise, and a file can be bad in many parsers' ways.
     except Exception as error:
-        reason = redacted(str(error)).strip().partition("\n")[0] or type(error).__name__
-        raise TableError(f"{path}{where}: {reason}") from (None if isinstance(path, RemotePath) else error)
+        reason = str(error).strip().partition("\n")[0] or type(error).__name__
+        if isinstance(path, RemotePath):
+            raise TableError(_named(path, where, reason)) from None
+        raise TableError(f"{path}{where}: {reason}") from error
+
+
+def _named(path: RemotePath, where: str, reason: str) -> str:
+    """Return what is wrong with an object, by its address, without what is secret in either."""
+    reason = redacted(reason)
+    return reason if str(path) in reason else f"{path}{where}: {reason}"
 
 
 def require_plausible(claimed: int, stored: int) -> None:
