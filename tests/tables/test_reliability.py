@@ -254,7 +254,7 @@ def test_a_writer_that_was_killed_after_all_was_in_place_starts_over(table, tmp_
     path = in_parts(table, tmp_path / "t", job="a")
     bounds = np.linspace(0, len(table), 4).astype(int)
     writer = TableWriter(path, table, np.diff(bounds).tolist(), overwrite=True, job="a")
-    writer.table.rmdir()
+    writer.draft.table.rmdir()
     (writer.partial / "done" / "0").touch()
     in_parts(table, path, overwrite=True, job="a")
     assert open_table(path).n_rows == len(table)

@@ -11,7 +11,10 @@ from cyclopts import Parameter
 
 from ..errors import printable
 from .application import (
+    AnyOut,
+    AnyPlace,
     AsJson,
+    MaybePlace,
     Out,
     Tokens,
     UserError,
@@ -32,12 +35,12 @@ Params = Annotated[
 
 @app.command
 def fit(
-    table: Path,
+    table: AnyPlace,
     *,
-    out: Out,
+    out: AnyOut,
     method: str = "closed_form_mgpa",
     rank: float | None = None,
-    pairs: Path | None = None,
+    pairs: MaybePlace = None,
     components: int | None = None,
     tokens: Tokens = "mean",
     seed: int | None = None,
@@ -53,8 +56,9 @@ def fit(
     Parameters
     ----------
     table
-        Embeddings with a source for every row (.npz, .parquet, a folder of .parquet, .zarr). With a role
-        column only FIT rows are fitted on, and VAL rows decide when iterative methods stop.
+        Embeddings with a source for every row (.npz, .parquet, a folder of .parquet, .zarr), also by an
+        address (s3://…, gs://…, https://…, hf://…). With a role column only FIT rows are fitted on, and VAL
+        rows decide when iterative methods stop.
     out
         Where to store the map.
     method
@@ -119,10 +123,10 @@ def fit(
 
 @app.command
 def apply(
-    map: Path,
-    table: Path,
+    map: AnyPlace,
+    table: AnyPlace,
     *,
-    out: Out,
+    out: AnyOut,
     strength: float | None = None,
     overwrite: bool = False,
     force: bool = False,
@@ -143,7 +147,7 @@ def apply(
     table
         Embeddings; source-aware maps need their source column.
     out
-        A .parquet or .zarr file, or a folder of .parquet parts.
+        A .parquet or .zarr file, or a folder of .parquet parts; also by an address (s3://…, gs://…).
     strength
         Apply this multiple of the correction.
     overwrite
@@ -167,11 +171,11 @@ def apply(
 
 @app.command
 def select(
-    map: Path,
-    table: Path,
+    map: AnyPlace,
+    table: AnyPlace,
     *,
     budget: float,
-    out: Out,
+    out: AnyOut,
     overwrite: bool = False,
     json_: AsJson = False,
 ) -> None:
@@ -216,7 +220,7 @@ def select(
 
 
 @app.command
-def inspect(path: Path, *, json_: AsJson = False) -> None:
+def inspect(path: AnyPlace, *, json_: AsJson = False) -> None:
     """Say what a map or a table is.
 
     Example: mgpa inspect adapter.safetensors
@@ -226,7 +230,7 @@ def inspect(path: Path, *, json_: AsJson = False) -> None:
     path
         A stored map, or a table.
     """
-    if path.suffix == ".safetensors" or (path / "model.json").is_file():
+    if path.suffix == ".safetensors" or (isinstance(path, Path) and (path / "model.json").is_file()):
         from ..maps import load_map
 
         m = load_map(path)
@@ -256,7 +260,7 @@ def inspect(path: Path, *, json_: AsJson = False) -> None:
 
 @app.command
 def export(
-    map: Path,
+    map: AnyPlace,
     *,
     out: Out,
     format: Literal["onnx", "torch"] | None = None,

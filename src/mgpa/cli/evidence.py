@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from .._common.remote import Place
 from ..audit.pair_check import FOLDS
 
 
@@ -48,14 +48,14 @@ class GateEvidence:
         return hints
 
 
-def gate_evidence(m: Any, table: Path, pairs: Path | None = None) -> GateEvidence | None:
+def gate_evidence(m: Any, table: Place, pairs: Place | None = None) -> GateEvidence | None:
     """Return what held-out pairs say about a map's gate, or None without a gate or with too few pairs.
 
     Parameters
     ----------
     m : CorrectionMap
         Just fitted.
-    table, pairs : Path, Path or None
+    table, pairs : path or address; or None
         What it was fitted on.
     """
     from ..audit.pair_check import paired_rows

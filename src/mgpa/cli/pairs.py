@@ -7,14 +7,14 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from .application import AsJson, app, refuse_existing, show
+from .application import AnyPlace, AsJson, MaybePlace, app, refuse_existing, show
 
 
 @app.command(name="check-pairs")
 def check_pairs(
-    table: Path,
+    table: AnyPlace,
     *,
-    pairs: Path | None = None,
+    pairs: MaybePlace = None,
     out: Annotated[Path | None, Parameter(name=["--out", "-o"])] = None,
     overwrite: bool = False,
     seed: int = 0,

@@ -16,6 +16,7 @@ from .._common.arrays import is_tensor
 from .._common.checks import as_float_matrix, require_finite
 from .._common.extras import missing
 from .._common.markup import facts_html
+from .._common.remote import Given, Place, as_place
 from ..errors import MapError, Mention, printable
 
 if TYPE_CHECKING:
@@ -264,19 +265,19 @@ class CorrectionMap:
         X = as_float_matrix(X, n_features=self.n_features)
         return np.asarray((self.transform(X, **options) - X) / self.scale)
 
-    def save(self, path: PathLike, *, overwrite: bool = True) -> Path:
+    def save(self, path: Given, *, overwrite: bool = True) -> Place:
         """Write the map to one safetensors file, atomically: the file is complete or not there.
 
         Parameters
         ----------
-        path : str or Path
-            By convention ``*.safetensors``.
+        path : path or address
+            By convention ``*.safetensors``; also ``s3://bucket/adapter.safetensors``.
         overwrite : bool
             With False, an existing file is an error.
         """
         from .io.mapfile import write_map
 
-        return write_map(self, Path(path), overwrite=overwrite)
+        return write_map(self, as_place(path), overwrite=overwrite)
 
     def to_torch(self) -> Any:
         """Return the map as a ``torch.nn.Module`` (no gradients through its weights; differentiable in X)."""
