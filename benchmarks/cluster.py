@@ -3,11 +3,11 @@
 python benchmarks/cluster.py --workers 2 4 8 --rows 1e7 --features 512
 python benchmarks/cluster.py --workers 1 2 --rows 2e5 --file-rows 1e5 --features 64    # a try
 
-Simulated rows are made by the workers, so that neither disk nor network limits: each part draws 4096 rows and
-repeats them, scaled. They take the road of any table's parts. Then come files, of fewer rows, which the workers
+Simulated rows are made by the workers, so that neither disk nor network limits: each part draws one batch and
+repeats it, scaled. They take the road of any table's parts. Then come files, of fewer rows, which the workers
 write, fit from and correct. Efficiency is rows per second and worker, as a share of that with the fewest
-workers; "bare Gram" is the same share for a matrix product that nothing else is asked of, which is what cores
-that share caches, memory and a power budget leave to anyone.
+workers; the last line has the same share for a matrix product of which nothing else is asked, which is what
+cores that share caches, memory and a power budget leave to anyone.
 """
 
 import argparse
@@ -142,9 +142,8 @@ class Measurements:
             fewest = min(seconds, default=0)
             for k, s in sorted(seconds.items()):
                 share = seconds[fewest] * fewest / (s * k)
-                print(
-                    f"{name:<24}{rows[name]:>12}{k:>9}{s:>9.2f} s{rows[name] / s:>12.3g}{100 * share:>10.0f} %"
-                )
+                speed = f"{s:>9.2f} s{rows[name] / s:>12.3g}"
+                print(f"{name:<24}{rows[name]:>12}{k:>9}{speed}{100 * share:>10.0f} %")
 
 
 def run(workers, n_rows, n_file_rows, n_features, folder, minutes):
@@ -167,12 +166,12 @@ def run(workers, n_rows, n_file_rows, n_features, folder, minutes):
             warm = simulated_parts(k * 4096, n_features)
             m = fit_simulated(client, warm)  # imports, first pages
             apply_simulated(client, m, warm)
-            m = taken.measure("fit, simulated", k, lambda: fit_simulated(client, parts)) or m
-            taken.measure("apply, simulated", k, lambda: apply_simulated(client, m, parts))
+            m = taken.measure("fit, simulated", k, partial(fit_simulated, client, parts)) or m
+            taken.measure("apply, simulated", k, partial(apply_simulated, client, m, parts))
             if not to_write:
                 continue
             if not source.exists():
-                taken.measure("write files", k, lambda: write_files(client, source, to_write))
+                taken.measure("write files", k, partial(write_files, client, source, to_write))
             if source.exists():
                 fit = partial(fit_table, mgpa.ClosedFormMGPA(), source, client=client)
                 taken.measure("fit, from files", k, fit)
