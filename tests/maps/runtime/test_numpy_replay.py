@@ -7,7 +7,7 @@ import pytest
 from scipy.special import ndtr
 
 from factories import random_staged_map
-from mgpa.maps.runtime.numpy_replay import gelu_and_slope
+from mgpa.maps.runtime.gelu import gelu_and_slope
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])

@@ -1,7 +1,7 @@
 """Replaying a staged map with numpy alone, at close to the cost of one matrix product.
 
 The weights are those of :mod:`mgpa.maps.runtime.folding`: one product for all stages, and a loop over them in
-the r coordinates of the gate.
+the r coordinates of the gate. Where numba is installed that loop is :mod:`mgpa.maps.runtime.numba_kernels`.
 """
 
 from __future__ import annotations
@@ -9,13 +9,16 @@ from __future__ import annotations
 import math
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ...trust_region import smooth_weights, step_coefficients, two_scores
+from .compiled import Stages, kernels, n_threads
 from .folding import fold_stages, linear_gram
+from .gelu import gelu_and_slope
 
 if TYPE_CHECKING:
     from .. import StagedMap
@@ -29,47 +32,6 @@ CACHE_ROWS = 256
 BLAS_ROWS = 32
 # Up to this many rows, scalar arithmetic beats numpy's overhead per call.
 FEW_ROWS = 3
-
-# erfc(x) ≈ (a₁t + … + a₅t⁵) exp(-x²) with t = 1 / (1 + px): Abramowitz & Stegun 7.1.26, error 1.5e-7,
-# that is float32 rounding. It shares its exponential with the derivative of GELU. The constants below
-# absorb p, the √2 of the normal density and its normalisation.
-_P = 0.3275911 / math.sqrt(2.0)
-_LOG_DENSITY = -0.5 * math.log(2.0 * math.pi)
-_ERFC = tuple(
-    -0.5 * math.sqrt(2.0 * math.pi) * a / _P**i
-    for i, a in enumerate((0.254829592, -0.284496736, 1.421413741, -1.453152027, 1.061405429), start=1)
-)
-
-
-def gelu_and_slope(u: Floats, value: Floats, slope: Floats, work: Floats) -> None:
-    """Write GELU(u) = uΦ(u) and its derivative Φ(u) + uφ(u) into ``value`` and ``slope``.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> u = np.array([-1.0, 0.0, 2.0]); value, slope, work = np.empty((3, 3))
-    >>> gelu_and_slope(u, value, slope, work)
-    >>> value.round(4), slope.round(4)
-    (array([-0.1587,  0.    ,  1.9545]), array([-0.0833,  0.5   ,  1.0852]))
-    """
-    np.abs(u, out=work)
-    work += 1.0 / _P
-    np.reciprocal(work, out=work)
-    np.multiply(work, _ERFC[4], out=value)
-    for coefficient in _ERFC[3::-1]:
-        value += coefficient
-        value *= work
-    np.multiply(u, u, out=slope)
-    slope *= -0.5
-    slope += _LOG_DENSITY
-    np.exp(slope, out=slope)  # φ(u)
-    value *= slope
-    value += 0.5  # Φ(|u|) - ½
-    np.copysign(value, u, out=value)
-    value += 0.5  # Φ(u)
-    slope *= u
-    slope += value
-    value *= u
 
 
 class Replay:
@@ -92,6 +54,19 @@ class Replay:
         self.center, self.inverse_scale = weights.center, weights.inverse_scale
         self.damping, self.radius, self.stabilizer = m.damping, m.radius, m.stabilizer
         self.last_fraction = m.fraction
+        nothing = np.zeros((self.n_stages, 0, self.n_hidden), dtype)
+        self.stages = Stages(
+            hidden_gate=self.hidden_gate,
+            linear_gate=self.linear_gate,
+            linear_gram=self.linear_gram,
+            output=np.ascontiguousarray(self.output.swapaxes(1, 2)),
+            gradient_gate=weights.gradient_gate,
+            anchor_gate=nothing if self.anchor_gate is None else self.anchor_gate,
+            damping=m.damping,
+            radius=m.radius,
+            stabilizer=m.stabilizer,
+            last_fraction=m.fraction,
+        )
 
     def apply(
         self,
@@ -101,11 +76,14 @@ class Replay:
         squares: NDArray[np.float64] | None = None,
         metric: NDArray[np.float64] | None = None,
     ) -> bool:
-        """Write the corrected rows of X into ``out``; say whether all edits are finite.
+        """Write the corrected rows of X into ``out``, which may be X; say whether all edits are finite.
 
         ``squares``, one number per stage, receives the sum of squared displacements after each:
         Δzᵀ metric Δz, or ‖Δz‖² without one.
         """
+        compiled = kernels()
+        if compiled is not None:
+            return self._apply_compiled(compiled, X, out, strength, squares, metric)
         if squares is None and len(X) <= FEW_ROWS and self.n_linear == 1 and self.n_network == 1:
             rows = zip(*self._first(X, pad=False), strict=True)
             z = np.stack([self._row(first, start) for first, start in rows])
@@ -124,21 +102,77 @@ class Replay:
                 finite &= self._write(X[block], z, strength, out[block])
         return finite
 
-    def _first(self, X: Floats, pad: bool = True) -> tuple[Floats, Floats]:
-        """Return ``h₀ @ first`` and Δz at the start, rows padded for :func:`_stacked_matmul`."""
-        n = len(X)
-        h = np.ones((n, X.shape[1] + 1), dtype=X.dtype)
+    def _apply_compiled(
+        self,
+        compiled: ModuleType,
+        X: Floats,
+        out: Floats,
+        strength: float,
+        squares: NDArray[np.float64] | None,
+        metric: NDArray[np.float64] | None,
+    ) -> bool:
+        """Do what :meth:`apply` does: block by block the product on all threads, then the stages on all."""
+        threads, finite = n_threads(), True
+        block_rows = min(len(X), max(BLOCK_ROWS, threads * CACHE_ROWS))
+        product = np.empty((block_rows, self.first.shape[1]), dtype=X.dtype)
+        metric = np.eye(len(self.back)) if metric is None else metric
+        with ThreadPoolExecutor(threads) as pool:  # starts its threads with the first work it gets
+            for start in range(0, len(X), block_rows):
+                block = slice(start, start + block_rows)
+                z = self._moved(compiled, pool, self._product(X[block], product), squares, metric)
+                finite &= self._write(X[block], z, strength, out[block])
+        return finite
+
+    def _moved(
+        self,
+        compiled: ModuleType,
+        pool: ThreadPoolExecutor,
+        first: Floats,
+        squares: NDArray[np.float64] | None,
+        metric: NDArray[np.float64],
+    ) -> Floats:
+        """Return Δz after the last stage for one block, whose parts are shared among threads."""
+        n_anchor = self.stages.anchor_gate.shape[1]
+        end = self.n_stages * (self.n_hidden + self.n_linear + self.n_network)
+        point = np.ascontiguousarray(first[:, end : end + n_anchor])
+        z = np.zeros((len(first), len(self.back)), dtype=first.dtype)
+        if self.starts:
+            z[:] = first[:, end + n_anchor :]
+        parts = [slice(i, i + CACHE_ROWS) for i in range(0, len(z), CACHE_ROWS)]
+        # Every part has its own sums, so that the totals do not depend on the number of threads.
+        sums = np.zeros((len(parts), 0 if squares is None else self.n_stages))
+
+        def run(rows: slice, total: Floats) -> None:
+            compiled.run_stages(self.stages, first[rows], point[rows], z[rows], metric, total)
+
+        if len(parts) == 1:
+            run(parts[0], sums[0])
+        else:
+            list(pool.map(run, parts, sums))
+        if squares is not None:
+            for total in sums:
+                squares += total
+        return z
+
+    def _product(self, X: Floats, out: Floats) -> Floats:
+        """Write ``h₀ @ first``, constants included, into the first rows of ``out`` and return those."""
+        h = np.ones((len(X), X.shape[1] + 1), dtype=X.dtype)
         np.subtract(X, self.center, out=h[:, :-1])
         h[:, :-1] *= self.inverse_scale
-        padded = -(-n // BLAS_ROWS) * BLAS_ROWS if pad else n
+        with np.errstate(over="ignore", invalid="ignore"):  # the caller's does not reach other threads
+            return np.matmul(h, self.first, out=out[: len(X)])
+
+    def _first(self, X: Floats, pad: bool = True) -> tuple[Floats, Floats]:
+        """Return what the stages need of ``h₀ @ first``, rows padded for :func:`_stacked_matmul`, and Δz."""
+        padded = -(-len(X) // BLAS_ROWS) * BLAS_ROWS if pad else len(X)
         first = np.empty((padded, self.first.shape[1]), dtype=X.dtype)
-        first[n:] = 0.0
-        with np.errstate(over="ignore", invalid="ignore"):  # the caller's does not reach this thread
-            np.matmul(h, self.first, out=first[:n])
-            z = np.zeros((padded, len(self.back)), dtype=X.dtype)
-            if self.starts:
-                z[:] = first[:, first.shape[1] - len(self.back) :]
-                first = first[:, : first.shape[1] - len(self.back)]
+        first[len(X) :] = 0.0
+        self._product(X, first)
+        z = np.zeros((len(first), len(self.back)), dtype=X.dtype)
+        if self.starts:
+            z[:] = first[:, first.shape[1] - len(self.back) :]
+            first = first[:, : first.shape[1] - len(self.back)]
+        with np.errstate(over="ignore", invalid="ignore"):
             return first if self.anchor_gate is None else self._anchored(first), z
 
     def _anchored(self, first: Floats) -> Floats:
@@ -161,8 +195,7 @@ class Replay:
     def _write(self, X: Floats, z: Floats, strength: float, out: Floats) -> bool:
         z = z[: len(X)]
         z *= strength
-        np.matmul(z, self.back, out=out)
-        out += X
+        np.add(X, z @ self.back, out=out)
         return bool(np.isfinite(z).all())
 
     def _rows(
