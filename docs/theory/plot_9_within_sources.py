@@ -164,7 +164,7 @@ for a in (2.0, 10.0, 30.0):
 
 
 def best_reader(values, u):
-    """Return the AUROC of the ratio of both sources' densities, as half of the rows show it, on the others."""
+    """Return the AUROC of the ratio of both sources' densities, as half the rows show it, on the others."""
     cell = np.searchsorted(np.quantile(values, np.linspace(0, 1, 201)[1:-1]), values)
     half = np.arange(len(u)) % 2 == 0
     counts = [np.bincount(cell[half & (u == sign)], minlength=200) + 1 for sign in (1, -1)]
@@ -190,7 +190,7 @@ assert max(*left[8.0], *left[30.0]) < 0.52
 
 # %%
 # From eight residual standard deviations up it costs nothing and leaves nothing. At four the best reader
-# finds .75, at two nearly all there was. And real sources are not one shift: where contrasts differ from event
-# to event, what is subtracted is the wrong amount for each of them, and shows. The package collapses.
+# finds .75, at two nearly all there was. And real sources are not one shift: where contrasts differ from
+# event to event, what is subtracted is the wrong amount for each of them, and shows. The package collapses.
 
 plt.show()
