@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+import stat
 import subprocess
 import sys
 import threading
@@ -13,6 +14,7 @@ import numpy as np
 import pytest
 
 import mgpa
+from mgpa._common.files import scratch_folder
 from mgpa.errors import OutputExists, StoreError
 from mgpa.tables import Table, correct, correct_file, fit_table
 from mgpa.tables.files import TableError, TableWriter, open_table, write_table
@@ -365,6 +367,27 @@ def test_a_table_whose_writing_was_killed_after_any_change_is_there_or_not(table
         store.rm(path, recursive=True)
         changes += 1
     assert changes > (15 if suffix == "zarr" else 0)
+
+
+def test_what_is_written_for_an_upload_is_private_and_does_not_stay(table, memory, tmp_path, monkeypatch):
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    seen, put = [], type(fsspec.filesystem("memory")).put_file
+
+    def looked_at(self, file, *arguments, **options):
+        (folder,) = tmp_path.iterdir()
+        seen.append(stat.S_IMODE(folder.stat().st_mode))
+        return put(self, file, *arguments, **options)
+
+    monkeypatch.setattr(type(fsspec.filesystem("memory")), "put_file", looked_at)
+    dead = subprocess.Popen([sys.executable, "-c", ""])
+    dead.wait()
+    with scratch_folder() as folder:
+        left = folder.name.replace(f"-{os.getpid()}-", f"-{dead.pid}-")
+    (tmp_path / left).mkdir()
+    for suffix in FORMATS:
+        write_table(table, f"{memory}/t.{suffix}")
+    assert set(seen) == {0o700}
+    assert not [*tmp_path.iterdir()]
 
 
 def test_another_job_does_not_go_on_with_the_first_ones_parts(table, memory):

@@ -50,8 +50,8 @@ def replacing(path: Place, *, even_folder: bool = False) -> Iterator[Path]:
     meanwhile, and no folder.
     """
     if isinstance(path, RemotePath):
-        with tempfile.TemporaryDirectory(prefix="mgpa-") as folder:
-            temporary = Path(folder, "object")
+        with scratch_folder() as folder:
+            temporary = folder / path.name
             yield temporary
             replaced = path.files().values() if even_folder and path.is_dir() else ()
             path.upload(temporary)
@@ -73,6 +73,19 @@ def replacing(path: Place, *, even_folder: bool = False) -> Iterator[Path]:
         raise
     finally:
         remove(temporary)
+
+
+@contextmanager
+def scratch_folder() -> Iterator[Path]:
+    """Yield a folder that nobody else may read, and remove it after use; and those of killed processes."""
+    place = Path(tempfile.gettempdir())
+    clear_leftovers(place)
+    folder = place / f".{_signature()}.tmp"
+    folder.mkdir(mode=0o700)
+    try:
+        yield folder
+    finally:
+        remove(folder)
 
 
 def put_in_place(new: Path, path: Path, *, even_folder: bool = False) -> None:

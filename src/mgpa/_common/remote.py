@@ -262,7 +262,8 @@ class RemotePath:
         if start >= stop:
             return b""
         with self._telling():
-            content = self._web_range(start, stop) if self.scheme in WEB else self._store_range(start, stop)
+            by_file = self.scheme in READ_ONLY
+            content = self._file_range(start, stop) if by_file else self._store_range(start, stop)
         if len(content) != stop - start:
             raise StoreError(f"{self}: {stop - start} bytes were asked for and {len(content)} came.")
         return content
@@ -271,8 +272,8 @@ class RemotePath:
         content: bytes = self._fs.cat_file(self._path, start=start, end=stop)
         return content
 
-    def _web_range(self, start: int, stop: int) -> bytes:
-        """Return a range from a web server, and stop when it sends more than that."""
+    def _file_range(self, start: int, stop: int) -> bytes:
+        """Return a range, and stop when a server sends more than that: the other way reads all of it."""
         with self._fs.open(self._path, "rb", cache_type="none", size=stop) as file:
             file.seek(start)
             try:

@@ -12,13 +12,12 @@ import json
 import os
 import re
 import secrets
-import tempfile
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import TypeAlias
 
-from ..._common.files import put_in_place, remove, replacing
+from ..._common.files import put_in_place, remove, replacing, scratch_folder
 from ..._common.remote import Place, RemotePath, copy_all, remove_all
 from ...errors import StoreError
 
@@ -126,9 +125,9 @@ class RemoteDraft:
         else:
             self._clear_leftovers(before)
         if not (self.table / DESCRIPTION).exists():
-            with tempfile.TemporaryDirectory(prefix="mgpa-") as folder:
-                create(Path(folder, "table"))
-                self._upload(Path(folder, "table"))
+            with scratch_folder() as folder:
+                create(folder / "table")
+                self._upload(folder / "table")
 
     def _clear_leftovers(self, before: dict[str, RemotePath]) -> None:
         """Remove what workers left that were thought lost, and wrote after all; refuse other people's."""

@@ -5,13 +5,18 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain
-from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
 
-from ..._common.files import clear_leftovers, lies_there, replacing, require_replaceable, special_kind
+from ..._common.files import (
+    clear_leftovers,
+    lies_there,
+    replacing,
+    require_replaceable,
+    scratch_folder,
+    special_kind,
+)
 from ..._common.remote import Given, Place, RemotePath, as_place
 from ...errors import Mention, OutputExists, TableError
 from ..columns import Columns
@@ -119,9 +124,9 @@ def write_table(table: Table | Iterable[Table], path: Given, *, overwrite: bool 
     if kind == "zarr" and isinstance(path, RemotePath):
         from .zarr import write_zarr
 
-        with TemporaryDirectory(prefix="mgpa-") as folder:
-            write_zarr(Path(folder), blocks, head)
-            RemoteDraft(path).publish_folder(Path(folder), overwrite)
+        with scratch_folder() as folder:
+            write_zarr(folder, blocks, head)
+            RemoteDraft(path).publish_folder(folder, overwrite)
         return path
     with replacing(path, even_folder=overwrite) as temporary:
         if kind == "npz":
