@@ -15,8 +15,13 @@ from ..errors import OutputExists, printable
 
 
 def _read_value(kind: Any, tokens: Sequence[Token] | dict[str, Any]) -> Any:
-    """Return what was typed as the type an option has; cyclopts would round 2.7 to a whole number."""
+    """Return what was typed as the type an option has.
+
+    Left alone, cyclopts would round 2.7 to a whole number, and before 5.4 it reads no JSON here.
+    """
     kinds = {kind, *get_args(kind)}
+    if dict[str, str] in kinds and not isinstance(tokens, dict) and tokens[0].value.startswith("{"):
+        return {str(name): str(value) for name, value in json.loads(tokens[0].value).items()}
     if int in kinds and float not in kinds and not isinstance(tokens, dict):
         for token in tokens:
             if "." in token.value:
