@@ -12,12 +12,14 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from sklearn.linear_model import LogisticRegression
 from threadpoolctl import threadpool_limits
 
 from ._common.arrays import cast, namespace
 
 Array = Any  # numpy array or torch tensor
+Floats = NDArray[np.float64]
 
 CRITICS = ("linear", "gelu")
 HIDDEN_WIDTH = 128
@@ -94,6 +96,22 @@ def contrasts(logits: Array) -> Array:
     return logits[1:] - logits[:1] if K == 2 else (logits - logits.mean(0)) * (K / (K - 1))
 
 
+def balanced_weights(codes: Any, sample_weight: Any = None) -> Floats:
+    """Return weights of the rows under which every class weighs the same, and all together as before.
+
+    What ``class_weight="balanced"`` does from scikit-learn 1.7 on; before, it counted rows, not their weight.
+
+    Examples
+    --------
+    >>> balanced_weights([0, 0, 0, 1]).round(2).tolist()
+    [0.67, 0.67, 0.67, 2.0]
+    """
+    classes, members = np.unique(codes, return_inverse=True)
+    weight = np.ones(len(members)) if sample_weight is None else np.asarray(sample_weight, dtype=np.float64)
+    totals = np.bincount(members, weight)
+    return np.asarray(weight * (totals.sum() / (len(classes) * totals))[members])
+
+
 def fit_logistic(
     X: Any, codes: Any, n_sources: int, *, C: float = 1.0, max_iter: int = 2500, sample_weight: Any = None
 ) -> LinearCritic:
@@ -101,12 +119,14 @@ def fit_logistic(
 
     As scikit-learn has it, its scores are the one logit difference of two sources or the K logits of more.
     """
-    model = LogisticRegression(C=C, max_iter=max_iter, class_weight="balanced")
+    model = LogisticRegression(C=C, max_iter=max_iter)
     # Matrix-vector products gain little from threads, and a BLAS's idle threads go on spinning: the torch
     # steps that follow would take half as long again.
     with threadpool_limits(1, user_api="blas"):
         # In float64 whatever the rows' type: scikit-learn's own choice differs between versions.
-        model.fit(np.asarray(X, dtype=np.float64), codes, sample_weight=sample_weight)
+        model.fit(
+            np.asarray(X, dtype=np.float64), codes, sample_weight=balanced_weights(codes, sample_weight)
+        )
     if len(model.classes_) != n_sources:
         raise ValueError(f"Critics saw {len(model.classes_)} of {n_sources} sources.")
     return LinearCritic(model.coef_, model.intercept_)

@@ -24,6 +24,7 @@ from ..errors import ParameterError, TableError, printable
 from ..estimators.staged import torch_device
 from ..maps import CorrectionMap, load_map
 from ..maps.io.mapfile import map_digest
+from ..pairs import is_paired
 from ..tables.columns import GIVE_ROLES, ROLES
 from ..tables.rows import corrected_rows, in_coordinates, person_digest, require_correctable, require_encoder
 from ..tables.seen import row_digests, seen_people
@@ -336,6 +337,7 @@ class AuditPlan:
             confounding(fit.source, fit.participant, fit.label),
             self.settings | {"omitted": omitted},
             self.ground.evaluation.source[self.ground.picture[0]].astype(str),
+            paired_rows=fit if self.data.pairs is None and _has_pairs(fit) else None,
         )
 
     def _fit(self) -> tuple[dict[Job, Fitted], dict[str, str]]:
@@ -656,6 +658,14 @@ def _directions(
     told = fit.label is not None and np.array_equal(np.unique(fit.label), labels)
     role = "FIT" if told and len(fit.sources) == 2 else "HEAD"
     return find_directions(parts[role].source, parts[role].label), role
+
+
+def _has_pairs(rows: Table) -> bool:
+    """Return whether any event was seen by two sources."""
+    if rows.pair_id is None:
+        return False
+    ids = rows.pair_id[is_paired(rows.pair_id)]
+    return len(np.unique(ids)) < len(ids)
 
 
 def _among(stated: tuple[Any, Any], sources: NDArray[Any], labels: NDArray[Any]) -> tuple[Any, Any]:

@@ -336,14 +336,14 @@ class CorrectionMap:
 
     def summary(self) -> str:
         """Return a few readable lines: what this map is, what it was fitted on, how it will act."""
-        heading, facts = self._told()
+        heading, facts = self.facts()
         return "\n".join([heading, *(f"  {k:<12}{v}" for k, v in facts.items())])
 
     def _repr_html_(self) -> str:
-        return facts_html(*self._told())
+        return facts_html(*self.facts())
 
-    def _told(self) -> tuple[str, dict[str, str]]:
-        """Return what this map is, and what there is to say of it by name."""
+    def facts(self) -> tuple[str, dict[str, str]]:
+        """Return what this map is, in a line, and everything :meth:`summary` tells of it, by name."""
         info = self.info
         rows = {
             "method": info.method,
