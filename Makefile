@@ -41,8 +41,8 @@ lint: .venv/installed
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-bench: .venv/installed  ## Speed as ratios against the physical work (docs/performance.md)
-	$(BIN)/python benchmarks/run.py
+bench: .venv/installed  ## Speed as ratios against the physical work (docs/performance.md; BENCH="--device cuda")
+	$(BIN)/python benchmarks/run.py --history benchmarks/history.jsonl $(BENCH)
 
 docs: .venv/docs  ## Build the documentation in docs/_build/html; warnings and dead links are errors
 	rm -rf docs/_build docs/reference/generated  # pages that are gone would stay

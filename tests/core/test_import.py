@@ -38,6 +38,7 @@ OPTIONAL = (
         "pyriemann",
         "pooch",
         "concept_erasure",
+        "numba",
         "ot",
     ),
 )

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import os
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cache
 from types import ModuleType
 from typing import Any, NamedTuple
@@ -65,3 +68,30 @@ def n_threads() -> int:
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     wanted = os.environ.get("OMP_NUM_THREADS", "").partition(",")[0]
     return min(cores, int(wanted)) if wanted.isdigit() and int(wanted) else cores
+
+
+@contextmanager
+def one_blas_thread() -> Iterator[bool]:
+    """Keep products on the thread that asks for them, while threads of ours have rows of their own.
+
+    The limit is the whole process's, so that only one caller at a time can have it; yields whether it is this
+    one. (Limits that overlap would restore each other's, and leave one thread for good.)
+    """
+    if not _LIMIT.acquire(blocking=False):
+        yield False
+        return
+    try:
+        with _blas().limit(limits=1, user_api="blas"):
+            yield True
+    finally:
+        _LIMIT.release()
+
+
+_LIMIT = threading.Lock()
+
+
+@cache
+def _blas() -> Any:
+    from threadpoolctl import ThreadpoolController
+
+    return ThreadpoolController()

@@ -112,21 +112,20 @@ def run_stages(
     width = n_hidden + n_scores
     rows = max(1, min(BLAS_SIZE // max(1, n_hidden * r * n_network), MOST_BLAS_ROWS, n))
     slope, gradients = np.empty((rows, n_hidden), z.dtype), np.empty((rows, n_network * r), z.dtype)
-    residual, work = np.empty((rows, n_scores)), np.empty((5 + 2 * n_scores, n_scores))
-    step = np.empty(r)
+    residual = np.empty((rows, n_scores))
     for k in range(n_stages):
         for start in range(0, n, rows):
             stop = min(start + rows, n)
             m = stop - start
             for i in range(m):
-                residual[i] = first[start + i][k * width + n_hidden : (k + 1) * width]
+                for j in range(n_scores):
+                    residual[i, j] = first[start + i, k * width + n_hidden + j]
             if n_network > 0:
                 network_scores(
                     stages, k, first[start:stop], point[start:stop], z[start:stop], slope[:m], residual[:m]
                 )
                 np.dot(slope[:m], stages.gradient_gate[k], gradients[:m])
-            for i in range(m):
-                bounded_step(stages, k, z[start + i], gradients[i], residual[i], work, step)
+            bounded_steps(stages, k, z[start:stop], gradients[:m], residual[:m])
         if squares.size > 0:
             for i in range(n):
                 for a in range(r):
@@ -157,48 +156,69 @@ def network_scores(
             residual[i, n_linear + j] += inner(value, stages.output[k, j])
 
 
-@_compiled
-def bounded_step(
-    stages: Stages, k: int, z: Floats, gradients: Floats, residual: Floats, work: Floats, step: Floats
-) -> None:
-    """Take the trust-region step of one row. ``residual`` lacks what Δz adds to its linear scores."""
-    n_scores, r = residual.size, z.size
-    n_linear = stages.linear_gate.shape[1]
-    e, y, weight = work[0], work[1], work[2]
-    gram = work[5 : 5 + n_scores]
-    for a in range(n_linear):
-        residual[a] += inner(stages.linear_gate[k, a], z)
-        for b in range(a + 1):
-            gram[a, b] = stages.linear_gram[k, a, b]
-    for a in range(n_linear, n_scores):
-        gradient = gradients[(a - n_linear) * r : (a - n_linear + 1) * r]
-        for b in range(n_linear):
-            gram[a, b] = inner(gradient, stages.linear_gate[k, b])
-        for b in range(n_linear, a + 1):
-            gram[a, b] = inner(gradient, gradients[(b - n_linear) * r : (b - n_linear + 1) * r])
-    for a in range(n_scores):
-        weight[a] = 1.0 / math.sqrt(gram[a, a] + stages.stabilizer * stages.stabilizer)
-    for a in range(n_scores):
-        e[a] = residual[a] * weight[a]
-        for b in range(a + 1):
-            gram[a, b] *= weight[a] * weight[b]
-            gram[b, a] = gram[a, b]
-    if n_scores == 2:
-        two_scores(gram, e, y, stages.damping, stages.radius)
-    else:
-        any_scores(gram, e, y, work[3], work[5 + n_scores :], stages.damping, stages.radius)
-    fraction = stages.last_fraction if k == len(stages.linear_gate) - 1 else 1.0
-    step[:] = 0.0
-    for a in range(n_linear):
-        add_multiple(step, fraction * y[a] * weight[a], stages.linear_gate[k, a])
-    for a in range(n_linear, n_scores):
-        gradient = gradients[(a - n_linear) * r : (a - n_linear + 1) * r]
-        add_multiple(step, fraction * y[a] * weight[a], gradient)
-    if k == 0 and fraction != 1.0:  # the start is part of the first stage
-        for i in range(r):
-            z[i] *= fraction
-    for i in range(r):
-        z[i] -= step[i]
+@_compiled_sum
+def bounded_steps(stages: Stages, k: int, z: Floats, gradients: Floats, residual: Floats) -> None:
+    """Take the trust-region step of every row. ``residual`` lacks what Δz adds to its linear scores."""
+    n_scores, r = residual.shape[1], z.shape[1]
+    linear, linear_gram = stages.linear_gate[k], stages.linear_gram[k]
+    n_linear, last = len(linear), k == len(stages.linear_gate) - 1
+    e, y, weight, work = np.empty(n_scores), np.empty(n_scores), np.empty(n_scores), np.empty(n_scores)
+    gram, factor, step = np.empty((n_scores, n_scores)), np.empty((n_scores, n_scores)), np.empty(r)
+    # Indices instead of slices: to count who uses a slice takes longer than to use it.
+    for i in range(len(z)):
+        for a in range(n_linear):
+            total = residual[i, a]
+            for c in range(r):
+                total += np.float64(linear[a, c]) * np.float64(z[i, c])
+            e[a] = total
+            for b in range(a + 1):
+                gram[a, b] = linear_gram[a, b]
+        # Summed in float64: with more scores than directions of the gate the matrix is singular, and rounding
+        # would grow by 1 / damping.
+        for a in range(n_linear, n_scores):
+            e[a] = residual[i, a]
+            at = (a - n_linear) * r
+            for b in range(n_linear):
+                total = 0.0
+                for c in range(r):
+                    total += np.float64(gradients[i, at + c]) * np.float64(linear[b, c])
+                gram[a, b] = total
+            for b in range(n_linear, a + 1):
+                other = (b - n_linear) * r
+                total = 0.0
+                for c in range(r):
+                    total += np.float64(gradients[i, at + c]) * np.float64(gradients[i, other + c])
+                gram[a, b] = total
+        for a in range(n_scores):
+            weight[a] = 1.0 / math.sqrt(gram[a, a] + stages.stabilizer * stages.stabilizer)
+            e[a] *= weight[a]
+            for b in range(a + 1):
+                gram[a, b] *= weight[a] * weight[b]
+                gram[b, a] = gram[a, b]
+        if n_scores == 2:
+            two_scores(gram, e, y, stages.damping, stages.radius)
+        else:
+            any_scores(gram, e, y, work, factor, stages.damping, stages.radius)
+        for a in range(n_scores):
+            y[a] *= weight[a]
+        if last:
+            for a in range(n_scores):
+                y[a] *= stages.last_fraction
+            if k == 0:  # the start is part of the first stage
+                for c in range(r):
+                    z[i, c] *= stages.last_fraction
+        # Nearly parallel gradients take large opposite coefficients: their sum, too, is float64.
+        for c in range(r):
+            step[c] = 0.0
+        for a in range(n_linear):
+            for c in range(r):
+                step[c] += y[a] * np.float64(linear[a, c])
+        for a in range(n_linear, n_scores):
+            at = (a - n_linear) * r
+            for c in range(r):
+                step[c] += y[a] * np.float64(gradients[i, at + c])
+        for c in range(r):
+            z[i, c] = np.float64(z[i, c]) - step[c]
 
 
 @_compiled_sum
@@ -208,13 +228,6 @@ def inner(a: Floats, b: Floats) -> float:
     for i in range(a.size):
         total += np.float64(a[i]) * np.float64(b[i])
     return total
-
-
-@_compiled
-def add_multiple(out: Floats, factor: float, a: Floats) -> None:
-    """Add factor · a to ``out``, in float64."""
-    for i in range(out.size):
-        out[i] += factor * np.float64(a[i])
 
 
 @_compiled

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from itertools import repeat
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...trust_region import smooth_weights, step_coefficients, two_scores
-from .compiled import Stages, kernels, n_threads
+from .compiled import Stages, kernels, n_threads, one_blas_thread
 from .folding import fold_stages, linear_gram
 from .gelu import gelu_and_slope
 
@@ -111,48 +112,45 @@ class Replay:
         squares: NDArray[np.float64] | None,
         metric: NDArray[np.float64] | None,
     ) -> bool:
-        """Do what :meth:`apply` does: block by block the product on all threads, then the stages on all."""
-        threads, finite = n_threads(), True
-        block_rows = min(len(X), max(BLOCK_ROWS, threads * CACHE_ROWS))
-        product = np.empty((block_rows, self.first.shape[1]), dtype=X.dtype)
+        """Do what :meth:`apply` does, each thread from product to output with parts of its own.
+
+        Parts do not depend on the number of threads, so neither does a bit of the result.
+        """
+        parts = [slice(i, i + CACHE_ROWS) for i in range(0, len(X), CACHE_ROWS)]
+        sums = np.zeros((len(parts), 0 if squares is None else self.n_stages))
         metric = np.eye(len(self.back)) if metric is None else metric
-        with ThreadPoolExecutor(threads) as pool:  # starts its threads with the first work it gets
-            for start in range(0, len(X), block_rows):
-                block = slice(start, start + block_rows)
-                z = self._moved(compiled, pool, self._product(X[block], product), squares, metric)
-                finite &= self._write(X[block], z, strength, out[block])
+
+        def work(thread: int, threads: int) -> bool:
+            finite, product = True, np.empty((len(X[parts[0]]), self.first.shape[1]), dtype=X.dtype)
+            with np.errstate(over="ignore", invalid="ignore"):  # the caller's does not reach this thread
+                for i in range(thread, len(parts), threads):
+                    rows = parts[i]
+                    first = self._product(X[rows], product)
+                    z, point = self._start(first)
+                    compiled.run_stages(self.stages, first, point, z, metric, sums[i])
+                    finite &= self._write(X[rows], z, strength, out[rows])
+            return finite
+
+        threads = min(n_threads(), len(parts))
+        if threads == 1:
+            finite = work(0, 1)
+        else:
+            with one_blas_thread() as granted:
+                threads = threads if granted else 1
+                with ThreadPoolExecutor(threads) as pool:
+                    finite = all(list(pool.map(work, range(threads), repeat(threads))))
+        if squares is not None:
+            squares += sums.sum(axis=0)
         return finite
 
-    def _moved(
-        self,
-        compiled: ModuleType,
-        pool: ThreadPoolExecutor,
-        first: Floats,
-        squares: NDArray[np.float64] | None,
-        metric: NDArray[np.float64],
-    ) -> Floats:
-        """Return Δz after the last stage for one block, whose parts are shared among threads."""
-        n_anchor = self.stages.anchor_gate.shape[1]
+    def _start(self, first: Floats) -> tuple[Floats, Floats]:
+        """Return Δz before the first stage and the coordinates of the anchored point, out of the product."""
         end = self.n_stages * (self.n_hidden + self.n_linear + self.n_network)
-        point = np.ascontiguousarray(first[:, end : end + n_anchor])
+        end_of_point = end + self.stages.anchor_gate.shape[1]
         z = np.zeros((len(first), len(self.back)), dtype=first.dtype)
         if self.starts:
-            z[:] = first[:, end + n_anchor :]
-        parts = [slice(i, i + CACHE_ROWS) for i in range(0, len(z), CACHE_ROWS)]
-        # Every part has its own sums, so that the totals do not depend on the number of threads.
-        sums = np.zeros((len(parts), 0 if squares is None else self.n_stages))
-
-        def run(rows: slice, total: Floats) -> None:
-            compiled.run_stages(self.stages, first[rows], point[rows], z[rows], metric, total)
-
-        if len(parts) == 1:
-            run(parts[0], sums[0])
-        else:
-            list(pool.map(run, parts, sums))
-        if squares is not None:
-            for total in sums:
-                squares += total
-        return z
+            z[:] = first[:, end_of_point:]
+        return z, np.ascontiguousarray(first[:, end:end_of_point])
 
     def _product(self, X: Floats, out: Floats) -> Floats:
         """Write ``h₀ @ first``, constants included, into the first rows of ``out`` and return those."""
