@@ -402,6 +402,38 @@ def test_another_job_does_not_go_on_with_the_first_ones_parts(table, memory):
     assert_same(open_table(f"{memory}/out").read(), table)
 
 
+def test_a_table_that_was_written_again_is_not_gone_on_with(table, m, memory, stop_after):
+    in_parts(table, f"{memory}/given", 4)
+    stop_after(4)
+    with suppress(Killed):
+        correct_file(m, f"{memory}/given", f"{memory}/out")
+    stop_after(float("inf"))
+    assert "out.partial/done/0" in names_at(memory)
+    in_parts(table.take(slice(None, None, -1)), f"{memory}/given", 4, overwrite=True)
+    with pytest.raises(FileExistsError, match="unfinished output of another job"):
+        correct_file(m, f"{memory}/given", f"{memory}/out")
+
+
+def test_a_half_copied_table_is_replaced_by_nothing_else(table, m, memory, stop_after):
+    in_parts(table, f"{memory}/given", 3)
+    for changes in range(100):
+        stop_after(changes)
+        with suppress(Killed):
+            in_parts(table, f"{memory}/out.parquet", 3)
+        stop_after(float("inf"))
+        if "out.parquet/part-00001.parquet" in names_at(memory):
+            break
+    with pytest.raises(TableError, match="3 parts with"):
+        open_table(f"{memory}/out.parquet")
+    for write in (write_table, lambda *given, **how: correct_file(m, f"{memory}/given", given[1], **how)):
+        with pytest.raises(
+            FileExistsError, match=r"half was copied from memory://folder/out\.parquet\.partial"
+        ):
+            write(table, f"{memory}/out.parquet", overwrite=True)
+    in_parts(table, f"{memory}/out.parquet", 3)
+    assert_same(open_table(f"{memory}/out.parquet").read(), table)
+
+
 def test_a_worker_that_was_thought_lost_leaves_nothing_when_it_writes_after_all(table, memory):
     writers = [TableWriter(f"{memory}/out", table, [100, len(table) - 100], job="a") for _ in range(2)]
     writers[0].write(0, table.take(slice(0, 100)))
