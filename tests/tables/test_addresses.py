@@ -501,6 +501,31 @@ def test_a_worker_that_is_killed_costs_time_only(table, m, s3, s3_environment):
     assert not [name for name in names_at(s3) if ".partial" in name]
 
 
+@pytest.mark.slow
+def test_a_large_object_appears_with_its_last_piece(s3, monkeypatch):
+    import s3fs
+
+    rng, n = np.random.default_rng(0), 240_000
+    large = Table(rng.normal(size=(n, 128)).astype(np.float32), source=np.tile(["dry", "wet"], n // 2))
+    calls, call = [], s3fs.S3FileSystem._call_s3
+
+    async def cut_off(self, method, *arguments, **options):
+        calls.append(method)
+        if calls.count("upload_part") == 2:
+            raise RuntimeError("cut off")
+        return await call(self, method, *arguments, **options)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(s3fs.S3FileSystem, "_call_s3", cut_off)
+        with pytest.raises(StoreError, match=r"t\.parquet: cut off"):
+            write_table(large, f"{s3}/t.parquet")
+    assert "create_multipart_upload" in calls
+    assert names_at(s3) == []
+    write_table(large, f"{s3}/t.parquet")
+    assert names_at(s3) == ["t.parquet"]
+    assert_same(open_table(f"{s3}/t.parquet").read(), large)
+
+
 # Secrets
 
 
