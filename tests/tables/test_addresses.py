@@ -402,6 +402,38 @@ def test_another_job_does_not_go_on_with_the_first_ones_parts(table, memory):
     assert_same(open_table(f"{memory}/out").read(), table)
 
 
+def test_a_table_that_was_written_again_is_not_gone_on_with(table, m, memory, stop_after):
+    in_parts(table, f"{memory}/given", 4)
+    stop_after(4)
+    with suppress(Killed):
+        correct_file(m, f"{memory}/given", f"{memory}/out")
+    stop_after(float("inf"))
+    assert "out.partial/done/0" in names_at(memory)
+    in_parts(table.take(slice(None, None, -1)), f"{memory}/given", 4, overwrite=True)
+    with pytest.raises(FileExistsError, match="unfinished output of another job"):
+        correct_file(m, f"{memory}/given", f"{memory}/out")
+
+
+def test_a_half_copied_table_is_replaced_by_nothing_else(table, m, memory, stop_after):
+    in_parts(table, f"{memory}/given", 3)
+    for changes in range(100):
+        stop_after(changes)
+        with suppress(Killed):
+            in_parts(table, f"{memory}/out.parquet", 3)
+        stop_after(float("inf"))
+        if "out.parquet/part-00001.parquet" in names_at(memory):
+            break
+    with pytest.raises(TableError, match="3 parts with"):
+        open_table(f"{memory}/out.parquet")
+    for write in (write_table, lambda *given, **how: correct_file(m, f"{memory}/given", given[1], **how)):
+        with pytest.raises(
+            FileExistsError, match=r"half was copied from memory://folder/out\.parquet\.partial"
+        ):
+            write(table, f"{memory}/out.parquet", overwrite=True)
+    in_parts(table, f"{memory}/out.parquet", 3)
+    assert_same(open_table(f"{memory}/out.parquet").read(), table)
+
+
 def test_a_worker_that_was_thought_lost_leaves_nothing_when_it_writes_after_all(table, memory):
     writers = [TableWriter(f"{memory}/out", table, [100, len(table) - 100], job="a") for _ in range(2)]
     writers[0].write(0, table.take(slice(0, 100)))
@@ -467,6 +499,31 @@ def test_a_worker_that_is_killed_costs_time_only(table, m, s3, s3_environment):
     assert killed[0] < 20
     assert objects_at(f"{s3}/out") == objects_at(f"{s3}/expected")
     assert not [name for name in names_at(s3) if ".partial" in name]
+
+
+@pytest.mark.slow
+def test_a_large_object_appears_with_its_last_piece(s3, monkeypatch):
+    import s3fs
+
+    rng, n = np.random.default_rng(0), 240_000
+    large = Table(rng.normal(size=(n, 128)).astype(np.float32), source=np.tile(["dry", "wet"], n // 2))
+    calls, call = [], s3fs.S3FileSystem._call_s3
+
+    async def cut_off(self, method, *arguments, **options):
+        calls.append(method)
+        if calls.count("upload_part") == 2:
+            raise RuntimeError("cut off")
+        return await call(self, method, *arguments, **options)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(s3fs.S3FileSystem, "_call_s3", cut_off)
+        with pytest.raises(StoreError, match=r"t\.parquet: cut off"):
+            write_table(large, f"{s3}/t.parquet")
+    assert "create_multipart_upload" in calls
+    assert names_at(s3) == []
+    write_table(large, f"{s3}/t.parquet")
+    assert names_at(s3) == ["t.parquet"]
+    assert_same(open_table(f"{s3}/t.parquet").read(), large)
 
 
 # Secrets

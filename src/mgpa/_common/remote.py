@@ -284,7 +284,9 @@ class RemotePath:
         return content
 
     def read_bytes(self) -> bytes:
-        """Return the object."""
+        """Return the object; of a web server, as much as it said there is."""
+        if self.scheme in READ_ONLY:
+            return self.read_range(0, self.size)
         with self._telling():
             content: bytes = self._fs.cat_file(self._path)
         return content
@@ -312,8 +314,9 @@ class RemotePath:
         """Write the object from a file; large ones go in pieces, which become an object with the last."""
         with self._telling():
             self._fs.put_file(str(file), self._path)
-        if self._listed is None and self.size != file.stat().st_size:
-            raise StoreError(f"{self}: {file.stat().st_size} bytes were sent and {self.size} arrived.")
+        sent, arrived = file.stat().st_size, RemotePath(self._address).size
+        if sent != arrived:
+            raise StoreError(f"{self}: {sent} bytes were sent and {arrived} arrived; run it again.")
 
     def unlink(self, missing_ok: bool = False) -> None:
         """Remove the object."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Any, Literal, get_args, get_origin
 
 from cyclopts import App, Parameter, Token, convert
 
@@ -22,7 +22,7 @@ def _read_value(kind: Any, tokens: Sequence[Token] | dict[str, Any]) -> Any:
     for a path and have files written to a folder called ``s3:``.
     """
     kinds = {kind, *get_args(kind)}
-    if Path in kinds and not isinstance(tokens, dict):
+    if Path in kinds and get_origin(kind) not in (list, tuple) and not isinstance(tokens, dict):
         place = as_place(tokens[0].value)
         if isinstance(place, RemotePath) and RemotePath not in kinds:
             raise ValueError(f"{place} is an address; a path on this machine is expected here.")

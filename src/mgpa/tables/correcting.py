@@ -51,12 +51,13 @@ def correct_file(
     """
     file, out = open_table(table), as_place(out)
     require_distinct_paths(out, file.path)
-    require_place(out, overwrite)  # before the work, not after it
+    single = out.suffix in (".parquet", ".npz")
+    require_place(out, overwrite, resume=not single)  # before the work, not after it
     if not m.source_blind:
         require_columns(["source"], file.columns, file.path)
     if not force:
         require_correctable(m, file.info, file.survey().get("source"))
-    if out.suffix in (".parquet", ".npz"):
+    if single:
         if client is not None:
             raise ValueError(
                 f"{out.name} is one file; for a cluster name a folder, without suffix, or .zarr."

@@ -132,7 +132,7 @@ class RemoteDraft:
     def _clear_leftovers(self, before: dict[str, RemotePath]) -> None:
         """Remove what workers left that were thought lost, and wrote after all; refuse other people's."""
         if any(not _OURS.fullmatch(name) for name in before):
-            self._plan.unlink()
+            self._plan.unlink(missing_ok=True)
             raise _something_else(self.partial)
         remove_all(before.values())
 

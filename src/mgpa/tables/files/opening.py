@@ -114,8 +114,8 @@ def write_table(table: Table | Iterable[Table], path: Given, *, overwrite: bool 
     path : Path or RemotePath
     """
     path = as_place(path)
-    require_place(path, overwrite)
     kind = format_from_name(path)
+    require_place(path, overwrite, resume=kind == "zarr")
     rest = iter([table] if isinstance(table, Table) else table)
     first = next(rest, None)
     if first is None:
@@ -185,12 +185,18 @@ def format_from_name(path: Place) -> str:
     return kinds[path.suffix]
 
 
-def require_place(path: Place, overwrite: bool) -> None:
-    """Raise unless something can be written to ``path``."""
+def require_place(path: Place, overwrite: bool, *, resume: bool = False) -> None:
+    """Raise unless something can be written to ``path``; to ``resume``, even where a table is half copied."""
     if isinstance(path, RemotePath):
         require_replaceable(path)
-        if RemoteDraft(path).clear_published():
-            return  # what is there is that table, half copied
+        draft = RemoteDraft(path)
+        if draft.clear_published():
+            if resume:
+                return
+            raise FileExistsError(
+                f"{path} is a table of which half was copied from {draft.partial}; run again what wrote it, "
+                "or remove both."
+            )
     else:
         if not path.parent.is_dir():
             raise FileNotFoundError(f"There is no folder {path.parent}; create it, then write {path.name}.")

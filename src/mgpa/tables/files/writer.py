@@ -77,7 +77,7 @@ class TableWriter:
         job: str = "",
     ) -> None:
         self.path, self.overwrite = as_place(path), overwrite
-        require_place(self.path, overwrite)
+        require_place(self.path, overwrite, resume=True)
         self.format = format_from_name(self.path) if self.path.suffix else "parquet"
         if self.format == "npz":
             raise TableError("An .npz file cannot be written in parts; choose .parquet or .zarr.")
@@ -187,7 +187,7 @@ class TableWriter:
 
             seal_zarr(self.draft.table, _columns(self.like), self.bounds[-1])
         open_table(self.draft.table)  # compares all of it with its manifest
-        require_place(self.path, self.overwrite)
+        require_place(self.path, self.overwrite, resume=True)
         self.draft.publish(self.overwrite)
         return self.path
 
