@@ -28,6 +28,7 @@ from .estimators.base import GatedEstimator
 from .estimators.streamed import Evidence, MomentEstimator
 from .gate import FixedGate, MeasurementGate
 from .maps import AffineMap
+from .moments import Scatter
 from .within import Effect, Setting, Solution, shrink_some, solve_within
 
 Floats = NDArray[np.float64]
@@ -63,13 +64,7 @@ def anchor_and_covariance(
     beta = solver.solve(Szq.T)  # pooled anchor: Z on Q alone
     # Z on Q and U together, by partialling Q out of U.
     on_q = solver.solve(Squ)
-    free = overlap - Squ.T @ on_q
-    if np.linalg.eigvalsh(free)[0] <= 1e-12 * max(1.0, float(np.trace(overlap))):
-        raise ValueError(
-            "The preserved coordinates determine the source exactly, so its effect on the gate cannot be "
-            "separated from theirs. Use more rows, or a larger ridge."
-        )
-    delta = np.linalg.solve(free, Szu.T - Squ.T @ beta)  # (K - 1, r)
+    delta = np.linalg.solve(_free(overlap, Squ.T @ on_q), Szu.T - Squ.T @ beta)  # (K - 1, r)
     joint = beta - on_q @ delta
     # Residual scatter of Z - Q joint - U delta, from the joint second moments.
     Sqq = preserve(preserve(scatter).T)
@@ -77,6 +72,43 @@ def anchor_and_covariance(
     mixed = joint.T @ Squ @ delta
     residual = Szz - fitted - fitted.T + joint.T @ Sqq @ joint + mixed + mixed.T + delta.T @ overlap @ delta
     return preserve(beta), (residual + residual.T) / (2.0 * n)
+
+
+def anchor_and_covariance_in_rows(
+    F: Floats, B: Floats, U: Floats, ridge: float, n: float
+) -> tuple[Floats, Floats]:
+    """Return the same from fewer rows than features: nothing in it is larger than the rows.
+
+    Parameters
+    ----------
+    F : (m, d)
+        A factor of the centred scatter of the standardised rows.
+    B : (d, r)
+        Gate basis.
+    U : (m, K - 1)
+        The centred source indicators in the same rows, so that FᵀU are their cross-products.
+    ridge, n : float
+        As in :func:`anchor_and_covariance`.
+    """
+    Z = F @ B
+    gram = F @ F.T - Z @ Z.T  # QQᵀ
+    solver = RidgeSolver(gram, ridge)
+    # (QᵀQ + λI)⁻¹Qᵀ = Qᵀ(QQᵀ + λI)⁻¹: coefficients are combinations of rows.
+    beta, on_q = solver.solve(Z), solver.solve(U)
+    delta = np.linalg.solve(_free(U.T @ U, U.T @ gram @ on_q), U.T @ (Z - gram @ beta))
+    residual = Z - gram @ (beta - on_q @ delta) - U @ delta
+    return F.T @ beta - B @ (Z.T @ beta), residual.T @ residual / n
+
+
+def _free(overlap: Floats, explained: Floats) -> Floats:
+    """Return the scatter of the indicators that the preserved coordinates do not explain."""
+    free = overlap - explained
+    if np.linalg.eigvalsh(free)[0] <= 1e-12 * max(1.0, float(np.trace(overlap))):
+        raise ValueError(
+            "The preserved coordinates determine the source exactly, so its effect on the gate cannot be "
+            "separated from theirs. Use more rows, or a larger ridge."
+        )
+    return free
 
 
 def projection(C: Floats, Delta: Floats) -> tuple[Floats, Floats]:
@@ -265,9 +297,9 @@ def solve(model: ClosedFormMGPA, data: Evidence) -> Solution:
     gate = model._fit_gate(
         model.gate,
         contrasts,
-        lambda: _rows_like(data.moments.scatter / np.outer(scale, scale)),
+        lambda: _rows_like(data.moments.scaled_total(scale)),
         standardizer,
-        lambda: data.moments.within.scaled(scale),
+        lambda: data.moments.scaled_within(scale),
     )
     B, rank = gate.basis_, gate.rank_
     info = model._evidence_info(
@@ -296,11 +328,19 @@ def solve_pooled(model: ClosedFormMGPA, at: Setting) -> Solution:
     """Return the published closed form: eq. (3) with the regression over the rows of all sources."""
     moments, scale, center = at.data.moments, at.standardizer.scale, at.standardizer.center
     n, B = float(moments.weights.sum()), at.gate.basis_
-    share = moments.weights / n
-    between = (moments.weights[1:, None] * (moments.means[1:] - moments.mean) / scale).T
-    overlap = n * (np.diag(share[1:]) - np.outer(share[1:], share[1:]))
     ridge = 10.0 if model.ridge == "auto" else float(model.ridge)
-    beta, C = anchor_and_covariance(moments.scatter / np.outer(scale, scale), B, between, overlap, ridge, n)
+    total = moments.scaled_total(scale)
+    # The indicators of all sources but the first, centred, as weights of the rows of `between`.
+    indicators = (
+        np.sqrt(moments.weights)[:, None] * (np.eye(len(moments.weights)) - moments.weights / n)[:, 1:]
+    )
+    if total.factored:
+        U = np.zeros((len(total.values), indicators.shape[1]))
+        U[-len(indicators) :] = indicators
+        beta, C = anchor_and_covariance_in_rows(total.values, B, U, ridge, n)
+    else:
+        between = (moments.between.values / scale).T @ indicators
+        beta, C = anchor_and_covariance(total.values, B, between, indicators.T @ indicators, ridge, n)
     C = shrink_some(C, model.shrinkage, moments.n_rows)
     D, W = projection(C, at.delta.T)
     readout = (B - beta) @ W / scale[:, None]
@@ -316,8 +356,10 @@ def solve_pooled(model: ClosedFormMGPA, at: Setting) -> Solution:
     return Solution(at.gate, stored, at.data.sources, at.delta, C)
 
 
-def _rows_like(scatter: Floats) -> Floats:
-    """Return rows with this second moment: all the PCA control needs of the rows, which are not kept."""
-    values, vectors = np.linalg.eigh(scatter)
-    half = (vectors * np.sqrt(np.maximum(values, 0.0))).T
+def _rows_like(spread: Scatter) -> Floats:
+    """Return rows with this scatter, twice: all the PCA control needs of the rows, which are not kept."""
+    half = spread.values
+    if not spread.factored:
+        values, vectors = np.linalg.eigh(half)
+        half = (vectors * np.sqrt(np.maximum(values, 0.0))).T
     return np.concatenate([half, -half])  # centred

@@ -432,20 +432,20 @@ def supported_directions(
     spread = Scatter(np.eye(d), False) if rows is None else rows
     total = float(spread.diagonal.sum())
     whole = Scatter.of_rows(directions[long_enough])
-    scatters = []
-    for train, test in folds:
+
+    def scatter_of(train: NDArray[np.intp], test: NDArray[np.intp]) -> Scatter:
         if whole.factored:
-            scatters.append(Scatter.of_rows(directions[train[long_enough[train]]]))
-        else:  # what the held-out contrasts leave of the whole
-            held_out = directions[test[long_enough[test]]]
-            scatters.append(Scatter(whole.values - held_out.T @ held_out, False))
+            return Scatter.of_rows(directions[train[long_enough[train]]])
+        held_out = directions[test[long_enough[test]]]  # they leave the rest of the whole
+        return Scatter(whole.values - held_out.T @ held_out, False)
+
     own_means = np.array([others_mean(np.arange(m), which) for which in np.unique(kind)])
     n_supported, k = 0, 0
     while n_supported == k < n_leading:  # more directions are looked at only if all so far are supported
         k = min(max(64, 2 * k), n_leading)
         energy, noise, shared = (np.zeros((m, k)) for _ in range(3))
-        for scatter, (_, test) in zip(scatters, folds, strict=True):
-            V = leading_directions(scatter, k)
+        for train, test in folds:
+            V = leading_directions(scatter_of(train, test), k)
             along, among = directions[test] @ V, np.ix_(test, np.arange(V.shape[1]))
             energy[among], shared[among] = along**2, along * (means[test] @ V)
             # What is left of a contrast, were it noise, has the shape of what is left of the rows' spread.
@@ -579,7 +579,7 @@ def fit_gate(
         about = known() if gate.rank == "auto" else {}
         if about:
             about["rows"] = about["rows"].take(editable)
-        gate = gate.fit(contrasts[:, editable], **about)
+        gate = gate.fit(contrasts if editable.all() else contrasts[:, editable], **about)
     else:
         gate = gate.fit(rows()[:, editable])
     gate._seen = []  # an estimator that takes more data keeps its own; twice would be once too often

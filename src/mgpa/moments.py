@@ -43,9 +43,24 @@ class Scatter:
         return cls(F, True) if len(F) < F.shape[1] else cls(F.T @ F, False)
 
     def __add__(self, other: Scatter) -> Scatter:
-        if self.factored and other.factored:
-            return Scatter.of_rows(np.concatenate([self.values, other.values]))
-        return Scatter(self.matrix + other.matrix, False)
+        return Scatter.total([self, other])
+
+    @classmethod
+    def total(cls, scatters: Iterable[Scatter], scale: Floats | None = None) -> Scatter:
+        """Return the sum of scatters, of features divided by ``scale``: one new array, whatever their number."""
+        first, *others = scatters
+        if first.factored and all(other.factored for other in others):
+            F = np.concatenate([first.values, *(other.values for other in others)])
+            if scale is not None:
+                F /= scale
+            return cls.of_rows(F)
+        S = first.matrix.copy()
+        for other in others:
+            S += other.matrix
+        if scale is not None:
+            S /= scale
+            S /= scale[:, None]
+        return cls(S, False)
 
     @property
     def matrix(self) -> Floats:
@@ -69,13 +84,57 @@ class Scatter:
 
     def take(self, features: NDArray[np.bool_]) -> Scatter:
         """Return the scatter of some of the features."""
+        if features.all():
+            return self
         values = self.values[:, features] if self.factored else self.values[np.ix_(features, features)]
         return Scatter(values, self.factored)
 
     def scaled(self, scale: Floats) -> Scatter:
         """Return the scatter of features divided by ``scale``."""
-        values = self.values / scale
-        return Scatter(values if self.factored else values / scale[:, None], self.factored)
+        return Scatter.total([self], scale)
+
+    def axes(self) -> PrincipalAxes:
+        """Return the principal axes along which there is more than rounding, weakest first."""
+        gram = self.values @ self.values.T if self.factored else self.values
+        values, vectors = np.linalg.eigh(gram)
+        d = self.values.shape[1]
+        kept = values > d * np.finfo(np.float64).eps * values.max(initial=0.0)
+        values, vectors = values[kept], vectors[:, kept]
+        return (
+            PrincipalAxes(values, self.values, vectors / np.sqrt(values))
+            if self.factored
+            else PrincipalAxes(values, vectors.T, None)
+        )
+
+
+@dataclass(frozen=True)
+class PrincipalAxes:
+    """Eigenvalues of a scatter, and the products with its eigenvectors V, (d, p).
+
+    Of rows F that are fewer than features V is FᵀM, with a small M: as large as F, and never formed.
+
+    Attributes
+    ----------
+    values : (p,)
+        Eigenvalues, all positive.
+    factor : (m, d)
+        F, or Vᵀ itself.
+    mixing : (m, p) or None
+        M; None where ``factor`` is Vᵀ.
+    """
+
+    values: Floats
+    factor: Floats
+    mixing: Floats | None
+
+    def along(self, columns: Floats) -> Floats:
+        """Return Vᵀ columns."""
+        products = self.factor @ columns
+        return np.asarray(products if self.mixing is None else self.mixing.T @ products)
+
+    def back(self, coordinates: Floats) -> Floats:
+        """Return V coordinates."""
+        return np.asarray(self.factor.T @ (coordinates if self.mixing is None else self.mixing @ coordinates))
 
 
 @dataclass(frozen=True)
@@ -251,10 +310,18 @@ class Moments:
     @property
     def within(self) -> Scatter:
         """Scatter of every source's rows about its own mean, added up."""
-        total, *others = (part.spread for part in self.parts.values())
-        for spread in others:
-            total = total + spread
-        return total
+        return self.scaled_within(None)
+
+    def scaled_within(self, scale: Floats | None) -> Scatter:
+        """Return the scatter within sources of features divided by ``scale``."""
+        return Scatter.total((part.spread for part in self.parts.values()), scale)
+
+    def scaled_total(self, scale: Floats | None) -> Scatter:
+        """Return the scatter about the mean of all rows, of features divided by ``scale``.
+
+        Where it is factored, the K last rows of the factor are those of :attr:`between`.
+        """
+        return Scatter.total((*(part.spread for part in self.parts.values()), self.between), scale)
 
     @property
     def between(self) -> Scatter:
@@ -264,7 +331,7 @@ class Moments:
     @property
     def scatter(self) -> Floats:
         """Total scatter Σ w (x - mean)(x - mean)ᵀ: within sources plus between them."""
-        return self.within.matrix + self.between.matrix
+        return self.scaled_total(None).matrix
 
     @property
     def variance(self) -> Floats:
