@@ -31,14 +31,16 @@ def peak():
 
 name, n, d = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
 rng, m = np.random.default_rng(0), 100
-shift = np.zeros(d, np.float32)
-shift[:3] = 1.0
 source, task = np.arange(n) % 2, rng.integers(2, size=n)
 X = rng.standard_normal((n, d), dtype=np.float32)
-X += source[:, None] * shift
+X[source == 1, :3] += 1.0
 X[:, -1] += task
 A = rng.standard_normal((m, d), dtype=np.float32)
-pairs = (A, A + shift + np.float32(0.1) * rng.standard_normal((m, d), dtype=np.float32))
+B = rng.standard_normal((m, d), dtype=np.float32)
+B *= 0.1
+B += A
+B[:, :3] += 1.0
+pairs = (A, B)
 model = mgpa.ClosedFormMGPA.paper() if name == "closed_form_mgpa_paper" else make(name)
 before, start, began = peak(), time.perf_counter(), time.process_time()
 try:

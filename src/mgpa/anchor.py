@@ -197,14 +197,14 @@ def within_anchor(
         Penalty on the sum-of-squares scale; None takes :func:`cross_validated_ridge`.
     """
     if spread.factored:
-        F, Z = spread.values, spread.values @ B
-        values, U = np.linalg.eigh(F @ F.T - Z @ Z.T)  # QQᵀ, without a copy of the rows
-        resolved = values > (values[-1] + np.sum(Z**2)) * len(F) * np.finfo(np.float64).eps
+        Z = spread.times(B)
+        values, U = np.linalg.eigh(spread.gram() - Z @ Z.T)  # QQᵀ, without a copy of the rows
+        resolved = values > (values[-1] + np.sum(Z**2)) * len(Z) * np.finfo(np.float64).eps
         values, U = values[resolved], U[:, resolved]
-        axes, products = PrincipalAxes(values, F, U / np.sqrt(values)), np.sqrt(values)[:, None] * (U.T @ Z)
-        total = Z.T @ Z
+        axes = PrincipalAxes(values, U / np.sqrt(values), spread)
+        total, products = Z.T @ Z, np.sqrt(values)[:, None] * (U.T @ Z)
     else:
-        S = spread.values
+        S = spread.matrix
         SB = S @ B
         total, cross = B.T @ SB, SB - B @ (B.T @ SB)
         Q = S - SB @ B.T - B @ cross.T
@@ -212,7 +212,7 @@ def within_anchor(
         # Next to nothing, where the gate is everything, is nothing.
         resolved = values > (values[-1] + np.trace(total)) * len(Q) * np.finfo(np.float64).eps
         values = values[resolved]
-        axes = PrincipalAxes(values, vectors[:, resolved].T, None)
+        axes = PrincipalAxes(values, vectors[:, resolved])
         products = axes.along(cross)
     if ridge is None:
         ridge = cross_validated_ridge(values, products, float(np.trace(total)), n - n_means)

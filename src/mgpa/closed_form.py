@@ -75,29 +75,29 @@ def anchor_and_covariance(
 
 
 def anchor_and_covariance_in_rows(
-    F: Floats, B: Floats, U: Floats, ridge: float, n: float
+    total: Scatter, B: Floats, U: Floats, ridge: float, n: float
 ) -> tuple[Floats, Floats]:
     """Return the same from fewer rows than features: nothing in it is larger than the rows.
 
     Parameters
     ----------
-    F : (m, d)
-        A factor of the centred scatter of the standardised rows.
+    total : Scatter
+        Centred scatter FᵀF of the standardised rows, factored.
     B : (d, r)
         Gate basis.
     U : (m, K - 1)
-        The centred source indicators in the same rows, so that FᵀU are their cross-products.
+        The centred source indicators in the rows of F, so that FᵀU are their cross-products.
     ridge, n : float
         As in :func:`anchor_and_covariance`.
     """
-    Z = F @ B
-    gram = F @ F.T - Z @ Z.T  # QQᵀ
+    Z = total.times(B)
+    gram = total.gram() - Z @ Z.T  # QQᵀ
     solver = RidgeSolver(gram, ridge)
     # (QᵀQ + λI)⁻¹Qᵀ = Qᵀ(QQᵀ + λI)⁻¹: coefficients are combinations of rows.
     beta, on_q = solver.solve(Z), solver.solve(U)
     delta = np.linalg.solve(_free(U.T @ U, U.T @ gram @ on_q), U.T @ (Z - gram @ beta))
     residual = Z - gram @ (beta - on_q @ delta) - U @ delta
-    return F.T @ beta - B @ (Z.T @ beta), residual.T @ residual / n
+    return total.back(beta) - B @ (Z.T @ beta), residual.T @ residual / n
 
 
 def _free(overlap: Floats, explained: Floats) -> Floats:
@@ -297,9 +297,9 @@ def solve(model: ClosedFormMGPA, data: Evidence) -> Solution:
     gate = model._fit_gate(
         model.gate,
         contrasts,
-        lambda: _rows_like(data.moments.scaled_total(scale)),
+        lambda: _rows_like(data.moments.total.scaled(scale)),
         standardizer,
-        lambda: data.moments.scaled_within(scale),
+        lambda: data.moments.within.scaled(scale),
     )
     B, rank = gate.basis_, gate.rank_
     info = model._evidence_info(
@@ -329,18 +329,17 @@ def solve_pooled(model: ClosedFormMGPA, at: Setting) -> Solution:
     moments, scale, center = at.data.moments, at.standardizer.scale, at.standardizer.center
     n, B = float(moments.weights.sum()), at.gate.basis_
     ridge = 10.0 if model.ridge == "auto" else float(model.ridge)
-    total = moments.scaled_total(scale)
+    total = moments.total.scaled(scale)
     # The indicators of all sources but the first, centred, as weights of the rows of `between`.
-    indicators = (
-        np.sqrt(moments.weights)[:, None] * (np.eye(len(moments.weights)) - moments.weights / n)[:, 1:]
-    )
+    centred = np.eye(len(moments.weights)) - moments.weights / n
+    indicators = np.sqrt(moments.weights)[:, None] * centred[:, 1:]
     if total.factored:
-        U = np.zeros((len(total.values), indicators.shape[1]))
+        U = np.zeros((total.n_rows, indicators.shape[1]))
         U[-len(indicators) :] = indicators
-        beta, C = anchor_and_covariance_in_rows(total.values, B, U, ridge, n)
+        beta, C = anchor_and_covariance_in_rows(total, B, U, ridge, n)
     else:
-        between = (moments.between.values / scale).T @ indicators
-        beta, C = anchor_and_covariance(total.values, B, between, indicators.T @ indicators, ridge, n)
+        between = (moments.weights[1:, None] * (moments.means[1:] - moments.mean) / scale).T
+        beta, C = anchor_and_covariance(total.matrix, B, between, indicators.T @ indicators, ridge, n)
     C = shrink_some(C, model.shrinkage, moments.n_rows)
     D, W = projection(C, at.delta.T)
     readout = (B - beta) @ W / scale[:, None]
@@ -358,8 +357,9 @@ def solve_pooled(model: ClosedFormMGPA, at: Setting) -> Solution:
 
 def _rows_like(spread: Scatter) -> Floats:
     """Return rows with this scatter, twice: all the PCA control needs of the rows, which are not kept."""
-    half = spread.values
-    if not spread.factored:
-        values, vectors = np.linalg.eigh(half)
+    if spread.factored:
+        half = spread.rows()
+    else:
+        values, vectors = np.linalg.eigh(spread.matrix)
         half = (vectors * np.sqrt(np.maximum(values, 0.0))).T
     return np.concatenate([half, -half])  # centred

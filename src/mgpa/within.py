@@ -103,7 +103,7 @@ def solve_within(model: ClosedFormMGPA, at: Setting) -> Solution:
     scale = np.where(standardizer.varies, standardizer.scale, np.inf)  # what never varied takes no part
     n, K = moments.count, len(moments.sources)
     # As n rows of weight one would scatter: weights are relative.
-    spread = moments.scaled_within(scale * np.sqrt(moments.weights.sum() / n))
+    spread = moments.within.scaled(scale * np.sqrt(moments.weights.sum() / n))
     ridge = None if model.ridge == "auto" else float(model.ridge)
     anchor = within_anchor(spread, B, n, K, ridge)
     effect = measured_effect(

@@ -185,7 +185,7 @@ def test_splince_low_rank_form_equals_the_published_one():
     both = np.linalg.svd(np.concatenate(span, axis=1), full_matrices=True)[0]
     V = np.concatenate([span[1], both[:, 4:]], axis=1)
     published = W_plus @ V @ np.linalg.solve(U.T @ V, U.T) @ W
-    readout, direction, sine = oblique_erasure(Scatter(covariance, False).axes(), source, task)
+    readout, direction, sine = oblique_erasure(Scatter(covariance).axes(), source, task)
     np.testing.assert_allclose(np.eye(8) - direction @ readout.T, published, rtol=0, atol=1e-10)
     assert 0 < sine <= 1
 
@@ -230,7 +230,7 @@ def test_with_a_ridge_erasure_stays_exact_but_moves_more():
 
 
 def test_erasure_survives_a_singular_covariance_and_a_source_without_effect():
-    covariance = Scatter(np.diag([2.0, 1.0, 0.0]), False).axes()
+    covariance = Scatter(np.diag([2.0, 1.0, 0.0])).axes()
     readout, direction = erasure(covariance, np.array([[1.0], [0.0], [0.0]]))
     np.testing.assert_allclose(np.eye(3) - direction @ readout.T, np.diag([0.0, 1.0, 1.0]), atol=1e-12)
     readout, direction = erasure(covariance, np.zeros((3, 2)))

@@ -57,7 +57,7 @@ def source_covariance(data: Evidence, scale: Floats) -> tuple[PrincipalAxes, Flo
     moments = data.moments
     n = moments.weights.sum()
     gaps = (moments.means[1:] - moments.mean) / scale
-    return moments.scaled_total(scale * np.sqrt(n)).axes(), (gaps * (moments.weights[1:, None] / n)).T
+    return moments.total.scaled(scale * np.sqrt(n)).axes(), (gaps * (moments.weights[1:, None] / n)).T
 
 
 class LEACE(MomentEstimator):

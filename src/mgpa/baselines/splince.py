@@ -35,7 +35,7 @@ def oblique_erasure(covariance: PrincipalAxes, source: Floats, task: Floats) -> 
             "no edit can remove the one and keep the other. Use rows in which they are less associated, "
             "LEACE (which then removes task too), or MGPA, which relies on pairs instead."
         )
-    direction = np.linalg.solve(inner, B_z.T).T if inner.size else B_z
+    direction = np.asarray(np.linalg.solve(inner, B_z.T).T if inner.size else B_z, np.float64)
     return covariance.back(free / root), covariance.back(direction * root), sine
 
 
