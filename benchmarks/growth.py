@@ -23,7 +23,7 @@ LIMIT = 600.0  # seconds for a fit
 CHILD = """
 import resource, sys, time
 import numpy as np
-import mgpa
+import mgpa.errors
 from mgpa.baselines import make
 
 def peak():
@@ -45,7 +45,7 @@ model = mgpa.ClosedFormMGPA.paper() if name == "closed_form_mgpa_paper" else mak
 before, start, began = peak(), time.perf_counter(), time.process_time()
 try:
     model.fit(X, task, source=source, pairs=pairs).to_map()
-except MemoryError as error:
+except mgpa.errors.NotEnoughMemory as error:
     print("refused", str(error).splitlines()[0])
 else:
     print("done", time.perf_counter() - start, time.process_time() - began, peak(), peak() - before)
