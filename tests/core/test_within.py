@@ -166,7 +166,7 @@ def test_a_path_is_the_same_in_every_runtime(runtime, tmp_path):
 def test_moments_that_are_rows_and_matrices_give_one_anchor(n):
     rng = np.random.default_rng(7)
     F, B = rng.normal(size=(n, 30)), np.linalg.qr(rng.normal(size=(30, 3)))[0]
-    few, many = Scatter(F, True), Scatter(F.T @ F, False)
+    few, many = Scatter.of_rows(F), Scatter(F.T @ F)
     a, b = (within_anchor(spread, B, n, 2, None) for spread in (few, many))
     np.testing.assert_allclose(a.residual, b.residual, atol=1e-8)
     np.testing.assert_allclose(a.covariance, b.covariance, atol=1e-8)
