@@ -68,14 +68,14 @@ clean:  ## Remove the environment, caches and the built documentation
 	.venv-lowest/bin/python -m pip install --quiet --constraint .venv-lowest/versions.txt --editable '.[dev]'
 	touch $@
 
-# The same without extras, of which some need a later numpy than the core does.
-.venv-lowest-core/installed: pyproject.toml
+# The same with fewer extras: one of the others needs a later numpy than the core does.
+.venv-lowest-core/installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv-lowest-core
 	.venv-lowest-core/bin/python -m pip install --quiet uv
-	.venv-lowest-core/bin/uv pip compile --quiet --resolution lowest-direct pyproject.toml \
-		--output-file .venv-lowest-core/versions.txt
-	.venv-lowest-core/bin/python -m pip install --quiet --constraint .venv-lowest-core/versions.txt --editable . \
-		hypothesis pytest pytest-xdist
+	.venv-lowest-core/bin/uv pip compile --quiet --resolution lowest-direct --constraint constraints.txt \
+		--extra torch --extra onnx --extra report pyproject.toml --output-file .venv-lowest-core/versions.txt
+	.venv-lowest-core/bin/python -m pip install --quiet --constraint .venv-lowest-core/versions.txt \
+		--editable '.[torch,onnx,report]' hypothesis pytest pytest-xdist
 	touch $@
 
 .venv/docs: pyproject.toml constraints.txt
