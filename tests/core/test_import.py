@@ -17,6 +17,7 @@ HEAVY = ("numpy", "scipy", "sklearn", "torch", "safetensors", "pandas", "onnx", 
 OPTIONAL = (
     *(
         "torch",
+        "triton",
         "onnx",
         "onnxruntime",
         "mne",

@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from .._common.memory import require_memory
 from ..errors import ParameterError
 from ..estimators.base import MethodTags
 from ..estimators.streamed import MomentEstimator
@@ -102,6 +103,19 @@ def require_variance(moments: Moments) -> None:
             f"Sources {few} have a single row, or no more weight than one, and with it no variance. Use more "
             "rows; if you weight them, a weight of 1 is one row."
         )
+
+
+def require_matrices(number: int, d: int, method: str) -> None:
+    """Raise if a method's d × d matrices, of which it holds so many at a time, exceed the memory.
+
+    For methods that are such matrices: with fewer rows than features there is no smaller form of them.
+    """
+    require_memory(
+        8.0 * number * d**2,
+        f"{method}'s {number} matrices of {d} x {d}",
+        "Fit it to fewer features, for instance to principal components (fit_table(components=512)), or take "
+        "LEACE, SPLINCE, NCM, ComBat or closed-form MGPA, which need memory for the rows alone.",
+    )
 
 
 class SourceAware(MomentEstimator):

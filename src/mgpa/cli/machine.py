@@ -12,7 +12,7 @@ from .application import AsJson, app, show
 PACKAGES = (
     *("numpy", "scipy", "scikit-learn", "safetensors", "torch", "numba", "onnx", "onnxruntime", "pandas"),
     *("matplotlib", "pyarrow", "zarr", "dask", "mne", "torchaudio", "braindecode", "pooch", "curryreader"),
-    *("edfio", "concept-erasure", "pyriemann"),
+    *("edfio", "concept-erasure", "pyriemann", "fsspec", "s3fs"),
 )
 
 

@@ -16,6 +16,7 @@ from .._common.arrays import is_tensor
 from .._common.checks import as_float_matrix, require_finite, require_output
 from .._common.extras import missing
 from .._common.markup import facts_html
+from .._common.remote import Given, Place, as_place
 from ..errors import MapError, Mention, printable
 
 if TYPE_CHECKING:
@@ -305,19 +306,19 @@ class CorrectionMap:
         X = as_float_matrix(X, n_features=self.n_features)
         return np.asarray((self.transform(X, **options) - X) / self.scale)
 
-    def save(self, path: PathLike, *, overwrite: bool = True) -> Path:
+    def save(self, path: Given, *, overwrite: bool = True) -> Place:
         """Write the map to one safetensors file, atomically: the file is complete or not there.
 
         Parameters
         ----------
-        path : str or Path
-            By convention ``*.safetensors``.
+        path : path or address
+            By convention ``*.safetensors``; also ``s3://bucket/adapter.safetensors``.
         overwrite : bool
             With False, an existing file is an error.
         """
         from .io.mapfile import write_map
 
-        return write_map(self, Path(path), overwrite=overwrite)
+        return write_map(self, as_place(path), overwrite=overwrite)
 
     def to_torch(self) -> Any:
         """Return the map as a ``torch.nn.Module`` (no gradients through its weights; differentiable in X)."""
@@ -335,14 +336,14 @@ class CorrectionMap:
 
     def summary(self) -> str:
         """Return a few readable lines: what this map is, what it was fitted on, how it will act."""
-        heading, facts = self._told()
+        heading, facts = self.facts()
         return "\n".join([heading, *(f"  {k:<12}{v}" for k, v in facts.items())])
 
     def _repr_html_(self) -> str:
-        return facts_html(*self._told())
+        return facts_html(*self.facts())
 
-    def _told(self) -> tuple[str, dict[str, str]]:
-        """Return what this map is, and what there is to say of it by name."""
+    def facts(self) -> tuple[str, dict[str, str]]:
+        """Return what this map is, in a line, and everything :meth:`summary` tells of it, by name."""
         info = self.info
         rows = {
             "method": info.method,
