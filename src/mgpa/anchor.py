@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from ._common.arrays import cast, double, namespace, zeros
 from .errors import ParameterError
-from .moments import Scatter
+from .moments import PrincipalAxes, Scatter
 
 Array = Any  # numpy array or torch tensor
 
@@ -157,23 +157,23 @@ class GateAnchor:
         C, of the residuals within sources.
     ridge, n_free : float, float
         The penalty, and the degrees of freedom that the regression leaves.
-    preserved, mixing, values : (m, d), (m, p), (p,)
-        Principal axes of the preserved coordinates, as preservedᵀ mixing, and their scatter along them. With
-        more features than rows the p axes would be a large product that is rarely needed.
+    basis : (d, r)
+        B.
+    axes : PrincipalAxes
+        Of the rows' scatter once B is taken out of their columns: the preserved coordinates'.
     """
 
     residual: NDArray[np.float64]
     covariance: NDArray[np.float64]
     ridge: float
     n_free: float
-    preserved: NDArray[np.float64]
-    mixing: NDArray[np.float64]
-    values: NDArray[np.float64]
+    basis: NDArray[np.float64]
+    axes: PrincipalAxes
 
     def leverage(self, rows: NDArray[np.float64]) -> NDArray[np.float64]:
         """Return q (S + λI)⁻¹ qᵀ for rows: how uncertain the regression is at (and between) them."""
-        along = (rows @ self.preserved.T) @ self.mixing
-        return np.asarray((along / (self.values + self.ridge)) @ along.T)
+        along = self.axes.along(_outside(self.basis, rows.T))
+        return np.asarray((along.T / (self.axes.values + self.ridge)) @ along)
 
 
 def within_anchor(
@@ -197,23 +197,23 @@ def within_anchor(
         Penalty on the sum-of-squares scale; None takes :func:`cross_validated_ridge`.
     """
     if spread.factored:
-        Z = spread.values @ B
-        Q = spread.values - Z @ B.T
-        values, U = np.linalg.eigh(Q @ Q.T)
-        resolved = values > (values[-1] + np.sum(Z**2)) * len(Q) * np.finfo(np.float64).eps
+        Z = spread.times(B)
+        values, U = np.linalg.eigh(spread.gram() - Z @ Z.T)  # QQᵀ, without a copy of the rows
+        resolved = values > (values[-1] + np.sum(Z**2)) * len(Z) * np.finfo(np.float64).eps
         values, U = values[resolved], U[:, resolved]
-        preserved, mixing, products = Q, U / np.sqrt(values), np.sqrt(values)[:, None] * (U.T @ Z)
-        total = Z.T @ Z
+        axes = PrincipalAxes(values, U / np.sqrt(values), spread)
+        total, products = Z.T @ Z, np.sqrt(values)[:, None] * (U.T @ Z)
     else:
-        S = spread.values
+        S = spread.matrix
         SB = S @ B
         total, cross = B.T @ SB, SB - B @ (B.T @ SB)
         Q = S - SB @ B.T - B @ cross.T
         values, vectors = np.linalg.eigh((Q + Q.T) / 2)
         # Next to nothing, where the gate is everything, is nothing.
         resolved = values > (values[-1] + np.trace(total)) * len(Q) * np.finfo(np.float64).eps
-        values, preserved = values[resolved], vectors[:, resolved].T
-        mixing, products = np.eye(len(values)), preserved @ cross
+        values = values[resolved]
+        axes = PrincipalAxes(values, vectors[:, resolved])
+        products = axes.along(cross)
     if ridge is None:
         ridge = cross_validated_ridge(values, products, float(np.trace(total)), n - n_means)
     shrunk = values + ridge
@@ -225,9 +225,14 @@ def within_anchor(
         )
     explained = products.T @ ((2.0 / shrunk - values / shrunk**2)[:, None] * products)
     covariance = (total - explained) / n_free
-    residual = B - preserved.T @ (mixing @ (products / shrunk[:, None]))
+    residual = B - _outside(B, axes.back(products / shrunk[:, None]))
     covariance = (covariance + covariance.T) / 2
-    return GateAnchor(residual, covariance, float(ridge), n_free, preserved, mixing, values)
+    return GateAnchor(residual, covariance, float(ridge), n_free, B, axes)
+
+
+def _outside(B: NDArray[np.float64], columns: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return (I - BBᵀ) applied to columns."""
+    return np.asarray(columns - B @ (B.T @ columns))
 
 
 def cross_validated_ridge(

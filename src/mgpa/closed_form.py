@@ -28,6 +28,7 @@ from .estimators.base import GatedEstimator
 from .estimators.streamed import Evidence, MomentEstimator
 from .gate import FixedGate, MeasurementGate
 from .maps import AffineMap
+from .moments import Scatter
 from .within import Effect, Setting, Solution, shrink_some, solve_within
 
 Floats = NDArray[np.float64]
@@ -58,25 +59,56 @@ def anchor_and_covariance(
         return np.asarray(columns - B @ (B.T @ columns))
 
     Szz, Szq = B.T @ scatter @ B, preserve(scatter @ B).T
-    solver = RidgeSolver(preserve(preserve(scatter).T), ridge)
+    Sqq = preserve(preserve(scatter).T)
+    solver = RidgeSolver(Sqq, ridge)
     Squ, Szu = preserve(between), B.T @ between
     beta = solver.solve(Szq.T)  # pooled anchor: Z on Q alone
     # Z on Q and U together, by partialling Q out of U.
     on_q = solver.solve(Squ)
-    free = overlap - Squ.T @ on_q
+    delta = np.linalg.solve(_free(overlap, Squ.T @ on_q), Szu.T - Squ.T @ beta)  # (K - 1, r)
+    joint = beta - on_q @ delta
+    # Residual scatter of Z - Q joint - U delta, from the joint second moments.
+    fitted = Szq @ joint + Szu @ delta
+    mixed = joint.T @ Squ @ delta
+    residual = Szz - fitted - fitted.T + joint.T @ Sqq @ joint + mixed + mixed.T + delta.T @ overlap @ delta
+    return preserve(beta), (residual + residual.T) / (2.0 * n)
+
+
+def anchor_and_covariance_in_rows(
+    total: Scatter, B: Floats, U: Floats, ridge: float, n: float
+) -> tuple[Floats, Floats]:
+    """Return the same from fewer rows than features: nothing in it is larger than the rows.
+
+    Parameters
+    ----------
+    total : Scatter
+        Centred scatter FᵀF of the standardised rows, factored.
+    B : (d, r)
+        Gate basis.
+    U : (m, K - 1)
+        The centred source indicators in the rows of F, so that FᵀU are their cross-products.
+    ridge, n : float
+        As in :func:`anchor_and_covariance`.
+    """
+    Z = total.times(B)
+    gram = total.gram() - Z @ Z.T  # QQᵀ
+    solver = RidgeSolver(gram, ridge)
+    # (QᵀQ + λI)⁻¹Qᵀ = Qᵀ(QQᵀ + λI)⁻¹: coefficients are combinations of rows.
+    beta, on_q = solver.solve(Z), solver.solve(U)
+    delta = np.linalg.solve(_free(U.T @ U, U.T @ gram @ on_q), U.T @ (Z - gram @ beta))
+    residual = Z - gram @ (beta - on_q @ delta) - U @ delta
+    return total.back(beta) - B @ (Z.T @ beta), residual.T @ residual / n
+
+
+def _free(overlap: Floats, explained: Floats) -> Floats:
+    """Return the scatter of the indicators that the preserved coordinates do not explain."""
+    free = overlap - explained
     if np.linalg.eigvalsh(free)[0] <= 1e-12 * max(1.0, float(np.trace(overlap))):
         raise ValueError(
             "The preserved coordinates determine the source exactly, so its effect on the gate cannot be "
             "separated from theirs. Use more rows, or a larger ridge."
         )
-    delta = np.linalg.solve(free, Szu.T - Squ.T @ beta)  # (K - 1, r)
-    joint = beta - on_q @ delta
-    # Residual scatter of Z - Q joint - U delta, from the joint second moments.
-    Sqq = preserve(preserve(scatter).T)
-    fitted = Szq @ joint + Szu @ delta
-    mixed = joint.T @ Squ @ delta
-    residual = Szz - fitted - fitted.T + joint.T @ Sqq @ joint + mixed + mixed.T + delta.T @ overlap @ delta
-    return preserve(beta), (residual + residual.T) / (2.0 * n)
+    return free
 
 
 def projection(C: Floats, Delta: Floats) -> tuple[Floats, Floats]:
@@ -265,7 +297,7 @@ def solve(model: ClosedFormMGPA, data: Evidence) -> Solution:
     gate = model._fit_gate(
         model.gate,
         contrasts,
-        lambda: _rows_like(data.moments.scatter / np.outer(scale, scale)),
+        lambda: _rows_like(data.moments.total.scaled(scale)),
         standardizer,
         lambda: data.moments.within.scaled(scale),
     )
@@ -296,11 +328,18 @@ def solve_pooled(model: ClosedFormMGPA, at: Setting) -> Solution:
     """Return the published closed form: eq. (3) with the regression over the rows of all sources."""
     moments, scale, center = at.data.moments, at.standardizer.scale, at.standardizer.center
     n, B = float(moments.weights.sum()), at.gate.basis_
-    share = moments.weights / n
-    between = (moments.weights[1:, None] * (moments.means[1:] - moments.mean) / scale).T
-    overlap = n * (np.diag(share[1:]) - np.outer(share[1:], share[1:]))
     ridge = 10.0 if model.ridge == "auto" else float(model.ridge)
-    beta, C = anchor_and_covariance(moments.scatter / np.outer(scale, scale), B, between, overlap, ridge, n)
+    total = moments.total.scaled(scale)
+    # The indicators of all sources but the first, centred, as weights of the rows of `between`.
+    centred = np.eye(len(moments.weights)) - moments.weights / n
+    indicators = np.sqrt(moments.weights)[:, None] * centred[:, 1:]
+    if total.factored:
+        U = np.zeros((total.n_rows, indicators.shape[1]))
+        U[-len(indicators) :] = indicators
+        beta, C = anchor_and_covariance_in_rows(total, B, U, ridge, n)
+    else:
+        between = (moments.weights[1:, None] * (moments.means[1:] - moments.mean) / scale).T
+        beta, C = anchor_and_covariance(total.matrix, B, between, indicators.T @ indicators, ridge, n)
     C = shrink_some(C, model.shrinkage, moments.n_rows)
     D, W = projection(C, at.delta.T)
     readout = (B - beta) @ W / scale[:, None]
@@ -316,8 +355,11 @@ def solve_pooled(model: ClosedFormMGPA, at: Setting) -> Solution:
     return Solution(at.gate, stored, at.data.sources, at.delta, C)
 
 
-def _rows_like(scatter: Floats) -> Floats:
-    """Return rows with this second moment: all the PCA control needs of the rows, which are not kept."""
-    values, vectors = np.linalg.eigh(scatter)
-    half = (vectors * np.sqrt(np.maximum(values, 0.0))).T
+def _rows_like(spread: Scatter) -> Floats:
+    """Return rows with this scatter, twice: all the PCA control needs of the rows, which are not kept."""
+    if spread.factored:
+        half = spread.rows()
+    else:
+        values, vectors = np.linalg.eigh(spread.matrix)
+        half = (vectors * np.sqrt(np.maximum(values, 0.0))).T
     return np.concatenate([half, -half])  # centred

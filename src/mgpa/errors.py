@@ -188,5 +188,9 @@ class ClusterError(Worded, RuntimeError):
     """A cluster that lost its scheduler, or one worker after another, in the middle of the work."""
 
 
+class NotEnoughMemory(Worded, RuntimeError):
+    """More memory would be needed than there is; said before any of it is taken."""
+
+
 class StudyError(Worded, ValueError):
     """A study that cannot be run as it is written."""

@@ -30,7 +30,7 @@ from ._common.parameters import (
     share,
     whole,
 )
-from .errors import Mention, UsageError
+from .errors import Mention, MissingEvidence, UsageError
 from .moments import Scatter
 
 Floats = NDArray[np.float64]
@@ -78,7 +78,7 @@ class Gate(BaseEstimator):  # type: ignore[misc]
         check_is_fitted(self, "basis_")
         directions = unit_rows(check_array(contrasts, dtype=np.float64))
         if not len(directions):
-            raise ValueError("All contrasts are zero: identical views say nothing about coverage.")
+            raise MissingEvidence("All contrasts are zero: identical views say nothing about coverage.")
         return float(np.mean(np.sum((directions @ self.basis_) ** 2, axis=1)))
 
     def _set_basis(self, basis: Floats, energy: Floats, mean: Floats) -> Self:
@@ -173,7 +173,7 @@ class MeasurementGate(Gate):
 
     def _fit(self, X: Floats, kind: Any, groups: Any, rows: Scatter | None) -> Self:
         self._seen = [*self._seen, X] if hasattr(self, "_seen") else [X]
-        contrasts = np.concatenate(self._seen)
+        contrasts = self._seen[0] if len(self._seen) == 1 else np.concatenate(self._seen)
         some: Any = slice(None)
         if self.max_contrasts is not None and len(contrasts) > self.max_contrasts:
             some = np.linspace(0, len(contrasts) - 1, self.max_contrasts).astype(int)
@@ -194,7 +194,7 @@ class MeasurementGate(Gate):
         return self._set_basis(basis, cumulative_share(energy), contrasts.mean(axis=0))
 
     def _select(self, contrasts: Floats) -> Floats:
-        norms = np.linalg.norm(contrasts, axis=1)
+        norms = row_norms(contrasts)
         moving = norms > ZERO_NORM
         if not moving.any():
             return contrasts[:0]
@@ -314,9 +314,14 @@ class FixedGate(Gate):
         return self._set_basis(basis, np.ones(d), np.zeros(d))
 
 
+def row_norms(rows: Floats) -> Floats:
+    """Return the length of every row, without a copy of them all."""
+    return np.asarray(np.sqrt(np.einsum("ij,ij->i", rows, rows)))
+
+
 def unit_rows(contrasts: Floats) -> Floats:
     """Return the non-zero rows scaled to unit length, so that directions count and magnitudes do not."""
-    norms = np.linalg.norm(contrasts, axis=1)
+    norms = row_norms(contrasts)
     moving = norms > ZERO_NORM
     return np.asarray(contrasts[moving] / norms[moving, None])
 
@@ -334,8 +339,8 @@ def principal_directions(rows: Floats, n_features: int) -> tuple[Floats, Floats]
         vectors = rows.T @ (vectors / np.sqrt(energy[resolved]))
         # Products of rows cost the weak directions some digits of their right angles: restore them.
         lower = np.linalg.cholesky(vectors.T @ vectors)
-        vectors = scipy.linalg.solve_triangular(lower, vectors.T, lower=True).T
-    vectors = vectors * np.sign(vectors[np.abs(vectors).argmax(axis=0), np.arange(vectors.shape[1])])
+        vectors = scipy.linalg.solve_triangular(lower, vectors.T, lower=True, overwrite_b=True).T
+    vectors *= np.sign(vectors[np.abs(vectors).argmax(axis=0), np.arange(vectors.shape[1])])
     padded = np.zeros(n_features)
     padded[: resolved.sum()] = energy[resolved]
     return vectors, padded
@@ -410,46 +415,50 @@ def supported_directions(
         return leading
     (m, d), n_leading = contrasts.shape, leading.shape[1]
     units = np.arange(m) if groups is None else np.unique(groups, return_inverse=True)[1]
-    kind = np.zeros(m, np.int64) if kind is None else np.asarray(kind)
-    norms = np.linalg.norm(contrasts, axis=1)
+    kinds, kind = np.unique(np.zeros(m) if kind is None else kind, return_inverse=True)
+    norms = row_norms(contrasts)
     moving = norms > ZERO_NORM
     long_enough = moving & (norms >= np.quantile(norms[moving], norm_quantile))
-    directions = np.where(moving[:, None], contrasts / np.where(moving, norms, 1.0)[:, None], 0.0)
+    directions = contrasts / np.where(moving, norms, np.inf)[:, None]
 
-    def others_mean(train: NDArray[np.intp], which: Any) -> Any:
-        chosen = train[kind[train] == which]
-        return directions[chosen].mean(axis=0) if len(chosen) else 0.0
+    def means_of(some: NDArray[np.intp]) -> Floats:
+        """Return the mean direction of each kind among some contrasts, 0 where there are none."""
+        means = np.zeros((len(kinds), d))
+        for i in range(len(kinds)):
+            chosen = some[kind[some] == i]
+            if len(chosen):
+                means[i] = directions[chosen].mean(axis=0)
+        return means
 
-    means = np.zeros((m, d))  # of the contrasts of the same kind that are not held out
-    for train, test in folds:
-        for which in np.unique(kind[test]):
-            means[test[kind[test] == which]] = others_mean(train, which)
-    agreed, error = _mean_of_units(np.sum(directions * means, axis=1, keepdims=True), units)
+    others_means = [means_of(train) for train, _ in folds]
+    along_mean = np.zeros((m, 1))
+    for means, (_, test) in zip(others_means, folds, strict=True):
+        along_mean[test, 0] = (directions[test] @ means.T)[np.arange(len(test)), kind[test]]
+    agreed, error = _mean_of_units(along_mean, units)
     # Folds share contrasts, which makes chance look a little surer than it is: few units must be very sure.
     errors = float(scipy.stats.t.ppf(1.0 - CHANCE, units.max()))
     has_mean = bool(agreed[0] > errors * error[0])
 
-    spread = Scatter(np.eye(d), False) if rows is None else rows
-    total = float(spread.diagonal.sum())
-    whole = Scatter.of_rows(directions[long_enough])
-    scatters = []
-    for train, test in folds:
-        if whole.factored:
-            scatters.append(Scatter.of_rows(directions[train[long_enough[train]]]))
-        else:  # what the held-out contrasts leave of the whole
-            held_out = directions[test[long_enough[test]]]
-            scatters.append(Scatter(whole.values - held_out.T @ held_out, False))
-    own_means = np.array([others_mean(np.arange(m), which) for which in np.unique(kind)])
+    total = float(d if rows is None else rows.diagonal.sum())
+    whole = None if long_enough.sum() < d else Scatter.of_rows(directions[long_enough])
+
+    def scatter_of(train: NDArray[np.intp], test: NDArray[np.intp]) -> Scatter:
+        if whole is None:
+            return Scatter.of_rows(directions[train[long_enough[train]]])
+        held_out = directions[test[long_enough[test]]]  # they leave the rest of the whole
+        return Scatter(whole.matrix - held_out.T @ held_out)
+
+    own_means = means_of(np.arange(m))
     n_supported, k = 0, 0
     while n_supported == k < n_leading:  # more directions are looked at only if all so far are supported
         k = min(max(64, 2 * k), n_leading)
         energy, noise, shared = (np.zeros((m, k)) for _ in range(3))
-        for scatter, (_, test) in zip(scatters, folds, strict=True):
-            V = leading_directions(scatter, k)
+        for means, (train, test) in zip(others_means, folds, strict=True):
+            V = leading_directions(scatter_of(train, test), k)
             along, among = directions[test] @ V, np.ix_(test, np.arange(V.shape[1]))
-            energy[among], shared[among] = along**2, along * (means[test] @ V)
+            energy[among], shared[among] = along**2, along * (means @ V)[kind[test]]
             # What is left of a contrast, were it noise, has the shape of what is left of the rows' spread.
-            variance = spread.along(V)
+            variance = np.ones(V.shape[1]) if rows is None else rows.along(V)
             left = np.maximum(total - _before(variance[None]), variance)
             noise[among] = (1.0 - _before(along**2)) * variance / left
         excess, error = _mean_of_units(energy - 2.0 * noise, units)
@@ -468,17 +477,16 @@ def supported_directions(
 
 def leading_directions(scatter: Scatter, k: int) -> Floats:
     """Return up to k principal directions of rows with this scatter, as columns; cheap if k is small."""
-    F = scatter.values
-    gram = F @ F.T if scatter.factored else F
+    gram = scatter.gram() if scatter.factored else scatter.matrix
     if 4 * k < len(gram):
         values, vectors = scipy.sparse.linalg.eigsh(gram, k=k, v0=np.ones(len(gram)))
     else:
         values, vectors = np.linalg.eigh(gram)
     order = np.argsort(-values, kind="stable")[:k]
     values, vectors = values[order], vectors[:, order]
-    resolved = values > max(values[0], 0.0) * max(F.shape) * np.finfo(np.float64).eps
+    resolved = values > max(values[0], 0.0) * scatter.n_features * np.finfo(np.float64).eps
     values, vectors = values[resolved], vectors[:, resolved]
-    return np.asarray(F.T @ (vectors / np.sqrt(values)) if scatter.factored else vectors)
+    return scatter.back(vectors / np.sqrt(values)) if scatter.factored else np.asarray(vectors)
 
 
 def orthonormal(first: Floats, second: Floats) -> Floats:
@@ -501,7 +509,7 @@ def held_out_folds(contrasts: Floats, groups: Any = None) -> list[tuple[NDArray[
     """
     if groups is None:
         units = np.empty(len(contrasts), np.int64)
-        units[np.argsort(np.linalg.norm(contrasts, axis=1), kind="stable")] = np.arange(len(contrasts)) % 5
+        units[np.argsort(row_norms(contrasts), kind="stable")] = np.arange(len(contrasts)) % 5
     else:
         units = np.unique(groups, return_inverse=True)[1]
     n_folds = min(5, len(np.unique(units)))
@@ -548,7 +556,7 @@ def held_out_coverage(
         if gate.rank_ and len(directions):
             curves.append(np.cumsum(np.mean((directions @ gate.basis_) ** 2, axis=0)))
     if not curves:
-        raise ValueError("All contrasts are zero: identical views say nothing about coverage.")
+        raise MissingEvidence("All contrasts are zero: identical views say nothing about coverage.")
     shortest = min(map(len, curves))
     return np.asarray(np.mean([curve[:shortest] for curve in curves], axis=0))
 
@@ -579,7 +587,7 @@ def fit_gate(
         about = known() if gate.rank == "auto" else {}
         if about:
             about["rows"] = about["rows"].take(editable)
-        gate = gate.fit(contrasts[:, editable], **about)
+        gate = gate.fit(contrasts if editable.all() else contrasts[:, editable], **about)
     else:
         gate = gate.fit(rows()[:, editable])
     gate._seen = []  # an estimator that takes more data keeps its own; twice would be once too often

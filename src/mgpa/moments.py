@@ -6,8 +6,10 @@ O(K d²) whatever the number of rows.
 
 from __future__ import annotations
 
+import functools
 import hashlib
-from collections.abc import Iterable
+import operator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -16,61 +18,179 @@ from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
 
+# Numbers in float64 that one product takes: 16 MiB. And those that are converted, centred and summed up
+# together: 1 MiB, which stays in a core's cache.
+BLOCK, PIECE = 2**21, 2**17
+CENTER_ROWS = 256  # whose mean is near enough to that of all
+
 
 @dataclass(frozen=True)
 class Scatter:
     """A sum of squares FᵀF: the matrix itself or, while F has fewer rows than features, F, which is smaller.
 
+    Attributes
+    ----------
+    dense : (d, d) or None
+        The matrix.
+    factors : tuple of (rows, scale)
+        Or F: blocks of rows, (m, d), of features still to be divided by a scale, (d,), if there is one.
+        Blocks are the arrays that were given, not copies.
+
     Examples
     --------
     >>> import numpy as np
     >>> few, many = Scatter.of_rows(np.ones((2, 5))), Scatter.of_rows(np.ones((9, 5)))
-    >>> few.values.shape, many.values.shape, (few + many).matrix[0, 0].item()
-    ((2, 5), (5, 5), 11.0)
+    >>> few.factored, many.factored, (few + many).matrix[0, 0].item()
+    (True, False, 11.0)
     """
 
-    values: Floats
-    factored: bool
+    dense: Floats | None
+    factors: tuple[tuple[Floats, Floats | None], ...] = ()
 
     @classmethod
     def of_rows(cls, F: Floats) -> Scatter:
         """Return the scatter of rows that are centred and weighted already."""
-        return cls(F, True) if len(F) < F.shape[1] else cls(F.T @ F, False)
+        return cls(None, ((F, None),)) if len(F) < F.shape[1] else cls(F.T @ F)
+
+    @property
+    def factored(self) -> bool:
+        """Whether there are fewer rows than features."""
+        return self.dense is None
+
+    @property
+    def n_features(self) -> int:
+        """d."""
+        return int((self.factors[0][0] if self.dense is None else self.dense).shape[1])
+
+    @property
+    def n_rows(self) -> int:
+        """Rows of F, if it is factored."""
+        return sum(len(rows) for rows, _ in self.factors)
 
     def __add__(self, other: Scatter) -> Scatter:
-        if self.factored and other.factored:
-            return Scatter.of_rows(np.concatenate([self.values, other.values]))
-        return Scatter(self.matrix + other.matrix, False)
+        if self.dense is None and other.dense is None:
+            both = Scatter(None, self.factors + other.factors)
+            return both if both.n_rows < both.n_features else Scatter(both.matrix)
+        return Scatter(self.matrix + other.matrix)
+
+    def scaled(self, scale: Floats) -> Scatter:
+        """Return the scatter of features divided by ``scale``."""
+        if self.dense is not None:
+            return Scatter(self.dense / scale / scale[:, None])
+        factors = ((F, scale if before is None else before * scale) for F, before in self.factors)
+        return Scatter(None, tuple(factors))
+
+    def take(self, features: NDArray[np.bool_]) -> Scatter:
+        """Return the scatter of some of the features."""
+        if features.all():
+            return self
+        if self.dense is not None:
+            return Scatter(self.dense[np.ix_(features, features)])
+        return Scatter(
+            None, tuple((F[:, features], None if s is None else s[features]) for F, s in self.factors)
+        )
+
+    def _columns(self) -> Iterator[tuple[slice, Floats]]:
+        """Yield F, some of its columns at a time."""
+        for columns in blocks(self.n_features, max(1, BLOCK // max(1, self.n_rows))):
+            pieces = [F[:, columns] if s is None else F[:, columns] / s[columns] for F, s in self.factors]
+            yield columns, pieces[0] if len(pieces) == 1 else np.concatenate(pieces)
+
+    def rows(self) -> Floats:
+        """Return F, (m, d), if it is factored."""
+        F = np.empty((self.n_rows, self.n_features))
+        for columns, piece in self._columns():
+            F[:, columns] = piece
+        return F
+
+    def gram(self) -> Floats:
+        """Return FFᵀ, (m, m), if it is factored."""
+        total = np.zeros((self.n_rows, self.n_rows))
+        for _, F in self._columns():
+            total += F @ F.T
+        return total
+
+    def times(self, columns: Floats) -> Floats:
+        """Return F columns, (m, k), if it is factored."""
+        total = np.zeros((self.n_rows, columns.shape[1]))
+        for features, F in self._columns():
+            total += F @ columns[features]
+        return total
+
+    def back(self, coefficients: Floats) -> Floats:
+        """Return Fᵀ coefficients, (d, k), if it is factored."""
+        result = np.empty((self.n_features, coefficients.shape[1]))
+        for features, F in self._columns():
+            result[features] = F.T @ coefficients
+        return result
 
     @property
     def matrix(self) -> Floats:
         """FᵀF, shape (d, d)."""
-        return np.asarray(self.values.T @ self.values) if self.factored else self.values
+        if self.dense is not None:
+            return self.dense
+        F = self.rows()
+        return np.asarray(F.T @ F)
 
     @property
     def diagonal(self) -> Floats:
         """The diagonal of FᵀF, shape (d,)."""
-        return np.einsum("ij,ij->j", self.values, self.values) if self.factored else np.diag(self.values)
+        if self.dense is not None:
+            return np.diag(self.dense)
+        squares = np.empty(self.n_features)
+        for features, F in self._columns():
+            squares[features] = np.einsum("ij,ij->j", F, F)
+        return squares
 
     def along(self, directions: Floats) -> Floats:
         """Return the scatter along each of these directions, (d, k): the diagonal of VᵀFᵀFV, shape (k,)."""
-        projected = self.values @ directions
-        return np.asarray(np.sum(projected**2 if self.factored else directions * projected, axis=0))
+        if self.dense is not None:
+            return np.asarray(np.sum(directions * (self.dense @ directions), axis=0))
+        return np.asarray(np.sum(self.times(directions) ** 2, axis=0))
 
     def inside(self, G: Floats) -> Floats:
         """Return GᵀFᵀFG: the scatter in the coordinates that the columns of G, (d, r), read."""
-        projected = self.values @ G
-        return np.asarray((projected if self.factored else G).T @ projected)
+        if self.dense is not None:
+            return np.asarray(G.T @ (self.dense @ G))
+        projected = self.times(G)
+        return np.asarray(projected.T @ projected)
 
-    def take(self, features: NDArray[np.bool_]) -> Scatter:
-        """Return the scatter of some of the features."""
-        values = self.values[:, features] if self.factored else self.values[np.ix_(features, features)]
-        return Scatter(values, self.factored)
+    def axes(self) -> PrincipalAxes:
+        """Return the principal axes along which there is more than rounding, weakest first."""
+        values, vectors = np.linalg.eigh(self.gram() if self.dense is None else self.dense)
+        kept = values > self.n_features * np.finfo(np.float64).eps * values.max(initial=0.0)
+        values, vectors = values[kept], vectors[:, kept]
+        if self.dense is None:
+            return PrincipalAxes(values, vectors / np.sqrt(values), self)
+        return PrincipalAxes(values, vectors)
 
-    def scaled(self, scale: Floats) -> Scatter:
-        """Return the scatter of features divided by ``scale``."""
-        values = self.values / scale
-        return Scatter(values if self.factored else values / scale[:, None], self.factored)
+
+@dataclass(frozen=True)
+class PrincipalAxes:
+    """Eigenvalues of a scatter, and the products with its eigenvectors V, (d, p).
+
+    Attributes
+    ----------
+    values : (p,)
+        Eigenvalues, all positive.
+    vectors : (d, p) or (m, p)
+        V; or, of fewer rows than features, M with V = FᵀM, which is as large as F and never formed.
+    factor : Scatter or None
+        FᵀF, in that case.
+    """
+
+    values: Floats
+    vectors: Floats
+    factor: Scatter | None = None
+
+    def along(self, columns: Floats) -> Floats:
+        """Return Vᵀ columns."""
+        return np.asarray(self.vectors.T @ (columns if self.factor is None else self.factor.times(columns)))
+
+    def back(self, coordinates: Floats) -> Floats:
+        """Return V coordinates."""
+        products = self.vectors @ coordinates
+        return products if self.factor is None else self.factor.back(products)
 
 
 @dataclass(frozen=True)
@@ -85,20 +205,55 @@ class SourceMoments:
     checksum: NDArray[np.uint64]
 
     @classmethod
-    def from_rows(cls, X: Floats, weight: Floats | None) -> SourceMoments:
-        """Summarise rows that all belong to this source."""
-        X = np.array(X, dtype=np.float64, order="C")  # a copy: it is centred in place below
-        total = float(len(X)) if weight is None else float(weight.sum())
-        squares = float(len(X)) if weight is None else float(weight @ weight)
-        checksum = content_checksum(X)
+    def from_rows(cls, X: Any, weight: Floats | None, rows: NDArray[np.intp] | None = None) -> SourceMoments:
+        """Summarise the rows of one source, in float64 and in one pass, a block at a time.
+
+        Parameters
+        ----------
+        X : (n, d) array
+            In any precision.
+        weight : (m,) array or None
+            Of this source's rows.
+        rows : (m,) array or None
+            Where they are in X; None: X has no others.
+
+        Notes
+        -----
+        Rows are centred about c, the mean of a few of them; the scatter about the mean of all is then
+        Σ w (x - c)(x - c)ᵀ - W (mean - c)(mean - c)ᵀ. What this difference costs in digits is nothing where c
+        is near the mean and, for f of n rows wherever they are, at most a factor of n / f.
+        """
+        rows = np.arange(len(X)) if rows is None else rows
+        n, d = len(rows), X.shape[1]
+        total = float(n) if weight is None else float(weight.sum())
+        squares = float(n) if weight is None else float(weight @ weight)
+        spaced = np.linspace(0, n - 1, min(n, CENTER_ROWS)).astype(np.intp)
+        center = np.asarray(X[rows[spaced]], dtype=np.float64).mean(axis=0) if n else np.zeros(d)
+        factored = n < d
+        scatter, sums, checksum = np.zeros((0 if factored else d, d)), np.zeros(d), np.zeros(d, np.uint64)
+        buffer = np.empty((n if factored else min(n, max(1, BLOCK // d)), d))
+        for block in blocks(n, max(1, len(buffer))):
+            F = buffer[: block.stop - block.start]
+            for piece in blocks(len(F), max(1, PIECE // d)):
+                here = rows[block][piece]
+                F[piece] = X[here]
+                checksum += content_checksum(F[piece])
+                F[piece] -= center
+                if weight is None:
+                    sums += F[piece].sum(axis=0)
+                else:
+                    sums += weight[block][piece] @ F[piece]
+                    F[piece] *= np.sqrt(weight[block][piece])[:, None]
+            if not factored:
+                scatter += F.T @ F
         if total == 0:
-            d = X.shape[1]
-            return cls(len(X), 0.0, 0.0, np.zeros(d), Scatter(np.zeros((0, d)), True), checksum)
-        mean = X.mean(axis=0) if weight is None else weight @ X / total
-        X -= mean
-        if weight is not None:
-            X *= np.sqrt(weight)[:, None]
-        return cls(len(X), total, squares, mean, Scatter.of_rows(X), checksum)
+            return cls(n, 0.0, 0.0, np.zeros(d), Scatter.of_rows(np.zeros((0, d))), checksum)
+        gap = sums / total
+        if factored:
+            buffer -= gap if weight is None else np.sqrt(weight)[:, None] * gap
+            return cls(n, total, squares, center + gap, Scatter.of_rows(buffer), checksum)
+        scatter -= total * np.outer(gap, gap)
+        return cls(n, total, squares, center + gap, Scatter(scatter), checksum)
 
     @property
     def scatter(self) -> Floats:
@@ -112,7 +267,7 @@ class SourceMoments:
                 self.n_rows + other.n_rows, 0.0, 0.0, self.mean, self.spread, self.checksum + other.checksum
             )
         gap, share = other.mean - self.mean, other.weight / weight
-        between = Scatter(np.sqrt(self.weight * share) * gap[None], True)
+        between = Scatter.of_rows(np.sqrt(self.weight * share) * gap[None])
         return SourceMoments(
             self.n_rows + other.n_rows,
             weight,
@@ -146,9 +301,8 @@ class Moments:
         weight = None if sample_weight is None else np.asarray(sample_weight, dtype=np.float64)
         parts = {}
         for label in np.unique(labels):
-            rows = labels == label
-            chosen = X if rows.all() else X[rows]
-            parts[label.item()] = SourceMoments.from_rows(chosen, None if weight is None else weight[rows])
+            rows = np.flatnonzero(labels == label)
+            parts[label.item()] = SourceMoments.from_rows(X, None if weight is None else weight[rows], rows)
         return cls(parts)
 
     def __add__(self, other: Moments) -> Moments:
@@ -212,25 +366,30 @@ class Moments:
     @property
     def within(self) -> Scatter:
         """Scatter of every source's rows about its own mean, added up."""
-        total, *others = (part.spread for part in self.parts.values())
-        for spread in others:
-            total = total + spread
-        return total
+        return functools.reduce(operator.add, (part.spread for part in self.parts.values()))
 
     @property
     def between(self) -> Scatter:
         """Scatter of the sources' means, with their weights, about the mean of all rows."""
-        return Scatter((self.means - self.mean) * np.sqrt(self.weights)[:, None], True)
+        return Scatter.of_rows((self.means - self.mean) * np.sqrt(self.weights)[:, None])
+
+    @property
+    def total(self) -> Scatter:
+        """Scatter of all rows about their mean: within sources plus between them.
+
+        Where it is factored, the last K rows of the factor are those of :attr:`between`.
+        """
+        return self.within + self.between
 
     @property
     def scatter(self) -> Floats:
         """Total scatter Σ w (x - mean)(x - mean)ᵀ: within sources plus between them."""
-        return self.within.matrix + self.between.matrix
+        return self.total.matrix
 
     @property
     def variance(self) -> Floats:
         """Population variance of every feature over all rows."""
-        return np.asarray((self.within.diagonal + self.between.diagonal) / self.weights.sum())
+        return np.asarray(self.total.diagonal / self.weights.sum())
 
     @property
     def fingerprint(self) -> str:
@@ -289,6 +448,11 @@ def _sorted(parts: dict[Any, Any], name: str) -> dict[Any, Any]:
     except TypeError:
         kinds = " and ".join(sorted({type(label).__name__ for label in parts}))
         raise ValueError(f"{name} mixes {kinds} labels between batches; use one type.") from None
+
+
+def blocks(n: int, size: int) -> list[slice]:
+    """Return slices of ``size`` rows, the last of fewer, that cover n."""
+    return [slice(start, min(start + size, n)) for start in range(0, n, size)]
 
 
 def content_checksum(X: Any) -> NDArray[np.uint64]:

@@ -31,6 +31,8 @@ from mgpa.baselines.leace import erasure
 from mgpa.baselines.ncm import leading_directions
 from mgpa.baselines.splince import oblique_erasure
 from mgpa.endpoint import BudgetNotAttained, movement_budget, native, operating_points, relative_movement
+from mgpa.errors import NotEnoughMemory
+from mgpa.moments import Scatter
 from shared import FIXTURES, needs_shared
 
 CLOSED = ["leace", "oracle_leace", "quadratic_leace", "splince", "ncm", "pisco", "featmap", "coral", "combat"]
@@ -184,7 +186,7 @@ def test_splince_low_rank_form_equals_the_published_one():
     both = np.linalg.svd(np.concatenate(span, axis=1), full_matrices=True)[0]
     V = np.concatenate([span[1], both[:, 4:]], axis=1)
     published = W_plus @ V @ np.linalg.solve(U.T @ V, U.T) @ W
-    readout, direction, sine = oblique_erasure(covariance, source, task)
+    readout, direction, sine = oblique_erasure(Scatter(covariance).axes(), source, task)
     np.testing.assert_allclose(np.eye(8) - direction @ readout.T, published, rtol=0, atol=1e-10)
     assert 0 < sine <= 1
 
@@ -229,11 +231,33 @@ def test_with_a_ridge_erasure_stays_exact_but_moves_more():
 
 
 def test_erasure_survives_a_singular_covariance_and_a_source_without_effect():
-    covariance = np.diag([2.0, 1.0, 0.0])
+    covariance = Scatter(np.diag([2.0, 1.0, 0.0])).axes()
     readout, direction = erasure(covariance, np.array([[1.0], [0.0], [0.0]]))
     np.testing.assert_allclose(np.eye(3) - direction @ readout.T, np.diag([0.0, 1.0, 1.0]), atol=1e-12)
     readout, direction = erasure(covariance, np.zeros((3, 2)))
     assert not (direction @ readout.T).any()
+
+
+@pytest.mark.parametrize("make_model", [LEACE, lambda: LEACE(ridge=0.3), SPLINCE], ids=str)
+def test_with_fewer_rows_than_features_erasers_are_solved_in_rows(make_model):
+    """Six copies of every feature say nothing new, and make more features than rows."""
+    problem = Problem(3, n=40)
+    few, many = make_model(), make_model()
+    if isinstance(many, LEACE):
+        many.set_params(ridge=6 * many.ridge)  # copies count six times in every variance
+    X = np.tile(problem.X, 6)
+    few.fit(problem.X, problem.y, source=problem.source)
+    many.fit(X, problem.y, source=problem.source)
+    assert many._data.moments.total.factored > few._data.moments.total.factored
+    np.testing.assert_allclose(many.transform(X), np.tile(few.transform(problem.X), 6), atol=1e-9)
+
+
+@pytest.mark.parametrize("name", ["pisco", "featmap", "coral", "quadratic_leace"])
+def test_matrices_larger_than_memory_are_refused_before_they_are_made(name, monkeypatch):
+    problem = Problem(2)
+    monkeypatch.setattr("mgpa._common.memory.total_memory", lambda: 1000.0)
+    with pytest.raises(NotEnoughMemory, match=r"matrices of 8 x 8 need .* GiB of memory"):
+        problem.fit(build(name)).to_map()
 
 
 @pytest.mark.parametrize("name", LINEAR_PROJECTORS)

@@ -5,11 +5,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from hypothesis import given
+from sklearn.base import clone
 from sklearn.linear_model import LinearRegression
 
 from factories import Data, two_sources
 from mgpa import ClosedFormMGPA, MeasurementGate
-from mgpa.closed_form import anchor_and_covariance, projection
+from mgpa.closed_form import anchor_and_covariance, anchor_and_covariance_in_rows, projection
+from mgpa.gate import PCAGate
+from mgpa.moments import Scatter
 from random_cases import SEEDS, examples
 
 
@@ -178,3 +181,39 @@ def test_too_few_rows_for_a_spread_inside_the_gate_are_refused():
 def test_a_direction_without_residual_spread_is_still_projected_out():
     D, W = projection(np.diag([1.0, 0.0]), np.array([[1.0], [0.0]]))
     np.testing.assert_allclose(D @ W.T, np.diag([1.0, 0.0]), atol=1e-12)
+
+
+@pytest.mark.parametrize("ridge", [0.0, 10.0])
+@pytest.mark.parametrize("K", [2, 3])
+def test_rows_and_matrices_give_the_published_anchor_and_covariance_alike(ridge, K):
+    rng = np.random.default_rng(K)
+    n, d = 30, 50
+    codes = np.arange(n) % K
+    X, B = rng.normal(size=(n, d)) + codes[:, None], np.linalg.qr(rng.normal(size=(d, 40)))[0]
+    F = Scatter.of_rows(X - X.mean(axis=0))
+    U = np.eye(K)[codes][:, 1:] - np.eye(K)[codes][:, 1:].mean(axis=0)
+    assert F.factored
+    in_rows = anchor_and_covariance_in_rows(F, B, U, ridge, n)
+    for a, b in zip(in_rows, anchor_and_covariance(F.matrix, B, F.back(U), U.T @ U, ridge, n), strict=True):
+        np.testing.assert_allclose(a, b, atol=1e-9)
+
+
+@pytest.mark.parametrize(
+    "model", [ClosedFormMGPA(), ClosedFormMGPA.paper(), ClosedFormMGPA.paper(PCAGate(3))]
+)
+def test_features_that_say_nothing_new_do_not_change_the_correction_of_the_others(model):
+    """40 rows of 12 features are solved in matrices, of 12 features and 60 copies of them in rows."""
+    rng = np.random.default_rng(3)
+    n, source = 40, np.arange(40) % 2
+    X, shift = rng.normal(size=(n, 12)), np.eye(12)[0] * 3.0
+    X += source[:, None] * shift
+    A = rng.normal(size=(15, 12))
+    pairs = (A, A + shift + 0.1 * rng.normal(size=A.shape))
+    wide, wide_pairs = np.tile(X, 6), tuple(np.tile(side, 6) for side in pairs)
+    # A ridge in each space that means the same: copies count six times in every scatter.
+    model = clone(model).set_params(ridge=2.0)
+    few = clone(model).fit(X, source=source, pairs=pairs)
+    many = clone(model).set_params(ridge=12.0).fit(wide, source=source, pairs=wide_pairs)
+    assert not few._data.moments.total.factored
+    assert many._data.moments.total.factored
+    np.testing.assert_allclose(many.transform(wide), np.tile(few.transform(X), 6), atol=1e-8)

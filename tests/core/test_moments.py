@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import mgpa.moments
 from factories import assert_close
 from mgpa import Moments
 from mgpa.moments import Means, SourceMoments, Standardizer
@@ -51,6 +52,27 @@ def test_rows_without_weight_count_as_rows_and_change_nothing_else():
     assert (neither.n_rows, neither.weight) == (12, 0.0)
     assert not neither.mean.any()
     assert not neither.scatter.any()
+
+
+@pytest.mark.parametrize("weighted", [True, False])
+@pytest.mark.parametrize("n", [5, 300])  # fewer rows than features, and several blocks
+def test_moments_in_blocks_are_those_of_all_rows_at_once(n, weighted, monkeypatch):
+    monkeypatch.setattr(mgpa.moments, "BLOCK", 6 * 64)
+    monkeypatch.setattr(mgpa.moments, "PIECE", 6 * 10)
+    monkeypatch.setattr(mgpa.moments, "CENTER_ROWS", 3)
+    rng = np.random.default_rng(n)
+    X = (1000.0 + rng.normal(size=(n, 6))).astype(np.float32)
+    X[:: n - 1] += 500.0  # the rows that the centre is taken from are far from the rest
+    weight = rng.uniform(0.5, 2.0, size=n) if weighted else None
+    seen = SourceMoments.from_rows(X, weight)
+    wide, w = X.astype(np.float64), np.ones(n) if weight is None else weight
+    assert_close(seen.mean, np.average(wide, axis=0, weights=w), 1e-12)
+    expected = (wide - seen.mean).T @ ((wide - seen.mean) * w[:, None])
+    assert_close(seen.scatter, expected, 1e-13 * np.abs(expected).max())
+    assert seen.spread.factored == (n < 6)
+    some = np.flatnonzero(rng.integers(2, size=n))
+    part = SourceMoments.from_rows(X, None if weight is None else weight[some], some)
+    assert_close(part.scatter, SourceMoments.from_rows(X[some], w[some]).scatter, 1e-9)
 
 
 def test_the_rows_given_are_not_changed():

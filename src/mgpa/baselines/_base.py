@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from .._common.memory import require_memory
 from ..errors import ParameterError
 from ..estimators.base import MethodTags
 from ..estimators.streamed import MomentEstimator
@@ -104,13 +105,26 @@ def require_variance(moments: Moments) -> None:
         )
 
 
+def require_matrices(number: int, d: int, method: str) -> None:
+    """Raise if a method's d × d matrices, of which it holds so many at a time, exceed the memory.
+
+    For methods that are such matrices: with fewer rows than features there is no smaller form of them.
+    """
+    require_memory(
+        8.0 * number * d**2,
+        f"{method}'s {number} matrices of {d} x {d}",
+        "Fit it to fewer features, for instance to principal components (fit_table(components=512)), or take "
+        "LEACE, SPLINCE, NCM, ComBat or closed-form MGPA, which need memory for the rows alone.",
+    )
+
+
 class SourceAware(MomentEstimator):
     """Base of the methods that must be told the source of every row they correct."""
 
     tags: ClassVar[MethodTags] = MethodTags(source_blind=False)
     __metadata_request__transform: ClassVar[dict[str, bool]] = {"source": True}
 
-    def transform(self, X: Any, *, source: Any = None, strength: float | None = None) -> Any:
+    def transform(self, X: Any, *, source: Any = None, strength: float | None = None, out: Any = None) -> Any:
         """Correct embeddings whose sources are known.
 
         Parameters
@@ -121,9 +135,10 @@ class SourceAware(MomentEstimator):
             Where each row comes from. Missing or unseen labels are errors.
         strength : float or None
             Apply this multiple of the displacement instead of the fitted strength.
+        out : (n, d) numpy array or None
+            Where to write the corrected rows; X itself corrects in place.
         """
-        m = self.map_ if strength is None else self.map_.with_strength(strength)
-        return self._transform(X, m, source=source)
+        return self._transform(X, self.map_, source=source, strength=strength, out=out)
 
     def fit_transform(self, X: Any, y: Any = None, *, source: Any = None, **evidence: Any) -> Any:
         """Fit, then correct the same rows."""

@@ -18,6 +18,7 @@ from ._base import (
     SourceAware,
     Transport,
     reference_index,
+    require_matrices,
     require_variance,
     routed_map,
 )
@@ -109,6 +110,7 @@ class CORAL(SourceAware):
             needs = f" needs paired rows of every source; there are none of {missing}."
             raise UsageError(Mention("moments", "pairs"), needs)
         require_variance(moments)
+        require_matrices(2 * K, moments.n_features, "CORAL")
         means = (moments.means - standardizer.center) / standardizer.scale
         covariances = self._covariances(moments, standardizer.scale, standardizer.varies)
         colour = symmetric_power(covariances[target], 0.5)

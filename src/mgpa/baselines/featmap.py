@@ -11,7 +11,7 @@ from .._common.parameters import Constraint, flag, number, source_label
 from ..estimators.base import MethodTags
 from ..estimators.streamed import Evidence
 from ..maps import RoutedMap
-from ._base import Floats, SourceAware, Transport, reference_index, routed_map
+from ._base import Floats, SourceAware, Transport, reference_index, require_matrices, routed_map
 
 
 def centred_regression(A: Floats, B: Floats, ridge: float) -> Floats:
@@ -82,6 +82,7 @@ class FEATMAP(SourceAware):
     def _solve(self, data: Evidence) -> RoutedMap:
         K = data.require_sources()
         target = reference_index(self.reference, data.sources)
+        require_matrices(2 * K, data.moments.n_features, "FEATMAP")
         standardizer = data.standardizer(self.standardize)
         transports: list[Transport] = [None] * K
         n_pairs = 0

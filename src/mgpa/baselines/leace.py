@@ -11,6 +11,7 @@ from .._common.parameters import Constraint, flag, number
 from ..estimators.base import MethodTags
 from ..estimators.streamed import Evidence, MomentEstimator
 from ..maps import AffineMap
+from ..moments import PrincipalAxes
 from ._base import blind_map
 
 Floats = NDArray[np.float64]
@@ -19,27 +20,27 @@ Floats = NDArray[np.float64]
 NO_EFFECT = 1e-15
 
 
-def erasure(covariance: Floats, cross: Floats) -> tuple[Floats, Floats]:
+def erasure(covariance: PrincipalAxes, cross: Floats, ridge: float = 0.0) -> tuple[Floats, Floats]:
     """Return readout and direction, both (d, k), of h ↦ h - (h - μ)ᵀ readout directionᵀ.
 
     Parameters
     ----------
-    covariance : (d, d)
-        Of the rows; may be singular.
+    covariance : PrincipalAxes
+        Of the rows; may be of fewer axes than features.
     cross : (d, k)
         Covariance of the rows with k source indicators.
+    ridge : float
+        Added to the variance along every axis.
 
     Notes
     -----
     This is Σ_hu (Σ_hu' Σ⁺ Σ_hu)⁺ Σ_hu' Σ⁺: LEACE's whitened orthogonal projection, written without square
     roots of Σ.
     """
-    # scipy's pinvh(covariance) @ cross with its rank tolerance, but without the d x d inverse and without
-    # waking a second BLAS beside numpy's.
-    values, vectors = np.linalg.eigh(covariance)
-    kept = np.abs(values) > len(values) * np.finfo(np.float64).eps * np.abs(values).max(initial=0.0)
-    vectors = vectors[:, kept]
-    readout = vectors @ ((vectors.T @ cross) / values[kept, None])
+    along = covariance.along(cross)
+    readout = covariance.back(along / (covariance.values + ridge)[:, None])
+    if ridge:  # what no axis holds, rounding aside, meets the ridge alone
+        readout = readout + (cross - covariance.back(along)) / ridge
     inner = cross.T @ readout
     if len(inner) == 1:
         return readout, cross / np.maximum(inner, NO_EFFECT)
@@ -48,15 +49,15 @@ def erasure(covariance: Floats, cross: Floats) -> tuple[Floats, Floats]:
     return readout, cross @ (axes / shares) @ axes.T
 
 
-def source_covariance(data: Evidence, scale: Floats) -> tuple[Floats, Floats]:
-    """Return the covariance of the rows (d, d) and with all but the first source's indicators (d, K - 1).
+def source_covariance(data: Evidence, scale: Floats) -> tuple[PrincipalAxes, Floats]:
+    """Return the covariance of the rows and that with all but the first source's indicators (d, K - 1).
 
     Population moments (ddof 0), in standardised coordinates.
     """
     moments = data.moments
     n = moments.weights.sum()
     gaps = (moments.means[1:] - moments.mean) / scale
-    return moments.scatter / np.outer(scale, scale) / n, (gaps * (moments.weights[1:, None] / n)).T
+    return moments.total.scaled(scale * np.sqrt(n)).axes(), (gaps * (moments.weights[1:, None] / n)).T
 
 
 class LEACE(MomentEstimator):
@@ -115,6 +116,6 @@ class LEACE(MomentEstimator):
         data.require_sources()
         standardizer = data.standardizer(self.standardize)
         covariance, cross = source_covariance(data, standardizer.scale)
-        readout, direction = erasure(covariance + self.ridge * np.eye(len(covariance)), cross)
+        readout, direction = erasure(covariance, cross, float(self.ridge))
         info = self._evidence_info(data)
         return blind_map(standardizer, data.moments.mean, readout, direction, self.strength, info)

@@ -18,7 +18,7 @@ from ..estimators.held_out import read_held_out
 from ..estimators.staged import SequentialEstimator, complete_stages_kept, torch_device
 from ..maps import ManifoldMap, MapInfo
 from ..maps.manifold import ERASURE, Cloud, advance
-from ..moments import Standardizer
+from ..moments import Scatter, Standardizer
 from ..stopping import HELD_OUT, held_out_folds
 from .leace import erasure
 
@@ -65,7 +65,8 @@ def first_erasure(H: Floats, codes: NDArray[np.int64], variant: str) -> tuple[Fl
     C = H - mean
     if variant == "":
         return np.zeros((len(mean), 0)), np.zeros((len(mean), 0)), np.zeros(0)
-    readout, direction = erasure(C.T @ C / len(C), C.T @ (codes - codes.mean())[:, None] / len(C))
+    cross = C.T @ (codes - codes.mean())[:, None] / len(C)
+    readout, direction = erasure(Scatter.of_rows(C / np.sqrt(len(C))).axes(), cross)
     if variant == "++":
         E = unequal_directions(C - (C @ readout) @ direction.T, codes)
         readout = np.hstack([readout, E - readout @ (direction.T @ E)])

@@ -11,7 +11,7 @@ from ..errors import Mention, UsageError
 from ..estimators.base import MethodTags
 from ..estimators.streamed import Evidence, MomentEstimator
 from ..maps import AffineMap
-from ._base import Floats, projector_map
+from ._base import Floats, projector_map, require_matrices
 
 
 class PISCO(MomentEstimator):
@@ -89,6 +89,7 @@ class PISCO(MomentEstimator):
         differences = (contrasts.values / scale)[:, kept]
         if not differences.any():
             raise ValueError("All paired differences are zero: the two views are identical.")
+        require_matrices(4, len(scale), "PISCO")
         mean = (moments.mean - standardizer.center) / scale
         second = moments.scatter / np.outer(scale, scale) / moments.weights.sum() + np.outer(mean, mean)
         objective = self.penalty * differences.T @ differences / len(differences) - second[np.ix_(kept, kept)]

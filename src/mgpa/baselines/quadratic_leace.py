@@ -11,7 +11,7 @@ from .._common.extras import missing
 from .._common.parameters import Constraint, flag, number
 from ..estimators.streamed import Evidence
 from ..maps import RoutedMap
-from ._base import Floats, SourceAware, require_variance, routed_map
+from ._base import Floats, SourceAware, require_matrices, require_variance, routed_map
 
 
 class QuadraticLEACE(SourceAware):
@@ -65,9 +65,10 @@ class QuadraticLEACE(SourceAware):
         self.standardize = standardize
 
     def _solve(self, data: Evidence) -> RoutedMap:
-        data.require_sources()
+        K = data.require_sources()
         standardizer, moments = data.standardizer(self.standardize), data.moments
         require_variance(moments)
+        require_matrices(4 * K, moments.n_features, "QuadraticLEACE")
         scale, varies = standardizer.scale, standardizer.varies
         means = (moments.means - standardizer.center) / scale
         scatters = [part.scatter / np.outer(scale, scale) for part in moments.parts.values()]

@@ -10,6 +10,7 @@ from .._common.parameters import Constraint, flag, number
 from ..estimators.base import MethodTags
 from ..estimators.streamed import Evidence, MomentEstimator
 from ..maps import AffineMap
+from ..moments import PrincipalAxes
 from ._base import Floats, blind_map
 from .leace import NO_EFFECT, source_covariance
 
@@ -17,17 +18,14 @@ from .leace import NO_EFFECT, source_covariance
 RELATIVE_RANK = 1e-8
 
 
-def oblique_erasure(covariance: Floats, source: Floats, task: Floats) -> tuple[Floats, Floats, float]:
+def oblique_erasure(covariance: PrincipalAxes, source: Floats, task: Floats) -> tuple[Floats, Floats, float]:
     """Return readout, direction and the sine of the smallest angle between source and task.
 
     In whitened coordinates, Z the span of source covariances and Y that of task covariances, the least
     edit with kernel Z that fixes Y is I - B_z (B_z'N B_z)⁻¹ B_z'N with N = I - B_y B_y'.
     """
-    values, vectors = np.linalg.eigh(covariance)
-    kept = values > values[-1] * len(values) * np.finfo(np.float64).eps
-    root = np.sqrt(values[kept])
-    whiten, colour = vectors[:, kept] / root, vectors[:, kept] * root  # both (d, rank)
-    B_z, B_y = _span(whiten.T @ source), _span(whiten.T @ task)
+    root = np.sqrt(covariance.values)[:, None]
+    B_z, B_y = _span(covariance.along(source) / root), _span(covariance.along(task) / root)
     free = B_z - B_y @ (B_y.T @ B_z)
     inner = B_z.T @ free
     sine = float(np.sqrt(max(np.linalg.eigvalsh(inner)[0], 0.0))) if inner.size else 1.0
@@ -37,7 +35,8 @@ def oblique_erasure(covariance: Floats, source: Floats, task: Floats) -> tuple[F
             "no edit can remove the one and keep the other. Use rows in which they are less associated, "
             "LEACE (which then removes task too), or MGPA, which relies on pairs instead."
         )
-    return whiten @ free, colour @ np.linalg.solve(inner, B_z.T).T if inner.size else colour[:, :0], sine
+    direction = np.asarray(np.linalg.solve(inner, B_z.T).T if inner.size else B_z, np.float64)
+    return covariance.back(free / root), covariance.back(direction * root), sine
 
 
 def _span(columns: Floats) -> Floats:

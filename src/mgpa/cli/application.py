@@ -16,9 +16,10 @@ from ..errors import OutputExists, printable
 
 
 def _read_value(kind: Any, tokens: Sequence[Token] | dict[str, Any]) -> Any:
-    """Return what was typed as the type an option has; cyclopts would round 2.7 to a whole number.
+    """Return what was typed as the type an option has.
 
-    It would also take an address for a path, and have files written to a folder called ``s3:``.
+    Left alone, cyclopts would round 2.7 to a whole number, read no JSON here before 5.4, and take an address
+    for a path and have files written to a folder called ``s3:``.
     """
     kinds = {kind, *get_args(kind)}
     if Path in kinds and get_origin(kind) not in (list, tuple) and not isinstance(tokens, dict):
@@ -26,6 +27,8 @@ def _read_value(kind: Any, tokens: Sequence[Token] | dict[str, Any]) -> Any:
         if isinstance(place, RemotePath) and RemotePath not in kinds:
             raise ValueError(f"{place} is an address; a path on this machine is expected here.")
         return place
+    if dict[str, str] in kinds and not isinstance(tokens, dict) and tokens[0].value.startswith("{"):
+        return {str(name): str(value) for name, value in json.loads(tokens[0].value).items()}
     if int in kinds and float not in kinds and not isinstance(tokens, dict):
         for token in tokens:
             if "." in token.value:

@@ -76,10 +76,10 @@ def audit(
         table, out, methods, seeds, rank, tokens, budget, association, folds, cache, readers, jobs, quick
     )
     print("audit: writing the report and figures", file=sys.stderr)
-    page = result.report(out / "report.html")
+    page = result.report(out / "report.html", verbose=True)
     result.to_csv(out / "table.csv")
     result.to_latex(out / "table.tex")
-    result.figures(out / "figures")
+    result.figures(out / "figures", verbose=True)
     verdicts = {name: result.verdict(name) for name in result.methods[1:]}
     text = "\n".join([verdict_text(result), "", str(result), f"\n{page}"])
     show(

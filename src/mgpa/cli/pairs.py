@@ -41,7 +41,7 @@ def check_pairs(
 
     if out is not None:
         refuse_existing(out, overwrite, table, pairs)
-    found = check(table, pairs, random_state=seed)
+    found = check(table, pairs, random_state=seed, verbose=True)
     if out is not None:
         found.plot().savefig(out)
     show(found.to_dict(), str(found), json_)

@@ -231,7 +231,7 @@ def summarise(
         rows = in_coordinates(coordinates, batch)
         ids = rows.pair_id if own_pairs else None
         fresh.partial_fit(rows.X, rows.label, source=rows.source, pair_id=ids, groups=rows.participant)
-        seen += SeenRows.from_rows(batch.X, batch.participant)
+        seen = seen.with_rows(batch.X, batch.participant)
     return (fresh, seen) if seen.parts else None
 
 

@@ -29,8 +29,11 @@ def from_frame(
     """Return X and the columns of a data frame, and its info; see :meth:`mgpa.tables.Table.from_frame`."""
     from .arrow import fields_of, pa, read_columns
 
-    if type(frame).__module__.partition(".")[0] == "pandas":
+    library = type(frame).__module__.partition(".")[0]
+    if library == "pandas":
         data = pa.Table.from_pandas(frame, preserve_index=False)
+    elif library == "polars" and hasattr(frame, "to_arrow"):
+        data = frame.to_arrow()  # text in a type that pyarrow before 19 can read, too
     elif hasattr(frame, "__arrow_c_stream__"):
         data = pa.table(frame)
     else:

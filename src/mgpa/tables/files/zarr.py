@@ -47,6 +47,8 @@ HEAD = "mgpa"
 # are copied into whatever xarray makes of a table.
 MANIFEST = Path("X", "mgpa.json")
 DIMENSIONS = {1: ("row",), 2: ("row", "feature"), 3: ("row", "token", "feature")}
+# Chunks that hold zeros alone are written too: a chunk that is not there is then always a loss.
+FILLING: Any = {"write_empty_chunks": True}
 # What may lie between a file's bytes and its numbers. Version 2 of the format also knows a codec "pickle",
 # which runs whatever code the file brings.
 CODECS = (
@@ -198,16 +200,16 @@ def create_zarr(path: Path, like: Columns, head: Head, chunk: int, n_rows: int =
             dtype="string" if text else values.dtype,
             compressors=checked,
             dimension_names=DIMENSIONS[values.ndim],
-            # A chunk that is not there is then always a loss.
-            config={"write_empty_chunks": True},
+            config=FILLING,
         )
     return arrays
 
 
 def open_for_filling(path: Place) -> dict[str, Any]:
     """Return the arrays of a group that was created and is not yet full."""
-    group = zarr.open_group(_store(path, read_only=False), mode="r+")
-    return {name: array.with_config({"write_empty_chunks": True}) for name, array in group.arrays()}
+    store = _store(path, read_only=False)
+    names = zarr.open_group(store, mode="r+").array_keys()
+    return {name: zarr.open_array(store, path=name, mode="r+", config=FILLING) for name in names}
 
 
 def fill_zarr(arrays: dict[str, Any], columns: Columns, at: int) -> None:
