@@ -90,6 +90,8 @@ def regressions(lines):
 
 def verdict(lines):
     """Return a few lines of text: what regressed on the machine of the last line."""
+    if all(line["machine"] != lines[-1]["machine"] for line in lines[:-1]):
+        return f"The first line of {lines[-1]['machine']}: nothing to compare with."
     slower = regressions(lines)
     if slower:
         return "\n".join([f"Slower by more than {TOLERANCE:.0%} on {lines[-1]['machine']}:", *slower])

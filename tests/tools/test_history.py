@@ -53,6 +53,7 @@ def test_what_became_slower_by_more_than_a_quarter_is_named(history):
     assert history.regressions(lines[:3]) == []
     assert history.verdict(lines[:2]).startswith("Nothing is slower by more than 25%")
     assert history.regressions([]) == []
+    assert history.verdict(lines[:3]) == "The first line of another machine: nothing to compare with."
 
 
 def test_the_machine_and_the_commit_are_named(tmp_path):

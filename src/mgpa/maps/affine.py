@@ -17,7 +17,7 @@ from .runtime.folding import FoldedAffine, fold_affine
 # Up to this many directions, arrays of many rows are corrected in one compiled pass over them. For fewer rows
 # loading the compiler would cost more than it saves.
 MOST_COMPILED, COMPILED_BYTES = 4, 2**24
-BLOCK_BYTES, PRODUCT_ROWS = 2**18, 2048
+BLOCK_BYTES, PRODUCT_ROWS = 2**19, 2048
 # Up to this many standard deviations from zero, float32 sums of uncentred features are exact enough.
 FAR_FROM_ZERO = 8.0
 

@@ -226,7 +226,7 @@ class CorrectionMap:
 
         Staged maps run compiled where numba is installed. Compiling takes several seconds, once on a machine:
         numba keeps the result beside the package, or in the user's own cache folder (``NUMBA_CACHE_DIR``).
-        Loading it takes about a second in every process.
+        Loading it takes half a second in every process.
 
         Parameters
         ----------

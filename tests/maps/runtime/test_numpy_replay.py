@@ -7,6 +7,7 @@ import pytest
 from scipy.special import ndtr
 
 from factories import random_staged_map
+from mgpa import MapError
 from mgpa.maps.runtime.compiled import VARIABLE, kernels
 from mgpa.maps.runtime.gelu import gelu_and_slope
 
@@ -52,6 +53,15 @@ def test_a_bad_row_is_named_whatever_the_critics(bad, n_linear, n_network):
         X[1, 3] = bad
         with pytest.raises(ValueError, match=r"NaN or infinite values in 1 of \d+ rows \(first: row 1\)"):
             m.transform(X)
+
+
+@pytest.mark.parametrize("n", [1, 40, 600])
+def test_a_correction_that_overflows_is_an_error_without_warnings(n):
+    m = random_staged_map()
+    X = np.ones((n, m.n_features), dtype=np.float32)
+    X[-1] = 3e38
+    with pytest.raises(MapError, match="The correction overflows"):
+        m.transform(X)
 
 
 @pytest.mark.parametrize("anchored", [False, True])

@@ -57,7 +57,7 @@ def why_not() -> str | None:
 def _load() -> tuple[ModuleType | None, str | None]:
     try:
         from . import numba_kernels
-    except ImportError as error:  # numba refuses versions of numpy that it does not know in this way, too
+    except ImportError as error:  # numba refuses a numpy that is too new for it in this way, too
         missing = isinstance(error, ModuleNotFoundError) and error.name == "numba"
         return None, f"pip install '{requirement('numba')}'" if missing else f"numba does not load: {error}"
     return numba_kernels, None

@@ -112,7 +112,8 @@ def run_stages(
     width = n_hidden + n_scores
     rows = max(1, min(BLAS_SIZE // max(1, n_hidden * r * n_network), MOST_BLAS_ROWS, n))
     slope, gradients = np.empty((rows, n_hidden), z.dtype), np.empty((rows, n_network * r), z.dtype)
-    residual = np.empty((rows, n_scores))
+    residual, y = np.empty((rows, n_scores)), np.empty((rows, n_scores))
+    gram = np.empty((rows, n_scores, n_scores))
     for k in range(n_stages):
         for start in range(0, n, rows):
             stop = min(start + rows, n)
@@ -125,7 +126,9 @@ def run_stages(
                     stages, k, first[start:stop], point[start:stop], z[start:stop], slope[:m], residual[:m]
                 )
                 np.dot(slope[:m], stages.gradient_gate[k], gradients[:m])
-            bounded_steps(stages, k, z[start:stop], gradients[:m], residual[:m])
+            linearize(stages, k, z[start:stop], gradients[:m], residual[:m], gram[:m])
+            coefficients(stages, gram[:m], residual[:m], y[:m])
+            move(stages, k, z[start:stop], gradients[:m], y[:m])
         if squares.size > 0:
             for i in range(n):
                 for a in range(r):
@@ -156,69 +159,93 @@ def network_scores(
             residual[i, n_linear + j] += inner(value, stages.output[k, j])
 
 
+# Below, indices instead of slices: counting the references to a slice takes longer than reading it.
+
+
 @_compiled_sum
-def bounded_steps(stages: Stages, k: int, z: Floats, gradients: Floats, residual: Floats) -> None:
-    """Take the trust-region step of every row. ``residual`` lacks what Δz adds to its linear scores."""
-    n_scores, r = residual.shape[1], z.shape[1]
+def linearize(stages: Stages, k: int, z: Floats, gradients: Floats, residual: Floats, gram: Floats) -> None:
+    """Add what Δz contributes to the linear scores, and write the Gram matrices' lower triangles.
+
+    They are summed in float64: with more scores than directions of the gate the matrix is singular, and
+    rounding would grow by 1 / damping.
+    """
     linear, linear_gram = stages.linear_gate[k], stages.linear_gram[k]
-    n_linear, last = len(linear), k == len(stages.linear_gate) - 1
-    e, y, weight, work = np.empty(n_scores), np.empty(n_scores), np.empty(n_scores), np.empty(n_scores)
-    gram, factor, step = np.empty((n_scores, n_scores)), np.empty((n_scores, n_scores)), np.empty(r)
-    # Indices instead of slices: to count who uses a slice takes longer than to use it.
+    n_linear, r = linear.shape
     for i in range(len(z)):
         for a in range(n_linear):
-            total = residual[i, a]
+            total = 0.0
             for c in range(r):
                 total += np.float64(linear[a, c]) * np.float64(z[i, c])
-            e[a] = total
+            residual[i, a] += total
             for b in range(a + 1):
-                gram[a, b] = linear_gram[a, b]
-        # Summed in float64: with more scores than directions of the gate the matrix is singular, and rounding
-        # would grow by 1 / damping.
-        for a in range(n_linear, n_scores):
-            e[a] = residual[i, a]
+                gram[i, a, b] = linear_gram[a, b]
+        for a in range(n_linear, residual.shape[1]):
             at = (a - n_linear) * r
             for b in range(n_linear):
                 total = 0.0
                 for c in range(r):
                     total += np.float64(gradients[i, at + c]) * np.float64(linear[b, c])
-                gram[a, b] = total
+                gram[i, a, b] = total
             for b in range(n_linear, a + 1):
                 other = (b - n_linear) * r
                 total = 0.0
                 for c in range(r):
                     total += np.float64(gradients[i, at + c]) * np.float64(gradients[i, other + c])
-                gram[a, b] = total
+                gram[i, a, b] = total
+
+
+@_compiled
+def coefficients(stages: Stages, gram: Floats, e: Floats, y: Floats) -> None:
+    """Write y with Δz = -Aᵀy, as :func:`~.numpy_replay.weighted_coefficients`, from lower triangles.
+
+    ``gram`` and ``e`` are overwritten.
+    """
+    n, n_scores = e.shape
+    damping, radius, stabilizer = stages.damping, stages.radius, stages.stabilizer
+    if n_scores == 2:
+        for i in range(n):
+            w1 = 1.0 / math.sqrt(gram[i, 0, 0] + stabilizer * stabilizer)
+            w2 = 1.0 / math.sqrt(gram[i, 1, 1] + stabilizer * stabilizer)
+            g11, g22, g12 = gram[i, 0, 0] * w1 * w1, gram[i, 1, 1] * w2 * w2, gram[i, 1, 0] * w1 * w2
+            y1, y2 = two_scores(g11, g22, g12, e[i, 0] * w1, e[i, 1] * w2, damping, radius)
+            y[i, 0], y[i, 1] = y1 * w1, y2 * w2
+        return
+    weight, work, factor = np.empty(n_scores), np.empty(n_scores), np.empty((n_scores, n_scores))
+    for i in range(n):
         for a in range(n_scores):
-            weight[a] = 1.0 / math.sqrt(gram[a, a] + stages.stabilizer * stages.stabilizer)
-            e[a] *= weight[a]
+            weight[a] = 1.0 / math.sqrt(gram[i, a, a] + stabilizer * stabilizer)
+        for a in range(n_scores):
+            e[i, a] *= weight[a]
             for b in range(a + 1):
-                gram[a, b] *= weight[a] * weight[b]
-                gram[b, a] = gram[a, b]
-        if n_scores == 2:
-            two_scores(gram, e, y, stages.damping, stages.radius)
-        else:
-            any_scores(gram, e, y, work, factor, stages.damping, stages.radius)
+                gram[i, a, b] *= weight[a] * weight[b]
+                gram[i, b, a] = gram[i, a, b]
+        any_scores(gram[i], e[i], y[i], work, factor, damping, radius)
         for a in range(n_scores):
-            y[a] *= weight[a]
-        if last:
-            for a in range(n_scores):
-                y[a] *= stages.last_fraction
-            if k == 0:  # the start is part of the first stage
-                for c in range(r):
-                    z[i, c] *= stages.last_fraction
+            y[i, a] *= weight[a]
+
+
+@_compiled
+def move(stages: Stages, k: int, z: Floats, gradients: Floats, y: Floats) -> None:
+    """Take the step -Aᵀy of every row; of the last stage, the fraction that is applied."""
+    linear = stages.linear_gate[k]
+    n_linear, r = linear.shape
+    fraction = stages.last_fraction if k == len(stages.linear_gate) - 1 else 1.0
+    step = np.empty(r)
+    for i in range(len(z)):
         # Nearly parallel gradients take large opposite coefficients: their sum, too, is float64.
         for c in range(r):
             step[c] = 0.0
         for a in range(n_linear):
             for c in range(r):
-                step[c] += y[a] * np.float64(linear[a, c])
-        for a in range(n_linear, n_scores):
+                step[c] += y[i, a] * np.float64(linear[a, c])
+        for a in range(n_linear, y.shape[1]):
             at = (a - n_linear) * r
             for c in range(r):
-                step[c] += y[a] * np.float64(gradients[i, at + c])
+                step[c] += y[i, a] * np.float64(gradients[i, at + c])
+        # The start is part of the first stage.
+        before = fraction if k == 0 else 1.0
         for c in range(r):
-            z[i, c] = np.float64(z[i, c]) - step[c]
+            z[i, c] = before * np.float64(z[i, c]) - fraction * step[c]
 
 
 @_compiled_sum
@@ -263,9 +290,10 @@ def gelu_and_slope(u: Floats, added: Floats, value: Floats, slope: Floats) -> No
 
 
 @_compiled
-def two_scores(gram: Floats, e: Floats, y: Floats, damping: float, radius: float) -> None:
-    """Write y of one row with two scores, as :func:`mgpa.trust_region.two_scores`."""
-    g11, g22, g12, e1, e2 = gram[0, 0], gram[1, 1], gram[1, 0], e[0], e[1]
+def two_scores(
+    g11: float, g22: float, g12: float, e1: float, e2: float, damping: float, radius: float
+) -> tuple[float, float]:
+    """Return (y₁, y₂) of one row with two scores, as :func:`mgpa.trust_region.two_scores`."""
     mean, half = 0.5 * (g11 + g22), 0.5 * (g11 - g22)
     gap = math.sqrt(half * half + g12 * g12)
     tilt = (half * (e1 * e1 - e2 * e2) + 2.0 * g12 * e1 * e2) / (gap + TINY)
@@ -283,8 +311,7 @@ def two_scores(gram: Floats, e: Floats, y: Floats, damping: float, radius: float
             break
     t = damping + nu
     determinant = (g11 + t) * (g22 + t) - g12 * g12
-    y[0] = ((g22 + t) * e1 - g12 * e2) / determinant
-    y[1] = ((g11 + t) * e2 - g12 * e1) / determinant
+    return ((g22 + t) * e1 - g12 * e2) / determinant, ((g11 + t) * e2 - g12 * e1) / determinant
 
 
 @_compiled

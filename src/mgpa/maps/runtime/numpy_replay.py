@@ -155,9 +155,9 @@ class Replay:
     def _product(self, X: Floats, out: Floats) -> Floats:
         """Write ``h₀ @ first``, constants included, into the first rows of ``out`` and return those."""
         h = np.ones((len(X), X.shape[1] + 1), dtype=X.dtype)
-        np.subtract(X, self.center, out=h[:, :-1])
-        h[:, :-1] *= self.inverse_scale
         with np.errstate(over="ignore", invalid="ignore"):  # the caller's does not reach other threads
+            np.subtract(X, self.center, out=h[:, :-1])
+            h[:, :-1] *= self.inverse_scale
             return np.matmul(h, self.first, out=out[: len(X)])
 
     def _first(self, X: Floats, pad: bool = True) -> tuple[Floats, Floats]:
