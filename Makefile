@@ -18,8 +18,9 @@ test: .venv/installed lint  ## Lint, type-check and run the test suite
 test-slow: .venv/installed  ## The tests that take longer
 	$(BIN)/python -m pytest -m slow
 
-test-lowest: .venv-lowest/installed  ## The test suite with the lowest version of everything that pyproject.toml declares
+test-lowest: .venv-lowest/installed .venv-lowest-core/installed  ## The test suite with the lowest version of everything that pyproject.toml declares
 	OMP_NUM_THREADS=1 .venv-lowest/bin/python -m pytest -n auto --dist worksteal -m "not slow"
+	OMP_NUM_THREADS=1 .venv-lowest-core/bin/python -m pytest -n auto --dist worksteal -m "not slow" tests/core tests/maps
 
 test-packages:  ## Build the wheel and the source archive; install each on its own and use it
 	rm -rf build/packages dist
@@ -41,8 +42,8 @@ lint: .venv/installed
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-bench: .venv/installed  ## Speed as ratios against the physical work (docs/performance.md)
-	$(BIN)/python benchmarks/run.py
+bench: .venv/installed  ## Speed as ratios against the physical work (docs/performance.md; BENCH="--device cuda")
+	$(BIN)/python benchmarks/run.py --history benchmarks/history.jsonl $(BENCH)
 
 docs: .venv/docs  ## Build the documentation in docs/_build/html; warnings and dead links are errors
 	rm -rf docs/_build docs/reference/generated  # pages that are gone would stay
@@ -50,7 +51,7 @@ docs: .venv/docs  ## Build the documentation in docs/_build/html; warnings and d
 	$(BIN)/python tools/check_site.py docs/_build/html
 
 clean:  ## Remove the environment, caches and the built documentation
-	rm -rf .venv .venv-lowest .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist
+	rm -rf .venv .venv-lowest .venv-lowest-core .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist
 	rm -rf docs/_build docs/auto docs/reference/generated
 
 .venv/installed: pyproject.toml constraints.txt
@@ -65,6 +66,16 @@ clean:  ## Remove the environment, caches and the built documentation
 	.venv-lowest/bin/uv pip compile --quiet --resolution lowest-direct --constraint constraints.txt \
 		--extra dev pyproject.toml --output-file .venv-lowest/versions.txt
 	.venv-lowest/bin/python -m pip install --quiet --constraint .venv-lowest/versions.txt --editable '.[dev]'
+	touch $@
+
+# The same with fewer extras: one of the others needs a later numpy than the core does.
+.venv-lowest-core/installed: pyproject.toml constraints.txt
+	$(PYTHON) -m venv .venv-lowest-core
+	.venv-lowest-core/bin/python -m pip install --quiet uv
+	.venv-lowest-core/bin/uv pip compile --quiet --resolution lowest-direct --constraint constraints.txt \
+		--extra torch --extra onnx --extra report pyproject.toml --output-file .venv-lowest-core/versions.txt
+	.venv-lowest-core/bin/python -m pip install --quiet --constraint .venv-lowest-core/versions.txt \
+		--editable '.[torch,onnx,report]' hypothesis pytest pytest-xdist
 	touch $@
 
 .venv/docs: pyproject.toml constraints.txt

@@ -104,7 +104,7 @@ def fit_simulated(client, parts):
 
 
 def apply_simulated(client, m, parts):
-    the_map = client.scatter(m, broadcast=True)
+    the_map = client.scatter(m, broadcast=True, hash=False)  # or one map twice may be released in between
     return sum(client.gather(client.map(correct_part, [the_map] * len(parts), parts, pure=False)))
 
 

@@ -3,8 +3,10 @@
     python benchmarks/run.py                     # everything on the CPU
     python benchmarks/run.py --device cuda       # the torch paths on a GPU
     python benchmarks/run.py transform row       # some of: transform row affine fit tokens stream
+    python benchmarks/run.py --history benchmarks/history.jsonl   # and keep the ratios, see history.py
 
-Every line gives the time, the time of the bare work in the same process, and their ratio.
+Every line gives the time, the time of the bare work in the same process, their ratio, the aim and whether it
+is met. An operation and its bare work take turns, and the shortest run of each counts.
 """
 
 import argparse
@@ -14,25 +16,44 @@ import time
 
 import numpy as np
 
+import history
+
 N, D, R, STAGES, HIDDEN = 10_000, 512, 64, 48, 128
+# Rows of an array that no last-level cache holds (200 MB).
+MANY = 100_000
+RATIOS = {}
 
 
 def best(function, repeats=5, prepare=None):
     """Return the shortest of several runs, in seconds."""
+    return shortest([function], repeats, prepare)[0]
+
+
+def shortest(functions, repeats=5, prepare=None):
+    """Return the shortest run of each function, in seconds; they take turns, of which the first is no run."""
     times = []
     for _ in range(repeats + 1):
-        if prepare is not None:
-            prepare()
-        start = time.perf_counter()
-        function()
-        times.append(time.perf_counter() - start)
-    return min(times[1:])
+        turn = []
+        for function in functions:
+            if prepare is not None:
+                prepare()
+            start = time.perf_counter()
+            function()
+            turn.append(time.perf_counter() - start)
+        times.append(turn)
+    return [min(column) for column in zip(*times[1:], strict=True)]
 
 
-def report(name, seconds, bare_name, bare, aim):
+def report(name, seconds, bare_name, bare, aim="-"):
+    """Print and keep one line. The aim is a ratio ("1.7"), a time ("0.4 ms", "2 s") or none ("-")."""
+    ratio = seconds / bare
+    RATIOS[f"{name} / {bare_name}"] = round(ratio, 3)
+    number, _, unit = aim.partition(" ")
+    measured = seconds / {"ms": 1e-3, "s": 1.0}[unit] if unit else ratio
+    met = "" if aim == "-" else ", met" if measured <= float(number) else ", NOT MET"
     print(
-        f"{name:<46}{seconds * 1e3:>11.2f} ms {bare_name:<34}{bare * 1e3:>10.2f} ms"
-        f"   ratio {seconds / bare:>6.2f}   (aim {aim})",
+        f"{name:<48}{seconds * 1e3:>10.2f} ms  {bare_name:<30}{bare * 1e3:>9.2f} ms  "
+        f"ratio {ratio:>6.2f}  (aim {aim}{met})",
         flush=True,
     )
 
@@ -76,34 +97,45 @@ def staged_map(seed=0):
     )
 
 
+def on_device(function):
+    """Return a function that waits for the GPU, too."""
+    import torch
+
+    return lambda: (function(), torch.cuda.synchronize())
+
+
 def bench_transform(device):
     m = staged_map()
     X = np.random.default_rng(1).normal(size=(N, D)).astype(np.float32)
     first = m._replay(X.dtype).first[:-1]
+    product = f"one product {N}x{D}x{first.shape[1]}"
     if device == "cpu":
-        report(
-            f"staged transform, {N} x {D}, {STAGES} stages",
-            best(lambda: m.transform(X)),
-            f"one product {N}x{D}x{first.shape[1]}",
-            best(lambda: X @ first),
-            "2",
-        )
+        times = shortest([lambda: m.transform(X), lambda: X @ first])
+        report(f"staged transform, {N} x {D}, {STAGES} stages", times[0], product, times[1], "1.7")
         with tempfile.TemporaryDirectory() as folder:
             size = m.save(f"{folder}/map.safetensors").stat().st_size
-        print(f"  its file has {size / 1e6:.1f} MB")
+        print(f"  stages {how_stages_run()}; the map's file has {size / 1e6:.1f} MB")
         return
     import torch
 
     for n in (N, 10 * N):
         rows = torch.randn(n, D, device=device)
         weights = torch.as_tensor(first, device=device)
-        report(
-            f"staged transform on {device}, {n} rows",
-            best(lambda rows=rows: (m.transform(rows), torch.cuda.synchronize())),
-            f"one product {n}x{D}x{first.shape[1]}",
-            best(lambda rows=rows, weights=weights: (rows @ weights, torch.cuda.synchronize())),
-            "2",
+        times = shortest(
+            [
+                on_device(lambda rows=rows: m.transform(rows)),
+                on_device(lambda rows=rows, weights=weights: rows @ weights),
+            ]
         )
+        product = f"one product {n}x{D}x{first.shape[1]}"
+        report(f"staged transform on {device}, {n} rows", times[0], product, times[1], "4")
+
+
+def how_stages_run():
+    from mgpa.maps.runtime.compiled import why_not
+
+    reason = why_not()
+    return "run compiled" if reason is None else f"run in numpy ({reason})"
 
 
 def bench_row(device):
@@ -111,47 +143,39 @@ def bench_row(device):
         return
     from threadpoolctl import threadpool_limits
 
-    m = staged_map()
+    m = staged_map().warm_up()
     x = np.random.default_rng(1).normal(size=(1, D)).astype(np.float32)
     first = m._replay(x.dtype).first[:-1]
     with threadpool_limits(1):
-        report(
-            f"one row, {STAGES} stages, one core",
-            best(lambda: m.transform(x), 200),
-            f"one product 1x{D}x{first.shape[1]}",
-            best(lambda: x @ first, 200),
-            "1 ms",
-        )
+        times = shortest([lambda: m.transform(x), lambda: x @ first], 400)
+    product = f"one product 1x{D}x{first.shape[1]}"
+    report(f"one row, {STAGES} stages, one core", times[0], product, times[1], "0.4 ms")
 
 
 def bench_affine(device):
     import mgpa
 
     rng = np.random.default_rng(0)
-    X = rng.normal(size=(N, D)).astype(np.float32)
     m = mgpa.AffineMap(
         center=rng.normal(size=D), scale=np.ones(D), readout=rng.normal(size=(D, 1)),
         direction=rng.normal(size=(D, 1)), offset=np.zeros(1),
     )  # fmt: skip
     if device == "cpu":
-        report(
-            f"closed-form transform, {N} x {D}",
-            best(lambda: m.transform(X), 20),
-            "copy",
-            best(X.copy, 20),
-            "3",
-        )
+        for n, aim in ((N, "-"), (MANY, "2.5")):
+            X = rng.normal(size=(n, D)).astype(np.float32)
+            times = shortest([lambda X=X: m.transform(X), X.copy], 20)
+            report(f"closed-form transform, {n} x {D}", times[0], "copy", times[1], aim)
+        out = np.empty_like(X)
+        times = shortest([lambda: m.transform(X, out=out), lambda: np.copyto(out, X)], 20)
+        report(f"closed-form transform into out=, {n} x {D}", times[0], "copy into an array", times[1], "2.5")
+        times = shortest([lambda: m.transform(out, out=out), lambda: np.copyto(out, X)], 20)
+        report(f"closed-form transform in place, {n} x {D}", times[0], "copy into an array", times[1], "2.5")
         return
     import torch
 
     rows = torch.randn(50 * N, D, device=device)
-    report(
-        f"closed-form transform on {device}, {50 * N} rows",
-        best(lambda: (m.transform(rows), torch.cuda.synchronize())),
-        "copy",
-        best(lambda: (rows.clone(), torch.cuda.synchronize())),
-        "3",
-    )
+    times = shortest([on_device(lambda: m.transform(rows)), on_device(rows.clone)])
+    report(f"closed-form transform on {device}, {50 * N} rows", times[0], "copy", times[1], "2.5")
 
 
 def bench_fit(device):
@@ -193,12 +217,10 @@ def bench_fit(device):
         fitting,
         "its critics' training alone",
         best(training_steps, 1),
-        "1.3",
+        "1.3" if device == "cpu" else "4 s",
     )
     tutorial = stages * best(plain_torch, 2)
-    report(
-        f"iterative fit on {device}, {stages} stages", fitting, "same GELU steps, plain torch", tutorial, "-"
-    )
+    report(f"iterative fit on {device}, {stages} stages", fitting, "same GELU steps, plain torch", tutorial)
     closed = mgpa.ClosedFormMGPA.paper(gate=mgpa.MeasurementGate(rank=R))
     wide = X.astype(np.float64)
     report(
@@ -206,7 +228,6 @@ def bench_fit(device):
         best(lambda: closed.fit(X, source=source, pairs=pairs), 3),
         "Gram product (float64)",
         best(lambda: wide.T @ wide, 3),
-        "-",
     )
 
 
@@ -256,7 +277,7 @@ def bench_stream(device):
         model.partial_fit(X, source=source, pairs=pairs if i == 0 else None)
     model.to_map()
     seconds = time.perf_counter() - start
-    report(f"closed-form fit streamed, {n} x {D}", seconds, "Gram products (float64)", best(gram, 1), "1.5")
+    report(f"closed-form fit streamed, {n} x {D}", seconds, "Gram products (float64)", best(gram, 1), "1.3")
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     print(f"  peak memory of the process {peak:.0f} MiB; the rows would need {n * D * 4 / 2**20:.0f} MiB")
 
@@ -277,9 +298,14 @@ def main():
     )
     parser.add_argument("names", nargs="*", help=f"some of: {' '.join(BENCHES)}")
     parser.add_argument("--device", default="cpu")
+    parser.add_argument("--history", metavar="FILE", help="append the ratios, and compare with the last ones")
     arguments = parser.parse_args()
+    print(f"{history.machine(arguments.device)}, mgpa at {history.commit()}")
     for name in arguments.names or BENCHES:
         BENCHES[name](arguments.device)
+    if arguments.history:
+        history.record(arguments.history, RATIOS, arguments.device)
+        print(history.verdict(history.read(arguments.history)))
 
 
 if __name__ == "__main__":

@@ -25,6 +25,7 @@ METHODS = {
     "LEACE": lambda: make("leace"),
     "closed form": mgpa.ClosedFormMGPA,
     "closed form, published": mgpa.ClosedFormMGPA.paper,
+    "closed form, four directions": lambda: mgpa.ClosedFormMGPA(mgpa.MeasurementGate(rank=4), n_directions=4),
     "48 stages, published": mgpa.IterativeMGPA.paper,
 }
 

@@ -59,7 +59,8 @@ def anchor_and_covariance(
         return np.asarray(columns - B @ (B.T @ columns))
 
     Szz, Szq = B.T @ scatter @ B, preserve(scatter @ B).T
-    solver = RidgeSolver(preserve(preserve(scatter).T), ridge)
+    Sqq = preserve(preserve(scatter).T)
+    solver = RidgeSolver(Sqq, ridge)
     Squ, Szu = preserve(between), B.T @ between
     beta = solver.solve(Szq.T)  # pooled anchor: Z on Q alone
     # Z on Q and U together, by partialling Q out of U.
@@ -67,7 +68,6 @@ def anchor_and_covariance(
     delta = np.linalg.solve(_free(overlap, Squ.T @ on_q), Szu.T - Squ.T @ beta)  # (K - 1, r)
     joint = beta - on_q @ delta
     # Residual scatter of Z - Q joint - U delta, from the joint second moments.
-    Sqq = preserve(preserve(scatter).T)
     fitted = Szq @ joint + Szu @ delta
     mixed = joint.T @ Squ @ delta
     residual = Szz - fitted - fitted.T + joint.T @ Sqq @ joint + mixed + mixed.T + delta.T @ overlap @ delta

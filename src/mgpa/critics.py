@@ -12,15 +12,20 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from sklearn.linear_model import LogisticRegression
 from threadpoolctl import threadpool_limits
 
 from ._common.arrays import cast, namespace
 
 Array = Any  # numpy array or torch tensor
+Floats = NDArray[np.float64]
 
 CRITICS = ("linear", "gelu")
 HIDDEN_WIDTH = 128
+# On a GPU, up to this many features Newton's d x d matrices cost less than the many small steps of L-BFGS.
+MOST_NEWTON_FEATURES = 2048
+MAX_NEWTON_STEPS, MAX_HALVINGS = 50, 30
 
 
 @dataclass(frozen=True)
@@ -91,6 +96,22 @@ def contrasts(logits: Array) -> Array:
     return logits[1:] - logits[:1] if K == 2 else (logits - logits.mean(0)) * (K / (K - 1))
 
 
+def balanced_weights(codes: Any, sample_weight: Any = None) -> Floats:
+    """Return weights of the rows under which every class weighs the same, and all together as before.
+
+    What ``class_weight="balanced"`` does from scikit-learn 1.7 on; before, it counted rows, not their weight.
+
+    Examples
+    --------
+    >>> balanced_weights([0, 0, 0, 1]).round(2).tolist()
+    [0.67, 0.67, 0.67, 2.0]
+    """
+    classes, members = np.unique(codes, return_inverse=True)
+    weight = np.ones(len(members)) if sample_weight is None else np.asarray(sample_weight, dtype=np.float64)
+    totals = np.bincount(members, weight)
+    return np.asarray(weight * (totals.sum() / (len(classes) * totals))[members])
+
+
 def fit_logistic(
     X: Any, codes: Any, n_sources: int, *, C: float = 1.0, max_iter: int = 2500, sample_weight: Any = None
 ) -> LinearCritic:
@@ -98,12 +119,14 @@ def fit_logistic(
 
     As scikit-learn has it, its scores are the one logit difference of two sources or the K logits of more.
     """
-    model = LogisticRegression(C=C, max_iter=max_iter, class_weight="balanced")
+    model = LogisticRegression(C=C, max_iter=max_iter)
     # Matrix-vector products gain little from threads, and a BLAS's idle threads go on spinning: the torch
     # steps that follow would take half as long again.
     with threadpool_limits(1, user_api="blas"):
         # In float64 whatever the rows' type: scikit-learn's own choice differs between versions.
-        model.fit(np.asarray(X, dtype=np.float64), codes, sample_weight=sample_weight)
+        model.fit(
+            np.asarray(X, dtype=np.float64), codes, sample_weight=balanced_weights(codes, sample_weight)
+        )
     if len(model.classes_) != n_sources:
         raise ValueError(f"Critics saw {len(model.classes_)} of {n_sources} sources.")
     return LinearCritic(model.coef_, model.intercept_)
@@ -114,17 +137,16 @@ def fit_linear(H: Array, codes: Any, n_sources: int, sample_weight: Any = None) 
     if isinstance(H, np.ndarray) or H.device.type == "cpu":
         fitted = fit_logistic(H, codes, n_sources, sample_weight=sample_weight)
     else:
-        fitted = _fit_logistic_on_device(H, codes, n_sources, sample_weight)
+        fitted = fit_logistic_on_device(H, codes, n_sources, sample_weight)
     weight, bias = fitted.weight, fitted.bias
     if n_sources > 2:
         weight, bias = contrasts(weight), contrasts(bias)
     return LinearCritic(cast(weight, H), cast(bias, H))
 
 
-def _fit_logistic_on_device(H: Array, codes: Any, n_sources: int, sample_weight: Any) -> LinearCritic:
-    """Fit the same logistic regression where the rows are, by torch's L-BFGS in float64."""
+def fit_logistic_on_device(H: Array, codes: Any, n_sources: int, sample_weight: Any = None) -> LinearCritic:
+    """Fit the regression of :func:`fit_logistic` (C = 1) where the rows are, in float64."""
     import torch
-    import torch.nn.functional as F
 
     device = H.device
     target = torch.as_tensor(codes, device=device)
@@ -133,11 +155,58 @@ def _fit_logistic_on_device(H: Array, codes: Any, n_sources: int, sample_weight:
         weight = torch.as_tensor(sample_weight, dtype=torch.float64, device=device)
     mass = torch.zeros(n_sources, dtype=torch.float64, device=device).index_add_(0, target, weight)
     weight = weight * (weight.sum() / (n_sources * mass))[target]
-    total, rows = weight.sum(), H.double()
+    if n_sources == 2 and H.shape[1] <= MOST_NEWTON_FEATURES:
+        return _newton(H.double(), target.double(), weight)
+    return _lbfgs(H.double(), target, weight, n_sources)
+
+
+def _newton(rows: Array, target: Array, weight: Array) -> LinearCritic:
+    """Minimise Σ weight · loss + ½‖w‖² of two sources by some ten products and factorisations."""
+    import torch
+    import torch.nn.functional as F
+
+    X = torch.cat([rows, torch.ones_like(rows[:, :1])], dim=1)
+    penalty = torch.ones_like(X[0])
+    penalty[-1] = 0.0  # of the intercept
+    total = float(weight.sum())
+
+    def objective(w: Array) -> tuple[Array, Array]:
+        logits = X @ w
+        losses = F.softplus(logits) - target * logits
+        return weight @ losses + 0.5 * (penalty * w) @ w, logits
+
+    w = torch.zeros_like(X[0])
+    loss, logits = objective(w)
+    for _ in range(MAX_NEWTON_STEPS):
+        p = torch.sigmoid(logits)
+        gradient = X.T @ (weight * (p - target)) + penalty * w
+        if float(gradient.abs().max()) <= 1e-8 * total:
+            break
+        hessian = (X * (weight * p * (1.0 - p))[:, None]).T @ X
+        # Where every row is told apart with certainty the intercept has no curvature of its own.
+        hessian.diagonal().add_(penalty + 1e-12 * total)
+        step = torch.cholesky_solve(gradient[:, None], torch.linalg.cholesky(hessian))[:, 0]
+        for _ in range(MAX_HALVINGS):
+            trial, trial_logits = objective(w - step)
+            if trial <= loss:
+                break
+            step = 0.5 * step
+        else:  # rounding is all that is left
+            break
+        w, loss, logits = w - step, trial, trial_logits
+    return LinearCritic(w[None, :-1], w[-1:])
+
+
+def _lbfgs(rows: Array, target: Array, weight: Array, n_sources: int) -> LinearCritic:
+    """Minimise the same of any number of sources and features, by torch's L-BFGS."""
+    import torch
+    import torch.nn.functional as F
+
+    total = weight.sum()
     # As scikit-learn: one score for two sources, a symmetric softmax beyond; intercept unpenalised.
     n_rows = 1 if n_sources == 2 else n_sources
-    W = torch.zeros((n_rows, H.shape[1]), dtype=torch.float64, device=device, requires_grad=True)
-    b = torch.zeros(n_rows, dtype=torch.float64, device=device, requires_grad=True)
+    W = torch.zeros((n_rows, rows.shape[1]), dtype=rows.dtype, device=rows.device, requires_grad=True)
+    b = torch.zeros(n_rows, dtype=rows.dtype, device=rows.device, requires_grad=True)
     optimizer = torch.optim.LBFGS(
         [W, b], max_iter=2500, tolerance_grad=1e-4, tolerance_change=1e-14, line_search_fn="strong_wolfe"
     )

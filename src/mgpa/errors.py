@@ -10,8 +10,10 @@ from __future__ import annotations
 import unicodedata
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from ._common.remote import Place
 
 
 def printable(text: str, *, lines: bool = False) -> str:
@@ -128,11 +130,11 @@ class OutputExists(Worded, FileExistsError):
 
     Parameters
     ----------
-    path : Path
+    path : Path or RemotePath
         Where.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Place) -> None:
         super().__init__(path)
         self.path = path
 
@@ -176,6 +178,10 @@ class CheckpointError(Worded, ValueError):
 
 class DownloadError(Worded, OSError):
     """A download that failed, or brought something else than promised."""
+
+
+class StoreError(Worded, RuntimeError):
+    """A store of objects or a web server that did not do what it was asked, or cannot."""
 
 
 class ClusterError(Worded, RuntimeError):

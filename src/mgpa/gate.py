@@ -30,7 +30,7 @@ from ._common.parameters import (
     share,
     whole,
 )
-from .errors import Mention, UsageError
+from .errors import Mention, MissingEvidence, UsageError
 from .moments import Scatter
 
 Floats = NDArray[np.float64]
@@ -78,7 +78,7 @@ class Gate(BaseEstimator):  # type: ignore[misc]
         check_is_fitted(self, "basis_")
         directions = unit_rows(check_array(contrasts, dtype=np.float64))
         if not len(directions):
-            raise ValueError("All contrasts are zero: identical views say nothing about coverage.")
+            raise MissingEvidence("All contrasts are zero: identical views say nothing about coverage.")
         return float(np.mean(np.sum((directions @ self.basis_) ** 2, axis=1)))
 
     def _set_basis(self, basis: Floats, energy: Floats, mean: Floats) -> Self:
@@ -556,7 +556,7 @@ def held_out_coverage(
         if gate.rank_ and len(directions):
             curves.append(np.cumsum(np.mean((directions @ gate.basis_) ** 2, axis=0)))
     if not curves:
-        raise ValueError("All contrasts are zero: identical views say nothing about coverage.")
+        raise MissingEvidence("All contrasts are zero: identical views say nothing about coverage.")
     shortest = min(map(len, curves))
     return np.asarray(np.mean([curve[:shortest] for curve in curves], axis=0))
 

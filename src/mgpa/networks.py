@@ -19,6 +19,9 @@ Array = Any  # torch.Tensor
 
 MAX_SEED = 2**31 - 1
 TOKEN_WIDTH = 64
+# torch's fused AdamW gives 65 536 numbers of a tensor to one block of threads, and takes up to 36 tensors at
+# a time: a network in one piece would occupy one of a GPU's hundred processors.
+CUDA_PARTS = 32
 # Activations and their backward passes, of (gradient by the output, input, output).
 ACTIVATIONS: dict[str, tuple[Callable[..., Array], Callable[..., Array]]] = {
     "gelu": (F.gelu, lambda back, u, g: torch.ops.aten.gelu_backward(back, u)),
@@ -139,7 +142,7 @@ class TokenNetwork:
 
 
 class Training:
-    """Networks of one architecture in training on the same rows, with a cross-entropy that is not balanced.
+    """Networks of one architecture in training side by side, with a cross-entropy that is not balanced.
 
     Each starts from torch's own draws for its seed and meets the rows in the order of a DataLoader whose
     generator has its shuffle seed: up to rounding, the result is that of training them one by one.
@@ -150,12 +153,15 @@ class Training:
         What is trained.
     X, codes : tensor with n rows, (n,) integers
         Rows, where the training is to happen, and their classes from 0 to K - 1.
-    seeds, shuffle_seeds : sequences of R ints
+    seeds, shuffle_seeds : sequences of ints
         Of each network's initial weights, and of the order of its rows (None: the same).
     optimizer : AdamW
         Its settings.
     sample_weight : (n,) array or None
         Weights of the rows' losses.
+    n_sets : int
+        X holds so many versions of the n rows, one after the other, and every version gets networks of its
+        own, one for each seed: R = ``n_sets · len(seeds)`` networks, version by version.
     """
 
     def __init__(
@@ -168,38 +174,42 @@ class Training:
         *,
         shuffle_seeds: Sequence[int] | None = None,
         sample_weight: Any = None,
+        n_sets: int = 1,
     ) -> None:
-        device, R = X.device, len(seeds)
+        device, n, R = X.device, len(X) // n_sets, n_sets * len(seeds)
         self.network, self._settings = network, optimizer
-        self._rows, self._n, self._batch_rows = network.prepare(X), len(X), R * optimizer.batch_size
-        self._onehot = F.one_hot(torch.as_tensor(codes, device=device), network.n_outputs).to(X.dtype)
+        self._rows, self._n, self._batch_rows = network.prepare(X), n, R * optimizer.batch_size
+        self._first_rows = torch.arange(n_sets) * n
+        onehot = F.one_hot(torch.as_tensor(codes, device=device), network.n_outputs).to(X.dtype)
+        self._onehot = onehot.repeat(n_sets, 1)
         self._weight = None
         if sample_weight is not None:
             weight = torch.tensor(sample_weight, dtype=X.dtype, device=device)
-            self._weight = weight * (len(X) / weight.sum())
+            self._weight = (weight * (n / weight.sum())).repeat(n_sets)
         self._shuffles = [torch.Generator().manual_seed(s % MAX_SEED) for s in shuffle_seeds or seeds]
-        initial = [torch.stack(same) for same in zip(*(network.initial(s) for s in seeds), strict=True)]
+        drawn = [network.initial(seed) for seed in seeds] * n_sets
+        initial = [torch.stack(same) for same in zip(*drawn, strict=True)]
         self._shapes = [p.shape for p in initial]
         # One flat vector of parameters and one of gradients: a single fused optimiser call per step.
-        flat = torch.nn.Parameter(torch.cat([p.reshape(-1) for p in initial]).to(device))
-        flat.grad = torch.zeros_like(flat)
-        self._flat, self._gradients = flat.detach(), self._views(flat.grad)
+        self._flat = torch.cat([p.reshape(-1) for p in initial]).to(device)
+        gradient = torch.zeros_like(self._flat)
+        self._gradients = self._views(gradient)
         # What a step works on: stacks or, of a network alone, plain matrices.
         self._stack = () if R == 1 else (R,)
         parts = (self._views(self._flat), self._gradients)
         self._operands = [[p[0] for p in part] if R == 1 else part for part in parts]
         on_cuda = device.type == "cuda"
         self._optimizer = torch.optim.AdamW(
-            [flat],
+            parameters_of(self._flat, gradient, CUDA_PARTS if on_cuda else 1),
             lr=optimizer.learning_rate,
             weight_decay=optimizer.weight_decay,
             fused=True,
             capturable=on_cuda,
         )
         self._full_step: Callable[[Array], None] = self._step
-        if on_cuda and len(X) >= optimizer.batch_size:
+        if on_cuda and n >= optimizer.batch_size:
             with torch.no_grad():
-                self._full_step = as_cuda_graph(self._step, self._batch_rows, flat, self._optimizer)
+                self._full_step = as_cuda_graph(self._step, self._batch_rows, self._flat, self._optimizer)
 
     def _step(self, batch: Array) -> None:
         parameters, gradients = self._operands
@@ -215,7 +225,8 @@ class Training:
 
     def epoch(self) -> None:
         """Let every network go through all rows once."""
-        orders = torch.stack([dataloader_order(self._n, shuffle) for shuffle in self._shuffles])
+        drawn = torch.stack([dataloader_order(self._n, shuffle) for shuffle in self._shuffles])
+        orders = (self._first_rows[:, None, None] + drawn).flatten(0, 1)
         # Batch after batch, and within a batch network after network.
         order = torch.cat([part.reshape(-1) for part in orders.split(self._settings.batch_size, dim=1)])
         if self._flat.is_cuda:  # pinned, so that the host draws the next order while the GPU is at this one
@@ -242,6 +253,16 @@ def network_logits(network: Architecture, parameters: list[Array], X: Array) -> 
     with torch.no_grad():
         x = network.prepare(X)
         return network.forward(parameters, x.expand(len(parameters[0]), *x.shape))[0]
+
+
+def parameters_of(flat: Array, gradient: Array, n_parts: int) -> list[Any]:
+    """Return a vector and its gradient as so many parameters, which share their memory."""
+    size = -(-len(flat) // n_parts)
+    parameters = []
+    for part, its_gradient in zip(flat.split(size), gradient.split(size), strict=True):
+        parameters.append(torch.nn.Parameter(part))
+        parameters[-1].grad = its_gradient
+    return parameters
 
 
 def affine(x: Array, W: Array, b: Array) -> Array:
@@ -333,7 +354,7 @@ def as_cuda_graph(
 ) -> Callable[[Array], None]:
     """Record a full-batch step as a CUDA graph: launching its kernels singly would be most of its time."""
     batch = torch.zeros(batch_size, dtype=torch.int64, device=flat.device)
-    start = flat.detach().clone()
+    start = flat.clone()
     side = torch.cuda.Stream(flat.device)
     side.wait_stream(torch.cuda.current_stream(flat.device))
     with torch.cuda.stream(side):
@@ -342,9 +363,10 @@ def as_cuda_graph(
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
         step(batch)
-    flat.detach().copy_(start)
-    for state in optimizer.state[flat].values():
-        state.zero_()
+    flat.copy_(start)
+    for state in optimizer.state.values():
+        for tensor in state.values():
+            tensor.zero_()
 
     def run(rows: Array) -> None:
         batch.copy_(rows)

@@ -23,7 +23,7 @@ from typing import Any
 
 import numpy as np
 
-from ._common.arrays import namespace as array_namespace
+from ._common.arrays import namespace
 from .errors import ParameterError
 
 Array = Any  # numpy array, torch tensor or float
@@ -47,14 +47,14 @@ class _Floats:
         return yes if condition else no
 
 
-def namespace(array: Array) -> Any:
+def functions_for(array: Array) -> Any:
     """Return the module whose functions work on ``array``: numpy, torch, or plain float arithmetic."""
-    return _Floats if isinstance(array, float) else array_namespace(array)
+    return _Floats if isinstance(array, float) else namespace(array)
 
 
 def smooth_weights(squared_norm: Array, stabilizer: float) -> Array:
     """Return W_jj = (‖A_j‖² + λ²)^(-1/2), eq. (13): critics of different scale count alike."""
-    xp = namespace(squared_norm)
+    xp = functions_for(squared_norm)
     return 1.0 / xp.sqrt(squared_norm + stabilizer * stabilizer)
 
 
@@ -64,7 +64,7 @@ def multiplier(spectrum: list[tuple[Array, Array]], damping: float, radius: floa
     Every term obeys √(w_i λ_i) / (λ_i + τ + ν) ≤ ρ at the solution, so the largest of the J bounds on ν
     that follow lies left of the root, and ‖Δz‖ there is at most √J ρ whatever the scale of the problem.
     """
-    xp = namespace(spectrum[0][0])
+    xp = functions_for(spectrum[0][0])
     zero = spectrum[0][0] * 0.0
     nu = zero
     for w, lam in spectrum:
@@ -113,7 +113,7 @@ def two_scores(
     g11: Array, g22: Array, g12: Array, e1: Array, e2: Array, damping: float, radius: float
 ) -> tuple[Array, Array]:
     """Return (y₁, y₂) for two scores, from the spectral projectors of their 2 x 2 Gram matrix."""
-    xp = namespace(e1)
+    xp = functions_for(e1)
     mean, half = 0.5 * (g11 + g22), 0.5 * (g11 - g22)
     gap = xp.sqrt(half * half + g12 * g12)
     # (e' G e - mean ‖e‖²) / gap: how the residual splits between the two eigenvectors. Without a gap
@@ -143,7 +143,7 @@ def step_coefficients(gram: Array, e: Array, *, damping: float, radius: float) -
     damping, radius : float
         τ > 0 and ρ > 0.
     """
-    xp = namespace(e)
+    xp = functions_for(e)
     n_scores = e.shape[-1]
     if n_scores == 1:
         return one_score(gram[:, 0, 0], e[:, 0], damping, radius)[:, None]
@@ -190,7 +190,7 @@ def trust_region_step(A: Array, e: Array, *, damping: float, radius: float) -> A
     for name, value in (("damping", damping), ("radius", radius)):
         if not value > 0:
             raise ParameterError(name, value, "a number above 0")
-    xp = namespace(e)
+    xp = functions_for(e)
     # The replay works from Gram matrices of weighted rows, which is fast and well conditioned. Here the
     # rows may have any scale, so take the singular values themselves rather than their squares.
     U, sigma, Vt = xp.linalg.svd(A, full_matrices=False)

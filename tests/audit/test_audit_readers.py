@@ -665,3 +665,32 @@ def test_a_gpu_reads_tokens_the_same():
         residual = ResidualReaders.fit(X, source, **schedule)
         scores.append(read_token_sources(X, source, X, residual=residual, **schedule).scores)
     np.testing.assert_allclose(scores[1], scores[0], atol=1e-3)
+
+
+def test_banks_of_several_corrections_are_those_of_each_alone():
+    from mgpa.audit.readers import network_scores, read_many_sources, restart_seeds, train_networks
+
+    rng = np.random.default_rng(0)
+    codes = np.arange(120) % 2
+    sets = [(rng.normal(size=(120, 6)) + i * codes[:, None], rng.normal(size=(40, 6))) for i in range(3)]
+    how = {"restarts": 2, "checkpoints": (1, 3), "device": "cpu"}
+    alone = [read_sources(head, codes, held, **how) for head, held in sets]
+    for one, other in zip(alone, read_many_sources(sets, codes, **how), strict=True):
+        assert one.readers == other.readers
+        np.testing.assert_array_equal(one.scores, other.scores)
+    # As one program, which is what a GPU does.
+    heads = [head for head, _ in sets]
+    trained = train_networks(
+        "gelu", heads, codes, restart_seeds(98, 2), (1, 3), device=torch.device("cpu"), label=""
+    )
+    for own, one, (_, held) in zip(trained, alone, sets, strict=True):
+        for name, scores in network_scores("gelu", own, held).items():
+            np.testing.assert_allclose(scores, one.scores[:, one.readers.index(name)], atol=1e-5)
+
+
+def test_corrections_of_other_rows_are_not_read_together():
+    from mgpa.audit.readers import read_many_sources
+
+    X = np.zeros((6, 2))
+    with pytest.raises(ValueError, match=r"shapes \(4, 2\) and \(6, 2\)"):
+        read_many_sources([(X, X), (X[:4], X)], [0, 1] * 3, restarts=0)

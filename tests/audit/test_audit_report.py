@@ -42,6 +42,7 @@ FIGURE_NAMES = {
     "readers",
     "association",
     "movement",
+    "pairs",
     "gate",
     "participants_source",
     "participants_task",
@@ -146,9 +147,11 @@ def test_figures_are_the_same_every_time(partial, tmp_path):
 def test_figures_that_do_not_apply_are_left_out(partial, tmp_path):
     pytest.importorskip("matplotlib")
     found = {p.stem for p in partial.figures(tmp_path, formats=("png",))}
-    assert found == FIGURE_NAMES - {"association", "gate", "participants_task"}
+    assert found == FIGURE_NAMES - {"association", "pairs", "gate", "participants_task"}
     with pytest.raises(ValueError, match="gate"):
         partial.plot_gate()
+    with pytest.raises(ValueError, match="no pairs"):
+        partial.plot_pairs()
     with pytest.raises(ValueError, match="paired events"):
         partial.plot_association()
 
@@ -329,6 +332,18 @@ def test_report_copes_with_missing_parts(partial):
 def test_report_of_the_identity_alone(tmp_path):
     alone = audit.run(three_sources(), [], readers={"restarts": 0}, verbose=False, folds=1)
     assert "nothing to compare" in Page(html_report(alone)).text
+
+
+def test_report_says_what_the_pairs_show_and_from_what(full, partial):
+    check, page = full.check_pairs(), Page(html_report(full))
+    assert check.shows_something
+    for words in (check.verdict, *check.facts.values()):
+        assert words in page.text
+    drawn = chart_data(full)["pairs"]
+    assert drawn["coverage"] == check.coverage[:24].tolist()
+    assert drawn["shuffled"][1] == np.median(check.shuffled, axis=0)[:24].tolist()
+    assert chart_data(partial)["pairs"] is None
+    assert "Do the pairs show anything?" not in Page(html_report(partial)).text
 
 
 def test_best_method_kept_the_task(full):

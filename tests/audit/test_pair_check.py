@@ -5,7 +5,8 @@ import json
 import numpy as np
 import pytest
 
-from mgpa.audit import check_pairs
+from mgpa.audit import check_pairs, run
+from mgpa.errors import MissingEvidence
 from mgpa.tables import Table, write_table
 from simulated import simulated_table
 
@@ -69,6 +70,24 @@ def test_the_same_seed_gives_the_same_exchanges(table):
     first, second = (check_pairs(table, n_shuffles=3, random_state=5) for _ in range(2))
     assert np.array_equal(first.shuffled, second.shuffled)
     assert not np.array_equal(first.shuffled, check_pairs(table, n_shuffles=3, random_state=6).shuffled)
+
+
+def test_too_few_pairs_to_hold_some_out_are_refused(table):
+    fit = table.rows("FIT")
+    ids = np.asarray(fit.pair_id)
+    few = changed(fit, pair_id=np.where(np.isin(ids, ids[ids >= 0][:4]), ids, -1))
+    with pytest.raises(MissingEvidence, match="at least 5 are needed"):
+        check_pairs(few)
+
+
+def test_an_audit_checks_the_pairs_of_its_fitting_rows_once_and_no_others(table):
+    settings = {"readers": {"restarts": 0}, "folds": 1, "verbose": False}
+    audited = run(table, ["leace"], **settings)
+    assert audited.check_pairs().verdict == check_pairs(table.rows("FIT")).verdict
+    assert audited.check_pairs() is audited.check_pairs()
+    # Pairs from elsewhere are not those of the rows.
+    A, B = (table.rows("FIT").X[view] for view in table.rows("FIT").paired_views())
+    assert run(table, ["leace"], pairs=(A, B), **settings).check_pairs() is None
 
 
 def test_the_command_says_it_and_draws_it(table, tmp_path, capsys):

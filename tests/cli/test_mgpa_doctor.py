@@ -29,3 +29,10 @@ def test_the_doctor_says_what_is_installed_and_does_not_load(tmp_path):
     lines = doctor(tmp_path, {"__init__.py": "raise OSError('libcudart.so.13: no such file')"})
     assert "installed, does not load: ImportError: braindecode could not be imported" in lines["braindecode"]
     assert "libcudart.so.13: no such file" in lines["braindecode"]
+
+
+def test_the_doctor_says_whether_stages_run_compiled(monkeypatch):
+    expected = "compiled" if importlib.util.find_spec("numba") else "in numpy, not compiled (pip install"
+    assert json.loads(done("doctor", "--json").stdout)["stages"].startswith(expected)
+    monkeypatch.setenv("MGPA_NUMBA", "0")
+    assert "\nstages            in numpy, not compiled (MGPA_NUMBA is 0)\n" in done("doctor").stdout

@@ -3,6 +3,8 @@
 import json
 import re
 import shlex
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -55,3 +57,10 @@ def test_the_documented_commands_and_settings_are_understood(tmp_path, monkeypat
     settings = re.search(r"```toml\n(.*?)```", page, re.DOTALL)
     (tmp_path / "mgpa.toml").write_text(settings.group(1))
     assert load_settings()
+
+
+def test_help_loads_no_large_library():
+    """It answers at once: numpy and what needs it are loaded by the commands that compute."""
+    code = "import sys, mgpa.cli; print(*sorted({name.partition('.')[0] for name in sys.modules}))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert not {"numpy", "scipy", "sklearn", "pandas", "torch"} & set(done.stdout.split())

@@ -60,3 +60,36 @@ def test_escapes_out_of_files_are_shown_and_do_not_act(tmp_path, table):
     text += done("inspect", "m.safetensors", folder=tmp_path).stdout
     error = refused("fit", "t.npz", "--out", "n.safetensors", "--method", "x\x1b[2J", folder=tmp_path)
     assert "\x1b" not in text + error
+
+
+def test_pages_about_a_map_follow_the_rule_of_every_output(folder, tmp_path):
+    m, rows = folder / "map one.safetensors", folder / "rec ördings.parquet"
+    done("inspect", m, "--html", "m.html", "--table", rows, folder=tmp_path)
+    page = (tmp_path / "m.html").read_text("utf-8")
+    assert "map one.safetensors" in page
+    assert "VAL rows of rec ördings.parquet move by" in page
+    assert "5-fold by participant" in page
+    assert refused("inspect", m, "--html", "m.html", folder=tmp_path) == (
+        "m.html exists; pass --overwrite to replace it."
+    )
+    assert (tmp_path / "m.html").read_text("utf-8") == page
+    done("inspect", m, "--html", "m.html", "--overwrite", folder=tmp_path)
+    assert "VAL rows" not in (tmp_path / "m.html").read_text("utf-8")
+    assert "is what is read" in refused("inspect", m, "--html", m, "--overwrite", folder=tmp_path)
+    assert "is a table" in refused("inspect", rows, "--html", "t.html", folder=tmp_path)
+    assert "pass --html" in refused("inspect", m, "--table", rows, folder=tmp_path)
+
+
+def test_a_fit_writes_its_page_or_refuses_before_the_work(folder, tmp_path):
+    rows = folder / "rec ördings.parquet"
+    facts = json.loads(
+        done("fit", rows, "--out", "m.safetensors", "--html", "m.html", "--json", folder=tmp_path).stdout
+    )
+    assert facts["page"] == "m.html"
+    assert "m.safetensors" in (tmp_path / "m.html").read_text("utf-8")
+    assert "m.html exists" in refused(
+        "fit", rows, "--out", "n.safetensors", "--html", "m.html", folder=tmp_path
+    )
+    assert not (tmp_path / "n.safetensors").exists()
+    said = refused("fit", rows, "--out", "o.html", "--html", "o.html", folder=tmp_path)
+    assert "name two files" in said

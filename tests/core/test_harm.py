@@ -4,6 +4,7 @@ import itertools
 
 import numpy as np
 import pytest
+from scipy.stats import norm
 from sklearn.linear_model import LogisticRegression, RidgeClassifier
 from sklearn.metrics import roc_auc_score
 from sklearn.pipeline import make_pipeline
@@ -136,6 +137,25 @@ def test_existing_heads_survive_the_within_source_anchor_where_the_pooled_one_br
     assert (within >= -0.01).sum() >= 14
     assert within.min() >= -0.03
     assert abs(within.mean()) < 0.01
+
+
+@pytest.mark.parametrize("instruments", [(0, 1), (0, 2), (1, 2)])
+def test_what_is_left_to_read_on_corn_is_the_error_of_the_mean_contrast(instruments):
+    views, whole, task, people, sizes = corn(instruments, 1)
+    expected = []
+    for n, (fit, _, _) in enumerate(rotations(people, sizes)):
+        u = (np.random.default_rng(n).random(fit.sum()) < np.where(task[fit] == 1, 0.9, 0.1)).astype(int)
+        X, pairs = np.where(u[:, None] == 1, views[1][fit], views[0][fit]), [view[fit] for view in whole]
+        model = mgpa.ClosedFormMGPA(mgpa.MeasurementGate(rank=10), n_directions=1)
+        model.fit(X, source=u, pairs=tuple(pairs))
+        contrasts = (pairs[1] - pairs[0]) / model.map_.scale @ model.gate_.basis_
+        whitened = np.linalg.solve(np.linalg.cholesky(model.covariance_), contrasts.T).T
+        mean = whitened.mean(axis=0)
+        across = whitened - np.outer(whitened @ mean, mean) / (mean @ mean)
+        squared_error = across.var(axis=0, ddof=1).sum() / len(across)
+        expected.append(norm.cdf(np.sqrt(squared_error / 2)))
+    # The table of docs/do_no_harm.md has .62 to .66.
+    assert 0.63 < np.mean(expected) < 0.66
 
 
 @pytest.mark.slow

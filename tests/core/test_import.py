@@ -17,6 +17,7 @@ HEAVY = ("numpy", "scipy", "sklearn", "torch", "safetensors", "pandas", "onnx", 
 OPTIONAL = (
     *(
         "torch",
+        "triton",
         "onnx",
         "onnxruntime",
         "mne",
@@ -37,6 +38,7 @@ OPTIONAL = (
         "pyriemann",
         "pooch",
         "concept_erasure",
+        "numba",
         "ot",
     ),
 )

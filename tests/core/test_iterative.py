@@ -380,7 +380,7 @@ def test_the_logistic_critic_of_rows_on_a_device_is_scikit_learns(n_sources, wei
     codes = np.arange(90) % n_sources
     H = rng.normal(size=(90, 4)) + codes[:, None] * [1.0, 0.5, 0, 0]
     weight = rng.uniform(0.1, 3.0, size=90) if weighted else None
-    ours = critic_module._fit_logistic_on_device(torch.as_tensor(H), codes, n_sources, weight)
+    ours = critic_module.fit_logistic_on_device(torch.as_tensor(H), codes, n_sources, weight)
     theirs = critic_module.fit_logistic(H, codes, n_sources, sample_weight=weight)
     np.testing.assert_allclose(ours.weight, theirs.weight, atol=2e-3)
     np.testing.assert_allclose(ours.bias, theirs.bias, atol=2e-3)

@@ -112,6 +112,21 @@ def test_directions_follow_the_mean_while_sources_differ_along_them():
     np.testing.assert_allclose(m[:1].transform(X), one.transform(X), atol=1e-9)
 
 
+@pytest.mark.parametrize("n_pairs", [30, 120])
+def test_what_few_pairs_leave_of_the_source_is_the_error_of_their_mean(n_pairs):
+    rng = np.random.default_rng(3)
+    shift = 20.0 * np.eye(D)[0]
+    left = []
+    for _ in range(40):
+        X, source = rng.normal(size=(4000, D)), np.repeat([0, 1], 2000)
+        first = rng.normal(size=(n_pairs, D))
+        pairs = first, first + shift + np.sqrt(2.0) * rng.normal(size=(n_pairs, D))
+        model = mgpa.ClosedFormMGPA(mgpa.FullGate(), n_directions=1, standardize=False)
+        model.fit(X + source[:, None] * shift, source=source, pairs=pairs)
+        left.append(np.sum((model.transform(shift[None]) - model.transform(np.zeros((1, D)))) ** 2))
+    assert np.mean(left) == pytest.approx(2.0 * (D - 1) / n_pairs, rel=0.2)
+
+
 def test_prefixes_fractions_and_budgets_of_a_path_work_as_stages_do(tmp_path):
     X, source, pairs = spread_out(np.random.default_rng(5))
     m = mgpa.ClosedFormMGPA(mgpa.MeasurementGate(rank=5), n_directions=3)

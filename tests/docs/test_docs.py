@@ -49,7 +49,7 @@ def test_a_page_runs_from_top_to_bottom(page, tmp_path, monkeypatch):
 
 
 def test_every_page_with_code_is_run_by_a_test():
-    # By this file, tests/test_readme.py and tests/test_maintainers.py.
+    # By this file and others of this folder.
     run = {
         "index.md",
         "start/quickstart.md",
@@ -59,6 +59,7 @@ def test_every_page_with_code_is_run_by_a_test():
         "audit.md",
         "baselines.md",
         "tables.md",
+        "where_data_live.md",
     }
     with_code = {str(page.relative_to(DOCS)) for page in PAGES if "```python" in page.read_text()}
     assert {page for page in with_code if not page.startswith("maintainers/")} == run

@@ -3,6 +3,8 @@
 import csv
 import json
 import re
+import shutil
+import subprocess
 
 import pytest
 
@@ -109,6 +111,22 @@ def test_every_line_of_a_latex_table_has_all_columns(table):
     body = latex(table, Runs([]), []).split(r"\midrule", 1)[1].split(r"\bottomrule")[0]
     lines = [line for line in body.splitlines() if line.endswith(r"\\")]
     assert {line.count("&") + 1 for line in lines} == {len(table.labels) + len(table.columns)}
+
+
+@pytest.mark.skipif(shutil.which("pdflatex") is None, reason="pdflatex is not installed")
+def test_latex_sets_every_table_within_the_text(folders, tmp_path):
+    tables = sorted(path.name for path in write_paper(folders, tmp_path) if path.suffix == ".tex")
+    assert len(tables) == 12
+    document = [r"\documentclass{article}", r"\usepackage{booktabs,graphicx}", r"\begin{document}"]
+    document += [rf"\input{{{name}}}\clearpage" for name in tables]
+    (tmp_path / "all.tex").write_text("\n".join([*document, r"\end{document}"]), "utf-8")
+    done = subprocess.run(
+        ["pdflatex", "-interaction=nonstopmode", "-halt-on-error", "all.tex"],
+        cwd=tmp_path, capture_output=True, text=True, errors="replace", check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout[-2000:]
+    assert "Overfull" not in done.stdout
+    assert "Missing character" not in (tmp_path / "all.log").read_text("utf-8", errors="replace")
 
 
 def test_a_study_that_was_not_run_leaves_its_columns_to_the_paper(folders, tmp_path):

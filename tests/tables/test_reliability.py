@@ -254,7 +254,7 @@ def test_a_writer_that_was_killed_after_all_was_in_place_starts_over(table, tmp_
     path = in_parts(table, tmp_path / "t", job="a")
     bounds = np.linspace(0, len(table), 4).astype(int)
     writer = TableWriter(path, table, np.diff(bounds).tolist(), overwrite=True, job="a")
-    writer.table.rmdir()
+    writer.draft.table.rmdir()
     (writer.partial / "done" / "0").touch()
     in_parts(table, path, overwrite=True, job="a")
     assert open_table(path).n_rows == len(table)
@@ -275,7 +275,10 @@ def test_a_zarr_column_that_changed_its_type_is_refused(table, tmp_path):
     path = write_table(table, tmp_path / "t.zarr")
     described = path / "X" / "zarr.json"
     described.write_text(described.read_text().replace('"float64"', '"int64"'))
-    with pytest.raises(TableError, match="damaged: X was written as float64 and is int64"):
+    # Earlier versions of zarr notice it themselves: the value that fills chunks is no whole number.
+    with pytest.raises(
+        TableError, match=r"damaged: X was written as float64 and is int64|Expected an integer"
+    ):
         open_table(path)
     described.write_text(described.read_text().replace('"int64"', '"float64"').replace('"little"', '"big"'))
     with pytest.raises(

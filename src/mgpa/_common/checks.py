@@ -39,6 +39,22 @@ def as_float_matrix(X: Any, *, n_features: int | None = None, name: str = "X") -
     return checked
 
 
+def require_output(out: Any, X: Floats) -> None:
+    """Raise unless the corrected rows of X can be written into ``out``: another array like X, or X itself."""
+    if not isinstance(out, np.ndarray):
+        raise TypeError(f"out is {type(out).__name__}; expected a numpy array like X to write into.")
+    if out.shape != X.shape or out.dtype != X.dtype:
+        raise ValueError(
+            f"out has shape {out.shape} and dtype {out.dtype}; expected those of the result, {X.shape} and "
+            f"{X.dtype}: np.empty({X.shape}, '{X.dtype}')."
+        )
+    if not out.flags.writeable:
+        raise ValueError("out is read-only; pass an array that can be written, or leave it away.")
+    itself = out.ctypes.data == X.ctypes.data and out.strides == X.strides
+    if not itself and np.shares_memory(out, X):
+        raise ValueError("out overlaps X; pass X itself to correct it in place, or an array of its own.")
+
+
 def refuse_masked(values: Any, name: str) -> None:
     """Raise if some values of a masked array are masked: numpy hands them over as if they were data."""
     if isinstance(values, np.ma.MaskedArray) and np.any(values.mask):

@@ -18,7 +18,7 @@ def missing(purpose: str, *packages: str) -> ImportError:
     --------
     >>> raise missing("Parquet", "pyarrow")
     Traceback (most recent call last):
-    ImportError: Parquet needs pyarrow: pip install 'pyarrow>=16'
+    ImportError: Parquet needs pyarrow: pip install 'pyarrow>=17'
     """
     command = "pip install " + " ".join(f"'{requirement(name)}'" for name in packages)
     note = f" ({CPU_TORCH})" if "torch" in packages else ""

@@ -10,9 +10,15 @@ import re
 import secrets
 import shutil
 import stat
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from pathlib import Path
+from pathlib import Path, PurePath, PurePosixPath
+from typing import TypeVar
+
+from .remote import Place, RemotePath, remove_all
+
+AnyPlace = TypeVar("AnyPlace", bound=Place)
 
 #: Errors of a full disk, or of a limit on what may be stored.
 NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
@@ -23,8 +29,11 @@ _UNFINISHED = re.compile(r"\.mgpa-(?P<host>[0-9a-f]{8})-(?P<process>\d{1,9})-[0-
 _ASIDE = re.compile(r"\.(?P<target>.+)\.mgpa-(?P<host>[0-9a-f]{8})-(?P<process>\d{1,9})-[0-9a-f]{16}\.old")
 
 
-def write_atomically(path: Path, content: bytes) -> Path:
-    """Write ``content`` to ``path`` by way of a file beside it."""
+def write_atomically(path: AnyPlace, content: bytes) -> AnyPlace:
+    """Write ``content`` to ``path`` by way of a file beside it; an object of a store is written at once."""
+    if isinstance(path, RemotePath):
+        path.write_bytes(content)
+        return path
     with replacing(path) as temporary, open(temporary, "xb") as stream:
         stream.write(content)
         stream.flush()
@@ -33,12 +42,21 @@ def write_atomically(path: Path, content: bytes) -> Path:
 
 
 @contextmanager
-def replacing(path: Path, *, even_folder: bool = False) -> Iterator[Path]:
+def replacing(path: Place, *, even_folder: bool = False) -> Iterator[Path]:
     """Yield a path beside ``path`` for a new file or folder, which takes its place unless there is an error.
 
     A folder that is there already is an error too, unless ``even_folder`` says to replace it. What killed
-    processes left in the folder is cleared away.
+    processes left in the folder is cleared away. What shall be an object of a store is a file on this machine
+    meanwhile, and no folder.
     """
+    if isinstance(path, RemotePath):
+        with scratch_folder() as folder:
+            temporary = folder / path.name
+            yield temporary
+            replaced = path.files().values() if even_folder and path.is_dir() else ()
+            path.upload(temporary)
+            remove_all(replaced)
+        return
     require_replaceable(path)
     clear_leftovers(path.parent)
     # Beside the target, because a rename is atomic only within one file system. A plain open() gives the
@@ -55,6 +73,19 @@ def replacing(path: Path, *, even_folder: bool = False) -> Iterator[Path]:
         raise
     finally:
         remove(temporary)
+
+
+@contextmanager
+def scratch_folder() -> Iterator[Path]:
+    """Yield a folder that nobody else may read, and remove it after use; and those of killed processes."""
+    place = Path(tempfile.gettempdir())
+    clear_leftovers(place)
+    folder = place / f".{_signature()}.tmp"
+    folder.mkdir(mode=0o700)
+    try:
+        yield folder
+    finally:
+        remove(folder)
 
 
 def put_in_place(new: Path, path: Path, *, even_folder: bool = False) -> None:
@@ -96,7 +127,7 @@ def clear_leftovers(folder: Path) -> None:
                 os.rename(folder / name, target)
 
 
-def special_kind(path: Path) -> str | None:
+def special_kind(path: Place) -> str | None:
     """Return what a path is, in words, if it is neither a file nor a folder nor missing; links are followed.
 
     Examples
@@ -105,6 +136,8 @@ def special_kind(path: Path) -> str | None:
     'a device'
     >>> special_kind(Path("/dev"))
     """
+    if isinstance(path, RemotePath):
+        return None
     try:
         mode = path.stat().st_mode
     except OSError:
@@ -116,14 +149,27 @@ def special_kind(path: Path) -> str | None:
     return "a socket" if stat.S_ISSOCK(mode) else "a device"
 
 
-def require_replaceable(path: Path) -> None:
-    """Raise if writing to ``path`` would replace a device, a pipe or a socket."""
+def lies_there(path: Place) -> bool:
+    """Return whether there is anything of this name, even a link that leads nowhere."""
+    return path.exists() if isinstance(path, RemotePath) else os.path.lexists(path)
+
+
+def size_of(path: Place) -> int:
+    """Return how many bytes a file or an object has."""
+    return path.size if isinstance(path, RemotePath) else path.stat().st_size
+
+
+def require_replaceable(path: Place) -> None:
+    """Raise if writing to ``path`` would replace a device, a pipe or a socket, or can never succeed."""
+    if isinstance(path, RemotePath):
+        path.require_writable()
+        return
     kind = special_kind(path)
     if kind is not None:
         raise FileExistsError(f"{path} is {kind}, which a file would replace; name another output.")
 
 
-def require_distinct_paths(output: Path, *inputs: Path) -> None:
+def require_distinct_paths(output: Place, *inputs: Place) -> None:
     """Raise if ``output`` is one of the inputs, lies in one, or one lies in it; links are followed.
 
     Examples
@@ -134,15 +180,23 @@ def require_distinct_paths(output: Path, *inputs: Path) -> None:
     ...
     ValueError: recordings/corrected.parquet lies in recordings, which is read; name another output.
     """
-    place = output.resolve()
+    place = _resolved(output)
     for path in inputs:
-        given = path.resolve()
-        if place == given or (place.exists() and given.exists() and place.samefile(given)):
+        given = _resolved(path)
+        same = place == given
+        if isinstance(place, Path) and isinstance(given, Path) and place.exists() and given.exists():
+            same = place.samefile(given)
+        if same:
             raise ValueError(f"{output} is what is read; name another output, lest it be lost.")
         if given in place.parents:
             raise ValueError(f"{output} lies in {path}, which is read; name another output.")
         if place in given.parents:
             raise ValueError(f"{output} holds {path}, which is read; name another output, lest it be lost.")
+
+
+def _resolved(path: Place) -> PurePath:
+    """Return a path without links; an address as a path of its own kind, which is none on this machine."""
+    return PurePosixPath(str(path)) if isinstance(path, RemotePath) else path.resolve()
 
 
 def _signature() -> str:

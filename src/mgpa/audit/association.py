@@ -21,6 +21,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.preprocessing import StandardScaler
 
 from .._common.checks import as_float_matrix, require_finite
+from ..critics import balanced_weights
 from ..pairs import to_numpy
 from .diagnostics import UNASSOCIATED, confounding
 from .roc import (
@@ -393,9 +394,7 @@ def _fit_heads(
     scaler = StandardScaler().fit(X, sample_weight=weight)
     # In float64, as scikit-learn itself did up to 1.7: in float32 its solver can stop before it has begun.
     scaled = scaler.transform(X).astype(np.float64)
-    # What class_weight="balanced" does from scikit-learn 1.7 on; before, it counted rows, not their weight.
-    share = np.bincount(labels, weight) / weight.sum()
-    weight = weight * (0.5 / share)[labels.astype(int)]
+    weight = balanced_weights(labels, weight)
     return [
         AssociationHead(
             scaler, LogisticRegression(C=C, max_iter=2000).fit(scaled, labels, sample_weight=weight)

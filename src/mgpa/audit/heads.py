@@ -109,9 +109,9 @@ class TokenNetworkHead(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                 f"y has {len(self.classes_)} distinct values; a head needs at least two classes."
             )
         self.scaling_ = TokenScaling.fit(tokens)
-        (self.network_,) = train_networks(
+        ((self.network_,),) = train_networks(
             "grid_gelu",
-            self.scaling_.apply(tokens),
+            [self.scaling_.apply(tokens)],
             codes,
             [read_seed(self.random_state)],
             [self.epochs],

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ..estimators.staged import torch_device
 from ..moments import Standardizer
 from ..tables.table import Table
 from ..tokens import token_mean
@@ -16,10 +17,12 @@ from .association import AssociationHeads, Direction, association_auroc, fit_ass
 from .diagnostics import variance_shares
 from .displacement import movement
 from .heads import Heads, fit_heads, transfer_scores
-from .readers import read_sources
+from .readers import SourceReading, read_many_sources
 from .roc import participant_auroc
 from .store import Arrays, Spec, array_digest
 from .token_readers import ResidualReaders, moves_tokens_alike, read_token_sources
+
+Rows = tuple[NDArray[Any], NDArray[Any]]  # HEAD and EVAL
 
 # Rows of the before/after picture: enough to see clouds, few enough to draw.
 PICTURE_ROWS = 1500
@@ -161,6 +164,17 @@ class Ground:
         vectors = np.linalg.eigh((H - mean).T @ (H - mean))[1]
         return np.sort(rows), mean, vectors[:, :-3:-1]
 
+    @property
+    def reads_together(self) -> bool:
+        """Whether the readers of several corrections train as one program, in little more time than one's."""
+        if self.tokens or not self.bank.get("restarts", 1):
+            return False
+        return str(torch_device(self.device, "read_sources")).startswith("cuda")
+
+    def read(self, corrections: list[Rows]) -> list[SourceReading]:
+        """Return what source readers make of the same rows after several corrections."""
+        return read_many_sources(corrections, self.head.source, device=self.device, **self.bank)
+
     def prepare(self) -> None:
         """Fit what is shared now, so that workers receive it instead of fitting it again."""
         _ = self.frozen_heads, self.association_heads, self.H_head, self.H_eval, self.picture
@@ -176,10 +190,13 @@ def _flat_mean(H: NDArray[Any]) -> NDArray[Any]:
     return np.asarray(token_mean(H)) if H.ndim == 3 else H
 
 
-def measure(ground: Ground, head: NDArray[Any], evaluation: NDArray[Any]) -> Arrays:
-    """Return every measurement of one correction, given corrected HEAD and EVAL rows in the input's units."""
-    C_head, C_eval = ground.standardized(head), ground.standardized(evaluation)
-    result = source_accessibility(ground, C_head, C_eval)
+def measure(ground: Ground, rows: Rows, reading: SourceReading | None = None) -> Arrays:
+    """Return every measurement of one correction, given corrected HEAD and EVAL rows in FIT's coordinates.
+
+    ``reading`` is what source readers made of them, if they have been read already.
+    """
+    C_head, C_eval = rows
+    result = source_accessibility(ground, rows, reading)
     result |= task_utility(ground, C_head, C_eval)
     varies = ground.standardizer.varies
     people, by_person = movement(ground.H_eval, C_eval, ground.evaluation.participant, varies)
@@ -194,15 +211,18 @@ def measure(ground: Ground, head: NDArray[Any], evaluation: NDArray[Any]) -> Arr
     )
     result["variance_factor"] = np.array([s.factor for s in shares])
     result["variance_share"] = np.array([[s.share, s.chance, s.omega2] for s in shares])
-    rows, mean, axes = ground.picture
-    result["picture"] = ((ground.sized(C_eval)[rows] - mean) @ axes).astype(np.float32)
+    drawn, mean, axes = ground.picture
+    result["picture"] = ((ground.sized(C_eval)[drawn] - mean) @ axes).astype(np.float32)
     result["participants"] = np.array(people)
     return result
 
 
-def source_accessibility(ground: Ground, C_head: NDArray[Any], C_eval: NDArray[Any]) -> Arrays:
+def source_accessibility(ground: Ground, rows: Rows, reading: SourceReading | None = None) -> Arrays:
     """Return each reader's AUROC on every EVAL participant, and its scores."""
-    if ground.tokens:
+    C_head, C_eval = rows
+    if reading is not None:
+        pass
+    elif ground.tokens:
         source, how = ground.head.source, {"device": ground.device, **ground.bank}
         pairs = ((ground.H_head, C_head), (ground.H_eval, C_eval))
         # Readers of uncorrected centred tokens serve every correction that shifts all tokens alike.
@@ -216,7 +236,7 @@ def source_accessibility(ground: Ground, C_head: NDArray[Any], C_eval: NDArray[A
             **how,
         )
     else:
-        reading = read_sources(C_head, ground.head.source, C_eval, device=ground.device, **ground.bank)
+        (reading,) = ground.read([rows])
     found = participant_auroc(
         reading.scores, ground.evaluation.source, ground.evaluation.participant, classes=ground.head.sources
     )
@@ -283,8 +303,8 @@ def require_everyone(found: Any, table: Table, what: str) -> None:
         )
 
 
-def source_floor(ground: Ground, basis: NDArray[Any]) -> Arrays:
-    """Return the same readers on the preserved complement alone: what no admissible correction can remove.
+def preserved_rows(ground: Ground, basis: NDArray[Any]) -> Rows:
+    """Return HEAD and EVAL rows without what a gate lets be changed; no admissible correction takes the rest.
 
     ``basis`` is the gate's, orthonormal in FIT's coordinates.
     """
@@ -295,12 +315,12 @@ def source_floor(ground: Ground, basis: NDArray[Any]) -> Arrays:
     if len(basis) != ground.H_head.shape[-1]:  # a gate of all tokens together
         rows = (ground.H_head, ground.H_eval)
         head, held = (preserved(H.reshape(len(H), -1)).reshape(H.shape) for H in rows)
-        return source_accessibility(ground, head, held)
+        return head, held
     if not ground.tokens:
-        return source_accessibility(ground, preserved(ground.H_head), preserved(ground.H_eval))
+        return preserved(ground.H_head), preserved(ground.H_eval)
     # A correction shifts all tokens alike inside the gate, so only that part of the token mean can change.
     shift = [
         H - ((token_mean(H) @ basis) @ basis.T)[:, None, :].astype(H.dtype)
         for H in (ground.H_head, ground.H_eval)
     ]
-    return source_accessibility(ground, shift[0], shift[1])
+    return shift[0], shift[1]

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from .._common.progress import progress
 from ..closed_form import ClosedFormMGPA
 from ..errors import MissingEvidence
 from ..estimators.streamed import LabelledPairs
@@ -93,11 +94,13 @@ class PairCheck:
             )
         return text
 
-    def __str__(self) -> str:
+    @property
+    def facts(self) -> dict[str, str]:
+        """What the verdict rests on, by short names."""
         k = min(max(self.rank, 1), len(self.coverage)) - 1
         people = "" if self.n_people is None else f" of {self.n_people} participants"
         between = ", ".join(f"{names} {count}" for names, count in self.sources.items())
-        lines = {
+        return {
             "pairs": f"{self.n_pairs}{people} ({between})",
             "held out": f"{self.coverage[k]:.1%} of other pairs' directions inside rank {k + 1}; pairs with "
             f"views exchanged {np.median(self.shuffled[:, k]):.1%}",
@@ -105,7 +108,14 @@ class PairCheck:
             "size": f"the mean contrast is {self.size:.2f} of the distance between two rows of a source",
             "rows": f"{self.inside:.1%} of the difference between the sources' means lies inside the gate",
         }
-        return "\n".join([self.verdict, *(f"  {name:<10}{text}" for name, text in lines.items())])
+
+    def __str__(self) -> str:
+        return "\n".join([self.verdict, *(f"  {name:<10}{text}" for name, text in self.facts.items())])
+
+    @property
+    def shuffled_range(self) -> Floats:
+        """By rank, the 2.5 %, 50 % and 97.5 % quantiles of pairs with views exchanged; shape (3, k)."""
+        return np.asarray(np.quantile(self.shuffled, [0.025, 0.5, 0.975], axis=0))
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything as plain numbers and text."""
@@ -117,7 +127,7 @@ class PairCheck:
         with style():
             figure, (ax,) = canvas(axes, width, 0.75 * width)
             ranks = np.arange(1, len(self.coverage) + 1)
-            low, middle, high = np.quantile(self.shuffled, [0.025, 0.5, 0.975], axis=0)
+            low, middle, high = self.shuffled_range
             ax.fill_between(ranks, low, high, color=MUTED, alpha=0.2, lw=0)
             ax.plot(ranks, middle, color=MUTED, label="views exchanged between events")
             ax.plot(ranks, self.coverage, "o-", color="#0072b2", ms=3, label="pairs as they are")
@@ -133,7 +143,9 @@ class PairCheck:
         return figure
 
 
-def check_pairs(table: Any, pairs: Any = None, *, n_shuffles: int = 20, random_state: int = 0) -> PairCheck:
+def check_pairs(
+    table: Any, pairs: Any = None, *, n_shuffles: int = 20, random_state: int = 0, verbose: bool = False
+) -> PairCheck:
     """Say whether pairs show anything, and whether it is what differs in the rows.
 
     Parameters
@@ -146,6 +158,8 @@ def check_pairs(table: Any, pairs: Any = None, *, n_shuffles: int = 20, random_s
         How often views are exchanged between events (of one participant, where they are known).
     random_state : int
         Seed of the exchanges.
+    verbose : bool
+        Show how far it is.
 
     Examples
     --------
@@ -160,6 +174,8 @@ def check_pairs(table: Any, pairs: Any = None, *, n_shuffles: int = 20, random_s
     assert isinstance(paired, LabelledPairs)  # as it is of a table
     views = np.asarray(token_rows(paired.X, "mean") if paired.X.ndim == 3 else paired.X, dtype=np.float64)
     first, second = paired.matched()
+    if len(first) < FOLDS:
+        raise MissingEvidence(f"There are {len(first)} pairs; to hold some out, at least {FOLDS} are needed.")
     people = None if paired.participant is None else paired.participant[first]
     X, source = _some_rows(rows)
     try:
@@ -175,9 +191,13 @@ def check_pairs(table: Any, pairs: Any = None, *, n_shuffles: int = 20, random_s
     # Without ids for participants any two events may exchange views.
     blocks = kind if people is None else np.char.add(np.char.add(kind, "/"), people.astype(str))
     rng = np.random.default_rng(random_state)
-    exchanged = [B[_exchanged(blocks, rng)] - A for _ in range(n_shuffles)]
+    contrasts = [B - A, *(B[_exchanged(blocks, rng)] - A for _ in range(n_shuffles))]
+    exchanged = contrasts[1:]
     by = people if people is not None and len(np.unique(people)) >= FOLDS else None
-    curves = [held_out_coverage(c, groups=by, n_splits=FOLDS) for c in (B - A, *exchanged)]
+    curves = [
+        held_out_coverage(contrasts[i], groups=by, n_splits=FOLDS)
+        for i in progress(range(len(contrasts)), "checking pairs", verbose)
+    ]
     k = min(map(len, curves))
     means = np.stack([X[source == label].mean(axis=0) for label in np.unique(source)]) / scale
     gaps = means - means.mean(axis=0)

@@ -24,6 +24,7 @@ from ..errors import ParameterError, TableError, printable
 from ..estimators.staged import torch_device
 from ..maps import CorrectionMap, load_map
 from ..maps.io.mapfile import map_digest
+from ..pairs import is_paired
 from ..tables.columns import GIVE_ROLES, ROLES
 from ..tables.rows import corrected_rows, in_coordinates, person_digest, require_correctable, require_encoder
 from ..tables.seen import row_digests, seen_people
@@ -44,13 +45,24 @@ from .fits import (
 )
 from .folds import fold_tables
 from .looks import label as shown_as
-from .measure import FloorSpec, Ground, MeasureSpec, measure, require_everyone, source_floor
+from .measure import (
+    FloorSpec,
+    Ground,
+    MeasureSpec,
+    Rows,
+    measure,
+    preserved_rows,
+    require_everyone,
+    source_accessibility,
+)
 from .method_result import MethodResult, people_known
-from .readers import CHECKPOINTS, check_bank, check_schedule
+from .readers import CHECKPOINTS, SourceReading, check_bank, check_schedule
 from .result import Audit
 from .store import Arrays, Store, array_digest, resolve_device
 
 DEFAULT_METHODS = ("identity", "leace", "closed_form_mgpa", "iterative_mgpa")
+# Corrections whose readers train as one program on a GPU, where eight take about twice the time of one.
+BANKS_TOGETHER = 8
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -325,6 +337,7 @@ class AuditPlan:
             confounding(fit.source, fit.participant, fit.label),
             self.settings | {"omitted": omitted},
             self.ground.evaluation.source[self.ground.picture[0]].astype(str),
+            paired_rows=fit if self.data.pairs is None and _has_pairs(fit) else None,
         )
 
     def _fit(self) -> tuple[dict[Job, Fitted], dict[str, str]]:
@@ -371,20 +384,41 @@ class AuditPlan:
     def _measure(self, fits: dict[Job, Fitted]) -> dict[Job, tuple[Arrays, Arrays | None]]:
         """Return each job's measurements and, for gated methods, the source floor of its gate."""
         keys = {job: self._measured_keys(fitted) for job, fitted in fits.items()}
-        calls: dict[str, tuple[str, Callable[[], Arrays]]] = {}
+        # Of each cell: what it is of, its rows, and what is measured on them.
+        cells: dict[str, tuple[str, Callable[[], Rows], Callable[..., Arrays]]] = {}
         for job, (cell, *floor) in keys.items():
-            calls[cell] = job.method, partial(_measure_map, fits[job].map, self.ground)
+            cells[cell] = job.method, partial(corrected, fits[job].map, self.ground), measure
             for key in floor:
-                basis = self._basis(fits[job].facts)
-                what = f"{job.method}, what its gate preserves"
-                calls[key] = what, partial(source_floor, self.ground, basis)
+                rows = partial(preserved_rows, self.ground, self._basis(fits[job].facts))
+                cells[key] = f"{job.method}, what its gate preserves", rows, source_accessibility
+        readings = self._read_together({key: rows for key, (_, rows, _) in cells.items()})
         kept = {
-            key: (what, partial(_keep, what, call, self.store, key)) for key, (what, call) in calls.items()
+            key: (what, partial(_keep, what, measures, self.ground, rows, readings.get(key), self.store, key))
+            for key, (what, rows, measures) in cells.items()
         }
         found = self._complete(kept, self.store.get, "cells to measure", "measured")
         return {
             job: (found[cell], found[floor[0]] if floor else None) for job, (cell, *floor) in keys.items()
         }
+
+    def _read_together(self, rows: dict[str, Callable[[], Rows]]) -> dict[str, SourceReading]:
+        """Return what source readers make of cells' rows where all of them train as one program: on a GPU.
+
+        Cells go in groups that do not depend on which of them are finished: another group could round
+        differently, and a run that was stopped and taken up again would not give the same bits.
+        """
+        readings: dict[str, SourceReading] = {}
+        if not self.ground.reads_together:
+            return readings
+        cells = list(rows)
+        for start in range(0, len(cells), BANKS_TOGETHER):
+            group = cells[start : start + BANKS_TOGETHER]
+            if all(self.store.get(key) is not None for key in group):
+                continue
+            self._say(f"reading sources after {len(group)} corrections at once")
+            found = self.ground.read([rows[key]() for key in group])
+            readings |= dict(zip(group, found, strict=True))
+        return readings
 
     def _complete(
         self,
@@ -435,14 +469,26 @@ class AuditPlan:
             sys.stderr.flush()
 
 
-def _measure_map(m: CorrectionMap, ground: Ground) -> Arrays:
-    return measure(ground, corrected_rows(m, ground.head), corrected_rows(m, ground.evaluation))
+def corrected(m: CorrectionMap, ground: Ground) -> Rows:
+    """Return HEAD and EVAL rows in FIT's coordinates as a map leaves them."""
+    return (
+        ground.standardized(corrected_rows(m, ground.head)),
+        ground.standardized(corrected_rows(m, ground.evaluation)),
+    )
 
 
-def _keep(what: str, call: Callable[[], Arrays], store: Store, key: str) -> Arrays:
-    """Compute a cell and keep it."""
+def _keep(
+    what: str,
+    measures: Callable[..., Arrays],
+    ground: Ground,
+    rows: Callable[[], Rows],
+    reading: SourceReading | None,
+    store: Store,
+    key: str,
+) -> Arrays:
+    """Measure a cell and keep it."""
     with saying(f"measuring {what}", store), store.timed("measure"):
-        arrays = call()
+        arrays = measures(ground, rows(), reading)
     return store.put(key, arrays)
 
 
@@ -612,6 +658,14 @@ def _directions(
     told = fit.label is not None and np.array_equal(np.unique(fit.label), labels)
     role = "FIT" if told and len(fit.sources) == 2 else "HEAD"
     return find_directions(parts[role].source, parts[role].label), role
+
+
+def _has_pairs(rows: Table) -> bool:
+    """Return whether any event was seen by two sources."""
+    if rows.pair_id is None:
+        return False
+    ids = rows.pair_id[is_paired(rows.pair_id)]
+    return len(np.unique(ids)) < len(ids)
 
 
 def _among(stated: tuple[Any, Any], sources: NDArray[Any], labels: NDArray[Any]) -> tuple[Any, Any]:

@@ -9,23 +9,29 @@ use, has two readers more (:mod:`mgpa.audit.further_readers`).
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
+from joblib import cpu_count
 from numpy.typing import NDArray
 from scipy.special import softmax
+from threadpoolctl import threadpool_limits
 
+from .._common.arrays import double, namespace
 from .._common.checks import as_float_matrix, require_finite
 from .._common.progress import progress
-from ..critics import HIDDEN_WIDTH, LinearCritic, fit_logistic
+from ..critics import HIDDEN_WIDTH, LinearCritic, fit_logistic, fit_logistic_on_device
 from ..estimators.staged import torch_device
 from ..pairs import encode_source, to_numpy
 from .further_readers import further_scores
 
-Array = Any  # torch.Tensor
+Array = Any  # numpy array or torch.Tensor
+Scores = dict[str, NDArray[np.float64]]  # by reader
 
 #: The banks: the paper's eleven readers (41 for tokens), and these with boosted trees and spread besides.
 BANKS = ("full", "paper")
@@ -124,35 +130,84 @@ def read_sources(
     >>> round(float(roc_auc_score(source[100:], reading.scores[:, 0])), 2)
     0.75
     """
-    head = _rows(X_head, "X_head")
-    held = _rows(X_eval, "X_eval")
-    if held.shape[1] != head.shape[1]:
-        raise ValueError(f"X_eval has {held.shape[1]} features; X_head has {head.shape[1]}.")
-    codes, n_sources = source_codes(source_head, len(head))
+    how: dict[str, Any] = {"device": device, "seed": seed, "verbose": verbose, "bank": bank}
+    how |= {"restarts": restarts, "checkpoints": checkpoints}
+    return read_many_sources([(X_head, X_eval)], source_head, **how)[0]
+
+
+def read_many_sources(
+    corrections: Sequence[tuple[Any, Any]],
+    source_head: Any,
+    *,
+    device: str = "auto",
+    seed: int = SEED,
+    verbose: bool = False,
+    bank: str = "paper",
+    restarts: int = 3,
+    checkpoints: Sequence[int] = CHECKPOINTS,
+) -> list[SourceReading]:
+    """Read the sources of the same rows after several corrections, with a bank of readers for each.
+
+    On a GPU the networks of all banks train as one program, in little more than the time of one bank, and the
+    other readers are fitted beside them. Elsewhere one bank follows the other.
+
+    Parameters
+    ----------
+    corrections : sequence of (X_head, X_eval)
+        The same HEAD and EVAL rows, corrected differently.
+    source_head, device, seed, verbose, bank, restarts, checkpoints
+        As in :func:`read_sources`.
+
+    Returns
+    -------
+    list of SourceReading
+        In the order of the corrections.
+    """
+    sets = [(_rows(head, "X_head"), _rows(held, "X_eval")) for head, held in corrections]
+    for head, held in sets:
+        if held.shape[1] != head.shape[1]:
+            raise ValueError(f"X_eval has {held.shape[1]} features; X_head has {head.shape[1]}.")
+        if head.shape != sets[0][0].shape:
+            raise ValueError(f"Corrected HEAD rows have shapes {head.shape} and {sets[0][0].shape}.")
+    codes, n_sources = source_codes(source_head, len(sets[0][0]))
     checkpoints = check_schedule(restarts, checkpoints)
     check_bank(bank)
-
-    scores = _linear_scores(head, codes, n_sources, held)
+    how: dict[str, Any] = {}
     if restarts:
-        trained = train_networks(
-            "gelu",
-            head,
-            codes,
-            restart_seeds(seed, restarts),
-            checkpoints,
-            device=torch_device(device, "read_sources"),
-            label="source readers",
-            verbose=verbose,
-        )
-        scores |= network_scores("gelu", trained, held)
-    if bank == "full":
-        scores |= further_scores(head, codes, held, seed)
-    return as_reading(scores)
+        how = {"device": torch_device(device, "read_sources"), "label": "source readers", "verbose": verbose}
+    seeds = restart_seeds(seed, restarts)
+
+    def networks_of(part: list[tuple[NDArray[Any], NDArray[Any]]]) -> list[Scores]:
+        if not restarts:
+            return [{} for _ in part]
+        trained = train_networks("gelu", [head for head, _ in part], codes, seeds, checkpoints, **how)
+        return [network_scores("gelu", own, held) for own, (_, held) in zip(trained, part, strict=True)]
+
+    def linear_of(head: NDArray[Any], held: NDArray[Any], place: Callable[[Any], Any] = np.asarray) -> Scores:
+        return _linear_scores(place(head), codes, n_sources, place(held))
+
+    def further_of(head: NDArray[Any], held: NDArray[Any], threads: int | None = None) -> Scores:
+        if bank != "full":
+            return {}
+        with threadpool_limits(threads):
+            return further_scores(head, codes, held, seed)
+
+    if not (restarts and how["device"].type == "cuda"):
+        return [as_reading(linear_of(*s) | networks_of([s])[0] | further_of(*s)) for s in sets]
+    import torch
+
+    # Trees grow on the host meanwhile, those of each bank on its share of the cores.
+    threads = max(1, cpu_count() // len(sets))
+    with ThreadPoolExecutor(len(sets)) as pool:
+        further = [pool.submit(further_of, *rows, threads) for rows in sets]
+        linear = [linear_of(*rows, partial(torch.as_tensor, device=how["device"])) for rows in sets]
+        parts = zip(linear, networks_of(sets), (trees.result() for trees in further), strict=True)
+        return [as_reading(a | b | c) for a, b, c in parts]
 
 
 def train_networks(
     architecture: str,
-    X: NDArray[Any],
+    sets: Sequence[NDArray[Any]],
     codes: NDArray[np.int64],
     seeds: Sequence[int],
     checkpoints: Sequence[int],
@@ -160,15 +215,17 @@ def train_networks(
     device: Any,
     label: str,
     verbose: bool = False,
-) -> list[TrainedNetworks]:
-    """Train one network per seed, all of them side by side, and return them at each checkpoint.
+) -> list[list[TrainedNetworks]]:
+    """Train one network per set of rows and seed, all of them side by side.
 
     ``architecture`` is "gelu" for one hidden layer over all values of a row, or "grid_gelu" for one that all
-    tokens of a row (t, d) share.
+    tokens of a row (t, d) share. Returned are, for each set, its networks at each checkpoint.
     """
+    import torch
+
     from ..networks import AdamW, HiddenLayerNetwork, TokenNetwork, Training
 
-    shape, n_classes = X.shape[1:], int(codes.max()) + 1
+    shape, n_classes, n_sets = sets[0].shape[1:], int(codes.max()) + 1, len(sets)
     network: HiddenLayerNetwork | TokenNetwork
     if architecture == "gelu":
         network, optimizer = HiddenLayerNetwork(math.prod(shape), HIDDEN_WIDTH, n_classes), AdamW(1e-3)
@@ -177,48 +234,46 @@ def train_networks(
             TokenNetwork(shape[0], shape[1], n_classes),
             AdamW(5e-4, batch_size=128, clip=5.0),
         )
-    training = Training(network, as_input(X, device), codes, seeds, optimizer)
-    trained = []
+    rows = torch.cat([as_input(X, device) for X in sets])
+    training = Training(network, rows, codes, seeds, optimizer, n_sets=n_sets)
+    trained: list[list[TrainedNetworks]] = [[] for _ in sets]
     for epoch in progress(range(1, max(checkpoints) + 1), label, verbose):
         training.epoch()
         if epoch in checkpoints:
-            trained.append(TrainedNetworks(network, epoch, training.parameters()))
+            by_set = zip(*(p.chunk(n_sets) for p in training.parameters()), strict=True)
+            for own, parameters in zip(trained, by_set, strict=True):
+                own.append(TrainedNetworks(network, epoch, list(parameters)))
     return trained
 
 
-def _linear_scores(
-    head: NDArray[Any], codes: NDArray[np.int64], n_sources: int, held: NDArray[Any]
-) -> dict[str, NDArray[np.float64]]:
-    """Return the scores of the two logistic readers, fitted in float64."""
-    head, held = head.astype(np.float64, copy=False), held.astype(np.float64, copy=False)
-    plain = logistic_scores(fit_logistic(head, codes, n_sources), held)
+def _linear_scores(head: Array, codes: NDArray[np.int64], n_sources: int, held: Array) -> Scores:
+    """Return the scores of the two logistic readers, fitted in float64 where the rows are."""
+    head, held = double(head), double(held)
+    fit = fit_logistic if isinstance(head, np.ndarray) else fit_logistic_on_device
+    plain = logistic_scores(fit(head, codes, n_sources), held)
     center, whitener = _whitening(head)
-    whitened = fit_logistic((head - center) @ whitener, codes, n_sources)
+    whitened = fit((head - center) @ whitener, codes, n_sources)
     return {"linear": plain, "whitened_linear": logistic_scores(whitened, (held - center) @ whitener)}
 
 
-def _whitening(X: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def _whitening(X: Array) -> tuple[Array, Array]:
     """Return the mean of the rows and S^-1/2, S their covariance shrunk towards a multiple of I."""
-    center = X.mean(axis=0)
+    center = X.mean(0)
     centred = X - center
     covariance = centred.T @ centred / len(X)
-    values, vectors = np.linalg.eigh(covariance)
+    values, vectors = namespace(X).linalg.eigh(covariance)
     # Shrinking towards I leaves the eigenvectors as they are; rounding may leave a negative eigenvalue.
-    values = (
-        (1 - SHRINKAGE) * np.maximum(values, 0.0) + SHRINKAGE * np.trace(covariance) / len(values) + RIDGE
-    )
-    return center, (vectors / np.sqrt(values)) @ vectors.T
+    values = (1 - SHRINKAGE) * values.clip(0.0) + SHRINKAGE * covariance.trace() / len(values) + RIDGE
+    return center, (vectors / values**0.5) @ vectors.T
 
 
-def logistic_scores(reader: LinearCritic, X: NDArray[Any]) -> NDArray[np.float64]:
+def logistic_scores(reader: LinearCritic, X: Array) -> NDArray[np.float64]:
     """Return a logistic reader's scores: the logit difference of two sources, probabilities of more."""
-    logits = reader.scores(X)
+    logits = to_numpy(reader.scores(X))
     return np.asarray(logits[:, 0]) if logits.shape[1] == 1 else source_scores(logits)
 
 
-def network_scores(
-    name: str, trained: list[TrainedNetworks], X: NDArray[Any]
-) -> dict[str, NDArray[np.float64]]:
+def network_scores(name: str, trained: list[TrainedNetworks], X: NDArray[Any]) -> Scores:
     """Return the scores of every restart at every checkpoint, by reader name, restart by restart."""
     logits = {networks.epochs: networks.logits(X) for networks in trained}
     restarts = len(trained[0].parameters[0])
@@ -236,7 +291,7 @@ def source_scores(logits: NDArray[Any]) -> NDArray[np.float64]:
     return np.asarray(softmax(logits.astype(np.float64), axis=1))
 
 
-def as_reading(scores: dict[str, NDArray[np.float64]]) -> SourceReading:
+def as_reading(scores: Scores) -> SourceReading:
     """Return scores by reader name as one array."""
     return SourceReading(tuple(scores), np.stack(list(scores.values()), axis=1))
 

@@ -5,22 +5,27 @@ from __future__ import annotations
 import hashlib
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from textwrap import wrap
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from .._common.extras import missing
 from .._common.files import write_atomically
-from ..errors import printable
+from ..errors import MissingEvidence, printable
+from ..tables.table import Table
 from .bootstrap import Estimate, contrast
 from .diagnostics import Confounding, Reliability, reliability
 from .method_result import MethodResult
 from .metrics import METRICS
+
+if TYPE_CHECKING:
+    from .pair_check import PairCheck
 
 Floats = NDArray[np.float64]
 
@@ -43,19 +48,23 @@ class Audit:
         What was run on what.
     picture_source : array
         Sources of the rows in the before/after picture.
+    paired_rows : Table or None
+        The fitting rows, if the pairs among them are the pairs that methods were fitted with.
     """
 
     results: dict[str, MethodResult]
     confounding: Confounding
     settings: dict[str, Any]
     picture_source: NDArray[Any]
+    paired_rows: Table | None = None
+    _cache: dict[str, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     @classmethod
     def pool(cls, audits: Sequence[Audit]) -> Audit:
         """Put together audits of the same methods on different participants, as of rotated roles.
 
-        Estimates are then over all participants. What is shown of single fits (gates, calibration, the
-        picture of the rows) is the first audit's.
+        Estimates are then over all participants. What is shown of single fits (pairs, gates, calibration,
+        the picture of the rows) is the first audit's.
         """
         if not audits:
             raise ValueError("There are no audits to put together.")
@@ -152,6 +161,21 @@ class Audit:
             f"THE SAME ROWS IN TWO ROLES: {said}. What was fitted on them cannot be judged by them."
             * bool(said)
         )
+
+    def check_pairs(self, *, verbose: bool = False) -> PairCheck | None:
+        """Return what the pairs in the fitting rows show; None if there are none, or too few to hold any out.
+
+        It is computed when it is first asked for, as a report does.
+        """
+        from .pair_check import check_pairs
+
+        if "pairs" not in self._cache:
+            self._cache["pairs"] = None
+            if self.paired_rows is not None:
+                with suppress(MissingEvidence):
+                    self._cache["pairs"] = check_pairs(self.paired_rows, verbose=verbose)
+        found: PairCheck | None = self._cache["pairs"]
+        return found
 
     @cached_property
     def estimates(self) -> dict[str, dict[str, Estimate]]:
@@ -434,6 +458,10 @@ class Audit:
         """Draw every participant before and after (:func:`mgpa.audit.plots.plot_participants`)."""
         return self._drawn("plot_participants", metric, axes, **options)
 
+    def plot_pairs(self, ax: Any = None, **options: Any) -> Any:
+        """Draw what the pairs in the fitting rows show (:func:`mgpa.audit.plots.plot_pairs`)."""
+        return self._drawn("plot_pairs", ax, **options)
+
     def plot_embedding(self, axes: Any = None, **options: Any) -> Any:
         """Draw the rows before and after (:func:`mgpa.audit.plots.plot_embedding`)."""
         return self._drawn("plot_embedding", axes, **options)
@@ -446,9 +474,14 @@ class Audit:
         plots = _plots()
         return plots.stamped(self, getattr(plots, name)(self, *arguments, **options))
 
-    def figures(self, folder: Any, formats: Sequence[str] = ("pdf", "svg", "png")) -> list[Path]:
-        """Write every figure that applies to a folder, in every format, and return the paths."""
-        return list(_plots().save_all(self, folder, formats))
+    def figures(
+        self, folder: Any, formats: Sequence[str] = ("pdf", "svg", "png"), *, verbose: bool = False
+    ) -> list[Path]:
+        """Write every figure that applies to a folder, in every format, and return the paths.
+
+        ``verbose`` shows how far it is.
+        """
+        return list(_plots().save_all(self, folder, formats, verbose=verbose))
 
     def to_csv(self, path: Any) -> Path:
         """Write one row for every method and metric: value, interval and difference from the identity."""
@@ -475,14 +508,21 @@ class Audit:
         return methods_text(self)
 
     def report(
-        self, path: Any, title: str = "Correction audit", sections: Sequence[tuple[str, str, str]] = ()
+        self,
+        path: Any,
+        title: str = "Correction audit",
+        sections: Sequence[tuple[str, str, str]] = (),
+        *,
+        verbose: bool = False,
     ) -> Path:
         """Write everything as one HTML file that opens offline, and return its path.
 
-        ``sections`` are yours: for each an id, a heading, and HTML that is put in as it is.
+        ``sections`` are yours: for each an id, a heading, and HTML that is put in as it is. ``verbose`` shows
+        how far it is.
         """
         from .report import html_report
 
+        self.check_pairs(verbose=verbose)  # the one part that takes time
         return write_atomically(Path(path), html_report(self, title, sections).encode())
 
 

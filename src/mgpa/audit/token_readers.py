@@ -95,14 +95,14 @@ class ResidualReaders:
         if restarts:
             networks = train_networks(
                 "grid_gelu",
-                standard,
+                [standard],
                 codes,
                 restart_seeds(seed, restarts),
                 checkpoints,
                 device=torch_device(device, "ResidualReaders"),
                 label="residual token readers",
                 verbose=verbose,
-            )
+            )[0]
         return cls(residuals.shape[1:], scaling, linear, networks)
 
     def scores(self, X_eval: Any) -> SourceReading:
@@ -188,14 +188,14 @@ def read_token_sources(
         for name, architecture in (("tokens flat_gelu", "gelu"), ("tokens grid_gelu", "grid_gelu")):
             trained = train_networks(
                 architecture,
-                head,
+                [head],
                 codes,
                 restart_seeds(seed, restarts),
                 checkpoints,
                 device=torch_device(device, "read_token_sources"),
                 label=name,
                 verbose=verbose,
-            )
+            )[0]
             readings |= network_scores(name, trained, held)
     if bank == "full":
         further = further_scores(_flat(head), codes, _flat(held), seed)

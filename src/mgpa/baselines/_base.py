@@ -124,7 +124,7 @@ class SourceAware(MomentEstimator):
     tags: ClassVar[MethodTags] = MethodTags(source_blind=False)
     __metadata_request__transform: ClassVar[dict[str, bool]] = {"source": True}
 
-    def transform(self, X: Any, *, source: Any = None, strength: float | None = None) -> Any:
+    def transform(self, X: Any, *, source: Any = None, strength: float | None = None, out: Any = None) -> Any:
         """Correct embeddings whose sources are known.
 
         Parameters
@@ -135,9 +135,10 @@ class SourceAware(MomentEstimator):
             Where each row comes from. Missing or unseen labels are errors.
         strength : float or None
             Apply this multiple of the displacement instead of the fitted strength.
+        out : (n, d) numpy array or None
+            Where to write the corrected rows; X itself corrects in place.
         """
-        m = self.map_ if strength is None else self.map_.with_strength(strength)
-        return self._transform(X, m, source=source)
+        return self._transform(X, self.map_, source=source, strength=strength, out=out)
 
     def fit_transform(self, X: Any, y: Any = None, *, source: Any = None, **evidence: Any) -> Any:
         """Fit, then correct the same rows."""

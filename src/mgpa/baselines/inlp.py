@@ -13,6 +13,7 @@ from threadpoolctl import threadpool_limits
 
 from .._common.parameters import Constraint, flag, nothing, number, whole
 from .._common.progress import progress
+from ..critics import balanced_weights
 from ..errors import ParameterError
 from ..estimators.base import CorrectionEstimator, FitData, MethodTags, require_several
 from ..estimators.held_out import read_held_out
@@ -140,8 +141,10 @@ class INLP(CorrectionEstimator):
         self, rows: Floats, codes: NDArray[np.int64], weight: Floats | None, checks: Floats
     ) -> tuple[Floats, NDArray[np.int64]]:
         """Return one classifier's weights (k, d) and what it predicts for the checking rows."""
-        model = self.classifier
-        model = LogisticRegression(class_weight="balanced", max_iter=2500) if model is None else clone(model)
+        if self.classifier is None:
+            model, weight = LogisticRegression(max_iter=2500), balanced_weights(codes, weight)
+        else:
+            model = clone(self.classifier)
         with threadpool_limits(1, user_api="blas"):  # matrix-vector products gain little from threads
             model.fit(rows, codes, **({} if weight is None else {"sample_weight": weight}))
         if not hasattr(model, "coef_"):

@@ -13,6 +13,7 @@ from typing import Any
 
 from cyclopts import CycloptsError
 
+from .._common.remote import redacted
 from ..errors import Worded, printable
 
 # Importing a module adds its commands.
@@ -30,7 +31,7 @@ def main(arguments: list[str] | None = None) -> int:
 
     def say(message: Any, *_: Any, **__: Any) -> None:
         command = app.parse_commands(arguments)[1][-1]
-        print(f"mgpa: {printable(in_options(message, command))}", file=sys.stderr)
+        print(f"mgpa: {printable(redacted(in_options(message, command)))}", file=sys.stderr)
 
     warnings.showwarning = say
     try:

@@ -5,18 +5,30 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Any, Literal, get_args, get_origin
 
 from cyclopts import App, Parameter, Token, convert
 
 from .. import __version__
-from .._common.files import require_distinct_paths, require_replaceable
+from .._common.files import lies_there, require_distinct_paths, require_replaceable
+from .._common.remote import Place, RemotePath, as_place
 from ..errors import OutputExists, printable
 
 
 def _read_value(kind: Any, tokens: Sequence[Token] | dict[str, Any]) -> Any:
-    """Return what was typed as the type an option has; cyclopts would round 2.7 to a whole number."""
+    """Return what was typed as the type an option has.
+
+    Left alone, cyclopts would round 2.7 to a whole number, read no JSON here before 5.4, and take an address
+    for a path and have files written to a folder called ``s3:``.
+    """
     kinds = {kind, *get_args(kind)}
+    if Path in kinds and get_origin(kind) not in (list, tuple) and not isinstance(tokens, dict):
+        place = as_place(tokens[0].value)
+        if isinstance(place, RemotePath) and RemotePath not in kinds:
+            raise ValueError(f"{place} is an address; a path on this machine is expected here.")
+        return place
+    if dict[str, str] in kinds and not isinstance(tokens, dict) and tokens[0].value.startswith("{"):
+        return {str(name): str(value) for name, value in json.loads(tokens[0].value).items()}
     if int in kinds and float not in kinds and not isinstance(tokens, dict):
         for token in tokens:
             if "." in token.value:
@@ -37,6 +49,10 @@ app.register_install_completion_command()
 
 AsJson = Annotated[bool, Parameter(name="--json", negative="", help="Print JSON instead of text.")]
 Out = Annotated[Path, Parameter(name=["--out", "-o"])]
+# Where there may be an address: s3://bucket/table.parquet.
+AnyPlace = Annotated[Place, Parameter(accepts_keys=False, n_tokens=1)]
+AnyOut = Annotated[Place, Parameter(name=["--out", "-o"], accepts_keys=False, n_tokens=1)]
+MaybePlace = Annotated[Place | None, Parameter(accepts_keys=False, n_tokens=1)]
 Tokens = Literal["mean", "joint", "each"]
 
 
@@ -44,13 +60,13 @@ class UserError(Exception):
     """Something the user can put right; its text says what."""
 
 
-def refuse_existing(path: Path, overwrite: bool, *inputs: Path | None) -> None:
+def refuse_existing(path: Place, overwrite: bool, *inputs: Place | None) -> None:
     """Refuse an output before the work, not after it: it is there, is an input, or is no ordinary file."""
     require_distinct_paths(path, *(given for given in inputs if given is not None))
     require_replaceable(path)
-    if path.exists() and not overwrite:
+    if lies_there(path) and not overwrite:
         raise OutputExists(path)
-    if not path.parent.is_dir():
+    if isinstance(path, Path) and not path.parent.is_dir():
         raise UserError(f"The folder {path.parent} does not exist; create it first.")
 
 
@@ -76,7 +92,7 @@ def with_rank(model: Any, rank: float | None) -> Any:
     return model
 
 
-def of_tokens(model: Any, how: str, table: Path) -> Any:
+def of_tokens(model: Any, how: str, table: Place) -> Any:
     """Return a method that takes the tokens of a table as told."""
     from ..tables import open_table
     from ..tokens import TOKENS

@@ -9,12 +9,13 @@ from typing import Annotated, Any, Literal
 
 from cyclopts import Parameter
 
-from .application import AsJson, Out, Tokens, UserError, app, of_tokens, show, with_rank
+from .._common.remote import Place, as_place, is_address
+from .application import AnyPlace, AsJson, Out, Tokens, UserError, app, of_tokens, show, with_rank
 
 
 @app.command
 def audit(
-    table: Path,
+    table: AnyPlace,
     *,
     out: Out,
     methods: Annotated[list[str], Parameter(consume_multiple=True)] = ["leace", "closed_form_mgpa"],  # noqa: B006
@@ -38,7 +39,8 @@ def audit(
     Parameters
     ----------
     table
-        With source, participant and role columns; label for task utility, pair_id for pairs.
+        With source, participant and role columns; label for task utility, pair_id for pairs. Also by an
+        address (s3://…, gs://…, https://…, hf://…).
     out
         Folder for report.html, table.csv, table.tex and figures.
     methods
@@ -74,10 +76,10 @@ def audit(
         table, out, methods, seeds, rank, tokens, budget, association, folds, cache, readers, jobs, quick
     )
     print("audit: writing the report and figures", file=sys.stderr)
-    page = result.report(out / "report.html")
+    page = result.report(out / "report.html", verbose=True)
     result.to_csv(out / "table.csv")
     result.to_latex(out / "table.tex")
-    result.figures(out / "figures")
+    result.figures(out / "figures", verbose=True)
     verdicts = {name: result.verdict(name) for name in result.methods[1:]}
     text = "\n".join([verdict_text(result), "", str(result), f"\n{page}"])
     show(
@@ -98,7 +100,7 @@ def audit(
 
 @app.command
 def compare(
-    table: Path,
+    table: AnyPlace,
     *,
     methods: Annotated[list[str], Parameter(consume_multiple=True)],
     against: str = "identity",
@@ -163,7 +165,7 @@ def compare(
 
 
 def _run_audit(
-    table: Path,
+    table: Place,
     out: Path | None,
     names: list[str],
     seeds: list[int],
@@ -211,21 +213,21 @@ def _named(given: list[str]) -> dict[str, str]:
     """
     from ..baselines.registry import available, canonical_name
 
-    stems = [Path(entry).stem for entry in given if _is_map(entry)]
+    stems = [as_place(entry).stem for entry in given if _is_map(entry)]
     methods = {method.name for method in available()}
     named: dict[str, str] = {}
     for entry in given:
-        name = Path(entry).stem if _is_map(entry) else entry
+        name = as_place(entry).stem if _is_map(entry) else entry
         if _is_map(entry) and (stems.count(name) > 1 or canonical_name(name) in methods):
-            name = entry
+            name = str(as_place(entry)) if is_address(entry) else entry
         if any(canonical_name(name) == canonical_name(other) for other in named):
-            raise UserError(f"--methods has {entry} twice; name each method or map once.")
+            raise UserError(f"--methods has {name} twice; name each method or map once.")
         named[name] = entry
     return named
 
 
 def _is_map(entry: str) -> bool:
-    return entry.endswith(".safetensors")
+    return entry.endswith(".safetensors") or (is_address(entry) and as_place(entry).suffix == ".safetensors")
 
 
 def _estimates(result: Any) -> Any:

@@ -9,9 +9,13 @@ from typing import Annotated, Any, Literal
 
 from cyclopts import Parameter
 
+from .._common.remote import Place
 from ..errors import printable
 from .application import (
+    AnyOut,
+    AnyPlace,
     AsJson,
+    MaybePlace,
     Out,
     Tokens,
     UserError,
@@ -22,7 +26,7 @@ from .application import (
     whole_or_share,
     with_rank,
 )
-from .evidence import gate_evidence
+from .evidence import GateEvidence, gate_evidence
 
 Params = Annotated[
     dict[str, str] | None,
@@ -32,16 +36,17 @@ Params = Annotated[
 
 @app.command
 def fit(
-    table: Path,
+    table: AnyPlace,
     *,
-    out: Out,
+    out: AnyOut,
     method: str = "closed_form_mgpa",
     rank: float | None = None,
-    pairs: Path | None = None,
+    pairs: MaybePlace = None,
     components: int | None = None,
     tokens: Tokens = "mean",
     seed: int | None = None,
     parameters: Params = None,
+    html: Path | None = None,
     overwrite: bool = False,
     scheduler: str | None = None,
     json_: AsJson = False,
@@ -53,8 +58,9 @@ def fit(
     Parameters
     ----------
     table
-        Embeddings with a source for every row (.npz, .parquet, a folder of .parquet, .zarr). With a role
-        column only FIT rows are fitted on, and VAL rows decide when iterative methods stop.
+        Embeddings with a source for every row (.npz, .parquet, a folder of .parquet, .zarr), also by an
+        address (s3://…, gs://…, https://…, hf://…). With a role column only FIT rows are fitted on, and VAL
+        rows decide when iterative methods stop.
     out
         Where to store the map.
     method
@@ -73,8 +79,10 @@ def fit(
         (joint), or each token by a map of its own (each).
     seed
         Seed of methods that draw random numbers.
+    html
+        Also write a page about the map: how to apply it, its evidence, how it moves rows, its provenance.
     overwrite
-        Replace an existing map.
+        Replace an existing map, and an existing page.
     scheduler
         Address of a Dask scheduler (tcp://…), or "local" for a cluster on this machine.
     """
@@ -83,6 +91,10 @@ def fit(
     from ..tables.scale import connect
 
     refuse_existing(out, overwrite, table, pairs)
+    if html is not None:
+        refuse_existing(html, overwrite, table, pairs)
+        if isinstance(out, Path) and html.resolve() == out.resolve():
+            raise UserError(f"--out and --html are both {out}; name two files.")
     settings = _typed(method, parameters or {})
     model = make(method, **settings)
     if seed is not None:
@@ -109,20 +121,22 @@ def fit(
             file=sys.stderr,
         )
     evidence = gate_evidence(m, table, pairs)
-    facts = {"map": str(out), **_map_facts(m)}
-    if evidence is None:
-        show(facts, m.summary(), json_)
-        return
-    text = "\n".join([m.summary(), f"  held out    {evidence}", *evidence.hints])
-    show(facts | {"held_out_coverage": evidence.held_out, "hints": evidence.hints}, text, json_)
+    facts, lines = {"map": str(out), **_map_facts(m)}, [m.summary()]
+    if evidence is not None:
+        facts |= {"held_out_coverage": evidence.held_out, "hints": evidence.hints}
+        lines += [f"  held out    {evidence}", *evidence.hints]
+    if html is not None:
+        facts["page"] = str(_write_page(html, m, out, table, evidence))
+        lines.append(f"\n{html}")
+    show(facts, "\n".join(lines), json_)
 
 
 @app.command
 def apply(
-    map: Path,
-    table: Path,
+    map: AnyPlace,
+    table: AnyPlace,
     *,
-    out: Out,
+    out: AnyOut,
     strength: float | None = None,
     overwrite: bool = False,
     force: bool = False,
@@ -143,7 +157,7 @@ def apply(
     table
         Embeddings; source-aware maps need their source column.
     out
-        A .parquet or .zarr file, or a folder of .parquet parts.
+        A .parquet or .zarr file, or a folder of .parquet parts; also by an address (s3://…, gs://…).
     strength
         Apply this multiple of the correction.
     overwrite
@@ -167,11 +181,11 @@ def apply(
 
 @app.command
 def select(
-    map: Path,
-    table: Path,
+    map: AnyPlace,
+    table: AnyPlace,
     *,
     budget: float,
-    out: Out,
+    out: AnyOut,
     overwrite: bool = False,
     json_: AsJson = False,
 ) -> None:
@@ -216,28 +230,55 @@ def select(
 
 
 @app.command
-def inspect(path: Path, *, json_: AsJson = False) -> None:
+def inspect(
+    path: AnyPlace,
+    *,
+    html: Path | None = None,
+    table: MaybePlace = None,
+    overwrite: bool = False,
+    json_: AsJson = False,
+) -> None:
     """Say what a map or a table is.
 
-    Example: mgpa inspect adapter.safetensors
+    Example: mgpa inspect adapter.safetensors --html adapter.html --table recordings.parquet
 
     Parameters
     ----------
     path
         A stored map, or a table.
+    html
+        Of a map, also write a page: how to apply it, its evidence, how it moves rows, its provenance.
+    table
+        Rows for that page to move, VAL rows if it has roles; and pairs, if it has them, to hold against the
+        map's gate.
+    overwrite
+        Replace an existing page.
     """
-    if path.suffix == ".safetensors" or (path / "model.json").is_file():
+    if html is not None:
+        refuse_existing(html, overwrite, path, table)
+    elif table is not None:
+        raise UserError("--table has rows for the page that --html names; pass --html, too.")
+    if path.suffix == ".safetensors" or (isinstance(path, Path) and (path / "model.json").is_file()):
         from ..maps import load_map
 
         m = load_map(path)
         digests = path.is_file()  # without which no file of ours loads; the authors' folders have none
-        verified = f"  {'verified':<12}{_verified(digests)}"
-        show(_map_facts(m) | {"verified": digests}, "\n".join([m.summary(), verified]), json_)
+        facts = _map_facts(m) | {"verified": digests}
+        lines = [m.summary(), f"  {'verified':<12}{_verified(digests)}"]
+        if html is not None:
+            evidence = None if table is None else gate_evidence(m, table)
+            facts["page"] = str(_write_page(html, m, path, table, evidence, _verified(digests)))
+            lines.append(f"\n{html}")
+        show(facts, "\n".join(lines), json_)
         return
+    if html is not None:
+        raise UserError(
+            f"--html is a page about a map; {path} is a table, of which mgpa audit writes a report."
+        )
     from ..tables.files import open_table
 
     file = open_table(path)
-    facts: dict[str, Any] = {
+    facts = {
         "rows": file.n_rows,
         "shape": list(file.shape),
         "dtype": str(file.dtype),
@@ -256,7 +297,7 @@ def inspect(path: Path, *, json_: AsJson = False) -> None:
 
 @app.command
 def export(
-    map: Path,
+    map: AnyPlace,
     *,
     out: Out,
     format: Literal["onnx", "torch"] | None = None,
@@ -313,6 +354,41 @@ def _typed(method: str, settings: dict[str, str]) -> dict[str, Any]:
         except json.JSONDecodeError:
             read[name] = text
     return read
+
+
+def _write_page(
+    html: Path, m: Any, stored: Place, table: Place | None, evidence: GateEvidence | None, verified: str = ""
+) -> Path:
+    """Write a page about a map; rows of the table, if there is one, show how it moves them."""
+    from .._common.files import write_atomically
+    from ..audit.report import html_map, motion
+
+    moved = None if table is None else motion(m, *_some_rows(table))
+    page = html_map(
+        m,
+        stored,
+        moved=moved,
+        coverage=None if evidence is None else evidence.curve,
+        sentences=[] if evidence is None else [f"Held out: {evidence}.", *evidence.hints],
+        verified=verified,
+    )
+    return write_atomically(html, page.encode())
+
+
+def _some_rows(table: Place) -> tuple[Any, str]:
+    """Return VAL rows, or the fitting rows without any; of very many, a draw. And what they are, in words."""
+    import numpy as np
+
+    from ..audit.pair_check import MAX_ROWS
+    from ..tables.fitting import FitRows, draw_rows
+
+    rows = FitRows(table)
+    role = "VAL" if len(rows.positions("VAL")) else "FIT"
+    chosen = rows.positions(role)
+    drawn = chosen[draw_rows(rows.columns["source"][chosen], MAX_ROWS, 0)]
+    named = f"{role} rows" if "role" in rows.columns else "rows"
+    some = f"{len(drawn)} of {len(chosen)}" if len(drawn) < len(chosen) else f"The {len(chosen)}"
+    return rows.read(np.sort(drawn)), f"{some} {named} of {table.name}"
 
 
 def _map_facts(m: Any) -> dict[str, Any]:

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
-from numpy.typing import NDArray
+from .._common.remote import Place
 
-from ..audit.pair_check import FOLDS
+if TYPE_CHECKING:  # for commands that need neither, `mgpa --help` among them
+    import numpy as np
+    from numpy.typing import NDArray
 
 
 @dataclass(frozen=True)
 class GateEvidence:
-    """Cross-validated coverage of gates of rank 1, 2, … on pairs they were not fitted on."""
+    """Cross-validated coverage of gates of rank 1, 2, … on pairs they were not fitted on; ``by`` says how."""
 
     rank: int
     n_features: int
@@ -29,7 +29,7 @@ class GateEvidence:
 
     def __str__(self) -> str:
         one = "" if self.rank == 1 else f" (rank 1: {self.curve[0]:.1%})"
-        return f"{self.held_out:.1%} of contrast energy{one}, {FOLDS}-fold by {self.by}"
+        return f"{self.held_out:.1%} of contrast energy{one}, {self.by}"
 
     @property
     def hints(self) -> list[str]:
@@ -48,17 +48,19 @@ class GateEvidence:
         return hints
 
 
-def gate_evidence(m: Any, table: Path, pairs: Path | None = None) -> GateEvidence | None:
+def gate_evidence(m: Any, table: Place, pairs: Place | None = None) -> GateEvidence | None:
     """Return what held-out pairs say about a map's gate, or None without a gate or with too few pairs.
 
     Parameters
     ----------
     m : CorrectionMap
         Just fitted.
-    table, pairs : Path, Path or None
+    table, pairs : path or address; or None
         What it was fitted on.
     """
-    from ..audit.pair_check import paired_rows
+    import numpy as np
+
+    from ..audit.pair_check import FOLDS, paired_rows
     from ..estimators.streamed import LabelledPairs
     from ..gate import held_out_coverage
     from ..tables.fitting import FitRows, read_pairs
@@ -76,5 +78,5 @@ def gate_evidence(m: Any, table: Path, pairs: Path | None = None) -> GateEvidenc
     if len(first if people is None else np.unique(people)) < FOLDS:
         return None
     curve = held_out_coverage((X[second] - X[first]) / m.scale, groups=people, n_splits=FOLDS)
-    by = "pair" if people is None else "participant"
+    by = f"{FOLDS}-fold by {'pair' if people is None else 'participant'}"
     return GateEvidence(m.info.gate_rank, m.n_features, m.info.n_contrasts, curve, by)

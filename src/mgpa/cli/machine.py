@@ -10,9 +10,9 @@ from .. import __version__
 from .application import AsJson, app, show
 
 PACKAGES = (
-    *("numpy", "scipy", "scikit-learn", "safetensors", "torch", "onnx", "onnxruntime", "pandas"),
+    *("numpy", "scipy", "scikit-learn", "safetensors", "torch", "numba", "onnx", "onnxruntime", "pandas"),
     *("matplotlib", "pyarrow", "zarr", "dask", "mne", "torchaudio", "braindecode", "pooch", "curryreader"),
-    *("edfio", "concept-erasure", "pyriemann"),
+    *("edfio", "concept-erasure", "pyriemann", "fsspec", "s3fs"),
 )
 
 
@@ -39,6 +39,8 @@ def doctor(*, json_: AsJson = False) -> None:
     import importlib.metadata as metadata
     import platform
 
+    from ..maps.runtime.compiled import why_not
+
     versions: dict[str, str | None] = {}
     for name in PACKAGES:
         try:
@@ -51,12 +53,14 @@ def doctor(*, json_: AsJson = False) -> None:
         import torch
 
         devices += [f"cuda:{i} {torch.cuda.get_device_name(i)}" for i in range(torch.cuda.device_count())]
+    reason = why_not()
     facts = {
         "mgpa": __version__,
         "python": platform.python_version(),
         "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
         "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS"),
         "devices": devices,
+        "stages": "compiled" if reason is None else f"in numpy, not compiled ({reason})",
         "packages": versions,
         "broken": broken,
     }

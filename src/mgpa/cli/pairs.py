@@ -7,14 +7,14 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from .application import AsJson, app, refuse_existing, show
+from .application import AnyPlace, AsJson, MaybePlace, app, refuse_existing, show
 
 
 @app.command(name="check-pairs")
 def check_pairs(
-    table: Path,
+    table: AnyPlace,
     *,
-    pairs: Path | None = None,
+    pairs: MaybePlace = None,
     out: Annotated[Path | None, Parameter(name=["--out", "-o"])] = None,
     overwrite: bool = False,
     seed: int = 0,
@@ -41,7 +41,7 @@ def check_pairs(
 
     if out is not None:
         refuse_existing(out, overwrite, table, pairs)
-    found = check(table, pairs, random_state=seed)
+    found = check(table, pairs, random_state=seed, verbose=True)
     if out is not None:
         found.plot().savefig(out)
     show(found.to_dict(), str(found), json_)

@@ -8,7 +8,7 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from ..errors import printable
-from .application import Out, app, refuse_existing
+from .application import AnyOut, AnyPlace, Out, app, refuse_existing
 from .audits import audit
 from .corrections import apply, fit
 from .simulations import table as simulate_table
@@ -18,9 +18,9 @@ RENAME = """As --rename.device source; a name with a dot in it as --rename '{"Sa
 
 @app.command
 def convert(
-    table: Path,
+    table: AnyPlace,
     *,
-    out: Out,
+    out: AnyOut,
     embedding: str | None = None,
     rename: Annotated[dict[str, str] | None, Parameter(help=RENAME)] = None,
     columns: Annotated[list[str] | None, Parameter(consume_multiple=True)] = None,
@@ -35,9 +35,9 @@ def convert(
     Parameters
     ----------
     table
-        A .csv file, or any table.
+        A .csv file, or any table; also by an address (s3://…, gs://…, https://…, hf://…).
     out
-        A .parquet, .npz or .zarr file.
+        A .parquet, .npz or .zarr file; also by an address (s3://…, gs://…).
     embedding
         The column with the embedding, or what its columns begin with (f for f0, f1, …).
     columns

@@ -11,6 +11,7 @@ from typing import Any
 
 from cyclopts import App, CycloptsError, CycloptsPanel, MissingArgumentError
 
+from .._common.remote import redacted
 from ..errors import Mention, Worded, printable
 from .application import option_names
 
@@ -94,7 +95,7 @@ def print_option_error(error: CycloptsError) -> None:
     from rich.console import Console
 
     if not isinstance(error, MissingArgumentError) or error.argument is None or error.app is None:
-        panel = CycloptsPanel(printable(str(error), lines=True))
+        panel = CycloptsPanel(printable(redacted(str(error)), lines=True))
         Console(stderr=True).print(panel)
         return
     # Only here are options read together with what the docstring says about them.

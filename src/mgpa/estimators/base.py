@@ -349,7 +349,7 @@ class CorrectionEstimator(OneToOneFeatureMixin, TransformerMixin, BaseEstimator)
             **facts,
         )  # fmt: skip
 
-    def transform(self, X: Any, *, strength: float | None = None) -> Any:
+    def transform(self, X: Any, *, strength: float | None = None, out: Any = None) -> Any:
         """Correct embeddings. Never takes a source.
 
         Parameters
@@ -358,9 +358,12 @@ class CorrectionEstimator(OneToOneFeatureMixin, TransformerMixin, BaseEstimator)
             New embeddings, from any source or from unknown ones.
         strength : float or None
             Apply this multiple of the displacement instead of the fitted strength.
+        out : (n, d) numpy array or None
+            Where to write the corrected rows; X itself corrects in place. See
+            :meth:`mgpa.CorrectionMap.transform`.
         """
         check_is_fitted(self)
-        return self._transform(X, self.map_ if strength is None else self.map_.with_strength(strength))
+        return self._transform(X, self.map_, strength=strength, out=out)
 
     def _transform(self, X: Any, m: CorrectionMap, **known: Any) -> Any:
         if type(X).__module__.partition(".")[0] == "torch":

@@ -26,6 +26,7 @@ class SequentialEstimator(CorrectionEstimator):
         strength: float | None = None,
         n_stages: int | None = None,
         fraction: float = 1.0,
+        out: Any = None,
     ) -> Any:
         """Correct embeddings. Never takes a source.
 
@@ -37,9 +38,12 @@ class SequentialEstimator(CorrectionEstimator):
             Apply this multiple of the whole displacement.
         n_stages, fraction : int, float
             Apply only the first ``n_stages`` stages, the last of them by ``fraction``.
+        out : (n, d) numpy array or None
+            Where to write the corrected rows; X itself corrects in place. See
+            :meth:`mgpa.CorrectionMap.transform`.
         """
         check_is_fitted(self)
-        return self._transform(X, self.map_, strength=strength, n_stages=n_stages, fraction=fraction)
+        return self._transform(X, self.map_, strength=strength, n_stages=n_stages, fraction=fraction, out=out)
 
 
 @contextmanager

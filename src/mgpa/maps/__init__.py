@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from .._common.remote import Given, as_place
 from ..errors import MapError
 from .affine import AffineMap
-from .base import CorrectionMap, Floats, MapInfo, PathLike, SequentialMap
+from .base import CorrectionMap, Floats, MapInfo, SequentialMap
 from .manifold import ManifoldMap
 from .path import PathMap
 from .projective import ProjectiveMap
@@ -33,14 +34,14 @@ __all__ = [
 ]
 
 
-def load_map(path: PathLike) -> CorrectionMap:
+def load_map(path: Given) -> CorrectionMap:
     """Open a stored correction.
 
     Parameters
     ----------
-    path : str or Path
-        A file written by :meth:`CorrectionMap.save`, or a directory (``model.json`` + ``model.npz``)
-        written by the paper authors' code.
+    path : path or address
+        A file written by :meth:`CorrectionMap.save`, also by an address as ``s3://bucket/m.safetensors``; or
+        a directory (``model.json`` + ``model.npz``) written by the paper authors' code.
 
     Returns
     -------
@@ -52,8 +53,8 @@ def load_map(path: PathLike) -> CorrectionMap:
         If the file is damaged, inconsistent, too new or something else entirely. Files are data: opening
         one never runs code from it.
     """
-    path = Path(path)
-    if path.is_dir():
+    path = as_place(path)
+    if isinstance(path, Path) and path.is_dir():
         from .io.release import read_release
 
         return read_release(path)

@@ -8,10 +8,16 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
+from .._common.arrays import double
 from ..errors import MapError
 from .base import CorrectionMap, Floats, MapInfo
+from .runtime.compiled import kernels
 from .runtime.folding import FoldedAffine, fold_affine
 
+# Up to this many directions, arrays of many rows are corrected in one compiled pass over them. For fewer rows
+# loading the compiler would cost more than it saves.
+MOST_COMPILED, COMPILED_BYTES = 4, 2**24
+BLOCK_BYTES, PRODUCT_ROWS = 2**18, 2048
 # Up to this many standard deviations from zero, float32 sums of uncentred features are exact enough.
 FAR_FROM_ZERO = 8.0
 
@@ -76,26 +82,45 @@ class AffineMap(CorrectionMap):
             np.copyto(out, X)
             return bool(np.isfinite(out).all())
         weights = self._weights(X.dtype)
-        centred = X if weights.center is None else X - weights.center
         if weights.back is None:
-            np.matmul(centred, weights.readout, out=out)
-            out += weights.offset
-            out *= self.strength
-            out += X
-            return bool(np.isfinite(out).all())
-        # A BLAS is many times faster at matrix times vector than at matrix times one column.
-        coefficient = (centred @ weights.readout[:, 0])[:, None] if k == 1 else centred @ weights.readout
-        coefficient += weights.offset
+            return self._apply_product(X, weights, out)
         back = np.ascontiguousarray(self.strength * weights.back, dtype=X.dtype)
-        # Blocks of about a megabyte stay in cache between the two passes over them.
-        block = max(1, 2**20 // (X.itemsize * X.shape[1]))
+        in_order = X.flags.c_contiguous and out.flags.c_contiguous
+        if k <= MOST_COMPILED and X.nbytes >= COMPILED_BYTES and in_order:
+            compiled = kernels()
+            if compiled is not None:
+                center = self.center.astype(X.dtype)
+                readout = np.array(self.readout.T, dtype=np.float64, order="C")
+                return bool(compiled.shift_rows(X, center, readout, double(self.offset), back, out))
+        return self._apply_blocks(X, weights, back, out)
+
+    def _apply_product(self, X: Floats, weights: FoldedAffine, out: Floats) -> bool:
+        """Correct rows by a (d, d) matrix: the edits of a block, then their sum with its rows."""
+        finite = True
+        for start in range(0, len(X), PRODUCT_ROWS):
+            rows = X[start : start + PRODUCT_ROWS]
+            edit = (rows - weights.center) @ weights.readout
+            edit += weights.offset
+            edit *= self.strength
+            finite &= bool(np.isfinite(edit).all())
+            np.add(rows, edit, out=out[start : start + PRODUCT_ROWS])
+        return finite
+
+    def _apply_blocks(self, X: Floats, weights: FoldedAffine, back: Floats, out: Floats) -> bool:
+        """Correct rows by k directions; a block stays in cache between the passes over it."""
+        k, finite = len(back), True
+        block = max(1, BLOCK_BYTES // (X.itemsize * X.shape[1]))
         work = np.empty((min(block, len(X)), X.shape[1]), dtype=X.dtype)
         outer = np.multiply if k == 1 else np.matmul
         for start in range(0, len(X), block):
-            rows = slice(start, start + block)
-            edit = outer(coefficient[rows], back, out=work[: len(X[rows])])
-            np.add(X[rows], edit, out=out[rows])
-        return bool(np.isfinite(coefficient).all())
+            rows = X[start : start + block]
+            centred = rows if weights.center is None else rows - weights.center
+            # A BLAS is many times faster at matrix times vector than at matrix times one column.
+            coefficient = (centred @ weights.readout[:, 0])[:, None] if k == 1 else centred @ weights.readout
+            coefficient += weights.offset
+            finite &= bool(np.isfinite(coefficient).all())
+            np.add(rows, outer(coefficient, back, out=work[: len(rows)]), out=out[start : start + block])
+        return finite
 
     def _describe(self) -> str:
         k = self.readout.shape[1]

@@ -13,9 +13,10 @@ from numpy.typing import NDArray
 
 from .. import __version__
 from .._common.arrays import is_tensor
-from .._common.checks import as_float_matrix, require_finite
+from .._common.checks import as_float_matrix, require_finite, require_output
 from .._common.extras import missing
 from .._common.markup import facts_html
+from .._common.remote import Given, Place, as_place
 from ..errors import MapError, Mention, printable
 
 if TYPE_CHECKING:
@@ -197,7 +198,7 @@ class CorrectionMap:
             self._check_feature_names(tuple(X.columns), self.n_raw)
         return self.transform(self.coordinates.transform(X), **options)
 
-    def transform(self, X: Any, *, strength: float | None = None) -> Any:
+    def transform(self, X: Any, *, strength: float | None = None, out: Floats | None = None) -> Any:
         """Correct embeddings. No source label is needed or accepted.
 
         Parameters
@@ -206,17 +207,51 @@ class CorrectionMap:
             numpy array, anything numpy can read (a pandas frame, a list), or a torch tensor.
         strength : float or None
             Apply this strength instead of the map's own.
+        out : array of shape (n, d) or None
+            Where to write the corrected rows, in the type of X: another numpy array, or X itself. Rows are
+            checked first: if X has NaN or infinite values, nothing is written. Only where a correction
+            overflows (:class:`MapError`) is ``out`` left half written.
 
         Returns
         -------
         array of shape (n, d)
-            Same floating-point type as X; a torch tensor on the same device if X was one.
+            Same floating-point type as X; a torch tensor on the same device if X was one; ``out`` if given.
         """
         if strength is not None and strength != self.strength:
-            return self.with_strength(strength).transform(X)
-        return self._transform_tensor(X) if is_tensor(X) else self._run(X, self._apply)
+            return self.with_strength(strength).transform(X, out=out)
+        return self._transform_tensor(X, out) if is_tensor(X) else self._run(X, self._apply, out)
 
-    def _transform_tensor(self, X: Any) -> Any:
+    def warm_up(self, dtype: Any = np.float32) -> Self:
+        """Do now what the first transform would have to: prepare the weights, and load or compile code.
+
+        Staged maps run compiled where numba is installed. Compiling takes several seconds, once on a machine:
+        numba keeps the result beside the package, or in the user's own cache folder (``NUMBA_CACHE_DIR``).
+        Loading it takes about a second in every process.
+
+        Parameters
+        ----------
+        dtype : float32 or float64
+            Type of the rows to come.
+
+        Returns
+        -------
+        CorrectionMap
+            This map.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from mgpa.maps import AffineMap
+        >>> AffineMap.identity(2).warm_up().transform(np.ones((1, 2), np.float32))
+        array([[1., 1.]], dtype=float32)
+        """
+        X = as_float_matrix(self.center[None].astype(dtype))
+        if self.source_blind:  # maps by source have nothing to prepare
+            self._apply(X, np.empty_like(X))
+        return self
+
+    def _transform_tensor(self, X: Any, out: Any) -> Any:
+        refuse_output(out)
         return self._module(X.device)(X)
 
     def _module(self, device: Any) -> Any:
@@ -224,13 +259,17 @@ class CorrectionMap:
             self._cache[device] = self.to_torch().to(device)
         return self._cache[device]
 
-    def _run(self, X: Any, apply: Callable[[Floats, Floats], bool]) -> Floats:
+    def _run(self, X: Any, apply: Callable[[Floats, Floats], bool], out: Floats | None = None) -> Floats:
         """Check rows, correct them by ``apply``, and say what was wrong if the result is not finite."""
         columns = getattr(X, "columns", None)
         if columns is not None:
             self._check_feature_names(tuple(columns), self.n_features)
         X = as_float_matrix(X, n_features=self.n_features)
-        out = np.empty(X.shape, dtype=X.dtype)
+        if out is None:
+            out = np.empty(X.shape, dtype=X.dtype)
+        else:
+            require_output(out, X)
+            require_finite(X, "X")
         if len(X):
             try:
                 with np.errstate(over="ignore", invalid="ignore"):
@@ -253,7 +292,10 @@ class CorrectionMap:
             )
 
     def _apply(self, X: Floats, out: Floats) -> bool:
-        """Write corrected rows into ``out``; False if any edit is not finite (bad input shows up there)."""
+        """Write corrected rows into ``out``, which may be X itself.
+
+        Returns False if any edit is not finite: bad input shows up there.
+        """
         raise NotImplementedError
 
     def displacement(self, X: Any, **options: Any) -> Floats:
@@ -264,19 +306,19 @@ class CorrectionMap:
         X = as_float_matrix(X, n_features=self.n_features)
         return np.asarray((self.transform(X, **options) - X) / self.scale)
 
-    def save(self, path: PathLike, *, overwrite: bool = True) -> Path:
+    def save(self, path: Given, *, overwrite: bool = True) -> Place:
         """Write the map to one safetensors file, atomically: the file is complete or not there.
 
         Parameters
         ----------
-        path : str or Path
-            By convention ``*.safetensors``.
+        path : path or address
+            By convention ``*.safetensors``; also ``s3://bucket/adapter.safetensors``.
         overwrite : bool
             With False, an existing file is an error.
         """
         from .io.mapfile import write_map
 
-        return write_map(self, Path(path), overwrite=overwrite)
+        return write_map(self, as_place(path), overwrite=overwrite)
 
     def to_torch(self) -> Any:
         """Return the map as a ``torch.nn.Module`` (no gradients through its weights; differentiable in X)."""
@@ -294,14 +336,14 @@ class CorrectionMap:
 
     def summary(self) -> str:
         """Return a few readable lines: what this map is, what it was fitted on, how it will act."""
-        heading, facts = self._told()
+        heading, facts = self.facts()
         return "\n".join([heading, *(f"  {k:<12}{v}" for k, v in facts.items())])
 
     def _repr_html_(self) -> str:
-        return facts_html(*self._told())
+        return facts_html(*self.facts())
 
-    def _told(self) -> tuple[str, dict[str, str]]:
-        """Return what this map is, and what there is to say of it by name."""
+    def facts(self) -> tuple[str, dict[str, str]]:
+        """Return what this map is, in a line, and everything :meth:`summary` tells of it, by name."""
         info = self.info
         rows = {
             "method": info.method,
@@ -382,7 +424,13 @@ class SequentialMap(CorrectionMap):
         return replace(self, fraction=float(fraction), **cut)
 
     def transform(
-        self, X: Any, *, strength: float | None = None, n_stages: int | None = None, fraction: float = 1.0
+        self,
+        X: Any,
+        *,
+        strength: float | None = None,
+        n_stages: int | None = None,
+        fraction: float = 1.0,
+        out: Floats | None = None,
     ) -> Any:
         """Correct embeddings with this map, or with a prefix of it.
 
@@ -395,11 +443,13 @@ class SequentialMap(CorrectionMap):
         n_stages, fraction : int or None, float
             Apply only the first ``n_stages`` stages, the last of them by ``fraction``. To apply a prefix many
             times, keep it: ``m.prefix(n_stages, fraction)``.
+        out : array of shape (n, d) or None
+            Where to write the corrected rows, as for every map.
         """
         if n_stages is None and fraction == 1.0:
-            return super().transform(X, strength=strength)
+            return super().transform(X, strength=strength, out=out)
         part = self.prefix(len(self) if n_stages is None else n_stages, fraction)
-        return part.transform(X, strength=strength)
+        return part.transform(X, strength=strength, out=out)
 
     def stage_movement(self, X: Any, scale: Floats | None = None) -> NDArray[np.float64]:
         """Return ‖H' - H‖_F over the rows of X after 1, 2, … stages, in standardised coordinates.
@@ -422,6 +472,14 @@ class SequentialMap(CorrectionMap):
     def _extent(self) -> str:
         last = "" if self.fraction == 1 else f" (last x {self.fraction:g})"
         return last + ("" if self.strength == 1 else f" at strength {self.strength:g}")
+
+
+def refuse_output(out: Any) -> None:
+    """Raise if a torch tensor is to be corrected into ``out``: modules make their own."""
+    if out is not None:
+        raise TypeError(
+            "out is for numpy arrays; a torch tensor is corrected into a new one. Leave out away."
+        )
 
 
 def _shorten(names: tuple[Any, ...] | None) -> str:

@@ -16,7 +16,7 @@ import numpy as np
 
 from ..errors import MapError
 from ..pairs import to_numpy
-from .base import Floats, PathLike, SequentialMap
+from .base import Floats, PathLike, SequentialMap, refuse_output
 
 Scorer = tuple[Floats, ...]  # W₁, b₁, W₂, b₂, w
 
@@ -179,9 +179,10 @@ class ManifoldMap(SequentialMap):
         if self.step <= 0:
             raise MapError(f"step must be positive; got {self.step!r}.")
 
-    def _transform_tensor(self, X: Any) -> Any:
+    def _transform_tensor(self, X: Any, out: Any) -> Any:
         import torch
 
+        refuse_output(out)
         return torch.as_tensor(self._run(to_numpy(X), self._apply), device=X.device)
 
     def to_torch(self) -> NoReturn:

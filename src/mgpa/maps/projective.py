@@ -84,6 +84,8 @@ class ProjectiveMap(SequentialMap):
         if len(self) == 0 or self.strength == 0:
             np.copyto(out, X)
             return bool(np.isfinite(out).all())
+        if np.may_share_memory(X, out):  # stages write to out before X is done with
+            X = X.copy()
         self._standardize(X, out)
         self._run_stages(out)
         scale, finite = (self.strength * self.scale).astype(X.dtype), True

@@ -12,7 +12,7 @@ from .._common.arrays import is_tensor
 from ..errors import MapError
 from ..pairs import encode_source, source_names
 from .affine import FAR_FROM_ZERO, AffineMap
-from .base import CorrectionMap, Floats
+from .base import CorrectionMap, Floats, refuse_output
 
 BLOCK_ROWS = 2048
 
@@ -100,7 +100,9 @@ class RoutedMap(CorrectionMap):
             )
         return np.array([self.sources.index(name) for name in names], dtype=np.int64)[codes]
 
-    def transform(self, X: Any, *, source: Any = None, strength: float | None = None) -> Any:
+    def transform(
+        self, X: Any, *, source: Any = None, strength: float | None = None, out: Floats | None = None
+    ) -> Any:
         """Correct embeddings whose sources are known.
 
         Parameters
@@ -111,13 +113,16 @@ class RoutedMap(CorrectionMap):
             Which of the fitted sources each row comes from.
         strength : float or None
             Apply this strength instead of the map's own.
+        out : array of shape (n, d) or None
+            Where to write the corrected rows, as for every map.
         """
         if strength is not None and strength != self.strength:
-            return self.with_strength(strength).transform(X, source=source)
+            return self.with_strength(strength).transform(X, source=source, out=out)
         codes = self.route(source, len(X))
         if is_tensor(X):
+            refuse_output(out)
             return self._module(X.device)(X, codes)
-        return self._run(X, lambda rows, out: self._apply_routed(rows, codes, out))
+        return self._run(X, lambda rows, into: self._apply_routed(rows, codes, into), out)
 
     def _apply_routed(self, X: Floats, codes: NDArray[np.int64], out: Floats) -> bool:
         if self.readout.ndim == 2:

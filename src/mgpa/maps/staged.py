@@ -150,4 +150,5 @@ class StagedMap(SequentialMap):
         critics = [f"{L} linear"] * bool(L) + [f"{N} GELU-{H}"] * bool(N)
         first = "" if self.start_readout is None else " from a closed form"
         scores = ", ".join(critics)
-        return f"{S} stages{self._extent()}{first} in a rank-{self.rank} gate, scores per stage: {scores}"
+        stages = f"{S} stage{'s' * (S != 1)}{self._extent()}{first}"
+        return f"{stages} in a rank-{self.rank} gate, scores per stage: {scores}"

@@ -97,17 +97,19 @@ def _filled(table: PaperTable, runs: Runs) -> list[tuple[Line, list[str]]]:
 
 
 def latex(table: PaperTable, runs: Runs, notes: Sequence[str]) -> str:
-    """Return a table as LaTeX, laid out as in the paper."""
+    """Return a table as LaTeX, laid out as in the paper, and no wider than the text."""
     words = not table.studies
     width = len(table.labels) + len(table.columns)
     kinds = "p{.2\\linewidth}" + "p{.36\\linewidth}" * (width - 1) if words else (
         "l" * len(table.labels) + "r" * len(table.columns)
     )  # fmt: skip
     out = [
-        r"% needs \usepackage{booktabs}",
+        r"% needs \usepackage{booktabs,graphicx}",
         *(f"% {note}" for note in notes),
         r"\begin{table}[t]\centering\small",
         rf"\caption{{\textbf{{{_tex(table.title)}.}} " + ("}" if words else r"Ours [paper].}"),
+        # With the paper's numbers beside ours, most tables are wider than a page has room for.
+        r"\resizebox{\ifdim\width>\linewidth\linewidth\else\width\fi}{!}{%",
         rf"\begin{{tabular}}{{@{{}}{kinds}@{{}}}}",
         r"\toprule",
     ]
@@ -127,7 +129,7 @@ def latex(table: PaperTable, runs: Runs, notes: Sequence[str]) -> str:
         named = line.labels if line.labels[0] != before or len(line.labels) < 2 else ("", *line.labels[1:])
         before = line.labels[0] or before
         out.append(" & ".join(map(_tex, (*named, *cells))) + r" \\")
-    return "\n".join([*out, r"\bottomrule", r"\end{tabular}", r"\end{table}", ""])
+    return "\n".join([*out, r"\bottomrule", r"\end{tabular}}", r"\end{table}", ""])
 
 
 def _tex(text: str) -> str:

@@ -130,13 +130,15 @@ def provenance(result: StudyResult, command: str) -> dict[str, Any]:
 
 
 def latex(rows: list[Row]) -> str:
-    """Return rows as a booktabs table: a line for every method, or difference, and metric."""
+    """Return rows as a table of some pages: a line for every method, or difference, and metric."""
     lines = [
-        r"% needs \usepackage{booktabs}",
-        r"\begin{tabular}{@{}llrlrr@{}}",
+        r"% needs \usepackage{booktabs,longtable}",
+        r"{\footnotesize\setlength{\tabcolsep}{4pt}",
+        r"\begin{longtable}{@{}llrlrr@{}}",
         r"\toprule",
         r"Method & Metric & Ours & 95\% interval & Paper & Difference \\",
         r"\midrule",
+        r"\endhead",
     ]
     for row in rows:
         sign = "+" if row.against else ""
@@ -148,7 +150,7 @@ def latex(rows: list[Row]) -> str:
         lines.append(
             " & ".join(cell.replace("-0.", "$-$0.").replace("-.", "$-$.") for cell in cells) + r" \\"
         )
-    return "\n".join([*lines, r"\bottomrule", r"\end{tabular}", ""])
+    return "\n".join([*lines, r"\bottomrule", r"\end{longtable}}", ""])
 
 
 def _name(row: Row) -> str:

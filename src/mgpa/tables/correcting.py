@@ -6,10 +6,10 @@ Corrected parts are written by :class:`~mgpa.tables.TableWriter`: complete or no
 from __future__ import annotations
 
 import hashlib
-from pathlib import Path
 from typing import Any
 
 from .._common.files import require_distinct_paths
+from .._common.remote import Given, Place, RemotePath, as_place
 from ..maps import CorrectionMap
 from ..maps.io.mapfile import map_digest
 from .columns import require_columns
@@ -21,8 +21,8 @@ from .scale import RETRIES, batches, watched
 
 def correct_file(
     m: CorrectionMap,
-    table: Any,
-    out: Any,
+    table: Given,
+    out: Given,
     *,
     overwrite: bool = False,
     force: bool = False,
@@ -35,9 +35,9 @@ def correct_file(
     ----------
     m : CorrectionMap
         The correction; source-aware maps need the table's source column.
-    table : path
+    table : path or address
         Where the embeddings are. All other columns are copied.
-    out : path
+    out : path or address
         A folder (a name without suffix) or ``.zarr``: written in parts, by several workers if there are,
         and resumed if interrupted. ``.parquet`` and ``.npz`` are single files, streamed here.
     overwrite : bool
@@ -49,14 +49,15 @@ def correct_file(
     verbose : bool
         Show progress.
     """
-    file, out = open_table(table), Path(out)
+    file, out = open_table(table), as_place(out)
     require_distinct_paths(out, file.path)
-    require_place(out, overwrite)  # before the work, not after it
+    single = out.suffix in (".parquet", ".npz")
+    require_place(out, overwrite, resume=not single)  # before the work, not after it
     if not m.source_blind:
         require_columns(["source"], file.columns, file.path)
     if not force:
         require_correctable(m, file.info, file.survey().get("source"))
-    if out.suffix in (".parquet", ".npz"):
+    if single:
         if client is not None:
             raise ValueError(
                 f"{out.name} is one file; for a cluster name a folder, without suffix, or .zarr."
@@ -70,7 +71,8 @@ def correct_file(
         return file.n_rows
     parts = file.parts
     like = correct(m, file.read(slice(0, min(1, file.n_rows))), force=True)
-    job = f"{map_digest(m)} {file.path.resolve()} {_stamp(file.path)}"
+    place = file.path if isinstance(file.path, RemotePath) else file.path.resolve()
+    job = f"{map_digest(m)} {place} {_stamp(file.path)}"
     rows = [part.n_rows for part in parts]
     with TableWriter(out, like, rows, overwrite=overwrite, job=job) as writer:
         todo = [i for i in range(len(parts)) if i not in writer.done]
@@ -102,11 +104,21 @@ def _itself(m: CorrectionMap) -> CorrectionMap:
     return m
 
 
-def _stamp(path: Path) -> str:
+def _stamp(path: Place) -> str:
     """Return what changes when a file, or any file of a folder, is written again."""
+    if isinstance(path, RemotePath):
+        objects = {"": path} if path.is_file() else path.files() if path.lists else _described_by(path)
+        listing = repr([(name, place.listed()) for name, place in objects.items()])
+        return hashlib.sha256(listing.encode()).hexdigest()
     files = sorted(p for p in path.rglob("*") if p.is_file()) if path.is_dir() else [path]
     digest = hashlib.sha256()
     for file in files:
         written = file.stat()
         digest.update(f"{file.relative_to(path)}\0{written.st_size} {written.st_mtime_ns}\0".encode())
     return digest.hexdigest()
+
+
+def _described_by(group: RemotePath) -> dict[str, RemotePath]:
+    """Return what describes a Zarr group whose other objects cannot be listed."""
+    names = ("zarr.json", "X/mgpa.json", ".zmetadata")
+    return {name: group / name for name in names if (group / name).exists()}

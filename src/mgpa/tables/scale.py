@@ -43,8 +43,13 @@ def connect(scheduler: str | None) -> Iterator[Any]:
         from distributed.comm import CommClosedError
     except ImportError:
         raise missing("A cluster", "dask") from None
-    # Dask would show its dashboard, which says what is computed here, to the whole network.
-    local = {"host": "127.0.0.1", "dashboard_address": "127.0.0.1:8787"}
+    # Dask would show its dashboards, which say what is computed here, to the whole network; before 2025 its
+    # workers' even if they have a host.
+    local = {
+        "host": "127.0.0.1",
+        "dashboard_address": "127.0.0.1:8787",
+        "worker_dashboard_address": "127.0.0.1:0",
+    }
     try:
         with Client(**(local if scheduler == "local" else {"address": scheduler})) as client:
             yield client

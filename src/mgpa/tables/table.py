@@ -9,10 +9,8 @@ and writes them.
 from __future__ import annotations
 
 import hashlib
-import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
@@ -20,6 +18,7 @@ from numpy.typing import NDArray
 
 from .._common.checks import as_float_matrix, require_finite
 from .._common.markup import facts_html
+from .._common.remote import Given, as_place
 from ..errors import TableError, printable
 from ..pairs import is_paired, to_numpy
 from .columns import (
@@ -244,7 +243,7 @@ class Table:
     @classmethod
     def from_csv(
         cls,
-        path: str | os.PathLike[str],
+        path: Given,
         *,
         embedding: Any = None,
         tokens: int | None = None,
@@ -259,7 +258,7 @@ class Table:
 
         Parameters
         ----------
-        path : path
+        path : path or address
         embedding, tokens, columns, rename, info
             As in :meth:`from_frame`.
 
@@ -275,7 +274,7 @@ class Table:
         """
         from .files.convert import read_csv
 
-        frame = read_csv(Path(path), rename)
+        frame = read_csv(as_place(path), rename)
         return cls.from_frame(
             frame, embedding=embedding, tokens=tokens, columns=columns, rename=rename, info=info
         )

@@ -1,4 +1,4 @@
-"""The compiled numpy replay: every block shape, and its GELU against the exact one."""
+"""The replay of stages, by numpy alone and compiled: every block shape, and GELU against the exact one."""
 
 from dataclasses import replace
 
@@ -7,7 +7,18 @@ import pytest
 from scipy.special import ndtr
 
 from factories import random_staged_map
-from mgpa.maps.runtime.numpy_replay import gelu_and_slope
+from mgpa.maps.runtime.compiled import VARIABLE, kernels
+from mgpa.maps.runtime.gelu import gelu_and_slope
+
+
+@pytest.fixture(autouse=True, params=["numpy", "numba"])
+def engine(request, monkeypatch):
+    """Run every test both ways."""
+    if request.param == "numpy":
+        monkeypatch.setenv(VARIABLE, "0")
+    elif kernels() is None:
+        pytest.skip("stages do not run compiled here")
+    return request.param
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])

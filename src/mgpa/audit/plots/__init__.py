@@ -14,10 +14,11 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from ..._common.progress import progress
 from ..details import gates
 from ..result import Audit
 from .drawing import COLUMN, PAGE, style
-from .maps import plot_gate, plot_movement
+from .maps import plot_gate, plot_movement, plot_pairs
 from .outcomes import plot_association, plot_readers, plot_tradeoff
 from .rows import plot_embedding, plot_participants, plot_variance
 
@@ -28,6 +29,7 @@ __all__ = [
     "plot_embedding",
     "plot_gate",
     "plot_movement",
+    "plot_pairs",
     "plot_participants",
     "plot_readers",
     "plot_tradeoff",
@@ -39,14 +41,20 @@ __all__ = [
 ]
 
 
-def save_all(audit: Audit, folder: Any, formats: Iterable[str] = ("pdf", "svg", "png")) -> list[Path]:
-    """Write every figure that applies to ``folder``, in every format, and return the paths."""
+def save_all(
+    audit: Audit, folder: Any, formats: Iterable[str] = ("pdf", "svg", "png"), *, verbose: bool = False
+) -> list[Path]:
+    """Write every figure that applies to ``folder``, in every format, and return the paths.
+
+    ``verbose`` shows how far it is.
+    """
     several = len(audit.methods) > 1
     figures: dict[str, tuple[bool, Callable[[Audit], Any]]] = {
         "tradeoff": (several, plot_tradeoff),
         "readers": (several, plot_readers),
         "association": ("worst" in audit.metrics, plot_association),
         "movement": (several, plot_movement),
+        "pairs": (audit.check_pairs() is not None, plot_pairs),
         "gate": (bool(gates(audit)), plot_gate),
         "participants_source": (several, plot_participants),
         "participants_task": (several and "T_f" in audit.metrics, lambda a: plot_participants(a, "T_f")),
@@ -54,7 +62,7 @@ def save_all(audit: Audit, folder: Any, formats: Iterable[str] = ("pdf", "svg", 
         "variance": (True, plot_variance),
     }
     drawn = {n: stamped(audit, draw(audit)) for n, (applies, draw) in figures.items() if applies}
-    return save_figures(drawn, folder, formats)
+    return save_figures(drawn, folder, formats, verbose=verbose)
 
 
 def stamped(audit: Audit, figure: Any) -> Any:
@@ -65,7 +73,11 @@ def stamped(audit: Audit, figure: Any) -> Any:
 
 
 def save_figures(
-    figures: Mapping[str, Any], folder: Any, formats: Iterable[str] = ("pdf", "svg", "png")
+    figures: Mapping[str, Any],
+    folder: Any,
+    formats: Iterable[str] = ("pdf", "svg", "png"),
+    *,
+    verbose: bool = False,
 ) -> list[Path]:
     """Write figures to a folder by their names, in every format, and return the paths."""
     formats = [formats] if isinstance(formats, str) else list(formats)
@@ -73,8 +85,9 @@ def save_figures(
     undated = {"pdf": {"CreationDate": None}, "svg": {"Date": None}}
     paths, folder = [], Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
-    for name, figure in figures.items():
-        for kind in formats:
-            paths.append(folder / f"{name}.{kind}")
-            figure.savefig(paths[-1], format=kind, metadata=undated.get(kind))
+    files = [(name, kind) for name in figures for kind in formats]
+    for i in progress(range(len(files)), "writing figures", verbose):
+        name, kind = files[i]
+        paths.append(folder / f"{name}.{kind}")
+        figures[name].savefig(paths[-1], format=kind, metadata=undated.get(kind))
     return paths

@@ -1,4 +1,4 @@
-"""What the maps do: how far they move embeddings, and which directions their gates took."""
+"""What the maps do, and from what: movement of embeddings, directions of the gates, the pairs behind them."""
 
 from __future__ import annotations
 
@@ -48,6 +48,14 @@ def plot_movement(audit: Audit, axes: Any = None, *, width: float | None = None)
             panels[-1].set_xlim(left=0)
             panels[-1].set_xlabel(f"{METRICS['M'].axis}, EVAL")
     return figure
+
+
+def plot_pairs(audit: Audit, ax: Any = None, *, width: float = COLUMN) -> Any:
+    """Draw what the pairs in the fitting rows show (:meth:`mgpa.audit.pair_check.PairCheck.plot`)."""
+    check = audit.check_pairs()
+    if check is None:
+        raise ValueError("The fitting rows have no pairs, or too few; plot_pairs has nothing to draw.")
+    return check.plot(ax, width=width)
 
 
 def plot_gate(audit: Audit, ax: Any = None, *, width: float = COLUMN) -> Any:

@@ -114,6 +114,22 @@ const DRAW = {
     const bottom = forest(c, {left: left + names + 12, right: c.W - 12, top, rows, x: [0, Math.max(...rows.map(r => r.e[2])) * 1.06 || 1], names: true, xlabel: "Relative movement M", title: "In all, evaluation participants", titleAt: left});
     return Math.max(H, bottom + 46);
   },
+  pairs(c) {
+    const P = D.pairs, last = P.coverage.length, H = 330;
+    const box = {left: 46, right: c.W - 12, top: 26, bottom: H - 46};
+    const p = panel(c.svg, {...box, x: [.5, Math.max(last, 2) + .5], y: [0, 1.04], xticks: ticks(1, Math.max(last, 2), Math.min(12, c.W / 60)).filter(t => Number.isInteger(t)), yticks: [0, .2, .4, .6, .8, 1], xlabel: "Directions in the gate", ylabel: "share of held-out pairs' directions inside"});
+    const at = (v, i) => `${p.x(i + 1).toFixed(1)},${p.y(v).toFixed(1)}`, [low, middle, high] = P.shuffled;
+    c.svg.append(el("g", {class: "c0"}, el("path", {class: "band", d: `M${high.map(at).join("L")}L${low.map(at).reverse().join("L")}Z`}), el("path", {class: "line thin", d: "M" + middle.map(at).join("L")})));
+    c.svg.append(el("g", {class: "accent"}, el("path", {class: "line", d: "M" + P.coverage.map(at).join("L")})));
+    if (P.rank) {
+      c.svg.append(line(p.x(P.rank), box.top, p.x(P.rank), box.bottom, "chance"), text(p.x(P.rank) + 5, box.bottom - 8, `${P.rank} direction${P.rank > 1 ? "s" : ""} supported`, {class: "small halo"}));
+    }
+    P.coverage.forEach((v, i) => {
+      c.svg.append(el("circle", {cx: p.x(i + 1), cy: p.y(v), r: 3, class: "dot accent"}));
+      c.marks.push({x: p.x(i + 1), y: p.y(v), title: `${i + 1} direction${i ? "s" : ""}`, lines: [`held-out pairs ${fmt(100 * v, 1)} %`, `views exchanged ${fmt(100 * middle[i], 1)} % [${fmt(100 * low[i], 1)}, ${fmt(100 * high[i], 1)}]`]});
+    });
+    return H;
+  },
   gate(c) {
     const gates = D.gates.filter(g => g.methods.some(m => !off.has(m)));
     if (!gates.length) return empty(c, "Switch a method with a gate on to see it here.");

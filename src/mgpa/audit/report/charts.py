@@ -60,6 +60,12 @@ CAPTIONS = {
         "task labels. Dotted: the share unrelated groups would take. Dashed: before correction. Factors "
         "overlap where they are associated.",
     ),
+    "pairs": (
+        "Do the pairs show anything?",
+        "How much of what held-out pairs differ by lies inside gates that other people's pairs gave, by the "
+        "gate's rank. Grey: the same with views exchanged between events, which leaves no event its own "
+        "view (line: median, band: 95\N{NO-BREAK SPACE}%).",
+    ),
     "gate": (
         "The gate",
         "How much of the differences between two recordings of one event the leading directions hold. "
@@ -80,18 +86,34 @@ CAPTIONS = {
 
 def charts(data: dict[str, Any]) -> str:
     """Return every chart that there are numbers for in :func:`~mgpa.audit.report.data.chart_data`."""
-    found = {name: _figure(name, head, rows) if rows else "" for name, (head, rows) in _numbers(data).items()}
+    said = {} if data["pairs"] is None else {"pairs": _pairs_said(data["pairs"])}
+    found = {
+        name: _figure(name, head, rows, said.get(name, "")) if rows else ""
+        for name, (head, rows) in _numbers(data).items()
+    }
     pair = found.pop("gate") + found.pop("calibration")
     found["association"] += f'\n<div class="pair">{pair}</div>' if pair else ""
     return "\n".join(found.values())
 
 
-def _figure(name: str, head: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
-    """Return a chart's caption, a place to draw it, and its numbers as a table."""
+def _pairs_said(pairs: dict[str, Any]) -> str:
+    """Return the verdict on the pairs, and what it rests on."""
+    facts = "".join(
+        f"<dt>{escape(name)}</dt><dd>{escape(text)}</dd>" for name, text in pairs["facts"].items()
+    )
+    return (
+        f'<p class="said">{escape(pairs["verdict"])}</p>'
+        f"<details><summary>What this rests on</summary><dl>{facts}</dl></details>"
+    )
+
+
+def _figure(name: str, head: Sequence[str], rows: Iterable[Sequence[Any]], said: str = "") -> str:
+    """Return a chart's caption, what is ``said`` about it, a place to draw it, and its numbers as a table."""
     unlabelled = name == "tradeoff" and "T_f" not in head
     title, words = map(escape, CAPTIONS["movement_tradeoff" if unlabelled else name])
     return (
-        f'<figure class="card" id="figure-{name}"><figcaption><h3>{title}</h3><p>{words}</p></figcaption>'
+        f'<figure class="card" id="figure-{name}"><figcaption>'
+        f"<h3>{title}</h3>{said}<p>{words}</p></figcaption>"
         f'<div class="chart" id="chart-{name}" data-label="{title}. {words}"></div>'
         f"<details><summary>Numbers of this chart</summary>{plain_table(head, rows)}</details></figure>"
     )
@@ -131,6 +153,7 @@ def _numbers(data: dict[str, Any]) -> dict[str, tuple[list[str], list[Any]]]:
             ["Method", "reversed", "independent", "aligned", "lowest at ξ", "worst"],
             [[m["label"], *shortcut(m)] for m in methods if m["curves"]],
         ),
+        "pairs": _pairs_numbers(data["pairs"]),
         "gate": (
             ["Methods", "rank", "of FIT contrasts", "of held-out contrasts"],
             [
@@ -165,6 +188,17 @@ def _numbers(data: dict[str, Any]) -> dict[str, tuple[list[str], list[Any]]]:
             [[m["label"], *(number(v) for pair in m["variance"].values() for v in pair)] for m in methods],
         ),
     }
+
+
+def _pairs_numbers(pairs: dict[str, Any] | None) -> tuple[list[str], list[Any]]:
+    if pairs is None:
+        return [], []
+    low, middle, high = pairs["shuffled"]
+    curves = zip(pairs["coverage"], middle, low, high, strict=True)
+    return ["Directions", "held-out pairs", "views exchanged"], [
+        [rank, number(value), _interval([*exchanged])]
+        for rank, (value, *exchanged) in enumerate(curves, start=1)
+    ]
 
 
 def _interval(triple: list[float]) -> str:

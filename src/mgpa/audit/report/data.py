@@ -45,8 +45,25 @@ def chart_data(audit: Audit) -> dict[str, Any]:
             }
             for gate in gates(audit)
         ],
+        "pairs": _pairs(audit),
         "picture": picture,
         "methods": [_method(audit, name) | clouds[name] for name in audit],
+    }
+
+
+def _pairs(audit: Audit) -> dict[str, Any] | None:
+    """Return what the pairs show; nothing without pairs. Beyond the first directions curves say little."""
+    check = audit.check_pairs()
+    if check is None:
+        return None
+    shown = min(len(check.coverage), max(3 * check.rank, 24))
+    low, middle, high = check.shuffled_range[:, :shown]
+    return {
+        "verdict": check.verdict,
+        "facts": check.facts,
+        "rank": check.rank,
+        "coverage": check.coverage[:shown].tolist(),
+        "shuffled": [low.tolist(), middle.tolist(), high.tolist()],
     }
 
 

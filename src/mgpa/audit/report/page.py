@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from html import escape
 from importlib.resources import files
 
@@ -37,15 +37,11 @@ def html_report(
     code = "\n".join(map(_read, ("panels.js", "charts.js", "controls.js")))
     script = f'\n(() => {{\n"use strict";\n{code}}})();\n'
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
-    template = _read("template.html").replace("{{style}}", _read("style.css")).replace("{{script}}", script)
-    classes = [f".c{i} {{ --c: var(--m{i}); }}" for i in range(len(COLORS))]
-    classes += [f".k{i} {{ --c: var(--s{i}); }}" for i in range(len(SOURCE_COLORS))]
     filled = {
         "title": escape(title),
+        "style": styled(),
+        "script": script,
         "script_hash": f"sha256-{digest}",
-        "light_colors": _variables(COLORS, SOURCE_COLORS),
-        "dark_colors": _variables(DARK_COLORS, DARK_SOURCE_COLORS),
-        "color_classes": "\n".join(classes),
         "summary": escape(summary),
         "verdict": verdict(audit),
         "tables": "\n".join([html_table(audit)] + ([html_table(audit, differences=True)] if methods else [])),
@@ -58,8 +54,26 @@ def html_report(
         "version": escape(s["version"]),
         "data": to_json(data),
     }
-    # In one pass, so that text which looks like a placeholder stays text.
-    return re.sub(r"\{\{(\w+)\}\}", lambda found: filled[found[1]], template)
+    return fill("template.html", filled)
+
+
+def fill(template: str, filled: Mapping[str, str]) -> str:
+    """Return a template with every placeholder replaced, in one pass: text that looks like one stays text."""
+    return re.sub(r"\{\{(\w+)\}\}", lambda found: filled[found[1]], _read(template))
+
+
+def styled() -> str:
+    """Return the style sheet of all pages."""
+    classes = [f".c{i} {{ --c: var(--m{i}); }}" for i in range(len(COLORS))]
+    classes += [f".k{i} {{ --c: var(--s{i}); }}" for i in range(len(SOURCE_COLORS))]
+    return fill(
+        "style.css",
+        {
+            "light_colors": _variables(COLORS, SOURCE_COLORS),
+            "dark_colors": _variables(DARK_COLORS, DARK_SOURCE_COLORS),
+            "color_classes": "\n".join(classes),
+        },
+    )
 
 
 def _section(name: str, heading: str, content: str) -> str:

@@ -20,9 +20,10 @@ from typing import Any
 import numpy as np
 import safetensors.numpy as safetensors
 
-from ..._common.files import require_replaceable, write_atomically
+from ..._common.files import lies_there, require_replaceable, write_atomically
+from ..._common.remote import Place
 from ...coordinates import Coordinates
-from ...errors import MapError, OutputExists
+from ...errors import MapError, OutputExists, StoreError
 from .. import (
     AffineMap,
     CorrectionMap,
@@ -74,32 +75,32 @@ _LATER_INFO = ("constant_features", "token_layout", "encoder", "people", "row_sa
 _NOTHING_TO_SAY = MapInfo()
 
 
-def write_map(m: CorrectionMap, path: Path, *, overwrite: bool) -> Path:
+def write_map(m: CorrectionMap, path: Place, *, overwrite: bool) -> Place:
     """Write a map so that, whatever happens meanwhile, ``path`` holds a complete file or its old content.
 
     Parameters
     ----------
     m : CorrectionMap
-    path : Path
+    path : Path or RemotePath
         The folder must exist.
     overwrite : bool
         With False, an existing file is a FileExistsError.
 
     Returns
     -------
-    path : Path
+    path : Path or RemotePath
     """
-    if not path.parent.is_dir():
+    if isinstance(path, Path) and not path.parent.is_dir():
         raise FileNotFoundError(f"The folder {path.parent} does not exist; create it, then save {path.name}.")
     if path.is_dir():
         raise IsADirectoryError(f"{path} is a folder; give the name of a file to save the map in.")
-    if not overwrite and os.path.lexists(path):
+    if not overwrite and lies_there(path):
         raise OutputExists(path)
     require_replaceable(path)
     return write_atomically(path, _encode(m))
 
 
-def read_map(path: Path) -> CorrectionMap:
+def read_map(path: Place) -> CorrectionMap:
     """Read a map written by :func:`write_map`.
 
     Raises
@@ -115,8 +116,10 @@ def read_map(path: Path) -> CorrectionMap:
         return _decode(path)
     except MapError as error:
         raise MapError(f"{path}: {error}") from error.__cause__
+    except StoreError as error:
+        raise MapError(*error.parts) from None
     except OSError as error:
-        raise MapError(f"{path}: cannot be read ({error.strerror}).") from error
+        raise MapError(f"{path}: cannot be read ({error.strerror or error}).") from error
     # One kind of error for every bad file is the promise, and a file can be bad in three parsers' ways.
     except Exception as error:
         raise MapError(f"{path}: damaged, or not a map file at all.") from error
@@ -162,11 +165,12 @@ def _first_version(m: CorrectionMap) -> int:
     return 1 if m.coordinates is None else 2
 
 
-def _decode(path: Path) -> CorrectionMap:
+def _decode(path: Place) -> CorrectionMap:
     if not path.is_file():
         raise MapError("not a regular file.")
-    with open(path, "rb") as stream:
-        size = os.fstat(stream.fileno()).st_size
+    with path.open("rb") as stream:
+        size = stream.seek(0, os.SEEK_END)
+        stream.seek(0)
         prefix = stream.read(8)
         header_bytes = int.from_bytes(prefix, "little")
         if size < 8 + header_bytes or header_bytes > MAX_HEADER_BYTES or size > MAX_FILE_BYTES:

@@ -1,7 +1,7 @@
 """Replaying a staged map with numpy alone, at close to the cost of one matrix product.
 
 The weights are those of :mod:`mgpa.maps.runtime.folding`: one product for all stages, and a loop over them in
-the r coordinates of the gate.
+the r coordinates of the gate. Where numba is installed that loop is :mod:`mgpa.maps.runtime.numba_kernels`.
 """
 
 from __future__ import annotations
@@ -9,13 +9,17 @@ from __future__ import annotations
 import math
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from itertools import repeat
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ...trust_region import smooth_weights, step_coefficients, two_scores
+from .compiled import Stages, kernels, n_threads, one_blas_thread
 from .folding import fold_stages, linear_gram
+from .gelu import gelu_and_slope
 
 if TYPE_CHECKING:
     from .. import StagedMap
@@ -29,47 +33,6 @@ CACHE_ROWS = 256
 BLAS_ROWS = 32
 # Up to this many rows, scalar arithmetic beats numpy's overhead per call.
 FEW_ROWS = 3
-
-# erfc(x) ≈ (a₁t + … + a₅t⁵) exp(-x²) with t = 1 / (1 + px): Abramowitz & Stegun 7.1.26, error 1.5e-7,
-# that is float32 rounding. It shares its exponential with the derivative of GELU. The constants below
-# absorb p, the √2 of the normal density and its normalisation.
-_P = 0.3275911 / math.sqrt(2.0)
-_LOG_DENSITY = -0.5 * math.log(2.0 * math.pi)
-_ERFC = tuple(
-    -0.5 * math.sqrt(2.0 * math.pi) * a / _P**i
-    for i, a in enumerate((0.254829592, -0.284496736, 1.421413741, -1.453152027, 1.061405429), start=1)
-)
-
-
-def gelu_and_slope(u: Floats, value: Floats, slope: Floats, work: Floats) -> None:
-    """Write GELU(u) = uΦ(u) and its derivative Φ(u) + uφ(u) into ``value`` and ``slope``.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> u = np.array([-1.0, 0.0, 2.0]); value, slope, work = np.empty((3, 3))
-    >>> gelu_and_slope(u, value, slope, work)
-    >>> value.round(4), slope.round(4)
-    (array([-0.1587,  0.    ,  1.9545]), array([-0.0833,  0.5   ,  1.0852]))
-    """
-    np.abs(u, out=work)
-    work += 1.0 / _P
-    np.reciprocal(work, out=work)
-    np.multiply(work, _ERFC[4], out=value)
-    for coefficient in _ERFC[3::-1]:
-        value += coefficient
-        value *= work
-    np.multiply(u, u, out=slope)
-    slope *= -0.5
-    slope += _LOG_DENSITY
-    np.exp(slope, out=slope)  # φ(u)
-    value *= slope
-    value += 0.5  # Φ(|u|) - ½
-    np.copysign(value, u, out=value)
-    value += 0.5  # Φ(u)
-    slope *= u
-    slope += value
-    value *= u
 
 
 class Replay:
@@ -92,6 +55,19 @@ class Replay:
         self.center, self.inverse_scale = weights.center, weights.inverse_scale
         self.damping, self.radius, self.stabilizer = m.damping, m.radius, m.stabilizer
         self.last_fraction = m.fraction
+        nothing = np.zeros((self.n_stages, 0, self.n_hidden), dtype)
+        self.stages = Stages(
+            hidden_gate=self.hidden_gate,
+            linear_gate=self.linear_gate,
+            linear_gram=self.linear_gram,
+            output=np.ascontiguousarray(self.output.swapaxes(1, 2)),
+            gradient_gate=weights.gradient_gate,
+            anchor_gate=nothing if self.anchor_gate is None else self.anchor_gate,
+            damping=m.damping,
+            radius=m.radius,
+            stabilizer=m.stabilizer,
+            last_fraction=m.fraction,
+        )
 
     def apply(
         self,
@@ -101,11 +77,14 @@ class Replay:
         squares: NDArray[np.float64] | None = None,
         metric: NDArray[np.float64] | None = None,
     ) -> bool:
-        """Write the corrected rows of X into ``out``; say whether all edits are finite.
+        """Write the corrected rows of X into ``out``, which may be X; say whether all edits are finite.
 
         ``squares``, one number per stage, receives the sum of squared displacements after each:
         Δzᵀ metric Δz, or ‖Δz‖² without one.
         """
+        compiled = kernels()
+        if compiled is not None:
+            return self._apply_compiled(compiled, X, out, strength, squares, metric)
         if squares is None and len(X) <= FEW_ROWS and self.n_linear == 1 and self.n_network == 1:
             rows = zip(*self._first(X, pad=False), strict=True)
             z = np.stack([self._row(first, start) for first, start in rows])
@@ -124,21 +103,74 @@ class Replay:
                 finite &= self._write(X[block], z, strength, out[block])
         return finite
 
-    def _first(self, X: Floats, pad: bool = True) -> tuple[Floats, Floats]:
-        """Return ``h₀ @ first`` and Δz at the start, rows padded for :func:`_stacked_matmul`."""
-        n = len(X)
-        h = np.ones((n, X.shape[1] + 1), dtype=X.dtype)
+    def _apply_compiled(
+        self,
+        compiled: ModuleType,
+        X: Floats,
+        out: Floats,
+        strength: float,
+        squares: NDArray[np.float64] | None,
+        metric: NDArray[np.float64] | None,
+    ) -> bool:
+        """Do what :meth:`apply` does, each thread from product to output with parts of its own.
+
+        Parts do not depend on the number of threads, so neither does a bit of the result.
+        """
+        parts = [slice(i, i + CACHE_ROWS) for i in range(0, len(X), CACHE_ROWS)]
+        sums = np.zeros((len(parts), 0 if squares is None else self.n_stages))
+        metric = np.eye(len(self.back)) if metric is None else metric
+
+        def work(thread: int, threads: int) -> bool:
+            finite, product = True, np.empty((len(X[parts[0]]), self.first.shape[1]), dtype=X.dtype)
+            with np.errstate(over="ignore", invalid="ignore"):  # the caller's does not reach this thread
+                for i in range(thread, len(parts), threads):
+                    rows = parts[i]
+                    first = self._product(X[rows], product)
+                    z, point = self._start(first)
+                    compiled.run_stages(self.stages, first, point, z, metric, sums[i])
+                    finite &= self._write(X[rows], z, strength, out[rows])
+            return finite
+
+        threads = min(n_threads(), len(parts))
+        if threads == 1:
+            finite = work(0, 1)
+        else:
+            with one_blas_thread() as granted:
+                threads = threads if granted else 1
+                with ThreadPoolExecutor(threads) as pool:
+                    finite = all(list(pool.map(work, range(threads), repeat(threads))))
+        if squares is not None:
+            squares += sums.sum(axis=0)
+        return finite
+
+    def _start(self, first: Floats) -> tuple[Floats, Floats]:
+        """Return Δz before the first stage and the coordinates of the anchored point, out of the product."""
+        end = self.n_stages * (self.n_hidden + self.n_linear + self.n_network)
+        end_of_point = end + self.stages.anchor_gate.shape[1]
+        z = np.zeros((len(first), len(self.back)), dtype=first.dtype)
+        if self.starts:
+            z[:] = first[:, end_of_point:]
+        return z, np.ascontiguousarray(first[:, end:end_of_point])
+
+    def _product(self, X: Floats, out: Floats) -> Floats:
+        """Write ``h₀ @ first``, constants included, into the first rows of ``out`` and return those."""
+        h = np.ones((len(X), X.shape[1] + 1), dtype=X.dtype)
         np.subtract(X, self.center, out=h[:, :-1])
         h[:, :-1] *= self.inverse_scale
-        padded = -(-n // BLAS_ROWS) * BLAS_ROWS if pad else n
+        with np.errstate(over="ignore", invalid="ignore"):  # the caller's does not reach other threads
+            return np.matmul(h, self.first, out=out[: len(X)])
+
+    def _first(self, X: Floats, pad: bool = True) -> tuple[Floats, Floats]:
+        """Return what the stages need of ``h₀ @ first``, rows padded for :func:`_stacked_matmul`, and Δz."""
+        padded = -(-len(X) // BLAS_ROWS) * BLAS_ROWS if pad else len(X)
         first = np.empty((padded, self.first.shape[1]), dtype=X.dtype)
-        first[n:] = 0.0
-        with np.errstate(over="ignore", invalid="ignore"):  # the caller's does not reach this thread
-            np.matmul(h, self.first, out=first[:n])
-            z = np.zeros((padded, len(self.back)), dtype=X.dtype)
-            if self.starts:
-                z[:] = first[:, first.shape[1] - len(self.back) :]
-                first = first[:, : first.shape[1] - len(self.back)]
+        first[len(X) :] = 0.0
+        self._product(X, first)
+        z = np.zeros((len(first), len(self.back)), dtype=X.dtype)
+        if self.starts:
+            z[:] = first[:, first.shape[1] - len(self.back) :]
+            first = first[:, : first.shape[1] - len(self.back)]
+        with np.errstate(over="ignore", invalid="ignore"):
             return first if self.anchor_gate is None else self._anchored(first), z
 
     def _anchored(self, first: Floats) -> Floats:
@@ -161,8 +193,7 @@ class Replay:
     def _write(self, X: Floats, z: Floats, strength: float, out: Floats) -> bool:
         z = z[: len(X)]
         z *= strength
-        np.matmul(z, self.back, out=out)
-        out += X
+        np.add(X, z @ self.back, out=out)
         return bool(np.isfinite(z).all())
 
     def _rows(

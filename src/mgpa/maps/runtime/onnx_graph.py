@@ -23,7 +23,8 @@ class Graph:
     def node(self, kind: str, inputs: list[str], output: str = "", **attributes: Any) -> str:
         """Add a node and return the name of its output."""
         output = output or f"{kind}_{next(self._names)}"
-        self._scopes[-1][0].append(helper.make_node(kind, inputs, [output], **attributes))
+        # Named, because onnxruntime 1.18 to 1.20 give one name to two nodes that they make of nameless ones.
+        self._scopes[-1][0].append(helper.make_node(kind, inputs, [output], name=output, **attributes))
         return output
 
     def constant(self, array: Floats) -> Value:
@@ -130,7 +131,8 @@ class Value:
 
     def any(self) -> Value:
         """Return whether any entry is true, as a scalar."""
-        return self.cast("int32").op("ReduceMax", keepdims=0).cast("bool")
+        # A sum, because onnxruntime 1.18 to 1.20 refuse the maximum of no rows.
+        return self.cast("int32").op("ReduceSum", keepdims=0).cast("bool")
 
     def where(self, yes: Value, no: Value) -> Value:
         """Return ``yes`` where this is true and ``no`` elsewhere."""

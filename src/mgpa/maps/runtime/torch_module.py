@@ -10,6 +10,7 @@ import math
 import threading
 from collections.abc import Callable
 from dataclasses import fields
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -182,6 +183,14 @@ class AffineModule(MapModule):
     def _is_identity(self) -> bool:
         return bool(self.strength == 0 or self.readout.shape[1] == 0)
 
+    def _correct(self, X: Tensor, *source: Tensor) -> Tensor:
+        kernel = None if _tracing() or self._is_identity() else _kernel("affine", X)
+        if kernel is not None and kernel.fits(weights := self._weights(X.dtype, X.device)):
+            out = torch.empty_like(X)
+            self._require_finite(kernel.correct(X, out, weights, self.strength), X)
+            return out
+        return super()._correct(X, *source)
+
     def _coordinates(self, X: Tensor, weights: FoldedAffine) -> Tensor:
         return torch.addmm(weights.offset, X - weights.center, weights.readout)
 
@@ -199,14 +208,22 @@ class StagedModule(MapModule):
     def _coordinates(self, X: Tensor, weights: FoldedStages) -> Tensor:
         if _tracing():  # the number of blocks must not be baked into a graph
             return self._stages(X, weights)
+        rows = CPU_ROWS
+        if X.device.type != "cpu":
+            rows = max(rows, DEVICE_BYTES // (X.element_size() * weights.constant.numel()))
+        if (kernel := _kernel("stages", X)) is not None and kernel.fits(weights):
+            return torch.cat([self._in_one_kernel(block, weights, kernel) for block in X.split(rows)])
         short = len(X) <= MOST_GRAPHS * GRAPH_ROWS
         if X.is_cuda and short and not X.requires_grad and self._step_can_be_recorded():
             run = self._recorded(X.dtype, X.device, weights)
             return torch.cat([run(block) for block in X.split(GRAPH_ROWS)])
-        rows = CPU_ROWS
-        if X.device.type != "cpu":
-            rows = max(rows, DEVICE_BYTES // (X.element_size() * weights.constant.numel()))
         return torch.cat([self._stages(block, weights) for block in X.split(rows)])
+
+    def _in_one_kernel(self, X: Tensor, weights: FoldedStages, kernel: Any) -> Tensor:
+        first, z = _before_stages(X, weights)
+        numbers = [self.damping, self.radius, self.stabilizer, self.fraction]
+        kernel.run_stages(first, z, weights, torch.tensor(numbers, dtype=torch.float64, device=X.device))
+        return z
 
     def _step_can_be_recorded(self) -> bool:
         # Eigenvalues of more than two scores come from a library that synchronises with the host.
@@ -249,16 +266,12 @@ class StagedModule(MapModule):
         """Return Δz after the last stage for one block of rows."""
         n_stages, rank, n_hidden = weights.hidden_gate.shape
         n_network = weights.output.shape[2]
-        h = (X - weights.center) * weights.inverse_scale
-        first = torch.addmm(weights.constant, h, weights.first)
+        first, z = _before_stages(X, weights)
         anchored = weights.anchor_gate is not None
         if anchored:
             n_anchor = weights.anchor_gate.shape[1]
             first, point = first.split([first.shape[1] - n_anchor, n_anchor], dim=1)
         first = first.unflatten(1, (n_stages, -1))
-        z = X.new_zeros(X.shape[0], rank)
-        if weights.start is not None:
-            z = torch.addmm(weights.start_constant, h, weights.start)
         host = _algebra_device(X)
         linear_grams = linear_gram(weights.linear_gate.to(host))
         for k in range(n_stages):
@@ -283,6 +296,31 @@ class StagedModule(MapModule):
             step = y[:, :n_linear] @ linear_gate.to(y) + (y[:, n_linear:, None] * gradients.to(y)).sum(1)
             z = z - step.to(z.dtype).to(z.device)
         return z
+
+
+def _kernel(name: str, X: Tensor) -> Any:
+    """Return the module whose Triton kernel may correct these rows; None where there is none."""
+    if not X.is_cuda or (torch.is_grad_enabled() and X.requires_grad):
+        return None
+    return _kernels().get(name)
+
+
+@cache
+def _kernels() -> dict[str, Any]:
+    try:
+        from . import triton_affine, triton_stages
+    except ImportError:  # a build of torch without Triton
+        return {}
+    return {"affine": triton_affine, "stages": triton_stages}
+
+
+def _before_stages(X: Tensor, weights: FoldedStages) -> tuple[Tensor, Tensor]:
+    """Return what all stages need of the input, by one product, and Δz at the start."""
+    h = (X - weights.center) * weights.inverse_scale
+    first = torch.addmm(weights.constant, h, weights.first)
+    if weights.start is not None:
+        return first, torch.addmm(weights.start_constant, h, weights.start)
+    return first, X.new_zeros(X.shape[0], weights.hidden_gate.shape[1])  # len(X) would be fixed in a trace
 
 
 def _tracing() -> bool:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from ..._common.files import special_kind
+from ..._common.remote import Place
 from ...errors import TableError
 from ..columns import Columns
 from .layout import Choice, Field, Head, Layout, find_embedding
@@ -29,8 +29,11 @@ def from_frame(
     """Return X and the columns of a data frame, and its info; see :meth:`mgpa.tables.Table.from_frame`."""
     from .arrow import fields_of, pa, read_columns
 
-    if type(frame).__module__.partition(".")[0] == "pandas":
+    library = type(frame).__module__.partition(".")[0]
+    if library == "pandas":
         data = pa.Table.from_pandas(frame, preserve_index=False)
+    elif library == "polars" and hasattr(frame, "to_arrow"):
+        data = frame.to_arrow()  # text in a type that pyarrow before 19 can read, too
     elif hasattr(frame, "__arrow_c_stream__"):
         data = pa.table(frame)
     else:
@@ -56,7 +59,7 @@ def from_frame(
     return (found if X is None else {"X": X, **found}), info
 
 
-def read_csv(path: Path, rename: Mapping[str, str] | None) -> Any:
+def read_csv(path: Place, rename: Mapping[str, str] | None) -> Any:
     """Return a CSV file as a data frame whose ids are the text that is there; blank or negative: unpaired."""
     import pandas
 
@@ -64,12 +67,16 @@ def read_csv(path: Path, rename: Mapping[str, str] | None) -> Any:
     if kind is not None:
         raise TableError(f"{path} is {kind}, not a file.")
     with reading(path):
-        header = pandas.read_csv(path, nrows=0).columns
+        with path.open("rb") as stream:
+            header = pandas.read_csv(stream, nrows=0).columns
         called = {name: (rename or {}).get(name, name) for name in header}
         ids = {name: called[name] for name in header if called[name] in ("participant", "pair_id")}
         # Somebody's code may be NA, and an id 007; only other columns have missing values, or numbers.
         missing = {name: MISSING for name in header if name not in ids}
-        frame = pandas.read_csv(path, dtype=dict.fromkeys(ids, str), keep_default_na=False, na_values=missing)
+        with path.open("rb") as stream:
+            frame = pandas.read_csv(
+                stream, dtype=dict.fromkeys(ids, str), keep_default_na=False, na_values=missing
+            )
         for stored, name in ids.items():
             blank = np.flatnonzero(frame[stored] == "")
             if name == "participant" and len(blank):

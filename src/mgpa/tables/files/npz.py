@@ -15,6 +15,8 @@ import numpy as np
 from numpy.lib import format as npy
 from numpy.typing import NDArray
 
+from ..._common.files import size_of
+from ..._common.remote import Place
 from ...errors import Mention, TableError
 from ..columns import Columns
 from .layout import MAX_HEAD_BYTES, Choice, Field, Head, Layout, describe
@@ -37,13 +39,13 @@ class NpzTable(TableFile):
         """Return the name of a part."""
         return "rows"
 
-    def files(self) -> set[Path]:
+    def files(self) -> set[Place]:
         """Return the one file."""
         return {self.path}
 
     def arrays(self, start: int, stop: int, names: list[str], max_rows: int) -> Iterator[Columns]:
         """Yield arrays of the file, at most ``max_rows`` rows at a time."""
-        with zipfile.ZipFile(self.path) as archive:
+        with self.path.open("rb") as stream, zipfile.ZipFile(stream) as archive:
             members = {name: Member.open(archive, name) for name in names}
             for member in members.values():
                 member.skip(start)
@@ -115,10 +117,10 @@ class Member:
         return values
 
 
-def open_npz(path: Path, choice: Choice) -> NpzTable:
+def open_npz(path: Place, choice: Choice) -> NpzTable:
     """Open a table without reading more than the headers of its arrays."""
-    with zipfile.ZipFile(path) as archive:
-        require_plausible(sum(stored.file_size for stored in archive.infolist()), path.stat().st_size)
+    with path.open("rb") as stream, zipfile.ZipFile(stream) as archive:
+        require_plausible(sum(stored.file_size for stored in archive.infolist()), size_of(path))
         names = [name.removesuffix(".npy") for name in archive.namelist() if name.endswith(".npy")]
         head, text, sealed = None, "", archive.comment.startswith(SEAL)
         if HEAD in names:

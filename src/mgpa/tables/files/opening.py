@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from ..._common.files import clear_leftovers, replacing, require_replaceable, special_kind
+from ..._common.files import (
+    clear_leftovers,
+    lies_there,
+    replacing,
+    require_replaceable,
+    scratch_folder,
+    special_kind,
+)
+from ..._common.remote import Given, Place, RemotePath, as_place
 from ...errors import Mention, OutputExists, TableError
 from ..columns import Columns
 from ..table import Table
+from .drafts import RemoteDraft
 from .layout import Choice, Head, block_rows
 from .table_file import TableFile, reading
 
@@ -22,7 +29,7 @@ FORMATS = ".npz, Parquet (a .parquet file, or a folder of them) and Zarr (a .zar
 
 
 def open_table(
-    path: str | os.PathLike[str],
+    path: Given,
     *,
     embedding: str | Sequence[str] | re.Pattern[str] | None = None,
     tokens: int | None = None,
@@ -35,8 +42,9 @@ def open_table(
 
     Parameters
     ----------
-    path : path
-        An ``.npz`` or Parquet file, a folder of Parquet files, or a Zarr group.
+    path : path or address
+        An ``.npz`` or Parquet file, a folder of Parquet files, or a Zarr group; also by an address, as
+        ``s3://bucket/table.parquet``, of which no more is fetched than is read.
     embedding : str, list of str, or compiled regular expression
         What holds the embedding: one column (or array), or many with a number each, given by their names,
         by what all of them start with, or by a pattern that matches them whole. None: "embedding", "X",
@@ -72,7 +80,7 @@ def open_table(
     [2, 2, 1]
     >>> folder.cleanup()
     """
-    path = Path(path)
+    path = as_place(path)
     choice = Choice(embedding, tokens, columns, rename)
     with reading(path):
         found = format_of(path)
@@ -89,32 +97,37 @@ def open_table(
         return open_parquet(path, choice)
 
 
-def write_table(
-    table: Table | Iterable[Table], path: str | os.PathLike[str], *, overwrite: bool = False
-) -> Path:
+def write_table(table: Table | Iterable[Table], path: Given, *, overwrite: bool = False) -> Place:
     """Write a table, or several one after another, so that ``path`` holds all of it or its old content.
 
     Parameters
     ----------
     table : Table or iterable of Table
         Tables that come one by one are written one by one; only ``.npz`` needs them all in memory.
-    path : path
-        Ends in ``.npz``, ``.parquet`` or ``.zarr``. The folder it is in must exist.
+    path : path or address
+        Ends in ``.npz``, ``.parquet`` or ``.zarr``. The folder it is in, or the bucket, must exist.
     overwrite : bool
         Replace what is there: a file, or a folder that holds a table by mgpa and nothing else.
 
     Returns
     -------
-    path : Path
+    path : Path or RemotePath
     """
-    path = Path(path)
-    require_place(path, overwrite)
+    path = as_place(path)
     kind = format_from_name(path)
+    require_place(path, overwrite, resume=kind == "zarr")
     rest = iter([table] if isinstance(table, Table) else table)
     first = next(rest, None)
     if first is None:
         raise TableError(f"There are no tables to write to {path}.")
     blocks, head = blocks_of(chain([first], rest), first), Head.of(first)
+    if kind == "zarr" and isinstance(path, RemotePath):
+        from .zarr import write_zarr
+
+        with scratch_folder() as folder:
+            write_zarr(folder, blocks, head)
+            RemoteDraft(path).publish_folder(folder, overwrite)
+        return path
     with replacing(path, even_folder=overwrite) as temporary:
         if kind == "npz":
             from .npz import write_npz
@@ -131,12 +144,13 @@ def write_table(
     return path
 
 
-def format_of(path: Path) -> str:
+def format_of(path: Place) -> str:
     """Return the format of what is there, or raise an error that says what it is instead."""
-    if not os.path.lexists(path):
+    if not lies_there(path):
         unfinished = path.with_name(path.name + ".partial")
         hint = f" {unfinished.name} is there: what writes it has not finished." if unfinished.exists() else ""
-        raise FileNotFoundError(f"There is no file or folder {path}.{hint}")
+        what = "nothing at" if isinstance(path, RemotePath) else "no file or folder"
+        raise FileNotFoundError(f"There is {what} {path}.{hint}")
     if path.is_dir():
         if any((path / name).is_file() for name in ("zarr.json", ".zgroup", ".zarray")):
             return "zarr"
@@ -148,8 +162,8 @@ def format_of(path: Path) -> str:
     kind = special_kind(path)
     if kind is not None:
         raise TableError(f"{kind}, not a table; write it to a file first. Known: {FORMATS}.")
-    with open(path, "rb") as stream:
-        start = stream.read(8)
+    with path.open("rb", buffering=0) as stream:
+        start = stream.read(8) or b""
     if start.startswith(b"PAR1"):
         return "parquet"
     if start.startswith(b"PK\x03\x04"):
@@ -163,7 +177,7 @@ def format_of(path: Path) -> str:
     raise TableError(f"not a table ({hint}). Known: {FORMATS}.")
 
 
-def format_from_name(path: Path) -> str:
+def format_from_name(path: Place) -> str:
     """Return the format that a name asks for."""
     kinds = {".npz": "npz", ".parquet": "parquet", ".pq": "parquet", ".zarr": "zarr"}
     if path.suffix not in kinds:
@@ -171,13 +185,24 @@ def format_from_name(path: Path) -> str:
     return kinds[path.suffix]
 
 
-def require_place(path: Path, overwrite: bool) -> None:
-    """Raise unless something can be written to ``path``."""
-    if not path.parent.is_dir():
-        raise FileNotFoundError(f"There is no folder {path.parent}; create it, then write {path.name}.")
-    require_replaceable(path)
-    clear_leftovers(path.parent)
-    if not os.path.lexists(path):
+def require_place(path: Place, overwrite: bool, *, resume: bool = False) -> None:
+    """Raise unless something can be written to ``path``; to ``resume``, even where a table is half copied."""
+    if isinstance(path, RemotePath):
+        require_replaceable(path)
+        draft = RemoteDraft(path)
+        if draft.clear_published():
+            if resume:
+                return
+            raise FileExistsError(
+                f"{path} is a table of which half was copied from {draft.partial}; run again what wrote it, "
+                "or remove both."
+            )
+    else:
+        if not path.parent.is_dir():
+            raise FileNotFoundError(f"There is no folder {path.parent}; create it, then write {path.name}.")
+        require_replaceable(path)
+        clear_leftovers(path.parent)
+    if not lies_there(path):
         return
     if not overwrite:
         raise OutputExists(path)
@@ -185,7 +210,7 @@ def require_place(path: Path, overwrite: bool) -> None:
         _require_own(path)
 
 
-def _require_own(folder: Path) -> None:
+def _require_own(folder: Place) -> None:
     """Raise unless a folder holds a table by mgpa, which says so in its manifest, and nothing else."""
     try:
         table = open_table(folder)
@@ -195,8 +220,12 @@ def _require_own(folder: Path) -> None:
         ) from None
     if not table.verified:
         raise FileExistsError(f"{folder} is a folder that mgpa did not write; remove it yourself.")
-    there = (path for path in folder.rglob("*") if path.is_symlink() or not path.is_dir())
-    foreign = sorted(set(there) - table.files())
+    there: Iterable[Place] = (
+        folder.files().values()
+        if isinstance(folder, RemotePath)
+        else (path for path in folder.rglob("*") if path.is_symlink() or not path.is_dir())
+    )
+    foreign = sorted(map(str, set(there) - table.files()))
     if foreign:
         raise FileExistsError(
             f"{folder} holds {len(foreign)} files that are no part of the table (first: {foreign[0]}); move "

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import groupby
 from pathlib import Path
 from typing import Any
 
 from ..._common.extras import missing
+from ..._common.files import size_of
+from ..._common.remote import Place, RemotePath
 from ...errors import TableError
 from ..columns import Columns
 from .arrow import fields_of, pa, read_columns, write_columns
@@ -29,11 +32,14 @@ MANIFEST = b"mgpa.manifest"
 # What precedes the footer in a file by mgpa, and then the footer's SHA-256 in hexadecimal.
 SEAL = b"mgpa.footer.sha256="
 SEAL_SIZE = len(SEAL) + 64
-SEARCHED = 2**20
+# How much of a file's end is searched for it: what footers of ours take, and then more, lest one was damaged.
+SEARCHED = (2**16, 2**20)
 # Bytes of one number or of a reference to one text, by Parquet's types.
 WIDTHS = {"BOOLEAN": 1, "INT32": 4, "INT64": 8, "INT96": 12, "FLOAT": 4, "DOUBLE": 8}
 # Memory stays bounded whatever the size of row groups: pages are read through a buffer, none ahead of time.
 _READ: dict[str, Any] = {"pre_buffer": False, "buffer_size": 2**20, "page_checksum_verification": True}
+# Each request to a store costs as much as some megabytes.
+_READ_REMOTE: dict[str, Any] = _READ | {"buffer_size": 2**23}
 
 
 @dataclass(frozen=True)
@@ -42,16 +48,16 @@ class ParquetTable(TableFile):
 
     format = "parquet"
 
-    groups: tuple[tuple[Path, int], ...]
+    groups: tuple[tuple[Place, int], ...]
     schema: Any
-    part_files: tuple[Path, ...]
+    part_files: tuple[Place, ...]
 
     def part_name(self, i: int) -> str:
         """Return the name of a part: the file's, and the row group."""
         path, group = self.groups[i]
         return f"{path.name}-{group:05d}"
 
-    def files(self) -> set[Path]:
+    def files(self) -> set[Place]:
         """Return the file, or those of the folder."""
         return set(self.part_files)
 
@@ -63,7 +69,7 @@ class ParquetTable(TableFile):
         inside = [i for i in range(len(self.groups)) if self.bounds[i] < stop and self.bounds[i + 1] > start]
         for path, numbers in groupby(inside, key=lambda i: self.groups[i][0]):
             # Text that repeats itself stays what the file has: once, and numbers that stand for it.
-            with pq.ParquetFile(path, **_READ, read_dictionary=texts) as file:
+            with _opened(path, read_dictionary=texts) as file:
                 for i in numbers:
                     at = self.bounds[i]
                     for batch in file.iter_batches(max_rows, [self.groups[i][1]], names):
@@ -75,19 +81,17 @@ class ParquetTable(TableFile):
                             break
 
 
-def open_parquet(path: Path, choice: Choice) -> ParquetTable:
+def open_parquet(path: Place, choice: Choice) -> ParquetTable:
     """Open a table, reading the description at the end of every file."""
     files = part_files(path) if path.is_dir() else [path]
-    groups: list[tuple[Path, int]] = []
+    groups: list[tuple[Place, int]] = []
     sizes: list[int] = []
     fields: list[Field] = []
     manifests: list[Manifest | None] = []
     for file in files:
-        with reading(file):
-            _require_intact_footer(file)
-        with reading(file), pq.ParquetFile(file, **_READ) as opened:
+        with reading(file), _opened(file, check_footer=True) as opened:
             schema, metadata = opened.schema_arrow, opened.metadata
-            require_plausible(_unfolded_bytes(metadata), file.stat().st_size)
+            require_plausible(_unfolded_bytes(metadata), size_of(file))
             there = fields_of(schema, None if fields else _first_rows(opened))
             rows = [metadata.row_group(i).num_rows for i in range(metadata.num_row_groups)]
             groups += [(file, i) for i in range(metadata.num_row_groups)]
@@ -107,6 +111,18 @@ def open_parquet(path: Path, choice: Choice) -> ParquetTable:
     return ParquetTable(path, layout, head, bounds, verified, tuple(groups), first, tuple(files))
 
 
+@contextmanager
+def _opened(path: Place, check_footer: bool = False, **options: Any) -> Iterator[Any]:
+    """Yield a Parquet file: of a store, to be read in the ranges that are asked for."""
+    with path.open("rb", buffering=0) as stream:
+        if check_footer:
+            _require_intact_footer(stream)
+        remote = isinstance(path, RemotePath)
+        how = _READ_REMOTE if remote else _READ
+        with pq.ParquetFile(stream if remote else path, **how, **options) as file:
+            yield file
+
+
 def _checked_manifest(metadata: Any, schema: Any, fields: list[Field], rows: int) -> Manifest | None:
     """Return what a file says that mgpa wrote into it, if it does and that is there."""
     if MANIFEST not in metadata:
@@ -116,7 +132,7 @@ def _checked_manifest(metadata: Any, schema: Any, fields: list[Field], rows: int
     return manifest
 
 
-def _require_all_parts(files: list[Path], manifests: list[Manifest | None]) -> bool:
+def _require_all_parts(files: Sequence[Place], manifests: list[Manifest | None]) -> bool:
     """Return whether files are the parts of one table by mgpa; raise if they are, but not all of them."""
     parts = [None if manifest is None else manifest.part for manifest in manifests]
     first = next((part for part in parts if part is not None), None)
@@ -151,13 +167,14 @@ def _unfolded_bytes(metadata: Any) -> int:
     return total
 
 
-def part_files(folder: Path) -> list[Path]:
+def part_files(folder: Place) -> list[Place]:
     """Return a folder's Parquet files in the order of their names, leaving out ``.name`` and ``_name``."""
-    return sorted(
+    files = [
         file
         for file in folder.iterdir()
-        if file.suffix in (".parquet", ".pq") and file.is_file() and file.name[0] not in "._"
-    )
+        if file.suffix in (".parquet", ".pq") and file.name[0] not in "._" and file.is_file()
+    ]
+    return sorted(files, key=lambda file: file.name)
 
 
 def write_parquet(path: Path, blocks: Iterable[Columns], head: Head, part: PartOf | None = None) -> None:
@@ -205,22 +222,24 @@ def _seal_footer(path: Path) -> None:
         stream.write(SEAL + sha256(footer).encode() + footer)
 
 
-def _require_intact_footer(path: Path) -> None:
+def _require_intact_footer(stream: Any) -> None:
     """Raise if the footer of a file by mgpa is damaged, before pyarrow sees it: some damage ends the process.
 
     A file without a digest, by another tool, passes.
     """
-    size = path.stat().st_size
-    with open(path, "rb") as stream:
-        stream.seek(max(0, size - SEARCHED))
+    size = stream.seek(0, os.SEEK_END)
+    for searched in SEARCHED:
+        stream.seek(max(0, size - searched))
         tail = stream.read()
         length = int.from_bytes(tail[-8:-4], "little")
-        if length + 8 + SEAL_SIZE > len(tail) and length + 8 + SEAL_SIZE <= size:
+        if len(tail) < length + 8 + SEAL_SIZE <= size:
             stream.seek(-length - 8 - SEAL_SIZE, os.SEEK_END)
             tail = stream.read()
-    # Where it is says the footer's length, which may be what is damaged; so it is looked for.
-    at = tail.rfind(SEAL)
-    if at < 0:
+        # Where it is says the footer's length, which may be what is damaged; so it is looked for.
+        at = tail.rfind(SEAL)
+        if at >= 0:
+            break
+    else:
         return
     digest, footer = tail[at + len(SEAL) : at + SEAL_SIZE], tail[at + SEAL_SIZE :]
     if digest != sha256(footer).encode():

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import math
-import os
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import pairwise
-from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
 
+from ..._common.files import lies_there
+from ..._common.remote import Place, RemotePath, redacted
 from ...errors import TableError
 from ...pairs import is_paired
 from ..columns import COLUMNS, Columns, check_columns, require_columns
@@ -68,7 +68,7 @@ class TableFile(ABC):
 
     Parameters
     ----------
-    path : Path
+    path : Path or RemotePath
     layout : Layout
         Which of the file's arrays make the table.
     head : Head or None
@@ -82,7 +82,7 @@ class TableFile(ABC):
 
     format: ClassVar[str]
 
-    path: Path
+    path: Place
     layout: Layout
     head: Head | None
     bounds: tuple[int, ...]
@@ -143,7 +143,7 @@ class TableFile(ABC):
         """
 
     @abstractmethod
-    def files(self) -> set[Path]:
+    def files(self) -> set[Place]:
         """Return every file that the table consists of."""
 
     def read(self, rows: Any = None) -> Table:
@@ -258,7 +258,7 @@ class TableFile(ABC):
 
 
 @contextmanager
-def reading(path: Path, where: str = "") -> Iterator[None]:
+def reading(path: Place, where: str = "") -> Iterator[None]:
     """Turn whatever goes wrong with a file into a :class:`TableError` that names it."""
     try:
         yield
@@ -268,13 +268,23 @@ def reading(path: Path, where: str = "") -> Iterator[None]:
         named = () if str(error).startswith(str(path)) else (f"{path}{where}: ",)
         raise TableError(*named, *error.parts) from error.__cause__
     except OSError as error:
-        if isinstance(error, FileNotFoundError) and not os.path.lexists(path):
+        if isinstance(error, FileNotFoundError) and not lies_there(path):
             raise
+        if isinstance(path, RemotePath):
+            raise TableError(_named(path, where, str(error))) from None
         raise TableError(f"{path}: cannot be read ({error.strerror or error}).") from error
     # One kind of error for every bad file is the promise, and a file can be bad in many parsers' ways.
     except Exception as error:
         reason = str(error).strip().partition("\n")[0] or type(error).__name__
+        if isinstance(path, RemotePath):
+            raise TableError(_named(path, where, reason)) from None
         raise TableError(f"{path}{where}: {reason}") from error
+
+
+def _named(path: RemotePath, where: str, reason: str) -> str:
+    """Return what is wrong with an object, by its address, without what is secret in either."""
+    reason = redacted(reason)
+    return reason if str(path) in reason else f"{path}{where}: {reason}"
 
 
 def require_plausible(claimed: int, stored: int) -> None:

@@ -1,24 +1,24 @@
 """Writing a table part by part, from several processes if need be, such that it can be interrupted.
 
-Everything is written beside its final place, in ``<name>.partial``, and moved there when all parts are
-complete. A writer for the same job finds what an interrupted one has finished.
+Everything is written beside its final place, in ``<name>.partial``, and put there when all parts are complete
+(:mod:`mgpa.tables.files.drafts`). A writer for the same job finds what an interrupted one has finished.
 """
 
 from __future__ import annotations
 
 import json
 import math
-import os
 from collections.abc import Iterable, Sequence
-from contextlib import suppress
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, Self
 
-from ..._common.files import put_in_place, remove, replacing
+from ..._common.files import replacing
+from ..._common.remote import Given, Place, as_place
 from ...errors import TableError
 from ..columns import Columns
 from ..table import Table
+from .drafts import draft_of
 from .layout import Head, chunk_rows
 from .manifest import PartOf, sha256
 from .opening import blocks_of, format_from_name, open_table, require_place
@@ -30,7 +30,7 @@ class TableWriter:
 
     Parameters
     ----------
-    path : path
+    path : path or address
         A folder for Parquet files (a name without suffix, or with ``.parquet``), or a ``.zarr`` group.
     like : Table
         A table with the columns, types and ``info`` of what will be written; its rows do not matter.
@@ -45,7 +45,7 @@ class TableWriter:
 
     Attributes
     ----------
-    partial : Path
+    partial : Path or RemotePath
         Where unfinished output is. Removing it starts over.
 
     Notes
@@ -69,22 +69,21 @@ class TableWriter:
 
     def __init__(
         self,
-        path: str | os.PathLike[str],
+        path: Given,
         like: Table,
         rows: Sequence[int],
         *,
         overwrite: bool = False,
         job: str = "",
     ) -> None:
-        self.path, self.overwrite = Path(path), overwrite
-        require_place(self.path, overwrite)
+        self.path, self.overwrite = as_place(path), overwrite
+        require_place(self.path, overwrite, resume=True)
         self.format = format_from_name(self.path) if self.path.suffix else "parquet"
         if self.format == "npz":
             raise TableError("An .npz file cannot be written in parts; choose .parquet or .zarr.")
         self.like = like.take(slice(0, 0))
         self.bounds = as_bounds(list(rows) or [0])
-        self.partial = self.path.with_name(self.path.name + ".partial")
-        self.table = self.partial / "table"
+        self.draft = draft_of(self.path)
         self._begin(job)
 
     def _begin(self, job: str) -> None:
@@ -98,43 +97,15 @@ class TableWriter:
             }
         )
         self.name = sha256(plan)
-        stored = self.partial / "plan.json"
-        if stored.exists() and not self.table.exists():
-            self._remove_partial()  # all was done but to remove it
-        if stored.exists():
-            if stored.read_text(encoding="utf-8") != plan:
-                raise FileExistsError(
-                    f"{self.partial} holds unfinished output of another job (other rows, columns or "
-                    "settings); finish that one, or remove the folder."
-                )
-            return
-        with suppress(OSError):
-            self.partial.rmdir()  # empty, if that was all there was left to do
-        if os.path.lexists(self.partial):
-            raise FileExistsError(
-                f"{self.partial} is where output gathers, and holds something else; rename or remove it."
-            )
-        with replacing(self.partial) as temporary:
-            (temporary / "done").mkdir(parents=True)
-            if self.format == "zarr":
-                from .zarr import create_zarr
+        self.draft.begin(plan, self._create)
 
-                like = _columns(self.like)
-                create_zarr(temporary / "table", like, Head.of(self.like), self._chunk(), self.bounds[-1])
-            else:
-                (temporary / "table").mkdir()
-            (temporary / "plan.json").write_text(plan, encoding="utf-8")
+    def _create(self, table: Path) -> None:
+        if self.format == "zarr":
+            from .zarr import create_zarr
 
-    def _remove_partial(self) -> None:
-        """Remove what is left when the table is in its place, and nothing that somebody else put there."""
-        # A process that did the same may have been killed anywhere in between.
-        for mark in (self.partial / "done").glob("*"):
-            mark.unlink(missing_ok=True)
-        with suppress(FileNotFoundError):
-            (self.partial / "done").rmdir()
-        (self.partial / "plan.json").unlink(missing_ok=True)
-        with suppress(OSError):
-            self.partial.rmdir()
+            create_zarr(table, _columns(self.like), Head.of(self.like), self._chunk(), self.bounds[-1])
+        else:
+            table.mkdir()
 
     def _chunk(self) -> int:
         """Return a number of rows in a chunk such that no two parts share one."""
@@ -150,9 +121,14 @@ class TableWriter:
         return fitting
 
     @property
+    def partial(self) -> Place:
+        """Where unfinished output is."""
+        return self.draft.partial
+
+    @property
     def done(self) -> frozenset[int]:
         """Parts that are complete, from this writer or an interrupted one."""
-        return frozenset(int(entry.name) for entry in (self.partial / "done").iterdir())
+        return self.draft.done
 
     def write(self, part: int, tables: Table | Iterable[Table]) -> None:
         """Write one part: a table, or several one after another. It counts as done only when complete.
@@ -168,7 +144,7 @@ class TableWriter:
         try:
             self._write(part, [tables] if isinstance(tables, Table) else tables)
         except FileNotFoundError:
-            if self.table.exists():
+            if not self.draft.gone:
                 raise
             raise FileExistsError(
                 f"{self.partial} is gone while part {part} was written into it: another process that writes "
@@ -183,18 +159,18 @@ class TableWriter:
 
             width = max(5, len(str(len(self.bounds))))
             place = PartOf(part, len(self.bounds) - 1, self.bounds[-1], self.name)
-            with replacing(self.table / f"part-{part:0{width}d}.parquet") as temporary:
+            with replacing(self.draft.table / f"part-{part:0{width}d}.parquet") as temporary:
                 write_parquet(temporary, blocks, Head.of(self.like), place)
         else:
             from .zarr import fill_zarr, open_for_filling
 
-            arrays, at = open_for_filling(self.table), self.bounds[part]
+            arrays, at = open_for_filling(self.draft.table), self.bounds[part]
             for block in blocks:
                 fill_zarr(arrays, block, at)
                 at += len(block["X"])
-        (self.partial / "done" / str(part)).touch()
+        self.draft.mark(part)
 
-    def finish(self) -> Path:
+    def finish(self) -> Place:
         """Check that everything is there, move it to its place, and return that."""
         missing = sorted(set(range(len(self.bounds) - 1)) - self.done)
         for part in [part for part in missing if self.bounds[part] == self.bounds[part + 1]]:
@@ -205,16 +181,14 @@ class TableWriter:
                 f"{len(missing)} of {len(self.bounds) - 1} parts are not written yet (first: {missing[0]}). "
                 f"What is done stays in {self.partial}."
             )
-        _clear_unfinished(self.table)
+        self.draft.tidy()
         if self.format == "zarr":
             from .zarr import seal_zarr
 
-            seal_zarr(self.table, _columns(self.like), self.bounds[-1])
-        open_table(self.table)  # compares all of it with its manifest
-        require_place(self.path, self.overwrite)
-        put_in_place(self.table, self.path, even_folder=self.overwrite)
-        _clear_unfinished(self.path)  # what another writer of the same table was at meanwhile
-        self._remove_partial()
+            seal_zarr(self.draft.table, _columns(self.like), self.bounds[-1])
+        open_table(self.draft.table)  # compares all of it with its manifest
+        require_place(self.path, self.overwrite, resume=True)
+        self.draft.publish(self.overwrite)
         return self.path
 
     def __enter__(self) -> Self:
@@ -224,12 +198,6 @@ class TableWriter:
         # After an error the finished parts stay, for the next attempt.
         if kind is None:
             self.finish()
-
-
-def _clear_unfinished(table: Path) -> None:
-    """Remove what processes that were killed, here or elsewhere, left of a part."""
-    for leftover in table.glob(".mgpa-*.tmp"):
-        remove(leftover)
 
 
 def _columns(table: Table) -> Columns:

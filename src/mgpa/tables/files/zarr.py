@@ -17,7 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..._common.extras import missing
-from ..._common.files import special_kind
+from ..._common.files import size_of, special_kind
+from ..._common.remote import Place, RemotePath
 from ...errors import TableError
 from ..columns import Columns
 from .layout import (
@@ -46,6 +47,8 @@ HEAD = "mgpa"
 # are copied into whatever xarray makes of a table.
 MANIFEST = Path("X", "mgpa.json")
 DIMENSIONS = {1: ("row",), 2: ("row", "feature"), 3: ("row", "token", "feature")}
+# Chunks that hold zeros alone are written too: a chunk that is not there is then always a loss.
+FILLING: Any = {"write_empty_chunks": True}
 # What may lie between a file's bytes and its numbers. Version 2 of the format also knows a codec "pickle",
 # which runs whatever code the file brings.
 CODECS = (
@@ -75,9 +78,9 @@ class ZarrTable(TableFile):
         """Return the name of a part: where it begins."""
         return f"rows-{self.bounds[i]:012d}"
 
-    def files(self) -> set[Path]:
+    def files(self) -> set[Place]:
         """Return the descriptions, the manifest and the chunks."""
-        arrays = _open_arrays(self.path)
+        arrays = _open_arrays(self)
         files = {self.path / name for name in _digests(self.path, arrays)} | {self.path / MANIFEST}
         for name, array in arrays.items():
             for chunk in product(*map(range, array.cdata_shape)):
@@ -86,7 +89,7 @@ class ZarrTable(TableFile):
 
     def arrays(self, start: int, stop: int, names: list[str], max_rows: int) -> Iterator[Columns]:
         """Yield arrays of the file, at most ``max_rows`` rows at a time."""
-        found = {name: array for name, array in _open_arrays(self.path).items() if name in names}
+        found = _open_arrays(self, names)
         for a in range(start, max(stop, start + 1), max_rows):
             with _quiet():
                 batch = {name: _values(array, a, min(a + max_rows, stop)) for name, array in found.items()}
@@ -94,20 +97,35 @@ class ZarrTable(TableFile):
 
 
 @_quiet()
-def _open_arrays(path: Path) -> dict[str, Any]:
-    return dict(zarr.open_group(LocalStore(path, read_only=True), mode="r").arrays())
+def _open_arrays(table: ZarrTable, names: list[str] | None = None) -> dict[str, Any]:
+    store = _store(table.path, complete=table.head is not None)
+    group = zarr.open_group(store, mode="r")
+    return dict(group.arrays()) if names is None else {name: group[name] for name in names}
+
+
+def _store(path: Place, *, read_only: bool = True, complete: bool = False) -> Any:
+    if isinstance(path, RemotePath):
+        from .zarr_store import RemoteStore
+
+        return RemoteStore(path, read_only=read_only, complete=complete)
+    return LocalStore(path, read_only=read_only)
 
 
 @_quiet()
-def open_zarr(path: Path, choice: Choice) -> ZarrTable:
+def open_zarr(path: Place, choice: Choice) -> ZarrTable:
     """Open a table without reading its arrays."""
-    stored_bytes = _stored_bytes(path)
-    group = zarr.open(LocalStore(path, read_only=True), mode="r")
+    listing = not isinstance(path, RemotePath) or path.lists
+    stored_bytes = _stored_bytes(path) if listing else 0
+    group = zarr.open(_store(path), mode="r")
     if not isinstance(group, zarr.Group):
         raise TableError("holds a single array; expected a group with X and one array a column.")
-    arrays = dict(group.arrays())
     stored = group.attrs.asdict().get(HEAD)
     head = None if stored is None else Head.read(stored)
+    listed = stored.get("columns") if isinstance(stored, dict) else None
+    names = [str(name) for name in listed] if isinstance(listed, list) else []
+    arrays = dict(group.arrays()) if listing or not names else {name: group[name] for name in names}
+    if not listing:
+        stored_bytes = _estimated_bytes(path, arrays)
     for name, array in arrays.items():
         _require_harmless(name, array)
         # A chunk is decoded as a whole, whatever the size of the array.
@@ -122,20 +140,19 @@ def open_zarr(path: Path, choice: Choice) -> ZarrTable:
     # Coordinates of other dimensions describe features, not rows.
     fields = [field for field in fields if _dimensions(arrays[field.name])[:1] in ((), rows)]
     # The file system lists arrays in any order.
-    listed = stored.get("columns") if isinstance(stored, dict) else None
-    place = {str(name): i for i, name in enumerate(listed if isinstance(listed, list) else ())}
+    place = {name: i for i, name in enumerate(names)}
     fields.sort(key=lambda field: (place.get(field.name, len(place)), field.name))
     layout = Layout.choose(fields, choice, head)
     X = arrays[layout.embedding[0]]
     n = X.shape[0]
-    names = (*layout.embedding, *layout.columns.values())
-    for name in names:
+    for name in (*layout.embedding, *layout.columns.values()):
         if arrays[name].shape[0] != n:
             raise TableError(
                 f"{name!r} has {arrays[name].shape[0]} rows, the embedding has {n}. "
                 f"There is {describe(fields)}."
             )
-        if head is not None and arrays[name].nchunks_initialized < arrays[name].nchunks:
+        # What cannot be listed is missed when it is read.
+        if head is not None and listing and arrays[name].nchunks_initialized < arrays[name].nchunks:
             raise TableError(f"damaged: chunks of {name!r} are missing.")
     chunk = (X.shards or X.chunks)[0]
     block = block_rows(math.prod(layout.shape) * layout.dtype.itemsize)
@@ -158,10 +175,10 @@ def write_zarr(path: Path, blocks: Iterable[Columns], head: Head) -> None:
     seal_zarr(path, block, at)
 
 
-def seal_zarr(path: Path, like: Columns, n_rows: int) -> None:
+def seal_zarr(path: Place, like: Columns, n_rows: int) -> None:
     """Write the manifest of a group that is full."""
     manifest = Manifest(column_types(like), n_rows, _digests(path, like))
-    (path / MANIFEST).write_text(json.dumps(manifest.document()), encoding="utf-8")
+    (path / MANIFEST).write_bytes(json.dumps(manifest.document()).encode())
 
 
 def create_zarr(path: Path, like: Columns, head: Head, chunk: int, n_rows: int = 0) -> dict[str, Any]:
@@ -183,16 +200,16 @@ def create_zarr(path: Path, like: Columns, head: Head, chunk: int, n_rows: int =
             dtype="string" if text else values.dtype,
             compressors=checked,
             dimension_names=DIMENSIONS[values.ndim],
-            # A chunk that is not there is then always a loss.
-            config={"write_empty_chunks": True},
+            config=FILLING,
         )
     return arrays
 
 
-def open_for_filling(path: Path) -> dict[str, Any]:
+def open_for_filling(path: Place) -> dict[str, Any]:
     """Return the arrays of a group that was created and is not yet full."""
-    group = zarr.open_group(LocalStore(path), mode="r+")
-    return {name: array.with_config({"write_empty_chunks": True}) for name, array in group.arrays()}
+    store = _store(path, read_only=False)
+    names = zarr.open_group(store, mode="r+").array_keys()
+    return {name: zarr.open_array(store, path=name, mode="r+", config=FILLING) for name in names}
 
 
 def fill_zarr(arrays: dict[str, Any], columns: Columns, at: int) -> None:
@@ -206,14 +223,25 @@ def fill_zarr(arrays: dict[str, Any], columns: Columns, at: int) -> None:
             raise TableError(f"{name} has text that is not valid Unicode; no file can hold it.") from None
 
 
-def _digests(path: Path, names: Iterable[str]) -> dict[str, str]:
+def _digests(path: Place, names: Iterable[str]) -> dict[str, str]:
     """Return digests of the descriptions of the group and of its arrays."""
     descriptions = ["zarr.json", *(f"{name}/zarr.json" for name in names)]
     return {name: sha256((path / name).read_bytes()) for name in descriptions}
 
 
-def _stored_bytes(path: Path) -> int:
+def _estimated_bytes(path: Place, arrays: dict[str, Any]) -> int:
+    """Return how much a folder would hold, were all chunks like the first: a web server lists nothing."""
+    total = 0
+    for name, array in arrays.items():
+        first = path / name / array.metadata.encode_chunk_key((0,) * array.ndim)
+        total += size_of(first) * array.nchunks if first.exists() else 0
+    return total
+
+
+def _stored_bytes(path: Place) -> int:
     """Return how much a folder holds; a pipe or a device among its files, which may never end, is refused."""
+    if isinstance(path, RemotePath):
+        return sum(file.size for file in path.files().values())
     total, seen = 0, set()
     for folder, folders, names in os.walk(path, followlinks=True):
         at = os.stat(folder)

@@ -1,0 +1,97 @@
+"""Whether stages run compiled: where numba is installed, unless the environment says ``MGPA_NUMBA=0``."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache
+from types import ModuleType
+from typing import Any, NamedTuple
+
+from numpy.typing import NDArray
+
+from ..._common.extras import requirement
+
+VARIABLE = "MGPA_NUMBA"
+
+Floats = NDArray[Any]
+
+
+class Stages(NamedTuple):
+    """What compiled stages read: arrays of :class:`~.folding.FoldedStages` in one type, numbers of the step.
+
+    ``output`` is (S, N, H), ``gradient_gate`` (S, H, N r), ``anchor_gate`` (S, 0, H) if nothing is anchored.
+    """
+
+    hidden_gate: Floats
+    linear_gate: Floats
+    linear_gram: Floats
+    output: Floats
+    gradient_gate: Floats
+    anchor_gate: Floats
+    damping: float
+    radius: float
+    stabilizer: float
+    last_fraction: float
+
+
+def kernels() -> ModuleType | None:
+    """Return the module of compiled functions, or None where numpy does their work."""
+    if os.environ.get(VARIABLE) == "0":
+        return None
+    module, _ = _load()
+    return module
+
+
+def why_not() -> str | None:
+    """Return what keeps stages from running compiled and what to do about it, or None if they do."""
+    if os.environ.get(VARIABLE) == "0":
+        return f"{VARIABLE} is 0"
+    _, reason = _load()
+    return reason
+
+
+@cache
+def _load() -> tuple[ModuleType | None, str | None]:
+    try:
+        from . import numba_kernels
+    except ImportError as error:  # numba refuses versions of numpy that it does not know in this way, too
+        missing = isinstance(error, ModuleNotFoundError) and error.name == "numba"
+        return None, f"pip install '{requirement('numba')}'" if missing else f"numba does not load: {error}"
+    return numba_kernels, None
+
+
+def n_threads() -> int:
+    """Return how many threads share the rows: one for each core of this process, or OMP_NUM_THREADS."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    wanted = os.environ.get("OMP_NUM_THREADS", "").partition(",")[0]
+    return min(cores, int(wanted)) if wanted.isdigit() and int(wanted) else cores
+
+
+@contextmanager
+def one_blas_thread() -> Iterator[bool]:
+    """Keep products on the thread that asks for them, while threads of ours have rows of their own.
+
+    The limit is the whole process's, so that only one caller at a time can have it; yields whether it is this
+    one. (Limits that overlap would restore each other's, and leave one thread for good.)
+    """
+    if not _LIMIT.acquire(blocking=False):
+        yield False
+        return
+    try:
+        with _blas().limit(limits=1, user_api="blas"):
+            yield True
+    finally:
+        _LIMIT.release()
+
+
+_LIMIT = threading.Lock()
+
+
+@cache
+def _blas() -> Any:
+    from threadpoolctl import ThreadpoolController
+
+    return ThreadpoolController()

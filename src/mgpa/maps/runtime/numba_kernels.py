@@ -1,0 +1,360 @@
+"""The stages of a staged map, compiled: the arithmetic of :mod:`mgpa.maps.runtime.numpy_replay` row by row.
+
+Products stay with a BLAS; what numpy does in some fifty passes over arrays between them is one pass here. The
+functions do not hold the interpreter's lock, so that threads can take blocks of rows each.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import numba
+import numpy as np
+from numpy.typing import NDArray
+
+from .gelu import ERFC, LOG_DENSITY, P
+
+if TYPE_CHECKING:
+    from .compiled import Stages
+
+Floats = NDArray[Any]
+
+# OpenBLAS keeps products of up to this many multiplications on the calling thread, where the data is.
+BLAS_SIZE = 2**18
+MOST_BLAS_ROWS = 64
+# The start is not as near to the root as the one that eigenvalues give; five steps are usual.
+MAX_NEWTON_STEPS = 40
+TINY = 1e-37
+
+A1, A2, A3, A4, A5 = ERFC
+INVERSE_P, DENSITY_AT_0 = 1.0 / P, math.exp(LOG_DENSITY)
+# exp(x) = 2ⁿ exp(r), r = x - n log 2, with log 2 in two parts and exp(r) by its series.
+LOG2_E, LOG_2_HIGH, LOG_2_LOW = 1.0 / math.log(2.0), 0.693359375, -2.12194440054690583e-4
+C2, C3, C4, C5, C6, C7, C8, C9, C10, C11 = (1.0 / math.factorial(i) for i in range(2, 12))
+SMALLEST = -87.0  # below, 2ⁿ is no normal float32, and the density is as good as zero
+
+
+def _compiled(function: Callable[..., Any], *, lanes: bool = False) -> Any:
+    # Products may be fused with sums, and sums run in lanes where that is asked for; NaN and infinity keep
+    # their meaning.
+    fastmath = {"contract", "reassoc"} if lanes else {"contract"}
+    options = {"nogil": True, "error_model": "numpy", "fastmath": fastmath}
+    try:
+        return numba.njit(cache=True, **options)(function)
+    except RuntimeError:  # there is no folder that numba may write to: compile in every process
+        return numba.njit(**options)(function)
+
+
+_compiled_sum = partial(_compiled, lanes=True)
+
+
+@_compiled
+def shift_rows(X: Floats, center: Floats, readout: Floats, offset: Floats, back: Floats, out: Floats) -> bool:
+    """Write x + ((x - center) readoutᵀ + offset) back, row by row; say whether all edits are finite.
+
+    ``readout`` and ``offset`` are float64, (k, d) and (k,); the others have the type of X. ``out`` may be X.
+    """
+    finite, real = True, X.dtype.type
+    coefficient = np.empty(offset.size)
+    for i in range(len(X)):
+        x, corrected = X[i], out[i]
+        for a in range(offset.size):
+            coefficient[a] = centred_inner(x, center, readout[a]) + offset[a]
+            finite &= math.isfinite(coefficient[a])
+        add_to(x, real(coefficient[0]), back[0], corrected)
+        for a in range(1, offset.size):
+            add_to(corrected, real(coefficient[a]), back[a], corrected)
+    return finite
+
+
+@_compiled_sum
+def centred_inner(x: Floats, center: Floats, g: Floats) -> float:
+    """Return (x - center)ᵀg, summed in float64."""
+    total = 0.0
+    for j in range(x.size):
+        total += np.float64(x[j] - center[j]) * g[j]
+    return total
+
+
+@_compiled
+def add_to(x: Floats, factor: Any, direction: Floats, out: Floats) -> None:
+    """Write x + factor · direction, in the type of x."""
+    for j in range(x.size):
+        out[j] = x[j] + factor * direction[j]
+
+
+@_compiled
+def run_stages(
+    stages: Stages, first: Floats, point: Floats, z: Floats, metric: Floats, squares: Floats
+) -> None:
+    """Move Δz through all stages, in place.
+
+    Parameters
+    ----------
+    stages : Stages
+        Weights of the stages, in the type of the rows.
+    first : (n, …)
+        ``h₀ @ first``: H + L + N columns for each stage, and whatever follows.
+    point : (n, a)
+        Coordinates of the anchored point; a is 0 if there is none.
+    z : (n, r)
+        Δz before, then after.
+    metric, squares : (r, r), (S,)
+        ``squares`` receives the sums of Δzᵀ metric Δz after each stage, unless it is empty.
+    """
+    n, r = z.shape
+    n_stages, n_network, n_hidden = stages.output.shape
+    n_linear = stages.linear_gate.shape[1]
+    n_scores = n_linear + n_network
+    width = n_hidden + n_scores
+    rows = max(1, min(BLAS_SIZE // max(1, n_hidden * r * n_network), MOST_BLAS_ROWS, n))
+    slope, gradients = np.empty((rows, n_hidden), z.dtype), np.empty((rows, n_network * r), z.dtype)
+    residual = np.empty((rows, n_scores))
+    for k in range(n_stages):
+        for start in range(0, n, rows):
+            stop = min(start + rows, n)
+            m = stop - start
+            for i in range(m):
+                for j in range(n_scores):
+                    residual[i, j] = first[start + i, k * width + n_hidden + j]
+            if n_network > 0:
+                network_scores(
+                    stages, k, first[start:stop], point[start:stop], z[start:stop], slope[:m], residual[:m]
+                )
+                np.dot(slope[:m], stages.gradient_gate[k], gradients[:m])
+            bounded_steps(stages, k, z[start:stop], gradients[:m], residual[:m])
+        if squares.size > 0:
+            for i in range(n):
+                for a in range(r):
+                    squares[k] += np.float64(z[i, a]) * inner(metric[a], z[i])
+
+
+@_compiled
+def network_scores(
+    stages: Stages, k: int, first: Floats, point: Floats, z: Floats, slope: Floats, residual: Floats
+) -> None:
+    """Add the network's scores to the residuals, and write the slopes of its hidden layer."""
+    n_network, n_hidden = stages.output.shape[1:]
+    n_linear, width = residual.shape[1] - n_network, n_hidden + residual.shape[1]
+    hidden, work = np.empty((len(z), n_hidden), z.dtype), np.empty((3, n_hidden), z.dtype)
+    value, there, unused = work[0], work[1], work[2]
+    np.dot(z, stages.hidden_gate[k], hidden)
+    anchored = point.shape[1] > 0
+    if anchored:
+        hidden_there = np.dot(point, stages.anchor_gate[k])
+    for i in range(len(z)):
+        before = first[i][k * width : k * width + n_hidden]
+        gelu_and_slope(hidden[i], before, value, slope[i])
+        if anchored:
+            gelu_and_slope(hidden_there[i], before, there, unused)
+            for h in range(n_hidden):
+                value[h] -= there[h]
+        for j in range(n_network):
+            residual[i, n_linear + j] += inner(value, stages.output[k, j])
+
+
+@_compiled_sum
+def bounded_steps(stages: Stages, k: int, z: Floats, gradients: Floats, residual: Floats) -> None:
+    """Take the trust-region step of every row. ``residual`` lacks what Δz adds to its linear scores."""
+    n_scores, r = residual.shape[1], z.shape[1]
+    linear, linear_gram = stages.linear_gate[k], stages.linear_gram[k]
+    n_linear, last = len(linear), k == len(stages.linear_gate) - 1
+    e, y, weight, work = np.empty(n_scores), np.empty(n_scores), np.empty(n_scores), np.empty(n_scores)
+    gram, factor, step = np.empty((n_scores, n_scores)), np.empty((n_scores, n_scores)), np.empty(r)
+    # Indices instead of slices: to count who uses a slice takes longer than to use it.
+    for i in range(len(z)):
+        for a in range(n_linear):
+            total = residual[i, a]
+            for c in range(r):
+                total += np.float64(linear[a, c]) * np.float64(z[i, c])
+            e[a] = total
+            for b in range(a + 1):
+                gram[a, b] = linear_gram[a, b]
+        # Summed in float64: with more scores than directions of the gate the matrix is singular, and rounding
+        # would grow by 1 / damping.
+        for a in range(n_linear, n_scores):
+            e[a] = residual[i, a]
+            at = (a - n_linear) * r
+            for b in range(n_linear):
+                total = 0.0
+                for c in range(r):
+                    total += np.float64(gradients[i, at + c]) * np.float64(linear[b, c])
+                gram[a, b] = total
+            for b in range(n_linear, a + 1):
+                other = (b - n_linear) * r
+                total = 0.0
+                for c in range(r):
+                    total += np.float64(gradients[i, at + c]) * np.float64(gradients[i, other + c])
+                gram[a, b] = total
+        for a in range(n_scores):
+            weight[a] = 1.0 / math.sqrt(gram[a, a] + stages.stabilizer * stages.stabilizer)
+            e[a] *= weight[a]
+            for b in range(a + 1):
+                gram[a, b] *= weight[a] * weight[b]
+                gram[b, a] = gram[a, b]
+        if n_scores == 2:
+            two_scores(gram, e, y, stages.damping, stages.radius)
+        else:
+            any_scores(gram, e, y, work, factor, stages.damping, stages.radius)
+        for a in range(n_scores):
+            y[a] *= weight[a]
+        if last:
+            for a in range(n_scores):
+                y[a] *= stages.last_fraction
+            if k == 0:  # the start is part of the first stage
+                for c in range(r):
+                    z[i, c] *= stages.last_fraction
+        # Nearly parallel gradients take large opposite coefficients: their sum, too, is float64.
+        for c in range(r):
+            step[c] = 0.0
+        for a in range(n_linear):
+            for c in range(r):
+                step[c] += y[a] * np.float64(linear[a, c])
+        for a in range(n_linear, n_scores):
+            at = (a - n_linear) * r
+            for c in range(r):
+                step[c] += y[a] * np.float64(gradients[i, at + c])
+        for c in range(r):
+            z[i, c] = np.float64(z[i, c]) - step[c]
+
+
+@_compiled_sum
+def inner(a: Floats, b: Floats) -> float:
+    """Return aᵀb, summed in float64."""
+    total = 0.0
+    for i in range(a.size):
+        total += np.float64(a[i]) * np.float64(b[i])
+    return total
+
+
+@_compiled
+def gelu_and_slope(u: Floats, added: Floats, value: Floats, slope: Floats) -> None:
+    """Write GELU(t) and its derivative at t = u + added, as :func:`~.gelu.gelu_and_slope` does."""
+    real = u.dtype.type
+    for i in range(u.size):
+        t = u[i] + added[i]
+        x = real(-0.5) * t * t
+        n = np.int32(x * real(LOG2_E) - real(0.5))
+        r = (x - real(n) * real(LOG_2_HIGH)) - real(n) * real(LOG_2_LOW)
+        series = real(C10) + r * real(C11)
+        series = real(C9) + r * series
+        series = real(C8) + r * series
+        series = real(C7) + r * series
+        series = real(C6) + r * series
+        series = real(C5) + r * series
+        series = real(C4) + r * series
+        series = real(C3) + r * series
+        series = real(C2) + r * series
+        series = real(1.0) + r * (real(1.0) + r * series)
+        power = real(np.int32((n + 127) << 23).view(np.float32))  # 2ⁿ by its bits
+        density = real(DENSITY_AT_0) * power * series if x > real(SMALLEST) else real(0.0)
+        q = real(1.0) / (abs(t) + real(INVERSE_P))
+        tail = real(A4) + q * real(A5)
+        tail = real(A3) + q * tail
+        tail = real(A2) + q * tail
+        tail = q * (real(A1) + q * tail)
+        half = real(0.5) + tail * density  # Φ(|t|) - ½
+        below = real(0.5) + (half if t >= real(0.0) else -half)  # Φ(t)
+        value[i] = t * below
+        slope[i] = below + t * density
+
+
+@_compiled
+def two_scores(gram: Floats, e: Floats, y: Floats, damping: float, radius: float) -> None:
+    """Write y of one row with two scores, as :func:`mgpa.trust_region.two_scores`."""
+    g11, g22, g12, e1, e2 = gram[0, 0], gram[1, 1], gram[1, 0], e[0], e[1]
+    mean, half = 0.5 * (g11 + g22), 0.5 * (g11 - g22)
+    gap = math.sqrt(half * half + g12 * g12)
+    tilt = (half * (e1 * e1 - e2 * e2) + 2.0 * g12 * e1 * e2) / (gap + TINY)
+    total = e1 * e1 + e2 * e2
+    lam1, lam2 = mean + gap, max(mean - gap, 0.0)
+    w1, w2 = max(0.5 * (total + tilt), 0.0) * lam1, max(0.5 * (total - tilt), 0.0) * lam2
+    nu = max(0.0, math.sqrt(w1) / radius - lam1 - damping, math.sqrt(w2) / radius - lam2 - damping)
+    for _ in range(MAX_NEWTON_STEPS):
+        shifted1, shifted2 = 1.0 / (lam1 + damping + nu), 1.0 / (lam2 + damping + nu)
+        term1, term2 = w1 * shifted1 * shifted1, w2 * shifted2 * shifted2
+        length2, slope = term1 + term2, term1 * shifted1 + term2 * shifted2
+        newton = length2 / (slope + TINY) * (math.sqrt(length2) / radius - 1.0)
+        nu = max(nu + newton, 0.0)
+        if newton <= 1e-9 * (nu + damping):
+            break
+    t = damping + nu
+    determinant = (g11 + t) * (g22 + t) - g12 * g12
+    y[0] = ((g22 + t) * e1 - g12 * e2) / determinant
+    y[1] = ((g11 + t) * e2 - g12 * e1) / determinant
+
+
+@_compiled
+def any_scores(
+    gram: Floats, e: Floats, y: Floats, work: Floats, factor: Floats, damping: float, radius: float
+) -> None:
+    """Write y = (G + (τ + ν) I)⁻¹ e of one row, with the ν of :func:`mgpa.trust_region.multiplier`.
+
+    Where that one has eigenvalues, this one factorises G + (τ + ν) I in each Newton step on ‖Δz(ν)‖² = yᵀGy:
+    the same equation, and for few scores less work. √(eᵀGe) / (trace G + τ + ν) ≤ ‖Δz(ν)‖ gives a start left
+    of the root.
+    """
+    n = e.size
+    trace = 0.0
+    for i in range(n):
+        trace += gram[i, i]
+    nu = max(0.0, math.sqrt(max(form(e, gram, e), 0.0)) / radius - trace - damping)
+    for _ in range(MAX_NEWTON_STEPS):
+        factorize(gram, damping + nu, factor)
+        solve(factor, e, y)
+        length2 = form(y, gram, y)
+        length = math.sqrt(max(length2, 0.0))
+        if nu == 0.0 and length <= radius:
+            return
+        solve(factor, y, work)
+        newton = length2 / (form(y, gram, work) + TINY) * (length / radius - 1.0)
+        nu = max(nu + newton, 0.0)
+        if newton <= 1e-9 * (nu + damping):
+            break
+    factorize(gram, damping + nu, factor)
+    solve(factor, e, y)
+
+
+@_compiled
+def form(a: Floats, gram: Floats, b: Floats) -> float:
+    """Return aᵀGb."""
+    total = 0.0
+    for i in range(a.size):
+        total += a[i] * inner(gram[i], b)
+    return total
+
+
+@_compiled
+def factorize(gram: Floats, shift: float, factor: Floats) -> None:
+    """Write Cholesky's factor of G + shift I."""
+    for j in range(len(gram)):
+        pivot = gram[j, j] + shift
+        for k in range(j):
+            pivot -= factor[j, k] * factor[j, k]
+        if pivot < shift:  # only by rounding: G has no negative eigenvalues
+            pivot = shift
+        factor[j, j] = math.sqrt(pivot)
+        for i in range(j + 1, len(gram)):
+            entry = gram[i, j]
+            for k in range(j):
+                entry -= factor[i, k] * factor[j, k]
+            factor[i, j] = entry / factor[j, j]
+
+
+@_compiled
+def solve(factor: Floats, right: Floats, out: Floats) -> None:
+    """Write (C Cᵀ)⁻¹ right for the lower triangle C in ``factor``."""
+    n = right.size
+    for i in range(n):
+        entry = right[i]
+        for k in range(i):
+            entry -= factor[i, k] * out[k]
+        out[i] = entry / factor[i, i]
+    for i in range(n - 1, -1, -1):
+        entry = out[i]
+        for k in range(i + 1, n):
+            entry -= factor[k, i] * out[k]
+        out[i] = entry / factor[i, i]

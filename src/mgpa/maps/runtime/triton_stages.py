@@ -1,0 +1,213 @@
+"""All stages of a staged map as one GPU kernel, after the one product that all stages share.
+
+Launched one by one, a stage is some two hundred kernels of a few microseconds. Here a program takes a block
+of rows, keeps its Δz in registers, and walks through the stages: two small products, GELU and its derivative,
+the Gram matrix of the two scores and the bounded step. Small products are of three tf32 parts, which is
+float32 but for its last bits; plain float32 takes ten times as long. The algebra is that of
+:mod:`mgpa.maps.runtime.numpy_replay`, with Gram entries, step and multiplier in float64 as everywhere.
+
+Triton comes with torch's CUDA builds; where it is missing, :mod:`mgpa.maps.runtime.torch_module` runs the
+same stages one by one.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import triton
+import triton.language as tl
+
+from ...trust_region import BLIND_NEWTON_STEPS
+from .folding import FoldedStages, linear_gram
+
+Tensor = Any  # torch.Tensor
+
+# Rows of a program, and its warps: few rows, so that ten thousand are enough programs for a GPU.
+ROWS = 16
+WARPS = 4
+# Stages of this many weights are loaded while the one before is at work; larger ones would not fit twice.
+PREFETCHED = 64 * 128
+# Beyond these, a stage's weights do not fit at all.
+MOST_RANK = 128
+MOST_HIDDEN = 256
+
+
+def fits(weights: FoldedStages) -> bool:
+    """Return whether the kernel runs these stages: one score of each kind, of sizes it has room for."""
+    _, rank, n_hidden = weights.hidden_gate.shape
+    n_linear, n_network = weights.linear_gate.shape[1], weights.output.shape[2]
+    n_anchor = 0 if weights.anchor_gate is None else weights.anchor_gate.shape[1]
+    few = max(n_linear, n_network) == 1 and max(rank, n_anchor) <= MOST_RANK and n_hidden <= MOST_HIDDEN
+    return bool(few and weights.first.dtype == torch.float32)
+
+
+def run_stages(first: Tensor, z: Tensor, weights: FoldedStages, constants: Tensor) -> None:
+    """Move Δz, in place, from its start through all stages.
+
+    Parameters
+    ----------
+    first : Tensor of shape (n, S (H + L + N) + a)
+        ``h₀ @ weights.first + weights.constant``.
+    z : Tensor of shape (n, r)
+        Δz at the start.
+    weights : FoldedStages
+        Stages that :func:`fits` accepts, on the same device.
+    constants : Tensor of shape (4,)
+        Damping, radius, stabilizer and the fraction of the last stage, in float64: as plain arguments they
+        would arrive in float32.
+    """
+    if not len(z):
+        return
+    n_stages, rank, n_hidden = weights.hidden_gate.shape
+    n_linear, n_network = weights.linear_gate.shape[1], weights.output.shape[2]
+    anchored = weights.anchor_gate is not None and n_network > 0
+    n_anchor = weights.anchor_gate.shape[1] if anchored else 0
+    # The products of a GPU want sides of powers of two, from 16; what is beyond the real sizes is zero.
+    R, H, A = (max(16, triton.next_power_of_2(size)) for size in (rank, n_hidden, n_anchor))
+    _stages[(triton.cdiv(len(z), ROWS),)](
+        first,
+        z,
+        weights.hidden_gate,
+        weights.linear_gate,
+        weights.output,
+        weights.gradient_gate,
+        weights.anchor_gate if anchored else weights.hidden_gate,
+        linear_gram(weights.linear_gate),
+        constants,
+        len(z),
+        first.stride(0),
+        n_stages,
+        rank=rank,
+        n_hidden=n_hidden,
+        n_anchor=n_anchor,
+        LINEAR=n_linear,
+        NETWORK=n_network,
+        NEWTON=BLIND_NEWTON_STEPS,
+        R=R,
+        H=H,
+        A=A,
+        ROWS=ROWS,
+        num_warps=WARPS,
+        num_stages=2 if R * H <= PREFETCHED else 1,
+    )
+
+
+@triton.jit
+def _normal_cdf(u):
+    return 0.5 * tl.math.erf(0.7071067811865476 * u) + 0.5
+
+
+@triton.jit
+def _stages(
+    first_at, z_at, hidden_gate_at, linear_gate_at, output_at, gradient_gate_at, anchor_gate_at,
+    linear_gram_at, constants_at, n, width, n_stages,
+    rank: tl.constexpr, n_hidden: tl.constexpr, n_anchor: tl.constexpr,
+    LINEAR: tl.constexpr, NETWORK: tl.constexpr, NEWTON: tl.constexpr,
+    R: tl.constexpr, H: tl.constexpr, A: tl.constexpr, ROWS: tl.constexpr,
+):  # fmt: skip
+    row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
+    r, h, a = tl.arange(0, R), tl.arange(0, H), tl.arange(0, A)
+    real, in_gate, in_hidden = row < n, r < rank, h < n_hidden
+    damping, radius = tl.load(constants_at), tl.load(constants_at + 1)
+    stabilizer, fraction = tl.load(constants_at + 2), tl.load(constants_at + 3)
+    z_places = z_at + row[:, None] * rank + r[None, :]
+    z_mask = real[:, None] & in_gate[None, :]
+    z = tl.load(z_places, mask=z_mask, other=0.0)
+    row_at = first_at + row * width
+    if n_anchor > 0:
+        point_at = row_at + n_stages * (n_hidden + LINEAR + NETWORK)
+        point = tl.load(
+            point_at[:, None] + a[None, :], mask=real[:, None] & (a < n_anchor)[None, :], other=0.0
+        )
+    for k in range(n_stages):
+        stage_at = row_at + k * (n_hidden + LINEAR + NETWORK)
+        last = k == n_stages - 1
+        scale = tl.where(last, fraction, 1.0)
+        if LINEAR:
+            v = tl.load(linear_gate_at + k * rank + r, mask=in_gate, other=0.0).to(tl.float64)
+            e1 = tl.load(stage_at + n_hidden, mask=real, other=0.0).to(tl.float64)
+            e1 += tl.sum(z.to(tl.float64) * v[None, :], 1)
+            vv = tl.load(linear_gram_at + k)
+        if NETWORK:
+            hidden = tl.load(
+                stage_at[:, None] + h[None, :], mask=real[:, None] & in_hidden[None, :], other=0.0
+            )
+            gate = tl.load(
+                hidden_gate_at + k * rank * n_hidden + r[:, None] * n_hidden + h[None, :],
+                mask=in_gate[:, None] & in_hidden[None, :],
+                other=0.0,
+            )
+            u = tl.dot(z, gate, hidden, input_precision="tf32x3")
+            below = _normal_cdf(u)
+            slope = below + u * tl.exp(-0.5 * u * u) * 0.3989422804014327
+            value = u * below
+            if n_anchor > 0:
+                anchor_gate = tl.load(
+                    anchor_gate_at + k * n_anchor * n_hidden + a[:, None] * n_hidden + h[None, :],
+                    mask=(a < n_anchor)[:, None] & in_hidden[None, :],
+                    other=0.0,
+                )
+                anchored = tl.dot(point, anchor_gate, hidden, input_precision="tf32x3")
+                value -= anchored * _normal_cdf(anchored)
+            output = tl.load(output_at + k * n_hidden + h, mask=in_hidden, other=0.0)
+            e2 = tl.load(stage_at + n_hidden + LINEAR, mask=real, other=0.0).to(tl.float64)
+            e2 += tl.sum(value * output[None, :], 1).to(tl.float64)
+            gradient_gate = tl.load(
+                gradient_gate_at + k * n_hidden * rank + h[:, None] * rank + r[None, :],
+                mask=in_hidden[:, None] & in_gate[None, :],
+                other=0.0,
+            )
+            g = tl.dot(slope, gradient_gate, input_precision="tf32x3").to(tl.float64)
+            gg = tl.sum(g * g, 1)
+        if LINEAR and NETWORK:
+            vg = tl.sum(g * v[None, :], 1)
+            w1 = 1.0 / tl.sqrt(vv + stabilizer * stabilizer)
+            w2 = 1.0 / tl.sqrt(gg + stabilizer * stabilizer)
+            y1, y2 = _two_scores(
+                vv * w1 * w1, gg * w2 * w2, vg * w1 * w2, e1 * w1, e2 * w2, damping, radius, NEWTON
+            )
+            step = (y1 * w1)[:, None] * v[None, :] + (y2 * w2)[:, None] * g
+        elif LINEAR:
+            step = _one_score(vv, e1, damping, radius, stabilizer)[:, None] * v[None, :]
+        else:
+            step = _one_score(gg, e2, damping, radius, stabilizer)[:, None] * g
+        if last and k == 0:  # the start is part of the first stage
+            z *= fraction.to(tl.float32)
+        # Nearly parallel gradients take large opposite coefficients: their sum, too, is float64.
+        z = (z.to(tl.float64) - step * scale).to(tl.float32)
+    tl.store(z_places, z, mask=z_mask)
+
+
+@triton.jit
+def _one_score(g, e, damping, radius, stabilizer):
+    w = 1.0 / tl.sqrt(g + stabilizer * stabilizer)
+    g, e = g * w * w, e * w
+    nu = tl.maximum(tl.abs(e) * tl.sqrt(g) / radius - g - damping, 0.0)
+    return e / (g + damping + nu) * w
+
+
+@triton.jit
+def _two_scores(g11, g22, g12, e1, e2, damping, radius, NEWTON: tl.constexpr):
+    """Return what :func:`mgpa.trust_region.two_scores` does, after a fixed number of Newton steps."""
+    mean, half = 0.5 * (g11 + g22), 0.5 * (g11 - g22)
+    gap = tl.sqrt(half * half + g12 * g12)
+    tilt = (half * (e1 * e1 - e2 * e2) + 2.0 * g12 * e1 * e2) / (gap + 1e-37)
+    total = e1 * e1 + e2 * e2
+    high, low = mean + gap, tl.maximum(mean - gap, 0.0)
+    a = tl.maximum(0.5 * (total + tilt), 0.0) * high
+    b = tl.maximum(0.5 * (total - tilt), 0.0) * low
+    high, low = high + damping, low + damping
+    per_radius = 1.0 / radius
+    nu = tl.maximum(tl.maximum(tl.sqrt(a) * per_radius - high, tl.sqrt(b) * per_radius - low), 0.0)
+    for _ in tl.static_range(NEWTON):
+        over, under = high + nu, low + nu
+        both = 1.0 / (over * under)
+        p, q = under * both, over * both
+        c, d = a * p * p, b * q * q
+        length2 = c + d
+        newton = length2 / (c * p + d * q + 1e-37) * (tl.sqrt(length2) * per_radius - 1.0)
+        nu = tl.maximum(nu + newton, 0.0)
+    t = damping + nu
+    determinant = (g11 + t) * (g22 + t) - g12 * g12
+    return ((g22 + t) * e1 - g12 * e2) / determinant, ((g11 + t) * e2 - g12 * e1) / determinant

@@ -1,0 +1,124 @@
+"""Addresses: what they name, what is shown of them, and what is said when nothing can be read there."""
+
+import pickle
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from mgpa._common.remote import RemotePath, as_place, is_address, redacted
+from mgpa.errors import StoreError
+
+SECRET = "https://user:pass@host/a/t.parquet?X-Amz-Signature=123&b=c"
+
+
+def test_paths_stay_paths_and_addresses_become_places():
+    assert as_place("folder/t.npz") == Path("folder/t.npz")
+    assert as_place(Path("folder/t.npz")) == Path("folder/t.npz")
+    assert as_place("C:\\folder\\t.npz") == Path("C:\\folder\\t.npz")
+    place = as_place("S3://bucket/a/t.tar.parquet/")
+    assert (place.scheme, place.name, place.stem, place.suffix) == (
+        "s3",
+        "t.tar.parquet",
+        "t.tar",
+        ".parquet",
+    )
+    assert as_place(place) is place
+    assert str(place / "X" / "c/0") == "s3://bucket/a/t.tar.parquet/X/c/0"
+    assert str(place.with_name("u.npz")) == "s3://bucket/a/u.npz"
+    assert as_place("file:///a%20b/t.npz") == Path("/a b/t.npz")
+    assert not is_address("folder/t.npz")
+
+
+def test_an_address_that_went_through_pathlib_is_refused():
+    with pytest.raises(ValueError, match="pathlib took a slash from; pass it as text"):
+        as_place(Path("s3://bucket/t.npz"))
+    with pytest.raises(ValueError, match="is on another machine"):
+        as_place("file://host/t.npz")
+
+
+def test_secrets_are_not_shown_and_not_lost():
+    place = as_place(SECRET)
+    for text in (str(place), repr(place), f"{place / 'X'}", f"{place.with_name('u')}", redacted(SECRET)):
+        assert "pass" not in text
+        assert "user" not in text
+        assert "123" not in text
+    assert place.name == "t.parquet"
+    assert (place / "X")._address == "https://user:pass@host/a/t.parquet/X?X-Amz-Signature=123&b=c"
+    assert pickle.loads(pickle.dumps(place))._address == SECRET
+    assert redacted("no address: a@b?c") == "no address: a@b?c"
+    assert redacted("at s3://bucket/t.npz, or http://h/x") == "at s3://bucket/t.npz, or http://h/x"
+
+
+def test_a_missing_package_is_named(monkeypatch):
+    monkeypatch.setitem(sys.modules, "gcsfs", None)
+    with pytest.raises(ImportError, match=r"gs:// needs fsspec, gcsfs: pip install 'fsspec\S*' 'gcsfs'"):
+        as_place("gs://bucket/t.npz").exists()
+    monkeypatch.setitem(sys.modules, "fsspec", None)
+    with pytest.raises(ImportError, match=r"s3:// needs fsspec, s3fs: pip install 'fsspec\S*' 's3fs"):
+        as_place("s3://bucket/t.npz").exists()
+
+
+def test_opening_a_map_in_a_file_loads_no_package_for_addresses(tmp_path):
+    code = (
+        "import sys, mgpa\n"
+        "m = mgpa.AffineMap.identity(2)\n"
+        f"m.save({str(tmp_path / 'm.safetensors')!r})\n"
+        f"mgpa.load_map({str(tmp_path / 'm.safetensors')!r})\n"
+        "print(sorted({'fsspec', 's3fs', 'aiohttp', 'urllib.request'} & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+def test_ranges_are_read_as_asked_for(memory, monkeypatch):
+    import fsspec
+
+    content = bytes(range(256)) * 100
+    fsspec.filesystem("memory").pipe_file("/folder/x", content)
+    place, asked = as_place(f"{memory}/x"), []
+    read = RemotePath.read_range
+
+    def noted(self, start, stop):
+        asked.append((start, stop))
+        return read(self, start, stop)
+
+    monkeypatch.setattr(RemotePath, "read_range", noted)
+    with place.open(buffering=0) as file:
+        assert file.seek(-100, 2) == len(content) - 100
+        assert file.read() == content[-100:]
+        file.seek(len(content) - 50)
+        assert file.read(10) == content[-50:-40]  # remembered
+        file.seek(1000)
+        assert file.read(24) == content[1000:1024]
+        assert file.tell() == 1024
+        with pytest.raises(OSError, match="before its beginning"):
+            file.seek(-1)
+    assert asked == [(len(content) - 100, len(content)), (1000, 1024)]
+    with place.open() as file:
+        assert file.read(20) + file.read() == content
+
+
+def test_an_object_that_changed_its_size_is_noticed(memory):
+    import fsspec
+
+    store = fsspec.filesystem("memory")
+    store.pipe_file("/folder/x", b"a" * 100)
+    with as_place(f"{memory}/x").open(buffering=0) as file:
+        store.pipe_file("/folder/x", b"a" * 10)
+        with pytest.raises(StoreError, match="100 bytes were asked for and 10 came"):
+            file.read()
+
+
+def test_whatever_a_store_raises_names_the_address_and_no_secret(memory, monkeypatch):
+    import fsspec
+
+    def fail(*_, **__):
+        raise RuntimeError(f"cannot do that with {SECRET}")
+
+    monkeypatch.setattr(type(fsspec.filesystem("memory")), "info", fail)
+    with pytest.raises(StoreError, match=r"memory://folder/x: cannot do that with https://…@host") as refused:
+        as_place(f"{memory}/x").exists()
+    assert "pass" not in str(refused.value)
+    assert refused.value.__suppress_context__

@@ -1,0 +1,211 @@
+"""One map, one answer: numpy, numba, torch and ONNX on random maps and on those of the authors.
+
+The reference is numpy in float64. Every way is held to 1e-6 of it, relative to the largest number of a row.
+"""
+
+import os
+from dataclasses import dataclass
+from unittest import mock
+
+import numpy as np
+import pytest
+
+from factories import random_info
+from mgpa.maps import AffineMap, CorrectionMap, StagedMap
+from mgpa.maps.runtime.compiled import VARIABLE, kernels
+
+TOLERANCE = 1e-6
+N_MAPS, GROUP = 200, 10
+ROWS = (0, 1, 2, 3, 31, 33, 65, 129, 257, 300)
+NUMPY_ALONE = {VARIABLE: "0"}
+
+
+@dataclass(frozen=True)
+class Case:
+    """A map and rows for it."""
+
+    m: CorrectionMap
+    X: np.ndarray
+
+    def reference(self):
+        with mock.patch.dict(os.environ, NUMPY_ALONE):
+            return self.m.transform(self.X)
+
+    def assert_equal(self, actual, expected, tolerance=TOLERANCE):
+        assert actual.shape == expected.shape
+        size = np.maximum(1.0, np.abs(expected).max(axis=1, initial=0.0, keepdims=True))
+        np.testing.assert_array_less(np.abs(actual - expected) / size, tolerance)
+
+
+def random_case(seed: int) -> Case:
+    """Return a map of 2 to 5 sources, gate rank 1 to 64: affine, published or aiming within the critic."""
+    rng = np.random.default_rng(seed)
+    K, r = int(rng.integers(2, 6)), int(rng.integers(1, 65))
+    d = r + int(rng.integers(0, 60))
+    kind = ("affine", "published", "within")[seed % 3]
+    m = random_affine(rng, d, K - 1) if kind == "affine" else random_staged(rng, d, r, K, kind == "within")
+    X = rng.normal(size=(ROWS[int(rng.integers(len(ROWS)))], d))
+    # float32 numbers, so that every way is given the same rows.
+    return Case(m, X.astype(np.float32).astype(np.float64))
+
+
+def random_affine(rng, d, k):
+    directions = rng.normal(size=(2, d, k)) / np.sqrt(d)
+    return AffineMap(
+        center=rng.normal(size=d),
+        scale=np.exp(0.3 * rng.normal(size=d)),
+        readout=directions[0],
+        direction=directions[1],
+        offset=rng.normal(size=k),
+        strength=float(rng.uniform(0.5, 1.5)),
+        info=random_info(d),
+    )
+
+
+def random_staged(rng, d, r, K, within):
+    """Return stages with weights as fits have them: scores of order one, more hidden units than scores.
+
+    With fewer, gradients depend on each other, and float32 itself is too coarse for 1e-6.
+    """
+    S, H = int(rng.integers(1, 7)), int(rng.integers(9, 72))
+    L, N = ((K - 1, K - 1), (K - 1, 0), (0, K - 1))[int(rng.choice(3, p=[0.6, 0.2, 0.2]))]
+    H = H if N else 0
+
+    def normal(*shape):
+        return (rng.normal(size=shape) / np.sqrt(max(1, shape[-1]))).astype(np.float32)
+
+    arguments = {}
+    if within:
+        arguments["anchor_readout"] = normal(r + 1, d).T
+        arguments["anchor_offset"] = normal(r + 1)
+        arguments["anchor_direction"] = normal(d, r + 1)
+        if rng.random() < 0.5:
+            arguments["start_readout"], arguments["start_offset"] = normal(r, d).T, normal(r)
+    J = 0 if within else L + N
+    m = StagedMap(
+        center=normal(d),
+        scale=np.exp(normal(d)),
+        basis=np.linalg.qr(rng.normal(size=(d, r)))[0],
+        linear_weight=normal(S, L, d),
+        linear_bias=normal(S, L),
+        hidden_weight=normal(S, H, d),
+        hidden_bias=normal(S, H),
+        output_weight=normal(S, N, H),
+        output_bias=normal(S, N),
+        anchor_weight=0.3 * normal(S, J, d),
+        anchor_bias=normal(S, J),
+        damping=1e-3,
+        radius=float(rng.choice([0.05, 0.2])) * d**0.5,
+        stabilizer=0.1,
+        info=random_info(d),
+        **arguments,
+    )
+    return m.prefix(S, fraction=float(rng.choice([1.0, 0.35]))).with_strength(float(rng.uniform(0.5, 1.5)))
+
+
+def groups():
+    return [range(first, first + GROUP) for first in range(0, N_MAPS, GROUP)]
+
+
+def cases(seeds):
+    return [random_case(seed) for seed in seeds]
+
+
+@pytest.fixture
+def authors_cases(authors):
+    return [Case(m, authors.arrays["X_new"]) for m in authors.maps.values()]
+
+
+def check_numpy(case):
+    expected = case.reference()
+    with mock.patch.dict(os.environ, NUMPY_ALONE):
+        case.assert_equal(case.m.transform(case.X.astype(np.float32)), expected)
+
+
+def check_numba(case):
+    expected = case.reference()
+    with mock.patch("mgpa.maps.affine.COMPILED_BYTES", 0):  # few rows are enough to compare
+        case.assert_equal(case.m.transform(case.X), expected, 1e-9)
+        case.assert_equal(case.m.transform(case.X.astype(np.float32)), expected)
+
+
+def check_torch(case, device):
+    torch = pytest.importorskip("torch")
+    expected = case.reference()
+    for dtype in (torch.float32, torch.float64):
+        rows = torch.as_tensor(case.X, dtype=dtype, device=device)
+        actual = case.m.transform(rows)
+        assert actual.device == rows.device
+        case.assert_equal(actual.cpu().numpy(), expected)
+
+
+def check_onnx(case, folder):
+    onnxruntime = pytest.importorskip("onnxruntime")
+    pytest.importorskip("onnx")
+    path = case.m.to_onnx(folder / "map.onnx")
+    session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
+    (actual,) = session.run(None, {"X": case.X.astype(np.float32)})
+    case.assert_equal(actual, case.reference())
+
+
+def has_cuda():
+    try:
+        import torch
+    except ImportError:
+        return False
+    return torch.cuda.is_available()
+
+
+needs_numba = pytest.mark.skipif(kernels() is None, reason="stages do not run compiled here")
+devices = pytest.mark.parametrize(
+    "device", ["cpu", pytest.param("cuda", marks=pytest.mark.skipif(not has_cuda(), reason="no CUDA device"))]
+)
+
+
+@pytest.mark.parametrize("seeds", groups(), ids=str)
+def test_numpy_in_float32_is_numpy_in_float64(seeds):
+    for case in cases(seeds):
+        check_numpy(case)
+
+
+@needs_numba
+@pytest.mark.parametrize("seeds", groups(), ids=str)
+def test_numba_is_numpy(seeds):
+    for case in cases(seeds):
+        check_numba(case)
+
+
+@devices
+@pytest.mark.parametrize("seeds", groups(), ids=str)
+def test_torch_is_numpy(seeds, device):
+    for case in cases(seeds):
+        check_torch(case, device)
+
+
+@pytest.mark.parametrize("seeds", groups(), ids=str)
+def test_onnx_is_numpy(seeds, tmp_path):
+    for case in cases(seeds):
+        check_onnx(case, tmp_path)
+
+
+def test_authors_maps_are_the_same_in_every_way(authors_cases, tmp_path):
+    assert authors_cases
+    for case in authors_cases:
+        check_numpy(case)
+        check_torch(case, "cpu")
+        check_onnx(case, tmp_path)
+        if kernels() is not None:
+            check_numba(case)
+
+
+def test_the_random_maps_are_of_every_kind():
+    maps = [random_case(seed).m for seed in range(N_MAPS)]
+    staged = [m for m in maps if isinstance(m, StagedMap)]
+    assert {m.readout.shape[1] + 1 for m in maps if isinstance(m, AffineMap)} == {2, 3, 4, 5}
+    assert {m.sizes[1] + m.sizes[3] for m in staged} >= set(range(1, 9)) - {5, 7}
+    assert any(m.sizes[1] + m.sizes[3] > m.rank for m in staged)
+    assert min(m.rank for m in maps if isinstance(m, StagedMap)) <= 2
+    assert max(m.rank for m in staged) == 64
+    assert any(m.anchor_readout is not None and m.start_readout is None for m in staged)
+    assert any(m.start_readout is not None for m in staged)
+    assert {len(random_case(seed).X) for seed in range(N_MAPS)} == set(ROWS)

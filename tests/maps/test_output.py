@@ -1,0 +1,162 @@
+"""Writing corrected rows into an array of the caller's, X itself included."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import mgpa
+from factories import (
+    assert_close,
+    random_affine_map,
+    random_projective_map,
+    random_routed_map,
+    random_staged_map,
+    two_sources,
+)
+from mgpa.baselines import make
+from mgpa.maps import ManifoldMap, PathMap
+
+D = 10
+
+
+def random_path_map():
+    rng = np.random.default_rng(0)
+    return PathMap(
+        center=rng.normal(size=D), scale=np.ones(D), readout=rng.normal(size=(3, D)),
+        direction=rng.normal(size=(3, D)), offset=rng.normal(size=3),
+    )  # fmt: skip
+
+
+def random_manifold_map():
+    rng = np.random.default_rng(0)
+    return ManifoldMap(
+        center=np.zeros(D), scale=np.ones(D), stage=np.array([-1.0, 0.0]), readout=rng.normal(size=(D, 1)),
+        direction=rng.normal(size=(D, 1)), offset=np.zeros(1), reference=rng.normal(size=(40, D)),
+        hidden_weight=rng.normal(size=(1, 4, D)), hidden_bias=rng.normal(size=(1, 4)),
+        second_weight=rng.normal(size=(1, 4, 4)), second_bias=rng.normal(size=(1, 4)),
+        output_weight=rng.normal(size=(1, 4)), n_neighbors=5.0, step=0.1, power=1.0,
+    )  # fmt: skip
+
+
+MAPS = {
+    "affine": random_affine_map,
+    "affine-4": lambda: random_affine_map(k=4),
+    "affine-wide": lambda: random_affine_map(k=9),
+    "affine-none": lambda: random_affine_map(k=0),
+    "path": random_path_map,
+    "staged": random_staged_map,
+    "staged-anchored": lambda: random_staged_map(n_linear=2, n_network=2, anchored=True),
+    "projective": random_projective_map,
+    "routed": random_routed_map,
+    "routed-gains": lambda: random_routed_map(diagonal=True),
+    "manifold": random_manifold_map,
+}
+
+
+def known(m, n):
+    return {} if m.source_blind else {"source": ["wet", "dry"] * (n // 2)}
+
+
+@pytest.fixture(params=MAPS)
+def m(request):
+    return MAPS[request.param]()
+
+
+@pytest.fixture(params=["numpy", "numba"], autouse=True)
+def engine(request, monkeypatch):
+    monkeypatch.setenv("MGPA_NUMBA", "1" if request.param == "numba" else "0")
+    if request.param == "numba":
+        pytest.importorskip("numba")
+        monkeypatch.setattr("mgpa.maps.affine.COMPILED_BYTES", 0)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_rows_can_be_corrected_into_an_array_and_in_place(m, dtype):
+    X = np.random.default_rng(1).normal(size=(2600, D)).astype(dtype)[: 200 if m.kind == "manifold" else None]
+    labels = known(m, len(X))
+    expected = m.transform(X, **labels)
+    out = np.full_like(X, np.nan)
+    assert m.transform(X, **labels, out=out) is out
+    np.testing.assert_array_equal(out, expected)
+    columns = np.full((len(X), 2 * D), 7.0, dtype)
+    # Rows that are not one after another in memory may be rounded in another order.
+    m.transform(X, **labels, out=columns[:, ::2])
+    assert_close(columns[:, ::2], expected, 1e-6 if dtype == np.float32 else 1e-14)
+    np.testing.assert_array_equal(columns[:, 1::2], 7.0)
+    assert m.transform(X, **labels, out=X) is X
+    np.testing.assert_array_equal(X, expected)
+
+
+def test_bad_rows_are_refused_before_anything_is_written(m):
+    X = np.random.default_rng(1).normal(size=(2600, D))
+    X[-1, 3] = np.inf
+    before, out = X.copy(), np.full_like(X, 7.0)
+    for into in (out, X):
+        with pytest.raises(ValueError, match=r"1 of 2600 rows \(first: row 2599\)"):
+            m.transform(X, **known(m, len(X)), out=into)
+    np.testing.assert_array_equal(out, 7.0)
+    np.testing.assert_array_equal(X, before)
+
+
+def test_strength_and_prefixes_are_written_too():
+    m, X = random_staged_map(), np.random.default_rng(1).normal(size=(20, D))
+    out = np.empty_like(X)
+    m.transform(X, n_stages=2, fraction=0.5, strength=1.3, out=out)
+    np.testing.assert_array_equal(out, m.prefix(2, 0.5).with_strength(1.3).transform(X))
+
+
+ROWS = np.zeros((21, D))
+FROZEN = np.zeros((20, D))
+FROZEN.flags.writeable = False
+
+
+@pytest.mark.parametrize(
+    ("out", "error", "message"),
+    [
+        (np.empty((19, D)), ValueError, r"out has shape \(19, 10\) and dtype float64; expected .*\(20, 10\)"),
+        (np.empty((20, D), np.float32), ValueError, "dtype float32; expected .*float64"),
+        (FROZEN, ValueError, "out is read-only"),
+        (ROWS.tolist(), TypeError, "out is list; expected a numpy array"),
+        (ROWS[1:], ValueError, "out overlaps X; pass X itself"),
+        (ROWS[:-1][::-1], ValueError, "out overlaps X"),
+    ],
+    ids=["shape", "dtype", "frozen", "list", "shifted", "reversed"],
+)
+def test_what_cannot_be_written_to_is_refused(m, out, error, message):
+    with pytest.raises(error, match=message):
+        m.transform(ROWS[:-1], **known(m, 20), out=out)
+
+
+def test_whole_numbers_cannot_be_corrected_in_place(m):
+    X = np.ones((20, D), dtype=np.int64)
+    with pytest.warns(UserWarning, match="integer"), pytest.raises(ValueError, match="dtype int64; expected"):
+        m.transform(X, **known(m, 20), out=X)
+
+
+def test_a_tensor_has_no_output(m):
+    torch = pytest.importorskip("torch")
+    X = torch.zeros(4, D)
+    with pytest.raises(TypeError, match="out is for numpy arrays"):
+        m.transform(X, **known(m, 4), out=X)
+
+
+@pytest.mark.parametrize("method", ["closed_form", "leace", "coral"])
+def test_estimators_write_where_they_are_told(method):
+    data = two_sources()
+    model = data.fit(make(method)) if method != "closed_form" else data.fit(mgpa.ClosedFormMGPA.paper())
+    labels = {"source": data.source} if method == "coral" else {}
+    X = data.X.copy()
+    expected = model.transform(X, **labels, strength=0.5)
+    assert model.transform(X, **labels, strength=0.5, out=X) is X
+    np.testing.assert_array_equal(X, expected)
+    assert not np.array_equal(X, data.X)
+
+
+def test_warming_up_prepares_the_weights(m):
+    for dtype in (np.float32, np.float64):
+        cold = replace(m)
+        assert cold.warm_up(dtype) is cold
+        prepared = set(cold._cache)
+        cold.transform(np.zeros((2, D), dtype), **known(m, 2))
+        assert set(cold._cache) == prepared
