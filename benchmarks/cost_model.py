@@ -45,8 +45,8 @@ class Cost:
     dollars: float
 
 
-# One core of the machine of docs/performance.md, by --measure.
-RATES = Rates(fit_number=5.0e-9, multiply_add=2.2e-11, corrected_number=3.0e-9)
+# One core of the machine of docs/performance.md, while others computed on it, by --measure.
+RATES = Rates(fit_number=9.6e-9, multiply_add=4.1e-11, corrected_number=1.5e-9)
 
 
 def fit_seconds(rows, features, rates):
