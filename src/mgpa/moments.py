@@ -112,17 +112,17 @@ class Scatter:
 
     def times(self, columns: Floats) -> Floats:
         """Return F columns, (m, k), if it is factored."""
-        total = np.zeros((self.n_rows, columns.shape[1]))
-        for features, F in self._columns():
-            total += F @ columns[features]
-        return total
+        products = [F @ (columns if s is None else columns / s[:, None]) for F, s in self.factors]
+        return np.concatenate(products)
 
     def back(self, coefficients: Floats) -> Floats:
         """Return Fᵀ coefficients, (d, k), if it is factored."""
-        result = np.empty((self.n_features, coefficients.shape[1]))
-        for features, F in self._columns():
-            result[features] = F.T @ coefficients
-        return result
+        total, start = np.zeros((self.n_features, coefficients.shape[1])), 0
+        for F, scale in self.factors:
+            products = F.T @ coefficients[start : start + len(F)]
+            total += products if scale is None else products / scale[:, None]
+            start += len(F)
+        return total
 
     @property
     def matrix(self) -> Floats:
@@ -137,9 +137,9 @@ class Scatter:
         """The diagonal of FᵀF, shape (d,)."""
         if self.dense is not None:
             return np.diag(self.dense)
-        squares = np.empty(self.n_features)
-        for features, F in self._columns():
-            squares[features] = np.einsum("ij,ij->j", F, F)
+        squares = np.zeros(self.n_features)
+        for F, scale in self.factors:
+            squares += np.einsum("ij,ij->j", F, F) / (1.0 if scale is None else scale**2)
         return squares
 
     def along(self, directions: Floats) -> Floats:

@@ -1,8 +1,12 @@
 """The examples run as a reader would run them, and say what they promise."""
 
+import errno
+import importlib
 import os
 import subprocess
 import sys
+import time
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -31,3 +35,117 @@ def test_example(name):
     )
     assert done.returncode == 0, done.stderr
     assert PROMISES[name] in done.stdout
+
+
+@pytest.fixture
+def cluster_example(monkeypatch):
+    monkeypatch.syspath_prepend(str(ROOT / "examples" / "cluster"))
+    monkeypatch.delitem(sys.modules, "correct_table", raising=False)
+    return importlib.import_module("correct_table")
+
+
+@pytest.fixture
+def parts(tmp_path):
+    pytest.importorskip("pyarrow")
+    pytest.importorskip("distributed")
+    from mgpa.tables import TableWriter
+    from simulated import simulated_table
+
+    table = simulated_table(n_people=10)
+    size = len(table) // 5
+    with TableWriter(tmp_path / "parts", table, rows=[size] * 5) as writer:
+        for i in range(5):
+            writer.write(i, table.take(slice(i * size, (i + 1) * size)))
+    return tmp_path / "parts"
+
+
+def test_the_cluster_example_on_local_workers_gives_what_one_process_gives(parts, tmp_path):
+    from mgpa import ClosedFormMGPA, load_map
+    from mgpa.maps.io.mapfile import map_digest
+    from mgpa.tables import correct_file, fit_table, open_table
+
+    done = subprocess.run(
+        [sys.executable, str(ROOT / "examples" / "cluster" / "correct_table.py"), "parts", "out"],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=tmp_path,
+        env=os.environ | {"OMP_NUM_THREADS": "1"},
+    )
+    assert done.returncode == 0, done.stderr
+    m = fit_table(ClosedFormMGPA(), parts).to_map()
+    assert map_digest(load_map(tmp_path / "adapter.safetensors")) == map_digest(m)
+    correct_file(m, parts, tmp_path / "expected")
+    assert (open_table(tmp_path / "out").read().X == open_table(tmp_path / "expected").read().X).all()
+    assert f"corrected {open_table(parts).n_rows} rows" in done.stdout
+
+
+def test_the_cluster_example_tries_again_when_a_cluster_is_lost_or_a_disk_full(
+    parts, cluster_example, tmp_path, monkeypatch, capsys
+):
+    from mgpa.errors import ClusterError
+    from mgpa.tables import open_table
+
+    really, attempts = cluster_example.correct_file, []
+
+    def disturbed(*arguments, **settings):
+        attempts.append(arguments)
+        if len(attempts) == 1:
+            raise ClusterError("The cluster did not finish.")
+        if len(attempts) == 2:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return really(*arguments, **settings)
+
+    monkeypatch.setattr(cluster_example, "client_of", lambda options: nullcontext())
+    monkeypatch.setattr(cluster_example, "correct_file", disturbed)
+    where = ["--map", str(tmp_path / "m.safetensors"), "--pause", "0"]
+    assert cluster_example.main([str(parts), str(tmp_path / "out"), *where]) == 0
+    assert len(attempts) == 3
+    said = capsys.readouterr()
+    assert said.out.count("fitted") == 1  # the map is kept
+    assert "No space left on device; trying again in 0 s" in said.err
+    assert open_table(tmp_path / "out").n_rows == open_table(parts).n_rows
+    attempts.clear()
+    assert cluster_example.main([str(parts), str(tmp_path / "other"), *where, "--attempts", "2"]) == 1
+    with pytest.raises(FileNotFoundError):
+        cluster_example.main([str(tmp_path / "no such"), str(tmp_path / "other"), *where])
+
+
+def test_slurm_is_asked_for_the_jobs_that_the_example_describes(cluster_example, tmp_path, monkeypatch):
+    pytest.importorskip("dask_jobqueue")
+    submit = f'cp "$1" {tmp_path}/job-$$.sh; echo Submitted batch job $$'
+    for name, does in (("sbatch", submit), ("scancel", ":")):
+        command = tmp_path / name
+        command.write_text(f"#!/bin/sh\n{does}\n")
+        command.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    with cluster_example.slurm(16):
+        end = time.monotonic() + 20
+        while len(list(tmp_path.glob("job-*.sh"))) < 2 and time.monotonic() < end:
+            time.sleep(0.1)
+    jobs = [path.read_text() for path in tmp_path.glob("job-*.sh")]
+    assert len(jobs) == 2  # of eight workers each
+    for line in (
+        "#SBATCH -J mgpa",
+        "#SBATCH --cpus-per-task=8",
+        "#SBATCH -t 02:00:00",
+        "export OMP_NUM_THREADS=1",
+        "--nthreads 1 ",
+        "--nworkers 8",
+        "--lifetime 110m --lifetime-stagger 5m",
+    ):
+        assert line in jobs[0]
+
+
+def test_the_kubernetes_workers_are_one_thread_on_a_shared_volume():
+    yaml = pytest.importorskip("yaml")
+    spec = yaml.safe_load((ROOT / "examples" / "cluster" / "kubernetes.yaml").read_text())
+    assert (spec["kind"], spec["apiVersion"]) == ("DaskCluster", "kubernetes.dask.org/v1")
+    worker, scheduler = (spec["spec"][part]["spec"]["containers"][0] for part in ("worker", "scheduler"))
+    assert worker["image"] == scheduler["image"]
+    assert worker["args"][-4:] == ["--nthreads", "1", "--memory-limit", "2GB"]
+    assert {"name": "OMP_NUM_THREADS", "value": "1"} in worker["env"]
+    volumes = {volume["name"] for volume in spec["spec"]["worker"]["spec"]["volumes"]}
+    assert {mount["name"] for mount in worker["volumeMounts"]} == volumes
+    selected = spec["spec"]["scheduler"]["service"]["selector"]["dask.org/cluster-name"]
+    assert selected == spec["metadata"]["name"]

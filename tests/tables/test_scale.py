@@ -1,5 +1,6 @@
 """Larger than memory and on several workers: the same bits, finished work never done twice."""
 
+import itertools
 import os
 import signal
 import subprocess
@@ -410,6 +411,41 @@ def test_a_map_is_not_lost_with_the_workers_that_had_it(table, tmp_path):
         correct_file(m, parts, tmp_path / "out", client=client)
     assert killed
     assert np.array_equal(open_table(tmp_path / "out").read().X, correct(m, table).X)
+
+
+def limit_files(n_bytes):
+    """Let this process write no file beyond so many bytes: a disk that is full."""
+    import resource
+
+    _, most = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (most if n_bytes is None else n_bytes, most))
+
+
+def test_a_disk_that_is_full_for_the_workers_costs_another_attempt_and_no_finished_part(table, tmp_path):
+    distributed = pytest.importorskip("distributed")
+    order = np.argsort(table.participant, kind="stable")
+    bounds = [0, 20, 40, len(table)]  # two small parts that fit, and one that does not
+    with TableWriter(tmp_path / "parts", table, rows=np.diff(bounds).tolist()) as writer:
+        for i, (a, b) in enumerate(itertools.pairwise(bounds)):
+            writer.write(i, table.take(order[a:b]))
+    sizes = sorted(path.stat().st_size for path in (tmp_path / "parts").glob("*.parquet"))
+    m = fit_table(mgpa.ClosedFormMGPA(), tmp_path / "parts").to_map()
+    correct_file(m, tmp_path / "parts", tmp_path / "expected")
+    options = {"n_workers": 2, "threads_per_worker": 1, "dashboard_address": None, "silence_logs": 50}
+    with distributed.LocalCluster(**options) as cluster, distributed.Client(cluster) as client:
+        client.run(limit_files, (sizes[1] + sizes[2]) // 2)
+        with pytest.raises(OSError, match="File too large"):
+            correct_file(m, tmp_path / "parts", tmp_path / "out", client=client)
+        assert not (tmp_path / "out").exists()
+        kept = {path: path.stat().st_mtime_ns for path in (tmp_path / "out.partial").rglob("*.parquet")}
+        assert len(kept) == 2
+        client.run(limit_files, None)
+        written = {path.name: time_ns for path, time_ns in kept.items()}
+        correct_file(m, tmp_path / "parts", tmp_path / "out", client=client)
+    for path in (tmp_path / "out").glob("*.parquet"):
+        assert path.read_bytes() == (tmp_path / "expected" / path.name).read_bytes()
+        assert written.get(path.name, path.stat().st_mtime_ns) == path.stat().st_mtime_ns
+    assert not (tmp_path / "out.partial").exists()
 
 
 def lose_a_result(address):
