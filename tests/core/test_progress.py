@@ -24,7 +24,7 @@ def test_on_a_terminal_the_line_is_updated(monkeypatch):
     text = shown(Terminal(), monkeypatch)
     assert "0/3" in text
     assert re.search(r"2/3, \d+ s, at most", text)
-    assert text.count("\r") == 4
+    assert text.count("\r") == 7
     assert text.endswith("\n")
 
 

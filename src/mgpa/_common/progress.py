@@ -31,7 +31,8 @@ class _Line:
                 return
             text = self.text()
             self._width = max(self._width, len(text))
-            sys.stderr.write(f"\r{text:<{self._width}}")
+            # Back at the start of the line, so that what somebody else prints does not hang on its end.
+            sys.stderr.write(f"\r{text:<{self._width}}\r")
             sys.stderr.flush()
 
     def close(self, last: str = "") -> None:

@@ -485,7 +485,9 @@ def run(*given: Any, **settings: Any) -> Audit:
     >>> bool(audit["closed_form_mgpa"].estimate("S").value < audit["identity"].estimate("S").value)
     True
     """
-    return AuditPlan(*given, **settings).run()
+    with waiting("audit: preparing", settings.get("verbose", True)):
+        plan = AuditPlan(*given, **settings)
+    return plan.run()
 
 
 def _common_coordinates(jobs: list[Job], given: Coordinates | None) -> Coordinates | None:
