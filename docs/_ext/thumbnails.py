@@ -1,7 +1,7 @@
-"""Gallery thumbnails that are drawn for their size: one panel of an example's figure, without its small print.
+"""Gallery thumbnails that are drawn for their size: one panel of a figure, without its small print.
 
-Figures are made for a column of text, and several panels of one, shrunk to a thumbnail, show nothing. Here the panel
-that says most is drawn again, alone, as large as the thumbnail is.
+Figures are made for a column of text, and several panels of one, shrunk to a thumbnail, show nothing. Here
+the panel that says most is drawn again, alone, as large as the thumbnail is.
 """
 
 from __future__ import annotations
@@ -18,9 +18,8 @@ SIZE, DPI = (2.0, 1.4), 200  # 400 by 280 pixels, which is what the gallery show
 # Of examples whose first panel is not the one: which figure, and which panel of it.
 PANELS = {
     "plot_02_gate_rank": (0, 1),
-    "plot_06_tokens": (0, 1),
+    "plot_06_tokens": (0, 2),
     "plot_07_mne_to_map": (0, 1),
-    "plot_1_gate": (1, 0),
     "plot_7_anchor": (0, 1),
 }
 
@@ -28,11 +27,8 @@ _figures_before: dict[str, int] = {}
 
 
 def draw(figure: Any, panel: int, path: Path) -> None:
-    """Draw one panel of a figure, which stays as it is, as a thumbnail; figures of audits keep the gallery's own."""
-    try:
-        figure = pickle.loads(pickle.dumps(figure))
-    except (AttributeError, pickle.PicklingError):  # of a class that audits make for themselves
-        return
+    """Draw one panel of a figure, which stays as it is, as a thumbnail."""
+    figure = pickle.loads(pickle.dumps(figure))
     shown = figure.axes[panel]
     for ax in figure.axes:
         if ax is not shown:
@@ -54,7 +50,7 @@ def draw(figure: Any, panel: int, path: Path) -> None:
 
 
 def scrape(block: Any, block_vars: dict[str, Any], gallery_conf: dict[str, Any], **options: Any) -> str:
-    """Keep a thumbnail of the example's panel, if it is among the figures of this block; then go on as usual."""
+    """Keep a thumbnail of the example's panel, if this block drew it; then go on as usual."""
     import matplotlib.pyplot as plt
 
     source = Path(block_vars["src_file"])
