@@ -19,7 +19,6 @@ from sklearn.metrics import roc_auc_score
 
 import mgpa
 from mgpa.audit import plots
-from mgpa.audit.looks import COLORS, SOURCE_COLORS
 from mgpa.tables import simulate_table
 
 # %%
@@ -59,21 +58,13 @@ device_axis = m.direction[0] / np.linalg.norm(m.direction[0])
 task_axis = task_head.coef_[0] - (task_head.coef_[0] @ device_axis) * device_axis
 axes_shown = np.stack([device_axis, task_axis / np.linalg.norm(task_axis)], axis=1)
 
-with plots.style():
-    figure, panels = plt.subplots(1, 2, figsize=(5.8, 3.1), sharex=True, sharey=True, layout="constrained")
-    for ax, X, title in zip(panels, (evaluation.X, corrected), ("Before", "After"), strict=True):
-        for source, color in zip(table.sources, SOURCE_COLORS, strict=False):
-            rows = X[evaluation.source == source] @ axes_shown
-            ax.plot(*rows.T, "o", ms=2.6, mew=0, alpha=0.5, color=color)
-            size = 10 if source == "dry" else 6  # both means are seen where they coincide
-            ax.plot(
-                *rows.mean(axis=0), "o", ms=size, mec="white", mew=1.2, color=color, label=f"{source} (mean)"
-            )
-        ax.set_title(title, loc="left", fontweight="bold")
-        ax.set_xlabel("Along the device direction")
-        ax.set_aspect("equal", adjustable="box")
-    panels[0].set_ylabel("Along the task direction")
-    figure.legend(*panels[0].get_legend_handles_labels(), loc="outside upper right", ncols=2)
+figure = plots.plot_clouds(
+    {"Before": evaluation.X @ axes_shown, "After": corrected @ axes_shown},
+    evaluation.source,
+    xlabel="Along the device direction",
+    ylabel="Along the task direction",
+)
+plt.figure(figure)  # drawn without pyplot; this hands it over
 
 # %%
 # The two clouds lie on top of each other. Every row has moved sideways only: what is plotted upward is
@@ -111,18 +102,7 @@ for name, (before, after) in found.items():
     print(f"{name:<24}{before:.3f} before, {after:.3f} after")
 print(f"rows moved by {mgpa.endpoint.relative_movement(m, evaluation.X):.0%} of their size")
 
-with plots.style():
-    figure, ax = plt.subplots(figsize=(plots.PAGE, 1.35), layout="constrained")
-    for row, (before, after) in enumerate(found.values()):
-        ax.plot([before, after], [row, row], color=COLORS[1], lw=1.2, alpha=0.5)
-        ax.plot(before, row, "o", ms=7, mfc="white", color=COLORS[0], label="before" if row == 0 else None)
-        ax.plot(after, row, "s", color=COLORS[1], label="after" if row == 0 else None)
-    ax.axvline(0.5, color=COLORS[0], ls=":", lw=0.9)
-    ax.set_yticks(range(len(found)), found)
-    ax.set_ylim(1.5, -0.5)
-    ax.set_xlim(0.48, 1.0)
-    ax.set_xlabel("AUROC (dotted: guessing)")
-    ax.legend(loc="lower right")
+plt.figure(plots.plot_changes(found))
 
 # %%
 # Store and apply

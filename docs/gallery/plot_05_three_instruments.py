@@ -17,7 +17,6 @@ from sklearn.metrics import roc_auc_score
 
 import mgpa
 from mgpa.audit import plots
-from mgpa.audit.looks import COLORS, SOURCE_COLORS
 
 SOURCES = ("dry", "gel", "wet")
 
@@ -104,27 +103,17 @@ with plots.style():
         1, 3, figsize=(plots.PAGE, 2.5), width_ratios=[1, 1, 0.9], layout="constrained"
     )
     corrected = m.transform(X_eval)
-    for ax, Z, title in zip(panels, (X_eval, corrected), ("Before", "After"), strict=False):
-        for s, color in zip(SOURCES, SOURCE_COLORS, strict=False):
-            cloud = Z[source_eval == s] @ axes[:2].T
-            ax.plot(*cloud[::2].T, "o", ms=2.2, mew=0, alpha=0.4, color=color)
-            ax.plot(*cloud.mean(axis=0), "o", ms=8, mec="white", mew=1.1, color=color, label=s)
-        corners = np.array([Z[source_eval == s].mean(axis=0) @ axes[:2].T for s in (*SOURCES, "dry")])
+    clouds = {"Before": X_eval @ axes[:2].T, "After": corrected @ axes[:2].T}
+    plots.plot_clouds(
+        clouds, source_eval, panels[:2], xlabel="Device direction 1", ylabel="Device direction 2"
+    )
+    for ax, cloud in zip(panels, clouds.values(), strict=False):
+        corners = np.array([cloud[source_eval == s].mean(axis=0) for s in (*SOURCES, "dry")])
         ax.plot(*corners.T, color="#1a1a1a", lw=0.8, zorder=1)
-        ax.set(xlim=(-3.5, 6), ylim=(-3.5, 5.5), xlabel="Device direction 1")
-        ax.set_title(title, loc="left", fontweight="bold")
-    panels[0].set_ylabel("Device direction 2")
-    panels[0].legend(loc="upper left")
-    ax = panels[2]
-    for row, (a, b) in enumerate(zip(before, after, strict=True)):
-        ax.plot([a, b], [row, row], color=COLORS[1], lw=1.2, alpha=0.5)
-        ax.plot(a, row, "o", ms=7, mfc="white", color=COLORS[0], label="before" if row == 0 else None)
-        ax.plot(b, row, "s", color=COLORS[1], label="after" if row == 0 else None)
-    ax.axvline(0.5, color=COLORS[0], ls=":", lw=0.9)
-    ax.set_yticks(range(4), names)
-    ax.set_ylim(3.5, -0.5)
-    ax.set_xlabel("AUROC")
-    ax.legend(loc="lower left")
+        ax.set(xlim=(-3.5, 6), ylim=(-3.5, 5.5))
+    figure.legend(*panels[0].get_legend_handles_labels(), loc="outside upper left", ncols=3)
+    changes = dict(zip(names, zip(before, after, strict=True), strict=True))
+    plots.plot_changes(changes, panels[2], xlabel="AUROC", legend="lower left")
 
 # %%
 # The triangle has closed to a point: no headset's mean differs from another's. That the clouds have shrunk

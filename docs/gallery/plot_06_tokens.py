@@ -24,7 +24,7 @@ from sklearn.preprocessing import StandardScaler
 
 import mgpa
 from mgpa.audit import plots
-from mgpa.audit.looks import COLORS, SOURCE_COLORS
+from mgpa.audit.looks import SOURCE_COLORS
 from mgpa.tables import assign_roles
 
 # %%
@@ -128,21 +128,8 @@ with plots.style():
                 )
         left.set_ylabel("Mean along device direction")
         left.set_title(name.capitalize(), loc="left", fontweight="bold")
-        for row, reader in enumerate(before):
-            right.plot([before[reader], after[reader]], [row, row], color=COLORS[1], lw=1.2, alpha=0.5)
-            right.plot(
-                before[reader],
-                row,
-                "o",
-                ms=7,
-                mfc="white",
-                color=COLORS[0],
-                label="before" if row == 0 else None,
-            )
-            right.plot(after[reader], row, "s", color=COLORS[1], label="after" if row == 0 else None)
-        right.axvline(0.5, color=COLORS[0], ls=":", lw=0.9)
-        right.set_yticks(range(3), before)
-        right.set_ylim(2.5, -0.5)
+        changes = {reader: (before[reader], after[reader]) for reader in before}
+        plots.plot_changes(changes, right, xlabel="", legend=None)
         right.set_xlim(0.4, 1.03)
     panels[1, 0].legend(loc="upper left")
     panels[0, 1].legend(loc="lower right")

@@ -25,7 +25,7 @@ from sklearn.preprocessing import StandardScaler
 import mgpa
 from mgpa import eeg
 from mgpa.audit import plots
-from mgpa.audit.looks import COLORS, SOURCE_COLORS
+from mgpa.audit.looks import SOURCE_COLORS
 from mgpa.tables import assign_roles, correct
 
 # %%
@@ -204,17 +204,8 @@ with plots.style():
     panels[1].set_yticks([0, 1.3], ["after", "before"])
     panels[1].set_xlabel("Along the difference of means")
     panels[1].set_title(f"{name}: EVAL rows", loc="left")
-    for row, (before, after) in enumerate(found.values()):
-        panels[2].plot([before, after], [row, row], color=COLORS[1], lw=1.2, alpha=0.5)
-        panels[2].plot(
-            before, row, "o", ms=7, mfc="white", color=COLORS[0], label="before" if row == 0 else None
-        )
-        panels[2].plot(after, row, "s", color=COLORS[1], label="after" if row == 0 else None)
-    panels[2].axvline(0.5, color=COLORS[0], ls=":", lw=0.9)
-    panels[2].set_yticks(range(len(found)), [n.replace(": ", ":\n") for n in found])
-    panels[2].set_ylim(3.5, -0.5)
-    panels[2].set_xlabel("AUROC")
-    panels[2].legend(loc="center left")
+    changes = {name.replace(": ", ":\n"): values for name, values in found.items()}
+    plots.plot_changes(changes, panels[2], xlabel="AUROC", legend="center left")
 
 # %%
 # What is seen

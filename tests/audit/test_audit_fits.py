@@ -10,6 +10,7 @@ from sklearn.preprocessing import StandardScaler
 import mgpa
 from audited import HeadOfMeans, run
 from mgpa.baselines import make
+from mgpa.errors import MissingEvidenceWarning
 from mgpa.tables import fit_table
 from simulated import simulated_table
 
@@ -146,3 +147,13 @@ def test_no_two_methods_are_shown_under_one_name(table):
         run(table, {"leace": "leace", "LEACE": m})
     with pytest.raises(ValueError, match="methods has 'leace' twice"):
         run(table, ["leace", "ncm", "leace"])
+
+
+def test_pairs_that_show_nothing_leave_rows_as_they_are_and_the_audit_goes_on(table):
+    rng = np.random.default_rng(0)
+    noise = replace(table, X=rng.normal(size=table.X.shape))
+    with pytest.warns(MissingEvidenceWarning, match="show no common difference"):
+        found = run(noise, ["leace", "closed_form_mgpa"])
+    assert found["closed_form_mgpa"].estimate("M").value == 0.0
+    assert found["closed_form_mgpa"].estimate("S").value == found["identity"].estimate("S").value
+    assert found["leace"].estimate("M").value > 0.0

@@ -741,8 +741,11 @@ def test_heads_follow_the_protocol_step_by_step():
         weight = np.array([1 / counts[name] for name in who[rows]])
         weight /= weight.mean()
         scaler = StandardScaler().fit(X[rows], sample_weight=weight)
-        model = LogisticRegression(C=C, max_iter=2000, class_weight="balanced")
-        model.fit(scaler.transform(X[rows]), y[rows], sample_weight=weight)
+        # class_weight="balanced" would count rows, not their weight, in scikit-learn before 1.7.
+        for label in np.unique(y):
+            weight[y[rows] == label] *= 1 / weight[y[rows] == label].sum()
+        model = LogisticRegression(C=C, max_iter=2000)
+        model.fit(scaler.transform(X[rows]), y[rows], sample_weight=len(weight) / 2 * weight)
         return lambda Z: model.predict_proba(scaler.transform(Z))[:, 1]
 
     seen = {xi: np.where(assign_endpoints(y, who, xi, 1017)[:, None] == 1, X1, X0) for xi in (0, 1)}

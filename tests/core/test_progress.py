@@ -2,10 +2,11 @@
 
 import io
 import re
+import time
 
 import pytest
 
-from mgpa._common.progress import progress
+from mgpa._common.progress import progress, waiting
 
 
 class Terminal(io.StringIO):
@@ -22,8 +23,8 @@ def shown(stream, monkeypatch, steps=3):
 def test_on_a_terminal_the_line_is_updated(monkeypatch):
     text = shown(Terminal(), monkeypatch)
     assert "0/3" in text
-    assert "2/3, at most" in text
-    assert text.count("\r") == 4
+    assert re.search(r"2/3, \d+ s, at most", text)
+    assert text.count("\r") == 7
     assert text.endswith("\n")
 
 
@@ -44,3 +45,43 @@ def test_a_loop_that_is_left_early_ends_its_line(monkeypatch):
 def test_nothing_is_said_unless_it_is_asked_for(monkeypatch):
     monkeypatch.setattr("sys.stderr", Terminal())
     assert list(progress(range(2), "fitting", False)) == [0, 1]
+
+
+def impatient(monkeypatch):
+    """Return a terminal on which lines are written again after a moment."""
+    monkeypatch.setattr("mgpa._common.progress.EVERY", 0.02)
+    stream = Terminal()
+    monkeypatch.setattr("sys.stderr", stream)
+    return stream
+
+
+def test_a_long_step_shows_that_it_goes_on(monkeypatch):
+    terminal = impatient(monkeypatch)
+    for _ in progress(range(1), "fitting", True):
+        before = terminal.getvalue().count("0/1")
+        time.sleep(0.2)
+        assert terminal.getvalue().count("0/1") > before + 1
+
+
+def test_what_is_waited_for_is_said_on_a_terminal_and_leaves_nothing(monkeypatch):
+    terminal = impatient(monkeypatch)
+    with waiting("reading"):
+        time.sleep(0.2)
+    assert "\rreading … 0 s" in terminal.getvalue()
+    assert terminal.getvalue().endswith(f"\r{' ' * len('reading … 0 s')}\r")
+
+
+def test_what_is_over_at_once_or_in_a_log_is_not_said(monkeypatch):
+    for stream in (Terminal(), io.StringIO()):
+        monkeypatch.setattr("sys.stderr", stream)
+        with waiting("reading"):
+            pass
+        assert stream.getvalue() == ""
+
+
+def test_of_lines_within_lines_the_innermost_is_shown(monkeypatch):
+    terminal = impatient(monkeypatch)
+    with waiting("outer"), waiting("inner"):
+        time.sleep(0.2)
+        assert "outer" not in terminal.getvalue()
+        assert "inner" in terminal.getvalue()

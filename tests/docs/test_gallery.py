@@ -74,3 +74,24 @@ def test_pages_refer_to_pages_that_are_there(name):
 
 def test_what_is_marked_slow_is_there():
     assert set(PAGES) >= SLOW | set(NEEDS)
+
+
+def test_a_thumbnail_is_one_panel_at_its_own_size_and_the_figure_stays(tmp_path, monkeypatch):
+    pytest.importorskip("sphinx_gallery")
+    plt = pytest.importorskip("matplotlib.pyplot")
+    monkeypatch.syspath_prepend(str(GALLERY.parent / "_ext"))
+    import thumbnails
+
+    figure, panels = plt.subplots(1, 3, figsize=(7, 2))
+    panels[1].plot([0, 1], label="a line")
+    panels[1].set_xlabel("words that would be too small")
+    panels[1].legend()
+    thumbnails.draw(figure, 1, tmp_path / "panel.png")
+    assert plt.imread(tmp_path / "panel.png").shape[:2] == (280, 400)
+    assert len(figure.axes) == 3
+    assert panels[1].get_xlabel() == "words that would be too small"
+    plt.close(figure)
+    examples = {
+        path.stem for folder in ("gallery", "theory") for path in (GALLERY.parent / folder).glob("plot_*")
+    }
+    assert set(thumbnails.PANELS) <= examples

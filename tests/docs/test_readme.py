@@ -66,9 +66,9 @@ def test_installation_names_the_torch_that_the_constraints_pin(page):
     pinned = re.search(r"^torch==\S+", (ROOT / "constraints.txt").read_text(), re.MULTILINE)[0]
     text = (ROOT / page).read_text()
     cpu_first = text.index(f"pip install {pinned} --index-url https://download.pytorch.org/whl/cpu")
-    assert cpu_first < text.index("pip install --constraint constraints.txt")
-    assert "pip install --constraint constraints.txt '.[cli,torch]'" in text
-    assert not re.findall(r"pip install '\.\[[^']*(?:torch|eeg)", text)
+    # Nothing that only a checkout has: whoever has the wheel types the same.
+    assert "constraints.txt" not in text
+    assert cpu_first < text.index("pip install '.[cli,torch]'", cpu_first)
 
 
 def test_every_file_the_readme_links_to_exists_and_says_something():

@@ -177,6 +177,16 @@ def test_resampled_epochs_keep_their_clock():
     assert report["s0"].timing["epoc against biosemi"].slope == pytest.approx(1.0005, abs=1e-4)
 
 
+def test_epochs_read_from_files_are_those_that_were_saved(tmp_path):
+    devices, read = both(["s0"]), {}
+    for name, (epochs,) in devices.items():
+        epochs.save(tmp_path / f"{name}-epo.fif", verbose="error")
+        read[name] = mne.read_epochs(tmp_path / f"{name}-epo.fif", verbose="error")
+    (_, before), (_, after) = align_devices(devices), align_devices(read)
+    clocks = "epoc against biosemi"
+    assert after["s0"].timing[clocks].slope == pytest.approx(before["s0"].timing[clocks].slope)
+
+
 def test_events_numbered_wrongly_fail_the_clocks_and_are_told_what_finds_them():
     # One trigger was lost while recording, so that everything after it has another number.
     shifted = record("s0", EPOC, 128.0, lost=(7,))

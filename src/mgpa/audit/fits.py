@@ -257,14 +257,25 @@ def fit_one(job: Job, data: FittingData, store: Store, key: str) -> Fitted:
     with saying(f"fitting {job.method}", store), store.timed(f"fit {job.method}"):
         model, m = job.model, job.fitted
         if m is None:
-            rows = Table.concatenate([data.fit, data.val])
-            model = fit_table(model, rows, pairs=data.pairs_for(job.method))
+            rows, pairs = Table.concatenate([data.fit, data.val]), data.pairs_for(job.method)
+            try:
+                model = fit_table(model, rows, pairs=pairs)
+            except MissingEvidence:
+                # Whoever meets that leaves rows as they are, and so does the audit: with a warning, and
+                # without losing what the other methods, and this one in other folds, show.
+                model = fit_table(_identity_if_missing(model), rows, pairs=pairs)
             m = model.to_map().with_coordinates(data.coordinates)
         facts = _validation_facts(m, data)
         gate = gate_of(model)
         if gate is not None and gate.rank_:
             facts |= _gate_facts(gate, m, data)
     return Fitted(m, store.put(key, facts, m))
+
+
+def _identity_if_missing(model: Any) -> Any:
+    """Return a method that, where evidence is missing, warns and is the identity; if it can be told so."""
+    names = [name for name in model.get_params() if name.rpartition("__")[2] == "on_missing"]
+    return clone(model).set_params(**dict.fromkeys(names, "warn"))
 
 
 def cut_back(job: Job, full: Fitted, budget: float, data: FittingData, store: Store, key: str) -> Fitted:

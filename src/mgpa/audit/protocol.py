@@ -19,6 +19,7 @@ from joblib import Parallel, delayed
 from numpy.typing import NDArray
 
 from .. import __version__
+from .._common.progress import waiting
 from ..coordinates import Coordinates
 from ..errors import ParameterError, TableError, printable
 from ..estimators.staged import torch_device
@@ -432,13 +433,16 @@ class AuditPlan:
         missing = [key for key in calls if key not in found]
         self._say(f"{len(calls)} {what}, {len(found)} of them finished before")
         if missing:
-            self.ground.prepare()  # first: that a head cannot be fitted is better known before the maps are
+            # First: that a head cannot be fitted is better known before the maps are.
+            with waiting("audit: training heads on uncorrected rows", self.verbose):
+                self.ground.prepare()
         results = Parallel(n_jobs=self.n_jobs, return_as="generator")(
             delayed(calls[key][1])() for key in missing
         )
         started = time.monotonic()
-        for i, (key, value) in enumerate(zip(missing, results, strict=True), start=1):
-            found[key] = value
+        for i, key in enumerate(missing, start=1):
+            with waiting(f"audit: {i}/{len(missing)} {what}: {calls[key][0]}", self.verbose):
+                found[key] = next(results)
             left = (time.monotonic() - started) / i * (len(missing) - i)
             about = f", about {left:.0f} s left" if left >= 1 else ""
             self._say(f"{done} {i}/{len(missing)}: {calls[key][0]}{about}")
@@ -525,7 +529,9 @@ def run(*given: Any, **settings: Any) -> Audit:
     >>> bool(audit["closed_form_mgpa"].estimate("S").value < audit["identity"].estimate("S").value)
     True
     """
-    return AuditPlan(*given, **settings).run()
+    with waiting("audit: preparing", settings.get("verbose", True)):
+        plan = AuditPlan(*given, **settings)
+    return plan.run()
 
 
 def _common_coordinates(jobs: list[Job], given: Coordinates | None) -> Coordinates | None:

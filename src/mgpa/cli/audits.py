@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 import webbrowser
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from cyclopts import Parameter
 
+from .._common.progress import waiting
 from .._common.remote import Place, as_place, is_address
 from .application import AnyPlace, AsJson, Out, Tokens, UserError, app, of_tokens, show, with_rank
 
@@ -70,16 +70,17 @@ def audit(
     open_
         Open the report in a browser when it is written.
     """
-    from ..audit.report import verdict_text
-
     result = _run_audit(
         table, out, methods, seeds, rank, tokens, budget, association, folds, cache, readers, jobs, quick
     )
-    print("audit: writing the report and figures", file=sys.stderr)
-    page = result.report(out / "report.html", verbose=True)
-    result.to_csv(out / "table.csv")
-    result.to_latex(out / "table.tex")
-    result.figures(out / "figures", verbose=True)
+    from ..audit.report import verdict_text
+
+    with waiting("audit: writing the report"):
+        page = result.report(out / "report.html", verbose=True)
+        result.to_csv(out / "table.csv")
+        result.to_latex(out / "table.tex")
+    with waiting("audit: drawing figures"):
+        result.figures(out / "figures", verbose=True)
     verdicts = {name: result.verdict(name) for name in result.methods[1:]}
     text = "\n".join([verdict_text(result), "", str(result), f"\n{page}"])
     show(
@@ -179,17 +180,20 @@ def _run_audit(
     jobs: int,
     quick: bool,
 ) -> Any:
-    from ..audit import run
-    from ..baselines import make
-    from ..maps import load_map
-    from ..tables.files import open_table
+    with waiting("audit: reading"):
+        from ..audit import run
+        from ..baselines import make
+        from ..maps import load_map
+        from ..tables.files import open_table
 
-    entries = {
-        name: load_map(given) if _is_map(given) else of_tokens(with_rank(make(given), rank), tokens, table)
-        for name, given in _named(names).items()
-    }
+        entries = {
+            name: load_map(given)
+            if _is_map(given)
+            else of_tokens(with_rank(make(given), rank), tokens, table)
+            for name, given in _named(names).items()
+        }
+        rows = open_table(table).read().require("source", "participant")
     readers = {"bank": bank, "restarts": 1, "checkpoints": (12,)} if quick else bank
-    rows = open_table(table).read().require("source", "participant")
     if out is not None:
         out.mkdir(parents=True, exist_ok=True)
         cache = out / "cells" if cache is None else cache

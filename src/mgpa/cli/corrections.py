@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal
 
 from cyclopts import Parameter
 
+from .._common.progress import waiting
 from .._common.remote import Place
 from ..errors import printable
 from .application import (
@@ -86,9 +87,10 @@ def fit(
     scheduler
         Address of a Dask scheduler (tcp://…), or "local" for a cluster on this machine.
     """
-    from ..baselines import make
-    from ..tables import fit_table, open_table
-    from ..tables.scale import connect
+    with waiting("fit: loading"):
+        from ..baselines import make
+        from ..tables import fit_table, open_table
+        from ..tables.scale import connect
 
     refuse_existing(out, overwrite, table, pairs)
     if html is not None:
@@ -111,7 +113,7 @@ def fit(
     if "verbose" in model.get_params():
         model.set_params(verbose=True)
     model = of_tokens(model, tokens, table)
-    with connect(scheduler) as client:
+    with connect(scheduler) as client, waiting("fit: fitting"):
         m = fit_table(model, table, pairs=pairs, components=components, client=client, verbose=True).to_map()
     m.save(out, overwrite=overwrite)
     if "role" not in open_table(table).columns:
@@ -120,7 +122,8 @@ def fit(
             "would not be held out (mgpa convert --roles gives everybody a role).",
             file=sys.stderr,
         )
-    evidence = gate_evidence(m, table, pairs)
+    with waiting("fit: asking held-out pairs"):
+        evidence = gate_evidence(m, table, pairs)
     facts, lines = {"map": str(out), **_map_facts(m)}, [m.summary()]
     if evidence is not None:
         facts |= {"held_out_coverage": evidence.held_out, "hints": evidence.hints}

@@ -7,6 +7,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
+from .._common.progress import waiting
 from .application import AnyPlace, AsJson, MaybePlace, app, refuse_existing, show
 
 
@@ -37,11 +38,13 @@ def check_pairs(
     seed
         Seed of the exchanges of views between events that the pairs are compared with.
     """
-    from ..audit.pair_check import check_pairs as check
+    with waiting("check-pairs: loading"):
+        from ..audit.pair_check import check_pairs as check
 
     if out is not None:
         refuse_existing(out, overwrite, table, pairs)
-    found = check(table, pairs, random_state=seed, verbose=True)
+    with waiting("check-pairs: fitting"):
+        found = check(table, pairs, random_state=seed, verbose=True)
     if out is not None:
         found.plot().savefig(out)
     show(found.to_dict(), str(found), json_)

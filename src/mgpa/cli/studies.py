@@ -9,6 +9,7 @@ from typing import Annotated, Any
 
 from cyclopts import App, Parameter
 
+from .._common.progress import waiting
 from .application import AsJson, Out, UserError, app, refuse_existing, show
 
 study = App(
@@ -71,13 +72,15 @@ def run(
     device
         Where networks are trained: auto, cpu, cuda.
     """
-    from ..studies import load_study, run_study, write_results
-    from ..tables.scale import connect
+    with waiting("study: loading"):
+        from ..studies import load_study, run_study, write_results
+        from ..tables.scale import connect
 
-    chosen = load_study(which, recordings=data, quick=quick)
+        chosen = load_study(which, recordings=data, quick=quick)
     with connect(scheduler) as client:
         result = run_study(chosen, out / "work", n_jobs=jobs, client=client, device=device)
-    report = write_results(result, out, command=_command())
+    with waiting("study: writing tables, figures and the report"):
+        report = write_results(result, out, command=_command())
     facts = {"report": str(report), "folder": str(out), "simulated": chosen.simulated}
     text = [f"{task}\n{audit}" if task else str(audit) for task, audit in result.audits.items()]
     text += [f"{name} is left out: {why}." for name, why in result.omitted.items()]

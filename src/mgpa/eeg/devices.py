@@ -264,8 +264,10 @@ def _onsets(epochs: Any) -> NDArray[np.float64]:
     samples = epochs.events[:, 0].astype(np.float64)
     if len(samples) < 2 or np.median(np.diff(samples)) <= 1:  # what EpochsArray makes of an array
         return np.full(len(samples), np.nan)
-    # Resampled epochs keep their events in samples of the recording, and only MNE's own field its rate.
-    return np.asarray(samples / float(getattr(epochs, "_raw_sfreq", epochs.info["sfreq"])))
+    # Resampled epochs keep their events in samples of the recording, and only MNE's own field its rate: an
+    # array, where they were read from a file.
+    rate = np.asarray(getattr(epochs, "_raw_sfreq", epochs.info["sfreq"]), dtype=np.float64)
+    return np.asarray(samples / rate.item())
 
 
 def _pair(

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from .._common.files import write_atomically
+from .._common.progress import waiting
 from ..audit.store import key_of, resolve_device, versions
 from ..errors import StudyError, TableError
 from ..tables.files import open_table, write_table
@@ -245,7 +246,8 @@ class Recordings:
         section = self.study.encoder
         if section is None:
             raise StudyError("recordings need an [encoder].")
-        table = encode(trials, make_encoder(section, trials, self.device), verbose=self.verbose)
+        with waiting("study: embedding trials", self.verbose):
+            table = encode(trials, make_encoder(section, trials, self.device), verbose=self.verbose)
         X = table.X
         if section.pool and X.ndim == 3:
             X = token_mean(X)

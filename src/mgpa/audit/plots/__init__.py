@@ -1,5 +1,7 @@
 """Figures of an audit, for papers: plain functions that take the audit, draw, and return the figure.
 
+Two need no audit: :func:`plot_changes` draws numbers, and :func:`plot_clouds` rows, before and after.
+
 Every function takes ``ax`` (or ``axes``) to draw into, and otherwise makes a figure of ``width`` inches:
 3.4 is one column of most journals, 7.0 the full page. A method has the same colour and marker everywhere;
 source-aware methods are hollow, as in the paper. Text stays text in PDF and SVG.
@@ -17,6 +19,7 @@ from typing import Any
 from ..._common.progress import progress
 from ..details import gates
 from ..result import Audit
+from .changes import plot_changes, plot_clouds
 from .drawing import COLUMN, PAGE, style
 from .maps import plot_gate, plot_movement, plot_pairs
 from .outcomes import plot_association, plot_readers, plot_tradeoff
@@ -26,6 +29,8 @@ __all__ = [
     "COLUMN",
     "PAGE",
     "plot_association",
+    "plot_changes",
+    "plot_clouds",
     "plot_embedding",
     "plot_gate",
     "plot_movement",

@@ -67,7 +67,14 @@ def _figure_class() -> Any:
             self.savefig(stream, format="png", dpi=160)
             return stream.getvalue()
 
+    AuditFigure.__qualname__ = "AuditFigure"  # by which pickles find it, see below
     return AuditFigure
+
+
+def __getattr__(name: str) -> Any:
+    if name == "AuditFigure":
+        return _figure_class()
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def canvas(
