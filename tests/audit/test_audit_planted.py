@@ -11,7 +11,7 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.svm import SVC
 
 from mgpa import audit
-from mgpa.audit.further_readers import FURTHER, further_scores, telling_features
+from mgpa.audit.further_readers import FURTHER, KEPT, further_scores, spread_directions, telling_features
 from planted import SIGNATURES, noise
 
 N = 1200
@@ -99,6 +99,18 @@ def test_further_readers_of_three_sources_give_probabilities():
     for scores in further_scores(X[:300], source[:300], X[300:], seed=98).values():
         np.testing.assert_allclose(scores.sum(axis=1), 1.0)
         assert roc_auc_score(source[300:] == 2, scores[:, 2]) > 0.8
+
+
+@pytest.mark.parametrize("wide", [0, 1, 2])
+def test_spread_is_looked_for_in_every_one_of_three_sources(wide):
+    rng = np.random.default_rng(wide)
+    codes = np.arange(3000) % 3
+    Z = rng.normal(size=(3000, 4 * KEPT))
+    Z[codes == wide, 7] *= 4.0
+    directions = spread_directions(Z, codes)
+    assert directions.shape == (4 * KEPT, 3 * KEPT)
+    # Its own directions begin with the feature that spreads.
+    assert np.abs(directions[:, wide * KEPT]).argmax() == 7
 
 
 def test_further_readers_find_nothing_in_noise():
