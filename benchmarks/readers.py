@@ -29,17 +29,19 @@ def bare_step(device, rows):
     import torch
     import torch.nn.functional as F
 
+    from mgpa.networks import CUDA_PARTS, parameters_of
+
     shapes = [(RESTARTS, HIDDEN, D), (RESTARTS, 1, HIDDEN), (RESTARTS, 2, HIDDEN), (RESTARTS, 1, 2)]
     sizes = [int(np.prod(shape)) for shape in shapes]
-    flat = torch.nn.Parameter(0.04 * torch.randn(sum(sizes), device=device))
-    flat.grad = torch.zeros_like(flat)
-    W1, b1, W2, b2 = (p.view(s) for p, s in zip(flat.detach().split(sizes), shapes, strict=True))
-    gW1, gb1, gW2, gb2 = (p.view(s) for p, s in zip(flat.grad.split(sizes), shapes, strict=True))
+    flat = 0.04 * torch.randn(sum(sizes), device=device)
+    gradient = torch.zeros_like(flat)
+    W1, b1, W2, b2 = (p.view(s) for p, s in zip(flat.split(sizes), shapes, strict=True))
+    gW1, gb1, gW2, gb2 = (p.view(s) for p, s in zip(gradient.split(sizes), shapes, strict=True))
     x = torch.randn(RESTARTS, rows, D, device=device)
     onehot = F.one_hot(torch.randint(0, 2, (RESTARTS, rows), device=device), 2).float()
-    optimizer = torch.optim.AdamW(
-        [flat], lr=1e-3, weight_decay=1e-3, fused=True, capturable=x.device.type == "cuda"
-    )
+    on_cuda = x.device.type == "cuda"
+    parameters = parameters_of(flat, gradient, CUDA_PARTS if on_cuda else 1)
+    optimizer = torch.optim.AdamW(parameters, lr=1e-3, weight_decay=1e-3, fused=True, capturable=on_cuda)
 
     def step():
         u = torch.baddbmm(b1, x, W1.mT)
@@ -117,7 +119,7 @@ def main():
     arguments = parser.parse_args()
     device, epochs = arguments.device, arguments.epochs
 
-    from mgpa.audit.readers import read_sources
+    from mgpa.audit.readers import read_many_sources, read_sources
 
     X, source, _ = simulated(N + N_EVAL)
     head, held = (X[:N], source[:N]), X[N:]
@@ -134,6 +136,11 @@ def main():
     name = f"reader bank on {device}, {N} x {D}, {epochs} epochs"
     report(name, whole, "bare steps + logistic readers", training + logistic, "1.5")
     report("  its networks", whole - logistic, "bare training steps", training, "1.5")
+    if device != "cpu":  # where those of several corrections train as one program
+        sets = [(X[:N] + 0.01 * i, held) for i in range(8)]
+        how = {"device": device, "checkpoints": checkpoints}
+        eight = min(timed(lambda: read_many_sources(sets, head[1], **how)) for _ in range(arguments.repeats))
+        report("  the banks of eight corrections", eight, "one bank", whole, "2")
     short = min(epochs, 10)
     tutorial = RESTARTS * timed(plain_torch(device, *head, short)) * epochs / short
     report("  its networks", whole - logistic, "one by one, plain torch", tutorial, "-")
