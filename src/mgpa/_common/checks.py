@@ -66,7 +66,8 @@ def refuse_masked(values: Any, name: str) -> None:
 def require_finite(X: Floats, name: str) -> None:
     """Raise if X has NaN or infinite entries, naming the first bad row."""
     with np.errstate(over="ignore", invalid="ignore"):
-        if np.isfinite(X.sum()):  # one cheap pass; a sum that overflows is looked into
+        # One cheap pass, by a BLAS if it can; a sum that overflows is looked into.
+        if np.isfinite(np.vdot(X, X) if X.flags.c_contiguous else X.sum()):
             return
     bad = ~np.isfinite(X).all(axis=tuple(range(1, X.ndim)))
     if bad.any():

@@ -11,7 +11,7 @@ import numpy as np
 from .._common.arrays import double
 from ..errors import MapError
 from .base import CorrectionMap, Floats, MapInfo
-from .runtime.compiled import kernels
+from .runtime.compiled import kernels, on_threads
 from .runtime.folding import FoldedAffine, fold_affine
 
 # Up to this many directions, arrays of many rows are corrected in one compiled pass over them. For fewer rows
@@ -89,9 +89,13 @@ class AffineMap(CorrectionMap):
         if k <= MOST_COMPILED and X.nbytes >= COMPILED_BYTES and in_order:
             compiled = kernels()
             if compiled is not None:
-                center = self.center.astype(X.dtype)
+                center, offset = self.center.astype(X.dtype), double(self.offset)
                 readout = np.array(self.readout.T, dtype=np.float64, order="C")
-                return bool(compiled.shift_rows(X, center, readout, double(self.offset), back, out))
+
+                def shift(rows: slice) -> bool:
+                    return bool(compiled.shift_rows(X[rows], center, readout, offset, back, out[rows]))
+
+                return all(on_threads(shift, len(X)))
         return self._apply_blocks(X, weights, back, out)
 
     def _apply_product(self, X: Floats, weights: FoldedAffine, out: Floats) -> bool:

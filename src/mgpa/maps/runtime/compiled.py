@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import cache
 from types import ModuleType
@@ -68,6 +69,14 @@ def n_threads() -> int:
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     wanted = os.environ.get("OMP_NUM_THREADS", "").partition(",")[0]
     return min(cores, int(wanted)) if wanted.isdigit() and int(wanted) else cores
+
+
+def on_threads(function: Callable[[slice], bool], n_rows: int) -> list[bool]:
+    """Return what ``function`` gives for each thread's share of the rows."""
+    threads = n_threads()
+    size = -(-n_rows // threads)
+    with ThreadPoolExecutor(threads) as pool:
+        return list(pool.map(function, [slice(i, i + size) for i in range(0, n_rows, size)]))
 
 
 @contextmanager

@@ -58,15 +58,17 @@ def shift_rows(X: Floats, center: Floats, readout: Floats, offset: Floats, back:
     ``readout`` and ``offset`` are float64, (k, d) and (k,); the others have the type of X. ``out`` may be X.
     """
     finite, real = True, X.dtype.type
-    coefficient = np.empty(offset.size)
+    coefficient, row = np.empty(offset.size), np.empty(X.shape[1], X.dtype)
     for i in range(len(X)):
-        x, corrected = X[i], out[i]
+        x = X[i]
         for a in range(offset.size):
             coefficient[a] = centred_inner(x, center, readout[a]) + offset[a]
             finite &= math.isfinite(coefficient[a])
-        add_to(x, real(coefficient[0]), back[0], corrected)
-        for a in range(1, offset.size):
-            add_to(corrected, real(coefficient[a]), back[a], corrected)
+        # By way of an array of our own: lanes must know that what they write is nothing they read.
+        copy(x, row)
+        for a in range(offset.size):
+            add_multiple(row, real(coefficient[a]), back[a])
+        copy(row, out[i])
     return finite
 
 
@@ -80,10 +82,17 @@ def centred_inner(x: Floats, center: Floats, g: Floats) -> float:
 
 
 @_compiled
-def add_to(x: Floats, factor: Any, direction: Floats, out: Floats) -> None:
-    """Write x + factor · direction, in the type of x."""
-    for j in range(x.size):
-        out[j] = x[j] + factor * direction[j]
+def copy(row: Floats, to: Floats) -> None:
+    """Copy a row; numba's own assignment has overlaps to think of, and takes several times as long."""
+    for j in range(row.size):
+        to[j] = row[j]
+
+
+@_compiled
+def add_multiple(row: Floats, factor: Any, direction: Floats) -> None:
+    """Add factor · direction to a row, in its type."""
+    for j in range(row.size):
+        row[j] += factor * direction[j]
 
 
 @_compiled
