@@ -21,7 +21,7 @@ NO_EFFECT = 1e-15
 
 
 def erasure(covariance: Floats, cross: Floats) -> tuple[Floats, Floats]:
-    """Return the same as :func:`erasure_along` of the axes of a covariance matrix, (d, d), singular or not."""
+    """Return :func:`erasure_along` the axes of a covariance matrix (d, d), which may be singular."""
     return erasure_along(Scatter(covariance).axes(), cross)
 
 
