@@ -231,7 +231,7 @@ def test_with_a_ridge_erasure_stays_exact_but_moves_more():
 
 
 def test_erasure_survives_a_singular_covariance_and_a_source_without_effect():
-    covariance = Scatter(np.diag([2.0, 1.0, 0.0])).axes()
+    covariance = np.diag([2.0, 1.0, 0.0])
     readout, direction = erasure(covariance, np.array([[1.0], [0.0], [0.0]]))
     np.testing.assert_allclose(np.eye(3) - direction @ readout.T, np.diag([0.0, 1.0, 1.0]), atol=1e-12)
     readout, direction = erasure(covariance, np.zeros((3, 2)))

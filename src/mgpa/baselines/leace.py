@@ -11,7 +11,7 @@ from .._common.parameters import Constraint, flag, number
 from ..estimators.base import MethodTags
 from ..estimators.streamed import Evidence, MomentEstimator
 from ..maps import AffineMap
-from ..moments import PrincipalAxes
+from ..moments import PrincipalAxes, Scatter
 from ._base import blind_map
 
 Floats = NDArray[np.float64]
@@ -20,7 +20,12 @@ Floats = NDArray[np.float64]
 NO_EFFECT = 1e-15
 
 
-def erasure(covariance: PrincipalAxes, cross: Floats, ridge: float = 0.0) -> tuple[Floats, Floats]:
+def erasure(covariance: Floats, cross: Floats) -> tuple[Floats, Floats]:
+    """Return :func:`erasure_along` the axes of a covariance matrix (d, d), which may be singular."""
+    return erasure_along(Scatter(covariance).axes(), cross)
+
+
+def erasure_along(covariance: PrincipalAxes, cross: Floats, ridge: float = 0.0) -> tuple[Floats, Floats]:
     """Return readout and direction, both (d, k), of h ↦ h - (h - μ)ᵀ readout directionᵀ.
 
     Parameters
@@ -116,6 +121,6 @@ class LEACE(MomentEstimator):
         data.require_sources()
         standardizer = data.standardizer(self.standardize)
         covariance, cross = source_covariance(data, standardizer.scale)
-        readout, direction = erasure(covariance, cross, float(self.ridge))
+        readout, direction = erasure_along(covariance, cross, float(self.ridge))
         info = self._evidence_info(data)
         return blind_map(standardizer, data.moments.mean, readout, direction, self.strength, info)

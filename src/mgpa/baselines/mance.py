@@ -20,7 +20,7 @@ from ..maps import ManifoldMap, MapInfo
 from ..maps.manifold import ERASURE, Cloud, advance
 from ..moments import Scatter, Standardizer
 from ..stopping import HELD_OUT, held_out_folds
-from .leace import erasure
+from .leace import erasure_along
 
 Floats = NDArray[Any]
 Rows = tuple[Floats, NDArray[np.int64]]  # embeddings and their sources, 0 or 1
@@ -66,7 +66,7 @@ def first_erasure(H: Floats, codes: NDArray[np.int64], variant: str) -> tuple[Fl
     if variant == "":
         return np.zeros((len(mean), 0)), np.zeros((len(mean), 0)), np.zeros(0)
     cross = C.T @ (codes - codes.mean())[:, None] / len(C)
-    readout, direction = erasure(Scatter.of_rows(C / np.sqrt(len(C))).axes(), cross)
+    readout, direction = erasure_along(Scatter.of_rows(C / np.sqrt(len(C))).axes(), cross)
     if variant == "++":
         E = unequal_directions(C - (C @ readout) @ direction.T, codes)
         readout = np.hstack([readout, E - readout @ (direction.T @ E)])

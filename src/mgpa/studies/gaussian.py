@@ -18,7 +18,6 @@ from numpy.typing import NDArray
 from ..baselines.leace import erasure
 from ..closed_form import projection
 from ..maps import AffineMap
-from ..moments import Scatter
 
 Floats = NDArray[np.float64]
 
@@ -284,5 +283,5 @@ def population_leace(model: GaussianModel) -> tuple[AffineMap, Floats, Floats]:
     covariance[1:, 1:] += np.tensordot(model.weight, model.covariance, 1)
     cross = (points - mean).T @ (model.weight * model.p)
     cross[1:] += float(model.weight @ (model.p * (1 - model.p))) * model.delta
-    readout, direction = erasure(Scatter(covariance).axes(), cross[:, None])
+    readout, direction = erasure(covariance, cross[:, None])
     return _editable_map(mean, readout, direction, np.zeros(1)), mean, covariance

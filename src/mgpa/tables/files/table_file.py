@@ -211,8 +211,12 @@ class TableFile(ABC):
             with reading(self.path):
                 columns = check_columns(raw, len(next(iter(raw.values()))))
             kinds = [columns[name] for name in ("source", "participant", "role") if name in columns]
-            codes = [np.unique(values, return_inverse=True)[1] for values in kinds]
-            rows = np.unique(np.stack(codes), axis=1, return_index=True)[1] if codes else np.zeros(0, int)
+            rows = np.zeros(0, np.intp)
+            if kinds:
+                coded = [np.unique(values, return_inverse=True) for values in kinds]
+                sizes = [max(1, len(distinct)) for distinct, _ in coded]
+                together = np.ravel_multi_index([codes for _, codes in coded], sizes)
+                rows = np.unique(together, return_index=True)[1]
             if "pair_id" in columns:
                 rows = np.union1d(rows, np.flatnonzero(is_paired(columns["pair_id"])))
             pieces.append({name: values[rows] for name, values in columns.items()})
