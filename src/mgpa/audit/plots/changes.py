@@ -35,8 +35,9 @@ def plot_changes(
 
     Examples
     --------
-    >>> plot_changes({"headset": (0.98, 0.55), "task": (0.81, 0.80)}).axes[0].get_ylim()
-    (1.5, -0.5)
+    >>> figure = plot_changes({"headset": (0.98, 0.55), "task": (0.81, 0.80)})
+    >>> [tick.get_text() for tick in figure.axes[0].get_yticklabels()]
+    ['headset', 'task']
     """
     with style():
         figure, [ax] = canvas(ax, width, 0.35 * len(values) + 0.65)
