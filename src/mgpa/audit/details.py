@@ -42,7 +42,7 @@ def association_curve(result: MethodResult, head: str = "shortcut") -> tuple[Flo
     return curve, float(lowest), float(xi)
 
 
-class Gate(NamedTuple):
+class SharedGate(NamedTuple):
     """A gate: who uses it, its spectrum and rank, and its coverage of new people's contrasts, if known."""
 
     methods: list[str]
@@ -53,9 +53,9 @@ class Gate(NamedTuple):
     shown: int
 
 
-def gates(audit: Audit) -> list[Gate]:
+def gates(audit: Audit) -> list[SharedGate]:
     """Return the different gates of the methods' first fits."""
-    found: list[Gate] = []
+    found: list[SharedGate] = []
     for name, result in audit.results.items():
         facts = result.facts[0] if result.facts else {}
         if "gate_energy" not in facts:
@@ -68,7 +68,7 @@ def gates(audit: Audit) -> list[Gate]:
         coverage = float(facts["gate_coverage"]) if "gate_coverage" in facts else None
         # Beyond this the spectrum says nothing more.
         shown = min(len(energy), max(basis.shape[1] + 2, int(np.searchsorted(energy, 0.999)) + 1))
-        found.append(Gate([name], basis, energy, basis.shape[1], coverage, shown))
+        found.append(SharedGate([name], basis, energy, basis.shape[1], coverage, shown))
     return found
 
 
@@ -76,7 +76,7 @@ def _same_span(A: Floats, B: Floats) -> bool:
     return A.shape == B.shape and bool(np.allclose(np.linalg.svd(A.T @ B, compute_uv=False), 1, atol=1e-6))
 
 
-def stage_movement(result: MethodResult) -> list[Floats]:
+def movement_by_stage(result: MethodResult) -> list[Floats]:
     """Return each fit's movement after 0, 1, 2, … stages; nothing for maps without stages."""
     paths = (fit.get("stage_movement", ()) for fit in result.facts)
     return [np.concatenate([[0.0], path]) for path in paths if len(path)]

@@ -17,8 +17,8 @@ from ..audit.metrics import find_metric
 from ..audit.report.pieces import (
     brackets,
     bullets,
-    number,
     plain_table,
+    printed,
     scrolling,
     subscript,
     with_interval,
@@ -226,10 +226,10 @@ def _beside(rows: list[Row], caption: str) -> str:
 def _cell(row: Row) -> str:
     """Return a number of ours with its interval and, below, the paper's."""
     sign = bool(row.against)
-    text = f'{number(row.value, 3, sign)}<span class="ci">{brackets(row.estimate, 3, sign)}</span>'
+    text = f'{printed(row.value, 3, sign)}<span class="ci">{brackets(row.estimate, 3, sign)}</span>'
     if row.paper is None:
         return text
-    paper = number(row.paper, 3, sign)
+    paper = printed(row.paper, 3, sign)
     if row.paper_low is not None and row.paper_high is not None:
         paper = with_interval(Estimate(row.paper, row.paper_low, row.paper_high), 3, sign)
     return f'{text}<span class="paper">◇ {paper}</span>'

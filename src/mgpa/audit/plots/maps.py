@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from ..details import gates, stage_movement
+from ..details import gates, movement_by_stage
 from ..looks import looks
 from ..metrics import METRICS
 from ..result import Audit
@@ -19,7 +19,7 @@ def plot_movement(audit: Audit, axes: Any = None, *, width: float | None = None)
 
     ``axes`` is one Axes (stages if there are any, else M) or two (stages, M).
     """
-    staged = {name: paths for name in audit if (paths := stage_movement(audit[name]))}
+    staged = {name: paths for name in audit if (paths := movement_by_stage(audit[name]))}
     moved = [(name, audit[name].estimate("M")) for name in audit.methods[1:]]
     styles = looks(audit)
     count = 1 if not staged or (axes is not None and np.size(axes) == 1) else 2

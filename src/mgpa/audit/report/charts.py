@@ -10,7 +10,7 @@ import numpy as np
 
 from ..association import curve_at
 from ..bootstrap import Estimate
-from .pieces import number, plain_table, with_interval
+from .pieces import plain_table, printed, with_interval
 
 #: Titles of the charts, and how to read them.
 CAPTIONS = {
@@ -126,15 +126,15 @@ def _numbers(data: dict[str, Any]) -> dict[str, tuple[list[str], list[Any]]]:
 
     def by_person(key: str, first: str) -> tuple[list[str], list[Any]]:
         cells = [(m, k) for k in methods[0][key] for m in methods]
-        columns = (map(number, m[key][k]) for m, k in cells)
+        columns = (map(printed, m[key][k]) for m, k in cells)
         return [first, *(f"{m['label']}, {k}" for m, k in cells)], list(
             zip(data["people"], *columns, strict=True)
         )
 
     def shortcut(m: dict[str, Any]) -> list[str]:
         curve = m["curves"]["shortcut"]
-        values = (number(float(curve_at(np.array(curve["abc"]), xi))) for xi in (-1.0, 0.0, 1.0))
-        return [*values, number(curve["min"][0], 2), _interval(curve["worst"])]
+        values = (printed(float(curve_at(np.array(curve["abc"]), xi))) for xi in (-1.0, 0.0, 1.0))
+        return [*values, printed(curve["min"][0], 2), _interval(curve["worst"])]
 
     return {
         "tradeoff": (
@@ -144,7 +144,7 @@ def _numbers(data: dict[str, Any]) -> dict[str, tuple[list[str], list[Any]]]:
         "readers": (
             ["Reader", "Group", *labels],
             [
-                [reader, group, *(number(m["readers"][i][0]) for m in methods)]
+                [reader, group, *(printed(m["readers"][i][0]) for m in methods)]
                 for i, (group, reader) in enumerate(data["readers"])
                 if corrections
             ],
@@ -157,13 +157,13 @@ def _numbers(data: dict[str, Any]) -> dict[str, tuple[list[str], list[Any]]]:
         "gate": (
             ["Methods", "rank", "of FIT contrasts", "of held-out contrasts"],
             [
-                [g["names"], g["rank"], number(g["energy"][g["rank"] - 1]), number(g["coverage"])]
+                [g["names"], g["rank"], printed(g["energy"][g["rank"] - 1]), printed(g["coverage"])]
                 for g in data["gates"]
             ],
         ),
         "calibration": (
             ["Method", "reader", "calibration error"],
-            [[m["label"], r["reader"], number(r["error"])] for m in methods if (r := m["reliability"])],
+            [[m["label"], r["reader"], printed(r["error"])] for m in methods if (r := m["reliability"])],
         ),
         "movement": (
             ["Method", "M", *(f"M, {source}" for source in data["sources"]), "stages of each fit"],
@@ -171,7 +171,7 @@ def _numbers(data: dict[str, Any]) -> dict[str, tuple[list[str], list[Any]]]:
                 [
                     m["label"],
                     _interval(m["est"]["M"]),
-                    *map(number, m["bySource"]),
+                    *map(printed, m["bySource"]),
                     ", ".join(str(len(path) - 1) for path in m["stages"]) or "–",
                 ]
                 for m in corrections
@@ -181,11 +181,11 @@ def _numbers(data: dict[str, Any]) -> dict[str, tuple[list[str], list[Any]]]:
         "influence": by_person("influence", "Left out"),
         "embedding": (
             ["Method", "distance of the sources' means, in units of spread"],
-            [[m["label"], number(m["gap"], 2)] for m in methods],
+            [[m["label"], printed(m["gap"], 2)] for m in methods],
         ),
         "variance": (
             ["Method", *(text for factor in data["factors"] for text in (factor, "by chance"))],
-            [[m["label"], *(number(v) for pair in m["variance"].values() for v in pair)] for m in methods],
+            [[m["label"], *(printed(v) for pair in m["variance"].values() for v in pair)] for m in methods],
         ),
     }
 
@@ -196,7 +196,7 @@ def _pairs_numbers(pairs: dict[str, Any] | None) -> tuple[list[str], list[Any]]:
     low, middle, high = pairs["shuffled"]
     curves = zip(pairs["coverage"], middle, low, high, strict=True)
     return ["Directions", "held-out pairs", "views exchanged"], [
-        [rank, number(value), _interval([*exchanged])]
+        [rank, printed(value), _interval([*exchanged])]
         for rank, (value, *exchanged) in enumerate(curves, start=1)
     ]
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ..bootstrap import Estimate, estimate
-from ..details import association_curve, gates, participant_values, stage_movement, variance
+from ..details import association_curve, gates, movement_by_stage, participant_values, variance
 from ..looks import label, looks, reader_rows
 from ..metrics import METRICS
 from ..result import Audit
@@ -85,7 +85,7 @@ def _method(audit: Audit, name: str) -> dict[str, Any]:
         "best": result.readers.index(result.best_reader()),
         "people": {m: participant_values(result, m).tolist() for m in audit.metrics},
         "influence": {m: result.influence(m).tolist() for m in ("S", "T_f") if m in audit.metrics},
-        "stages": [path.tolist() for path in stage_movement(result)],
+        "stages": [path.tolist() for path in movement_by_stage(result)],
         "bySource": np.mean([cell["movement_by_source"] for cell in result.cells], axis=0).tolist(),
         "variance": variance(result),
         "curves": curves,

@@ -19,7 +19,7 @@ from ...pairs import source_names
 from ...tables.rows import rows_for, vectors
 from ...tables.table import Table
 from .page import fill, styled
-from .pieces import bullets, number, plain_table
+from .pieces import bullets, plain_table, printed
 
 Floats = NDArray[np.float64]
 
@@ -157,7 +157,7 @@ def _evidence(
             "gate's rank. Ring: the rank this map has."
         )
         chart = _line_chart(coverage, "directions in the gate", "held-out contrasts inside", m.info.gate_rank)
-        rows = [[str(rank), number(float(value))] for rank, value in enumerate(coverage, start=1)]
+        rows = [[str(rank), printed(float(value))] for rank, value in enumerate(coverage, start=1)]
         parts.append(_figure("Gate coverage", words, chart, ["Directions", "inside"], rows))
     elif not m.info.gate_rank:
         parts.append("<p>It has no gate: nothing limits the directions in which it may move rows.</p>")
@@ -182,7 +182,7 @@ def _movement(m: CorrectionMap, moved: Motion | None) -> str:
         steps = "directions" if m.kind == "path" else "stages"
         chart = _line_chart(moved.stages, steps, "relative movement")
         words = f"Relative movement when the first so many {steps} are applied."
-        rows = [[str(i), number(float(value), 4)] for i, value in enumerate(moved.stages, start=1)]
+        rows = [[str(i), printed(float(value), 4)] for i, value in enumerate(moved.stages, start=1)]
         figures.append(
             _figure(f"After so many {steps}", words, chart, [steps.capitalize(), "movement"], rows)
         )
@@ -191,7 +191,7 @@ def _movement(m: CorrectionMap, moved: Motion | None) -> str:
         parts[0] = f"<p>{escape(said)} They all move along one direction.</p>"
     elif len(shares):
         words = "Share of the squared movement along the directions in which rows moved most."
-        rows = [[str(i), number(float(value))] for i, value in enumerate(shares, start=1)]
+        rows = [[str(i), printed(float(value))] for i, value in enumerate(shares, start=1)]
         chart = _bar_chart(shares, "direction", "share of squared movement")
         figures.append(_figure("Direction by direction", words, chart, ["Direction", "share"], rows))
     return "\n".join([*parts, f'<div class="pair">{"".join(figures)}</div>' if figures else ""])

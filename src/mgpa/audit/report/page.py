@@ -13,7 +13,7 @@ from ..looks import COLORS, DARK_COLORS, DARK_SOURCE_COLORS, SOURCE_COLORS
 from ..result import Audit
 from .charts import charts
 from .data import chart_data, to_json
-from .settings import confounding, settings
+from .settings import confounding_section, settings
 from .tables import html_table
 from .verdict import verdict
 
@@ -48,7 +48,7 @@ def html_report(
         "links": "".join(f'<li><a href="#{escape(i)}">{escape(head)}</a></li>' for i, head, _ in sections),
         "sections": "\n".join(_section(*section) for section in sections),
         "charts": charts(data),
-        "confounding": confounding(audit),
+        "confounding": confounding_section(audit),
         "methods": escape(audit.methods_text()),
         "settings": settings(audit),
         "version": escape(s["version"]),

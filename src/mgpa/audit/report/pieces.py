@@ -12,7 +12,7 @@ from ..looks import label, looks
 from ..result import Audit
 
 
-def number(x: float | None, digits: int = 3, sign: bool = False) -> str:
+def printed(x: float | None, digits: int = 3, sign: bool = False) -> str:
     """Return a number as the paper prints it, without a zero before the point; a dash for none."""
     if x is None:
         return "–"
@@ -24,12 +24,12 @@ def number(x: float | None, digits: int = 3, sign: bool = False) -> str:
 
 def brackets(e: Estimate, digits: int = 3, sign: bool = False) -> str:
     """Return an interval."""
-    return f"[{number(e.low, digits, sign)}, {number(e.high, digits, sign)}]"
+    return f"[{printed(e.low, digits, sign)}, {printed(e.high, digits, sign)}]"
 
 
 def with_interval(e: Estimate, digits: int = 3, sign: bool = False) -> str:
     """Return a value and its interval."""
-    return f"{number(e.value, digits, sign)} {brackets(e, digits, sign)}"
+    return f"{printed(e.value, digits, sign)} {brackets(e, digits, sign)}"
 
 
 def method(audit: Audit, name: str) -> str:

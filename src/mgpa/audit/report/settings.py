@@ -10,7 +10,7 @@ from ..result import FEW, Audit
 from .pieces import bullets, plain_table
 
 
-def confounding(audit: Audit) -> str:
+def confounding_section(audit: Audit) -> str:
     """Return how source, task and people go together in the fitting rows."""
     found = audit.confounding
     lines = found.sentences()

@@ -10,7 +10,7 @@ from ..._common.csv_text import csv_lines
 from ..looks import label
 from ..metrics import METRICS
 from ..result import Audit
-from .pieces import brackets, method, number, scrolling, subscript
+from .pieces import brackets, method, printed, scrolling, subscript
 from .verdict import ranking
 
 
@@ -98,7 +98,7 @@ def html_table(audit: Audit, differences: bool = False) -> str:
             cells.append(
                 "<td>–</td>"
                 if e is None
-                else f'<td data-value="{e.value:.6g}">{number(e.value, 3, differences)}'
+                else f'<td data-value="{e.value:.6g}">{printed(e.value, 3, differences)}'
                 f'<span class="ci">{brackets(e, 3, differences)}</span></td>'
             )
         mark = ' class="is-best"' if name in best else ""

@@ -10,7 +10,7 @@ from ...errors import printable
 from ..looks import label
 from ..metrics import METRICS
 from ..result import TOO_FEW, Audit
-from .pieces import brackets, bullets, method, number, subscript, with_interval
+from .pieces import brackets, bullets, method, printed, subscript, with_interval
 
 # A method is judged by what it did to existing heads.
 TASK = METRICS["T_f"]
@@ -137,18 +137,18 @@ def _best_sentences(audit: Audit, names: list[str], best: str) -> tuple[str, str
     """Return what the best method did, and why it is the best."""
     before, after = audit.estimates["identity"]["S"], audit.estimates[best]["S"]
     status = audit.outcome(best, TASK.name)
-    say = f"The best reader of the source fell from AUROC {number(before.value)} to {number(after.value)}"
+    say = f"The best reader of the source fell from AUROC {printed(before.value)} to {printed(after.value)}"
     readable = audit[best].chance.excluded
     say += ", where it is still readable" if readable else ", which is indistinguishable from chance"
     say += {
-        "kept": f"; existing task heads kept their AUROC to within {number(TASK.kept, 2)}.",
+        "kept": f"; existing task heads kept their AUROC to within {printed(TASK.kept, 2)}.",
         "improved": "; existing task heads got better.",
         None: ". The table has no labels, so what happened to the task is not known.",
     }[status]
     rivals = [name for name in names if audit[name].source_blind == audit[best].source_blind]
     why = "The lowest S"
     if status is not None:
-        why += f" among methods that kept the task (a loss above {number(TASK.kept, 2)} is excluded)"
+        why += f" among methods that kept the task (a loss above {printed(TASK.kept, 2)} is excluded)"
     why += f" of the {len(rivals)} {_group(audit, best)} ones audited." if len(rivals) > 1 else "."
     reasons = (why, _rival(audit, rivals, best), _passed_over(audit, rivals, best))
     return say, " ".join(reason for reason in reasons if reason)
@@ -177,10 +177,10 @@ def _tile(audit: Audit, name: str, metric: str) -> str:
     if not known.unit:
         big, small = f"{100 * e.value:.1f} %", f"95 % interval {100 * e.low:.1f} to {100 * e.high:.1f} %"
     elif metric == "S":
-        big = f"{number(audit.estimates['identity'][metric].value)} → {number(e.value)}"
+        big = f"{printed(audit.estimates['identity'][metric].value)} → {printed(e.value)}"
         small = f"change {with_interval(change, digits, True)}"
     else:
-        big, small = number(change.value, digits, True), brackets(change, digits, True)
+        big, small = printed(change.value, digits, True), brackets(change, digits, True)
     small = re.sub(r"(?<=,) ", "\N{NO-BREAK SPACE}", small)
     return (
         f'<div class="tile"><div class="what">{subscript(known.short)}</div>'
@@ -206,7 +206,7 @@ def _passed_over(audit: Audit, rivals: list[str], best: str) -> str:
     why = {"unclear": "whether it kept the task is not clear", "suffered": "it harmed the task"}
     lower = sorted((audit.estimates[name]["S"].value, name) for name in rivals)
     return " ".join(
-        f"{label(name)} has a lower S ({number(value)}), but {why[status]}."
+        f"{label(name)} has a lower S ({printed(value)}), but {why[status]}."
         for value, name in lower
         if value < audit.estimates[best]["S"].value and (status := audit.outcome(name, TASK.name)) in why
     )
