@@ -28,6 +28,8 @@ needs_real = pytest.mark.skipif(not REAL.is_dir(), reason="the real recordings a
 LINEAR = {"restarts": 0, "checkpoints": [12]}
 
 
+# Run when what is published was the default, and not spelled out.
+EARLIER = ("kalunga", "kalunga-tokens", "corn-reuse")
 PUBLISHED = {"anchor": "pooled", "target": "conditional"}
 
 
@@ -68,8 +70,7 @@ def test_every_tutorial_study_can_be_read_and_has_its_report(path):
     ran = Study.model_validate(ran).model_dump(mode="json")
     for settings in (ran, expected):
         settings["data"] = None
-        for method in settings["methods"].values():
-            # What is published was the default, and not spelled out, when some of these were run.
+        for method in settings["methods"].values() if study.name in EARLIER else ():
             kept = {k: v for k, v in method["parameters"].items() if PUBLISHED.get(k) != v}
             method["parameters"] = kept
     assert ran == expected
