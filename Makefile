@@ -68,14 +68,15 @@ clean:  ## Remove the environment, caches and the built documentation
 	.venv-lowest/bin/python -m pip install --quiet --constraint .venv-lowest/versions.txt --editable '.[dev]'
 	touch $@
 
-# The same with fewer extras: one of the others needs a later numpy than the core does.
+# The same with fewer extras: one of the others needs a later numpy than the core does. The checks of
+# scikit-learn 1.6 are not for pytest 9.
 .venv-lowest-core/installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv-lowest-core
 	.venv-lowest-core/bin/python -m pip install --quiet uv
 	.venv-lowest-core/bin/uv pip compile --quiet --resolution lowest-direct --constraint constraints.txt \
 		--extra torch --extra onnx --extra report pyproject.toml --output-file .venv-lowest-core/versions.txt
 	.venv-lowest-core/bin/python -m pip install --quiet --constraint .venv-lowest-core/versions.txt \
-		--editable '.[torch,onnx,report]' hypothesis pytest pytest-xdist
+		--editable '.[torch,onnx,report]' hypothesis 'pytest<9' pytest-xdist
 	touch $@
 
 .venv/docs: pyproject.toml constraints.txt
