@@ -29,7 +29,7 @@ LINEAR = {"restarts": 0, "checkpoints": [12]}
 
 
 # Run when what is published was the default, and not spelled out.
-EARLIER = ("kalunga", "kalunga-tokens", "corn-reuse")
+EARLIER = ("kalunga", "kalunga-tokens")
 PUBLISHED = {"anchor": "pooled", "target": "conditional"}
 
 
