@@ -88,6 +88,7 @@ def test_a_map_stored_with_coordinates_corrects_raw_features(tmp_path, raw):
 
 
 def test_a_file_of_raw_features_is_corrected_into_coordinates(tmp_path, raw):
+    pytest.importorskip("pyarrow")
     c = fit_coordinates(raw.rows("FIT").X, n_components=5)
     m = fit_table(ClosedFormMGPA(standardize=False), raw, coordinates=c).to_map()
     write_table(raw, tmp_path / "raw.parquet")
