@@ -157,3 +157,7 @@ def test_pairs_that_show_nothing_leave_rows_as_they_are_and_the_audit_goes_on(ta
     assert found["closed_form_mgpa"].estimate("M").value == 0.0
     assert found["closed_form_mgpa"].estimate("S").value == found["identity"].estimate("S").value
     assert found["leace"].estimate("M").value > 0.0
+    said = found.limits("closed_form_mgpa")[0]
+    assert said.startswith("NOTHING TO ACT ON: it left rows as they are. The ")
+    assert "pairs show no common difference" in said
+    assert not any("NOTHING TO ACT ON" in line for line in found.limits("leace"))

@@ -255,17 +255,20 @@ def saying(what: str, store: Store) -> Iterator[None]:
 def fit_one(job: Job, data: FittingData, store: Store, key: str) -> Fitted:
     """Fit a job's method, unless it came fitted, and keep the map and what is known about it."""
     with saying(f"fitting {job.method}", store), store.timed(f"fit {job.method}"):
-        model, m = job.model, job.fitted
+        model, m, missing = job.model, job.fitted, ""
         if m is None:
             rows, pairs = Table.concatenate([data.fit, data.val]), data.pairs_for(job.method)
             try:
                 model = fit_table(model, rows, pairs=pairs)
-            except MissingEvidence:
-                # Whoever meets that leaves rows as they are, and so does the audit: with a warning, and
-                # without losing what the other methods, and this one in other folds, show.
+            except MissingEvidence as error:
+                # Whoever meets that leaves rows as they are, and so does the audit: with a warning, a line
+                # in its findings, and what the other methods, and this one in other folds, show.
+                missing = str(error)
                 model = fit_table(_identity_if_missing(model), rows, pairs=pairs)
             m = model.to_map().with_coordinates(data.coordinates)
         facts = _validation_facts(m, data)
+        if missing:
+            facts["missing_evidence"] = np.array(missing)
         gate = gate_of(model)
         if gate is not None and gate.rank_:
             facts |= _gate_facts(gate, m, data)

@@ -300,8 +300,20 @@ class Audit:
         return held_out + lines if self[method].fitted_on else lines + held_out
 
     def limits(self, method: str) -> list[str]:
-        """Return those of the findings that no number shows: whether it was held out, what its gate keeps."""
-        return self._held_out_sentence(method) + self._floor_sentence(method)
+        """Return those of the findings that no number shows.
+
+        Whether it had evidence to act on, whether it was held out, and what its gate keeps.
+        """
+        sentences = (self._evidence_sentence, self._held_out_sentence, self._floor_sentence)
+        return [line for sentence in sentences for line in sentence(method)]
+
+    def _evidence_sentence(self, method: str) -> list[str]:
+        facts = self[method].facts
+        missing = [str(fit["missing_evidence"]) for fit in facts if "missing_evidence" in fit]
+        if not missing:
+            return []
+        fits = f" in {len(missing)} of {len(facts)} fits" if len(facts) > 1 else ""
+        return [f"NOTHING TO ACT ON: it left rows as they are{fits}. {missing[0]}"]
 
     def _held_out_sentence(self, method: str) -> list[str]:
         result = self[method]
