@@ -238,7 +238,9 @@ def test_erasure_survives_a_singular_covariance_and_a_source_without_effect():
     assert not (direction @ readout.T).any()
 
 
-@pytest.mark.parametrize("make_model", [LEACE, lambda: LEACE(ridge=0.3), SPLINCE], ids=str)
+@pytest.mark.parametrize(
+    "make_model", [LEACE, lambda: LEACE(ridge=0.3), SPLINCE], ids=["leace", "leace-ridge", "splince"]
+)
 def test_with_fewer_rows_than_features_erasers_are_solved_in_rows(make_model):
     """Six copies of every feature say nothing new, and make more features than rows."""
     problem = Problem(3, n=40)
