@@ -15,11 +15,12 @@ from inspect import signature
 from typing import Any, Literal, ParamSpec, TypeVar
 
 import numpy as np
-from joblib import Parallel, delayed
+from joblib import delayed
 from numpy.typing import NDArray
 
 from .. import __version__
 from .._common.progress import waiting
+from .._common.workers import in_processes
 from ..coordinates import Coordinates
 from ..errors import ParameterError, TableError, printable
 from ..estimators.staged import torch_device
@@ -436,9 +437,7 @@ class AuditPlan:
             # First: that a head cannot be fitted is better known before the maps are.
             with waiting("audit: training heads on uncorrected rows", self.verbose):
                 self.ground.prepare()
-        results = Parallel(n_jobs=self.n_jobs, return_as="generator")(
-            delayed(calls[key][1])() for key in missing
-        )
+        results = in_processes((delayed(calls[key][1])() for key in missing), self.n_jobs)
         started = time.monotonic()
         for i, key in enumerate(missing, start=1):
             with waiting(f"audit: {i}/{len(missing)} {what}: {calls[key][0]}", self.verbose):

@@ -12,9 +12,10 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from joblib import Parallel, delayed
+from joblib import delayed
 from numpy.typing import NDArray
 
+from .._common.workers import in_processes
 from ..audit import (
     Audit,
     AuditPlan,
@@ -356,7 +357,7 @@ def _candidates(
     if missing:
         heads = _heads(material)
         calls = (delayed(_fit_one)(name, fit, material, heads, _plan(study), store) for fit in missing)
-        made = Parallel(n_jobs=n_jobs)(calls)
+        made = list(in_processes(calls, n_jobs))
         by_key |= {fit.key: fitted for fit, fitted in zip(missing, made, strict=True)}
     return [_candidate(fit, by_key[fit.key]) for fit in fits]
 
