@@ -284,7 +284,18 @@ def failing():
         (coded, {}, PairingError, r"no event is on two devices.*500.*mgpa\.eeg\.match_events"),
         (nobody, {}, ValueError, r"no column 'participant'.*participant=.*his_id"),
         (coded, {"label": "kind"}, ValueError, r"no column 'kind' for the task.*label="),
-        (coded, {"pair_by": "code"}, ValueError, r"no column 'code' for pairs.*match_events"),
+        (
+            coded,
+            {"pair_by": "code"},
+            ValueError,
+            r"no column 'code' for pairs.*match_events",
+        ),
+        (
+            coded,
+            {"participant": np.arange(3)},
+            TypeError,
+            r"participant is a ndarray.*column of Epochs\.metadata",
+        ),
         (coded, {"channels": ["O1", "Cz"]}, ValueError, r"no channel Cz"),
         (coded, {"bads": "interpolate"}, ValueError, r"'keep' or 'drop'"),
         (twice, {}, ValueError, r"another source, z"),
@@ -305,6 +316,17 @@ def test_errors_name_what_helps(second, settings, error, message):
     devices = {"a": record("s0", ["O1"], 128.0), "b": second}
     with pytest.raises(error, match=message):
         align_devices(devices, **settings)
+
+
+def test_a_missing_column_is_told_with_all_there_are():
+    devices = {name: record("s0", ["O1"], 128.0, subject=["s0"] * EVENTS) for name in "ab"}
+    with pytest.raises(ValueError, match=r"no column 'trial' for pairs; the metadata have subject\."):
+        align_devices(devices, participant="subject", pair_by="trial")
+
+
+def test_devices_without_names_are_refused():
+    with pytest.raises(TypeError, match=r"devices is a list; expected epochs by name"):
+        align_devices([record("s0", ["O1"], 128.0)] * 2)
 
 
 def test_one_device_alone_is_told_about_views():

@@ -151,6 +151,13 @@ def align_devices(
     report : PairingReport
         What was left out, which channels are bad or flat, and how the clocks compare.
     """
+    given: dict[str, Any] = {"devices": devices, "participant": participant, "label": label}
+    for name, value in given.items():
+        kind = type(value).__name__
+        if name == "devices" and not isinstance(value, Mapping):
+            raise TypeError(f"devices is a {kind}; expected epochs by name, as {{'lab': …, 'headset': …}}.")
+        if name != "devices" and not isinstance(value, str):
+            raise TypeError(f"{name} is a {kind}; expected the name of a column of Epochs.metadata.")
     by = (pair_by,) if isinstance(pair_by, str) else tuple(pair_by)
     if len(devices) < 2 or not by:
         raise UsageError(
@@ -220,6 +227,7 @@ def _read(device: str, epochs: Any, by: tuple[str, ...], participant: str, label
         raise UsageError(f"{device}: no epochs are left; see Epochs.drop_log for why they were dropped.")
     frame = epochs.metadata
     metadata = {} if frame is None else {str(name): np.asarray(frame[name]) for name in frame.columns}
+    present = ", ".join(metadata) or "no columns"
     names = {code: name for name, code in epochs.event_id.items()}
     person = (epochs.info.get("subject_info") or {}).get("his_id")
     implied: Columns = {
@@ -236,8 +244,7 @@ def _read(device: str, epochs: Any, by: tuple[str, ...], participant: str, label
         if name in implied:
             return implied[name]
         raise UsageError(
-            f"{device}: there is no column {name!r} for {what}; the metadata have "
-            f"{', '.join(metadata) or 'no columns'}. {advice}"
+            f"{device}: there is no column {name!r} for {what}; the metadata have {present}. {advice}"
         )
 
     columns = {
