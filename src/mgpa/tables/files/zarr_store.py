@@ -82,6 +82,10 @@ class RemoteStore(Store):  # type: ignore[misc]
         self._check_writable()
         await asyncio.to_thread((self.place / key).write_bytes, value.to_bytes())
 
+    async def set_partial_values(self, key_start_values: Any) -> None:
+        """Refuse, as ``supports_partial_writes`` says; zarr before 3.1.3 wants the method all the same."""
+        raise NotImplementedError("Objects of a store are written whole.")
+
     async def delete(self, key: str) -> None:
         """Remove an object: nothing here asks for it."""
         raise NotImplementedError
