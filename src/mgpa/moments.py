@@ -206,7 +206,7 @@ class SourceMoments:
 
     @classmethod
     def from_rows(cls, X: Any, weight: Floats | None, rows: NDArray[np.intp] | None = None) -> SourceMoments:
-        """Summarise the rows of one source, in float64 and in one pass, a block at a time.
+        """Summarise the rows of one source in float64, a block at a time: one pass, or two with weights.
 
         Parameters
         ----------
@@ -221,14 +221,21 @@ class SourceMoments:
         -----
         Rows are centred about c, the mean of a few of them; the scatter about the mean of all is then
         Σ w (x - c)(x - c)ᵀ - W (mean - c)(mean - c)ᵀ. What this difference costs in digits is nothing where c
-        is near the mean and, for f of n rows wherever they are, at most a factor of n / f.
+        is near the mean and, for f of n rows wherever they are, at most a factor of n / f. With weights that
+        does not hold: rows of weight zero, which may have any values, could be among the few. There c is the
+        mean, found in a pass of its own.
         """
         rows = np.arange(len(X)) if rows is None else rows
         n, d = len(rows), X.shape[1]
         total = float(n) if weight is None else float(weight.sum())
         squares = float(n) if weight is None else float(weight @ weight)
-        spaced = np.linspace(0, n - 1, min(n, CENTER_ROWS)).astype(np.intp)
-        center = np.asarray(X[rows[spaced]], dtype=np.float64).mean(axis=0) if n else np.zeros(d)
+        center = np.zeros(d)
+        if weight is None:
+            spaced = np.linspace(0, n - 1, min(n, CENTER_ROWS)).astype(np.intp)
+            center += np.asarray(X[rows[spaced]], dtype=np.float64).mean(axis=0) if n else 0.0
+        elif total:
+            for piece in blocks(n, max(1, PIECE // d)):
+                center += weight[piece] @ np.asarray(X[rows[piece]], dtype=np.float64) / total
         factored = n < d
         scatter, sums, checksum = np.zeros((0 if factored else d, d)), np.zeros(d), np.zeros(d, np.uint64)
         buffer = np.empty((n if factored else min(n, max(1, BLOCK // d)), d))

@@ -159,3 +159,18 @@ def test_constant_features_have_scale_one_and_are_zero_to_critics():
     assert fitted.require_variation() is fitted
     with pytest.raises(ValueError, match="All 2 features of X are constant"):
         Standardizer.from_rows(np.ones((5, 2)), None, True).require_variation()
+
+
+@pytest.mark.parametrize("wild", [1e6, 1e12])
+@pytest.mark.parametrize("share", [0.0, 1e-40])
+def test_rows_that_weights_leave_out_leave_no_trace_whatever_they_hold(wild, share):
+    rng = np.random.default_rng(0)
+    X, source, weight = rng.normal(size=(3000, 20)), np.arange(3000) % 2, rng.uniform(0.5, 2.0, 3000)
+    kept = np.arange(3000) % 10 > 0
+    expected = Moments.from_rows(X[kept], source[kept], weight[kept])
+    X[~kept], weight[~kept] = wild * rng.uniform(1, 2, (300, 20)), share
+    found = Moments.from_rows(X, source, weight)
+    np.testing.assert_allclose(
+        found.scatter, expected.scatter, rtol=1e-10, atol=1e-10 * expected.scatter.max()
+    )
+    np.testing.assert_allclose(found.means, expected.means, atol=1e-10)
