@@ -148,13 +148,8 @@ def fit_logistic_on_device(H: Array, codes: Any, n_sources: int, sample_weight: 
     """Fit the regression of :func:`fit_logistic` (C = 1) where the rows are, in float64."""
     import torch
 
-    device = H.device
-    target = torch.as_tensor(codes, device=device)
-    weight = torch.ones(len(H), dtype=torch.float64, device=device)
-    if sample_weight is not None:
-        weight = torch.as_tensor(sample_weight, dtype=torch.float64, device=device)
-    mass = torch.zeros(n_sources, dtype=torch.float64, device=device).index_add_(0, target, weight)
-    weight = weight * (weight.sum() / (n_sources * mass))[target]
+    target = torch.as_tensor(codes, device=H.device)
+    weight = torch.as_tensor(balanced_weights(codes, sample_weight), device=H.device)
     if n_sources == 2 and H.shape[1] <= MOST_NEWTON_FEATURES:
         return _newton(H.double(), target.double(), weight)
     return _lbfgs(H.double(), target, weight, n_sources)

@@ -570,3 +570,40 @@ def test_the_same_rows_in_two_roles_are_reported(table, tmp_path):
     assert said in found.report(tmp_path / "report.html").read_text(encoding="utf-8")
     assert found["leace"].fitted_on == (judge,)
     assert not run(table, ["leace"]).duplicates
+
+
+def test_readers_of_several_corrections_train_in_groups_that_do_not_depend_on_what_is_finished(
+    table, tmp_path, monkeypatch
+):
+    from mgpa.audit.measure import Ground
+
+    alone = run(table, ["leace", "closed_form_mgpa"], readers=SMALL, seeds=(17,), device="cpu")
+    groups, read = [], Ground.read
+
+    def noted(ground, corrections):
+        groups.append(len(corrections))
+        return read(ground, corrections)
+
+    monkeypatch.setattr(Ground, "banks_together", 2)  # as on a GPU
+    monkeypatch.setattr(Ground, "read", noted)
+    settings = {"readers": SMALL, "seeds": (17,), "device": "cpu", "cache": tmp_path / "cells"}
+    assert_same(run(table, ["leace", "closed_form_mgpa"], **settings), alone)
+    assert groups == [2, 2]  # identity and LEACE; the closed form and what its gate preserves
+    measured = next(p for p in sorted((tmp_path / "cells").rglob("*.npz")) if "readers" in np.load(p))
+    measured.unlink()  # as if stopped before
+    groups.clear()
+    assert_same(run(table, ["leace", "closed_form_mgpa"], **settings), alone)
+    assert groups == [2]
+
+
+def test_rows_that_fill_a_gpu_are_read_one_correction_at_a_time(table, monkeypatch):
+    from mgpa.audit import measure
+
+    plan = AuditPlan(table, ["leace"], readers=SMALL, seeds=(17,), folds=1, verbose=False, device="cpu")
+    assert plan.ground.banks_together == 1  # no GPU
+    monkeypatch.setattr(measure, "torch_device", lambda *given: SimpleNamespace(type="cuda"))
+    assert plan.ground.banks_together == measure.BANKS_TOGETHER
+    monkeypatch.setattr(measure, "BANK_BYTES", 12 * plan.ground.head.X.size)
+    assert plan.ground.banks_together == 3
+    monkeypatch.setattr(measure, "BANK_BYTES", 1)
+    assert plan.ground.banks_together == 1

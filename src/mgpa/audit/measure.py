@@ -24,6 +24,9 @@ from .token_readers import ResidualReaders, moves_tokens_alike, read_token_sourc
 
 Rows = tuple[NDArray[Any], NDArray[Any]]  # HEAD and EVAL
 
+# Corrections whose readers train as one program on a GPU, where eight take two and a half times as long as
+# one; fewer, if their HEAD rows would take more than so much of its memory.
+BANKS_TOGETHER, BANK_BYTES = 8, 2**33
 # Rows of the before/after picture: enough to see clouds, few enough to draw.
 PICTURE_ROWS = 1500
 
@@ -165,15 +168,32 @@ class Ground:
         return np.sort(rows), mean, vectors[:, :-3:-1]
 
     @property
-    def reads_together(self) -> bool:
-        """Whether the readers of several corrections train as one program, in little more time than one's."""
+    def banks_together(self) -> int:
+        """Corrections whose source readers should train as one program: several on a GPU that holds them."""
         if self.tokens or not self.bank.get("restarts", 1):
-            return False
-        return str(torch_device(self.device, "read_sources")).startswith("cuda")
+            return 1
+        if torch_device(self.device, "read_sources").type != "cuda":
+            return 1
+        return max(1, min(BANKS_TOGETHER, BANK_BYTES // (4 * self.head.X.size)))
 
     def read(self, corrections: list[Rows]) -> list[SourceReading]:
-        """Return what source readers make of the same rows after several corrections."""
+        """Return what source readers make of the same rows, no tokens, after several corrections."""
         return read_many_sources(corrections, self.head.source, device=self.device, **self.bank)
+
+    def read_tokens(self, C_head: NDArray[Any], C_eval: NDArray[Any]) -> SourceReading:
+        """Return what source readers make of corrected tokens."""
+        pairs = ((self.H_head, C_head), (self.H_eval, C_eval))
+        # Readers of uncorrected centred tokens serve every correction that shifts all tokens alike.
+        alike = all(moves_tokens_alike(before, after) for before, after in pairs)
+        return read_token_sources(
+            C_head,
+            self.head.source,
+            C_eval,
+            residual=self.residual_readers if alike else self.fit_residual_readers(C_head),
+            original_eval=self.H_eval if alike else None,
+            device=self.device,
+            **self.bank,
+        )
 
     def prepare(self) -> None:
         """Fit what is shared now, so that workers receive it instead of fitting it again."""
@@ -219,24 +239,8 @@ def measure(ground: Ground, rows: Rows, reading: SourceReading | None = None) ->
 
 def source_accessibility(ground: Ground, rows: Rows, reading: SourceReading | None = None) -> Arrays:
     """Return each reader's AUROC on every EVAL participant, and its scores."""
-    C_head, C_eval = rows
-    if reading is not None:
-        pass
-    elif ground.tokens:
-        source, how = ground.head.source, {"device": ground.device, **ground.bank}
-        pairs = ((ground.H_head, C_head), (ground.H_eval, C_eval))
-        # Readers of uncorrected centred tokens serve every correction that shifts all tokens alike.
-        alike = all(moves_tokens_alike(before, after) for before, after in pairs)
-        reading = read_token_sources(
-            C_head,
-            source,
-            C_eval,
-            residual=ground.residual_readers if alike else ground.fit_residual_readers(C_head),
-            original_eval=ground.H_eval if alike else None,
-            **how,
-        )
-    else:
-        (reading,) = ground.read([rows])
+    if reading is None:
+        reading = ground.read_tokens(*rows) if ground.tokens else ground.read([rows])[0]
     found = participant_auroc(
         reading.scores, ground.evaluation.source, ground.evaluation.participant, classes=ground.head.sources
     )

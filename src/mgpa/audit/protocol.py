@@ -63,8 +63,6 @@ from .result import Audit
 from .store import Arrays, Store, array_digest, resolve_device
 
 DEFAULT_METHODS = ("identity", "leace", "closed_form_mgpa", "iterative_mgpa")
-# Corrections whose readers train as one program on a GPU, where eight take about twice the time of one.
-BANKS_TOGETHER = 8
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -410,11 +408,9 @@ class AuditPlan:
         differently, and a run that was stopped and taken up again would not give the same bits.
         """
         readings: dict[str, SourceReading] = {}
-        if not self.ground.reads_together:
-            return readings
-        cells = list(rows)
-        for start in range(0, len(cells), BANKS_TOGETHER):
-            group = cells[start : start + BANKS_TOGETHER]
+        cells, together = list(rows), self.ground.banks_together
+        for start in range(0, len(cells) if together > 1 else 0, together):
+            group = cells[start : start + together]
             if all(self.store.get(key) is not None for key in group):
                 continue
             self._say(f"reading sources after {len(group)} corrections at once")

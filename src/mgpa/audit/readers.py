@@ -148,8 +148,8 @@ def read_many_sources(
 ) -> list[SourceReading]:
     """Read the sources of the same rows after several corrections, with a bank of readers for each.
 
-    On a GPU the networks of all banks train as one program, in little more than the time of one bank, and the
-    other readers are fitted beside them. Elsewhere one bank follows the other.
+    On a GPU the networks of all banks train as one program, those of eight three times as fast as one after
+    the other, and trees grow beside them. Elsewhere one bank follows the other.
 
     Parameters
     ----------
