@@ -160,4 +160,7 @@ def test_pairs_that_show_nothing_leave_rows_as_they_are_and_the_audit_goes_on(ta
     said = found.limits("closed_form_mgpa")[0]
     assert said.startswith("NOTHING TO ACT ON: it left rows as they are. The ")
     assert "pairs show no common difference" in said
-    assert not any("NOTHING TO ACT ON" in line for line in found.limits("leace"))
+    assert found.findings("closed_form_mgpa")[0] == said
+    assert not any("NOTHING TO ACT ON" in line for line in found.findings("leace"))
+    for method in found:  # limits are some of the findings
+        assert set(found.limits(method)) <= set(found.findings(method))

@@ -275,7 +275,8 @@ class Audit:
 
     def findings(self, method: str) -> list[str]:
         """Return what became of source and task, and how far rows moved."""
-        lines = [self._source_sentence(method), *self._floor_sentence(method)]
+        evidence = self._evidence_sentence(method)
+        lines = [*evidence, self._source_sentence(method), *self._floor_sentence(method)]
         if method == "identity":
             return lines
         for name in self.metrics:
