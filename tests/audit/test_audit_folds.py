@@ -60,7 +60,27 @@ def test_a_table_without_roles_needs_none():
     assert audit.run(few(roles=False), ["leace"], **QUICK).settings["folds"] == 5
     assert audit.run(few(8, roles=False), ["leace"], **QUICK).settings["folds"] == 4
     with pytest.raises(TableError, match="lacks role"):
-        audit.run(few(6, roles=False), ["leace"], **QUICK)
+        audit.run(few(2, roles=False), ["leace"], **QUICK)
+
+
+@pytest.mark.parametrize("n", [3, 4, 5, 6, 7])
+def test_of_few_people_everybody_is_a_fold(n):
+    table = few(n, roles=False)
+    table = table.with_columns(pair_id=np.arange(len(table)) // 2)
+    plan = AuditPlan(table, ["leace", "closed_form_mgpa"], **QUICK)
+    assert len(plan.folds) == n
+    for fold in plan.folds:
+        data, ground = fold.data, fold.ground
+        parts = [set(part.participant) for part in (data.fit, data.val, ground.head, ground.evaluation)]
+        assert sum(map(len, parts)) == len(set.union(*parts)) == n
+        assert [bool(part) for part in parts] == [True, n > 3, True, True]
+    result = plan.run()
+    assert result["leace"].participants == tuple(np.unique(table.participant).tolist())
+    said = " ".join(result.verdict("closed_form_mgpa"))
+    assert f"in {n} folds" in said
+    assert ("TOO FEW PEOPLE" in said) == (n < 6)
+    assert "with folds everybody" not in said
+    assert ("worst" in result.metrics) == (n >= 6)  # which takes two people to train on
 
 
 def test_roles_are_kept_where_twelve_people_judge_or_it_is_asked_for():
@@ -93,8 +113,10 @@ def test_a_number_of_folds_that_people_do_not_fill_is_an_error():
     for folds in (2, 6):
         with pytest.raises(UsageError, match="10 participants make 4 to 5 folds"):
             AuditPlan(few(), ["leace"], folds=folds, **QUICK)
-    with pytest.raises(UsageError, match="6 participants are too few for folds"):
+    with pytest.raises(UsageError, match="6 participants make 6 folds of one person"):
         AuditPlan(few(6), ["leace"], folds=4, **QUICK)
+    with pytest.raises(UsageError, match="2 participants are too few for folds, which need 3"):
+        AuditPlan(few(2, roles=False), ["leace"], folds=4, **QUICK)
 
 
 def test_folds_are_kept_and_counted_as_pending(tmp_path):

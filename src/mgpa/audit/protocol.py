@@ -113,9 +113,9 @@ class AuditPlan:
         take another folder.
     folds : int or None
         Let roles rotate over so many folds, so that everybody is EVAL once, by maps and readers of others;
-        1 keeps the table's roles. None makes five (or four, of eight or nine people) where fewer than twelve
-        people are EVAL or the table has no roles, if all methods are fitted here and everybody has rows of
-        every source and label.
+        1 keeps the table's roles. None makes five (or four, of eight or nine people, and one a person of
+        three to seven) where fewer than twelve people are EVAL or the table has no roles, if all methods are
+        fitted here and everybody has rows of every source and label.
     n_jobs : int
         Cells at a time (joblib; ``joblib.parallel_config("dask")`` sends them to a cluster).
     device : str
@@ -132,6 +132,9 @@ class AuditPlan:
     >>> plan.run().methods
     ('identity', 'leace')
     """
+
+    #: How a result varies over people needs two of them to judge.
+    _fewest_judges = 2
 
     def __init__(
         self,
@@ -168,7 +171,7 @@ class AuditPlan:
         self.verbose = verbose
         can_rotate = pairs is None and all(job.fitted is None for job in self.jobs)
         self.folds = [
-            AuditPlan(
+            _FoldPlan(
                 rotated,
                 methods,
                 seeds=seeds,
@@ -210,7 +213,7 @@ class AuditPlan:
             if not len(parts[role]):
                 why = " A movement budget is one of VAL rows." if role == "VAL" else ""
                 raise TableError(f"The table has no {role} rows; ", GIVE_ROLES, f" can give roles.{why}")
-        _require_measurable(parts["HEAD"], parts["EVAL"])
+        _require_measurable(parts["HEAD"], parts["EVAL"], self._fewest_judges)
         require_pairs(self.jobs, parts["FIT"], pairs)
         # Pairs come in the coordinates that the table came in.
         contrasts = pairs if rows is table else _transformed(coordinates, pairs)
@@ -491,6 +494,12 @@ def _keep(
     return store.put(key, arrays)
 
 
+class _FoldPlan(AuditPlan):
+    """One fold of an audit. One person may judge in it: results are told over the people of all folds."""
+
+    _fewest_judges = 1
+
+
 def _planned(plan: Callable[P, AuditPlan]) -> Callable[[Callable[..., Audit]], Callable[P, Audit]]:
     """Return a decorator that shows a plan's parameters as a function's own, to readers and to mypy."""
 
@@ -609,10 +618,10 @@ def _duplicates(table: Table) -> dict[str, int]:
     }
 
 
-def _require_measurable(head: Table, evaluation: Table) -> None:
+def _require_measurable(head: Table, evaluation: Table, fewest: int) -> None:
     """Raise unless every EVAL participant has rows of everything that HEAD teaches readers and heads."""
     people = np.unique(evaluation.participant).tolist()
-    if len(people) < 2:
+    if len(people) < fewest:
         raise TableError(
             f"EVAL has one participant ({people[0]!r}); how a result varies over people needs two or more. ",
             GIVE_ROLES,

@@ -381,6 +381,11 @@ class Audit:
             "Audit with the full bank before believing a number."
         )
 
+    @property
+    def advice_on_folds(self) -> str:
+        """How more people could judge, to end a sentence with; nothing, if everybody does already."""
+        return "" if "folds" in self.settings else "; with folds everybody judges once"
+
     def caveats(self, method: str) -> list[str]:
         """Return how sure the findings are; the same for every method."""
         n, lines = len(self[method].participants), []
@@ -389,7 +394,7 @@ class Audit:
         if n < TOO_FEW:
             lines.append(
                 f"TOO FEW PEOPLE: {n} EVAL participants are a hint at most. A verdict needs {TOO_FEW} or "
-                f"more, intervals that hold {FEW} or more; with folds everybody judges once."
+                f"more, intervals that hold {FEW} or more{self.advice_on_folds}."
             )
         if self.duplicates:
             lines.append(self.duplicates)

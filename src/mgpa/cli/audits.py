@@ -58,7 +58,8 @@ def audit(
         default as in the FIT rows.
     folds
         Let roles rotate over so many folds, so that everybody judges once; 1 keeps the table's roles. By
-        default five where fewer than twelve people are EVAL, if that is possible.
+        default five where fewer than twelve people are EVAL, or the table has no roles, if that is
+        possible; three to seven people take turns one by one.
     cache
         Folder of finished cells; by default inside the output folder. Running again goes on where it was.
     jobs
