@@ -284,7 +284,7 @@ def test_cards_fold_what_their_numbers_say_and_nothing_else(full):
 
 def test_readers_have_names_in_words(full):
     names = {name for _, name in chart_data(full)["readers"]}
-    assert {"logistic", "logistic, whitened", "network, 4 epochs, start 1"} <= names
+    assert {"logistic", "logistic, whitened", "network 1, 4 epochs"} <= names
     assert not [name for name in names if re.search(r"\br\d|\be\d|_", name)]
 
 

@@ -191,7 +191,12 @@ class AuditPlan:
         ]
         self.settings: dict[str, Any]
         if self.folds:
-            self.settings = self.folds[0].settings | {"folds": len(self.folds), "data": table.digest[:16]}
+            self.table = table
+            self.settings = self.folds[0].settings | {
+                "folds": len(self.folds),
+                "data": table.digest[:16],
+                "roles": table.role is not None,
+            }
             return
         table.require("role")
         self.budgets = _budgets(budget, self.jobs)
@@ -314,9 +319,13 @@ class AuditPlan:
             for i, plan in enumerate(self.folds, start=1):
                 self._say(f"fold {i} of {len(self.folds)}")
                 audits.append(plan.run())
-            pooled = Audit.pool(audits)
+            pooled, table = Audit.pool(audits), self.table
             return replace(
-                pooled, settings=pooled.settings | {k: self.settings[k] for k in ("folds", "data")}
+                pooled,
+                settings=pooled.settings | {k: self.settings[k] for k in ("folds", "data", "roles")},
+                # Everybody was fitted on in some fold.
+                confounding=confounding(table.source, table.participant, table.label),
+                paired_rows=replace(table, role=None) if _has_pairs(table) else None,
             )
         started = time.monotonic()
         self.store.create()
