@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import webbrowser
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
@@ -531,17 +532,21 @@ class Audit:
         title: str = "Correction audit",
         sections: Sequence[tuple[str, str, str]] = (),
         *,
+        browser: bool = False,
         verbose: bool = False,
     ) -> Path:
         """Write everything as one HTML file that opens offline, and return its path.
 
-        ``sections`` are yours: for each an id, a heading, and HTML that is put in as it is. ``verbose`` shows
-        how far it is.
+        ``sections`` are yours: for each an id, a heading, and HTML that is put in as it is. ``browser`` opens
+        the file in one, and ``verbose`` shows how far it is.
         """
         from .report import html_report
 
         self.check_pairs(verbose=verbose)  # the one part that takes time
-        return write_atomically(Path(path), html_report(self, title, sections).encode())
+        written = write_atomically(Path(path), html_report(self, title, sections).encode())
+        if browser:
+            webbrowser.open(written.resolve().as_uri())
+        return written
 
 
 def _plain(x: float) -> str:
