@@ -409,6 +409,17 @@ def test_words_stand_above_the_symbols_of_the_printed_table(full):
     assert lines[at + 1].index(f"{full.estimates['identity']['S']:.3f}") == symbols.index("S (want .5)")
 
 
+def test_the_printed_table_fits_a_terminal_and_has_every_number(full):
+    table = str(full).partition("\nPRELIMINARY")[0]
+    assert max(map(len, table.splitlines())) <= 100
+    blocks = table.split("\n\n")
+    assert len(blocks) > 1
+    for block in blocks:
+        assert [line.split()[0] for line in block.splitlines()[-len(full.methods) :]] == list(full.methods)
+    printed = [f"{e:.3f}" for found in full.estimates.values() for e in found.values()]
+    assert all(table.count(number) >= printed.count(number) for number in printed)
+
+
 def test_a_notebook_shows_the_verdict_and_the_table(full, partial):
     for result in (full, partial):
         page = Page(result._repr_html_())

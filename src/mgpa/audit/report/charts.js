@@ -12,7 +12,14 @@ const DRAW = {
     c.svg.append(line(p.x(.5), box.top, p.x(.5), box.bottom, "chance"), text(p.x(.5) + 5, box.bottom - 6, "chance", {class: "small"}));
     const id = D.methods[D.identity].est[yKey];
     const boxes = [[p.x(.5), box.bottom - 18, p.x(.5) + 46, box.bottom]];
-    if (!off.has(D.identity) && auroc) { c.svg.append(line(box.left, p.y(id[0]), box.right, p.y(id[0]), "before"), text(box.right, p.y(id[0]) - 5, "without correction", {class: "small halo", "text-anchor": "end"})); boxes.push([box.left, p.y(id[0]) - 1, box.right, p.y(id[0]) + 1], [box.right - 100, p.y(id[0]) - 17, box.right, p.y(id[0])]); }
+    if (!off.has(D.identity) && auroc) {
+      // The words stand where no marker does.
+      const y = p.y(id[0]), width = textWidth("without correction", 11) + 4, spots = [[box.right - width, box.right], [p.x(.5) + 5, p.x(.5) + 5 + width], [(box.left + box.right - width) / 2, (box.left + box.right + width) / 2]];
+      const taken = ([a, b]) => ms.filter(m => p.x(get(m, "S")[0]) > a - 8 && p.x(get(m, "S")[0]) < b + 8 && Math.abs(p.y(get(m, yKey)[0]) - y) < 24).length;
+      const [start, end] = spots.reduce((a, b) => taken(b) < taken(a) ? b : a);
+      c.svg.append(line(box.left, y, box.right, y, "before"), text(start, y - 5, "without correction", {class: "small halo"}));
+      boxes.push([box.left, y - 1, box.right, y + 1], [start, y - 17, end, y]);
+    }
     const points = [];
     for (const m of ms) {
       const M = D.methods[m], ex = get(m, "S"), ey = get(m, yKey), g = el("g", {class: `c${M.color}`});

@@ -56,9 +56,8 @@ CAPTIONS = {
     ),
     "variance": (
         "What the variance is due to",
-        "Share of the EVAL rows' variance that lies between sources, between participants and between "
-        "task labels. Dotted: the share unrelated groups would take. Dashed: before correction. Factors "
-        "overlap where they are associated.",
+        "Share of the EVAL rows' variance that lies between the groups of each factor. Dotted: the share "
+        "unrelated groups would take. Dashed: before correction. Factors overlap where they are associated.",
     ),
     "pairs": (
         "Do the pairs show anything?",
