@@ -72,7 +72,7 @@ const DRAW = {
     const values = ms.flatMap(m => { const q = D.methods[m].curves[head]; return [...xs.map(x => at(q.abc, x)), ...(q.worst || [])]; });
     const side = nameWidth() + 22, box = {left: 46, right: c.W - side, top: 26, bottom: H - 64};
     const p = panel(c.svg, {...box, x: [-1, 1], y: range([.5, ...values], .05), xticks: [-1, 0, 1], xnames: box.right - box.left < 230 ? [["−1"], ["0"], ["1"]] : [["−1", "reversed"], ["0", "independent"], ["1", "aligned"]], xlabel: box.right - box.left < 230 ? "ξ: reversed −1, aligned 1" : "Association ξ of device and label", ylabel: "AUROC"});
-    c.svg.append(line(box.left, p.y(.5), box.right, p.y(.5), "chance"), text(box.left + 4, p.y(.5) - 5, "chance", {class: "small halo"}));
+    c.svg.append(line(box.left, p.y(.5), box.right, p.y(.5), "chance"), text(box.left + 12, p.y(.5) - 5, "chance", {class: "small halo"}));
     const ends = [];
     for (const m of ms) {
       const M = D.methods[m], q = M.curves[head], g = el("g", {class: `c${M.color}`});
