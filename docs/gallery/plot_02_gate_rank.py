@@ -135,10 +135,10 @@ print(f"{'uncorrected':<21}: headset {before[0]:.3f}, task {before[1]:.3f}")
 # their other events.
 #
 # Before the bend, part of the headset remains outside the gate. Above, the two constructions part. The
-# closed form moves rows along the *mean* contrast, whatever the gate; a generous rank costs it nothing
+# closed form moves rows along directions in which *pairs* differ, and a generous rank costs it nothing
 # here. The iterative map goes wherever its critics find the source inside the gate. In the fitting rows the
-# task predicts the source, so once the gate is wide enough to hold the task, the critics find it, and both
-# panels get worse.
+# task predicts the source, so once the gate is wide enough to hold the task, the critics find it there, and
+# the task is lost with it.
 #
 # **Rule of thumb**: take the rank where the curve of held-out people bends, and rather a direction less for
 # the iterative map. The default does so by itself: it takes directions as long as held-out people support
