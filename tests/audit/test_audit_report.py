@@ -173,6 +173,8 @@ def test_figures_take_names_with_signs_as_they_are(hostile, tmp_path):
 
 
 def test_lines_keep_their_colours_over_panels_and_repetitions_are_averaged():
+    from mgpa.audit import plots
+
     x, several = [1, 2, 3], np.array([[0.9, 0.7], [0.8, 0.6], [0.5, 0.5]])
     panels = {
         "Headset": {"Identity": (x, [1, 1, 1]), "LEACE": (x, several)},
