@@ -39,8 +39,8 @@ def audit(
     Parameters
     ----------
     table
-        With source, participant and role columns; label for task utility, pair_id for pairs. Also by an
-        address (s3://…, gs://…, https://…, hf://…).
+        With source and participant columns; label for task utility, pair_id for pairs, and role, which few
+        people do without. Also by an address (s3://…, gs://…, https://…, hf://…).
     out
         Folder for report.html, table.csv, table.tex and figures.
     methods
