@@ -119,7 +119,11 @@ print(f"leaving out any one person: {without.min():+.3f} to {without.max():+.3f}
 # are the other half (:doc:`plot_02_gate_rank`). The iterative map begins with the closed form, and found
 # nothing left to do: the two coincide in every figure.
 
-plt.figure(result.plot_gate())
+plt.figure(result.plot_gate(width=4.6))
+
+# %%
+# How far rows moved, stage by stage and in all:
+
 plt.figure(result.plot_movement())
 
 # %%
