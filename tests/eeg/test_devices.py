@@ -283,6 +283,7 @@ def failing():
         (empty, {}, ValueError, r"Epochs\.drop_log"),
         (coded, {}, PairingError, r"no event is on two devices.*500.*mgpa\.eeg\.match_events"),
         (nobody, {}, ValueError, r"no column 'participant'.*participant=.*his_id"),
+        (coded, {"participant": "subject"}, ValueError, r"leave that out: the subject's his_id is 's0'"),
         (coded, {"label": "kind"}, ValueError, r"no column 'kind' for the task.*label="),
         (
             coded,

@@ -250,10 +250,13 @@ def _read(device: str, epochs: Any, by: tuple[str, ...], participant: str, label
             f"{device}: there is no column {name!r} for {what}; the metadata have {present}. {advice}"
         )
 
+    whose = (
+        "Name it with participant=, or set info['subject_info']['his_id']."
+        if person is None
+        else f"Name it with participant=, or leave that out: the subject's his_id is {person!r}."
+    )
     columns = {
-        "participant": column(
-            participant, "participants", "Name it with participant=, or set info['subject_info']['his_id']."
-        ),
+        "participant": column(participant, "participants", whose),
         "label": column(label, "the task", "Name it with label=."),
         "onset": column("onset", "onsets", ""),
     }
