@@ -22,7 +22,7 @@ from .. import __version__
 from .._common.progress import waiting
 from .._common.workers import in_processes
 from ..coordinates import Coordinates
-from ..errors import ParameterError, TableError, printable
+from ..errors import ParameterError, TableError, UsageError, printable
 from ..estimators.staged import torch_device
 from ..maps import CorrectionMap, load_map
 from ..maps.io.mapfile import map_digest
@@ -318,7 +318,15 @@ class AuditPlan:
             audits = []
             for i, plan in enumerate(self.folds, start=1):
                 self._say(f"fold {i} of {len(self.folds)}")
-                audits.append(plan.run())
+                try:
+                    audits.append(plan.run())
+                except UsageError as error:
+                    if not plan.settings["participants"]["VAL"]:
+                        error.add_note(
+                            "Three participants leave one to fit on and nobody for VAL: methods that hold "
+                            "rows out, as iterative_mgpa does, need a fourth. Audit the others."
+                        )
+                    raise
             pooled, table = Audit.pool(audits), self.table
             return replace(
                 pooled,
