@@ -22,7 +22,7 @@ from .. import __version__
 from .._common.progress import waiting
 from .._common.workers import in_processes
 from ..coordinates import Coordinates
-from ..errors import ParameterError, TableError, printable
+from ..errors import ParameterError, TableError, UsageError, printable
 from ..estimators.staged import torch_device
 from ..maps import CorrectionMap, load_map
 from ..maps.io.mapfile import map_digest
@@ -113,9 +113,9 @@ class AuditPlan:
         take another folder.
     folds : int or None
         Let roles rotate over so many folds, so that everybody is EVAL once, by maps and readers of others;
-        1 keeps the table's roles. None makes five (or four, of eight or nine people) where fewer than twelve
-        people are EVAL or the table has no roles, if all methods are fitted here and everybody has rows of
-        every source and label.
+        1 keeps the table's roles. None makes five (or four, of eight or nine people, and one a person of
+        three to seven) where fewer than twelve people are EVAL or the table has no roles, if all methods are
+        fitted here and everybody has rows of every source and label.
     n_jobs : int
         Cells at a time (joblib; ``joblib.parallel_config("dask")`` sends them to a cluster).
     device : str
@@ -132,6 +132,9 @@ class AuditPlan:
     >>> plan.run().methods
     ('identity', 'leace')
     """
+
+    #: How a result varies over people needs two of them to judge.
+    _fewest_judges = 2
 
     def __init__(
         self,
@@ -168,7 +171,7 @@ class AuditPlan:
         self.verbose = verbose
         can_rotate = pairs is None and all(job.fitted is None for job in self.jobs)
         self.folds = [
-            AuditPlan(
+            _FoldPlan(
                 rotated,
                 methods,
                 seeds=seeds,
@@ -188,7 +191,12 @@ class AuditPlan:
         ]
         self.settings: dict[str, Any]
         if self.folds:
-            self.settings = self.folds[0].settings | {"folds": len(self.folds), "data": table.digest[:16]}
+            self.table = table
+            self.settings = self.folds[0].settings | {
+                "folds": len(self.folds),
+                "data": table.digest[:16],
+                "roles": table.role is not None,
+            }
             return
         table.require("role")
         self.budgets = _budgets(budget, self.jobs)
@@ -210,7 +218,7 @@ class AuditPlan:
             if not len(parts[role]):
                 why = " A movement budget is one of VAL rows." if role == "VAL" else ""
                 raise TableError(f"The table has no {role} rows; ", GIVE_ROLES, f" can give roles.{why}")
-        _require_measurable(parts["HEAD"], parts["EVAL"])
+        _require_measurable(parts["HEAD"], parts["EVAL"], self._fewest_judges)
         require_pairs(self.jobs, parts["FIT"], pairs)
         # Pairs come in the coordinates that the table came in.
         contrasts = pairs if rows is table else _transformed(coordinates, pairs)
@@ -310,10 +318,22 @@ class AuditPlan:
             audits = []
             for i, plan in enumerate(self.folds, start=1):
                 self._say(f"fold {i} of {len(self.folds)}")
-                audits.append(plan.run())
-            pooled = Audit.pool(audits)
+                try:
+                    audits.append(plan.run())
+                except UsageError as error:
+                    if not plan.settings["participants"]["VAL"]:
+                        error.add_note(
+                            "Three participants leave one to fit on and nobody for VAL: methods that hold "
+                            "rows out, as iterative_mgpa does, need a fourth. Audit the others."
+                        )
+                    raise
+            pooled, table = Audit.pool(audits), self.table
             return replace(
-                pooled, settings=pooled.settings | {k: self.settings[k] for k in ("folds", "data")}
+                pooled,
+                settings=pooled.settings | {k: self.settings[k] for k in ("folds", "data", "roles")},
+                # Everybody was fitted on in some fold.
+                confounding=confounding(table.source, table.participant, table.label),
+                paired_rows=replace(table, role=None) if _has_pairs(table) else None,
             )
         started = time.monotonic()
         self.store.create()
@@ -491,6 +511,12 @@ def _keep(
     return store.put(key, arrays)
 
 
+class _FoldPlan(AuditPlan):
+    """One fold of an audit. One person may judge in it: results are told over the people of all folds."""
+
+    _fewest_judges = 1
+
+
 def _planned(plan: Callable[P, AuditPlan]) -> Callable[[Callable[..., Audit]], Callable[P, Audit]]:
     """Return a decorator that shows a plan's parameters as a function's own, to readers and to mypy."""
 
@@ -609,10 +635,10 @@ def _duplicates(table: Table) -> dict[str, int]:
     }
 
 
-def _require_measurable(head: Table, evaluation: Table) -> None:
+def _require_measurable(head: Table, evaluation: Table, fewest: int) -> None:
     """Raise unless every EVAL participant has rows of everything that HEAD teaches readers and heads."""
     people = np.unique(evaluation.participant).tolist()
-    if len(people) < 2:
+    if len(people) < fewest:
         raise TableError(
             f"EVAL has one participant ({people[0]!r}); how a result varies over people needs two or more. ",
             GIVE_ROLES,
