@@ -235,10 +235,7 @@ class RandomGate(Gate):
         Seed. The basis is the sign-fixed QR factor of a normal matrix, hence uniformly distributed.
     """
 
-    _parameter_constraints: ClassVar[dict[str, Constraint]] = {
-        "rank": whole() | share,
-        "random_state": seed,
-    }
+    _parameter_constraints: ClassVar[dict[str, Constraint]] = {"rank": whole() | share, "random_state": seed}
 
     def __init__(self, rank: int | float = 1, *, random_state: Any = None) -> None:
         self.rank = rank
@@ -298,7 +295,7 @@ class FixedGate(Gate):
     _parameter_constraints: ClassVar[dict[str, Constraint]] = {
         "basis": Constraint(
             "an array (d, r) with orthonormal columns, as numpy.linalg.qr makes them", _is_orthonormal
-        ),
+        )
     }
 
     def __init__(self, basis: Any) -> None:

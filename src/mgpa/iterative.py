@@ -24,18 +24,7 @@ from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
 from ._common.arrays import cast, double
-from ._common.parameters import (
-    Constraint,
-    flag,
-    gate,
-    number,
-    one_of,
-    read_seed,
-    seed,
-    some_of,
-    text,
-    whole,
-)
+from ._common.parameters import Constraint, flag, gate, number, one_of, read_seed, seed, some_of, text, whole
 from ._common.progress import progress
 from .anchor import TARGETS
 from .closed_form import ClosedFormMGPA

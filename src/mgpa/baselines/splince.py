@@ -81,10 +81,7 @@ class SPLINCE(MomentEstimator):
 
     tags: ClassVar[MethodTags] = MethodTags(source_blind=True, needs_task=True)
 
-    _parameter_constraints: ClassVar[dict[str, Constraint]] = {
-        "strength": number(0),
-        "standardize": flag,
-    }
+    _parameter_constraints: ClassVar[dict[str, Constraint]] = {"strength": number(0), "standardize": flag}
 
     def __init__(self, *, strength: float = 1.0, standardize: bool = True) -> None:
         self.strength = strength

@@ -361,15 +361,7 @@ def _target_panel(ax: Any, model: GaussianModel) -> None:
     ):
         moved, lift = target_map(model, level).transform(Z), np.array([0, 0.06 * side])
         ax.axvline(moved[0, 0], ymax=0.98, color=color, lw=1.1)
-        _say(
-            ax,
-            words,
-            (moved[0, 0], 2.65),
-            (3 * side, 0),
-            ha=align,
-            va="top",
-            color=color,
-        )
+        _say(ax, words, (moved[0, 0], 2.65), (3 * side, 0), ha=align, va="top", color=color)
         for start, end in zip(Z + lift, moved + lift, strict=True):
             _arrow(ax, (start, end), color, 0.7, shrinkA=2)
     _slice_panel(ax, Z, source)

@@ -85,11 +85,7 @@ class Person:
 
 
 def draw_people(
-    n: int | None = None,
-    *,
-    random_state: int = 0,
-    population: float = 0.0,
-    ids: Sequence[str] | None = None,
+    n: int | None = None, *, random_state: int = 0, population: float = 0.0, ids: Sequence[str] | None = None
 ) -> list[Person]:
     """Draw people who differ in anatomy, rhythms, responses and noise.
 
