@@ -97,9 +97,7 @@ def names_of(package):
     return set(names)
 
 
-@pytest.mark.parametrize(
-    "package", [mgpa.eeg, mgpa.studies], ids=lambda package: package.__name__
-)
+@pytest.mark.parametrize("package", [mgpa.eeg, mgpa.studies], ids=lambda package: package.__name__)
 def test_names_of_a_package_resolve_to_one_thing_each(package):
     assert names_of(package) == set(package.__all__)
     modules = {module.name for module in pkgutil.iter_modules(package.__path__)}
