@@ -222,13 +222,22 @@ def bench_fit(device):
     tutorial = stages * best(plain_torch, 2)
     report(f"iterative fit on {device}, {stages} stages", fitting, "same GELU steps, plain torch", tutorial)
     closed = mgpa.ClosedFormMGPA.paper(gate=mgpa.MeasurementGate(rank=R))
-    wide = X.astype(np.float64)
-    report(
-        f"closed-form fit, {N} x {D}",
-        best(lambda: closed.fit(X, source=source, pairs=pairs), 3),
-        "Gram product (float64)",
-        best(lambda: wide.T @ wide, 3),
-    )
+    for n in (N,) if device == "cpu" else (N, 100 * N):
+        rows = torch.as_tensor(X, device=device).repeat(n // N, 1)
+        rows = rows.numpy() if device == "cpu" else rows
+        labels = np.tile(source, n // N)
+        wide = rows.astype(np.float64) if device == "cpu" else rows.double()
+
+        def gram(wide=wide):
+            product = wide.T @ wide
+            return product if device == "cpu" else product.cpu()
+
+        report(
+            f"closed-form fit, {n} x {D}",
+            best(lambda rows=rows, labels=labels: closed.fit(rows, source=labels, pairs=pairs), 3),
+            "Gram product (float64)",
+            best(gram, 3),
+        )
 
 
 def bench_tokens(device):

@@ -16,12 +16,15 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from ._common.arrays import cast, double, is_tensor
+
 Floats = NDArray[np.float64]
 
 # Numbers in float64 that one product takes: 16 MiB. And those that are converted, centred and summed up
 # together: 1 MiB, which stays in a core's cache.
 BLOCK, PIECE = 2**21, 2**17
 CENTER_ROWS = 256  # whose mean is near enough to that of all
+DEVICE_BLOCK = 2**25  # numbers in float64 that a tensor's device takes at a time: 256 MiB
 
 
 @dataclass(frozen=True)
@@ -210,8 +213,8 @@ class SourceMoments:
 
         Parameters
         ----------
-        X : (n, d) array
-            In any precision.
+        X : (n, d) array or tensor
+            In any precision. Of a tensor only sums leave its device, unless rows are fewer than features.
         weight : (m,) array or None
             Of this source's rows.
         rows : (m,) array or None
@@ -227,6 +230,10 @@ class SourceMoments:
         """
         rows = np.arange(len(X)) if rows is None else rows
         n, d = len(rows), X.shape[1]
+        if is_tensor(X) and n < d:
+            X, rows = X[rows].cpu().numpy(), np.arange(n)
+        elif is_tensor(X):
+            return cls._from_tensor(X, weight, rows)
         total = float(n) if weight is None else float(weight.sum())
         squares = float(n) if weight is None else float(weight @ weight)
         center = np.zeros(d)
@@ -261,6 +268,29 @@ class SourceMoments:
             return cls(n, total, squares, center + gap, Scatter.of_rows(buffer), checksum)
         scatter -= total * np.outer(gap, gap)
         return cls(n, total, squares, center + gap, Scatter(scatter), checksum)
+
+    @classmethod
+    def _from_tensor(cls, X: Any, weight: Floats | None, rows: NDArray[np.intp]) -> SourceMoments:
+        """Summarise rows where they are, in two passes; a device has room for larger blocks than a cache."""
+        import torch
+
+        n, d = len(rows), X.shape[1]
+        here = {"device": X.device, "dtype": torch.float64}
+        w = torch.ones(n, **here) if weight is None else torch.as_tensor(weight, **here)
+        index, total = torch.as_tensor(rows, device=X.device), float(w.sum())
+        sums, scatter = torch.zeros(d, **here), torch.zeros(d, d, **here)
+        checksum = torch.zeros(d, device=X.device, dtype=torch.int64)
+        pieces = blocks(n, max(1, DEVICE_BLOCK // d))
+        for piece in pieces:
+            F = X[index[piece]].to(torch.float64)
+            checksum += F.view(torch.int64).sum(0)  # modulo 2^64, as in content_checksum
+            sums += w[piece] @ F
+        mean = sums / total if total else sums
+        for piece in pieces if total else []:
+            F = (X[index[piece]].to(torch.float64) - mean) * w[piece, None].sqrt()
+            scatter += F.T @ F
+        spread = Scatter(scatter.cpu().numpy()) if total else Scatter.of_rows(np.zeros((0, d)))
+        return cls(n, total, float(w @ w), mean.cpu().numpy(), spread, checksum.cpu().numpy().view(np.uint64))
 
     @property
     def scatter(self) -> Floats:
@@ -304,7 +334,7 @@ class Moments:
     @classmethod
     def from_rows(cls, X: Any, source: Any, sample_weight: Any = None) -> Moments:
         """Summarise rows X with one source label each."""
-        X, labels = np.asarray(X), np.asarray(source)
+        X, labels = X if is_tensor(X) else np.asarray(X), np.asarray(source)
         weight = None if sample_weight is None else np.asarray(sample_weight, dtype=np.float64)
         parts = {}
         for label in np.unique(labels):
@@ -423,7 +453,7 @@ class Means:
 
     @classmethod
     def from_rows(cls, X: Any, *labels: NDArray[Any], sample_weight: Floats | None = None) -> Means:
-        """Summarise rows X with one label each, or several."""
+        """Summarise rows X, an array or a tensor, with one label each, or several."""
         weight = np.ones(len(X)) if sample_weight is None else sample_weight
         kinds = [np.unique(values, return_inverse=True) for values in labels]
         combined = np.ravel_multi_index([codes for _, codes in kinds], [len(names) for names, _ in kinds])
@@ -432,7 +462,7 @@ class Means:
         sums = np.zeros((len(first), X.shape[1]))
         order = np.argsort(group, kind="stable")
         for rows in np.split(order, np.cumsum(np.bincount(group))[:-1]):
-            sums[group[rows[0]]] = weight[rows] @ X[rows].astype(np.float64)
+            sums[group[rows[0]]] = _weighted_sum(X, weight, rows)
         parts = {}
         for i, row in enumerate(first):
             names = tuple(values[row].item() for values in labels)
@@ -447,6 +477,13 @@ class Means:
             share = weight / (before + weight) if before + weight else 0.0
             parts[label] = before + weight, old + share * (mean - old)
         return Means(_sorted(parts, "y"))
+
+
+def _weighted_sum(X: Any, weight: Floats, rows: NDArray[np.intp]) -> Floats:
+    """Return Σ w x of some rows, added up where they are."""
+    chosen = double(X[rows])
+    total = cast(weight[rows], chosen) @ chosen
+    return np.asarray(total.cpu() if is_tensor(total) else total)
 
 
 def _sorted(parts: dict[Any, Any], name: str) -> dict[Any, Any]:

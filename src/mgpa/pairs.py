@@ -13,6 +13,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from ._common.arrays import is_tensor
 from ._common.checks import as_float_matrix, refuse_masked, require_finite
 
 Floats = NDArray[np.float64]
@@ -284,7 +285,7 @@ def _is_missing(label: Any) -> bool:
 def to_numpy(values: Any, name: str = "X") -> NDArray[Any]:
     """Return values as a numpy array, moving torch tensors to the host; ``name`` is for errors."""
     refuse_masked(values, name)
-    if type(values).__module__.partition(".")[0] == "torch":
+    if is_tensor(values):
         values = values.detach().cpu()
         if str(values.dtype) == "torch.bfloat16":
             raise ValueError(f"{name} is bfloat16, too coarse to correct in; convert it with {name}.float().")

@@ -174,3 +174,29 @@ def test_rows_that_weights_leave_out_leave_no_trace_whatever_they_hold(wild, sha
         found.scatter, expected.scatter, rtol=1e-10, atol=1e-10 * expected.scatter.max()
     )
     np.testing.assert_allclose(found.means, expected.means, atol=1e-10)
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("n", [3, 40, 500])
+def test_moments_of_a_tensor_are_those_of_the_array(monkeypatch, n, weighted):
+    """Made where the tensor is, in several blocks here, and in another order of sums; the digest has none."""
+    torch = pytest.importorskip("torch")
+    monkeypatch.setattr(mgpa.moments, "DEVICE_BLOCK", 700)
+    rng = np.random.default_rng(n)
+    X, source = (3 + rng.normal(size=(n, 6))).astype(np.float32), rng.choice(["a", "b"], n)
+    X[0, 0] = -0.0
+    weight = rng.integers(0, 3, n).astype(float) if weighted else None
+    array, tensor = (Moments.from_rows(rows, source, weight) for rows in (X, torch.as_tensor(X)))
+    assert tensor.fingerprint == array.fingerprint
+    assert tensor.n_rows == array.n_rows
+    assert_close(tensor.weights, array.weights, 1e-14)
+    assert_close(tensor.means, array.means, 1e-12)
+    assert_close(tensor.scatter, array.scatter, 1e-10)
+    people = rng.choice(["x", "y"], n)
+    array, tensor = (
+        Means.from_rows(rows, source, people, sample_weight=weight) for rows in (X, torch.as_tensor(X))
+    )
+    assert tensor.parts.keys() == array.parts.keys()
+    for key, (total, mean) in array.parts.items():
+        assert tensor.parts[key][0] == total
+        assert_close(tensor.parts[key][1], mean, 1e-12)

@@ -12,10 +12,12 @@ from sklearn.exceptions import NotFittedError
 
 from factories import assert_close, new_rows, several_sources, two_sources
 from mgpa import AffineMap, ClosedFormMGPA
+from mgpa._common.arrays import is_tensor
 from mgpa.baselines import LEACE
 from mgpa.errors import MissingEvidence
 from mgpa.estimators.base import FitData
 from mgpa.estimators.streamed import Evidence, LabelledPairs
+from mgpa.moments import SourceMoments
 from random_cases import SEEDS, examples
 
 
@@ -213,3 +215,57 @@ def test_paired_moments_are_those_of_events_seen_more_than_once():
     assert_close(
         evidence(aligned).paired_moments().means, [side.mean(axis=0) for side in aligned.pairs], 1e-12
     )
+
+
+def rows_of_two_devices(n=400):
+    rng = np.random.default_rng(5)
+    X, source = rng.normal(size=(n, 8)).astype(np.float32), np.arange(n) % 2
+    X[source == 1, 0] += 2.0
+    A = rng.normal(size=(40, 8))
+    shift = np.eye(8)[0] * 2.0 + 0.1 * rng.normal(size=(40, 8))
+    return X, source, (A, A + shift), rng.choice(["x", "y", "z"], n)
+
+
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+@pytest.mark.parametrize("by_id", [False, True])
+@pytest.mark.parametrize("make", [ClosedFormMGPA, ClosedFormMGPA.paper])
+def test_rows_on_an_accelerator_stay_there(monkeypatch, make, by_id, device):
+    """Only sums leave it; where there is none, the CPU plays it."""
+    torch = pytest.importorskip("torch")
+    if device == "cpu":
+        monkeypatch.setattr("mgpa.estimators.streamed.stays_where_it_is", is_tensor)
+    elif not torch.cuda.is_available():
+        pytest.skip("no CUDA device")
+    X, source, pairs, people = rows_of_two_devices()
+    evidence = {"pair_id": np.arange(len(X)) // 2} if by_id else {"pairs": pairs}
+    evidence |= {"source": source, "groups": people, "sample_weight": np.linspace(0.5, 1.5, len(X))}
+    expected = make().fit(X, **evidence).to_map()
+    summed = []
+    from_tensor = SourceMoments._from_tensor
+    monkeypatch.setattr(
+        SourceMoments, "_from_tensor", lambda rows, *args: summed.append(rows) or from_tensor(rows, *args)
+    )
+    stayed = make().fit(torch.as_tensor(X, device=device), **evidence).to_map()
+    assert [rows.device.type for rows in summed] == [device, device]
+    assert stayed.info == replace(expected.info, gate_energy=stayed.info.gate_energy)
+    assert_close(stayed.info.gate_energy, expected.info.gate_energy, 1e-12)
+    assert_close(stayed.transform(X), expected.transform(X), 1e-5)
+
+
+@pytest.mark.parametrize("problem", ["a number that is none", "another width", "no rows"])
+def test_bad_rows_on_an_accelerator_get_the_errors_of_arrays(problem):
+    """Whatever is not plainly good is read as an array, so that there is one set of errors."""
+    torch = pytest.importorskip("torch")
+    if not torch.cuda.is_available():
+        pytest.skip("no CUDA device")
+    X, source, pairs, _ = rows_of_two_devices()
+    model = ClosedFormMGPA().fit(X, source=source, pairs=pairs)
+    bad = {"a number that is none": X * np.where(np.arange(len(X)) == 3, np.nan, 1)[:, None]}
+    bad |= {"another width": X[:, :5], "no rows": X[:0]}
+    rows = bad[problem]
+    said = []
+    for given_rows in (rows, torch.as_tensor(rows, device="cuda")):
+        with pytest.raises(ValueError, match="X") as error:
+            model.partial_fit(given_rows, source=source[: len(rows)])
+        said.append(str(error.value))
+    assert said[0] == said[1]

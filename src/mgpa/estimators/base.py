@@ -13,6 +13,7 @@ from sklearn.base import BaseEstimator, OneToOneFeatureMixin, TransformerMixin, 
 from sklearn.exceptions import DataConversionWarning
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
+from .._common.arrays import is_tensor
 from .._common.checks import refuse_masked, require_finite
 from .._common.parameters import Constraint, check_parameters
 from ..errors import Mention, MissingEvidence, MissingEvidenceWarning, UsageError
@@ -114,7 +115,7 @@ def forget(estimator: Any) -> None:
 
 def validate_rows(estimator: Any, X: Any, *, reset: bool, name: str = "X") -> Floats:
     """Return X as finite float rows, remembering (``reset``) or checking its width and feature names."""
-    X = to_numpy(X, name) if type(X).__module__.partition(".")[0] == "torch" else X
+    X = to_numpy(X, name) if is_tensor(X) else X
     refuse_masked(X, name)
     # Lists have neither shape nor dtype, and frames have no dtype of their own.
     array = X if hasattr(X, "shape") and hasattr(X, "dtype") else np.asarray(X)
@@ -292,7 +293,9 @@ class CorrectionEstimator(OneToOneFeatureMixin, TransformerMixin, BaseEstimator)
         pair_id = pair_id if self._looks_at_events else None
         weight = None
         if sample_weight is not None:
-            weight = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
+            given = to_numpy(sample_weight, "sample_weight") if is_tensor(sample_weight) else sample_weight
+            rows = np.empty(len(X))  # X may be a tensor, of which only its length matters
+            weight = _check_sample_weight(given, rows, dtype=np.float64, ensure_non_negative=True)
         if source is None:
             raise MissingEvidence(
                 "source is missing: pass source=, one acquisition label per row of X "
@@ -366,7 +369,7 @@ class CorrectionEstimator(OneToOneFeatureMixin, TransformerMixin, BaseEstimator)
         return self._transform(X, self.map_, strength=strength, out=out)
 
     def _transform(self, X: Any, m: CorrectionMap, **known: Any) -> Any:
-        if type(X).__module__.partition(".")[0] == "torch":
+        if is_tensor(X):
             return m.transform(X, **known)
         return m.transform(self._validate_rows(X, reset=False), **known)
 

@@ -12,13 +12,14 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.exceptions import NotFittedError
-from sklearn.utils.validation import check_is_fitted
+from sklearn.utils.validation import _check_feature_names, _check_n_features, check_is_fitted
 
+from .._common.arrays import is_tensor
 from .._common.parameters import check_parameters
 from ..errors import MissingEvidence
 from ..maps import CorrectionMap
 from ..moments import Means, Moments, Standardizer
-from ..pairs import Contrasts, check_pairs, is_paired, matched_rows, require_distinct, source_names
+from ..pairs import Contrasts, check_pairs, is_paired, matched_rows, require_distinct, source_names, to_numpy
 from .base import NO_PAIRS, CorrectionEstimator, FitData, require_several
 
 Floats = NDArray[np.float64]
@@ -80,7 +81,7 @@ class Evidence:
             require_distinct(data.codes, data.pair_id)
             keep = is_paired(data.pair_id)
             people = None if data.groups is None else data.groups[keep]
-            rows = (LabelledPairs(data.X[keep], labels[keep], data.pair_id[keep], people),)
+            rows = (LabelledPairs(to_numpy(data.X[keep]), labels[keep], data.pair_id[keep], people),)
         weight = data.sample_weight
         return cls(
             Moments.from_rows(data.X, labels, weight),
@@ -202,6 +203,16 @@ def people_means(data: FitData, labels: NDArray[Any]) -> Means:
     return Means.from_rows(data.X, labels, data.groups, sample_weight=data.sample_weight)
 
 
+def stays_where_it_is(X: Any) -> bool:
+    """Return whether X is a matrix of finite floats on an accelerator, whose sums can be made there.
+
+    Everything else is read as an array, and what is wrong with it is said of that.
+    """
+    if not is_tensor(X) or X.device.type == "cpu" or X.ndim != 2 or not X.numel():
+        return False
+    return str(X.dtype) in ("torch.float32", "torch.float64") and bool(X.isfinite().all())
+
+
 class MomentEstimator(CorrectionEstimator):
     """Base of the closed-form methods. Subclasses say how to :meth:`_solve` the evidence."""
 
@@ -218,6 +229,14 @@ class MomentEstimator(CorrectionEstimator):
     def _forget(self) -> None:
         super()._forget()
         self._data, self._solved = Evidence(), None
+
+    def _validate_rows(self, X: Any, *, reset: bool, name: str = "X") -> Any:
+        """Return X as finite float rows: an array, or a tensor that need not leave its accelerator."""
+        if not stays_where_it_is(X):
+            return super()._validate_rows(X, reset=reset, name=name)
+        _check_feature_names(self, X, reset=reset)
+        _check_n_features(self, X, reset=reset)
+        return X.detach()
 
     def _fit(self, data: FitData) -> None:
         require_several(data.sources)
