@@ -30,8 +30,8 @@ from ._common.parameters import (
     share,
     whole,
 )
+from ._common.scatter import Scatter
 from .errors import Mention, MissingEvidence, UsageError
-from .moments import Scatter
 
 Floats = NDArray[np.float64]
 

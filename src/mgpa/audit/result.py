@@ -19,6 +19,7 @@ from .._common.extras import missing
 from .._common.files import write_atomically
 from ..errors import MissingEvidence, printable
 from ..tables.table import Table
+from . import sentences
 from .bootstrap import Estimate, contrast
 from .diagnostics import Confounding, Reliability, reliability
 from .method_result import MethodResult
@@ -28,11 +29,6 @@ if TYPE_CHECKING:
     from .pair_check import PairCheck
 
 Floats = NDArray[np.float64]
-
-# With fewer EVAL participants than FEW, percentile intervals are noticeably too narrow; with fewer than
-# TOO_FEW, nothing should be concluded from them.
-FEW = 12
-TOO_FEW = 6
 
 
 @dataclass(frozen=True)
@@ -275,101 +271,18 @@ class Audit:
 
     def findings(self, method: str) -> list[str]:
         """Return what became of source and task, and how far rows moved."""
-        evidence = self._evidence_sentence(method)
-        lines = [*evidence, self._source_sentence(method), *self._floor_sentence(method)]
-        if method == "identity":
-            return lines
-        for name in self.metrics:
-            metric = METRICS[name]
-            if metric.kept is None:
-                continue
-            outcome = str(self.outcome(method, name))
-            text = {
-                "improved": f"The task improved for {metric.subject}",
-                "kept": f"The task was kept for {metric.subject}",
-                "suffered": f"The task suffered for {metric.subject}",
-            }.get(outcome, f"It is not clear whether the task was kept for {metric.subject}")
-            text += f": {self.contrast(method, metric=name):+.4f}"
-            lines.append(text + (f", a loss above {metric.kept} is excluded." if outcome == "kept" else "."))
-        if "worst" in self.metrics:
-            change = self.contrast(method, metric="worst")
-            ways = " or ".join(self.settings["directions"])
-            lines.append(f"A head that learned that {ways}, at its worst association: {change:+.3f}.")
-        M = self.estimates[method]["M"]
-        lines.append(f"Embeddings moved by {100 * M.value:.1f} % of their size.")
-        held_out = self._held_out_sentence(method)
-        return held_out + lines if self[method].fitted_on else lines + held_out
+        return sentences.findings(self, method)
 
     def limits(self, method: str) -> list[str]:
         """Return those of the findings that no number shows.
 
         Whether it had evidence to act on, whether it was held out, and what its gate keeps.
         """
-        sentences = (self._evidence_sentence, self._held_out_sentence, self._floor_sentence)
-        return [line for sentence in sentences for line in sentence(method)]
+        return sentences.limits(self, method)
 
-    def _evidence_sentence(self, method: str) -> list[str]:
-        facts = self[method].facts
-        missing = [str(fit["missing_evidence"]) for fit in facts if "missing_evidence" in fit]
-        if not missing:
-            return []
-        fits = f" in {len(missing)} of {len(facts)} fits" if len(facts) > 1 else ""
-        return [f"NOTHING TO ACT ON: it left rows as they are{fits}. {missing[0]}"]
-
-    def _held_out_sentence(self, method: str) -> list[str]:
-        result = self[method]
-        if result.fitted_on:
-            named = ", ".join(result.fitted_on[:5]) + (", …" if len(result.fitted_on) > 5 else "")
-            return [
-                f"NOT HELD OUT: it was fitted on {len(result.fitted_on)} of the people it is judged by "
-                f"({named}), known by their names or their rows; these numbers flatter it. "
-                "Fit it on FIT participants only."
-            ]
-        if result.fitted_elsewhere and result.fitted_on is None:
-            return ["It was fitted elsewhere: whether on these participants is not known here."]
-        return []
-
-    def _floor_sentence(self, method: str) -> list[str]:
-        if not self[method].has("floor"):
-            return []
-        floor = self.estimates[method]["floor"]
-        if self[method].floor_explains:
-            return [
-                f"That is what the gate preserves: from it alone readers reach {floor:.3f} (the floor), "
-                "and no correction inside this gate, nor more participants, would lower S."
-            ]
-        return [
-            f"What the gate preserves lets readers reach {floor:.3f} by itself; no correction inside "
-            "this gate removes that."
-        ]
-
-    def _source_sentence(self, method: str) -> str:
-        """Return whether the source can be read, told from what the best reader reaches by chance."""
-        S, before = self.estimates[method]["S"], self.estimates["identity"]["S"]
-        chance = self[method].chance
-        by_chance = f"by chance the best reader reaches up to {_plain(chance.high)}"
-        if method == "identity":
-            if chance.excluded:
-                return f"Uncorrected, the source is readable: AUROC {S:.3f}; {by_chance}."
-            return f"Uncorrected, the source is indistinguishable from chance: AUROC {S:.3f}; {by_chance}."
-        change, outcome = self.contrast(method, metric="S"), self.outcome(method, "S")
-        numbers = f"AUROC {before:.3f} before, {S:.3f} after ({change:+.3f}); {by_chance}."
-        if S.high < 0.5:
-            return (
-                f"The source became harder to read: {numbers} That is BELOW chance: readers learned a rule "
-                "that reverses on new people, as happens when a map was fitted on people it is judged by, or "
-                "overshoots."
-            )
-        if outcome == "suffered":
-            return f"The source became EASIER to read: {numbers}"
-        if outcome == "improved":
-            now = "is still readable" if chance.excluded else "is now indistinguishable from chance"
-            return f"The source became harder to read{' but' if chance.excluded else ' and'} {now}: {numbers}"
-        if chance.excluded:
-            return f"No clear change, the source is still readable: {numbers}"
-        if self["identity"].chance.excluded:
-            return f"The source is indistinguishable from chance, but the change is not clear: {numbers}"
-        return f"The source is indistinguishable from chance, as it was before any correction: {numbers}"
+    def caveats(self, method: str) -> list[str]:
+        """Return how sure the findings are; the same for every method."""
+        return sentences.caveats(self, method)
 
     @property
     def preliminary(self) -> str:
@@ -380,38 +293,6 @@ class Audit:
             "PRELIMINARY: fewer or shorter-trained source readers than in a full audit, so S may be too low. "
             "Audit with the full bank before believing a number."
         )
-
-    def caveats(self, method: str) -> list[str]:
-        """Return how sure the findings are; the same for every method."""
-        n, lines = len(self[method].participants), []
-        if self.preliminary:
-            lines.append(self.preliminary)
-        if n < TOO_FEW:
-            lines.append(
-                f"TOO FEW PEOPLE: {n} EVAL participants are a hint at most. A verdict needs {TOO_FEW} or "
-                f"more, intervals that hold {FEW} or more; with folds everybody judges once."
-            )
-        if self.duplicates:
-            lines.append(self.duplicates)
-        nested = self.settings["nested_readers"]
-        if nested:
-            lines.append(
-                f"{nested} of {self.settings['participants']['HEAD']} HEAD participants were seen by one "
-                "source only: readers may have learned who they are instead of how they were measured, so S "
-                "may be too low."
-            )
-        if "folds" in self.settings:
-            lines.append(
-                f"Everybody judged once, in {self.settings['folds']} folds: by maps, readers and heads of "
-                "other people, which differ from fold to fold."
-            )
-        lines.append(
-            f"Intervals are over {n} participants, for these fitted maps and readers; a stronger reader may "
-            "find more. Chance is from labels swapped within participants."
-        )
-        if TOO_FEW <= n < FEW:
-            lines.append(f"{n} participants are few: intervals from so few tend to be too narrow.")
-        return lines
 
     def __str__(self) -> str:
         cells = [["method", *(METRICS[m].wanted for m in self.columns)]]
@@ -537,10 +418,6 @@ class Audit:
 
         self.check_pairs(verbose=verbose)  # the one part that takes time
         return write_atomically(Path(path), html_report(self, title, sections).encode())
-
-
-def _plain(x: float) -> str:
-    return f"{x:.3f}".removeprefix("0")
 
 
 def _plots() -> Any:

@@ -12,13 +12,14 @@ from sklearn.linear_model import LogisticRegression
 
 from .._common.parameters import Constraint, flag, nothing, number, one_of, read_seed, seed, text, whole
 from .._common.progress import progress
+from .._common.scatter import Scatter
 from ..errors import Mention, UsageError
 from ..estimators.base import FitData, MethodTags, require_several
 from ..estimators.held_out import read_held_out
 from ..estimators.staged import SequentialEstimator, complete_stages_kept, torch_device
 from ..maps import ManifoldMap, MapInfo
 from ..maps.manifold import ERASURE, Cloud, advance
-from ..moments import Scatter, Standardizer
+from ..moments import Standardizer
 from ..stopping import HELD_OUT, held_out_folds
 from .leace import erasure_along
 
