@@ -38,7 +38,7 @@ from .gate import MeasurementGate
 from .maps import MapInfo, PathMap, StagedMap
 from .moments import Means, Moments, Standardizer
 from .pairs import Contrasts, source_names
-from .stages import AnchoredPoint, Recipe, Rows, Start, Step, Trajectory, staged_map
+from .stages import AllRows, AnchoredPoint, Recipe, Rows, Start, Step, Trajectory, staged_map
 from .stopping import FEW_EVENTS, HELD_OUT, PairedViews, StoppingRule, judged_run
 from .within import Effect, Setting, Solution, solve_within
 
@@ -242,17 +242,10 @@ class IterativeMGPA(SequentialEstimator, GatedEstimator):
 
     def _fit_map(self, data: FitData) -> None:
         """Fit standardisation and gate, then the stages (Algorithm 1)."""
-        weight, all_rows = data.sample_weight, data.all_rows
+        weight = data.sample_weight
         require_several(data.sources, None if weight is None else np.bincount(data.codes, weight))
-        contrasts = given_contrasts(data)
-        X_val, held_codes = self._read_held_out(data)
-        if all_rows is None:
-            standardizer = Standardizer.from_rows(data.X, weight, self.standardize)
-            n_rows, fingerprint = len(data.X), Moments.fingerprint_of(data.X, data.sources[data.codes])
-        else:
-            standardizer = all_rows.standardizer(self.standardize)
-            n_rows, fingerprint = all_rows.summary.n_rows, all_rows.summary.fingerprint
-            all_rows = all_rows.standardized(standardizer)
+        contrasts, (X_val, held_codes) = given_contrasts(data), self._read_held_out(data)
+        standardizer, all_rows, counted = self._standardizer(data)
         H = standardizer.apply(data.X)
         self.gate_ = self.anchor_gate_ = self._fit_gate(self.gate, contrasts, lambda: H, standardizer)
         if self.anchor_gate is not None:
@@ -264,20 +257,18 @@ class IterativeMGPA(SequentialEstimator, GatedEstimator):
             standardizer,
             random_state=recipe.seed,
             source_names=source_names(data.sources),
-            n_rows=n_rows,
             n_contrasts=len(contrasts),
-            fingerprint=fingerprint,
             gate_rank=rank,
             gate_energy=float(self.gate_.cumulative_energy_[rank - 1]) if rank else 0.0,
+            **counted,
         )
         rows = Rows(to_backend(H), data.codes, weight)
         held = None if X_val is None else Rows(to_backend(standardizer.apply(X_val)), held_codes)
-        rule, closed, effect = None, None, None
+        run, rule, closed, effect = Trajectory(recipe, rows, held, all_rows), None, None, None
         if rank and (self.do_no_harm or self.target == "within"):
             closed = ClosedForm.of(data, contrasts, standardizer, self.gate_, self.ridge)
-        if closed is not None:
-            effect = closed.effect(rows.moments)
-        if self.do_no_harm and rank:
+            effect = None if closed is None else closed.effect(rows.moments)
+        if rank and self.do_no_harm:
             pair_id, views = data.pair_id, None
             # Pairs that show the effect backwards do not say which of their views is of which source.
             shared = effect is not None and effect.is_of_the_pairs_scale and effect.size > 0
@@ -288,12 +279,21 @@ class IterativeMGPA(SequentialEstimator, GatedEstimator):
             )
             judged = "X_val" if held is not None else f"held-out {rule.evidence}"
             info = replace(info, evidence=f"{effect or 'no mean contrast'}; stages judged on {judged}")
-        else:
-            run = Trajectory(recipe, rows, held, all_rows)
         with complete_stages_kept(lambda: self._finish(run, standardizer, info)):
             if closed is not None and effect is not None and self._starts_with(effect):
                 self._start(closed, run, rule)
             self._fit_stages(run, rule)
+
+    def _standardizer(self, data: FitData) -> tuple[Standardizer, AllRows | None, dict[str, Any]]:
+        """Return the standardisation, all rows in it if X is a draw, and how many there are and which."""
+        everyone = data.all_rows
+        if everyone is None:
+            standardizer = Standardizer.from_rows(data.X, data.sample_weight, self.standardize)
+            fingerprint = Moments.fingerprint_of(data.X, data.sources[data.codes])
+            return standardizer, None, {"n_rows": len(data.X), "fingerprint": fingerprint}
+        standardizer, seen = everyone.standardizer(self.standardize), everyone.summary
+        counted = {"n_rows": seen.n_rows, "fingerprint": seen.fingerprint}
+        return standardizer, everyone.standardized(standardizer), counted
 
     def _starts_with(self, effect: Effect) -> bool:
         """Return whether the closed form is the first stage."""

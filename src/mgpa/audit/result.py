@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -29,6 +29,24 @@ if TYPE_CHECKING:
     from .pair_check import PairCheck
 
 Floats = NDArray[np.float64]
+
+
+def _plots() -> Any:
+    from . import plots
+
+    return plots
+
+
+def _drawn(name: str, what: str) -> Callable[..., Any]:
+    """Return a method that draws one of the figures of :mod:`mgpa.audit.plots`; it takes what that takes."""
+
+    def draw(self: Audit, *arguments: Any, **options: Any) -> Any:
+        plots = _plots()
+        return plots.stamped(self, getattr(plots, name)(self, *arguments, **options))
+
+    draw.__name__, draw.__qualname__ = name, f"Audit.{name}"
+    draw.__doc__ = f"Draw {what} (:func:`mgpa.audit.plots.{name}`)."
+    return draw
 
 
 @dataclass(frozen=True)
@@ -328,45 +346,15 @@ class Audit:
         others = (name for name in self.methods if name != "identity")
         return {name: {m: self.contrast(name, metric=m) for m in self.metrics} for name in others}
 
-    def plot_tradeoff(self, ax: Any = None, **options: Any) -> Any:
-        """Draw source against task (:func:`mgpa.audit.plots.plot_tradeoff`)."""
-        return self._drawn("plot_tradeoff", ax, **options)
-
-    def plot_readers(self, axes: Any = None, **options: Any) -> Any:
-        """Draw every reader before and after (:func:`mgpa.audit.plots.plot_readers`)."""
-        return self._drawn("plot_readers", axes, **options)
-
-    def plot_movement(self, axes: Any = None, **options: Any) -> Any:
-        """Draw how far embeddings moved (:func:`mgpa.audit.plots.plot_movement`)."""
-        return self._drawn("plot_movement", axes, **options)
-
-    def plot_gate(self, ax: Any = None, **options: Any) -> Any:
-        """Draw the gate's spectrum and rank (:func:`mgpa.audit.plots.plot_gate`)."""
-        return self._drawn("plot_gate", ax, **options)
-
-    def plot_association(self, ax: Any = None, **options: Any) -> Any:
-        """Draw AUROC over association (:func:`mgpa.audit.plots.plot_association`)."""
-        return self._drawn("plot_association", ax, **options)
-
-    def plot_participants(self, metric: str = "S", axes: Any = None, **options: Any) -> Any:
-        """Draw every participant before and after (:func:`mgpa.audit.plots.plot_participants`)."""
-        return self._drawn("plot_participants", metric, axes, **options)
-
-    def plot_pairs(self, ax: Any = None, **options: Any) -> Any:
-        """Draw what the pairs in the fitting rows show (:func:`mgpa.audit.plots.plot_pairs`)."""
-        return self._drawn("plot_pairs", ax, **options)
-
-    def plot_embedding(self, axes: Any = None, **options: Any) -> Any:
-        """Draw the rows before and after (:func:`mgpa.audit.plots.plot_embedding`)."""
-        return self._drawn("plot_embedding", axes, **options)
-
-    def plot_variance(self, axes: Any = None, **options: Any) -> Any:
-        """Draw what the variance is due to (:func:`mgpa.audit.plots.plot_variance`)."""
-        return self._drawn("plot_variance", axes, **options)
-
-    def _drawn(self, name: str, *arguments: Any, **options: Any) -> Any:
-        plots = _plots()
-        return plots.stamped(self, getattr(plots, name)(self, *arguments, **options))
+    plot_tradeoff = _drawn("plot_tradeoff", "source against task")
+    plot_readers = _drawn("plot_readers", "every reader before and after")
+    plot_movement = _drawn("plot_movement", "how far embeddings moved")
+    plot_gate = _drawn("plot_gate", "the gate's spectrum and rank")
+    plot_association = _drawn("plot_association", "AUROC over association")
+    plot_participants = _drawn("plot_participants", "every participant before and after")
+    plot_pairs = _drawn("plot_pairs", "what the pairs in the fitting rows show")
+    plot_embedding = _drawn("plot_embedding", "the rows before and after")
+    plot_variance = _drawn("plot_variance", "what the variance is due to")
 
     def figures(
         self, folder: Any, formats: Sequence[str] = ("pdf", "svg", "png"), *, verbose: bool = False
@@ -418,12 +406,6 @@ class Audit:
 
         self.check_pairs(verbose=verbose)  # the one part that takes time
         return write_atomically(Path(path), html_report(self, title, sections).encode())
-
-
-def _plots() -> Any:
-    from . import plots
-
-    return plots
 
 
 def _pandas() -> Any:

@@ -11,21 +11,13 @@ from factories import embeddings, random_affine_map, random_projective_map, rand
 from mgpa.maps import AffineMap, CorrectionMap, ProjectiveMap, StagedMap
 
 torch = pytest.importorskip("torch")
+pytestmark = pytest.mark.usefixtures("one_torch_thread")
 torch_module = pytest.importorskip("mgpa.maps.runtime.torch_module")
 
 SCORES = [(1, 1), (1, 0), (0, 1), (2, 2), (3, 0)]
 # Steps that end on the trust-region boundary, and steps short enough to be free.
 BOUNDARY = {"radius": 0.1}
 FREE = {"radius": 1e3, "damping": 3.0, "stabilizer": 1.0}
-
-
-@pytest.fixture(autouse=True, scope="module")
-def one_thread():
-    # Threads cost more than they save on tensors this small.
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 def staged(n_linear: int = 1, n_network: int = 1, **changes) -> StagedMap:
