@@ -400,7 +400,7 @@ def supported_directions(
     (d, r) array
         r = 0 if the pairs show nothing; all that lead if there are too few pairs to hold any out.
     """
-    folds = held_out_folds(contrasts, groups)
+    folds = contrast_folds(contrasts, groups)
     if not folds:
         return leading
     m, n_leading = len(contrasts), leading.shape[1]
@@ -512,7 +512,7 @@ def _before(values: Floats) -> Floats:
     return np.cumsum(values, axis=1) - values
 
 
-def held_out_folds(contrasts: Floats, groups: Any = None) -> Folds:
+def contrast_folds(contrasts: Floats, groups: Any = None) -> Folds:
     """Return up to five (train, test) splits of contrasts, by participant where known; none of a single unit.
 
     Without participants contrasts are dealt out by their length, so that their order does not matter.

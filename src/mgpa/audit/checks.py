@@ -30,7 +30,7 @@ def check_readers(
     return {"bank": bank, "restarts": int(restarts), "checkpoints": check_schedule(restarts, checkpoints)}
 
 
-def require_distinct(jobs: list[Job]) -> None:
+def require_distinct_names(jobs: list[Job]) -> None:
     """Raise if two methods would be shown under the same name."""
     shown: dict[str, str] = {}
     for name in dict.fromkeys(job.method for job in jobs):

@@ -33,7 +33,7 @@ from .checks import (
     common_coordinates,
     read_budgets,
     require_applicable,
-    require_distinct,
+    require_distinct_names,
     require_known,
     require_measurable,
 )
@@ -163,7 +163,7 @@ class AuditPlan:
         if self.bank["restarts"]:
             torch_device(self.device, "The bank of source readers")
         self.jobs = list(list_jobs(methods, seeds, self.device))
-        require_distinct(self.jobs)
+        require_distinct_names(self.jobs)
         self.budgets = read_budgets(budget, self.jobs)
         if isinstance(pairs, Mapping):
             require_known(pairs, self.jobs, "pairs")
