@@ -87,11 +87,15 @@ TESTS = {
     "audit/store": ["audit/test_audit_store.py", "audit/test_audit_protocol.py"],
     "audit/fits": ["audit/test_audit_fits.py", "audit/test_audit_protocol.py", "audit/test_audit_limits.py"],
     "audit/metrics": ["audit/test_audit_metrics.py", "audit/test_audit_result.py"],
-    "audit/report/*": ["audit/test_audit_report.py", "audit/test_audit_limits.py"],
+    "audit/chance": ["audit/test_audit_verdicts.py"],
+    "audit/report/map_page": ["audit/test_map_page.py"],
+    "audit/report/verdict": ["audit/test_audit_verdicts.py", "audit/test_audit_report.py"],
+    "audit/report/*": ["audit/test_audit_report.py", "audit/test_audit_limits.py", "audit/test_map_page.py"],
     "audit/plots/*": ["audit/test_audit_report.py", "audit/test_audit_result.py"],
     "audit/*": [
         *("audit/test_audit_statistics.py", "audit/test_audit_diagnostics.py", "audit/test_audit_measure.py"),
         *("audit/test_audit_limits.py", "audit/test_audit_protocol.py", "audit/test_audit_result.py"),
+        "audit/test_audit_verdicts.py",
     ],
 }
 

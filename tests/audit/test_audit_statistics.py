@@ -817,6 +817,7 @@ def test_single_precision_features_keep_their_precision():
         ({"participants": np.full(240, "1019")}, "All events are from participant '1019'"),
         ({"C_grid": []}, "C_grid must hold positive numbers"),
         ({"C_grid": [0.1, -1]}, "C_grid must hold positive numbers"),
+        ({"C_grid": [0.1, np.inf]}, "C_grid must hold positive numbers"),
     ],
 )
 def test_fitting_heads_says_what_is_wrong(change, message):

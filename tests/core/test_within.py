@@ -183,6 +183,16 @@ def test_cross_validation_finds_the_penalty_of_the_model_that_made_the_data():
     assert 30 < ridge < 400
 
 
+def test_cross_validation_looks_from_next_to_no_penalty_to_one_that_leaves_nothing():
+    rng = np.random.default_rng(8)
+    Q, noise = rng.normal(size=(400, 40)), rng.normal(size=(400, 1))
+    values, vectors = np.linalg.eigh(Q.T @ Q)
+    noise -= Q @ np.linalg.solve(Q.T @ Q, Q.T @ noise)  # of which Q tells nothing at all
+    for z, low, high in ((Q[:, :1], 1e-10, 1e-6), (noise, 50, 100)):
+        ridge = cross_validated_ridge(values, vectors.T @ (Q.T @ z), float(np.sum(z**2)), 400)
+        assert low * values[-1] * 0.99 <= ridge <= high * values[-1] * 1.01
+
+
 def test_many_more_features_than_rows_are_no_matter():
     rng = np.random.default_rng(9)
     X, source = rng.normal(size=(60, 5000)), np.tile([0, 1], 30)
