@@ -30,9 +30,9 @@ from mgpa.audit.token_readers import (
 )
 
 torch = pytest.importorskip("torch")
-pytestmark = pytest.mark.usefixtures("one_torch_thread")
 networks = pytest.importorskip("mgpa.networks")
 
+pytestmark = pytest.mark.usefixtures("one_torch_thread")
 QUICK = {"device": "cpu", "restarts": 2, "checkpoints": (2, 5)}
 needs_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
 

@@ -17,9 +17,9 @@ from mgpa.endpoint import movement_budget, native, operating_points, relative_mo
 from mgpa.maps import MapError, ProjectiveMap
 
 torch = pytest.importorskip("torch")
-pytestmark = pytest.mark.usefixtures("one_torch_thread")
 networks = pytest.importorskip("mgpa.networks")
 
+pytestmark = pytest.mark.usefixtures("one_torch_thread")
 QUICK = {
     "n_stages": 3,
     "batch_size": 32,
