@@ -75,11 +75,11 @@ def first_erasure(H: Floats, codes: NDArray[np.int64], variant: str) -> tuple[Fl
     return readout, direction, -mean @ readout
 
 
-def unequal_directions(H: Floats, codes: NDArray[np.int64], n: int = 2) -> Floats:
-    """Return the n eigenvectors of Σ₁ - Σ₀ with the largest |eigenvalue|, (d, n or fewer)."""
+def unequal_directions(H: Floats, codes: NDArray[np.int64]) -> Floats:
+    """Return the two eigenvectors of Σ₁ - Σ₀ with the largest |eigenvalue|, (d, 2), or fewer."""
     first, second = (np.cov(H[codes == k].T, ddof=0).reshape(H.shape[1], -1) for k in (0, 1))
     values, vectors = np.linalg.eigh(second - first)
-    chosen = np.argsort(-np.abs(values), kind="stable")[:n]
+    chosen = np.argsort(-np.abs(values), kind="stable")[:2]
     return np.asarray(vectors[:, chosen[np.abs(values[chosen]) > 1e-12 * np.trace(first + second)]])
 
 

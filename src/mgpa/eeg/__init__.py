@@ -8,6 +8,7 @@
 
 from __future__ import annotations
 
+from pkgutil import iter_modules
 from typing import TYPE_CHECKING
 
 from .._common.lazy import lazy_names
@@ -66,14 +67,7 @@ _HOMES: dict[str, tuple[str, ...]] = {
         "scaled_endpoints",
     ),
 }
-_MODULES = {
-    name: f".{name}"
-    for name in (
-        *("checkpoints", "datasets", "devices", "encoders", "encoding", "features"),
-        *("moabb", "pairing", "preprocessing", "raws", "simulate", "torch_encoder"),
-        *("transport", "trials", "views"),
-    )
-}
+_MODULES = {module.name: f".{module.name}" for module in iter_modules(__path__) if module.name[0] != "_"}
 
 __all__ = [
     "EEGPT_WEIGHTS",
