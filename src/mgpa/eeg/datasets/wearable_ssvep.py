@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..._common.progress import progress
+from ...errors import first_few
 from ..trials import Trials
 from .inventory import Check, Inventory
 from .matlab import read_array, read_cell
@@ -270,9 +271,8 @@ def read_wearable_ssvep(
     if not people or len(set(people)) != len(people):
         raise ValueError(f"participants are {people}; expected different ids, at least one.")
     if missing := [f"{person}.mat" for person in people if f"{person}.mat" not in files]:
-        more = f" and {len(missing) - 8} more" if len(missing) > 8 else ""
         advice = "".join(f" {text}" for text in _misnamed(files, missing).values())
-        raise FileNotFoundError(f"{folder} has no {', '.join(missing[:8])}{more}.{advice}")
+        raise FileNotFoundError(f"{folder} has no {first_few(missing)}.{advice}")
     each = len(electrodes) * blocks * len(FREQUENCIES)
     data = np.empty((len(people) * each, len(CHANNELS), SAMPLES), np.float32)
     index = [ELECTRODES.index(name) for name in electrodes]
