@@ -443,7 +443,7 @@ def tried(
     """Yield what becomes of each mutation, from an earlier run where it has it."""
     lines = options.out.read_text("utf-8").splitlines() if options.out.is_file() else []
     earlier = {(r.place, r.line, *r.diff): r for r in (Result(**json.loads(line)) for line in lines)}
-    baselines: dict[str, tuple[list[str], float]] = {}
+    baselines: dict[tuple[str, ...], tuple[list[str], float]] = {}
     for mutation in sample:
         source = sources[mutation.module]
         line, diff = mutation.line(source), mutation.diff(source)
@@ -454,11 +454,11 @@ def tried(
             yield earlier[mutation.place, line, *diff]
             continue
         tests = options.tests or tests_of(mutation.module)
-        if mutation.module not in baselines:
-            baselines[mutation.module] = bench.baseline(tests)
-            for test in baselines[mutation.module][0]:
+        if tuple(tests) not in baselines:
+            baselines[tuple(tests)] = bench.baseline(tests)
+            for test in baselines[tuple(tests)][0]:
                 print(f"fails already, and is left out: {test}")
-        failing, seconds = baselines[mutation.module]
+        failing, seconds = baselines[tuple(tests)]
         result = bench.run(mutation, tests, failing, timeout=30 + 4 * seconds)
         with options.out.open("a", encoding="utf-8") as file:
             file.write(json.dumps(asdict(result), ensure_ascii=False) + "\n")

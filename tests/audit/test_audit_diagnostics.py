@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from mgpa.audit.diagnostics import confounding, cramers_v, reliability, variance_shares
+from mgpa.audit.displacement import movement
 
 
 def test_variance_shares_split_what_they_should():
@@ -44,3 +45,12 @@ def test_independent_labels_are_not_called_associated():
         found.append(cramers_v(counts))
     assert np.mean(found) < 0.07  # without the correction .10
     assert cramers_v(np.array([[30.0, 0.0], [0.0, 30.0]])) == pytest.approx(1.0)
+
+
+def test_tokens_move_as_their_numbers_do():
+    rng = np.random.default_rng(3)
+    H = rng.normal(size=(6, 4, 3))
+    people = np.array(["p1", "p2"] * 3)
+    names, moved = movement(H, 1.25 * H, people)
+    assert names == ("p1", "p2")
+    np.testing.assert_allclose(moved, 0.25)
