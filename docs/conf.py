@@ -72,6 +72,7 @@ sphinx_gallery_conf = {
     "image_scrapers": ("thumbnails",),
     "plot_gallery": True,
     "write_computation_times": False,
+    "ignore_repr_types": r".*Figure",  # they are shown already
 }
 
 html_theme = "pydata_sphinx_theme"

@@ -17,7 +17,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import roc_auc_score
 
 from mgpa.audit import plots
-from mgpa.audit.looks import COLORS, MARKERS, label
+from mgpa.audit.looks import label
 from mgpa.baselines import make
 from mgpa.tables import simulate_table
 
@@ -66,33 +66,18 @@ found[..., 1] -= found[:1, ..., 1]  # the task relative to no correction, data s
 # ------------
 # Lines are means over eight simulated data sets, bands their range.
 
-with plots.style():
-    figure, panels = plt.subplots(1, 3, figsize=(plots.PAGE, 2.4), layout="constrained")
-    titles = (
-        "Headset AUROC, fresh reader",
-        "Existing task head, AUROC change",
-        "Share of the edit along the task",
-    )
-    for k, (ax, title) in enumerate(zip(panels, titles, strict=True)):
-        for i, name in enumerate(METHODS):
-            values = found[i, :, :, k]
-            if k == 2 and name == "identity":
-                continue
-            ax.fill_between(
-                ASSOCIATIONS, values.min(axis=1), values.max(axis=1), color=COLORS[i], alpha=0.15, lw=0
-            )
-            ax.plot(
-                ASSOCIATIONS,
-                values.mean(axis=1),
-                "-" + MARKERS[i],
-                ms=3.5,
-                color=COLORS[i],
-                label=label(name),
-            )
-        ax.set(xlabel="Association in the fitting rows")
-        ax.set_title(title, loc="left")
-    panels[0].axhline(0.5, color=COLORS[0], ls=":", lw=0.9)
-    panels[1].legend(loc="lower left")
+titles = (
+    "Headset AUROC, fresh reader",
+    "Existing task head, AUROC change",
+    "Share of the edit along the task",
+)
+lines = {
+    title: {label(name): (ASSOCIATIONS, found[i, :, :, k]) for i, name in enumerate(METHODS)}
+    for k, title in enumerate(titles)
+}
+del lines[titles[2]][label("identity")]  # which edits nothing
+figure = plots.plot_lines(lines, xlabel="Association in the fitting rows", chance=titles[:1])
+plt.figure(figure)  # drawn without pyplot; this hands it over
 
 for a in (0.0, 0.8, 0.96):
     print(f"association {a:.2f}")

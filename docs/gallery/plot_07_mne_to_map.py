@@ -99,9 +99,8 @@ for name, table in tables.items():
 # ------------------------------------
 # Principal components and their scale are fitted on FIT rows only. How many of their directions may the
 # correction touch? As many as hold 90 % of the pairs' energy, as in the paper, would be 10 of 24 for band
-# power and 21 of 24 for the network, which leaves next to nothing to preserve. The default asks pairs of
-# people whom the gate has not seen. Here we ask them ourselves, and ask the same of pairs that are wrong on
-# purpose, shuffled within every person.
+# power and 5 of 24 for covariances. The default asks pairs of people whom the gate has not seen. Here we ask
+# them ourselves, and ask the same of pairs that are wrong on purpose, shuffled within every person.
 
 
 def raw_features(table):

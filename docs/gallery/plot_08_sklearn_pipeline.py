@@ -125,11 +125,9 @@ with plots.style():
         ax.set_xticks(range(len(steps)), [name.replace(" ", "\n") for name in steps])
         ax.set_xlim(-0.5, 2.5)
         ax.set_ylabel(f"{target.capitalize()} AUROC, ten folds of people")
-    ax = panels[2]
-    for (name, values), color, marker in zip(covered.items(), (COLORS[2], COLORS[1]), "^s", strict=True):
-        ax.plot(ranks, values, "-" + marker, color=color, ms=3.5, label=name)
-    ax.set(xlabel="Gate rank", ylabel="Coverage of test people's pairs", ylim=(0, 1))
-    ax.legend(loc="lower right")
+    lines = {name: (ranks, values) for name, values in covered.items()}
+    plots.plot_lines({"Coverage of test people's pairs": lines}, panels[2], xlabel="Gate rank")
+    panels[2].set_ylim(0, 1)
 
 # %%
 # What is seen

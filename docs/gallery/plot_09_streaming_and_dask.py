@@ -101,16 +101,13 @@ with plots.style():
         axis.set_ticks([], minor=True)
     panels[0].set_title("Distance from the final map", loc="left")
     panels[0].legend(loc="lower left")
-    raw = fit.X.nbytes / len(fit)
-    panels[1].plot(seen, np.array(seen) * raw / 1e6, ":", color=COLORS[0], label="the rows themselves")
-    panels[1].plot(seen, np.array(kept) / 1e6, "-", color=COLORS[1], label="the estimator")
-    paired = np.count_nonzero(fit.pair_id >= 0) / len(fit)
-    panels[1].plot(
-        seen, np.array(seen) * raw * paired / 1e6, "--", color=COLORS[2], label="paired rows alone"
-    )
-    panels[1].set(xlabel="FIT rows seen", ylabel="MB")
-    panels[1].set_title("What is kept", loc="left")
-    panels[1].legend(loc="upper left")
+    megabytes = np.array(seen) * fit.X.nbytes / len(fit) / 1e6
+    lines = {
+        "the estimator": (seen, np.array(kept) / 1e6),
+        "the rows themselves": (seen, megabytes),
+        "paired rows alone": (seen, megabytes * np.count_nonzero(fit.pair_id >= 0) / len(fit)),
+    }
+    plots.plot_lines({"What is kept, in MB": lines}, panels[1], xlabel="FIT rows seen")
 folder.cleanup()
 print(f"estimator after {seen[0]} rows {kept[0] / 1e6:.2f} MB, after {seen[-1]} rows {kept[-1] / 1e6:.2f} MB")
 print(f"distance from the final map after {seen[len(seen) // 4]} rows: {moved[len(seen) // 4]:.1%}")

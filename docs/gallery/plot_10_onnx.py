@@ -76,13 +76,14 @@ with tempfile.TemporaryDirectory() as folder:
 # ONNX computes in float32. Compare with mgpa's own transform in float64, in units of how much the map moves
 # rows; and measure how long one call takes for different numbers of rows.
 
+SIZES = (1, 10, 100, 1000)
 errors, waits = {}, {}
 for name, m in maps.items():
     exact = m.transform(new.X)
     typical = np.sqrt(np.mean((exact - new.X) ** 2))
     errors[name] = np.abs(deployed[name] - exact).ravel() / typical
     for where in ("numpy", "onnxruntime"):
-        for n in (1, 10, 100, 1000):
+        for n in SIZES:
             batch = np.resize(X, (n, X.shape[1]))
             times = []
             for _ in range(30):
@@ -107,18 +108,13 @@ with plots.style():
         )
     panels[0].set(xscale="log", xlabel="Error relative to a typical move", ylabel="Entries")
     panels[0].legend(loc="upper left")
-    for name, color in zip(maps, COLORS[1:], strict=False):
-        for where, line in (("numpy", "-o"), ("onnxruntime", "--s")):
-            values = [waits[name, where, n] for n in (1, 10, 100, 1000)]
-            panels[1].plot([1, 10, 100, 1000], values, line, color=color, ms=3.5, label=f"{name}, {where}")
-    panels[1].set(
-        xscale="log",
-        yscale="log",
-        ylim=(0.004, 2000),
-        xlabel="Rows in a call",
-        ylabel="Milliseconds (best of 30)",
-    )
-    panels[1].legend(loc="upper left")
+    lines = {
+        f"{name}, {where}": (SIZES, [waits[name, where, n] for n in SIZES])
+        for name in maps
+        for where in ("numpy", "onnxruntime")
+    }
+    plots.plot_lines({"Milliseconds (best of 30)": lines}, panels[1], xlabel="Rows in a call")
+    panels[1].set(xscale="log", yscale="log")
 
 # %%
 # What is seen

@@ -9,7 +9,8 @@ from audited import LINEAR, assert_same
 from mgpa import audit
 from mgpa.audit import AuditPlan
 from mgpa.audit.folds import everybody_can_judge
-from mgpa.audit.report import snippet
+from mgpa.audit.report import html_report, snippet
+from mgpa.audit.report.data import chart_data
 from mgpa.baselines import make
 from mgpa.errors import UsageError
 from mgpa.tables import Table, TableError, assign_roles, fit_table, write_table
@@ -66,7 +67,27 @@ def test_a_table_without_roles_needs_none():
     assert audit.run(few(roles=False), ["leace"], **QUICK).settings["folds"] == 5
     assert audit.run(few(8, roles=False), ["leace"], **QUICK).settings["folds"] == 4
     with pytest.raises(TableError, match="lacks role"):
-        audit.run(few(6, roles=False), ["leace"], **QUICK)
+        audit.run(few(2, roles=False), ["leace"], **QUICK)
+
+
+@pytest.mark.parametrize("n", [3, 4, 5, 6, 7])
+def test_of_few_people_everybody_is_a_fold(n):
+    table = few(n, roles=False)
+    table = table.with_columns(pair_id=np.arange(len(table)) // 2)
+    plan = AuditPlan(table, ["leace", "closed_form_mgpa"], **QUICK)
+    assert len(plan.folds) == n
+    for fold in plan.folds:
+        data, ground = fold.data, fold.ground
+        parts = [set(part.participant) for part in (data.fit, data.val, ground.head, ground.evaluation)]
+        assert sum(map(len, parts)) == len(set.union(*parts)) == n
+        assert [bool(part) for part in parts] == [True, n > 3, True, True]
+    result = plan.run()
+    assert result["leace"].participants == tuple(np.unique(table.participant).tolist())
+    said = " ".join(result.verdict("closed_form_mgpa"))
+    assert f"in {n} folds" in said
+    assert ("TOO FEW PEOPLE" in said) == (n < 6)
+    assert "with folds everybody" not in said
+    assert ("worst" in result.metrics) == (n >= 6)  # which takes two people to train on
 
 
 def test_roles_are_kept_where_twelve_people_judge_or_it_is_asked_for():
@@ -99,8 +120,10 @@ def test_a_number_of_folds_that_people_do_not_fill_is_an_error():
     for folds in (2, 6):
         with pytest.raises(UsageError, match="10 participants make 4 to 5 folds"):
             AuditPlan(few(), ["leace"], folds=folds, **QUICK)
-    with pytest.raises(UsageError, match="6 participants are too few for folds"):
+    with pytest.raises(UsageError, match="6 participants make 6 folds of one person"):
         AuditPlan(few(6), ["leace"], folds=4, **QUICK)
+    with pytest.raises(UsageError, match="2 participants are too few for folds, which need 3"):
+        AuditPlan(few(2, roles=False), ["leace"], folds=4, **QUICK)
 
 
 def test_folds_are_kept_and_counted_as_pending(tmp_path):
@@ -116,6 +139,22 @@ def test_the_code_to_run_it_again_says_the_folds():
     assert "    folds=5,\n" in snippet(result)
     assert few().digest.startswith(result.settings["data"])
     assert "    folds=1,\n" in snippet(audit.run(few(), ["leace"], folds=1, **QUICK))
+
+
+def test_what_is_shown_of_folds_is_about_everybody_or_says_that_it_is_not():
+    with_roles = few(8).with_columns(pair_id=np.arange(8 * 32) // 2)
+    assert audit.run(with_roles, [], **QUICK).check_pairs().n_pairs == len(with_roles) // 2
+    table = few(4, roles=False).with_columns(pair_id=np.arange(4 * 32) // 2)
+    result = audit.run(table, ["closed_form_mgpa"], **QUICK)
+    code = snippet(result)
+    assert "pair_id=pair_id)\n" in code
+    assert table.digest.startswith(result.settings["data"])
+    assert sum(sum(row.values()) for row in result.confounding.counts.values()) == len(table)
+    assert result.check_pairs().n_pairs == len(table) // 2
+    page = html_report(result)
+    assert page.count("This is the first fold&#x27;s.") >= 3
+    assert "<td>4 in all</td>" in page
+    assert "participant" not in chart_data(result)["factors"]  # each is alone in their fold
 
 
 def test_the_command_makes_folds_of_few_people(tmp_path):

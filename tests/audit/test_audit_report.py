@@ -172,6 +172,22 @@ def test_figures_take_names_with_signs_as_they_are(hostile, tmp_path):
     assert "$a_b$ &amp; {{title}} 50%" in text
 
 
+def test_lines_keep_their_colours_over_panels_and_repetitions_are_averaged():
+    from mgpa.audit import plots
+
+    x, several = [1, 2, 3], np.array([[0.9, 0.7], [0.8, 0.6], [0.5, 0.5]])
+    panels = {
+        "Headset": {"Identity": (x, [1, 1, 1]), "LEACE": (x, several)},
+        "Edit": {"LEACE": (x, [3, 2, 1]), "MGPA": (x, [1, 2, 3])},
+    }
+    figure = plots.plot_lines(panels, chance=["Headset"], before={"Edit": 2.0}, mark=2)
+    headset, edit = ({line.get_label(): line for line in ax.lines} for ax in figure.axes)
+    np.testing.assert_allclose(headset["LEACE"].get_ydata(), [0.8, 0.7, 0.5])
+    assert headset["LEACE"].get_color() == edit["LEACE"].get_color() != edit["MGPA"].get_color()
+    assert [line.get_ydata() for line in figure.axes[0].lines if list(line.get_ydata()) == [0.5, 0.5]]
+    assert list(edit["without correction"].get_ydata()) == [2.0, 2.0]
+
+
 def test_participant_values_average_to_the_metric(full):
     for name in full:
         for metric in full.metrics:
@@ -284,7 +300,7 @@ def test_cards_fold_what_their_numbers_say_and_nothing_else(full):
 
 def test_readers_have_names_in_words(full):
     names = {name for _, name in chart_data(full)["readers"]}
-    assert {"logistic", "logistic, whitened", "network, 4 epochs, start 1"} <= names
+    assert {"logistic", "logistic, whitened", "network 1, 4 epochs"} <= names
     assert not [name for name in names if re.search(r"\br\d|\be\d|_", name)]
 
 
@@ -407,6 +423,17 @@ def test_words_stand_above_the_symbols_of_the_printed_table(full):
     for subject, symbol in (("source readable", "S (want .5)"), ("existing heads", "T_f (want high)")):
         assert words.index(subject) == symbols.index(symbol)
     assert lines[at + 1].index(f"{full.estimates['identity']['S']:.3f}") == symbols.index("S (want .5)")
+
+
+def test_the_printed_table_fits_a_terminal_and_has_every_number(full):
+    table = str(full).partition("\nPRELIMINARY")[0]
+    assert max(map(len, table.splitlines())) <= 100
+    blocks = table.split("\n\n")
+    assert len(blocks) > 1
+    for block in blocks:
+        assert [line.split()[0] for line in block.splitlines()[-len(full.methods) :]] == list(full.methods)
+    printed = [f"{e:.3f}" for found in full.estimates.values() for e in found.values()]
+    assert all(table.count(number) >= printed.count(number) for number in printed)
 
 
 def test_a_notebook_shows_the_verdict_and_the_table(full, partial):

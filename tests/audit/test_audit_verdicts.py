@@ -42,6 +42,13 @@ def spread():
     return made(X, source, person, role)
 
 
+def products():
+    """What tells the device is whether two features have one sign: their product, and nothing linear."""
+    X, source, person, role = people((8, 8, 8), 60, np.random.default_rng(0))
+    X[:, 1] = np.abs(X[:, 1]) * np.sign(X[:, 0]) * np.where(source == "wet", 1.0, -1.0)
+    return made(X, source, person, role)
+
+
 def one_token():
     X, source, person, role = people((8, 8, 8), 40, np.random.default_rng(0), shape=(4, 3))
     X[:, 2, 0] += 2.0 * (source == "wet")
@@ -99,6 +106,15 @@ def test_planted_linear():
 
 def test_planted_in_the_spread():
     result = of(spread(), "leace")
+    assert result.verdict("identity")[0].startswith("Uncorrected, the source is readable: AUROC")
+    assert result.verdict("leace")[0].startswith(
+        "The source became harder to read but is still readable: AUROC"
+    )
+    assert "✓ source" not in text_of(result)
+
+
+def test_planted_quadratic():
+    result = of(products(), "leace")
     assert result.verdict("identity")[0].startswith("Uncorrected, the source is readable: AUROC")
     assert result.verdict("leace")[0].startswith(
         "The source became harder to read but is still readable: AUROC"
@@ -205,9 +221,11 @@ def test_chance_counts_draws_that_do_as_well():
 
 
 @pytest.mark.slow
-def test_noise_is_called_readable_in_at_most_a_twentieth_of_audits():
+@pytest.mark.parametrize(("counts", "folds"), [((3, 6, 6), 1), ((1, 1, 2), 4)])
+def test_noise_is_called_readable_in_at_most_a_twentieth_of_audits(counts, folds):
     claimed = 0
     for seed in range(200):
-        result = of(nothing(seed, counts=(3, 6, 6), rows=24))
+        table = nothing(seed, counts=counts, rows=24)
+        result = audit.run(table, [], **QUICK | {"folds": folds})
         claimed += "is readable" in result.verdict("identity")[0]
     assert claimed <= 10

@@ -5,7 +5,7 @@ import pytest
 
 import mgpa
 from simulated import simulated_table
-from terminal import done
+from terminal import done, refused
 
 pytest.importorskip("cyclopts")
 pytest.importorskip("pyarrow")
@@ -34,3 +34,11 @@ def test_a_csv_file_becomes_a_table_with_roles(tmp_path):
     assert set(made.role) == {"FIT", "VAL", "HEAD", "EVAL"}
     done("fit", "t.parquet", "--out", "m.safetensors", "--rank", "1", folder=tmp_path)
     assert mgpa.load_map(tmp_path / "m.safetensors").info.gate_rank == 1
+
+
+def test_columns_of_the_embedding_are_named_one_by_one_or_by_their_beginning(tmp_path):
+    (tmp_path / "raw.csv").write_text("alpha,beta,source\n1.5,2.5,dry\n3.5,4.5,wet\n")
+    done("convert", "raw.csv", "--out", "t.npz", "--embedding", "alpha,beta", folder=tmp_path)
+    np.testing.assert_array_equal(open_table(tmp_path / "t.npz").read().X, [[1.5, 2.5], [3.5, 4.5]])
+    line = refused("convert", "raw.csv", "--out", "u.npz", "--embedding", "gamma", folder=tmp_path)
+    assert line.endswith("Name a column, or what the names of many columns start with.")

@@ -2,6 +2,7 @@
 
 import importlib.util
 import json
+import os
 import subprocess
 import sys
 
@@ -10,6 +11,7 @@ import pytest
 from terminal import ENVIRONMENT, done
 
 pytest.importorskip("cyclopts")
+from mgpa.cli.machine import _conclusion, _failures
 
 
 def doctor(tmp_path, torchaudio):
@@ -20,7 +22,7 @@ def doctor(tmp_path, torchaudio):
     environment = ENVIRONMENT | {"PYTHONPATH": str(tmp_path)}
     said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment)
     assert said.returncode == 0, said.stderr
-    return {line.split()[0]: line for line in said.stdout.splitlines()}
+    return {line.split()[0]: line for line in said.stdout.splitlines() if line}
 
 
 @pytest.mark.skipif(importlib.util.find_spec("braindecode") is None, reason="braindecode is not installed")
@@ -36,3 +38,24 @@ def test_the_doctor_says_whether_stages_run_compiled(monkeypatch):
     assert json.loads(done("doctor", "--json").stdout)["stages"].startswith(expected)
     monkeypatch.setenv("MGPA_NUMBA", "0")
     assert "\nstages            in numpy, not compiled (MGPA_NUMBA is 0)\n" in done("doctor").stdout
+
+
+def test_the_doctor_says_that_what_is_missing_is_fine_unless_something_is_broken():
+    versions = {"numpy": "2.0", "numba": None, "s3fs": None}
+    assert _conclusion(versions, {}).startswith("All that is installed loads. Not installed, which is fine")
+    assert _conclusion(versions, {}).endswith(": numba, s3fs.")
+    assert _conclusion({"numpy": "2.0"}, {}) == "Everything is installed and loads."
+    assert _conclusion(versions, {"braindecode": "OSError"}).startswith("To be mended: braindecode.")
+    assert done("doctor").stdout.splitlines()[-1] == _conclusion(
+        json.loads(done("doctor", "--json").stdout)["packages"], {}
+    )
+
+
+def test_the_doctor_names_a_package_that_brings_python_down(tmp_path, monkeypatch):
+    (tmp_path / "pooch.py").write_text("import os; os._exit(3)")
+    (tmp_path / "edfio.py").write_text("raise OSError('no codec')")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=os.pathsep)
+    assert _failures(["numpy", "edfio", "pooch", "scipy"]) == {
+        "edfio": "OSError: no codec",
+        "pooch": "Python ended with exit code 3",
+    }

@@ -62,6 +62,15 @@ def test_a_list_of_epochs_becomes_one_table_with_everybody_in_it(raw):
     np.testing.assert_array_equal(table.X[:6], table.X[6:])
 
 
+def test_devices_by_name_are_told_who_takes_them(raw):
+    with pytest.raises(
+        TypeError, match=r"epochs is a dict; expected mne\.Epochs.*mgpa\.eeg\.table_from_epochs"
+    ):
+        Trials.from_epochs({"cap": cut(raw), "headset": cut(raw)})
+    with pytest.raises(TypeError, match=r"epochs is a ndarray; expected mne\.Epochs, or a list of them\.$"):
+        Trials.from_epochs([np.zeros((2, 3, 4))])
+
+
 def test_metadata_that_would_take_the_embeddings_name_are_refused(raw):
     epochs = cut(raw, metadata=pd.DataFrame({"X": np.arange(6), "gaze": np.arange(6)}))
     with pytest.raises(TableError, match="X is that of the embedding"):

@@ -89,10 +89,10 @@ def require_applicable(jobs: list[Job], table: Table) -> None:
         require_correctable(m, table.info, table.source, ("Audit the table that the map is meant for.",))
 
 
-def require_measurable(head: Table, evaluation: Table) -> None:
+def require_measurable(head: Table, evaluation: Table, fewest: int) -> None:
     """Raise unless every EVAL participant has rows of everything that HEAD teaches readers and heads."""
     people = np.unique(evaluation.participant).tolist()
-    if len(people) < 2:
+    if len(people) < fewest:
         raise TableError(
             f"EVAL has one participant ({people[0]!r}); how a result varies over people needs two or more. ",
             GIVE_ROLES,

@@ -17,9 +17,13 @@ from ..tables.roles import rotated
 from ..tables.table import Table
 from .sentences import FEW
 
-#: Folds that are made unless a number is given, and the fewest there can be: one for every role.
+#: Folds that are made unless a number is given, and the fewest of several people: one for every role.
 FOLDS = 5
 FEWEST = 4
+#: What fewer people do in turn, everybody a fold of their own. The first three roles no audit is without;
+#: the fourth person decides how far iterative maps go, and from six on two people train the readers.
+ALONE = ("EVAL", "HEAD", "FIT", "VAL", "FIT", "HEAD", "FIT")
+FEWEST_PEOPLE = 3
 
 
 def fold_tables(table: Table, folds: int | None, *, can_rotate: bool) -> list[Table]:
@@ -36,12 +40,13 @@ def fold_tables(table: Table, folds: int | None, *, can_rotate: bool) -> list[Ta
         elsewhere, may be of people who would judge it.
     """
     people = np.unique(table.require("source", "participant").participant).tolist()
-    most = len(people) // 2  # two people or more in every fold
+    n = len(people)
+    least, most = (FEWEST, n // 2) if n > len(ALONE) else (n, n)
     if folds is None:
         judges = 0 if table.role is None else len(np.unique(table.rows("EVAL").participant))
-        if judges >= FEW or not can_rotate or most < FEWEST or not everybody_can_judge(table):
+        if judges >= FEW or not can_rotate or n < FEWEST_PEOPLE or not everybody_can_judge(table):
             return []
-        folds = min(FOLDS, most)
+        folds = max(least, min(FOLDS, most))
     elif folds == 1:
         return []
     elif not can_rotate:
@@ -49,20 +54,25 @@ def fold_tables(table: Table, folds: int | None, *, can_rotate: bool) -> list[Ta
             "Folds need methods that are fitted here, from the table's own pairs: a map that came fitted, or "
             "pairs from elsewhere, may be of people who would judge it. Pass methods by name, or folds=1."
         )
-    if most < FEWEST:
+    if n < FEWEST_PEOPLE:
         raise UsageError(
-            f"{len(people)} participants are too few for folds, which need {2 * FEWEST} or more."
+            f"{n} participants are too few for folds, which need {FEWEST_PEOPLE} or more: one to fit on, one "
+            "to train readers on, one to judge."
         )
-    if not FEWEST <= folds <= most:
-        raise UsageError(
-            f"folds is {folds}; {len(people)} participants make {FEWEST} to {most} folds of two people or "
-            "more, and 1 keeps the table's roles."
-        )
-    tables = []
-    for fold in range(folds):
-        roles = rotated(dict.fromkeys(people, ""), fold, folds)
-        tables.append(replace(table, role=np.array([roles[person] for person in table.participant])))
-    return tables
+    if not least <= folds <= most:
+        sizes = f"{least} to {most} folds of two people or more" if least < n else f"{n} folds of one person"
+        raise UsageError(f"folds is {folds}; {n} participants make {sizes}, and 1 keeps the table's roles.")
+    return [
+        replace(table, role=np.array([roles[person] for person in table.participant]))
+        for roles in (_turn(people, fold, folds) for fold in range(folds))
+    ]
+
+
+def _turn(people: list[Any], fold: int, folds: int) -> dict[Any, str]:
+    """Return everybody's role in one of the folds."""
+    if len(people) > len(ALONE):
+        return rotated(dict.fromkeys(people, ""), fold, folds)
+    return {person: ALONE[(i - fold) % folds] for i, person in enumerate(people)}
 
 
 def everybody_can_judge(table: Table) -> bool:

@@ -71,7 +71,7 @@ def reader_rows(readers: Iterable[str]) -> list[tuple[str, str]]:
     Examples
     --------
     >>> reader_rows(["whitened_linear", "gelu r0 e12"])
-    [('Linear', 'logistic, whitened'), ('Networks', 'network, 12 epochs, start 1')]
+    [('Linear', 'logistic, whitened'), ('Networks', 'network 1, 12 epochs')]
     >>> reader_rows(["tokens linear_raw"])
     [('All tokens', 'logistic, raw')]
     """
@@ -85,6 +85,7 @@ def reader_rows(readers: Iterable[str]) -> list[tuple[str, str]]:
         title = READER_GROUPS.get(group) or (
             "Networks" if run else "Further" if family in FURTHER else "Linear"
         )
-        when = f", {run[3]} epochs, start {int(run[2]) + 1}" if run else ""
+        # One network for every random start, read several times.
+        when = f" {int(run[2]) + 1}, {run[3]} epochs" if run else ""
         rows.append((title, READERS.get(family, family) + when))
     return rows

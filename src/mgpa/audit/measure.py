@@ -224,7 +224,8 @@ def measure(ground: Ground, rows: Rows, reading: SourceReading | None = None) ->
     shares = variance_shares(
         ground.sized(C_eval),
         source=ground.evaluation.source,
-        participant=ground.evaluation.participant,
+        # In a fold one person may judge alone, and nothing lies between people.
+        participant=ground.evaluation.participant if len(people) > 1 else None,
         label=ground.evaluation.label,
     )
     result["variance_factor"] = np.array([s.factor for s in shares])

@@ -112,9 +112,9 @@ class AuditPlan:
         take another folder.
     folds : int or None
         Let roles rotate over so many folds, so that everybody is EVAL once, by maps and readers of others;
-        1 keeps the table's roles. None makes five (or four, of eight or nine people) where fewer than twelve
-        people are EVAL or the table has no roles, if all methods are fitted here and everybody has rows of
-        every source and label.
+        1 keeps the table's roles. None makes five (or four, of eight or nine people, and one a person of
+        three to seven) where fewer than twelve people are EVAL or the table has no roles, if all methods are
+        fitted here and everybody has rows of every source and label.
     n_jobs : int
         Cells at a time (joblib; ``joblib.parallel_config("dask")`` sends them to a cluster).
     device : str
@@ -171,7 +171,7 @@ class AuditPlan:
             raise ParameterError("unattained", unattained, "'raise' or 'omit'")
         self.pairs, self.unattained, self.coordinates = pairs, unattained, coordinates
         self.head, self.association, self.floor, self.standardize = head, association, floor, standardize
-        self.store, self.n_jobs, self.verbose = Store(cache), n_jobs, verbose
+        self.table, self.store, self.n_jobs, self.verbose = table, Store(cache), n_jobs, verbose
         self.settings: dict[str, Any] = {
             "version": __version__,
             "versions": {"Python": platform.python_version(), **installed(*LIBRARIES)},
@@ -192,19 +192,23 @@ class AuditPlan:
         rotations = fold_tables(table, folds, can_rotate=can_rotate)
         self.folds = [self._with_roles_of(rotated) for rotated in rotations]
         if self.folds:
-            told = {"folds": len(self.folds), "data": table.digest[:16]}
+            told = {"folds": len(self.folds), "data": table.digest[:16], "roles": table.role is not None}
             self.settings = self.folds[0].settings | told
         else:
-            self._take(table)
+            # How a result varies over people needs two of them to judge.
+            self._take(table, fewest_judges=2)
 
     def _with_roles_of(self, table: Table) -> Self:
-        """Return the same plan for one fold: a table with that fold's roles."""
+        """Return the same plan for one fold: a table with that fold's roles.
+
+        One person may judge in it: results are told over the people of all folds.
+        """
         plan = copy(self)
         plan.folds = []
-        plan._take(table)
+        plan._take(table, fewest_judges=1)
         return plan
 
-    def _take(self, table: Table) -> None:
+    def _take(self, table: Table, *, fewest_judges: int) -> None:
         """Take a table with roles, once everything asked for can be done with it; note what it has."""
         table.require("role")
         given = self.coordinates
@@ -222,7 +226,7 @@ class AuditPlan:
                 why = " A movement budget is one of VAL rows." if role == "VAL" else ""
                 raise TableError(f"The table has no {role} rows; ", GIVE_ROLES, f" can give roles.{why}")
         fit, val, head, evaluation = parts.values()
-        require_measurable(head, evaluation)
+        require_measurable(head, evaluation, fewest_judges)
         require_pairs(self.jobs, fit, self.pairs)
         # Pairs come in the coordinates that the table came in.
         pairs = self.pairs if where is None or rows is table else pairs_in(where, self.pairs)
@@ -305,9 +309,13 @@ class AuditPlan:
             for i, plan in enumerate(self.folds, start=1):
                 self._say(f"fold {i} of {len(self.folds)}")
                 audits.append(plan.run())
-            pooled = Audit.pool(audits)
+            pooled, table = Audit.pool(audits), self.table
             return replace(
-                pooled, settings=pooled.settings | {k: self.settings[k] for k in ("folds", "data")}
+                pooled,
+                settings=pooled.settings | {k: self.settings[k] for k in ("folds", "data", "roles")},
+                # Everybody was fitted on in some fold.
+                confounding=confounding(table.source, table.participant, table.label),
+                paired_rows=replace(table, role=None) if has_pairs(table) else None,
             )
         started = time.monotonic()
         self.store.create()

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import hashlib
+import webbrowser
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import dropwhile
 from pathlib import Path
 from textwrap import wrap
 from typing import TYPE_CHECKING, Any
@@ -29,6 +31,9 @@ if TYPE_CHECKING:
     from .pair_check import PairCheck
 
 Floats = NDArray[np.float64]
+
+# Characters of a printed table; metrics that do not fit follow below.
+LINE = 100
 
 
 def _plots() -> Any:
@@ -312,20 +317,33 @@ class Audit:
             "Audit with the full bank before believing a number."
         )
 
+    @property
+    def advice_on_folds(self) -> str:
+        """How more people could judge, to end a sentence with; nothing, if everybody does already."""
+        return "" if "folds" in self.settings else "; with folds everybody judges once"
+
     def __str__(self) -> str:
         cells = [["method", *(METRICS[m].wanted for m in self.columns)]]
         for name in self.methods:
             found = self.estimates[name]
             cells.append([printable(name), *(f"{found[m]:.3f}" if m in found else "" for m in self.columns)])
-        widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+        names, *columns = zip(*cells, strict=True)
         # Words stand above symbols, in as many lines as they need.
-        words = [wrap(METRICS[m].subject, w) for m, w in zip(self.columns, widths[1:], strict=True)]
-        height = max(map(len, words))
-        heads = zip(*([""] * (height - len(w)) + w for w in words), strict=True)
-        cells = [["", *line] for line in heads] + cells
-        lines = ["  ".join(c.ljust(w) for c, w in zip(row, widths, strict=True)).rstrip() for row in cells]
+        subjects = [
+            wrap(METRICS[m].subject, max(map(len, c))) for m, c in zip(self.columns, columns, strict=True)
+        ]
+        blocks: list[list[tuple[str, ...]]] = [[]]
+        height, width = max(map(len, subjects)), max(map(len, names))
+        for subject, column in zip(subjects, columns, strict=True):
+            whole = (*[""] * (height - len(subject)), *subject, *column)
+            used = width + sum(2 + max(map(len, c)) for c in blocks[-1])
+            if blocks[-1] and used + 2 + max(map(len, whole)) > LINE:
+                blocks.append([])
+            blocks[-1].append(whole)
+        first = (*[""] * height, *names)
+        lines = [line for block in blocks for line in ("", *_side_by_side([first, *block]))]
         notes = (self.preliminary, self.duplicates, self.bank, self.direction)
-        return "\n".join(lines + [note for note in notes if note])
+        return "\n".join(lines[1:] + [note for note in notes if note])
 
     __repr__ = __str__
 
@@ -395,17 +413,29 @@ class Audit:
         title: str = "Correction audit",
         sections: Sequence[tuple[str, str, str]] = (),
         *,
+        browser: bool = False,
         verbose: bool = False,
     ) -> Path:
         """Write everything as one HTML file that opens offline, and return its path.
 
-        ``sections`` are yours: for each an id, a heading, and HTML that is put in as it is. ``verbose`` shows
-        how far it is.
+        ``sections`` are yours: for each an id, a heading, and HTML that is put in as it is. ``browser`` opens
+        the file in one, and ``verbose`` shows how far it is.
         """
         from .report import html_report
 
         self.check_pairs(verbose=verbose)  # the one part that takes time
-        return write_atomically(Path(path), html_report(self, title, sections).encode())
+        written = write_atomically(Path(path), html_report(self, title, sections).encode())
+        if browser:
+            webbrowser.open(written.resolve().as_uri())
+        return written
+
+
+def _side_by_side(columns: list[tuple[str, ...]]) -> list[str]:
+    """Return the lines of a table of text, those at its top that are empty left out."""
+    widths = [max(map(len, column)) for column in columns]
+    rows = zip(*columns, strict=True)
+    lines = ["  ".join(c.ljust(w) for c, w in zip(row, widths, strict=True)).rstrip() for row in rows]
+    return list(dropwhile(lambda line: not line, lines))
 
 
 def _pandas() -> Any:

@@ -130,7 +130,7 @@ def caveats(audit: Audit, method: str) -> list[str]:
     if n < TOO_FEW:
         lines.append(
             f"TOO FEW PEOPLE: {n} EVAL participants are a hint at most. A verdict needs {TOO_FEW} or "
-            f"more, intervals that hold {FEW} or more; with folds everybody judges once."
+            f"more, intervals that hold {FEW} or more{audit.advice_on_folds}."
         )
     if audit.duplicates:
         lines.append(audit.duplicates)

@@ -39,8 +39,8 @@ def audit(
     Parameters
     ----------
     table
-        With source, participant and role columns; label for task utility, pair_id for pairs. Also by an
-        address (s3://…, gs://…, https://…, hf://…).
+        With source and participant columns; label for task utility, pair_id for pairs, and role, which few
+        people do without. Also by an address (s3://…, gs://…, https://…, hf://…).
     out
         Folder for report.html, table.csv, table.tex and figures.
     methods
@@ -58,7 +58,8 @@ def audit(
         default as in the FIT rows.
     folds
         Let roles rotate over so many folds, so that everybody judges once; 1 keeps the table's roles. By
-        default five where fewer than twelve people are EVAL, if that is possible.
+        default five where fewer than twelve people are EVAL, or the table has no roles, if that is
+        possible; three to seven people take turns one by one.
     cache
         Folder of finished cells; by default inside the output folder. Running again goes on where it was.
     jobs

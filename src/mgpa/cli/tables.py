@@ -39,7 +39,8 @@ def convert(
     out
         A .parquet, .npz or .zarr file; also by an address (s3://…, gs://…).
     embedding
-        The column with the embedding, or what its columns begin with (f for f0, f1, …).
+        The column with the embedding, what its columns begin with (f for f0, f1, …), or several columns
+        (alpha,beta).
     columns
         Keep only these columns besides the embedding, by the names they have in the file.
     roles
@@ -55,10 +56,11 @@ def convert(
     from ..tables.files import open_table, write_table
 
     refuse_existing(out, overwrite, table)
+    several = embedding.split(",") if embedding is not None and "," in embedding else embedding
     if table.suffix == ".csv":
-        read = Table.from_csv(table, embedding=embedding, rename=rename, columns=columns)
+        read = Table.from_csv(table, embedding=several, rename=rename, columns=columns)
     else:
-        read = open_table(table, embedding=embedding, rename=rename, columns=columns).read()
+        read = open_table(table, embedding=several, rename=rename, columns=columns).read()
     if roles:
         read.require("participant")
         read = replace(read, role=assign_roles(read.participant, random_state=seed))

@@ -100,9 +100,9 @@ def common_channels(
     return spelled, notes
 
 
-def poor_channels(parts: list[Part]) -> dict[str, list[str]]:
-    """Return channels that are marked as bad or flat, by plain name, and where."""
-    poor: dict[str, list[str]] = {}
+def poor_channels(parts: list[Part]) -> dict[str, tuple[str, list[str]]]:
+    """Return channels that are marked as bad or flat, by plain name: as spelled there, and where."""
+    poor: dict[str, tuple[str, list[str]]] = {}
     for part in parts:
         channels = _channel_names(part)
         data = part.epochs.get_data(picks=list(channels.values()), copy=False)
@@ -111,16 +111,17 @@ def poor_channels(parts: list[Part]) -> dict[str, list[str]]:
             states = [word for word, holds in (("bad", name in part.epochs.info["bads"]), ("flat", quiet[i]))
                       if holds]  # fmt: skip
             if states:
-                poor.setdefault(plain, []).append(f"{' and '.join(states)} on {part.device} ({part.people})")
+                _, where = poor.setdefault(plain, (name.strip(), []))
+                where.append(f"{' and '.join(states)} on {part.device} ({part.people})")
     return poor
 
 
-def about_poor(poor: dict[str, list[str]], names: tuple[str, ...], bads: str) -> list[str]:
+def about_poor(poor: dict[str, tuple[str, list[str]]], names: tuple[str, ...], bads: str) -> list[str]:
     """Return what is to be said about bad and flat channels; warn of those that are used."""
     if bads not in ("keep", "drop"):
         raise UsageError(f"bads is {bads!r}; expected 'keep' or 'drop'.")
     kept = {_plain(name): name for name in names}
-    said = [f"{kept.get(plain, plain)}: {', '.join(where)}" for plain, where in poor.items()]
+    said = [f"{kept.get(plain, name)}: {', '.join(where)}" for plain, (name, where) in poor.items()]
     if bads == "drop":
         return [f"dropped {line}" for line in said]
     used = [line for line, plain in zip(said, poor, strict=True) if plain in kept]

@@ -7,6 +7,7 @@ events on two clocks then have to lie on a straight line. What was left out or l
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Literal
@@ -15,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import PairingError, UsageError
-from ..tables.columns import Columns
+from ..tables.columns import ROLES, Columns
 from ..tables.roles import assign_roles
 from ..tables.table import Table
 from .common_samples import Part, about_poor, brought, common_channels, common_times, poor_channels, some
@@ -52,8 +53,8 @@ def table_from_epochs(
     pair_by, participant, label, channels, sfreq, reference, bads, limits
         How epochs are brought together; see :func:`align_devices`.
     roles : dict of role to share of participants, or None
-        See :func:`mgpa.tables.assign_roles`; None is its default. A metadata column ``role`` is taken as it
-        is.
+        See :func:`mgpa.tables.assign_roles`; None is its default, and no roles with fewer than four people.
+        A metadata column ``role`` is taken as it is.
     random_state : int
         Who gets which role.
     verbose : bool
@@ -190,21 +191,23 @@ def align_devices(
 
 
 def with_roles(trials: Trials, shares: Mapping[str, float] | None, random_state: int) -> Trials:
-    """Return the trials with everybody's role: their own, or assigned."""
+    """Return the trials with everybody's role: their own, or assigned, if people suffice."""
     if "role" in trials.columns:
         if shares is not None:
             raise UsageError("There is a column role already; leave roles out, or rename that column.")
         return trials
     people = trials.columns["participant"]
-    try:
-        return trials.with_columns(
-            role=assign_roles(people, None if shares is None else dict(shares), random_state=random_state)
+    if shares is None and len(np.unique(people)) < len(ROLES):
+        warnings.warn(
+            f"{len(np.unique(people))} participants are too few for the roles {', '.join(ROLES)}, so the "
+            "table has none: mgpa.audit.run lets three people or more take turns in them, and a fit is on "
+            "everybody.",
+            stacklevel=3,
         )
-    except ValueError as error:
-        raise UsageError(
-            f"{error} Pass shares of fewer roles, as roles={{'FIT': 1}} for a map that others judge, or let "
-            "folds rotate (mgpa study new)."
-        ) from None
+        return trials
+    return trials.with_columns(
+        role=assign_roles(people, None if shares is None else dict(shares), random_state=random_state)
+    )
 
 
 def _listed(given: Any, device: str) -> list[Any]:

@@ -102,7 +102,8 @@ class BandPower:
     Parameters
     ----------
     bands : sequence of (low, high)
-        In Hz; the upper edge is excluded. The defaults are the usual rhythms, delta to gamma.
+        In Hz; the upper edge is excluded. The defaults are the usual rhythms: delta 1–4, theta 4–8, alpha
+        8–13, beta 13–30 and gamma 30–45.
     log : bool
         Take the logarithm of power plus ``floor``.
     per_token : {"channel", None}
@@ -164,11 +165,12 @@ class BandPower:
         if samples > trials.data.shape[2]:
             raise ValueError(
                 f"Segments of {self.segment:g} s are longer than the trials, of "
-                f"{trials.data.shape[2] / trials.sfreq:g} s; take a shorter segment."
+                f"{trials.data.shape[2] / trials.sfreq:g} s; take a shorter segment=."
             )
         if top > trials.sfreq / 2:
             raise ValueError(
-                f"bands reach {top:g} Hz; at {trials.sfreq:g} Hz signals end at {trials.sfreq / 2:g} Hz."
+                f"bands reach {top:g} Hz; at {trials.sfreq:g} Hz signals end at {trials.sfreq / 2:g} Hz. "
+                "Pass bands= below that, as [(8, 13), (13, 30)]."
             )
         frequency = np.fft.rfftfreq(samples, 1 / trials.sfreq)
         members = [(frequency >= low) & (frequency < high) for low, high in self.bands]

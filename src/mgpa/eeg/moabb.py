@@ -104,7 +104,7 @@ def table_from_moabb(
         Ways to measure each trial (:func:`mgpa.eeg.measure_views`), which make pairs. None: trials stay as
         they are, ``source`` says what differs between them, and no two are a pair.
     roles : dict of role to share of participants, or None
-        See :func:`mgpa.tables.assign_roles`; None is its default.
+        See :func:`mgpa.tables.assign_roles`; None is its default, and no roles with fewer than four people.
     random_state : int
         Who gets which role.
     verbose : bool

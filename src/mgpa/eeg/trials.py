@@ -174,6 +174,14 @@ class Trials:
         from ..tables.files.convert import from_epochs
 
         several = list(epochs) if isinstance(epochs, (list, tuple)) else [epochs]
+        for one in several:
+            if not (hasattr(one, "get_data") and hasattr(one, "events")):
+                kind = type(one).__name__
+                advice = "mgpa.eeg.table_from_epochs and align_devices take several devices by name."
+                raise TypeError(
+                    f"epochs is a {kind}; expected mne.Epochs, or a list of them."
+                    + (f" {advice}" if isinstance(one, Mapping) else "")
+                )
         # Which epochs are bad is known only once they are read, and columns are of those that stay.
         several = [one if one.preload else one.copy().load_data() for one in several]
         columns = from_epochs(several, None, rename)

@@ -44,7 +44,7 @@ def assign_roles(
     if len(people) < len(roles):
         raise ValueError(
             f"{len(people)} participants cannot fill the {len(roles)} roles {', '.join(roles)}; every role "
-            "needs its own people."
+            "needs its own people. Leave roles out: an audit lets three people or more take turns in them."
         )
     order = np.random.default_rng(random_state).permutation(len(people))
     if stratify is not None:

@@ -1,6 +1,7 @@
 """Figures of an audit, for papers: plain functions that take the audit, draw, and return the figure.
 
-Two need no audit: :func:`plot_changes` draws numbers, and :func:`plot_clouds` rows, before and after.
+Three need no audit: :func:`plot_changes` draws numbers, and :func:`plot_clouds` rows, before and after, and
+:func:`plot_lines` numbers along a setting.
 
 Every function takes ``ax`` (or ``axes``) to draw into, and otherwise makes a figure of ``width`` inches:
 3.4 is one column of most journals, 7.0 the full page. A method has the same colour and marker everywhere;
@@ -19,7 +20,7 @@ from typing import Any
 from ..._common.progress import progress
 from ..details import gates
 from ..result import Audit
-from .changes import plot_changes, plot_clouds
+from .changes import plot_changes, plot_clouds, plot_lines
 from .drawing import COLUMN, PAGE, style
 from .maps import plot_gate, plot_movement, plot_pairs
 from .outcomes import plot_association, plot_readers, plot_tradeoff
@@ -33,6 +34,7 @@ __all__ = [
     "plot_clouds",
     "plot_embedding",
     "plot_gate",
+    "plot_lines",
     "plot_movement",
     "plot_pairs",
     "plot_participants",
@@ -73,6 +75,9 @@ def save_all(
 def stamped(audit: Audit, figure: Any) -> Any:
     """Return a figure of an audit, marked if the audit is preliminary."""
     if audit.preliminary:
+        layout, line = figure.get_layout_engine(), 0.12 / figure.get_figheight()
+        if layout is not None and "rect" in layout.get():
+            layout.set(rect=(0, line, 1, 1 - line))  # room below the axes' labels
         figure.text(0.995, 0.005, "PRELIMINARY", ha="right", va="bottom", fontsize=6, color="#b00020")
     return figure
 

@@ -1,14 +1,14 @@
-"""Numbers and rows before and after a correction, without an audit: for a page, a notebook, a talk."""
+"""Numbers and rows before and after a correction, or along a setting: for a page, a notebook, a talk."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
 
-from ..looks import COLORS, SOURCE_COLORS
-from .drawing import CHANCE, PAGE, canvas, plain, rows, style
+from ..looks import COLORS, MARKERS, SOURCE_COLORS, label
+from .drawing import BEFORE, CHANCE, FAINT, PAGE, canvas, plain, rows, style
 
 
 def plot_changes(
@@ -52,6 +52,69 @@ def plot_changes(
         rows(ax)
         if legend is not None:
             ax.legend(loc=legend)
+    return figure
+
+
+def plot_lines(
+    panels: Mapping[str, Mapping[str, tuple[Any, Any]]],
+    axes: Any = None,
+    *,
+    xlabel: str = "",
+    chance: Iterable[str] = (),
+    before: Mapping[str, float] | None = None,
+    mark: float | None = None,
+    width: float = PAGE,
+) -> Any:
+    """Draw how numbers change with a setting: a panel a title, a line a name.
+
+    Parameters
+    ----------
+    panels : dict of title to dict of name to (x, y)
+        Points of every line. Of y in several columns, as of repetitions, the mean is drawn and their range
+        shaded. A name has the same colour and marker in all panels; "Identity" is grey.
+    axes : Axes or None
+        One for every panel; None makes a figure.
+    xlabel : str
+        What the setting is.
+    chance : titles
+        Panels that get a dotted line at .5, the AUROC of guessing.
+    before : dict of title to float, or None
+        Values without correction, dashed.
+    mark : float or None
+        A setting to point out.
+    width : float
+        Of a new figure, in inches.
+
+    Examples
+    --------
+    >>> ranks = [1, 2, 4]
+    >>> lines = {"Closed form": (ranks, [0.8, 0.6, 0.55]), "Iterative": (ranks, [0.8, 0.7, 0.5])}
+    >>> figure = plot_lines({"Headset AUROC": lines}, xlabel="Gate rank", chance=["Headset AUROC"])
+    >>> [text.get_text() for text in figure.axes[0].get_legend().get_texts()]
+    ['Closed form', 'Iterative']
+    """
+    others = dict.fromkeys(name for lines in panels.values() for name in lines if name != label("identity"))
+    hues = {label("identity"): 0} | {name: i for i, name in enumerate(others, start=1)}
+    with style():
+        figure, drawn = canvas(axes, width, max(2.4, 0.3 * width), len(panels), len(panels))
+        for (title, lines), ax in zip(panels.items(), drawn, strict=True):
+            for name, (x, y) in lines.items():
+                y, hue = np.asarray(y, dtype=np.float64), hues[name]
+                color, marker = COLORS[hue % len(COLORS)], MARKERS[hue % len(MARKERS)]
+                if y.ndim == 2:
+                    ax.fill_between(x, y.min(axis=1), y.max(axis=1), color=color, alpha=0.15, lw=0)
+                    y = y.mean(axis=1)
+                ax.plot(x, y, "-" + marker, ms=3.2, color=color, label=plain(name))
+            if title in tuple(chance):
+                ax.axhline(0.5, **CHANCE)
+            if before is not None and title in before:
+                ax.axhline(before[title], **BEFORE, label="without correction")
+            if mark is not None:
+                ax.axvline(mark, color=FAINT, lw=4, zorder=0)
+            ax.set_title(plain(title), loc="left")
+            ax.set_xlabel(xlabel)
+        # Where most lines are, so that every name is in it.
+        max(drawn, key=lambda ax: len(ax.lines)).legend(loc="best")
     return figure
 
 

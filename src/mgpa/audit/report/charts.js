@@ -4,13 +4,22 @@ const DRAW = {
     const yKey = c.opt.y, ms = shown(), H = Math.min(460, Math.max(320, c.W * .5));
     if (!ms.length) return empty(c, "Switch a method on to see it here.");
     const get = (m, k) => D.methods[m].est[k], better = k => ({lower: ", lower is better", higher: ", higher is better ↑", neither: ""})[D.metrics[k].better];
-    const xr = range([.5, ...ms.flatMap(m => get(m, "S"))]), yr = range(ms.flatMap(m => get(m, yKey)), .09);
+    const xr = range([.5, ...ms.flatMap(m => get(m, "S"))]), ys = ms.flatMap(m => get(m, yKey)), auroc = D.metrics[yKey].auroc;
+    // Differences that are next to nothing look like that, and no tick stands at an AUROC that cannot be.
+    const yr = range(auroc ? [...ys, Math.max(...ys) - .02] : ys, .09), yticks = ticks(...yr, Math.max(2, (H - 72) / 55)).filter(t => !auroc || t < 1 + 1e-9);
     const box = {left: 46, right: c.W - 12, top: 26, bottom: H - 46};
-    const p = panel(c.svg, {...box, x: xr, y: yr, gridx: true, xlabel: `← ${D.metrics.S.short}${better("S")}`, ylabel: `${D.metrics[yKey].short}${better(yKey)}`});
+    const p = panel(c.svg, {...box, x: xr, y: yr, yticks, gridx: true, xlabel: `← ${D.metrics.S.short}${better("S")}`, ylabel: `${D.metrics[yKey].short}${better(yKey)}`});
     c.svg.append(line(p.x(.5), box.top, p.x(.5), box.bottom, "chance"), text(p.x(.5) + 5, box.bottom - 6, "chance", {class: "small"}));
     const id = D.methods[D.identity].est[yKey];
     const boxes = [[p.x(.5), box.bottom - 18, p.x(.5) + 46, box.bottom]];
-    if (!off.has(D.identity) && D.metrics[yKey].auroc) { c.svg.append(line(box.left, p.y(id[0]), box.right, p.y(id[0]), "before"), text(box.right, p.y(id[0]) - 5, "without correction", {class: "small halo", "text-anchor": "end"})); boxes.push([box.left, p.y(id[0]) - 1, box.right, p.y(id[0]) + 1], [box.right - 100, p.y(id[0]) - 17, box.right, p.y(id[0])]); }
+    if (!off.has(D.identity) && auroc) {
+      // The words stand where no marker does.
+      const y = p.y(id[0]), width = textWidth("without correction", 11) + 4, spots = [[box.right - width, box.right], [p.x(.5) + 5, p.x(.5) + 5 + width], [(box.left + box.right - width) / 2, (box.left + box.right + width) / 2]];
+      const taken = ([a, b]) => ms.filter(m => p.x(get(m, "S")[0]) > a - 8 && p.x(get(m, "S")[0]) < b + 8 && Math.abs(p.y(get(m, yKey)[0]) - y) < 24).length;
+      const [start, end] = spots.reduce((a, b) => taken(b) < taken(a) ? b : a);
+      c.svg.append(line(box.left, y, box.right, y, "before"), text(start, y - 5, "without correction", {class: "small halo"}));
+      boxes.push([box.left, y - 1, box.right, y + 1], [start, y - 17, end, y]);
+    }
     const points = [];
     for (const m of ms) {
       const M = D.methods[m], ex = get(m, "S"), ey = get(m, yKey), g = el("g", {class: `c${M.color}`});
@@ -33,7 +42,7 @@ const DRAW = {
   readers(c) {
     const ms = shown(false);
     if (!ms.length) return empty(c, "Switch a method on to see it here.");
-    const names = D.readers, before = D.methods[D.identity].readers, rowH = names.length > 16 ? 15 : 19, side = Math.min(176, Math.max(...names.map(r => textWidth(r[1])), ...names.map(r => textWidth(r[0], 12.5))) + 6);
+    const names = D.readers, before = D.methods[D.identity].readers, rowH = names.length > 16 ? 15 : 19, side = Math.min(c.W < 500 ? 150 : 220, Math.max(...names.map(r => textWidth(r[1])), ...names.map(r => textWidth(r[0], 12.5))) + 6);
     const rows = []; let y0 = 0;
     names.forEach((r, i) => { if (i === 0 || r[0] !== names[i - 1][0]) { rows.push({group: r[0], y: y0}); y0 += rowH; } rows.push({i, y: y0}); y0 += rowH; });
     const G = grid(c.W - side, ms.length, 200), width = (c.W - side) / G.columns, height = y0 + 74;
@@ -63,7 +72,7 @@ const DRAW = {
     const values = ms.flatMap(m => { const q = D.methods[m].curves[head]; return [...xs.map(x => at(q.abc, x)), ...(q.worst || [])]; });
     const side = nameWidth() + 22, box = {left: 46, right: c.W - side, top: 26, bottom: H - 64};
     const p = panel(c.svg, {...box, x: [-1, 1], y: range([.5, ...values], .05), xticks: [-1, 0, 1], xnames: box.right - box.left < 230 ? [["−1"], ["0"], ["1"]] : [["−1", "reversed"], ["0", "independent"], ["1", "aligned"]], xlabel: box.right - box.left < 230 ? "ξ: reversed −1, aligned 1" : "Association ξ of device and label", ylabel: "AUROC"});
-    c.svg.append(line(box.left, p.y(.5), box.right, p.y(.5), "chance"), text(box.left + 4, p.y(.5) - 5, "chance", {class: "small halo"}));
+    c.svg.append(line(box.left, p.y(.5), box.right, p.y(.5), "chance"), text(box.left + 12, p.y(.5) - 5, "chance", {class: "small halo"}));
     const ends = [];
     for (const m of ms) {
       const M = D.methods[m], q = M.curves[head], g = el("g", {class: `c${M.color}`});
@@ -88,7 +97,7 @@ const DRAW = {
     const wide = staged.length && c.W > 760, names = nameWidth();
     let H = 0, left = 0;
     if (staged.length) {
-      const right = wide ? c.W * .52 : c.W, side = Math.min(110, names) + 22, h = 300;
+      const right = wide ? c.W * .52 : c.W, side = Math.min(ROOM, names) + 22, h = 300;
       const paths = staged.flatMap(m => D.methods[m].stages);
       const box = {left: 46, right: right - side, top: 42, bottom: h - 46};
       const last = Math.max(...paths.map(q => q.length - 1));
@@ -104,7 +113,7 @@ const DRAW = {
         c.svg.append(g);
         M.stages.forEach(q => c.svg.append(marker(m, p.x(q.length - 1), p.y(q[q.length - 1]), 4.5)));
         const longest = M.stages.reduce((a, b) => b.length > a.length ? b : a);
-        ends.push({x: p.x(longest.length - 1), y: p.y(longest[longest.length - 1]), label: M.label, room: 110, color: M.color});
+        ends.push({x: p.x(longest.length - 1), y: p.y(longest[longest.length - 1]), label: M.label, room: ROOM, color: M.color});
       }
       labelEnds(c.svg, ends);
       H = h; if (wide) left = right + 10;
@@ -216,7 +225,7 @@ const DRAW = {
   calibration(c) {
     const ms = shown().filter(m => D.methods[m].reliability);
     if (!ms.length) return empty(c, "Switch a method on to see it here.");
-    const H = 360, side = Math.min(c.W - 60, H - 72), names = Math.min(110, nameWidth()) + 22, box = {left: 46, right: Math.min(c.W - names, 46 + side * 1.35), top: 26, bottom: H - 46};
+    const H = 360, side = Math.min(c.W - 60, H - 72), names = Math.min(ROOM, nameWidth()) + 22, box = {left: 46, right: Math.min(c.W - names, 46 + side * 1.35), top: 26, bottom: H - 46};
     const p = panel(c.svg, {...box, x: [0, 1], y: [0, 1], gridx: true, xlabel: `stated probability of ${short(D.second, 120)}`, ylabel: "how often it was"});
     c.svg.append(line(p.x(0), p.y(0), p.x(1), p.y(1), "before"));
     const most = Math.max(...ms.flatMap(m => D.methods[m].reliability.n));
@@ -231,7 +240,7 @@ const DRAW = {
         c.marks.push({x: p.x(v), y: p.y(q.o[i]), title: M.label, lines: [`reader: ${q.reader}`, `stated ${fmt(v, 2)}, observed ${fmt(q.o[i], 2)} (${q.n[i]} rows)`, `calibration error ${fmt(q.error)}`]});
       });
     }
-    labelEnds(c.svg, ms.map(m => { const M = D.methods[m], q = M.reliability; return {x: box.right, y: p.y(q.o[q.o.length - 1]), label: M.label, room: 110, color: M.color, from: p.x(q.p[q.p.length - 1])}; }));
+    labelEnds(c.svg, ms.map(m => { const M = D.methods[m], q = M.reliability; return {x: box.right, y: p.y(q.o[q.o.length - 1]), label: M.label, room: ROOM, color: M.color, from: p.x(q.p[q.p.length - 1])}; }));
     return H;
   },
   influence(c) {

@@ -29,7 +29,7 @@ CAPTIONS = {
     "readers": (
         "Reader by reader",
         "Each reader's source AUROC before (grey) and after. The ringed reader is the best one and sets "
-        "S. Networks are trained from several random starts and read after so many epochs.",
+        "S. Networks differ in their random start, and are read after so many epochs.",
     ),
     "association": (
         "When the device no longer goes with the label",
@@ -56,9 +56,8 @@ CAPTIONS = {
     ),
     "variance": (
         "What the variance is due to",
-        "Share of the EVAL rows' variance that lies between sources, between participants and between "
-        "task labels. Dotted: the share unrelated groups would take. Dashed: before correction. Factors "
-        "overlap where they are associated.",
+        "Share of the EVAL rows' variance that lies between the groups of each factor. Dotted: the share "
+        "unrelated groups would take. Dashed: before correction. Factors overlap where they are associated.",
     ),
     "pairs": (
         "Do the pairs show anything?",
@@ -83,12 +82,16 @@ CAPTIONS = {
     ),
 }
 
+#: Of charts that show one fit, where there are several folds.
+FIRST_FOLD = " This is the first fold's."
+
 
 def charts(data: dict[str, Any]) -> str:
     """Return every chart that there are numbers for in :func:`~mgpa.audit.report.data.chart_data`."""
     said = {} if data["pairs"] is None else {"pairs": _pairs_said(data["pairs"])}
+    first = dict.fromkeys(("gate", "calibration", "embedding"), FIRST_FOLD if data["folds"] > 1 else "")
     found = {
-        name: _figure(name, head, rows, said.get(name, "")) if rows else ""
+        name: _figure(name, head, rows, said.get(name, ""), first.get(name, "")) if rows else ""
         for name, (head, rows) in _numbers(data).items()
     }
     pair = found.pop("gate") + found.pop("calibration")
@@ -107,10 +110,16 @@ def _pairs_said(pairs: dict[str, Any]) -> str:
     )
 
 
-def _figure(name: str, head: Sequence[str], rows: Iterable[Sequence[Any]], said: str = "") -> str:
-    """Return a chart's caption, what is ``said`` about it, a place to draw it, and its numbers as a table."""
+def _figure(
+    name: str, head: Sequence[str], rows: Iterable[Sequence[Any]], said: str = "", note: str = ""
+) -> str:
+    """Return a chart's caption, what is ``said`` about it, a place to draw it, and its numbers as a table.
+
+    The caption ends in the ``note``.
+    """
     unlabelled = name == "tradeoff" and "T_f" not in head
-    title, words = map(escape, CAPTIONS["movement_tradeoff" if unlabelled else name])
+    title, words = CAPTIONS["movement_tradeoff" if unlabelled else name]
+    title, words = escape(title), escape(words + note)
     return (
         f'<figure class="card" id="figure-{name}"><figcaption>'
         f"<h3>{title}</h3>{said}<p>{words}</p></figcaption>"

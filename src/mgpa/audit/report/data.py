@@ -20,6 +20,7 @@ def chart_data(audit: Audit) -> dict[str, Any]:
     picture, clouds = _picture(audit)
     return {
         "identity": 0,
+        "folds": audit.settings.get("splits", 1),
         "sources": np.unique(audit.picture_source).tolist(),
         "second": audit.settings["sources"][1],
         "people": list(identity.participants),

@@ -24,6 +24,8 @@ from .pieces import bullets, plain_table, printed
 Floats = NDArray[np.float64]
 
 SHOWN, ALL = 10, 0.999  # so many directions, and no more than hold so much of the movement
+# Facts about what it was fitted from; the others say where it comes from.
+EVIDENCE = ("fitted on", "sources", "gate", "found")
 # What a chart takes, in the units of its own drawing.
 WIDTH, HEIGHT, LEFT, BOTTOM, TOP = 460, 250, 44, 40, 26
 
@@ -109,7 +111,9 @@ def html_map(
         "apply": _apply(m, path),
         "evidence": _evidence(m, facts, coverage, sentences),
         "movement": _movement(m, moved),
-        "provenance": _facts((facts | {"verified": verified}).items()),
+        "provenance": _facts(
+            (name, text) for name, text in (facts | {"verified": verified}).items() if name not in EVIDENCE
+        ),
         "version": escape(__version__),
     }
     return fill("map.html", filled)
@@ -148,7 +152,7 @@ def _apply(m: CorrectionMap, path: Place) -> str:
 def _evidence(
     m: CorrectionMap, facts: dict[str, str], coverage: Floats | None, sentences: Sequence[str]
 ) -> str:
-    parts = [_facts((name, facts.get(name, "")) for name in ("fitted on", "sources", "gate", "found"))]
+    parts = [_facts((name, facts.get(name, "")) for name in EVIDENCE)]
     if sentences:
         parts.append(bullets(sentences))
     if coverage is not None:
@@ -199,7 +203,7 @@ def _movement(m: CorrectionMap, moved: Motion | None) -> str:
 
 def _figure(title: str, words: str, chart: str, head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     return (
-        f'<figure class="card"><figcaption><h3>{escape(title)}</h3><p>{escape(words)}</p></figcaption>'
+        f'<figure class="card narrow"><figcaption><h3>{escape(title)}</h3><p>{escape(words)}</p></figcaption>'
         f'<div class="chart">{chart}</div>'
         f"<details><summary>Numbers of this chart</summary>{plain_table(head, rows)}</details></figure>"
     )
@@ -244,7 +248,7 @@ def _chart(marks: str, names: Sequence[tuple[float, str]], top: float, xlabel: s
         y = _y(float(value), top)
         lines.append(f'<line class="grid" x1="{LEFT}" x2="{right}" y1="{y:.1f}" y2="{y:.1f}"/>')
         lines.append(
-            f'<text class="tick" x="{LEFT - 6}" y="{y + 4:.1f}" text-anchor="end">{value:.3g}</text>'
+            f'<text class="tick" x="{LEFT - 6}" y="{y + 4:.1f}" text-anchor="end">{_tick(value)}</text>'
         )
     for x, name in names:
         lines.append(f'<text class="tick" x="{x:.1f}" y="{floor + 16}" text-anchor="middle">{name}</text>')
@@ -258,6 +262,11 @@ def _chart(marks: str, names: Sequence[tuple[float, str]], top: float, xlabel: s
         f'aria-label="{escape(f"{ylabel} by {xlabel}; the numbers are in the table below")}">'
         f"{''.join(lines)}{marks}</svg>"
     )
+
+
+def _tick(value: float) -> str:
+    text = f"{value:.3g}"
+    return text.removeprefix("0") or text
 
 
 def _y(value: float, top: float) -> float:

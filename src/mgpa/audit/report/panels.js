@@ -99,6 +99,8 @@ function panel(svg, o) {
 }
 // Titles are bold and a point larger than other words: they are measured as words of this size.
 const BOLD = 14.5;
+// What names at the ends of lines may take.
+const ROOM = 132;
 const nameWidth = () => Math.min(150, Math.max(...D.methods.map(m => textWidth(m.label))) + 4);
 
 function placeLabels(svg, points, boxes, frame) {

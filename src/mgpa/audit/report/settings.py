@@ -31,6 +31,12 @@ def settings(audit: Audit) -> str:
     """Return who was used for what, the settings, code that runs them again, and the fitted maps."""
     s = audit.settings
     roles = [[what, *s[what].values()] for what in ("rows", "participants")]
+    if "splits" in s:  # in which people change roles
+        *others, judges = s["participants"].values()
+        roles = [
+            ["rows, in all folds", *s["rows"].values()],
+            ["participants, in one", *others, f"{judges} in all"],
+        ]
     facts = "".join(f"<dt>{escape(k)}</dt><dd>{escape(v)}</dd>" for k, v in _facts(audit).items())
     parts = [
         plain_table(["", *s["rows"]], roles, "Who was used for what"),
@@ -57,7 +63,7 @@ def _facts(audit: Audit) -> dict[str, str]:
         "mgpa": s["version"],
         "Data": f"checksum {s['data']}",
         "Sources": ", ".join(s["sources"]),
-        **({"Splits": f"{s['splits']}, pooled over their EVAL participants"} if "splits" in s else {}),
+        **({"Folds": f"{s['splits']}, pooled over their EVAL participants"} if "splits" in s else {}),
         **({"Coordinates": f"those of the maps, {s['coordinates']}"} if s["coordinates"] else {}),
         "Features": " tokens × ".join(map(str, features)) + (" features" if len(features) > 1 else ""),
         "Seeds": ", ".join(map(str, s["seeds"])),
@@ -80,11 +86,12 @@ def snippet(audit: Audit) -> str:
     if not known.issuperset(names):
         entries = (f"{n!r}: {n!r}," if n in known else f"{n!r}: ...,  # your estimator or map" for n in names)
         methods = "{\n" + "".join(f"        {entry}\n" for entry in entries) + "    }"
+    role = ", role=role" if s.get("roles", True) else ""
     lines = [
         "from mgpa import audit",
         "from mgpa.tables import Table",
         "",
-        "table = Table(X, source=source, participant=participant, label=label, pair_id=pair_id, role=role)",
+        f"table = Table(X, source=source, participant=participant, label=label, pair_id=pair_id{role})",
         f"assert table.digest.startswith({s['data']!r})  # the same data",
         "result = audit.run(",
         "    table,",

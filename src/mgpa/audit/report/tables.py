@@ -111,7 +111,9 @@ def html_table(audit: Audit, differences: bool = False) -> str:
         if differences
         else "Means over EVAL participants, with 95 % intervals. Column heads sort."
     )
-    caption = f"{caption} {audit.bank} {audit.direction}".rstrip()
+    # The table above says by whom S was read, and with which values.
+    caption = f"{caption} {'' if differences else audit.bank} {audit.direction}"
+    caption = " ".join(caption.split())
     table = (
         f'<table class="sortable"><caption><span>{escape(caption)}</span></caption>'
         f'<thead><tr><th scope="col">Method</th>{head}</tr></thead><tbody>{"".join(rows)}</tbody></table>'

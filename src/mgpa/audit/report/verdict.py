@@ -111,7 +111,7 @@ def _no_best_sentences(audit: Audit, names: list[str]) -> tuple[str, str]:
     floors = [name for name in names if audit[name].floor_explains]
     if audit.n_people < TOO_FEW:
         head = f"{audit.n_people} EVAL participants are too few for a verdict."
-        say += f"At least {TOO_FEW} are needed; with folds everybody judges once."
+        say += f"At least {TOO_FEW} are needed{audit.advice_on_folds}."
     elif not audit["identity"].chance.excluded:
         head = "The source is indistinguishable from chance before any correction."
         say += "These readers find nothing to remove."

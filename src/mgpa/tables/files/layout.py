@@ -202,7 +202,10 @@ def find_embedding(there: Mapping[str, Field], wanted: Any = None) -> tuple[str,
     missing = [name for name in found if name not in there]
     if missing or not found:
         names = ", ".join(missing[:8]) or getattr(wanted, "pattern", wanted)
-        raise TableError(f"There is no embedding {names!r}; there is {describe(there.values())}.")
+        raise TableError(
+            f"There is no embedding {names!r}; there is {describe(there.values())}. Name a column, or what "
+            "the names of many columns start with."
+        )
     wrong = [
         name
         for name in found
