@@ -3,6 +3,7 @@
 import pytest
 
 from parity import CASES, load_parity
+from server import Server
 from stores import WebServer, new_bucket, s3_server
 
 
@@ -10,6 +11,24 @@ from stores import WebServer, new_bucket, s3_server
 def authors(request):
     """Return what the authors' code gave: see :mod:`parity`."""
     return load_parity(request.param)
+
+
+@pytest.fixture(scope="module")
+def one_torch_thread():
+    """Let torch have one thread: more cost more than they save on tensors this small."""
+    torch = pytest.importorskip("torch")
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.fixture
+def server():
+    """Return a server that can stop half way; see :mod:`server`."""
+    server = Server()
+    yield server
+    server.close()
 
 
 @pytest.fixture(scope="session")

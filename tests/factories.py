@@ -227,3 +227,21 @@ def random_routed_map(
         "info": random_info(d),
     }
     return RoutedMap(**(arguments | changes))
+
+
+def edge_cases(staged: Any, scores: Any) -> dict[str, Any]:
+    """Return, by name, functions that make maps which every runtime has to get right.
+
+    ``staged(L, N, **changes)`` makes a map of stages with L linear and N network scores.
+    """
+    return {
+        **{f"affine-{k}": lambda k=k: random_affine_map(k=k).with_strength(1.3) for k in (0, 1, 3, 8)},
+        **{f"anchored-{L}-{N}": lambda L=L, N=N: staged(L, N, anchored=True) for L, N in scores},
+        "staged-float64": lambda: staged(dtype=np.float64),
+        "anchored-float64": lambda: staged(dtype=np.float64, anchored=True),
+        "anchored-first-stage": lambda: staged(anchored=True).prefix(1, 0.4),
+        "no-stages": lambda: random_staged_map()[:0],
+        "no-rank": lambda: random_staged_map(r=0),
+        "no-projections": lambda: random_projective_map()[:0],
+        "no-strength": lambda: random_staged_map().with_strength(0),
+    }

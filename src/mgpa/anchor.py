@@ -15,13 +15,18 @@ import scipy.linalg
 from numpy.typing import NDArray
 
 from ._common.arrays import cast, double, namespace, zeros
+from ._common.scatter import PrincipalAxes, Scatter, blocks
 from .errors import ParameterError
-from .moments import PrincipalAxes, Scatter
 
 Array = Any  # numpy array or torch tensor
 
 TARGETS = ("conditional", "mean", "zero")
-_BLOCK = 65536  # rows that are held in float64 at a time
+BLOCK_ROWS = 65536  # rows that are held in float64 at a time
+
+
+def outside(basis: Array, columns: Array) -> Array:
+    """Return (I - BBᵀ) applied to columns: what of them lies outside the span of an orthonormal basis."""
+    return columns - basis @ (basis.T @ columns)
 
 
 class RidgeSolver:
@@ -73,15 +78,11 @@ class PreservedRegression:
 
     def __init__(self, mean: Array, gram: Array, basis: Array, ridge: float) -> None:
         self._mean, self._basis = mean, basis
-        self._solver = RidgeSolver(self._preserve(self._preserve(gram).T), ridge)
-
-    def _preserve(self, columns: Array) -> Array:
-        """Return (I - BBᵀ) applied to columns."""
-        return columns - self._basis @ (self._basis.T @ columns)
+        self._solver = RidgeSolver(outside(basis, outside(basis, gram).T), ridge)
 
     def solve(self, scores: ScoreMoments) -> tuple[Array, Array]:
         """Return coefficients (J, d), lying in the complement, and intercepts (J,)."""
-        coefficients = self._preserve(self._solver.solve(self._preserve(scores.cross)))
+        coefficients = outside(self._basis, self._solver.solve(outside(self._basis, scores.cross)))
         return coefficients.T, scores.mean - self._mean @ coefficients
 
 
@@ -104,10 +105,10 @@ class ConditionalMean(PreservedRegression):
         self._weight = zeros((n,), H) + 1.0 if sample_weight is None else sample_weight
         self._share = self._weight / self._weight.sum()
         mean = zeros((d,), H)
-        for rows in _blocks(n):
+        for rows in blocks(n, BLOCK_ROWS):
             mean += self._share[rows] @ double(H[rows])
         gram = zeros((d, d), H)
-        for rows in _blocks(n):
+        for rows in blocks(n, BLOCK_ROWS):
             centred = double(H[rows]) - mean
             gram += (centred * self._weight[rows, None]).T @ centred
         super().__init__(mean, gram, basis, ridge)
@@ -116,7 +117,7 @@ class ConditionalMean(PreservedRegression):
         """Return the moments of the rows' scores (n, J)."""
         mean = self._share @ scores
         cross = 0.0
-        for rows in _blocks(len(scores)):
+        for rows in blocks(len(scores), BLOCK_ROWS):
             # Centred scores sum to zero, so the rows need not be centred, nor copied to float64.
             centred = (scores[rows] - mean) * self._weight[rows, None]
             cross = cross + double(self._H[rows].T @ cast(centred, self._H))
@@ -172,7 +173,7 @@ class GateAnchor:
 
     def leverage(self, rows: NDArray[np.float64]) -> NDArray[np.float64]:
         """Return q (S + λI)⁻¹ qᵀ for rows: how uncertain the regression is at (and between) them."""
-        along = self.axes.along(_outside(self.basis, rows.T))
+        along = self.axes.along(outside(self.basis, rows.T))
         return np.asarray((along.T / (self.axes.values + self.ridge)) @ along)
 
 
@@ -225,14 +226,9 @@ def within_anchor(
         )
     explained = products.T @ ((2.0 / shrunk - values / shrunk**2)[:, None] * products)
     covariance = (total - explained) / n_free
-    residual = B - _outside(B, axes.back(products / shrunk[:, None]))
+    residual = B - outside(B, axes.back(products / shrunk[:, None]))
     covariance = (covariance + covariance.T) / 2
     return GateAnchor(residual, covariance, float(ridge), n_free, B, axes)
-
-
-def _outside(B: NDArray[np.float64], columns: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return (I - BBᵀ) applied to columns."""
-    return np.asarray(columns - B @ (B.T @ columns))
 
 
 def cross_validated_ridge(
@@ -262,7 +258,3 @@ def cross_validated_ridge(
     free = n - 1.4 * np.sum(values / shrunk, axis=1)
     score = np.where(free > 0, residual / np.where(free > 0, free, 1.0) ** 2, np.inf)
     return float(grid[np.argmin(score)] if np.isfinite(score).any() else grid[-1])
-
-
-def _blocks(n: int) -> list[slice]:
-    return [slice(start, start + _BLOCK) for start in range(0, n, _BLOCK)]

@@ -22,13 +22,13 @@ import scipy.linalg
 from numpy.typing import NDArray
 
 from ._common.parameters import Constraint, flag, gate, number, one_of, whole
+from ._common.scatter import Scatter
 from .anchor import RidgeSolver
 from .errors import Mention, MissingEvidence, MissingEvidenceWarning
 from .estimators.base import GatedEstimator
 from .estimators.streamed import Evidence, MomentEstimator
 from .gate import FixedGate, MeasurementGate
 from .maps import AffineMap
-from .moments import Scatter
 from .within import Effect, Setting, Solution, shrink_some, solve_within
 
 Floats = NDArray[np.float64]

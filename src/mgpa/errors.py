@@ -8,7 +8,7 @@ whoever shows the message puts into words.
 from __future__ import annotations
 
 import unicodedata
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -41,6 +41,18 @@ def printable(text: str, *, lines: bool = False) -> str:
         else c.encode("unicode_escape").decode()
         for c in text
     )
+
+
+def first_few(names: Sequence[str], most: int = 8) -> str:
+    """Return some names for a sentence: the first, and how many more there are.
+
+    Examples
+    --------
+    >>> first_few(["a", "b", "c"], 2), first_few(["a", "b"], 2)
+    ('a, b, and 1 more', 'a, b')
+    """
+    more = f", and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + more
 
 
 @dataclass(frozen=True)

@@ -30,10 +30,11 @@ from ._common.parameters import (
     share,
     whole,
 )
+from ._common.scatter import Scatter
 from .errors import Mention, MissingEvidence, UsageError
-from .moments import Scatter
 
 Floats = NDArray[np.float64]
+Folds = list[tuple[NDArray[np.intp], NDArray[np.intp]]]  # (train, test)
 
 # The published share of directional energy that a gate retains.
 ENERGY = 0.9
@@ -184,9 +185,7 @@ class MeasurementGate(Gate):
         basis = vectors[:, :rank]
         if self.rank == "auto" and rank:
             kind, groups = (None if labels is None else np.asarray(labels)[some] for labels in (kind, groups))
-            basis = supported_directions(
-                contrasts[some], basis, kind=kind, groups=groups, rows=rows, norm_quantile=self.norm_quantile
-            )
+            basis = supported_directions(contrasts[some], basis, kind, groups, rows, self.norm_quantile)
             if not np.array_equal(basis, vectors[:, : basis.shape[1]]):  # the mean came first
                 along = kept @ basis
                 _, rest = principal_directions(kept - along @ basis.T, len(energy))
@@ -235,10 +234,7 @@ class RandomGate(Gate):
         Seed. The basis is the sign-fixed QR factor of a normal matrix, hence uniformly distributed.
     """
 
-    _parameter_constraints: ClassVar[dict[str, Constraint]] = {
-        "rank": whole() | share,
-        "random_state": seed,
-    }
+    _parameter_constraints: ClassVar[dict[str, Constraint]] = {"rank": whole() | share, "random_state": seed}
 
     def __init__(self, rank: int | float = 1, *, random_state: Any = None) -> None:
         self.rank = rank
@@ -298,7 +294,7 @@ class FixedGate(Gate):
     _parameter_constraints: ClassVar[dict[str, Constraint]] = {
         "basis": Constraint(
             "an array (d, r) with orthonormal columns, as numpy.linalg.qr makes them", _is_orthonormal
-        ),
+        )
     }
 
     def __init__(self, basis: Any) -> None:
@@ -373,13 +369,7 @@ def choose_rank(rank: Any, energy: Floats, n_rows: int, what: str) -> int:
 
 
 def supported_directions(
-    contrasts: Floats,
-    leading: Floats,
-    *,
-    kind: Any = None,
-    groups: Any = None,
-    rows: Scatter | None = None,
-    norm_quantile: float = 0.05,
+    contrasts: Floats, leading: Floats, kind: Any, groups: Any, rows: Scatter | None, norm_quantile: float
 ) -> Floats:
     """Return the directions that pairs support which did not choose them, an orthonormal (d, r).
 
@@ -410,69 +400,89 @@ def supported_directions(
     (d, r) array
         r = 0 if the pairs show nothing; all that lead if there are too few pairs to hold any out.
     """
-    folds = held_out_folds(contrasts, groups)
+    folds = contrast_folds(contrasts, groups)
     if not folds:
         return leading
-    (m, d), n_leading = contrasts.shape, leading.shape[1]
+    m, n_leading = len(contrasts), leading.shape[1]
     units = np.arange(m) if groups is None else np.unique(groups, return_inverse=True)[1]
-    kinds, kind = np.unique(np.zeros(m) if kind is None else kind, return_inverse=True)
-    norms = row_norms(contrasts)
-    moving = norms > ZERO_NORM
-    long_enough = moving & (norms >= np.quantile(norms[moving], norm_quantile))
-    directions = contrasts / np.where(moving, norms, np.inf)[:, None]
-
-    def means_of(some: NDArray[np.intp]) -> Floats:
-        """Return the mean direction of each kind among some contrasts, 0 where there are none."""
-        means = np.zeros((len(kinds), d))
-        for i in range(len(kinds)):
-            chosen = some[kind[some] == i]
-            if len(chosen):
-                means[i] = directions[chosen].mean(axis=0)
-        return means
-
-    others_means = [means_of(train) for train, _ in folds]
-    along_mean = np.zeros((m, 1))
-    for means, (_, test) in zip(others_means, folds, strict=True):
-        along_mean[test, 0] = (directions[test] @ means.T)[np.arange(len(test)), kind[test]]
-    agreed, error = _mean_of_units(along_mean, units)
+    kind = np.unique(np.zeros(m) if kind is None else kind, return_inverse=True)[1]
+    held_out = _HeldOut(contrasts, kind, folds, rows, norm_quantile)
+    agreed, error = _mean_of_units(held_out.along_mean(), units)
     # Folds share contrasts, which makes chance look a little surer than it is: few units must be very sure.
     errors = float(scipy.stats.t.ppf(1.0 - CHANCE, units.max()))
-    has_mean = bool(agreed[0] > errors * error[0])
-
-    total = float(d if rows is None else rows.diagonal.sum())
-    whole = None if long_enough.sum() < d else Scatter.of_rows(directions[long_enough])
-
-    def scatter_of(train: NDArray[np.intp], test: NDArray[np.intp]) -> Scatter:
-        if whole is None:
-            return Scatter.of_rows(directions[train[long_enough[train]]])
-        held_out = directions[test[long_enough[test]]]  # they leave the rest of the whole
-        return Scatter(whole.matrix - held_out.T @ held_out)
-
-    own_means = means_of(np.arange(m))
+    has_mean, means = bool(agreed[0] > errors * error[0]), held_out.means_of(np.arange(m))
     n_supported, k = 0, 0
     while n_supported == k < n_leading:  # more directions are looked at only if all so far are supported
         k = min(max(64, 2 * k), n_leading)
-        energy, noise, shared = (np.zeros((m, k)) for _ in range(3))
-        for means, (train, test) in zip(others_means, folds, strict=True):
-            V = leading_directions(scatter_of(train, test), k)
-            along, among = directions[test] @ V, np.ix_(test, np.arange(V.shape[1]))
-            energy[among], shared[among] = along**2, along * (means @ V)[kind[test]]
-            # What is left of a contrast, were it noise, has the shape of what is left of the rows' spread.
-            variance = np.ones(V.shape[1]) if rows is None else rows.along(V)
-            left = np.maximum(total - _before(variance[None]), variance)
-            noise[among] = (1.0 - _before(along**2)) * variance / left
+        energy, noise, shared = held_out.along_leading(k)
         excess, error = _mean_of_units(energy - 2.0 * noise, units)
         supported = excess > errors * error
         enough = np.cumsum(shared.mean(axis=0)) >= ENERGY * agreed[0]
         n_mean = int(np.argmax(enough)) + 1 if enough.any() else n_leading + 1
-        if has_mean and n_mean <= len(own_means):
+        if has_mean and n_mean <= len(means):
             supported[:n_mean] = True
         n_supported = k if supported.all() else int(np.argmin(supported))
     if not has_mean or n_mean <= n_supported:
         return leading[:, :n_supported]
-    vectors, size = principal_directions(own_means, d)
-    n_own = choose_rank(ENERGY, size, len(own_means), "means")
+    vectors, size = principal_directions(means, contrasts.shape[1])
+    n_own = choose_rank(ENERGY, size, len(means), "means")
     return orthonormal(vectors[:, :n_own], leading[:, :n_supported])
+
+
+class _HeldOut:
+    """Contrasts against what the others, of all folds but their own, lead one to expect of them."""
+
+    def __init__(
+        self, contrasts: Floats, kind: NDArray[np.intp], folds: Folds, rows: Scatter | None, quantile: float
+    ) -> None:
+        norms = row_norms(contrasts)
+        moving = norms > ZERO_NORM
+        self.kind, self.folds, self.rows = kind, folds, rows
+        self.directions = contrasts / np.where(moving, norms, np.inf)[:, None]
+        self.long_enough = moving & (norms >= np.quantile(norms[moving], quantile))
+        self.others_means = [self.means_of(train) for train, _ in folds]
+        few = self.long_enough.sum() < contrasts.shape[1]
+        self.whole = None if few else Scatter.of_rows(self.directions[self.long_enough])
+
+    def means_of(self, some: NDArray[np.intp]) -> Floats:
+        """Return the mean direction of each kind among some contrasts, 0 where there are none."""
+        means = np.zeros((self.kind.max() + 1, self.directions.shape[1]))
+        for i in range(len(means)):
+            chosen = some[self.kind[some] == i]
+            if len(chosen):
+                means[i] = self.directions[chosen].mean(axis=0)
+        return means
+
+    def along_mean(self) -> Floats:
+        """Return every contrast along the others' mean of its kind, (m, 1)."""
+        along = np.zeros((len(self.directions), 1))
+        for means, (_, test) in zip(self.others_means, self.folds, strict=True):
+            along[test, 0] = (self.directions[test] @ means.T)[np.arange(len(test)), self.kind[test]]
+        return along
+
+    def along_leading(self, k: int) -> tuple[Floats, Floats, Floats]:
+        """Return what every contrast has along the others' k leading directions, three (m, k) arrays.
+
+        Its energy; what that would be, were it noise; and what it shares with the others' mean of its kind.
+        """
+        rows = self.rows
+        total = float(self.directions.shape[1] if rows is None else rows.diagonal.sum())
+        energy, noise, shared = (np.zeros((len(self.directions), k)) for _ in range(3))
+        for means, (train, test) in zip(self.others_means, self.folds, strict=True):
+            V = leading_directions(self._scatter_of(train, test), k)
+            along, among = self.directions[test] @ V, np.ix_(test, np.arange(V.shape[1]))
+            energy[among], shared[among] = along**2, along * (means @ V)[self.kind[test]]
+            # What is left of a contrast, were it noise, has the shape of what is left of the rows' spread.
+            variance = np.ones(V.shape[1]) if rows is None else rows.along(V)
+            left = np.maximum(total - _before(variance[None]), variance)
+            noise[among] = (1.0 - _before(along**2)) * variance / left
+        return energy, noise, shared
+
+    def _scatter_of(self, train: NDArray[np.intp], test: NDArray[np.intp]) -> Scatter:
+        if self.whole is None:
+            return Scatter.of_rows(self.directions[train[self.long_enough[train]]])
+        held_out = self.directions[test[self.long_enough[test]]]  # they leave the rest of the whole
+        return Scatter(self.whole.matrix - held_out.T @ held_out)
 
 
 def leading_directions(scatter: Scatter, k: int) -> Floats:
@@ -502,7 +512,7 @@ def _before(values: Floats) -> Floats:
     return np.cumsum(values, axis=1) - values
 
 
-def held_out_folds(contrasts: Floats, groups: Any = None) -> list[tuple[NDArray[np.intp], NDArray[np.intp]]]:
+def contrast_folds(contrasts: Floats, groups: Any = None) -> Folds:
     """Return up to five (train, test) splits of contrasts, by participant where known; none of a single unit.
 
     Without participants contrasts are dealt out by their length, so that their order does not matter.
@@ -525,9 +535,7 @@ def _mean_of_units(values: Floats, units: NDArray[np.int64]) -> tuple[Floats, Fl
     return mean, np.sqrt(n / (n - 1) * np.sum(sums**2, axis=0)) / len(values)
 
 
-def held_out_coverage(
-    contrasts: Any, *, groups: Any = None, n_splits: int = 5, norm_quantile: float = 0.05
-) -> Floats:
+def held_out_coverage(contrasts: Any, *, groups: Any = None, n_splits: int = 5) -> Floats:
     """Return the held-out directional energy inside gates of rank 1, 2, …: evidence for choosing a rank.
 
     Parameters
@@ -538,8 +546,6 @@ def held_out_coverage(
         Participants; contrasts of one participant are never on both sides of a split.
     n_splits : int
         Number of folds.
-    norm_quantile : float
-        As in :class:`MeasurementGate`.
 
     Returns
     -------
@@ -551,7 +557,7 @@ def held_out_coverage(
     splitter = KFold(n_splits, shuffle=True, random_state=0) if groups is None else GroupKFold(n_splits)
     curves = []
     for train, test in splitter.split(contrasts, groups=groups):
-        gate = MeasurementGate(rank=1.0, norm_quantile=norm_quantile).fit(contrasts[train])
+        gate = MeasurementGate(rank=1.0).fit(contrasts[train])
         directions = unit_rows(contrasts[test])
         if gate.rank_ and len(directions):
             curves.append(np.cumsum(np.mean((directions @ gate.basis_) ** 2, axis=0)))

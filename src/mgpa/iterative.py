@@ -24,22 +24,11 @@ from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
 from ._common.arrays import cast, double
-from ._common.parameters import (
-    Constraint,
-    flag,
-    gate,
-    number,
-    one_of,
-    read_seed,
-    seed,
-    some_of,
-    text,
-    whole,
-)
+from ._common.parameters import Constraint, flag, gate, number, one_of, read_seed, seed, some_of, text, whole
 from ._common.progress import progress
 from .anchor import TARGETS
 from .closed_form import ClosedFormMGPA
-from .critics import CRITICS, HIDDEN_WIDTH, LinearCritic, NetworkCritic, n_scores
+from .critics import CRITICS
 from .errors import Mention, MissingEvidence, UsageError
 from .estimators.base import NO_PAIRS, FitData, GatedEstimator, MethodTags, require_several
 from .estimators.held_out import read_held_out
@@ -48,8 +37,8 @@ from .estimators.streamed import Evidence
 from .gate import MeasurementGate
 from .maps import MapInfo, PathMap, StagedMap
 from .moments import Means, Moments, Standardizer
-from .pairs import Contrasts, source_names, to_numpy
-from .stages import Recipe, Rows, ScoreAnchor, Stage, Start, Step, Trajectory
+from .pairs import Contrasts, source_names
+from .stages import AllRows, AnchoredPoint, Recipe, Rows, Start, Step, Trajectory, staged_map
 from .stopping import FEW_EVENTS, HELD_OUT, PairedViews, StoppingRule, judged_run
 from .within import Effect, Setting, Solution, solve_within
 
@@ -247,22 +236,16 @@ class IterativeMGPA(SequentialEstimator, GatedEstimator):
     def _become_identity(self) -> None:
         d = self.n_features_in_
         self.sources_, self.history_, self.n_stages_ = np.array([]), [], 0
-        nothing = Standardizer(np.zeros(d), np.ones(d), np.ones(d, bool))
-        self.map_ = self._to_map([], np.zeros((d, 0)), nothing, self._info(gate_rank=0))
+        as_it_is, step = Standardizer(np.zeros(d), np.ones(d), np.ones(d, bool)), self._step(d)
+        info = self._info(gate_rank=0)
+        self.map_ = staged_map([], self.critics, 0, np.zeros((d, 0)), step, as_it_is, info=info)
 
     def _fit_map(self, data: FitData) -> None:
         """Fit standardisation and gate, then the stages (Algorithm 1)."""
-        weight, all_rows = data.sample_weight, data.all_rows
+        weight = data.sample_weight
         require_several(data.sources, None if weight is None else np.bincount(data.codes, weight))
-        contrasts = given_contrasts(data)
-        X_val, held_codes = self._read_held_out(data)
-        if all_rows is None:
-            standardizer = Standardizer.from_rows(data.X, weight, self.standardize)
-            n_rows, fingerprint = len(data.X), Moments.fingerprint_of(data.X, data.sources[data.codes])
-        else:
-            standardizer = all_rows.standardizer(self.standardize)
-            n_rows, fingerprint = all_rows.summary.n_rows, all_rows.summary.fingerprint
-            all_rows = all_rows.standardized(standardizer)
+        contrasts, (X_val, held_codes) = given_contrasts(data), self._read_held_out(data)
+        standardizer, all_rows, counted = self._standardizer(data)
         H = standardizer.apply(data.X)
         self.gate_ = self.anchor_gate_ = self._fit_gate(self.gate, contrasts, lambda: H, standardizer)
         if self.anchor_gate is not None:
@@ -274,20 +257,18 @@ class IterativeMGPA(SequentialEstimator, GatedEstimator):
             standardizer,
             random_state=recipe.seed,
             source_names=source_names(data.sources),
-            n_rows=n_rows,
             n_contrasts=len(contrasts),
-            fingerprint=fingerprint,
             gate_rank=rank,
             gate_energy=float(self.gate_.cumulative_energy_[rank - 1]) if rank else 0.0,
+            **counted,
         )
         rows = Rows(to_backend(H), data.codes, weight)
         held = None if X_val is None else Rows(to_backend(standardizer.apply(X_val)), held_codes)
-        rule, closed, effect = None, None, None
+        run, rule, closed, effect = Trajectory(recipe, rows, held, all_rows), None, None, None
         if rank and (self.do_no_harm or self.target == "within"):
             closed = ClosedForm.of(data, contrasts, standardizer, self.gate_, self.ridge)
-        if closed is not None:
-            effect = closed.effect(rows.moments)
-        if self.do_no_harm and rank:
+            effect = None if closed is None else closed.effect(rows.moments)
+        if rank and self.do_no_harm:
             pair_id, views = data.pair_id, None
             # Pairs that show the effect backwards do not say which of their views is of which source.
             shared = effect is not None and effect.is_of_the_pairs_scale and effect.size > 0
@@ -298,12 +279,21 @@ class IterativeMGPA(SequentialEstimator, GatedEstimator):
             )
             judged = "X_val" if held is not None else f"held-out {rule.evidence}"
             info = replace(info, evidence=f"{effect or 'no mean contrast'}; stages judged on {judged}")
-        else:
-            run = Trajectory(recipe, rows, held, all_rows)
         with complete_stages_kept(lambda: self._finish(run, standardizer, info)):
             if closed is not None and effect is not None and self._starts_with(effect):
                 self._start(closed, run, rule)
             self._fit_stages(run, rule)
+
+    def _standardizer(self, data: FitData) -> tuple[Standardizer, AllRows | None, dict[str, Any]]:
+        """Return the standardisation, all rows in it if X is a draw, and how many there are and which."""
+        everyone = data.all_rows
+        if everyone is None:
+            standardizer = Standardizer.from_rows(data.X, data.sample_weight, self.standardize)
+            fingerprint = Moments.fingerprint_of(data.X, data.sources[data.codes])
+            return standardizer, None, {"n_rows": len(data.X), "fingerprint": fingerprint}
+        standardizer, seen = everyone.standardizer(self.standardize), everyone.summary
+        counted = {"n_rows": seen.n_rows, "fingerprint": seen.fingerprint}
+        return standardizer, everyone.standardized(standardizer), counted
 
     def _starts_with(self, effect: Effect) -> bool:
         """Return whether the closed form is the first stage."""
@@ -335,7 +325,11 @@ class IterativeMGPA(SequentialEstimator, GatedEstimator):
     def _finish(self, run: Trajectory, standardizer: Standardizer, info: MapInfo) -> None:
         self.n_stages_ = len(run.stages)
         anchored = run.anchor if self.target == "within" and self.gate_.rank_ else None
-        self.map_ = self._to_map(run.stages, self.gate_.basis_, standardizer, info, anchored)
+        assert anchored is None or isinstance(anchored, AnchoredPoint)
+        basis, step, K = self.gate_.basis_, run.recipe.step, len(self.sources_)
+        self.map_ = staged_map(
+            run.stages, self.critics, K, basis, step, standardizer, anchored=anchored, info=info
+        )
 
     def _read_held_out(self, data: FitData) -> tuple[Any, Any]:
         if data.X_val is None and data.source_val is None and self.early_stopping:
@@ -380,59 +374,6 @@ class IterativeMGPA(SequentialEstimator, GatedEstimator):
         import torch
 
         return lambda array: torch.as_tensor(np.asarray(array), dtype=torch.float32, device=device)
-
-    def _to_map(
-        self,
-        stages: list[Stage | Start],
-        basis: Any,
-        standardizer: Standardizer,
-        info: MapInfo,
-        anchored: Any = None,
-    ) -> StagedMap:
-        d, J = len(basis), n_scores(len(self.sources_))
-        n_linear, n_network = J * ("linear" in self.critics), J * ("gelu" in self.critics)
-        n_hidden = HIDDEN_WIDTH if n_network else 0
-
-        starts = [stage for stage in stages if isinstance(stage, Start)]
-        fitted = [stage for stage in stages if isinstance(stage, Stage)]
-
-        def stack(parts: list[Any], shape: tuple[int, ...]) -> NDArray[np.float32]:
-            out = np.zeros((len(stages), *shape), dtype=np.float32)  # a start has no scores
-            for k, array in enumerate(parts, start=len(starts)):
-                out[k] = to_numpy(array)
-            return out
-
-        # What never varied in the fit must not steer the map either when it does vary later.
-        varies = standardizer.varies.astype(np.float32)
-        linear = [c for stage in fitted for c in stage.critics if isinstance(c, LinearCritic)]
-        network = [c for stage in fitted for c in stage.critics if isinstance(c, NetworkCritic)]
-        anchors = [stage.anchor for stage in fitted if isinstance(stage.anchor, ScoreAnchor)]
-        n_anchors = n_linear + n_network
-        point: dict[str, Any] = {}
-        if anchored is not None:
-            n_anchors = 0
-            point["anchor_readout"] = double(to_numpy(anchored.readout)) * varies[:, None]
-            point["anchor_offset"] = double(to_numpy(anchored.offset))
-            point["anchor_direction"] = double(to_numpy(anchored.direction))
-        for start in starts:
-            point["start_readout"] = double(to_numpy(start.readout)) * varies[:, None]
-            point["start_offset"] = double(to_numpy(start.offset))
-        return StagedMap(
-            center=standardizer.center,
-            scale=standardizer.scale,
-            basis=np.asarray(basis, dtype=np.float64),
-            linear_weight=stack([c.weight for c in linear], (n_linear, d)) * varies,
-            linear_bias=stack([c.bias for c in linear], (n_linear,)),
-            hidden_weight=stack([c.hidden_weight for c in network], (n_hidden, d)) * varies,
-            hidden_bias=stack([c.hidden_bias for c in network], (n_hidden,)),
-            output_weight=stack([c.output_weight for c in network], (n_network, n_hidden)),
-            output_bias=stack([c.output_bias for c in network], (n_network,)),
-            anchor_weight=stack([a.weight for a in anchors], (n_anchors, d)),
-            anchor_bias=stack([a.bias for a in anchors], (n_anchors,)),
-            **point,
-            **vars(self._step(d)),
-            info=info,
-        )
 
 
 def given_contrasts(data: FitData) -> Contrasts:

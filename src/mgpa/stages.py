@@ -11,9 +11,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ._common.arrays import cast, double, namespace
+from ._common.scatter import blocks
 from .anchor import ConditionalMean, PreservedRegression, ScoreMoments, fit_anchor, within_anchor
-from .critics import LinearCritic, NetworkCritic, fit_linear, fit_network
-from .moments import Moments
+from .critics import HIDDEN_WIDTH, LinearCritic, NetworkCritic, fit_linear, fit_network, n_scores
+from .maps import MapInfo, StagedMap
+from .moments import Moments, Standardizer
 from .pairs import to_numpy
 from .trust_region import smooth_weights, step_coefficients
 
@@ -188,11 +190,13 @@ class Rows:
     @cached_property
     def moments(self) -> Moments:
         """Moments of the original rows by source."""
-        blocks = [slice(start, start + MOMENT_ROWS) for start in range(0, len(self.codes), MOMENT_ROWS)]
-        weights = [None if self.weight is None else self.weight[rows] for rows in blocks]
         return Moments.merge(
-            Moments.from_rows(to_numpy(self.original[rows]), self.codes[rows], weight)
-            for rows, weight in zip(blocks, weights, strict=True)
+            Moments.from_rows(
+                to_numpy(self.original[rows]),
+                self.codes[rows],
+                None if self.weight is None else self.weight[rows],
+            )
+            for rows in blocks(len(self.codes), MOMENT_ROWS)
         )
 
     def movement(self) -> float:
@@ -296,3 +300,73 @@ class Trajectory:
                 )
             )
         return tuple(critics)
+
+
+def staged_map(
+    stages: Sequence[Stage | Start],
+    critics: Sequence[str],
+    n_sources: int,
+    basis: Any,
+    step: Step,
+    standardizer: Standardizer,
+    *,
+    anchored: AnchoredPoint | None = None,
+    info: MapInfo,
+) -> StagedMap:
+    """Return fitted stages as a stored map.
+
+    Parameters
+    ----------
+    stages : sequence of Stage or Start
+        A start, if there is one, comes first.
+    critics, n_sources, basis, step
+        Those that the stages have; known also where there are no stages.
+    standardizer : Standardizer
+        The coordinates that the stages were fitted in.
+    anchored : AnchoredPoint or None
+        The point at which scores are what those of all stages aim for; None: each stage has targets.
+    info : MapInfo
+        Provenance.
+    """
+    d, J = len(basis), n_scores(n_sources)
+    n_linear, n_network = J * ("linear" in critics), J * ("gelu" in critics)
+    n_hidden = HIDDEN_WIDTH if n_network else 0
+    n_anchors = n_linear + n_network if anchored is None else 0
+    starts = [stage for stage in stages if isinstance(stage, Start)]
+    fitted = [stage for stage in stages if isinstance(stage, Stage)]
+
+    def stack(parts: list[Any], shape: tuple[int, ...]) -> NDArray[np.float32]:
+        out = np.zeros((len(stages), *shape), dtype=np.float32)  # a start has no scores
+        for k, array in enumerate(parts, start=len(starts)):
+            out[k] = to_numpy(array)
+        return out
+
+    # What never varied in the fit must not steer the map either when it does vary later.
+    varies = standardizer.varies.astype(np.float32)
+    linear = [c for stage in fitted for c in stage.critics if isinstance(c, LinearCritic)]
+    network = [c for stage in fitted for c in stage.critics if isinstance(c, NetworkCritic)]
+    anchors = [stage.anchor for stage in fitted if isinstance(stage.anchor, ScoreAnchor)]
+    point: dict[str, Any] = {}
+    if anchored is not None:
+        point["anchor_readout"] = double(to_numpy(anchored.readout)) * varies[:, None]
+        point["anchor_offset"] = double(to_numpy(anchored.offset))
+        point["anchor_direction"] = double(to_numpy(anchored.direction))
+    for start in starts:
+        point["start_readout"] = double(to_numpy(start.readout)) * varies[:, None]
+        point["start_offset"] = double(to_numpy(start.offset))
+    return StagedMap(
+        center=standardizer.center,
+        scale=standardizer.scale,
+        basis=np.asarray(basis, dtype=np.float64),
+        linear_weight=stack([c.weight for c in linear], (n_linear, d)) * varies,
+        linear_bias=stack([c.bias for c in linear], (n_linear,)),
+        hidden_weight=stack([c.hidden_weight for c in network], (n_hidden, d)) * varies,
+        hidden_bias=stack([c.hidden_bias for c in network], (n_hidden,)),
+        output_weight=stack([c.output_weight for c in network], (n_network, n_hidden)),
+        output_bias=stack([c.output_bias for c in network], (n_network,)),
+        anchor_weight=stack([a.weight for a in anchors], (n_anchors, d)),
+        anchor_bias=stack([a.bias for a in anchors], (n_anchors,)),
+        **point,
+        **vars(step),
+        info=info,
+    )

@@ -22,7 +22,7 @@ import scipy.linalg
 from numpy.typing import NDArray
 
 from .anchor import GateAnchor, shrink, within_anchor
-from .gate import held_out_folds
+from .gate import contrast_folds
 from .maps import CorrectionMap, MapInfo, PathMap
 from .moments import Standardizer
 from .pairs import Contrasts
@@ -195,7 +195,7 @@ def supported(at: Setting, anchor: GateAnchor, C: Floats, scale: Floats, effect:
     """
     contrasts, moments, r = at.contrasts, at.data.moments, len(C)
     n_mean, n_sources = int(np.linalg.matrix_rank(at.delta)), len(moments.sources)
-    folds = held_out_folds(contrasts.values / scale, contrasts.people) if r > n_mean else []
+    folds = contrast_folds(contrasts.values / scale, contrasts.people) if r > n_mean else []
     if not folds:
         return n_mean
     inverse = np.linalg.inv(C)

@@ -12,17 +12,6 @@ from audited import HeadOfMeans, run
 from mgpa.baselines import make
 from mgpa.errors import MissingEvidenceWarning
 from mgpa.tables import fit_table
-from simulated import simulated_table
-
-
-@pytest.fixture(scope="module")
-def table():
-    return simulated_table()
-
-
-@pytest.fixture(scope="module")
-def tokens():
-    return simulated_table(tokens=2, d=4, n_people=12, events=12)
 
 
 def test_methods_that_are_none_are_refused(table):

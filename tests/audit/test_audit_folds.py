@@ -57,6 +57,12 @@ def test_folds_are_the_audits_of_rotated_roles():
     assert_same(plan.run(), expected)
 
 
+def test_a_budget_that_a_fold_does_not_reach_leaves_the_method_out_where_that_was_asked_for():
+    result = audit.run(few(), ["leace"], budget=0.9, unattained="omit", **QUICK)
+    assert result.methods == ("identity",)
+    assert "a budget of 0.9 is beyond fit 0" in result.settings["omitted"]["leace"]
+
+
 def test_a_table_without_roles_needs_none():
     assert audit.run(few(roles=False), ["leace"], **QUICK).settings["folds"] == 5
     assert audit.run(few(8, roles=False), ["leace"], **QUICK).settings["folds"] == 4

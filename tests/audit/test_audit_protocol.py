@@ -27,28 +27,6 @@ from mgpa.tables.rows import in_coordinates
 from simulated import simulated_table
 
 
-@pytest.fixture(scope="module")
-def table():
-    return simulated_table()
-
-
-@pytest.fixture(scope="module")
-def tokens():
-    return simulated_table(tokens=2, d=4, n_people=12, events=12)
-
-
-@pytest.fixture(scope="module")
-def found(table):
-    methods = {
-        "leace": "leace",
-        "mgpa": mgpa.ClosedFormMGPA(gate=mgpa.MeasurementGate(rank=1)),
-        "iterative": mgpa.IterativeMGPA(n_stages=6, critics=("linear",), do_no_harm=False),
-        "coral": "coral",
-        "igbp": make("igbp", n_stages=2, max_epochs=2),
-    }
-    return run(table, methods, readers=SMALL)
-
-
 def test_everything_is_measured(found, table):
     people = sorted(set(table.rows("EVAL").participant))
     assert found.methods == ("identity", "leace", "mgpa", "iterative", "coral", "igbp")

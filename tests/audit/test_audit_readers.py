@@ -18,7 +18,6 @@ from mgpa.audit import readers, token_readers
 from mgpa.audit.heads import (
     TokenNetworkHead,
     fit_heads,
-    head_scores,
     ridge_head,
     transfer_scores,
 )
@@ -33,16 +32,9 @@ from mgpa.audit.token_readers import (
 torch = pytest.importorskip("torch")
 networks = pytest.importorskip("mgpa.networks")
 
+pytestmark = pytest.mark.usefixtures("one_torch_thread")
 QUICK = {"device": "cpu", "restarts": 2, "checkpoints": (2, 5)}
 needs_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
-
-
-@pytest.fixture(autouse=True, scope="module")
-def one_thread():
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 def shifted(n=400, d=6, K=2, gap=1.0, seed=0):
@@ -442,7 +434,7 @@ def test_a_correction_that_changes_residuals_is_refused():
     changed[7, 1, 2] += 1e-3
     with pytest.raises(ValueError, match=r"row 7.*more than 0\.0002"):
         require_same_residuals(X, changed)
-    require_same_residuals(X, changed, tolerance=1e-2)
+    require_same_residuals(X, X + 1e-5 * (changed != X))
     residual = ResidualReaders.fit(X, source, **QUICK)
     with pytest.raises(ValueError, match="does not shift all tokens of a row alike"):
         read_token_sources(X, source, changed, residual=residual, original_eval=X, **QUICK)
@@ -511,8 +503,6 @@ def test_ridge_heads_equal_plain_scikit_learn():
         model = RidgeClassifier(alpha=10.0, class_weight="balanced", solver="lsqr")
         model.fit(scaler.transform(X[train]), y[train])
         np.testing.assert_allclose(scores, model.decision_function(scaler.transform(moved[rows])))
-    pooled = ridge_head().fit(X[:120], y[:120])
-    np.testing.assert_allclose(head_scores(heads.pooled, moved, (0, 1)), pooled.decision_function(moved))
     assert ridge_head(alpha=3.0)[-1].alpha == 3.0
 
 
@@ -564,8 +554,7 @@ def test_multi_class_scores_are_probabilities_where_the_head_gives_them():
 def test_open_random_states_are_set_and_given_ones_kept():
     X, y, source = task()
     heads = fit_heads(X, y, source, RandomForestClassifier(n_estimators=2))
-    seeds = [head.random_state for head in (heads.pooled, *heads.by_source.values())]
-    assert seeds == [98, 108, 109]
+    assert [head.random_state for head in heads.by_source.values()] == [108, 109]
     given = fit_heads(X, y, source, RandomForestClassifier(n_estimators=2, random_state=7))
     assert given.by_source[1].random_state == 7
 

@@ -6,28 +6,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-import mgpa
-from audited import SMALL, assert_same, run
+from audited import assert_same, run
 from mgpa import audit
-from mgpa.baselines import make
 from simulated import simulated_table
-
-
-@pytest.fixture(scope="module")
-def table():
-    return simulated_table()
-
-
-@pytest.fixture(scope="module")
-def found(table):
-    methods = {
-        "leace": "leace",
-        "mgpa": mgpa.ClosedFormMGPA(gate=mgpa.MeasurementGate(rank=1)),
-        "iterative": mgpa.IterativeMGPA(n_stages=6, critics=("linear",), do_no_harm=False),
-        "coral": "coral",
-        "igbp": make("igbp", n_stages=2, max_epochs=2),
-    }
-    return run(table, methods, readers=SMALL)
 
 
 def test_the_verdicts_are_right_on_a_problem_with_a_known_answer(found):

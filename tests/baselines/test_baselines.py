@@ -12,6 +12,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import roc_auc_score
 
 import mgpa
+from mgpa._common.scatter import Scatter
 from mgpa.baselines import (
     CORAL,
     FEATMAP,
@@ -28,11 +29,10 @@ from mgpa.baselines import (
     make,
 )
 from mgpa.baselines.leace import erasure
-from mgpa.baselines.ncm import leading_directions
+from mgpa.baselines.ncm import leading_differences
 from mgpa.baselines.splince import oblique_erasure
 from mgpa.endpoint import BudgetNotAttained, movement_budget, native, operating_points, relative_movement
 from mgpa.errors import NotEnoughMemory
-from mgpa.moments import Scatter
 from shared import FIXTURES, needs_shared
 
 CLOSED = ["leace", "oracle_leace", "quadratic_leace", "splince", "ncm", "pisco", "featmap", "coral", "combat"]
@@ -299,7 +299,7 @@ def test_ncm_touches_the_pair_span_only(standardize):
     left = (problem.apply(model) - problem.X.mean(0)) / scale @ basis
     np.testing.assert_allclose(left, 0.0, atol=1e-10)
     differences = (problem.X[1::2] - problem.X[::2]) / scale
-    expected = leading_directions(differences, 2)
+    expected = leading_differences(differences, 2)
     np.testing.assert_allclose(basis @ basis.T, expected @ expected.T, atol=1e-10)
 
 

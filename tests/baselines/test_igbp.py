@@ -19,6 +19,7 @@ from mgpa.maps import MapError, ProjectiveMap
 torch = pytest.importorskip("torch")
 networks = pytest.importorskip("mgpa.networks")
 
+pytestmark = pytest.mark.usefixtures("one_torch_thread")
 QUICK = {
     "n_stages": 3,
     "batch_size": 32,
@@ -27,14 +28,6 @@ QUICK = {
     "device": "cpu",
     "random_state": 3,
 }
-
-
-@pytest.fixture(autouse=True, scope="module")
-def one_thread():
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 def data(n: int = 90, d: int = 6, K: int = 2, seed: int = 0, gap: float = 1.0):

@@ -17,15 +17,8 @@ from mgpa.maps.manifold import LONGEST, Cloud, advance, score_gradient, tangent_
 
 torch = pytest.importorskip("torch")
 
+pytestmark = pytest.mark.usefixtures("one_torch_thread")
 QUICK = {"n_rounds": 3, "n_steps": 40, "batch_size": 64, "hidden": 16, "refit_every": 2, "random_state": 3}
-
-
-@pytest.fixture(autouse=True, scope="module")
-def one_thread():
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 def data(n=300, d=6, seed=0):

@@ -1,9 +1,7 @@
 """`mgpa data`: fetching from repositories (on a local server), lost connections, missing files."""
 
 import json
-import os
 import re
-import signal
 import subprocess
 import sys
 from dataclasses import replace
@@ -13,20 +11,13 @@ import numpy as np
 import pytest
 from scipy.io import savemat
 
-from server import FILES, RNG, Server, serve_figshare, serve_manifest, serve_osf
+from server import FILES, RNG, killed_half_way, serve_figshare, serve_manifest, serve_osf
 from terminal import done, here, refused
 
 pytest.importorskip("cyclopts")
 pytest.importorskip("pooch")
 
 from mgpa.eeg.datasets.catalogue import DATASETS
-
-
-@pytest.fixture
-def server():
-    server = Server()
-    yield server
-    server.close()
 
 
 def test_fetching_from_the_command_line(server, monkeypatch, tmp_path):
@@ -68,13 +59,7 @@ def test_a_killed_fetch_goes_on_where_it_was(server, tmp_path):
     server.go.set()
     server.go.clear()
     part = tmp_path / "o" / "S002.mat.part"
-    while not (part.exists() and part.stat().st_size > 1_000_000):
-        assert process.poll() is None
-        os.sched_yield()
-    process.send_signal(signal.SIGKILL)
-    process.wait()
-    server.go.set()
-    arrived = part.stat().st_size
+    arrived = killed_half_way(process, part, server)
     done(*arguments, folder=tmp_path)
     assert server.requests[-1] == ("/files/S002.mat", f"bytes={arrived}-")
     assert (tmp_path / "o" / "S002.mat").read_bytes() == big

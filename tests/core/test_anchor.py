@@ -5,8 +5,8 @@ import pytest
 
 from factories import assert_close
 from mgpa import anchor
+from mgpa._common.scatter import Scatter
 from mgpa.anchor import ConditionalMean, PreservedRegression, ScoreMoments, fit_anchor, shrink, within_anchor
-from mgpa.moments import Scatter
 
 
 def problem(seed=0, n=60, d=6, r=2, J=3):
@@ -33,7 +33,7 @@ def ridge_regression(H, basis, scores, weight, ridge):
 @pytest.mark.parametrize("weighted", [True, False])
 @pytest.mark.parametrize("block", [7, 65536])
 def test_the_conditional_mean_is_weighted_ridge_regression_on_q(monkeypatch, ridge, weighted, block):
-    monkeypatch.setattr(anchor, "_BLOCK", block)
+    monkeypatch.setattr(anchor, "BLOCK_ROWS", block)
     H, basis, scores, weight = problem()
     weight = weight if weighted else np.ones(len(H))
     model = ConditionalMean(H, basis, ridge, weight if weighted else None)

@@ -10,9 +10,9 @@ from sklearn.linear_model import LinearRegression
 
 from factories import Data, two_sources
 from mgpa import ClosedFormMGPA, MeasurementGate
+from mgpa._common.scatter import Scatter
 from mgpa.closed_form import anchor_and_covariance, anchor_and_covariance_in_rows, projection
 from mgpa.gate import PCAGate
-from mgpa.moments import Scatter
 from random_cases import SEEDS, examples
 
 

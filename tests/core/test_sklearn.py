@@ -37,16 +37,9 @@ from mgpa.stopping import FEW_ROWS
 
 torch = pytest.importorskip("torch")
 
+pytestmark = pytest.mark.usefixtures("one_torch_thread")
 IDENTITY_WARNING = "ignore:.*Returning the identity map:UserWarning"
 LINEAR = {"critics": ("linear",), "random_state": 0}
-
-
-@pytest.fixture(autouse=True, scope="module")
-def one_thread():
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 def recordings(n_participants: int = 12, n_events: int = 8, d: int = 6, seed: int = 0, shift: float = 2.0):

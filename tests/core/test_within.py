@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 import mgpa
+from mgpa._common.scatter import Scatter
 from mgpa.anchor import cross_validated_ridge, within_anchor
 from mgpa.endpoint import movement_budget, relative_movement
-from mgpa.moments import Scatter
 
 D = 8
 

@@ -7,7 +7,6 @@ import pytest
 
 from mgpa.eeg.checkpoints import EEGPT_WEIGHTS, CheckpointError, HubFile, hub_file, load_checkpoint
 from mgpa.eeg.datasets.download import DownloadError
-from server import Server
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("pooch")
@@ -48,13 +47,6 @@ def net():
 def path(trained, tmp_path):
     save_file(trained.state_dict(), tmp_path / "w.safetensors")
     return tmp_path / "w.safetensors"
-
-
-@pytest.fixture
-def server():
-    server = Server()
-    yield server
-    server.close()
 
 
 def refused(net, path, match, error=CheckpointError, **settings):

@@ -2,14 +2,13 @@
 
 import hashlib
 import os
-import signal
 import subprocess
 import sys
 
 import numpy as np
 import pytest
 
-from server import Server
+from server import killed_half_way
 
 pytest.importorskip("pooch")
 
@@ -21,11 +20,9 @@ SHA256, MD5 = hashlib.sha256(CONTENT).hexdigest(), hashlib.md5(CONTENT).hexdiges
 
 
 @pytest.fixture
-def server():
-    server = Server()
+def server(server):
     server.files["/data.bin"] = CONTENT
-    yield server
-    server.close()
+    return server
 
 
 def test_a_file_arrives_whole_and_nothing_else_is_left(server, tmp_path):
@@ -136,13 +133,7 @@ def test_a_killed_download_goes_on_where_it_was(server, tmp_path):
     process = subprocess.Popen([sys.executable, "-c", code], cwd=tmp_path)
     assert server.half_way.wait(20)
     part = tmp_path / "ä b.part"
-    while not (part.exists() and part.stat().st_size > 1_000_000):
-        assert process.poll() is None
-        os.sched_yield()
-    process.send_signal(signal.SIGKILL)
-    process.wait()
-    server.go.set()
-    arrived = part.stat().st_size
+    arrived = killed_half_way(process, part, server)
     assert not (tmp_path / "ä b").exists()
     subprocess.run([sys.executable, "-c", code], cwd=tmp_path, check=True)
     assert server.requests[-1] == ("/data.bin", f"bytes={arrived}-")

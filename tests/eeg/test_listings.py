@@ -1,7 +1,6 @@
 """Files in public repositories: how they are listed, and what is no list of them."""
 
 import os
-import signal
 import subprocess
 import sys
 from dataclasses import replace
@@ -11,8 +10,8 @@ import pytest
 
 from server import (
     FILES,
-    Server,
     as_json,
+    killed_half_way,
     md5,
     serve_figshare,
     serve_manifest,
@@ -27,13 +26,6 @@ from mgpa.eeg.datasets import catalogue, listings
 from mgpa.eeg.datasets.catalogue import DATASETS, dataset_files, fetch_files, find_dataset, remote_files
 from mgpa.eeg.datasets.download import DownloadError
 from mgpa.eeg.datasets.listings import RemoteFile, listing
-
-
-@pytest.fixture
-def server():
-    server = Server()
-    yield server
-    server.close()
 
 
 def test_an_osf_project_is_listed_with_its_folders_and_pages(server):
@@ -176,13 +168,7 @@ def test_a_killed_fetch_of_an_article_goes_on_where_it_was(server, article, tmp_
     server.go.set()
     server.go.clear()
     part = tmp_path / "S002.mat.part"
-    while not (part.exists() and part.stat().st_size > 1_000_000):
-        assert process.poll() is None
-        os.sched_yield()
-    process.send_signal(signal.SIGKILL)
-    process.wait()
-    server.go.set()
-    arrived = part.stat().st_size
+    arrived = killed_half_way(process, part, server)
     subprocess.run([sys.executable, "-c", code], cwd=tmp_path, check=True)
     assert server.requests[-1] == ("/storage/S002.mat?signature=1", f"bytes={arrived}-")
     assert (tmp_path / "S002.mat").read_bytes() == BIG

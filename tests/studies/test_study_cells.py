@@ -12,7 +12,7 @@ from mgpa.studies.cells import find_map, study_maps
 from mgpa.studies.recordings import Recordings
 from mgpa.studies.splits import make_split, split_names
 from mgpa.tables import correct
-from small_studies import in_process, paired_table, run, two_tasks, written
+from small_studies import CLOSED_FORM, in_process, paired_table, run, two_tasks, written
 
 PCA = {"components": 5, "floor": 1e-8}
 
@@ -109,21 +109,7 @@ development = "easy"
 tasks = ["easy", "hard"]
 calibration = 4
 """
-    text = """
-name = "tiny"
-title = "Tiny"
-seeds = [17]
-[data]
-kind = "table"
-table = "rows.npz"
-[gate]
-rank = 2
-[methods.CF]
-method = "closed_form_mgpa"
-[readers]
-restarts = 0
-"""
-    study = load_study(written(tmp_path, text + reuse, two_tasks()))
+    study = load_study(written(tmp_path, CLOSED_FORM + reuse, two_tasks()))
     assert study_maps(study, tmp_path / "work") == {}
     result = run(study, tmp_path / "work")
     maps = study_maps(study, tmp_path / "work")

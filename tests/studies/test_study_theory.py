@@ -228,7 +228,8 @@ def test_figures_are_written_with_their_numbers_and_the_same_twice(tmp_path):
 
 
 def test_a_figure_can_be_saved_as_it_is_drawn(tmp_path):
-    made = theory.figure(tmp_path / "figure.pdf")
+    made = theory.figure()
+    made.savefig(tmp_path / "figure.pdf")
     assert (tmp_path / "figure.pdf").read_bytes().startswith(b"%PDF")
     assert len(made.axes) == 3
 

@@ -18,7 +18,7 @@ from mgpa._common.files import scratch_folder
 from mgpa.errors import OutputExists, StoreError
 from mgpa.tables import Table, correct, correct_file, fit_table
 from mgpa.tables.files import TableError, TableWriter, open_table, write_table
-from simulated import simulated_table
+from simulated import in_parts, simulated_table
 from stores import inherited, names_at, objects_at, store_of
 
 pytest.importorskip("pyarrow")
@@ -41,14 +41,6 @@ def m(table):
 @pytest.fixture(params=["memory", "s3"])
 def store(request):
     return request.getfixturevalue(request.param)
-
-
-def in_parts(table, path, n_parts, **options):
-    bounds = np.linspace(0, len(table), n_parts + 1).astype(int)
-    with TableWriter(path, table, rows=np.diff(bounds).tolist(), **options) as writer:
-        for i in range(n_parts):
-            writer.write(i, table.take(slice(bounds[i], bounds[i + 1])))
-    return path
 
 
 def assert_same(first, second):

@@ -21,7 +21,7 @@ import mgpa
 from mgpa._common.files import clear_leftovers, replacing, require_distinct_paths, write_atomically
 from mgpa.tables import Table, correct, correct_file, fit_table
 from mgpa.tables.files import TableError, TableWriter, open_table, write_table
-from simulated import simulated_table
+from simulated import in_parts, simulated_table
 
 pa = pytest.importorskip("pyarrow")
 pd = pytest.importorskip("pandas")
@@ -39,14 +39,6 @@ def table():
 @pytest.fixture
 def identity(table):
     return mgpa.AffineMap.identity(table.X.shape[1])
-
-
-def in_parts(table, path, n_parts=3, **options):
-    bounds = np.linspace(0, len(table), n_parts + 1).astype(int)
-    with TableWriter(path, table, rows=np.diff(bounds).tolist(), **options) as writer:
-        for i in range(n_parts):
-            writer.write(i, table.take(slice(bounds[i], bounds[i + 1])))
-    return path
 
 
 def content(folder):

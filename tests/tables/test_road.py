@@ -12,11 +12,11 @@ from mgpa.errors import TableError
 from mgpa.estimators.base import CorrectionEstimator
 from mgpa.tables import Table, correct, fit_table, rows_for
 from mgpa.tokens import TOKENS
-from simulated import simulated_table
+from simulated import in_parts, simulated_table
 
 pytest.importorskip("pyarrow")
 
-from mgpa.tables import TableWriter, correct_file, open_table, write_table
+from mgpa.tables import correct_file, open_table, write_table
 
 METHODS = {
     "closed_form_mgpa": {},
@@ -24,14 +24,6 @@ METHODS = {
     "leace": {},
     "featmap": {},
 }
-
-
-def in_parts(table, path, n_parts=5):
-    bounds = np.linspace(0, len(table), n_parts + 1).astype(int)
-    with TableWriter(path, table, rows=np.diff(bounds).tolist()) as writer:
-        for i in range(n_parts):
-            writer.write(i, table.take(slice(bounds[i], bounds[i + 1])))
-    return path
 
 
 @pytest.fixture(scope="module")

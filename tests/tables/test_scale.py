@@ -19,7 +19,7 @@ import mgpa
 from mgpa.baselines import make
 from mgpa.errors import ClusterError
 from mgpa.maps.io.mapfile import map_digest
-from simulated import simulated_table
+from simulated import in_parts, simulated_table
 
 pytest.importorskip("pyarrow")
 
@@ -34,14 +34,6 @@ from mgpa.tables.scale import connect, merge_tree
 pytestmark = pytest.mark.filterwarnings("ignore:Port 8787 is already in use")
 
 STREAMING = ["closed_form_mgpa", "leace", "coral", "combat", "featmap", "splince"]
-
-
-def in_parts(table, path, n_parts):
-    bounds = np.linspace(0, len(table), n_parts + 1).astype(int)
-    with TableWriter(path, table, rows=np.diff(bounds).tolist()) as writer:
-        for i in range(n_parts):
-            writer.write(i, table.take(slice(bounds[i], bounds[i + 1])))
-    return path
 
 
 @pytest.fixture(scope="module")

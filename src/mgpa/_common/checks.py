@@ -18,25 +18,32 @@ def as_float_matrix(X: Any, *, n_features: int | None = None, name: str = "X") -
     if X.ndim != 2:
         hint = " For tokens (n, t, d) use mgpa.TokenMean or mgpa.transform_tokens." if X.ndim == 3 else ""
         raise ValueError(f"{name} has shape {X.shape}; expected two dimensions (rows, features).{hint}")
-    if not X.dtype.isnative:
-        X = X.astype(X.dtype.newbyteorder("="))
+    rows = as_floats(X, name, "a float32 or float64 array of embeddings")
+    if n_features is not None and rows.shape[1] != n_features:
+        raise ValueError(f"{name} has {rows.shape[1]} features; this correction was fitted on {n_features}.")
+    return rows
+
+
+def as_floats(
+    X: Floats, name: str, expected: str, *, category: type[Warning] = UserWarning, stacklevel: int = 4
+) -> Floats:
+    """Return an array in float32 or float64, in this machine's byte order, or say what is wrong with it."""
     if X.dtype.kind in "iub":
         warnings.warn(
             f"{name} has integer dtype {X.dtype}; computing and returning float64. "
             "Convert it yourself to choose the precision.",
-            stacklevel=3,
+            category,
+            stacklevel=stacklevel,
         )
-        X = X.astype(np.float64)
-    elif X.dtype.name in ("float16", "bfloat16"):
+        return X.astype(np.float64)
+    if X.dtype.name in ("float16", "bfloat16"):
         raise ValueError(
             f"{name} is {X.dtype.name}, too coarse to correct in; convert with {name}.astype('float32')."
         )
-    elif X.dtype not in (np.float32, np.float64):
-        raise ValueError(f"{name} has dtype {X.dtype}; expected a float32 or float64 array of embeddings.")
-    if n_features is not None and X.shape[1] != n_features:
-        raise ValueError(f"{name} has {X.shape[1]} features; this correction was fitted on {n_features}.")
-    checked: Floats = X
-    return checked
+    native = X.dtype.newbyteorder("=")
+    if native not in (np.float32, np.float64):
+        raise ValueError(f"{name} has dtype {X.dtype}; expected {expected}.")
+    return X.astype(native, copy=False)
 
 
 def require_output(out: Any, X: Floats) -> None:

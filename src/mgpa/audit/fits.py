@@ -120,13 +120,30 @@ def require_pairs(jobs: list[Job], fit: Table, pairs: Any) -> None:
         for name, model in models.items()
         if name not in given and getattr(model, "tags", None) and model.tags.needs_pairs
     ]
-    if not needy:
-        return
-    ids: Any = [] if fit.pair_id is None else fit.pair_id[is_paired(fit.pair_id)]
-    if not len(ids) or np.unique(ids, return_counts=True)[1].max() < 2:
+    if needy and not has_pairs(fit):
         raise MissingEvidence(
             f"{', '.join(needy)}: ", *NO_PAIRS, " In a table, pair_id has to join FIT rows."
         )
+
+
+def has_pairs(rows: Table) -> bool:
+    """Return whether any event was seen by two sources."""
+    if rows.pair_id is None:
+        return False
+    ids = rows.pair_id[is_paired(rows.pair_id)]
+    return len(np.unique(ids)) < len(ids)
+
+
+def pairs_in(coordinates: Coordinates, pairs: Any) -> Any:
+    """Return pairs of raw features, of all methods or (a dict) of each, in other coordinates."""
+    if isinstance(pairs, Mapping):
+        return {name: pairs_in(coordinates, sides) for name, sides in pairs.items()}
+    return None if pairs is None else tuple(coordinates.transform(side) for side in pairs)
+
+
+def count_pairs(pairs: Any) -> Any:
+    """Return how many pairs there are, of all methods or (a dict) of each."""
+    return {name: len(a) for name, (a, _) in pairs.items()} if isinstance(pairs, Mapping) else len(pairs[0])
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -15,7 +15,7 @@ from ..errors import UsageError
 from ..pairs import is_paired
 from ..tables.roles import rotated
 from ..tables.table import Table
-from .result import FEW
+from .sentences import FEW
 
 #: Folds that are made unless a number is given, and the fewest of several people: one for every role.
 FOLDS = 5

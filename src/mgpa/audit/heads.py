@@ -28,26 +28,23 @@ from ..tokens import as_tokens
 from .readers import SEED, train_networks
 from .token_readers import TokenScaling, check_tokens
 
-# Source k's head starts from the seed + 10 + k; the pooled one from the seed itself.
+# Source k's head starts from the seed + 10 + k.
 SOURCE_SEED_OFFSET = 10
 
 
 @dataclass(frozen=True)
 class Heads:
-    """Fitted task heads: one per training source, and one of all rows.
+    """Fitted task heads, one per training source.
 
     Parameters
     ----------
     by_source : dict
         Fitted head of each source label.
-    pooled : classifier or None
-        Fitted on the rows of all sources; None if it was not wanted.
     classes : array
         Task labels, sorted: the order of multi-class scores.
     """
 
     by_source: dict[Any, Any]
-    pooled: Any
     classes: NDArray[Any]
 
 
@@ -143,16 +140,9 @@ class TokenNetworkHead(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
 
 def fit_heads(
-    X: Any,
-    y: Any,
-    source: Any,
-    head: Any = None,
-    seed: int = SEED,
-    *,
-    device: str = "auto",
-    pooled: bool = True,
+    X: Any, y: Any, source: Any, head: Any = None, seed: int = SEED, *, device: str = "auto"
 ) -> Heads:
-    """Fit one head per source and one on all rows.
+    """Fit one head per source.
 
     Parameters
     ----------
@@ -164,12 +154,9 @@ def fit_heads(
         With ``decision_function`` or ``predict_proba``; copies of it are fitted. None: :func:`ridge_head`
         for vectors, :class:`TokenNetworkHead` for tokens.
     seed : int
-        For every ``random_state`` the head leaves at None: ``seed`` for all rows, ``seed`` + 10 + k for
-        the k-th source.
+        Of every ``random_state`` that the head leaves at None: ``seed`` + 10 + k for the k-th source.
     device : str
         Where a :class:`TokenNetworkHead` trains if ``head`` is None.
-    pooled : bool
-        Whether to fit the head of all rows too; transfer between sources does not need it.
 
     Examples
     --------
@@ -211,7 +198,7 @@ def fit_heads(
         name: _seeded(head, seed + SOURCE_SEED_OFFSET + k).fit(rows[codes == k], labels[codes == k])
         for k, name in enumerate(names)
     }
-    return Heads(by_source, _seeded(head, seed).fit(rows, labels) if pooled else None, classes)
+    return Heads(by_source, classes)
 
 
 def transfer_scores(heads: Heads, X_eval: Any, source_eval: Any) -> dict[tuple[Any, Any], Transfer]:

@@ -135,9 +135,7 @@ class Ground:
         """Task heads that exist before any correction."""
         if self.head.label is None:
             return None
-        return fit_heads(
-            self.H_head, self.head.label, self.head.source, self.task_head, device=self.device, pooled=False
-        )
+        return fit_heads(self.H_head, self.head.label, self.head.source, self.task_head, device=self.device)
 
     @cached_property
     def association_heads(self) -> tuple[AssociationHeads, ...]:
@@ -260,7 +258,7 @@ def task_utility(ground: Ground, C_head: NDArray[Any], C_eval: NDArray[Any]) -> 
     if frozen is None or ground.head.label is None:
         return {}
     refitted = fit_heads(
-        C_head, ground.head.label, ground.head.source, ground.task_head, device=ground.device, pooled=False
+        C_head, ground.head.label, ground.head.source, ground.task_head, device=ground.device
     )
     result = {}
     for name, heads in (("frozen", frozen), ("refitted", refitted)):

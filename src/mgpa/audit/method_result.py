@@ -16,6 +16,8 @@ from .chance import Chance, compare, permuted_auroc
 from .metrics import find_metric
 
 Floats = NDArray[np.float64]
+#: What is measured of a fit, by the names that its cell has for it; some of it not always.
+MEASURED = ("source_auroc", "movement", "frozen", "refitted", "shortcut", "control")
 
 
 @dataclass(frozen=True)
@@ -80,9 +82,7 @@ class MethodResult:
     ) -> MethodResult:
         """Stack the cells of a method's fits."""
 
-        def stack(key: str) -> Floats | None:
-            return np.stack([cell[key] for cell in cells]) if key in cells[0] else None
-
+        arrays = {key: np.stack([cell[key] for cell in cells]) for key in MEASURED if key in cells[0]}
         floor = None if floors[0] is None else np.stack([f["source_auroc"] for f in floors if f is not None])
         return cls(
             name=name,
@@ -90,12 +90,7 @@ class MethodResult:
             participants=tuple(cells[0]["participants"].tolist()),
             readers=tuple(cells[0]["readers"].tolist()),
             directions=tuple(cells[0].get("directions", np.array([])).tolist()),
-            source_auroc=np.stack([cell["source_auroc"] for cell in cells]),
-            movement=np.stack([cell["movement"] for cell in cells]),
-            frozen=stack("frozen"),
-            refitted=stack("refitted"),
-            shortcut=stack("shortcut"),
-            control=stack("control"),
+            **arrays,
             floor_auroc=floor,
             facts=[fit.facts for fit in fitted],
             cells=cells,
@@ -126,7 +121,6 @@ class MethodResult:
             arrays = [getattr(part, name) for part in parts]
             return None if arrays[0] is None else np.concatenate(arrays, axis=1)[:, order]
 
-        arrays = ("source_auroc", "movement", "frozen", "refitted", "shortcut", "control", "floor_auroc")
         return replace(
             first,
             participants=tuple(people[i] for i in order),
@@ -134,7 +128,7 @@ class MethodResult:
             cells=[cell for part in parts for cell in part.cells],
             fitted_elsewhere=any(part.fitted_elsewhere for part in parts),
             fitted_on=people_known(part.fitted_on for part in parts),
-            **{name: join(name) for name in arrays},
+            **{name: join(name) for name in (*MEASURED, "floor_auroc")},
         )
 
     @cached_property

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import itertools
 import platform
 import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
-from dataclasses import dataclass, replace
+from copy import copy
+from dataclasses import replace
 from functools import partial
-from importlib.metadata import PackageNotFoundError, version
 from inspect import signature
-from typing import Any, Literal, ParamSpec, TypeVar
+from typing import Any, Literal, ParamSpec, Self, TypeVar
 
 import numpy as np
 from joblib import delayed
@@ -26,41 +24,42 @@ from ..errors import ParameterError, TableError, UsageError, printable
 from ..estimators.staged import torch_device
 from ..maps import CorrectionMap, load_map
 from ..maps.io.mapfile import map_digest
-from ..pairs import is_paired
 from ..tables.columns import GIVE_ROLES, ROLES
-from ..tables.rows import corrected_rows, in_coordinates, person_digest, require_correctable, require_encoder
-from ..tables.seen import row_digests, seen_people
+from ..tables.rows import corrected_rows, in_coordinates
 from ..tables.table import Table
-from .association import Direction, find_directions
+from .checks import (
+    check_readers,
+    choose_directions,
+    common_coordinates,
+    read_budgets,
+    require_applicable,
+    require_distinct_names,
+    require_known,
+    require_measurable,
+)
 from .diagnostics import confounding
 from .fits import (
     BudgetSpec,
     Fitted,
     FittingData,
     Job,
+    count_pairs,
     cut_back,
     fit_one,
+    has_pairs,
     list_jobs,
+    pairs_in,
     require_pairs,
     saying,
     stored_fit,
 )
 from .folds import fold_tables
-from .looks import label as shown_as
-from .measure import (
-    FloorSpec,
-    Ground,
-    MeasureSpec,
-    Rows,
-    measure,
-    preserved_rows,
-    require_everyone,
-    source_accessibility,
-)
+from .leaks import Judges, duplicates
+from .measure import FloorSpec, Ground, MeasureSpec, Rows, measure, preserved_rows, source_accessibility
 from .method_result import MethodResult, people_known
-from .readers import CHECKPOINTS, SourceReading, check_bank, check_schedule
+from .readers import CHECKPOINTS, SourceReading
 from .result import Audit
-from .store import Arrays, Store, array_digest, resolve_device
+from .store import LIBRARIES, Arrays, Store, array_digest, installed, resolve_device
 
 DEFAULT_METHODS = ("identity", "leace", "closed_form_mgpa", "iterative_mgpa")
 
@@ -133,9 +132,6 @@ class AuditPlan:
     ('identity', 'leace')
     """
 
-    #: How a result varies over people needs two of them to judge.
-    _fewest_judges = 2
-
     def __init__(
         self,
         table: Table,
@@ -162,99 +158,93 @@ class AuditPlan:
                 f"table is a {type(table).__name__}; make a Table of it, as Table.from_frame does."
             )
         table.require("source", "participant")
-        bank = _check_bank(**({"bank": readers} if isinstance(readers, str) else readers))
-        device = resolve_device(device)
-        if bank["restarts"]:
-            torch_device(device, "The bank of source readers")
-        self.jobs = list(list_jobs(methods, seeds, device))
-        _require_distinct(self.jobs)
-        self.verbose = verbose
-        can_rotate = pairs is None and all(job.fitted is None for job in self.jobs)
-        self.folds = [
-            _FoldPlan(
-                rotated,
-                methods,
-                seeds=seeds,
-                budget=budget,
-                head=head,
-                readers=readers,
-                association=association,
-                floor=floor,
-                standardize=standardize,
-                folds=1,
-                cache=cache,
-                n_jobs=n_jobs,
-                device=device,
-                verbose=verbose,
-            )
-            for rotated in fold_tables(table, folds, can_rotate=can_rotate)
-        ]
-        self.settings: dict[str, Any]
-        if self.folds:
-            self.table = table
-            self.settings = self.folds[0].settings | {
-                "folds": len(self.folds),
-                "data": table.digest[:16],
-                "roles": table.role is not None,
-            }
-            return
-        table.require("role")
-        self.budgets = _budgets(budget, self.jobs)
+        self.bank = check_readers(**({"bank": readers} if isinstance(readers, str) else readers))
+        self.device = resolve_device(device)
+        if self.bank["restarts"]:
+            torch_device(self.device, "The bank of source readers")
+        self.jobs = list(list_jobs(methods, seeds, self.device))
+        require_distinct_names(self.jobs)
+        self.budgets = read_budgets(budget, self.jobs)
         if isinstance(pairs, Mapping):
-            _require_known(pairs, self.jobs, "pairs")
+            require_known(pairs, self.jobs, "pairs")
         if unattained not in ("raise", "omit"):
             raise ParameterError("unattained", unattained, "'raise' or 'omit'")
-        self.unattained = unattained
-        if coordinates is not None and table.info.get("coordinates") != coordinates.digest:
+        self.pairs, self.unattained, self.coordinates = pairs, unattained, coordinates
+        self.head, self.association, self.floor, self.standardize = head, association, floor, standardize
+        self.table, self.store, self.n_jobs, self.verbose = table, Store(cache), n_jobs, verbose
+        self.settings: dict[str, Any] = {
+            "version": __version__,
+            "versions": {"Python": platform.python_version(), **installed(*LIBRARIES)},
+            "seeds": list(seeds),
+            "pairs": None if pairs is None else count_pairs(pairs),
+            "floor": floor,
+            "standardize": standardize,
+            "budget": dict(budget) if isinstance(budget, Mapping) else budget,
+            "head": repr(head) if head is not None else "",
+            "readers": readers if isinstance(readers, str) else dict(readers),
+            "bank": self.bank["bank"],
+            "preliminary": self.bank["restarts"] < 3 or max(self.bank["checkpoints"]) < max(CHECKPOINTS),
+            "association": None if association is None else [str(part) for part in association],
+            "device": self.device,
+            "data": table.digest[:16],
+        }
+        can_rotate = pairs is None and all(job.fitted is None for job in self.jobs)
+        rotations = fold_tables(table, folds, can_rotate=can_rotate)
+        self.folds = [self._with_roles_of(rotated) for rotated in rotations]
+        if self.folds:
+            told = {"folds": len(self.folds), "data": table.digest[:16], "roles": table.role is not None}
+            self.settings = self.folds[0].settings | told
+        else:
+            # How a result varies over people needs two of them to judge.
+            self._take(table, fewest_judges=2)
+
+    def _with_roles_of(self, table: Table) -> Self:
+        """Return the same plan for one fold: a table with that fold's roles.
+
+        One person may judge in it: results are told over the people of all folds.
+        """
+        plan = copy(self)
+        plan.folds = []
+        plan._take(table, fewest_judges=1)
+        return plan
+
+    def _take(self, table: Table, *, fewest_judges: int) -> None:
+        """Take a table with roles, once everything asked for can be done with it; note what it has."""
+        table.require("role")
+        given = self.coordinates
+        if given is not None and table.info.get("coordinates") != given.digest:
             raise TableError(
-                f"The table is in coordinates {table.info.get('coordinates')}, not in {coordinates.digest}; "
+                f"The table is in coordinates {table.info.get('coordinates')}, not in {given.digest}; "
                 "mgpa.tables.rows.in_coordinates brings it there."
             )
-        coordinates = _common_coordinates(self.jobs, coordinates)
-        rows = in_coordinates(coordinates, table)
-        _require_applicable(self.jobs, rows)
-        parts = {role: rows.rows(role) for role in ("FIT", "VAL", "HEAD", "EVAL")}
+        where = common_coordinates(self.jobs, given)
+        rows = in_coordinates(where, table)
+        require_applicable(self.jobs, rows)
+        parts = {role: rows.rows(role) for role in ROLES}
         for role in ("FIT", "HEAD", "EVAL", *(["VAL"] if self.budgets else [])):
             if not len(parts[role]):
                 why = " A movement budget is one of VAL rows." if role == "VAL" else ""
                 raise TableError(f"The table has no {role} rows; ", GIVE_ROLES, f" can give roles.{why}")
-        _require_measurable(parts["HEAD"], parts["EVAL"], self._fewest_judges)
-        require_pairs(self.jobs, parts["FIT"], pairs)
+        fit, val, head, evaluation = parts.values()
+        require_measurable(head, evaluation, fewest_judges)
+        require_pairs(self.jobs, fit, self.pairs)
         # Pairs come in the coordinates that the table came in.
-        contrasts = pairs if rows is table else _transformed(coordinates, pairs)
-        self.data = FittingData(parts["FIT"], parts["VAL"], contrasts, standardize, coordinates)
-        directions, origin = _directions(association, parts)
-        self.ground = Ground(
-            parts["HEAD"], parts["EVAL"], self.data.standardizer, head, device, bank, directions
-        )
-        self.judges = _Judges.of(table, rows)
-        self.store = Store(cache)
-        self.floor, self.n_jobs = floor, n_jobs
-        self.settings = {
-            "version": __version__,
-            "versions": _versions(),
-            "seeds": list(seeds),
-            "pairs": None if pairs is None else _count_pairs(pairs),
-            "floor": floor,
-            "standardize": standardize,
-            "coordinates": None if coordinates is None else coordinates.digest,
-            "budget": dict(budget) if isinstance(budget, Mapping) else budget,
-            "head": repr(head) if head is not None else "",
-            "readers": readers if isinstance(readers, str) else dict(readers),
-            "bank": bank["bank"],
-            "association": None if association is None else [str(part) for part in association],
+        pairs = self.pairs if where is None or rows is table else pairs_in(where, self.pairs)
+        self.data = FittingData(fit, val, pairs, self.standardize, where)
+        directions, origin = choose_directions(self.association, parts)
+        scaling = self.data.standardizer
+        self.ground = Ground(head, evaluation, scaling, self.head, self.device, self.bank, directions)
+        self.judges = Judges.of(table, rows)
+        self.settings = self.settings | {
+            "coordinates": None if where is None else where.digest,
             "directions": [str(direction) for direction in directions],
             "directions_of": origin,
-            "device": device,
             "rows": {role: len(part) for role, part in parts.items()},
             "participants": {role: len(np.unique(part.participant)) for role, part in parts.items()},
             "sources": [str(s) for s in table.sources.tolist()],
             "features": list(rows.X.shape[1:]),
-            "preliminary": bank["restarts"] < 3 or max(bank["checkpoints"]) < max(CHECKPOINTS),
-            "nested_readers": confounding(
-                parts["HEAD"].source, parts["HEAD"].participant
-            ).nested_participants,
-            "duplicates": _duplicates(rows),
+            "nested_readers": confounding(head.source, head.participant).nested_participants,
+            "duplicates": duplicates(rows),
             "data": table.digest[:16],
         }
 
@@ -333,7 +323,7 @@ class AuditPlan:
                 settings=pooled.settings | {k: self.settings[k] for k in ("folds", "data", "roles")},
                 # Everybody was fitted on in some fold.
                 confounding=confounding(table.source, table.participant, table.label),
-                paired_rows=replace(table, role=None) if _has_pairs(table) else None,
+                paired_rows=replace(table, role=None) if has_pairs(table) else None,
             )
         started = time.monotonic()
         self.store.create()
@@ -357,7 +347,7 @@ class AuditPlan:
             confounding(fit.source, fit.participant, fit.label),
             self.settings | {"omitted": omitted},
             self.ground.evaluation.source[self.ground.picture[0]].astype(str),
-            paired_rows=fit if self.data.pairs is None and _has_pairs(fit) else None,
+            paired_rows=fit if self.data.pairs is None and has_pairs(fit) else None,
         )
 
     def _fit(self) -> tuple[dict[Job, Fitted], dict[str, str]]:
@@ -511,12 +501,6 @@ def _keep(
     return store.put(key, arrays)
 
 
-class _FoldPlan(AuditPlan):
-    """One fold of an audit. One person may judge in it: results are told over the people of all folds."""
-
-    _fewest_judges = 1
-
-
 def _planned(plan: Callable[P, AuditPlan]) -> Callable[[Callable[..., Audit]], Callable[P, Audit]]:
     """Return a decorator that shows a plan's parameters as a function's own, to readers and to mypy."""
 
@@ -553,199 +537,3 @@ def run(*given: Any, **settings: Any) -> Audit:
     with waiting("audit: preparing", settings.get("verbose", True)):
         plan = AuditPlan(*given, **settings)
     return plan.run()
-
-
-def _common_coordinates(jobs: list[Job], given: Coordinates | None) -> Coordinates | None:
-    """Return the coordinates that were given, or of maps that came fitted; they must be the same for all."""
-    where = [(job.method, m.coordinates) for job in jobs if (m := job.fitted) is not None]
-    where += [] if given is None else [("the table", given)]
-    digests = [None if coordinates is None else coordinates.digest for _, coordinates in where]
-    if len(set(digests)) > 1:
-        said = (f"{name} {digest or 'none'}" for (name, _), digest in zip(where, digests, strict=True))
-        raise ValueError(
-            f"The maps have different coordinates ({', '.join(said)}), so one audit cannot compare them. "
-            "Audit maps of the same coordinates together, and the others apart."
-        )
-    return where[0][1] if where else None
-
-
-def _require_distinct(jobs: list[Job]) -> None:
-    """Raise if two methods would be shown under the same name."""
-    shown: dict[str, str] = {}
-    for name in dict.fromkeys(job.method for job in jobs):
-        other = shown.setdefault(shown_as(name), name)
-        if other != name:
-            raise ValueError(
-                f"{other!r} and {name!r} are both shown as {shown_as(name)}; name one otherwise."
-            )
-
-
-def _require_applicable(jobs: list[Job], table: Table) -> None:
-    """Raise unless every map that came fitted may be applied to the table."""
-    for job in jobs:
-        m = job.fitted
-        if m is None:
-            continue
-        width = table.X.shape[-1]
-        if m.n_features != width:
-            raise TableError(f"{job.method} corrects {m.n_features} features; the table has {width}.")
-        require_encoder(table.info, {"encoder": m.info.encoder}, "The table", f"{job.method} was fitted on")
-        require_correctable(m, table.info, table.source, "Audit the table that the map is meant for.")
-
-
-def _transformed(coordinates: Coordinates | None, pairs: Any) -> Any:
-    """Return pairs of raw features in the audit's coordinates."""
-    if coordinates is None or pairs is None:
-        return pairs
-    if isinstance(pairs, Mapping):
-        return {name: _transformed(coordinates, sides) for name, sides in pairs.items()}
-    return tuple(coordinates.transform(side) for side in pairs)
-
-
-@dataclass(frozen=True)
-class _Judges:
-    """HEAD and EVAL rows by their content, and whose they are."""
-
-    participant: NDArray[Any]
-    digests: tuple[NDArray[np.uint64], ...]
-
-    @classmethod
-    def of(cls, table: Table, rows: Table) -> _Judges:
-        """Take note of a table as it came, and of the same rows in the audit's coordinates."""
-        forms = [table] if rows is table else [table, rows]
-        held = [form.rows("HEAD", "EVAL") for form in forms]
-        return cls(held[0].participant, tuple(row_digests(form.X) for form in held))
-
-    def seen_by(self, m: CorrectionMap) -> tuple[str, ...] | None:
-        """Return who of them a map was fitted on, by their names or their rows; None if it does not say."""
-        people, sample = m.info.people, m.info.row_sample
-        known = {name for name in np.unique(self.participant).tolist() if person_digest(name) in people}
-        for digests in self.digests:
-            known.update(seen_people(sample, digests, self.participant))
-        return tuple(sorted(known)) if people or known else None
-
-
-def _duplicates(table: Table) -> dict[str, int]:
-    """Return how many rows of a role are exact copies of rows of another, by both roles' names."""
-    digests = {role: row_digests(table.rows(role).X) for role in ROLES}
-    return {
-        f"{later} rows are copies of {earlier} rows": count
-        for earlier, later in itertools.combinations(ROLES, 2)
-        if (count := int(np.isin(digests[later], digests[earlier]).sum()))
-    }
-
-
-def _require_measurable(head: Table, evaluation: Table, fewest: int) -> None:
-    """Raise unless every EVAL participant has rows of everything that HEAD teaches readers and heads."""
-    people = np.unique(evaluation.participant).tolist()
-    if len(people) < fewest:
-        raise TableError(
-            f"EVAL has one participant ({people[0]!r}); how a result varies over people needs two or more. ",
-            GIVE_ROLES,
-            " can give EVAL a larger share.",
-        )
-    for name, known, found in (
-        ("sources", head.source, evaluation.source),
-        ("labels", head.label, evaluation.label),
-    ):
-        if known is None or found is None:
-            continue
-        new = np.setdiff1d(found, known).tolist()
-        if new:
-            raise ValueError(f"EVAL has {name} that HEAD lacks: {new}; no reader or head could learn them.")
-    for source in head.sources.tolist():
-        mine = evaluation.source == source
-        require_everyone(evaluation.participant[mine], evaluation, f"source {source!r}")
-        if head.label is None or evaluation.label is None:
-            continue
-        for label in np.unique(head.label).tolist():
-            rows = mine & (evaluation.label == label)
-            what = f"source {source!r} with label {label!r}"
-            require_everyone(evaluation.participant[rows], evaluation, what)
-
-
-def _directions(
-    stated: tuple[Any, Any] | None, parts: Mapping[str, Table]
-) -> tuple[tuple[Direction, ...], str]:
-    """Return which label goes with which source where shortcuts are learned, and who says so.
-
-    No direction, where association shift cannot be measured: it needs events of two sources and two classes
-    that both sources saw, in HEAD and in EVAL, and two HEAD participants or more.
-    """
-    fit, head, evaluation = parts["FIT"], parts["HEAD"], parts["EVAL"]
-    views = head.paired_views()
-    if views is None or evaluation.paired_views() is None or head.label is None:
-        return (), ""
-    labels = np.unique(head.label)
-    if len(labels) != 2 or len(np.unique(head.participant[views[0]])) < 2:
-        return (), ""
-    if stated is not None:
-        return (Direction(*_among(stated, head.sources, labels)),), "stated"
-    # FIT rows may have the labels of another task; they then say nothing about this one's.
-    told = fit.label is not None and np.array_equal(np.unique(fit.label), labels)
-    role = "FIT" if told and len(fit.sources) == 2 else "HEAD"
-    return find_directions(parts[role].source, parts[role].label), role
-
-
-def _has_pairs(rows: Table) -> bool:
-    """Return whether any event was seen by two sources."""
-    if rows.pair_id is None:
-        return False
-    ids = rows.pair_id[is_paired(rows.pair_id)]
-    return len(np.unique(ids)) < len(ids)
-
-
-def _among(stated: tuple[Any, Any], sources: NDArray[Any], labels: NDArray[Any]) -> tuple[Any, Any]:
-    """Return a stated source and label as the table has them; they are compared as text."""
-    chosen = []
-    for what, value, there in zip(("source", "label"), stated, (sources, labels), strict=True):
-        same = [entry for entry in there.tolist() if str(entry) == str(value)]
-        if not same:
-            names = ", ".join(map(str, there.tolist()))
-            raise ValueError(f"association names the {what} {value!r}; the table has {names}.")
-        chosen.append(same[0])
-    return chosen[0], chosen[1]
-
-
-def _budgets(budget: float | Mapping[str, float] | None, jobs: list[Job]) -> dict[str, float]:
-    """Return every method's budget, for those that have one; the identity never moves."""
-    if isinstance(budget, Mapping):
-        _require_known(budget, jobs, "budget")
-    elif budget is not None:
-        budget = {job.method: budget for job in jobs}
-    budgets = {name: float(b) for name, b in (budget or {}).items() if name != "identity"}
-    for name, b in budgets.items():
-        if not (np.isfinite(b) and b >= 0):
-            raise ValueError(f"The budget of {name} is {b!r}; expected a movement, zero or more.")
-    return budgets
-
-
-def _require_known(given: Mapping[str, Any], jobs: list[Job], what: str) -> None:
-    names = list(dict.fromkeys(job.method for job in jobs))
-    unknown = sorted(set(given) - set(names))
-    if unknown:
-        raise ValueError(f"{what} names {', '.join(unknown)}; the methods are {', '.join(names)}.")
-
-
-def _versions() -> dict[str, str]:
-    """Return the versions of Python and of the libraries that compute."""
-    found = {"Python": platform.python_version()}
-    for name in ("numpy", "scipy", "scikit-learn", "torch"):
-        with suppress(PackageNotFoundError):  # torch need not be there
-            found[name] = version(name)
-    return found
-
-
-def _count_pairs(pairs: Any) -> Any:
-    if isinstance(pairs, Mapping):
-        return {name: len(own[0]) for name, own in pairs.items()}
-    return len(pairs[0])
-
-
-def _check_bank(
-    bank: str = "full", restarts: int = 3, checkpoints: Sequence[int] = CHECKPOINTS, **other: Any
-) -> dict[str, Any]:
-    if other:
-        raise TypeError(f"readers has {sorted(other)}; it takes bank, restarts and checkpoints.")
-    check_bank(bank)
-    return {"bank": bank, "restarts": int(restarts), "checkpoints": check_schedule(restarts, checkpoints)}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import webbrowser
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -21,6 +21,7 @@ from .._common.extras import missing
 from .._common.files import write_atomically
 from ..errors import MissingEvidence, printable
 from ..tables.table import Table
+from . import sentences
 from .bootstrap import Estimate, contrast
 from .diagnostics import Confounding, Reliability, reliability
 from .method_result import MethodResult
@@ -31,12 +32,26 @@ if TYPE_CHECKING:
 
 Floats = NDArray[np.float64]
 
-# With fewer EVAL participants than FEW, percentile intervals are noticeably too narrow; with fewer than
-# TOO_FEW, nothing should be concluded from them.
-FEW = 12
-TOO_FEW = 6
 # Characters of a printed table; metrics that do not fit follow below.
 LINE = 100
+
+
+def _plots() -> Any:
+    from . import plots
+
+    return plots
+
+
+def _drawn(name: str, what: str) -> Callable[..., Any]:
+    """Return a method that draws one of the figures of :mod:`mgpa.audit.plots`; it takes what that takes."""
+
+    def draw(self: Audit, *arguments: Any, **options: Any) -> Any:
+        plots = _plots()
+        return plots.stamped(self, getattr(plots, name)(self, *arguments, **options))
+
+    draw.__name__, draw.__qualname__ = name, f"Audit.{name}"
+    draw.__doc__ = f"Draw {what} (:func:`mgpa.audit.plots.{name}`)."
+    return draw
 
 
 @dataclass(frozen=True)
@@ -279,101 +294,18 @@ class Audit:
 
     def findings(self, method: str) -> list[str]:
         """Return what became of source and task, and how far rows moved."""
-        evidence = self._evidence_sentence(method)
-        lines = [*evidence, self._source_sentence(method), *self._floor_sentence(method)]
-        if method == "identity":
-            return lines
-        for name in self.metrics:
-            metric = METRICS[name]
-            if metric.kept is None:
-                continue
-            outcome = str(self.outcome(method, name))
-            text = {
-                "improved": f"The task improved for {metric.subject}",
-                "kept": f"The task was kept for {metric.subject}",
-                "suffered": f"The task suffered for {metric.subject}",
-            }.get(outcome, f"It is not clear whether the task was kept for {metric.subject}")
-            text += f": {self.contrast(method, metric=name):+.4f}"
-            lines.append(text + (f", a loss above {metric.kept} is excluded." if outcome == "kept" else "."))
-        if "worst" in self.metrics:
-            change = self.contrast(method, metric="worst")
-            ways = " or ".join(self.settings["directions"])
-            lines.append(f"A head that learned that {ways}, at its worst association: {change:+.3f}.")
-        M = self.estimates[method]["M"]
-        lines.append(f"Embeddings moved by {100 * M.value:.1f} % of their size.")
-        held_out = self._held_out_sentence(method)
-        return held_out + lines if self[method].fitted_on else lines + held_out
+        return sentences.findings(self, method)
 
     def limits(self, method: str) -> list[str]:
         """Return those of the findings that no number shows.
 
         Whether it had evidence to act on, whether it was held out, and what its gate keeps.
         """
-        sentences = (self._evidence_sentence, self._held_out_sentence, self._floor_sentence)
-        return [line for sentence in sentences for line in sentence(method)]
+        return sentences.limits(self, method)
 
-    def _evidence_sentence(self, method: str) -> list[str]:
-        facts = self[method].facts
-        missing = [str(fit["missing_evidence"]) for fit in facts if "missing_evidence" in fit]
-        if not missing:
-            return []
-        fits = f" in {len(missing)} of {len(facts)} fits" if len(facts) > 1 else ""
-        return [f"NOTHING TO ACT ON: it left rows as they are{fits}. {missing[0]}"]
-
-    def _held_out_sentence(self, method: str) -> list[str]:
-        result = self[method]
-        if result.fitted_on:
-            named = ", ".join(result.fitted_on[:5]) + (", …" if len(result.fitted_on) > 5 else "")
-            return [
-                f"NOT HELD OUT: it was fitted on {len(result.fitted_on)} of the people it is judged by "
-                f"({named}), known by their names or their rows; these numbers flatter it. "
-                "Fit it on FIT participants only."
-            ]
-        if result.fitted_elsewhere and result.fitted_on is None:
-            return ["It was fitted elsewhere: whether on these participants is not known here."]
-        return []
-
-    def _floor_sentence(self, method: str) -> list[str]:
-        if not self[method].has("floor"):
-            return []
-        floor = self.estimates[method]["floor"]
-        if self[method].floor_explains:
-            return [
-                f"That is what the gate preserves: from it alone readers reach {floor:.3f} (the floor), "
-                "and no correction inside this gate, nor more participants, would lower S."
-            ]
-        return [
-            f"What the gate preserves lets readers reach {floor:.3f} by itself; no correction inside "
-            "this gate removes that."
-        ]
-
-    def _source_sentence(self, method: str) -> str:
-        """Return whether the source can be read, told from what the best reader reaches by chance."""
-        S, before = self.estimates[method]["S"], self.estimates["identity"]["S"]
-        chance = self[method].chance
-        by_chance = f"by chance the best reader reaches up to {_plain(chance.high)}"
-        if method == "identity":
-            if chance.excluded:
-                return f"Uncorrected, the source is readable: AUROC {S:.3f}; {by_chance}."
-            return f"Uncorrected, the source is indistinguishable from chance: AUROC {S:.3f}; {by_chance}."
-        change, outcome = self.contrast(method, metric="S"), self.outcome(method, "S")
-        numbers = f"AUROC {before:.3f} before, {S:.3f} after ({change:+.3f}); {by_chance}."
-        if S.high < 0.5:
-            return (
-                f"The source became harder to read: {numbers} That is BELOW chance: readers learned a rule "
-                "that reverses on new people, as happens when a map was fitted on people it is judged by, or "
-                "overshoots."
-            )
-        if outcome == "suffered":
-            return f"The source became EASIER to read: {numbers}"
-        if outcome == "improved":
-            now = "is still readable" if chance.excluded else "is now indistinguishable from chance"
-            return f"The source became harder to read{' but' if chance.excluded else ' and'} {now}: {numbers}"
-        if chance.excluded:
-            return f"No clear change, the source is still readable: {numbers}"
-        if self["identity"].chance.excluded:
-            return f"The source is indistinguishable from chance, but the change is not clear: {numbers}"
-        return f"The source is indistinguishable from chance, as it was before any correction: {numbers}"
+    def caveats(self, method: str) -> list[str]:
+        """Return how sure the findings are; the same for every method."""
+        return sentences.caveats(self, method)
 
     @property
     def preliminary(self) -> str:
@@ -389,38 +321,6 @@ class Audit:
     def advice_on_folds(self) -> str:
         """How more people could judge, to end a sentence with; nothing, if everybody does already."""
         return "" if "folds" in self.settings else "; with folds everybody judges once"
-
-    def caveats(self, method: str) -> list[str]:
-        """Return how sure the findings are; the same for every method."""
-        n, lines = len(self[method].participants), []
-        if self.preliminary:
-            lines.append(self.preliminary)
-        if n < TOO_FEW:
-            lines.append(
-                f"TOO FEW PEOPLE: {n} EVAL participants are a hint at most. A verdict needs {TOO_FEW} or "
-                f"more, intervals that hold {FEW} or more{self.advice_on_folds}."
-            )
-        if self.duplicates:
-            lines.append(self.duplicates)
-        nested = self.settings["nested_readers"]
-        if nested:
-            lines.append(
-                f"{nested} of {self.settings['participants']['HEAD']} HEAD participants were seen by one "
-                "source only: readers may have learned who they are instead of how they were measured, so S "
-                "may be too low."
-            )
-        if "folds" in self.settings:
-            lines.append(
-                f"Everybody judged once, in {self.settings['folds']} folds: by maps, readers and heads of "
-                "other people, which differ from fold to fold."
-            )
-        lines.append(
-            f"Intervals are over {n} participants, for these fitted maps and readers; a stronger reader may "
-            "find more. Chance is from labels swapped within participants."
-        )
-        if TOO_FEW <= n < FEW:
-            lines.append(f"{n} participants are few: intervals from so few tend to be too narrow.")
-        return lines
 
     def __str__(self) -> str:
         cells = [["method", *(METRICS[m].wanted for m in self.columns)]]
@@ -464,45 +364,15 @@ class Audit:
         others = (name for name in self.methods if name != "identity")
         return {name: {m: self.contrast(name, metric=m) for m in self.metrics} for name in others}
 
-    def plot_tradeoff(self, ax: Any = None, **options: Any) -> Any:
-        """Draw source against task (:func:`mgpa.audit.plots.plot_tradeoff`)."""
-        return self._drawn("plot_tradeoff", ax, **options)
-
-    def plot_readers(self, axes: Any = None, **options: Any) -> Any:
-        """Draw every reader before and after (:func:`mgpa.audit.plots.plot_readers`)."""
-        return self._drawn("plot_readers", axes, **options)
-
-    def plot_movement(self, axes: Any = None, **options: Any) -> Any:
-        """Draw how far embeddings moved (:func:`mgpa.audit.plots.plot_movement`)."""
-        return self._drawn("plot_movement", axes, **options)
-
-    def plot_gate(self, ax: Any = None, **options: Any) -> Any:
-        """Draw the gate's spectrum and rank (:func:`mgpa.audit.plots.plot_gate`)."""
-        return self._drawn("plot_gate", ax, **options)
-
-    def plot_association(self, ax: Any = None, **options: Any) -> Any:
-        """Draw AUROC over association (:func:`mgpa.audit.plots.plot_association`)."""
-        return self._drawn("plot_association", ax, **options)
-
-    def plot_participants(self, metric: str = "S", axes: Any = None, **options: Any) -> Any:
-        """Draw every participant before and after (:func:`mgpa.audit.plots.plot_participants`)."""
-        return self._drawn("plot_participants", metric, axes, **options)
-
-    def plot_pairs(self, ax: Any = None, **options: Any) -> Any:
-        """Draw what the pairs in the fitting rows show (:func:`mgpa.audit.plots.plot_pairs`)."""
-        return self._drawn("plot_pairs", ax, **options)
-
-    def plot_embedding(self, axes: Any = None, **options: Any) -> Any:
-        """Draw the rows before and after (:func:`mgpa.audit.plots.plot_embedding`)."""
-        return self._drawn("plot_embedding", axes, **options)
-
-    def plot_variance(self, axes: Any = None, **options: Any) -> Any:
-        """Draw what the variance is due to (:func:`mgpa.audit.plots.plot_variance`)."""
-        return self._drawn("plot_variance", axes, **options)
-
-    def _drawn(self, name: str, *arguments: Any, **options: Any) -> Any:
-        plots = _plots()
-        return plots.stamped(self, getattr(plots, name)(self, *arguments, **options))
+    plot_tradeoff = _drawn("plot_tradeoff", "source against task")
+    plot_readers = _drawn("plot_readers", "every reader before and after")
+    plot_movement = _drawn("plot_movement", "how far embeddings moved")
+    plot_gate = _drawn("plot_gate", "the gate's spectrum and rank")
+    plot_association = _drawn("plot_association", "AUROC over association")
+    plot_participants = _drawn("plot_participants", "every participant before and after")
+    plot_pairs = _drawn("plot_pairs", "what the pairs in the fitting rows show")
+    plot_embedding = _drawn("plot_embedding", "the rows before and after")
+    plot_variance = _drawn("plot_variance", "what the variance is due to")
 
     def figures(
         self, folder: Any, formats: Sequence[str] = ("pdf", "svg", "png"), *, verbose: bool = False
@@ -566,16 +436,6 @@ def _side_by_side(columns: list[tuple[str, ...]]) -> list[str]:
     rows = zip(*columns, strict=True)
     lines = ["  ".join(c.ljust(w) for c, w in zip(row, widths, strict=True)).rstrip() for row in rows]
     return list(dropwhile(lambda line: not line, lines))
-
-
-def _plain(x: float) -> str:
-    return f"{x:.3f}".removeprefix("0")
-
-
-def _plots() -> Any:
-    from . import plots
-
-    return plots
 
 
 def _pandas() -> Any:

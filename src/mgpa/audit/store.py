@@ -30,22 +30,24 @@ Arrays = dict[str, NDArray[Any]]
 
 # Raised when a cell's content changes meaning, so that old caches are not mistaken for new ones.
 CELL_VERSION = 5
+#: The libraries that compute.
+LIBRARIES = ("numpy", "scipy", "scikit-learn", "torch")
 # In every file: the name of the cell, a checksum of its arrays, and one of the map beside it.
 SEAL = "_cell"
 
 
 def versions() -> dict[str, str | None]:
-    """Return the libraries whose rounding, or more, is in the numbers."""
-    return {"mgpa": __version__} | {
-        name: _version(name) for name in ("numpy", "scipy", "scikit-learn", "torch")
-    }
+    """Return the libraries whose rounding, or more, is in the numbers; None: it is not installed."""
+    return {"mgpa": __version__, **dict.fromkeys(LIBRARIES), **installed(*LIBRARIES)}
 
 
-def _version(package: str) -> str | None:
-    try:
-        return version(package)
-    except PackageNotFoundError:
-        return None
+def installed(*packages: str) -> dict[str, str]:
+    """Return the versions of those packages that are installed."""
+    found = {}
+    for name in packages:
+        with suppress(PackageNotFoundError):
+            found[name] = version(name)
+    return found
 
 
 def resolve_device(device: str) -> str:

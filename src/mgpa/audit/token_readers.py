@@ -165,17 +165,9 @@ def read_token_sources(
             raise ValueError("original_eval is for the residual readers; pass residual too.")
         require_same_residuals(original_eval, held)
 
-    of_mean = read_sources(
-        token_mean(head),
-        source_head,
-        token_mean(held),
-        device=device,
-        seed=seed,
-        verbose=verbose,
-        bank=bank,
-        restarts=restarts,
-        checkpoints=checkpoints,
-    )
+    how: dict[str, Any] = {"device": device, "seed": seed, "verbose": verbose, "bank": bank}
+    how |= {"restarts": restarts, "checkpoints": checkpoints}
+    of_mean = read_sources(token_mean(head), source_head, token_mean(held), **how)
     readings = {f"mean {name}": of_mean.scores[:, i] for i, name in enumerate(of_mean.readers)}
 
     raw = _fit_logistic("tokens linear_raw", head, codes, n_sources, C=1.0)
@@ -185,17 +177,11 @@ def read_token_sources(
     standard = _fit_logistic("tokens linear_standardized", head, codes, n_sources, C=0.01)
     readings["tokens linear_standardized"] = logistic_scores(standard, _flat(held))
     if restarts:
+        seeds, place = restart_seeds(seed, restarts), torch_device(device, "read_token_sources")
         for name, architecture in (("tokens flat_gelu", "gelu"), ("tokens grid_gelu", "grid_gelu")):
-            trained = train_networks(
-                architecture,
-                [head],
-                codes,
-                restart_seeds(seed, restarts),
-                checkpoints,
-                device=torch_device(device, "read_token_sources"),
-                label=name,
-                verbose=verbose,
-            )[0]
+            [trained] = train_networks(
+                architecture, [head], codes, seeds, checkpoints, device=place, label=name, verbose=verbose
+            )
             readings |= network_scores(name, trained, held)
     if bank == "full":
         further = further_scores(_flat(head), codes, _flat(held), seed)
@@ -219,15 +205,8 @@ def token_residuals(X: Any) -> Tokens:
     return residuals
 
 
-def moves_tokens_alike(original: Any, corrected: Any, tolerance: float = RESIDUAL_TOLERANCE) -> bool:
-    """Return whether a correction left the centred tokens as they were, up to ``tolerance``.
-
-    Parameters
-    ----------
-    original, corrected : (n, t, d) arrays
-        The same rows before and after.
-    tolerance : float
-        Largest allowed absolute difference, in the units of the tokens.
+def moves_tokens_alike(original: Any, corrected: Any) -> bool:
+    """Return whether a correction left the centred tokens of these rows as they were, up to rounding.
 
     Examples
     --------
@@ -236,31 +215,28 @@ def moves_tokens_alike(original: Any, corrected: Any, tolerance: float = RESIDUA
     >>> moves_tokens_alike(tokens, tokens + 1.0), moves_tokens_alike(tokens, tokens + np.eye(3, 4))
     (True, False)
     """
-    drift = np.abs(token_residuals(corrected) - token_residuals(original))
-    return bool(drift.max(initial=0.0) <= tolerance)
+    return bool(_residual_drift(original, corrected).max(initial=0.0) <= RESIDUAL_TOLERANCE)
 
 
-def require_same_residuals(original: Any, corrected: Any, tolerance: float = RESIDUAL_TOLERANCE) -> None:
-    """Raise if a correction changed the centred tokens anywhere by more than ``tolerance``.
-
-    Parameters
-    ----------
-    original, corrected : (n, t, d) arrays
-        The same rows before and after.
-    tolerance : float
-        Largest allowed absolute difference, in the units of the tokens.
-    """
+def require_same_residuals(original: Any, corrected: Any) -> None:
+    """Raise if a correction changed the centred tokens of these rows by more than rounding."""
     before, after = check_tokens(original, "original"), check_tokens(corrected, "corrected")
     if before.shape != after.shape:
         raise ValueError(f"original has shape {before.shape}, corrected {after.shape}; pass the same rows.")
-    drift = np.abs(token_residuals(after) - token_residuals(before)).max(axis=(1, 2), initial=0.0)
-    if drift.max(initial=0.0) > tolerance:
+    drift = _residual_drift(before, after)
+    if drift.max(initial=0.0) > RESIDUAL_TOLERANCE:
         row = int(drift.argmax())
         raise ValueError(
             f"The correction changed centred tokens by up to {drift[row]:.2g} (row {row}), more than "
-            f"{tolerance:g}: it does not shift all tokens of a row alike, so readers fitted on uncorrected "
-            "residuals do not apply. Fit ResidualReaders on its own HEAD tokens."
+            f"{RESIDUAL_TOLERANCE:g}: it does not shift all tokens of a row alike, so readers fitted on "
+            "uncorrected residuals do not apply. Fit ResidualReaders on its own HEAD tokens."
         )
+
+
+def _residual_drift(original: Any, corrected: Any) -> NDArray[np.float32]:
+    """Return by how much the centred tokens of each row changed at most, (n,), in the units of the tokens."""
+    drift = np.abs(token_residuals(corrected) - token_residuals(original))
+    return np.asarray(drift.max(axis=(1, 2), initial=0.0))
 
 
 def check_tokens(X: Any, name: str) -> Tokens:

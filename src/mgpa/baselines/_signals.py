@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
@@ -14,7 +13,7 @@ from sklearn.exceptions import DataConversionWarning
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted
 
 from .._common.arrays import namespace
-from .._common.checks import require_finite
+from .._common.checks import as_floats, require_finite
 from .._common.parameters import Constraint, check_parameters
 from ..errors import MissingEvidence
 from ..estimators.base import MethodTags, forget
@@ -43,29 +42,21 @@ class GroupedSignals:
 
 def check_signals(X: Any, *, n_channels: int | None = None, axes: str = AXES) -> Floats:
     """Return X as a finite float32 or float64 array of three dimensions, or say what is wrong with it."""
-    X = to_numpy(X)
-    if X.dtype.kind in "iub":
-        warnings.warn(
-            f"X has integer dtype {X.dtype}; computing and returning float64. "
-            "Convert it yourself to choose the precision.",
-            DataConversionWarning,
-            stacklevel=4,
+    expected = f"a float32 or float64 array of shape {axes}"
+    signals = as_floats(to_numpy(X), "X", expected, category=DataConversionWarning, stacklevel=5)
+    if signals.ndim != 3:
+        hint = (
+            " This method acts on signals, before the encoder, not on embeddings."
+            if signals.ndim == 2
+            else ""
         )
-        X = X.astype(np.float64)
-    if X.dtype == np.float16:
-        raise ValueError("X is float16, too coarse to correct in; convert with X.astype('float32').")
-    if X.dtype.newbyteorder("=") not in (np.float32, np.float64):
-        raise ValueError(f"X has dtype {X.dtype}; expected a float32 or float64 array of shape {axes}.")
-    if X.ndim != 3:
-        hint = " This method acts on signals, before the encoder, not on embeddings." if X.ndim == 2 else ""
-        raise ValueError(f"X has shape {X.shape}; expected three dimensions {axes}.{hint}")
-    if not X.size:
-        raise ValueError(f"X has shape {X.shape}: it is empty; expected {axes}, one or more of each.")
-    if n_channels is not None and X.shape[1] != n_channels:
-        raise ValueError(f"X has {X.shape[1]} channels; this method was fitted on {n_channels}.")
-    require_finite(X, "X")
-    checked: Floats = X.astype(X.dtype.newbyteorder("="), copy=False)
-    return checked
+        raise ValueError(f"X has shape {signals.shape}; expected three dimensions {axes}.{hint}")
+    if not signals.size:
+        raise ValueError(f"X has shape {signals.shape}: it is empty; expected {axes}, one or more of each.")
+    if n_channels is not None and signals.shape[1] != n_channels:
+        raise ValueError(f"X has {signals.shape[1]} channels; this method was fitted on {n_channels}.")
+    require_finite(signals, "X")
+    return signals
 
 
 def group(X: Floats, source: Any, sample_weight: Any = None) -> GroupedSignals:

@@ -10,14 +10,7 @@ from .._common.parameters import Constraint, flag, nothing, number, source_label
 from ..errors import Mention, UsageError
 from ..estimators.streamed import Evidence
 from ..maps import RoutedMap
-from ._base import (
-    Floats,
-    SourceAware,
-    Transport,
-    reference_index,
-    require_variance,
-    routed_map,
-)
+from ._base import Floats, SourceAware, Transport, reference_index, require_variance, routed_map
 
 MAX_ITERATIONS = 1000
 TOLERANCE = 1e-10  # in standard deviations

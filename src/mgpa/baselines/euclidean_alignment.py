@@ -91,10 +91,7 @@ class EuclideanAlignment(SignalBaseline):
 
     filters_: dict[Any, Floats]
 
-    _parameter_constraints: ClassVar[dict[str, Constraint]] = {
-        "demean": flag,
-        "ridge": number(0),
-    }
+    _parameter_constraints: ClassVar[dict[str, Constraint]] = {"demean": flag, "ridge": number(0)}
 
     def __init__(self, *, demean: bool = True, ridge: float = 0.0) -> None:
         self.demean = demean

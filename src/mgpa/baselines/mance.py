@@ -12,13 +12,14 @@ from sklearn.linear_model import LogisticRegression
 
 from .._common.parameters import Constraint, flag, nothing, number, one_of, read_seed, seed, text, whole
 from .._common.progress import progress
+from .._common.scatter import Scatter
 from ..errors import Mention, UsageError
 from ..estimators.base import FitData, MethodTags, require_several
 from ..estimators.held_out import read_held_out
 from ..estimators.staged import SequentialEstimator, complete_stages_kept, torch_device
 from ..maps import ManifoldMap, MapInfo
 from ..maps.manifold import ERASURE, Cloud, advance
-from ..moments import Scatter, Standardizer
+from ..moments import Standardizer
 from ..stopping import HELD_OUT, held_out_folds
 from .leace import erasure_along
 
@@ -74,11 +75,11 @@ def first_erasure(H: Floats, codes: NDArray[np.int64], variant: str) -> tuple[Fl
     return readout, direction, -mean @ readout
 
 
-def unequal_directions(H: Floats, codes: NDArray[np.int64], n: int = 2) -> Floats:
-    """Return the n eigenvectors of Σ₁ - Σ₀ with the largest |eigenvalue|, (d, n or fewer)."""
+def unequal_directions(H: Floats, codes: NDArray[np.int64]) -> Floats:
+    """Return the two eigenvectors of Σ₁ - Σ₀ with the largest |eigenvalue|, (d, 2), or fewer."""
     first, second = (np.cov(H[codes == k].T, ddof=0).reshape(H.shape[1], -1) for k in (0, 1))
     values, vectors = np.linalg.eigh(second - first)
-    chosen = np.argsort(-np.abs(values), kind="stable")[:n]
+    chosen = np.argsort(-np.abs(values), kind="stable")[:2]
     return np.asarray(vectors[:, chosen[np.abs(values[chosen]) > 1e-12 * np.trace(first + second)]])
 
 

@@ -16,7 +16,7 @@ from ._base import projector_map
 Floats = NDArray[np.float64]
 
 
-def leading_directions(differences: Floats, rank: int | float) -> Floats:
+def leading_differences(differences: Floats, rank: int | float) -> Floats:
     """Return leading right singular vectors (d, k) of raw differences: so many, or for a share of energy."""
     _, values, rows = np.linalg.svd(differences, full_matrices=False)
     spanned = int((values > max(differences.shape) * np.finfo(np.float64).eps * values[0]).sum())
@@ -93,7 +93,7 @@ class NCM(MomentEstimator):
         differences = np.where(standardizer.varies, contrasts.values / standardizer.scale, 0.0)
         if not differences.any():
             raise ValueError("All paired differences are zero: the two views are identical.")
-        removed = leading_directions(differences, self.rank)
+        removed = leading_differences(differences, self.rank)
         info = self._evidence_info(data, n_contrasts=len(contrasts), gate_rank=removed.shape[1])
         return projector_map(standardizer, data.moments.mean, removed, self.strength, info)
 

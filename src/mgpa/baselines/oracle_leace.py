@@ -45,10 +45,7 @@ class OracleLEACE(SourceAware):
     array([5., 7., 5., 7.])
     """
 
-    _parameter_constraints: ClassVar[dict[str, Constraint]] = {
-        "strength": number(0),
-        "standardize": flag,
-    }
+    _parameter_constraints: ClassVar[dict[str, Constraint]] = {"strength": number(0), "standardize": flag}
 
     def __init__(self, *, strength: float = 1.0, standardize: bool = True) -> None:
         self.strength = strength

@@ -119,14 +119,11 @@ def available() -> MethodTable:
     >>> [method.name for method in available() if method.needs_pairs and method.source_blind]
     ['closed_form_mgpa', 'iterative_mgpa', 'ncm', 'pisco']
     """
+    tags = ("source_blind", "needs_source", "needs_pairs", "needs_task", "acts_on")
     return MethodTable(
         Method(
             name=name,
-            source_blind=cls.tags.source_blind,
-            needs_source=cls.tags.needs_source,
-            needs_pairs=cls.tags.needs_pairs,
-            needs_task=cls.tags.needs_task,
-            acts_on=cls.tags.acts_on,
+            **{tag: getattr(cls.tags, tag) for tag in tags},
             streams=issubclass(cls, MomentEstimator),
             extra=extra,
             reference=reference,

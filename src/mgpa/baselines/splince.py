@@ -7,10 +7,10 @@ from typing import ClassVar
 import numpy as np
 
 from .._common.parameters import Constraint, flag, number
+from .._common.scatter import PrincipalAxes
 from ..estimators.base import MethodTags
 from ..estimators.streamed import Evidence, MomentEstimator
 from ..maps import AffineMap
-from ..moments import PrincipalAxes
 from ._base import Floats, blind_map
 from .leace import NO_EFFECT, source_covariance
 
@@ -81,10 +81,7 @@ class SPLINCE(MomentEstimator):
 
     tags: ClassVar[MethodTags] = MethodTags(source_blind=True, needs_task=True)
 
-    _parameter_constraints: ClassVar[dict[str, Constraint]] = {
-        "strength": number(0),
-        "standardize": flag,
-    }
+    _parameter_constraints: ClassVar[dict[str, Constraint]] = {"strength": number(0), "standardize": flag}
 
     def __init__(self, *, strength: float = 1.0, standardize: bool = True) -> None:
         self.strength = strength

@@ -8,6 +8,7 @@
 
 from __future__ import annotations
 
+from pkgutil import iter_modules
 from typing import TYPE_CHECKING
 
 from .._common.lazy import lazy_names
@@ -39,68 +40,34 @@ if TYPE_CHECKING:
         scaled_endpoints,
     )
 
-_HOMES = {
-    "BandPower": ".features",
-    "EEGPT_WEIGHTS": ".checkpoints",
-    "Encoder": ".encoding",
-    "HubFile": ".checkpoints",
-    "PairingReport": ".pairing",
-    "TemporalBins": ".features",
-    "TimingLimits": ".pairing",
-    "TorchEncoder": ".torch_encoder",
-    "Transport": ".transport",
-    "Trials": ".trials",
-    "WindowedPower": ".features",
-    "align_devices": ".devices",
-    "as_trials": ".encoding",
-    "bandpass": ".views",
-    "biot": ".encoders",
-    "calibration_subset": ".transport",
-    "cbramod": ".encoders",
-    "crop": ".preprocessing",
-    "eegpt": ".encoders",
-    "encode": ".encoding",
-    "fit_transport": ".transport",
-    "from_moabb": ".moabb",
-    "labram": ".encoders",
-    "load_checkpoint": ".checkpoints",
-    "match_events": ".pairing",
-    "measure_views": ".views",
-    "oriented_pairs": ".transport",
-    "pick_montage": ".views",
-    "read_neuroscan_flex": ".datasets.neuroscan_flex",
-    "read_wearable_ssvep": ".datasets.wearable_ssvep",
-    "rereference": ".views",
-    "resample": ".views",
-    "scale_table": ".views",
-    "scaled_endpoints": ".views",
-    "simulate_flex": ".simulate.erp",
-    "simulate_ssvep": ".simulate.ssvep",
-    "table_from_bids": ".raws",
-    "table_from_epochs": ".devices",
-    "table_from_moabb": ".moabb",
-    "table_from_raws": ".raws",
-    "timing_test": ".pairing",
-    "virtual_views": ".transport",
-    "zscore_channels": ".preprocessing",
+_HOMES: dict[str, tuple[str, ...]] = {
+    ".checkpoints": ("EEGPT_WEIGHTS", "HubFile", "load_checkpoint"),
+    ".datasets.neuroscan_flex": ("read_neuroscan_flex",),
+    ".datasets.wearable_ssvep": ("read_wearable_ssvep",),
+    ".devices": ("align_devices", "table_from_epochs"),
+    ".encoders": ("biot", "cbramod", "eegpt", "labram"),
+    ".encoding": ("Encoder", "as_trials", "encode"),
+    ".features": ("BandPower", "TemporalBins", "WindowedPower"),
+    ".moabb": ("from_moabb", "table_from_moabb"),
+    ".pairing": ("PairingReport", "TimingLimits", "match_events", "timing_test"),
+    ".preprocessing": ("crop", "zscore_channels"),
+    ".raws": ("table_from_bids", "table_from_raws"),
+    ".simulate.erp": ("simulate_flex",),
+    ".simulate.ssvep": ("simulate_ssvep",),
+    ".torch_encoder": ("TorchEncoder",),
+    ".transport": ("Transport", "calibration_subset", "fit_transport", "oriented_pairs", "virtual_views"),
+    ".trials": ("Trials",),
+    ".views": (
+        "bandpass",
+        "measure_views",
+        "pick_montage",
+        "rereference",
+        "resample",
+        "scale_table",
+        "scaled_endpoints",
+    ),
 }
-_MODULES = {
-    "checkpoints": ".checkpoints",
-    "datasets": ".datasets",
-    "devices": ".devices",
-    "encoders": ".encoders",
-    "encoding": ".encoding",
-    "features": ".features",
-    "moabb": ".moabb",
-    "pairing": ".pairing",
-    "preprocessing": ".preprocessing",
-    "raws": ".raws",
-    "simulate": ".simulate",
-    "torch_encoder": ".torch_encoder",
-    "transport": ".transport",
-    "trials": ".trials",
-    "views": ".views",
-}
+_MODULES = {module.name: f".{module.name}" for module in iter_modules(__path__) if module.name[0] != "_"}
 
 __all__ = [
     "EEGPT_WEIGHTS",

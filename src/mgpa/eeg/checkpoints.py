@@ -15,12 +15,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ..errors import CheckpointError, DownloadError
+from ..errors import CheckpointError, DownloadError, first_few
 from .datasets.download import download_file, require_pooch
 
 HUB = "https://huggingface.co"
 TORCH_SUFFIXES = (".pt", ".pth", ".ckpt", ".bin")
-SHOWN = 8
 
 
 @dataclass(frozen=True)
@@ -273,15 +272,10 @@ def _compare(
         "Other shapes or types": differ,
         "Not finite": broken,
     }
-    lines = [f"{title} ({len(names)}): {_some(names)}." for title, names in problems.items() if names]
+    lines = [f"{title} ({len(names)}): {first_few(names)}." for title, names in problems.items() if names]
     if lines:
         raise CheckpointError("\n".join([f"{path} does not fit {model}; nothing was loaded.", *lines]))
 
 
 def _form(tensor: Any) -> str:
     return f"{tuple(tensor.shape)} {str(tensor.dtype).removeprefix('torch.')}"
-
-
-def _some(names: Sequence[str]) -> str:
-    more = f", and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
-    return ", ".join(names[:SHOWN]) + more

@@ -223,14 +223,10 @@ def exclude_overlap(onsets: Any, calibration: Any, seconds: float = 1.0) -> NDAr
     return np.asarray(~close.any(axis=(0, 2)))
 
 
-def zscore_channels(trials: Trials, floor: float = 1e-12) -> Trials:
+def zscore_channels(trials: Trials) -> Trials:
     """Remove each trial's mean from each channel and divide by its standard deviation.
 
-    Parameters
-    ----------
-    trials : Trials
-    floor : float
-        Divide by no less, in volts: a constant channel becomes zero.
+    No less than a millionth of a microvolt divides: a constant channel becomes zero.
 
     Examples
     --------
@@ -241,7 +237,7 @@ def zscore_channels(trials: Trials, floor: float = 1e-12) -> Trials:
     """
     data = trials.data.astype(np.float64)
     centred = data - data.mean(axis=-1, keepdims=True)
-    scaled = centred / np.maximum(data.std(axis=-1, keepdims=True), floor)
+    scaled = centred / np.maximum(data.std(axis=-1, keepdims=True), 1e-12)
     return replace(trials, data=scaled.astype(trials.data.dtype))
 
 

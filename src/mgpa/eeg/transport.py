@@ -244,11 +244,7 @@ def _power(C: Floats, exponent: float) -> Floats:
 
 
 def virtual_views(
-    trials: Trials,
-    transport: Transport,
-    strengths: Sequence[float] = (0.5, 1.0),
-    *,
-    power_once: bool = True,
+    trials: Trials, transport: Transport, strengths: Sequence[float] = (0.5, 1.0), *, power_once: bool = True
 ) -> list[tuple[str, Trials]]:
     """Return the trials moved toward the other source in every way, each with its name.
 

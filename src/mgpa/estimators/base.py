@@ -16,10 +16,11 @@ from sklearn.utils.validation import _check_sample_weight, check_is_fitted, vali
 from .._common.arrays import is_tensor
 from .._common.checks import refuse_masked, require_finite
 from .._common.parameters import Constraint, check_parameters
+from .._common.scatter import Scatter
 from ..errors import Mention, MissingEvidence, MissingEvidenceWarning, UsageError
 from ..gate import MeasurementGate, fit_gate
 from ..maps import CorrectionMap, MapInfo
-from ..moments import Moments, Scatter, Standardizer
+from ..moments import Moments, Standardizer
 from ..pairs import Contrasts, check_labels, check_pair_id, check_pairs, encode_source, source_names, to_numpy
 
 Floats = NDArray[Any]

@@ -11,11 +11,13 @@ from pathlib import Path
 from .._common.remote import Given, as_place
 from ..errors import MapError
 from .affine import AffineMap
-from .base import CorrectionMap, Floats, MapInfo, SequentialMap
+from .base import CorrectionMap, Floats
+from .info import MapInfo
 from .manifold import ManifoldMap
 from .path import PathMap
 from .projective import ProjectiveMap
 from .routed import RoutedMap
+from .sequential import SequentialMap
 from .staged import StagedMap
 
 __all__ = [

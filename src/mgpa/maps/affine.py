@@ -10,7 +10,8 @@ import numpy as np
 
 from .._common.arrays import double
 from ..errors import MapError
-from .base import CorrectionMap, Floats, MapInfo
+from .base import CorrectionMap, Floats
+from .info import MapInfo
 from .runtime.compiled import kernels, on_threads
 from .runtime.folding import FoldedAffine, fold_affine
 

@@ -1,4 +1,4 @@
-"""What all maps share: provenance, checks, strength, files and exports; and prefixes, for maps of stages."""
+"""What all maps share: checks, strength, files and exports."""
 
 from __future__ import annotations
 
@@ -11,64 +11,19 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from .. import __version__
 from .._common.arrays import is_tensor
 from .._common.checks import as_float_matrix, require_finite, require_output
 from .._common.extras import missing
 from .._common.markup import facts_html
 from .._common.remote import Given, Place, as_place
-from ..errors import MapError, Mention, printable
+from ..errors import MapError, Mention
+from .info import MapInfo, facts_of
 
 if TYPE_CHECKING:
     from ..coordinates import Coordinates
 
 Floats = NDArray[Any]
 PathLike = str | Path
-
-
-@dataclass(frozen=True, kw_only=True)
-class MapInfo:
-    """Where a map came from. None of it changes a corrected row; names and tokens only refuse other input.
-
-    A :class:`~mgpa.maps.RoutedMap` also finds its sources here.
-
-    Attributes
-    ----------
-    feature_names : tuple of str or None
-        Names of the features, where they have some; with coordinates, of the raw ones if there are as many.
-    people : tuple of str
-        Digests of the names of those it was fitted on.
-    row_sample : str
-        Digests of some rows of each of them, as :class:`mgpa.tables.seen.SeenRows` writes them.
-    n_tokens, token_layout : int or None, {"mean", "joint"}
-        Tokens a row had in the fit, and which of them are the map's features: those of their mean, or all,
-        one token after another. See :func:`mgpa.transform_tokens`.
-    constant_features : tuple of int
-        Positions of the features that never varied in the fit. Their scale is 1, they are never edited, and
-        they do not count in the size that movement is relative to.
-    evidence : str
-        What the fit found before it acted, and whether it did.
-    """
-
-    method: str = ""
-    parameters: dict[str, Any] = field(default_factory=dict)
-    random_state: int | None = None
-    feature_names: tuple[str, ...] | None = None
-    constant_features: tuple[int, ...] = ()
-    source_names: tuple[str, ...] = ()
-    n_rows: int | None = None
-    n_contrasts: int | None = None
-    fingerprint: str | None = None
-    gate_rank: int | None = None
-    gate_energy: float | None = None
-    n_tokens: int | None = None
-    token_layout: str = "mean"
-    encoder: dict[str, Any] = field(default_factory=dict)
-    people: tuple[str, ...] = ()
-    row_sample: str = ""
-    library_version: str = __version__
-    evidence: str = ""
-    notes: str = ""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -344,27 +299,7 @@ class CorrectionMap:
 
     def facts(self) -> tuple[str, dict[str, str]]:
         """Return what this map is, in a line, and everything :meth:`summary` tells of it, by name."""
-        info = self.info
-        rows = {
-            "method": info.method,
-            "features": _features_line(self.n_features, len(info.constant_features)),
-            "sources": ", ".join(info.source_names),
-            "gate": _gate_line(info.gate_rank, info.gate_energy),
-            "fitted on": _fitted_line(info.n_rows, info.n_contrasts),
-            "found": info.evidence,
-            "tokens": _tokens_line(info.n_tokens, info.token_layout),
-            "encoder": ", ".join(f"{k} {v}" for k, v in info.encoder.items()),
-            "coordinates": _coordinates_line(self.coordinates),
-            "strength": f"{self.strength:g}",
-            "seed": "" if info.random_state is None else str(info.random_state),
-            "parameters": ", ".join(f"{k}={v}" for k, v in info.parameters.items()),
-            "people": f"{len(info.people)}, known by their digests" if info.people else "",
-            "data": info.fingerprint or "",
-            "written by": f"mgpa {info.library_version}",
-            "notes": info.notes,
-        }
-        facts = {k: printable(v) for k, v in rows.items() if v}
-        return f"{type(self).__name__}: {self._describe()}", facts
+        return f"{type(self).__name__}: {self._describe()}", facts_of(self)
 
     def _describe(self) -> str:
         raise NotImplementedError
@@ -374,104 +309,6 @@ class CorrectionMap:
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__}: {self._describe()}, {self.n_features} features>"
-
-
-@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
-class SequentialMap(CorrectionMap):
-    """A map of stages applied one after another: any prefix of it is a map, and its last stage divisible.
-
-    Attributes
-    ----------
-    fraction : float in [0, 1]
-        How much of the last stage is applied.
-    """
-
-    fraction: float = 1.0
-
-    stage_tensors: ClassVar[tuple[str, ...]]
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if not 0 <= self.fraction <= 1:
-            raise MapError(f"fraction must lie in [0, 1]; got {self.fraction!r}.")
-
-    def __len__(self) -> int:
-        return len(getattr(self, self.stage_tensors[0]))
-
-    def __getitem__(self, stages: slice) -> Self:
-        """Return a prefix: ``m[:13]`` applies the first 13 stages."""
-        if not isinstance(stages, slice):
-            raise TypeError("A single stage is not a map; take a prefix such as m[:13].")
-        start, stop, step = stages.indices(len(self))
-        if start != 0 or step != 1:
-            raise ValueError("Only prefixes such as m[:13] are maps: later stages rely on the earlier ones.")
-        return self.prefix(stop)
-
-    def prefix(self, n_stages: int, fraction: float = 1.0) -> Self:
-        """Return the first ``n_stages`` stages, the last of them applied by ``fraction``.
-
-        The fraction is relative to this map: half of a last stage applied by half is a quarter of it.
-        """
-        if not isinstance(n_stages, (int, np.integer)) or not 0 <= n_stages <= len(self):
-            raise ValueError(f"n_stages is {n_stages}; this map has {len(self)} stages.")
-        if not 0 <= fraction <= 1:
-            raise ValueError(f"fraction must lie in [0, 1]; got {fraction!r}.")
-        if n_stages == len(self) and fraction == 1.0:
-            return self
-        cut = {name: getattr(self, name)[:n_stages] for name in self.stage_tensors}
-        if n_stages == len(self):
-            fraction = fraction * self.fraction
-        return replace(self, fraction=float(fraction), **cut)
-
-    def transform(
-        self,
-        X: Any,
-        *,
-        strength: float | None = None,
-        n_stages: int | None = None,
-        fraction: float = 1.0,
-        out: Floats | None = None,
-    ) -> Any:
-        """Correct embeddings with this map, or with a prefix of it.
-
-        Parameters
-        ----------
-        X : array of shape (n, d)
-            As for every map.
-        strength : float or None
-            Apply this strength instead of the map's own.
-        n_stages, fraction : int or None, float
-            Apply only the first ``n_stages`` stages, the last of them by ``fraction``. To apply a prefix many
-            times, keep it: ``m.prefix(n_stages, fraction)``.
-        out : array of shape (n, d) or None
-            Where to write the corrected rows, as for every map.
-        """
-        if n_stages is None and fraction == 1.0:
-            return super().transform(X, strength=strength, out=out)
-        part = self.prefix(len(self) if n_stages is None else n_stages, fraction)
-        return part.transform(X, strength=strength, out=out)
-
-    def stage_movement(self, X: Any, scale: Floats | None = None) -> NDArray[np.float64]:
-        """Return ‖H' - H‖_F over the rows of X after 1, 2, … stages, in standardised coordinates.
-
-        ``scale`` is another standardisation to measure in, in place of the map's own.
-        """
-        X = as_float_matrix(X, n_features=self.n_features)
-        squares = np.zeros(len(self))
-        if len(X) and len(self):
-            self._add_squares(X, squares, None if scale is None else self.scale / scale)
-        return np.asarray(self.strength * np.sqrt(squares))
-
-    def _add_squares(self, X: Floats, squares: Floats, ratio: Floats | None) -> None:
-        """Add the rows' squared displacements after each stage, at full strength, to ``squares``.
-
-        ``ratio`` multiplies each coordinate of the displacements; None is 1.
-        """
-        raise NotImplementedError
-
-    def _extent(self) -> str:
-        last = "" if self.fraction == 1 else f" (last x {self.fraction:g})"
-        return last + ("" if self.strength == 1 else f" at strength {self.strength:g}")
 
 
 def refuse_output(out: Any) -> None:
@@ -486,33 +323,3 @@ def _shorten(names: tuple[Any, ...] | None) -> str:
     names = names or ()
     shown = ", ".join(map(repr, names[:4]))
     return f"[{shown}{', …' if len(names) > 4 else ''}] ({len(names)})"
-
-
-def _features_line(n_features: int, n_constant: int) -> str:
-    return str(n_features) + (f", {n_constant} of them constant in the fit" if n_constant else "")
-
-
-def _coordinates_line(c: Coordinates | None) -> str:
-    if c is None:
-        return ""
-    kept = "standardised" if c.components is None else f"{c.n_coordinates} principal components"
-    return f"{kept} of {c.n_raw} raw features"
-
-
-def _tokens_line(n_tokens: int | None, layout: str) -> str:
-    if n_tokens is None:
-        return ""
-    return f"mean of {n_tokens}" if layout == "mean" else f"all {n_tokens} of a row"
-
-
-def _gate_line(rank: int | None, energy: float | None) -> str:
-    if rank is None:
-        return ""
-    return f"rank {rank}" + ("" if energy is None else f", {energy:.1%} of contrast energy")
-
-
-def _fitted_line(n_rows: int | None, n_contrasts: int | None) -> str:
-    parts = [f"{n_rows} rows"] * (n_rows is not None) + [f"{n_contrasts} contrasts"] * (
-        n_contrasts is not None
-    )
-    return ", ".join(parts)

@@ -16,7 +16,8 @@ import numpy as np
 
 from ..errors import MapError
 from ..pairs import to_numpy
-from .base import Floats, PathLike, SequentialMap, refuse_output
+from .base import Floats, PathLike, refuse_output
+from .sequential import SequentialMap
 
 Scorer = tuple[Floats, ...]  # W₁, b₁, W₂, b₂, w
 

@@ -9,7 +9,8 @@ import numpy as np
 
 from ..errors import MapError
 from .affine import AffineMap
-from .base import Floats, SequentialMap
+from .base import Floats
+from .sequential import SequentialMap
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)

@@ -9,7 +9,8 @@ from typing import ClassVar
 import numpy as np
 
 from ..errors import MapError
-from .base import Floats, SequentialMap
+from .base import Floats
+from .sequential import SequentialMap
 
 # A row whose squared gradient is at most this (every hidden unit that matters is off) is not moved.
 FLAT = 1e-12

@@ -8,8 +8,9 @@ from typing import Any, ClassVar
 import numpy as np
 
 from ..errors import MapError
-from .base import Floats, SequentialMap
+from .base import Floats
 from .runtime.numpy_replay import Replay
+from .sequential import SequentialMap
 
 # How far a stored basis may be from orthonormal: float32 rounding, the bound the paper's own loader used.
 ORTHONORMAL_TOLERANCE = 2e-5

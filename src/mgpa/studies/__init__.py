@@ -17,15 +17,11 @@ if TYPE_CHECKING:
     from .results import write_results
     from .run import StudyResult, plan_study, run_study
 
-_HOMES = {
-    "Study": ".config",
-    "StudyError": "..errors",
-    "StudyResult": ".run",
-    "load_study": ".config",
-    "plan_study": ".run",
-    "presets": ".config",
-    "run_study": ".run",
-    "write_results": ".results",
+_HOMES: dict[str, tuple[str, ...]] = {
+    "..errors": ("StudyError",),
+    ".config": ("Study", "load_study", "presets"),
+    ".results": ("write_results",),
+    ".run": ("StudyResult", "plan_study", "run_study"),
 }
 
 __all__ = [

@@ -108,10 +108,10 @@ class GaussianModel:
         Z = self.m[k] + np.outer(source - 0.5, self.delta) + noise
         return Sample(Z, source, k, np.column_stack([self.q[k], Z]))
 
-    def record_twice(self, n: int, random_state: int = 0, spread: float = 0.5) -> tuple[Floats, Floats]:
+    def record_twice(self, n: int, random_state: int = 0) -> tuple[Floats, Floats]:
         """Draw embeddings (q, z) of n trials as both sources record them; contrasts scatter about δ."""
         first = self.sample(n, random_state).H
-        noise = np.random.default_rng([random_state, 1]).normal(scale=spread, size=(n, self.r))
+        noise = np.random.default_rng([random_state, 1]).normal(scale=0.5, size=(n, self.r))
         return first, first + np.column_stack([np.zeros(n), self.delta + noise])
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from .._common.files import write_atomically
 from ..audit.plots import save_figures
-from ..audit.plots.drawing import INK, MUTED, PAGE, canvas, style
+from ..audit.plots.drawing import INK, MUTED, PAGE, canvas, plain, style
 from ..audit.report.tables import latex_text
 from .paper_figures import gate_figure, reuse_figure
 from .paper_layout import CONTROLLED, NUMBERS, REUSE, Line, PaperTable, Value
@@ -40,28 +40,23 @@ def write_paper(folders: Iterable[Path], out: Path, *, all_tables: bool = True) 
     out.mkdir(parents=True, exist_ok=True)
     paths: list[Path] = []
     figures: dict[str, Any] = {}
-    for table in NUMBERS:
-        if all_tables or table.studies & set(runs.results):
-            name, notes = f"table_{table.name}", runs.notes(table)
-            paths.append(write_atomically(out / f"{name}.tex", latex(table, runs, notes).encode()))
-            paths.append(write_atomically(out / f"{name}.csv", as_csv(table, runs).encode()))
-            figures[name] = draw(table, runs, notes)
+    tables = [(t, runs.notes(t)) for t in NUMBERS if all_tables or t.studies & set(runs.results)]
     if all_tables:
-        for table in (protocol_table(runs), settings_table(), readers_table()):
-            name = f"table_{table.name}"
-            paths.append(write_atomically(out / f"{name}.tex", latex(table, runs, []).encode()))
-            paths.append(write_atomically(out / f"{name}.csv", as_csv(table, runs).encode()))
-            figures[name] = draw(table, runs, [])
+        tables += [(t, []) for t in (protocol_table(runs), settings_table(), readers_table())]
+    for table, notes in tables:
+        name = f"table_{table.name}"
+        paths.append(write_atomically(out / f"{name}.tex", latex(table, runs, notes).encode()))
+        paths.append(write_atomically(out / f"{name}.csv", as_csv(table, runs).encode()))
+        figures[name] = draw(table, runs, notes)
     if CONTROLLED in runs.results:
         figures["figure_3"] = gate_figure(runs)
     if REUSE in runs.results:
         figures["figure_4"] = reuse_figure(runs)
-    paths += save_figures(figures, out, ("pdf",))
     if all_tables:
         from .theory import figure
 
-        paths += save_figures({"figure_2": figure()}, out, ("pdf",))
-    return sorted(paths)
+        figures["figure_2"] = figure()
+    return sorted(paths + save_figures(figures, out, ("pdf",)))
 
 
 def text_of(value: Value, found: Found | None) -> str:
@@ -192,7 +187,7 @@ def draw(table: PaperTable, runs: Runs, notes: Sequence[str]) -> Any:
             for i, cell in enumerate(row):
                 right = i >= len(table.labels) and not words
                 x = left[i + 1] - 0.005 if right else left[i] + 0.005
-                ax.text(x, at + 0.15, _plain(cell), size=size, weight=weight, va="top",
+                ax.text(x, at + 0.15, plain(cell), size=size, weight=weight, va="top",
                         ha="right" if right else "left")  # fmt: skip
 
         ax.set(xlim=(0, 1), ylim=(total + 0.3, -1.6))
@@ -218,8 +213,3 @@ def draw(table: PaperTable, runs: Runs, notes: Sequence[str]) -> Any:
         if notes:
             figure.supxlabel("\n".join(notes), size=size - 0.8, color=MUTED, ha="left", x=0.01)
     return figure
-
-
-def _plain(text: str) -> str:
-    """Return text in which matplotlib sees no formulas."""
-    return text.replace("$", r"\$")

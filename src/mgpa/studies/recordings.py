@@ -5,10 +5,8 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import replace
 from functools import cached_property, partial
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +14,7 @@ import numpy as np
 
 from .._common.files import write_atomically
 from .._common.progress import waiting
-from ..audit.store import key_of, resolve_device, versions
+from ..audit.store import installed, key_of, resolve_device, versions
 from ..errors import StudyError, TableError
 from ..tables.files import open_table, write_table
 from ..tables.table import Table
@@ -313,11 +311,7 @@ def _fitted_on(roles: Mapping[str, str]) -> list[str]:
 
 def reader_versions() -> dict[str, str]:
     """Return the libraries that recordings are read and embedded with, those of the audit aside."""
-    libraries = {}
-    for name in ("mne", "braindecode"):
-        with suppress(PackageNotFoundError):
-            libraries[name] = version(name)
-    return libraries
+    return installed("mne", "braindecode")
 
 
 def _sha256(path: Path) -> str:

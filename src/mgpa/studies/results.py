@@ -14,15 +14,7 @@ from .._common.files import write_atomically
 from ..audit import Estimate
 from ..audit.looks import label
 from ..audit.metrics import find_metric
-from ..audit.report.pieces import (
-    brackets,
-    bullets,
-    plain_table,
-    printed,
-    scrolling,
-    subscript,
-    with_interval,
-)
+from ..audit.report.pieces import brackets, bullets, plain_table, printed, scrolling, subscript, with_interval
 from ..audit.report.tables import latex_text
 from ..audit.store import versions
 from .config import presets

@@ -95,11 +95,7 @@ def coordinates_of(fit: Table, plan: CoordinatesSection) -> Coordinates:
             )
         fit = fit.take(fit.source == plan.source)
     return fit_coordinates(
-        fit.X,
-        n_components=plan.components,
-        standardize=plan.standardize,
-        floor=plan.floor,
-        dtype=plan.dtype,
+        fit.X, n_components=plan.components, standardize=plan.standardize, floor=plan.floor, dtype=plan.dtype
     )
 
 

@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from .._common.files import write_atomically
 from ..audit.looks import COLORS, SOURCE_COLORS
+from ..audit.plots import save_figures
 from ..audit.plots.drawing import FAINT, INK, MUTED, PAGE, canvas, grid, style
 from ..closed_form import ClosedFormMGPA
 from ..gate import MeasurementGate
@@ -170,18 +171,8 @@ def curves() -> dict[str, Floats]:
     return {"target": target, "cost": cost, "separation": separation, "p": p, "excess": np.array(excess).T}
 
 
-def figure(path: Any = None) -> Any:
-    """Draw figure 2, its points drawn from the model and moved by the package's maps.
-
-    Parameters
-    ----------
-    path : path or None
-        Where to save it as well; the ending says how (pdf, svg, png).
-
-    Returns
-    -------
-    matplotlib Figure
-    """
+def figure() -> Any:
+    """Draw figure 2, its points drawn from the model and moved by the package's maps; return the figure."""
     model = gaussian_model()
     with style():
         made, [a, b, c] = canvas(None, PAGE, 2.2, 3, 3, width_ratios=[1.15, 1, 1])
@@ -194,34 +185,19 @@ def figure(path: Any = None) -> Any:
             (c, "c", "How far: which target"),
         ):
             ax.set_title(rf"$\bf{{{letter}}}$  {title}", loc="left", pad=5)
-    return _saved(made, path)
+    return made
 
 
-def cost_figure(path: Any = None) -> Any:
-    """Draw what targets cost (eq. (9)) and what aiming at zero adds (eq. (10)).
-
-    Parameters
-    ----------
-    path : path or None
-        As for :func:`figure`.
-
-    Returns
-    -------
-    matplotlib Figure
-    """
+def cost_figure() -> Any:
+    """Draw what targets cost (eq. (9)) and what aiming at zero adds (eq. (10)); return the figure."""
     model, drawn = gaussian_model(), curves()
     cost = {name: float(values[0]) for name, values in costs(model).items()}
     with style():
         made, [left, right] = canvas(None, PAGE, 2.2, 2, 2)
         left.plot(drawn["target"], drawn["cost"], color=INK)
         left.axhline(cost["completion"], color=COMPLETION, ls=(0, (4, 3)), lw=0.9)
-        _say(
-            left,
-            f"whole block, {cost['completion']:.2f}",
-            (2.6, cost["completion"]),
-            (0, 3),
-            color=COMPLETION,
-        )
+        words = f"whole block, {cost['completion']:.2f}"
+        _say(left, words, (2.6, cost["completion"]), (0, 3), color=COMPLETION)
         least = float(model.mean_score[0])
         left.plot(0, cost["zero"], "o", color=ZERO, ms=5)
         left.plot(least, cost["conditional"], "o", color=CONDITIONAL, ms=5)
@@ -239,29 +215,15 @@ def cost_figure(path: Any = None) -> Any:
         for ax, letter in ((left, "a"), (right, "b")):
             grid(ax, "y")
             ax.set_title(rf"$\bf{{{letter}}}$", loc="left", pad=5)
-    return _saved(made, path)
+    return made
 
 
 def write_figure(folder: Any, formats: Iterable[str] = ("pdf", "svg", "png")) -> list[Path]:
     """Write both figures, in every format, and the numbers as JSON; return the paths."""
-    folder = Path(folder)
-    folder.mkdir(parents=True, exist_ok=True)
-    formats = [formats] if isinstance(formats, str) else list(formats)
-    paths = []
-    for name, made in (("theory_geometry", figure()), ("theory_costs", cost_figure())):
-        for kind in formats:
-            paths.append(folder / f"{name}.{kind}")
-            _saved(made, paths[-1])
+    made = {"theory_geometry": figure(), "theory_costs": cost_figure()}
+    paths = save_figures(made, folder, formats)
     numbers = json.dumps(figure_numbers(), indent=2) + "\n"
-    return [*paths, write_atomically(folder / "theory_numbers.json", numbers.encode())]
-
-
-def _saved(made: Any, path: Any) -> Any:
-    if path is not None:
-        # Without their date, two files of the same figure are the same.
-        kind = Path(path).suffix.lstrip(".").lower()
-        made.savefig(path, metadata={"pdf": {"CreationDate": None}, "svg": {"Date": None}}.get(kind))
-    return made
+    return [*paths, write_atomically(Path(folder) / "theory_numbers.json", numbers.encode())]
 
 
 def _arrow(ax: Any, ends: Any, color: str, width: float = 0.8, **options: Any) -> None:
@@ -361,15 +323,7 @@ def _target_panel(ax: Any, model: GaussianModel) -> None:
     ):
         moved, lift = target_map(model, level).transform(Z), np.array([0, 0.06 * side])
         ax.axvline(moved[0, 0], ymax=0.98, color=color, lw=1.1)
-        _say(
-            ax,
-            words,
-            (moved[0, 0], 2.65),
-            (3 * side, 0),
-            ha=align,
-            va="top",
-            color=color,
-        )
+        _say(ax, words, (moved[0, 0], 2.65), (3 * side, 0), ha=align, va="top", color=color)
         for start, end in zip(Z + lift, moved + lift, strict=True):
             _arrow(ax, (start, end), color, 0.7, shrinkA=2)
     _slice_panel(ax, Z, source)

@@ -21,23 +21,16 @@ if TYPE_CHECKING:
     from .simulate import simulate_table
     from .table import Table
 
-_HOMES = {
-    "COLUMNS": ".columns",
-    "Columns": ".columns",
-    "Part": ".files",
-    "ROLES": ".columns",
-    "Table": ".table",
-    "TableError": "..errors",
-    "TableFile": ".files",
-    "TableWriter": ".files",
-    "assign_roles": ".roles",
-    "correct": ".rows",
-    "correct_file": ".correcting",
-    "fit_table": ".fitting",
-    "open_table": ".files",
-    "rows_for": ".rows",
-    "simulate_table": ".simulate",
-    "write_table": ".files",
+_HOMES: dict[str, tuple[str, ...]] = {
+    "..errors": ("TableError",),
+    ".columns": ("COLUMNS", "Columns", "ROLES"),
+    ".correcting": ("correct_file",),
+    ".files": ("Part", "TableFile", "TableWriter", "open_table", "write_table"),
+    ".fitting": ("fit_table",),
+    ".roles": ("assign_roles",),
+    ".rows": ("correct", "rows_for"),
+    ".simulate": ("simulate_table",),
+    ".table": ("Table",),
 }
 
 __all__ = [

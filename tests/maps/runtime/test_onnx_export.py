@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from factories import (
+    edge_cases,
     embeddings,
     random_affine_map,
     random_projective_map,
@@ -34,7 +35,6 @@ def staged(n_linear: int = 1, n_network: int = 1, **changes) -> CorrectionMap:
 
 
 ALL_MAPS = {
-    **{f"affine-{k}": lambda k=k: random_affine_map(k=k).with_strength(1.3) for k in (0, 1, 3, 8)},
     **{
         f"projective-{K}": lambda K=K: random_projective_map(n_sources=K).prefix(3, 0.35).with_strength(1.3)
         for K in (2, 3)
@@ -44,14 +44,7 @@ ALL_MAPS = {
         for L, N in SCORES
         for name, step in STEPS.items()
     },
-    **{f"anchored-{L}-{N}": lambda L=L, N=N: staged(L, N, anchored=True) for L, N in SCORES},
-    "staged-float64": lambda: staged(dtype=np.float64),
-    "anchored-float64": lambda: staged(dtype=np.float64, anchored=True),
-    "anchored-first-stage": lambda: staged(anchored=True).prefix(1, 0.4),
-    "no-stages": lambda: random_staged_map()[:0],
-    "no-rank": lambda: random_staged_map(r=0),
-    "no-projections": lambda: random_projective_map()[:0],
-    "no-strength": lambda: random_staged_map().with_strength(0),
+    **edge_cases(staged, SCORES),
 }
 
 

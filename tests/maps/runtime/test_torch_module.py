@@ -7,25 +7,17 @@ import pickle
 import numpy as np
 import pytest
 
-from factories import embeddings, random_affine_map, random_projective_map, random_staged_map
+from factories import edge_cases, embeddings, random_affine_map, random_projective_map, random_staged_map
 from mgpa.maps import AffineMap, CorrectionMap, ProjectiveMap, StagedMap
 
 torch = pytest.importorskip("torch")
 torch_module = pytest.importorskip("mgpa.maps.runtime.torch_module")
 
+pytestmark = pytest.mark.usefixtures("one_torch_thread")
 SCORES = [(1, 1), (1, 0), (0, 1), (2, 2), (3, 0)]
 # Steps that end on the trust-region boundary, and steps short enough to be free.
 BOUNDARY = {"radius": 0.1}
 FREE = {"radius": 1e3, "damping": 3.0, "stabilizer": 1.0}
-
-
-@pytest.fixture(autouse=True, scope="module")
-def one_thread():
-    # Threads cost more than they save on tensors this small.
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 def staged(n_linear: int = 1, n_network: int = 1, **changes) -> StagedMap:
@@ -38,7 +30,6 @@ def projective(n_sources: int = 2, **changes) -> ProjectiveMap:
 
 
 ALL_MAPS = {
-    **{f"affine-{k}": lambda k=k: random_affine_map(k=k).with_strength(1.3) for k in (0, 1, 3, 8)},
     **{f"projective-{K}": lambda K=K: projective(K) for K in (2, 3)},
     "projective-float64": lambda: projective(3, dtype=np.float64),
     **{
@@ -46,14 +37,7 @@ ALL_MAPS = {
         for L, N in SCORES
         for name, step in (("boundary", BOUNDARY), ("free", FREE))
     },
-    **{f"anchored-{L}-{N}": lambda L=L, N=N: staged(L, N, anchored=True) for L, N in SCORES},
-    "staged-float64": lambda: staged(dtype=np.float64),
-    "anchored-float64": lambda: staged(dtype=np.float64, anchored=True),
-    "anchored-first-stage": lambda: staged(anchored=True).prefix(1, 0.4),
-    "no-stages": lambda: random_staged_map()[:0],
-    "no-rank": lambda: random_staged_map(r=0),
-    "no-projections": lambda: random_projective_map()[:0],
-    "no-strength": lambda: random_staged_map().with_strength(0),
+    **edge_cases(staged, SCORES),
 }
 
 

@@ -18,7 +18,7 @@ from ...maps import CorrectionMap, SequentialMap
 from ...pairs import source_names
 from ...tables.rows import rows_for, vectors
 from ...tables.table import Table
-from .page import fill, styled
+from .page import fill, head
 from .pieces import bullets, plain_table, printed
 
 Floats = NDArray[np.float64]
@@ -105,6 +105,7 @@ def html_map(
     heading, facts = m.facts()
     blind = "It needs no source label." if m.source_blind else "It needs to be told the source of every row."
     filled = {
+        "head": head(printable(path.name)),
         "title": escape(printable(path.name)),
         "summary": escape(f"{heading}. {blind}"),
         "apply": _apply(m, path),
@@ -114,7 +115,6 @@ def html_map(
             (name, text) for name, text in (facts | {"verified": verified}).items() if name not in EVIDENCE
         ),
         "version": escape(__version__),
-        "style": styled(),
     }
     return fill("map.html", filled)
 

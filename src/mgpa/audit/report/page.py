@@ -38,10 +38,9 @@ def html_report(
     script = f'\n(() => {{\n"use strict";\n{code}}})();\n'
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     filled = {
+        "head": head(title, f"script-src 'sha256-{digest}'; "),
         "title": escape(title),
-        "style": styled(),
         "script": script,
-        "script_hash": f"sha256-{digest}",
         "summary": escape(summary),
         "verdict": verdict(audit),
         "tables": "\n".join([html_table(audit)] + ([html_table(audit, differences=True)] if methods else [])),
@@ -57,12 +56,17 @@ def html_report(
     return fill("template.html", filled)
 
 
+def head(title: str, scripts: str = "") -> str:
+    """Return what all pages begin with; ``scripts`` is the rule for those that a page may run."""
+    return fill("head.html", {"title": escape(title), "style": _styled(), "scripts": scripts})
+
+
 def fill(template: str, filled: Mapping[str, str]) -> str:
     """Return a template with every placeholder replaced, in one pass: text that looks like one stays text."""
     return re.sub(r"\{\{(\w+)\}\}", lambda found: filled[found[1]], _read(template))
 
 
-def styled() -> str:
+def _styled() -> str:
     """Return the style sheet of all pages."""
     classes = [f".c{i} {{ --c: var(--m{i}); }}" for i in range(len(COLORS))]
     classes += [f".k{i} {{ --c: var(--s{i}); }}" for i in range(len(SOURCE_COLORS))]

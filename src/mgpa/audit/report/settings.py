@@ -6,7 +6,8 @@ from html import escape
 
 from ..looks import label
 from ..methods_text import INTERVALS
-from ..result import FEW, Audit
+from ..result import Audit
+from ..sentences import FEW
 from .pieces import bullets, plain_table
 
 

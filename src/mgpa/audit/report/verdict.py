@@ -9,7 +9,8 @@ from html import escape
 from ...errors import printable
 from ..looks import label
 from ..metrics import METRICS
-from ..result import TOO_FEW, Audit
+from ..result import Audit
+from ..sentences import TOO_FEW
 from .pieces import brackets, bullets, method, printed, subscript, with_interval
 
 # A method is judged by what it did to existing heads.

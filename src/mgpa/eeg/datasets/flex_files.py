@@ -235,7 +235,7 @@ def _flex(path: Path) -> dict[str, Any]:
     }
 
 
-def rising_edges(marker: Any, above: float = 0.5) -> NDArray[np.int64]:
+def rising_edges(marker: Any) -> NDArray[np.int64]:
     """Return the samples at which a marker rises; one that is high from the start did not.
 
     Examples
@@ -243,7 +243,7 @@ def rising_edges(marker: Any, above: float = 0.5) -> NDArray[np.int64]:
     >>> rising_edges([1, 0, 0, 3, 3, 0, 1]).tolist()
     [3, 6]
     """
-    high = np.asarray(marker) > above
+    high = np.asarray(marker) > 0.5
     return np.flatnonzero(high[1:] & ~high[:-1]) + 1
 
 

@@ -6,9 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ...errors import printable
-
-SHOWN = 8
+from ...errors import first_few, printable
 
 
 @dataclass(frozen=True)
@@ -96,12 +94,7 @@ class Inventory:
     def __str__(self) -> str:
         lines = [f"{self.dataset} in {self.folder}: {len(self.present)} of {len(self.expected)} files."]
         if self.missing:
-            lines.append(f"Missing ({len(self.missing)}): {_names(self.missing)}")
+            lines.append(f"Missing ({len(self.missing)}): {first_few(self.missing)}")
         if self.unexpected:
-            lines.append(f"Unexpected ({len(self.unexpected)}): {_names(self.unexpected)}")
+            lines.append(f"Unexpected ({len(self.unexpected)}): {first_few(self.unexpected)}")
         return "\n".join(map(printable, [*lines, *self.problems, *map(str, self.checks)]))
-
-
-def _names(names: tuple[str, ...]) -> str:
-    more = f", and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
-    return ", ".join(names[:SHOWN]) + more

@@ -320,15 +320,7 @@ def _read_session(
     if len(match.sides) > 1:
         start = onsets[0] + TMIN
         spans = (start <= breaks[0]) & (breaks[0] <= start + (POINTS - 1) / SFREQ)
-
-    dropped = list(match.dropped)
-    keep = np.ones(len(match.ordinal), dtype=bool)
-    for i, ordinal in enumerate(match.ordinal.tolist()):
-        outside = [name for name, (_, valid) in zip(SOURCES, cut, strict=True) if not valid[i]]
-        if outside or spans[i]:
-            keep[i] = False
-            where = f"leaves the recording of {' and '.join(outside)}" if outside else "spans the break"
-            dropped.append(Dropped(ordinal, f"its epoch {where}"))
+    keep, outside = _within(match.ordinal, [valid for _, valid in cut], spans)
     if not keep.any():
         raise PairingError(
             f"{person} {task}: no epoch lies within both {paths['neuroscan']} and {paths['flex']}."
@@ -354,9 +346,23 @@ def _read_session(
     trials = Trials(data.reshape(-1, *data.shape[2:]), CHANNELS, SFREQ, TMIN, facts, info)
     events = len(behaviour.onset)
     session = SessionPairing(
-        person, events, len(ordinal), tuple(dropped), _timing_by_name(match), int(flags.sum())
+        person, events, len(ordinal), match.dropped + outside, _timing_by_name(match), int(flags.sum())
     )
     return trials, session
+
+
+def _within(
+    ordinal: NDArray[np.int64], valid: Sequence[NDArray[np.bool_]], spans: NDArray[np.bool_]
+) -> tuple[NDArray[np.bool_], tuple[Dropped, ...]]:
+    """Return which epochs lie within both recordings and span no break, and why the others are left out."""
+    keep, dropped = ~spans, []
+    for i, number in enumerate(ordinal.tolist()):
+        outside = [name for name, inside in zip(SOURCES, valid, strict=True) if not inside[i]]
+        if outside or spans[i]:
+            keep[i] = False
+            where = f"leaves the recording of {' and '.join(outside)}" if outside else "spans the break"
+            dropped.append(Dropped(number, f"its epoch {where}"))
+    return keep, tuple(dropped)
 
 
 def _timing_by_name(match: EventMatch) -> dict[str, Timing]:

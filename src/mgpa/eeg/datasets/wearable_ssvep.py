@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..._common.progress import progress
+from ...errors import first_few
 from ..trials import Trials
 from .inventory import Check, Inventory
 from .matlab import read_array, read_cell
@@ -63,9 +64,7 @@ class Subject:
     age: int | float | None = None
 
 
-def wearable_ssvep_inventory(
-    folder: str | Path, *, check: bool = False, blocks: int = BLOCKS, verbose: bool = False
-) -> Inventory:
+def wearable_ssvep_inventory(folder: str | Path, *, check: bool = False) -> Inventory:
     """Say which files are there, missing, or cannot be used, and whether they are the published ones.
 
     Parameters
@@ -74,10 +73,6 @@ def wearable_ssvep_inventory(
         Where they should be. Expected are the people in Subjects_Information.mat; without it, all 102.
     check : bool
         Also read every file.
-    blocks : int
-        Blocks a file should have; the provider's have ten.
-    verbose : bool
-        Show progress.
     """
     files = _files(folder)
     problems: list[str] = []
@@ -92,10 +87,10 @@ def wearable_ssvep_inventory(
     missing = [name for name in expected if name not in files]
     misnamed = _misnamed(files, missing)
     seen: dict[bytes, str] = {}
-    for i in progress(range(len(people) if check else 0), "checking", verbose):
-        if f"{people[i]}.mat" in files:
+    for person in people if check else ():
+        if f"{person}.mat" in files:
             try:
-                _read_person(files, people[i], blocks, seen)
+                _read_person(files, person, BLOCKS, seen)
             except (OSError, ValueError) as error:
                 problems.append(str(error))
     return Inventory(
@@ -150,7 +145,7 @@ def subjects(folder: str | Path) -> dict[str, Subject]:
     return people
 
 
-def read_impedance(folder: str | Path, *, blocks: int = BLOCKS) -> dict[str, NDArray[np.float64]]:
+def read_impedance(folder: str | Path) -> dict[str, NDArray[np.float64]]:
     """Read Impedance.mat: kOhm of (person, block, channel) for each electrode.
 
     The provider's Readme says that wet electrodes come first; the values, ten times as large, say that dry
@@ -160,13 +155,11 @@ def read_impedance(folder: str | Path, *, blocks: int = BLOCKS) -> dict[str, NDA
     ----------
     folder : path
         With Subjects_Information.mat, which says of how many people.
-    blocks : int
-        The provider has measured ten times.
     """
     files, n = _files(folder), len(subjects(folder))
     if IMPEDANCE not in files:
         raise FileNotFoundError(f"{folder} has no {IMPEDANCE}.")
-    values = read_array(files[IMPEDANCE], "Impedance", (len(CHANNELS), blocks, len(ELECTRODES), n))
+    values = read_array(files[IMPEDANCE], "Impedance", (len(CHANNELS), BLOCKS, len(ELECTRODES), n))
     return {name: values[:, :, e].transpose(2, 1, 0) for e, name in enumerate(ELECTRODES)}
 
 
@@ -278,9 +271,8 @@ def read_wearable_ssvep(
     if not people or len(set(people)) != len(people):
         raise ValueError(f"participants are {people}; expected different ids, at least one.")
     if missing := [f"{person}.mat" for person in people if f"{person}.mat" not in files]:
-        more = f" and {len(missing) - 8} more" if len(missing) > 8 else ""
         advice = "".join(f" {text}" for text in _misnamed(files, missing).values())
-        raise FileNotFoundError(f"{folder} has no {', '.join(missing[:8])}{more}.{advice}")
+        raise FileNotFoundError(f"{folder} has no {first_few(missing)}.{advice}")
     each = len(electrodes) * blocks * len(FREQUENCIES)
     data = np.empty((len(people) * each, len(CHANNELS), SAMPLES), np.float32)
     index = [ELECTRODES.index(name) for name in electrodes]

@@ -13,6 +13,8 @@ from .people import Person, pink_noise
 
 Array = NDArray[np.float64]
 
+# 1/f sources of a brain, and electrodes above those of its alpha rhythm.
+DIPOLES = 24
 ALPHA_BENEATH = ("PO3", "PO4", "Pz")
 # Far from the small numbers that simulations take for their own purposes.
 ANATOMY = 1_000_000
@@ -72,9 +74,7 @@ def in_head(person: Person, positions: Any, orientations: Any) -> tuple[Array, A
     return np.asarray(shifted), np.asarray(Rotation.from_rotvec(person.turn).apply(orientations))
 
 
-def background(
-    person: Person, n_samples: int, sfreq: float, rng: np.random.Generator, *, dipoles: int = 24
-) -> Sources:
+def background(person: Person, n_samples: int, sfreq: float, rng: np.random.Generator) -> Sources:
     """Return ongoing activity: 1/f sources all over the cortex, and an alpha rhythm at the back.
 
     Parameters
@@ -87,8 +87,6 @@ def background(
         Samples per second.
     rng : Generator
         For what the sources do.
-    dipoles : int
-        Number of 1/f sources.
 
     Examples
     --------
@@ -99,19 +97,17 @@ def background(
     """
     # Anatomy, unlike activity, stays with the person: its own stream of random numbers.
     anatomy = person.rng(ANATOMY)
-    places = CENTRE + anatomy.uniform(0.6, 0.85, (dipoles, 1)) * BRAIN_RADIUS * _upper_half(anatomy, dipoles)
-    directions = anatomy.normal(size=(dipoles, 3))
-    ongoing = person.background * pink_noise((dipoles, n_samples), sfreq, rng)
+    places = CENTRE + anatomy.uniform(0.6, 0.85, (DIPOLES, 1)) * BRAIN_RADIUS * _upper_half(anatomy, DIPOLES)
+    directions = anatomy.normal(size=(DIPOLES, 3))
+    ongoing = person.background * pink_noise((DIPOLES, n_samples), sfreq, rng)
     below = beneath(ALPHA_BENEATH)
     at, towards = in_head(person, below, outward(below))
     rhythm = person.alpha * alpha_rhythm((len(at), n_samples), person.alpha_frequency, sfreq, rng)
     return Sources(places, directions, ongoing) + Sources(at, towards, rhythm)
 
 
-def alpha_rhythm(
-    shape: tuple[int, int], frequency: float, sfreq: float, rng: np.random.Generator, *, width: float = 1.0
-) -> Array:
-    """Return waxing and waning oscillations of unit variance: noise around ``frequency``, ``width`` Hz wide.
+def alpha_rhythm(shape: tuple[int, int], frequency: float, sfreq: float, rng: np.random.Generator) -> Array:
+    """Return waxing and waning oscillations of unit variance: noise around ``frequency``, 1 Hz wide.
 
     Half of it is common to all rows, as neighbouring generators go together.
 
@@ -123,7 +119,7 @@ def alpha_rhythm(
     from scipy.fft import irfft, next_fast_len, rfft, rfftfreq
 
     n = next_fast_len(shape[1], real=True)
-    peak = np.exp(-0.5 * ((rfftfreq(n, 1 / sfreq) - frequency) / width) ** 2)
+    peak = np.exp(-0.5 * (rfftfreq(n, 1 / sfreq) - frequency) ** 2)
     peak /= np.sqrt(2 * np.sum(peak**2) / n)
     waves = irfft(rfft(rng.normal(size=(shape[0] + 1, n))) * peak, n)[:, : shape[1]]
     return np.asarray((waves[:-1] + waves[-1]) / np.sqrt(2))

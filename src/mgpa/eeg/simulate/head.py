@@ -21,13 +21,7 @@ RADIUS = 0.098
 BRAIN_RADIUS = 0.9 * RADIUS
 
 
-def leadfield(
-    channels: Sequence[str],
-    dipoles: Any,
-    orientations: Any,
-    *,
-    tilt: Any = None,
-) -> Array:
+def leadfield(channels: Sequence[str], dipoles: Any, orientations: Any, *, tilt: Any = None) -> Array:
     """Return the potential of current dipoles at electrodes, (channels, dipoles), in volts per ampere metre.
 
     Potentials are free of a reference (zero at infinity): a device subtracts its own.

@@ -85,11 +85,7 @@ class Person:
 
 
 def draw_people(
-    n: int | None = None,
-    *,
-    random_state: int = 0,
-    population: float = 0.0,
-    ids: Sequence[str] | None = None,
+    n: int | None = None, *, random_state: int = 0, population: float = 0.0, ids: Sequence[str] | None = None
 ) -> list[Person]:
     """Draw people who differ in anatomy, rhythms, responses and noise.
 
@@ -293,10 +289,8 @@ def record(sources: Any, leadfield: Any, device: Device, rng: np.random.Generato
     return np.asarray(sampled + device.white * rng.normal(size=sampled.shape))
 
 
-def pink_noise(
-    shape: tuple[int, ...], sfreq: float, rng: np.random.Generator, *, above: float = 0.5
-) -> Array:
-    """Return noise whose power falls as 1/f along the last axis, flat below ``above`` Hz, of unit variance.
+def pink_noise(shape: tuple[int, ...], sfreq: float, rng: np.random.Generator) -> Array:
+    """Return noise whose power falls as 1/f along the last axis, flat below half a hertz, of unit variance.
 
     Examples
     --------
@@ -309,7 +303,7 @@ def pink_noise(
     # A long stretch whose length factors badly would take minutes to transform.
     n = next_fast_len(shape[-1], real=True)
     frequency = rfftfreq(n, 1 / sfreq)
-    amplitude = 1 / np.sqrt(np.maximum(frequency, above))
+    amplitude = 1 / np.sqrt(np.maximum(frequency, 0.5))
     amplitude[0] = 0.0
     weights = np.full(len(amplitude), 2.0)
     weights[-1] = 1.0 if n % 2 == 0 else 2.0

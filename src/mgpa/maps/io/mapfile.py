@@ -15,7 +15,8 @@ import math
 import os
 from itertools import chain
 from pathlib import Path
-from typing import Any
+from types import UnionType
+from typing import Any, get_args, get_origin, get_type_hints
 
 import numpy as np
 import safetensors.numpy as safetensors
@@ -49,27 +50,14 @@ MAX_FILE_BYTES = 2**32
 MAX_DEPTH = 16
 MAX_INT_BITS = 256
 
-_INFO_TYPES: dict[str, Any] = {
-    "method": str,
-    "parameters": dict,
-    "random_state": int | None,
-    "feature_names": list | None,
-    "constant_features": list,
-    "source_names": list,
-    "n_rows": int | None,
-    "n_contrasts": int | None,
-    "fingerprint": str | None,
-    "gate_rank": int | None,
-    "gate_energy": float | int | None,
-    "n_tokens": int | None,
-    "token_layout": str,
-    "encoder": dict,
-    "people": list,
-    "row_sample": str,
-    "library_version": str,
-    "evidence": str,
-    "notes": str,
-}
+
+def _json_types(hint: Any) -> tuple[type, ...]:
+    """Return what JSON makes of a value with this type hint: lists of tuples, and perhaps 1 of 1.0."""
+    kinds = [get_origin(kind) or kind for kind in (get_args(hint) if isinstance(hint, UnionType) else [hint])]
+    return tuple(list if kind is tuple else kind for kind in kinds) + (int,) * (float in kinds)
+
+
+_INFO_TYPES = {name: _json_types(hint) for name, hint in get_type_hints(MapInfo).items()}
 # What older versions do not know is left out where there is nothing to say.
 _LATER_INFO = ("constant_features", "token_layout", "encoder", "people", "row_sample", "evidence")
 _NOTHING_TO_SAY = MapInfo()

@@ -38,26 +38,10 @@ def correct(X: Tensor, out: Tensor, weights: FoldedAffine, strength: float) -> T
     K = max(16, triton.next_power_of_2(k))
     rows, features = (32, 128) if K == 16 else (64, 64)  # the fastest of those tried
     _correct[(triton.cdiv(n, rows),)](
-        X,
-        out,
-        coordinates,
-        weights.center,
-        weights.readout,
-        weights.offset,
-        weights.back,
-        strength,
-        n,
-        d,
-        X.stride(0),
-        X.stride(1),
-        out.stride(0),
-        out.stride(1),
-        k=k,
-        K=K,
-        ROWS=rows,
-        FEATURES=features,
-        num_warps=WARPS,
-    )
+        X, out, coordinates, weights.center, weights.readout, weights.offset, weights.back, strength,
+        n, d, *X.stride(), *out.stride(),
+        k=k, K=K, ROWS=rows, FEATURES=features, num_warps=WARPS,
+    )  # fmt: skip
     return coordinates
 
 

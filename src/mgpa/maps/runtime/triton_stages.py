@@ -66,31 +66,13 @@ def run_stages(first: Tensor, z: Tensor, weights: FoldedStages, constants: Tenso
     # The products of a GPU want sides of powers of two, from 16; what is beyond the real sizes is zero.
     R, H, A = (max(16, triton.next_power_of_2(size)) for size in (rank, n_hidden, n_anchor))
     _stages[(triton.cdiv(len(z), ROWS),)](
-        first,
-        z,
-        weights.hidden_gate,
-        weights.linear_gate,
-        weights.output,
-        weights.gradient_gate,
-        weights.anchor_gate if anchored else weights.hidden_gate,
-        linear_gram(weights.linear_gate),
-        constants,
-        len(z),
-        first.stride(0),
-        n_stages,
-        rank=rank,
-        n_hidden=n_hidden,
-        n_anchor=n_anchor,
-        LINEAR=n_linear,
-        NETWORK=n_network,
-        NEWTON=BLIND_NEWTON_STEPS,
-        R=R,
-        H=H,
-        A=A,
-        ROWS=ROWS,
-        num_warps=WARPS,
-        num_stages=2 if R * H <= PREFETCHED else 1,
-    )
+        first, z, weights.hidden_gate, weights.linear_gate, weights.output, weights.gradient_gate,
+        weights.anchor_gate if anchored else weights.hidden_gate, linear_gram(weights.linear_gate),
+        constants, len(z), first.stride(0), n_stages,
+        rank=rank, n_hidden=n_hidden, n_anchor=n_anchor,
+        LINEAR=n_linear, NETWORK=n_network, NEWTON=BLIND_NEWTON_STEPS, R=R, H=H, A=A, ROWS=ROWS,
+        num_warps=WARPS, num_stages=2 if R * H <= PREFETCHED else 1,
+    )  # fmt: skip
 
 
 @triton.jit

@@ -68,13 +68,7 @@ class TableWriter:
     """
 
     def __init__(
-        self,
-        path: Given,
-        like: Table,
-        rows: Sequence[int],
-        *,
-        overwrite: bool = False,
-        job: str = "",
+        self, path: Given, like: Table, rows: Sequence[int], *, overwrite: bool = False, job: str = ""
     ) -> None:
         self.path, self.overwrite = as_place(path), overwrite
         require_place(self.path, overwrite, resume=True)

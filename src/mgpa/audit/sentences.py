@@ -1,0 +1,155 @@
+"""A verdict in words: what became of source and task after a method, and how sure that is."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from .metrics import METRICS
+
+if TYPE_CHECKING:
+    from .result import Audit
+
+# With fewer EVAL participants than FEW, percentile intervals are noticeably too narrow; with fewer than
+# TOO_FEW, nothing should be concluded from them.
+FEW = 12
+TOO_FEW = 6
+
+
+def findings(audit: Audit, method: str) -> list[str]:
+    """Return what became of source and task, and how far rows moved."""
+    evidence = _evidence_sentence(audit, method)
+    lines = [*evidence, _source_sentence(audit, method), *_floor_sentence(audit, method)]
+    if method == "identity":
+        return lines
+    for name in audit.metrics:
+        metric = METRICS[name]
+        if metric.kept is None:
+            continue
+        outcome = str(audit.outcome(method, name))
+        text = {
+            "improved": f"The task improved for {metric.subject}",
+            "kept": f"The task was kept for {metric.subject}",
+            "suffered": f"The task suffered for {metric.subject}",
+        }.get(outcome, f"It is not clear whether the task was kept for {metric.subject}")
+        text += f": {audit.contrast(method, metric=name):+.4f}"
+        lines.append(text + (f", a loss above {metric.kept} is excluded." if outcome == "kept" else "."))
+    if "worst" in audit.metrics:
+        change = audit.contrast(method, metric="worst")
+        ways = " or ".join(audit.settings["directions"])
+        lines.append(f"A head that learned that {ways}, at its worst association: {change:+.3f}.")
+    M = audit.estimates[method]["M"]
+    lines.append(f"Embeddings moved by {100 * M.value:.1f} % of their size.")
+    held_out = _held_out_sentence(audit, method)
+    return held_out + lines if audit[method].fitted_on else lines + held_out
+
+
+def limits(audit: Audit, method: str) -> list[str]:
+    """Return those of the findings that no number shows.
+
+    Whether it had evidence to act on, whether it was held out, and what its gate keeps.
+    """
+    return [
+        *_evidence_sentence(audit, method),
+        *_held_out_sentence(audit, method),
+        *_floor_sentence(audit, method),
+    ]
+
+
+def _evidence_sentence(audit: Audit, method: str) -> list[str]:
+    facts = audit[method].facts
+    missing = [str(fit["missing_evidence"]) for fit in facts if "missing_evidence" in fit]
+    if not missing:
+        return []
+    fits = f" in {len(missing)} of {len(facts)} fits" if len(facts) > 1 else ""
+    return [f"NOTHING TO ACT ON: it left rows as they are{fits}. {missing[0]}"]
+
+
+def _held_out_sentence(audit: Audit, method: str) -> list[str]:
+    result = audit[method]
+    if result.fitted_on:
+        named = ", ".join(result.fitted_on[:5]) + (", …" if len(result.fitted_on) > 5 else "")
+        return [
+            f"NOT HELD OUT: it was fitted on {len(result.fitted_on)} of the people it is judged by "
+            f"({named}), known by their names or their rows; these numbers flatter it. "
+            "Fit it on FIT participants only."
+        ]
+    if result.fitted_elsewhere and result.fitted_on is None:
+        return ["It was fitted elsewhere: whether on these participants is not known here."]
+    return []
+
+
+def _floor_sentence(audit: Audit, method: str) -> list[str]:
+    if not audit[method].has("floor"):
+        return []
+    floor = audit.estimates[method]["floor"]
+    if audit[method].floor_explains:
+        return [
+            f"That is what the gate preserves: from it alone readers reach {floor:.3f} (the floor), "
+            "and no correction inside this gate, nor more participants, would lower S."
+        ]
+    return [
+        f"What the gate preserves lets readers reach {floor:.3f} by itself; no correction inside "
+        "this gate removes that."
+    ]
+
+
+def _source_sentence(audit: Audit, method: str) -> str:
+    """Return whether the source can be read, told from what the best reader reaches by chance."""
+    S, before = audit.estimates[method]["S"], audit.estimates["identity"]["S"]
+    chance = audit[method].chance
+    by_chance = f"by chance the best reader reaches up to {f'{chance.high:.3f}'.removeprefix('0')}"
+    if method == "identity":
+        if chance.excluded:
+            return f"Uncorrected, the source is readable: AUROC {S:.3f}; {by_chance}."
+        return f"Uncorrected, the source is indistinguishable from chance: AUROC {S:.3f}; {by_chance}."
+    change, outcome = audit.contrast(method, metric="S"), audit.outcome(method, "S")
+    numbers = f"AUROC {before:.3f} before, {S:.3f} after ({change:+.3f}); {by_chance}."
+    if S.high < 0.5:
+        return (
+            f"The source became harder to read: {numbers} That is BELOW chance: readers learned a rule "
+            "that reverses on new people, as happens when a map was fitted on people it is judged by, or "
+            "overshoots."
+        )
+    if outcome == "suffered":
+        return f"The source became EASIER to read: {numbers}"
+    if outcome == "improved":
+        now = "is still readable" if chance.excluded else "is now indistinguishable from chance"
+        return f"The source became harder to read{' but' if chance.excluded else ' and'} {now}: {numbers}"
+    if chance.excluded:
+        return f"No clear change, the source is still readable: {numbers}"
+    if audit["identity"].chance.excluded:
+        return f"The source is indistinguishable from chance, but the change is not clear: {numbers}"
+    return f"The source is indistinguishable from chance, as it was before any correction: {numbers}"
+
+
+def caveats(audit: Audit, method: str) -> list[str]:
+    """Return how sure the findings are; the same for every method."""
+    n, lines = len(audit[method].participants), []
+    if audit.preliminary:
+        lines.append(audit.preliminary)
+    if n < TOO_FEW:
+        lines.append(
+            f"TOO FEW PEOPLE: {n} EVAL participants are a hint at most. A verdict needs {TOO_FEW} or "
+            f"more, intervals that hold {FEW} or more{audit.advice_on_folds}."
+        )
+    if audit.duplicates:
+        lines.append(audit.duplicates)
+    nested = audit.settings["nested_readers"]
+    if nested:
+        lines.append(
+            f"{nested} of {audit.settings['participants']['HEAD']} HEAD participants were seen by one "
+            "source only: readers may have learned who they are instead of how they were measured, so S "
+            "may be too low."
+        )
+    if "folds" in audit.settings:
+        lines.append(
+            f"Everybody judged once, in {audit.settings['folds']} folds: by maps, readers and heads of "
+            "other people, which differ from fold to fold."
+        )
+    lines.append(
+        f"Intervals are over {n} participants, for these fitted maps and readers; a stronger reader may "
+        "find more. Chance is from labels swapped within participants."
+    )
+    if TOO_FEW <= n < FEW:
+        lines.append(f"{n} participants are few: intervals from so few tend to be too narrow.")
+    return lines
