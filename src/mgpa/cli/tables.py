@@ -7,6 +7,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
+from .._common.progress import waiting
 from ..errors import printable
 from .application import AnyOut, AnyPlace, Out, app, refuse_existing
 from .audits import audit
@@ -35,7 +36,7 @@ def convert(
     Parameters
     ----------
     table
-        A .csv file, or any table; also by an address (s3://…, gs://…, https://…, hf://…).
+        A .csv, .tsv or .txt file, or any table; also by an address (s3://…, gs://…, https://…, hf://…).
     out
         A .parquet, .npz or .zarr file; also by an address (s3://…, gs://…).
     embedding
@@ -53,16 +54,19 @@ def convert(
 
     from ..tables import Table, assign_roles
     from ..tables.files import open_table, write_table
+    from ..tables.files.csv_file import SUFFIXES
 
     refuse_existing(out, overwrite, table)
-    if table.suffix == ".csv":
-        read = Table.from_csv(table, embedding=embedding, rename=rename, columns=columns)
-    else:
-        read = open_table(table, embedding=embedding, rename=rename, columns=columns).read()
+    with waiting("convert: reading"):
+        if table.suffix.lower() in SUFFIXES:
+            read = Table.from_csv(table, embedding=embedding, rename=rename, columns=columns)
+        else:
+            read = open_table(table, embedding=embedding, rename=rename, columns=columns).read()
     if roles:
         read.require("participant")
         read = replace(read, role=assign_roles(read.participant, random_state=seed))
-    write_table(read, out, overwrite=overwrite)
+    with waiting("convert: writing"):
+        write_table(read, out, overwrite=overwrite)
     print(printable(f"{len(read)} rows with {', '.join(read.columns) or 'no columns'} in {out}"))
 
 

@@ -7,15 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from ..._common.files import special_kind
-from ..._common.remote import Place
 from ...errors import TableError
 from ..columns import Columns
 from .layout import Choice, Field, Head, Layout, find_embedding
-from .table_file import reading
-
-# What stands for a missing value in a CSV file.
-MISSING = ("", "NA", "N/A", "n/a", "#N/A", "<NA>", "NaN", "nan", "NULL", "null", "None")
 
 
 def from_frame(
@@ -57,33 +51,6 @@ def from_frame(
     if layout.feature_names is not None:
         info = info | {"feature_names": layout.feature_names}
     return (found if X is None else {"X": X, **found}), info
-
-
-def read_csv(path: Place, rename: Mapping[str, str] | None) -> Any:
-    """Return a CSV file as a data frame whose ids are the text that is there; blank or negative: unpaired."""
-    import pandas
-
-    kind = special_kind(path)
-    if kind is not None:
-        raise TableError(f"{path} is {kind}, not a file.")
-    with reading(path):
-        with path.open("rb") as stream:
-            header = pandas.read_csv(stream, nrows=0).columns
-        called = {name: (rename or {}).get(name, name) for name in header}
-        ids = {name: called[name] for name in header if called[name] in ("participant", "pair_id")}
-        # Somebody's code may be NA, and an id 007; only other columns have missing values, or numbers.
-        missing = {name: MISSING for name in header if name not in ids}
-        with path.open("rb") as stream:
-            frame = pandas.read_csv(
-                stream, dtype=dict.fromkeys(ids, str), keep_default_na=False, na_values=missing
-            )
-        for stored, name in ids.items():
-            blank = np.flatnonzero(frame[stored] == "")
-            if name == "participant" and len(blank):
-                raise TableError(f"{stored} is missing in {len(blank)} rows (first: row {blank[0]}).")
-            if name == "pair_id":
-                frame.loc[frame[stored].str.fullmatch(r"-\d+(\.0*)?"), stored] = ""
-        return frame
 
 
 def from_xarray(

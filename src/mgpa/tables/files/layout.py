@@ -178,7 +178,7 @@ def find_embedding(there: Mapping[str, Field], wanted: Any = None) -> tuple[str,
     Examples
     --------
     >>> number = np.dtype("f4")
-    >>> there = {name: Field(name, (), number, "float") for name in ("f10", "f2", "age")}
+    >>> there = {name: Field(name, (), number, "float") for name in ("f10", "f2", "fold", "age")}
     >>> find_embedding(there, "f")
     ('f2', 'f10')
     """
@@ -196,7 +196,7 @@ def find_embedding(there: Mapping[str, Field], wanted: Any = None) -> tuple[str,
     elif isinstance(wanted, re.Pattern):
         found = [name for name in there if wanted.fullmatch(name)]
     elif isinstance(wanted, str):
-        found = [wanted] if wanted in there else _numbered([n for n in there if n.startswith(wanted)], wanted)
+        found = [wanted] if wanted in there else _starting(there, wanted)
     else:
         found = list(wanted)
     missing = [name for name in found if name not in there]
@@ -225,12 +225,12 @@ def describe(fields: Iterable[Field], most: int = 12) -> str:
     return ", ".join(named[:most]) + more or "nothing"
 
 
-def _numbered(names: list[str], prefix: str) -> list[str]:
-    """Sort f0, f1, …, f10 by number; leave anything else in the file's order."""
-    ends = [name.removeprefix(prefix) for name in names]
-    if all(end.isascii() and end.isdigit() for end in ends):
-        return sorted(names, key=lambda name: int(name.removeprefix(prefix)))
-    return names
+def _starting(names: Iterable[str], prefix: str) -> list[str]:
+    """Return f0, f1, …, f10 by number, and no fold; without such names, all that start so, in order."""
+    starting = [name for name in names if name.startswith(prefix)]
+    numbers = {name: name.removeprefix(prefix) for name in starting}
+    numbered = [name for name, end in numbers.items() if end.isascii() and end.isdigit()]
+    return sorted(numbered, key=lambda name: int(numbers[name])) or starting
 
 
 def _find_columns(there: Mapping[str, Field], choice: Choice) -> dict[str, str]:
