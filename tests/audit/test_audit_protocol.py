@@ -284,6 +284,11 @@ def test_what_cannot_be_measured_is_refused_before_anything_is_fitted(table):
         run(without(table, mine & (table.source == "dry") & (table.label == 1)), methods)
     with pytest.raises(ValueError, match="EVAL has sources that HEAD lacks: \\['wet'\\]"):
         run(without(table, (table.role == "HEAD") & (table.source == "wet")), methods)
+    diagnosis = np.where(np.isin(table.participant, np.unique(table.participant)[::2]), "ill", "well")
+    with pytest.raises(
+        TableError, match=r"one label, as a diagnosis is.*columns=\['source', 'participant', 'ro"
+    ):
+        run(replace(table, label=diagnosis), methods)
     with pytest.raises(ValueError, match=f"{someone}.*paired events"):
         run(replace(table, pair_id=np.where(mine, -1, table.pair_id)), methods)
     with pytest.raises(ValueError, match="str has neither decision_function"):

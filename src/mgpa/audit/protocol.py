@@ -22,7 +22,7 @@ from .. import __version__
 from .._common.progress import waiting
 from .._common.workers import in_processes
 from ..coordinates import Coordinates
-from ..errors import ParameterError, TableError, printable
+from ..errors import Mention, ParameterError, TableError, printable
 from ..estimators.staged import torch_device
 from ..maps import CorrectionMap, load_map
 from ..maps.io.mapfile import map_digest
@@ -627,6 +627,15 @@ def _require_measurable(head: Table, evaluation: Table) -> None:
         new = np.setdiff1d(found, known).tolist()
         if new:
             raise ValueError(f"EVAL has {name} that HEAD lacks: {new}; no reader or head could learn them.")
+    if head.label is not None and evaluation.label is not None and len(np.unique(head.label)) > 1:
+        pairs = {*zip(evaluation.participant.tolist(), evaluation.label.tolist(), strict=True)}
+        if len(pairs) == len(people):
+            raise TableError(
+                "Every EVAL participant has one label, as a diagnosis is, and task scores compare labels "
+                "within participants. Audit without the task, keeping ",
+                Mention("columns", [name for name in evaluation.columns if name != "label"]),
+                "; or let several people, of all labels, make one participant.",
+            )
     for source in head.sources.tolist():
         mine = evaluation.source == source
         require_everyone(evaluation.participant[mine], evaluation, f"source {source!r}")

@@ -22,7 +22,7 @@ def convert(
     table: AnyPlace,
     *,
     out: AnyOut,
-    embedding: str | None = None,
+    embedding: Annotated[list[str] | None, Parameter(consume_multiple=True)] = None,
     rename: Annotated[dict[str, str] | None, Parameter(help=RENAME)] = None,
     columns: Annotated[list[str] | None, Parameter(consume_multiple=True)] = None,
     roles: bool = False,
@@ -40,7 +40,7 @@ def convert(
     out
         A .parquet, .npz or .zarr file; also by an address (s3://…, gs://…).
     embedding
-        The column with the embedding, or what its columns begin with (f for f0, f1, …).
+        The column with the embedding, what its columns begin with (f for f0, f1, …), or all of them.
     columns
         Keep only these columns besides the embedding, by the names they have in the file.
     roles
@@ -57,11 +57,12 @@ def convert(
     from ..tables.files.csv_file import SUFFIXES
 
     refuse_existing(out, overwrite, table)
+    named = embedding[0] if embedding is not None and len(embedding) == 1 else embedding
     with waiting("convert: reading"):
         if table.suffix.lower() in SUFFIXES:
-            read = Table.from_csv(table, embedding=embedding, rename=rename, columns=columns)
+            read = Table.from_csv(table, embedding=named, rename=rename, columns=columns)
         else:
-            read = open_table(table, embedding=embedding, rename=rename, columns=columns).read()
+            read = open_table(table, embedding=named, rename=rename, columns=columns).read()
     if roles:
         read.require("participant")
         read = replace(read, role=assign_roles(read.participant, random_state=seed))

@@ -69,6 +69,8 @@ def read_columns(batch: Any, layout: Layout, names: Iterable[str], first_row: in
     found: Columns = {}
     for stored in names:
         column = _whole(batch[stored])
+        if not isinstance(column.type, pa.FixedShapeTensorType) and isinstance(column, pa.ExtensionArray):
+            column = column.storage
         if stored in layout.embedding and not _is_number(column.type):
             found[stored] = _read_lists(column, math.prod(layout.shape), stored, first_row)
         elif stored in layout.embedding:
@@ -128,6 +130,8 @@ def _row_type(type_: Any) -> tuple[tuple[int, ...], Any]:
     """Return the shape of a row and the type of its numbers."""
     if isinstance(type_, pa.FixedShapeTensorType):
         return tuple(type_.shape), type_.value_type
+    if isinstance(type_, pa.BaseExtensionType):
+        type_ = type_.storage_type
     shape: list[int] = []
     while _is_list(type_):
         shape.append(type_.list_size if pa.types.is_fixed_size_list(type_) else _UNKNOWN)

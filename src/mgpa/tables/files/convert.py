@@ -9,7 +9,7 @@ import numpy as np
 
 from ...errors import TableError
 from ..columns import Columns
-from .layout import Choice, Field, Head, Layout, find_embedding
+from .layout import Choice, Field, Head, Layout, find_embedding, require_along_rows
 
 
 def from_frame(
@@ -25,7 +25,10 @@ def from_frame(
 
     library = type(frame).__module__.partition(".")[0]
     if library == "pandas":
-        data = pa.Table.from_pandas(frame, preserve_index=False)
+        try:
+            data = pa.Table.from_pandas(_with_named_index(frame))
+        except pa.ArrowInvalid as error:
+            raise TableError(f"{'; '.join(map(str, error.args))}. Make it one type.") from None
     elif library == "polars" and hasattr(frame, "to_arrow"):
         data = frame.to_arrow()  # text in a type that pyarrow before 19 can read, too
     elif hasattr(frame, "__arrow_c_stream__"):
@@ -33,7 +36,7 @@ def from_frame(
     else:
         raise TypeError(
             f"Expected a pandas or polars data frame or a pyarrow table; got {type(frame).__name__}"
-            f"{' (collect it first)' if hasattr(frame, 'collect') else ''}."
+            f"{_how_to_get_one(frame)}."
         )
     fields = fields_of(data.schema, lambda names: data.select(names).slice(0, 1))
     if X is not None:
@@ -51,6 +54,17 @@ def from_frame(
     if layout.feature_names is not None:
         info = info | {"feature_names": layout.feature_names}
     return (found if X is None else {"X": X, **found}), info
+
+
+def _with_named_index(frame: Any) -> Any:
+    """Return a pandas frame with the named levels of its index as columns, as in the files it writes."""
+    named = [name for name in frame.index.names if name is not None]
+    return frame.reset_index(level=named) if named else frame
+
+
+def _how_to_get_one(frame: Any) -> str:
+    """Return in words how something else becomes a data frame."""
+    return next((f" (pass its .{verb}())" for verb in ("collect", "to_pandas") if hasattr(frame, verb)), "")
 
 
 def from_xarray(
@@ -74,6 +88,7 @@ def from_xarray(
     row = X.dims[0] if row is None else row
     if row not in X.dims:
         raise TableError(f"{chosen} has dimensions {', '.join(map(str, X.dims))}, none of them {row!r}.")
+    require_along_rows({name: v.dims for name, v in variables.items() if v.dims != (row,)}, row, rename)
     columns = {name: v.to_numpy() for name, v in variables.items() if v.dims == (row,)}
     return {"X": X.transpose(row, ...).to_numpy(), **_renamed(columns, rename)}
 
