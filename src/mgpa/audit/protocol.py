@@ -190,6 +190,7 @@ class AuditPlan:
         if self.folds:
             self.settings = self.folds[0].settings | {"folds": len(self.folds), "data": table.digest[:16]}
             return
+        _require_enough_people(table)
         table.require("role")
         self.budgets = _budgets(budget, self.jobs)
         if isinstance(pairs, Mapping):
@@ -609,14 +610,23 @@ def _duplicates(table: Table) -> dict[str, int]:
     }
 
 
+def _require_enough_people(table: Table) -> None:
+    """Raise if the people of a table cannot take the roles that an audit needs, whoever gives them out."""
+    n_people = len(np.unique(table.participant))
+    if n_people < 4:
+        raise TableError(
+            f"The table has {n_people} participants; an audit needs four or more: one in FIT, one in HEAD "
+            "and two in EVAL, on whom nothing was fitted."
+        )
+
+
 def _require_measurable(head: Table, evaluation: Table) -> None:
     """Raise unless every EVAL participant has rows of everything that HEAD teaches readers and heads."""
     people = np.unique(evaluation.participant).tolist()
     if len(people) < 2:
         raise TableError(
-            f"EVAL has one participant ({people[0]!r}); how a result varies over people needs two or more. ",
-            GIVE_ROLES,
-            " can give EVAL a larger share.",
+            f"EVAL has one participant ({people[0]!r}); how a result varies over people needs two or more. "
+            "Give another participant the role EVAL; VAL may be empty."
         )
     for name, known, found in (
         ("sources", head.source, evaluation.source),
@@ -626,14 +636,21 @@ def _require_measurable(head: Table, evaluation: Table) -> None:
             continue
         new = np.setdiff1d(found, known).tolist()
         if new:
-            raise ValueError(f"EVAL has {name} that HEAD lacks: {new}; no reader or head could learn them.")
-    if head.label is not None and evaluation.label is not None and len(np.unique(head.label)) > 1:
+            few = ", ".join(map(repr, new[:4])) + (f" and {len(new) - 4} more" if len(new) > 4 else "")
+            classes = " Labels are classes; cut a measured quantity into some." if len(new) > 4 else ""
+            raise ValueError(
+                f"EVAL has {name} that HEAD lacks: {few}; no reader or head could learn them.{classes}"
+            )
+    if head.label is not None and evaluation.label is not None:
+        others = Mention("columns", [name for name in evaluation.columns if name != "label"])
+        if len(np.unique(head.label)) < 2:
+            raise TableError("label is the same in all HEAD rows, so there is no task; keep ", others, ".")
         pairs = {*zip(evaluation.participant.tolist(), evaluation.label.tolist(), strict=True)}
         if len(pairs) == len(people):
             raise TableError(
                 "Every EVAL participant has one label, as a diagnosis is, and task scores compare labels "
                 "within participants. Audit without the task, keeping ",
-                Mention("columns", [name for name in evaluation.columns if name != "label"]),
+                others,
                 "; or let several people, of all labels, make one participant.",
             )
     for source in head.sources.tolist():
