@@ -234,6 +234,21 @@ def test_a_reader_that_leaves_is_no_error(folder):
     assert "BrokenPipe" not in result.stderr
 
 
+def test_an_interruption_while_the_command_line_loads_is_said_in_one_line():
+    script = """
+import sys
+class Impatient:
+    def find_spec(self, name, *_):
+        if name == "cyclopts":
+            raise KeyboardInterrupt
+sys.meta_path.insert(0, Impatient())
+from mgpa.__main__ import entry
+entry()
+"""
+    result = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, env=ENVIRONMENT)
+    assert (result.returncode, result.stderr) == (130, "mgpa: interrupted; nothing was begun.\n")
+
+
 def test_everything_that_is_missing_is_said_at_once():
     said = here("fit").stderr
     assert said.startswith("mgpa fit needs TABLE: ")
