@@ -34,6 +34,7 @@ from .checks import (
     read_budgets,
     require_applicable,
     require_distinct_names,
+    require_enough_people,
     require_known,
     require_measurable,
 )
@@ -195,6 +196,7 @@ class AuditPlan:
             told = {"folds": len(self.folds), "data": table.digest[:16], "roles": table.role is not None}
             self.settings = self.folds[0].settings | told
         else:
+            require_enough_people(table)
             # How a result varies over people needs two of them to judge.
             self._take(table, fewest_judges=2)
 
