@@ -91,6 +91,7 @@ TESTS = {
     "audit/report/map_page": ["audit/test_map_page.py"],
     "audit/report/verdict": ["audit/test_audit_verdicts.py", "audit/test_audit_report.py"],
     "audit/report/*": ["audit/test_audit_report.py", "audit/test_audit_limits.py", "audit/test_map_page.py"],
+    "audit/plots/labels": ["audit/test_audit_labels.py"],
     "audit/plots/*": ["audit/test_audit_report.py", "audit/test_audit_result.py"],
     "audit/*": [
         *("audit/test_audit_statistics.py", "audit/test_audit_diagnostics.py", "audit/test_audit_measure.py"),

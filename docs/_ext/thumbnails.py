@@ -28,6 +28,8 @@ _figures_before: dict[str, int] = {}
 
 def draw(figure: Any, panel: int, path: Path) -> None:
     """Draw one panel of a figure, which stays as it is, as a thumbnail."""
+    import matplotlib.pyplot as plt
+
     figure = pickle.loads(pickle.dumps(figure))
     shown = figure.axes[panel]
     for ax in figure.axes:
@@ -47,6 +49,7 @@ def draw(figure: Any, panel: int, path: Path) -> None:
     shown.set_position((0.04, 0.05, 0.92, 0.9))
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, dpi=DPI, facecolor="white")
+    plt.close(figure)  # a copy of a figure of pyplot's is one too, and would be shown on the page
 
 
 def scrape(block: Any, block_vars: dict[str, Any], gallery_conf: dict[str, Any], **options: Any) -> str:

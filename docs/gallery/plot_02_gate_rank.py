@@ -80,6 +80,10 @@ print(
 )
 for rank in range(1, 9):
     print(f"rank {rank}: held-out people {by_person[rank - 1]:.3f}, gained {gain[rank - 1]:.3f}")
+curves = {"its own contrasts": promised, "held-out events": by_event, "held-out people": by_person}
+energy = {name: (range(1, 17), curve[:16]) for name, curve in curves.items()}
+figure = plots.plot_lines({"Energy inside the gate": energy}, xlabel="Gate rank", mark=SHARED, width=4.6)
+plt.figure(figure)  # drawn without pyplot; this hands it over
 
 # %%
 # What a rank does in the end
@@ -108,9 +112,6 @@ for rank in ranks:
         found[name].append(judge(model.to_map()))
 before = judge(closed.to_map().with_strength(0.0))
 
-curves = {"its own contrasts": promised, "held-out events": by_event, "held-out people": by_person}
-energy = {name: (range(1, 17), curve[:16]) for name, curve in curves.items()}
-plt.figure(plots.plot_lines({"Energy inside the gate": energy}, xlabel="Gate rank", mark=SHARED, width=3.4))
 titles = ("Headset AUROC", "Task AUROC")
 lines = {t: {name: (ranks, np.array(v)[:, k]) for name, v in found.items()} for k, t in enumerate(titles)}
 figure = plots.plot_lines(
@@ -118,7 +119,7 @@ figure = plots.plot_lines(
 )
 for ax in figure.axes:
     ax.set_xscale("log", base=2)
-plt.figure(figure)  # drawn without pyplot; this hands it over
+plt.figure(figure)
 
 for name, values in found.items():
     for rank in (1, SHARED, D):

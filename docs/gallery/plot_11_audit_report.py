@@ -8,12 +8,14 @@ offline. This page goes through its figures in the order in which they should be
 """
 
 import tempfile
+import textwrap
 from pathlib import Path
 
 import matplotlib.pyplot as plt
 import numpy as np
 
 from mgpa import audit
+from mgpa.audit.looks import reader_rows
 from mgpa.tables import Table, assign_roles
 
 # %%
@@ -68,7 +70,7 @@ print(result)
 # The same in words, with the difference from doing nothing, person by person.
 
 for line in result.verdict("closed_form_mgpa"):
-    print("-", line)
+    print(textwrap.fill(line, 96, initial_indent="- ", subsequent_indent="  "))
 
 # %%
 # First: source against task
@@ -87,7 +89,8 @@ plt.figure(result.plot_tradeoff(width=4.6))  # drawn without pyplot; this hands 
 
 plt.figure(result.plot_readers())
 for method in result.methods:
-    print(f"{method:<18} is read best by {result[method].best_reader()}")
+    [(_, reader)] = reader_rows([result[method].best_reader()])
+    print(f"{method:<18} is read best by: {reader}")
 
 # %%
 # Third: when the association changes
@@ -119,7 +122,11 @@ print(f"leaving out any one person: {without.min():+.3f} to {without.max():+.3f}
 # are the other half (:doc:`plot_02_gate_rank`). The iterative map begins with the closed form, and found
 # nothing left to do: the two coincide in every figure.
 
-plt.figure(result.plot_gate())
+plt.figure(result.plot_gate(width=4.6))
+
+# %%
+# How far rows moved, stage by stage and in all:
+
 plt.figure(result.plot_movement())
 
 # %%

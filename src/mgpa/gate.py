@@ -494,7 +494,7 @@ def leading_directions(scatter: Scatter, k: int) -> Floats:
         values, vectors = np.linalg.eigh(gram)
     order = np.argsort(-values, kind="stable")[:k]
     values, vectors = values[order], vectors[:, order]
-    resolved = values > max(values[0], 0.0) * scatter.n_features * np.finfo(np.float64).eps
+    resolved = values > values.max(initial=0.0) * scatter.n_features * np.finfo(np.float64).eps
     values, vectors = values[resolved], vectors[:, resolved]
     return scatter.back(vectors / np.sqrt(values)) if scatter.factored else np.asarray(vectors)
 

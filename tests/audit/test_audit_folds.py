@@ -90,6 +90,14 @@ def test_of_few_people_everybody_is_a_fold(n):
     assert ("worst" in result.metrics) == (n >= 6)  # which takes two people to train on
 
 
+def test_methods_that_hold_rows_out_say_that_three_people_are_too_few_for_them():
+    pytest.importorskip("torch")
+    table = few(3, roles=False).with_columns(pair_id=np.arange(3 * 32) // 2)
+    with pytest.raises(UsageError, match="too few rows to hold some out") as failed:
+        audit.run(table, ["iterative_mgpa"], **QUICK)
+    assert any("Audit the others" in note for note in failed.value.__notes__)
+
+
 def test_roles_are_kept_where_twelve_people_judge_or_it_is_asked_for():
     many = few(60)
     assert "folds" not in AuditPlan(many, ["leace"], **QUICK).settings

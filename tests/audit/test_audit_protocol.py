@@ -260,8 +260,26 @@ def test_what_cannot_be_measured_is_refused_before_anything_is_fitted(table):
         run(without(table, mine & (table.source == "wet")), methods)
     with pytest.raises(ValueError, match=f"{someone}.*source 'dry' with label 1"):
         run(without(table, mine & (table.source == "dry") & (table.label == 1)), methods)
-    with pytest.raises(ValueError, match="EVAL has sources that HEAD lacks: \\['wet'\\]"):
+    with pytest.raises(ValueError, match="EVAL has sources that HEAD lacks: 'wet'; no reader"):
         run(without(table, (table.role == "HEAD") & (table.source == "wet")), methods)
+    with pytest.raises(
+        TableError, match=r"label is the same in all HEAD rows.*keep columns=\['source', 'par"
+    ):
+        run(replace(table, label=np.zeros(len(table))), methods)
+    measured = np.random.default_rng(0).normal(size=len(table))
+    with pytest.raises(
+        ValueError, match=r"labels that HEAD lacks: [^']* and \d+ more.*cut a measured quantity"
+    ):
+        run(replace(table, label=measured, pair_id=None), methods)
+    with pytest.raises(ValueError, match=f"{someone}.*paired events with label 1"):
+        run(replace(table, pair_id=np.where(mine & (table.label == 1), -1, table.pair_id)), methods)
+    with pytest.raises(TableError, match=r"The table has 2 participants; an audit needs 3 or more"):
+        run(table.take(np.isin(table.participant, np.unique(table.participant)[:2])), methods)
+    diagnosis = np.where(np.isin(table.participant, np.unique(table.participant)[::2]), "ill", "well")
+    with pytest.raises(
+        TableError, match=r"one label, as a diagnosis is.*columns=\['source', 'participant', 'ro"
+    ):
+        run(replace(table, label=diagnosis), methods)
     with pytest.raises(ValueError, match=f"{someone}.*paired events"):
         run(replace(table, pair_id=np.where(mine, -1, table.pair_id)), methods)
     with pytest.raises(ValueError, match="str has neither decision_function"):

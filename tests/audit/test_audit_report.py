@@ -10,6 +10,7 @@ import re
 import shutil
 import socket
 import subprocess
+import sys
 import time
 import urllib.error
 import urllib.request
@@ -127,6 +128,23 @@ def test_all_figures_are_written_in_all_formats(full, tmp_path):
         content = path.read_bytes()
         assert content.startswith(starts[path.suffix])
         assert len(content) > 3000
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="files have no such limit there")
+def test_a_figure_that_does_not_fit_on_the_disk_leaves_the_old_one(full, tmp_path):
+    pytest.importorskip("matplotlib")
+    import resource
+
+    figure, path = full.plot_tradeoff(), tmp_path / "a.png"
+    path.write_bytes(b"old")
+    least, most = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, most))
+    try:
+        with pytest.raises(OSError, match="nothing was replaced"):
+            figure.savefig(path)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (least, most))
+    assert [(entry.name, entry.read_bytes()) for entry in tmp_path.iterdir()] == [("a.png", b"old")]
 
 
 def test_vector_figures_keep_text_as_text(full, tmp_path):

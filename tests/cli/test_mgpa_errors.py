@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -233,6 +234,21 @@ def test_a_reader_that_leaves_is_no_error(folder):
     assert "BrokenPipe" not in result.stderr
 
 
+def test_an_interruption_while_the_command_line_loads_is_said_in_one_line():
+    script = """
+import sys
+class Impatient:
+    def find_spec(self, name, *_):
+        if name == "cyclopts":
+            raise KeyboardInterrupt
+sys.meta_path.insert(0, Impatient())
+from mgpa.__main__ import entry
+entry()
+"""
+    result = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, env=ENVIRONMENT)
+    assert (result.returncode, result.stderr) == (130, "mgpa: interrupted; nothing was begun.\n")
+
+
 def test_everything_that_is_missing_is_said_at_once():
     said = here("fit").stderr
     assert said.startswith("mgpa fit needs TABLE: ")
@@ -255,3 +271,44 @@ def test_columns_with_dots_and_spaces_in_their_names_can_be_renamed(tmp_path):
     names = '{"Sample No.": "pair_id", "Instrument": "source"}'
     done("convert", "t.csv", "--out", "t.npz", "--embedding", "f", "--rename", names, folder=tmp_path)
     assert open_table(tmp_path / "t.npz").read().pair_id.tolist() == ["001", "001"]
+
+
+def test_a_terminal_without_the_letters_of_an_answer_shows_it(folder, tmp_path):
+    environment = ENVIRONMENT | {"PYTHONIOENCODING": "ascii", "LC_ALL": "C"}
+    command = [sys.executable, "-m", "mgpa", "fit", folder / "rec ördings.parquet", "--out", "ü.safetensors"]
+    result = subprocess.run(command, capture_output=True, text=True, env=environment, cwd=tmp_path)
+    assert (result.returncode, result.stderr) == (0, "")
+    assert r"\xb1" in result.stdout  # effect 1.0 ± 0.1
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="links need rights there")
+def test_a_link_to_itself_is_something_that_is_there(folder, tmp_path):
+    (tmp_path / "loop.parquet").symlink_to("loop.parquet")
+    arguments = (folder / "map one.safetensors", folder / "rec ördings.parquet", "--out", "loop.parquet")
+    assert "loop.parquet exists; pass --overwrite" in refused("apply", *arguments, folder=tmp_path)
+    assert "symbolic links" in refused("inspect", "loop.parquet", folder=tmp_path)
+
+
+def test_a_tilde_is_the_home_folder_wherever_it_stands(folder, tmp_path, monkeypatch):
+    for variable in ("HOME", "USERPROFILE"):
+        monkeypatch.setenv(variable, str(tmp_path))
+    out = "--out=~/m.safetensors"  # which shells pass on as it is
+    done("fit", folder / "rec ördings.parquet", out, "--method", "leace", folder=folder)
+    assert [path.name for path in tmp_path.iterdir()] == ["m.safetensors"]
+
+
+def test_a_folder_that_may_not_be_written_to_is_refused_before_the_work(folder, tmp_path, monkeypatch):
+    monkeypatch.setattr("os.access", lambda path, mode: Path(path) != tmp_path)
+    for command, *arguments in (
+        ("fit", folder / "rec ördings.parquet", "--out", tmp_path / "m.safetensors"),
+        (
+            "apply",
+            folder / "map one.safetensors",
+            folder / "rec ördings.parquet",
+            "--out",
+            tmp_path / "t.npz",
+        ),
+        ("convert", folder / "rec ördings.parquet", "--out", tmp_path / "t.npz"),
+    ):
+        assert f"You may not write to the folder {tmp_path};" in refused(command, *arguments)
+    assert not [*tmp_path.iterdir()]

@@ -2,6 +2,7 @@
 
 import os
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -59,6 +60,7 @@ def test_a_toml_file_may_have_sections_of_any_command(folder, tmp_path):
         ("[data.fetch]\nfrom = 'https://example.org/SHA256SUMS'", "sets from, which names an address"),
         ("[audit]\nout = '/tmp/audit'", "out = '/tmp/audit', which leads out of the folder"),
         ("[audit]\ncache = '../cells'", "leads out of the folder"),
+        ("[audit]\ncache = '~/cells'", "leads out of the folder"),
         ("[audit]\nmethods = ['leace', '../m.safetensors']", "leads out of the folder"),
         ("[convert.rename]\na = '//server/share'", "leads out of the folder"),
         ("[fit]\npairs = 'away/pairs.npz'", "leads out of the folder"),
@@ -86,6 +88,20 @@ def test_settings_of_the_user_may_reach_outside_and_give_way_to_those_beside_the
     (tmp_path / "m.safetensors").write_text("old")
     done("fit", folder / "rec ördings.parquet", folder=tmp_path / "data")
     assert mgpa.load_map(tmp_path / "m.safetensors").info.method == "LEACE"
+
+
+def test_somebody_without_a_home_has_no_settings(tmp_path, monkeypatch):
+    """As in a container, under a number that has no name there."""
+
+    def homeless():
+        raise RuntimeError("Could not determine home directory.")
+
+    for variable in ("XDG_CONFIG_HOME", "APPDATA"):
+        monkeypatch.delenv(variable, raising=False)
+    monkeypatch.setattr(Path, "home", homeless)
+    assert "closed_form_mgpa" in done("methods", folder=tmp_path).stdout
+    (tmp_path / "mgpa.toml").write_text("[apply]\nforce = true")
+    assert refused("methods", folder=tmp_path).endswith("Pass it on the command line.")
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="there are no named pipes in folders")

@@ -319,6 +319,13 @@ def test_too_few_pairs_to_hold_any_out_are_taken_as_they_are():
     assert MeasurementGate().fit(contrasts).rank_ == 1
 
 
+@pytest.mark.parametrize("groups", [None, [0, 1, 1]])
+def test_pairs_of_which_a_fold_leaves_only_short_ones_still_make_a_gate(groups):
+    contrasts = np.array([[0.1, 0.0, 0.02], [2.0, 0.1, 0.0], [2.0, 0.0, 0.1]])
+    gate = MeasurementGate().fit(contrasts if groups else contrasts[:2], groups=groups)
+    assert_close(np.abs(gate.basis_.T @ [1, 0, 0]), [1.0], 0.01)
+
+
 def test_an_estimator_says_that_pairs_show_nothing():
     rng = np.random.default_rng(6)
     X, source = rng.normal(size=(400, 20)), np.tile([0, 1], 200)

@@ -86,7 +86,9 @@ def test_a_thumbnail_is_one_panel_at_its_own_size_and_the_figure_stays(tmp_path,
     panels[1].plot([0, 1], label="a line")
     panels[1].set_xlabel("words that would be too small")
     panels[1].legend()
+    shown = plt.get_fignums()
     thumbnails.draw(figure, 1, tmp_path / "panel.png")
+    assert plt.get_fignums() == shown  # or the page would show it, too
     assert plt.imread(tmp_path / "panel.png").shape[:2] == (280, 400)
     assert len(figure.axes) == 3
     assert panels[1].get_xlabel() == "words that would be too small"

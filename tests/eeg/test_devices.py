@@ -231,6 +231,18 @@ def test_bad_and_flat_channels_are_named_and_used_unless_told_otherwise():
     assert {"dropped O1: flat on biosemi (s0)", "dropped T7: bad on epoc (s1)"} <= set(report.notes)
 
 
+def test_microvolts_that_are_taken_for_volts_are_not_an_effect_of_the_device():
+    devices = both(["s0", "s1"])
+    for epochs in devices["epoc"]:
+        epochs.apply_function(lambda signal: 1e6 * signal, verbose="error")
+    with pytest.warns(
+        UserWarning, match=r"epoc \(s0\) has signals of [\d.]+ V.*microvolts, multiply them by 1e-6"
+    ):
+        _, report = align_devices(devices)
+    assert any(note.startswith("epoc (s1) has signals of") for note in report.notes)
+    assert not any("biosemi (s0) has signals" in note for note in report.notes)
+
+
 def test_three_devices_share_ids_where_two_have_the_event():
     devices = both(["s0"]) | {"third": record("s0", ["O1", "O2"], 256.0, lost=(0,))}
     devices["epoc"] = record("s0", EPOC, 128.0, lost=(0, 1))
@@ -277,12 +289,17 @@ def failing():
     nobody = record("s0", ["O1"], 128.0)
     nobody.info["subject_info"] = None
     twice = record("s0", ["O1"], 128.0, source=["z"] * EVENTS)
+    broken = record("s0", ["O1"], 128.0)
+    broken.get_data(copy=False)[3] = np.nan
     return [
         (record("s0", ["O2"], 128.0), {}, ValueError, r"No channel is common.*rename_channels"),
         (late, {}, ValueError, r"no time in common"),
         (empty, {}, ValueError, r"Epochs\.drop_log"),
         (coded, {}, PairingError, r"no event is on two devices.*500.*mgpa\.eeg\.match_events"),
         (nobody, {}, ValueError, r"no column 'participant'.*participant=.*his_id"),
+        (coded, {"participant": "subject"}, ValueError, r"leave that out: the subject's his_id is 's0'"),
+        (record("s1", ["O1"], 128.0), {}, PairingError, r"No participant is on two devices: .*has s1\. "),
+        (broken, {}, ValueError, r" \(s0\) contains NaN or infinite values in 1 of 20 rows \(first: row 3\)"),
         (coded, {"label": "kind"}, ValueError, r"no column 'kind' for the task.*label="),
         (
             coded,

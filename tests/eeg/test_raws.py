@@ -115,6 +115,15 @@ def test_errors_name_what_helps(change, message):
         table_from_raws(change({"cap": record("01", 256.0)}), **SPAN)
 
 
+def test_a_recording_without_markers_is_named():
+    empty = record("02", 128.0).set_annotations(None)
+    raws = {"cap": [record(p, 256.0) for p in ("01", "02")], "headset": [record("01", 128.0), empty]}
+    with pytest.raises(
+        ValueError, match=r"^headset \(02\): A recording has neither annotations nor a trigger"
+    ):
+        table_from_raws(raws, **SPAN)
+
+
 def test_recordings_of_nobody_are_refused():
     raw = record("01", 128.0)
     raw.info["subject_info"] = None

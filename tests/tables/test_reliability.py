@@ -21,6 +21,7 @@ import mgpa
 from mgpa._common.files import clear_leftovers, replacing, require_distinct_paths, write_atomically
 from mgpa.tables import Table, correct, correct_file, fit_table
 from mgpa.tables.files import TableError, TableWriter, open_table, write_table
+from mgpa.tables.files.drafts import LocalDraft
 from simulated import in_parts, simulated_table
 
 pa = pytest.importorskip("pyarrow")
@@ -316,20 +317,40 @@ def test_an_archive_that_lost_a_column_is_refused(table, tmp_path):
         open_table(path)
 
 
-def test_of_two_writers_of_a_table_one_finishes_and_the_other_says_so(table, tmp_path):
-    first = TableWriter(tmp_path / "t", table, [len(table)])
-    second = TableWriter(tmp_path / "t", table, [len(table)])
+def test_two_writers_that_begin_at_the_same_moment_write_one_table(tmp_path):
+    first, second = (LocalDraft(tmp_path / "t") for _ in range(2))
+
+    def create(place):
+        place.mkdir()
+        if not second.partial.exists():
+            second.begin("the plan", lambda place: place.mkdir())
+
+    first.begin("the plan", create)
+    second.mark(0)
+    assert first.done == {0}
+    assert [path.name for path in tmp_path.iterdir()] == ["t.partial"]
+    with pytest.raises(FileExistsError, match="unfinished output of another job"):
+        first.begin("another plan", create)
+
+
+@pytest.mark.parametrize("name", ["t", "t.zarr"])
+def test_of_two_writers_of_a_table_one_finishes_and_the_other_says_so(table, tmp_path, name):
+    first = TableWriter(tmp_path / name, table, [len(table)])
+    second = TableWriter(tmp_path / name, table, [len(table)])
 
     def rows():
         first.write(0, table)  # while the second is at the same part
         first.finish()
         yield table
 
-    with pytest.raises(FileExistsError, match=r"t\.partial is gone while part 0 was written into it"):
+    with pytest.raises(FileExistsError, match=r"\.partial is gone while part 0 was written into it"):
         second.write(0, rows())
-    assert np.array_equal(open_table(tmp_path / "t").read().X, table.X)
-    assert os.listdir(tmp_path) == ["t"]
-    assert [path.name for path in (tmp_path / "t").iterdir()] == ["part-00000.parquet"]
+    with pytest.raises(FileExistsError, match=r"\.partial is gone before it was moved to its place"):
+        second.finish()
+    assert np.array_equal(open_table(tmp_path / name).read().X, table.X)
+    assert os.listdir(tmp_path) == [name]
+    if name == "t":
+        assert [path.name for path in (tmp_path / "t").iterdir()] == ["part-00000.parquet"]
 
 
 @pytest.mark.parametrize("removed", [["done/0"], ["done/0", "done"], ["done/0", "done", "plan.json"]])

@@ -574,10 +574,64 @@ def test_frames():
     assert given.other["age"].tolist() == list(range(6))
     with pytest.raises(TypeError, match="not both"):
         Table.from_frame(data, X, embedding="embedding")
-    with pytest.raises(TypeError, match=r"got LazyFrame \(collect it first\)"):
+    with pytest.raises(TypeError, match=r"got LazyFrame \(pass its \.collect\(\)\)"):
         Table.from_frame(pl.from_pandas(data).lazy())
     with pytest.raises(TypeError, match="got dict"):
         Table.from_frame({"X": X})
+
+
+def test_named_levels_of_a_pandas_index_are_columns_as_in_the_files_it_writes(tmp_path):
+    data, _ = frame()
+    data = data.set_index(pd.MultiIndex.from_arrays([["007"] * 6, range(6)], names=["participant", None]))
+    data.to_parquet(tmp_path / "t.parquet")
+    table = Table.from_frame(data.sample(frac=1, random_state=0))
+    assert table.participant.tolist() == ["007"] * 6
+    assert set(table.columns) == set(open_table(tmp_path / "t.parquet").columns)
+    data = data.reset_index(drop=True).assign(who=[1, "1"] * 3)
+    with pytest.raises(TableError, match=r"column who with type object\. Make it one type"):
+        Table.from_frame(data)
+
+
+class Matrix(pa.ExtensionType):
+    """Stands for types that other libraries register, such as the two-dimensional ones of Hugging Face."""
+
+    def __init__(self):
+        super().__init__(pa.list_(pa.list_(pa.float32())), "mgpa.tests.matrix")
+
+    def __arrow_ext_serialize__(self):
+        return b""
+
+    @classmethod
+    def __arrow_ext_deserialize__(cls, storage_type, serialized):
+        return cls()
+
+
+def test_extension_types_are_read_as_what_they_are_stored_as(tmp_path):
+    X = np.arange(24, dtype="f4").reshape(4, 3, 2)
+    stored = pa.array(X.tolist(), pa.list_(pa.list_(pa.float32())))
+    pa.register_extension_type(Matrix())
+    try:
+        data = pa.table({"embedding": pa.ExtensionArray.from_storage(Matrix(), stored)})
+        pq.write_table(data, tmp_path / "t.parquet")
+        for table in (open_table(tmp_path / "t.parquet").read(), Table.from_frame(data)):
+            assert np.array_equal(table.X, X)
+    finally:
+        pa.unregister_extension_type("mgpa.tests.matrix")
+
+
+def test_columns_along_another_dimension_than_the_rows_are_not_lost(tmp_path):
+    data = xr.Dataset({"v": (("feature", "trial"), np.ones((3, 4))), "device": ("trial", [0, 1, 0, 1])})
+    data.to_zarr(tmp_path / "t.zarr", consolidated=False)
+    rename = {"device": "source"}
+    lost = r"device lies along trial, and rows are counted by feature.*row="
+    with pytest.raises(TableError, match=lost):
+        Table.from_xarray(data, rename=rename)
+    with pytest.raises(TableError, match=lost):
+        open_table(tmp_path / "t.zarr", rename=rename)
+    assert Table.from_xarray(data, row="trial", rename=rename).source.tolist() == [0, 1, 0, 1]
+    one_for_all = data[["v"]].assign_coords(device=1)
+    with pytest.raises(TableError, match="device lies along no dimension, and rows are counted by trial"):
+        Table.from_xarray(one_for_all, row="trial", rename=rename)
 
 
 def test_data_arrays():
@@ -707,7 +761,7 @@ def test_arrays_that_are_no_columns(tmp_path):
         (
             "weights",
             np.ones(3),
-            r"'weights' has 3 rows, the embedding has 4\. Leave it out with columns=\['a'\]",
+            r"weights \(float64 in 3 rows, not 4\) cannot be a column.* Leave it out with columns=\['a'\]",
         ),
         ("scale", np.ones(()), r"scale \(a single float64\) cannot be a column"),
         ("z", np.ones(4, complex), r"z \(complex128\) cannot be a column"),
@@ -717,6 +771,16 @@ def test_arrays_that_are_no_columns(tmp_path):
         with pytest.raises(TableError, match=message):
             open_table(tmp_path / "p.npz")
         assert open_table(tmp_path / "p.npz", columns=["a"]).read().other["a"].tolist() == [0, 1, 2, 3]
+    np.savez(tmp_path / "p.npz", X=X, a=np.arange(4), channels=["Cz", "Oz"], sfreq=256)
+    with pytest.raises(TableError, match=r"channels .*, sfreq .* cannot be a column.* columns=\['a'\]"):
+        open_table(tmp_path / "p.npz")
+
+
+def test_an_archive_of_something_else_is_named(tmp_path):
+    with zipfile.ZipFile(tmp_path / "a.pt", "w") as archive:
+        archive.writestr("weights.pkl", b"nothing")
+    with pytest.raises(TableError, match="an archive without arrays"):
+        open_table(tmp_path / "a.pt")
 
 
 def test_packed_arrays_are_left_to_xarray(tmp_path):

@@ -167,6 +167,8 @@ def require_replaceable(path: Place) -> None:
     kind = special_kind(path)
     if kind is not None:
         raise FileExistsError(f"{path} is {kind}, which a file would replace; name another output.")
+    if path.parent.is_dir() and not os.access(path.parent, os.W_OK):
+        raise PermissionError(f"You may not write to the folder {path.parent}; name another output.")
 
 
 def require_distinct_paths(output: Place, *inputs: Place) -> None:
@@ -196,7 +198,7 @@ def require_distinct_paths(output: Place, *inputs: Place) -> None:
 
 def _resolved(path: Place) -> PurePath:
     """Return a path without links; an address as a path of its own kind, which is none on this machine."""
-    return PurePosixPath(str(path)) if isinstance(path, RemotePath) else path.resolve()
+    return PurePosixPath(str(path)) if isinstance(path, RemotePath) else Path(os.path.realpath(path))
 
 
 def _signature() -> str:

@@ -9,12 +9,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..coordinates import Coordinates
-from ..errors import TableError
-from ..tables.columns import GIVE_ROLES
+from ..errors import Mention, TableError, first_few
 from ..tables.rows import require_correctable, require_encoder
 from ..tables.table import Table
 from .association import Direction, find_directions
 from .fits import Job
+from .folds import FEWEST_PEOPLE
 from .looks import label as shown_as
 from .measure import require_everyone
 from .readers import CHECKPOINTS, check_bank, check_schedule
@@ -89,14 +89,23 @@ def require_applicable(jobs: list[Job], table: Table) -> None:
         require_correctable(m, table.info, table.source, ("Audit the table that the map is meant for.",))
 
 
+def require_enough_people(table: Table) -> None:
+    """Raise if the people of a table cannot take the roles that an audit needs, whoever gives them out."""
+    n_people = len(np.unique(table.participant))
+    if n_people < FEWEST_PEOPLE:
+        raise TableError(
+            f"The table has {n_people} participants; an audit needs {FEWEST_PEOPLE} or more, who take turns: "
+            "one to fit on, one to train readers on, one to judge."
+        )
+
+
 def require_measurable(head: Table, evaluation: Table, fewest: int) -> None:
     """Raise unless every EVAL participant has rows of everything that HEAD teaches readers and heads."""
     people = np.unique(evaluation.participant).tolist()
     if len(people) < fewest:
         raise TableError(
-            f"EVAL has one participant ({people[0]!r}); how a result varies over people needs two or more. ",
-            GIVE_ROLES,
-            " can give EVAL a larger share.",
+            f"EVAL has one participant ({people[0]!r}); how a result varies over people needs two or more. "
+            "Give another participant the role EVAL; VAL may be empty."
         )
     for name, known, found in (
         ("sources", head.source, evaluation.source),
@@ -106,7 +115,23 @@ def require_measurable(head: Table, evaluation: Table, fewest: int) -> None:
             continue
         new = np.setdiff1d(found, known).tolist()
         if new:
-            raise ValueError(f"EVAL has {name} that HEAD lacks: {new}; no reader or head could learn them.")
+            few = first_few(list(map(repr, new)), 4)
+            classes = " Labels are classes; cut a measured quantity into some." if len(new) > 4 else ""
+            raise ValueError(
+                f"EVAL has {name} that HEAD lacks: {few}; no reader or head could learn them.{classes}"
+            )
+    if head.label is not None and evaluation.label is not None:
+        others = Mention("columns", [name for name in evaluation.columns if name != "label"])
+        if len(np.unique(head.label)) < 2:
+            raise TableError("label is the same in all HEAD rows, so there is no task; keep ", others, ".")
+        pairs = {*zip(evaluation.participant.tolist(), evaluation.label.tolist(), strict=True)}
+        if len(pairs) == len(people):
+            raise TableError(
+                "Every EVAL participant has one label, as a diagnosis is, and task scores compare labels "
+                "within participants. Audit without the task, keeping ",
+                others,
+                "; or let several people, of all labels, make one participant.",
+            )
     for source in head.sources.tolist():
         mine = evaluation.source == source
         require_everyone(evaluation.participant[mine], evaluation, f"source {source!r}")

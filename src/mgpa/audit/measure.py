@@ -200,8 +200,11 @@ class Ground:
             _ = self.residual_readers
         views = self.evaluation.paired_views()
         if self.directions and views is not None:
-            seen = self.evaluation.participant[views[0]]
+            seen, labels = (self.evaluation.columns[name][views[0]] for name in ("participant", "label"))
             require_everyone(seen, self.evaluation, "paired events (which association shift needs)")
+            for label in np.unique(labels).tolist():
+                what = f"paired events with label {label!r} (which association shift needs)"
+                require_everyone(seen[labels == label], self.evaluation, what)
 
 
 def _flat_mean(H: NDArray[Any]) -> NDArray[Any]:

@@ -20,7 +20,7 @@ from .. import __version__
 from .._common.progress import waiting
 from .._common.workers import in_processes
 from ..coordinates import Coordinates
-from ..errors import ParameterError, TableError, printable
+from ..errors import ParameterError, TableError, UsageError, printable
 from ..estimators.staged import torch_device
 from ..maps import CorrectionMap, load_map
 from ..maps.io.mapfile import map_digest
@@ -34,6 +34,7 @@ from .checks import (
     read_budgets,
     require_applicable,
     require_distinct_names,
+    require_enough_people,
     require_known,
     require_measurable,
 )
@@ -195,6 +196,7 @@ class AuditPlan:
             told = {"folds": len(self.folds), "data": table.digest[:16], "roles": table.role is not None}
             self.settings = self.folds[0].settings | told
         else:
+            require_enough_people(table)
             # How a result varies over people needs two of them to judge.
             self._take(table, fewest_judges=2)
 
@@ -308,7 +310,15 @@ class AuditPlan:
             audits = []
             for i, plan in enumerate(self.folds, start=1):
                 self._say(f"fold {i} of {len(self.folds)}")
-                audits.append(plan.run())
+                try:
+                    audits.append(plan.run())
+                except UsageError as error:
+                    if not plan.settings["participants"]["VAL"]:
+                        error.add_note(
+                            "Three participants leave one to fit on and nobody for VAL: methods that hold "
+                            "rows out, as iterative_mgpa does, need a fourth. Audit the others."
+                        )
+                    raise
             pooled, table = Audit.pool(audits), self.table
             return replace(
                 pooled,

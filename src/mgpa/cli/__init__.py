@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import sys
 import warnings
+from io import TextIOWrapper
 from typing import Any
 
 from cyclopts import CycloptsError
@@ -34,6 +35,9 @@ def main(arguments: list[str] | None = None) -> int:
         print(f"mgpa: {printable(redacted(in_options(message, command)))}", file=sys.stderr)
 
     warnings.showwarning = say
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):  # a terminal without the letters of an answer still shows it
+            stream.reconfigure(errors="backslashreplace")
     try:
         app.config = load_settings()
         app(arguments, exit_on_error=False, print_error=False)

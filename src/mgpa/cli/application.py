@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args, get_origin
@@ -23,7 +24,8 @@ def _read_value(kind: Any, tokens: Sequence[Token] | dict[str, Any]) -> Any:
     """
     kinds = {kind, *get_args(kind)}
     if Path in kinds and get_origin(kind) not in (list, tuple) and not isinstance(tokens, dict):
-        place = as_place(tokens[0].value)
+        # Shells leave the ~ of --out=~/maps to us, and a folder called ~ is a trap.
+        place = as_place(os.path.expanduser(tokens[0].value))
         if isinstance(place, RemotePath) and RemotePath not in kinds:
             raise ValueError(f"{place} is an address; a path on this machine is expected here.")
         return place

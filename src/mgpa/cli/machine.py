@@ -113,11 +113,11 @@ def _conclusion(versions: dict[str, str | None], broken: dict[str, str]) -> str:
 
 def _broken(versions: dict[str, str | None]) -> tuple[dict[str, str], dict[str, str]]:
     """Return what is installed and cannot be imported, and what does without a part of itself."""
-    from ..eeg._braindecode import LEFT_OUT
-
     broken = _failures([name for name, version in versions.items() if version is not None])
     notes = {}
     if "torchaudio" in broken and versions["braindecode"] is not None and "braindecode" not in broken:
+        from ..eeg._braindecode import LEFT_OUT
+
         del broken["torchaudio"]  # nothing but braindecode wants it
         notes["torchaudio"] = LEFT_OUT
     return broken, notes

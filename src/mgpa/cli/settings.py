@@ -30,12 +30,13 @@ NOT_FROM_A_FOLDER = {
 }
 
 
-def user_settings() -> Path:
-    """Return where the user's own settings are, whether or not there are any."""
-    if os.name == "nt":
-        base = os.environ.get("APPDATA") or Path.home() / "AppData" / "Roaming"
-    else:
-        base = os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config"
+def user_settings() -> Path | None:
+    """Return where the user's own settings are, if there are any; None of a user without a home."""
+    variable, below = ("APPDATA", "AppData/Roaming") if os.name == "nt" else ("XDG_CONFIG_HOME", ".config")
+    try:
+        base = os.environ.get(variable) or Path.home() / below
+    except RuntimeError:  # as in a container, under a number that has no name there
+        return None
     return Path(base) / "mgpa" / SETTINGS
 
 
@@ -45,8 +46,8 @@ def load_settings() -> list[Dict]:
     An option in both is taken from the first; the command line goes before either.
     """
     folder, user = Path(SETTINGS), user_settings()
-    of_the_user, of_the_folder = _read(user), _read(folder)
-    if not (of_the_user and of_the_folder and folder.samefile(user)):
+    of_the_folder, of_the_user = _read(folder), {} if user is None else _read(user)
+    if not (user and of_the_user and of_the_folder and folder.samefile(user)):
         _refuse_reaching_outside(folder, of_the_folder)
     both = ((folder, of_the_folder), (user, of_the_user))
     return [Dict(sections, source=str(path)) for path, sections in both if sections]
@@ -92,7 +93,8 @@ def _check_section(path: Path, section: tuple[str, ...], values: dict[str, Any],
 def _refuse_reaching_outside(path: Path, values: dict[str, Any], section: tuple[str, ...] = ()) -> None:
     """Raise if settings beside the data set what only the user may."""
     here = path.absolute().parent.resolve()
-    advice = f"Pass it on the command line, or set it in {user_settings()}"
+    own = user_settings()
+    advice = "Pass it on the command line" + (f", or set it in {own}" if own else "")
     for name, value in values.items():
         if isinstance(value, dict):
             _refuse_reaching_outside(path, value, (*section, name))
@@ -105,7 +107,8 @@ def _refuse_reaching_outside(path: Path, values: dict[str, Any], section: tuple[
             )
         for text in _texts(value):
             # Every text, whatever it is for: an option that takes paths cannot be forgotten here.
-            if "://" in text or "\0" in text or not (here / text).resolve().is_relative_to(here):
+            outside = "://" in text or "\0" in text or text.startswith("~")
+            if outside or not Path(os.path.realpath(here / text)).is_relative_to(here):
                 raise UserError(
                     f"{_where(path, section)} has {name} = {text!r}, which leads out of the folder; settings "
                     f"beside data may not. {advice}."

@@ -7,6 +7,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
+from .._common.progress import waiting
 from ..errors import printable
 from .application import AnyOut, AnyPlace, Out, app, refuse_existing
 from .audits import audit
@@ -21,7 +22,7 @@ def convert(
     table: AnyPlace,
     *,
     out: AnyOut,
-    embedding: str | None = None,
+    embedding: Annotated[list[str] | None, Parameter(consume_multiple=True)] = None,
     rename: Annotated[dict[str, str] | None, Parameter(help=RENAME)] = None,
     columns: Annotated[list[str] | None, Parameter(consume_multiple=True)] = None,
     roles: bool = False,
@@ -35,12 +36,12 @@ def convert(
     Parameters
     ----------
     table
-        A .csv file, or any table; also by an address (s3://…, gs://…, https://…, hf://…).
+        A .csv, .tsv or .txt file, or any table; also by an address (s3://…, gs://…, https://…, hf://…).
     out
         A .parquet, .npz or .zarr file; also by an address (s3://…, gs://…).
     embedding
         The column with the embedding, what its columns begin with (f for f0, f1, …), or several columns
-        (alpha,beta).
+        (--embedding alpha beta).
     columns
         Keep only these columns besides the embedding, by the names they have in the file.
     roles
@@ -54,17 +55,20 @@ def convert(
 
     from ..tables import Table, assign_roles
     from ..tables.files import open_table, write_table
+    from ..tables.files.csv_file import SUFFIXES
 
     refuse_existing(out, overwrite, table)
-    several = embedding.split(",") if embedding is not None and "," in embedding else embedding
-    if table.suffix == ".csv":
-        read = Table.from_csv(table, embedding=several, rename=rename, columns=columns)
-    else:
-        read = open_table(table, embedding=several, rename=rename, columns=columns).read()
+    named = embedding[0] if embedding is not None and len(embedding) == 1 else embedding
+    with waiting("convert: reading"):
+        if table.suffix.lower() in SUFFIXES:
+            read = Table.from_csv(table, embedding=named, rename=rename, columns=columns)
+        else:
+            read = open_table(table, embedding=named, rename=rename, columns=columns).read()
     if roles:
         read.require("participant")
         read = replace(read, role=assign_roles(read.participant, random_state=seed))
-    write_table(read, out, overwrite=overwrite)
+    with waiting("convert: writing"):
+        write_table(read, out, overwrite=overwrite)
     print(printable(f"{len(read)} rows with {', '.join(read.columns) or 'no columns'} in {out}"))
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from .._common.checks import require_finite
 from ..errors import UsageError
 from ..tables.columns import Columns
 from .trials import Trials, eeg_channels
@@ -18,6 +19,8 @@ from .views import resample
 _OLD_NAMES = {"t3": "t7", "t4": "t8", "t5": "p7", "t6": "p8"}
 # Volts from peak to peak: no electrode on a head is as quiet for a whole epoch.
 FLAT = 1e-8
+# Volts from peak to peak: nothing on a head is as loud, and whatever is was not stored in volts.
+LOUD = 1.0
 # Sample times are sums of rounded numbers; a part of a sample this small is none.
 _WHOLE = 1e-6
 
@@ -134,6 +137,23 @@ def about_poor(poor: dict[str, tuple[str, list[str]]], names: tuple[str, ...], b
     return [f"kept {line}" for line in used]
 
 
+def about_units(parts: list[Part]) -> list[str]:
+    """Return which epochs cannot be in volts, as MNE takes them to be; warn of them."""
+    said = []
+    for part in parts:
+        data = part.epochs.get_data(picks=eeg_channels(part.epochs), copy=False)
+        size = float(np.median(np.ptp(data, axis=2)))
+        if size > LOUD:
+            said.append(f"{part.device} ({part.people}) has signals of {size:.3g} V from peak to peak")
+    if said:
+        warnings.warn(
+            f"{some(said)}. MNE takes numbers for volts; if they are microvolts, multiply them by 1e-6 "
+            "(apply_function), lest the unit be taken for an effect of the device.",
+            stacklevel=4,
+        )
+    return said
+
+
 @dataclass(frozen=True)
 class Grid:
     """The times that all devices are brought to."""
@@ -181,6 +201,7 @@ def brought(part: Part, names: tuple[str, ...], grid: Grid, shared: list[str]) -
 
     channels = _channel_names(part)
     signal = part.epochs.get_data(picks=[channels[_plain(name)] for name in names]).astype(np.float64)
+    require_finite(signal.reshape(len(signal), -1), f"{part.device} ({part.people})")
     whole, share = _offset(part, grid.start, grid.rate)
     if share > _WHOLE:
         at = np.arange(whole, signal.shape[2] - 1) + share

@@ -19,7 +19,16 @@ from ..errors import PairingError, UsageError
 from ..tables.columns import ROLES, Columns
 from ..tables.roles import assign_roles
 from ..tables.table import Table
-from .common_samples import Part, about_poor, brought, common_channels, common_times, poor_channels, some
+from .common_samples import (
+    Part,
+    about_poor,
+    about_units,
+    brought,
+    common_channels,
+    common_times,
+    poor_channels,
+    some,
+)
 from .encoding import Encoder, encode
 from .pairing import Dropped, PairingReport, SessionPairing, Timing, TimingLimits, timing_test
 from .trials import Trials
@@ -174,6 +183,7 @@ def align_devices(
     poor = poor_channels(parts)
     names, notes = common_channels(parts, channels, set(poor) if bads == "drop" else set())
     notes += about_poor(poor, names, bads)
+    notes += about_units(parts)
     grid = common_times(parts, sfreq)
     notes.append(grid.said)
     shared = [name for name in parts[0].columns if all(name in part.columns for part in parts)]
@@ -250,10 +260,13 @@ def _read(device: str, epochs: Any, by: tuple[str, ...], participant: str, label
             f"{device}: there is no column {name!r} for {what}; the metadata have {present}. {advice}"
         )
 
+    whose = (
+        "Name it with participant=, or set info['subject_info']['his_id']."
+        if person is None
+        else f"Name it with participant=, or leave that out: the subject's his_id is {person!r}."
+    )
     columns = {
-        "participant": column(
-            participant, "participants", "Name it with participant=, or set info['subject_info']['his_id']."
-        ),
+        "participant": column(participant, "participants", whose),
         "label": column(label, "the task", "Name it with label=."),
         "onset": column("onset", "onsets", ""),
     }
@@ -313,9 +326,18 @@ def _pair(
                 timing[what] = _compare(onsets[0], onsets[1], f"{name}: {what}", limits)
         sessions.append(SessionPairing(name, len(events), paired, tuple(dropped), timing))
     if not any(session.pairs for session in sessions):
-        there = "; ".join(
-            f"{d} has {some(columns[by[-1]][columns['source'] == d].tolist())}" for d in devices
+        people, events = (
+            [set(columns[name][columns["source"] == device].tolist()) for device in devices]
+            for name in ("participant", by[-1])
         )
+        strangers = len(set().union(*people)) == sum(map(len, people))
+        found = people if strangers else events
+        there = "; ".join(f"{d} has {some(values)}" for d, values in zip(devices, found, strict=True))
+        if strangers:
+            raise PairingError(
+                f"No participant is on two devices: {there}. Name the column of participants with "
+                "participant=, or give them one name each in info['subject_info']['his_id']."
+            )
         raise PairingError(
             f"By participant and {', '.join(by)}, no event is on two devices: {there}. Name others with "
             "pair_by=; mgpa.eeg.match_events numbers events by their times."
@@ -353,7 +375,7 @@ def _require_one_label(label: NDArray[Any], rows: list[int], event: Any, session
         raise PairingError(
             f"{session}: event {event!r} is {some(values)}, depending on the device; is it the same event? "
             "mgpa.eeg.match_events finds which markers of two devices belong together; label= names the "
-            "column of the task."
+            "column of the task, and for recordings labels_from= the device that knows it."
         )
 
 

@@ -225,7 +225,7 @@ def _join(
     epochs: dict[str, list[Any]] = {device: [] for device in devices}
     for key in dict.fromkeys(key for recordings in devices.values() for key in recordings):
         raws = {device: recordings[key] for device, recordings in devices.items() if key in recordings}
-        marked = {device: cut.markers(raw) for device, raw in raws.items()}
+        marked = {device: _marked(cut, raw, f"{device} ({'/'.join(key)})") for device, raw in raws.items()}
         times = {d: (marked[d][0][:, 0] - raw.first_samp) / raw.info["sfreq"] for d, raw in raws.items()}
         reference = max(times.values(), key=len) if onsets is None else onsets[key[0]]
         ordinals = {d: _number(times[d], reference, d, "/".join(key), cut.limits) for d in raws}
@@ -237,6 +237,14 @@ def _join(
             epochs[device].append(_epochs(raw, marked[device], ordinals[device], cut, facts, named))
     settings = {"pair_by": (*sessions, "event"), "limits": cut.limits} | settings
     return table_from_epochs(epochs, encoder=encoder, **settings)
+
+
+def _marked(cut: _Cutting, raw: Any, whose: str) -> Markers:
+    """Return the markers of a recording, or say whose has none."""
+    try:
+        return cut.markers(raw)
+    except UsageError as error:
+        raise UsageError(f"{whose}: ", *error.parts) from None
 
 
 def _number(

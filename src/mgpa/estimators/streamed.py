@@ -204,11 +204,12 @@ def people_means(data: FitData, labels: NDArray[Any]) -> Means:
 
 
 def stays_where_it_is(X: Any) -> bool:
-    """Return whether X is a matrix of finite floats on an accelerator, whose sums can be made there.
+    """Return whether X is a matrix of finite floats on a CUDA device, whose sums can be made there.
 
-    Everything else is read as an array, and what is wrong with it is said of that.
+    Everything else is read as an array, and what is wrong with it is said of that. (Apple's devices have no
+    float64 to make sums in.)
     """
-    if not is_tensor(X) or X.device.type == "cpu" or X.ndim != 2 or not X.numel():
+    if not is_tensor(X) or X.device.type != "cuda" or X.ndim != 2 or not X.numel():
         return False
     return str(X.dtype) in ("torch.float32", "torch.float64") and bool(X.isfinite().all())
 

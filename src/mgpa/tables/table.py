@@ -216,8 +216,8 @@ class Table:
             The embeddings, if they are not in the frame.
         embedding : str, list of str, or compiled regular expression
             The column whose entries are embeddings; or many columns with a number each: their names, what
-            all of them start with, or a pattern that matches them whole. None: "embedding", "X", "tokens", or
-            the only column of lists.
+            all of them start with ("f": those called f and a number, or whatever starts so if none is), or a
+            pattern that matches them whole. None: "embedding", "X", "tokens", or the only column of lists.
         tokens : int or None
             Take each embedding for this many tokens, one after another.
         columns : list of str or None
@@ -251,10 +251,11 @@ class Table:
         rename: Mapping[str, str] | None = None,
         info: dict[str, Any] | None = None,
     ) -> Self:
-        """Make a table from a CSV file, whose ids stay the text that they are.
+        """Make a table from a CSV file, whose ids and codes stay the text that they are.
 
-        A participant ``007`` is not 7, and no two long ids become one number. A pair id that is blank or
-        negative is unpaired.
+        A participant ``007`` is not 7, nor is a source or a session, and no two long ids become one number. A
+        pair id that is missing or negative is unpaired. Fields may be separated by commas, semicolons (then
+        numbers may have decimal commas), tabs or bars.
 
         Parameters
         ----------
@@ -272,9 +273,9 @@ class Table:
         ['007', '7']
         >>> folder.cleanup()
         """
-        from .files.convert import read_csv
+        from .files.csv_file import read_csv
 
-        frame = read_csv(as_place(path), rename)
+        frame = read_csv(as_place(path), embedding, rename)
         return cls.from_frame(
             frame, embedding=embedding, tokens=tokens, columns=columns, rename=rename, info=info
         )

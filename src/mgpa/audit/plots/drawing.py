@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import os
 from contextlib import AbstractContextManager
 from functools import cache
 from io import BytesIO
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..._common.extras import missing
+from ..._common.files import write_atomically
 from ..bootstrap import Estimate
 from ..looks import COLORS, Look, looks
 from ..result import Audit
@@ -56,11 +59,17 @@ def _figure_class() -> Any:
     from matplotlib.figure import Figure
 
     class AuditFigure(Figure):
-        """A figure that saves with :func:`style`'s fonts and shows itself in notebooks without pyplot."""
+        """A figure that saves with :func:`style`'s fonts, whole or not at all, and shows in notebooks."""
 
         def savefig(self, fname: Any, **options: Any) -> None:
             with style():
-                super().savefig(fname, **options)
+                if not isinstance(fname, str | os.PathLike):
+                    super().savefig(fname, **options)
+                    return
+                path, stream = Path(fname), BytesIO()
+                kind = path.suffix.removeprefix(".") or self.canvas.get_default_filetype()
+                super().savefig(stream, **{"format": kind, **options})
+                write_atomically(path if path.suffix else path.with_suffix(f".{kind}"), stream.getvalue())
 
         def _repr_png_(self) -> bytes:
             stream = BytesIO()

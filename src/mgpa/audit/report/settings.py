@@ -58,7 +58,8 @@ def _facts(audit: Audit) -> dict[str, str]:
     s, features = audit.settings, audit.settings["features"]
     budget = "none: complete maps" if s["budget"] is None else f"{s['budget']} on validation rows"
     bank = {"full": "the full bank", "paper": "the paper's bank"}[s["bank"]]
-    readers = bank if isinstance(s["readers"], str) else f"{bank}, {s['readers']}"
+    given = {} if isinstance(s["readers"], str) else s["readers"]
+    readers = ", ".join([bank, *(f"{name} {value}" for name, value in given.items() if name != "bank")])
     return {
         "mgpa": s["version"],
         "Data": f"checksum {s['data']}",

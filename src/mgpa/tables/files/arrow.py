@@ -69,10 +69,12 @@ def read_columns(batch: Any, layout: Layout, names: Iterable[str], first_row: in
     found: Columns = {}
     for stored in names:
         column = _whole(batch[stored])
+        if not isinstance(column.type, pa.FixedShapeTensorType) and isinstance(column, pa.ExtensionArray):
+            column = column.storage
         if stored in layout.embedding and not _is_number(column.type):
             found[stored] = _read_lists(column, math.prod(layout.shape), stored, first_row)
         elif stored in layout.embedding:
-            _refuse_nulls(column, stored, first_row)
+            _refuse_nulls(column, stored, first_row, embedding=True)
             found[stored] = column.to_numpy(zero_copy_only=False)
         else:
             found[stored] = read_column(column, called[stored], first_row)
@@ -128,6 +130,8 @@ def _row_type(type_: Any) -> tuple[tuple[int, ...], Any]:
     """Return the shape of a row and the type of its numbers."""
     if isinstance(type_, pa.FixedShapeTensorType):
         return tuple(type_.shape), type_.value_type
+    if isinstance(type_, pa.BaseExtensionType):
+        type_ = type_.storage_type
     shape: list[int] = []
     while _is_list(type_):
         shape.append(type_.list_size if pa.types.is_fixed_size_list(type_) else _UNKNOWN)
@@ -173,7 +177,7 @@ def _read_lists(column: Any, size: int, name: str, first_row: int) -> NDArray[An
             raise TableError(f"{name} has tensors with permuted dimensions; write them in row-major order.")
         column = column.storage
     n = len(column)
-    _refuse_nulls(column, name, first_row)
+    _refuse_nulls(column, name, first_row, embedding=True)
     owner = np.arange(n)  # the row each list belongs to
     while _is_list(column.type):
         if not pa.types.is_fixed_size_list(column.type):
@@ -205,15 +209,14 @@ def _refuse_ragged(column: Any, name: str, first_row: int, owner: NDArray[np.int
         )
 
 
-def _refuse_nulls(column: Any, name: str, first_row: int) -> None:
+def _refuse_nulls(column: Any, name: str, first_row: int, *, embedding: bool = False) -> None:
     if column.null_count:
         row = first_row + int(np.flatnonzero(column.is_null().to_numpy(zero_copy_only=False))[0])
-        raise TableError(
-            f"{name} is missing (null) in {column.null_count} rows (first: row {row}); drop those rows, fill "
-            "them in, or leave the column out with ",
-            Mention("columns", python="columns="),
-            ".",
-        )
+        missing = f"{name} is missing (null) in {column.null_count} rows (first: row {row}); "
+        if embedding:
+            raise TableError(f"{missing}drop those rows, or impute them.")
+        leave_out = "drop those rows, fill them in, or leave the column out with "
+        raise TableError(missing + leave_out, Mention("columns", python="columns="), ".")
 
 
 def _whole(column: Any) -> Any:

@@ -7,15 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from ..._common.files import special_kind
-from ..._common.remote import Place
 from ...errors import TableError
 from ..columns import Columns
-from .layout import Choice, Field, Head, Layout, find_embedding
-from .table_file import reading
-
-# What stands for a missing value in a CSV file.
-MISSING = ("", "NA", "N/A", "n/a", "#N/A", "<NA>", "NaN", "nan", "NULL", "null", "None")
+from .layout import Choice, Field, Head, Layout, find_embedding, require_along_rows
 
 
 def from_frame(
@@ -31,7 +25,10 @@ def from_frame(
 
     library = type(frame).__module__.partition(".")[0]
     if library == "pandas":
-        data = pa.Table.from_pandas(frame, preserve_index=False)
+        try:
+            data = pa.Table.from_pandas(_with_named_index(frame))
+        except pa.ArrowInvalid as error:
+            raise TableError(f"{'; '.join(map(str, error.args))}. Make it one type.") from None
     elif library == "polars" and hasattr(frame, "to_arrow"):
         data = frame.to_arrow()  # text in a type that pyarrow before 19 can read, too
     elif hasattr(frame, "__arrow_c_stream__"):
@@ -39,7 +36,7 @@ def from_frame(
     else:
         raise TypeError(
             f"Expected a pandas or polars data frame or a pyarrow table; got {type(frame).__name__}"
-            f"{' (collect it first)' if hasattr(frame, 'collect') else ''}."
+            f"{_how_to_get_one(frame)}."
         )
     fields = fields_of(data.schema, lambda names: data.select(names).slice(0, 1))
     if X is not None:
@@ -59,31 +56,15 @@ def from_frame(
     return (found if X is None else {"X": X, **found}), info
 
 
-def read_csv(path: Place, rename: Mapping[str, str] | None) -> Any:
-    """Return a CSV file as a data frame whose ids are the text that is there; blank or negative: unpaired."""
-    import pandas
+def _with_named_index(frame: Any) -> Any:
+    """Return a pandas frame with the named levels of its index as columns, as in the files it writes."""
+    named = [name for name in frame.index.names if name is not None]
+    return frame.reset_index(level=named) if named else frame
 
-    kind = special_kind(path)
-    if kind is not None:
-        raise TableError(f"{path} is {kind}, not a file.")
-    with reading(path):
-        with path.open("rb") as stream:
-            header = pandas.read_csv(stream, nrows=0).columns
-        called = {name: (rename or {}).get(name, name) for name in header}
-        ids = {name: called[name] for name in header if called[name] in ("participant", "pair_id")}
-        # Somebody's code may be NA, and an id 007; only other columns have missing values, or numbers.
-        missing = {name: MISSING for name in header if name not in ids}
-        with path.open("rb") as stream:
-            frame = pandas.read_csv(
-                stream, dtype=dict.fromkeys(ids, str), keep_default_na=False, na_values=missing
-            )
-        for stored, name in ids.items():
-            blank = np.flatnonzero(frame[stored] == "")
-            if name == "participant" and len(blank):
-                raise TableError(f"{stored} is missing in {len(blank)} rows (first: row {blank[0]}).")
-            if name == "pair_id":
-                frame.loc[frame[stored].str.fullmatch(r"-\d+(\.0*)?"), stored] = ""
-        return frame
+
+def _how_to_get_one(frame: Any) -> str:
+    """Return in words how something else becomes a data frame."""
+    return next((f" (pass its .{verb}())" for verb in ("collect", "to_pandas") if hasattr(frame, verb)), "")
 
 
 def from_xarray(
@@ -107,6 +88,7 @@ def from_xarray(
     row = X.dims[0] if row is None else row
     if row not in X.dims:
         raise TableError(f"{chosen} has dimensions {', '.join(map(str, X.dims))}, none of them {row!r}.")
+    require_along_rows({name: v.dims for name, v in variables.items() if v.dims != (row,)}, row, rename)
     columns = {name: v.to_numpy() for name, v in variables.items() if v.dims == (row,)}
     return {"X": X.transpose(row, ...).to_numpy(), **_renamed(columns, rename)}
 

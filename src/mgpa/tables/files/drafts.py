@@ -8,6 +8,7 @@ the same job go on from there.
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import re
@@ -41,6 +42,7 @@ class LocalDraft:
         self.path = path
         self.partial = path.with_name(path.name + ".partial")
         self.table = self.partial / "table"
+        self._begun: tuple[int, int] | None = None
 
     def begin(self, plan: str, create: Callable[[Path], object]) -> None:
         """Make the folder, with what ``create`` writes; or go on with one that has the same plan."""
@@ -50,15 +52,23 @@ class LocalDraft:
         if stored.exists():
             if stored.read_text(encoding="utf-8") != plan:
                 raise _another_job(self.partial, "folder")
+            self._begun = _identity(self.table)
             return
         with suppress(OSError):
             self.partial.rmdir()  # empty, if that was all there was left to do
         if os.path.lexists(self.partial):
             raise _something_else(self.partial)
-        with replacing(self.partial) as temporary:
-            (temporary / "done").mkdir(parents=True)
-            create(temporary / "table")
-            (temporary / "plan.json").write_text(plan, encoding="utf-8")
+        try:
+            with replacing(self.partial) as temporary:
+                (temporary / "done").mkdir(parents=True)
+                create(temporary / "table")
+                (temporary / "plan.json").write_text(plan, encoding="utf-8")
+        except OSError as error:
+            if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+                raise
+            self.begin(plan, create)  # somebody else began it meanwhile
+        else:
+            self._begun = _identity(self.table)
 
     @property
     def done(self) -> frozenset[int]:
@@ -66,13 +76,19 @@ class LocalDraft:
         return frozenset(int(entry.name) for entry in (self.partial / "done").iterdir())
 
     def mark(self, part: int) -> None:
-        """Say that a part is complete."""
+        """Say that a part is complete. Zarr makes folders as it needs them: none stays in what is gone."""
+        if self.gone:
+            if self.path.suffix == ".zarr" and not (self.table / DESCRIPTION).exists():
+                with suppress(OSError):  # a third writer may be at it, too
+                    remove(self.table)
+                    self.partial.rmdir()
+            raise FileNotFoundError(f"There is no plan in {self.partial}.")
         (self.partial / "done" / str(part)).touch()
 
     @property
     def gone(self) -> bool:
-        """Whether somebody else has published or removed it."""
-        return not self.table.exists()
+        """Whether somebody else has published or removed it, even if a folder of its name is there again."""
+        return self._begun is None or _identity(self.table) != self._begun
 
     def tidy(self) -> None:
         """Remove what processes that were killed, here or elsewhere, left of a part."""
@@ -227,6 +243,15 @@ def draft_of(path: Place) -> Draft:
 def _clear_unfinished(table: Path) -> None:
     for leftover in table.glob(".mgpa-*.tmp"):
         remove(leftover)
+
+
+def _identity(folder: Path) -> tuple[int, int] | None:
+    """Return what tells a folder from another of its name, or None if there is none."""
+    try:
+        found = folder.stat()
+    except FileNotFoundError:
+        return None
+    return found.st_dev, found.st_ino
 
 
 def _another_job(partial: Place, what: str) -> FileExistsError:

@@ -10,7 +10,7 @@ import json
 import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -178,7 +178,7 @@ def find_embedding(there: Mapping[str, Field], wanted: Any = None) -> tuple[str,
     Examples
     --------
     >>> number = np.dtype("f4")
-    >>> there = {name: Field(name, (), number, "float") for name in ("f10", "f2", "age")}
+    >>> there = {name: Field(name, (), number, "float") for name in ("f10", "f2", "fold", "age")}
     >>> find_embedding(there, "f")
     ('f2', 'f10')
     """
@@ -196,7 +196,7 @@ def find_embedding(there: Mapping[str, Field], wanted: Any = None) -> tuple[str,
     elif isinstance(wanted, re.Pattern):
         found = [name for name in there if wanted.fullmatch(name)]
     elif isinstance(wanted, str):
-        found = [wanted] if wanted in there else _numbered([n for n in there if n.startswith(wanted)], wanted)
+        found = [wanted] if wanted in there else _starting(there, wanted)
     else:
         found = list(wanted)
     missing = [name for name in found if name not in there]
@@ -221,6 +221,50 @@ def find_embedding(there: Mapping[str, Field], wanted: Any = None) -> tuple[str,
     return tuple(found)
 
 
+def require_rows(fields: Iterable[Field], rows: Mapping[str, int], wanted: Any = None) -> list[Field]:
+    """Return fields of arrays; those with another number of rows than the embedding cannot be used.
+
+    Examples
+    --------
+    >>> number = np.dtype("f4")
+    >>> fields = [Field("X", (2,), number, "2 float32"), Field("channels", (), np.dtype("U"), "text")]
+    >>> require_rows(fields, {"X": 100, "channels": 8})[1].kind
+    'text in 8 rows, not 100'
+    """
+    there = {field.name: field for field in fields}
+    n = rows[find_embedding(there, wanted)[0]]
+    return [
+        field
+        if rows[name] == n or field.dtype is None
+        else replace(field, dtype=None, kind=f"{field.kind} in {rows[name]} rows, not {n}")
+        for name, field in there.items()
+    ]
+
+
+def require_along_rows(
+    aside: Mapping[str, Sequence[Any]], row: Any, rename: Mapping[str, str] | None
+) -> None:
+    """Raise if a column that tables know is among the arrays that do not lie along the rows.
+
+    Parameters
+    ----------
+    aside : dict
+        Names and dimensions of the arrays that are to be left out.
+    row : str or tuple of str
+        The dimension that counts rows.
+    rename : dict or None
+        Names in the file, and what they are called in the table.
+    """
+    for name, dimensions in aside.items():
+        if (rename or {}).get(name, name) in COLUMNS:
+            along = ", ".join(map(str, dimensions)) or "no dimension"
+            named = row if isinstance(row, str) else ", ".join(row)
+            raise TableError(
+                f"{name} lies along {along}, and rows are counted by {named}. If that is the wrong one, "
+                "mgpa.tables.Table.from_xarray(…, row=…) names another."
+            )
+
+
 def describe(fields: Iterable[Field], most: int = 12) -> str:
     """Return fields in words."""
     named = [f"{field.name} ({field.kind})" for field in fields]
@@ -228,12 +272,12 @@ def describe(fields: Iterable[Field], most: int = 12) -> str:
     return ", ".join(named[:most]) + more or "nothing"
 
 
-def _numbered(names: list[str], prefix: str) -> list[str]:
-    """Sort f0, f1, …, f10 by number; leave anything else in the file's order."""
-    ends = [name.removeprefix(prefix) for name in names]
-    if all(end.isascii() and end.isdigit() for end in ends):
-        return sorted(names, key=lambda name: int(name.removeprefix(prefix)))
-    return names
+def _starting(names: Iterable[str], prefix: str) -> list[str]:
+    """Return f0, f1, …, f10 by number, and no fold; without such names, all that start so, in order."""
+    starting = [name for name in names if name.startswith(prefix)]
+    numbers = {name: name.removeprefix(prefix) for name in starting}
+    numbered = [name for name, end in numbers.items() if end.isascii() and end.isdigit()]
+    return sorted(numbered, key=lambda name: int(numbers[name])) or starting
 
 
 def _find_columns(there: Mapping[str, Field], choice: Choice) -> dict[str, str]:

@@ -17,9 +17,9 @@ from numpy.typing import NDArray
 
 from ..._common.files import size_of
 from ..._common.remote import Place
-from ...errors import Mention, TableError
+from ...errors import TableError
 from ..columns import Columns
-from .layout import MAX_HEAD_BYTES, Choice, Field, Head, Layout, describe
+from .layout import MAX_HEAD_BYTES, Choice, Field, Head, Layout, require_rows
 from .manifest import Manifest, column_types, sha256
 from .table_file import TableFile, require_plausible
 
@@ -133,22 +133,14 @@ def open_npz(path: Place, choice: Choice) -> NpzTable:
         if sealed and archive.comment != SEAL + sha256(text).encode():
             raise TableError("damaged: its description is not as it was written.")
         arrays = {name: Member.open(archive, name) for name in names}
+    if not arrays:
+        raise TableError("an archive without arrays; numpy.savez writes one with some.")
     lengths = {name: array.shape[0] if array.shape else -1 for name, array in arrays.items()}
     fields = [_field(name, array) for name, array in arrays.items()]
     if sealed:
         Manifest.read(json.loads(text).get("manifest")).check(fields, lengths.get("X", 0), {})
-    layout = Layout.choose(fields, choice, head)
-    n = lengths[layout.embedding[0]]
-    short = [name for name in (*layout.embedding, *layout.columns.values()) if lengths[name] != n]
-    if short:
-        fit = [name for name in layout.columns.values() if name not in short]
-        raise TableError(
-            f"{', '.join(f'{name!r} has {lengths[name]} rows' for name in short)}, the embedding has {n}. "
-            "Leave it out with ",
-            Mention("columns", fit),
-            f". There is {describe(fields)}.",
-        )
-    return NpzTable(path, layout, head, (0, n), sealed)
+    layout = Layout.choose(require_rows(fields, lengths, choice.embedding), choice, head)
+    return NpzTable(path, layout, head, (0, lengths[layout.embedding[0]]), sealed)
 
 
 def write_npz(path: Path, blocks: Iterable[Columns], head: Head) -> None:

@@ -21,6 +21,7 @@ from ..._common.remote import Given, Place, RemotePath, as_place
 from ...errors import Mention, OutputExists, TableError
 from ..columns import Columns
 from ..table import Table
+from . import csv_file
 from .drafts import RemoteDraft
 from .layout import Choice, Head, block_rows
 from .table_file import TableFile, reading
@@ -171,7 +172,7 @@ def format_of(path: Place) -> str:
     hint = f"it starts with {start!r}" if start else "it is empty"
     if start.startswith(b"\x93NUMPY"):
         hint = "it is a single array: make a table with mgpa.tables.Table(numpy.load(path), source=…)"
-    if path.suffix.lower() in (".csv", ".tsv", ".txt"):
+    if path.suffix.lower() in csv_file.SUFFIXES:
         made = Mention("convert", str(path), python=f"mgpa.tables.Table.from_csv({str(path)!r}, …)")
         raise TableError("text, not a table: ", made, " makes one of it.")
     raise TableError(f"not a table ({hint}). Known: {FORMATS}.")

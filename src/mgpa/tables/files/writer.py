@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, Self
@@ -135,14 +136,20 @@ class TableWriter:
         """
         if not 0 <= part < len(self.bounds) - 1:
             raise TableError(f"There is no part {part}; rows has {len(self.bounds) - 1} of them.")
-        try:
+        with self._unless_gone(f"while part {part} was written into it"):
             self._write(part, [tables] if isinstance(tables, Table) else tables)
+
+    @contextmanager
+    def _unless_gone(self, when: str) -> Iterator[None]:
+        """Say so if something is missing because another process was quicker."""
+        try:
+            yield
         except FileNotFoundError:
             if not self.draft.gone:
                 raise
             raise FileExistsError(
-                f"{self.partial} is gone while part {part} was written into it: another process that writes "
-                f"the same table has finished it, or it was removed. See whether {self.path} is there."
+                f"{self.partial} is gone {when}: another process that writes the same table has finished it, "
+                f"or it was removed. See whether {self.path} is there."
             ) from None
 
     def _write(self, part: int, tables: Iterable[Table]) -> None:
@@ -166,6 +173,11 @@ class TableWriter:
 
     def finish(self) -> Place:
         """Check that everything is there, move it to its place, and return that."""
+        with self._unless_gone("before it was moved to its place"):
+            self._finish()
+        return self.path
+
+    def _finish(self) -> None:
         missing = sorted(set(range(len(self.bounds) - 1)) - self.done)
         for part in [part for part in missing if self.bounds[part] == self.bounds[part + 1]]:
             self.write(part, self.like)
@@ -183,7 +195,6 @@ class TableWriter:
         open_table(self.draft.table)  # compares all of it with its manifest
         require_place(self.path, self.overwrite, resume=True)
         self.draft.publish(self.overwrite)
-        return self.path
 
     def __enter__(self) -> Self:
         return self

@@ -28,8 +28,9 @@ from .layout import (
     Layout,
     block_rows,
     chunk_rows,
-    describe,
     find_embedding,
+    require_along_rows,
+    require_rows,
     require_short,
 )
 from .manifest import Manifest, column_types, sha256
@@ -138,19 +139,17 @@ def open_zarr(path: Place, choice: Choice) -> ZarrTable:
         manifest.check(fields, arrays["X"].shape[0] if "X" in arrays else 0, _digests(path, arrays))
     rows = _rows_dimension(arrays, choice)
     # Coordinates of other dimensions describe features, not rows.
-    fields = [field for field in fields if _dimensions(arrays[field.name])[:1] in ((), rows)]
+    aside = {n: dims for n, a in arrays.items() if (dims := _dimensions(a))[:1] not in ((), rows)}
+    require_along_rows(aside, rows, choice.rename)
+    fields = [field for field in fields if field.name not in aside]
     # The file system lists arrays in any order.
     place = {name: i for i, name in enumerate(names)}
     fields.sort(key=lambda field: (place.get(field.name, len(place)), field.name))
-    layout = Layout.choose(fields, choice, head)
+    lengths = {name: array.shape[0] if array.shape else -1 for name, array in arrays.items()}
+    layout = Layout.choose(require_rows(fields, lengths, choice.embedding), choice, head)
     X = arrays[layout.embedding[0]]
     n = X.shape[0]
     for name in (*layout.embedding, *layout.columns.values()):
-        if arrays[name].shape[0] != n:
-            raise TableError(
-                f"{name!r} has {arrays[name].shape[0]} rows, the embedding has {n}. "
-                f"There is {describe(fields)}."
-            )
         # What cannot be listed is missed when it is read.
         if head is not None and listing and arrays[name].nchunks_initialized < arrays[name].nchunks:
             raise TableError(f"damaged: chunks of {name!r} are missing.")

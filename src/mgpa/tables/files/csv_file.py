@@ -1,0 +1,140 @@
+"""Tables from CSV files, which do not say what separates their fields, or which of them are numbers."""
+
+from __future__ import annotations
+
+import csv
+import re
+from collections.abc import Mapping
+from io import TextIOWrapper
+from typing import Any, cast
+
+import numpy as np
+
+from ..._common.files import special_kind
+from ..._common.remote import Place
+from ...errors import TableError
+from .layout import Field, find_embedding
+from .table_file import reading
+
+# What the names of such files end in.
+SUFFIXES = (".csv", ".tsv", ".txt")
+SEPARATORS = (",", ";", "\t", "|")
+# What stands for a missing value.
+MISSING = ("", "NA", "N/A", "n/a", "#N/A", "<NA>", "NaN", "nan", "NULL", "null", "None")
+# Numbers that stay what they are: 007 is a code, and so is what has more digits than an integer or a float.
+WHOLE = re.compile(r"[+-]?(0|[1-9]\d{0,17})")
+NUMBER = re.compile(r"[+-]?((0|[1-9]\d{0,14})([.]\d*)?|[.]\d+)(e[+-]?\d+)?|[+-]?inf(inity)?", re.IGNORECASE)
+BOOLEAN = re.compile("true|false", re.IGNORECASE)
+
+
+def read_csv(path: Place, embedding: Any, rename: Mapping[str, str] | None) -> Any:
+    """Return a CSV file as a data frame: numbers in the embedding, text wherever a number would change it.
+
+    Parameters
+    ----------
+    path : Path or RemotePath
+        Fields are separated by whatever separates most names in the first line; where that is no comma,
+        numbers may have decimal commas.
+    embedding : str, list of str, or compiled regular expression
+        As in :meth:`mgpa.tables.Table.from_frame`.
+    rename : dict or None
+        Names in the file, and what they are called in the table. Participants and pair ids stay text; a pair
+        id that is missing or negative becomes empty.
+    """
+    import pandas
+
+    kind = special_kind(path)
+    if kind is not None:
+        raise TableError(f"{path} is {kind}, not a file.")
+    with reading(path):
+        names, how = _header(path)
+        numbers = find_embedding(
+            {name: Field(name, (), np.dtype(np.float64), "column") for name in names}, embedding
+        )
+        how |= {
+            "dtype": {name: str for name in names if name not in numbers},
+            "na_values": dict.fromkeys(numbers, MISSING),
+            "keep_default_na": False,
+            "index_col": False,
+        }
+
+        def read(decimal: str) -> Any:
+            with path.open("rb") as stream:
+                return pandas.read_csv(stream, decimal=decimal, **how)
+
+        frame = read(".")
+        if how["sep"] != "," and not all(frame[name].dtype.kind in "iuf" for name in numbers):
+            frame = read(",")
+        if not len(frame):
+            raise TableError("it has names of columns, but no rows.")
+        for name in numbers:
+            if frame[name].dtype.kind not in "iuf":
+                _refuse_text(frame[name])
+        frame = frame.astype(dict.fromkeys(numbers, np.float64))
+        for stored in frame.columns.difference(numbers):
+            column, name = frame[stored], (rename or {}).get(stored, stored)
+            if name == "participant":  # somebody's code may be NA
+                blank = np.flatnonzero(column == "")
+                if len(blank):
+                    raise TableError(f"{stored} is missing in {len(blank)} rows (first: row {blank[0]}).")
+            elif name == "pair_id":
+                unpaired = column.isin(MISSING) | column.str.fullmatch(r"-\d+(\.0*)?")
+                frame[stored] = column.mask(unpaired, "")
+            else:
+                frame[stored] = _typed(column, decimal_comma=how["sep"] != ",")
+        return frame
+
+
+def _header(path: Place) -> tuple[list[str], dict[str, Any]]:
+    """Return the names of the columns, and how pandas is told to read what follows."""
+    with path.open("rb") as stream:
+        start = stream.read(2)
+    # Excel writes "Unicode text" in UTF-16.
+    encoding = "utf-16" if start in (b"\xff\xfe", b"\xfe\xff") else "utf-8-sig"
+    try:
+        with path.open("rb") as stream:
+            text = TextIOWrapper(cast(Any, stream), encoding, newline="")
+            first = next((line for line in text if line.strip()), "")
+            unquoted = re.sub('"[^"]*"', "", first)
+            separator = max(SEPARATORS, key=unquoted.count)
+            text.seek(0)
+            records = csv.reader(text, delimiter=separator, skipinitialspace=True)
+            names, row = ([*next((r for r in records if r), [])] for _ in range(2))
+    except UnicodeDecodeError:
+        raise TableError(
+            "it is not UTF-8; save it as UTF-8 (iconv -f latin1 -t utf-8, for example)."
+        ) from None
+    if not names:
+        raise TableError("it is empty.")
+    if len(row) > len(names):
+        raise TableError(
+            f"its first row has {len(row)} fields for {len(names)} names; name every column, row names too, "
+            f"and end no line in {separator!r}."
+        )
+    names = [name or f"Unnamed: {i}" for i, name in enumerate(names)]  # as pandas calls them
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice:
+        raise TableError(f"Several columns are called {', '.join(twice)}; rename them.")
+    return names, {"sep": separator, "encoding": encoding, "skipinitialspace": True}
+
+
+def _refuse_text(column: Any) -> None:
+    """Raise because a column of the embedding has something else than numbers."""
+    numbers = column.astype(str).str.strip().str.replace(",", ".", n=1).str.fullmatch(NUMBER)
+    row = int(np.argmin(numbers | column.isna()))
+    raise TableError(f"{column.name} is {str(column[row])!r} in row {row}; an embedding has numbers.")
+
+
+def _typed(column: Any, decimal_comma: bool) -> Any:
+    """Return a column of text as booleans or numbers if all of it is, and as text with gaps if not."""
+    missing = column.isin(MISSING)
+    values = column[~missing].str.strip()
+    if len(values) and values.str.fullmatch(BOOLEAN).all():
+        return (column.str.strip().str.lower() == "true").astype(object).mask(missing, None)
+    if len(values) == len(column) and values.str.fullmatch(WHOLE).all():
+        return values.astype(np.int64)
+    if decimal_comma and not values.str.fullmatch(NUMBER).all():
+        values = values.str.replace(",", ".", n=1)
+    if values.str.fullmatch(NUMBER).all():
+        return values.astype(np.float64).reindex(column.index)
+    return column.mask(missing, None)

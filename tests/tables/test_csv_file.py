@@ -1,0 +1,112 @@
+"""CSV files as other programs write them: separators, decimals, encodings, codes, and what is refused."""
+
+import numpy as np
+import pytest
+
+from mgpa.errors import TableError
+from mgpa.tables import Table
+
+pd = pytest.importorskip("pandas")
+pytest.importorskip("pyarrow")
+
+NAMES = {"device": "source", "who": "participant", "event": "pair_id"}
+FRAME = pd.DataFrame(
+    {
+        "f0": [0.1, -2.5e-7, 1 / 3],
+        "f1": [1, 2, 3],
+        "device": ["01", "02", "10"],
+        "who": ["007", "7", "NA"],
+        "event": ["1", "NA", "-1"],
+        "age": [31.5, np.nan, 40.25],
+        "trials": [3, 4, 5],
+        "session": ["01", "01", "02"],
+        "ok": [True, False, True],
+    }
+)
+
+
+def read(path, **options):
+    return Table.from_csv(path, embedding="f", **{"rename": NAMES, **options})
+
+
+@pytest.mark.parametrize(
+    ("name", "how"),
+    [
+        ("plain.csv", {}),
+        ("r.csv", {"sep": ";", "decimal": ",", "quoting": 2, "na_rep": "NA"}),
+        ("german.csv", {"sep": ";", "decimal": ",", "encoding": "utf-8-sig", "lineterminator": "\r\n"}),
+        ("points.csv", {"sep": ";"}),
+        ("tabs.tsv", {"sep": "\t"}),
+        ("excel.txt", {"sep": "\t", "encoding": "utf-16"}),
+        ("BARS.CSV", {"sep": "|"}),
+    ],
+)
+def test_however_a_csv_file_is_written_it_is_the_same_table(tmp_path, name, how):
+    path = tmp_path / name
+    FRAME.to_csv(path, index=False, **how)
+    table = read(path)
+    assert table.X.dtype == np.float64
+    assert np.array_equal(table.X, FRAME[["f0", "f1"]].to_numpy())
+    assert table.participant.tolist() == ["007", "7", "NA"]
+    assert table.pair_id.tolist() == ["1", "", ""]
+    assert np.array_equal(table.other["age"], [31.5, np.nan, 40.25], equal_nan=True)
+    assert (table.other["trials"].dtype, table.other["ok"].dtype) == (np.int64, bool)
+
+
+def test_codes_of_a_csv_file_keep_their_zeros_and_all_their_digits(tmp_path):
+    path = tmp_path / "raw.csv"
+    long = ["12345678901234567890", "12345678901234567891", "1"]
+    gaps = ["1234567890123456789", "", "1234567890123456788"]
+    FRAME.assign(long=long).to_csv(path, index=False)
+    table = read(path)
+    assert table.source.tolist() == ["01", "02", "10"]
+    assert table.other["session"].tolist() == ["01", "01", "02"]
+    assert table.other["long"].tolist() == long
+    FRAME.assign(gaps=gaps).to_csv(path, index=False)
+    with pytest.raises(TableError, match=r"gaps is missing \(null\) in 1 rows"):
+        read(path)
+
+
+def test_spaces_after_separators_belong_to_neither_names_nor_values(tmp_path):
+    path = tmp_path / "raw.csv"
+    path.write_text("f0, f1, device\n1, 2, a\n3, 4, a\n")
+    table = read(path, rename={"device": "source"})
+    assert table.X.tolist() == [[1, 2], [3, 4]]
+    assert table.source.tolist() == ["a", "a"]
+
+
+def test_an_embedding_by_its_first_letter_is_what_is_numbered(tmp_path):
+    path = tmp_path / "raw.csv"
+    FRAME.assign(fold=[0, 1, 2], fs=256.0).to_csv(path, index=False)
+    table = read(path)
+    assert table.info["feature_names"] == ["f0", "f1"]
+    assert table.other["fold"].tolist() == [0, 1, 2]
+    frame = pd.DataFrame({"alpha_O1": [1.0], "alpha_O2": [2.0]})
+    assert Table.from_frame(frame, embedding="alpha_").X.tolist() == [[1.0, 2.0]]
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"", "it is empty"),
+        (b"f0,f1\n", "it has names of columns, but no rows"),
+        (b"f0,f1,site\n1,2,Z\xfcrich\n", "it is not UTF-8; save it as UTF-8"),
+        (b"f0,f0,device\n1,2,a\n", "Several columns are called f0; rename them"),
+        (b"f0,f1,device\n1,2,a,\n3,4,b,\n", "first row has 4 fields for 3 names; name every column"),
+        (b'"f0","f1"\n"1",1,2\n"2",3,4\n', "first row has 3 fields for 2 names"),
+        (b"f0,f1\n1,2\n3,4,5\n", "Expected 2 fields in line 3, saw 3"),
+        (b"f0,f1\n1,2\n3,.\n", r"f1 is '\.' in row 1; an embedding has numbers"),
+        (b'f0,f1\n"1,000",2\n3,4\n', "f0 is '1,000' in row 0; an embedding has numbers"),
+        (b"f0;f1\n1,5;2\n3;x\n", "f1 is 'x' in row 1; an embedding has numbers"),
+        (
+            b"f0,f1\n1,2\nNA,4\n",
+            r"f0 is missing \(null\) in 1 rows \(first: row 1\); drop those rows, or impute",
+        ),
+        (b"a,b\n1,2\n", r"There is no embedding 'f'; there is a \(column\), b \(column\)"),
+    ],
+)
+def test_a_csv_file_that_cannot_be_understood_is_refused_and_says_where(tmp_path, content, message):
+    path = tmp_path / "raw.csv"
+    path.write_bytes(content)
+    with pytest.raises(TableError, match=message):
+        read(path, rename={})
