@@ -571,7 +571,6 @@ def test_token_heads_equal_a_plain_run(classes):
     X, y, source = tokens_task(classes=classes)
     heads = fit_heads(X, y, source, TokenNetworkHead(epochs=4, device="cpu"))
     for seed, rows, head in (
-        (98, source >= 0, heads.pooled),
         (108, source == 0, heads.by_source[0]),
         (109, source == 1, heads.by_source[1]),
     ):
@@ -591,12 +590,12 @@ def test_token_heads_equal_a_plain_run(classes):
 def test_tokens_get_the_token_head_and_its_labels():
     X, y, source = tokens_task(60)
     labels = np.array(["a", "b", "c"])[y]
-    heads = fit_heads(X, labels, source, device="cpu")
-    assert isinstance(heads.pooled, TokenNetworkHead)
-    assert (heads.pooled.epochs, heads.pooled.random_state) == (50, 98)
-    assert heads.pooled.score(X, labels) > 0.6
+    head = fit_heads(X, labels, source, device="cpu").by_source[0]
+    assert isinstance(head, TokenNetworkHead)
+    assert (head.epochs, head.random_state) == (50, 108)
+    assert head.score(X[source == 0], labels[source == 0]) > 0.6
     with pytest.raises(ValueError, match=r"fitted on \(3, 4\)"):
-        heads.pooled.predict(X[:, 1:])
+        head.predict(X[:, 1:])
 
 
 def test_heads_that_cannot_be_are_refused_with_a_reason():

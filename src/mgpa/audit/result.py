@@ -292,20 +292,7 @@ class Audit:
         """Return what the method did, in sentences: what fell, what was kept, and how sure that is."""
         return self.findings(method) + self.caveats(method)
 
-    def findings(self, method: str) -> list[str]:
-        """Return what became of source and task, and how far rows moved."""
-        return sentences.findings(self, method)
-
-    def limits(self, method: str) -> list[str]:
-        """Return those of the findings that no number shows.
-
-        Whether it had evidence to act on, whether it was held out, and what its gate keeps.
-        """
-        return sentences.limits(self, method)
-
-    def caveats(self, method: str) -> list[str]:
-        """Return how sure the findings are; the same for every method."""
-        return sentences.caveats(self, method)
+    findings, limits, caveats = sentences.findings, sentences.limits, sentences.caveats
 
     @property
     def preliminary(self) -> str:
