@@ -120,12 +120,12 @@ def _opened(path: Place, check_footer: bool = False, **options: Any) -> Iterator
         if check_footer:
             _require_intact_footer(stream)
         if isinstance(path, RemotePath):
-            source, how = stream, _READ_REMOTE
-        else:
-            there = os.fstat(stream.fileno())
-            footer = _footer(path, there.st_dev, there.st_ino, there.st_size, there.st_mtime_ns)
-            source, how = path, _READ | {"metadata": footer}
-        with pq.ParquetFile(source, **how, **options) as file:
+            with pq.ParquetFile(stream, **_READ_REMOTE, **options) as file:
+                yield file
+            return
+        there = os.fstat(stream.fileno())
+        footer = _footer(path, there.st_dev, there.st_ino, there.st_size, there.st_mtime_ns)
+        with pq.ParquetFile(path, metadata=footer, **_READ, **options) as file:
             yield file
 
 
