@@ -34,7 +34,7 @@ from small_studies import (
 def test_a_new_study_loads_and_runs_on_simulated_embeddings(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     assert in_process(monkeypatch, "simulate", "--out", "embeddings.parquet") == 0
-    title = 'What "it" does\\ to {mine}'
+    title = 'What "it" does\\ to {mine},\n\tand für wen'
     assert in_process(monkeypatch, "study", "new", "mine, 50 %.toml", "--title", title) == 0
     study = load_study("mine, 50 %.toml")
     assert study.title == title

@@ -234,3 +234,12 @@ def test_lower_case_roles_are_roles(tables, tmp_path):
     lower, upper = (fit_table(make("leace"), t).to_map() for t in (path, table))
     assert lower.info.people == upper.info.people
     assert lower.info.n_rows == (table.role == "FIT").sum()
+
+
+@pytest.mark.parametrize("method", ["closed_form_mgpa", "leace", "inlp"])
+def test_a_table_without_rows_has_nothing_to_fit_on(method, tmp_path):
+    empty = Table(np.zeros((0, 3)), source=np.array([], dtype=str))
+    path = write_table(empty, tmp_path / "t.parquet")
+    for given in (empty, path):
+        with pytest.raises(TableError, match="has no rows to fit on"):
+            fit_table(make(method), given)

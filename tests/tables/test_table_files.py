@@ -559,6 +559,25 @@ def test_a_folder_of_parts(tmp_path):
         open_table(folder)
 
 
+def test_parts_of_a_file_with_many_row_groups_do_not_each_parse_its_description(tmp_path, monkeypatch):
+    data, X = frame()
+    data.to_parquet(tmp_path / "t.parquet", row_group_size=1)
+    parsed, opened = [], pq.ParquetFile
+
+    def counted(*given, metadata=None, **options):
+        parsed.append(metadata is None)
+        return opened(*given, metadata=metadata, **options)
+
+    monkeypatch.setattr(pq, "ParquetFile", counted)
+    file = open_table(tmp_path / "t.parquet")
+    rows = [part.read().X[0] for part in file.parts]
+    assert np.array_equal(rows, X)
+    assert (len(parsed), sum(parsed)) == (7, 0)
+    assert np.array_equal(file.read(slice(2, 5)).X, X[2:5])
+    data.iloc[::-1].to_parquet(tmp_path / "t.parquet", row_group_size=6)
+    assert np.array_equal(open_table(tmp_path / "t.parquet").read().X, X[::-1])  # another file, another one
+
+
 # Objects of other libraries.
 
 

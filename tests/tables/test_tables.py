@@ -163,6 +163,10 @@ def test_other_columns_follow_their_rows():
     assert len(Table.concatenate([head])) == 2
     with pytest.raises(TableError, match=r"Table 1 has rows of \(2,\) and columns source"):
         Table.concatenate([head, small()])
+    with pytest.raises(
+        TableError, match=r"Rows of table 1 have age of <U1; the first have uint8\. Give it one"
+    ):
+        Table.concatenate([head, head.with_columns(age=["2", "3"])])
     with pytest.raises(TableError, match="no tables"):
         Table.concatenate([])
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shlex
 import sys
 from pathlib import Path
@@ -242,7 +243,7 @@ def theory(*, out: Out) -> None:
 
 def _quoted(text: str) -> str:
     """Return text as it stands between quotes in TOML."""
-    return text.replace("\\", "\\\\").replace('"', '\\"')
+    return json.dumps(text, ensure_ascii=False)[1:-1].replace("\x7f", "\\u007f")
 
 
 def _command() -> str:

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from .._common.checks import require_finite
 from ..errors import printable
-from ..tables.columns import COLUMNS, Columns, check_columns, check_other
+from ..tables.columns import COLUMNS, Columns, check_columns, check_other, require_same_types
 from ..tables.table import Table
 
 # What to do about trials that cannot be joined.
@@ -145,11 +145,8 @@ class Trials:
                     f"Trials {i} are {other!r}; the first are {first!r}. Trials.with_columns adds a column, "
                     "or (None) leaves it out."
                 )
-            # NumPy would turn all of them into what can hold both: numbers, for one, into text.
-            for name, values in {"data": first.data, **first.columns}.items():
-                dtype = other.data.dtype if name == "data" else other.columns[name].dtype
-                if dtype.kind != values.dtype.kind or (dtype.kind == "f" and dtype != values.dtype):
-                    raise ValueError(f"Trials {i} have {name} of {dtype}; the first have {values.dtype}.")
+            arrays, others = ({"data": t.data, **t.columns} for t in (first, other))
+            require_same_types(arrays, others, f"Trials {i}")
         columns = {name: np.concatenate([t.columns[name] for t in trials]) for name in first.columns}
         return replace(first, data=np.concatenate([t.data for t in trials]), columns=columns)  # type: ignore[return-value]
 

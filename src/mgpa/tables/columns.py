@@ -127,6 +127,19 @@ def check_other(values: Any, n: int, name: Any) -> NDArray[Any]:
     return _tidy(check_labels(found if isinstance(values, np.ndarray) else values, n, name))
 
 
+def require_same_types(first: Columns, other: Columns, what: str) -> None:
+    """Raise if arrays that are to be joined differ in type.
+
+    NumPy would turn all of them into what can hold both: numbers, for one, into text.
+    """
+    for name, values in first.items():
+        dtype = other[name].dtype
+        if dtype.kind != values.dtype.kind or (dtype.kind == "f" and dtype != values.dtype):
+            raise TableError(
+                f"{what} have {name} of {dtype}; the first have {values.dtype}. Give it one type everywhere."
+            )
+
+
 def _tidy(values: NDArray[Any]) -> NDArray[Any]:
     """Return values so that equal columns have equal bytes: native order, text as narrow as it fits."""
     dtype = values.dtype.newbyteorder("=")

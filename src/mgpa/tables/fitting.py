@@ -137,6 +137,8 @@ class FitRows:
         self.name = "The table" if isinstance(self.table, Table) else str(self.table.path)
         require_columns(["source"], self.table.columns, self.name)
         columns = self.table.columns if isinstance(self.table, Table) else self.table.survey()
+        if not len(columns["source"]):
+            raise TableError(f"{self.name} has no rows to fit on.")
         fit = columns.get("role", np.array("FIT")) == "FIT"
         if not fit.any():
             raise TableError(

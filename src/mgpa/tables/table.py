@@ -32,6 +32,7 @@ from .columns import (
     feature_names,
     require_columns,
     require_matched,
+    require_same_types,
 )
 
 # Columns with at most so many values are shown with all of them.
@@ -175,6 +176,8 @@ class Table:
                     f"Table {i} has rows of {table.X.shape[1:]} and columns {column_names(table.columns)}; "
                     f"the first has {first.X.shape[1:]} and {column_names(first.columns)}."
                 )
+            arrays, others = ({"X": t.X, **t.columns} for t in (first, table))
+            require_same_types(arrays, others, f"Rows of table {i}")
             names, expected = feature_names(table.info), feature_names(first.info)
             if names and expected and names != expected:
                 raise TableError(f"Table {i} has other features than the first, or in another order.")

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -66,7 +68,7 @@ class ParquetTable(TableFile):
         if start >= stop:
             yield read_columns(self.schema.empty_table(), self.layout, names, start)
         texts = [name for name in names if pa.types.is_string(self.schema.field(name).type)]
-        inside = [i for i in range(len(self.groups)) if self.bounds[i] < stop and self.bounds[i + 1] > start]
+        inside = range(bisect_right(self.bounds, start) - 1, bisect_left(self.bounds, stop))
         for path, numbers in groupby(inside, key=lambda i: self.groups[i][0]):
             # Text that repeats itself stays what the file has: once, and numbers that stand for it.
             with _opened(path, read_dictionary=texts) as file:
@@ -117,10 +119,20 @@ def _opened(path: Place, check_footer: bool = False, **options: Any) -> Iterator
     with path.open("rb", buffering=0) as stream:
         if check_footer:
             _require_intact_footer(stream)
-        remote = isinstance(path, RemotePath)
-        how = _READ_REMOTE if remote else _READ
-        with pq.ParquetFile(stream if remote else path, **how, **options) as file:
+        if isinstance(path, RemotePath):
+            with pq.ParquetFile(stream, **_READ_REMOTE, **options) as file:
+                yield file
+            return
+        there = os.fstat(stream.fileno())
+        footer = _footer(path, there.st_dev, there.st_ino, there.st_size, there.st_mtime_ns)
+        with pq.ParquetFile(path, metadata=footer, **_READ, **options) as file:
             yield file
+
+
+@lru_cache(maxsize=8)
+def _footer(path: Path, *identity: int) -> Any:
+    """Return the description of a file: parsing takes time for every row group, and each is a part."""
+    return pq.read_metadata(path)
 
 
 def _checked_manifest(metadata: Any, schema: Any, fields: list[Field], rows: int) -> Manifest | None:
