@@ -380,6 +380,10 @@ def supported_directions(
     than there are means; if they are, noise comes before the effect, and the mean's own direction is put in
     front. Leading directions count up to the first that nothing supports.
 
+    Of three sources and more, two may differ by little of what the others differ by: its energy is nothing
+    beside theirs, and readers need no more. So of every two sources' means what lies outside is looked at,
+    and taken if held-out contrasts share it, until there are as many directions as means.
+
     Parameters
     ----------
     contrasts : (m, d) array
@@ -422,11 +426,23 @@ def supported_directions(
         if has_mean and n_mean <= len(means):
             supported[:n_mean] = True
         n_supported = k if supported.all() else int(np.argmin(supported))
-    if not has_mean or n_mean <= n_supported:
-        return leading[:, :n_supported]
-    vectors, size = principal_directions(means, contrasts.shape[1])
-    n_own = choose_rank(ENERGY, size, len(means), "means")
-    return orthonormal(vectors[:, :n_own], leading[:, :n_supported])
+    chosen = leading[:, :n_supported]
+    if has_mean and n_mean > n_supported:
+        vectors, size = principal_directions(means, contrasts.shape[1])
+        n_own = choose_rank(ENERGY, size, len(means), "means")
+        chosen = orthonormal(vectors[:, :n_own], chosen)
+    while has_mean and chosen.shape[1] < len(means):
+        agreed, error = _mean_of_units(held_out.along_mean_outside(chosen), units)
+        if agreed[0] <= errors * error[0]:
+            break
+        chosen = orthonormal(chosen, leading_mean_outside(means, chosen))
+    return chosen
+
+
+def leading_mean_outside(means: Floats, directions: Floats) -> Floats:
+    """Return the direction, (d, 1), of most that means have outside of orthonormal directions."""
+    vectors, _ = principal_directions(means - means @ directions @ directions.T, means.shape[1])
+    return vectors[:, :1]
 
 
 class _HeldOut:
@@ -458,6 +474,15 @@ class _HeldOut:
         along = np.zeros((len(self.directions), 1))
         for means, (_, test) in zip(self.others_means, self.folds, strict=True):
             along[test, 0] = (self.directions[test] @ means.T)[np.arange(len(test)), self.kind[test]]
+        return along
+
+    def along_mean_outside(self, directions: Floats) -> Floats:
+        """Return what every contrast shares with the others' mean of its kind outside of these, (m, 1)."""
+        along = np.zeros((len(self.directions), 1))
+        for means, (_, test) in zip(self.others_means, self.folds, strict=True):
+            further = leading_mean_outside(means, directions)
+            if further.shape[1]:
+                along[test] = (self.directions[test] @ further) * (means @ further)[self.kind[test]]
         return along
 
     def along_leading(self, k: int) -> tuple[Floats, Floats, Floats]:

@@ -314,6 +314,21 @@ def test_the_mean_of_every_two_sources_counts_and_their_order_does_not():
     assert_close(np.abs(shuffled.basis_.T @ gate.basis_), np.eye(gate.rank_), 1e-9)
 
 
+@pytest.mark.parametrize(("second", "rank"), [(0.0, 1), (0.05, 2)])
+def test_two_sources_that_differ_by_little_beside_a_third_have_their_direction(second, rank):
+    """The little is less than a hundredth of the energy, but readers would find it without fail."""
+    rng = np.random.default_rng(4)
+    effects = np.zeros((3, 12))
+    effects[1:, 0], effects[2, 1] = 1.0, second
+    kinds = np.repeat([[0, 1], [0, 2], [1, 2]], 40, axis=0)
+    noise = 0.3 * rng.normal(size=(120, 1)) * np.eye(12)[0] + 0.01 * rng.normal(size=(120, 12))
+    contrasts = effects[kinds[:, 1]] - effects[kinds[:, 0]] + noise
+    gate = MeasurementGate().fit(contrasts, kind=kinds @ [3, 1])
+    assert gate.rank_ == rank
+    assert_close(np.linalg.norm(gate.basis_[:rank], axis=1), np.ones(rank), 0.02)
+    assert gate.cumulative_energy_[0] > 0.9
+
+
 def test_too_few_pairs_to_hold_any_out_are_taken_as_they_are():
     contrasts = np.random.default_rng(5).normal(size=(1, 6))
     assert MeasurementGate().fit(contrasts).rank_ == 1
