@@ -9,7 +9,7 @@ from sklearn.base import clone
 from sklearn.linear_model import LinearRegression
 
 from factories import Data, two_sources
-from mgpa import ClosedFormMGPA, MeasurementGate
+from mgpa import ClosedFormMGPA, FixedGate, MeasurementGate
 from mgpa._common.scatter import Scatter
 from mgpa.closed_form import anchor_and_covariance, anchor_and_covariance_in_rows, projection
 from mgpa.gate import PCAGate
@@ -217,3 +217,12 @@ def test_features_that_say_nothing_new_do_not_change_the_correction_of_the_other
     assert not few._data.moments.total.factored
     assert many._data.moments.total.factored
     np.testing.assert_allclose(many.transform(wide), np.tile(few.transform(X), 6), atol=1e-8)
+
+
+def test_a_gate_made_of_numbers_is_told_by_its_shape():
+    data = two_sources(0)
+    d = data.X.shape[1]
+    model = ClosedFormMGPA(FixedGate(np.eye(d)[:, :3]))
+    m = model.fit(data.X, source=data.source, pairs=data.pairs).to_map()
+    assert m.info.parameters["gate"] == f"FixedGate(basis=<{d} x 3 array>)"
+    assert all("\n" not in str(value) for value in m.info.parameters.values())

@@ -108,6 +108,16 @@ def require_several(sources: NDArray[Any], weights: Floats | None = None) -> int
     return len(sources)
 
 
+def _in_words(value: Any) -> str:
+    """Return a parameter as one line of text; of arrays, and of gates made of them, the shapes."""
+    if isinstance(value, np.ndarray):
+        return f"<{' x '.join(map(str, value.shape))} array>"
+    given = value.get_params(deep=False) if isinstance(value, BaseEstimator) else {}
+    if any(isinstance(part, np.ndarray) for part in given.values()):
+        return f"{type(value).__name__}({', '.join(f'{k}={_in_words(v)}' for k, v in given.items())})"
+    return " ".join(repr(value).split())
+
+
 def forget(estimator: Any) -> None:
     """Drop fitted attributes: a fit that fails leaves an unfitted estimator, not a mixture of two fits."""
     for name in [name for name in vars(estimator) if name.endswith("_") and not name.startswith("_")]:
@@ -346,7 +356,7 @@ class CorrectionEstimator(OneToOneFeatureMixin, TransformerMixin, BaseEstimator)
         names = getattr(self, "feature_names_in_", None)
         return MapInfo(
             method=type(self).__name__,
-            parameters={k: v if isinstance(v, (int, float, str, bool, type(None))) else repr(v)
+            parameters={k: v if isinstance(v, (int, float, str, bool, type(None))) else _in_words(v)
                         for k, v in parameters.items()},
             feature_names=None if names is None else tuple(map(str, names)),
             constant_features=() if standardizer is None else standardizer.constant,
