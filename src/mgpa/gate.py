@@ -381,8 +381,8 @@ def supported_directions(
     front. Leading directions count up to the first that nothing supports.
 
     Of three sources and more, two may differ by little of what the others differ by: its energy is nothing
-    beside theirs, and readers need no more. So of every two sources' means what lies outside is looked at,
-    and taken if held-out contrasts share it, until there are as many directions as means.
+    beside theirs, and readers need no more. So the directions in which mean contrasts differ, but for the
+    first, are taken as long as held-out contrasts share them: K - 1 in all.
 
     Parameters
     ----------
@@ -393,7 +393,7 @@ def supported_directions(
     kind : (m,) array or None
         Which two sources a contrast is between, since each two have a mean of their own; None: all the same.
     groups : (m,) array or None
-        Participants, who are held out as a whole; None: contrasts are held out.
+        Participants, who are held out as a whole. None, or a single one: contrasts are held out.
     rows : Scatter or None
         Of standardised rows about their sources' means; None: all directions are alike.
     norm_quantile : float
@@ -408,13 +408,19 @@ def supported_directions(
     if not folds:
         return leading
     m, n_leading = len(contrasts), leading.shape[1]
-    units = np.arange(m) if groups is None else np.unique(groups, return_inverse=True)[1]
+    people = np.zeros(m, np.int64) if groups is None else np.unique(groups, return_inverse=True)[1]
+    # Two people's means have one product, which cannot tell how far it varies: their contrasts have to.
+    units = people if people.max() > 1 else np.arange(m)
     kind = np.unique(np.zeros(m) if kind is None else kind, return_inverse=True)[1]
     held_out = _HeldOut(contrasts, kind, folds, rows, norm_quantile)
     agreed, error = _mean_of_units(held_out.along_mean(), units)
     # Folds share contrasts, which makes chance look a little surer than it is: few units must be very sure.
     errors = float(scipy.stats.t.ppf(1.0 - CHANCE, units.max()))
-    has_mean, means = bool(agreed[0] > errors * error[0]), held_out.means_of(np.arange(m))
+    errors *= np.sqrt(2.0) if people.max() == 1 else 1.0  # of two people, all products are of the same two
+    has_mean, means = (
+        bool(agreed[0] > errors * error[0]),
+        held_out.means_of(np.arange(m), held_out.directions),
+    )
     n_supported, k = 0, 0
     while n_supported == k < n_leading:  # more directions are looked at only if all so far are supported
         k = min(max(64, 2 * k), n_leading)
@@ -431,18 +437,14 @@ def supported_directions(
         vectors, size = principal_directions(means, contrasts.shape[1])
         n_own = choose_rank(ENERGY, size, len(means), "means")
         chosen = orthonormal(vectors[:, :n_own], chosen)
-    while has_mean and chosen.shape[1] < len(means):
-        agreed, error = _mean_of_units(held_out.along_mean_outside(chosen), units)
-        if agreed[0] <= errors * error[0]:
+    # K sources have K - 1 mean effects; the first is in by now.
+    n_effects = int(np.ceil((np.sqrt(8 * len(means) + 1) - 1) / 2))
+    for j in range(1, n_effects if has_mean else 1):
+        agreed, error = _mean_of_units(held_out.along_effect(j), units)
+        if agreed[0] <= errors * np.sqrt(2.0) * error[0]:  # both factors are of the same few units
             break
-        chosen = orthonormal(chosen, leading_mean_outside(means, chosen))
+        chosen = orthonormal(chosen, held_out.effect(np.arange(m), j))
     return chosen
-
-
-def leading_mean_outside(means: Floats, directions: Floats) -> Floats:
-    """Return the direction, (d, 1), of most that means have outside of orthonormal directions."""
-    vectors, _ = principal_directions(means - means @ directions @ directions.T, means.shape[1])
-    return vectors[:, :1]
 
 
 class _HeldOut:
@@ -453,20 +455,20 @@ class _HeldOut:
     ) -> None:
         norms = row_norms(contrasts)
         moving = norms > ZERO_NORM
-        self.kind, self.folds, self.rows = kind, folds, rows
+        self.contrasts, self.kind, self.folds, self.rows = contrasts, kind, folds, rows
         self.directions = contrasts / np.where(moving, norms, np.inf)[:, None]
         self.long_enough = moving & (norms >= np.quantile(norms[moving], quantile))
-        self.others_means = [self.means_of(train) for train, _ in folds]
+        self.others_means = [self.means_of(train, self.directions) for train, _ in folds]
         few = self.long_enough.sum() < contrasts.shape[1]
         self.whole = None if few else Scatter.of_rows(self.directions[self.long_enough])
 
-    def means_of(self, some: NDArray[np.intp]) -> Floats:
-        """Return the mean direction of each kind among some contrasts, 0 where there are none."""
-        means = np.zeros((self.kind.max() + 1, self.directions.shape[1]))
+    def means_of(self, some: NDArray[np.intp], rows: Floats) -> Floats:
+        """Return the mean of each kind among some rows (directions, or contrasts), 0 where there are none."""
+        means = np.zeros((self.kind.max() + 1, rows.shape[1]))
         for i in range(len(means)):
             chosen = some[self.kind[some] == i]
             if len(chosen):
-                means[i] = self.directions[chosen].mean(axis=0)
+                means[i] = rows[chosen].mean(axis=0)
         return means
 
     def along_mean(self) -> Floats:
@@ -476,13 +478,19 @@ class _HeldOut:
             along[test, 0] = (self.directions[test] @ means.T)[np.arange(len(test)), self.kind[test]]
         return along
 
-    def along_mean_outside(self, directions: Floats) -> Floats:
-        """Return what every contrast shares with the others' mean of its kind outside of these, (m, 1)."""
-        along = np.zeros((len(self.directions), 1))
-        for means, (_, test) in zip(self.others_means, self.folds, strict=True):
-            further = leading_mean_outside(means, directions)
-            if further.shape[1]:
-                along[test] = (self.directions[test] @ further) * (means @ further)[self.kind[test]]
+    def effect(self, some: NDArray[np.intp], j: int) -> Floats:
+        """Return the direction, (d, 1), of which mean contrasts of some pairs have most but for j others."""
+        return principal_directions(self.means_of(some, self.contrasts), self.contrasts.shape[1])[0][
+            :, j : j + 1
+        ]
+
+    def along_effect(self, j: int) -> Floats:
+        """Return what every contrast shares with the others' mean of its kind in direction j, (m, 1)."""
+        along = np.zeros((len(self.contrasts), 1))
+        for train, test in self.folds:
+            v, means = self.effect(train, j), self.means_of(train, self.contrasts)
+            if v.shape[1]:
+                along[test] = (self.contrasts[test] @ v) * (means @ v)[self.kind[test]]
         return along
 
     def along_leading(self, k: int) -> tuple[Floats, Floats, Floats]:
@@ -538,11 +546,12 @@ def _before(values: Floats) -> Floats:
 
 
 def contrast_folds(contrasts: Floats, groups: Any = None) -> Folds:
-    """Return up to five (train, test) splits of contrasts, by participant where known; none of a single unit.
+    """Return up to five (train, test) splits of contrasts, by participant where several are known.
 
-    Without participants contrasts are dealt out by their length, so that their order does not matter.
+    Without participants, or of a single one, contrasts are dealt out by their length, so that their order
+    does not matter. There is no split of a single contrast.
     """
-    if groups is None:
+    if groups is None or len(np.unique(groups)) < 2:
         units = np.empty(len(contrasts), np.int64)
         units[np.argsort(row_norms(contrasts), kind="stable")] = np.arange(len(contrasts)) % 5
     else:

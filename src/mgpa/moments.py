@@ -62,7 +62,7 @@ class SourceMoments:
         rows = np.arange(len(X)) if rows is None else rows
         n, d = len(rows), X.shape[1]
         if is_tensor(X) and n < d:
-            X, rows = X[rows].cpu().numpy(), np.arange(n)
+            X, rows = double(X[rows]).cpu().numpy(), np.arange(n)
         elif is_tensor(X):
             return cls._from_tensor(X, weight, rows)
         total = float(n) if weight is None else float(weight.sum())

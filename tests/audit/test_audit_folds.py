@@ -1,6 +1,7 @@
 """Folds: everybody judges once, and nobody a map or reader that was fitted on them."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -68,6 +69,18 @@ def test_a_table_without_roles_needs_none():
     assert audit.run(few(8, roles=False), ["leace"], **QUICK).settings["folds"] == 4
     with pytest.raises(TableError, match="2 participants; an audit needs 3 or more, who take turns"):
         audit.run(few(2, roles=False), ["leace"], **QUICK)
+
+
+def test_folds_without_evidence_can_be_told_with_those_that_have_some():
+    """A gate without evidence has no floor; whichever fold comes first, the audit has none then."""
+    for unmoved in ("p00", "p01"):
+        table = few(3, roles=False)
+        alike = (table.participant == unmoved) & (table.source == "wet")
+        X = table.X - 3.0 * alike[:, None] * np.eye(5)[0]
+        table = replace(table, X=X, pair_id=np.arange(len(table)) // 2)
+        result = audit.run(table, ["closed_form_mgpa"], **QUICK)["closed_form_mgpa"]
+        assert [("missing_evidence" in fact) for fact in result.facts].count(True) == 1
+        assert not result.has("floor")
 
 
 @pytest.mark.parametrize("n", [3, 4, 5, 6, 7])

@@ -1,6 +1,7 @@
 """Gates: orthonormal, signed, the same in batches; ranks, filters, coverage, and the paper's controls."""
 
 from dataclasses import replace
+from itertools import combinations
 
 import numpy as np
 import pytest
@@ -327,6 +328,34 @@ def test_two_sources_that_differ_by_little_beside_a_third_have_their_direction(s
     assert gate.rank_ == rank
     assert_close(np.linalg.norm(gate.basis_[:rank], axis=1), np.ones(rank), 0.02)
     assert gate.cumulative_energy_[0] > 0.9
+
+
+def test_four_sources_that_differ_in_one_direction_seldom_get_another():
+    kinds = np.repeat(list(combinations(range(4), 2)), 30, axis=0)
+    effects = np.arange(4.0)[:, None] * np.eye(10)[0]
+    taken = []
+    for seed in range(60):
+        noise = np.random.default_rng(seed).normal(size=(180, 10)) / np.arange(1, 11)
+        contrasts = effects[kinds[:, 1]] - effects[kinds[:, 0]] + 0.3 * noise
+        taken.append(MeasurementGate().fit(contrasts, kind=kinds @ [4, 1], groups=np.arange(180) % 6).rank_)
+    assert sum(rank > 1 for rank in taken) <= 3
+
+
+@pytest.mark.parametrize("n_people", [1, 2, 3, 5])
+def test_noise_of_few_people_seldom_supports_a_direction(n_people):
+    taken = 0
+    for seed in range(60):
+        noise = np.random.default_rng(seed).normal(size=(40, 16))
+        taken += MeasurementGate().fit(noise, groups=np.arange(40) % n_people).rank_ > 0
+    assert taken <= 5
+
+
+def test_of_a_single_person_pairs_are_held_out():
+    rng = np.random.default_rng(0)
+    noise, alone = rng.normal(size=(100, 16)), np.zeros(100)
+    assert MeasurementGate().fit(noise, groups=alone).rank_ == MeasurementGate().fit(noise).rank_ == 0
+    shifted = noise + 3.0 * np.eye(16)[0]
+    assert MeasurementGate().fit(shifted, groups=alone).rank_ == 1
 
 
 def test_too_few_pairs_to_hold_any_out_are_taken_as_they_are():

@@ -119,7 +119,8 @@ class MethodResult:
 
         def join(name: str) -> Any:
             arrays = [getattr(part, name) for part in parts]
-            return None if arrays[0] is None else np.concatenate(arrays, axis=1)[:, order]
+            # A gate without evidence has no floor, and there may be folds of such.
+            return None if any(a is None for a in arrays) else np.concatenate(arrays, axis=1)[:, order]
 
         return replace(
             first,
