@@ -110,3 +110,29 @@ def test_a_csv_file_that_cannot_be_understood_is_refused_and_says_where(tmp_path
     path.write_bytes(content)
     with pytest.raises(TableError, match=message):
         read(path, rename={})
+
+
+def test_codes_that_would_become_one_number_stay_two(tmp_path):
+    path = tmp_path / "t.csv"
+    path.write_text("f0,device,version\n1,1.1,2\n2,1.10,2.0\n3,1.2,3.5\n")
+    table = Table.from_csv(path, embedding="f", rename={"device": "source"})
+    assert table.source.tolist() == ["1.1", "1.10", "1.2"]
+    assert table.other["version"].tolist() == ["2", "2.0", "3.5"]
+
+
+def test_commas_beside_decimal_points_are_no_decimals(tmp_path):
+    path = tmp_path / "t.csv"
+    path.write_text("f0;device;channels\n1.5;a;1,2\n2.5;b;1,10\n")
+    table = Table.from_csv(path, embedding="f", rename={"device": "source"})
+    assert table.other["channels"].tolist() == ["1,2", "1,10"]
+
+
+@pytest.mark.parametrize(("numbers", "meant"), [(("1,234", "3"), None), (("1,234", "0,5"), [1.234, 0.5])])
+def test_commas_that_may_be_of_thousands_are_not_taken_for_decimals(tmp_path, numbers, meant):
+    path = tmp_path / "t.tsv"
+    path.write_text("f0\tsource\n" + "".join(f"{number}\ta\n" for number in numbers))
+    if meant is None:
+        with pytest.raises(TableError, match="f0 has '1,234', a thousand or more"):
+            Table.from_csv(path, embedding="f")
+    else:
+        assert Table.from_csv(path, embedding="f").X[:, 0].tolist() == meant

@@ -24,6 +24,7 @@ MISSING = ("", "NA", "N/A", "n/a", "#N/A", "<NA>", "NaN", "nan", "NULL", "null",
 # Numbers that stay what they are: 007 is a code, and so is what has more digits than an integer or a float.
 WHOLE = re.compile(r"[+-]?(0|[1-9]\d{0,17})")
 NUMBER = re.compile(r"[+-]?((0|[1-9]\d{0,14})([.]\d*)?|[.]\d+)(e[+-]?\d+)?|[+-]?inf(inity)?", re.IGNORECASE)
+THOUSANDS = re.compile(r"[+-]?[1-9]\d{0,2}(,\d{3})+([.]\d*)?")
 BOOLEAN = re.compile("true|false", re.IGNORECASE)
 
 
@@ -34,7 +35,7 @@ def read_csv(path: Place, embedding: Any, rename: Mapping[str, str] | None) -> A
     ----------
     path : Path or RemotePath
         Fields are separated by whatever separates most names in the first line; where that is no comma,
-        numbers may have decimal commas.
+        numbers may have decimal commas, if those of the embedding do.
     embedding : str, list of str, or compiled regular expression
         As in :meth:`mgpa.tables.Table.from_frame`.
     rename : dict or None
@@ -62,9 +63,10 @@ def read_csv(path: Place, embedding: Any, rename: Mapping[str, str] | None) -> A
             with path.open("rb") as stream:
                 return pandas.read_csv(stream, decimal=decimal, **how)
 
-        frame = read(".")
+        frame, decimal_comma = read("."), False
         if how["sep"] != "," and not all(frame[name].dtype.kind in "iuf" for name in numbers):
-            frame = read(",")
+            _refuse_thousands([frame[name] for name in numbers])
+            frame, decimal_comma = read(","), True
         if not len(frame):
             raise TableError("it has names of columns, but no rows.")
         for name in numbers:
@@ -81,7 +83,7 @@ def read_csv(path: Place, embedding: Any, rename: Mapping[str, str] | None) -> A
                 unpaired = column.isin(MISSING) | column.str.fullmatch(r"-\d+(\.0*)?")
                 frame[stored] = column.mask(unpaired, "")
             else:
-                frame[stored] = _typed(column, decimal_comma=how["sep"] != ",")
+                frame[stored] = _typed(column, decimal_comma)
         return frame
 
 
@@ -125,8 +127,22 @@ def _refuse_text(column: Any) -> None:
     raise TableError(f"{column.name} is {str(column[row])!r} in row {row}; an embedding has numbers.")
 
 
+def _refuse_thousands(columns: list[Any]) -> None:
+    """Raise if commas in the numbers can all be those of thousands: 1,234 is not to become 1.234."""
+    texts = [column[column.astype(str).str.contains(",")].astype(str).str.strip() for column in columns]
+    if any(map(len, texts)) and all(text.str.fullmatch(THOUSANDS).all() for text in texts):
+        example = next(text for text in texts if len(text))
+        raise TableError(
+            f"{example.name} has {example.iloc[0]!r}, a thousand or more, or a little more than one; write "
+            "numbers without commas between thousands, or with decimal points."
+        )
+
+
 def _typed(column: Any, decimal_comma: bool) -> Any:
-    """Return a column of text as booleans or numbers if all of it is, and as text with gaps if not."""
+    """Return a column of text as booleans or numbers if all of it is, and as text with gaps if not.
+
+    Codes that would become one number, as 1.1 and 1.10, stay text.
+    """
     missing = column.isin(MISSING)
     values = column[~missing].str.strip()
     if len(values) and values.str.fullmatch(BOOLEAN).all():
@@ -135,6 +151,6 @@ def _typed(column: Any, decimal_comma: bool) -> Any:
         return values.astype(np.int64)
     if decimal_comma and not values.str.fullmatch(NUMBER).all():
         values = values.str.replace(",", ".", n=1)
-    if values.str.fullmatch(NUMBER).all():
+    if values.str.fullmatch(NUMBER).all() and values.nunique() == values.astype(np.float64).nunique():
         return values.astype(np.float64).reindex(column.index)
     return column.mask(missing, None)
