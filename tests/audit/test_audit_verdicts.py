@@ -1,6 +1,7 @@
 """What is said of tables with known answers: the sentence itself."""
 
 import re
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -229,3 +230,18 @@ def test_noise_is_called_readable_in_at_most_a_twentieth_of_audits(counts, folds
         result = audit.run(table, [], **QUICK | {"folds": folds})
         claimed += "is readable" in result.verdict("identity")[0]
     assert claimed <= 10
+
+
+def test_rows_that_came_corrected_are_not_passed_off_as_uncorrected():
+    table = shifted()
+    came = replace(table, info=table.info | {"corrected_by": "abc123"})
+    result = of(came, "leace")
+    for text in (str(result), "\n".join(result.verdict("leace")), text_of(result)):
+        assert "CORRECTED BEFORE: the rows came corrected (by map abc123)" in text
+    assert "CORRECTED BEFORE" not in str(of(table, "leace"))
+
+
+def test_a_printed_audit_of_few_people_says_so():
+    few, enough = (of(nothing(0, counts=(3, 3, n))) for n in (3, 6))
+    assert "TOO FEW PEOPLE: 3 EVAL participants" in str(few)
+    assert "TOO FEW" not in str(enough)

@@ -247,6 +247,7 @@ class AuditPlan:
             "features": list(rows.X.shape[1:]),
             "nested_readers": confounding(head.source, head.participant).nested_participants,
             "duplicates": duplicates(rows),
+            "corrected_by": table.info.get("corrected_by"),
             "data": table.digest[:16],
         }
 

@@ -293,6 +293,7 @@ class Audit:
         return self.findings(method) + self.caveats(method)
 
     findings, limits, caveats = sentences.findings, sentences.limits, sentences.caveats
+    too_few, corrected_before = property(sentences.too_few), property(sentences.corrected_before)
 
     @property
     def preliminary(self) -> str:
@@ -307,7 +308,8 @@ class Audit:
     @property
     def advice_on_folds(self) -> str:
         """How more people could judge, to end a sentence with; nothing, if everybody does already."""
-        return "" if "folds" in self.settings else "; with folds everybody judges once"
+        given = any(result.fitted_elsewhere for result in self.results.values())
+        return "" if given or "folds" in self.settings else "; with folds everybody judges once"
 
     def __str__(self) -> str:
         cells = [["method", *(METRICS[m].wanted for m in self.columns)]]
@@ -329,7 +331,8 @@ class Audit:
             blocks[-1].append(whole)
         first = (*[""] * height, *names)
         lines = [line for block in blocks for line in ("", *_side_by_side([first, *block]))]
-        notes = (self.preliminary, self.duplicates, self.bank, self.direction)
+        warned = (self.preliminary, self.too_few, self.corrected_before, self.duplicates)
+        notes = (*warned, self.bank, self.direction)
         return "\n".join(lines[1:] + [note for note in notes if note])
 
     __repr__ = __str__

@@ -122,18 +122,34 @@ def _source_sentence(audit: Audit, method: str) -> str:
     return f"The source is indistinguishable from chance, as it was before any correction: {numbers}"
 
 
+def too_few(audit: Audit) -> str:
+    """Return that there are too few people for a verdict; nothing, if there are enough."""
+    n = len(audit["identity"].participants)
+    if n >= TOO_FEW:
+        return ""
+    return (
+        f"TOO FEW PEOPLE: {n} EVAL participants are a hint at most. A verdict needs {TOO_FEW} or more, "
+        f"intervals that hold {FEW} or more{audit.advice_on_folds}."
+    )
+
+
+def corrected_before(audit: Audit) -> str:
+    """Return that rows came corrected, and by what; nothing, if they did not."""
+    by = audit.settings.get("corrected_by")
+    if not by:
+        return ""
+    return (
+        f"CORRECTED BEFORE: the rows came corrected (by map {by}). Uncorrected means as they came, and that "
+        "map may have been fitted on people who judge here. Audit the table it was applied to, and pass the "
+        "map as a method."
+    )
+
+
 def caveats(audit: Audit, method: str) -> list[str]:
     """Return how sure the findings are; the same for every method."""
-    n, lines = len(audit[method].participants), []
-    if audit.preliminary:
-        lines.append(audit.preliminary)
-    if n < TOO_FEW:
-        lines.append(
-            f"TOO FEW PEOPLE: {n} EVAL participants are a hint at most. A verdict needs {TOO_FEW} or "
-            f"more, intervals that hold {FEW} or more{audit.advice_on_folds}."
-        )
-    if audit.duplicates:
-        lines.append(audit.duplicates)
+    n = len(audit[method].participants)
+    said = (audit.preliminary, audit.too_few, audit.corrected_before, audit.duplicates)
+    lines = [line for line in said if line]
     nested = audit.settings["nested_readers"]
     if nested:
         lines.append(
