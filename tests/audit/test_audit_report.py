@@ -24,6 +24,7 @@ import pytest
 from layout import COLLIDING, OVERFLOWING, measure
 from mgpa import ClosedFormMGPA, audit
 from mgpa.audit.details import participant_values
+from mgpa.audit.looks import COLORS, DARK_COLORS, DARK_SOURCE_COLORS, SOURCE_COLORS
 from mgpa.audit.report import (
     chart_data,
     contrast_csv,
@@ -145,6 +146,20 @@ def test_a_figure_that_does_not_fit_on_the_disk_leaves_the_old_one(full, tmp_pat
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (least, most))
     assert [(entry.name, entry.read_bytes()) for entry in tmp_path.iterdir()] == [("a.png", b"old")]
+
+
+def test_participants_are_drawn_once_for_every_method_but_the_identity(full):
+    pytest.importorskip("matplotlib")
+    figure = full.plot_participants()
+    titles = [ax.get_title() for ax in figure.axes if ax.get_visible() and ax.get_title()]
+    assert len(titles) == len(full.methods) - 1
+    assert not any("Identity" in title for title in titles)
+
+
+def test_a_report_has_its_colours_in_both_themes(full):
+    page = html_report(full)
+    for color in (COLORS[1], DARK_COLORS[1], SOURCE_COLORS[0], DARK_SOURCE_COLORS[0]):
+        assert f": {color};" in page
 
 
 def test_vector_figures_keep_text_as_text(full, tmp_path):
@@ -414,6 +429,11 @@ def test_snippet_is_python_and_names_the_data(full, hostile):
     other = replace(full, settings=full.settings | {"standardize": False})
     assert "standardize=False," in snippet(other)
     assert "standardize" not in snippet(full)
+    assert f"{HOSTILE!r}: ...,  # your estimator or map" in snippet(hostile)
+    named = audit.run(
+        paired_table(), {"leace": "leace", "mine": LEACE()}, readers={"restarts": 0}, verbose=False, folds=1
+    )
+    assert "'leace': 'leace',\n" in snippet(named)
 
 
 def plainly(text: str) -> str:

@@ -65,6 +65,13 @@ def test_the_page_says_how_this_map_is_applied(table, method, words):
     assert words in text_of(html_map(fit_table(make(method), table).to_map(), Path("m.safetensors")))
 
 
+def test_the_page_names_the_encoder_the_map_is_for(m):
+    told = replace(m, info=replace(m.info, encoder={"name": "EEGPT"}))
+    assert "It is for embeddings of the encoder EEGPT and no other." in text_of(html_map(told, Path("m")))
+    unknown = replace(m, info=replace(m.info, encoder={}))
+    assert "of the encoder" not in text_of(html_map(unknown, Path("m")))
+
+
 def test_a_map_that_moves_nothing_has_a_page(m, table):
     still = m.with_strength(0.0)
     assert "move by 0.0 % of their size" in text_of(
