@@ -43,6 +43,24 @@ def test_three_spectrometers_become_hard_to_tell_apart_and_moisture_stays():
     assert frozen[1] > frozen[0] - 0.05
 
 
+@pytest.mark.parametrize(("make", "S"), [(mgpa.ClosedFormMGPA.paper, 0.987), (mgpa.ClosedFormMGPA, 0.524)])
+def test_two_spectrometers_that_are_alike_are_hidden_beside_a_third(make, S):
+    """The numbers of docs/do_no_harm.md: AUROC of one logistic reader, each instrument against the others."""
+    data = np.load(REAL / "corn_nir.npz")
+    order = np.random.default_rng(0).permutation(80)
+    names = np.arange(3).repeat([40, 40, 40])
+
+    def stack(samples):
+        return np.concatenate([data["spectra"][samples, i] for i in range(3)])
+
+    X = stack(order[:40])
+    m = make().fit(X, source=names, pair_id=np.tile(order[:40], 3)).to_map()
+    train, test = ((m.transform(stack(part)) - X.mean(0)) / X.std(0) for part in (order[40:60], order[60:]))
+    source = np.arange(3).repeat(20)
+    read = LogisticRegression(max_iter=3000).fit(train, source).predict_proba(test)
+    assert roc_auc_score(source, read, multi_class="ovr") == pytest.approx(S, abs=0.02)
+
+
 def reference_change(gamma, association):
     """The controlled study in small: common average against Oz, its contrast scaled by gamma."""
     data = np.load(REAL / "kalunga_gssc_tokens.npz")
