@@ -8,7 +8,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK = 1
 help:  ## Show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
 
-demo: .venv/installed  ## Correct simulated embeddings; then audit simulated EEG, from raw files to S, T_f, T_r, M and floor (seconds)
+demo: .venv/installed  ## Correct simulated embeddings; then audit simulated EEG, from raw files to S, T_f, T_r, M and floor (half a minute; before it, once, minutes of installation)
 	$(BIN)/python examples/demo.py
 	$(BIN)/python examples/raw_eeg.py
 

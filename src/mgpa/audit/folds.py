@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import UsageError
+from ..errors import Mention, UsageError
 from ..pairs import is_paired
 from ..tables.roles import rotated
 from ..tables.table import Table
@@ -52,7 +52,9 @@ def fold_tables(table: Table, folds: int | None, *, can_rotate: bool) -> list[Ta
     elif not can_rotate:
         raise UsageError(
             "Folds need methods that are fitted here, from the table's own pairs: a map that came fitted, or "
-            "pairs from elsewhere, may be of people who would judge it. Pass methods by name, or folds=1."
+            "pairs from elsewhere, may be of people who would judge it. Pass methods by name, or ",
+            Mention("folds", 1),
+            ".",
         )
     if n < FEWEST_PEOPLE:
         raise UsageError(

@@ -379,7 +379,8 @@ def _find_gap(
         places = ", ".join(f"after event {start}" for start in starts) or "none"
         raise PairingError(
             f"{what}, and one gap of {missing} passes the timing test at {len(starts)} places ({places}); "
-            "exactly one must. Check that markers and events are of one session."
+            "exactly one must. Check that markers and events are of one session; where markers are missing "
+            "here and there, number events yourself, in a column of the metadata that pair_by= names."
         )
     start = starts[0]
     if start in (0, m):
