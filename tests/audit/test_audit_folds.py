@@ -84,6 +84,13 @@ def test_folds_without_evidence_can_be_told_with_those_that_have_some():
         assert not result.has("floor")
 
 
+def test_heads_of_one_person_learn_no_shortcut_and_the_audit_says_so():
+    table = few(3, roles=False)
+    result = audit.run(replace(table, pair_id=np.arange(len(table)) // 2), ["leace"], **QUICK)
+    assert "worst" not in result.metrics
+    assert "worst and control were not measured: HEAD has paired events of one participant" in str(result)
+
+
 @pytest.mark.parametrize("n", [3, 4, 5, 6, 7])
 def test_of_few_people_everybody_is_a_fold(n):
     table = few(n, roles=False)

@@ -156,8 +156,10 @@ def choose_directions(
     if views is None or evaluation.paired_views() is None or head.label is None:
         return (), ""
     labels = np.unique(head.label)
-    if len(labels) != 2 or len(np.unique(head.participant[views[0]])) < 2:
+    if len(labels) != 2:
         return (), ""
+    if len(np.unique(head.participant[views[0]])) < 2:
+        return (), "HEAD has paired events of one participant, and shortcuts are learned of two or more"
     if stated is not None:
         return (Direction(*_among(stated, head.sources, labels)),), "stated"
     # FIT rows may have the labels of another task; they then say nothing about this one's.

@@ -189,7 +189,7 @@ def _task(audit: Audit) -> list[str]:
         "rows of another by AUROC, trained before the correction (T_f) or after it (T_r); the task counts as "
         f"kept where the interval excludes a loss above {METRICS['T_f'].kept:g}."
     ]
-    if audit.direction:
+    if audit.settings["directions"]:
         what = audit.direction.partition(": ")[2]
         lines.append(f"Association shift: {what[0].upper()}{what[1:]}")
     return lines

@@ -151,7 +151,7 @@ class Audit:
         """Which label went with which source where the heads behind ``worst`` learned their shortcut."""
         ways, origin = self.settings["directions"], self.settings["directions_of"]
         if not ways:
-            return ""
+            return f"worst and control were not measured: {origin}." if origin else ""
         if len(ways) == 1:
             said = "as stated" if origin == "stated" else f"as in the {origin} rows"
             return f"worst: the shortcut that heads learned is that {ways[0]} ({said})."
