@@ -60,10 +60,12 @@ clean:  ## Remove the environment, caches and the built documentation
 	touch $@
 
 # pip has no way to ask for lowest versions: uv writes them down, pip installs them. torch stays as constrained.
+# What the lowest versions need in turn is the newest, of which pyparsing warns where matplotlib 3.8 imports it.
 .venv-lowest/installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv-lowest
 	.venv-lowest/bin/python -m pip install --quiet uv
-	.venv-lowest/bin/uv pip compile --quiet --resolution lowest-direct --constraint constraints.txt \
+	(cat constraints.txt; echo 'pyparsing<3.3') > .venv-lowest/constraints.txt
+	.venv-lowest/bin/uv pip compile --quiet --resolution lowest-direct --constraint .venv-lowest/constraints.txt \
 		--extra dev pyproject.toml --output-file .venv-lowest/versions.txt
 	.venv-lowest/bin/python -m pip install --quiet --constraint .venv-lowest/versions.txt --editable '.[dev]'
 	touch $@
