@@ -60,22 +60,23 @@ clean:  ## Remove the environment, caches and the built documentation
 	touch $@
 
 # pip has no way to ask for lowest versions: uv writes them down, pip installs them. torch stays as constrained.
-# What the lowest versions need in turn is the newest, of which pyparsing warns where matplotlib 3.8 imports it.
 .venv-lowest/installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv-lowest
 	.venv-lowest/bin/python -m pip install --quiet uv
-	(cat constraints.txt; echo 'pyparsing<3.3') > .venv-lowest/constraints.txt
-	.venv-lowest/bin/uv pip compile --quiet --resolution lowest-direct --constraint .venv-lowest/constraints.txt \
+	.venv-lowest/bin/uv pip compile --quiet --resolution lowest-direct --constraint constraints.txt \
 		--extra dev pyproject.toml --output-file .venv-lowest/versions.txt
 	.venv-lowest/bin/python -m pip install --quiet --constraint .venv-lowest/versions.txt --editable '.[dev]'
 	touch $@
 
 # The same with fewer extras: one of the others needs a later numpy than the core does. The checks of
-# scikit-learn 1.6 are not for pytest 9.
+# scikit-learn 1.6 are not for pytest 9. What these versions need in turn is the newest, and the newest pyparsing
+# warns of what matplotlib 3.8 does.
 .venv-lowest-core/installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv-lowest-core
 	.venv-lowest-core/bin/python -m pip install --quiet uv
-	.venv-lowest-core/bin/uv pip compile --quiet --resolution lowest-direct --constraint constraints.txt \
+	(cat constraints.txt; echo 'pyparsing<3.3') > .venv-lowest-core/constraints.txt
+	.venv-lowest-core/bin/uv pip compile --quiet --resolution lowest-direct \
+		--constraint .venv-lowest-core/constraints.txt \
 		--extra torch --extra onnx --extra report pyproject.toml --output-file .venv-lowest-core/versions.txt
 	.venv-lowest-core/bin/python -m pip install --quiet --constraint .venv-lowest-core/versions.txt \
 		--editable '.[torch,onnx,report]' hypothesis 'pytest<9' pytest-xdist
