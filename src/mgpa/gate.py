@@ -417,10 +417,8 @@ def supported_directions(
     # Folds share contrasts, which makes chance look a little surer than it is: few units must be very sure.
     errors = float(scipy.stats.t.ppf(1.0 - CHANCE, units.max()))
     errors *= np.sqrt(2.0) if people.max() == 1 else 1.0  # of two people, all products are of the same two
-    has_mean, means = (
-        bool(agreed[0] > errors * error[0]),
-        held_out.means_of(np.arange(m), held_out.directions),
-    )
+    has_mean = bool(agreed[0] > errors * error[0])
+    means = held_out.means_of(np.arange(m), held_out.directions)
     n_supported, k = 0, 0
     while n_supported == k < n_leading:  # more directions are looked at only if all so far are supported
         k = min(max(64, 2 * k), n_leading)
@@ -437,13 +435,15 @@ def supported_directions(
         vectors, size = principal_directions(means, contrasts.shape[1])
         n_own = choose_rank(ENERGY, size, len(means), "means")
         chosen = orthonormal(vectors[:, :n_own], chosen)
-    # K sources have K - 1 mean effects; the first is in by now.
-    n_effects = int(np.ceil((np.sqrt(8 * len(means) + 1) - 1) / 2))
-    for j in range(1, n_effects if has_mean else 1):
+    # The fewest sources that have as many means two by two; K of them have K - 1 effects, of which one is in.
+    n_effects = int(np.ceil((np.sqrt(8 * len(means) + 1) - 1) / 2)) if has_mean else 0
+    for j in range(1, n_effects):
         agreed, error = _mean_of_units(held_out.along_effect(j), units)
         if agreed[0] <= errors * np.sqrt(2.0) * error[0]:  # both factors are of the same few units
             break
-        chosen = orthonormal(chosen, held_out.effect(np.arange(m), j))
+        effect = held_out.effect(np.arange(m), j)
+        if np.sum((chosen.T @ effect) ** 2) < ENERGY:  # what little is outside of a gate that has it is noise
+            chosen = orthonormal(chosen, effect)
     return chosen
 
 
@@ -480,9 +480,8 @@ class _HeldOut:
 
     def effect(self, some: NDArray[np.intp], j: int) -> Floats:
         """Return the direction, (d, 1), of which mean contrasts of some pairs have most but for j others."""
-        return principal_directions(self.means_of(some, self.contrasts), self.contrasts.shape[1])[0][
-            :, j : j + 1
-        ]
+        means = self.means_of(some, self.contrasts)
+        return principal_directions(means, means.shape[1])[0][:, j : j + 1]
 
     def along_effect(self, j: int) -> Floats:
         """Return what every contrast shares with the others' mean of its kind in direction j, (m, 1)."""

@@ -350,6 +350,17 @@ def test_noise_of_few_people_seldom_supports_a_direction(n_people):
     assert taken <= 5
 
 
+def test_effects_that_a_gate_has_already_bring_no_further_direction():
+    kinds = np.repeat(list(combinations(range(3), 2)), 40, axis=0)
+    effects = np.array([[0.0, 0.7], [1.0, 0.0], [2.0, 1.4]]) @ np.eye(2, 16)
+    ranks = []
+    for seed in range(20):
+        noise = 0.3 * np.random.default_rng(seed).normal(size=(120, 16))
+        contrasts = effects[kinds[:, 1]] - effects[kinds[:, 0]] + noise
+        ranks.append(MeasurementGate().fit(contrasts, kind=kinds @ [3, 1]).rank_)
+    assert ranks.count(2) >= 18
+
+
 def test_of_a_single_person_pairs_are_held_out():
     rng = np.random.default_rng(0)
     noise, alone = rng.normal(size=(100, 16)), np.zeros(100)
