@@ -1,5 +1,6 @@
 """What an audit found: verdicts, contrasts, frames, and audits put together."""
 
+import inspect
 import pickle
 from dataclasses import replace
 
@@ -86,3 +87,14 @@ def test_readers_that_reverse_are_not_called_chance():
     said = replace(result, results=result.results | {"closed_form_mgpa": worse}).verdict("closed_form_mgpa")
     assert "BELOW chance" in said[0]
     assert "not told from chance" not in said[0]
+
+
+@pytest.mark.parametrize("name", [name for name in vars(audit.Audit) if name.startswith("plot_")])
+def test_figures_say_what_may_be_passed_to_them(name):
+    pytest.importorskip("matplotlib")
+    from mgpa.audit import plots
+
+    method, function = (inspect.signature(getattr(of, name)).parameters for of in (audit.Audit, plots))
+    said = {parameter: method[parameter].default for parameter in list(method)[1:-1]}
+    plain = [p for p in list(function.values())[1:] if p.kind == p.POSITIONAL_OR_KEYWORD]
+    assert said == {p.name: p.default for p in plain}

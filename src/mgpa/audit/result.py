@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from inspect import Parameter, Signature
 from itertools import dropwhile
 from pathlib import Path
 from textwrap import wrap
@@ -42,8 +43,11 @@ def _plots() -> Any:
     return plots
 
 
-def _drawn(name: str, what: str) -> Callable[..., Any]:
-    """Return a method that draws one of the figures of :mod:`mgpa.audit.plots`; it takes what that takes."""
+def _drawn(name: str, what: str, **first: Any) -> Callable[..., Any]:
+    """Return a method that draws one of the figures of :mod:`mgpa.audit.plots`; it takes what that takes.
+
+    ``first`` are the parameters that may be passed without their names, for help and completion.
+    """
 
     def draw(self: Audit, *arguments: Any, **options: Any) -> Any:
         plots = _plots()
@@ -51,6 +55,10 @@ def _drawn(name: str, what: str) -> Callable[..., Any]:
 
     draw.__name__, draw.__qualname__ = name, f"Audit.{name}"
     draw.__doc__ = f"Draw {what} (:func:`mgpa.audit.plots.{name}`)."
+    plain = Parameter.POSITIONAL_OR_KEYWORD
+    named = [Parameter(parameter, plain, default=default) for parameter, default in first.items()]
+    shown = [Parameter("self", plain), *named, Parameter("options", Parameter.VAR_KEYWORD)]
+    draw.__signature__ = Signature(shown)  # type: ignore[attr-defined]
     return draw
 
 
@@ -354,15 +362,17 @@ class Audit:
         others = (name for name in self.methods if name != "identity")
         return {name: {m: self.contrast(name, metric=m) for m in self.metrics} for name in others}
 
-    plot_tradeoff = _drawn("plot_tradeoff", "source against task")
-    plot_readers = _drawn("plot_readers", "every reader before and after")
-    plot_movement = _drawn("plot_movement", "how far embeddings moved")
-    plot_gate = _drawn("plot_gate", "the gate's spectrum and rank")
-    plot_association = _drawn("plot_association", "AUROC over association")
-    plot_participants = _drawn("plot_participants", "every participant before and after")
-    plot_pairs = _drawn("plot_pairs", "what the pairs in the fitting rows show")
-    plot_embedding = _drawn("plot_embedding", "the rows before and after")
-    plot_variance = _drawn("plot_variance", "what the variance is due to")
+    plot_tradeoff = _drawn("plot_tradeoff", "source against task", ax=None)
+    plot_readers = _drawn("plot_readers", "every reader before and after", axes=None)
+    plot_movement = _drawn("plot_movement", "how far embeddings moved", axes=None)
+    plot_gate = _drawn("plot_gate", "the gate's spectrum and rank", ax=None)
+    plot_association = _drawn("plot_association", "AUROC over association", ax=None)
+    plot_participants = _drawn(
+        "plot_participants", "every participant before and after", metric="S", axes=None
+    )
+    plot_pairs = _drawn("plot_pairs", "what the pairs in the fitting rows show", ax=None)
+    plot_embedding = _drawn("plot_embedding", "the rows before and after", axes=None)
+    plot_variance = _drawn("plot_variance", "what the variance is due to", axes=None)
 
     def figures(
         self, folder: Any, formats: Sequence[str] = ("pdf", "svg", "png"), *, verbose: bool = False
