@@ -17,7 +17,6 @@ from .._common.scatter import Scatter
 from .directions import (
     ZERO_NORM,
     Floats,
-    choose_rank,
     leading_directions,
     orthonormal,
     principal_directions,
@@ -41,8 +40,9 @@ def supported_directions(
     Held-out contrasts *vary* along a direction at least twice as much as noise would, in which contrasts are
     like rows of one source. And held-out contrasts have a *mean* along the other contrasts' mean: then the
     leading directions that hold :data:`ENERGY` of what both means share are supported, if they are not more
-    than there are means; if they are, noise comes before the effect, and the mean's own direction is put in
-    front. Leading directions count up to the first that nothing supports.
+    than K sources can have effects, K - 1; if they are, noise comes before the effects, and the direction
+    that their means have most of is put in front. Leading directions count up to the first that nothing
+    supports.
 
     Of three sources and more, two may differ by little of what the others differ by: its energy is nothing
     beside theirs, and readers need no more. So the directions in which mean contrasts differ, but for the
@@ -83,6 +83,8 @@ def supported_directions(
     errors *= np.sqrt(2.0) if people.max() == 1 else 1.0  # of two people, all products are of the same two
     has_mean = bool(agreed[0] > errors * error[0])
     means = held_out.means_of(np.arange(m), held_out.directions)
+    # The fewest sources that have as many means two by two; K of them have K - 1 effects.
+    n_effects = int(np.ceil((np.sqrt(8 * len(means) + 1) - 1) / 2)) if has_mean else 0
     n_supported, k = 0, 0
     while n_supported == k < n_leading:  # more directions are looked at only if all so far are supported
         k = min(max(64, 2 * k), n_leading)
@@ -91,17 +93,13 @@ def supported_directions(
         supported = excess > errors * error
         enough = np.cumsum(shared.mean(axis=0)) >= ENERGY * agreed[0]
         n_mean = int(np.argmax(enough)) + 1 if enough.any() else n_leading + 1
-        if has_mean and n_mean <= len(means):
+        if n_mean <= n_effects:
             supported[:n_mean] = True
         n_supported = k if supported.all() else int(np.argmin(supported))
     chosen = leading[:, :n_supported]
     if has_mean and n_mean > n_supported:
-        vectors, size = principal_directions(means, contrasts.shape[1])
-        n_own = choose_rank(ENERGY, size, len(means), "means")
-        chosen = orthonormal(vectors[:, :n_own], chosen)
-    # The fewest sources that have as many means two by two; K of them have K - 1 effects, of which one is in.
-    n_effects = int(np.ceil((np.sqrt(8 * len(means) + 1) - 1) / 2)) if has_mean else 0
-    for j in range(1, n_effects):
+        chosen = orthonormal(principal_directions(means, contrasts.shape[1])[0][:, :1], chosen)
+    for j in range(1, n_effects):  # the first effect is in
         agreed, error = _mean_of_units(held_out.along_effect(j), units)
         if agreed[0] <= errors * np.sqrt(2.0) * error[0]:  # both factors are of the same few units
             break
