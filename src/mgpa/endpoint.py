@@ -48,7 +48,7 @@ class Endpoint:
     @property
     def map(self) -> CorrectionMap:
         """The map at this operating point."""
-        if not self.attained or self._map is None:
+        if self._map is None:
             raise BudgetNotAttained(
                 f"The budget was not attained: the whole map moves the validation rows by only "
                 f"{self.movement:.4g}. Ask for a smaller ",

@@ -156,6 +156,14 @@ def test_participants_are_drawn_once_for_every_method_but_the_identity(full):
     assert not any("Identity" in title for title in titles)
 
 
+def test_movement_of_methods_without_stages_is_drawn_by_participants_alone(full, partial):
+    pytest.importorskip("matplotlib")
+    assert [len(found.plot_movement().axes) for found in (full, partial)] == [2, 1]
+    (ax,) = partial.plot_movement().axes
+    assert ax.get_xlabel().endswith("EVAL")
+    assert ax.get_xlim()[0] == 0
+
+
 def test_a_report_has_its_colours_in_both_themes(full):
     page = html_report(full)
     for color in (COLORS[1], DARK_COLORS[1], SOURCE_COLORS[0], DARK_SOURCE_COLORS[0]):

@@ -160,11 +160,12 @@ def test_shrinkage_reaches_the_covariance():
     np.testing.assert_allclose(shrunk, 0.7 * plain + 0.3 * np.trace(plain) / 2 * np.eye(2), atol=1e-12)
 
 
-def test_a_source_that_the_context_determines_is_refused():
+@pytest.mark.parametrize("n", [60, 6000])  # more rows, more rounding
+def test_a_source_that_the_context_determines_is_refused(n):
     rng = np.random.default_rng(0)
-    source = np.arange(60) % 2
-    X = np.column_stack([rng.normal(size=(60, 2)) + source[:, None], source])
-    pairs = (X[:20], X[:20] + np.array([1.0, 0.1, 0.0]))
+    source, other = np.arange(n) % 2, rng.normal(size=n)
+    X = np.column_stack([rng.normal(size=(n, 2)) + source[:, None], other, 0.37 * source + 1.3 * other])
+    pairs = (X[:20], X[:20] + np.array([1.0, 0.1, 0.0, 0.0]))
     model = ClosedFormMGPA.paper(MeasurementGate(rank=1), ridge=0.0)
     with pytest.raises(ValueError, match="determine the source exactly"):
         model.fit(X, source=source, pairs=pairs)

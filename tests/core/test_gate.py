@@ -13,6 +13,7 @@ from mgpa import ClosedFormMGPA, FixedGate, FullGate, MeasurementGate, PCAGate, 
 from mgpa._common.scatter import Scatter
 from mgpa.errors import MissingEvidence
 from mgpa.gate import held_out_coverage
+from mgpa.gate.directions import orthonormal
 from random_cases import SEEDS, examples
 
 
@@ -356,6 +357,14 @@ def test_six_mean_contrasts_of_four_sources_are_no_reason_for_six_directions(n_e
         ranks.append(MeasurementGate().fit(contrasts, kind=kind, groups=person).rank_)
     assert max(ranks) <= 3
     assert sum(rank in usual for rank in ranks) >= 30
+
+
+def test_directions_are_added_at_right_angles_with_their_largest_entry_positive():
+    first, second = np.eye(4)[:, :1], np.array([[3.0, 0.2, -0.9, 0.1], [2.0, 0.0, 0.0, 0.0]]).T
+    basis = orthonormal(first, second)  # the second adds nothing
+    assert_close(basis[:, :1], first, 0)
+    assert_close(basis[:, 1], np.array([0.0, -0.2, 0.9, -0.1]) / np.sqrt(0.86), 1e-12)
+    assert basis.shape == (4, 2)
 
 
 @pytest.mark.parametrize("n_people", [1, 2, 3, 5])
