@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from mgpa.audit.diagnostics import confounding, cramers_v, reliability, variance_shares
-from mgpa.audit.displacement import movement
+from mgpa.audit.displacement import movement_by_group
 
 
 def test_variance_shares_split_what_they_should():
@@ -51,6 +51,6 @@ def test_tokens_move_as_their_numbers_do():
     rng = np.random.default_rng(3)
     H = rng.normal(size=(6, 4, 3))
     people = np.array(["p1", "p2"] * 3)
-    names, moved = movement(H, 1.25 * H, people)
+    names, moved = movement_by_group(H, 1.25 * H, people)
     assert names == ("p1", "p2")
     np.testing.assert_allclose(moved, 0.25)

@@ -16,7 +16,7 @@ from .association import (
 )
 from .bootstrap import Estimate, contrast, draws, estimate, leave_one_out
 from .diagnostics import confounding, reliability, variance_shares
-from .displacement import complement_drift, movement
+from .displacement import complement_drift, movement_by_group
 from .heads import fit_heads, ridge_head, transfer_scores
 from .method_result import MethodResult
 from .metrics import METRICS, Metric, find_metric
@@ -55,7 +55,7 @@ __all__ = [
     "fit_association_heads",
     "fit_heads",
     "leave_one_out",
-    "movement",
+    "movement_by_group",
     "participant_auroc",
     "read_sources",
     "read_token_sources",

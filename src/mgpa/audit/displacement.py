@@ -7,12 +7,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .. import endpoint
+from ..endpoint import movement
 
 Floats = NDArray[np.float64]
 
 
-def movement(
+def movement_by_group(
     before: Any, after: Any, groups: NDArray[Any], varies: NDArray[np.bool_] | None = None
 ) -> tuple[tuple[str, ...], Floats]:
     """Return ‖H' - H‖_F / ‖H‖_F within each group, and the groups, sorted as text.
@@ -31,14 +31,14 @@ def movement(
     --------
     >>> import numpy as np
     >>> H = np.array([[3.0, 4.0], [0.0, 2.0]])
-    >>> movement(H, H + [[0.0, 0.5], [1.0, 0.0]], np.array(["p1", "p2"]))
+    >>> movement_by_group(H, H + [[0.0, 0.5], [1.0, 0.0]], np.array(["p1", "p2"]))
     (('p1', 'p2'), array([0.1, 0.5]))
     """
     before, after = (np.asarray(rows, dtype=np.float64) for rows in (before, after))
     names, codes = np.unique(np.asarray(groups).astype(str), return_inverse=True)
     counted = np.ones(before.shape[-1], bool) if varies is None else varies
     moved = [
-        endpoint.movement(after[rows] - before[rows], before[rows], counted)
+        movement(after[rows] - before[rows], before[rows], counted)
         for rows in (codes == code for code in range(len(names)))
     ]
     return tuple(names.tolist()), np.array(moved)

@@ -15,7 +15,7 @@ from ..tables.table import Table
 from ..tokens import token_mean
 from .association import AssociationHeads, Direction, association_auroc, fit_association_heads
 from .diagnostics import variance_shares
-from .displacement import movement
+from .displacement import movement_by_group
 from .heads import Heads, fit_heads, transfer_scores
 from .readers import SourceReading, read_many_sources
 from .roc import participant_auroc
@@ -219,17 +219,16 @@ def measure(ground: Ground, rows: Rows, reading: SourceReading | None = None) ->
     C_head, C_eval = rows
     result = source_accessibility(ground, rows, reading)
     result |= task_utility(ground, C_head, C_eval)
-    varies = ground.standardizer.varies
-    people, by_person = movement(ground.H_eval, C_eval, ground.evaluation.participant, varies)
-    result["movement"] = by_person
-    result["movement_by_source"] = movement(ground.H_eval, C_eval, ground.evaluation.source, varies)[1]
+    held, varies = ground.evaluation, ground.standardizer.varies
+    people, result["movement"] = movement_by_group(ground.H_eval, C_eval, held.participant, varies)
+    result["movement_by_source"] = movement_by_group(ground.H_eval, C_eval, held.source, varies)[1]
     result |= association(ground, C_eval)
     shares = variance_shares(
         ground.sized(C_eval),
-        source=ground.evaluation.source,
+        source=held.source,
         # In a fold one person may judge alone, and nothing lies between people.
-        participant=ground.evaluation.participant if len(people) > 1 else None,
-        label=ground.evaluation.label,
+        participant=held.participant if len(people) > 1 else None,
+        label=held.label,
     )
     result["variance_factor"] = np.array([s.factor for s in shares])
     result["variance_share"] = np.array([[s.share, s.chance, s.omega2] for s in shares])

@@ -32,13 +32,14 @@ from ..endpoint import operating_points, select_by_development, select_within_fa
 from ..errors import StudyError
 from ..maps import CorrectionMap, SequentialMap
 from ..tables.fitting import fit_table
+from ..tables.roles import with_roles
 from ..tables.rows import in_coordinates
 from ..tables.table import Table
 from .arms import make_arm, recipes
 from .config import ReuseSection, Study
 from .recordings import Recordings
 from .roles import roles_of, shortcut
-from .splits import Split, coordinates_of, pairs_of, split_names, with_roles
+from .splits import Split, coordinates_of, pairs_of, split_names
 
 
 @dataclass(frozen=True)
@@ -199,10 +200,7 @@ def prepare(study: Study, recordings: Recordings, rotation: int | None = None) -
     raw = {task: recordings.table(task) for task in plan.tasks}
     roles = roles_of(raw[plan.development], study.roles, rotation)
     _require_judges(raw, roles)
-    tables = {
-        task: with_roles(table.take(np.isin(table.participant, list(roles))), roles)
-        for task, table in raw.items()
-    }
+    tables = {task: with_roles(table, roles) for task, table in raw.items()}
     for table in tables.values():
         _views(table)
     development = tables[plan.development]
