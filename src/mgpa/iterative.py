@@ -245,7 +245,7 @@ class IterativeMGPA(SequentialEstimator, GatedEstimator):
         weight = data.sample_weight
         require_several(data.sources, None if weight is None else np.bincount(data.codes, weight))
         contrasts, (X_val, held_codes) = given_contrasts(data), self._read_held_out(data)
-        standardizer, all_rows, counted = self._standardizer(data)
+        standardizer, all_rows, facts = self._standardizer(data)
         H = standardizer.apply(data.X)
         self.gate_ = self.anchor_gate_ = self._fit_gate(self.gate, contrasts, lambda: H, standardizer)
         if self.anchor_gate is not None:
@@ -256,11 +256,10 @@ class IterativeMGPA(SequentialEstimator, GatedEstimator):
         info = self._info(
             standardizer,
             random_state=recipe.seed,
-            source_names=source_names(data.sources),
             n_contrasts=len(contrasts),
             gate_rank=rank,
             gate_energy=float(self.gate_.cumulative_energy_[rank - 1]) if rank else 0.0,
-            **counted,
+            **facts,
         )
         rows = Rows(to_backend(H), data.codes, weight)
         held = None if X_val is None else Rows(to_backend(standardizer.apply(X_val)), held_codes)
@@ -285,15 +284,14 @@ class IterativeMGPA(SequentialEstimator, GatedEstimator):
             self._fit_stages(run, rule)
 
     def _standardizer(self, data: FitData) -> tuple[Standardizer, AllRows | None, dict[str, Any]]:
-        """Return the standardisation, all rows in it if X is a draw, and how many there are and which."""
+        """Return the standardisation, all rows in it if X is a draw, and what the map says of the rows."""
         everyone = data.all_rows
         if everyone is None:
-            standardizer = Standardizer.from_rows(data.X, data.sample_weight, self.standardize)
-            fingerprint = Moments.fingerprint_of(data.X, data.sources[data.codes])
-            return standardizer, None, {"n_rows": len(data.X), "fingerprint": fingerprint}
+            return Standardizer.from_rows(data.X, data.sample_weight, self.standardize), None, data.facts
         standardizer, seen = everyone.standardizer(self.standardize), everyone.summary
-        counted = {"n_rows": seen.n_rows, "fingerprint": seen.fingerprint}
-        return standardizer, everyone.standardized(standardizer), counted
+        facts = {"source_names": source_names(data.sources)}
+        facts |= {"n_rows": seen.n_rows, "fingerprint": seen.fingerprint}
+        return standardizer, everyone.standardized(standardizer), facts
 
     def _starts_with(self, effect: Effect) -> bool:
         """Return whether the closed form is the first stage."""

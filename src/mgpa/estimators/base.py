@@ -211,42 +211,27 @@ class CorrectionEstimator(OneToOneFeatureMixin, TransformerMixin, BaseEstimator)
         groups : (n,) array or None
             Participants. Methods that hold rows out never have rows of one participant on both sides.
         """
-        given = (X, y, source, pairs, pair_id, sample_weight, groups, X_val, source_val)
-        return self._fit_given(*given)
+        evidence = {"source": source, "pairs": pairs, "pair_id": pair_id, "groups": groups}
+        held = {"X_val": X_val, "source_val": source_val}
+        return self.fit_draw(None, X, y, sample_weight=sample_weight, **evidence, **held)
 
-    def fit_draw(
-        self,
-        all_rows: Any,
-        X: Any,
-        y: Any = None,
-        *,
-        source: Any = None,
-        pairs: Any = None,
-        pair_id: Any = None,
-        X_val: Any = None,
-        source_val: Any = None,
-        groups: Any = None,
-    ) -> Self:
+    def fit_draw(self, all_rows: Any, X: Any, y: Any = None, **evidence: Any) -> Self:
         """Fit the correction on X, a draw of more rows than can be held.
 
         Methods whose tag ``means_of_all_rows`` is set take what is a mean over rows over all of them; for the
-        others this is :meth:`fit`, whose parameters the other ones are.
+        others this is :meth:`fit`.
 
         Parameters
         ----------
-        all_rows : mgpa.tables.all_rows.FileRows
-            The rows that X was drawn from; all count alike.
-        X : (n, d) array
-            Embeddings.
+        all_rows : mgpa.tables.all_rows.FileRows or None
+            The rows that X was drawn from; all count alike. None: X is all there is.
+        X, y, **evidence
+            As for :meth:`fit`.
         """
-        given = (X, y, source, pairs, pair_id, None, groups, X_val, source_val)
-        return self._fit_given(*given, all_rows=all_rows)
-
-    def _fit_given(self, *given: Any, all_rows: Any = None) -> Self:
         check_parameters(self)
         self._forget()
         try:
-            self._fit(replace(self._read(*given), all_rows=all_rows))
+            self._fit(replace(self._read(X, y, **evidence), all_rows=all_rows))
         except MissingEvidence as reason:
             self._tolerate(reason)
             self._become_identity()
@@ -286,14 +271,14 @@ class CorrectionEstimator(OneToOneFeatureMixin, TransformerMixin, BaseEstimator)
         self,
         X: Any,
         y: Any,
-        source: Any,
-        pairs: Any,
-        pair_id: Any,
-        sample_weight: Any,
-        groups: Any,
+        *,
+        source: Any = None,
+        pairs: Any = None,
+        pair_id: Any = None,
+        sample_weight: Any = None,
+        groups: Any = None,
         X_val: Any = None,
         source_val: Any = None,
-        *,
         reset: bool = True,
     ) -> FitData:
         """Validate what is looked at of one call's data. Raises MissingEvidence where there is no source."""

@@ -272,7 +272,8 @@ class MomentEstimator(CorrectionEstimator):
         if first:
             self._forget()
         try:
-            data = self._read(X, y, source, pairs, pair_id, sample_weight, groups, reset=first)
+            evidence = {"source": source, "pairs": pairs, "pair_id": pair_id, "groups": groups}
+            data = self._read(X, y, sample_weight=sample_weight, **evidence, reset=first)
             self._data = seen + Evidence.from_data(data)
         except MissingEvidence as reason:
             self._skip(reason)
