@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from mgpa.audit.diagnostics import confounding, cramers_v, reliability, variance_shares
-from mgpa.audit.displacement import movement_by_group
+from mgpa.audit.measure import movement_by_group
 
 
 def test_variance_shares_split_what_they_should():
@@ -16,7 +16,6 @@ def test_variance_shares_split_what_they_should():
     assert set(shares) == {"source", "participant"}
     assert shares["source"].share == pytest.approx(9 / 15, abs=0.02)
     assert shares["participant"].share == pytest.approx(shares["participant"].chance, abs=0.01)
-    assert shares["participant"].omega2 < 0.01
 
 
 def test_confounding_counts_nested_people():
