@@ -6,16 +6,24 @@
 The measuring is not ours: a script beside the data judges every correction alike, by four source readers (two
 of them networks) and by heads fitted before and after. Finished cells are kept, so that a run can be
 interrupted. ``--table`` prints the table of docs/do_no_harm.md.
+
+    pip download --no-deps --no-binary :all: neurokit2==0.2.13 && tar xzf neurokit2-0.2.13.tar.gz
+    python benchmarks/trade_off.py --electrodes neurokit2-0.2.13/studies/complexity_eeg/data_complexity.csv
+
+measures twelve settings that are not ours either: complexity of resting EEG at one set of electrodes and at
+another, with open or closed eyes as the task.
 """
 
 import argparse
 import importlib.util
+import itertools
 import json
 import time
 import warnings
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 
 import mgpa
 from mgpa.baselines import make
@@ -23,10 +31,18 @@ from mgpa.baselines import make
 METHODS = {
     "identity": lambda: make("identity"),
     "LEACE": lambda: make("leace"),
-    "closed form": mgpa.ClosedFormMGPA,
+    "closed form": lambda: mgpa.ClosedFormMGPA(on_missing="warn"),
     "closed form, published": mgpa.ClosedFormMGPA.paper,
     "closed form, four directions": lambda: mgpa.ClosedFormMGPA(mgpa.MeasurementGate(rank=4), n_directions=4),
     "48 stages, published": mgpa.IterativeMGPA.paper,
+}
+
+# Electrodes that are one view of a recording, and those that are the other.
+VIEWS = {
+    "left-right": ("Fp1 F3 C3 P3 O1 T7", "Fp2 F4 C4 P4 O2 T8"),
+    "front-back": ("Fp1 F3 F4 Fp2 Fz", "O1 P3 P4 O2 Pz"),
+    "Fp1-O1": ("Fp1", "O1"),
+    "Cz-T7": ("Cz", "T7"),
 }
 
 
@@ -45,9 +61,30 @@ def fitter(make_model):
     return fit
 
 
-def measure(tool, out, methods, settings):
+def electrode_sets(tool, path):
+    """Yield settings like the tool's: people of two data sets, together and apart, in eight groups."""
+    rows = pd.read_csv(path)
+    rows["person"] = rows["Dataset"] + " " + rows["Participant"]
+    features = ["SFD", "AttEn", "SVDEn", "Hjorth"]
+    wide = rows.pivot_table(index=["Dataset", "person", "Condition"], columns="Channel", values=features)
+    for recorded, (title, both) in itertools.product(("Lemon|Wang", "Lemon", "Wang"), VIEWS.items()):
+        views = [wide[[(f, channel) for channel in names.split() for f in features]] for names in both]
+        complete = views[0].notna().all(axis=1) & views[1].notna().all(axis=1)
+        complete &= wide.index.get_level_values("Dataset").str.contains(recorded)
+        people = wide.index.get_level_values("person").to_series(index=wide.index)
+        complete &= people.map(people[complete].value_counts()) == 2  # open and closed
+        names, person = np.unique(people[complete], return_inverse=True)
+        group = np.random.default_rng(3).permutation(len(names)) % 8
+        who = np.array([f"g{g}" for g in group[person]])
+        task = (people[complete].index.get_level_values("Condition") == "Eyes-Open").astype(int)
+        rotations = tool.rotate(np.unique(who), 2, 2, 1)
+        first, second = (view[complete].to_numpy() for view in views)
+        yield f"{recorded.replace('|', '+')}-{title}", (first, second, task, who, rotations, None)
+
+
+def measure(tool, sets, out, methods, settings):
     results = json.loads(out.read_text()) if out.exists() else {}
-    for name, data in tool.open_sets():
+    for name, data in sets:
         if not name.startswith(tuple(settings)):
             continue
         for method in methods:
@@ -84,6 +121,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("settings", nargs="*", default=[""], help="beginnings of the settings' names; all")
     parser.add_argument("--tool", type=Path, default=Path("../shared/tools/trade_off.py"))
+    parser.add_argument("--electrodes", type=Path, help="data_complexity.csv: measure its settings instead")
     parser.add_argument("--out", type=Path, default=Path("trade_off.json"))
     parser.add_argument("--methods", nargs="+", default=list(METHODS), choices=list(METHODS))
     parser.add_argument("--table", type=Path, help="print the table of these results, and measure nothing")
@@ -95,7 +133,9 @@ def main():
             f"There is no {asked.tool}: the measuring script and its data are not in this checkout."
         )
     warnings.filterwarnings("ignore")
-    return measure(load(asked.tool), asked.out, asked.methods, asked.settings)
+    tool = load(asked.tool)
+    sets = electrode_sets(tool, asked.electrodes) if asked.electrodes else tool.open_sets()
+    return measure(tool, sets, asked.out, asked.methods, asked.settings)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """Change one token of the package at a time and see whether the tests notice.
 
-    python tools/mutate.py gate pairs tables/columns -n 60 --seed 0
+    python tools/mutate.py gate/support pairs tables/columns -n 60 --seed 0
 
 takes a random sample of small changes to the named modules (paths below src/mgpa; ``core``, ``tables``,
 ``maps``, ``estimators`` and ``audit`` stand for several): a comparison moved or turned round, + for -,
@@ -41,7 +41,7 @@ KNOWN = Path("tests/data/equivalent_mutants.txt")
 #: Names for several modules.
 SEVERAL = {
     "core": [
-        *("pairs", "gate", "anchor", "closed_form", "iterative", "critics", "stages", "trust_region"),
+        *("pairs", "gate/*", "anchor", "closed_form", "iterative", "critics", "stages", "trust_region"),
         *("stopping", "moments", "endpoint", "tokens", "coordinates", "within", "_common/scatter"),
     ],
     "tables": [f"tables/{name}" for name in ("rows", "fitting", "scale", "columns", "roles", "table")],
@@ -53,7 +53,7 @@ SEVERAL = {
 #: The tests of a module, those that are quickest to fail first; the first pattern that fits counts.
 TESTS = {
     "pairs": ["core/test_pairs.py", "core/test_bad_input.py"],
-    "gate": ["core/test_gate.py", "core/test_bad_input.py"],
+    "gate/*": ["core/test_gate.py", "core/test_bad_input.py"],
     "anchor": ["core/test_anchor.py", "core/test_theory.py", "core/test_within.py"],
     "within": ["core/test_within.py", "core/test_streamed.py", "core/test_properties.py"],
     "closed_form": ["core/test_closed_form.py", "core/test_streamed.py", "core/test_within.py"],

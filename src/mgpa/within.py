@@ -119,7 +119,7 @@ def solve_within(model: ClosedFormMGPA, at: Setting) -> Solution:
     C = shrink_some(anchor.covariance, model.shrinkage, moments.n_rows)
     path = ordered_directions(C, at.delta, at.contrasts, B / scale[:, None])
     if model.do_no_harm and not effect.is_there:
-        kept, told = 0, "nothing to remove"
+        kept, told = 0, "not clear in these rows, nothing was done"
     else:
         auto = model.n_directions == "auto"
         kept = supported(at, anchor, C, scale, effect) if auto else int(model.n_directions)

@@ -145,6 +145,19 @@ def test_people_who_cannot_judge_keep_their_roles():
     assert "folds" not in AuditPlan(one_sided, ["leace"], **QUICK).settings
 
 
+def test_pairs_are_asked_of_everybody_if_anybody_has_them_and_there_are_two_sources():
+    table, pair_id = few(), np.arange(320) // 2
+    someone = table.participant == table.participant[0]
+    assert everybody_can_judge(replace(table, pair_id=pair_id))
+    assert everybody_can_judge(replace(table, pair_id=np.full(320, -1)))
+    assert not everybody_can_judge(replace(table, pair_id=np.where(someone, -1, pair_id)))
+    row = np.arange(320) % 32
+    three = few(source=np.array(["dry", "wet", "gel"])[row % 3], label=row // 3 % 2)
+    assert everybody_can_judge(
+        replace(three, pair_id=np.where(someone, -1, np.arange(320) // 32 * 11 + row // 3))
+    )
+
+
 def test_a_number_of_folds_that_people_do_not_fill_is_an_error():
     for folds in (2, 6):
         with pytest.raises(UsageError, match="10 participants make 4 to 5 folds"):

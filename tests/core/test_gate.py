@@ -341,6 +341,23 @@ def test_four_sources_that_differ_in_one_direction_seldom_get_another():
     assert sum(rank > 1 for rank in taken) <= 3
 
 
+@pytest.mark.parametrize(("n_effects", "usual"), [(1, {0, 1}), (2, {1, 2, 3})])
+def test_six_mean_contrasts_of_four_sources_are_no_reason_for_six_directions(n_effects, usual):
+    """Noise comes before the effects in energy; four sources differ in three directions at most."""
+    kinds = np.array(list(combinations(range(4), 2)))
+    ranks = []
+    for seed in range(40):
+        rng = np.random.default_rng(seed)
+        effects = np.zeros((4, 8))
+        effects[:, :n_effects] = rng.normal(size=(4, n_effects))
+        views = effects + rng.normal(size=(40, 4, 8)) * np.linspace(0.5, 2, 8)
+        contrasts = (views[:, kinds[:, 1]] - views[:, kinds[:, 0]]).reshape(-1, 8)
+        kind, person = np.tile(np.arange(6), 40), np.repeat(np.arange(40), 6)
+        ranks.append(MeasurementGate().fit(contrasts, kind=kind, groups=person).rank_)
+    assert max(ranks) <= 3
+    assert sum(rank in usual for rank in ranks) >= 30
+
+
 @pytest.mark.parametrize("n_people", [1, 2, 3, 5])
 def test_noise_of_few_people_seldom_supports_a_direction(n_people):
     taken = 0

@@ -70,6 +70,8 @@ def test_without_an_effect_in_the_rows_the_map_is_the_identity_and_says_so():
     assert model.effect_.is_of_the_pairs_scale
     assert "of the contrast; acted" in model.to_map().summary()
     X, source, _ = rows(rng, 300, shift=0.0)
+    untouched = within().fit(X, source=source, pairs=paired(rng)).to_map()
+    assert "of the contrast; not clear in these rows, nothing was done" in untouched.summary()
     assert len(within(do_no_harm=False).fit(X, source=source, pairs=paired(rng)).to_map()) == 1
 
 

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..endpoint import movement
+from ..errors import first_few
 from ..estimators.staged import torch_device
 from ..maps import CorrectionMap
 from ..moments import Standardizer
@@ -341,8 +342,9 @@ def require_everyone(found: Any, table: Table, what: str) -> None:
     missing = np.setdiff1d(table.participant, found).tolist()
     if missing:
         raise ValueError(
-            f"EVAL participants {missing} have no rows of {what}; a mean over the others would be about "
-            "other people. Complete them, or take them out of EVAL."
+            f"EVAL participants have no rows of {what}: {first_few([repr(who) for who in missing])}. A mean "
+            "over the others would be about other people. Complete them, give them the role FIT, which needs "
+            "no labels, or leave them out of the table."
         )
 
 

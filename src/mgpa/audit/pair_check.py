@@ -86,7 +86,10 @@ class PairCheck:
             )
         shown = f"The pairs show a difference ({self.rank} direction{'s' * (self.rank > 1)})"
         if not self.effect.is_there:
-            return f"{shown}, but the rows do not differ by it ({self.effect}): there is nothing to remove."
+            return (
+                f"{shown}, but the rows do not clearly differ by it ({self.effect}): there is nothing to "
+                "remove, or rows are too few to tell. A fit leaves them as they are."
+            )
         text = f"{shown}, and the rows differ by it: {self.effect}, more than two standard errors."
         if self.closeness > NO_CLOSER:
             text += (
