@@ -397,7 +397,8 @@ def tests_of(module: str) -> list[str]:
     """Return the test files that concern a module."""
     for pattern, tests in TESTS.items():
         if fnmatch.fnmatch(module, pattern):
-            return [f"tests/{test}" for test in tests]
+            own = module.rpartition("/")[2]  # the tests of that name come first
+            return [f"tests/{test}" for test in sorted(tests, key=lambda test: own not in test)]
     raise SystemExit(f"TESTS in {__file__} says nothing about {module}; add it, or pass --tests.")
 
 

@@ -151,9 +151,9 @@ def test_people_confounded_with_the_source():
 
 
 def test_the_floor_explains_what_is_left():
-    result = audit.run(
-        half_seen_by_pairs(), {"mgpa": mgpa.ClosedFormMGPA(gate=mgpa.MeasurementGate(rank=1))}, **QUICK
-    )
+    methods = {"mgpa": mgpa.ClosedFormMGPA(gate=mgpa.MeasurementGate(rank=1)), "leace": "leace"}
+    result = audit.run(half_seen_by_pairs(), methods, **QUICK)
+    assert [result[name].floor_explains for name in methods] == [True, False]  # LEACE has no gate
     lines = result.verdict("mgpa")
     assert "still readable" in lines[0]
     assert lines[1].startswith("That is what the gate preserves: from it alone readers reach")

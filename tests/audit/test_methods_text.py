@@ -77,6 +77,8 @@ def test_what_was_chosen_otherwise_is_said_otherwise(found):
     assert "standardised by mean and spread of the FIT rows" in said()
     assert "without standardisation" in said(standardize=False)
     assert "relative movement of 0.05 of VAL rows" in said(budget=0.05)
+    each = said(budget={"leace": 0.05, "igbp": 0.1})
+    assert "cut back to a relative movement of VAL rows: LEACE 0.05 and IGBP 0.1." in each
     assert "relative movement" not in said()
     assert "Task heads (Mine(a=1)) were" in said(head="Mine(a=1)")
     assert "IGBP was left out: it is too far." in said(omitted={"igbp": "it is too far"})

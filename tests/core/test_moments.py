@@ -55,10 +55,11 @@ def test_rows_without_weight_count_as_rows_and_change_nothing_else():
 
 
 @pytest.mark.parametrize("weighted", [True, False])
+@pytest.mark.parametrize("piece", [5, 6 * 10])  # rows longer than a piece are one each
 @pytest.mark.parametrize("n", [5, 300])  # fewer rows than features, and several blocks
-def test_moments_in_blocks_are_those_of_all_rows_at_once(n, weighted, monkeypatch):
+def test_moments_in_blocks_are_those_of_all_rows_at_once(n, piece, weighted, monkeypatch):
     monkeypatch.setattr(mgpa.moments, "BLOCK", 6 * 64)
-    monkeypatch.setattr(mgpa.moments, "PIECE", 6 * 10)
+    monkeypatch.setattr(mgpa.moments, "PIECE", piece)
     monkeypatch.setattr(mgpa.moments, "CENTER_ROWS", 3)
     rng = np.random.default_rng(n)
     X = (1000.0 + rng.normal(size=(n, 6))).astype(np.float32)

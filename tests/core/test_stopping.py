@@ -194,6 +194,7 @@ def test_few_pairs_and_given_rows_leave_it_to_rows():
         enough.X, **enough.evidence(), X_val=more.X[200:], source_val=more.source[200:]
     )
     assert given.history_[0]["evidence"] == "rows"
+    assert given.history_[0]["held_movement"] > 0  # of the given rows: none of X are held out
     assert given.to_map().info.evidence.endswith("stages judged on X_val")
 
 

@@ -231,6 +231,25 @@ def test_joint_tokens_of_tensors_are_tensors():
             assert_close(corrected.numpy(), model.transform(data.X), 1e-10)
 
 
+def test_tokens_are_corrected_by_an_estimator_of_means_as_by_its_map():
+    data = two_sources()
+    model = data.fit(ClosedFormMGPA())
+    tokens = np.stack([data.X, 2 * data.X], axis=1)
+    corrected = transform_tokens(model, tokens)
+    assert np.abs(corrected - tokens).max() > 0.5
+    np.testing.assert_array_equal(corrected, transform_tokens(model.to_map(), tokens))
+
+
+def test_a_tensor_may_have_one_token_a_row_and_must_have_some():
+    torch = pytest.importorskip("torch")
+    data = two_sources()
+    m = data.fit(ClosedFormMGPA()).to_map()
+    X = torch.from_numpy(data.X)
+    assert_close(transform_tokens(m, X[:, None])[:, 0].numpy(), m.transform(data.X), 1e-12)
+    with pytest.raises(ValueError, match=r"shape \(80, 0, 6\); expected tokens"):
+        transform_tokens(m, X[:, None][:, :0])
+
+
 def test_staged_maps_take_all_tokens_together_but_not_one_by_one():
     data = with_tokens(two_sources(effect=4.0))
     stages = IterativeMGPA(critics=("linear",), n_stages=3, do_no_harm=False)
