@@ -18,7 +18,7 @@ from .._common.parameters import Constraint, check_parameters
 from ..errors import Mention, MissingEvidence, UsageError
 from ..maps import CorrectionMap, MapInfo
 from ..moments import Moments, Standardizer
-from ..pairs import check_labels, check_pair_id, check_pairs, encode_source, source_names, to_numpy
+from ..pairs import check_labels, check_pair_id, check_views, encode_source, source_names, to_numpy
 
 Floats = NDArray[Any]
 
@@ -297,7 +297,7 @@ class CorrectionEstimator(OneToOneFeatureMixin, TransformerMixin, BaseEstimator)
         sources, codes = encode_source(source, len(X))
         if pairs is not None and pair_id is not None:
             raise ValueError("Pass pairs=(A, B) or pair_id=, not both.")
-        views = None if pairs is None else check_pairs(pairs, X.shape[1])
+        views = None if pairs is None else check_views(pairs, X.shape[1])
         names = list(getattr(self, "feature_names_in_", []))
         for i, side in enumerate(pairs or ()):
             if names and names != list(getattr(side, "columns", names)):
