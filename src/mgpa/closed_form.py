@@ -25,7 +25,7 @@ from ._common.parameters import Constraint, flag, gate, number, one_of, whole
 from ._common.scatter import Scatter
 from .anchor import RidgeSolver
 from .errors import Mention, MissingEvidence, MissingEvidenceWarning
-from .estimators.base import GatedEstimator
+from .estimators.gated import GatedEstimator
 from .estimators.streamed import Evidence, MomentEstimator
 from .gate import FixedGate, MeasurementGate
 from .maps import AffineMap

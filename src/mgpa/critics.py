@@ -77,7 +77,7 @@ def n_scores(n_sources: int) -> int:
     return n_sources if n_sources > 2 else 1
 
 
-def contrasts(logits: Array) -> Array:
+def logit_contrasts(logits: Array) -> Array:
     """Return the scores' weights or biases from those of K logits, along the first axis.
 
     With two sources the second logit minus the first. With more, each logit minus the mean of the others:
@@ -87,9 +87,9 @@ def contrasts(logits: Array) -> Array:
     Examples
     --------
     >>> import numpy as np
-    >>> contrasts(np.array([1.0, 4.0]))
+    >>> logit_contrasts(np.array([1.0, 4.0]))
     array([3.])
-    >>> contrasts(np.array([1.0, 4.0, 10.0]))
+    >>> logit_contrasts(np.array([1.0, 4.0, 10.0]))
     array([-6. , -1.5,  7.5])
     """
     K = len(logits)
@@ -140,7 +140,7 @@ def fit_linear(H: Array, codes: Any, n_sources: int, sample_weight: Any = None) 
         fitted = fit_logistic_on_device(H, codes, n_sources, sample_weight)
     weight, bias = fitted.weight, fitted.bias
     if n_sources > 2:
-        weight, bias = contrasts(weight), contrasts(bias)
+        weight, bias = logit_contrasts(weight), logit_contrasts(bias)
     return LinearCritic(cast(weight, H), cast(bias, H))
 
 
@@ -271,4 +271,4 @@ def fit_network(
                 if stale >= patience:
                     break
     W1, b1, W2, b2 = (p[0] for p in best or training.parameters())
-    return NetworkCritic(W1, b1, contrasts(W2[output]), contrasts(b2[output]))
+    return NetworkCritic(W1, b1, logit_contrasts(W2[output]), logit_contrasts(b2[output]))

@@ -16,31 +16,29 @@ the closed form, which needs no critics to know what the pairs show; the others 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, ClassVar, Self
 
 import numpy as np
-from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
-from ._common.arrays import cast, double
 from ._common.parameters import Constraint, flag, gate, number, one_of, read_seed, seed, some_of, text, whole
 from ._common.progress import progress
 from .anchor import TARGETS
-from .closed_form import ClosedFormMGPA
 from .critics import CRITICS
 from .errors import Mention, MissingEvidence, UsageError
-from .estimators.base import NO_PAIRS, FitData, GatedEstimator, MethodTags, require_several
+from .estimators.base import NO_PAIRS, FitData, MethodTags, require_several
+from .estimators.gated import GatedEstimator
 from .estimators.held_out import read_held_out
 from .estimators.staged import SequentialEstimator, complete_stages_kept, torch_device
-from .estimators.streamed import Evidence
+from .first_stage import FirstStage
 from .gate import MeasurementGate
-from .maps import MapInfo, PathMap, StagedMap
-from .moments import Means, Moments, Standardizer
+from .maps import MapInfo, StagedMap
+from .moments import Standardizer
 from .pairs import Contrasts, source_names
-from .stages import AllRows, AnchoredPoint, Recipe, Rows, Start, Step, Trajectory, staged_map
+from .stages import AllRows, AnchoredPoint, Recipe, Rows, Step, Trajectory, staged_map
 from .stopping import FEW_EVENTS, HELD_OUT, PairedViews, StoppingRule, judged_run
-from .within import Effect, Setting, Solution, solve_within
+from .within import Effect
 
 ONE_THREAD_SIZE = 2**22  # numbers in X up to which one thread is fastest
 # What the closed form needs to be the first stage: it and the critics' own evidence together err in less than
@@ -245,7 +243,7 @@ class IterativeMGPA(SequentialEstimator, GatedEstimator):
         weight = data.sample_weight
         require_several(data.sources, None if weight is None else np.bincount(data.codes, weight))
         contrasts, (X_val, held_codes) = given_contrasts(data), self._read_held_out(data)
-        standardizer, all_rows, counted = self._standardizer(data)
+        standardizer, all_rows, facts = self._standardizer(data)
         H = standardizer.apply(data.X)
         self.gate_ = self.anchor_gate_ = self._fit_gate(self.gate, contrasts, lambda: H, standardizer)
         if self.anchor_gate is not None:
@@ -256,44 +254,46 @@ class IterativeMGPA(SequentialEstimator, GatedEstimator):
         info = self._info(
             standardizer,
             random_state=recipe.seed,
-            source_names=source_names(data.sources),
             n_contrasts=len(contrasts),
             gate_rank=rank,
             gate_energy=float(self.gate_.cumulative_energy_[rank - 1]) if rank else 0.0,
-            **counted,
+            **facts,
         )
         rows = Rows(to_backend(H), data.codes, weight)
         held = None if X_val is None else Rows(to_backend(standardizer.apply(X_val)), held_codes)
-        run, rule, closed, effect = Trajectory(recipe, rows, held, all_rows), None, None, None
+        run, rule, first, effect = Trajectory(recipe, rows, held, all_rows), None, None, None
         if rank and (self.do_no_harm or self.target == "within"):
-            closed = ClosedForm.of(data, contrasts, standardizer, self.gate_, self.ridge)
-            effect = None if closed is None else closed.effect(rows.moments)
+            first = FirstStage.of(data, contrasts, standardizer, self.gate_, self.ridge)
+            effect = None if first is None else first.effect(rows.moments)
         if rank and self.do_no_harm:
             pair_id, views = data.pair_id, None
             # Pairs that show the effect backwards do not say which of their views is of which source.
             shared = effect is not None and effect.is_of_the_pairs_scale and effect.size > 0
-            if held is None and shared:
-                pair_id, views = paired_views(data, rows, lambda X: to_backend(standardizer.apply(X)))
+            if held is None and shared and pair_id is not None:
+                views = PairedViews.among(rows, pair_id)
+            elif held is None and shared and data.pairs is not None and len(contrasts) >= FEW_EVENTS:
+                views, pair_id = PairedViews.of_arrays(
+                    data.pairs, data.X, lambda views: to_backend(standardizer.apply(views))
+                )
             run, rule = judged_run(
                 recipe, rows, held, groups=data.groups, pair_id=pair_id, views=views, all_rows=all_rows
             )
             judged = "X_val" if held is not None else f"held-out {rule.evidence}"
             info = replace(info, evidence=f"{effect or 'no mean contrast'}; stages judged on {judged}")
         with complete_stages_kept(lambda: self._finish(run, standardizer, info)):
-            if closed is not None and effect is not None and self._starts_with(effect):
-                self._start(closed, run, rule)
+            if first is not None and effect is not None and self._starts_with(effect):
+                self._start(first, run, rule)
             self._fit_stages(run, rule)
 
     def _standardizer(self, data: FitData) -> tuple[Standardizer, AllRows | None, dict[str, Any]]:
-        """Return the standardisation, all rows in it if X is a draw, and how many there are and which."""
+        """Return the standardisation, all rows in it if X is a draw, and what the map says of the rows."""
         everyone = data.all_rows
         if everyone is None:
-            standardizer = Standardizer.from_rows(data.X, data.sample_weight, self.standardize)
-            fingerprint = Moments.fingerprint_of(data.X, data.sources[data.codes])
-            return standardizer, None, {"n_rows": len(data.X), "fingerprint": fingerprint}
+            return Standardizer.from_rows(data.X, data.sample_weight, self.standardize), None, data.facts
         standardizer, seen = everyone.standardizer(self.standardize), everyone.summary
-        counted = {"n_rows": seen.n_rows, "fingerprint": seen.fingerprint}
-        return standardizer, everyone.standardized(standardizer), counted
+        facts = {"source_names": source_names(data.sources)}
+        facts |= {"n_rows": seen.n_rows, "fingerprint": seen.fingerprint}
+        return standardizer, everyone.standardized(standardizer), facts
 
     def _starts_with(self, effect: Effect) -> bool:
         """Return whether the closed form is the first stage."""
@@ -301,10 +301,10 @@ class IterativeMGPA(SequentialEstimator, GatedEstimator):
             return False
         return not self.do_no_harm or abs(effect.size) > START_ERRORS * effect.error
 
-    def _start(self, closed: ClosedForm, run: Trajectory, rule: StoppingRule | None) -> None:
+    def _start(self, first: FirstStage, run: Trajectory, rule: StoppingRule | None) -> None:
         """Take the closed form as the first stage, in every run that of its own rows."""
         for each in (run, *(() if rule is None else rule.witnesses)):
-            each.advance(closed.start(each))
+            each.advance(first.start(each))
         moved = None if run.held is None else run.held.movement()
         self.history_.append({"stage": 0, "evidence": "effect", "kept": True, "held_movement": moved})
 
@@ -386,98 +386,3 @@ def given_contrasts(data: FitData) -> Contrasts:
     if contrasts is None or not len(contrasts):
         raise MissingEvidence(*NO_PAIRS)
     return contrasts
-
-
-@dataclass(frozen=True)
-class ClosedForm:
-    """The closed form within sources, in the standardised coordinates and the gate of a fit.
-
-    Attributes
-    ----------
-    contrasts : Contrasts
-        Standardised.
-    pairs : tuple of (A, B)
-        Both views of pairs that are no rows, standardised.
-    people : Means
-        Of the standardised rows by source and participant, where those are known.
-    gate : fitted gate
-    delta : (K - 1, r)
-        Mean contrasts of the sources with the first, in the gate.
-    varies : (d,) bool
-        Features that varied in the fit.
-    ridge : float or "auto"
-        As in :class:`IterativeMGPA`.
-    """
-
-    contrasts: Contrasts
-    pairs: tuple[Any, ...]
-    people: Means
-    gate: Any
-    delta: NDArray[np.float64]
-    varies: NDArray[np.bool_]
-    ridge: float | str
-
-    @classmethod
-    def of(
-        cls, data: FitData, contrasts: Contrasts, standardizer: Standardizer, gate: Any, ridge: float | str
-    ) -> Self | None:
-        """Return the closed form of a fit; None if pairs show no mean contrast between all sources."""
-        try:
-            delta = contrasts.source_effects(len(data.sources)) / standardizer.scale @ gate.basis_
-        except ValueError:  # the pairs do not lead from every source to every other
-            return None
-        typical = np.linalg.norm(contrasts.values / standardizer.scale @ gate.basis_, axis=1).mean()
-        if not np.linalg.norm(delta) > 1e-12 * typical:
-            return None
-        midpoints = contrasts.midpoints
-        standardised = replace(
-            contrasts,
-            values=contrasts.values / standardizer.scale,
-            midpoints=None if midpoints is None else (midpoints - standardizer.center) / standardizer.scale,
-        )
-        people = Means({})
-        if data.groups is not None:
-            rows = standardizer.apply(data.X)
-            people = Means.from_rows(rows, data.codes, data.groups, sample_weight=data.sample_weight)
-        views = () if data.pairs is None else (tuple(map(standardizer.apply, data.pairs)),)
-        return cls(standardised, views, people, gate, delta, standardizer.varies, ridge)
-
-    def effect(self, moments: Moments) -> Effect | None:
-        """Return how much of the mean contrast rows with these moments show."""
-        return self._solve(moments).effect
-
-    def start(self, run: Trajectory) -> Start:
-        """Return the closed form of a run's rows as a first stage."""
-        path, like = self._solve(run.moments).map, run.recipe.basis
-        assert isinstance(path, PathMap)
-        along = path.direction @ self.gate.basis_  # (k, r)
-        return Start(cast(-path.readout.T @ along, like), cast(-path.offset @ along, like))
-
-    def _solve(self, moments: Moments) -> Solution:
-        d = len(self.varies)
-        here = Standardizer(np.zeros(d), np.ones(d), self.varies)
-        by_code = Moments(dict(enumerate(moments.parts.values())))  # as pairs and people are
-        evidence = Evidence(by_code, pairs=self.pairs, people=self.people)
-        setting = Setting(evidence, self.contrasts, here, self.gate, self.delta, MapInfo())
-        return solve_within(ClosedFormMGPA(anchor="within", ridge=self.ridge, do_no_harm=False), setting)
-
-
-def paired_views(
-    data: FitData, rows: Rows, to_rows: Callable[[Any], Any]
-) -> tuple[NDArray[Any] | None, PairedViews | None]:
-    """Return the event of each row, and both views of every event; None for what there is not.
-
-    Of pairs that came as arrays, an event is a row's if the row equals one of its views: critics that were
-    fitted on it know it.
-    """
-    if data.pair_id is not None:
-        return data.pair_id, PairedViews.among(rows, data.pair_id)
-    assert data.pairs is not None
-    m = len(data.pairs[0])
-    if m < FEW_EVENTS:
-        return None, None
-    views, event = np.concatenate(data.pairs), np.tile(np.arange(m), 2)
-    event_of = {view.tobytes(): i for view, i in zip(double(views), event.tolist(), strict=True)}
-    ids = np.array([event_of.get(double(row).tobytes(), -1) for row in data.X])
-    both = PairedViews(Rows(to_rows(views), np.repeat([0, 1], m)), event)
-    return (ids if (ids >= 0).any() else None), both

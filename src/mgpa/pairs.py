@@ -38,7 +38,7 @@ class Contrasts:
     @classmethod
     def from_pairs(cls, pairs: Any, n_features: int) -> Self:
         """Make contrasts from ``(A, B)``: row i of A and row i of B are two views of one thing."""
-        A, B = check_pairs(pairs, n_features)
+        A, B = check_views(pairs, n_features)
         A, B = A.astype(np.float64), B.astype(np.float64)
         return cls(B - A, np.zeros(len(A), np.int64), np.ones(len(A), np.int64), (A + B) / 2)
 
@@ -129,7 +129,7 @@ class Contrasts:
         return np.asarray(effects[1:] - effects[0])
 
 
-def check_pairs(pairs: Any, n_features: int) -> tuple[NDArray[Any], NDArray[Any]]:
+def check_views(pairs: Any, n_features: int) -> tuple[NDArray[Any], NDArray[Any]]:
     """Return the two views as finite float matrices, or say what is wrong with them."""
     if not isinstance(pairs, (tuple, list)) or len(pairs) != 2:
         raise ValueError(

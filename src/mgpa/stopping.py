@@ -11,7 +11,7 @@ own scale, they are what the residual is judged on.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from scipy.stats import norm, rankdata
 from sklearn.model_selection import StratifiedGroupKFold
 
+from ._common.arrays import double
 from .errors import Mention, UsageError
 from .pairs import is_paired, to_numpy
 from .stages import AllRows, Recipe, Rows, Stage, Trajectory
@@ -57,6 +58,21 @@ class PairedViews:
         _, position, counts = np.unique(pair_id, return_inverse=True, return_counts=True)
         chosen = np.flatnonzero(is_paired(pair_id) & (counts[position] > 1))
         return cls(rows.take(chosen), pair_id[chosen])
+
+    @classmethod
+    def of_arrays(
+        cls, pairs: tuple[Any, Any], X: NDArray[Any], to_rows: Callable[[Any], Any]
+    ) -> tuple[PairedViews, NDArray[np.int64] | None]:
+        """Return both views of pairs that came as arrays, and the event of each row of X; None for no row's.
+
+        An event is a row's if the row equals one of its views: critics that were fitted on it know it.
+        """
+        m = len(pairs[0])
+        views, event = np.concatenate(pairs), np.tile(np.arange(m), 2)
+        event_of = {view.tobytes(): i for view, i in zip(double(views), event.tolist(), strict=True)}
+        ids = np.array([event_of.get(double(row).tobytes(), -1) for row in X])
+        both = cls(Rows(to_rows(views), np.repeat([0, 1], m)), event)
+        return both, ids if (ids >= 0).any() else None
 
     def of_events(self, events: NDArray[Any]) -> tuple[Rows, NDArray[np.intp]]:
         """Return the views of these events, and the position of each one's event among them."""

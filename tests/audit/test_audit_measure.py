@@ -72,11 +72,11 @@ def test_a_unit_without_a_size_is_no_part_of_what_a_gate_should_cover(silent):
 def test_movement_is_of_all_features_relative_to_those_that_have_a_size():
     before, after = np.array([[3.0, 4.0, 100.0]]), np.array([[3.0, 4.0, 105.0]])
     varies = np.array([True, True, False])
-    assert audit.movement(before, after, np.array(["p"]), varies)[1] == pytest.approx([1.0])
-    tokens = audit.movement(before[:, None], after[:, None], np.array(["p"]), varies)[1]
+    assert audit.movement_by_group(before, after, np.array(["p"]), varies)[1] == pytest.approx([1.0])
+    tokens = audit.movement_by_group(before[:, None], after[:, None], np.array(["p"]), varies)[1]
     assert tokens == pytest.approx([1.0])
     with pytest.raises(ValueError, match="empty or all at the fitting mean"):
-        audit.movement(before * [0, 0, 1], after, np.array(["p"]), varies)
+        audit.movement_by_group(before * [0, 0, 1], after, np.array(["p"]), varies)
 
 
 def renamed(table, sources=None, labels=None):

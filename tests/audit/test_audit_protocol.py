@@ -55,7 +55,7 @@ def test_measurements_equal_their_parts(found, table):
     val = table.rows("VAL")
     m.fit(fit.X, source=fit.source, pair_id=fit.pair_id)
     corrected = (m.transform(evaluation.X) - mean) / spread
-    moved = audit.movement(E, corrected, evaluation.participant)[1]
+    moved = audit.movement_by_group(E, corrected, evaluation.participant)[1]
     np.testing.assert_allclose(found["mgpa"].movement[0], moved, rtol=1e-6)
     expected = mgpa.endpoint.relative_movement(m, val.X)
     assert found["mgpa"].facts[0]["validation_movement"] == pytest.approx(expected)
@@ -448,7 +448,7 @@ def test_at_strength_zero_a_map_with_coordinates_is_the_identity(table, componen
     fit = correct(m.with_strength(0.0), table).rows("FIT").X
     H, C = ((part.X - fit.mean(axis=0)) / fit.std(axis=0) for part in (before, after))
     np.testing.assert_allclose(
-        found["whole"].movement[0], audit.movement(H, C, before.participant)[1], rtol=1e-9
+        found["whole"].movement[0], audit.movement_by_group(H, C, before.participant)[1], rtol=1e-9
     )
 
 

@@ -465,7 +465,7 @@ def test_budgets_and_prefixes_of_a_projective_map():
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"hidden_weight": np.zeros((4, 10))}, "hidden_weight has 2 dimensions; expected 3"),
+        ({"hidden_weight": np.zeros((4, 10))}, r"hidden_weight has shape \(4, 10\); expected \(S, H, 10\)"),
         ({"hidden_weight": np.zeros((4, 10, 9))}, "hidden_weight has shape"),
         ({"hidden_bias": np.zeros((4, 9))}, "hidden_bias has shape"),
         ({"output_weight": np.zeros((4, 2, 9))}, "output_weight has shape"),

@@ -302,7 +302,7 @@ def test_rows_that_are_not_numbers_are_named(fitted, X, value):
         ({"stage": np.array([0.5])}, "stage must name"),
         ({"n_neighbors": 60.0}, "whole number from 2 to 59"),
         ({"n_neighbors": 4.5}, "whole number"),
-        ({"reference": np.ones(6)}, "dimensions"),
+        ({"reference": np.ones(6)}, r"reference has shape \(6,\); expected \(m, 6\)"),
         ({"reference": np.ones((60, 5))}, "reference has shape"),
         ({"second_weight": np.ones((2, 12, 11))}, "second_weight has shape"),
         ({"direction": np.ones((6, 1))}, "direction has shape"),

@@ -5,7 +5,7 @@ import pickle
 
 import pytest
 
-from mgpa.eeg.checkpoints import EEGPT_WEIGHTS, CheckpointError, HubFile, hub_file, load_checkpoint
+from mgpa.eeg.checkpoints import EEGPT_WEIGHTS, CheckpointError, HubFile, load_checkpoint
 from mgpa.eeg.datasets.download import DownloadError
 
 torch = pytest.importorskip("torch")
@@ -167,36 +167,34 @@ def test_a_hub_file_is_fetched_once_and_loaded(net, trained, server, tmp_path, m
     assert len(server.requests) == 1
 
 
-def test_a_broken_download_is_resumed(server, tmp_path):
+@pytest.fixture
+def hub(server, monkeypatch):
+    monkeypatch.setenv("HF_ENDPOINT", server.url)
+    return server
+
+
+def test_a_broken_download_is_resumed(hub, tmp_path):
     content = bytes(range(256)) * 2000
-    whole, server.break_after = put(server, content), 300_000
-    settings = {"revision": REVISION, "sha256": whole, "folder": tmp_path, "endpoint": server.url}
-    assert hub_file(REPO, **settings).read_bytes() == content
-    ranges = [wanted for _, wanted in server.requests]
+    whole, hub.break_after = put(hub, content), 300_000
+    assert HubFile(REPO, REVISION, sha256=whole).fetch(tmp_path).read_bytes() == content
+    ranges = [wanted for _, wanted in hub.requests]
     assert len(ranges) == 2
     assert ranges[0] is None
     assert 0 < int(ranges[1].removeprefix("bytes=").removesuffix("-")) <= 300_000
 
 
-def test_a_hub_file_with_another_checksum_is_not_kept(trained, server, tmp_path):
-    put(server, save(trained.state_dict()))
-    settings = {"revision": REVISION, "folder": tmp_path, "endpoint": server.url}
+def test_a_hub_file_with_another_checksum_is_not_kept(trained, hub, tmp_path):
+    put(hub, save(trained.state_dict()))
     with pytest.raises(DownloadError, match=r"its sha256 is .* instead of 000"):
-        hub_file(REPO, sha256="0" * 64, **settings)
+        HubFile(REPO, REVISION, sha256="0" * 64).fetch(tmp_path)
     assert not [p for p in tmp_path.rglob("*") if p.is_file()]
 
 
-def test_a_changed_file_in_the_folder_is_fetched_again(trained, server, tmp_path):
+def test_a_changed_file_in_the_folder_is_fetched_again(trained, hub, tmp_path):
     content = save(trained.state_dict())
-    settings = {
-        "revision": REVISION,
-        "folder": tmp_path,
-        "endpoint": server.url,
-        "sha256": put(server, content),
-    }
-    path = hub_file(REPO, **settings)
-    path.write_bytes(bytes(len(content)))
-    assert hub_file(REPO, **settings).read_bytes() == content
+    weights = HubFile(REPO, REVISION, sha256=put(hub, content))
+    weights.fetch(tmp_path).write_bytes(bytes(len(content)))
+    assert weights.fetch(tmp_path).read_bytes() == content
 
 
 def test_the_papers_weights_are_pinned_whole():
@@ -210,27 +208,26 @@ def test_the_papers_weights_are_pinned_whole():
     assert published == EEGPT_WEIGHTS
 
 
-def test_without_a_connection_the_error_says_how_to_do_without(server, tmp_path):
-    settings = {"revision": REVISION, "folder": tmp_path}
-    url = f"{server.url}/{REPO}/resolve/{REVISION}/model.safetensors"
+def test_without_a_connection_the_error_says_how_to_do_without(hub, tmp_path):
+    url = f"{hub.url}/{REPO}/resolve/{REVISION}/model.safetensors"
     advice = f"fetch {url} on another machine and pass the file's path"
     with pytest.raises(DownloadError, match=f"404.*{advice}"):
-        hub_file(REPO, endpoint=server.url, **settings)
-    server.close()
+        HubFile(REPO, REVISION).fetch(tmp_path)
+    hub.close()
     with pytest.raises(DownloadError, match=f"refused.*{advice}"):
-        hub_file(REPO, endpoint=server.url, **settings)
+        HubFile(REPO, REVISION).fetch(tmp_path)
     with pytest.raises(ValueError, match="expected an owner and a name"):
-        hub_file("../x", **settings)
+        HubFile("../x", REVISION)
 
 
-def test_files_of_one_name_in_two_folders_of_a_repository_stay_two(server, tmp_path):
+def test_files_of_one_name_in_two_folders_of_a_repository_stay_two(hub, tmp_path):
     for folder in "ab":
-        server.files[f"/{REPO}/resolve/{REVISION}/{folder}/w.bin"] = folder.encode()
-    settings = {"revision": REVISION, "folder": tmp_path, "endpoint": server.url}
-    assert [hub_file(REPO, f"{folder}/w.bin", **settings).read_bytes() for folder in "ab"] == [b"a", b"b"]
+        hub.files[f"/{REPO}/resolve/{REVISION}/{folder}/w.bin"] = folder.encode()
+    paths = [HubFile(REPO, REVISION, f"{folder}/w.bin").fetch(tmp_path) for folder in "ab"]
+    assert [path.read_bytes() for path in paths] == [b"a", b"b"]
 
 
 @pytest.mark.parametrize("wrong", [{"revision": ".."}, {"revision": "a/../.."}, {"filename": "../w.bin"}])
-def test_a_hub_file_stays_in_its_folder(server, tmp_path, wrong):
+def test_a_hub_file_stays_in_its_folder(wrong):
     with pytest.raises(ValueError, match=f"{next(iter(wrong))} is '.*expected the name"):
-        hub_file(REPO, **{"revision": REVISION, "folder": tmp_path, "endpoint": server.url} | wrong)
+        HubFile(REPO, **{"revision": REVISION} | wrong)

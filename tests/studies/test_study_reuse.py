@@ -7,11 +7,12 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pytest
 
-from mgpa.audit.displacement import movement
+from mgpa.audit.measure import movement_by_group
 from mgpa.audit.store import Store
 from mgpa.studies import StudyError, load_study, plan_study, write_results
+from mgpa.studies.material import prepare
 from mgpa.studies.recordings import Recordings
-from mgpa.studies.reuse import _candidates, prepare, run_reuse
+from mgpa.studies.reuse import _candidates, run_reuse
 from mgpa.studies.rows import estimates
 from mgpa.tables.files import open_table, write_table
 from mgpa.tables.rows import corrected_rows
@@ -105,7 +106,7 @@ def test_reuse_is_measured_in_the_coordinates_that_its_tasks_share(uneven, tmp_p
     [chosen] = _candidates(study, material, "CF", Store(tmp_path / "work" / "cells"), "cpu")
     for task in ("easy", "hard"):
         rows = material.tables[task].rows("EVAL")
-        expected = movement(rows.X, corrected_rows(chosen.map, rows), rows.participant)[1]
+        expected = movement_by_group(rows.X, corrected_rows(chosen.chosen.map, rows), rows.participant)[1]
         np.testing.assert_allclose(result.audits[task]["CF"].movement[0], expected, rtol=1e-9)
 
 

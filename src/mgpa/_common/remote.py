@@ -262,14 +262,12 @@ class RemotePath:
         if start >= stop:
             return b""
         with self._telling():
-            by_file = self.scheme in READ_ONLY
-            content = self._file_range(start, stop) if by_file else self._store_range(start, stop)
+            if self.scheme in READ_ONLY:
+                content = self._file_range(start, stop)
+            else:
+                content = self._fs.cat_file(self._path, start=start, end=stop)
         if len(content) != stop - start:
             raise StoreError(f"{self}: {stop - start} bytes were asked for and {len(content)} came.")
-        return content
-
-    def _store_range(self, start: int, stop: int) -> bytes:
-        content: bytes = self._fs.cat_file(self._path, start=start, end=stop)
         return content
 
     def _file_range(self, start: int, stop: int) -> bytes:

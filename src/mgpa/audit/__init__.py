@@ -16,8 +16,9 @@ from .association import (
 )
 from .bootstrap import Estimate, contrast, draws, estimate, leave_one_out
 from .diagnostics import confounding, reliability, variance_shares
-from .displacement import complement_drift, movement
+from .fits import complement_drift
 from .heads import fit_heads, ridge_head, transfer_scores
+from .measure import movement_by_group
 from .method_result import MethodResult
 from .metrics import METRICS, Metric, find_metric
 from .pair_check import PairCheck, check_pairs
@@ -55,7 +56,7 @@ __all__ = [
     "fit_association_heads",
     "fit_heads",
     "leave_one_out",
-    "movement",
+    "movement_by_group",
     "participant_auroc",
     "read_sources",
     "read_token_sources",

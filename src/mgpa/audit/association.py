@@ -38,6 +38,9 @@ Floats = NDArray[np.float64]
 #: The associations at which AUROC is evaluated: reversed, independent, aligned. They determine the curve.
 ASSOCIATIONS: tuple[float, ...] = (-1.0, 0.0, 1.0)
 
+#: How far, at most, the probability of a device departs from one half.
+DEPARTURE = 0.4
+
 #: The inverse regularisations tried for the paper's heads: 10⁻⁶, 10⁻⁵, …, 10.
 C_GRID: tuple[float, ...] = tuple(10.0**k for k in range(-6, 2))
 
@@ -85,11 +88,11 @@ def find_directions(source: Any, label: Any) -> tuple[Direction, ...]:
     return tuple(Direction(name.item(), rare.item()) for name in names[np.argsort(first)])
 
 
-def assignment_probability(y: Any, participants: Any, xi: float, cap: float = 0.4) -> Floats:
+def assignment_probability(y: Any, participants: Any, xi: float) -> Floats:
     """Return Pr(U = 1 | y, p; ξ), the probability that an event is seen through device 1.
 
-    ½ + cap ξ (y - π) / max(π, 1 - π), where π is the share of positive events of the participant. Half of
-    each participant's events are expected on each device at every ξ.
+    ½ + .4 ξ (y - π) / max(π, 1 - π), where π is the share of positive events of the participant: at most .9
+    and at least .1. Half of each participant's events are expected on each device at every ξ.
 
     Parameters
     ----------
@@ -99,8 +102,6 @@ def assignment_probability(y: Any, participants: Any, xi: float, cap: float = 0.
         Who each event is from.
     xi : float
         Association, from -1 (reversed) over 0 (independent) to 1 (aligned).
-    cap : float
-        Largest departure from one half, at most ½; .4 lets the probability reach .9 and .1.
 
     Examples
     --------
@@ -110,20 +111,15 @@ def assignment_probability(y: Any, participants: Any, xi: float, cap: float = 0.
     labels = _labels(y)
     if not -1 <= xi <= 1:
         raise ValueError(f"xi must be between -1 (reversed) and 1 (aligned); got {xi!r}.")
-    if not 0 <= cap <= 0.5:
-        raise ValueError(
-            f"cap must be between 0 and .5, the largest departure from one half; got {cap!r}. "
-            "A largest probability of .9 is cap=.4."
-        )
     probability = np.empty(len(labels))
     for mine in participant_rows(participants, len(labels))[1]:
         positive = labels[mine].mean()
-        probability[mine] = 0.5 + cap * xi * (labels[mine] - positive) / max(positive, 1 - positive)
+        probability[mine] = 0.5 + DEPARTURE * xi * (labels[mine] - positive) / max(positive, 1 - positive)
     return probability
 
 
 def assign_endpoints(
-    y: Any, participants: Any, xi: float, seed: int | np.random.Generator = 1017, cap: float = 0.4
+    y: Any, participants: Any, xi: float, seed: int | np.random.Generator = 1017
 ) -> NDArray[np.int64]:
     """Return the device, 0 or 1, through which each event is seen: one realised assignment.
 
@@ -139,7 +135,7 @@ def assign_endpoints(
     (9, 1)
     """
     labels = _labels(y)
-    probability = assignment_probability(labels, participants, xi, cap)
+    probability = assignment_probability(labels, participants, xi)
     rng = np.random.default_rng(seed)
     device = np.zeros(len(labels), np.int64)
     for mine in participant_rows(participants, len(labels))[1]:
@@ -153,9 +149,7 @@ def assign_endpoints(
     return device
 
 
-def association_auroc(
-    scores0: Any, scores1: Any, y: Any, participants: Any, cap: float = 0.4
-) -> ByParticipant:
+def association_auroc(scores0: Any, scores1: Any, y: Any, participants: Any) -> ByParticipant:
     """Return each participant's AUROC at ξ = -1, 0 and 1, exactly: no endpoint is drawn.
 
     Both views of every event count, each with the probability of being the one seen. Events that
@@ -169,8 +163,6 @@ def association_auroc(
         Task labels, 0 or 1.
     participants : (n,) array
         Who each event is from.
-    cap : float
-        See :func:`assignment_probability`.
 
     Returns
     -------
@@ -196,7 +188,7 @@ def association_auroc(
     twice = np.concatenate([scores0, scores1]), np.tile(labels, 2), np.tile(people, 2)
     curves = []
     for xi in ASSOCIATIONS:
-        second = assignment_probability(labels, people, xi, cap)
+        second = assignment_probability(labels, people, xi)
         weight = np.concatenate([1 - second, second])
         curves.append(participant_auroc(*twice, classes=(False, True), weight=weight))
     return ByParticipant(curves[0].participants, np.stack([curve.values for curve in curves], axis=-1))
@@ -310,7 +302,6 @@ def fit_association_heads(
     *,
     C_grid: Sequence[float] | Floats = C_GRID,
     seed: int = 1017,
-    cap: float = 0.4,
 ) -> AssociationHeads:
     """Fit the shortcut and the control head on one view of each event, as association decides.
 
@@ -330,8 +321,6 @@ def fit_association_heads(
         Inverse regularisations to try.
     seed : int
         Decides which events are seen through which device; both assignments start from it.
-    cap : float
-        See :func:`assignment_probability`.
     """
     X0, X1 = _paired_views(X0, X1)
     labels = _labels(y)
@@ -345,7 +334,7 @@ def fit_association_heads(
     )
     people = _people(participants, len(labels))
     shortcut, control = (
-        np.where(assign_endpoints(labels, people, xi, seed, cap)[:, None] == 1, X1, X0) for xi in (1, 0)
+        np.where(assign_endpoints(labels, people, xi, seed)[:, None] == 1, X1, X0) for xi in (1, 0)
     )
     auroc = _left_out_auroc(control, X0, X1, labels, people, grid)
     C = grid[int(np.argmax(auroc))]

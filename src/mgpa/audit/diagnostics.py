@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.stats.contingency import crosstab
 
 Floats = NDArray[np.float64]
 
@@ -24,15 +25,11 @@ class VarianceShare:
         Σ n_g‖m_g - m‖² / Σ‖h - m‖². Factors overlap where they are associated.
     chance : float
         What (G - 1)/(n - 1) unrelated groups of these sizes would take.
-    omega2 : float
-        The share with chance taken off, (SS - df·MS_res) / (SS_tot + MS_res), not below 0.
     """
 
     factor: str
-    groups: int
     share: float
     chance: float
-    omega2: float
 
 
 def variance_shares(H: Any, **factors: NDArray[Any] | None) -> tuple[VarianceShare, ...]:
@@ -58,10 +55,8 @@ def variance_shares(H: Any, **factors: NDArray[Any] | None) -> tuple[VarianceSha
         sums = np.zeros((G, H.shape[1]))
         np.add.at(sums, codes, H)
         between = float((np.square(sums).sum(axis=1) / np.bincount(codes)).sum())
-        residual = (total - between) / max(n - G, 1)
-        omega2 = (between - (G - 1) * residual) / (total + residual) if total else 0.0
         share = between / total if total else 0.0
-        shares.append(VarianceShare(factor, G, share, (G - 1) / max(n - 1, 1), max(omega2, 0.0)))
+        shares.append(VarianceShare(factor, share, (G - 1) / max(n - 1, 1)))
     return tuple(shares)
 
 
@@ -118,21 +113,13 @@ def confounding(source: Any, participant: Any, label: Any = None) -> Confounding
     counts: dict[str, dict[str, int]] = {}
     v = None
     if label is not None:
-        table = _crosstab(source, np.asarray(label).astype(str), counts)
-        v = cramers_v(table)
-    people = _crosstab(source, participant, {})
+        (sources, labels), table = crosstab(source, np.asarray(label).astype(str))
+        counts = {name: dict(zip(labels.tolist(), line.tolist(), strict=True))
+                  for name, line in zip(sources.tolist(), table, strict=True)}  # fmt: skip
+        v = cramers_v(table.astype(np.float64))
+    people = crosstab(source, participant).count
     nested = int(((people > 0).sum(axis=0) == 1).sum())
     return Confounding(v, nested, people.shape[1], counts)
-
-
-def _crosstab(rows: NDArray[Any], columns: NDArray[Any], counts: dict[str, dict[str, int]]) -> Floats:
-    row_names, i = np.unique(rows, return_inverse=True)
-    column_names, j = np.unique(columns, return_inverse=True)
-    table = np.zeros((len(row_names), len(column_names)))
-    np.add.at(table, (i, j), 1)
-    for name, line in zip(row_names.tolist(), table, strict=True):
-        counts[name] = {c: int(x) for c, x in zip(column_names.tolist(), line, strict=True)}
-    return table
 
 
 def cramers_v(table: Floats) -> float:

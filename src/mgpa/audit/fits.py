@@ -9,6 +9,7 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 from sklearn.utils.validation import check_is_fitted
@@ -27,7 +28,6 @@ from ..tables.fitting import fit_table
 from ..tables.rows import vectors
 from ..tables.table import Table
 from ..tokens import TokenEstimator, gate_of, row_estimator
-from .displacement import complement_drift
 from .store import Arrays, Spec, Store, array_digest, key_of
 
 
@@ -206,6 +206,14 @@ class FittingData:
             return s
         return Standardizer(np.tile(s.center, n), np.tile(s.scale, n), np.tile(s.varies, n))
 
+    def gate_basis(self, facts: Arrays) -> NDArray[Any]:
+        """Return an orthonormal basis of a fit's gate where readers see it; its own scaling may differ."""
+        basis, scale = facts["gate_basis"], self.standardizer.scale
+        scale = np.tile(scale, len(basis) // len(scale))  # of all tokens, for a gate of all of them
+        if np.array_equal(facts["gate_scale"], scale):
+            return basis
+        return np.linalg.qr(basis * (facts["gate_scale"] / scale)[:, None])[0]
+
     def pairs_for(self, method: str) -> Any:
         """Return the calibration pairs of one method; None: those among the rows."""
         return self.pairs.get(method) if isinstance(self.pairs, Mapping) else self.pairs
@@ -337,3 +345,19 @@ def _gate_facts(gate: Any, m: CorrectionMap, data: FittingData) -> Arrays:
         # Features that never varied have no size, and no gate can cover them.
         facts["gate_coverage"] = np.array(gate.coverage(contrasts * data.standardizer_for(m).varies))
     return facts
+
+
+def complement_drift(displacement: Any, basis: NDArray[np.float64]) -> float:
+    """Return the largest movement outside the gate, relative to the largest inside: rounding, for MGPA.
+
+    Parameters
+    ----------
+    displacement : (n, d) array
+        H' - H in the gate's coordinates.
+    basis : (d, r) array
+        Orthonormal gate basis.
+    """
+    displacement = np.asarray(displacement, dtype=np.float64)
+    outside = np.abs(displacement - displacement @ basis @ basis.T).max(initial=0.0)
+    size = np.abs(displacement).max(initial=0.0)
+    return float(outside / size) if size else 0.0

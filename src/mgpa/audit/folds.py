@@ -6,14 +6,13 @@ others again HEAD and VAL, and the rest FIT. What is said is then about all of t
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from ..errors import Mention, UsageError
 from ..pairs import is_paired
-from ..tables.roles import rotated
+from ..tables.roles import rotated, with_roles
 from ..tables.table import Table
 from .sentences import FEW
 
@@ -64,10 +63,7 @@ def fold_tables(table: Table, folds: int | None, *, can_rotate: bool) -> list[Ta
     if not least <= folds <= most:
         sizes = f"{least} to {most} folds of two people or more" if least < n else f"{n} folds of one person"
         raise UsageError(f"folds is {folds}; {n} participants make {sizes}, and 1 keeps the table's roles.")
-    return [
-        replace(table, role=np.array([roles[person] for person in table.participant]))
-        for roles in (_turn(people, fold, folds) for fold in range(folds))
-    ]
+    return [with_roles(table, _turn(people, fold, folds)) for fold in range(folds)]
 
 
 def _turn(people: list[Any], fold: int, folds: int) -> dict[Any, str]:

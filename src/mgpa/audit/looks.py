@@ -76,16 +76,26 @@ def reader_rows(readers: Iterable[str]) -> list[tuple[str, str]]:
     [('All tokens', 'logistic, raw')]
     """
     rows = []
-    for reader in readers:
-        group, _, name = reader.partition(" ")
-        if group not in READER_GROUPS:
-            group, name = "", reader
-        run = re.fullmatch(r"(.*) r(\d+) e(\d+)", name, re.DOTALL)
-        family = run[1] if run else name
-        title = READER_GROUPS.get(group) or (
-            "Networks" if run else "Further" if family in FURTHER else "Linear"
-        )
+    for group, family, run in map(reader_parts, readers):
+        title = group or ("Networks" if run else "Further" if family in FURTHER else "Linear")
         # One network for every random start, read several times.
-        when = f" {int(run[2]) + 1}, {run[3]} epochs" if run else ""
+        when = f" {run[0] + 1}, {run[1]} epochs" if run else ""
         rows.append((title, READERS.get(family, family) + when))
     return rows
+
+
+def reader_parts(reader: str) -> tuple[str, str, tuple[int, int] | None]:
+    """Return a reader's group, of those that read tokens, its family, and a network's restart and epochs.
+
+    Examples
+    --------
+    >>> reader_parts("linear"), reader_parts("tokens grid_gelu r0 e12")
+    (('', 'linear', None), ('All tokens', 'grid_gelu', (0, 12)))
+    """
+    group, _, name = reader.partition(" ")
+    if group not in READER_GROUPS:
+        group, name = "", reader
+    run = re.fullmatch(r"(.*) r(\d+) e(\d+)", name, re.DOTALL)
+    if run is None:
+        return READER_GROUPS.get(group, ""), name, None
+    return READER_GROUPS.get(group, ""), run[1], (int(run[2]), int(run[3]))

@@ -9,14 +9,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ..endpoint import movement
 from ..errors import first_few
 from ..estimators.staged import torch_device
+from ..maps import CorrectionMap
 from ..moments import Standardizer
+from ..tables.rows import corrected_rows
 from ..tables.table import Table
 from ..tokens import token_mean
 from .association import AssociationHeads, Direction, association_auroc, fit_association_heads
 from .diagnostics import variance_shares
-from .displacement import movement
 from .heads import Heads, fit_heads, transfer_scores
 from .readers import SourceReading, read_many_sources
 from .roc import participant_auroc
@@ -131,6 +133,11 @@ class Ground:
         """Original EVAL rows."""
         return self.standardized(self.evaluation.X)
 
+    def corrected(self, m: CorrectionMap) -> Rows:
+        """Return HEAD and EVAL rows as a map leaves them."""
+        head, held = (self.standardized(corrected_rows(m, rows)) for rows in (self.head, self.evaluation))
+        return head, held
+
     @cached_property
     def frozen_heads(self) -> Heads | None:
         """Task heads that exist before any correction."""
@@ -220,24 +227,54 @@ def measure(ground: Ground, rows: Rows, reading: SourceReading | None = None) ->
     C_head, C_eval = rows
     result = source_accessibility(ground, rows, reading)
     result |= task_utility(ground, C_head, C_eval)
-    varies = ground.standardizer.varies
-    people, by_person = movement(ground.H_eval, C_eval, ground.evaluation.participant, varies)
-    result["movement"] = by_person
-    result["movement_by_source"] = movement(ground.H_eval, C_eval, ground.evaluation.source, varies)[1]
+    held, varies = ground.evaluation, ground.standardizer.varies
+    people, result["movement"] = movement_by_group(ground.H_eval, C_eval, held.participant, varies)
+    result["movement_by_source"] = movement_by_group(ground.H_eval, C_eval, held.source, varies)[1]
     result |= association(ground, C_eval)
     shares = variance_shares(
         ground.sized(C_eval),
-        source=ground.evaluation.source,
+        source=held.source,
         # In a fold one person may judge alone, and nothing lies between people.
-        participant=ground.evaluation.participant if len(people) > 1 else None,
-        label=ground.evaluation.label,
+        participant=held.participant if len(people) > 1 else None,
+        label=held.label,
     )
     result["variance_factor"] = np.array([s.factor for s in shares])
-    result["variance_share"] = np.array([[s.share, s.chance, s.omega2] for s in shares])
+    result["variance_share"] = np.array([[s.share, s.chance] for s in shares])
     drawn, mean, axes = ground.picture
     result["picture"] = ((ground.sized(C_eval)[drawn] - mean) @ axes).astype(np.float32)
     result["participants"] = np.array(people)
     return result
+
+
+def movement_by_group(
+    before: Any, after: Any, groups: NDArray[Any], varies: NDArray[np.bool_] | None = None
+) -> tuple[tuple[str, ...], NDArray[np.float64]]:
+    """Return ‖H' - H‖_F / ‖H‖_F within each group, and the groups, sorted as text.
+
+    Parameters
+    ----------
+    before, after : (n, d) or (n, t, d) arrays
+        Rows, or tokens, in standardised coordinates.
+    groups : (n,) array
+        Participants, or sources.
+    varies : (d,) array of bool or None
+        Which features varied in the fitting rows. The units of the others are arbitrary, so they have no
+        size; where they move, that counts all the same. None: all varied.
+
+    Examples
+    --------
+    >>> H = np.array([[3.0, 4.0], [0.0, 2.0]])
+    >>> movement_by_group(H, H + [[0.0, 0.5], [1.0, 0.0]], np.array(["p1", "p2"]))
+    (('p1', 'p2'), array([0.1, 0.5]))
+    """
+    before, after = (np.asarray(rows, dtype=np.float64) for rows in (before, after))
+    names, codes = np.unique(np.asarray(groups).astype(str), return_inverse=True)
+    counted = np.ones(before.shape[-1], bool) if varies is None else varies
+    moved = [
+        movement(after[rows] - before[rows], before[rows], counted)
+        for rows in (codes == code for code in range(len(names)))
+    ]
+    return tuple(names.tolist()), np.array(moved)
 
 
 def source_accessibility(ground: Ground, rows: Rows, reading: SourceReading | None = None) -> Arrays:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Sequence
 
 from ..baselines.registry import references
 from ..errors import printable
 from . import bootstrap, chance
-from .looks import READER_GROUPS, READERS, label
+from .looks import READERS, label, reader_parts
 from .metrics import METRICS
 from .result import Audit
 
@@ -26,6 +25,8 @@ INTERVALS = (
 
 def methods_text(audit: Audit) -> str:
     """Return one paragraph: data, roles, methods, readers, heads, intervals, versions, and the reference."""
+    s = audit.settings
+    versions = ", ".join(f"{name} {version}" for name, version in s["versions"].items())
     sentences = [
         *([audit.preliminary] if audit.preliminary else []),
         _table(audit),
@@ -37,7 +38,7 @@ def methods_text(audit: Audit) -> str:
         *_task(audit),
         f"Intervals are {INTERVALS} (n = {audit.n_people}); every statistic is computed again in each draw, "
         "draws are the same for all methods, and maps and readers stay as they were fitted.",
-        _software(audit),
+        f"Software: mgpa {s['version']}, {versions}; networks on {s['device']}.",
         f"Reference: {PAPER}",
     ]
     return printable(" ".join(sentences))
@@ -154,15 +155,9 @@ def _readers(readers: Sequence[str]) -> str:
     'token mean: logistic / token residuals: token network (1 restart, read after 12 epochs)'
     """
     banks: dict[str, dict[str, list[tuple[int, int]]]] = {}
-    for reader in readers:
-        group, _, name = reader.partition(" ")
-        if group not in READER_GROUPS:
-            group, name = "", reader
-        family, _, run = name.partition(" ")
+    for group, family, run in map(reader_parts, readers):
         runs = banks.setdefault(group, {}).setdefault(family, [])
-        if run:
-            restart, epochs = re.findall(r"\d+", run)
-            runs.append((int(restart), int(epochs)))
+        runs += [] if run is None else [run]
     said = []
     for group, families in banks.items():
         words = []
@@ -173,7 +168,7 @@ def _readers(readers: Sequence[str]) -> str:
                 many = "s" * (len(restarts) > 1)
                 text += f" ({len(restarts)} restart{many}, read after {_listed(epochs)} epochs)"
             words.append(text)
-        said.append((f"{READER_GROUPS[group].lower()}: " if group else "") + "; ".join(words))
+        said.append((f"{group.lower()}: " if group else "") + "; ".join(words))
     return " / ".join(said)
 
 
@@ -193,12 +188,6 @@ def _task(audit: Audit) -> list[str]:
         what = audit.direction.partition(": ")[2]
         lines.append(f"Association shift: {what[0].upper()}{what[1:]}")
     return lines
-
-
-def _software(audit: Audit) -> str:
-    s = audit.settings
-    versions = ", ".join(f"{name} {version}" for name, version in s["versions"].items())
-    return f"Software: mgpa {s['version']}, {versions}; networks on {s['device']}."
 
 
 def _listed(items: Iterable[object]) -> str:

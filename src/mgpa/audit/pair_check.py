@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -10,11 +10,12 @@ from numpy.typing import NDArray
 
 from .._common.progress import progress
 from ..closed_form import ClosedFormMGPA
+from ..coordinates import Coordinates
 from ..errors import MissingEvidence
 from ..estimators.streamed import LabelledPairs
 from ..gate import held_out_coverage
 from ..pairs import is_paired, source_names
-from ..tables import Table, fit_table
+from ..tables import fit_table
 from ..tables.fitting import FitRows, draw_rows, read_pairs
 from ..tokens import gate_of, token_rows
 from ..within import Effect
@@ -172,11 +173,8 @@ def check_pairs(
     (1, True, True)
     """
     rows = FitRows(table)
-    given = paired_rows(rows if pairs is None else FitRows(pairs))
-    paired, _ = read_pairs(given, rows, None)
-    assert isinstance(paired, LabelledPairs)  # as it is of a table
-    views = np.asarray(token_rows(paired.X, "mean") if paired.X.ndim == 3 else paired.X, dtype=np.float64)
-    first, second = paired.matched()
+    paired = paired_views(rows, pairs)
+    views, (first, second) = paired.X, paired.matched()
     if len(first) < FOLDS:
         raise MissingEvidence(f"There are {len(first)} pairs; to hold some out, at least {FOLDS} are needed.")
     people = None if paired.participant is None else paired.participant[first]
@@ -218,12 +216,21 @@ def check_pairs(
     )
 
 
-def paired_rows(rows: FitRows) -> Table:
-    """Return paired FIT rows; of very many, those with the first ids."""
-    ids, chosen = rows.columns["pair_id"], rows.positions("FIT")
+def paired_views(
+    rows: FitRows, pairs: Any = None, coordinates: Coordinates | None = None, token_layout: str = "mean"
+) -> LabelledPairs:
+    """Return paired FIT rows, the table's own or those of another one, as vectors in some coordinates.
+
+    Of very many, those with the first ids.
+    """
+    given = rows if pairs is None else FitRows(pairs)
+    ids, chosen = given.columns["pair_id"], given.positions("FIT")
     chosen = chosen[is_paired(ids[chosen])]
     chosen = chosen[np.argsort(ids[chosen], kind="stable")][:MAX_ROWS]  # whole pairs, but for the last
-    return rows.read(np.sort(chosen))
+    paired, _ = read_pairs(given.read(np.sort(chosen)), rows, coordinates)
+    assert isinstance(paired, LabelledPairs)  # as it is of a table
+    X = token_rows(paired.X, token_layout) if paired.X.ndim == 3 else paired.X
+    return replace(paired, X=np.asarray(X, dtype=np.float64))
 
 
 def _some_rows(rows: FitRows) -> tuple[Floats, NDArray[Any]]:

@@ -14,7 +14,6 @@ from typing import Any, Literal, ParamSpec, Self, TypeVar
 
 import numpy as np
 from joblib import delayed
-from numpy.typing import NDArray
 
 from .. import __version__
 from .._common.progress import waiting
@@ -25,7 +24,7 @@ from ..estimators.staged import torch_device
 from ..maps import CorrectionMap, load_map
 from ..maps.io.mapfile import map_digest
 from ..tables.columns import GIVE_ROLES, ROLES
-from ..tables.rows import corrected_rows, in_coordinates
+from ..tables.rows import in_coordinates
 from ..tables.table import Table
 from .checks import (
     check_readers,
@@ -60,7 +59,7 @@ from .measure import FloorSpec, Ground, MeasureSpec, Rows, measure, preserved_ro
 from .method_result import MethodResult, people_known
 from .readers import CHECKPOINTS, SourceReading
 from .result import Audit
-from .store import LIBRARIES, Arrays, Store, array_digest, installed, resolve_device
+from .store import LIBRARIES, Arrays, Store, array_digest, installed, resolve_device, time_left
 
 DEFAULT_METHODS = ("identity", "leace", "closed_form_mgpa", "iterative_mgpa")
 
@@ -263,7 +262,7 @@ class AuditPlan:
         if self.folds:
             return [cell for plan in self.folds for cell in plan.pending()]
         took = self.store.timings()
-        cells, counted = [], set()
+        cells, counted = [], set[str]()
         for job in self.jobs:
             key = self.data.key(job)
             whole = found = stored_fit(self.store, key)
@@ -274,22 +273,12 @@ class AuditPlan:
             )
             # Nothing is left to do where there is no point to measure.
             measured = measured or (whole is not None and self._beyond(job, whole) is not None)
-            left: list[float | None] = []
             # Arms that differ in their operating point alone share a fit.
-            if whole is None and key not in counted:
-                left.append(took.get(f"fit {job.method}"))
-                counted.add(key)
-            if not measured:
-                left.append(took.get("measure"))
-            cells.append(
-                {
-                    "method": job.method,
-                    "fit": job.fit,
-                    "fitted": whole is not None,
-                    "measured": measured,
-                    "seconds": None if None in left else sum(t for t in left if t is not None),
-                }
-            )
+            left = [] if whole is not None or key in counted else [f"fit {job.method}"]
+            counted.add(key)
+            left += [] if measured else ["measure"]
+            done = {"fitted": whole is not None, "measured": measured, "seconds": time_left(left, took)}
+            cells.append({"method": job.method, "fit": job.fit, **done})
         return cells
 
     def finished(self) -> dict[str, list[Callable[[], CorrectionMap]]]:
@@ -400,9 +389,9 @@ class AuditPlan:
         # Of each cell: what it is of, its rows, and what is measured on them.
         cells: dict[str, tuple[str, Callable[[], Rows], Callable[..., Arrays]]] = {}
         for job, (cell, *floor) in keys.items():
-            cells[cell] = job.method, partial(corrected, fits[job].map, self.ground), measure
+            cells[cell] = job.method, partial(self.ground.corrected, fits[job].map), measure
             for key in floor:
-                rows = partial(preserved_rows, self.ground, self._basis(fits[job].facts))
+                rows = partial(preserved_rows, self.ground, self.data.gate_basis(fits[job].facts))
                 cells[key] = f"{job.method}, what its gate preserves", rows, source_accessibility
         readings = self._read_together({key: rows for key, (_, rows, _) in cells.items()})
         kept = {
@@ -463,30 +452,14 @@ class AuditPlan:
         """Return the names of a fit's measurements and, if it is wanted and there is one, of its floor."""
         keys = [MeasureSpec(ground=self.ground.key, map=map_digest(fitted.map)).key]
         if self.floor and "gate_basis" in fitted.facts:
-            basis = array_digest(self._basis(fitted.facts))
+            basis = array_digest(self.data.gate_basis(fitted.facts))
             keys.append(FloorSpec(ground=self.ground.key, basis=basis).key)
         return keys
-
-    def _basis(self, facts: Arrays) -> NDArray[Any]:
-        """Return an orthonormal basis of the gate where readers see it; its own scaling may differ."""
-        basis, scale = facts["gate_basis"], self.data.standardizer.scale
-        scale = np.tile(scale, len(basis) // len(scale))  # of all tokens, for a gate of all of them
-        if np.array_equal(facts["gate_scale"], scale):
-            return basis
-        return np.linalg.qr(basis * (facts["gate_scale"] / scale)[:, None])[0]
 
     def _say(self, text: str) -> None:
         if self.verbose:
             sys.stderr.write(f"audit: {printable(text)}\n")
             sys.stderr.flush()
-
-
-def corrected(m: CorrectionMap, ground: Ground) -> Rows:
-    """Return HEAD and EVAL rows in FIT's coordinates as a map leaves them."""
-    return (
-        ground.standardized(corrected_rows(m, ground.head)),
-        ground.standardized(corrected_rows(m, ground.evaluation)),
-    )
 
 
 def _keep(

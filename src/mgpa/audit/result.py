@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from .._common.extras import missing
 from .._common.files import write_atomically
+from .._common.markup import text_table
 from ..errors import MissingEvidence, printable
 from ..tables.table import Table
 from . import sentences
@@ -338,7 +339,9 @@ class Audit:
                 blocks.append([])
             blocks[-1].append(whole)
         first = (*[""] * height, *names)
-        lines = [line for block in blocks for line in ("", *_side_by_side([first, *block]))]
+        tables = [text_table(zip(first, *block, strict=True)) for block in blocks]
+        # Above the words of a column there may be nothing but empty lines.
+        lines = [line for table in tables for line in ("", *dropwhile(lambda text: not text, table))]
         warned = (self.preliminary, self.too_few, self.corrected_before, self.duplicates)
         notes = (*warned, self.bank, self.direction)
         return "\n".join(lines[1:] + [note for note in notes if note])
@@ -428,14 +431,6 @@ class Audit:
         if browser:
             webbrowser.open(written.resolve().as_uri())
         return written
-
-
-def _side_by_side(columns: list[tuple[str, ...]]) -> list[str]:
-    """Return the lines of a table of text, those at its top that are empty left out."""
-    widths = [max(map(len, column)) for column in columns]
-    rows = zip(*columns, strict=True)
-    lines = ["  ".join(c.ljust(w) for c, w in zip(row, widths, strict=True)).rstrip() for row in rows]
-    return list(dropwhile(lambda line: not line, lines))
 
 
 def _pandas() -> Any:

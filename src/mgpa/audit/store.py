@@ -9,7 +9,7 @@ import os
 import pickle
 import time
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, fields
 from importlib.metadata import PackageNotFoundError, version
@@ -198,6 +198,12 @@ class Store:
         except OSError as error:  # a full or read-only disk should not cost what was computed
             warnings.warn(f"{path} cannot be written ({error}); going on without it.", stacklevel=2)
         return arrays
+
+
+def time_left(steps: Iterable[str], took: Mapping[str, float]) -> float | None:
+    """Return how many seconds some steps take, by what they took before; None if one has not been timed."""
+    seconds = [took.get(step) for step in steps]
+    return None if None in seconds else sum(s for s in seconds if s is not None)
 
 
 def _opened(path: Path, key: str) -> tuple[Arrays, str]:

@@ -7,6 +7,7 @@ import html
 from dataclasses import dataclass, fields
 from typing import Any
 
+from .._common.markup import text_table
 from ..closed_form import ClosedFormMGPA
 from ..estimators.streamed import MomentEstimator
 from ..iterative import IterativeMGPA
@@ -96,10 +97,8 @@ class MethodTable(tuple[Method, ...]):
         return [header, *([text(getattr(m, field.name)) for field in fields(Method)] for m in self)]
 
     def __str__(self) -> str:
-        cells = self._cells()
-        widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
-        lines = ["  ".join(c.ljust(w) for c, w in zip(row, widths, strict=True)).rstrip() for row in cells]
-        return "\n".join([lines[0], "-" * len(lines[0]), *lines[1:]])
+        head, *lines = text_table(self._cells())
+        return "\n".join([head, "-" * len(head), *lines])
 
     __repr__ = __str__
 

@@ -87,7 +87,7 @@ def audit(
     show(
         {
             "report": str(page),
-            "estimates": _estimates(result),
+            "estimates": {name: _triples(row) for name, row in result.estimates.items()},
             "direction": result.direction,
             "bank": result.bank,
             "preliminary": result.preliminary,
@@ -159,7 +159,7 @@ def compare(
         write_atomically(out / "contrasts.csv", contrast_csv(result, against).encode())
         write_atomically(out / "contrasts.tex", latex_table(result, against).encode())
         lines.append(f"\n{out / 'contrasts.csv'}")
-    plain = {name: {k: [e.value, e.low, e.high] for k, e in row.items()} for name, row in contrasts.items()}
+    plain = {name: _triples(row) for name, row in contrasts.items()}
     if result.preliminary:
         lines.insert(0, result.preliminary)
     facts = {"against": against, "contrasts": plain, "preliminary": result.preliminary}
@@ -235,8 +235,5 @@ def _is_map(entry: str) -> bool:
     return entry.endswith(".safetensors") or (is_address(entry) and as_place(entry).suffix == ".safetensors")
 
 
-def _estimates(result: Any) -> Any:
-    return {
-        name: {metric: [e.value, e.low, e.high] for metric, e in row.items()}
-        for name, row in result.estimates.items()
-    }
+def _triples(row: dict[str, Any]) -> dict[str, list[float]]:
+    return {metric: [e.value, e.low, e.high] for metric, e in row.items()}

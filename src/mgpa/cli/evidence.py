@@ -60,23 +60,17 @@ def gate_evidence(m: Any, table: Place, pairs: Place | None = None) -> GateEvide
     """
     import numpy as np
 
-    from ..audit.pair_check import FOLDS, paired_rows
-    from ..estimators.streamed import LabelledPairs
+    from ..audit.pair_check import FOLDS, paired_views
     from ..gate import held_out_coverage
-    from ..tables.fitting import FitRows, read_pairs
-    from ..tokens import token_rows
+    from ..tables.fitting import FitRows
 
     if not m.info.gate_rank:
         return None
-    rows = FitRows(table)
-    paired, _ = read_pairs(paired_rows(rows if pairs is None else FitRows(pairs)), rows, m.coordinates)
-    assert isinstance(paired, LabelledPairs)  # as it is of a table
-    tokens = paired.X.ndim == 3
-    X = np.asarray(token_rows(paired.X, m.info.token_layout) if tokens else paired.X, dtype=np.float64)
+    paired = paired_views(FitRows(table), pairs, m.coordinates, m.info.token_layout)
     first, second = paired.matched()
     people = None if paired.participant is None else paired.participant[first]
     if len(first if people is None else np.unique(people)) < FOLDS:
         return None
-    curve = held_out_coverage((X[second] - X[first]) / m.scale, groups=people, n_splits=FOLDS)
+    curve = held_out_coverage((paired.X[second] - paired.X[first]) / m.scale, groups=people, n_splits=FOLDS)
     by = f"{FOLDS}-fold by {'pair' if people is None else 'participant'}"
     return GateEvidence(m.info.gate_rank, m.n_features, m.info.n_contrasts, curve, by)

@@ -81,7 +81,7 @@ def run(
     with connect(scheduler) as client:
         result = run_study(chosen, out / "work", n_jobs=jobs, client=client, device=device)
     with waiting("study: writing tables, figures and the report"):
-        report = write_results(result, out, command=_command())
+        report = write_results(result, out, command=shlex.join(["mgpa", *sys.argv[1:]]))
     facts = {"report": str(report), "folder": str(out), "simulated": chosen.simulated}
     text = [f"{task}\n{audit}" if task else str(audit) for task, audit in result.audits.items()]
     text += [f"{name} is left out: {why}." for name, why in result.omitted.items()]
@@ -244,7 +244,3 @@ def theory(*, out: Out) -> None:
 def _quoted(text: str) -> str:
     """Return text as it stands between quotes in TOML."""
     return json.dumps(text, ensure_ascii=False)[1:-1].replace("\x7f", "\\u007f")
-
-
-def _command() -> str:
-    return shlex.join(["mgpa", *sys.argv[1:]])

@@ -11,7 +11,7 @@ import io
 import os
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -46,6 +46,48 @@ class HubFile:
     sha256: str | None = None
     size: int | None = None
 
+    def __post_init__(self) -> None:
+        repo = self.repo
+        if repo.count("/") != 1 or ".." in repo or repo.startswith("/") or repo.endswith("/"):
+            raise ValueError(
+                f"repo is {repo!r}; expected an owner and a name, as in 'braindecode/eegpt-pretrained'."
+            )
+        for name, value in (("revision", self.revision), ("filename", self.filename)):
+            if not value or ".." in value.split("/"):
+                raise ValueError(f"{name} is {value!r}; expected the name of a {name} in {repo}.")
+
+    def fetch(self, folder: str | os.PathLike[str] | None = None, *, verbose: bool = False) -> Path:
+        """Download the file, unless it is here already, and return its path.
+
+        With a checksum a broken download is resumed. The environment variable HF_ENDPOINT names a mirror.
+
+        Parameters
+        ----------
+        folder : path or None
+            Where to keep it; None is the user's cache.
+        verbose : bool
+            Show a line on stderr.
+
+        Raises
+        ------
+        DownloadError
+            It could not be fetched, or is not the expected file.
+        """
+        folder = require_pooch().os_cache("mgpa") / "checkpoints" if folder is None else Path(folder)
+        # Folders become part of the name, so that files of one name in two of them stay two.
+        names = (part.replace("/", "--") for part in (self.repo, self.revision, self.filename))
+        base = (os.environ.get("HF_ENDPOINT") or HUB).rstrip("/")
+        url = f"{base}/{self.repo}/resolve/{self.revision}/{self.filename}"
+        try:
+            return download_file(
+                url, folder.joinpath(*names), sha256=self.sha256, size=self.size, verbose=verbose
+            )
+        except DownloadError as error:
+            raise DownloadError(
+                f"{error} Without a connection, fetch {url} on another machine and pass the file's path "
+                "instead."
+            ) from None
+
 
 #: The paper's encoder.
 EEGPT_WEIGHTS = HubFile(
@@ -54,67 +96,6 @@ EEGPT_WEIGHTS = HubFile(
     sha256="fb34c20609983324679b9534f9d17a2289a232d0276dd2b8b7d5b088f876f621",
     size=101_160_080,
 )
-
-
-def hub_file(
-    repo: str,
-    filename: str = "model.safetensors",
-    *,
-    revision: str,
-    sha256: str | None = None,
-    size: int | None = None,
-    folder: str | os.PathLike[str] | None = None,
-    endpoint: str | None = None,
-    verbose: bool = False,
-) -> Path:
-    """Download a file from the Hugging Face hub, unless it is here already, and return its path.
-
-    Parameters
-    ----------
-    repo, filename, revision, sha256, size
-        As for :class:`HubFile`. With a checksum a broken download is resumed.
-    folder : path or None
-        Where to keep it; None is the user's cache.
-    endpoint : str or None
-        Address of the hub or a mirror; None is the environment variable HF_ENDPOINT, or huggingface.co.
-    verbose : bool
-        Show a line on stderr.
-
-    Raises
-    ------
-    DownloadError
-        It could not be fetched, or is not the expected file.
-
-    Examples
-    --------
-    >>> hub_file("braindecode", revision="main")
-    Traceback (most recent call last):
-    ...
-    ValueError: repo is 'braindecode'; expected an owner and a name, as in 'braindecode/eegpt-pretrained'.
-    """
-    if repo.count("/") != 1 or ".." in repo or repo.startswith("/") or repo.endswith("/"):
-        raise ValueError(
-            f"repo is {repo!r}; expected an owner and a name, as in 'braindecode/eegpt-pretrained'."
-        )
-    for name, value in (("revision", revision), ("filename", filename)):
-        if not value or ".." in value.split("/"):
-            raise ValueError(f"{name} is {value!r}; expected the name of a {name} in {repo}.")
-    base = (endpoint or os.environ.get("HF_ENDPOINT") or HUB).rstrip("/")
-    # Folders become part of the name, so that files of one name in two of them stay two.
-    target = _folder(folder).joinpath(*(part.replace("/", "--") for part in (repo, revision, filename)))
-    url = f"{base}/{repo}/resolve/{revision}/{filename}"
-    try:
-        return download_file(url, target, sha256=sha256, size=size, verbose=verbose)
-    except DownloadError as error:
-        raise DownloadError(
-            f"{error} Without a connection, fetch {url} on another machine and pass the file's path instead."
-        ) from None
-
-
-def _folder(folder: str | os.PathLike[str] | None) -> Path:
-    if folder is not None:
-        return Path(folder)
-    return Path(require_pooch().os_cache("mgpa")) / "checkpoints"
 
 
 def load_checkpoint(
@@ -170,16 +151,9 @@ def load_checkpoint(
     """
     source: dict[str, Any] = {}
     if isinstance(checkpoint, HubFile):
-        hub = checkpoint
-        path = hub_file(
-            hub.repo,
-            hub.filename,
-            revision=hub.revision,
-            sha256=sha256 or hub.sha256,
-            size=hub.size,
-            verbose=sys.stderr.isatty(),
-        )
-        source = {"repo": hub.repo, "revision": hub.revision}
+        expected = replace(checkpoint, sha256=sha256 or checkpoint.sha256)
+        path = expected.fetch(verbose=sys.stderr.isatty())
+        source = {"repo": checkpoint.repo, "revision": checkpoint.revision}
     else:
         path = Path(checkpoint)
     # Read once, so that what is checked is what is loaded.

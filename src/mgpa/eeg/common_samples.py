@@ -26,7 +26,7 @@ _WHOLE = 1e-6
 
 
 @dataclass(frozen=True)
-class Part:
+class DeviceEpochs:
     """Epochs of one device, and what is known about each."""
 
     device: str
@@ -59,13 +59,13 @@ def _plain(name: str) -> str:
     return _OLD_NAMES.get(lower, lower)
 
 
-def _channel_names(part: Part) -> dict[str, str]:
+def _channel_names(part: DeviceEpochs) -> dict[str, str]:
     """Return a device's EEG channels by their plain name."""
     return {_plain(name): name for name in eeg_channels(part.epochs)}
 
 
 def common_channels(
-    parts: list[Part], wanted: Sequence[str] | None, dropped: set[str]
+    parts: list[DeviceEpochs], wanted: Sequence[str] | None, dropped: set[str]
 ) -> tuple[tuple[str, ...], list[str]]:
     """Return the channels to keep, as the first device spells them, and what is to be said about others."""
     there = [_channel_names(part) for part in parts]
@@ -103,7 +103,7 @@ def common_channels(
     return spelled, notes
 
 
-def poor_channels(parts: list[Part]) -> dict[str, tuple[str, list[str]]]:
+def poor_channels(parts: list[DeviceEpochs]) -> dict[str, tuple[str, list[str]]]:
     """Return channels that are marked as bad or flat, by plain name: as spelled there, and where."""
     poor: dict[str, tuple[str, list[str]]] = {}
     for part in parts:
@@ -137,7 +137,7 @@ def about_poor(poor: dict[str, tuple[str, list[str]]], names: tuple[str, ...], b
     return [f"kept {line}" for line in used]
 
 
-def about_units(parts: list[Part]) -> list[str]:
+def about_units(parts: list[DeviceEpochs]) -> list[str]:
     """Return which epochs cannot be in volts, as MNE takes them to be; warn of them."""
     said = []
     for part in parts:
@@ -164,7 +164,7 @@ class Grid:
     said: str
 
 
-def common_times(parts: list[Part], sfreq: float | None) -> Grid:
+def common_times(parts: list[DeviceEpochs], sfreq: float | None) -> Grid:
     """Return the times that all devices cover, at the slowest one's samples or at another rate."""
     slowest = min(parts, key=lambda part: part.rate)
     rate = slowest.rate if sfreq is None else float(sfreq)
@@ -187,7 +187,7 @@ def common_times(parts: list[Part], sfreq: float | None) -> Grid:
     return Grid(start, rate, samples, "; ".join(words))
 
 
-def _offset(part: Part, start: float, rate: float) -> tuple[int, float]:
+def _offset(part: DeviceEpochs, start: float, rate: float) -> tuple[int, float]:
     """Return the device's first sample to take, and by which part of a sample the grid lies after it."""
     before = np.floor((start - part.tmin) * rate + _WHOLE)
     position = (start - before / rate - part.tmin) * part.rate
@@ -195,7 +195,7 @@ def _offset(part: Part, start: float, rate: float) -> tuple[int, float]:
     return whole, float(position - whole)
 
 
-def brought(part: Part, names: tuple[str, ...], grid: Grid, shared: list[str]) -> Trials:
+def brought(part: DeviceEpochs, names: tuple[str, ...], grid: Grid, shared: list[str]) -> Trials:
     """Return a device's epochs with the common channels, at the common times."""
     from scipy.interpolate import CubicSpline
 

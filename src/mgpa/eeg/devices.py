@@ -20,7 +20,7 @@ from ..tables.columns import ROLES, Columns
 from ..tables.roles import assign_roles
 from ..tables.table import Table
 from .common_samples import (
-    Part,
+    DeviceEpochs,
     about_poor,
     about_units,
     brought,
@@ -105,7 +105,7 @@ def table_from_epochs(
         limits=limits,
     )
     trials = replace(trials, info=trials.info | {"pairing": str(report)})
-    return encode(with_roles(trials, roles, random_state), encoder, verbose=verbose)
+    return encode(with_drawn_roles(trials, roles, random_state), encoder, verbose=verbose)
 
 
 def align_devices(
@@ -200,7 +200,7 @@ def align_devices(
     return trials, PairingReport(tuple(sessions), tuple(notes))
 
 
-def with_roles(trials: Trials, shares: Mapping[str, float] | None, random_state: int) -> Trials:
+def with_drawn_roles(trials: Trials, shares: Mapping[str, float] | None, random_state: int) -> Trials:
     """Return the trials with everybody's role: their own, or assigned, if people suffice."""
     if "role" in trials.columns:
         if shares is not None:
@@ -232,7 +232,7 @@ def _listed(given: Any, device: str) -> list[Any]:
     return several
 
 
-def _read(device: str, epochs: Any, by: tuple[str, ...], participant: str, label: str) -> Part:
+def _read(device: str, epochs: Any, by: tuple[str, ...], participant: str, label: str) -> DeviceEpochs:
     """Return epochs in memory with the columns that tables know, from their metadata or themselves."""
     # Which epochs are bad is known only once they are read.
     epochs = epochs if epochs.preload else epochs.copy().load_data()
@@ -279,7 +279,7 @@ def _read(device: str, epochs: Any, by: tuple[str, ...], participant: str, label
         raise UsageError(f"{device}: the metadata have another source, {some(set(source.tolist()))}.")
     if "pair_id" in metadata:
         raise UsageError(f"{device}: the metadata have a pair_id; pass pair_by='pair_id', or rename it.")
-    return Part(device, epochs, {"source": np.full(len(epochs), device), **columns, **metadata})
+    return DeviceEpochs(device, epochs, {"source": np.full(len(epochs), device), **columns, **metadata})
 
 
 def _onsets(epochs: Any) -> NDArray[np.float64]:

@@ -21,6 +21,8 @@ __all__ = ["EEGPT_WEIGHTS", "HubFile", "TorchEncoder", "biot", "cbramod", "eegpt
 
 Layout = Literal["all", "mean"]
 Checkpoint = str | os.PathLike[str] | HubFile
+# The order of tokens that are patches of a channel, by layout.
+PATCHES = {"mean": "patch", "all": "channel, patch"}
 
 
 class Options(TypedDict, total=False):
@@ -86,7 +88,6 @@ def eegpt(
     ...
     ValueError: EEGPT needs trained weights: pass checkpoint=, a file or a HubFile to download. ...
     """
-    _check_layout(layout)
 
     def build(models: Any, architecture: dict[str, Any]) -> Any:
         table = importlib.import_module("braindecode.models.eegpt").EEGPT_CHANNELS
@@ -94,20 +95,12 @@ def eegpt(
         settings = {"chan_proj_type": "none", "return_encoder_output": True, **architecture}
         return models.EEGPT(chs_info=_positions(channels), n_times=n_times, sfreq=256.0, **settings)
 
-    return _encoder(
-        "EEGPT",
-        build,
-        partial(_eegpt_tokens, layout=layout),
-        channels,
-        n_times,
-        checkpoint=checkpoint,
-        pinned=EEGPT_WEIGHTS.sha256,
-        allow_extra=("predictor.", "reconstructor.", "final_layer."),
-        said={"layout": layout, "token_order": "window" + (", summary" if layout == "all" else "")},
-        scaling=scaling,
-        sfreq=sfreq,
-        **options,
-    )
+    order = {"mean": "window", "all": "window, summary"}
+    unused = ("predictor.", "reconstructor.", "final_layer.")
+    how: dict[str, Any] = {"scaling": scaling, "sfreq": sfreq, **options}
+    how |= {"pinned": EEGPT_WEIGHTS.sha256, "unused": unused}
+    tokens = partial(_eegpt_tokens, layout=layout)
+    return _encoder("EEGPT", build, tokens, channels, n_times, layout, order, checkpoint, **how)
 
 
 def _eegpt_tokens(model: Any, batch: Any, layout: Layout) -> Any:
@@ -143,7 +136,6 @@ def labram(
     scaling : {"zscore", "percentile"} or float
         The authors divide microvolts by 100.
     """
-    _check_layout(layout)
 
     def build(models: Any, architecture: dict[str, Any]) -> Any:
         table = importlib.import_module("braindecode.models.labram").LABRAM_CHANNEL_ORDER
@@ -154,20 +146,9 @@ def labram(
         )
         return _without_head(model)
 
-    return _encoder(
-        "LaBraM",
-        build,
-        partial(_labram_tokens, layout=layout, names=[str(name) for name in channels]),
-        channels,
-        n_times,
-        checkpoint=checkpoint,
-        allow_extra=("final_layer.",),
-        leading=("temporal_embedding",),
-        said=_channel_major(layout, "patch"),
-        scaling=scaling,
-        sfreq=sfreq,
-        **options,
-    )
+    tokens = partial(_labram_tokens, layout=layout, names=[str(name) for name in channels])
+    how: dict[str, Any] = {"scaling": scaling, "sfreq": sfreq, "leading": ("temporal_embedding",), **options}
+    return _encoder("LaBraM", build, tokens, channels, n_times, layout, PATCHES, checkpoint, **how)
 
 
 def _labram_tokens(model: Any, batch: Any, layout: Layout, names: list[str]) -> Any:
@@ -202,7 +183,6 @@ def biot(
     scaling : {"zscore", "percentile"} or float
         The authors divide by the 95th percentile of each channel's magnitude.
     """
-    _check_layout(layout)
 
     def build(models: Any, architecture: dict[str, Any]) -> Any:
         import torch
@@ -221,19 +201,10 @@ def biot(
         model.encoder.index = torch.tensor(places)
         return _without_head(model)
 
-    return _encoder(
-        "BIOT",
-        build,
-        partial(_biot_tokens, layout=layout, n_channels=len(channels)),
-        channels,
-        n_times,
-        checkpoint=checkpoint,
-        allow_extra=("final_layer.",),
-        said=_channel_major(layout, "spectrum"),
-        scaling=scaling,
-        sfreq=sfreq,
-        **options,
-    )
+    tokens = partial(_biot_tokens, layout=layout, n_channels=len(channels))
+    order = {"mean": "spectrum", "all": "channel, spectrum"}
+    how: dict[str, Any] = {"scaling": scaling, "sfreq": sfreq, **options}
+    return _encoder("BIOT", build, tokens, channels, n_times, layout, order, checkpoint, **how)
 
 
 def _biot_tokens(model: Any, batch: Any, layout: Layout, n_channels: int) -> Any:
@@ -277,26 +248,15 @@ def cbramod(
     scaling : {"zscore", "percentile"} or float
         The authors divide microvolts by 100.
     """
-    _check_layout(layout)
 
     def build(models: Any, architecture: dict[str, Any]) -> Any:
         _check_patches(n_times, architecture.get("patch_size", 200), "CBraMod")
         settings = {"return_encoder_output": True, **architecture}
         return models.CBraMod(n_chans=len(channels), n_times=n_times, sfreq=200.0, **settings)
 
-    return _encoder(
-        "CBraMod",
-        build,
-        partial(_cbramod_tokens, layout=layout),
-        channels,
-        n_times,
-        checkpoint=checkpoint,
-        allow_extra=("final_layer.",),
-        said=_channel_major(layout, "patch"),
-        scaling=scaling,
-        sfreq=sfreq,
-        **options,
-    )
+    tokens = partial(_cbramod_tokens, layout=layout)
+    how: dict[str, Any] = {"scaling": scaling, "sfreq": sfreq, **options}
+    return _encoder("CBraMod", build, tokens, channels, n_times, layout, PATCHES, checkpoint, **how)
 
 
 def _cbramod_tokens(model: Any, batch: Any, layout: Layout) -> Any:
@@ -310,11 +270,12 @@ def _encoder(
     tokens: Callable[[Any, Any], Any],
     channels: Sequence[str],
     n_times: int,
-    *,
+    layout: Layout,
+    order: Mapping[str, str],
     checkpoint: Checkpoint | None,
+    *,
     pinned: str | None = None,
-    allow_extra: Sequence[str],
-    said: dict[str, Any],
+    unused: Sequence[str] = ("final_layer.",),
     leading: Sequence[str] = (),
     sha256: str | None = None,
     weights: Literal["checkpoint", "random"] = "checkpoint",
@@ -322,7 +283,9 @@ def _encoder(
     architecture: Mapping[str, Any] | None = None,
     **settings: Any,
 ) -> TorchEncoder:
-    """Build a braindecode model, load its weights, and wrap it."""
+    """Build a braindecode model, load its weights, and wrap it; ``order`` has that of tokens, by layout."""
+    if layout not in order:
+        raise ValueError(f"layout is {layout!r}; expected 'all' or 'mean'.")
     if weights not in ("checkpoint", "random"):
         raise ValueError(f"weights is {weights!r}; expected 'checkpoint' or 'random'.")
     if weights == "checkpoint" and checkpoint is None:
@@ -355,7 +318,7 @@ def _encoder(
             model,
             checkpoint,
             sha256=None if expected == "any" else expected,
-            allow_extra=allow_extra,
+            allow_extra=unused,
             leading=leading,
         )
     identity = {
@@ -365,7 +328,8 @@ def _encoder(
         },
         "braindecode": str(braindecode.__version__),
         "checkpoint": record,
-        **said,
+        "layout": layout,
+        "token_order": order[layout],
     }
     return TorchEncoder(model, channels, n_times, tokens=tokens, identity=identity, **settings)
 
@@ -379,11 +343,6 @@ def _positions(channels: Sequence[str]) -> list[Any]:
     info = mne.create_info([str(name) for name in channels], 256.0, "eeg", verbose="error")
     info.set_montage(standard_montage(), match_case=False, on_missing="ignore", verbose="error")
     return list(info["chs"])
-
-
-def _check_layout(layout: Any) -> None:
-    if layout not in ("all", "mean"):
-        raise ValueError(f"layout is {layout!r}; expected 'all' or 'mean'.")
 
 
 def _check_names(channels: Sequence[str], table: Sequence[str], model: str) -> list[int]:
@@ -413,10 +372,6 @@ def _without_head(model: Any) -> Any:
 
     model.final_layer = torch.nn.Identity()
     return model
-
-
-def _channel_major(layout: Layout, stretch: str) -> dict[str, str]:
-    return {"layout": layout, "token_order": stretch if layout == "mean" else f"channel, {stretch}"}
 
 
 def _over_channels(tokens: Any, n_channels: int, layout: Layout) -> Any:

@@ -31,15 +31,7 @@ def as_trials(trials: Any) -> Trials:
     >>> as_trials(Trials(np.zeros((2, 1, 50)), ["Oz"], 250.0))
     <Trials: 2 of 1 channels x 50 samples at 250 Hz, with no columns>
     """
-    if isinstance(trials, Trials):
-        return trials
-    several = trials if isinstance(trials, (list, tuple)) else [trials]
-    if not several or not all(hasattr(one, "get_data") and hasattr(one, "events") for one in several):
-        raise TypeError(
-            f"Expected mgpa.eeg.Trials or mne.Epochs; got {type(trials).__name__}. "
-            "Trials(data, channels, sfreq) makes trials of an array in volts."
-        )
-    return Trials.from_epochs(trials)
+    return trials if isinstance(trials, Trials) else Trials.from_epochs(trials)
 
 
 def encode(trials: Any, encoder: Encoder, *, verbose: bool = False) -> Table:

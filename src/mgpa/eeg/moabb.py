@@ -11,7 +11,7 @@ import numpy as np
 from ..errors import UsageError
 from ..tables.columns import RESERVED
 from ..tables.table import Table
-from .devices import with_roles
+from .devices import with_drawn_roles
 from .encoding import Encoder, encode
 from .trials import Trials
 from .views import View, measure_views
@@ -128,4 +128,4 @@ def table_from_moabb(
     trials = from_moabb(dataset, paradigm, subjects, source=source, additional=additional)
     if views is not None:
         trials = measure_views(trials, views)
-    return encode(with_roles(trials, roles, random_state), encoder, verbose=verbose)
+    return encode(with_drawn_roles(trials, roles, random_state), encoder, verbose=verbose)

@@ -16,7 +16,14 @@ from numpy.typing import NDArray
 
 from .._common.checks import require_finite
 from ..errors import printable
-from ..tables.columns import COLUMNS, Columns, check_columns, check_other, require_same_types
+from ..tables.columns import (
+    COLUMNS,
+    Columns,
+    changed_columns,
+    check_columns,
+    check_other,
+    require_same_types,
+)
 from ..tables.table import Table
 
 # What to do about trials that cannot be joined.
@@ -118,12 +125,7 @@ class Trials:
 
     def with_columns(self, **columns: Any) -> Self:
         """Return the trials with columns added or replaced: one value each, one for all, or None to drop."""
-        kept = dict(self.columns)
-        for name, values in columns.items():
-            kept.pop(name, None)
-            if values is not None:
-                kept[name] = np.full(len(self), values) if np.ndim(values) == 0 else np.asarray(values)
-        return replace(self, columns=kept)
+        return replace(self, columns=changed_columns(self.columns, columns, len(self)))
 
     @classmethod
     def concatenate(cls, trials: Iterable[Trials]) -> Self:
@@ -171,14 +173,13 @@ class Trials:
         from ..tables.files.convert import from_epochs
 
         several = list(epochs) if isinstance(epochs, (list, tuple)) else [epochs]
-        for one in several:
+        for one in several or [epochs]:
             if not (hasattr(one, "get_data") and hasattr(one, "events")):
+                advice = "Trials(data, channels, sfreq) makes trials of an array in volts."
+                if isinstance(one, Mapping):
+                    advice = "mgpa.eeg.table_from_epochs and align_devices take several devices by name."
                 kind = type(one).__name__
-                advice = "mgpa.eeg.table_from_epochs and align_devices take several devices by name."
-                raise TypeError(
-                    f"epochs is a {kind}; expected mne.Epochs, or a list of them."
-                    + (f" {advice}" if isinstance(one, Mapping) else "")
-                )
+                raise TypeError(f"epochs is a {kind}; expected mne.Epochs, or a list of them. {advice}")
         # Which epochs are bad is known only once they are read, and columns are of those that stay.
         several = [one if one.preload else one.copy().load_data() for one in several]
         columns = from_epochs(several, None, rename)

@@ -3,25 +3,22 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.base import BaseEstimator, OneToOneFeatureMixin, TransformerMixin, clone
+from sklearn.base import BaseEstimator, OneToOneFeatureMixin, TransformerMixin
 from sklearn.exceptions import DataConversionWarning
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
 from .._common.arrays import is_tensor
 from .._common.checks import refuse_masked, require_finite
 from .._common.parameters import Constraint, check_parameters
-from .._common.scatter import Scatter
-from ..errors import Mention, MissingEvidence, MissingEvidenceWarning, UsageError
-from ..gate import MeasurementGate, fit_gate
+from ..errors import Mention, MissingEvidence, UsageError
 from ..maps import CorrectionMap, MapInfo
 from ..moments import Moments, Standardizer
-from ..pairs import Contrasts, check_labels, check_pair_id, check_pairs, encode_source, source_names, to_numpy
+from ..pairs import check_labels, check_pair_id, check_views, encode_source, source_names, to_numpy
 
 Floats = NDArray[Any]
 
@@ -211,42 +208,27 @@ class CorrectionEstimator(OneToOneFeatureMixin, TransformerMixin, BaseEstimator)
         groups : (n,) array or None
             Participants. Methods that hold rows out never have rows of one participant on both sides.
         """
-        given = (X, y, source, pairs, pair_id, sample_weight, groups, X_val, source_val)
-        return self._fit_given(*given)
+        evidence = {"source": source, "pairs": pairs, "pair_id": pair_id, "groups": groups}
+        held = {"X_val": X_val, "source_val": source_val}
+        return self.fit_draw(None, X, y, sample_weight=sample_weight, **evidence, **held)
 
-    def fit_draw(
-        self,
-        all_rows: Any,
-        X: Any,
-        y: Any = None,
-        *,
-        source: Any = None,
-        pairs: Any = None,
-        pair_id: Any = None,
-        X_val: Any = None,
-        source_val: Any = None,
-        groups: Any = None,
-    ) -> Self:
+    def fit_draw(self, all_rows: Any, X: Any, y: Any = None, **evidence: Any) -> Self:
         """Fit the correction on X, a draw of more rows than can be held.
 
         Methods whose tag ``means_of_all_rows`` is set take what is a mean over rows over all of them; for the
-        others this is :meth:`fit`, whose parameters the other ones are.
+        others this is :meth:`fit`.
 
         Parameters
         ----------
-        all_rows : mgpa.tables.all_rows.FileRows
-            The rows that X was drawn from; all count alike.
-        X : (n, d) array
-            Embeddings.
+        all_rows : mgpa.tables.all_rows.FileRows or None
+            The rows that X was drawn from; all count alike. None: X is all there is.
+        X, y, **evidence
+            As for :meth:`fit`.
         """
-        given = (X, y, source, pairs, pair_id, None, groups, X_val, source_val)
-        return self._fit_given(*given, all_rows=all_rows)
-
-    def _fit_given(self, *given: Any, all_rows: Any = None) -> Self:
         check_parameters(self)
         self._forget()
         try:
-            self._fit(replace(self._read(*given), all_rows=all_rows))
+            self._fit(replace(self._read(X, y, **evidence), all_rows=all_rows))
         except MissingEvidence as reason:
             self._tolerate(reason)
             self._become_identity()
@@ -286,14 +268,14 @@ class CorrectionEstimator(OneToOneFeatureMixin, TransformerMixin, BaseEstimator)
         self,
         X: Any,
         y: Any,
-        source: Any,
-        pairs: Any,
-        pair_id: Any,
-        sample_weight: Any,
-        groups: Any,
+        *,
+        source: Any = None,
+        pairs: Any = None,
+        pair_id: Any = None,
+        sample_weight: Any = None,
+        groups: Any = None,
         X_val: Any = None,
         source_val: Any = None,
-        *,
         reset: bool = True,
     ) -> FitData:
         """Validate what is looked at of one call's data. Raises MissingEvidence where there is no source."""
@@ -315,7 +297,7 @@ class CorrectionEstimator(OneToOneFeatureMixin, TransformerMixin, BaseEstimator)
         sources, codes = encode_source(source, len(X))
         if pairs is not None and pair_id is not None:
             raise ValueError("Pass pairs=(A, B) or pair_id=, not both.")
-        views = None if pairs is None else check_pairs(pairs, X.shape[1])
+        views = None if pairs is None else check_views(pairs, X.shape[1])
         names = list(getattr(self, "feature_names_in_", []))
         for i, side in enumerate(pairs or ()):
             if names and names != list(getattr(side, "columns", names)):
@@ -396,77 +378,3 @@ class CorrectionEstimator(OneToOneFeatureMixin, TransformerMixin, BaseEstimator)
         tags = super().__sklearn_tags__()
         tags.transformer_tags.preserves_dtype = ["float64", "float32"]
         return tags
-
-
-class GatedEstimator(CorrectionEstimator):
-    """Base of the two MGPA constructions: contrasts make a gate, and without evidence nothing moves."""
-
-    tags: ClassVar[MethodTags] = MethodTags(source_blind=True, needs_pairs=True)
-
-    gate: Any
-    gate_: Any
-    on_missing: str
-
-    def _fit_gate(
-        self,
-        gate: Any,
-        contrasts: Contrasts,
-        rows: Callable[[], Floats],
-        standardizer: Standardizer,
-        spread: Callable[[], Scatter] | None = None,
-    ) -> Any:
-        """Fit a clone of ``gate`` on standardised contrasts (or rows, for the control gates).
-
-        ``spread`` is the scatter of the standardised rows about their sources' means; without it, about the
-        mean of all of them.
-        """
-
-        def known() -> dict[str, Any]:
-            if spread is not None:
-                scatter = spread()
-            else:
-                H = np.asarray(rows(), dtype=np.float64)
-                scatter = Scatter.of_rows(H - H.mean(axis=0))
-            kind = contrasts.first * (contrasts.second.max() + 1) + contrasts.second
-            return {"kind": kind, "groups": contrasts.people, "rows": scatter}
-
-        gate = MeasurementGate() if gate is None else clone(gate)
-        fitted = fit_gate(gate, contrasts.values / standardizer.scale, rows, standardizer.varies, known)
-        if fitted.rank_ == 0 and getattr(gate, "rank", None) == "auto" and fitted.n_contrasts_:
-            raise MissingEvidence(
-                f"The {len(contrasts)} pairs show no common difference: neither a mean nor a direction that "
-                "some of them differ along is found in the others. Check that ids join views of the same "
-                "event, and add pairs; ",
-                Mention("rank", 1, python="MeasurementGate(rank=1)"),
-                " takes a direction unchecked.",
-            )
-        if fitted.rank_ == 0 and gate.fitted_on == "contrasts" and not fitted.n_contrasts_:
-            raise MissingEvidence(
-                f"All {len(contrasts)} contrasts are zero: the paired views are identical, so they show no "
-                "measurement effect. Check that the second view really is the other condition."
-            )
-        return fitted
-
-    def _tolerate(self, reason: MissingEvidence) -> None:
-        """Raise, or warn that the identity is returned, as ``on_missing`` says."""
-        if self.on_missing == "raise":
-            raise reason
-        said = MissingEvidenceWarning(
-            *reason.parts, " Returning the identity map (", Mention("on_missing", "warn"), ")."
-        )
-        warnings.warn(said, stacklevel=3)
-
-    def coverage(self, pairs: Any) -> float:
-        """Return the share of directional energy that these pairs have inside the fitted gate.
-
-        Use pairs that were not fitted on: near 1, the gate covers their measurement change too.
-
-        Parameters
-        ----------
-        pairs : tuple (A, B) of (m, d) arrays
-            In the input's units.
-        """
-        check_is_fitted(self)
-        contrasts = Contrasts.from_pairs(pairs, self.n_features_in_).values / self.map_.scale
-        # A feature that never varied has no scale: its differences would drown the others.
-        return float(self.gate_.coverage(contrasts * self.map_.varies))

@@ -19,7 +19,7 @@ from .._common.parameters import check_parameters
 from ..errors import MissingEvidence
 from ..maps import CorrectionMap
 from ..moments import Means, Moments, Standardizer
-from ..pairs import Contrasts, check_pairs, is_paired, matched_rows, require_distinct, source_names, to_numpy
+from ..pairs import Contrasts, check_views, is_paired, matched_rows, require_distinct, source_names, to_numpy
 from .base import NO_PAIRS, CorrectionEstimator, FitData, require_several
 
 Floats = NDArray[np.float64]
@@ -272,7 +272,8 @@ class MomentEstimator(CorrectionEstimator):
         if first:
             self._forget()
         try:
-            data = self._read(X, y, source, pairs, pair_id, sample_weight, groups, reset=first)
+            evidence = {"source": source, "pairs": pairs, "pair_id": pair_id, "groups": groups}
+            data = self._read(X, y, sample_weight=sample_weight, **evidence, reset=first)
             self._data = seen + Evidence.from_data(data)
         except MissingEvidence as reason:
             self._skip(reason)
@@ -285,10 +286,10 @@ class MomentEstimator(CorrectionEstimator):
         check_is_fitted(self)
         if self._looks_at_pairs:
             if isinstance(pairs, LabelledPairs):
-                check_pairs((pairs.X, pairs.X), self.n_features_in_)
+                check_views((pairs.X, pairs.X), self.n_features_in_)
                 more = Evidence(calibration=(pairs,))
             else:
-                more = Evidence(pairs=(check_pairs(pairs, self.n_features_in_),))
+                more = Evidence(pairs=(check_views(pairs, self.n_features_in_),))
             self._data = self._data + more
             self._solved = None
         return self

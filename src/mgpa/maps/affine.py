@@ -9,7 +9,6 @@ from typing import Any, ClassVar, Self
 import numpy as np
 
 from .._common.arrays import double
-from ..errors import MapError
 from .base import CorrectionMap, Floats
 from .info import MapInfo
 from .runtime.compiled import kernels, on_threads
@@ -36,17 +35,8 @@ class AffineMap(CorrectionMap):
     offset: Floats
 
     kind: ClassVar[str] = "affine"
-    tensor_names: ClassVar[tuple[str, ...]] = ("center", "scale", "readout", "direction", "offset")
+    shapes: ClassVar[dict[str, str]] = {"readout": "d k", "direction": "d k", "offset": "k"}
     scalar_names: ClassVar[tuple[str, ...]] = ("strength",)
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.readout.ndim != 2:
-            raise MapError(f"readout has shape {self.readout.shape}; expected (d, k).")
-        d, k = self.n_features, self.readout.shape[1]
-        self._require_shape("readout", (d, k))
-        self._require_shape("direction", (d, k))
-        self._require_shape("offset", (k,))
 
     @classmethod
     def identity(cls, n_features: int, *, info: MapInfo | None = None, **standardisation: Floats) -> Self:

@@ -52,9 +52,16 @@ class CorrectionMap:
 
     kind: ClassVar[str]
     source_blind: ClassVar[bool] = True
+    # Its arrays besides center and scale, by their axes: a letter is one size everywhere, d that of features.
+    shapes: ClassVar[dict[str, str]]
     tensor_names: ClassVar[tuple[str, ...]]
     optional_tensors: ClassVar[tuple[tuple[str, ...], ...]] = ()  # of each group all are there, or none
     scalar_names: ClassVar[tuple[str, ...]]
+
+    def __init_subclass__(cls) -> None:
+        optional = set(chain(*cls.optional_tensors))
+        named = (name for name in getattr(cls, "shapes", ()) if name not in optional)
+        cls.tensor_names = ("center", "scale", *named)
 
     def __post_init__(self) -> None:
         for group in self.optional_tensors:
@@ -77,10 +84,9 @@ class CorrectionMap:
             if not isinstance(value, float) or not np.isfinite(value):
                 raise MapError(f"{name} must be a finite float; got {value!r}.")
         d = self.center.size
-        self._require_shape("center", (d,))
-        self._require_shape("scale", (d,))
         if d == 0:
             raise MapError("A map needs at least one feature.")
+        self._require_shapes()
         if not (self.scale > 0).all():
             raise MapError("scale must be positive everywhere.")
         if self.strength < 0:
@@ -101,6 +107,17 @@ class CorrectionMap:
         width = d // n_tokens if layout == "joint" and n_tokens else d
         if self.coordinates is not None and self.coordinates.n_coordinates != width:
             raise MapError(f"{self.coordinates.n_coordinates} coordinates for a map of {width} features.")
+
+    def _require_shapes(self) -> None:
+        """Raise unless every array has the axes that ``shapes`` says."""
+        sizes = {"d": self.n_features}
+        for name, array in self.tensors.items():
+            forms = [form.split() for form in self.shapes.get(name, "d").split(" or ")]
+            axes = next((form for form in forms if len(form) == array.ndim), forms[0])
+            expected = ", ".join(str(sizes.get(axis, axis)) for axis in axes)
+            same = (sizes.setdefault(axis, n) == n for axis, n in zip(axes, array.shape, strict=False))
+            if array.ndim != len(axes) or not all(same):
+                raise MapError(f"{name} has shape {array.shape}; expected ({expected}).")
 
     def _require_shape(self, name: str, shape: tuple[int, ...]) -> None:
         actual = getattr(self, name).shape

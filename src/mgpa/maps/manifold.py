@@ -154,25 +154,17 @@ class ManifoldMap(SequentialMap):
     power: float
 
     kind: ClassVar[str] = "manifold"
-    stage_tensors: ClassVar[tuple[str, ...]] = ("stage",)
-    scorer_names: ClassVar[tuple[str, ...]] = (
-        "hidden_weight", "hidden_bias", "second_weight", "second_bias", "output_weight",
-    )  # fmt: skip
-    tensor_names: ClassVar[tuple[str, ...]] = (
-        "center", "scale", "stage", "readout", "direction", "offset", "reference", *scorer_names,
-    )  # fmt: skip
+    shapes: ClassVar[dict[str, str]] = {
+        "stage": "S", "readout": "d q", "direction": "d q", "offset": "q", "reference": "m d",
+        "hidden_weight": "R H d", "hidden_bias": "R H", "second_weight": "R H H", "second_bias": "R H",
+        "output_weight": "R H",
+    }  # fmt: skip
+    scorer_names: ClassVar[tuple[str, ...]] = tuple(shapes)[5:]
     scalar_names: ClassVar[tuple[str, ...]] = ("strength", "fraction", "n_neighbors", "step", "power")
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if (self.stage.ndim, self.reference.ndim, self.hidden_bias.ndim) != (1, 2, 2):
-            raise MapError("stage, reference and hidden_bias must have 1, 2 and 2 dimensions.")
-        d, m, q, (R, H) = self.n_features, len(self.reference), self.offset.size, self.hidden_bias.shape
-        shapes = {"readout": (d, q), "direction": (d, q), "offset": (q,), "reference": (m, d)}
-        shapes |= {"hidden_weight": (R, H, d), "second_weight": (R, H, H)}
-        shapes |= {"second_bias": (R, H), "output_weight": (R, H)}
-        for name, shape in shapes.items():
-            self._require_shape(name, shape)
+        m, R = len(self.reference), len(self.hidden_bias)
         if not np.isin(self.stage[:1], np.arange(-1, R)).all() or not np.isin(self.stage[1:], range(R)).all():
             raise MapError(f"stage must name one of {R} scorers, or -1 (the erasure) in the first place.")
         if not (self.n_neighbors.is_integer() and 2 <= self.n_neighbors < m):

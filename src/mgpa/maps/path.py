@@ -7,7 +7,6 @@ from typing import ClassVar
 
 import numpy as np
 
-from ..errors import MapError
 from .affine import AffineMap
 from .base import Floats
 from .sequential import SequentialMap
@@ -32,18 +31,8 @@ class PathMap(SequentialMap):
     offset: Floats
 
     kind: ClassVar[str] = "path"
-    stage_tensors: ClassVar[tuple[str, ...]] = ("readout", "direction", "offset")
-    tensor_names: ClassVar[tuple[str, ...]] = ("center", "scale", *stage_tensors)
+    shapes: ClassVar[dict[str, str]] = {"readout": "S d", "direction": "S d", "offset": "S"}
     scalar_names: ClassVar[tuple[str, ...]] = ("strength", "fraction")
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.readout.ndim != 2:
-            raise MapError(f"readout has shape {self.readout.shape}; expected (k, d).")
-        k, d = len(self.readout), self.n_features
-        self._require_shape("readout", (k, d))
-        self._require_shape("direction", (k, d))
-        self._require_shape("offset", (k,))
 
     @property
     def affine(self) -> AffineMap:

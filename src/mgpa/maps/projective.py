@@ -50,28 +50,17 @@ class ProjectiveMap(SequentialMap):
     output_bias: Floats
 
     kind: ClassVar[str] = "projective"
-    stage_tensors: ClassVar[tuple[str, ...]] = (
-        "hidden_weight",
-        "hidden_bias",
-        "output_weight",
-        "output_bias",
-    )
-    tensor_names: ClassVar[tuple[str, ...]] = ("center", "scale", *stage_tensors)
+    shapes: ClassVar[dict[str, str]] = {
+        "hidden_weight": "S H d",
+        "hidden_bias": "S H",
+        "output_weight": "S K H",
+        "output_bias": "S K",
+    }
     scalar_names: ClassVar[tuple[str, ...]] = ("strength", "fraction")
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for name in ("hidden_weight", "output_weight"):
-            if getattr(self, name).ndim != 3:
-                raise MapError(f"{name} has {getattr(self, name).ndim} dimensions; expected 3.")
-        d, (S, H, K) = self.n_features, self.sizes
-        for name, shape in (
-            ("hidden_weight", (S, H, d)),
-            ("hidden_bias", (S, H)),
-            ("output_weight", (S, K, H)),
-            ("output_bias", (S, K)),
-        ):
-            self._require_shape(name, shape)
+        S, H, K = self.sizes
         if S and (H < 1 or K < 2):
             raise MapError(f"A stage needs hidden units and at least two logits; got {H} and {K}.")
 

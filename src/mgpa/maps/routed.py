@@ -47,19 +47,15 @@ class RoutedMap(CorrectionMap):
 
     kind: ClassVar[str] = "routed"
     source_blind: ClassVar[bool] = False
-    tensor_names: ClassVar[tuple[str, ...]] = ("center", "scale", "readout", "offset")
+    shapes: ClassVar[dict[str, str]] = {"readout": "K d d or K d", "offset": "K d"}
     scalar_names: ClassVar[tuple[str, ...]] = ("strength",)
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        d, names = self.n_features, self.sources
+        names = self.sources
         if not names or len(set(names)) != len(names):
             raise MapError(f"A routed map needs distinct source names; got {list(names)}.")
-        if self.readout.ndim != 2:
-            self._require_shape("readout", (len(names), d, d))
-        else:
-            self._require_shape("readout", (len(names), d))
-        self._require_shape("offset", (len(names), d))
+        self._require_shape("offset", (len(names), self.n_features))
 
     @property
     def sources(self) -> tuple[str, ...]:

@@ -25,7 +25,11 @@ class SequentialMap(CorrectionMap):
 
     fraction: float = 1.0
 
-    stage_tensors: ClassVar[tuple[str, ...]]
+    stage_tensors: ClassVar[tuple[str, ...]]  # those with an axis S, of stages
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        cls.stage_tensors = tuple(name for name, axes in cls.shapes.items() if axes.startswith("S"))
 
     def __post_init__(self) -> None:
         super().__post_init__()

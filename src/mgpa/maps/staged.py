@@ -68,44 +68,24 @@ class StagedMap(SequentialMap):
     start_offset: Floats | None = None
 
     kind: ClassVar[str] = "staged"
-    stage_tensors: ClassVar[tuple[str, ...]] = (
-        "linear_weight", "linear_bias", "hidden_weight", "hidden_bias",
-        "output_weight", "output_bias", "anchor_weight", "anchor_bias",
-    )  # fmt: skip
+    shapes: ClassVar[dict[str, str]] = {
+        "basis": "d r",
+        "linear_weight": "S L d", "linear_bias": "S L", "hidden_weight": "S H d", "hidden_bias": "S H",
+        "output_weight": "S N H", "output_bias": "S N", "anchor_weight": "S J d", "anchor_bias": "S J",
+        "anchor_readout": "d a", "anchor_offset": "a", "anchor_direction": "d a",
+        "start_readout": "d r", "start_offset": "r",
+    }  # fmt: skip
     optional_tensors: ClassVar[tuple[tuple[str, ...], ...]] = (
         ("anchor_readout", "anchor_offset", "anchor_direction"),
         ("start_readout", "start_offset"),
     )
-    tensor_names: ClassVar[tuple[str, ...]] = ("center", "scale", "basis", *stage_tensors)
     scalar_names: ClassVar[tuple[str, ...]] = ("strength", "damping", "radius", "stabilizer", "fraction")
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for name, ndim in (("basis", 2), ("linear_weight", 3), ("hidden_weight", 3), ("output_weight", 3)):
-            if getattr(self, name).ndim != ndim:
-                raise MapError(f"{name} has {getattr(self, name).ndim} dimensions; expected {ndim}.")
-        d, (S, L, H, N) = self.n_features, self.sizes
-        J = L + N
-        if self.anchor_readout is not None:
-            J, a = 0, self.anchor_readout.shape[-1]
-            self._require_shape("anchor_readout", (d, a))
-            self._require_shape("anchor_offset", (a,))
-            self._require_shape("anchor_direction", (d, a))
-        self._require_shape("basis", (d, self.basis.shape[1]))
-        if self.start_readout is not None:
-            self._require_shape("start_readout", (d, self.rank))
-            self._require_shape("start_offset", (self.rank,))
-        for name, shape in (
-            ("linear_weight", (S, L, d)),
-            ("linear_bias", (S, L)),
-            ("hidden_weight", (S, H, d)),
-            ("hidden_bias", (S, H)),
-            ("output_weight", (S, N, H)),
-            ("output_bias", (S, N)),
-            ("anchor_weight", (S, J, d)),
-            ("anchor_bias", (S, J)),
-        ):
-            self._require_shape(name, shape)
+        S, L, H, N = self.sizes
+        n_targets = L + N if self.anchor_readout is None else 0
+        self._require_shape("anchor_weight", (S, n_targets, self.n_features))
         if S and L + N == 0:
             raise MapError("A stage needs at least one critic score.")
         if N and not H:

@@ -11,8 +11,9 @@ from ..errors import StudyError
 from ..maps import CorrectionMap
 from .arms import check_arms
 from .config import Study
+from .material import prepare
 from .recordings import Recordings
-from .reuse import chosen_maps, prepare
+from .reuse import chosen_maps
 from .run import study_plans
 from .splits import make_split, split_names
 

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 
-from ..audit import Audit, Estimate
+from ..audit import Estimate
 from ..audit.metrics import METRICS
-from .config import ContrastSection
 from .run import StudyResult
 
 
@@ -60,13 +59,9 @@ def contrasts(result: StudyResult) -> Iterator[Row]:
                 continue
             for metric in plan.metrics:
                 if audit[plan.a].has(metric) and audit[plan.b].has(metric):
-                    yield _contrast(task, audit, plan, metric)
-
-
-def _contrast(task: str, audit: Audit, plan: ContrastSection, metric: str) -> Row:
-    e = audit.contrast(plan.a, plan.b, metric)
-    paper: Sequence[float | None] = plan.paper.get(f"{task} {metric}".strip(), (None, None, None))
-    return Row(task, plan.a, plan.b, metric, e.value, e.low, e.high, *paper)
+                    e = audit.contrast(plan.a, plan.b, metric)
+                    paper = plan.paper.get(f"{task} {metric}".strip(), (None, None, None))
+                    yield Row(task, plan.a, plan.b, metric, e.value, e.low, e.high, *paper)
 
 
 def slug(task: str) -> str:

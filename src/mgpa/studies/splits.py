@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -11,6 +10,7 @@ import numpy as np
 from ..coordinates import Coordinates, fit_coordinates
 from ..errors import StudyError
 from ..gate import FixedGate, MeasurementGate
+from ..tables.roles import with_roles
 from ..tables.rows import in_coordinates
 from ..tables.table import Table
 from .config import CoordinatesSection, Study
@@ -58,7 +58,6 @@ def make_split(study: Study, recordings: Recordings, name: str, rotation: int | 
     """Return one split: from raw tables to rows in coordinates, with roles and pairs."""
     raw = recordings.table(recordings.tasks[0])
     roles = roles_of(raw, study.roles, rotation)
-    raw = raw.take(np.isin(raw.participant, list(roles)))
     raw = with_roles(raw, roles)
     evaluated, plan = raw, study.endpoints
     if plan.gamma != 1.0:
@@ -79,11 +78,6 @@ def make_split(study: Study, recordings: Recordings, name: str, rotation: int | 
     table = in_coordinates(coordinates, observed)
     gate = _token_gate(study, contrasts, table) if study.gate.tokens else None
     return Split(name, table, coordinates, contrasts, endpoints, gate)
-
-
-def with_roles(table: Table, roles: Mapping[str, str]) -> Table:
-    """Return the table with everybody's role."""
-    return replace(table, role=np.array([roles[person] for person in table.participant]))
 
 
 def coordinates_of(fit: Table, plan: CoordinatesSection) -> Coordinates:

@@ -288,7 +288,7 @@ def _slice_panel(ax: Any, Z: Floats, source: NDArray[np.int64]) -> None:
 
 def _block_panel(ax: Any, model: GaussianModel) -> None:
     """Draw rows of three groups before, moved along δ only, and replaced by one point."""
-    Z, source, edges = _slice_rows(model)
+    Z, source, edges = _slice_rows()
     selective = target_map(model, model.mean_score[0]).transform(Z)
     whole = completion_map(model).transform(Z)
     bounds = (-2.1, *edges, 2.1)
@@ -308,7 +308,7 @@ def _block_panel(ax: Any, model: GaussianModel) -> None:
 def _target_panel(ax: Any, model: GaussianModel) -> None:
     """Draw the same slice with the levels of two targets, and the way of some rows to each."""
     cost = {name: float(values[0]) for name, values in costs(model).items()}
-    Z, source, _ = _slice_rows(model)
+    Z, source, _ = _slice_rows()
     Z, source = Z[::2], source[::2]
     turn = np.linspace(0, 2 * np.pi, 100)
     for u, side in ((0, -0.5), (1, 0.5)):
@@ -329,7 +329,7 @@ def _target_panel(ax: Any, model: GaussianModel) -> None:
     _slice_panel(ax, Z, source)
 
 
-def _slice_rows(model: GaussianModel) -> tuple[Floats, NDArray[np.int64], tuple[float, float]]:
+def _slice_rows() -> tuple[Floats, NDArray[np.int64], tuple[float, float]]:
     """Return fifteen rows, at even quantiles of the drawn context's law, and where the thirds of z₂ meet."""
     from scipy.stats import norm
 

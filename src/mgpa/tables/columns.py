@@ -127,6 +127,13 @@ def check_other(values: Any, n: int, name: Any) -> NDArray[Any]:
     return _tidy(check_labels(found if isinstance(values, np.ndarray) else values, n, name))
 
 
+def changed_columns(columns: Mapping[str, Any], changes: Mapping[str, Any], n: int) -> dict[str, Any]:
+    """Return the columns of n rows with some set, for each row or one value for all, or (None) left out."""
+    kept = {name: values for name, values in columns.items() if name not in changes}
+    given = {name: values for name, values in changes.items() if values is not None}
+    return kept | {name: np.full(n, value) if np.ndim(value) == 0 else value for name, value in given.items()}
+
+
 def require_same_types(first: Columns, other: Columns, what: str) -> None:
     """Raise if arrays that are to be joined differ in type.
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,7 @@ from numpy.typing import NDArray
 
 from ..errors import TableError
 from ..pairs import encode_source
+from .table import Table
 
 
 def assign_roles(
@@ -63,6 +65,12 @@ def assign_roles(
         chosen[person] = role
         given[role] += 1
     return np.asarray(chosen[codes], dtype=str)
+
+
+def with_roles(table: Table, roles: Mapping[str, str]) -> Table:
+    """Return the rows of everybody who has a role, with it."""
+    table = table.take(np.isin(table.participant, list(roles)))
+    return replace(table, role=np.array([roles[person] for person in table.participant], dtype=str))
 
 
 def rotated(strata: Mapping[str, str], rotation: int, n: int = 5, random_state: int = 0) -> dict[str, str]:

@@ -20,11 +20,12 @@ from .._common.checks import as_float_matrix, require_finite
 from .._common.markup import facts_html
 from .._common.remote import Given, as_place
 from ..errors import TableError, printable
-from ..pairs import is_paired, to_numpy
+from ..pairs import matched_rows, to_numpy
 from .columns import (
     COLUMNS,
     RESERVED,
     Columns,
+    changed_columns,
     check_columns,
     check_other,
     check_roles,
@@ -156,12 +157,8 @@ class Table:
         >>> sorted(table.with_columns(source="dry", age=None).columns)
         ['participant', 'source']
         """
-        found = self.columns
-        for name, values in columns.items():
-            found.pop(name, None)
-            if values is not None:
-                found[name] = np.full(len(self), values) if np.ndim(values) == 0 else values
-        return self.from_columns({"X": self.X, **found}, self.info)
+        changed = changed_columns(self.columns, columns, len(self))
+        return self.from_columns({"X": self.X, **changed}, self.info)
 
     @classmethod
     def concatenate(cls, tables: Iterable[Table]) -> Self:
@@ -339,9 +336,8 @@ class Table:
         """Return the rows, first and second source, of the events both have; None without such events."""
         if self.pair_id is None or self.source is None or len(self.sources) != 2:
             return None
-        rows = [np.flatnonzero(is_paired(self.pair_id) & (self.source == s)) for s in self.sources]
-        _, a, b = np.intersect1d(self.pair_id[rows[0]], self.pair_id[rows[1]], return_indices=True)
-        return (rows[0][a], rows[1][b]) if len(a) else None
+        first, second = matched_rows(np.searchsorted(self.sources, self.source), self.pair_id, 0, 1)
+        return (first, second) if len(first) else None
 
     @property
     def digest(self) -> str:

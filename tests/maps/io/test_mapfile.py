@@ -362,7 +362,7 @@ HOSTILE = {
         "anchor_direction has shape",
     ),
     "wrong shape": ({"tensors": {"linear_bias": np.ones((4, 2))}}, "linear_bias has shape"),
-    "wrong dimension": ({"tensors": {"basis": np.ones(10)}}, "basis has 1 dim"),
+    "wrong dimension": ({"tensors": {"basis": np.ones(10)}}, r"basis has shape \(10,\); expected \(10, r\)"),
     "scalar center": ({"tensors": {"center": np.ones(())}}, "center has shape"),
     "empty": ({"tensors": {"center": np.ones(0), "scale": np.ones(0)}}, "at least one feature"),
     "integers": ({"tensors": {"center": np.ones(10, dtype=np.int64)}}, "dtype int64"),

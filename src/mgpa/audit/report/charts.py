@@ -10,7 +10,7 @@ import numpy as np
 
 from ..association import curve_at
 from ..bootstrap import Estimate
-from .pieces import plain_table, printed, with_interval
+from .pieces import facts_list, plain_table, printed, with_interval
 
 #: Titles of the charts, and how to read them.
 CAPTIONS = {
@@ -101,12 +101,10 @@ def charts(data: dict[str, Any]) -> str:
 
 def _pairs_said(pairs: dict[str, Any]) -> str:
     """Return the verdict on the pairs, and what it rests on."""
-    facts = "".join(
-        f"<dt>{escape(name)}</dt><dd>{escape(text)}</dd>" for name, text in pairs["facts"].items()
-    )
+    facts = facts_list(pairs["facts"].items())
     return (
         f'<p class="said">{escape(pairs["verdict"])}</p>'
-        f"<details><summary>What this rests on</summary><dl>{facts}</dl></details>"
+        f"<details><summary>What this rests on</summary>{facts}</details>"
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
 
@@ -19,7 +19,7 @@ from ...pairs import source_names
 from ...tables.rows import rows_for, vectors
 from ...tables.table import Table
 from .page import fill, head
-from .pieces import bullets, plain_table, printed
+from .pieces import bullets, facts_list, plain_table, printed
 
 Floats = NDArray[np.float64]
 
@@ -111,17 +111,14 @@ def html_map(
         "apply": _apply(m, path),
         "evidence": _evidence(m, facts, coverage, sentences),
         "movement": _movement(m, moved),
-        "provenance": _facts(
-            (name, text) for name, text in (facts | {"verified": verified}).items() if name not in EVIDENCE
+        "provenance": facts_list(
+            (name, text)
+            for name, text in (facts | {"verified": verified}).items()
+            if text and name not in EVIDENCE
         ),
         "version": escape(__version__),
     }
     return fill("map.html", filled)
-
-
-def _facts(facts: Iterable[tuple[str, str]]) -> str:
-    rows = "".join(f"<dt>{escape(name)}</dt><dd>{escape(text)}</dd>" for name, text in facts if text)
-    return f"<dl>{rows}</dl>"
 
 
 def _apply(m: CorrectionMap, path: Place) -> str:
@@ -152,7 +149,7 @@ def _apply(m: CorrectionMap, path: Place) -> str:
 def _evidence(
     m: CorrectionMap, facts: dict[str, str], coverage: Floats | None, sentences: Sequence[str]
 ) -> str:
-    parts = [_facts((name, facts.get(name, "")) for name in EVIDENCE)]
+    parts = [facts_list((name, facts[name]) for name in EVIDENCE if facts.get(name))]
     if sentences:
         parts.append(bullets(sentences))
     if coverage is not None:

@@ -44,6 +44,12 @@ def subscript(text: str) -> str:
     return re.sub(r"\bT_([fr])\b", r"T<sub>\1</sub>", escape(text))
 
 
+def facts_list(facts: Iterable[tuple[str, str]]) -> str:
+    """Return named facts as a list."""
+    entries = "".join(f"<dt>{escape(name)}</dt><dd>{escape(text)}</dd>" for name, text in facts)
+    return f"<dl>{entries}</dl>"
+
+
 def bullets(lines: Iterable[str]) -> str:
     """Return sentences as a list, with minus signs before numbers and intervals that do not break."""
     items = []

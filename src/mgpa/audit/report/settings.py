@@ -8,7 +8,7 @@ from ..looks import label
 from ..methods_text import INTERVALS
 from ..result import Audit
 from ..sentences import FEW
-from .pieces import bullets, plain_table
+from .pieces import bullets, facts_list, plain_table
 
 
 def confounding_section(audit: Audit) -> str:
@@ -37,10 +37,9 @@ def settings(audit: Audit) -> str:
             ["rows, in all folds", *s["rows"].values()],
             ["participants, in one", *others, f"{judges} in all"],
         ]
-    facts = "".join(f"<dt>{escape(k)}</dt><dd>{escape(v)}</dd>" for k, v in _facts(audit).items())
     parts = [
         plain_table(["", *s["rows"]], roles, "Who was used for what"),
-        f"<dl>{facts}</dl>",
+        facts_list(_facts(audit).items()),
         "<h3>Run it again</h3>",
         f"<pre><code>{escape(snippet(audit))}</code></pre>",
         "<h3>The fitted maps</h3>",

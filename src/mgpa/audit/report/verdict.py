@@ -47,9 +47,10 @@ def verdict(audit: Audit) -> str:
         alone = audit.findings("identity") + audit.caveats("identity")
         return f"<p>{ALONE}</p>{bullets(alone)}"
     said = {name: _sentences(audit, name) for name in names}
-    first = "".join(_best_card(audit, names, name, said[name]) for name in best) or _no_best_card(
-        audit, names
-    )
+    first = "".join(_best_card(audit, names, name, said[name]) for name in best)
+    if not best:
+        head, say = map(escape, _no_best_sentences(audit, names))
+        first = f'<div class="card best"><h3>{head}</h3><p class="say">{say}</p></div>'
     cards = "".join(
         f'<article class="card"><h3>{method(audit, name)}</h3>{_chips(audit, name)}'
         f"{_tiles(audit, name, ('S', TASK.name))}{said[name]}</article>"
@@ -123,11 +124,6 @@ def _no_best_sentences(audit: Audit, names: list[str]) -> tuple[str, str]:
     else:
         say += "With more participants the intervals may become narrow enough to tell."
     return head, say
-
-
-def _no_best_card(audit: Audit, names: list[str]) -> str:
-    head, say = _no_best_sentences(audit, names)
-    return f'<div class="card best"><h3>{escape(head)}</h3><p class="say">{escape(say)}</p></div>'
 
 
 def _group(audit: Audit, name: str) -> str:

@@ -317,7 +317,8 @@ def _write_session(folder: Path, person: Person, task: str, plan: dict[str, Any]
         worn = replace(device, clock_offset=clock["start"], clock_drift=clock["drift"]).worn(rng)
         field = brain.leadfield(worn.electrodes, tilt=rng.normal(0.0, 0.03, 3))
         volts[device.name] = record(brain.moments, field, worn, rng, sfreq=SFREQ)
-    times = {name: _own_time(onset, plan[name]) for name in ("behaviour", "neuroscan", "flex")}
+    clocks = {name: plan[name] for name in ("behaviour", "neuroscan", "flex")}
+    times = {name: (onset - clock["start"]) * (1 + clock["drift"]) for name, clock in clocks.items()}
     if crosstalk:
         _add_crosstalk(volts["flex"], times["flex"], crosstalk, person)
     codes = _codes(task, plan)
@@ -382,10 +383,6 @@ def _response(person: Person, task: str, onset: Array, label: Any, plan: dict[st
     for more in parts[1:]:
         total = total + more
     return total
-
-
-def _own_time(onset: Array, clock: dict[str, float]) -> Array:
-    return np.asarray((onset - clock["start"]) * (1 + clock["drift"]))
 
 
 def _write_neuroscan(path: Path, volts: Array, times: Array, codes: list[int], plan: dict[str, Any]) -> None:

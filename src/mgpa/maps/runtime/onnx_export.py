@@ -27,7 +27,7 @@ try:
     import onnx
     from onnx import helper
 
-    from .onnx_graph import Graph, Value
+    from .onnx_graph import Graph, Tensor
 except ImportError as error:
     raise missing("ONNX export", "onnx") from error
 
@@ -48,7 +48,7 @@ def write_onnx(m: CorrectionMap, path: Path) -> Path:
     """
     require_replaceable(path)
     graph = Graph()
-    X, source = Value(graph, "X", "float32"), Value(graph, "source", "int64")
+    X, source = Tensor(graph, "X", "float32"), Tensor(graph, "source", "int64")
     shape = ["n", m.n_features]
     inputs = [X.declare(shape)]
     if isinstance(m, PathMap):
@@ -82,15 +82,15 @@ def write_onnx(m: CorrectionMap, path: Path) -> Path:
     return write_atomically(path, model.SerializeToString())
 
 
-def _affine(X: Value, m: AffineMap) -> Value:
+def _affine(X: Tensor, m: AffineMap) -> Tensor:
     if m.strength == 0 or m.readout.shape[1] == 0:
         return X
     weights = fold_affine(m).cast(lambda array: X.graph.constant(array.astype(np.float32)))
-    edit: Value = ((X - weights.center) @ weights.readout + weights.offset) * m.strength
+    edit: Tensor = ((X - weights.center) @ weights.readout + weights.offset) * m.strength
     return X + (edit if weights.back is None else edit @ weights.back)
 
 
-def _routed(X: Value, source: Value, m: RoutedMap) -> Value:
+def _routed(X: Tensor, source: Tensor, m: RoutedMap) -> Tensor:
     K, constant = len(m.sources), X.graph.constant
     folded = fold_routed(m)
     readout, offset = ((m.strength * array).astype(np.float32) for array in (folded.readout, folded.offset))
@@ -103,7 +103,7 @@ def _routed(X: Value, source: Value, m: RoutedMap) -> Value:
     else:
         column = source.column()
 
-        def body(edit: Value, now: dict[str, Value]) -> Value:
+        def body(edit: Tensor, now: dict[str, Tensor]) -> Tensor:
             mine = column.op("Equal", now["position"], dtype="bool")
             return mine.where(centred @ now["readout"], edit)
 
@@ -112,12 +112,12 @@ def _routed(X: Value, source: Value, m: RoutedMap) -> Value:
     return X + in_range.column().where(edit + offsets, constant(np.array(np.nan, dtype=np.float32)))
 
 
-def _projective(X: Value, m: ProjectiveMap) -> Value:
+def _projective(X: Tensor, m: ProjectiveMap) -> Tensor:
     S, _, K = m.sizes
     if m.strength == 0 or S == 0:
         return X
 
-    def constant(array: Any) -> Value:
+    def constant(array: Any) -> Tensor:
         return X.graph.constant(np.asarray(array, dtype=np.float32))
 
     fraction = np.ones((S, 1, 1))
@@ -129,7 +129,7 @@ def _projective(X: Value, m: ProjectiveMap) -> Value:
     return X + (h - start) * constant(m.strength * m.scale)
 
 
-def _projected(h: Value, now: dict[str, Value], K: int) -> Value:
+def _projected(h: Tensor, now: dict[str, Tensor], K: int) -> Tensor:
     """Return the rows after one stage; see :func:`mgpa.maps.projective.project`."""
     W1, W2, b2 = now["hidden_weight"], now["output_weight"], now["output_bias"].column()
     u = h.op("Gemm", W1, now["hidden_bias"], transB=1)
@@ -138,7 +138,7 @@ def _projected(h: Value, now: dict[str, Value], K: int) -> Value:
     else:
         positions = h.graph.constant(np.arange(K)[None])
 
-        def largest(logits: Value) -> Value:
+        def largest(logits: Tensor) -> Tensor:
             return logits.op("ArgMax", axis=1, dtype="int64").op("Equal", positions, dtype="bool")
 
         logits = u.maximum(0.0).op("Gemm", W2, now["output_bias"], transB=1)
@@ -153,7 +153,7 @@ def _projected(h: Value, now: dict[str, Value], K: int) -> Value:
     return h - gradient * (step * now["fraction"])
 
 
-def _staged(X: Value, m: StagedMap) -> Value:
+def _staged(X: Tensor, m: StagedMap) -> Tensor:
     n_stages, _, _, n_network = m.sizes
     if m.strength == 0 or n_stages == 0 or m.rank == 0:
         return X
@@ -188,7 +188,7 @@ def _staged(X: Value, m: StagedMap) -> Value:
     return X + (z * (m.strength * (m.fraction if n_stages == 1 else 1.0))) @ constant(weights.back)
 
 
-def _stage(z: Value, now: dict[str, Value], m: StagedMap, point: Value | None) -> Value:
+def _stage(z: Tensor, now: dict[str, Tensor], m: StagedMap, point: Tensor | None) -> Tensor:
     """Return the gate coordinates after one stage: one pass of the loop in ``Replay._rows``.
 
     Scores, residuals and Gram entries are separate columns, shape (n, 1), or (1, 1) where all rows agree.
@@ -229,12 +229,14 @@ def _stage(z: Value, now: dict[str, Value], m: StagedMap, point: Value | None) -
     return z - step.cast("float32")
 
 
-def _normal_cdf(u: Value) -> Value:
+def _normal_cdf(u: Tensor) -> Tensor:
     """Return Φ(u)."""
     return (u * math.sqrt(0.5)).op("Erf") * 0.5 + 0.5
 
 
-def _step_coefficients(gram: list[list[Value]], e: list[Value], damping: float, radius: float) -> list[Value]:
+def _step_coefficients(
+    gram: list[list[Tensor]], e: list[Tensor], damping: float, radius: float
+) -> list[Tensor]:
     """Return y with Δz = -Aᵀy, as :func:`mgpa.trust_region.step_coefficients` does, but without eigenvectors.
 
     ``gram`` is the lower triangle. Newton's method on 1/‖Δz(ν)‖ starts left of the root, because
@@ -242,13 +244,13 @@ def _step_coefficients(gram: list[list[Value]], e: list[Value], damping: float, 
     """
     J = range(len(e))
 
-    def times_gram(v: list[Value]) -> list[Value]:
+    def times_gram(v: list[Tensor]) -> list[Tensor]:
         return [_sum(gram[max(i, j)][min(i, j)] * v[j] for j in J) for i in J]
 
-    def dot(v: list[Value], w: list[Value]) -> Value:
+    def dot(v: list[Tensor], w: list[Tensor]) -> Tensor:
         return _sum(v[j] * w[j] for j in J)
 
-    def newton(nu: Value) -> tuple[Value, Value]:
+    def newton(nu: Tensor) -> tuple[Tensor, Tensor]:
         solve = _ldl_solver(gram, nu + damping)
         y = solve(e)
         Gy = times_gram(y)
@@ -263,22 +265,22 @@ def _step_coefficients(gram: list[list[Value]], e: list[Value], damping: float, 
     return _ldl_solver(gram, nu + damping)(e)
 
 
-def _ldl_solver(gram: list[list[Value]], shift: Value) -> Callable[[list[Value]], list[Value]]:
+def _ldl_solver(gram: list[list[Tensor]], shift: Tensor) -> Callable[[list[Tensor]], list[Tensor]]:
     """Return v ↦ (G + shift I)⁻¹ v by the factors L D Lᵀ, which need no pivots: the matrix is positive."""
     J = len(gram)
-    lower: list[list[Value]] = []
-    diagonal: list[Value] = []
+    lower: list[list[Tensor]] = []
+    diagonal: list[Tensor] = []
     for i in range(J):
-        row: list[Value] = []  # L_ij, and L_ij d_j beside it
-        scaled: list[Value] = []
+        row: list[Tensor] = []  # L_ij, and L_ij d_j beside it
+        scaled: list[Tensor] = []
         for j in range(i):
             scaled.append(_minus(gram[i][j], [scaled[k] * lower[j][k] for k in range(j)]))
             row.append(scaled[j] / diagonal[j])
         lower.append(row)
         diagonal.append(_minus(gram[i][i] + shift, [scaled[k] * row[k] for k in range(i)]))
 
-    def solve(v: list[Value]) -> list[Value]:
-        x: list[Value] = []
+    def solve(v: list[Tensor]) -> list[Tensor]:
+        x: list[Tensor] = []
         for i in range(J):
             x.append(_minus(v[i], [lower[i][k] * x[k] for k in range(i)]))
         x = [x[i] / diagonal[i] for i in range(J)]
@@ -289,9 +291,9 @@ def _ldl_solver(gram: list[list[Value]], shift: Value) -> Callable[[list[Value]]
     return solve
 
 
-def _sum(terms: Iterable[Value]) -> Value:
+def _sum(terms: Iterable[Tensor]) -> Tensor:
     return functools.reduce(operator.add, terms)
 
 
-def _minus(value: Value, terms: list[Value]) -> Value:
+def _minus(value: Tensor, terms: list[Tensor]) -> Tensor:
     return functools.reduce(operator.sub, terms, value)

@@ -1,4 +1,4 @@
-"""Writing ONNX graphs as arithmetic: every operation on a :class:`Value` adds a node."""
+"""Writing ONNX graphs as arithmetic: every operation on a :class:`Tensor` adds a node."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Floats = NDArray[Any]
 
 
 class Graph:
-    """Collects nodes as :class:`Value` arithmetic happens; bodies of loops are written in the same way."""
+    """Collects nodes as :class:`Tensor` arithmetic happens; bodies of loops are written in the same way."""
 
     def __init__(self) -> None:
         self._scopes: list[tuple[list[Any], list[Any]]] = [([], [])]
@@ -27,15 +27,15 @@ class Graph:
         self._scopes[-1][0].append(helper.make_node(kind, inputs, [output], name=output, **attributes))
         return output
 
-    def constant(self, array: Floats) -> Value:
+    def constant(self, array: Floats) -> Tensor:
         """Store an array in the graph."""
         name = f"constant_{next(self._names)}"
         self._scopes[-1][1].append(numpy_helper.from_array(np.ascontiguousarray(array), name))
-        return Value(self, name, str(array.dtype))
+        return Tensor(self, name, str(array.dtype))
 
-    def value(self, kind: str, dtype: str) -> Value:
+    def value(self, kind: str, dtype: str) -> Tensor:
         """Return a value that a loop provides to its body."""
-        return Value(self, f"{kind}_{next(self._names)}", dtype)
+        return Tensor(self, f"{kind}_{next(self._names)}", dtype)
 
     def close(self, name: str, inputs: list[Any], outputs: list[Any]) -> Any:
         """Return what was collected since the scope was opened as an ONNX graph."""
@@ -44,11 +44,11 @@ class Graph:
 
     def scan(
         self,
-        body: Callable[[Value, dict[str, Value]], Value],
-        state: Value,
-        scanned: dict[str, Value],
+        body: Callable[[Tensor, dict[str, Tensor]], Tensor],
+        state: Tensor,
+        scanned: dict[str, Tensor],
         shape: list[Any],
-    ) -> Value:
+    ) -> Tensor:
         """Return the last state when ``body`` has seen every slice of the first axis of ``scanned``.
 
         ``shape`` is that of the state: onnxruntime will not infer it.
@@ -61,9 +61,9 @@ class Graph:
         graph = self.close("stage", inputs, [after.declare(shape)])
         names = [value.name for value in (state, *scanned.values())]
         name = self.node("Scan", names, body=graph, num_scan_inputs=len(scanned))
-        return Value(self, name, state.dtype)
+        return Tensor(self, name, state.dtype)
 
-    def loop(self, body: Callable[[Value], tuple[Value, Value]], state: Value, max_steps: int) -> Value:
+    def loop(self, body: Callable[[Tensor], tuple[Tensor, Tensor]], state: Tensor, max_steps: int) -> Tensor:
         """Repeat ``body``, which returns the next state and whether to go on."""
         step, go_on = self.value("step", "int64"), self.value("go_on", "bool")
         before = self.value("state", state.dtype)
@@ -73,10 +73,10 @@ class Graph:
         inputs = [step.declare([]), go_on.declare([]), before.declare()]
         graph = self.close("newton", inputs, [again.declare([]), after.declare()])
         name = self.node("Loop", [limit.name, "", state.name], body=graph)
-        return Value(self, name, state.dtype)
+        return Tensor(self, name, state.dtype)
 
 
-class Value:
+class Tensor:
     """One tensor of the graph. Arithmetic on it adds nodes."""
 
     def __init__(self, graph: Graph, name: str, dtype: str) -> None:
@@ -88,70 +88,70 @@ class Value:
             self.name, helper.np_dtype_to_tensor_dtype(np.dtype(self.dtype)), shape
         )
 
-    def op(self, kind: str, *others: Value | float, dtype: str = "", **attributes: Any) -> Value:
+    def op(self, kind: str, *others: Tensor | float, dtype: str = "", **attributes: Any) -> Tensor:
         """Return the result of an operator, of this value's type unless ``dtype`` says otherwise."""
         values = [self, *(self._constant(other) for other in others)]
         name = self.graph.node(kind, [value.name for value in values], **attributes)
-        return Value(self.graph, name, dtype or self.dtype)
+        return Tensor(self.graph, name, dtype or self.dtype)
 
-    def _constant(self, other: Value | float) -> Value:
-        if isinstance(other, Value):
+    def _constant(self, other: Tensor | float) -> Tensor:
+        if isinstance(other, Tensor):
             return other
         return self.graph.constant(np.array(other, dtype=self.dtype))
 
-    def __add__(self, other: Value | float) -> Value:
+    def __add__(self, other: Tensor | float) -> Tensor:
         return self.op("Add", other)
 
-    def __sub__(self, other: Value | float) -> Value:
+    def __sub__(self, other: Tensor | float) -> Tensor:
         return self.op("Sub", other)
 
-    def __mul__(self, other: Value | float) -> Value:
+    def __mul__(self, other: Tensor | float) -> Tensor:
         return self.op("Mul", other)
 
-    def __truediv__(self, other: Value | float) -> Value:
+    def __truediv__(self, other: Tensor | float) -> Tensor:
         return self.op("Div", other)
 
-    def __rtruediv__(self, other: float) -> Value:
+    def __rtruediv__(self, other: float) -> Tensor:
         return self._constant(other) / self
 
-    def __matmul__(self, other: Value) -> Value:
+    def __matmul__(self, other: Tensor) -> Tensor:
         return self.op("MatMul", other)
 
-    def sqrt(self) -> Value:
+    def sqrt(self) -> Tensor:
         """Return the elementwise root."""
         return self.op("Sqrt")
 
-    def maximum(self, other: Value | float) -> Value:
+    def maximum(self, other: Tensor | float) -> Tensor:
         """Return the elementwise maximum."""
         return self.op("Max", other)
 
-    def sum(self) -> Value:
+    def sum(self) -> Tensor:
         """Sum the columns, keeping the axis."""
         return self.op("ReduceSum", self.graph.constant(np.array([1])), keepdims=1)
 
-    def any(self) -> Value:
+    def any(self) -> Tensor:
         """Return whether any entry is true, as a scalar."""
         # A sum, because onnxruntime 1.18 to 1.20 refuse the maximum of no rows.
         return self.cast("int32").op("ReduceSum", keepdims=0).cast("bool")
 
-    def where(self, yes: Value, no: Value) -> Value:
+    def where(self, yes: Tensor, no: Tensor) -> Tensor:
         """Return ``yes`` where this is true and ``no`` elsewhere."""
         return self.op("Where", yes, no, dtype=yes.dtype)
 
-    def column(self) -> Value:
+    def column(self) -> Tensor:
         """Return a vector as a column."""
         return self.op("Unsqueeze", self.graph.constant(np.array([1])))
 
-    def cast(self, dtype: str) -> Value:
+    def cast(self, dtype: str) -> Tensor:
         """Return the same numbers in another type."""
         return self.op("Cast", dtype=dtype, to=helper.np_dtype_to_tensor_dtype(np.dtype(dtype)))
 
-    def cut(self, axis: int, start: int, stop: int | None = None) -> Value:
+    def cut(self, axis: int, start: int, stop: int | None = None) -> Tensor:
         """Return entries ``start`` to ``stop`` of an axis, or the one at ``start``, keeping the axis."""
         bounds = [start, start + 1 if stop is None else stop, axis]
         return self.op("Slice", *(self.graph.constant(np.array([bound])) for bound in bounds))
 
-    def named(self, name: str) -> Value:
+    def named(self, name: str) -> Tensor:
         """Return the same tensor under a name of one's own."""
         self.graph.node("Identity", [self.name], output=name)
-        return Value(self.graph, name, self.dtype)
+        return Tensor(self.graph, name, self.dtype)

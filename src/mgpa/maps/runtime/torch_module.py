@@ -214,7 +214,9 @@ class StagedModule(MapModule):
         if (kernel := _kernel("stages", X)) is not None and kernel.fits(weights):
             return torch.cat([self._in_one_kernel(block, weights, kernel) for block in X.split(rows)])
         short = len(X) <= MOST_GRAPHS * GRAPH_ROWS
-        if X.is_cuda and short and not X.requires_grad and self._step_can_be_recorded():
+        # Eigenvalues of more than two scores come from a library that synchronises with the host.
+        few_scores = self.linear_gate.shape[1] + self.output.shape[2] <= 2
+        if X.is_cuda and short and few_scores and not X.requires_grad:
             run = self._recorded(X.dtype, X.device, weights)
             return torch.cat([run(block) for block in X.split(GRAPH_ROWS)])
         return torch.cat([self._stages(block, weights) for block in X.split(rows)])
@@ -224,10 +226,6 @@ class StagedModule(MapModule):
         numbers = [self.damping, self.radius, self.stabilizer, self.fraction]
         kernel.run_stages(first, z, weights, torch.tensor(numbers, dtype=torch.float64, device=X.device))
         return z
-
-    def _step_can_be_recorded(self) -> bool:
-        # Eigenvalues of more than two scores come from a library that synchronises with the host.
-        return bool(self.linear_gate.shape[1] + self.output.shape[2] <= 2)
 
     def _recorded(self, dtype: Any, device: Any, weights: FoldedStages) -> Callable[[Tensor], Tensor]:
         """Return the stages for up to GRAPH_ROWS rows as a CUDA graph, recorded once per type and device."""
@@ -272,7 +270,8 @@ class StagedModule(MapModule):
             n_anchor = weights.anchor_gate.shape[1]
             first, point = first.split([first.shape[1] - n_anchor, n_anchor], dim=1)
         first = first.unflatten(1, (n_stages, -1))
-        host = _algebra_device(X)
+        # The J x J algebra is in float64 everywhere.
+        host = torch.device("cpu") if X.device.type in WITHOUT_FLOAT64 else X.device
         linear_grams = linear_gram(weights.linear_gate.to(host))
         for k in range(n_stages):
             linear_gate = weights.linear_gate[k]
@@ -325,11 +324,6 @@ def _before_stages(X: Tensor, weights: FoldedStages) -> tuple[Tensor, Tensor]:
 
 def _tracing() -> bool:
     return bool(torch.compiler.is_compiling() or torch.jit.is_tracing())
-
-
-def _algebra_device(X: Tensor) -> Any:
-    """Return where the J x J algebra of these rows is done, in float64 everywhere."""
-    return torch.device("cpu") if X.device.type in WITHOUT_FLOAT64 else X.device
 
 
 def _gram_matrices(linear_gate: Tensor, linear_gram: Tensor, gradients: Tensor) -> Tensor:
