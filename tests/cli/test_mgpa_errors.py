@@ -38,6 +38,7 @@ def place(tmp_path_factory):
     np.savez(place / "two.npz", A=table.X, B=table.X, source=table.source)
     np.savez(place / "wide.npz", X=table.X, source=table.source, more=table.X)
     np.savez(place / "bare.npz", X=table.X, more=table.X)
+    np.savez(place / "device.npz", X=table.X, age=np.arange(len(table)), device=table.source)
     done("fit", "whole.npz", "--out", "m.safetensors", folder=place)
     return place
 
@@ -109,6 +110,7 @@ ITERATIVE = ("--method", "iterative_mgpa", "--set.critics", '["linear"]', "--set
         ("fit wide.npz", (), "Leave it out with mgpa convert --columns source."),
         ("convert wide.npz", (), "Leave it out with --columns source."),
         ("convert bare.npz", (), "Leave it out with --empty-columns."),
+        ("fit device.npz", (), "Is it there as NAME? Then mgpa convert --rename.NAME source."),
         ("fit two.npz", (), "Name it with mgpa convert --embedding: a column"),
         ("convert two.npz", (), "Name it with --embedding: a column"),
     ],

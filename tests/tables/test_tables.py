@@ -145,6 +145,22 @@ def test_only_embeddings_are_required():
     assert small().require("source", "label").source.tolist() == ["a", "b"] * 3
 
 
+@pytest.mark.parametrize(
+    ("other", "hint"),
+    [
+        ({"age": [31], "subject": ["s1"]}, "Is it there as NAME? Then rename={'NAME': 'participant'}."),
+        (
+            {"age": [31], "Participant": ["s1"]},
+            "Is it Participant? Then rename={'Participant': 'participant'}.",
+        ),
+    ],
+)
+def test_no_column_is_proposed_for_a_missing_one_but_by_its_very_name(other, hint):
+    with pytest.raises(TableError) as error:
+        Table(np.ones((1, 2)), other=other).require("participant")
+    assert str(error.value).endswith(hint)
+
+
 def test_other_columns_follow_their_rows():
     table = small(
         other={"age": np.arange(6, dtype="u1"), "snr": [1, np.nan, 2, 3, 4, 5], "on": ["2024-01-02"] * 6}

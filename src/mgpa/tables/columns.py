@@ -28,11 +28,13 @@ def require_columns(wanted: Iterable[str], there: Iterable[str], table: Any = "T
     missing = [name for name in wanted if name not in there]
     if missing:
         hint: list[Any] = [" ", GIVE_ROLES, " makes roles."] if "role" in missing else []
-        named = [name for name in missing if name in COLUMNS and name != "role"]
+        named = next((name for name in missing if name in COLUMNS and name != "role"), None)
         others = [name for name in there if name not in COLUMNS]
         if named and others:
-            renamed = Mention("rename", {others[0]: named[0]})
-            hint += [" Is it there under another name? Then ", renamed, "."]
+            # Which of them it is only the user knows, unless it is the very name in other letters.
+            same = next((name for name in others if name.lower() == named), None)
+            asked = "Is it there as NAME" if same is None else f"Is it {same}"
+            hint += [f" {asked}? Then ", Mention("rename", {same or "NAME": named}), "."]
         raise TableError(f"{table} lacks {column_names(missing)}; it has {column_names(there)}.", *hint)
 
 
