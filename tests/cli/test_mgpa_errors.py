@@ -38,6 +38,7 @@ def place(tmp_path_factory):
     np.savez(place / "two.npz", A=table.X, B=table.X, source=table.source)
     np.savez(place / "wide.npz", X=table.X, source=table.source, more=table.X)
     np.savez(place / "bare.npz", X=table.X, more=table.X)
+    (place / "damaged.parquet").write_bytes(b"PAR1 and no more")
     np.savez(place / "device.npz", X=table.X, age=np.arange(len(table)), device=table.source)
     done("fit", "whole.npz", "--out", "m.safetensors", folder=place)
     return place
@@ -132,6 +133,14 @@ def test_what_is_there_is_replaced_only_if_told(place, command):
     said = refused(*command.split(), "--out", "two.npz", folder=place)
     assert said == "two.npz exists; pass --overwrite to replace it."
     assert (place / "two.npz").read_bytes() == before
+
+
+@pytest.mark.parametrize("command", ["apply m.safetensors whole.npz", "convert damaged.parquet"])
+def test_text_is_refused_as_output_before_the_work(place, command):
+    said = refused(*command.split(), "--out", "out.csv", folder=place)
+    assert said.startswith("'out.csv' would be text")
+    assert "end it in .parquet" in said
+    assert not (place / "out.csv").exists()
 
 
 def test_warnings_speak_of_options_and_columns(place, tmp_path):

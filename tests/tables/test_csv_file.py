@@ -126,6 +126,14 @@ def test_a_csv_file_that_cannot_be_understood_is_refused_and_says_where(tmp_path
         read(path, rename={})
 
 
+def test_a_csv_file_that_is_not_there_is_said_in_words(tmp_path):
+    with pytest.raises(FileNotFoundError, match=r"^There is no file .*none\.csv\.$"):
+        read(tmp_path / "none.csv")
+    (tmp_path / "folder.csv").mkdir()
+    with pytest.raises(TableError, match=r"folder\.csv is a folder, not a file"):
+        read(tmp_path / "folder.csv")
+
+
 def test_codes_that_would_become_one_number_stay_two(tmp_path):
     path = tmp_path / "t.csv"
     path.write_text("f0,device,version\n1,1.1,2\n2,1.10,2.0\n3,1.2,3.5\n")

@@ -820,6 +820,11 @@ def test_packed_arrays_are_left_to_xarray(tmp_path):
         ("a.csv", b"x,y\n1,2\n", r"text, not a table: mgpa\.tables\.Table\.from_csv"),
         ("a.parquet", b"", "it is empty"),
         ("a.npy", b"\x93NUMPY\x01\x00", r"it is a single array: make a table with mgpa\.tables\.Table"),
+        ("a.feather", b"ARROW1\x00\x00", r"it is Feather: make a table with .*\.read_feather"),
+        ("a.h5", b"\x89HDF\r\n\x1a\n", "it is HDF5: make a table of its arrays"),
+        ("a.mat", b"MATLAB 5.0 MAT-file", "it is MATLAB's: make a table of its arrays"),
+        ("a.csv.gz", b"\x1f\x8b\x08\x08", "it is compressed: unpack it"),
+        ("a.xlsx", b"PK\x03\x04nothing", "a spreadsheet, not a table; save it as CSV"),
         ("a.zip", b"PK\x03\x04nothing", "zip"),
     ],
 )
@@ -840,8 +845,10 @@ def test_places_without_tables(tmp_path):
         TableError, match=r"a folder with 0\.txt, 1\.txt, 2\.txt, 3\.txt, 4\.txt, …, which is no table"
     ):
         open_table(tmp_path)
-    with pytest.raises(TableError, match=r"'t\.csv' names no format to write; end it in \.npz"):
-        write_table(full(), tmp_path / "t.csv")
+    with pytest.raises(TableError, match=r"'t\.tab' names no format to write; end it in \.npz"):
+        write_table(full(), tmp_path / "t.tab")
+    with pytest.raises(TableError, match=r"'t\.CSV' would be text.* only read; end it in \.parquet"):
+        write_table(full(), tmp_path / "t.CSV")
     with pytest.raises(FileNotFoundError, match="There is no folder"):
         write_table(full(), tmp_path / "no" / "t.npz")
     with pytest.raises(TableError, match="There are no tables to write"):

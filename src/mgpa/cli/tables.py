@@ -56,8 +56,10 @@ def convert(
     from ..tables import Table, assign_roles
     from ..tables.files import open_table, write_table
     from ..tables.files.csv_file import SUFFIXES
+    from ..tables.files.opening import format_from_name
 
     refuse_existing(out, overwrite, table)
+    format_from_name(out)  # before the work, not after it
     named = embedding[0] if embedding is not None and len(embedding) == 1 else embedding
     with waiting("convert: reading"):
         if table.suffix.lower() in SUFFIXES:

@@ -12,7 +12,7 @@ from typing import Any, cast
 
 import numpy as np
 
-from ..._common.files import special_kind
+from ..._common.files import lies_there, special_kind
 from ..._common.remote import Place
 from ...errors import TableError
 from .layout import Field, find_embedding
@@ -49,7 +49,9 @@ def read_csv(path: Place, embedding: Any, rename: Mapping[str, str] | None) -> A
     """
     import pandas
 
-    kind = special_kind(path)
+    if not lies_there(path):
+        raise FileNotFoundError(f"There is no file {path}.")
+    kind = "a folder" if path.is_dir() else special_kind(path)
     if kind is not None:
         raise TableError(f"{path} is {kind}, not a file.")
     with reading(path), _refusing_other_encodings():
