@@ -192,8 +192,8 @@ def format_from_name(path: Place) -> str:
     kinds = {".npz": "npz", ".parquet": "parquet", ".pq": "parquet", ".zarr": "zarr"}
     if path.suffix.lower() in csv_file.SUFFIXES:
         raise TableError(
-            f"{path.name!r} would be text, which has no place for what a table says about itself (that it was "
-            "corrected, for one) and is only read; end it in .parquet, which pandas.read_parquet(…) and "
+            f"{path.name!r} would be text, which has no place for what a table says about itself (that it "
+            "was corrected, for one) and is only read; end it in .parquet, which pandas.read_parquet(…) and "
             "to_csv(…) make text of, or in .npz or .zarr."
         )
     if path.suffix not in kinds:
