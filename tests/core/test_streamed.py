@@ -233,7 +233,8 @@ def test_rows_on_an_accelerator_stay_there(monkeypatch, make, by_id, device):
     """Only sums leave it; where there is none, the CPU plays it."""
     torch = pytest.importorskip("torch")
     if device == "cpu":
-        monkeypatch.setattr("mgpa.estimators.streamed.stays_where_it_is", is_tensor)
+        monkeypatch.setattr("mgpa.estimators.streamed.on_cuda", is_tensor)
+        monkeypatch.setattr("mgpa.moments.on_cuda", is_tensor)
     elif not torch.cuda.is_available():
         pytest.skip("no CUDA device")
     X, source, pairs, people = rows_of_two_devices()
