@@ -75,6 +75,17 @@ def half_seen_by_pairs():
     return made(X, source, person, role, pair_id=np.where(paired, event, -1))
 
 
+def mixed():
+    """The second device mixes all features anew, a little, besides a shift: no one map undoes that."""
+    rng = np.random.default_rng(0)
+    X, source, person, role = people((10, 8, 8), 80, rng)
+    event = np.arange(len(X)) // 2
+    mixing = np.eye(8) + 0.35 * rng.normal(size=(8, 8)) / np.sqrt(8)
+    seen = X[2 * event]
+    X = np.where((source == "wet")[:, None], seen @ mixing + 0.5, seen) + 0.05 * X
+    return made(X, source, person, role, pair_id=event)
+
+
 def of(table, *methods):
     return audit.run(table, methods, **QUICK)
 
@@ -133,6 +144,34 @@ def test_harder_to_read_at_a_high_auroc_is_still_readable():
     )
     assert "↓ source harder to read, still readable" in text_of(result)
     assert "where it is still readable" in text_of(result)
+
+
+def test_what_is_left_to_other_readers_than_linear_ones_comes_with_what_may_be_tried():
+    result = of(mixed(), "leace", "closed_form_mgpa")
+    (left,) = result.limits("leace")
+    assert re.match(
+        r"Linear readers reach \.\d+ \[.*; what is left beyond that is in spread and shape \(", left
+    )
+    advice = result.limits("closed_form_mgpa")[-1]
+    assert "iterative_mgpa (mgpa.IterativeMGPA)" in advice
+    assert "--rank 0.99; in Python gate=mgpa.MeasurementGate(rank=0.99)" in advice
+    assert advice in result.verdict("closed_form_mgpa")
+    assert advice in text_of(result)
+    assert re.search(
+        r"still readable after leace \(S \.\d+, linear readers \.\d+\), closed_form", str(result)
+    )
+    wider = mgpa.IterativeMGPA(
+        gate=mgpa.MeasurementGate(rank=0.99), critics=("linear", "gelu"), random_state=0
+    )
+    tried = audit.run(mixed(), {"tried": wider}, **QUICK, seeds=[0])
+    assert tried["tried"].S < result["closed_form_mgpa"].S - 0.05
+    assert not any("May be tried" in line for line in tried.limits("tried"))
+
+
+def test_nothing_is_advised_where_nothing_is_left():
+    result = of(shifted(), "leace")
+    assert result.limits("leace") == []
+    assert "still readable" not in str(result)
 
 
 def test_a_single_token():

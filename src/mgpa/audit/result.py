@@ -302,6 +302,7 @@ class Audit:
 
     findings, limits, caveats = sentences.findings, sentences.limits, sentences.caveats
     too_few, corrected_before = property(sentences.too_few), property(sentences.corrected_before)
+    still_readable = property(sentences.still_readable)
 
     @property
     def preliminary(self) -> str:
@@ -340,7 +341,7 @@ class Audit:
         first = (*[""] * height, *names)
         lines = [line for block in blocks for line in ("", *_side_by_side([first, *block]))]
         warned = (self.preliminary, self.too_few, self.corrected_before, self.duplicates)
-        notes = (*warned, self.bank, self.direction)
+        notes = (*warned, self.bank, printable(self.still_readable), self.direction)
         return "\n".join(lines[1:] + [note for note in notes if note])
 
     __repr__ = __str__
