@@ -9,7 +9,7 @@ import pytest
 import mgpa
 from mgpa import audit
 from mgpa.audit.chance import compare, permuted_auroc
-from mgpa.audit.report import html_report, ranking
+from mgpa.audit.report import contrast_csv, html_report, ranking
 from mgpa.tables import Table
 
 QUICK = {"readers": {"restarts": 0}, "verbose": False, "folds": 1}
@@ -205,6 +205,7 @@ def test_two_people():
         line.startswith("TOO FEW PEOPLE: 2 EVAL participants are a hint at most. A verdict needs 6 or more")
         for line in result.verdict("leace")
     )
+    assert result.verdict("leace")[0] == "TOO FEW PEOPLE (2) for what follows to be more than a hint."
     assert ranking(result)[1] == ()
     html = html_report(result)
     assert 'class="chip good"' not in html
@@ -280,7 +281,18 @@ def test_rows_that_came_corrected_are_not_passed_off_as_uncorrected():
     assert "CORRECTED BEFORE" not in str(of(table, "leace"))
 
 
-def test_a_printed_audit_of_few_people_says_so():
-    few, enough = (of(nothing(0, counts=(3, 3, n))) for n in (3, 6))
-    assert "TOO FEW PEOPLE: 3 EVAL participants" in str(few)
-    assert "TOO FEW" not in str(enough)
+def test_every_output_of_an_audit_of_few_people_says_so(tmp_path):
+    few, enough = (of(nothing(0, counts=(3, 3, n)), "leace") for n in (3, 6))
+    for result in (few, enough):
+        outputs = {
+            "print": str(result),
+            "notebook": result._repr_html_(),
+            "page": text_of(result),
+            "csv": result.to_csv(tmp_path / "table.csv").read_text(encoding="utf-8"),
+            "contrasts": contrast_csv(result, "identity"),
+            "latex": result.to_latex(),
+            "methods": result.methods_text(),
+            "figure": " ".join(text.get_text() for text in result.plot_tradeoff().texts),
+        }
+        said = {name: "TOO FEW PEOPLE" in text for name, text in outputs.items()}
+        assert said == dict.fromkeys(outputs, result is few)

@@ -315,6 +315,12 @@ class Audit:
         )
 
     @property
+    def warnings(self) -> tuple[str, ...]:
+        """What every output says before its numbers are believed, a sentence each: few people, for one."""
+        said = (self.preliminary, self.too_few, self.corrected_before, self.duplicates)
+        return tuple(warning for warning in said if warning)
+
+    @property
     def advice_on_folds(self) -> str:
         """How more people could judge, to end a sentence with; nothing, if everybody does already."""
         given = any(result.fitted_elsewhere for result in self.results.values())
@@ -340,8 +346,7 @@ class Audit:
             blocks[-1].append(whole)
         first = (*[""] * height, *names)
         lines = [line for block in blocks for line in ("", *_side_by_side([first, *block]))]
-        warned = (self.preliminary, self.too_few, self.corrected_before, self.duplicates)
-        notes = (*warned, self.bank, printable(self.still_readable), self.direction)
+        notes = (*self.warnings, self.bank, printable(self.still_readable), self.direction)
         return "\n".join(lines[1:] + [note for note in notes if note])
 
     __repr__ = __str__

@@ -20,7 +20,12 @@ WIDE = 0.99
 def findings(audit: Audit, method: str) -> list[str]:
     """Return what became of source and task, and how far rows moved."""
     left = (*_floor_sentence(audit, method), *_left_sentence(audit, method), *_advice(audit, method))
-    lines = [*_evidence_sentence(audit, method), _source_sentence(audit, method), *left]
+    few = (
+        [f"TOO FEW PEOPLE ({audit.n_people}) for what follows to be more than a hint."]
+        if audit.too_few
+        else []
+    )
+    lines = [*few, *_evidence_sentence(audit, method), _source_sentence(audit, method), *left]
     if method == "identity":
         return lines
     for name in audit.metrics:
@@ -167,12 +172,11 @@ def _short(auroc: float) -> str:
 
 def too_few(audit: Audit) -> str:
     """Return that there are too few people for a verdict; nothing, if there are enough."""
-    n = len(audit["identity"].participants)
-    if n >= TOO_FEW:
+    if audit.n_people >= TOO_FEW:
         return ""
     return (
-        f"TOO FEW PEOPLE: {n} EVAL participants are a hint at most. A verdict needs {TOO_FEW} or more, "
-        f"intervals that hold {FEW} or more{audit.advice_on_folds}."
+        f"TOO FEW PEOPLE: {audit.n_people} EVAL participants are a hint at most. A verdict needs {TOO_FEW} "
+        f"or more, intervals that hold {FEW} or more{audit.advice_on_folds}."
     )
 
 
@@ -205,8 +209,7 @@ def corrected_before(audit: Audit) -> str:
 def caveats(audit: Audit, method: str) -> list[str]:
     """Return how sure the findings are; the same for every method."""
     n = len(audit[method].participants)
-    said = (audit.preliminary, audit.too_few, audit.corrected_before, audit.duplicates)
-    lines = [line for line in said if line]
+    lines = [*audit.warnings]
     nested = audit.settings["nested_readers"]
     if nested:
         lines.append(

@@ -90,7 +90,7 @@ def audit(
             "estimates": _estimates(result),
             "direction": result.direction,
             "bank": result.bank,
-            "preliminary": result.preliminary,
+            "warnings": result.warnings,
             "verdicts": verdicts,
         },
         text,
@@ -160,9 +160,8 @@ def compare(
         write_atomically(out / "contrasts.tex", latex_table(result, against).encode())
         lines.append(f"\n{out / 'contrasts.csv'}")
     plain = {name: {k: [e.value, e.low, e.high] for k, e in row.items()} for name, row in contrasts.items()}
-    if result.preliminary:
-        lines.insert(0, result.preliminary)
-    facts = {"against": against, "contrasts": plain, "preliminary": result.preliminary}
+    lines = [*result.warnings, *lines]
+    facts = {"against": against, "contrasts": plain, "warnings": result.warnings}
     show(facts, "\n".join(lines), json_)
 
 
