@@ -144,7 +144,7 @@ def check_pairs(pairs: Any, n_features: int) -> tuple[NDArray[Any], NDArray[Any]
             "Row i of both must be the same event."
         )
     if A.shape[1] != n_features:
-        raise ValueError(f"pairs have {A.shape[1]} features but X has {n_features}.")
+        raise ValueError(f"The pairs have {A.shape[1]} features, and the rows {n_features}.")
     if not len(A):
         raise ValueError("pairs are empty; at least one pair is needed.")
     require_finite(A, "pairs[0]")

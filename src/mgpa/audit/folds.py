@@ -63,7 +63,9 @@ def fold_tables(table: Table, folds: int | None, *, can_rotate: bool) -> list[Ta
         )
     if not least <= folds <= most:
         sizes = f"{least} to {most} folds of two people or more" if least < n else f"{n} folds of one person"
-        raise UsageError(f"folds is {folds}; {n} participants make {sizes}, and 1 keeps the table's roles.")
+        raise UsageError(
+            Mention("folds"), f" is {folds}; {n} participants make {sizes}, and 1 keeps the table's roles."
+        )
     return [
         replace(table, role=np.array([roles[person] for person in table.participant]))
         for roles in (_turn(people, fold, folds) for fold in range(folds))

@@ -15,6 +15,7 @@ from ..estimators.streamed import LabelledPairs
 from ..gate import held_out_coverage
 from ..pairs import is_paired, source_names
 from ..tables import Table, fit_table
+from ..tables.columns import require_columns
 from ..tables.fitting import FitRows, draw_rows, read_pairs
 from ..tokens import gate_of, token_rows
 from ..within import Effect
@@ -217,6 +218,7 @@ def check_pairs(
 
 def paired_rows(rows: FitRows) -> Table:
     """Return paired FIT rows; of very many, those with the first ids."""
+    require_columns(["pair_id"], rows.columns, rows.name)
     ids, chosen = rows.columns["pair_id"], rows.positions("FIT")
     chosen = chosen[is_paired(ids[chosen])]
     chosen = chosen[np.argsort(ids[chosen], kind="stable")][:MAX_ROWS]  # whole pairs, but for the last

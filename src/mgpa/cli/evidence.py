@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from .._common.remote import Place
+from ..errors import TableError
 
 if TYPE_CHECKING:  # for commands that need neither, `mgpa --help` among them
     import numpy as np
@@ -69,10 +70,14 @@ def gate_evidence(m: Any, table: Place, pairs: Place | None = None) -> GateEvide
     if not m.info.gate_rank:
         return None
     rows = FitRows(table)
+    if pairs is None and "pair_id" not in rows.columns:
+        return None
     paired, _ = read_pairs(paired_rows(rows if pairs is None else FitRows(pairs)), rows, m.coordinates)
     assert isinstance(paired, LabelledPairs)  # as it is of a table
     tokens = paired.X.ndim == 3
     X = np.asarray(token_rows(paired.X, m.info.token_layout) if tokens else paired.X, dtype=np.float64)
+    if X.shape[1] != m.n_features:
+        raise TableError(f"{table} has {X.shape[1]} features; the map was fitted on {m.n_features}.")
     first, second = paired.matched()
     people = None if paired.participant is None else paired.participant[first]
     if len(first if people is None else np.unique(people)) < FOLDS:

@@ -9,7 +9,7 @@ from cyclopts import Parameter
 
 from .._common.progress import waiting
 from ..errors import printable
-from .application import AnyOut, AnyPlace, Out, app, refuse_existing
+from .application import AnyOut, AnyPlace, Folder, Seed, app, refuse_existing
 from .audits import audit
 from .corrections import apply, fit
 from .simulations import table as simulate_table
@@ -26,7 +26,7 @@ def convert(
     rename: Annotated[dict[str, str] | None, Parameter(help=RENAME)] = None,
     columns: Annotated[list[str] | None, Parameter(consume_multiple=True)] = None,
     roles: bool = False,
-    seed: int = 0,
+    seed: Seed = 0,
     overwrite: bool = False,
 ) -> None:
     """Make a table of another one, or of a CSV file: name its columns, give participants roles.
@@ -75,7 +75,7 @@ def convert(
 
 
 @app.command
-def demo(*, out: Out = Path("mgpa-demo")) -> None:
+def demo(*, out: Folder = Path("mgpa-demo")) -> None:
     """Simulate recordings, fit a correction, apply it, and audit it against LEACE (half a minute).
 
     Example: mgpa demo --out mgpa-demo

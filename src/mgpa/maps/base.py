@@ -75,7 +75,7 @@ class CorrectionMap:
         for name in self.scalar_names:
             value = getattr(self, name)
             if not isinstance(value, float) or not np.isfinite(value):
-                raise MapError(f"{name} must be a finite float; got {value!r}.")
+                raise MapError(Mention(name), f" must be a finite number; got {value!r}.")
         d = self.center.size
         self._require_shape("center", (d,))
         self._require_shape("scale", (d,))

@@ -33,8 +33,9 @@ def require_columns(wanted: Iterable[str], there: Iterable[str], table: Any = "T
         if named and others:
             # Which of them it is only the user knows, unless it is the very name in other letters.
             same = next((name for name in others if name.lower() == named), None)
-            asked = "Is it there as NAME" if same is None else f"Is it {same}"
-            hint += [f" {asked}? Then ", Mention("rename", {same or "NAME": named}), "."]
+            name = same or ("NAME" if all(map(str.isidentifier, others)) else "THE NAME")
+            asked = f"Is it there as {name}" if same is None else f"Is it {same}"
+            hint += [f" {asked}? Then ", Mention("rename", {name: named}), "."]
         raise TableError(f"{table} lacks {column_names(missing)}; it has {column_names(there)}.", *hint)
 
 

@@ -175,6 +175,8 @@ def format_of(path: Place) -> str:
         start = stream.read(8) or b""
     if start.startswith(b"PAR1"):
         return "parquet"
+    if path.suffix == ".safetensors":
+        raise TableError("a stored map, not a table.")
     if path.suffix.lower() == ".xlsx":
         raise TableError("a spreadsheet, not a table; save it as CSV (UTF-8).")
     if start.startswith(b"PK\x03\x04"):
