@@ -136,6 +136,12 @@ def test_tokens_that_are_not_finite_are_named():
 
 
 @BOTH
+def test_a_missing_source_as_text_is_no_third_source(make):
+    with refused("source is 'nan', a missing value as text, in 1 of 60 rows (first: row 2)"):
+        fit(make, source=np.where(np.arange(N) == 2, "nan", SOURCE))
+
+
+@BOTH
 def test_another_width_is_refused(make):
     with refused("The pairs have 3 features, and the rows 5"):
         fit(make, pairs=(A[:, :3], B[:, :3]))

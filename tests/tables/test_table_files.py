@@ -33,7 +33,7 @@ RNG = np.random.default_rng(0)
 
 def full(n=40, shape=(5,), dtype="f4", **changes):
     """A table with every kind of column."""
-    person = np.array(["Åsa", "", "b c", "日本"])[np.arange(n) * 4 // n]
+    person = np.array(["Åsa", "–", "b c", "日本"])[np.arange(n) * 4 // n]
     columns = {
         "source": np.array(["dry", "wét"])[np.arange(n) % 2],
         "participant": person,
@@ -405,7 +405,7 @@ def test_polars_files(tmp_path, kind):
     X = RNG.normal(size=(7, 2, 3) if kind == "tokens" else (7, 6)).astype("f4")
     dtype = pl.List(pl.Float32) if kind == "List" else pl.Array(pl.Float32, X.shape[1:])
     data = pl.DataFrame(
-        {"emb": pl.Series(X.tolist(), dtype=dtype), "source": ["ä", "b", "b", "", "c", "c", "c"]}
+        {"emb": pl.Series(X.tolist(), dtype=dtype), "source": ["ä", "b", "b", " ", "c", "c", "c"]}
     )
     data.write_parquet(tmp_path / "p.parquet", row_group_size=3)
     file = open_table(tmp_path / "p.parquet")
@@ -606,9 +606,12 @@ def test_named_levels_of_a_pandas_index_are_columns_as_in_the_files_it_writes(tm
     table = Table.from_frame(data.sample(frac=1, random_state=0))
     assert table.participant.tolist() == ["007"] * 6
     assert set(table.columns) == set(open_table(tmp_path / "t.parquet").columns)
-    data = data.reset_index(drop=True).assign(who=[1, "1"] * 3)
-    with pytest.raises(TableError, match=r"column who with type object\. Make it one type"):
-        Table.from_frame(data)
+    data = data.reset_index(drop=True)
+    for who in ([1, "1"] * 3, ["1", 1] * 3, [1j] * 6):
+        with pytest.raises(TableError, match=r"column who with type .*\. Make it one type"):
+            Table.from_frame(data.assign(who=who))
+    with pytest.raises(TableError, match="source is both a column and in the index; keep one"):
+        Table.from_frame(data[["source"]].set_index("source", drop=False), np.ones((6, 2)))
 
 
 class Matrix(pa.ExtensionType):

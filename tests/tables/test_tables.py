@@ -145,6 +145,26 @@ def test_only_embeddings_are_required():
     assert small().require("source", "label").source.tolist() == ["a", "b"] * 3
 
 
+@pytest.mark.parametrize("names", [("p1", "p1 "), (" p1", "p1"), ("Zo\u00e9", "Zoe\u0301")])
+def test_one_person_under_names_that_read_alike_is_refused(names):
+    with pytest.raises(
+        ValueError, match=r"^participant has .* which read alike; give one person one name\.$"
+    ):
+        Table(np.ones((2, 2)), participant=names, role=["FIT", "EVAL"])
+    assert len(Table(np.ones((0, 2)), participant=[])) == 0
+
+
+@pytest.mark.parametrize("column", ["source", "participant", "label", "pair_id"])
+@pytest.mark.parametrize("text", ["nan", "<NA>", "NaT", ""])
+def test_a_missing_value_as_text_is_no_label(column, text):
+    values = {column: np.array(["a", text, "b", text])}
+    if (column, text) == ("pair_id", ""):
+        assert Table(np.ones((4, 2)), **values).pair_id.tolist() == ["a", "", "b", ""]
+        return
+    with pytest.raises(ValueError, match=rf"{column} is '{text}', a missing value as text, in 2 of 4 rows"):
+        Table(np.ones((4, 2)), **values)
+
+
 @pytest.mark.parametrize(
     ("other", "hint"),
     [

@@ -28,7 +28,7 @@ def from_frame(
     if library == "pandas":
         try:
             data = pa.Table.from_pandas(_with_named_index(frame))
-        except pa.ArrowInvalid as error:
+        except pa.ArrowException as error:
             raise TableError(f"{'; '.join(map(str, error.args))}. Make it one type.") from None
     elif library == "polars" and hasattr(frame, "to_arrow"):
         data = frame.to_arrow()  # text in a type that pyarrow before 19 can read, too
@@ -60,6 +60,11 @@ def from_frame(
 def _with_named_index(frame: Any) -> Any:
     """Return a pandas frame with the named levels of its index as columns, as in the files it writes."""
     named = [name for name in frame.index.names if name is not None]
+    twice = [str(name) for name in named if name in frame.columns]
+    if twice:
+        raise TableError(
+            f"{', '.join(twice)} is both a column and in the index; keep one (frame.reset_index(drop=True))."
+        )
     return frame.reset_index(level=named) if named else frame
 
 
