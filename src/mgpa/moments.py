@@ -16,8 +16,9 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from ._common.arrays import cast, double, is_tensor
+from ._common.arrays import cast, double, is_tensor, on_cuda
 from ._common.scatter import BLOCK, Scatter, blocks
+from .pairs import to_numpy
 
 Floats = NDArray[np.float64]
 
@@ -164,8 +165,12 @@ class Moments:
 
     @classmethod
     def from_rows(cls, X: Any, source: Any, sample_weight: Any = None) -> Moments:
-        """Summarise rows X with one source label each."""
-        X, labels = X if is_tensor(X) else np.asarray(X), np.asarray(source)
+        """Summarise rows X with one source label each.
+
+        A tensor on a CUDA device is summed up there, in another order than an array; any other tensor is the
+        array that it holds, to the last bit.
+        """
+        X, labels = X if on_cuda(X) else to_numpy(X), np.asarray(source)
         weight = None if sample_weight is None else np.asarray(sample_weight, dtype=np.float64)
         parts = {}
         for label in np.unique(labels):
@@ -285,6 +290,7 @@ class Means:
     @classmethod
     def from_rows(cls, X: Any, *labels: NDArray[Any], sample_weight: Floats | None = None) -> Means:
         """Summarise rows X, an array or a tensor, with one label each, or several."""
+        X = X if on_cuda(X) else to_numpy(X)
         weight = np.ones(len(X)) if sample_weight is None else sample_weight
         kinds = [np.unique(values, return_inverse=True) for values in labels]
         combined = np.ravel_multi_index([codes for _, codes in kinds], [len(names) for names, _ in kinds])

@@ -18,6 +18,9 @@ from ._common.checks import as_float_matrix, refuse_masked, require_finite
 
 Floats = NDArray[np.float64]
 
+# What pandas makes of missing values where a column is turned into text.
+GAPS_AS_TEXT = ("nan", "<NA>", "NaT")
+
 
 @dataclass(frozen=True)
 class Contrasts:
@@ -144,7 +147,7 @@ def check_views(pairs: Any, n_features: int) -> tuple[NDArray[Any], NDArray[Any]
             "Row i of both must be the same event."
         )
     if A.shape[1] != n_features:
-        raise ValueError(f"pairs have {A.shape[1]} features but X has {n_features}.")
+        raise ValueError(f"The pairs have {A.shape[1]} features, and the rows {n_features}.")
     if not len(A):
         raise ValueError("pairs are empty; at least one pair is needed.")
     require_finite(A, "pairs[0]")
@@ -192,7 +195,22 @@ def check_pair_id(pair_id: Any, n: int) -> NDArray[Any]:
         raise ValueError(
             f"pair_id has dtype {ids.dtype}; use integers (negative: unpaired) or strings (empty: unpaired)."
         )
+    refuse_gaps_as_text(ids, "pair_id")
     return ids
+
+
+def refuse_gaps_as_text(labels: NDArray[Any], name: str) -> None:
+    """Raise if a missing value has become text, and with it one more source, a person, or false pairs."""
+    if labels.dtype.kind != "U":
+        return
+    unpaired = name == "pair_id"  # is what an empty one says
+    rows = np.flatnonzero(np.isin(labels, GAPS_AS_TEXT if unpaired else ("", *GAPS_AS_TEXT)))
+    if len(rows):
+        remedy = "leave it empty where there is no pair" if unpaired else "drop those rows or label them"
+        raise ValueError(
+            f"{name} is {labels[rows[0]].item()!r}, a missing value as text, in {len(rows)} of {len(labels)} "
+            f"rows (first: row {rows[0]}); {remedy}."
+        )
 
 
 def whole_numbers(ids: NDArray[Any], name: str) -> NDArray[np.int64]:
@@ -221,7 +239,9 @@ def is_paired(pair_id: NDArray[Any]) -> NDArray[np.bool_]:
 
 def encode_source(source: Any, n: int, name: str = "source") -> tuple[NDArray[Any], NDArray[np.int64]]:
     """Return the distinct sources, sorted, and each row's index among them."""
-    sources, codes = np.unique(check_labels(source, n, name), return_inverse=True)
+    labels = check_labels(source, n, name)
+    refuse_gaps_as_text(labels, name)
+    sources, codes = np.unique(labels, return_inverse=True)
     return sources, codes.astype(np.int64)
 
 

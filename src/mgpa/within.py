@@ -58,7 +58,17 @@ class Effect:
         """Whether pairs and rows show one effect, so that paired views are rows like any other."""
         return self.is_there and 0.5 < abs(self.size) < 2.0
 
+    @property
+    def is_of_other_units(self) -> bool:
+        """Whether pairs and rows show effects so different in size that units are in doubt."""
+        return self.is_there and not 0.01 < abs(self.size) < 100.0
+
     def __str__(self) -> str:
+        if self.is_of_other_units:
+            return (
+                f"effect {self.size:.1e} ± {self.error:.1e} of the contrast (are pairs and rows in the same "
+                "units?)"
+            )
         return f"effect {self.size:.4f} ± {self.error:.4f} of the contrast"
 
 

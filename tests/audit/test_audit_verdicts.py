@@ -9,7 +9,7 @@ import pytest
 import mgpa
 from mgpa import audit
 from mgpa.audit.chance import compare, permuted_auroc
-from mgpa.audit.report import html_report, ranking
+from mgpa.audit.report import contrast_csv, html_report, ranking
 from mgpa.tables import Table
 
 QUICK = {"readers": {"restarts": 0}, "verbose": False, "folds": 1}
@@ -75,6 +75,17 @@ def half_seen_by_pairs():
     return made(X, source, person, role, pair_id=np.where(paired, event, -1))
 
 
+def mixed():
+    """The second device mixes all features anew, a little, besides a shift: no one map undoes that."""
+    rng = np.random.default_rng(0)
+    X, source, person, role = people((10, 8, 8), 80, rng)
+    event = np.arange(len(X)) // 2
+    mixing = np.eye(8) + 0.35 * rng.normal(size=(8, 8)) / np.sqrt(8)
+    seen = X[2 * event]
+    X = np.where((source == "wet")[:, None], seen @ mixing + 0.5, seen) + 0.05 * X
+    return made(X, source, person, role, pair_id=event)
+
+
 def of(table, *methods):
     return audit.run(table, methods, **QUICK)
 
@@ -135,6 +146,34 @@ def test_harder_to_read_at_a_high_auroc_is_still_readable():
     assert "where it is still readable" in text_of(result)
 
 
+def test_what_is_left_to_other_readers_than_linear_ones_comes_with_what_may_be_tried():
+    result = of(mixed(), "leace", "closed_form_mgpa")
+    (left,) = result.limits("leace")
+    assert re.match(
+        r"Linear readers reach \.\d+ \[.*; what is left beyond that is in spread and shape \(", left
+    )
+    advice = result.limits("closed_form_mgpa")[-1]
+    assert "iterative_mgpa (mgpa.IterativeMGPA)" in advice
+    assert "--rank 0.99; in Python gate=mgpa.MeasurementGate(rank=0.99)" in advice
+    assert advice in result.verdict("closed_form_mgpa")
+    assert advice in text_of(result)
+    assert re.search(
+        r"still readable after leace \(S \.\d+, linear readers \.\d+\), closed_form", str(result)
+    )
+    wider = mgpa.IterativeMGPA(
+        gate=mgpa.MeasurementGate(rank=0.99), critics=("linear", "gelu"), random_state=0
+    )
+    tried = audit.run(mixed(), {"tried": wider}, **QUICK, seeds=[0])
+    assert tried["tried"].S < result["closed_form_mgpa"].S - 0.05
+    assert not any("May be tried" in line for line in tried.limits("tried"))
+
+
+def test_nothing_is_advised_where_nothing_is_left():
+    result = of(shifted(), "leace")
+    assert result.limits("leace") == []
+    assert "still readable" not in str(result)
+
+
 def test_a_single_token():
     result = of(one_token(), "leace")
     assert result.verdict("leace")[0].startswith("No clear change, the source is still readable: AUROC")
@@ -166,6 +205,7 @@ def test_two_people():
         line.startswith("TOO FEW PEOPLE: 2 EVAL participants are a hint at most. A verdict needs 6 or more")
         for line in result.verdict("leace")
     )
+    assert result.verdict("leace")[0] == "TOO FEW PEOPLE (2) for what follows to be more than a hint."
     assert ranking(result)[1] == ()
     html = html_report(result)
     assert 'class="chip good"' not in html
@@ -241,7 +281,18 @@ def test_rows_that_came_corrected_are_not_passed_off_as_uncorrected():
     assert "CORRECTED BEFORE" not in str(of(table, "leace"))
 
 
-def test_a_printed_audit_of_few_people_says_so():
-    few, enough = (of(nothing(0, counts=(3, 3, n))) for n in (3, 6))
-    assert "TOO FEW PEOPLE: 3 EVAL participants" in str(few)
-    assert "TOO FEW" not in str(enough)
+def test_every_output_of_an_audit_of_few_people_says_so(tmp_path):
+    few, enough = (of(nothing(0, counts=(3, 3, n)), "leace") for n in (3, 6))
+    for result in (few, enough):
+        outputs = {
+            "print": str(result),
+            "notebook": result._repr_html_(),
+            "page": text_of(result),
+            "csv": result.to_csv(tmp_path / "table.csv").read_text(encoding="utf-8"),
+            "contrasts": contrast_csv(result, "identity"),
+            "latex": result.to_latex(),
+            "methods": result.methods_text(),
+            "figure": " ".join(text.get_text() for text in result.plot_tradeoff().texts),
+        }
+        said = {name: "TOO FEW PEOPLE" in text for name, text in outputs.items()}
+        assert said == dict.fromkeys(outputs, result is few)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from mgpa.audit import check_pairs, run
-from mgpa.errors import MissingEvidence
+from mgpa.errors import MissingEvidence, TableError
 from mgpa.tables import Table, write_table
 from simulated import simulated_table
 
@@ -70,6 +70,11 @@ def test_the_same_seed_gives_the_same_exchanges(table):
     first, second = (check_pairs(table, n_shuffles=3, random_state=5) for _ in range(2))
     assert np.array_equal(first.shuffled, second.shuffled)
     assert not np.array_equal(first.shuffled, check_pairs(table, n_shuffles=3, random_state=6).shuffled)
+
+
+def test_a_table_without_pair_ids_is_refused_by_name(table):
+    with pytest.raises(TableError, match="The table lacks pair_id; it has source"):
+        check_pairs(table.with_columns(pair_id=None))
 
 
 def test_too_few_pairs_to_hold_some_out_are_refused(table):

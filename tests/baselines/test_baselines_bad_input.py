@@ -322,7 +322,7 @@ def test_usual_labels_are_read_alike_also_after_a_file(name, convert, tmp_path):
         ({"pairs": None}, "No pairs: pass pairs=(A, B)"),
         ({"pair_id": np.full(N, -1)}, "No pair"),
         ({"pairs": (A, B[:-1])}, "pairs are not aligned: the first view has shape (20, 6)"),
-        ({"pairs": (A[:, :3], B[:, :3])}, "pairs have 3 features but X has 6"),
+        ({"pairs": (A[:, :3], B[:, :3])}, "The pairs have 3 features, and the rows 6"),
         ({"pairs": np.stack([A, B])}, "got a single ndarray"),
         ({"pairs": (A, B, B)}, "got 3 of them"),
         ({"pairs": (A[:0], B[:0])}, "pairs are empty"),
@@ -453,7 +453,7 @@ def test_parameters_that_do_not_suit_the_data_are_refused(name, parameters, word
 @EVERY
 def test_senseless_operating_points_are_refused(name):
     model = fit(name)
-    with refused("strength must be a finite float; got nan"):
+    with refused("strength must be a finite number; got nan"):
         model.transform(X, strength=np.nan, **known(name))
     with refused("strength must not be negative; got -1.0"):
         model.transform(X, strength=-1, **known(name))

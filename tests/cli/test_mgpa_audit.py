@@ -17,12 +17,16 @@ def test_audit_and_compare(folder):
     facts = json.loads(found.stdout)
     assert facts["estimates"]["closed_form_mgpa"]["S"][0] < facts["estimates"]["identity"]["S"][0]
     assert set(facts["verdicts"]) == {"leace", "closed_form_mgpa", "map one"}
+    warned = [warning.partition(":")[0] for warning in facts["warnings"]]
+    assert warned == ["PRELIMINARY", "TOO FEW PEOPLE"]
     for name in ("report.html", "table.csv", "table.tex"):
         assert (folder / "audit" / name).stat().st_size > 0
     assert list((folder / "audit" / "figures").glob("*.pdf"))
     command = ("compare", "rec ördings.parquet", "--out", "audit", "--against", "leace", "--quick", "--json")
     again = done(*command, *names[:3], folder=folder)
-    contrasts = json.loads(again.stdout)["contrasts"]
+    compared = json.loads(again.stdout)
+    contrasts = compared["contrasts"]
+    assert [warning.partition(":")[0] for warning in compared["warnings"]] == warned
     assert contrasts["closed_form_mgpa"]["S"][2] < 0
     assert "3 of them finished before" in again.stderr
     lines = (folder / "audit" / "contrasts.csv").read_text().splitlines()

@@ -1,5 +1,7 @@
 """What is said when something is wrong: one line, in the words of options and columns."""
 
+import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -13,7 +15,7 @@ from terminal import ENVIRONMENT, done, here, refused
 pytest.importorskip("cyclopts")
 pytest.importorskip("pyarrow")
 
-from mgpa.tables import open_table, write_table
+from mgpa.tables import Table, open_table, write_table
 
 
 @pytest.fixture(scope="module")
@@ -25,6 +27,9 @@ def place(tmp_path_factory):
         "whole": table,
         "no_pairs": table.with_columns(pair_id=None),
         "no_label": table.with_columns(label=None),
+        "one_label": table.with_columns(label=1),
+        "wider": Table.from_columns({**table.columns, "X": np.c_[table.X, table.X[:, 0]]}),
+        "tokens": Table.from_columns({**table.columns, "X": np.stack([table.X, table.X], axis=1)}),
         "no_role": table.with_columns(role=None),
         "no_val": table.with_columns(role=np.where(table.role == "VAL", "FIT", table.role)),
         "no_head": table.with_columns(role=np.where(table.role == "HEAD", "FIT", table.role)),
@@ -38,6 +43,8 @@ def place(tmp_path_factory):
     np.savez(place / "two.npz", A=table.X, B=table.X, source=table.source)
     np.savez(place / "wide.npz", X=table.X, source=table.source, more=table.X)
     np.savez(place / "bare.npz", X=table.X, more=table.X)
+    (place / "damaged.parquet").write_bytes(b"PAR1 and no more")
+    np.savez(place / "device.npz", X=table.X, age=np.arange(len(table)), device=table.source)
     done("fit", "whole.npz", "--out", "m.safetensors", folder=place)
     return place
 
@@ -74,6 +81,31 @@ ITERATIVE = ("--method", "iterative_mgpa", "--set.critics", '["linear"]', "--set
             "--association must be a number, 0 or more, at most 1; got inf.",
         ),
         ("simulate ssvep", ("--population", "inf"), "--population must be a number; got inf."),
+        (
+            "fit whole.npz",
+            ("--rank", "3.0"),
+            "--rank must be a whole number, 0 or more, or a float in (0, 1]",
+        ),
+        ("fit whole.npz", ("--method", "ncm", "--rank", "99"), "--rank is 99; these"),
+        (
+            "fit whole.npz",
+            ("--scheduler", "here"),
+            "--scheduler is 'here'; expected tcp://host:port, or 'local'",
+        ),
+        (
+            "apply m.safetensors whole.npz",
+            ("--strength", "nan"),
+            "--strength must be a finite number; got nan.",
+        ),
+        ("simulate ssvep", ("--people", "0"), "--people must be a whole number, 1 or more; got 0."),
+        ("audit whole.npz", ("--folds", "99"), "--folds is 99; 12 participants make"),
+        (
+            "audit whole.npz",
+            ("--association", "gel", "0", "--folds", "1"),
+            "--association names the source 'gel'; the table has dry, wet.",
+        ),
+        ("study run controlled-ssvep", ("--data", "nowhere"), "There is no folder nowhere; --data names the"),
+        ("check-pairs whole.npz", (), "out.npz names no figure; end it in .png, .pdf or .svg."),
         # parameters of the method
         (
             "fit whole.npz",
@@ -96,7 +128,17 @@ ITERATIVE = ("--method", "iterative_mgpa", "--set.critics", '["linear"]', "--set
             (*ITERATIVE, "--set.early_stopping", "true"),
             "--set.early_stopping true needs rows with the role VAL",
         ),
+        (
+            "fit whole.npz",
+            ("--set.gate", "3"),
+            "closed_form_mgpa has no parameter 'gate'; it has anchor, do_no",
+        ),
         # rows and columns of the table
+        ("fit one_label.npz", ("--method", "splince"), "the label column has 1 distinct value"),
+        ("fit whole.npz", ("--pairs", "no_pairs.npz"), "The table of pairs lacks pair_id; it has source"),
+        ("fit whole.npz", ("--pairs", "tokens.npz"), "The table of pairs holds tokens, and the table to fit"),
+        ("fit whole.npz", ("--pairs", "wider.npz"), "The pairs have 9 features, and the rows 8."),
+        ("fit m.safetensors", (), "m.safetensors: a stored map, not a table."),
         ("fit no_pairs.npz", (), f"a table with a pair_id column (or such a table by --pairs), {PAIRS}"),
         ("audit no_pairs.npz", (), f"No pairs: pass a table with a pair_id column, {PAIRS}"),
         ("audit no_role.npz", (), "lacks role; it has source, participant, label, pair_id. mgpa convert"),
@@ -109,6 +151,7 @@ ITERATIVE = ("--method", "iterative_mgpa", "--set.critics", '["linear"]', "--set
         ("fit wide.npz", (), "Leave it out with mgpa convert --columns source."),
         ("convert wide.npz", (), "Leave it out with --columns source."),
         ("convert bare.npz", (), "Leave it out with --empty-columns."),
+        ("fit device.npz", (), "Is it there as NAME? Then mgpa convert --rename.NAME source."),
         ("fit two.npz", (), "Name it with mgpa convert --embedding: a column"),
         ("convert two.npz", (), "Name it with --embedding: a column"),
     ],
@@ -130,6 +173,65 @@ def test_what_is_there_is_replaced_only_if_told(place, command):
     said = refused(*command.split(), "--out", "two.npz", folder=place)
     assert said == "two.npz exists; pass --overwrite to replace it."
     assert (place / "two.npz").read_bytes() == before
+
+
+@pytest.mark.parametrize("command", ["apply m.safetensors whole.npz", "convert damaged.parquet"])
+def test_text_is_refused_as_output_before_the_work(place, command):
+    said = refused(*command.split(), "--out", "out.csv", folder=place)
+    assert said.startswith("'out.csv' would be text")
+    assert "end it in .parquet" in said
+    assert not (place / "out.csv").exists()
+
+
+@pytest.mark.parametrize(
+    ("command", "said"),
+    [
+        ("fit whole.npz --out x.npz --rank two", "Invalid value for --rank: two is no number."),
+        ("audit whole.npz --out x --seeds 1 a", "--seeds: a is no whole number."),
+        ("audit whole.npz --out x --seeds 1 -2", 'Invalid value "[1, -2]" for --seeds. Must be >= 0.'),
+        ("convert whole.npz --out x.npz --roles --seed -1", 'Invalid value "-1" for --seed. Must be >= 0.'),
+        (
+            "fit whole.npz --out x.npz --set ridge=1",
+            "'ridge=1' names nothing; it is typed as --set.NAME VALUE",
+        ),
+        ("fit whole.npz two.npz --out x.npz", "mgpa fit takes no further arguments, and got two.npz."),
+        ("audit whole.npz --out two.npz", 'Only directory is allowed, but "two.npz" is a file.'),
+        ("demo --out two.npz", 'Only directory is allowed, but "two.npz" is a file.'),
+    ],
+)
+def test_what_cannot_be_an_options_value_is_said_without_pythons_types(place, command, said):
+    result = here(*command.split(), folder=place)
+    assert result.returncode == 2
+    assert said in re.sub(r"[│\s]+", " ", result.stderr)
+
+
+def test_a_share_of_one_is_not_one_direction(place, tmp_path):
+    for rank, expected in (("1", 1), ("1.0", 8)):
+        out = tmp_path / f"{rank}.safetensors"
+        facts = json.loads(
+            done("fit", "whole.npz", "--out", out, "--rank", rank, "--json", folder=place).stdout
+        )
+        assert facts["gate"]["rank"] == expected
+
+
+@pytest.mark.parametrize(
+    ("table", "said"),
+    [("wider.npz", "wider.npz has 9 features; the map was fitted on 8."), ("gel.npz", "--table")],
+)
+def test_a_page_about_a_map_takes_no_table_that_the_map_is_not_for(place, tmp_path, table, said):
+    rows = open_table(place / "whole.npz").read()
+    gel = rows.with_columns(source=np.where(rows.source == "dry", "gel", "paste"))
+    write_table(gel, place / "gel.npz", overwrite=True)
+    html = tmp_path / "page.html"
+    assert said in refused("inspect", "m.safetensors", "--html", html, "--table", table, folder=place)
+    done("inspect", "m.safetensors", "--html", html, "--table", "no_pairs.npz", folder=place)
+    assert html.stat().st_size > 1000
+
+
+def test_everything_that_is_wrong_with_a_study_has_a_line_of_its_own(tmp_path):
+    (tmp_path / "study.toml").write_text("name = 'x'\n[foo]\na = 1\n")
+    said = here("study", "run", "study.toml", "--out", "x", folder=tmp_path).stderr
+    assert "that can be run:\n  title: is missing\n" in said
 
 
 def test_warnings_speak_of_options_and_columns(place, tmp_path):
@@ -260,14 +362,14 @@ def test_a_csv_file_and_columns_of_other_names_are_led_to_convert(tmp_path):
     assert "mgpa convert" in refused("fit", tmp_path / "t.csv", "--out", tmp_path / "m.safetensors")
     done("convert", tmp_path / "t.csv", "--out", tmp_path / "t.npz", "--embedding", "f")
     said = refused("fit", tmp_path / "t.npz", "--out", tmp_path / "m.safetensors")
-    assert "mgpa convert --rename.device source" in said
+    assert "mgpa convert --rename.NAME source" in said
 
 
 def test_columns_with_dots_and_spaces_in_their_names_can_be_renamed(tmp_path):
     (tmp_path / "t.csv").write_text("f0,f1,Sample No.,Instrument\n1.0,2.0,001,a\n3.0,4.0,001,b\n")
     done("convert", "t.csv", "--out", "raw.npz", "--embedding", "f", folder=tmp_path)
     said = refused("fit", "raw.npz", "--out", "m.safetensors", folder=tmp_path)
-    assert """mgpa convert --rename '{"Sample No.": "source"}'""" in said
+    assert """Is it there as THE NAME? Then mgpa convert --rename '{"THE NAME": "source"}'.""" in said
     names = '{"Sample No.": "pair_id", "Instrument": "source"}'
     done("convert", "t.csv", "--out", "t.npz", "--embedding", "f", "--rename", names, folder=tmp_path)
     assert open_table(tmp_path / "t.npz").read().pair_id.tolist() == ["001", "001"]

@@ -136,8 +136,14 @@ def test_tokens_that_are_not_finite_are_named():
 
 
 @BOTH
+def test_a_missing_source_as_text_is_no_third_source(make):
+    with refused("source is 'nan', a missing value as text, in 1 of 60 rows (first: row 2)"):
+        fit(make, source=np.where(np.arange(N) == 2, "nan", SOURCE))
+
+
+@BOTH
 def test_another_width_is_refused(make):
-    with refused("pairs have 3 features but X has 5"):
+    with refused("The pairs have 3 features, and the rows 5"):
         fit(make, pairs=(A[:, :3], B[:, :3]))
     model = fit(make)
     with refused("X has 3 features", "expecting 5"):
@@ -581,7 +587,7 @@ def test_a_source_without_weight_is_refused(make):
 @BOTH
 def test_unusable_operating_points_are_refused(make):
     model = fit(make)
-    with refused("strength must be a finite float; got nan"):
+    with refused("strength must be a finite number; got nan"):
         model.transform(X, strength=np.nan)
     with refused("strength must not be negative; got -1.0"):
         model.transform(X, strength=-1)

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 import mgpa.moments
 from factories import assert_close
 from mgpa import Moments
+from mgpa._common.arrays import is_tensor
 from mgpa.moments import Means, SourceMoments, Standardizer
 from random_cases import SEEDS, examples
 
@@ -179,9 +180,10 @@ def test_rows_that_weights_leave_out_leave_no_trace_whatever_they_hold(wild, sha
 
 @pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize("n", [3, 40, 500])
-def test_moments_of_a_tensor_are_those_of_the_array(monkeypatch, n, weighted):
-    """Made where the tensor is, in several blocks here, and in another order of sums; the digest has none."""
+def test_moments_made_on_a_device_are_those_of_the_array(monkeypatch, n, weighted):
+    """In several blocks here, and in another order of sums; the digest has none. The CPU plays the device."""
     torch = pytest.importorskip("torch")
+    monkeypatch.setattr(mgpa.moments, "on_cuda", is_tensor)
     monkeypatch.setattr(mgpa.moments, "DEVICE_BLOCK", 700)
     rng = np.random.default_rng(n)
     X, source = (3 + rng.normal(size=(n, 6))).astype(np.float32), rng.choice(["a", "b"], n)
@@ -201,3 +203,17 @@ def test_moments_of_a_tensor_are_those_of_the_array(monkeypatch, n, weighted):
     for key, (total, mean) in array.parts.items():
         assert tensor.parts[key][0] == total
         assert_close(tensor.parts[key][1], mean, 1e-12)
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_a_tensor_in_memory_has_the_moments_of_its_array_to_the_last_bit(weighted):
+    torch = pytest.importorskip("torch")
+    rng = np.random.default_rng(0)
+    X, source = (3 + rng.normal(size=(500, 6))).astype(np.float32), rng.choice(["a", "b"], 500)
+    weight = rng.uniform(size=500) if weighted else None
+    tensor = torch.as_tensor(X).requires_grad_()
+    for one, other in (
+        [Moments.from_rows(rows, source, weight).scatter for rows in (X, tensor)],
+        [Means.from_rows(rows, source, sample_weight=weight).parts["a"][1] for rows in (X, tensor)],
+    ):
+        np.testing.assert_array_equal(one, other)

@@ -143,7 +143,7 @@ def test_pairs_that_are_no_rows_of_x_can_come_with_ids():
         model.transform(data.X), data.fit(ClosedFormMGPA.paper()).transform(data.X), atol=1e-12
     )
     assert all(rows.participant is None for rows in model._data.paired_rows)  # nobody's name is kept
-    with pytest.raises(ValueError, match="pairs have 5 features but X has 6"):
+    with pytest.raises(ValueError, match="The pairs have 5 features, and the rows 6"):
         model.add_pairs(replace(labelled, X=labelled.X[:, :5]))
 
 
@@ -233,7 +233,8 @@ def test_rows_on_an_accelerator_stay_there(monkeypatch, make, by_id, device):
     """Only sums leave it; where there is none, the CPU plays it."""
     torch = pytest.importorskip("torch")
     if device == "cpu":
-        monkeypatch.setattr("mgpa.estimators.streamed.stays_where_it_is", is_tensor)
+        monkeypatch.setattr("mgpa.estimators.streamed.on_cuda", is_tensor)
+        monkeypatch.setattr("mgpa.moments.on_cuda", is_tensor)
     elif not torch.cuda.is_available():
         pytest.skip("no CUDA device")
     X, source, pairs, people = rows_of_two_devices()

@@ -75,6 +75,15 @@ def test_without_an_effect_in_the_rows_the_map_is_the_identity_and_says_so():
     assert len(within(do_no_harm=False).fit(X, source=source, pairs=paired(rng)).to_map()) == 1
 
 
+@pytest.mark.parametrize("unit", [1e-6, 1.0, 1e6])
+def test_pairs_in_other_units_than_the_rows_are_doubted(unit):
+    rng = np.random.default_rng(2)
+    X, source, _ = rows(rng, 300, shift=3.0)
+    pairs = tuple(unit * side for side in paired(rng))
+    said = within().fit(X, source=source, pairs=pairs).to_map().summary()
+    assert ("are pairs and rows in the same units?" in said) == (unit != 1.0)
+
+
 def test_people_make_the_standard_error():
     rng = np.random.default_rng(3)
     people = np.repeat(np.arange(10), 60)

@@ -374,3 +374,13 @@ def test_roles_in_the_metadata_stay():
     assert set(table.role[table.participant == "s1"]) == {"EVAL"}
     with pytest.raises(ValueError, match="column role already"):
         table_from_epochs(devices, encoder=BandPower(), roles={"FIT": 1})
+
+
+def test_devices_whose_people_mne_has_put_together_are_not_one_person_in_silence():
+    channels = ["O1", "O2"]
+    together = {
+        device: mne.concatenate_epochs([record(p, channels, 128.0) for p in PEOPLE[:2]], verbose="error")
+        for device in ("cap", "headset")
+    }
+    with pytest.warns(UserWarning, match="All 40 epochs are taken for those of subject 's0'"):
+        align_devices(together)

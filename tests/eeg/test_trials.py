@@ -62,6 +62,19 @@ def test_a_list_of_epochs_becomes_one_table_with_everybody_in_it(raw):
     np.testing.assert_array_equal(table.X[:6], table.X[6:])
 
 
+@pytest.mark.parametrize("add_offset", [True, False])
+def test_people_whose_epochs_mne_has_put_together_are_not_merged_in_silence(raw, add_offset):
+    several = [cut(raw), cut(raw)]
+    several[1].events[:, 0] += 3  # MNE wants no two events at one time
+    for epochs, person in zip(several, ("s1", "s2"), strict=True):
+        epochs.info["subject_info"] = {"his_id": person}
+    together = mne.concatenate_epochs(several, add_offset=add_offset, verbose="error")
+    with pytest.warns(UserWarning, match="12 epochs are taken for those of subject 's1'.*like 2 recordings"):
+        assert set(Trials.from_epochs(together).columns["participant"]) == {"s1"}
+    together.metadata = pd.DataFrame({"participant": ["s1"] * 6 + ["s2"] * 6})
+    assert set(Trials.from_epochs(together).columns["participant"]) == {"s1", "s2"}
+
+
 def test_devices_by_name_are_told_who_takes_them(raw):
     with pytest.raises(
         TypeError, match=r"epochs is a dict; expected mne\.Epochs.*mgpa\.eeg\.table_from_epochs"

@@ -67,12 +67,25 @@ def test_codes_of_a_csv_file_keep_their_zeros_and_all_their_digits(tmp_path):
         read(path)
 
 
-def test_spaces_after_separators_belong_to_neither_names_nor_values(tmp_path):
+@pytest.mark.parametrize("declaration", ["sep=;\r\n", '"sep=;"\n', "\ufeffSEP=;\n"])
+def test_a_first_line_that_tells_excel_the_separator_is_no_row(tmp_path, declaration):
     path = tmp_path / "raw.csv"
-    path.write_text("f0, f1, device\n1, 2, a\n3, 4, a\n")
-    table = read(path, rename={"device": "source"})
-    assert table.X.tolist() == [[1, 2], [3, 4]]
+    path.write_text(declaration + "f0;f1;site\n1,5;2;a, b, c\n3;4;\n", encoding="utf-8", newline="")
+    with pytest.raises(TableError, match="site is missing"):
+        read(path, rename={})
+    path.write_text(declaration + "f0;f1;site\n1,5;2;a, b, c\n3;4;d\n", encoding="utf-8", newline="")
+    table = read(path, rename={})
+    assert table.X.tolist() == [[1.5, 2], [3, 4]]
+    assert table.other["site"].tolist() == ["a, b, c", "d"]
+
+
+def test_spaces_around_separators_belong_to_neither_names_nor_values(tmp_path):
+    path = tmp_path / "raw.csv"
+    path.write_text('f0 , f1,"f2 ", device ,who\n1, 2 ,0, a ,7\n3, 4,0, a,7 \n')
+    table = read(path, rename={"device": "source", "who": "participant"})
+    assert table.X.tolist() == [[1, 2, 0], [3, 4, 0]]
     assert table.source.tolist() == ["a", "a"]
+    assert table.participant.tolist() == ["7", "7"]
 
 
 def test_an_embedding_by_its_first_letter_is_what_is_numbered(tmp_path):
@@ -91,6 +104,7 @@ def test_an_embedding_by_its_first_letter_is_what_is_numbered(tmp_path):
         (b"", "it is empty"),
         (b"f0,f1\n", "it has names of columns, but no rows"),
         (b"f0,f1,site\n1,2,Z\xfcrich\n", "it is not UTF-8; save it as UTF-8"),
+        (b"f0,f1,site\n" + 20000 * b"1,2,a\n" + b"1,2,Z\xfcrich\n", "it is not UTF-8; save it as UTF-8"),
         (b"f0,f0,device\n1,2,a\n", "Several columns are called f0; rename them"),
         (b"f0,f1,device\n1,2,a,\n3,4,b,\n", "first row has 4 fields for 3 names; name every column"),
         (b'"f0","f1"\n"1",1,2\n"2",3,4\n', "first row has 3 fields for 2 names"),
@@ -110,6 +124,14 @@ def test_a_csv_file_that_cannot_be_understood_is_refused_and_says_where(tmp_path
     path.write_bytes(content)
     with pytest.raises(TableError, match=message):
         read(path, rename={})
+
+
+def test_a_csv_file_that_is_not_there_is_said_in_words(tmp_path):
+    with pytest.raises(FileNotFoundError, match=r"^There is no file .*none\.csv\.$"):
+        read(tmp_path / "none.csv")
+    (tmp_path / "folder.csv").mkdir()
+    with pytest.raises(TableError, match=r"folder\.csv is a folder, not a file"):
+        read(tmp_path / "folder.csv")
 
 
 def test_codes_that_would_become_one_number_stay_two(tmp_path):

@@ -33,7 +33,7 @@ RNG = np.random.default_rng(0)
 
 def full(n=40, shape=(5,), dtype="f4", **changes):
     """A table with every kind of column."""
-    person = np.array(["Åsa", "", "b c", "日本"])[np.arange(n) * 4 // n]
+    person = np.array(["Åsa", "–", "b c", "日本"])[np.arange(n) * 4 // n]
     columns = {
         "source": np.array(["dry", "wét"])[np.arange(n) % 2],
         "participant": person,
@@ -405,7 +405,7 @@ def test_polars_files(tmp_path, kind):
     X = RNG.normal(size=(7, 2, 3) if kind == "tokens" else (7, 6)).astype("f4")
     dtype = pl.List(pl.Float32) if kind == "List" else pl.Array(pl.Float32, X.shape[1:])
     data = pl.DataFrame(
-        {"emb": pl.Series(X.tolist(), dtype=dtype), "source": ["ä", "b", "b", "", "c", "c", "c"]}
+        {"emb": pl.Series(X.tolist(), dtype=dtype), "source": ["ä", "b", "b", " ", "c", "c", "c"]}
     )
     data.write_parquet(tmp_path / "p.parquet", row_group_size=3)
     file = open_table(tmp_path / "p.parquet")
@@ -606,9 +606,12 @@ def test_named_levels_of_a_pandas_index_are_columns_as_in_the_files_it_writes(tm
     table = Table.from_frame(data.sample(frac=1, random_state=0))
     assert table.participant.tolist() == ["007"] * 6
     assert set(table.columns) == set(open_table(tmp_path / "t.parquet").columns)
-    data = data.reset_index(drop=True).assign(who=[1, "1"] * 3)
-    with pytest.raises(TableError, match=r"column who with type object\. Make it one type"):
-        Table.from_frame(data)
+    data = data.reset_index(drop=True)
+    for who in ([1, "1"] * 3, ["1", 1] * 3, [1j] * 6):
+        with pytest.raises(TableError, match=r"column who with type .*\. Make it one type"):
+            Table.from_frame(data.assign(who=who))
+    with pytest.raises(TableError, match="source is both a column and in the index; keep one"):
+        Table.from_frame(data[["source"]].set_index("source", drop=False), np.ones((6, 2)))
 
 
 class Matrix(pa.ExtensionType):
@@ -820,6 +823,11 @@ def test_packed_arrays_are_left_to_xarray(tmp_path):
         ("a.csv", b"x,y\n1,2\n", r"text, not a table: mgpa\.tables\.Table\.from_csv"),
         ("a.parquet", b"", "it is empty"),
         ("a.npy", b"\x93NUMPY\x01\x00", r"it is a single array: make a table with mgpa\.tables\.Table"),
+        ("a.feather", b"ARROW1\x00\x00", r"it is Feather: make a table with .*\.read_feather"),
+        ("a.h5", b"\x89HDF\r\n\x1a\n", "it is HDF5: make a table of its arrays"),
+        ("a.mat", b"MATLAB 5.0 MAT-file", "it is MATLAB's: make a table of its arrays"),
+        ("a.csv.gz", b"\x1f\x8b\x08\x08", "it is compressed: unpack it"),
+        ("a.xlsx", b"PK\x03\x04nothing", "a spreadsheet, not a table; save it as CSV"),
         ("a.zip", b"PK\x03\x04nothing", "zip"),
     ],
 )
@@ -840,8 +848,10 @@ def test_places_without_tables(tmp_path):
         TableError, match=r"a folder with 0\.txt, 1\.txt, 2\.txt, 3\.txt, 4\.txt, …, which is no table"
     ):
         open_table(tmp_path)
-    with pytest.raises(TableError, match=r"'t\.csv' names no format to write; end it in \.npz"):
-        write_table(full(), tmp_path / "t.csv")
+    with pytest.raises(TableError, match=r"'t\.tab' names no format to write; end it in \.npz"):
+        write_table(full(), tmp_path / "t.tab")
+    with pytest.raises(TableError, match=r"'t\.CSV' would be text.* only read; end it in \.parquet"):
+        write_table(full(), tmp_path / "t.CSV")
     with pytest.raises(FileNotFoundError, match="There is no folder"):
         write_table(full(), tmp_path / "no" / "t.npz")
     with pytest.raises(TableError, match="There are no tables to write"):

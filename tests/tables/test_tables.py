@@ -145,6 +145,42 @@ def test_only_embeddings_are_required():
     assert small().require("source", "label").source.tolist() == ["a", "b"] * 3
 
 
+@pytest.mark.parametrize("names", [("p1", "p1 "), (" p1", "p1"), ("Zo\u00e9", "Zoe\u0301")])
+def test_one_person_under_names_that_read_alike_is_refused(names):
+    with pytest.raises(
+        ValueError, match=r"^participant has .* which read alike; give one person one name\.$"
+    ):
+        Table(np.ones((2, 2)), participant=names, role=["FIT", "EVAL"])
+    assert len(Table(np.ones((0, 2)), participant=[])) == 0
+
+
+@pytest.mark.parametrize("column", ["source", "participant", "label", "pair_id"])
+@pytest.mark.parametrize("text", ["nan", "<NA>", "NaT", ""])
+def test_a_missing_value_as_text_is_no_label(column, text):
+    values = {column: np.array(["a", text, "b", text])}
+    if (column, text) == ("pair_id", ""):
+        assert Table(np.ones((4, 2)), **values).pair_id.tolist() == ["a", "", "b", ""]
+        return
+    with pytest.raises(ValueError, match=rf"{column} is '{text}', a missing value as text, in 2 of 4 rows"):
+        Table(np.ones((4, 2)), **values)
+
+
+@pytest.mark.parametrize(
+    ("other", "hint"),
+    [
+        ({"age": [31], "subject": ["s1"]}, "Is it there as NAME? Then rename={'NAME': 'participant'}."),
+        (
+            {"age": [31], "Participant": ["s1"]},
+            "Is it Participant? Then rename={'Participant': 'participant'}.",
+        ),
+    ],
+)
+def test_no_column_is_proposed_for_a_missing_one_but_by_its_very_name(other, hint):
+    with pytest.raises(TableError) as error:
+        Table(np.ones((1, 2)), other=other).require("participant")
+    assert str(error.value).endswith(hint)
+
+
 def test_other_columns_follow_their_rows():
     table = small(
         other={"age": np.arange(6, dtype="u1"), "snr": [1, np.nan, 2, 3, 4, 5], "on": ["2024-01-02"] * 6}

@@ -15,6 +15,14 @@ def is_tensor(array: Any) -> bool:
     return type(array).__module__.partition(".")[0] == "torch"
 
 
+def on_cuda(array: Any) -> bool:
+    """Return whether ``array`` is a tensor that stays where it is; any other is read as an array.
+
+    Apple's devices have no float64 to make sums in.
+    """
+    return is_tensor(array) and array.device.type == "cuda"
+
+
 def namespace(array: Array) -> Any:
     """Return the module whose functions work on ``array``: numpy or torch."""
     return sys.modules["torch"] if is_tensor(array) else np

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..coordinates import Coordinates
-from ..errors import Mention, TableError, first_few
+from ..errors import Mention, TableError, UsageError, first_few
 from ..tables.rows import require_correctable, require_encoder
 from ..tables.table import Table
 from .association import Direction, find_directions
@@ -175,6 +175,6 @@ def _among(stated: tuple[Any, Any], sources: NDArray[Any], labels: NDArray[Any])
         same = [entry for entry in there.tolist() if str(entry) == str(value)]
         if not same:
             names = ", ".join(map(str, there.tolist()))
-            raise ValueError(f"association names the {what} {value!r}; the table has {names}.")
+            raise UsageError(Mention("association"), f" names the {what} {value!r}; the table has {names}.")
         chosen.append(same[0])
     return chosen[0], chosen[1]

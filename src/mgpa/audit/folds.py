@@ -62,7 +62,9 @@ def fold_tables(table: Table, folds: int | None, *, can_rotate: bool) -> list[Ta
         )
     if not least <= folds <= most:
         sizes = f"{least} to {most} folds of two people or more" if least < n else f"{n} folds of one person"
-        raise UsageError(f"folds is {folds}; {n} participants make {sizes}, and 1 keeps the table's roles.")
+        raise UsageError(
+            Mention("folds"), f" is {folds}; {n} participants make {sizes}, and 1 keeps the table's roles."
+        )
     return [with_roles(table, _turn(people, fold, folds)) for fold in range(folds)]
 
 

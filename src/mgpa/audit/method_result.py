@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -13,7 +14,7 @@ from numpy.typing import NDArray
 from ..maps import MapInfo
 from .bootstrap import Estimate, contrast, estimate, leave_one_out
 from .chance import Chance, compare, permuted_auroc
-from .metrics import find_metric
+from .metrics import LINEAR, find_metric
 
 Floats = NDArray[np.float64]
 #: What is measured of a fit, by the names that its cell has for it; some of it not always.
@@ -135,12 +136,31 @@ class MethodResult:
     @cached_property
     def chance(self) -> Chance:
         """What S would be with labels swapped within participants, and the best reader taken again."""
+        return compare(self.S, self._by_chance.max(axis=-1).mean(axis=0))
+
+    @cached_property
+    def linear_chance(self) -> Chance:
+        """The same of L, the best of the linear readers alone."""
+        best = self.source_auroc[..., self._linear].mean(axis=1).max(axis=-1)
+        return compare(float(best.mean()), self._by_chance[..., self._linear].max(axis=-1).mean(axis=0))
+
+    @cached_property
+    def beyond_linear(self) -> bool:
+        """Whether other readers find clearly more than linear ones: .01 more or less is excluded."""
+        return contrast(self.source_auroc, self.source_auroc[..., self._linear], "max").low > 0.01
+
+    @property
+    def _linear(self) -> list[int]:
+        return [i for i, reader in enumerate(self.readers) if re.fullmatch(LINEAR, reader)]
+
+    @cached_property
+    def _by_chance(self) -> Floats:
+        """What every reader reaches, on average over participants, with labels swapped, (F, draws, R)."""
         of_fits: list[Any] = [[] for _ in range(self.n_fits)]
         for i, cell in enumerate(self.cells):  # of splits that were put together, each has all fits
             drawn = permuted_auroc(cell["source_scores"], cell["eval_source"], cell["eval_person"])
             of_fits[i % self.n_fits].append(drawn)
-        best = [np.concatenate(parts, axis=1).mean(axis=1).max(axis=-1) for parts in of_fits]
-        return compare(self.S, np.mean(best, axis=0))
+        return np.stack([np.concatenate(parts, axis=1).mean(axis=1) for parts in of_fits])
 
     @property
     def S(self) -> float:

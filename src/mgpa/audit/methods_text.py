@@ -28,7 +28,7 @@ def methods_text(audit: Audit) -> str:
     s = audit.settings
     versions = ", ".join(f"{name} {version}" for name, version in s["versions"].items())
     sentences = [
-        *([audit.preliminary] if audit.preliminary else []),
+        *audit.warnings,
         _table(audit),
         _roles(audit),
         _methods(audit),
@@ -114,13 +114,12 @@ def _method(audit: Audit, name: str) -> str:
 
 
 def _exceptions(audit: Audit) -> list[str]:
-    """Return who was fitted on EVAL people, rows in two roles, and methods that were left out."""
+    """Return who was fitted on EVAL people, and methods that were left out."""
     lines = [
         f"{label(name)} was fitted on {len(result.fitted_on)} of the participants it was judged by."
         for name, result in audit.results.items()
         if result.fitted_on
     ]
-    lines += [audit.duplicates] if audit.duplicates else []
     return lines + [
         f"{label(name)} was left out: {why}." for name, why in audit.settings.get("omitted", {}).items()
     ]

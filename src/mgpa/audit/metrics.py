@@ -161,6 +161,8 @@ def _association(head: str, xi: float) -> Values:
     return values
 
 
+#: What linear readers are called.
+LINEAR = r"(.* )?(whitened_)?linear(_raw|_standardized)?"
 _NO_LABELS = "the table has no labels."
 _NO_READERS = "its bank has no such readers."
 _PAPER_BANK = "all its readers are the paper's, so S itself is that number."
@@ -216,7 +218,7 @@ METRICS: dict[str, Metric] = {
         Metric(
             name="L", title="Linear source accessibility $L$", subject="source, linear readers", symbol="L",
             better="lower", statistic="max", part_of="S", missing=_NO_READERS,
-            values=_readers(r"(.* )?(whitened_)?linear(_raw|_standardized)?"),
+            values=_readers(LINEAR),
         ),
         Metric(
             name="S_mean", title="Source accessibility of token means", subject="source, token means",

@@ -16,6 +16,7 @@ from ..estimators.streamed import LabelledPairs
 from ..gate import held_out_coverage
 from ..pairs import is_paired, source_names
 from ..tables import fit_table
+from ..tables.columns import require_columns
 from ..tables.fitting import FitRows, draw_rows, read_pairs
 from ..tokens import gate_of, token_rows
 from ..within import Effect
@@ -224,6 +225,7 @@ def paired_views(
     Of very many, those with the first ids.
     """
     given = rows if pairs is None else FitRows(pairs)
+    require_columns(["pair_id"], given.columns, given.name)
     ids, chosen = given.columns["pair_id"], given.positions("FIT")
     chosen = chosen[is_paired(ids[chosen])]
     chosen = chosen[np.argsort(ids[chosen], kind="stable")][:MAX_ROWS]  # whole pairs, but for the last

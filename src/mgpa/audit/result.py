@@ -303,6 +303,7 @@ class Audit:
 
     findings, limits, caveats = sentences.findings, sentences.limits, sentences.caveats
     too_few, corrected_before = property(sentences.too_few), property(sentences.corrected_before)
+    still_readable = property(sentences.still_readable)
 
     @property
     def preliminary(self) -> str:
@@ -313,6 +314,12 @@ class Audit:
             "PRELIMINARY: fewer or shorter-trained source readers than in a full audit, so S may be too low. "
             "Audit with the full bank before believing a number."
         )
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What every output says before its numbers are believed, a sentence each: few people, for one."""
+        said = (self.preliminary, self.too_few, self.corrected_before, self.duplicates)
+        return tuple(warning for warning in said if warning)
 
     @property
     def advice_on_folds(self) -> str:
@@ -342,8 +349,7 @@ class Audit:
         tables = [text_table(zip(first, *block, strict=True)) for block in blocks]
         # Above the words of a column there may be nothing but empty lines.
         lines = [line for table in tables for line in ("", *dropwhile(lambda text: not text, table))]
-        warned = (self.preliminary, self.too_few, self.corrected_before, self.duplicates)
-        notes = (*warned, self.bank, self.direction)
+        notes = (*self.warnings, self.bank, printable(self.still_readable), self.direction)
         return "\n".join(lines[1:] + [note for note in notes if note])
 
     __repr__ = __str__

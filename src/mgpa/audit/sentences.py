@@ -13,12 +13,19 @@ if TYPE_CHECKING:
 # TOO_FEW, nothing should be concluded from them.
 FEW = 12
 TOO_FEW = 6
+# Share of contrast energy in a gate that is proposed where a narrower one leaves the source readable.
+WIDE = 0.99
 
 
 def findings(audit: Audit, method: str) -> list[str]:
     """Return what became of source and task, and how far rows moved."""
-    evidence = _evidence_sentence(audit, method)
-    lines = [*evidence, _source_sentence(audit, method), *_floor_sentence(audit, method)]
+    left = (*_floor_sentence(audit, method), *_left_sentence(audit, method), *_advice(audit, method))
+    few = (
+        [f"TOO FEW PEOPLE ({audit.n_people}) for what follows to be more than a hint."]
+        if audit.too_few
+        else []
+    )
+    lines = [*few, *_evidence_sentence(audit, method), _source_sentence(audit, method), *left]
     if method == "identity":
         return lines
     for name in audit.metrics:
@@ -46,12 +53,15 @@ def findings(audit: Audit, method: str) -> list[str]:
 def limits(audit: Audit, method: str) -> list[str]:
     """Return those of the findings that no number shows.
 
-    Whether it had evidence to act on, whether it was held out, and what its gate keeps.
+    Whether it had evidence to act on, whether it was held out, what its gate keeps, who still reads the
+    source, and what may be tried.
     """
     return [
         *_evidence_sentence(audit, method),
         *_held_out_sentence(audit, method),
         *_floor_sentence(audit, method),
+        *_left_sentence(audit, method),
+        *_advice(audit, method),
     ]
 
 
@@ -93,11 +103,44 @@ def _floor_sentence(audit: Audit, method: str) -> list[str]:
     ]
 
 
+def _left_sentence(audit: Audit, method: str) -> list[str]:
+    """Return who still reads the source after a correction: linear readers, others, or both."""
+    result = audit[method]
+    if method == "identity" or not result.chance.excluded or not result.has("L"):
+        return []
+    said = f"Linear readers reach {result.estimate('L'):.3f}"
+    if not result.linear_chance.excluded:
+        said += ", no more than chance"
+    if result.beyond_linear:
+        said += f"; what is left beyond that is in spread and shape (best reader: {result.best_reader()})"
+    return [f"{said}."]
+
+
+def _advice(audit: Audit, method: str) -> list[str]:
+    """Return what may be tried where a map with a gate has left the source readable."""
+    result = audit[method]
+    if method == "identity" or not result.chance.excluded or audit.too_few or not result.provenance:
+        return []
+    info, tries = result.provenance[0], []
+    if not info.gate_rank:
+        return []
+    if info.method == "ClosedFormMGPA" and result.has("L") and result.beyond_linear:
+        tries.append("iterative_mgpa (mgpa.IterativeMGPA), which is not one affine map for all rows")
+    if info.gate_energy is not None and info.gate_energy < WIDE:
+        tries.append(
+            f"a wider gate, rank {WIDE} where this one has {info.gate_rank} (--rank {WIDE}; in Python "
+            f"gate=mgpa.MeasurementGate(rank={WIDE}))"
+        )
+    if not tries:
+        return []
+    return [f"May be tried: {'; with it '.join(tries)}. See what that costs the task."]
+
+
 def _source_sentence(audit: Audit, method: str) -> str:
     """Return whether the source can be read, told from what the best reader reaches by chance."""
     S, before = audit.estimates[method]["S"], audit.estimates["identity"]["S"]
     chance = audit[method].chance
-    by_chance = f"by chance the best reader reaches up to {f'{chance.high:.3f}'.removeprefix('0')}"
+    by_chance = f"by chance the best reader reaches up to {_short(chance.high)}"
     if method == "identity":
         if chance.excluded:
             return f"Uncorrected, the source is readable: AUROC {S:.3f}; {by_chance}."
@@ -122,15 +165,33 @@ def _source_sentence(audit: Audit, method: str) -> str:
     return f"The source is indistinguishable from chance, as it was before any correction: {numbers}"
 
 
+def _short(auroc: float) -> str:
+    """Return three digits, as intervals have them."""
+    return f"{auroc:.3f}".removeprefix("0")
+
+
 def too_few(audit: Audit) -> str:
     """Return that there are too few people for a verdict; nothing, if there are enough."""
-    n = len(audit["identity"].participants)
-    if n >= TOO_FEW:
+    if audit.n_people >= TOO_FEW:
         return ""
     return (
-        f"TOO FEW PEOPLE: {n} EVAL participants are a hint at most. A verdict needs {TOO_FEW} or more, "
-        f"intervals that hold {FEW} or more{audit.advice_on_folds}."
+        f"TOO FEW PEOPLE: {audit.n_people} EVAL participants are a hint at most. A verdict needs {TOO_FEW} "
+        f"or more, intervals that hold {FEW} or more{audit.advice_on_folds}."
     )
+
+
+def still_readable(audit: Audit) -> str:
+    """Return after which methods the source is still readable, and whether by linear readers."""
+    named = []
+    for name in audit.methods[1:]:
+        result = audit[name]
+        if result.chance.excluded and result.has("L"):
+            named.append(
+                f"{name} (S {_short(result.S)}, linear readers {_short(result.estimate('L').value)})"
+            )
+    if not named:
+        return ""
+    return f"The source is still readable after {', '.join(named)}; the verdict says what may be tried."
 
 
 def corrected_before(audit: Audit) -> str:
@@ -148,8 +209,7 @@ def corrected_before(audit: Audit) -> str:
 def caveats(audit: Audit, method: str) -> list[str]:
     """Return how sure the findings are; the same for every method."""
     n = len(audit[method].participants)
-    said = (audit.preliminary, audit.too_few, audit.corrected_before, audit.duplicates)
-    lines = [line for line in said if line]
+    lines = [*audit.warnings]
     nested = audit.settings["nested_readers"]
     if nested:
         lines.append(

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .._common.parameters import Constraint, flag, number, share, whole
+from ..errors import Mention, UsageError
 from ..estimators.base import MethodTags
 from ..estimators.streamed import Evidence, MomentEstimator
 from ..maps import AffineMap
@@ -22,9 +23,10 @@ def leading_differences(differences: Floats, rank: int | float) -> Floats:
     spanned = int((values > max(differences.shape) * np.finfo(np.float64).eps * values[0]).sum())
     if isinstance(rank, (int, np.integer)):
         if not 1 <= rank <= spanned:
-            raise ValueError(
-                f"rank is {rank}; these {len(differences)} pairs span {spanned} direction(s) of "
-                f"{differences.shape[1]}. Choose a rank from 1 to {spanned}."
+            raise UsageError(
+                Mention("rank"),
+                f" is {rank}; these {len(differences)} pairs span {spanned} direction(s) of "
+                f"{differences.shape[1]}. Choose a rank from 1 to {spanned}.",
             )
         k = int(rank)
     else:

@@ -8,6 +8,7 @@ import numpy as np
 
 from .._common.parameters import Constraint, flag, number
 from .._common.scatter import PrincipalAxes
+from ..errors import Mention, UsageError
 from ..estimators.base import MethodTags
 from ..estimators.streamed import Evidence, MomentEstimator
 from ..maps import AffineMap
@@ -91,7 +92,9 @@ class SPLINCE(MomentEstimator):
         data.require_sources()
         labels = [label for label, (weight, _) in data.task.parts.items() if weight]
         if len(labels) < 2:
-            raise ValueError(f"y has 1 distinct value ({labels[0]!r}); a task needs at least two.")
+            raise UsageError(
+                Mention("y"), f" has 1 distinct value ({labels[0]!r}); a task needs at least two."
+            )
         standardizer, mean = data.standardizer(self.standardize), data.moments.mean
         scale = data.standardizer(True).scale  # the edit is the same in all units; only rounding is not
         covariance, source = source_covariance(data, scale)

@@ -15,7 +15,7 @@ from typing import Any
 from cyclopts import CycloptsError
 
 from .._common.remote import redacted
-from ..errors import Worded, printable
+from ..errors import StudyError, Worded, printable
 
 # Importing a module adds its commands.
 from . import audits, corrections, data, machine, pairs, simulations, studies, tables
@@ -32,7 +32,9 @@ def main(arguments: list[str] | None = None) -> int:
 
     def say(message: Any, *_: Any, **__: Any) -> None:
         command = app.parse_commands(arguments)[1][-1]
-        print(f"mgpa: {printable(redacted(in_options(message, command)))}", file=sys.stderr)
+        # What is wrong with a study may be several things, a line each.
+        text = printable(redacted(in_options(message, command)), lines=isinstance(message, StudyError))
+        print(f"mgpa: {text}", file=sys.stderr)
 
     warnings.showwarning = say
     for stream in (sys.stdout, sys.stderr):

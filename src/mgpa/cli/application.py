@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args, get_origin
 
-from cyclopts import App, Parameter, Token, convert
+from cyclopts import App, Parameter, Token, convert, validators
 
 from .. import __version__
 from .._common.files import lies_there, require_distinct_paths, require_replaceable
@@ -19,8 +20,8 @@ from ..errors import OutputExists, printable
 def _read_value(kind: Any, tokens: Sequence[Token] | dict[str, Any]) -> Any:
     """Return what was typed as the type an option has.
 
-    Left alone, cyclopts would round 2.7 to a whole number, read no JSON here before 5.4, and take an address
-    for a path and have files written to a folder called ``s3:``.
+    Left alone, cyclopts would round 2.7 to a whole number, read no JSON here before 5.4, name Python's types
+    in errors, and take an address for a path and have files written to a folder called ``s3:``.
     """
     kinds = {kind, *get_args(kind)}
     if Path in kinds and get_origin(kind) not in (list, tuple) and not isinstance(tokens, dict):
@@ -29,13 +30,32 @@ def _read_value(kind: Any, tokens: Sequence[Token] | dict[str, Any]) -> Any:
         if isinstance(place, RemotePath) and RemotePath not in kinds:
             raise ValueError(f"{place} is an address; a path on this machine is expected here.")
         return place
-    if dict[str, str] in kinds and not isinstance(tokens, dict) and tokens[0].value.startswith("{"):
-        return {str(name): str(value) for name, value in json.loads(tokens[0].value).items()}
-    if int in kinds and float not in kinds and not isinstance(tokens, dict):
+    if dict[str, str] in kinds and not isinstance(tokens, dict):
+        option, text = tokens[0].keyword, tokens[0].value
+        try:
+            return {str(name): str(value) for name, value in json.loads(text).items()}
+        except (json.JSONDecodeError, AttributeError):
+            raise ValueError(f"{text!r} names nothing; it is typed as {option}.NAME VALUE.") from None
+    if kinds & {int, float} and not isinstance(tokens, dict):
         for token in tokens:
-            if "." in token.value:
-                raise ValueError(f"{token.value} is no whole number.")
+            # Of several values cyclopts does not say whose they are.
+            value = token.value if len(tokens) == 1 else f"{token.keyword}: {token.value}"
+            whole = re.fullmatch(r"[+-]?\d+", token.value)
+            if not whole and float not in kinds:
+                raise ValueError(f"{value} is no whole number.")
+            if not whole and not _is_number(token.value):
+                raise ValueError(f"{value} is no number.")
+        if {int, float} <= kinds:  # 1 is a number of directions, and 1.0 a share
+            return (int if whole else float)(tokens[0].value)
     return convert(kind, tokens)
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
 
 
 app = App(
@@ -56,6 +76,10 @@ AnyPlace = Annotated[Place, Parameter(accepts_keys=False, n_tokens=1)]
 AnyOut = Annotated[Place, Parameter(name=["--out", "-o"], accepts_keys=False, n_tokens=1)]
 MaybePlace = Annotated[Place | None, Parameter(accepts_keys=False, n_tokens=1)]
 Tokens = Literal["mean", "joint", "each"]
+Folder = Annotated[Path, Parameter(name=["--out", "-o"], validator=validators.Path(file_okay=False))]
+Rank = int | float | None
+Seed = Annotated[int, Parameter(validator=validators.Number(gte=0))]
+Seeds = Annotated[list[int], Parameter(consume_multiple=True, validator=validators.Number(gte=0))]
 
 
 class UserError(Exception):
@@ -85,12 +109,12 @@ def show(facts: dict[str, Any], text: str, as_json: bool) -> None:
     print(json.dumps(facts, indent=2, default=str) if as_json else printable(text, lines=True))
 
 
-def with_rank(model: Any, rank: float | None) -> Any:
+def with_rank(model: Any, rank: Rank) -> Any:
     """Return a method with this rank of its gate, if it has a gate."""
     if rank is not None and "gate" in model.get_params():
         from ..gate import MeasurementGate
 
-        model.set_params(gate=MeasurementGate(rank=whole_or_share(rank)))
+        model.set_params(gate=MeasurementGate(rank=rank))
     return model
 
 
@@ -104,11 +128,3 @@ def of_tokens(model: Any, how: str, table: Place) -> Any:
     if len(open_table(table).shape) != 2:
         raise UserError(f"{table} holds vectors, not tokens; leave --tokens out.")
     return TOKENS[how](model)
-
-
-def whole_or_share(rank: float) -> int | float:
-    """Return a rank as methods want it: a whole number of directions, or a share of energy.
-
-    What is neither, as 2.5, stays for them to refuse.
-    """
-    return int(rank) if rank.is_integer() else rank

@@ -6,26 +6,38 @@ import webbrowser
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from cyclopts import Parameter
+from cyclopts import Parameter, validators
 
 from .._common.progress import waiting
 from .._common.remote import Place, as_place, is_address
-from .application import AnyPlace, AsJson, Out, Tokens, UserError, app, of_tokens, show, with_rank
+from .application import (
+    AnyPlace,
+    AsJson,
+    Folder,
+    Rank,
+    Seeds,
+    Tokens,
+    UserError,
+    app,
+    of_tokens,
+    show,
+    with_rank,
+)
 
 
 @app.command
 def audit(
     table: AnyPlace,
     *,
-    out: Out,
+    out: Folder,
     methods: Annotated[list[str], Parameter(consume_multiple=True)] = ["leace", "closed_form_mgpa"],  # noqa: B006
-    seeds: Annotated[list[int], Parameter(consume_multiple=True)] = [17, 29, 43],  # noqa: B006
-    rank: float | None = None,
+    seeds: Seeds = [17, 29, 43],  # noqa: B006
+    rank: Rank = None,
     tokens: Tokens = "mean",
     budget: float | None = None,
     association: tuple[str, str] | None = None,
     folds: int | None = None,
-    cache: Path | None = None,
+    cache: Annotated[Path | None, Parameter(validator=validators.Path(file_okay=False))] = None,
     readers: Literal["full", "paper"] = "full",
     jobs: int = 1,
     quick: bool = False,
@@ -90,7 +102,7 @@ def audit(
             "estimates": {name: _triples(row) for name, row in result.estimates.items()},
             "direction": result.direction,
             "bank": result.bank,
-            "preliminary": result.preliminary,
+            "warnings": result.warnings,
             "verdicts": verdicts,
         },
         text,
@@ -106,9 +118,9 @@ def compare(
     *,
     methods: Annotated[list[str], Parameter(consume_multiple=True)],
     against: str = "identity",
-    out: Annotated[Path | None, Parameter(name=["--out", "-o"])] = None,
-    seeds: Annotated[list[int], Parameter(consume_multiple=True)] = [17, 29, 43],  # noqa: B006
-    rank: float | None = None,
+    out: Folder | None = None,
+    seeds: Seeds = [17, 29, 43],  # noqa: B006
+    rank: Rank = None,
     tokens: Tokens = "mean",
     budget: float | None = None,
     association: tuple[str, str] | None = None,
@@ -160,9 +172,8 @@ def compare(
         write_atomically(out / "contrasts.tex", latex_table(result, against).encode())
         lines.append(f"\n{out / 'contrasts.csv'}")
     plain = {name: _triples(row) for name, row in contrasts.items()}
-    if result.preliminary:
-        lines.insert(0, result.preliminary)
-    facts = {"against": against, "contrasts": plain, "preliminary": result.preliminary}
+    lines = [*result.warnings, *lines]
+    facts = {"against": against, "contrasts": plain, "warnings": result.warnings}
     show(facts, "\n".join(lines), json_)
 
 
@@ -171,7 +182,7 @@ def _run_audit(
     out: Path | None,
     names: list[str],
     seeds: list[int],
-    rank: float | None,
+    rank: Rank,
     tokens: str,
     budget: float | None,
     association: tuple[str, str] | None,

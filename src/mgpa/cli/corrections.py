@@ -18,13 +18,14 @@ from .application import (
     AsJson,
     MaybePlace,
     Out,
+    Rank,
+    Seed,
     Tokens,
     UserError,
     app,
     of_tokens,
     refuse_existing,
     show,
-    whole_or_share,
     with_rank,
 )
 from .evidence import GateEvidence, gate_evidence
@@ -41,11 +42,11 @@ def fit(
     *,
     out: AnyOut,
     method: str = "closed_form_mgpa",
-    rank: float | None = None,
+    rank: Rank = None,
     pairs: MaybePlace = None,
     components: int | None = None,
     tokens: Tokens = "mean",
-    seed: int | None = None,
+    seed: Seed | None = None,
     parameters: Params = None,
     html: Path | None = None,
     overwrite: bool = False,
@@ -107,7 +108,7 @@ def fit(
         if "gate" in model.get_params():
             with_rank(model, rank)
         elif "rank" in model.get_params():
-            model.set_params(rank=whole_or_share(rank))
+            model.set_params(rank=rank)
         else:
             raise UserError(f"{method} has no rank; leave --rank out.")
     if "verbose" in model.get_params():
@@ -269,7 +270,7 @@ def inspect(
         facts = _map_facts(m) | {"verified": digests}
         lines = [m.summary(), f"  {'verified':<12}{_verified(digests)}"]
         if html is not None:
-            evidence = None if table is None else gate_evidence(m, table)
+            evidence = None if table is None else _evidence_of(m, table)
             facts["page"] = str(_write_page(html, m, path, table, evidence, _verified(digests)))
             lines.append(f"\n{html}")
         show(facts, "\n".join(lines), json_)
@@ -348,6 +349,7 @@ def _typed(method: str, settings: dict[str, str]) -> dict[str, Any]:
     from ..baselines import make
 
     accepted = make(method).get_params(deep=False)
+    accepted.pop("gate", None)  # which is made of --rank
     read = {}
     for name, text in settings.items():
         if name not in accepted:
@@ -357,6 +359,16 @@ def _typed(method: str, settings: dict[str, str]) -> dict[str, Any]:
         except json.JSONDecodeError:
             read[name] = text
     return read
+
+
+def _evidence_of(m: Any, table: Place) -> GateEvidence | None:
+    """Return what the pairs of a table say about a map's gate, if it is a table that the map is for."""
+    from ..tables import open_table
+    from ..tables.rows import require_correctable
+
+    file = open_table(table)
+    require_correctable(m, file.info, file.survey().get("source"), ["Name one that it is for with --table."])
+    return gate_evidence(m, table)
 
 
 def _write_page(

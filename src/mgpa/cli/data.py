@@ -11,7 +11,7 @@ from typing import Annotated
 from cyclopts import App, Parameter
 
 from ..errors import printable
-from .application import AsJson, Out, app, show
+from .application import AsJson, Folder, app, show
 
 data = App(name="data", help="List, fetch and verify public data sets.")
 app.command(data)
@@ -40,7 +40,7 @@ def list_(*, json_: AsJson = False) -> None:
 def fetch(
     name: str,
     *,
-    out: Out,
+    out: Folder,
     from_: Annotated[str | None, Parameter(name="--from")] = None,
     only: Annotated[list[str], Parameter(consume_multiple=True)] = [],  # noqa: B006
     dry_run: Annotated[bool, Parameter(negative="")] = False,

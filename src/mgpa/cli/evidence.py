@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from .._common.remote import Place
+from ..errors import TableError
 
 if TYPE_CHECKING:  # for commands that need neither, `mgpa --help` among them
     import numpy as np
@@ -66,7 +67,12 @@ def gate_evidence(m: Any, table: Place, pairs: Place | None = None) -> GateEvide
 
     if not m.info.gate_rank:
         return None
-    paired = paired_views(FitRows(table), pairs, m.coordinates, m.info.token_layout)
+    rows = FitRows(table)
+    if pairs is None and "pair_id" not in rows.columns:
+        return None
+    paired = paired_views(rows, pairs, m.coordinates, m.info.token_layout)
+    if paired.X.shape[1] != m.n_features:
+        raise TableError(f"{table} has {paired.X.shape[1]} features; the map was fitted on {m.n_features}.")
     first, second = paired.matched()
     people = None if paired.participant is None else paired.participant[first]
     if len(first if people is None else np.unique(people)) < FOLDS:

@@ -8,7 +8,7 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from .._common.progress import waiting
-from .application import AnyPlace, AsJson, MaybePlace, app, refuse_existing, show
+from .application import AnyPlace, AsJson, MaybePlace, Seed, UserError, app, refuse_existing, show
 
 
 @app.command(name="check-pairs")
@@ -18,7 +18,7 @@ def check_pairs(
     pairs: MaybePlace = None,
     out: Annotated[Path | None, Parameter(name=["--out", "-o"])] = None,
     overwrite: bool = False,
-    seed: int = 0,
+    seed: Seed = 0,
     json_: AsJson = False,
 ) -> None:
     """Say whether pairs show anything, and whether it is what differs in the rows.
@@ -43,6 +43,8 @@ def check_pairs(
 
     if out is not None:
         refuse_existing(out, overwrite, table, pairs)
+        if out.suffix not in (".png", ".pdf", ".svg"):
+            raise UserError(f"{out.name} names no figure; end it in .png, .pdf or .svg.")
     with waiting("check-pairs: fitting"):
         found = check(table, pairs, random_state=seed, verbose=True)
     if out is not None:

@@ -7,7 +7,7 @@ from typing import Annotated
 
 from cyclopts import App, Parameter
 
-from .application import AsJson, Out, UserError, app, show
+from .application import AsJson, Folder, Out, Seed, UserError, app, show
 
 simulate = App(name="simulate")
 app.command(simulate)
@@ -24,7 +24,7 @@ def table(
     sources: int = 2,
     tokens: int = 0,
     association: float = 0.85,
-    seed: int = 0,
+    seed: Seed = 0,
     overwrite: bool = False,
 ) -> None:
     """Write a table of simulated embeddings with a known device effect, to try things on.
@@ -67,11 +67,11 @@ def table(
 @simulate.command
 def ssvep(
     *,
-    out: Out,
+    out: Folder,
     people: int = 102,
     blocks: int = 10,
     population: float = 0.0,
-    seed: int = 0,
+    seed: Seed = 0,
     json_: AsJson = False,
 ) -> None:
     """Write simulated SSVEP recordings with dry and wet electrodes, in the files of the real data set.
@@ -110,12 +110,12 @@ def ssvep(
 @simulate.command
 def flex(
     *,
-    out: Out,
+    out: Folder,
     people: int | None = None,
     tasks: Annotated[list[str] | None, Parameter(consume_multiple=True)] = None,
     events: int = 40,
     population: float = 0.0,
-    seed: int = 0,
+    seed: Seed = 0,
     json_: AsJson = False,
 ) -> None:
     """Write simulated ERP recordings by two devices at once, in the files of Neuroscan and Emotiv Flex.

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 from cyclopts import App, Parameter
 
 from .._common.progress import waiting
-from .application import AsJson, Out, UserError, app, refuse_existing, show
+from .application import AsJson, Folder, UserError, app, refuse_existing, show
 
 study = App(
     name="study", help="Run a study from recordings to tables, figures and a report; or plan your own."
@@ -45,7 +45,7 @@ def list_(*, json_: AsJson = False) -> None:
 def run(
     which: str,
     *,
-    out: Out,
+    out: Folder,
     data: Recordings = None,
     quick: bool = False,
     jobs: int = 1,
@@ -94,7 +94,7 @@ def run(
 def plan(
     which: str,
     *,
-    out: Out,
+    out: Folder,
     data: Recordings = None,
     quick: bool = False,
     device: str = "auto",
@@ -206,7 +206,7 @@ def new(
 
 
 @study.command
-def paper(*folders: Path, out: Out) -> None:
+def paper(*folders: Path, out: Folder) -> None:
     """Write the paper's tables 1 to 11 and figures 2 to 4, with what studies found beside what it prints.
 
     Example: mgpa study paper controlled temporal recorded reuse --out paper
@@ -225,7 +225,7 @@ def paper(*folders: Path, out: Out) -> None:
 
 
 @study.command
-def theory(*, out: Out) -> None:
+def theory(*, out: Folder) -> None:
     """Write the theory figure of the paper and the numbers behind it.
 
     Example: mgpa study theory --out theory

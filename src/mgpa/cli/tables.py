@@ -9,7 +9,7 @@ from cyclopts import Parameter
 
 from .._common.progress import waiting
 from ..errors import printable
-from .application import AnyOut, AnyPlace, Out, app, refuse_existing
+from .application import AnyOut, AnyPlace, Folder, Seed, app, refuse_existing
 from .audits import audit
 from .corrections import apply, fit
 from .simulations import table as simulate_table
@@ -26,7 +26,7 @@ def convert(
     rename: Annotated[dict[str, str] | None, Parameter(help=RENAME)] = None,
     columns: Annotated[list[str] | None, Parameter(consume_multiple=True)] = None,
     roles: bool = False,
-    seed: int = 0,
+    seed: Seed = 0,
     overwrite: bool = False,
 ) -> None:
     """Make a table of another one, or of a CSV file: name its columns, give participants roles.
@@ -56,8 +56,10 @@ def convert(
     from ..tables import Table, assign_roles
     from ..tables.files import open_table, write_table
     from ..tables.files.csv_file import SUFFIXES
+    from ..tables.files.opening import format_from_name
 
     refuse_existing(out, overwrite, table)
+    format_from_name(out)  # before the work, not after it
     named = embedding[0] if embedding is not None and len(embedding) == 1 else embedding
     with waiting("convert: reading"):
         if table.suffix.lower() in SUFFIXES:
@@ -73,7 +75,7 @@ def convert(
 
 
 @app.command
-def demo(*, out: Out = Path("mgpa-demo")) -> None:
+def demo(*, out: Folder = Path("mgpa-demo")) -> None:
     """Simulate recordings, fit a correction, apply it, and audit it against LEACE (half a minute).
 
     Example: mgpa demo --out mgpa-demo

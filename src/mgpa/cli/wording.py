@@ -9,7 +9,7 @@ import sys
 from functools import partial
 from typing import Any
 
-from cyclopts import App, CycloptsError, CycloptsPanel, MissingArgumentError
+from cyclopts import App, CycloptsError, CycloptsPanel, MissingArgumentError, UnusedCliTokensError
 
 from .._common.remote import redacted
 from ..errors import Mention, Worded, printable
@@ -94,6 +94,11 @@ def print_option_error(error: CycloptsError) -> None:
     """Say what is wrong with options: of a missing one its name, what it is for, and an example."""
     from rich.console import Console
 
+    if isinstance(error, UnusedCliTokensError):
+        command = " ".join(["mgpa", *(error.command_chain or ())])
+        extra = " ".join(error.unused_tokens or ())
+        print(printable(f"{command} takes no further arguments, and got {extra}."), file=sys.stderr)
+        return
     if not isinstance(error, MissingArgumentError) or error.argument is None or error.app is None:
         panel = CycloptsPanel(printable(redacted(str(error)), lines=True))
         Console(stderr=True).print(panel)

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from ..errors import PairingError, UsageError
 from ..tables.columns import ROLES, Columns
+from ..tables.files.convert import subject_of
 from ..tables.roles import assign_roles
 from ..tables.table import Table
 from .common_samples import (
@@ -242,7 +243,7 @@ def _read(device: str, epochs: Any, by: tuple[str, ...], participant: str, label
     metadata = {} if frame is None else {str(name): np.asarray(frame[name]) for name in frame.columns}
     present = ", ".join(metadata) or "no columns"
     names = {code: name for name, code in epochs.event_id.items()}
-    person = (epochs.info.get("subject_info") or {}).get("his_id")
+    person = None if participant in metadata else subject_of(epochs)
     implied: Columns = {
         "event": epochs.selection,
         "label": np.array([names[code] for code in epochs.events[:, 2]]),

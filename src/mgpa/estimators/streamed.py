@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from sklearn.exceptions import NotFittedError
 from sklearn.utils.validation import _check_feature_names, _check_n_features, check_is_fitted
 
-from .._common.arrays import is_tensor
+from .._common.arrays import on_cuda
 from .._common.parameters import check_parameters
 from ..errors import MissingEvidence
 from ..maps import CorrectionMap
@@ -206,10 +206,9 @@ def people_means(data: FitData, labels: NDArray[Any]) -> Means:
 def stays_where_it_is(X: Any) -> bool:
     """Return whether X is a matrix of finite floats on a CUDA device, whose sums can be made there.
 
-    Everything else is read as an array, and what is wrong with it is said of that. (Apple's devices have no
-    float64 to make sums in.)
+    Everything else is read as an array, and what is wrong with it is said of that.
     """
-    if not is_tensor(X) or X.device.type != "cuda" or X.ndim != 2 or not X.numel():
+    if not on_cuda(X) or X.ndim != 2 or not X.numel():
         return False
     return str(X.dtype) in ("torch.float32", "torch.float64") and bool(X.isfinite().all())
 

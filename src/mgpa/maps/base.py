@@ -82,7 +82,7 @@ class CorrectionMap:
         for name in self.scalar_names:
             value = getattr(self, name)
             if not isinstance(value, float) or not np.isfinite(value):
-                raise MapError(f"{name} must be a finite float; got {value!r}.")
+                raise MapError(Mention(name), f" must be a finite number; got {value!r}.")
         d = self.center.size
         if d == 0:
             raise MapError("A map needs at least one feature.")

@@ -15,7 +15,7 @@ import numpy as np
 from .._common.files import write_atomically
 from .._common.progress import waiting
 from ..audit.store import installed, key_of, resolve_device, versions
-from ..errors import StudyError, TableError
+from ..errors import Mention, StudyError, TableError
 from ..tables.files import open_table, write_table
 from ..tables.table import Table
 from ..tokens import token_mean
@@ -58,7 +58,11 @@ class Recordings:
         data = self.study.data
         if data.folder is not None:
             if not data.folder.is_dir():
-                raise StudyError(f"There is no folder {data.folder}; data.folder names the recordings.")
+                raise StudyError(
+                    f"There is no folder {data.folder}; ",
+                    Mention("data", python="data.folder"),
+                    " names the recordings.",
+                )
             return data.folder
         folder = self._simulated_folder()
         folder.mkdir(parents=True, exist_ok=True)

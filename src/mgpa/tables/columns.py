@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import unicodedata
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -10,7 +11,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import Mention, TableError
-from ..pairs import check_labels, check_pair_id, is_paired, require_distinct, to_numpy, whole_numbers
+from ..pairs import (
+    check_labels,
+    check_pair_id,
+    is_paired,
+    refuse_gaps_as_text,
+    require_distinct,
+    to_numpy,
+    whole_numbers,
+)
 
 ROLES = ("FIT", "VAL", "HEAD", "EVAL")
 COLUMNS = ("source", "participant", "role", "label", "pair_id")
@@ -28,11 +37,14 @@ def require_columns(wanted: Iterable[str], there: Iterable[str], table: Any = "T
     missing = [name for name in wanted if name not in there]
     if missing:
         hint: list[Any] = [" ", GIVE_ROLES, " makes roles."] if "role" in missing else []
-        named = [name for name in missing if name in COLUMNS and name != "role"]
+        named = next((name for name in missing if name in COLUMNS and name != "role"), None)
         others = [name for name in there if name not in COLUMNS]
         if named and others:
-            renamed = Mention("rename", {others[0]: named[0]})
-            hint += [" Is it there under another name? Then ", renamed, "."]
+            # Which of them it is only the user knows, unless it is the very name in other letters.
+            same = next((name for name in others if name.lower() == named), None)
+            name = same or ("NAME" if all(map(str.isidentifier, others)) else "THE NAME")
+            asked = f"Is it there as {name}" if same is None else f"Is it {same}"
+            hint += [f" {asked}? Then ", Mention("rename", {name: named}), "."]
         raise TableError(f"{table} lacks {column_names(missing)}; it has {column_names(there)}.", *hint)
 
 
@@ -50,12 +62,14 @@ def check_columns(given: Mapping[str, Any], n: int) -> Columns:
     for name in COLUMNS:
         if name in given:
             check = check_pair_id(given[name], n) if name == "pair_id" else check_labels(given[name], n, name)
+            refuse_gaps_as_text(check, name)
             columns[name] = _tidy(check)
     if "participant" in columns:
         people = columns["participant"]
         if people.dtype.kind == "f":  # 1.0 and 1 are one person
             people = whole_numbers(people, "participant")
         columns["participant"] = _tidy(people.astype(str))
+        _require_names_apart(columns["participant"])
     if "role" in columns:
         columns["role"] = check_roles(columns["role"])
         if "participant" in columns:
@@ -94,6 +108,19 @@ def check_roles(values: NDArray[Any]) -> NDArray[Any]:
         first = int(np.flatnonzero(~known)[0])
         raise ValueError(f"role has {unknown} (first: row {first}); expected {', '.join(ROLES)}.")
     return roles
+
+
+def _require_names_apart(participant: NDArray[Any]) -> None:
+    """Raise if two names read alike: one person, who would be on both sides of a split."""
+    # Rows of one person mostly follow each other; only the first of each run is looked at.
+    starts = np.flatnonzero(np.concatenate([[True], participant[1:] != participant[:-1]]))[: len(participant)]
+    read: dict[str, str] = {}
+    for name in dict.fromkeys(participant[starts].tolist()):
+        other = read.setdefault(unicodedata.normalize("NFC", name).strip(), name)
+        if other != name:
+            raise ValueError(
+                f"participant has {other!a} and {name!a}, which read alike; give one person one name."
+            )
 
 
 def _require_one_role_each(participant: NDArray[Any], role: NDArray[Any]) -> None:

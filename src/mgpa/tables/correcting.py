@@ -14,7 +14,7 @@ from ..maps import CorrectionMap
 from ..maps.io.mapfile import map_digest
 from .columns import require_columns
 from .files import Part, TableWriter, open_table, write_table
-from .files.opening import require_place
+from .files.opening import format_from_name, require_place
 from .rows import correct, require_correctable
 from .scale import RETRIES, batches, watched
 
@@ -53,6 +53,8 @@ def correct_file(
     require_distinct_paths(out, file.path)
     single = out.suffix in (".parquet", ".npz")
     require_place(out, overwrite, resume=not single)  # before the work, not after it
+    if out.suffix:
+        format_from_name(out)
     if not m.source_blind:
         require_columns(["source"], file.columns, file.path)
     if not force:

@@ -187,7 +187,9 @@ def read_pairs(pairs: Any, rows: FitRows, coordinates: Coordinates | None) -> tu
             pairs = tuple(coordinates.transform(side) for side in pairs)
         return tuple(pairs), seen
     table = pairs if isinstance(pairs, Table) else open_table(pairs).read()
-    table.require("source", "pair_id")
+    require_columns(["source", "pair_id"], table.columns, "The table of pairs")
+    if table.X.ndim == 3 and not rows.tokens:
+        raise TableError("The table of pairs holds tokens, and the table to fit vectors.")
     table = table if table.role is None else table.rows("FIT")  # other people are for judging
     require_encoder(table.info, rows.table.info, "The table of pairs", "the table")
     require_features(table.info, rows.table.info, "The table of pairs", "the table")

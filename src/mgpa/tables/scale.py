@@ -14,7 +14,7 @@ from typing import Any
 
 from .._common.extras import missing
 from .._common.progress import progress
-from ..errors import ClusterError
+from ..errors import ClusterError, Mention, UsageError
 from .files import Part
 from .table import Table
 
@@ -50,6 +50,8 @@ def connect(scheduler: str | None) -> Iterator[Any]:
         "dashboard_address": "127.0.0.1:8787",
         "worker_dashboard_address": "127.0.0.1:0",
     }
+    if scheduler != "local" and "://" not in scheduler:
+        raise UsageError(Mention("scheduler"), f" is {scheduler!r}; expected tcp://host:port, or 'local'.")
     try:
         with Client(**(local if scheduler == "local" else {"address": scheduler})) as client:
             yield client

@@ -73,12 +73,13 @@ def save_all(
 
 
 def stamped(audit: Audit, figure: Any) -> Any:
-    """Return a figure of an audit, marked if the audit is preliminary."""
-    if audit.preliminary:
+    """Return a figure of an audit, marked with what warns of its numbers."""
+    marks = ", ".join(warning.partition(":")[0] for warning in audit.warnings)
+    if marks:
         layout, line = figure.get_layout_engine(), 0.12 / figure.get_figheight()
         if layout is not None and "rect" in layout.get():
             layout.set(rect=(0, line, 1, 1 - line))  # room below the axes' labels
-        figure.text(0.995, 0.005, "PRELIMINARY", ha="right", va="bottom", fontsize=6, color="#b00020")
+        figure.text(0.995, 0.005, marks, ha="right", va="bottom", fontsize=6, color="#b00020")
     return figure
 
 

@@ -17,7 +17,7 @@ def inline_verdict(audit: Audit) -> str:
     """Return what is best, the table of estimates, and the rest folded away; without a script."""
     (_, best), blocks = ranking(audit), spoken(audit)
     first = max(1, len(best))
-    parts = [f"<p><strong>{escape(audit.preliminary)}</strong></p>"] if audit.preliminary else []
+    parts = [f"<p><strong>{escape(warning)}</strong></p>" for warning in audit.warnings]
     for head, sentences in blocks[:first]:
         said = sentences if head == ALONE else sentences[:1]
         parts.append(f"<p><strong>{escape(head)}</strong></p>{bullets(said)}")

@@ -31,9 +31,9 @@ def html_report(
         f"with the role EVAL, for the sources {', '.join(data['sources'])}. "
         f"Data {s['data']}, mgpa {s['version']}."
     )
-    if audit.preliminary:
-        title = f"PRELIMINARY: {title}"
-        summary = f"{audit.preliminary} {summary}"
+    if audit.warnings:
+        title = ": ".join([*(warning.partition(":")[0] for warning in audit.warnings), title])
+        summary = " ".join([*audit.warnings, summary])
     code = "\n".join(map(_read, ("panels.js", "charts.js", "controls.js")))
     script = f'\n(() => {{\n"use strict";\n{code}}})();\n'
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()

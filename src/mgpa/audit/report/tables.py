@@ -25,7 +25,7 @@ def csv_table(audit: Audit) -> str:
             change = audit.changes.get(name, {}).get(metric)
             difference = ("", "", "") if change is None else astuple(change)
             note = {"S": audit.bank, "worst": audit.direction}.get(metric, "")
-            note = f"{audit.preliminary} {note}".strip()
+            note = " ".join([*audit.warnings, note]).strip()
             rows.append([name, audit[name].source_blind, metric, *astuple(e), *difference, note])
     return csv_lines(rows)
 
@@ -36,7 +36,7 @@ def contrast_csv(audit: Audit, against: str) -> str:
     for name in audit.methods:
         for metric in audit.metrics if name != against else ():
             change = astuple(audit.contrast(name, against, metric))
-            rows.append([name, against, metric, *change, audit.preliminary])
+            rows.append([name, against, metric, *change, " ".join(audit.warnings)])
     return csv_lines(rows)
 
 
@@ -46,7 +46,7 @@ def latex_table(audit: Audit, against: str | None = None) -> str:
     With ``against``, of the differences from that method.
     """
     metrics = audit.columns if against is None else audit.metrics
-    notes = [f"% {latex_text(note)}" for note in (audit.preliminary, audit.bank, audit.direction) if note]
+    notes = [f"% {latex_text(note)}" for note in (*audit.warnings, audit.bank, audit.direction) if note]
     lines = [
         r"% needs \usepackage{booktabs}",
         *notes,

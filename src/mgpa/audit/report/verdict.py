@@ -81,7 +81,7 @@ def spoken(audit: Audit) -> list[tuple[str, list[str]]]:
 def verdict_text(audit: Audit) -> str:
     """Return the verdict for a terminal: what the uncorrected source is, and the report's sentences."""
     blocks = spoken(audit)
-    lines = audit.findings("identity")[:1] if len(audit.methods) > 1 else []
+    lines = audit.findings("identity")[: 2 if audit.too_few else 1] if len(audit.methods) > 1 else []
     for head, sentences in blocks:
         lines += ["", head, *(f"  {sentence}" for sentence in sentences)]
     return printable("\n".join(lines).lstrip("\n"), lines=True)

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from ..._common.files import replacing, write_atomically
 from ..._common.progress import progress
+from ...errors import ParameterError
 from ..datasets.wearable_ssvep import (
     AGE,
     CHANNELS,
@@ -120,7 +121,7 @@ def simulate_ssvep(
     """
     for name, value in (("n_people", n_people), ("blocks", blocks)):
         if value < 1:
-            raise ValueError(f"{name} is {value}; expected at least 1.")
+            raise ParameterError(name, value, "a whole number, 1 or more")
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     settings = {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -27,7 +28,7 @@ def from_frame(
     if library == "pandas":
         try:
             data = pa.Table.from_pandas(_with_named_index(frame))
-        except pa.ArrowInvalid as error:
+        except pa.ArrowException as error:
             raise TableError(f"{'; '.join(map(str, error.args))}. Make it one type.") from None
     elif library == "polars" and hasattr(frame, "to_arrow"):
         data = frame.to_arrow()  # text in a type that pyarrow before 19 can read, too
@@ -59,6 +60,11 @@ def from_frame(
 def _with_named_index(frame: Any) -> Any:
     """Return a pandas frame with the named levels of its index as columns, as in the files it writes."""
     named = [name for name in frame.index.names if name is not None]
+    twice = [str(name) for name in named if name in frame.columns]
+    if twice:
+        raise TableError(
+            f"{', '.join(twice)} is both a column and in the index; keep one (frame.reset_index(drop=True))."
+        )
     return frame.reset_index(level=named) if named else frame
 
 
@@ -112,8 +118,29 @@ def _epoch_columns(epochs: Any) -> Columns:
         return {str(name): np.asarray(frame[name]) for name in frame.columns}
     names = {code: name for name, code in epochs.event_id.items()}
     columns = {"label": np.array([names[code] for code in epochs.events[:, 2]])}
-    person = (epochs.info.get("subject_info") or {}).get("his_id")
+    person = subject_of(epochs)
     return columns if person is None else columns | {"participant": np.full(len(epochs.events), person)}
+
+
+def subject_of(epochs: Any) -> Any:
+    """Return the ``his_id`` of the subject of MNE epochs, or None; warn if that may be one of several people.
+
+    ``mne.concatenate_epochs`` keeps the first subject for all epochs. What is left of the seam is the event
+    after it: no sooner than ten seconds after the end of the epoch before, or with an earlier time.
+    """
+    person = (epochs.info.get("subject_info") or {}).get("his_id")
+    if person is not None and type(epochs).__name__ == "EpochsArray":
+        rate = np.asarray(getattr(epochs, "_raw_sfreq", epochs.info["sfreq"]), dtype=np.float64).item()
+        seconds = np.diff(epochs.events[:, 0]) / rate
+        seams = int(np.sum((seconds < 0) | (seconds >= 10 + epochs.times[-1])))
+        if seams:
+            warnings.warn(
+                f"All {len(epochs.events)} epochs are taken for those of subject {person!r}, by their "
+                f"his_id; their times look like {seams + 1} recordings put together. Are they of several "
+                "people? Then pass a list of the epochs of each, or name them in a column of metadata.",
+                stacklevel=4,
+            )
+    return person
 
 
 def _renamed(columns: Mapping[str, Any], rename: Mapping[str, str] | None) -> dict[str, Any]:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import csv
+import itertools
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from io import TextIOWrapper
 from typing import Any, cast
 
 import numpy as np
 
-from ..._common.files import special_kind
+from ..._common.files import lies_there, special_kind
 from ..._common.remote import Place
 from ...errors import TableError
 from .layout import Field, find_embedding
@@ -19,6 +21,8 @@ from .table_file import reading
 # What the names of such files end in.
 SUFFIXES = (".csv", ".tsv", ".txt")
 SEPARATORS = (",", ";", "\t", "|")
+# A first line in which a file says to Excel what separates its fields.
+DECLARATION = re.compile(r'"?sep=(.)"?[\r\n]*', re.IGNORECASE)
 # What stands for a missing value.
 MISSING = ("", "NA", "N/A", "n/a", "#N/A", "<NA>", "NaN", "nan", "NULL", "null", "None")
 # Numbers that stay what they are: 007 is a code, and so is what has more digits than an integer or a float.
@@ -34,8 +38,9 @@ def read_csv(path: Place, embedding: Any, rename: Mapping[str, str] | None) -> A
     Parameters
     ----------
     path : Path or RemotePath
-        Fields are separated by whatever separates most names in the first line; where that is no comma,
-        numbers may have decimal commas, if those of the embedding do.
+        Fields are separated by what a first line ``sep=;`` says, or by whatever separates most names; where
+        that is no comma, numbers may have decimal commas, if those of the embedding do. Spaces around names
+        and values belong to neither: 7 and 7 with a space after it are one person.
     embedding : str, list of str, or compiled regular expression
         As in :meth:`mgpa.tables.Table.from_frame`.
     rename : dict or None
@@ -44,10 +49,12 @@ def read_csv(path: Place, embedding: Any, rename: Mapping[str, str] | None) -> A
     """
     import pandas
 
-    kind = special_kind(path)
+    if not lies_there(path):
+        raise FileNotFoundError(f"There is no file {path}.")
+    kind = "a folder" if path.is_dir() else special_kind(path)
     if kind is not None:
         raise TableError(f"{path} is {kind}, not a file.")
-    with reading(path):
+    with reading(path), _refusing_other_encodings():
         names, how = _header(path)
         numbers = find_embedding(
             {name: Field(name, (), np.dtype(np.float64), "column") for name in names}, embedding
@@ -74,7 +81,8 @@ def read_csv(path: Place, embedding: Any, rename: Mapping[str, str] | None) -> A
                 _refuse_text(frame[name])
         frame = frame.astype(dict.fromkeys(numbers, np.float64))
         for stored in frame.columns.difference(numbers):
-            column, name = frame[stored], (rename or {}).get(stored, stored)
+            column, name = frame[stored].str.strip(), (rename or {}).get(stored, stored)
+            frame[stored] = column
             if name == "participant":  # somebody's code may be NA
                 blank = np.flatnonzero(column == "")
                 if len(blank):
@@ -93,19 +101,17 @@ def _header(path: Place) -> tuple[list[str], dict[str, Any]]:
         start = stream.read(2)
     # Excel writes "Unicode text" in UTF-16.
     encoding = "utf-16" if start in (b"\xff\xfe", b"\xfe\xff") else "utf-8-sig"
-    try:
-        with path.open("rb") as stream:
-            text = TextIOWrapper(cast(Any, stream), encoding, newline="")
-            first = next((line for line in text if line.strip()), "")
-            unquoted = re.sub('"[^"]*"', "", first)
-            separator = max(SEPARATORS, key=unquoted.count)
-            text.seek(0)
-            records = csv.reader(text, delimiter=separator, skipinitialspace=True)
-            names, row = ([*next((r for r in records if r), [])] for _ in range(2))
-    except UnicodeDecodeError:
-        raise TableError(
-            "it is not UTF-8; save it as UTF-8 (iconv -f latin1 -t utf-8, for example)."
-        ) from None
+    with path.open("rb") as stream:
+        text = TextIOWrapper(cast(Any, stream), encoding, newline="")
+        declared = DECLARATION.fullmatch(text.readline())
+        text.seek(0)
+        first = next((line for line in text if line.strip()), "")
+        unquoted = re.sub('"[^"]*"', "", first)
+        separator, skipped = (declared[1], 1) if declared else (max(SEPARATORS, key=unquoted.count), 0)
+        text.seek(0)
+        lines = itertools.islice(text, skipped, None)
+        records = csv.reader(lines, delimiter=separator, skipinitialspace=True)
+        names, row = ([*next((r for r in records if r), [])] for _ in range(2))
     if not names:
         raise TableError("it is empty.")
     if len(row) > len(names):
@@ -113,11 +119,29 @@ def _header(path: Place) -> tuple[list[str], dict[str, Any]]:
             f"its first row has {len(row)} fields for {len(names)} names; name every column, row names too, "
             f"and end no line in {separator!r}."
         )
-    names = [name or f"Unnamed: {i}" for i, name in enumerate(names)]  # as pandas calls them
+    names = [name.strip() or f"Unnamed: {i}" for i, name in enumerate(names)]
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
         raise TableError(f"Several columns are called {', '.join(twice)}; rename them.")
-    return names, {"sep": separator, "encoding": encoding, "skipinitialspace": True}
+    return names, {
+        "sep": separator,
+        "encoding": encoding,
+        "skipinitialspace": True,
+        "skiprows": skipped,
+        "header": 0,
+        "names": names,
+    }
+
+
+@contextmanager
+def _refusing_other_encodings() -> Iterator[None]:
+    """Turn bytes that are no text in the file's encoding into an error that says what to do."""
+    try:
+        yield
+    except UnicodeDecodeError:
+        raise TableError(
+            "it is not UTF-8; save it as UTF-8 (iconv -f latin1 -t utf-8, for example)."
+        ) from None
 
 
 def _refuse_text(column: Any) -> None:
@@ -144,9 +168,9 @@ def _typed(column: Any, decimal_comma: bool) -> Any:
     Codes that would become one number, as 1.1 and 1.10, stay text.
     """
     missing = column.isin(MISSING)
-    values = column[~missing].str.strip()
+    values = column[~missing]
     if len(values) and values.str.fullmatch(BOOLEAN).all():
-        return (column.str.strip().str.lower() == "true").astype(object).mask(missing, None)
+        return (column.str.lower() == "true").astype(object).mask(missing, None)
     if len(values) == len(column) and values.str.fullmatch(WHOLE).all():
         return values.astype(np.int64)
     if decimal_comma and not values.str.fullmatch(NUMBER).all():

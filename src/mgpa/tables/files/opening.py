@@ -27,6 +27,14 @@ from .layout import Choice, Head, block_rows
 from .table_file import TableFile, reading
 
 FORMATS = ".npz, Parquet (a .parquet file, or a folder of them) and Zarr (a .zarr folder)"
+# How files of other kinds begin, what they are, and how tables are made of them.
+OTHERS = {
+    b"\x93NUMPY": "a single array: make a table with mgpa.tables.Table(numpy.load(path), source=…)",
+    b"ARROW1": "Feather: make a table with mgpa.tables.Table.from_frame(pandas.read_feather(path), …)",
+    b"\x89HDF": "HDF5: make a table of its arrays with mgpa.tables.Table(X, source=…)",
+    b"MATLAB 5": "MATLAB's: make a table of its arrays with mgpa.tables.Table(X, source=…)",
+    b"\x1f\x8b": "compressed: unpack it with gunzip first",
+}
 
 
 def open_table(
@@ -167,11 +175,14 @@ def format_of(path: Place) -> str:
         start = stream.read(8) or b""
     if start.startswith(b"PAR1"):
         return "parquet"
+    if path.suffix == ".safetensors":
+        raise TableError("a stored map, not a table.")
+    if path.suffix.lower() == ".xlsx":
+        raise TableError("a spreadsheet, not a table; save it as CSV (UTF-8).")
     if start.startswith(b"PK\x03\x04"):
         return "npz"
-    hint = f"it starts with {start!r}" if start else "it is empty"
-    if start.startswith(b"\x93NUMPY"):
-        hint = "it is a single array: make a table with mgpa.tables.Table(numpy.load(path), source=…)"
+    kinds = [f"it is {kind}" for beginning, kind in OTHERS.items() if start.startswith(beginning)]
+    hint = kinds[0] if kinds else f"it starts with {start!r}" if start else "it is empty"
     if path.suffix.lower() in csv_file.SUFFIXES:
         made = Mention("convert", str(path), python=f"mgpa.tables.Table.from_csv({str(path)!r}, …)")
         raise TableError("text, not a table: ", made, " makes one of it.")
@@ -181,6 +192,12 @@ def format_of(path: Place) -> str:
 def format_from_name(path: Place) -> str:
     """Return the format that a name asks for."""
     kinds = {".npz": "npz", ".parquet": "parquet", ".pq": "parquet", ".zarr": "zarr"}
+    if path.suffix.lower() in csv_file.SUFFIXES:
+        raise TableError(
+            f"{path.name!r} would be text, which has no place for what a table says about itself (that it "
+            "was corrected, for one) and is only read; end it in .parquet, which pandas.read_parquet(…) and "
+            "to_csv(…) make text of, or in .npz or .zarr."
+        )
     if path.suffix not in kinds:
         raise TableError(f"{path.name!r} names no format to write; end it in .npz, .parquet or .zarr.")
     return kinds[path.suffix]
