@@ -156,6 +156,16 @@ def test_participants_are_drawn_once_for_every_method_but_the_identity(full):
     assert not any("Identity" in title for title in titles)
 
 
+def test_participants_of_four_methods_stand_in_one_row_of_a_page_and_in_two_of_a_column(full):
+    pytest.importorskip("matplotlib")
+
+    def rows(figure):
+        figure.draw_without_rendering()
+        return len({round(ax.get_position().y0, 2) for ax in figure.axes if ax.get_title()})
+
+    assert [rows(full.plot_participants()), rows(full.plot_participants(width=3.4))] == [1, 2]
+
+
 def test_movement_of_methods_without_stages_is_drawn_by_participants_alone(full, partial):
     pytest.importorskip("matplotlib")
     assert [len(found.plot_movement().axes) for found in (full, partial)] == [2, 1]
