@@ -42,7 +42,7 @@ KNOWN = Path("tests/data/equivalent_mutants.txt")
 SEVERAL = {
     "core": [
         *("pairs", "gate/*", "anchor", "closed_form", "iterative", "critics", "stages", "trust_region"),
-        *("stopping", "moments", "endpoint", "tokens", "coordinates", "within", "_common/scatter"),
+        *("stopping", "moments", "endpoint/*", "tokens", "coordinates", "within", "_common/scatter"),
     ],
     "tables": [f"tables/{name}" for name in ("rows", "fitting", "scale", "columns", "roles", "table")],
     "estimators": ["estimators/*"],
@@ -64,7 +64,7 @@ TESTS = {
     "stopping": ["core/test_stopping.py"],
     "moments": ["core/test_moments.py", "core/test_streamed.py"],
     "_common/scatter": ["core/test_moments.py", "core/test_anchor.py", "core/test_streamed.py"],
-    "endpoint": ["core/test_endpoint.py"],
+    "endpoint/*": ["core/test_endpoint.py"],
     "tokens": ["core/test_tokens.py", "core/test_bad_input.py", "core/test_sklearn.py"],
     "coordinates": ["core/test_coordinates.py"],
     "estimators/streamed": ["core/test_streamed.py", "core/test_closed_form.py"],

@@ -1,27 +1,18 @@
-"""Operating points: how much of a fitted correction to apply (section 4.3, appendix B).
-
-Native applies the whole map. A movement budget stops where held-out rows have moved by a given share. The
-development rule of the reuse study picks the point with the best worst-association AUROC among those that
-cost no head more than .01.
-"""
+"""The movement budget: how far a correction moves rows, and where it has moved them far enough."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ._common.checks import as_float_matrix
-from .errors import BudgetNotAttained, Mention, ParameterError
-from .maps import CorrectionMap, SequentialMap
+from .._common.checks import as_float_matrix
+from ..errors import BudgetNotAttained, Mention, ParameterError
+from ..maps import CorrectionMap, SequentialMap
 
 Floats = NDArray[np.float64]
-
-#: The affine strengths searched in the paper's reuse study: 0, .02, …, 1, 1.1, 1.2, 1.3.
-STRENGTHS: tuple[float, ...] = (*(round(0.02 * i, 2) for i in range(51)), 1.1, 1.2, 1.3)
 
 
 @dataclass(frozen=True)
@@ -88,7 +79,7 @@ def relative_movement(m: CorrectionMap, X: Any, *, source: Any = None, coordinat
     ``source`` is for source-aware maps; others never see it. ``coordinates``, anything with ``center``,
     ``scale`` and ``varies``, are for comparing maps that were standardised differently.
     """
-    m = _as_map(m)
+    m = as_map(m)
     X = as_float_matrix(X, n_features=m.n_features).astype(np.float64)
     moved = _displacement(m, X, coordinates, **_known(m, source))
     where = m if coordinates is None else coordinates
@@ -97,7 +88,7 @@ def relative_movement(m: CorrectionMap, X: Any, *, source: Any = None, coordinat
 
 def stage_movement(m: SequentialMap, X: Any, *, coordinates: Any = None) -> Floats:
     """Return the relative movement of the rows of X after 1, 2, … stages, as :func:`relative_movement`."""
-    m = _as_map(m)
+    m = as_map(m)
     X = as_float_matrix(X, n_features=m.n_features).astype(np.float64)
     moved = m.stage_movement(X, None if _in_own(m, coordinates) else coordinates.scale)
     return np.asarray(moved * _one_unit(m if coordinates is None else coordinates, X))
@@ -117,7 +108,7 @@ def _known(m: CorrectionMap, source: Any) -> dict[str, Any]:
     return {} if m.source_blind else {"source": source}
 
 
-def _as_map(m: Any) -> Any:
+def as_map(m: Any) -> Any:
     """Return the map of a fitted estimator, or the map itself."""
     return m.to_map() if hasattr(m, "to_map") else m
 
@@ -133,7 +124,7 @@ def _one_unit(where: Any, X: Floats) -> float:
 
 def native(m: CorrectionMap, X_val: Any, *, source: Any = None) -> Endpoint:
     """Return the complete map as an operating point; ``source`` of the rows is for source-aware maps."""
-    m = _as_map(m)
+    m = as_map(m)
     stages = len(m) if isinstance(m, SequentialMap) else None
     return Endpoint(True, relative_movement(m, X_val, source=source), stages, strength=m.strength, _map=m)
 
@@ -161,7 +152,7 @@ def movement_budget(
         Its ``center``, ``scale`` and ``varies`` say where movement is measured; None is where the map was
         fitted. Maps that were standardised differently move equally far only in common coordinates.
     """
-    m = _as_map(m)
+    m = as_map(m)
     if not (np.isfinite(budget) and budget >= 0):
         raise ParameterError("budget", budget, "zero or a positive number")
     X = as_float_matrix(X_val, n_features=m.n_features).astype(np.float64)
@@ -192,66 +183,3 @@ def _crossing(start: Floats, step: Floats, length: float) -> float:
     root = np.sqrt(max(b * b - a * c, 0.0))
     t = (root - b) / a if b <= 0 else -c / (b + root)
     return float(np.clip(t, 0.0, 1.0))
-
-
-def operating_points(m: CorrectionMap, strengths: Sequence[float] = STRENGTHS) -> Iterator[CorrectionMap]:
-    """Yield every candidate of the reuse study: all prefixes of a staged map, or the affine strengths.
-
-    The first prefix, and the first of the default strengths, is the identity.
-    """
-    m = _as_map(m)
-    if isinstance(m, SequentialMap):
-        yield from (m[:k] for k in range(len(m) + 1))
-    else:
-        yield from (m.with_strength(strength) for strength in strengths)
-
-
-def select_by_development(
-    worst: Any, heads: Any, movement: Any, *, identity: int = 0, max_loss: float = 0.01
-) -> int:
-    """Return the index of the operating point the reuse study's development rule picks.
-
-    Maximise worst-association AUROC among points that lose at most ``max_loss`` of every head's AUROC under
-    independent association; ties go to less movement, then to the earlier point.
-
-    Parameters
-    ----------
-    worst : (n_points,) array
-        Worst-association AUROC of the shortcut head on development data.
-    heads : (n_points, n_heads) array
-        AUROC of each head at independent association.
-    movement : (n_points,) array
-        Development movement.
-    identity : int
-        Which point is the uncorrected one; losses are relative to it.
-
-    Examples
-    --------
-    >>> select_by_development([0.5, 0.7, 0.8], [[0.62], [0.615], [0.6]], [0, 0.1, 0.2])   # 0.8 costs 0.02
-    1
-    """
-    worst, heads, movement = (np.asarray(a, dtype=np.float64) for a in (worst, heads, movement))
-    if heads.ndim != 2 or not len(worst) == len(heads) == len(movement):
-        raise ValueError(
-            f"worst {worst.shape}, heads {heads.shape} and movement {movement.shape} must describe the same "
-            "points: (n,), (n, n_heads) and (n,)."
-        )
-    for name, values in (("worst", worst), ("heads", heads), ("movement", movement)):
-        if not np.isfinite(values).all():
-            raise ValueError(f"{name} has missing values; every point must be scored.")
-    slack = 4 * np.finfo(np.float64).eps
-    admissible = np.flatnonzero((heads >= heads[identity] - max_loss - slack).all(axis=1))
-    best = worst[admissible].max()
-    tied = admissible[worst[admissible] >= best - slack]
-    return int(min(tied, key=lambda i: (movement[i], i)))
-
-
-def select_within_family(worst: Any, movement: Any, *, tolerance: float = 0.002) -> int:
-    """Return the recipe to take among a family's selected points.
-
-    Recipes within ``tolerance`` of the best worst-association AUROC count as equal; the one that moves
-    least wins, then the earlier.
-    """
-    worst, movement = np.asarray(worst, dtype=np.float64), np.asarray(movement, dtype=np.float64)
-    near = np.flatnonzero(worst >= worst.max() - tolerance - 1e-15)
-    return int(min(near, key=lambda i: (movement[i], i)))
