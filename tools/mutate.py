@@ -96,7 +96,7 @@ TESTS = {
     "audit/*": [
         *("audit/test_audit_statistics.py", "audit/test_audit_diagnostics.py", "audit/test_audit_measure.py"),
         *("audit/test_audit_limits.py", "audit/test_audit_protocol.py", "audit/test_audit_result.py"),
-        "audit/test_audit_verdicts.py",
+        *("audit/test_audit_verdicts.py", "audit/test_pair_check.py"),
     ],
 }
 

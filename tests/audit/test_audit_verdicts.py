@@ -210,6 +210,7 @@ def test_two_people():
     html = html_report(result)
     assert 'class="chip good"' not in html
     assert "2 EVAL participants are too few for a verdict." in text_of(result)
+    assert "; with folds everybody judges once." in str(result)
 
 
 def test_the_best_is_picked_among_methods_that_are_told_as_much():
