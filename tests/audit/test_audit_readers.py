@@ -28,6 +28,7 @@ from mgpa.audit.token_readers import (
     require_same_residuals,
     token_residuals,
 )
+from mgpa.critics import fit_logistic
 
 torch = pytest.importorskip("torch")
 networks = pytest.importorskip("mgpa.networks")
@@ -683,3 +684,34 @@ def test_corrections_of_other_rows_are_not_read_together():
     X = np.zeros((6, 2))
     with pytest.raises(ValueError, match=r"shapes \(4, 2\) and \(6, 2\)"):
         read_many_sources([(X, X), (X[:4], X)], [0, 1] * 3, restarts=0)
+
+
+@pytest.mark.parametrize("n_sources", [2, 3])
+def test_whitening_few_rows_of_many_features_takes_no_matrix_of_them(n_sources):
+    rng = np.random.default_rng(0)
+    n, d = 60, 150
+    codes = np.arange(n) % n_sources
+    head, held = (rng.normal(size=(rows, d)) * np.linspace(0.1, 3, d) for rows in (n, 40))
+    head[:, :3] += codes[:, None]
+    found = readers._linear_scores(head, codes, n_sources, held)["whitened_linear"]
+    center = head.mean(axis=0)
+    covariance = (head - center).T @ (head - center) / n
+    values, vectors = np.linalg.eigh(
+        (1 - readers.SHRINKAGE) * covariance
+        + (readers.SHRINKAGE * np.trace(covariance) / d + readers.RIDGE) * np.eye(d)
+    )
+    whitener = (vectors / np.sqrt(values)) @ vectors.T
+    reader = fit_logistic((head - center) @ whitener, codes, n_sources)
+    expected = readers.logistic_scores(reader, (held - center) @ whitener)
+    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
+    assert readers._whitening(head)[1].shape == (d, n)
+
+
+def test_frequencies_are_classes_of_a_task():
+    rng = np.random.default_rng(0)
+    y, source = np.tile([12.5, 13.5], 50), np.repeat(["dry", "wet"], 50)
+    X = rng.normal(size=(100, 3)) + (y[:, None] - 12.5) * 3
+    heads = fit_heads(X, y, source)
+    assert heads.classes.tolist() == [12.5, 13.5]
+    for transfer in transfer_scores(heads, X, source).values():
+        assert roc_auc_score(y[transfer.rows] == 13.5, transfer.scores) > 0.9

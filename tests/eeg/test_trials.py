@@ -62,6 +62,19 @@ def test_a_list_of_epochs_becomes_one_table_with_everybody_in_it(raw):
     np.testing.assert_array_equal(table.X[:6], table.X[6:])
 
 
+def test_projectors_that_were_not_applied_are_said(raw):
+    epochs = cut(raw).pick(["eeg"]).set_eeg_reference("average", projection=True, verbose="error")
+    with pytest.warns(UserWarning, match="Average EEG reference is a projector that was not applied"):
+        assert np.abs(Trials.from_epochs(epochs).data.mean(axis=1)).max() > 1e-7
+    applied = Trials.from_epochs(epochs.apply_proj(verbose="error"))
+    assert np.abs(applied.data.mean(axis=1)).max() < 1e-18
+
+
+def test_no_epochs_are_said():
+    with pytest.raises(TableError, match="There are no epochs; the list is empty"):
+        Trials.from_epochs([])
+
+
 @pytest.mark.parametrize("add_offset", [True, False])
 def test_people_whose_epochs_mne_has_put_together_are_not_merged_in_silence(raw, add_offset):
     several = [cut(raw), cut(raw)]

@@ -103,6 +103,10 @@ def test_an_embedding_by_its_first_letter_is_what_is_numbered(tmp_path):
     [
         (b"", "it is empty"),
         (b"f0,f1\n", "it has names of columns, but no rows"),
+        (
+            b"1.5,0.5,2e3\n3,4,5\n",
+            r"its first line is all numbers \(1\.5, 0\.5, 2e3, …\) and would be lost",
+        ),
         (b"f0,f1,site\n1,2,Z\xfcrich\n", "it is not UTF-8; save it as UTF-8"),
         (b"f0,f1,site\n" + 20000 * b"1,2,a\n" + b"1,2,Z\xfcrich\n", "it is not UTF-8; save it as UTF-8"),
         (b"f0,f0,device\n1,2,a\n", "Several columns are called f0; rename them"),
@@ -124,6 +128,14 @@ def test_a_csv_file_that_cannot_be_understood_is_refused_and_says_where(tmp_path
     path.write_bytes(content)
     with pytest.raises(TableError, match=message):
         read(path, rename={})
+
+
+@pytest.mark.parametrize("names", ["1100,1102,1104", "2498.5,2496,2e3"])
+def test_wavelengths_are_names_although_they_are_numbers(tmp_path, names):
+    path = tmp_path / "raw.csv"
+    path.write_text(f"{names}\n1,2,3\n4,5,6\n")
+    table = Table.from_csv(path, embedding=names.split(","))
+    assert table.X.tolist() == [[1, 2, 3], [4, 5, 6]]
 
 
 def test_a_csv_file_that_is_not_there_is_said_in_words(tmp_path):

@@ -581,13 +581,15 @@ def test_long_ids_of_a_csv_file_stay_apart(tmp_path):
 
 
 def test_participants_of_a_csv_file_keep_their_zeros_and_their_names(tmp_path):
-    path = csv(tmp_path / "raw.csv", ["-1", "", "-1.0", "007", "7"], ["001", "1", "NA", "nan", "1.0"])
+    path = csv(tmp_path / "raw.csv", ["-1", "", "-1.0", "007", "7"], ["001", "1", "NA", "Nan", "1.0"])
     table = Table.from_csv(path, embedding="f", rename=NAMES)
-    assert table.participant.tolist() == ["001", "1", "NA", "nan", "1.0"]
+    assert table.participant.tolist() == ["001", "1", "NA", "Nan", "1.0"]
     assert table.pair_id.tolist() == ["", "", "", "007", "7"]
     assert table.source.dtype.kind == "i"
     with pytest.raises(TableError, match=r"subject is missing in 1 rows \(first: row 1\)"):
         Table.from_csv(csv(path, ["1", "1"], ["a", ""]), embedding="f", rename=NAMES)
+    with pytest.raises(ValueError, match="participant is 'nan', a missing value as text"):
+        Table.from_csv(csv(path, ["1", "1"], ["a", "nan"]), embedding="f", rename=NAMES)
 
 
 def test_ids_that_a_float_cannot_tell_apart_are_refused():

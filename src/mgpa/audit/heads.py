@@ -193,7 +193,8 @@ def fit_heads(
             f"{type(head).__name__} has neither decision_function nor predict_proba; a head must score rows, "
             "not only label them."
         )
-    labels = classes[targets]
+    # To scikit-learn 12.5 and 13.5 Hz are no classes; their numbers in order are.
+    labels = targets if classes.dtype.kind == "f" else classes[targets]
     by_source = {
         name: _seeded(head, seed + SOURCE_SEED_OFFSET + k).fit(rows[codes == k], labels[codes == k])
         for k, name in enumerate(names)

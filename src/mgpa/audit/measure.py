@@ -170,8 +170,11 @@ class Ground:
         H = self.sized(self.H_eval).astype(np.float64)
         rows = np.random.default_rng(0).permutation(len(H))[:PICTURE_ROWS]
         mean = H.mean(axis=0)
-        vectors = np.linalg.eigh((H - mean).T @ (H - mean))[1]
-        return np.sort(rows), mean, vectors[:, :-3:-1]
+        if len(H) < H.shape[1]:  # features may be very many, and then their products no matrix to decompose
+            leading = np.linalg.svd(H - mean, full_matrices=False)[2][:2].T
+        else:
+            leading = np.linalg.eigh((H - mean).T @ (H - mean))[1][:, :-3:-1]
+        return np.sort(rows), mean, leading
 
     @property
     def banks_together(self) -> int:

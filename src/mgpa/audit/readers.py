@@ -257,9 +257,19 @@ def _linear_scores(head: Array, codes: NDArray[np.int64], n_sources: int, held: 
 
 
 def _whitening(X: Array) -> tuple[Array, Array]:
-    """Return the mean of the rows and S^-1/2, S their covariance shrunk towards a multiple of I."""
+    """Return the mean of the rows and S^-1/2, S their covariance shrunk towards a multiple of I.
+
+    Of fewer rows than features only the directions in which they vary, (d, n): a logistic reader has no
+    weight in others, and turning the features does not change it.
+    """
     center = X.mean(0)
     centred = X - center
+    n, d = centred.shape
+    if n < d:
+        _, sizes, rows = namespace(X).linalg.svd(centred, full_matrices=False)
+        values = sizes**2 / n
+        values = (1 - SHRINKAGE) * values + SHRINKAGE * values.sum() / d + RIDGE
+        return center, rows.T / values**0.5
     covariance = centred.T @ centred / len(X)
     values, vectors = namespace(X).linalg.eigh(covariance)
     # Shrinking towards I leaves the eigenvectors as they are; rounding may leave a negative eigenvalue.

@@ -25,7 +25,7 @@ def findings(audit: Audit, method: str) -> list[str]:
         if audit.too_few
         else []
     )
-    lines = [*few, *_evidence_sentence(audit, method), _source_sentence(audit, method), *left]
+    lines = [*_evidence_sentence(audit, method), *few, _source_sentence(audit, method), *left]
     if method == "identity":
         return lines
     for name in audit.metrics:

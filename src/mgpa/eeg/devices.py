@@ -32,7 +32,7 @@ from .common_samples import (
 )
 from .encoding import Encoder, encode
 from .pairing import Dropped, PairingReport, SessionPairing, Timing, TimingLimits, timing_test
-from .trials import Trials
+from .trials import Trials, warn_of_projectors
 from .views import rereference
 
 
@@ -239,6 +239,7 @@ def _read(device: str, epochs: Any, by: tuple[str, ...], participant: str, label
     epochs = epochs if epochs.preload else epochs.copy().load_data()
     if not len(epochs):
         raise UsageError(f"{device}: no epochs are left; see Epochs.drop_log for why they were dropped.")
+    warn_of_projectors(epochs)
     frame = epochs.metadata
     metadata = {} if frame is None else {str(name): np.asarray(frame[name]) for name in frame.columns}
     present = ", ".join(metadata) or "no columns"

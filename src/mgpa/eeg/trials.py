@@ -227,6 +227,7 @@ def eeg_channels(epochs: Any) -> list[str]:
 def _eeg_of(epochs: Any) -> tuple[NDArray[Any], tuple[str, ...]]:
     """Return the signals and names of EEG channels."""
     names = eeg_channels(epochs)
+    warn_of_projectors(epochs)
     bad = [name for name in names if name in epochs.info["bads"]]
     if bad:
         warnings.warn(
@@ -235,6 +236,17 @@ def _eeg_of(epochs: Any) -> tuple[NDArray[Any], tuple[str, ...]]:
             stacklevel=3,
         )
     return epochs.get_data(picks=names), tuple(names)
+
+
+def warn_of_projectors(epochs: Any) -> None:
+    """Warn if MNE epochs carry projectors, as of an average reference, that their signals have not seen."""
+    waiting = [projector["desc"] for projector in epochs.info["projs"] if not projector["active"]]
+    if waiting:
+        warnings.warn(
+            f"{', '.join(waiting)} is a projector that was not applied, so signals are as without it; "
+            "Epochs.apply_proj applies it, Epochs.del_proj takes it away.",
+            stacklevel=4,
+        )
 
 
 def standard_montage() -> Any:

@@ -102,6 +102,8 @@ def from_xarray(
 def from_epochs(epochs: Any, X: Any, rename: Mapping[str, str] | None) -> dict[str, Any]:
     """Return X and the columns of epochs; see :meth:`mgpa.tables.Table.from_epochs`."""
     several = list(epochs) if isinstance(epochs, (list, tuple)) else [epochs]
+    if not several:
+        raise TableError("There are no epochs; the list is empty.")
     found = [_epoch_columns(one) for one in several]
     if any(columns.keys() != found[0].keys() for columns in found):
         raise TableError("The metadata of the epochs have different columns; give them the same.")

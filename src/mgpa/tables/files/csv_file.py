@@ -120,6 +120,7 @@ def _header(path: Place) -> tuple[list[str], dict[str, Any]]:
             f"and end no line in {separator!r}."
         )
     names = [name.strip() or f"Unnamed: {i}" for i, name in enumerate(names)]
+    _refuse_a_row_for_names(names)
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
         raise TableError(f"Several columns are called {', '.join(twice)}; rename them.")
@@ -131,6 +132,18 @@ def _header(path: Place) -> tuple[list[str], dict[str, Any]]:
         "header": 0,
         "names": names,
     }
+
+
+def _refuse_a_row_for_names(names: list[str]) -> None:
+    """Raise if a file begins with its first row: all numbers, and not in order, as wavelengths are."""
+    numbers = [name.replace(",", ".", 1) for name in names]
+    if len(names) > 1 and all(map(NUMBER.fullmatch, numbers)):
+        steps = np.diff(np.array(numbers, dtype=np.float64))
+        if not ((steps > 0).all() or (steps < 0).all()):
+            raise TableError(
+                f"its first line is all numbers ({', '.join(names[:3])}, …) and would be lost as names; name "
+                "the columns in a line before it."
+            )
 
 
 @contextmanager
