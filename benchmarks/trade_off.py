@@ -32,6 +32,7 @@ METHODS = {
     "identity": lambda: make("identity"),
     "LEACE": lambda: make("leace"),
     "closed form": lambda: mgpa.ClosedFormMGPA(on_missing="warn"),
+    "closed form, pairs alone": lambda: mgpa.ClosedFormMGPA(do_no_harm=False, on_missing="warn"),
     "closed form, published": mgpa.ClosedFormMGPA.paper,
     "closed form, four directions": lambda: mgpa.ClosedFormMGPA(mgpa.MeasurementGate(rank=4), n_directions=4),
     "48 stages, published": mgpa.IterativeMGPA.paper,

@@ -13,31 +13,43 @@ from ._common.lazy import lazy_names
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
-    from .closed_form import ClosedFormMGPA as ClosedFormMGPA
-    from .coordinates import Coordinates as Coordinates
-    from .coordinates import fit_coordinates as fit_coordinates
-    from .errors import MapError as MapError
-    from .gate import FixedGate as FixedGate
-    from .gate import FullGate as FullGate
-    from .gate import MeasurementGate as MeasurementGate
-    from .gate import PCAGate as PCAGate
-    from .gate import RandomGate as RandomGate
-    from .gate import held_out_coverage as held_out_coverage
-    from .iterative import IterativeMGPA as IterativeMGPA
-    from .maps import AffineMap as AffineMap
-    from .maps import CorrectionMap as CorrectionMap
-    from .maps import ManifoldMap as ManifoldMap
-    from .maps import PathMap as PathMap
-    from .maps import ProjectiveMap as ProjectiveMap
-    from .maps import RoutedMap as RoutedMap
-    from .maps import StagedMap as StagedMap
-    from .maps import load_map as load_map
-    from .moments import Moments as Moments
-    from .tokens import JointTokens as JointTokens
-    from .tokens import PerToken as PerToken
-    from .tokens import TokenMean as TokenMean
-    from .tokens import transform_tokens as transform_tokens
+    from .closed_form import ClosedFormMGPA
+    from .coordinates import Coordinates, fit_coordinates
+    from .errors import MapError
+    from .gate import FixedGate, FullGate, MeasurementGate, PCAGate, RandomGate, held_out_coverage
+    from .iterative import IterativeMGPA
+    from .maps import (
+        AffineMap,
+        CorrectionMap,
+        ManifoldMap,
+        PathMap,
+        ProjectiveMap,
+        RoutedMap,
+        StagedMap,
+        load_map,
+    )
+    from .moments import Moments
+    from .tokens import JointTokens, PerToken, TokenMean, transform_tokens
 
+_HOMES: dict[str, tuple[str, ...]] = {
+    ".closed_form": ("ClosedFormMGPA",),
+    ".coordinates": ("Coordinates", "fit_coordinates"),
+    ".errors": ("MapError",),
+    ".gate": ("FixedGate", "FullGate", "MeasurementGate", "PCAGate", "RandomGate", "held_out_coverage"),
+    ".iterative": ("IterativeMGPA",),
+    ".maps": (
+        "AffineMap",
+        "CorrectionMap",
+        "ManifoldMap",
+        "PathMap",
+        "ProjectiveMap",
+        "RoutedMap",
+        "StagedMap",
+        "load_map",
+    ),
+    ".moments": ("Moments",),
+    ".tokens": ("JointTokens", "PerToken", "TokenMean", "transform_tokens"),
+}
 _MODULES = {
     "audit": ".audit",
     "baselines": ".baselines",
@@ -50,4 +62,33 @@ _MODULES = {
     "tables": ".tables",
 }
 
-__getattr__, __dir__, __all__ = lazy_names(__name__, _MODULES)
+__all__ = [
+    "AffineMap",
+    "ClosedFormMGPA",
+    "Coordinates",
+    "CorrectionMap",
+    "FixedGate",
+    "FullGate",
+    "IterativeMGPA",
+    "JointTokens",
+    "ManifoldMap",
+    "MapError",
+    "MeasurementGate",
+    "Moments",
+    "PCAGate",
+    "PathMap",
+    "PerToken",
+    "ProjectiveMap",
+    "RandomGate",
+    "RoutedMap",
+    "StagedMap",
+    "TokenMean",
+    "__version__",
+    "fit_coordinates",
+    "held_out_coverage",
+    "load_map",
+    "transform_tokens",
+]
+
+
+__getattr__, __dir__ = lazy_names(__name__, _HOMES, _MODULES)

@@ -687,7 +687,8 @@ def test_corrections_of_other_rows_are_not_read_together():
 
 
 @pytest.mark.parametrize("n_sources", [2, 3])
-def test_whitening_few_rows_of_many_features_takes_no_matrix_of_them(n_sources):
+def test_whitening_few_rows_of_many_features_takes_no_matrix_of_them(n_sources, monkeypatch):
+    monkeypatch.setattr(readers, "WIDE", 100)
     rng = np.random.default_rng(0)
     n, d = 60, 150
     codes = np.arange(n) % n_sources

@@ -2,35 +2,34 @@
 
 from __future__ import annotations
 
-import ast
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 from typing import Any
 
 
 def lazy_names(
-    package: str, modules: Mapping[str, str] | None = None
-) -> tuple[Callable[[str], Any], Callable[[], list[str]], list[str]]:
-    """Return ``__getattr__``, ``__dir__`` and ``__all__`` of a package.
-
-    The package lists its names once, where type checkers read them: as imports below ``if TYPE_CHECKING:``.
+    package: str, homes: Mapping[str, Sequence[str]], modules: Mapping[str, str] | None = None
+) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
+    """Return ``__getattr__`` and ``__dir__`` of a package.
 
     Parameters
     ----------
     package : str
         Its ``__name__``.
+    homes : dict of module to names
+        Which of its names each module, relative to the package, defines.
     modules : dict of name to module
         Modules that are attributes of the package.
 
     Examples
     --------
-    >>> import mgpa.studies
-    >>> get, names, public = lazy_names("mgpa.studies", {"theory": ".theory"})
-    >>> get("StudyError"), public[0], "theory" in names()
-    (<class 'mgpa.errors.StudyError'>, 'Study', True)
+    >>> get, names = lazy_names("mgpa", {".gate": ["MeasurementGate"]}, {"tables": ".tables"})
+    >>> get("MeasurementGate"), names()
+    (<class 'mgpa.gate.gates.MeasurementGate'>, ['MeasurementGate', 'tables'])
     """
-    modules, home_of = modules or {}, _homes(package)
+    modules = modules or {}
+    home_of = {name: module for module, names in homes.items() for name in names}
 
     def get(name: str) -> Any:
         if name in modules:
@@ -45,17 +44,4 @@ def lazy_names(
     def names() -> list[str]:
         return sorted([*home_of, *modules])
 
-    return get, names, sorted(home_of)
-
-
-def _homes(package: str) -> dict[str, str]:
-    """Return the module, relative to the package, of every name that it imports for type checkers."""
-    spec: Any = sys.modules[package].__spec__
-    imports = [
-        statement
-        for block in ast.parse(spec.loader.get_source(package)).body
-        if isinstance(block, ast.If) and ast.unparse(block.test) == "TYPE_CHECKING"
-        for statement in block.body
-        if isinstance(statement, ast.ImportFrom)
-    ]
-    return {alias.name: "." * i.level + (i.module or "") for i in imports for alias in i.names}
+    return get, names

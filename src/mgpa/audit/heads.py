@@ -194,7 +194,8 @@ def fit_heads(
             "not only label them."
         )
     # To scikit-learn 12.5 and 13.5 Hz are no classes; their numbers in order are.
-    labels = targets if classes.dtype.kind == "f" else classes[targets]
+    fractions = classes.dtype.kind == "f" and (classes % 1).any()
+    labels = targets if fractions else classes[targets]
     by_source = {
         name: _seeded(head, seed + SOURCE_SEED_OFFSET + k).fit(rows[codes == k], labels[codes == k])
         for k, name in enumerate(names)

@@ -39,6 +39,7 @@ SEED = 98
 CHECKPOINTS = (12, 50, 200)
 SHRINKAGE = 0.01
 RIDGE = 1e-8
+WIDE = 4096  # features whose products are a matrix too large to decompose
 EVAL_BLOCK = 2048
 
 
@@ -259,13 +260,13 @@ def _linear_scores(head: Array, codes: NDArray[np.int64], n_sources: int, held: 
 def _whitening(X: Array) -> tuple[Array, Array]:
     """Return the mean of the rows and S^-1/2, S their covariance shrunk towards a multiple of I.
 
-    Of fewer rows than features only the directions in which they vary, (d, n): a logistic reader has no
-    weight in others, and turning the features does not change it.
+    Of fewer rows than very many features only the directions in which they vary, (d, n): a logistic reader
+    has no weight in others, and turning the features does not change it, but for rounding.
     """
     center = X.mean(0)
     centred = X - center
     n, d = centred.shape
-    if n < d:
+    if n < d and d > WIDE:
         _, sizes, rows = namespace(X).linalg.svd(centred, full_matrices=False)
         values = sizes**2 / n
         values = (1 - SHRINKAGE) * values + SHRINKAGE * values.sum() / d + RIDGE

@@ -124,7 +124,10 @@ def _advice(audit: Audit, method: str) -> list[str]:
     info, tries = result.provenance[0], []
     if not info.gate_rank:
         return []
-    if info.method == "ClosedFormMGPA" and result.has("L") and result.beyond_linear:
+    inside = not result.floor_explains  # a correction inside the gate may help
+    if inside and audit.settings["budget"] is not None:
+        tries.append("a larger budget, or none")
+    if inside and info.method == "ClosedFormMGPA" and result.has("L") and result.beyond_linear:
         tries.append("iterative_mgpa (mgpa.IterativeMGPA), which is not one affine map for all rows")
     if info.gate_energy is not None and info.gate_energy < WIDE:
         tries.append(
@@ -191,7 +194,9 @@ def still_readable(audit: Audit) -> str:
             )
     if not named:
         return ""
-    return f"The source is still readable after {', '.join(named)}; the verdict says what may be tried."
+    advised = any(_advice(audit, name) for name in audit.methods[1:])
+    more = "; the verdict says what may be tried" if advised else ""
+    return f"The source is still readable after {', '.join(named)}{more}."
 
 
 def corrected_before(audit: Audit) -> str:

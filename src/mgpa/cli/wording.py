@@ -97,7 +97,7 @@ def print_option_error(error: CycloptsError) -> None:
     if isinstance(error, UnusedCliTokensError):
         command = " ".join(["mgpa", *(error.command_chain or ())])
         extra = " ".join(error.unused_tokens or ())
-        print(printable(f"{command} takes no further arguments, and got {extra}."), file=sys.stderr)
+        print(printable(redacted(f"{command} takes no further arguments, and got {extra}.")), file=sys.stderr)
         return
     if not isinstance(error, MissingArgumentError) or error.argument is None or error.app is None:
         panel = CycloptsPanel(printable(redacted(str(error)), lines=True))

@@ -173,7 +173,7 @@ class Trials:
         from ..tables.files.convert import from_epochs
 
         several = list(epochs) if isinstance(epochs, (list, tuple)) else [epochs]
-        for one in several or [epochs]:
+        for one in several:
             if not (hasattr(one, "get_data") and hasattr(one, "events")):
                 advice = "Trials(data, channels, sfreq) makes trials of an array in volts."
                 if isinstance(one, Mapping):

@@ -47,7 +47,7 @@ class GatedEstimator(CorrectionEstimator):
             else:
                 H = np.asarray(rows(), dtype=np.float64)
                 scatter = Scatter.of_rows(H - H.mean(axis=0))
-            kind = contrasts.first * (contrasts.second.max() + 1) + contrasts.second
+            kind = np.column_stack([contrasts.first, contrasts.second])
             return {"kind": kind, "groups": contrasts.people, "rows": scatter}
 
         gate = MeasurementGate() if gate is None else clone(gate)

@@ -17,6 +17,7 @@ from .._common.scatter import Scatter
 from .directions import (
     ZERO_NORM,
     Floats,
+    cumulative_share,
     leading_directions,
     orthonormal,
     principal_directions,
@@ -40,13 +41,12 @@ def supported_directions(
     Held-out contrasts *vary* along a direction at least twice as much as noise would, in which contrasts are
     like rows of one source. And held-out contrasts have a *mean* along the other contrasts' mean: then the
     leading directions that hold :data:`ENERGY` of what both means share are supported, if they are not more
-    than K sources can have effects, K - 1; if they are, noise comes before the effects, and the direction
-    that their means have most of is put in front. Leading directions count up to the first that nothing
-    supports.
+    than the means' own directions that hold as much; if they are, noise comes before the effects, and those
+    of the means are put in front. Leading directions count up to the first that nothing supports.
 
     Of three sources and more, two may differ by little of what the others differ by: its energy is nothing
-    beside theirs, and readers need no more. So the directions in which mean contrasts differ, but for the
-    first, are taken as long as held-out contrasts share them: K - 1 in all.
+    beside theirs, and readers need no more. So the other directions in which mean contrasts differ are taken
+    as long as held-out contrasts share them: of means, K - 1 directions in all.
 
     Parameters
     ----------
@@ -54,7 +54,7 @@ def supported_directions(
         In standardised coordinates.
     leading : (d, k) array
         Their principal directions to consider, in the order of their energy.
-    kind : (m,) array or None
+    kind : (m, 2) or (m,) array, or None
         Which two sources a contrast is between, since each two have a mean of their own; None: all the same.
     groups : (m,) array or None
         Participants, who are held out as a whole. None, or a single one: contrasts are held out.
@@ -75,16 +75,19 @@ def supported_directions(
     people = np.zeros(m, np.int64) if groups is None else np.unique(groups, return_inverse=True)[1]
     # Two people's means have one product, which cannot tell how far it varies: their contrasts have to.
     units = people if people.max() > 1 else np.arange(m)
-    kind = np.unique(np.zeros(m) if kind is None else kind, return_inverse=True)[1]
-    held_out = _HeldOut(contrasts, kind, folds, rows, norm_quantile)
+    kind = np.zeros(m) if kind is None else np.asarray(kind)
+    kinds, kind = np.unique(kind, axis=0, return_inverse=True)
+    held_out = _HeldOut(contrasts, kind.ravel(), folds, rows, norm_quantile)
     agreed, error = _mean_of_units(held_out.along_mean(), units)
     # Folds share contrasts, which makes chance look a little surer than it is: few units must be very sure.
     errors = float(scipy.stats.t.ppf(1.0 - CHANCE, units.max()))
     errors *= np.sqrt(2.0) if people.max() == 1 else 1.0  # of two people, all products are of the same two
     has_mean = bool(agreed[0] > errors * error[0])
     means = held_out.means_of(np.arange(m), held_out.directions)
-    # The fewest sources that have as many means two by two; K of them have K - 1 effects.
-    n_effects = int(np.ceil((np.sqrt(8 * len(means) + 1) - 1) / 2)) if has_mean else 0
+    n_effects = count_effects(kinds) if has_mean else 0
+    effects = [_mean_of_units(held_out.along_effect(j), units) for j in range(n_effects)]
+    shown = np.array([mean[0] if mean[0] > error[0] else 0.0 for mean, error in effects])
+    n_shared = 1 + int(np.argmax(cumulative_share(shown) >= ENERGY)) if has_mean else 0
     n_supported, k = 0, 0
     while n_supported == k < n_leading:  # more directions are looked at only if all so far are supported
         k = min(max(64, 2 * k), n_leading)
@@ -93,20 +96,38 @@ def supported_directions(
         supported = excess > errors * error
         enough = np.cumsum(shared.mean(axis=0)) >= ENERGY * agreed[0]
         n_mean = int(np.argmax(enough)) + 1 if enough.any() else n_leading + 1
-        if n_mean <= n_effects:
+        if n_mean <= n_shared:
             supported[:n_mean] = True
         n_supported = k if supported.all() else int(np.argmin(supported))
     chosen = leading[:, :n_supported]
     if has_mean and n_mean > n_supported:
-        chosen = orthonormal(principal_directions(means, contrasts.shape[1])[0][:, :1], chosen)
-    for j in range(1, n_effects):  # the first effect is in
-        agreed, error = _mean_of_units(held_out.along_effect(j), units)
+        chosen = orthonormal(principal_directions(means, contrasts.shape[1])[0][:, :n_shared], chosen)
+    for j in range(min(n_mean, n_shared), n_effects):
+        agreed, error = effects[j]
         if agreed[0] <= errors * np.sqrt(2.0) * error[0]:  # both factors are of the same few units
             break
         effect = held_out.effect(np.arange(m), j)
         if np.sum((chosen.T @ effect) ** 2) < ENERGY:  # what little is outside of a gate that has it is noise
             chosen = orthonormal(chosen, effect)
     return chosen
+
+
+def count_effects(kinds: NDArray[Any]) -> int:
+    """Return in how many directions sources can differ that these kinds of contrasts are between.
+
+    Of two columns, the sources: K, less the groups of them that no contrast joins. Of one, all kinds may
+    differ.
+
+    Examples
+    --------
+    >>> count_effects(np.array([[0, 1], [0, 2], [1, 2]])), count_effects(np.array([[0, 1], [0, 2], [0, 3]]))
+    (2, 3)
+    """
+    if kinds.ndim == 1:
+        return len(kinds)
+    sources = np.unique(kinds)
+    between = (kinds[:, 1:] == sources).astype(int) - (kinds[:, :1] == sources)
+    return int(np.linalg.matrix_rank(between))
 
 
 class _HeldOut:

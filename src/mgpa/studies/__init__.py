@@ -12,13 +12,27 @@ from typing import TYPE_CHECKING
 from .._common.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from ..errors import StudyError as StudyError
-    from .config import Study as Study
-    from .config import load_study as load_study
-    from .config import presets as presets
-    from .results import write_results as write_results
-    from .run import StudyResult as StudyResult
-    from .run import plan_study as plan_study
-    from .run import run_study as run_study
+    from ..errors import StudyError
+    from .config import Study, load_study, presets
+    from .results import write_results
+    from .run import StudyResult, plan_study, run_study
 
-__getattr__, __dir__, __all__ = lazy_names(__name__)
+_HOMES: dict[str, tuple[str, ...]] = {
+    "..errors": ("StudyError",),
+    ".config": ("Study", "load_study", "presets"),
+    ".results": ("write_results",),
+    ".run": ("StudyResult", "plan_study", "run_study"),
+}
+
+__all__ = [
+    "Study",
+    "StudyError",
+    "StudyResult",
+    "load_study",
+    "plan_study",
+    "presets",
+    "run_study",
+    "write_results",
+]
+
+__getattr__, __dir__ = lazy_names(__name__, _HOMES)

@@ -11,21 +11,45 @@ from typing import TYPE_CHECKING
 from .._common.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from ..errors import TableError as TableError
-    from .columns import COLUMNS as COLUMNS
-    from .columns import ROLES as ROLES
-    from .columns import Columns as Columns
-    from .correcting import correct_file as correct_file
-    from .files import Part as Part
-    from .files import TableFile as TableFile
-    from .files import TableWriter as TableWriter
-    from .files import open_table as open_table
-    from .files import write_table as write_table
-    from .fitting import fit_table as fit_table
-    from .roles import assign_roles as assign_roles
-    from .rows import correct as correct
-    from .rows import rows_for as rows_for
-    from .simulate import simulate_table as simulate_table
-    from .table import Table as Table
+    from ..errors import TableError
+    from .columns import COLUMNS, ROLES, Columns
+    from .correcting import correct_file
+    from .files import Part, TableFile, TableWriter, open_table, write_table
+    from .fitting import fit_table
+    from .roles import assign_roles
+    from .rows import correct, rows_for
+    from .simulate import simulate_table
+    from .table import Table
 
-__getattr__, __dir__, __all__ = lazy_names(__name__)
+_HOMES: dict[str, tuple[str, ...]] = {
+    "..errors": ("TableError",),
+    ".columns": ("COLUMNS", "Columns", "ROLES"),
+    ".correcting": ("correct_file",),
+    ".files": ("Part", "TableFile", "TableWriter", "open_table", "write_table"),
+    ".fitting": ("fit_table",),
+    ".roles": ("assign_roles",),
+    ".rows": ("correct", "rows_for"),
+    ".simulate": ("simulate_table",),
+    ".table": ("Table",),
+}
+
+__all__ = [
+    "COLUMNS",
+    "ROLES",
+    "Columns",
+    "Part",
+    "Table",
+    "TableError",
+    "TableFile",
+    "TableWriter",
+    "assign_roles",
+    "correct",
+    "correct_file",
+    "fit_table",
+    "open_table",
+    "rows_for",
+    "simulate_table",
+    "write_table",
+]
+
+__getattr__, __dir__ = lazy_names(__name__, _HOMES)
