@@ -716,3 +716,5 @@ def test_frequencies_are_classes_of_a_task():
     assert heads.classes.tolist() == [12.5, 13.5]
     for transfer in transfer_scores(heads, X, source).values():
         assert roc_auc_score(y[transfer.rows] == 13.5, transfer.scores) > 0.9
+    # Whole numbers are classes as they are, as a head may name them.
+    fit_heads(X, y + 0.5, source, head=LogisticRegression(class_weight={13.0: 1, 14.0: 5}))

@@ -166,6 +166,11 @@ def test_what_is_left_to_other_readers_than_linear_ones_comes_with_what_may_be_t
     tried = audit.run(mixed(), {"tried": wider}, **QUICK, seeds=[0])
     assert tried["tried"].S < result["closed_form_mgpa"].S - 0.05
     assert not any("May be tried" in line for line in tried.limits("tried"))
+    alone = audit.run(mixed(), ["leace"], **QUICK)  # which has no gate, and so no advice
+    assert "still readable after leace" in str(alone)
+    assert "may be tried" not in str(alone)
+    cut = replace(result, settings=result.settings | {"budget": 0.02})
+    assert any("May be tried: a larger budget, or none" in line for line in cut.limits("closed_form_mgpa"))
 
 
 def test_nothing_is_advised_where_nothing_is_left():

@@ -195,6 +195,7 @@ def test_text_is_refused_as_output_before_the_work(place, command):
             "'ridge=1' names nothing; it is typed as --set.NAME VALUE",
         ),
         ("fit whole.npz two.npz --out x.npz", "mgpa fit takes no further arguments, and got two.npz."),
+        ("fit whole.npz https://me:secret@host/x.npz --out x.npz", "and got https://…@host/x.npz."),
         ("audit whole.npz --out two.npz", 'Only directory is allowed, but "two.npz" is a file.'),
         ("demo --out two.npz", 'Only directory is allowed, but "two.npz" is a file.'),
     ],
