@@ -119,6 +119,18 @@ def test_methods_that_hold_rows_out_say_that_three_people_are_too_few_for_them()
     assert any("Audit the others" in note for note in failed.value.__notes__)
 
 
+def test_a_method_that_one_fold_left_out_is_left_out_of_all():
+    parts = [part.run() for part in AuditPlan(few(), ["leace"], **QUICK).folds]
+    fewer = {"identity": parts[1].results["identity"]}
+    parts[1] = replace(
+        parts[1], results=fewer, settings=parts[1].settings | {"omitted": {"leace": "too far"}}
+    )
+    pooled = audit.Audit.pool(parts)
+    assert pooled.methods == ("identity",)
+    assert pooled.n_people == 10
+    assert pooled.settings["omitted"] == {"leace": "too far"}
+
+
 def test_roles_are_kept_where_twelve_people_judge_or_it_is_asked_for():
     many = few(60)
     assert "folds" not in AuditPlan(many, ["leace"], **QUICK).settings

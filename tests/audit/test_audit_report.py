@@ -174,6 +174,14 @@ def test_movement_of_methods_without_stages_is_drawn_by_participants_alone(full,
     assert ax.get_xlim()[0] == 0
 
 
+def test_the_numbers_of_every_participant_are_there_without_a_script(full):
+    (table,) = re.findall(
+        r"<table[^>]*>(?:(?!</table>).)*>Participant<.*?</table>", html_report(full), re.DOTALL
+    )
+    for person in full["leace"].participants:
+        assert f">{person}<" in table
+
+
 def test_a_report_has_its_colours_in_both_themes(full):
     page = html_report(full)
     for color in (COLORS[1], DARK_COLORS[1], SOURCE_COLORS[0], DARK_SOURCE_COLORS[0]):
@@ -350,6 +358,7 @@ def test_cards_fold_what_their_numbers_say_and_nothing_else(full):
 
 
 def test_readers_have_names_in_words(full):
+    assert chart_data(full)["folds"] == 1
     names = {name for _, name in chart_data(full)["readers"]}
     assert {"logistic", "logistic, whitened", "network 1, 4 epochs"} <= names
     assert not [name for name in names if re.search(r"\br\d|\be\d|_", name)]
