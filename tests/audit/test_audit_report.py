@@ -34,6 +34,7 @@ from mgpa.audit.report import (
     snippet,
     verdict_text,
 )
+from mgpa.audit.report.settings import confounding_section
 from mgpa.baselines import CORAL, LEACE
 from mgpa.tables import Table, assign_roles
 
@@ -408,6 +409,13 @@ def test_report_copes_with_missing_parts(partial):
 def test_report_of_the_identity_alone(tmp_path):
     alone = audit.run(three_sources(), [], readers={"restarts": 0}, verbose=False, folds=1)
     assert "nothing to compare" in Page(html_report(alone)).text
+    said = verdict_text(alone)
+    assert all(line in said for line in (*alone.findings("identity"), *alone.caveats("identity")))
+
+
+def test_a_label_that_a_source_never_had_is_counted_as_none(full):
+    one_sided = replace(full.confounding, counts={"dry": {"a": 7, "b": 3}, "wet": {"a": 5}})
+    assert "wet 5 0" in Page(confounding_section(replace(full, confounding=one_sided))).text
 
 
 def test_report_says_what_the_pairs_show_and_from_what(full, partial):

@@ -160,7 +160,7 @@ def test_mne_epochs_are_embedded_like_their_trials():
 
 
 def test_what_is_neither_trials_nor_epochs_is_refused():
-    for wrong in (np.zeros((2, 3, 4)), [], [erp()]):
+    for wrong in (np.zeros((2, 3, 4)), [erp()]):
         with pytest.raises(TypeError, match=r"expected mne\.Epochs, or a list of them"):
             as_trials(wrong)
 
