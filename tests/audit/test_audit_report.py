@@ -413,6 +413,20 @@ def test_report_of_the_identity_alone(tmp_path):
     assert all(line in said for line in (*alone.findings("identity"), *alone.caveats("identity")))
 
 
+def test_what_was_fitted_on_the_people_who_judge_it_comes_after_what_harmed_the_task(full, monkeypatch):
+    leaked = replace(
+        full["leace"], fitted_on=("s1", "s2"), source_auroc=np.full_like(full["leace"].source_auroc, 0.5)
+    )
+    found = replace(full, results=full.results | {"leace": leaked})
+    outcome = type(full).outcome
+    monkeypatch.setattr(
+        type(full),
+        "outcome",
+        lambda self, name, metric: "suffered" if metric == "T_f" else outcome(self, name, metric),
+    )
+    assert ranking(found)[0][-1] == "leace"
+
+
 def test_a_label_that_a_source_never_had_is_counted_as_none(full):
     one_sided = replace(full.confounding, counts={"dry": {"a": 7, "b": 3}, "wet": {"a": 5}})
     assert "wet 5 0" in Page(confounding_section(replace(full, confounding=one_sided))).text
