@@ -35,6 +35,8 @@ Floats = NDArray[np.float64]
 
 # A direction is worth correcting if sources differ in variance along it by a fifth or more.
 MATERIAL = 0.1
+# Volts and millivolts are a thousand apart, but views that keep .005 of a contrast are in the paper.
+UNITS = 500.0
 QUIET = 2  # directions in a row without support that end the path
 
 
@@ -61,7 +63,7 @@ class Effect:
     @property
     def is_of_other_units(self) -> bool:
         """Whether pairs and rows show effects so different in size that units are in doubt."""
-        return self.is_there and not 0.01 < abs(self.size) < 100.0
+        return self.is_there and not 1 / UNITS < abs(self.size) < UNITS
 
     def __str__(self) -> str:
         if self.is_of_other_units:

@@ -7,6 +7,7 @@ import mgpa
 from mgpa._common.scatter import Scatter
 from mgpa.anchor import cross_validated_ridge, within_anchor
 from mgpa.endpoint import movement_budget, relative_movement
+from mgpa.within import Effect
 
 D = 8
 
@@ -82,6 +83,12 @@ def test_pairs_in_other_units_than_the_rows_are_doubted(unit):
     pairs = tuple(unit * side for side in paired(rng))
     said = within().fit(X, source=source, pairs=pairs).to_map().summary()
     assert ("are pairs and rows in the same units?" in said) == (unit != 1.0)
+
+
+def test_views_that_keep_half_a_percent_of_the_contrast_are_in_no_other_units():
+    """As in the paper's controlled study: the summary says the effect as it is."""
+    assert str(Effect(0.0054, 0.0004)) == "effect 0.0054 ± 0.0004 of the contrast"
+    assert "same units" in str(Effect(1e-3, 1e-5))
 
 
 def test_people_make_the_standard_error():

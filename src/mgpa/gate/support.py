@@ -54,7 +54,7 @@ def supported_directions(
         In standardised coordinates.
     leading : (d, k) array
         Their principal directions to consider, in the order of their energy.
-    kind : (m, 2) or (m,) array, or None
+    kind : (m, 2) array or None
         Which two sources a contrast is between, since each two have a mean of their own; None: all the same.
     groups : (m,) array or None
         Participants, who are held out as a whole. None, or a single one: contrasts are held out.
@@ -75,8 +75,8 @@ def supported_directions(
     people = np.zeros(m, np.int64) if groups is None else np.unique(groups, return_inverse=True)[1]
     # Two people's means have one product, which cannot tell how far it varies: their contrasts have to.
     units = people if people.max() > 1 else np.arange(m)
-    kind = np.zeros(m) if kind is None else np.asarray(kind)
-    kinds, kind = np.unique(kind, axis=0, return_inverse=True)
+    between = np.tile([0, 1], (m, 1)) if kind is None else np.asarray(kind)
+    kinds, kind = np.unique(between, axis=0, return_inverse=True)
     held_out = _HeldOut(contrasts, kind.ravel(), folds, rows, norm_quantile)
     agreed, error = _mean_of_units(held_out.along_mean(), units)
     # Folds share contrasts, which makes chance look a little surer than it is: few units must be very sure.
@@ -115,16 +115,13 @@ def supported_directions(
 def count_effects(kinds: NDArray[Any]) -> int:
     """Return in how many directions sources can differ that these kinds of contrasts are between.
 
-    Of two columns, the sources: K, less the groups of them that no contrast joins. Of one, all kinds may
-    differ.
+    K sources, less the groups of them that no contrast joins.
 
     Examples
     --------
     >>> count_effects(np.array([[0, 1], [0, 2], [1, 2]])), count_effects(np.array([[0, 1], [0, 2], [0, 3]]))
     (2, 3)
     """
-    if kinds.ndim == 1:
-        return len(kinds)
     sources = np.unique(kinds)
     between = (kinds[:, 1:] == sources).astype(int) - (kinds[:, :1] == sources)
     return int(np.linalg.matrix_rank(between))
