@@ -38,6 +38,8 @@ class Material:
     pairs : tuple (A, B)
         Calibration pairs.
     coordinates : Coordinates
+    development : str
+        The task that operating points are selected by.
     """
 
     tables: dict[str, Table]
