@@ -1,8 +1,8 @@
 """
-Tokens: their mean, all of them, or one by one
-==============================================
+Tokens: their mean, or all of them
+==================================
 
-Transformer encoders return a sequence of tokens for every event, not one vector. There are three ways to
+Transformer encoders return a sequence of tokens for every event, not one vector. There are two ways to
 correct them, each around any estimator of this package:
 
 - :class:`mgpa.TokenMean` fits a correction on the tokens' mean and shifts all tokens of an event alike, as
@@ -10,9 +10,8 @@ correct them, each around any estimator of this package:
   they were to the last bit but rounding.
 - :class:`mgpa.JointTokens` corrects all tokens of an event together, as one long vector. What single tokens
   tell about the source goes too.
-- :class:`mgpa.PerToken` corrects every token by a map of its own, which cannot see the other tokens.
 
-What the first promises is also its limit. Both are shown here, and what the others make of it.
+What the first promises is also its limit. Both are shown here, and what the other makes of it.
 """
 
 import matplotlib.pyplot as plt
@@ -144,11 +143,11 @@ with plots.style():
 #
 # All tokens together
 # -------------------
-# The same data with the drift, corrected in the two other ways:
+# The same data with the drift, corrected in both ways:
 
 views = cases["shift that drifts"]
 X = np.concatenate([view[fit] for view in views])
-for ways in (mgpa.TokenMean, mgpa.JointTokens, mgpa.PerToken):
+for ways in (mgpa.TokenMean, mgpa.JointTokens):
     model = ways(mgpa.ClosedFormMGPA(anchor="within")).fit(X, source=source, pair_id=pair_id)
     read = readable(model.transform, views)
     print(f"{ways.__name__:<12}" + "".join(f"{name} {area:.3f}   " for name, area in read.items()))

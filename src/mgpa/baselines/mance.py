@@ -12,14 +12,12 @@ from sklearn.linear_model import LogisticRegression
 
 from .._common.parameters import Constraint, flag, nothing, number, one_of, read_seed, seed, text, whole
 from .._common.progress import progress
-from .._common.scatter import Scatter
 from ..errors import Mention, UsageError
 from ..estimators.base import FitData, MethodTags, require_several
-from ..estimators.held_out import read_held_out
 from ..estimators.staged import SequentialEstimator, complete_stages_kept, torch_device
 from ..maps import ManifoldMap, MapInfo
 from ..maps.manifold import ERASURE, Cloud, advance
-from ..moments import Standardizer
+from ..moments import Scatter, Standardizer
 from ..stopping import HELD_OUT, held_out_folds
 from .leace import erasure_along
 
@@ -297,7 +295,7 @@ class MANCE(SequentialEstimator):
 
     def _split(self, data: FitData, seed: int) -> tuple[Rows, Rows]:
         """Return rows to fit on and held-out rows, each with its codes."""
-        held, held_codes = read_held_out(self, data, "they decide when to stop", every_source=True)
+        held, held_codes = self._read_held_out(data, "they decide when to stop", every_source=True)
         if held is not None and held_codes is not None:
             return (data.X, data.codes), (held, held_codes)
         if np.bincount(data.codes).min() < 2:

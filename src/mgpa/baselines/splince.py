@@ -7,11 +7,11 @@ from typing import ClassVar
 import numpy as np
 
 from .._common.parameters import Constraint, flag, number
-from .._common.scatter import PrincipalAxes
 from ..errors import Mention, UsageError
 from ..estimators.base import MethodTags
 from ..estimators.streamed import Evidence, MomentEstimator
 from ..maps import AffineMap
+from ..moments import PrincipalAxes
 from ._base import Floats, blind_map
 from .leace import NO_EFFECT, source_covariance
 

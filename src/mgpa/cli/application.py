@@ -75,7 +75,7 @@ Out = Annotated[Path, Parameter(name=["--out", "-o"])]
 AnyPlace = Annotated[Place, Parameter(accepts_keys=False, n_tokens=1)]
 AnyOut = Annotated[Place, Parameter(name=["--out", "-o"], accepts_keys=False, n_tokens=1)]
 MaybePlace = Annotated[Place | None, Parameter(accepts_keys=False, n_tokens=1)]
-Tokens = Literal["mean", "joint", "each"]
+Tokens = Literal["mean", "joint"]
 Folder = Annotated[Path, Parameter(name=["--out", "-o"], validator=validators.Path(file_okay=False))]
 Rank = int | float | None
 Seed = Annotated[int, Parameter(validator=validators.Number(gte=0))]
