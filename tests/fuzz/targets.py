@@ -1,6 +1,5 @@
 """What is damaged, how it is opened, and what may come of it."""
 
-import contextlib
 import json
 import shutil
 import warnings
