@@ -165,7 +165,7 @@ def test_a_reader_and_a_critic_of_one_seed_are_the_same_network():
     (seed,) = readers.restart_seeds(98, 1)
     reading = read_sources(X, source, X, device="cpu", restarts=3, checkpoints=(5,))
     H = torch.as_tensor(X, dtype=torch.float32)
-    critic = fit_network(H, source, 2, seed=seed, epochs=5, learning_rate=1e-3)
+    critic = fit_network(H, source, 2, seeds=[seed], epochs=5, learning_rate=1e-3)
     np.testing.assert_allclose(reading.scores[:, 2], critic.scores(H)[:, 0].numpy(), atol=1e-5)
 
 
