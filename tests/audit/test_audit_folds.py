@@ -9,7 +9,7 @@ import pytest
 from audited import LINEAR, assert_same
 from mgpa import audit
 from mgpa.audit import AuditPlan
-from mgpa.audit.folds import everybody_can_judge
+from mgpa.audit.design import is_crossed as everybody_can_judge
 from mgpa.audit.report import html_report, snippet
 from mgpa.audit.report.data import chart_data
 from mgpa.baselines import make

@@ -343,7 +343,17 @@ def check_schedule(restarts: int, checkpoints: Sequence[int]) -> tuple[int, ...]
 def check_bank(bank: str) -> None:
     """Raise unless there is such a bank of readers."""
     if bank not in BANKS:
-        raise ValueError(f"There is no bank of readers {bank!r}; choose {' or '.join(map(repr, BANKS))}.")
+        raise ValueError(f"No bank of readers {bank!r}; choose {' or '.join(map(repr, BANKS))}.")
+
+
+def reader_bank(
+    bank: str = "full", restarts: int = 3, checkpoints: Sequence[int] = CHECKPOINTS, **other: Any
+) -> dict[str, Any]:
+    """Return the settings of the bank of readers that an audit asks for."""
+    if other:
+        raise TypeError(f"readers has {sorted(other)}; it takes bank, restarts and checkpoints.")
+    check_bank(bank)
+    return {"bank": bank, "restarts": int(restarts), "checkpoints": check_schedule(restarts, checkpoints)}
 
 
 def as_input(X: NDArray[Any], device: Any) -> Array:
