@@ -120,14 +120,15 @@ class Ground:
         )
 
     @cached_property
-    def residual_readers(self) -> ResidualReaders:
-        """Readers of what a common shift of tokens cannot change, fitted once."""
-        return self.fit_residual_readers(self.H_head)
+    def residual_reading(self) -> SourceReading:
+        """What readers make of differences between tokens, which a common shift cannot change."""
+        return self.read_residuals(self.H_head, self.H_eval)
 
-    def fit_residual_readers(self, H_head: NDArray[Any]) -> ResidualReaders:
-        """Return readers of the centred tokens of HEAD rows, as they are before or after a correction."""
+    def read_residuals(self, head: NDArray[Any], held: NDArray[Any]) -> SourceReading:
+        """Return what readers of centred HEAD tokens make of EVAL tokens, before or after a correction."""
         schedule = {name: value for name, value in self.bank.items() if name != "bank"}
-        return ResidualReaders.fit(H_head, self.head.source, device=self.device, **schedule)
+        readers = ResidualReaders.fit(head, self.head.source, device=self.device, **schedule)
+        return readers.scores(held)
 
     @cached_property
     def picture(self) -> tuple[NDArray[np.int64], NDArray[Any], NDArray[Any]]:
@@ -157,14 +158,13 @@ class Ground:
     def read_tokens(self, C_head: NDArray[Any], C_eval: NDArray[Any]) -> SourceReading:
         """Return what source readers make of corrected tokens."""
         pairs = ((self.H_head, C_head), (self.H_eval, C_eval))
-        # Readers of uncorrected centred tokens serve every correction that shifts all tokens alike.
+        # A reading of uncorrected centred tokens serves every correction that shifts all tokens alike.
         alike = all(moves_tokens_alike(before, after) for before, after in pairs)
         return read_token_sources(
             C_head,
             self.head.source,
             C_eval,
-            residual=self.residual_readers if alike else self.fit_residual_readers(C_head),
-            original_eval=self.H_eval if alike else None,
+            residual=self.residual_reading if alike else self.read_residuals(C_head, C_eval),
             device=self.device,
             **self.bank,
         )
@@ -173,7 +173,7 @@ class Ground:
         """Fit what is shared now, so that workers receive it instead of fitting it again."""
         _ = self.frozen_heads, self.association_heads, self.H_head, self.H_eval, self.picture
         if self.tokens:
-            _ = self.residual_readers
+            _ = self.residual_reading
         views = self.evaluation.paired_views()
         if self.directions and views is not None:
             seen, labels = (self.evaluation.columns[name][views[0]] for name in ("participant", "label"))
