@@ -37,7 +37,7 @@ def placements(scores: NDArray[Any], reference: NDArray[Any], weight: Any = None
         # Stable, so that sums of weights within ties do not depend on the processor's sorting code.
         order = np.argsort(reference[:, k], kind="stable")
         ordered, total = reference[order, k], np.concatenate([[0.0], np.cumsum(weight[order])])
-        ends = [np.searchsorted(ordered, scores[:, k], side) for side in ("left", "right")]  # type: ignore[call-overload]
+        ends = [np.searchsorted(ordered, scores[:, k], side) for side in ("left", "right")]
         shares[:, k] = (total[ends[0]] + total[ends[1]]) / (2 * total[-1])
     return shares
 
@@ -203,7 +203,7 @@ def _weights(weight: Any, n: int) -> Floats:
 def _areas(scores: NDArray[Any], positive: NDArray[np.bool_], weight: Floats) -> Floats:
     """Return the AUROC of each column of scores (n, R); both classes have weight."""
     shares = placements(scores[positive], scores[~positive], weight[~positive])
-    return np.clip(weight[positive] @ shares / weight[positive].sum(), 0.0, 1.0)
+    return np.asarray(np.clip(weight[positive] @ shares / weight[positive].sum(), 0.0, 1.0))
 
 
 def _class_codes(labels: Any, n: int, classes: Any) -> tuple[list[Any], NDArray[np.int64]]:
