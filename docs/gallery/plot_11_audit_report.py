@@ -15,7 +15,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 
 from mgpa import audit
-from mgpa.audit.looks import reader_rows
+from mgpa.audit.words import reader_rows
 from mgpa.tables import Table, assign_roles
 
 # %%
@@ -78,7 +78,7 @@ for line in result.verdict("closed_form_mgpa"):
 # Left is better, up is better; the dashed line is the task without correction. Hollow markers are told the
 # source of every row they correct, which is an easier problem: compare them with each other.
 
-plt.figure(result.plot_tradeoff(width=4.6))  # drawn without pyplot; this hands it over
+plt.figure(result.plot("tradeoff", width=4.6))  # drawn without pyplot; this hands it over
 
 # %%
 # Second: who still finds the source
@@ -87,7 +87,7 @@ plt.figure(result.plot_tradeoff(width=4.6))  # drawn without pyplot; this hands 
 # nonlinear trace is left; if one reader stands out, look at it. A bank is a lower bound: a reader that
 # nobody tried may find more.
 
-plt.figure(result.plot_readers())
+plt.figure(result.plot("readers"))
 for method in result.methods:
     [(_, reader)] = reader_rows([result[method].best_reader()])
     print(f"{method:<18} is read best by: {reader}")
@@ -100,7 +100,7 @@ for method in result.methods:
 # that tilts the other way was corrected too far: LEACE and CORAL took task along with the headset, so now
 # the head is at its worst where the association is the one it was trained with.
 
-plt.figure(result.plot_association(width=4.6))
+plt.figure(result.plot("association", width=4.6))
 
 # %%
 # Fourth: is it everybody, or a few
@@ -108,7 +108,7 @@ plt.figure(result.plot_association(width=4.6))
 # One line a person, the source before and after. A mean can hide people for whom nothing changed;
 # ``influence`` says whether a verdict hangs on one of them.
 
-plt.figure(result.plot_participants("S"))
+plt.figure(result.plot("participants", "S"))
 without = result.influence("closed_form_mgpa", "leace", "S")
 print(f"closed form minus LEACE in S: {result.contrast('closed_form_mgpa', 'leace', 'S'):+.3f}")
 print(f"leaving out any one person: {without.min():+.3f} to {without.max():+.3f}")
@@ -122,12 +122,12 @@ print(f"leaving out any one person: {without.min():+.3f} to {without.max():+.3f}
 # are the other half (:doc:`plot_02_gate_rank`). The iterative map begins with the closed form, and found
 # nothing left to do: the two coincide in every figure.
 
-plt.figure(result.plot_gate(width=4.6))
+plt.figure(result.plot("gate", width=4.6))
 
 # %%
 # How far rows moved, stage by stage and in all:
 
-plt.figure(result.plot_movement())
+plt.figure(result.plot("movement"))
 
 # %%
 # Write it down

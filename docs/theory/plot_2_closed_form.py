@@ -27,8 +27,7 @@ from sklearn.linear_model import LinearRegression, Ridge
 
 from mgpa import ClosedFormMGPA, MeasurementGate
 from mgpa.audit import plots
-from mgpa.audit.looks import COLORS, SOURCE_COLORS
-from mgpa.audit.plots.drawing import grid
+from mgpa.audit.plots import COLORS, SOURCE_COLORS, grid
 
 
 def agree(what, package, independent, within=1e-9):

@@ -33,7 +33,7 @@ from sklearn.metrics import roc_auc_score
 
 from mgpa import AffineMap
 from mgpa.audit import plots
-from mgpa.audit.looks import COLORS
+from mgpa.audit.plots import COLORS
 from mgpa.closed_form import projection
 from mgpa.trust_region import trust_region_step
 

@@ -30,8 +30,7 @@ import numpy as np
 from scipy.optimize import minimize
 
 from mgpa.audit import plots
-from mgpa.audit.looks import COLORS
-from mgpa.audit.plots.drawing import grid
+from mgpa.audit.plots import COLORS, grid
 from mgpa.studies import theory
 from mgpa.studies.gaussian import (
     completion_map,

@@ -27,8 +27,7 @@ from sklearn.linear_model import Ridge
 from mgpa import AffineMap
 from mgpa.anchor import ConditionalMean
 from mgpa.audit import plots
-from mgpa.audit.looks import COLORS
-from mgpa.audit.plots.drawing import grid
+from mgpa.audit.plots import COLORS, grid
 from mgpa.closed_form import projection
 
 

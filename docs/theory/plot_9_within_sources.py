@@ -36,8 +36,7 @@ from sklearn.metrics import roc_auc_score
 
 import mgpa
 from mgpa.audit import plots
-from mgpa.audit.looks import COLORS
-from mgpa.audit.plots.drawing import grid
+from mgpa.audit.plots import COLORS, grid
 
 rng = np.random.default_rng(0)
 D_Q = 23

@@ -15,7 +15,7 @@ from ..tables.table import Table
 from .association import Direction, find_directions
 from .fits import Job
 from .folds import FEWEST_PEOPLE
-from .looks import label as shown_as
+from .words import label as shown_as
 from .measure import require_everyone
 from .readers import CHECKPOINTS, check_bank, check_schedule
 

@@ -14,7 +14,7 @@ from ..errors import Mention, UsageError
 from ..pairs import is_paired
 from ..tables.roles import rotated, with_roles
 from ..tables.table import Table
-from .sentences import FEW
+from .bootstrap import FEW
 
 #: Folds that are made unless a number is given, and the fewest of several people: one for every role.
 FOLDS = 5

@@ -40,6 +40,7 @@ def check_pairs(
     """
     with waiting("check-pairs: loading"):
         from ..audit.pair_check import check_pairs as check
+        from ..audit.plots import plot_pairs
 
     if out is not None:
         refuse_existing(out, overwrite, table, pairs)
@@ -48,5 +49,5 @@ def check_pairs(
     with waiting("check-pairs: fitting"):
         found = check(table, pairs, random_state=seed, verbose=True)
     if out is not None:
-        found.plot().savefig(out)
+        plot_pairs(found).savefig(out)
     show(found.to_dict(), str(found), json_)
