@@ -28,7 +28,7 @@ from mgpa.audit.plots.drawing import COLORS, DARK_COLORS, DARK_SOURCE_COLORS, SO
 from mgpa.audit.report import contrast_csv, csv_table, html_report, snippet
 from mgpa.audit.report.page import CAPTIONS
 from mgpa.audit.report.settings import confounding_section
-from mgpa.audit.verdict import caveats, certainty, findings, headline, ranking, text
+from mgpa.audit.verdict import caveats, certainty, findings, headline, text
 from mgpa.baselines import CORAL, LEACE
 from mgpa.tables import Table, assign_roles
 
@@ -351,7 +351,7 @@ def test_charts_are_svg_with_tooltips_whose_they_are_and_colours_of_the_theme(fu
     assert left == set()
     ids = [attrs["id"] for _, attrs in page.tags if "id" in attrs]
     assert len(ids) == len(set(ids))
-    assert {ref for ref in re.findall(r"url\(#([^)]+)\)", charts)} <= set(ids)
+    assert set(re.findall(r"url\(#([^)]+)\)", charts)) <= set(ids)
     assert len(page.html) < 1_500_000
 
 

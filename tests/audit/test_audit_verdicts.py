@@ -40,6 +40,10 @@ def shifted(counts=(8, 8, 8), size=3.0):
     return made(X, source, person, role, label=np.arange(len(X)) // 2 % 2)
 
 
+def unlabelled():
+    return shifted().with_columns(label=None)
+
+
 def spread():
     X, source, person, role = people((8, 8, 8), 60, np.random.default_rng(0))
     X[:, 0] *= np.where(source == "wet", 3.0, 1.0)
@@ -112,7 +116,7 @@ READABLE = "Your embeddings reveal the source (S "
     [
         (nothing, "Your embeddings do not reveal the source beyond chance (S ", "as before the correction",
          "There is nothing to remove that these readers find."),
-        (lambda: shifted().with_columns(label=None), READABLE, ": hidden (indistinguishable from chance)", "LEACE hides it (.5"),
+        (unlabelled, READABLE, ": hidden (indistinguishable from chance)", "LEACE hides it (.5"),
         (spread, READABLE, ": harder to read, but still readable", "LEACE lowers it to .6"),
         (products, READABLE, ": harder to read, but still readable", "LEACE lowers it to ."),
         (one_token, READABLE, ": still readable, no clear change", "No method clearly lowered it."),
@@ -174,7 +178,7 @@ def test_no_method_is_best_with_two_participants():
 
 
 def test_source_aware_methods_compete_among_themselves():
-    result = of(shifted().with_columns(label=None), "leace", "coral")
+    result = of(unlabelled(), "leace", "coral")
     assert ranking(result)[1] == (("leace",), ("coral",))
     assert "LEACE hides it (.5" in headline(result)
     assert "CORAL, told the source of every row, hides it (.5" in headline(result)
@@ -197,7 +201,7 @@ def labelled():
 
 
 def with_source(result, **levels):
-    """Return an audit in which every reader reaches a level on average, a little apart between participants."""
+    """Return an audit in which all readers reach a level on average, a little apart by participant."""
     shape = result["leace"].source_auroc.shape
     wave = np.resize([0.02, -0.02], shape[1])[None, :, None]
     return changed(

@@ -151,8 +151,8 @@ class Audit:
             few, many = sorted((len(first), len(second)))
             if many % few:
                 raise ValueError(
-                    f"{a} has {len(first)} fits and {b} {len(second)}; one must have as many as the other, or "
-                    "several times as many."
+                    f"{a} has {len(first)} fits and {b} {len(second)}; one must have as many as the other, "
+                    "or several times as many."
                 )
             # Several variants with the same seeds each, such as random gates: fit i corresponds to fit i.
             first, second = (v.reshape(-1, few, *v.shape[1:]) if few > 1 else v for v in (first, second))

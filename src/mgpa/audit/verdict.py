@@ -4,22 +4,19 @@ would settle what is open. Plain functions of an audit; every output takes its s
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
 from itertools import dropwhile
 from textwrap import wrap
 from typing import TYPE_CHECKING, Any
 
 from .._common.markup import text_table
 from ..errors import printable
-from .bootstrap import FEW
+from .design import FEW, TOO_FEW
 from .metrics import METRICS, Metric
 from .words import label, listed, number
 
 if TYPE_CHECKING:
     from .result import Audit
 
-# With fewer EVAL participants no method is called best.
-TOO_FEW = 6
 # Share of contrast energy in a gate that is proposed where a narrower one leaves the source readable.
 WIDE = 0.99
 # Characters of a printed table, and the columns that come first in it.
@@ -152,7 +149,8 @@ def _no_leader(audit: Audit, names: list[str]) -> str:
     """Return why no method is best, and what would help."""
     floors = [name for name in names if audit[name].floor_explains]
     if audit.n_people < TOO_FEW:
-        return f"No method is called best with {units(audit)}; at least {TOO_FEW} are needed{_folds_help(audit)}."
+        needed = f"at least {TOO_FEW} are needed{_folds_help(audit)}"
+        return f"No method is called best with {units(audit)}; {needed}."
     if not audit["identity"].chance.excluded:
         return "There is nothing to remove that these readers find."
     task = " while clearly keeping the task" if task_metric(audit) else ""
@@ -254,7 +252,8 @@ def _source_sentence(audit: Audit, method: str) -> str:
     }[str(outcome), readable]
     if not readable and not audit["identity"].chance.excluded:
         now = "indistinguishable from chance, as before the correction"
-    said = f"Source (S): {_change(audit, method, 'S')}; chance reaches {number(audit[method].chance.high)}: {now}."
+    reaches = f"chance reaches {number(audit[method].chance.high)}"
+    said = f"Source (S): {_change(audit, method, 'S')}; {reaches}: {now}."
     if audit[method].estimate("S").high < 0.5:
         said += (
             " S is below chance: readers learned a rule that reverses on new participants, as happens when a "
@@ -376,8 +375,8 @@ def shortcut_note(audit: Audit) -> str:
         how = "as stated" if origin == "stated" else f"as in the {origin} rows"
         return f"worst: heads learned the shortcut that {ways[0]} ({how})."
     return (
-        f"worst: source and task are not clearly associated in the {origin} rows, so heads learned each of the "
-        f"{len(ways)} possible shortcuts, and their curves are averaged."
+        f"worst: source and task are not clearly associated in the {origin} rows, so heads learned each of "
+        f"the {len(ways)} possible shortcuts, and their curves are averaged."
     )
 
 

@@ -23,7 +23,6 @@ from .drawing import (
     label_ends,
     looks,
     mark,
-    plain,
     points,
     style,
 )
@@ -90,7 +89,8 @@ def plot_pairs(source: Audit | PairCheck, ax: Any = None, *, width: float = COLU
         (line,) = ax.plot(ranks, check.coverage, "o", ms=3, color=COLORS[1])
         ax.plot(ranks, check.coverage, "-", color=COLORS[1], label="pairs as they are")
         titles = (
-            f"{k} directions: {v:.1%}, permuted {m:.1%}" for k, v, m in zip(ranks, check.coverage, middle)
+            f"{rank} directions: {share:.1%}, permuted {permuted:.1%}"
+            for rank, share, permuted in zip(ranks, check.coverage, middle, strict=True)
         )
         mark(line, titles)
         if check.rank:
@@ -144,7 +144,7 @@ def plot_gate(audit: Audit, ax: Any = None, *, width: float = COLUMN) -> Any:
                 points(ax, rank, covered, look, title, ms=4.2, mfc="white", marker="D", zorder=5)
             ax.plot(range(1, len(energy) + 1), energy, color=color, lw=1, zorder=2)
             titles = [f"{look.label}: {k} directions, {e:.1%}" for k, e in enumerate(energy, start=1)]
-            dots = {"ms": 2.6, "marker": "o", "mfc": color, "label": text, "ls": "none"}
+            dots: dict[str, Any] = {"ms": 2.6, "marker": "o", "mfc": color, "label": text}
             points(ax, range(1, len(energy) + 1), energy, look, titles, **dots)
             ax.plot(rank, energy[rank - 1], "o", ms=7, mfc="none", mec=color, mew=1.3, zorder=4)
             # Beyond this the spectrum says nothing more.

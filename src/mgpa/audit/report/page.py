@@ -183,7 +183,7 @@ def _tiles(audit: Audit) -> str:
         return ""
     name, task = leaders[0][0] if leaders else names[0], task_metric(audit)
     shown = ["S", *(m for m in ("A_f", task.name if task else "", "T_r") if m in audit.metrics), "M"]
-    tiles = "".join(_tile(audit, name, metric) for metric in [*dict.fromkeys(shown[:-1])][:3] + ["M"])
+    tiles = "".join(_tile(audit, name, metric) for metric in [*[*dict.fromkeys(shown[:-1])][:3], "M"])
     return f'<p class="eyebrow">{escape(label(name))}</p><div class="tiles">{tiles}</div>'
 
 
@@ -213,7 +213,8 @@ def _methods(audit: Audit) -> str:
 def _bar(audit: Audit) -> str:
     """Return buttons that highlight a method, and a list of participants."""
     buttons = "".join(
-        f'<button type="button" data-choose="{escape(name)}" aria-pressed="false">{method(audit, name)}</button>'
+        f'<button type="button" data-choose="{escape(name)}" aria-pressed="false">{method(audit, name)}'
+        "</button>"
         for name in audit.methods
     )
     people = "".join(

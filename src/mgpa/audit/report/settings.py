@@ -5,7 +5,7 @@ from __future__ import annotations
 from html import escape
 from typing import TYPE_CHECKING
 
-from ..bootstrap import FEW
+from ..design import FEW
 from ..methods_text import INTERVALS
 from ..verdict import shortcut_note
 from ..words import label

@@ -1,4 +1,4 @@
-"""A figure as SVG inside a page: colours that follow the theme, tooltips, and marks that can be highlighted."""
+"""A figure as SVG inside a page: colours of the theme, tooltips, and marks that can be highlighted."""
 
 from __future__ import annotations
 

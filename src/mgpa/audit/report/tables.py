@@ -106,9 +106,10 @@ def html_table(audit: Audit, differences: bool = False) -> str:
     colours = {"improved": "good", "kept": "good", "suffered": "bad", "unclear": "warn"}
     rows = []
     for name in shown:
+        blind = "source-blind" if audit[name].source_blind else "source-aware"
         cells = [
             f'<th scope="row" data-value="{escape(label(name))}">{method(audit, name)}'
-            f'<span class="group">{"source-blind" if audit[name].source_blind else "source-aware"}</span></th>'
+            f'<span class="group">{blind}</span></th>'
         ]
         for m in metrics:
             e = shown[name].get(m)
@@ -129,8 +130,8 @@ def html_table(audit: Audit, differences: bool = False) -> str:
         f'<th scope="col">{subscript(m)}<span class="hint">{METRICS[m].hint}</span></th>' for m in metrics
     )
     caption = (
-        "Differences from the identity, paired over participants, with 95 % intervals. Green: improved or kept; "
-        "amber: not clear; red: worse."
+        "Differences from the identity, paired over participants, with 95 % intervals. Green: improved or "
+        "kept; amber: not clear; red: worse."
         if differences
         else f"Means with 95 % intervals. {readers_note(audit)} {shortcut_note(audit)}".strip()
     )
