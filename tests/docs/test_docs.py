@@ -23,7 +23,7 @@ import pytest
 import mgpa
 from mgpa.baselines import make
 from mgpa.coordinates import fit_coordinates
-from mgpa.tables.files import TableWriter, write_table
+from mgpa.tables import TableWriter, write_table
 from mgpa.tables.simulate import simulate_table
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -16,8 +16,16 @@ import pytest
 import mgpa
 from mgpa._common.files import scratch_folder
 from mgpa.errors import OutputExists, StoreError
-from mgpa.tables import Table, correct, correct_file, fit_table
-from mgpa.tables.files import TableError, TableWriter, open_table, write_table
+from mgpa.tables import (
+    Table,
+    TableError,
+    TableWriter,
+    correct,
+    correct_file,
+    fit_table,
+    open_table,
+    write_table,
+)
 from simulated import in_parts, simulated_table
 from stores import inherited, names_at, objects_at, store_of
 

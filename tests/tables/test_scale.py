@@ -23,10 +23,17 @@ from simulated import in_parts, simulated_table
 
 pytest.importorskip("pyarrow")
 
-from mgpa.tables import Table, correct, correct_file, fit_table
-from mgpa.tables.all_rows import FileRows
+from mgpa.tables import (
+    Table,
+    TableError,
+    TableWriter,
+    correct,
+    correct_file,
+    fit_table,
+    open_table,
+    write_table,
+)
 from mgpa.tables.correcting import write_corrected
-from mgpa.tables.files import TableError, TableWriter, open_table, write_table
 from mgpa.tables.fitting import draw_rows
 from mgpa.tables.scale import connect, merge_tree
 
