@@ -49,7 +49,7 @@ def fit_table(
     ----------
     model : estimator
         A clone of it is fitted; on token means (:class:`~mgpa.TokenMean`), if the table holds tokens and it
-        does not say otherwise (:class:`~mgpa.JointTokens`, :class:`~mgpa.PerToken`). Methods that stream (see
+        does not say otherwise (:class:`~mgpa.JointTokens`). Methods that stream (see
         :func:`mgpa.baselines.available`) see every row in bounded memory. Of a file, the others are fitted on
         at most ``max_rows`` rows, all paired ones and others drawn for every source alike, and their map says
         so.

@@ -357,7 +357,7 @@ def _renamed(columns: Mapping[str, Any], rename: Mapping[str, str] | None) -> di
     renamed = {rename.get(name, name): values for name, values in columns.items()}
     if "X" in renamed or len(renamed) < len(columns):
         raise TableError(
-            f"The columns would be called {', '.join(rename.get(name, name) for name in columns)}. Names must "
-            "differ, and X is the embedding's: give others with rename=."
+            f"The columns would be called {', '.join(rename.get(name, name) for name in columns)}. Names "
+            "must differ, and X is the embedding's: give others with rename=."
         )
     return renamed

@@ -153,8 +153,8 @@ class TableWriter:
             absent.remove(part)
         if absent:
             raise TableError(
-                f"{len(absent)} of {len(self.rows)} parts are not written yet (first: {absent[0]}). The others "
-                f"stay in {self.path}."
+                f"{len(absent)} of {len(self.rows)} parts are not written yet (first: {absent[0]}). The "
+                f"others stay in {self.path}."
             )
         parts = [self.written[part] for part in range(len(self.rows))]
         keep = {part.name for part in parts}
