@@ -1,0 +1,170 @@
+"""The front door: gate, position, then spread, each as far as pairs and rows show it.
+
+Position is the closed form along the mean contrast (:mod:`mgpa.closed_form`). Where held-out pairs show that
+sources also differ in how embeddings vary, and that correcting it brings views closer, the source is read
+from the row and used (:mod:`mgpa.spread`). Where nothing is shown, nothing moves.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+
+import numpy as np
+
+from ._common.parameters import Constraint, flag, gate, number, one_of
+from .closed_form import ClosedFormMGPA, solve
+from .errors import MissingEvidence
+from .estimators.gated import GatedEstimator
+from .estimators.streamed import Evidence, MomentEstimator
+from .gate import FixedGate
+from .maps import AffineMap, CorrectionMap, PathMap
+from .spread import SpreadEvidence, fit_spread, read_views, spread_map, unpaired_scatters
+from .within import Effect
+
+
+@dataclass(frozen=True)
+class Correction:
+    """What solving the evidence gives: the map, its gate, and what was shown of shift and spread."""
+
+    gate: Any
+    map: CorrectionMap
+    effect: Effect | None = None
+    spread: SpreadEvidence | None = None
+
+
+class MGPA(GatedEstimator, MomentEstimator):
+    """Correct embeddings for how they were measured: shifts, gains and rotations, as far as pairs show them.
+
+    Parameters
+    ----------
+    gate : gate estimator or None
+        Where the correction of position may act; None is ``MeasurementGate()``.
+    spread : {"auto", "always", "never"}
+        Whether differences in spread are corrected: where held-out pairs show that it helps, whatever they
+        show, or not at all. The map then is not affine; it reads the source from each row.
+    strength : float
+        1 is the full correction; values between 0 and 1 move rows less far.
+    standardize : bool
+        Work in features scaled to zero mean and unit variance on the fitting rows. Output is in the input's
+        units either way.
+    on_missing : {"raise", "warn"}
+        Without source labels or pairs there is nothing to fit: raise, or warn and return the identity map.
+
+    Attributes
+    ----------
+    gate_ : fitted gate
+        Of the correction of position; rank 0 where pairs show no common shift.
+    map_ : SpreadMap, PathMap or AffineMap
+        The stored correction: with spread, along the mean contrast alone, or the identity.
+    effect_ : Effect or None
+        How much of the mean contrast the rows show; None where pairs show no common shift.
+    spread_ : SpreadEvidence or None
+        What held-out pairs say about spread.
+    sources_ : array
+        Source labels seen.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> rng = np.random.default_rng(0)
+    >>> source = np.repeat(["dry", "wet"], 200)
+    >>> gain = np.array([2.0, 1, 1, 1])
+    >>> X = rng.normal(size=(400, 4)) * np.where(source == "wet", gain[:, None], 1).T
+    >>> A = rng.normal(size=(60, 4))
+    >>> model = MGPA().fit(X, source=source, pairs=(A, A * gain))
+    >>> model.to_map()
+    <SpreadMap: 2 sources read from the row, rank 4, strength 1, 4 features>
+    """
+
+    _parameter_constraints: ClassVar[dict[str, Constraint]] = {
+        "gate": gate,
+        "spread": one_of("auto", "always", "never"),
+        "strength": number(0),
+        "standardize": flag,
+        "on_missing": one_of("raise", "warn"),
+    }
+
+    def __init__(
+        self,
+        gate: Any = None,
+        *,
+        spread: str = "auto",
+        strength: float = 1.0,
+        standardize: bool = True,
+        on_missing: str = "raise",
+    ) -> None:
+        self.gate = gate
+        self.spread = spread
+        self.strength = strength
+        self.standardize = standardize
+        self.on_missing = on_missing
+
+    def _solve(self, data: Evidence) -> Correction:
+        n_directions = data.require_sources() - 1
+        closed_form = ClosedFormMGPA(self.gate, n_directions=n_directions, standardize=self.standardize)
+        standardizer, contrasts = data.standardizer(self.standardize), data.contrasts()
+        if not contrasts.values.any():
+            raise MissingEvidence(
+                f"All {len(contrasts)} contrasts are zero: the paired views are identical, so they show no "
+                "measurement effect. Check that the second view really is the other condition."
+            )
+        effect = None
+        try:
+            solution = solve(closed_form, data)
+        except MissingEvidence:
+            found, position, shift = _no_gate(self.n_features_in_), None, "pairs show no common shift"
+        else:
+            found, effect = solution.gate, solution.effect
+            position, shift = solution.map, solution.map.info.evidence
+        identity = AffineMap.identity(self.n_features_in_, center=standardizer.center, scale=standardizer.scale)
+        stored: CorrectionMap = position or identity
+        evidence, words = None, shift
+        if self.spread != "never":
+            scale = np.where(standardizer.varies, standardizer.scale, np.inf)
+            moments = data.moments
+            within = moments.within.scaled(scale * np.sqrt(moments.weights.sum() / moments.count))
+            affine = stored.affine if isinstance(stored, PathMap) else stored
+            views = read_views(contrasts, within, moments.count, standardizer, affine)
+            rows = unpaired_scatters(data, views.axes, scale)
+            spread = fit_spread(views, rows, always=self.spread == "always")
+            evidence, words = spread.evidence, f"{shift}; {spread.evidence}"
+            if spread.posterior is not None:
+                matches = evidence.matches_rows or (effect is not None and effect.is_of_the_pairs_scale)
+                acts = self.spread == "always" or (evidence.helps and matches)
+                said = evidence.outcome() if matches else "rows do not show the pairs' spread: not corrected"
+                words = f"{words}; {said}"
+                if acts:
+                    stored = spread_map(spread, affine, standardizer)
+        info = self._evidence_info(
+            data,
+            n_contrasts=len(contrasts),
+            gate_rank=found.rank_,
+            gate_energy=float(found.cumulative_energy_[found.rank_ - 1]) if found.rank_ else 0.0,
+            evidence=words,
+        )
+        stored = replace(stored, strength=float(self.strength), info=info)
+        return Correction(found, stored, effect, evidence)
+
+    def _nothing(self) -> Correction:
+        identity = AffineMap.identity(self.n_features_in_, info=self._info(gate_rank=0))
+        return Correction(_no_gate(self.n_features_in_), identity)
+
+    @property
+    def gate_(self) -> Any:
+        """The fitted gate of the correction of position."""
+        return self._solution().gate
+
+    @property
+    def effect_(self) -> Effect | None:
+        """How much of the mean contrast the rows show."""
+        return self._solution().effect
+
+    @property
+    def spread_(self) -> SpreadEvidence | None:
+        """What held-out pairs say about spread."""
+        return self._solution().spread
+
+
+def _no_gate(n_features: int) -> FixedGate:
+    return FixedGate(np.zeros((n_features, 0))).fit(np.zeros((0, n_features)))
