@@ -31,7 +31,7 @@ if TYPE_CHECKING:
         load_map,
     )
     from .moments import Moments
-    from .tokens import JointTokens, PerToken, TokenMean, transform_tokens
+    from .tokens import JointTokens, TokenMean, transform_tokens
 
 _HOMES: dict[str, tuple[str, ...]] = {
     ".closed_form": ("ClosedFormMGPA",),
@@ -52,7 +52,7 @@ _HOMES: dict[str, tuple[str, ...]] = {
         "load_map",
     ),
     ".moments": ("Moments",),
-    ".tokens": ("JointTokens", "PerToken", "TokenMean", "transform_tokens"),
+    ".tokens": ("JointTokens", "TokenMean", "transform_tokens"),
 }
 _MODULES = {
     "audit": ".audit",
@@ -82,7 +82,6 @@ __all__ = [
     "Moments",
     "PCAGate",
     "PathMap",
-    "PerToken",
     "ProjectiveMap",
     "RandomGate",
     "RoutedMap",
