@@ -13,12 +13,13 @@ from typing import Any, ClassVar
 import numpy as np
 
 from ._common.parameters import Constraint, flag, gate, number, one_of
-from .closed_form import ClosedFormMGPA, solve
+from .closed_form import solve
 from .errors import MissingEvidence
-from .estimators.gated import GatedEstimator
+from .estimators.base import GatedEstimator
 from .estimators.streamed import Evidence, MomentEstimator
 from .gate import FixedGate
 from .maps import AffineMap, CorrectionMap, PathMap
+from .moments import Moments
 from .spread import SpreadEvidence, fit_spread, read_views, spread_map, unpaired_scatters
 from .within import Effect
 
@@ -101,50 +102,48 @@ class MGPA(GatedEstimator, MomentEstimator):
         self.on_missing = on_missing
 
     def _solve(self, data: Evidence) -> Correction:
-        n_directions = data.require_sources() - 1
-        closed_form = ClosedFormMGPA(self.gate, n_directions=n_directions, standardize=self.standardize)
-        standardizer, contrasts = data.standardizer(self.standardize), data.contrasts()
+        K, contrasts = data.require_sources(), data.contrasts()
+        standardizer, moments = data.standardizer(self.standardize), data.moments
         if not contrasts.values.any():
             raise MissingEvidence(
                 f"All {len(contrasts)} contrasts are zero: the paired views are identical, so they show no "
                 "measurement effect. Check that the second view really is the other condition."
             )
-        effect = None
+        center, scale = standardizer.center, standardizer.scale
+        position: Any = AffineMap.identity(len(scale), center=center, scale=scale)
+        gate, effect, words = _no_gate(len(scale)), None, "pairs show no common shift"
         try:
-            solution = solve(closed_form, data)
+            settings = {"n_directions": K - 1, "shrinkage": 0.01, "do_no_harm": True, "strength": 1.0}
+            solution = solve(
+                data, gate=self.gate, anchor="within", standardize=self.standardize, ridge="auto", **settings
+            )
         except MissingEvidence:
-            found, position, shift = _no_gate(self.n_features_in_), None, "pairs show no common shift"
+            pass
         else:
-            found, effect = solution.gate, solution.effect
-            position, shift = solution.map, solution.map.info.evidence
-        identity = AffineMap.identity(self.n_features_in_, center=standardizer.center, scale=standardizer.scale)
-        stored: CorrectionMap = position or identity
-        evidence, words = None, shift
+            gate, position, effect = solution.gate, solution.map, solution.effect
+            words = position.info.evidence or words
+        evidence, stored = None, position
         if self.spread != "never":
-            scale = np.where(standardizer.varies, standardizer.scale, np.inf)
-            moments = data.moments
-            within = moments.within.scaled(scale * np.sqrt(moments.weights.sum() / moments.count))
-            affine = stored.affine if isinstance(stored, PathMap) else stored
+            affine = position.affine if isinstance(position, PathMap) else position
+            divided = np.where(standardizer.varies, scale, np.inf)  # what never varied takes no part
+            within = moments.within.scaled(divided * np.sqrt(moments.weights.sum() / moments.count))
             views = read_views(contrasts, within, moments.count, standardizer, affine)
-            rows = unpaired_scatters(data, views.axes, scale)
+            rows = unpaired_scatters(moments, _paired_rows(data), views.axes, divided)
             spread = fit_spread(views, rows, always=self.spread == "always")
-            evidence, words = spread.evidence, f"{shift}; {spread.evidence}"
+            evidence, words = spread.evidence, f"{words}; {spread.evidence}"
             if spread.posterior is not None:
-                matches = evidence.matches_rows or (effect is not None and effect.is_of_the_pairs_scale)
-                acts = self.spread == "always" or (evidence.helps and matches)
-                said = evidence.outcome() if matches else "rows do not show the pairs' spread: not corrected"
-                words = f"{words}; {said}"
-                if acts:
+                matches = evidence.matches_rows or (effect is not None and effect.matches_pairs)
+                words += f"; {evidence.outcome() if matches else 'rows do not show it: not corrected'}"
+                if self.spread == "always" or (evidence.helps and matches):
                     stored = spread_map(spread, affine, standardizer)
         info = self._evidence_info(
             data,
             n_contrasts=len(contrasts),
-            gate_rank=found.rank_,
-            gate_energy=float(found.cumulative_energy_[found.rank_ - 1]) if found.rank_ else 0.0,
+            gate_rank=gate.rank_,
+            gate_energy=float(gate.cumulative_energy_[gate.rank_ - 1]) if gate.rank_ else 0.0,
             evidence=words,
         )
-        stored = replace(stored, strength=float(self.strength), info=info)
-        return Correction(found, stored, effect, evidence)
+        return Correction(gate, replace(stored, strength=float(self.strength), info=info), effect, evidence)
 
     def _nothing(self) -> Correction:
         identity = AffineMap.identity(self.n_features_in_, info=self._info(gate_rank=0))
@@ -158,12 +157,24 @@ class MGPA(GatedEstimator, MomentEstimator):
     @property
     def effect_(self) -> Effect | None:
         """How much of the mean contrast the rows show."""
-        return self._solution().effect
+        effect: Effect | None = self._solution().effect
+        return effect
 
     @property
     def spread_(self) -> SpreadEvidence | None:
         """What held-out pairs say about spread."""
-        return self._solution().spread
+        evidence: SpreadEvidence | None = self._solution().spread
+        return evidence
+
+
+def _paired_rows(data: Evidence) -> Moments:
+    """Return the moments of the rows that are views of pairs."""
+    total = Moments({})
+    for rows in data.paired_rows:
+        _, event, n_views = np.unique(rows.pair_id, return_inverse=True, return_counts=True)
+        seen = n_views[event] > 1
+        total = total + Moments.from_rows(rows.X[seen], rows.source[seen])
+    return total
 
 
 def _no_gate(n_features: int) -> FixedGate:

@@ -17,7 +17,7 @@ midpoints, Var B - Var A = 2 Cov(B - A, (A + B) / 2), and one participant's slop
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import scipy.linalg
@@ -25,16 +25,11 @@ import scipy.special
 import scipy.stats
 from numpy.typing import NDArray
 
-from ._common.scatter import Scatter
-from .anchor import cross_validated_ridge
-from .gate import contrast_folds
-from .gate.directions import orthonormal
+from .evidence import contrast_folds, orthonormal
 from .maps import AffineMap, SpreadMap
-from .moments import Moments, Standardizer
+from .moments import Moments, Scatter, Standardizer
 from .pairs import Contrasts
-
-if TYPE_CHECKING:
-    from .estimators.streamed import Evidence
+from .within import cross_validated_ridge
 
 Floats = NDArray[np.float64]
 Affine = tuple[Floats, Floats]  # M (r, r) and v (r,): y -> y M + v
@@ -46,8 +41,8 @@ LEVEL = 0.05  # how often pairs without a spread of their own may show one
 SMALL = 0.1  # of the mean variance: directions with less count less when slopes are compared
 UNIT_PAIRS, MOST_UNITS = 3, 25  # pairs in a unit, and units, where participants are unknown
 SIGN_FLIPS = 1999
-MANY_AXES = 256  # from which on folds are three
 STILL_READABLE = 0.65  # an AUROC that is worth a sentence
+FULL = 0.7  # of the features: from this rank on, edits are stored for each feature
 LOST = 1e-3  # what a posterior may change by where a map keeps fewer squares
 
 
@@ -68,7 +63,7 @@ class SpreadEvidence:
     readable : float
         Share of held-out views whose source is read from the uncorrected embedding.
     by_length : float
-        AUROC of the source by the length of corrected held-out views alone, which noise and saturation change.
+        AUROC of the source by the length of corrected held-out views: noise and saturation change it.
     gain, rotation, noise : float
         Shares of what contrasts differ by, beyond their mean: gains along directions, mixing of directions,
         and what midpoints do not predict.
@@ -158,11 +153,7 @@ class Views:
         """Return up to five splits of the pairs: whole people where known, else whole events."""
         one_kind = len(np.unique(self.codes)) == 2
         people = self.pairs.people if one_kind or self.pairs.people is not None else self._position() % 5
-        tests = [test for _, test in contrast_folds(self.pairs.values, people)]
-        if self.raw.shape[1] > MANY_AXES:  # three fits instead of five
-            tests = [np.concatenate(tests[i::3]) for i in range(min(3, len(tests)))]
-        every = np.arange(len(self.pairs))
-        return [(np.setdiff1d(every, test), test) for test in tests] if len(tests) > 1 else []
+        return contrast_folds(self.pairs.values, people)
 
     def units(self) -> NDArray[np.int64]:
         """Return which unit each pair belongs to: a participant, or some pairs where those are unknown."""
@@ -172,7 +163,9 @@ class Views:
         order = self._position()
         if len(np.unique(self.codes)) == 2:
             order = np.empty(len(order), np.int64)
-            order[np.argsort(np.linalg.norm(self.pairs.values, axis=1), kind="stable")] = np.arange(len(order))
+            order[np.argsort(np.linalg.norm(self.pairs.values, axis=1), kind="stable")] = np.arange(
+                len(order)
+            )
         n_units = min(MOST_UNITS, (order.max() + 1) // UNIT_PAIRS)
         return np.asarray(order % max(1, n_units))
 
@@ -213,7 +206,7 @@ def read_views(
     for code in np.unique(codes):
         centred[codes == code] -= raw[codes == code].mean(axis=0)
     axes = (within + Scatter.of_rows(centred)).axes()
-    V = axes.back(np.eye(len(axes.values)))
+    V = axes.vectors if axes.factor is None else axes.back(np.eye(len(axes.values)))
     m, kind = len(contrasts), _kinds(contrasts)
     shifts = [(raw[m:] - raw[:m])[kind == k].mean(axis=0) for k in np.unique(kind)]
     V = orthonormal(V, np.stack(shifts, axis=1))  # of few rows, which need not vary along them
@@ -281,20 +274,21 @@ def show_spread(views: Views) -> float:
     centred = views.pairs.values.copy()
     for k in np.unique(kind):
         centred[kind == k] -= centred[kind == k].mean(axis=0)
-    axes = Scatter.of_rows(centred / np.sqrt(len(centred))).axes()
-    whiten = 1.0 / np.sqrt(axes.values + SMALL * axes.values.sum() / len(views.axes))
-    contrasts = centred @ axes.back(np.diag(whiten))
+    scatter = centred.T @ centred / len(centred)
+    scatter[np.diag_indices_from(scatter)] += SMALL * np.trace(scatter) / len(views.axes)
+    whitened = scipy.linalg.solve_triangular(np.linalg.cholesky(scatter), centred.T, lower=True).T
     midpoints = views.pairs.midpoints / np.sqrt(views.variance + SMALL * views.typical)
-    return shared_slope(contrasts, midpoints, kind, views.units())
+    return shared_slope(whitened, midpoints, kind, views.units())
 
 
 @dataclass(frozen=True)
 class Posterior:
-    """Gaussians of K sources in whitened coordinates y = (x - origin) whiten, x in r coordinates.
+    """Gaussians of K sources in whitened coordinates y, k of the r coordinates.
 
     Attributes
     ----------
-    origin, whiten : (r,), (r, k)
+    kept, origin, whiten : (k,), (k,), (k,)
+        y = (x[kept] - origin) whiten.
     means, precisions, offsets : (K, k), (K, k, k), (K,)
         Of every source; offsets are half the logarithms of the precisions' determinants.
     temperature : float
@@ -303,6 +297,7 @@ class Posterior:
         Posteriors of the paired views, each by Gaussians of other pairs (of other people, where known).
     """
 
+    kept: NDArray[np.intp]
     origin: Floats
     whiten: Floats
     means: Floats
@@ -311,13 +306,9 @@ class Posterior:
     temperature: float
     held_out: Floats
 
-    def scores(self, Y: Floats) -> Floats:
-        """Return log-densities, (n, K), up to a constant, divided by the temperature."""
-        scores = []
-        for mean, precision, offset in zip(self.means, self.precisions, self.offsets, strict=True):
-            apart = Y - mean
-            scores.append(offset - 0.5 * np.sum((apart @ precision) * apart, axis=1))
-        return np.stack(scores, axis=1) / self.temperature
+    def coordinates(self, X: Floats) -> Floats:
+        """Return y of rows in r coordinates."""
+        return np.asarray((X[:, self.kept] - self.origin) * self.whiten)
 
 
 def fit_posterior(views: Views, rows: list[tuple[float, Floats]]) -> Posterior:
@@ -329,37 +320,32 @@ def fit_posterior(views: Views, rows: list[tuple[float, Floats]]) -> Posterior:
     rows : list of (n, (r, r) array)
         Of every source, the number and scatter of rows that are not paired, in r coordinates.
     """
-    K, origin = views.n_sources, views.raw.mean(axis=0)
+    K, m, every = views.n_sources, len(views.pairs), np.arange(len(views.pairs))
     # Directions with next to no variance, and no shift, are all ball, to every source alike.
-    m = len(views.pairs)
-    shifts = _source_means(views.raw, views, np.arange(m)) - origin
-    kept = np.maximum(views.variance, np.max(shifts**2, axis=0)) > SMALL * BALL * views.typical
+    shifts = _source_means(views.raw, views, every)
+    largest = np.maximum(views.variance, np.max((shifts - shifts.mean(axis=0)) ** 2, axis=0))
+    kept = np.flatnonzero(largest > SMALL * BALL * views.typical)
     variance = (1.0 - BALL) * views.variance[kept] + BALL * views.typical
-    whiten = np.eye(len(kept))[:, kept] / np.sqrt(variance)
-    Y = (views.raw - origin) @ whiten
-    ball = np.diag(BALL * views.typical / variance)
-    scatters = [(n, whiten.T @ S @ whiten) for n, S in rows]
-
-    def gaussians(train: NDArray[np.intp]) -> tuple[Floats, list[Floats]]:
-        both = np.concatenate([train, train + m])
-        means, covariances = _source_means(Y, views, train), []
-        for code, (n, scatter) in enumerate(scatters):
-            mine = Y[both[views.codes[both] == code]]
-            apart = mine - mine.mean(axis=0) if len(mine) else mine
-            free = max(1.0, n + len(mine) - 1.0)
-            covariances.append((1.0 - BALL) * (scatter + apart.T @ apart) / free + ball)
-        return means, covariances
-
-    held_out = np.zeros((len(POOLED), 2 * m, K))
-    for train, test in views.folds():
-        means, covariances = gaussians(train)
-        both = np.concatenate([test, test + m])
-        for j, pooled in enumerate(POOLED):
-            for code in range(K):
-                lower = np.linalg.cholesky(_shrunk(covariances[code], pooled))
-                apart = scipy.linalg.solve_triangular(lower, (Y[both] - means[code]).T, lower=True)
-                score = -0.5 * np.sum(apart**2, axis=0) - np.sum(np.log(np.diag(lower)))
-                held_out[j, both, code] = score
+    origin, whiten = views.raw[:, kept].mean(axis=0), 1.0 / np.sqrt(variance)
+    Y = (views.raw[:, kept] - origin) * whiten
+    folds = [(test, _source_means(Y, views, train)) for train, test in views.folds()]
+    covariances, held_out = [], np.zeros((len(POOLED), 2 * m, K))
+    for code, (n, scatter) in enumerate(rows):
+        mine = np.flatnonzero(views.codes == code)
+        center, free = Y[mine].mean(axis=0), max(1.0, n + len(mine) - 1.0)
+        C = scatter[np.ix_(kept, kept)] * whiten * whiten[:, None]
+        C = (1.0 - BALL) * (C + (Y[mine] - center).T @ (Y[mine] - center)) / free
+        C[np.diag_indices_from(C)] += BALL * views.typical / variance
+        covariances.append(C)
+        values, U = np.linalg.eigh(C)
+        turned = Y @ U
+        for test, means in folds:
+            both = np.concatenate([test, test + m])
+            points, left = turned[both] - means[code] @ U, free - np.sum(views.codes[both] == code)
+            out = (turned[both[views.codes[both] == code]] - center @ U) * np.sqrt((1.0 - BALL) / left)
+            for j, pooled in enumerate(POOLED):
+                scaled = (1.0 - pooled) * values * free / left + pooled
+                held_out[j, both, code] = _log_density(points, scaled, out * np.sqrt(1.0 - pooled))
     weight = 1.0 / np.bincount(views.codes, minlength=K)[views.codes]
     own = np.arange(2 * m), views.codes
     losses = np.array(
@@ -368,19 +354,31 @@ def fit_posterior(views: Views, rows: list[tuple[float, Floats]]) -> Posterior:
             for scores in held_out
         ]
     )
-    j, t = np.unravel_index(int(losses.argmin()), losses.shape)
-    means, covariances = gaussians(np.arange(m))
-    shrunk = [_shrunk(C, POOLED[j]) for C in covariances]
+    best, t = np.unravel_index(int(losses.argmin()), losses.shape)
+    means = _source_means(Y, views, every)
+    shrunk = [(1.0 - POOLED[best]) * C + POOLED[best] * np.eye(len(C)) for C in covariances]
     precisions = np.stack([np.linalg.inv(C) for C in shrunk])
     offsets = np.array([-0.5 * np.linalg.slogdet(C)[1] for C in shrunk])
     temperature = float(TEMPERATURES[t])
-    p = scipy.special.softmax(held_out[j] / temperature, axis=1)
-    return Posterior(origin, whiten, means, precisions, offsets, temperature, p)
+    p = scipy.special.softmax(held_out[best] / temperature, axis=1)
+    return Posterior(kept, origin, whiten, means, precisions, offsets, temperature, p)
 
 
-def _shrunk(C: Floats, pooled: float) -> Floats:
-    """Return a whitened covariance shrunk toward that of all sources, which is the identity."""
-    return np.asarray((1.0 - pooled) * C + pooled * np.eye(len(C)))
+def _log_density(points: Floats, values: Floats, out: Floats) -> Floats:
+    """Return log-densities, up to a constant, of a Gaussian with covariance diag(values) - outᵀout.
+
+    ``out`` are the held-out rows' part of a scatter. Where they are fewer than coordinates, by Woodbury's
+    identity in the space of those rows.
+    """
+    if len(out) >= len(values):
+        lower = np.linalg.cholesky(np.diag(values) - out.T @ out)
+        apart = scipy.linalg.solve_triangular(lower, points.T, lower=True)
+        return np.asarray(-0.5 * np.sum(apart**2, axis=0) - np.sum(np.log(np.diag(lower))))
+    scaled, out = points / np.sqrt(values), out / np.sqrt(values)
+    lower = np.linalg.cholesky(np.eye(len(out)) - out @ out.T)
+    apart = scipy.linalg.solve_triangular(lower, out @ scaled.T, lower=True)
+    squares = np.sum(scaled**2, axis=1) + np.sum(apart**2, axis=0)
+    return np.asarray(-0.5 * squares - 0.5 * np.sum(np.log(values)) - np.sum(np.log(np.diag(lower))))
 
 
 def _source_means(Y: Floats, views: Views, train: NDArray[np.intp]) -> Floats:
@@ -393,96 +391,115 @@ def _source_means(Y: Floats, views: Views, train: NDArray[np.intp]) -> Floats:
     return np.asarray((Y[train + m] + Y[train]).mean(axis=0) / 2 + effects)
 
 
-def fit_edits(
-    views: Views, train: NDArray[np.intp], ridges: dict[tuple[int, int], float]
-) -> tuple[list[Affine], dict[tuple[int, int], float]]:
-    """Return D_s of every source, from a corrected view to the mean of all views, and the ridges chosen.
+@dataclass(frozen=True)
+class Way:
+    """A ridge regression from views of one source to what another source's views differ from them by.
 
-    The regression of the contrast with each other source on a view; sources without common pairs are
-    reached through others. D_s is the mean of the ways to all sources, itself included.
-
-    Parameters
+    Attributes
     ----------
-    views : Views
-    train : array
-        Pairs to use.
-    ridges : dict
-        Of regressions (from, to), where they are known already; the others' by generalised cross-validation.
+    rows, points : (n,), (n, r)
+        Positions among all views of those it was fitted on, and those views, less ``center``.
+    center, slope, offset : (r,), (r, r), (r,)
+        The difference expected for x is (x - center) slope + offset.
+    influence : (r, n)
+        P, so that (x - center) P is how much each fitted target counts for x.
+    residuals : (n, r)
+        Of the fitted targets.
     """
-    K, m, r = views.n_sources, len(views.pairs), views.moved.shape[1]
-    ways: dict[tuple[int, int], Affine] = {}
-    ridges = dict(ridges)
-    first, second = views.pairs.first[train], views.pairs.second[train]
-    for a, b in {(int(s), int(t)) for s, t in zip(first, second, strict=True)}:
-        rows = train[(first == a) & (second == b)]
-        for way, x, y in (
-            ((a, b), views.moved[rows], views.pairs.values[rows]),
-            ((b, a), views.moved[rows + m], -views.pairs.values[rows]),
-        ):
-            x_mean, y_mean = x.mean(axis=0), y.mean(axis=0)
-            slope, ridges[way] = _ridge(x - x_mean, y - y_mean, ridges.get(way))
-            ways[way] = np.eye(r) + slope, y_mean - x_mean @ slope
-    edits = []
-    for s in range(K):
-        reached: dict[int, Affine] = {s: (np.eye(r), np.zeros(r))}
-        while new := [(t, u) for t in reached for u in range(K) if (t, u) in ways and u not in reached]:
-            for t, u in new:
-                if u not in reached:
-                    (M, v), (N, w) = reached[t], ways[t, u]
-                    reached[u] = M @ N, v @ N + w
-        M = sum(M for M, _ in reached.values()) / len(reached)
-        v = sum(v for _, v in reached.values()) / len(reached)
-        edits.append((np.asarray(M - np.eye(r)), np.asarray(v)))
-    return edits, ridges
 
+    rows: NDArray[np.intp]
+    points: Floats
+    center: Floats
+    slope: Floats
+    offset: Floats
+    influence: Floats
+    residuals: Floats
 
-def _ridge(x: Floats, y: Floats, ridge: float | None) -> tuple[Floats, float]:
-    """Return the ridge regression of centred y on centred x, (r, r), and its penalty."""
-    if ridge is None:
+    @classmethod
+    def fit(cls, rows: NDArray[np.intp], X: Floats, differences: Floats) -> Way:
+        """Regress, with the penalty of generalised cross-validation."""
+        center, offset = X.mean(axis=0), differences.mean(axis=0)
+        x, y = X - center, differences - offset
         axes = Scatter.of_rows(x).axes()
         products = axes.along(x.T @ y)
-        n = len(x) - 1.0
-        ridge = cross_validated_ridge(axes.values, products, float(np.sum(y**2)), n) if len(products) else 1.0
-        return axes.back(products / (axes.values + ridge)[:, None]), ridge
-    few = len(x) < x.shape[1]
-    gram = x @ x.T if few else x.T @ x
-    factor = scipy.linalg.cho_factor(gram + ridge * np.eye(len(gram)))
-    if few:
-        return x.T @ scipy.linalg.cho_solve(factor, y), ridge
-    return scipy.linalg.cho_solve(factor, x.T @ y), ridge
+        ridge = cross_validated_ridge(axes.values, products, float(np.sum(y**2)), len(x) - 1.0)
+        shrunk = (axes.values + ridge)[:, None]
+        slope = axes.back(products / shrunk)
+        return cls(rows, x, center, slope, offset, axes.back(axes.along(x.T) / shrunk), y - x @ slope)
+
+    def expect(self, X: Floats, held_out: NDArray[np.intp]) -> Floats:
+        """Return what a fit without some rows, with the same penalty, expects for X: exactly that."""
+        expected, out = (X - self.center) @ self.slope + self.offset, np.isin(self.rows, held_out)
+        if not out.any():
+            return np.asarray(expected)
+        P, mean = self.influence[:, out], 1.0 / len(self.rows)
+        left = np.eye(int(out.sum())) - self.points[out] @ P - mean
+        return np.asarray(
+            expected - ((X - self.center) @ P + mean) @ np.linalg.solve(left, self.residuals[out])
+        )
 
 
-def apply_edits(edits: list[Affine], p: Floats, Y: Floats) -> Floats:
-    """Return Σ_s p_s D_s for rows Y in r coordinates, (n, r)."""
-    return np.asarray(sum(p[:, [s]] * (Y @ M + v) for s, (M, v) in enumerate(edits)))
+def fit_ways(views: Views) -> dict[tuple[int, int], Way]:
+    """Return the regressions (from, to) between all two sources that share pairs."""
+    m, pairs, ways = len(views.pairs), views.pairs, {}
+    for a, b in sorted({(int(s), int(t)) for s, t in zip(pairs.first, pairs.second, strict=True)}):
+        rows = np.flatnonzero((pairs.first == a) & (pairs.second == b))
+        ways[a, b] = Way.fit(rows, views.moved[rows], pairs.values[rows])
+        ways[b, a] = Way.fit(rows + m, views.moved[rows + m], -pairs.values[rows])
+    return ways
 
 
-def unpaired_scatters(data: Evidence, V: Floats, scale: Floats) -> list[tuple[float, Floats]]:
+def routes(ways: dict[tuple[int, int], Way], source: int) -> list[tuple[int, int]]:
+    """Return the steps (from, to) that reach all sources from one, each by as few as possible."""
+    reached, steps = [source], []
+    for t in reached:  # which grows
+        for u in sorted(u for s, u in ways if s == t and u not in reached):
+            reached.append(u)
+            steps.append((t, u))
+    return steps
+
+
+def expected_edit(
+    ways: dict[tuple[int, int], Way], source: int, X: Floats, held_out: NDArray[np.intp]
+) -> Floats:
+    """Return D_s of rows X: the way to the mean of all views, by regressions without held-out pairs."""
+    at = {source: X}
+    for t, u in routes(ways, source):
+        at[u] = at[t] + ways[t, u].expect(at[t], held_out)
+    return np.asarray(sum(at.values()) / len(at) - X)
+
+
+def affine_edit(ways: dict[tuple[int, int], Way], source: int, r: int) -> Affine:
+    """Return D_s as a matrix and an offset."""
+    at: dict[int, Affine] = {source: (np.eye(r), np.zeros(r))}
+    for t, u in routes(ways, source):
+        (M, v), way = at[t], ways[t, u]
+        turned = way.slope if t == source else M @ way.slope
+        at[u] = M + turned, v + (v - way.center) @ way.slope + way.offset
+    M, v = (np.asarray(sum(part) / len(at)) for part in zip(*at.values(), strict=True))
+    return M - np.eye(r), v
+
+
+def unpaired_scatters(
+    moments: Moments, paired: Moments, V: Floats, scale: Floats
+) -> list[tuple[float, Floats]]:
     """Return number and scatter, in the coordinates V, of every source's rows that are not paired.
 
-    Paired rows are taken out of the moments they are part of, so that held-out pairs stay held out. With
-    weights, which pairs do not have, they cannot be: pairs then speak for all rows.
+    Held-out pairs have to stay held out, so ``paired``, the moments of the rows that are views of pairs, are
+    taken out. With weights, which pairs do not have, they cannot be: then pairs speak for all rows.
     """
-    moments, sizes = data.moments, data.moments.weights / data.moments.counts
-    paired = Moments({})
-    for rows in data.paired_rows:
-        _, event, n_views = np.unique(rows.pair_id, return_inverse=True, return_counts=True)
-        paired = paired + Moments.from_rows(rows.X[n_views[event] > 1], rows.source[n_views[event] > 1])
     weighted = not np.allclose(moments.weights, [part.n_rows for part in moments.parts.values()])
     scatters = []
-    for (label, part), size in zip(moments.parts.items(), sizes, strict=True):
-        scatter, n = part.spread.scaled(scale * np.sqrt(size)).inside(V), part.weight / size
+    for (label, part), count in zip(moments.parts.items(), moments.counts, strict=True):
+        size = part.weight / count  # weights are relative
+        scatter, n = part.spread.scaled(scale * np.sqrt(size)).inside(V), float(count)
         if label in paired.parts:
-            other = paired.parts[label]
-            left = part.weight - other.weight
-            if weighted or left < 2:
-                scatters.append((0.0, np.zeros_like(scatter)))
-                continue
-            gap = (part.mean - other.mean) / scale @ V * part.weight / left
-            scatter = scatter - other.spread.scaled(scale).inside(V)
-            scatter -= np.outer(gap, gap) * other.weight * left / part.weight
-            n = left
-        scatters.append((n, scatter))
+            views = paired.parts[label]
+            n = 0.0 if weighted else part.weight - views.weight
+            gap = (part.mean - views.mean) / scale @ V
+            scatter = scatter - views.spread.scaled(scale).inside(V)
+            scatter -= np.outer(gap, gap) * (views.weight * part.weight / max(n, 1.0))
+        scatters.append((n, scatter) if n > 1.5 else (0.0, np.zeros_like(scatter)))
     return scatters
 
 
@@ -493,7 +510,7 @@ def rows_scale(views: Views, rows: list[tuple[float, Floats]]) -> float:
     """
     if min(n for n, _ in rows) < 2:
         return float("nan")
-    m, units = len(views.pairs), views.units()
+    units = views.units()
     whiten = 1.0 / np.sqrt(views.variance + SMALL * views.typical)
 
     def differences(covariances: list[Floats]) -> Floats:
@@ -515,27 +532,24 @@ def rows_scale(views: Views, rows: list[tuple[float, Floats]]) -> float:
     return float(np.sum(of_rows * (halves[0] + halves[1]))) / (2.0 * common) if common > 0 else float("nan")
 
 
-def describe_spread(views: Views) -> tuple[float, float, float]:
+def describe_spread(views: Views, ways: dict[tuple[int, int], Way]) -> tuple[float, float, float]:
     """Return shares of contrasts, less their mean: gains along directions, rotation, and noise.
 
-    Of the regression of contrasts on midpoints, in whitened coordinates: its symmetric part, which stretches,
-    its antisymmetric part, which turns, and what it leaves.
+    Both regressions between two sources say how contrasts follow midpoints. The symmetric part of what they
+    have in common stretches, the antisymmetric part turns, and the rest of the contrasts is noise.
     """
-    whiten = 1.0 / np.sqrt(views.variance + SMALL * views.typical)
-    stretched, turned, total = 0.0, 0.0, 0.0
-    kind = _kinds(views.pairs)
-    for k in np.unique(kind):
-        C, M = (rows[kind == k] * whiten for rows in (views.pairs.values, views.pairs.midpoints))
-        C, M = C - C.mean(axis=0), M - M.mean(axis=0)
-        slope, _ = _ridge(M, C, None)
-        fitted = [M @ (slope + sign * slope.T) / 2 for sign in (1.0, -1.0)]
-        explained = max(0.0, 2.0 * np.sum(C * (M @ slope)) - np.sum((M @ slope) ** 2))
-        stretch, turn = (float(np.sum(part**2)) for part in fitted)
-        both = max(stretch + turn, np.finfo(np.float64).tiny)
-        stretched, turned = stretched + explained * stretch / both, turned + explained * turn / both
-        total += float(np.sum(C**2))
-    total = max(total, np.finfo(np.float64).tiny)
-    return stretched / total, turned / total, max(0.0, 1.0 - (stretched + turned) / total)
+    stretched, turned, left, total = 0.0, 0.0, 0.0, np.finfo(np.float64).tiny
+    for (a, b), way in ways.items():
+        if a < b:
+            slope = (way.slope - ways[b, a].slope) / 2
+            M = (views.moved[way.rows] + views.moved[ways[b, a].rows]) / 2
+            M = M - M.mean(axis=0)
+            stretched += float(np.sum((M @ (slope + slope.T)) ** 2)) / 4
+            turned += float(np.sum((M @ (slope - slope.T)) ** 2)) / 4
+            left += float(np.sum(way.residuals**2))
+            total += float(np.sum((way.residuals + way.points @ way.slope) ** 2))
+    noise, both = min(1.0, left / total), max(stretched + turned, np.finfo(np.float64).tiny)
+    return (1.0 - noise) * stretched / both, (1.0 - noise) * turned / both, noise
 
 
 @dataclass(frozen=True)
@@ -567,33 +581,35 @@ def fit_spread(views: Views, rows: list[tuple[float, Floats]], *, always: bool =
     )
     if not (evidence.is_shown or always) or not views.folds():
         return Spread(evidence, views)
-    gain, rotation, noise = describe_spread(views)
-    evidence = replace(
-        evidence, scale=rows_scale(views, rows), gain=gain, rotation=rotation, noise=noise
-    )
-    posterior = fit_posterior(views, rows)
-    edits, ridges = fit_edits(views, np.arange(m), {})
+    posterior, ways = fit_posterior(views, rows), fit_ways(views)
+    gain, rotation, noise = describe_spread(views, ways)
     moved = views.moved.copy()
-    for train, test in views.folds():
+    for _, test in views.folds():
         both = np.concatenate([test, test + m])
-        held_out, _ = fit_edits(views, train, ridges)
-        moved[both] += apply_edits(held_out, posterior.held_out[both], views.moved[both])
+        for code in range(views.n_sources):
+            edit = expected_edit(ways, code, views.moved[both], both)
+            moved[both] += posterior.held_out[both, code, None] * edit
     before, after = (np.sum((a[m:] - a[:m]) ** 2, axis=1) for a in (views.moved, moved))
     closer = np.bincount(units if whole else np.arange(m), before - after)
     error = np.sqrt(len(closer) * np.var(closer, ddof=1)) / before.sum()
     right = posterior.held_out.argmax(axis=1) == views.codes
     evidence = replace(
         evidence,
+        scale=rows_scale(views, rows),
+        gain=gain,
+        rotation=rotation,
+        noise=noise,
         removed=float(closer.sum() / before.sum()),
         error=float(error),
         readable=float(np.mean([right[views.codes == code].mean() for code in range(views.n_sources)])),
-        by_length=_read_by_length((moved - moved.mean(axis=0)) @ posterior.whiten, views.codes),
+        by_length=_read_by_length(posterior.coordinates(moved), views.codes),
     )
-    return Spread(evidence, views, posterior, tuple(edits))
+    edits = tuple(affine_edit(ways, code, views.moved.shape[1]) for code in range(views.n_sources))
+    return Spread(evidence, views, posterior, edits)
 
 
 def _read_by_length(Y: Floats, codes: NDArray[np.int64]) -> float:
-    """Return the AUROC of the source by the length of rows; of several sources, of the two told apart best."""
+    """Return the AUROC of the source by the length of rows; of several sources, of the best two."""
     lengths = [np.sum(Y[codes == code] ** 2, axis=1) for code in np.unique(codes)]
     best = 0.5
     for i, one in enumerate(lengths):
@@ -625,39 +641,39 @@ def spread_map(spread: Spread, position: AffineMap, standardizer: Standardizer, 
         edit.append(V @ M - readout @ stays)
         edit_offset.append(v - offset @ stays)
     edits, offsets = np.stack(edit), np.stack(edit_offset)
-    # Rows move in the span of the contrasts. Differences too small to see are not too small to read, so
-    # nothing of it is left out.
-    turn = np.eye(V.shape[1])
-    if len(views.pairs) < 0.7 * len(scale):
+    # Rows move in the span of the contrasts: too small to see is not too small to read, so all of it is kept.
+    direction = V.T
+    if len(views.pairs) < FULL * len(scale):
         _, sizes, turn = np.linalg.svd(np.concatenate([views.pairs.values, along]), full_matrices=False)
         turn = turn[sizes > sizes[0] * V.shape[1] * np.finfo(np.float64).eps].T
-    edits, offsets, direction = edits @ turn, offsets @ turn, (V @ turn).T
-    if len(direction) > 0.7 * len(scale):  # two thin products cost more than one
-        edits, offsets, direction = edits @ direction, offsets @ direction, None
+        edits, offsets, direction = edits @ turn, offsets @ turn, (V @ turn).T
+    full = len(direction) > FULL * len(scale)  # where two thin products cost more than one
+    if full:
+        edits, offsets = edits @ direction, offsets @ direction
     square, square_weight, linear, bias = score_form(posterior, views)
     return SpreadMap(
         center=standardizer.center,
         scale=scale,
-        square=square @ V.T,
+        square=square,
         square_weight=square_weight,
-        linear=linear @ V.T,
+        linear=linear,
         bias=bias,
         edit=edits,
         edit_offset=offsets,
-        direction=direction,
+        direction=None if full else direction,
         **facts,
     )
 
 
 def score_form(posterior: Posterior, views: Views) -> tuple[Floats, Floats, Floats, Floats]:
-    """Return scores as squares and a linear part: directions (q, r), weights (q, K), linear (K, r), bias (K).
+    """Return scores as squares and a linear part: directions (q, d), weights (q, K), linear (K, d), bias (K).
 
     Relative to the first source, whose scores are zero. Squares that change no posterior of the paired views
     by more than :data:`LOST` are replaced by their mean.
     """
     K, temperature = len(posterior.offsets), posterior.temperature
-    Y = (views.raw - posterior.origin) @ posterior.whiten
-    linear = np.einsum("skl,sl->sk", posterior.precisions, posterior.means)
+    Y = posterior.coordinates(views.raw)
+    linear = np.stack([P @ mean for P, mean in zip(posterior.precisions, posterior.means, strict=True)])
     bias = posterior.offsets - 0.5 * np.sum(linear * posterior.means, axis=1)
     linear, bias = (linear - linear[0]) / temperature, (bias - bias[0]) / temperature
     directions, weights = [], []
@@ -684,8 +700,10 @@ def score_form(posterior: Posterior, views: Views) -> tuple[Floats, Floats, Floa
         middle = (low + high) // 2
         low, high = (low, middle) if lost(middle) < LOST else (middle + 1, high)
     bias = bias + means[low:] @ w[low:]
-    G, w = G[:low] @ posterior.whiten.T, w[:low]
+    G, w, linear = G[:low] * posterior.whiten, w[:low], linear * posterior.whiten
     # (g·(x - o))² = (g·x)² - 2 (g·o)(g·x) + (g·o)²
-    at_origin, linear = G @ posterior.origin, linear @ posterior.whiten.T
+    at_origin = G @ posterior.origin
     bias = bias - linear @ posterior.origin + at_origin**2 @ w
-    return G, w, linear - 2.0 * (w * at_origin[:, None]).T @ G, bias
+    linear = linear - 2.0 * (w * at_origin[:, None]).T @ G
+    V = views.axes[:, posterior.kept].T
+    return G @ V, w, linear @ V, bias

@@ -1,4 +1,4 @@
-"""A correction that reads the source and uses it: edits of each source, weighted by how likely that source is.
+"""A correction that reads the source and uses it: edits of every source, weighted by how likely it is.
 
     h' = h + Σ_s p_s(h) E_s(h),   p = softmax((h G)² w + h L + b),   E_s(h) = (e_s + h D_s) O
 

@@ -19,8 +19,17 @@ import torch
 from ..._common.checks import require_finite
 from ...errors import MapError
 from ...trust_region import multiplier, smooth_weights, step_coefficients
-from .. import AffineMap, CorrectionMap, PathMap, ProjectiveMap, RoutedMap, StagedMap
-from .folding import Folded, FoldedAffine, FoldedStages, fold_affine, fold_stages, linear_gram
+from .. import AffineMap, CorrectionMap, PathMap, ProjectiveMap, RoutedMap, SpreadMap, StagedMap
+from .folding import (
+    Folded,
+    FoldedAffine,
+    FoldedSpread,
+    FoldedStages,
+    fold_affine,
+    fold_spread,
+    fold_stages,
+    linear_gram,
+)
 from .numpy_replay import weighted_coefficients
 
 Tensor = Any  # torch.Tensor
@@ -53,6 +62,8 @@ def as_module(m: CorrectionMap) -> MapModule:
         return AffineModule(m)
     if isinstance(m, StagedMap):
         return StagedModule(m)
+    if isinstance(m, SpreadMap):
+        return SpreadModule(m)
     from .torch_baselines import ProjectiveModule, RoutedModule
 
     if isinstance(m, ProjectiveMap):
@@ -108,6 +119,8 @@ class MapModule(torch.nn.Module):  # type: ignore[misc]
                 self._require_finite(coordinates, X)
             if weights.back is None:
                 return torch.add(X, coordinates, alpha=self.strength)
+            if weights.back.ndim == 1:
+                return torch.addcmul(X, coordinates, weights.back, value=self.strength)
             return torch.addmm(X, coordinates, weights.back, alpha=self.strength)
 
     def _is_identity(self) -> bool:
@@ -193,6 +206,24 @@ class AffineModule(MapModule):
 
     def _coordinates(self, X: Tensor, weights: FoldedAffine) -> Tensor:
         return torch.addmm(weights.offset, X - weights.center, weights.readout)
+
+
+class SpreadModule(MapModule):
+    """:class:`~mgpa.maps.SpreadMap` as a module."""
+
+    def __init__(self, m: SpreadMap) -> None:
+        super().__init__(m, fold_spread(m))
+
+    def _is_identity(self) -> bool:
+        return bool(self.strength == 0)
+
+    def _coordinates(self, X: Tensor, weights: FoldedSpread) -> Tensor:
+        q, K = weights.square_weight.shape
+        products = (X - weights.center) @ weights.first
+        scores = products[:, :q].square() @ weights.square_weight + products[:, q : q + K] + weights.bias
+        p = torch.softmax(scores, dim=1)
+        edits = products[:, q + K :].unflatten(1, (K, -1))
+        return (p[:, :, None] * edits).sum(1) + p @ weights.edit_offset
 
 
 class StagedModule(MapModule):
