@@ -23,6 +23,8 @@ from .moments import Moments
 from .spread import SpreadEvidence, fit_spread, read_views, spread_map, unpaired_scatters
 from .within import Effect
 
+PRECISE = 0.1  # an effect known this well says that rows are at the pairs' scale
+
 
 @dataclass(frozen=True)
 class Correction:
@@ -132,7 +134,8 @@ class MGPA(GatedEstimator, MomentEstimator):
             spread = fit_spread(views, rows, always=self.spread == "always")
             evidence, words = spread.evidence, f"{words}; {spread.evidence}"
             if spread.posterior is not None:
-                matches = evidence.matches_rows or (effect is not None and effect.matches_pairs)
+                shift = effect is not None and effect.matches_pairs and effect.error < PRECISE
+                matches = evidence.matches_rows or shift
                 words += f"; {evidence.outcome() if matches else 'rows do not show it: not corrected'}"
                 if self.spread == "always" or (evidence.helps and matches):
                     stored = spread_map(spread, affine, standardizer)

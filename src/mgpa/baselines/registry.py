@@ -118,7 +118,7 @@ def available() -> MethodTable:
     Examples
     --------
     >>> [method.name for method in available() if method.needs_pairs and method.source_blind]
-    ['closed_form_mgpa', 'iterative_mgpa', 'ncm', 'pisco']
+    ['mgpa', 'closed_form_mgpa', 'iterative_mgpa', 'ncm', 'pisco']
     """
     tags = ("source_blind", "needs_source", "needs_pairs", "needs_task", "acts_on")
     return MethodTable(

@@ -83,8 +83,9 @@ class SpreadMap(CorrectionMap):
             _, edit = blend((rows - weights.center) @ weights.first, weights)
             edit *= strength
             finite &= bool(np.isfinite(edit).all())
-            edit = edit * weights.back if weights.back.ndim == 1 else edit @ weights.back
-            np.add(rows, edit, out=out[start : start + block])
+            np.add(
+                rows, edit if weights.back is None else edit @ weights.back, out=out[start : start + block]
+            )
         return finite
 
     def _describe(self) -> str:

@@ -163,8 +163,6 @@ class FoldedSpread(Folded):
     square_weight, bias : (q, K), (K,)
         What squares add to the scores, and what is added to all rows'.
     edit_offset : (K, r)
-    back : (r, d) or (d,)
-        A vector where the edits are those of every feature: their scale.
     """
 
     first: Array
@@ -175,13 +173,15 @@ class FoldedSpread(Folded):
 
 def fold_spread(m: SpreadMap) -> FoldedSpread:
     """Fold a map of posterior and edits."""
-    edits = double(m.edit).swapaxes(0, 1).reshape(m.n_features, -1)
+    scale = double(m.scale)
+    unit = scale if m.direction is None else 1.0
+    edits = (double(m.edit) * unit).swapaxes(0, 1).reshape(m.n_features, -1)
     first = np.concatenate([double(m.square).T, double(m.linear).T, edits], axis=1)
     return FoldedSpread(
         center=double(m.center),
-        first=first / double(m.scale)[:, None],
+        first=first / scale[:, None],
         square_weight=double(m.square_weight),
         bias=double(m.bias),
-        edit_offset=double(m.edit_offset),
-        back=double(m.scale) if m.direction is None else double(m.direction) * double(m.scale),
+        edit_offset=double(m.edit_offset) * unit,
+        back=None if m.direction is None else double(m.direction) * scale,
     )
