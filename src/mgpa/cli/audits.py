@@ -73,7 +73,7 @@ def audit(
     table: AnyPlace,
     *,
     out: Folder,
-    methods: Names = ["leace", "closed_form_mgpa"],  # noqa: B006
+    methods: Names = ["leace", "mgpa"],  # noqa: B006
     cache: Annotated[Path | None, Parameter(validator=validators.Path(file_okay=False))] = None,
     options: AuditOptions = AuditOptions(),
     open_: Annotated[bool, Parameter(name="--open", negative="")] = False,
@@ -81,7 +81,7 @@ def audit(
 ) -> None:
     """Measure what corrections do, on participants they were not fitted on, and write a report.
 
-    Example: mgpa audit recordings.parquet --out audit --methods leace closed_form_mgpa iterative_mgpa
+    Example: mgpa audit recordings.parquet --out audit --methods leace mgpa iterative_mgpa
 
     Parameters
     ----------
@@ -134,7 +134,7 @@ def compare(
 ) -> None:
     """Compare methods with one another: differences with paired intervals.
 
-    Example: mgpa compare recordings.parquet --methods leace closed_form_mgpa --against leace --out audit
+    Example: mgpa compare recordings.parquet --methods leace mgpa --against leace --out audit
 
     Parameters
     ----------
