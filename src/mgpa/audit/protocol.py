@@ -26,7 +26,7 @@ from ..tables.columns import GIVE_ROLES, ROLES
 from ..tables.rows import in_coordinates
 from ..tables.table import Table
 from .association import choose_directions
-from .design import duplicates, fold_tables, require_enough_people, require_measurable, seen_by
+from .design import duplicates, find_design, fold_tables, require_measurable, seen_by
 from .diagnostics import confounding
 from .fits import (
     Fitted,
@@ -42,6 +42,7 @@ from .fits import (
     require_applicable,
     stored_fit,
 )
+from .heads import check_head
 from .looks import label as shown_as
 from .measure import Ground, Rows, measure, preserved_rows, source_accessibility
 from .method_result import MethodResult, people_known
@@ -64,6 +65,7 @@ def run(
     unattained: Literal["raise", "omit"] = "raise",
     coordinates: Coordinates | None = None,
     head: Any = None,
+    task: str | None = None,
     readers: str | Mapping[str, Any] = "full",
     association: tuple[Any, Any] | None = None,
     floor: bool = True,
@@ -98,8 +100,12 @@ def run(
         out, and ``settings["omitted"]`` says why.
     coordinates : Coordinates or None
         Those that the table is in (``info["coordinates"]``); fitted maps will carry them.
-    head : classifier or None
-        Task head; None is the paper's balanced ridge head, or its network for tokens.
+    head : scikit-learn classifier or regressor, or None
+        Task head; None is the paper's balanced ridge head, or its network for tokens, or ridge regression
+        where labels are numbers. One that is fitted, your deployed model, is scored as it is on corrected and
+        uncorrected rows, in the table's own units; copies of it are refitted.
+    task : {"classification", "regression"} or None
+        What labels are. None: many distinct numbers that differ between participants are a quantity.
     readers : {"full", "paper"} or dict
         Who tries to read the source: the paper's eleven readers (41 for tokens) alone, or these and boosted
         trees and a reader of spread besides ("full"). A dict has ``bank``, one of these names, and
@@ -145,26 +151,9 @@ def run(
     >>> bool(audit["closed_form_mgpa"].estimate("S").value < audit["identity"].estimate("S").value)
     True
     """
+    given = locals()
     with waiting("audit: preparing", verbose):
-        plan = AuditPlan(
-            table,
-            methods,
-            pairs=pairs,
-            seeds=seeds,
-            budget=budget,
-            unattained=unattained,
-            coordinates=coordinates,
-            head=head,
-            readers=readers,
-            association=association,
-            floor=floor,
-            standardize=standardize,
-            folds=folds,
-            cache=cache,
-            n_jobs=n_jobs,
-            device=device,
-            verbose=verbose,
-        )
+        plan = AuditPlan(**given)
     return plan.run()
 
 
@@ -192,6 +181,7 @@ class AuditPlan:
         unattained: Literal["raise", "omit"] = "raise",
         coordinates: Coordinates | None = None,
         head: Any = None,
+        task: str | None = None,
         readers: str | Mapping[str, Any] = "full",
         association: tuple[Any, Any] | None = None,
         floor: bool = True,
@@ -244,13 +234,20 @@ class AuditPlan:
             "association": None if association is None else [str(part) for part in association],
             "device": self.device,
         }
+        if head is not None and (of_table := find_design(table, task)).task:
+            check_head(head, of_table.task)
         can_rotate = pairs is None and all(job.fitted is None for job in self.jobs)
-        self.folds = [self._fold(rotated) for rotated in fold_tables(table, folds, can_rotate=can_rotate)]
+        self.design = find_design(table, task)
+        rotated = fold_tables(table, self.design, folds, can_rotate=can_rotate)
+        if not rotated and table.role is not None and len(measured := table.rows("EVAL")):
+            self.design = find_design(measured, self.design.task or None)
+        for line in (self.design.sentence, *self.design.notes):
+            self._say(line)
+        self.folds = [self._fold(fold) for fold in rotated]
         if self.folds:
             of_all = {"folds": len(self.folds), "data": table.digest[:16], "roles": table.role is not None}
             self.settings = self.folds[0].settings | of_all
         else:
-            require_enough_people(table)
             self._take_roles(table, fewest=2)
 
     def _fold(self, table: Table) -> Self:
@@ -280,13 +277,15 @@ class AuditPlan:
                 why = " A movement budget is one of VAL rows." if role == "VAL" else ""
                 raise TableError(f"The table has no {role} rows; ", GIVE_ROLES, f" can give roles.{why}")
         fit, val, head, evaluation = parts.values()
-        require_measurable(head, evaluation, fewest)
+        require_measurable(self.design, head, evaluation, fewest)
         # Pairs come in the coordinates that the table came in.
         pairs = self.pairs if where is None or rows is table else pairs_in(where, self.pairs)
         self.data = FittingData(fit, val, pairs, self.standardize, where)
-        directions, origin = choose_directions(self.association, fit, head, evaluation)
-        scaling = self.data.standardizer
-        self.ground = Ground(head, evaluation, scaling, self.head, self.device, self.bank, directions)
+        directions, origin = (), ""
+        if self.design.kind == "crossed" and self.design.labels == "within":
+            directions, origin = choose_directions(self.association, fit, head, evaluation)
+        scaling, design = self.data.standardizer, self.design
+        self.ground = Ground(head, evaluation, scaling, design, self.head, self.device, self.bank, directions)
         self._held_out = [form.rows("HEAD", "EVAL") for form in ([table] if rows is table else [table, rows])]
         self.settings = self.settings | {
             "coordinates": None if where is None else where.digest,
