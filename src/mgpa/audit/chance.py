@@ -66,12 +66,6 @@ def compare(measured: float, drawn: Floats) -> Chance:
     return Chance(p, float(drawn.mean()), float(np.quantile(drawn, 1 - LEVEL)))
 
 
-def stricter(*chances: Chance) -> Chance:
-    """Return the larger p of several nulls, with the mean and level of the one that reaches highest."""
-    highest = max(chances, key=lambda chance: chance.high)
-    return Chance(max(chance.p for chance in chances), highest.mean, highest.high)
-
-
 def permuted_auroc(scores: NDArray[Any], codes: Codes, people: Codes, draws: int = DRAWS) -> Floats:
     """Return every reader's AUROC on every participant, (draws, P, R), with labels swapped within them.
 
@@ -107,13 +101,30 @@ def permuted_auroc(scores: NDArray[Any], codes: Codes, people: Codes, draws: int
     return areas
 
 
-def flipped_auroc(auroc: Floats, draws: int = DRAWS) -> Floats:
-    """Return what readers reach on average over units, (draws, R), with whole units flipped at random.
+def with_units_flipped(by_rows: Chance, auroc: Floats, draws: int = DRAWS) -> Chance:
+    """Return the chance level that holds where whole units are flipped too: the larger p counts.
 
-    ``auroc`` (P, R) is that of every unit and reader.
+    The level shown beside S is what units that differ as these do would reach around .5.
+
+    Parameters
+    ----------
+    by_rows : Chance
+        From rows swapped within units.
+    auroc : (F, P, R) array
+        AUROC of every fit, unit and reader.
     """
-    signs = np.random.default_rng(SEED).choice([-1.0, 1.0], size=(draws, len(auroc)))
-    return 0.5 + signs @ (auroc - 0.5) / len(auroc)
+    signs = np.random.default_rng(SEED).choice([-1.0, 1.0], size=(draws, auroc.shape[1])) / auroc.shape[1]
+    best = auroc.mean(axis=1).max(axis=-1).mean()
+    about_chance, about_mean = (
+        np.mean(
+            [0.5 + (signs @ (fit - middle)).max(axis=-1) for fit, middle in zip(auroc, middles, strict=True)],
+            axis=0,
+        )
+        for middles in (np.full(len(auroc), 0.5), auroc.mean(axis=1))
+    )
+    p = max(by_rows.p, compare(float(best), about_chance).p)
+    level = max(by_rows.high, float(np.quantile(about_mean, 1 - LEVEL)))
+    return Chance(p, max(by_rows.mean, float(about_mean.mean())), level)
 
 
 def permuted_between(

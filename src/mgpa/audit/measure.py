@@ -359,18 +359,16 @@ def task_utility(ground: Ground, C_head: NDArray[Any], C_eval: NDArray[Any]) -> 
     mean error and the mean squared error. Units without rows of the source a head goes to have NaN.
     """
     design = ground.design
-    if not design.task:
+    if not design.task or len(design.heads) < 2:
         return {}
     directions = [(a, b) for a in design.heads for b in design.heads if a != b]
     result: Arrays = {"directions": np.array([f"{a} → {b}" for a, b in directions])}
     heads = {"frozen": ground.frozen_heads, "refitted": ground.fit_heads(C_head)}
     for name, fitted in heads.items():
-        if fitted is None:
-            return {}
         rows = ground.raw(C_eval) if name == "frozen" and ground.deployed else C_eval
         if design.task == "regression":
             rows = _flat_mean(rows)
-        transfers = transfer_scores(fitted, rows, ground.evaluation.source)
+        transfers = {} if fitted is None else transfer_scores(fitted, rows, ground.evaluation.source)
         measures = _numbers_measured if design.task == "regression" else _classes_measured
         columns = [measures(ground, transfers.get(pair)) for pair in directions]
         for what in columns[0]:

@@ -230,6 +230,7 @@ class AuditPlan:
             "head": repr(head) if head is not None else "",
             "readers": readers if isinstance(readers, str) else dict(readers),
             "bank": self.bank["bank"],
+            "rules": "paper" if self.bank["bank"] == "paper" else "default",
             "preliminary": self.bank["restarts"] < 3 or max(self.bank["checkpoints"]) < max(CHECKPOINTS),
             "association": None if association is None else [str(part) for part in association],
             "device": self.device,
@@ -294,6 +295,9 @@ class AuditPlan:
             "rows": {role: len(part) for role, part in parts.items()},
             "participants": {role: len(np.unique(part.participant)) for role, part in parts.items()},
             "sources": [str(s) for s in table.sources.tolist()],
+            "design": self.design.sentence,
+            "unit": self.design.unit,
+            "task": self.design.task,
             "features": list(rows.X.shape[1:]),
             "nested_readers": confounding(head.source, head.participant).nested_participants,
             "duplicates": duplicates(rows),
@@ -337,7 +341,7 @@ class AuditPlan:
             return self._run_folds()
         started = time.monotonic()
         self.store.create()
-        maps, omitted = self._fit()
+        maps, omitted, unattained = self._fit()
         cells = self._measure(maps)
         self._say(f"done in {time.monotonic() - started:.0f} s")
         results = {}
@@ -350,14 +354,17 @@ class AuditPlan:
                 [cells[job][1] for job in jobs],
                 fitted_elsewhere=any(job.fitted is not None for job in jobs),
                 fitted_on=people_known(seen_by(maps[job].map, self._held_out) for job in jobs),
+                design=self.design,
+                widen=self.settings["rules"] == "default",
             )
         fit = self.data.fit
         return Audit(
             results,
             confounding(fit.source, fit.participant, fit.label),
-            self.settings | {"omitted": omitted},
+            self.settings | {"omitted": omitted, "unattained": unattained},
             self.ground.evaluation.source[self.ground.picture[0]].astype(str),
             paired_rows=fit if self.data.pairs is None and has_pairs(fit) else None,
+            design=self.design,
         )
 
     def _run_folds(self) -> Audit:
@@ -382,8 +389,8 @@ class AuditPlan:
             paired_rows=replace(table, role=None) if has_pairs(table) else None,
         )
 
-    def _fit(self) -> tuple[dict[Job, Fitted], dict[str, str]]:
-        """Return every job's fit, at the method's budget if it has one, and methods to leave out with why."""
+    def _fit(self) -> tuple[dict[Job, Fitted], dict[str, str], dict[str, list[int]]]:
+        """Return every job's fit at its budget, methods to leave out with why, and how many fits miss it."""
         keys = {job: self.data.key(job) for job in self.jobs}
         # Arms that differ in their operating point alone share a fit, named after the first of them.
         first = {key: job for job, key in reversed(keys.items())}
@@ -393,8 +400,12 @@ class AuditPlan:
         }
         full = self._complete(calls, partial(stored_fit, self.store), "fits", "fitted")
         omitted: dict[str, str] = {}
+        unattained = {job.method: [0, 0] for job in keys if job.method in self.budgets}
         for job, key in keys.items():
             moved = self._beyond(job, full[key])
+            if job.method in unattained:
+                unattained[job.method][0] += moved is not None
+                unattained[job.method][1] += 1
             if moved is not None:
                 # A mean over the fits that do get there would be about other fits.
                 omitted[job.method] = (
@@ -412,7 +423,7 @@ class AuditPlan:
                 fits[job] = stored_fit(self.store, at) or cut_back(
                     job, full[key], self.budgets[job.method], self.data, self.store, at
                 )
-        return fits, omitted
+        return fits, omitted, unattained
 
     def _beyond(self, job: Job, fitted: Fitted) -> float | None:
         """Return how far a fit moves VAL rows at most, if its budget is beyond that and may be left out."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import webbrowser
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -25,7 +25,8 @@ from ..errors import MissingEvidence, printable
 from ..tables.table import Table
 from . import sentences
 from .bootstrap import Estimate, contrast
-from .diagnostics import Confounding, Reliability, reliability
+from .design import Design
+from .diagnostics import Confounding
 from .method_result import MethodResult
 from .metrics import METRICS
 
@@ -78,6 +79,8 @@ class Audit:
         Sources of the rows in the before/after picture.
     paired_rows : Table or None
         The fitting rows, if the pairs among them are the pairs that methods were fitted with.
+    design : Design or None
+        What was compared with what: crossed, nested or mixed, and what a unit is called.
     """
 
     results: dict[str, MethodResult]
@@ -85,6 +88,7 @@ class Audit:
     settings: dict[str, Any]
     picture_source: NDArray[Any]
     paired_rows: Table | None = None
+    design: Design | None = None
     _cache: dict[str, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     @classmethod
@@ -128,6 +132,7 @@ class Audit:
             "directions": list(dict.fromkeys(way for a in audits for way in a.settings["directions"])),
             "splits": len(audits),
             "omitted": omitted,
+            "unattained": _added(a.settings.get("unattained", {}) for a in audits),
         }
         return replace(first, results=results, settings=settings)
 
@@ -215,8 +220,8 @@ class Audit:
 
     def contrast(self, a: str, b: str = "identity", metric: str = "S") -> Estimate:
         """Return method a minus method b, paired over participants and draws."""
-        statistic, first = self[a].values(metric)
-        _, second = self[b].values(metric)
+        statistic, first, drawn = self[a].sample(metric)
+        _, second, _ = self[b].sample(metric)
         few, many = sorted((len(first), len(second)))
         if many % few:
             raise ValueError(
@@ -225,7 +230,7 @@ class Audit:
             )
         # Several variants with the same seeds each, as random gates: fit i of all of them goes with fit i.
         first, second = (v.reshape(-1, few, *v.shape[1:]) if few > 1 else v for v in (first, second))
-        return contrast(first, second, statistic)
+        return contrast(first, second, statistic, drawn)
 
     def influence(self, a: str, b: str = "identity", metric: str = "S") -> Floats:
         """Return the contrast without each participant in turn: does the verdict hang on one person?"""
@@ -273,18 +278,6 @@ class Audit:
                 for (f, p, k), value in np.ndenumerate(values):
                     rows.append((name, f, result.participants[p], metric, names[k], float(value)))
         return pandas.DataFrame(rows, columns=["method", "fit", "participant", "metric", "part", "value"])
-
-    def reliability(self, method: str, reader: str | None = None, fit: int = 0) -> Reliability:
-        """Return the calibration of one reader (the best, unless named) on corrected EVAL rows."""
-        result = self[method]
-        reader = result.best_reader() if reader is None else reader
-        scores = result.cells[fit]["source_scores"]
-        if scores.ndim != 2:
-            raise ValueError("Calibration is shown for two sources.")
-        if reader not in result.readers:
-            raise ValueError(f"There is no reader {reader!r}; there are {', '.join(result.readers)}.")
-        truth = result.cells[fit]["eval_source"] == 1
-        return reliability(scores[:, result.readers.index(reader)], truth)
 
     def outcome(self, method: str, metric: str) -> str | None:
         """Return what became of a metric: "improved", "kept", "suffered", "unclear"; None if not measured."""
@@ -437,6 +430,15 @@ class Audit:
         if browser:
             webbrowser.open(written.resolve().as_uri())
         return written
+
+
+def _added(parts: Iterable[dict[str, list[int]]]) -> dict[str, list[int]]:
+    """Return how many fits missed their budget, and of how many, added up over splits."""
+    total: dict[str, list[int]] = {}
+    for part in parts:
+        for name, counts in part.items():
+            total[name] = [a + b for a, b in zip(total.get(name, [0, 0]), counts, strict=True)]
+    return total
 
 
 def _pandas() -> Any:
