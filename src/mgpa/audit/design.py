@@ -234,7 +234,7 @@ def label_parts(labels: NDArray[Any], units: NDArray[Any]) -> NDArray[np.int64]:
     """Return which third of the units' mean labels each row's unit is in."""
     names, who = np.unique(units, return_inverse=True)
     means = np.bincount(who, labels.astype(np.float64)) / np.bincount(who)
-    edges = np.quantile(means, np.arange(1, PARTS) / PARTS) if len(names) >= 2 * PARTS else []
+    edges = np.quantile(means, np.arange(1, PARTS) / PARTS) if len(names) >= 2 * PARTS else np.empty(0)
     return np.asarray(np.searchsorted(edges, means, side="right")[who], dtype=np.int64)
 
 
@@ -295,7 +295,8 @@ def fold_tables(table: Table, design: Design, folds: int | None, *, can_rotate: 
 
 def _turn(design: Design, rotation: int, folds: int) -> dict[str, str]:
     """Return the roles of one fold, the units of every cell dealt out in turn."""
-    rng, strata = np.random.default_rng(0), {}
+    rng = np.random.default_rng(0)
+    strata: dict[str, list[str]] = {}
     for unit in sorted(design.units):
         strata.setdefault(design.stratum(unit), []).append(unit)
     turn = ("EVAL", "HEAD", "VAL", *["FIT"] * (folds - 3))
@@ -353,11 +354,6 @@ def _has_all(people: Any, keys: list[Any]) -> bool:
 def require_measurable(design: Design, head: Table, evaluation: Table, fewest: int) -> None:
     """Raise unless EVAL can be measured by what HEAD teaches readers and heads."""
     people = np.unique(evaluation.participant).tolist()
-    if len(design.units) < FEWEST_PEOPLE:
-        raise TableError(
-            f"The table has {len(design.units)} {design.plural}; an audit needs {FEWEST_PEOPLE} or more: one "
-            "to fit on, one to train readers on, one to score."
-        )
     if len(people) < fewest:
         raise TableError(
             f"EVAL has one {design.unit} ({people[0]!r}); an interval over {design.plural} needs two or "

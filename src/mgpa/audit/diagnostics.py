@@ -133,3 +133,41 @@ def cramers_v(table: Floats) -> float:
     excess = (np.square(table - expected) / expected).sum() / n - chance
     largest = (df - df**2 / (n - 1)).min()
     return float(np.sqrt(np.clip(excess / largest, 0.0, 1.0))) if largest > 0 else 0.0
+
+
+@dataclass(frozen=True)
+class Reliability:
+    """A reader's stated probabilities against what happened, in bins of equal width.
+
+    Attributes
+    ----------
+    predicted, observed, count : arrays
+        Mean stated probability, share of the second source, and rows in each bin that has any.
+    error : float
+        Expected calibration error: the mean gap, weighted by rows.
+    """
+
+    predicted: Floats
+    observed: Floats
+    count: NDArray[np.int64]
+    error: float
+
+
+def reliability(logits: Any, positive: Any, n_bins: int = 10) -> Reliability:
+    """Return how calibrated a two-source reader is.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> round(reliability(np.array([-9.0, 9.0, 9.0]), np.array([0, 1, 1])).error, 3)
+    0.0
+    """
+    p = 1.0 / (1.0 + np.exp(-np.clip(np.asarray(logits, dtype=np.float64), -500, 500)))
+    truth = np.asarray(positive, dtype=np.float64)
+    bins = np.minimum((p * n_bins).astype(np.int64), n_bins - 1)
+    count = np.bincount(bins, minlength=n_bins)
+    kept = count > 0
+    predicted = np.bincount(bins, p, minlength=n_bins)[kept] / count[kept]
+    observed = np.bincount(bins, truth, minlength=n_bins)[kept] / count[kept]
+    error = float(np.abs(predicted - observed) @ count[kept] / len(p))
+    return Reliability(predicted, observed, count[kept], error)

@@ -94,13 +94,13 @@ class Ground:
     @cached_property
     def unit_codes(self) -> NDArray[np.int64]:
         """The unit of every EVAL row."""
-        return np.searchsorted(np.array(self.units), self.evaluation.participant)
+        return np.asarray(np.searchsorted(np.array(self.units), self.evaluation.participant))
 
     @cached_property
     def classes(self) -> NDArray[np.int64]:
         """The class of every EVAL row within which sources are compared."""
         if self.design.task == "classification":
-            return np.searchsorted(np.unique(self.head.label), self.evaluation.label)
+            return np.asarray(np.searchsorted(np.unique(self.head.label), self.evaluation.label))
         if self.design.task == "regression" and self.design.labels == "between":
             parts = np.array([self.design.units[unit][1][0] for unit in self.units])
             return np.asarray(parts[self.unit_codes], dtype=np.int64)
@@ -166,7 +166,7 @@ class Ground:
         return tuple(
             source
             for source in design.heads
-            if len(np.unique(head.label[head.source == source])) == len(classes)  # type: ignore[index]
+            if len(np.unique(head.label[head.source == source])) == len(classes)
         )
 
     def fit_heads(self, rows: NDArray[Any]) -> Heads | None:
@@ -175,7 +175,7 @@ class Ground:
             return None
         chosen = np.isin(self.head.source, self.transfers)
         X = _flat_mean(rows) if self.design.task == "regression" else rows
-        label, source = self.head.label[chosen], self.head.source[chosen]  # type: ignore[index]
+        label, source = self.head.label[chosen], self.head.source[chosen]
         template = clone(self.task_head) if self.deployed else self.task_head
         return fit_heads(X[chosen], label, source, template, task=self.design.task, device=self.device)
 
@@ -394,8 +394,8 @@ def _classes_measured(ground: Ground, transfer: Transfer | None) -> Arrays:
         auroc = within_auroc(scores, codes, units)
     else:
         flat = scores.reshape(len(scores), -1)
-        means = np.stack([np.bincount(place, column) for column in flat.T], axis=1)
-        means = (means / np.bincount(place)[:, None]).reshape(len(entry), *scores.shape[1:])
+        means = np.stack([_unit_means(column, place, len(entry)) for column in flat.T], axis=1)
+        means = means.reshape(len(entry), *scores.shape[1:])
         everything = np.zeros(len(entry), np.int64)
         placed = between_auroc(means, entry % n_classes, np.arange(len(entry)), everything)
         auroc = _unit_means(placed[:, 0], entry // n_classes, n)[:, None]
@@ -409,8 +409,8 @@ def _numbers_measured(ground: Ground, transfer: Transfer | None) -> Arrays:
     if transfer is None:
         return dict.fromkeys(("_bias", "_square", "_relative"), np.full(n, np.nan))
     units, label = ground.unit_codes[transfer.rows], ground.evaluation.label
-    error = transfer.predicted - label[transfer.rows]  # type: ignore[index]
-    square, spread = _unit_means(error**2, units, n), float(np.var(ground.head.label))  # type: ignore[arg-type]
+    error = transfer.predicted - label[transfer.rows]
+    square, spread = _unit_means(error**2, units, n), float(np.var(ground.head.label))
     return {"_bias": _unit_means(error, units, n), "_square": square, "_relative": square / spread}
 
 

@@ -91,10 +91,10 @@ class MethodResult:
         **known: Any,
     ) -> MethodResult:
         """Stack the cells of a method's fits; ``known`` are further fields."""
-        arrays, heads = (
-            {key: np.stack([cell[key] for cell in cells]) for key in names if key in cells[0]}
-            for names in (MEASURED, HEADS)
-        )
+        arrays: dict[str, Any] = {
+            key: np.stack([cell[key] for cell in cells]) for key in (*MEASURED, *HEADS) if key in cells[0]
+        }
+        heads = {key: arrays.pop(key) for key in HEADS if key in arrays}
         floor = None if floors[0] is None else np.stack([f["source_auroc"] for f in floors if f is not None])
         return cls(
             name=name,
@@ -171,7 +171,7 @@ class MethodResult:
         """Return the statistic of a metric, the values of units that have it, and how those are drawn."""
         statistic, values = self.values(metric)
         flat = values.reshape(*values.shape[:2], -1)
-        kept = ~np.isnan(flat).any(axis=(0, 2))
+        kept = np.asarray(~np.isnan(flat).any(axis=(0, 2)))
         if not kept.any():
             raise ValueError(f"{metric} was not measured for {self.name}: no unit has it.")
         compares = find_metric(metric).compares

@@ -172,7 +172,7 @@ def _each_direction(heads: str) -> Values:
             return None
         present = ~np.isnan(measured[0])
         weight = result.resampling.weights(measured.shape[1])
-        return np.where(present, measured, 0.0) / (weight @ present)
+        return np.asarray(np.where(present, measured, 0.0) / (weight @ present))
 
     return values
 
@@ -194,7 +194,7 @@ def _explained(means: Floats) -> Floats:
 
 
 def _mean_size(means: Floats) -> Floats:
-    return np.abs(means).mean(axis=-1)
+    return np.asarray(np.abs(means).mean(axis=-1))
 
 
 def _group(travelled: bool, values: Values) -> Values:

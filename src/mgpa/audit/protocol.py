@@ -25,8 +25,8 @@ from ..maps.io.mapfile import map_digest
 from ..tables.columns import GIVE_ROLES, ROLES
 from ..tables.rows import in_coordinates
 from ..tables.table import Table
-from .association import choose_directions
-from .design import duplicates, find_design, fold_tables, require_measurable, seen_by
+from .association import Direction, choose_directions
+from .design import FEWEST_PEOPLE, duplicates, find_design, fold_tables, require_measurable, seen_by
 from .diagnostics import confounding
 from .fits import (
     Fitted,
@@ -235,10 +235,15 @@ class AuditPlan:
             "association": None if association is None else [str(part) for part in association],
             "device": self.device,
         }
-        if head is not None and (of_table := find_design(table, task)).task:
-            check_head(head, of_table.task)
         can_rotate = pairs is None and all(job.fitted is None for job in self.jobs)
         self.design = find_design(table, task)
+        if len(self.design.units) < FEWEST_PEOPLE:
+            raise TableError(
+                f"The table has {len(self.design.units)} {self.design.plural}; an audit needs "
+                f"{FEWEST_PEOPLE} or more: one to fit on, one to train readers on, one to score."
+            )
+        if head is not None and self.design.task:
+            check_head(head, self.design.task)
         rotated = fold_tables(table, self.design, folds, can_rotate=can_rotate)
         if not rotated and table.role is not None and len(measured := table.rows("EVAL")):
             self.design = find_design(measured, self.design.task or None)
@@ -282,7 +287,8 @@ class AuditPlan:
         # Pairs come in the coordinates that the table came in.
         pairs = self.pairs if where is None or rows is table else pairs_in(where, self.pairs)
         self.data = FittingData(fit, val, pairs, self.standardize, where)
-        directions, origin = (), ""
+        directions: tuple[Direction, ...] = ()
+        origin = ""
         if self.design.kind == "crossed" and self.design.labels == "within":
             directions, origin = choose_directions(self.association, fit, head, evaluation)
         scaling, design = self.data.standardizer, self.design

@@ -26,7 +26,7 @@ from ..tables.table import Table
 from . import sentences
 from .bootstrap import Estimate, contrast
 from .design import Design
-from .diagnostics import Confounding
+from .diagnostics import Confounding, Reliability, reliability
 from .method_result import MethodResult
 from .metrics import METRICS
 
@@ -278,6 +278,18 @@ class Audit:
                 for (f, p, k), value in np.ndenumerate(values):
                     rows.append((name, f, result.participants[p], metric, names[k], float(value)))
         return pandas.DataFrame(rows, columns=["method", "fit", "participant", "metric", "part", "value"])
+
+    def reliability(self, method: str, reader: str | None = None, fit: int = 0) -> Reliability:
+        """Return the calibration of one reader (the best, unless named) on corrected EVAL rows."""
+        result = self[method]
+        reader = result.best_reader() if reader is None else reader
+        scores = result.cells[fit]["source_scores"]
+        if scores.ndim != 2:
+            raise ValueError("Calibration is shown for two sources.")
+        if reader not in result.readers:
+            raise ValueError(f"There is no reader {reader!r}; there are {', '.join(result.readers)}.")
+        truth = result.cells[fit]["eval_source"] == 1
+        return reliability(scores[:, result.readers.index(reader)], truth)
 
     def outcome(self, method: str, metric: str) -> str | None:
         """Return what became of a metric: "improved", "kept", "suffered", "unclear"; None if not measured."""
