@@ -12,8 +12,9 @@ again HEAD and VAL, and the rest FIT; results are about all of them.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable
-from dataclasses import dataclass, field
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Literal
 
@@ -154,6 +155,20 @@ class Design:
         """Return the cell with the fewest of these units, and how many it has."""
         names, counts = np.unique([self.stratum(unit) for unit in units], return_counts=True)
         return str(names[counts.argmin()]), int(counts.min())
+
+
+def pooled(designs: Sequence[Design]) -> Design:
+    """Return the design of several splits together: the same one, or that of the units of all."""
+    first = designs[0]
+    if all(design.units == first.units for design in designs):
+        return first
+    units = {unit: has for design in designs for unit, has in design.units.items()}
+    cells: Counter[tuple[Any, Any]] = Counter()
+    for design in designs:
+        cells.update(design.cells)
+    kinds = {design.kind for design in designs}
+    kind: Kind = first.kind if len(kinds) == 1 else "mixed"
+    return replace(first, kind=kind, units=units, cells=dict(cells))
 
 
 def find_design(table: Table, task: str | None = None) -> Design:

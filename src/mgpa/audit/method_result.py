@@ -15,7 +15,7 @@ from ..maps import MapInfo
 from .association import curve_at, curve_coefficients, curve_minimum
 from .bootstrap import Estimate, Resampling, Statistic, contrast, estimate, leave_one_out
 from .chance import FLIPPED, Chance, compare, permuted_auroc, permuted_between, with_units_flipped
-from .design import Design
+from .design import Design, pooled
 from .metrics import LINEAR, find_metric
 
 Floats = NDArray[np.float64]
@@ -141,6 +141,7 @@ class MethodResult:
             cells=[cell for part in parts for cell in part.cells],
             fitted_elsewhere=any(part.fitted_elsewhere for part in parts),
             fitted_on=people_known(part.fitted_on for part in parts),
+            design=None if first.design is None else pooled([part.design for part in parts if part.design]),
             heads={name: join([part.heads[name] for part in parts]) for name in first.heads},
             **{name: join([getattr(part, name) for part in parts]) for name in (*MEASURED, "floor_auroc")},
         )

@@ -32,14 +32,19 @@ def placements(scores: NDArray[Any], reference: NDArray[Any], weight: Any = None
     [0.375, 1.0]
     """
     weight = np.ones(len(reference)) if weight is None else weight
-    shares = np.empty(scores.shape)
+    return np.asarray(_beaten(scores, reference, weight) / (2 * weight.sum()))
+
+
+def _beaten(scores: NDArray[Any], reference: NDArray[Any], weight: Floats) -> Floats:
+    """Return twice the weight of the reference below each score; exact, if weights are whole numbers."""
+    beaten = np.empty(scores.shape)
     for k in range(scores.shape[1]):
         # Stable, so that sums of weights within ties do not depend on the processor's sorting code.
         order = np.argsort(reference[:, k], kind="stable")
         ordered, total = reference[order, k], np.concatenate([[0.0], np.cumsum(weight[order])])
-        ends = [np.searchsorted(ordered, scores[:, k], side) for side in ("left", "right")]
-        shares[:, k] = (total[ends[0]] + total[ends[1]]) / (2 * total[-1])
-    return shares
+        first, last = np.searchsorted(ordered, scores[:, k]), np.searchsorted(ordered, scores[:, k], "right")
+        beaten[:, k] = total[first] + total[last]
+    return beaten
 
 
 def auroc(scores: Any, positive: Any, weight: Any = None) -> Any:
@@ -275,8 +280,9 @@ def _mean_area(
 
 def _areas(scores: NDArray[Any], positive: NDArray[np.bool_], weight: Floats) -> Floats:
     """Return the AUROC of each column of scores (n, R); both classes have weight."""
-    shares = placements(scores[positive], scores[~positive], weight[~positive])
-    return np.asarray(np.clip(weight[positive] @ shares / weight[positive].sum(), 0.0, 1.0))
+    above, below = weight[positive], weight[~positive]
+    beaten = above @ _beaten(scores[positive], scores[~positive], below)
+    return np.asarray(np.clip(beaten / (2 * above.sum() * below.sum()), 0.0, 1.0))
 
 
 def _class_codes(labels: Any, n: int, classes: Any) -> tuple[list[Any], NDArray[np.int64]]:

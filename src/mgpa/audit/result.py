@@ -103,7 +103,7 @@ class Audit:
             "omitted": omitted,
             "unattained": _added(a.settings.get("unattained", {}) for a in audits),
         }
-        return replace(first, results=results, settings=settings)
+        return replace(first, results=results, settings=settings, design=results["identity"].design)
 
     def __getitem__(self, method: str) -> MethodResult:
         if method not in self.results:
