@@ -8,7 +8,7 @@ import pytest
 
 import mgpa
 from mgpa.studies import StudyError, load_study
-from mgpa.studies.cells import find_map, study_maps
+from mgpa.studies.run import find_map, study_maps
 from mgpa.studies.recordings import Recordings
 from mgpa.studies.splits import make_split, split_names
 from mgpa.tables import correct

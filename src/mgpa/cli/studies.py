@@ -145,7 +145,7 @@ def map_(
         As in `mgpa study run`.
     """
     from ..studies import load_study
-    from ..studies.cells import find_map, study_maps
+    from ..studies.run import find_map, study_maps
 
     maps = study_maps(load_study(which, recordings=data, quick=quick), run / "work", device=device)
     if cell is None:

@@ -34,8 +34,7 @@ from .arms import make_arm, recipes
 from .config import ReuseSection, Study
 from .material import Material, events, prepare, reuse_plan
 from .recordings import Recordings
-from .roles import shortcut
-from .splits import Split, split_names
+from .splits import Split, shortcut, split_names
 
 
 @dataclass(frozen=True)
@@ -65,7 +64,7 @@ class Candidate:
 
 def run_reuse(
     study: Study, recordings: Recordings, **options: Any
-) -> tuple[dict[str, Audit], dict[str, Any]]:
+) -> tuple[dict[str, list[Audit]], dict[str, Any]]:
     """Select every method on the development task, and audit the selected maps on all tasks.
 
     Parameters
@@ -79,8 +78,8 @@ def run_reuse(
 
     Returns
     -------
-    audits : dict of task to Audit
-        Tasks go by the names that the study prints.
+    audits : dict of task to list of Audit
+        One for every split; tasks go by the names that the study prints.
     selection : dict
         For every method (and rotation of roles): the recipe, and for every seed the point and what it did to
         development people.
@@ -103,10 +102,11 @@ def run_reuse(
             }
         for task in plan.tasks:
             found = _audit_plan(study, material, task, chosen, **options).run()
-            # The question is the worst association; the source is read to look at, by few readers.
-            found = replace(found, settings=found.settings | {"preliminary": False})
+            # The outcome is the worst association; the source is read by two readers, only to look at.
+            more = {"preliminary": "quick" in study.overlays, "outcome": "worst"}
+            found = replace(found, settings=found.settings | more)
             audits.setdefault(plan.labels.get(task, task), []).append(found)
-    return {task: Audit.pool(parts) for task, parts in audits.items()}, selection
+    return audits, selection
 
 
 def _audit_plan(

@@ -1,12 +1,8 @@
 """Section 5 in numbers, and figure 2: three choices in measurement-gated correction.
 
 Everything is at the setting of the figure's caption: source means (±1, 0), covariance I, Pr(U = 1 | q) = .8.
-:func:`figure_numbers` has each number three times over: from the maps and exact moments
-(:mod:`mgpa.studies.gaussian`), from the paper, and by simulation. :func:`figure` draws figure 2,
-:func:`cost_figure` the two equations of theorem 1.
-
->>> from mgpa.studies import theory
->>> theory.write_figure("figures")                                                       # doctest: +SKIP
+:func:`figure_numbers` has each number three times: from the maps and exact moments
+(:mod:`mgpa.studies.gaussian`), from the paper, and by simulation. :func:`figure` draws figure 2.
 """
 
 from __future__ import annotations
@@ -22,7 +18,7 @@ from numpy.typing import NDArray
 from .._common.files import write_atomically
 from ..audit.looks import COLORS, SOURCE_COLORS
 from ..audit.plots import save_figures
-from ..audit.plots.drawing import FAINT, INK, MUTED, PAGE, canvas, grid, style
+from ..audit.plots.drawing import FAINT, INK, MUTED, PAGE, canvas, style
 from ..closed_form import ClosedFormMGPA
 from ..gate import MeasurementGate
 from ..maps import AffineMap
@@ -37,12 +33,11 @@ from .gaussian import (
     gaussian_model,
     information,
     linear_part,
-    population_leace,
     separation_left,
     target_map,
 )
 
-__all__ = ["cost_figure", "costs", "curves", "figure", "figure_numbers", "gaussian_model", "write_figure"]
+__all__ = ["costs", "curves", "figure", "figure_numbers", "gaussian_model", "write_figure"]
 
 Floats = NDArray[np.float64]
 CONDITIONAL, ZERO, COMPLETION = COLORS[1], COLORS[2], COLORS[4]
@@ -77,8 +72,6 @@ def figure_numbers(n: int = 200_000, random_state: int = 0) -> dict[str, dict[st
     completion, half = completion_map(model), conditional.with_strength(0.5)
     cost = {name: float(values[0]) for name, values in costs(model).items()}
     even = costs(gaussian_model([0.5]))
-    leace, mean, covariance = population_leace(model)
-    context_only = np.diag([1 / covariance[0, 0], *np.zeros(model.r)])
     w = model.metric @ model.delta
 
     # The paper's side: its equations with the caption's numbers, none of them taken from the model.
@@ -121,9 +114,6 @@ def figure_numbers(n: int = 200_000, random_state: int = 0) -> dict[str, dict[st
         "bits in the gate before": _entry(information(model.p[0], model.D), None, "eq. (2), second term"),
         "bits in the gate after": _entry(
             information(model.p[0], separation_left(model, conditional)), 0, "eq. (2), second term"
-        ),
-        "context moved by LEACE of (q, z), in variances": _entry(
-            expected_movement(leace, mean, covariance, context_only), None, "not in the paper"
         ),
     }
 
@@ -188,40 +178,9 @@ def figure() -> Any:
     return made
 
 
-def cost_figure() -> Any:
-    """Draw what targets cost (eq. (9)) and what aiming at zero adds (eq. (10)); return the figure."""
-    model, drawn = gaussian_model(), curves()
-    cost = {name: float(values[0]) for name, values in costs(model).items()}
-    with style():
-        made, [left, right] = canvas(None, PAGE, 2.2, 2, 2)
-        left.plot(drawn["target"], drawn["cost"], color=INK)
-        left.axhline(cost["completion"], color=COMPLETION, ls=(0, (4, 3)), lw=0.9)
-        words = f"whole block, {cost['completion']:.2f}"
-        _say(left, words, (2.6, cost["completion"]), (0, 3), color=COMPLETION)
-        least = float(model.mean_score[0])
-        left.plot(0, cost["zero"], "o", color=ZERO, ms=5)
-        left.plot(least, cost["conditional"], "o", color=CONDITIONAL, ms=5)
-        _say(left, f"zero, {cost['zero']:.2f}", (0, cost["zero"]), (7, 0), ha="left", color=ZERO)
-        words = f"conditional mean, {cost['conditional']:.2f}"
-        _say(left, words, (least, cost["conditional"]), (0, -12), color=CONDITIONAL)
-        left.set(xlabel="Target of the score $a(q)$", ylabel="Expected squared movement")
-        left.set(xlim=(-1.5, 6.5), ylim=(1, 6))
-        for p, excess in zip(drawn["p"], drawn["excess"], strict=True):
-            right.plot(drawn["separation"], excess, color=ZERO)
-            _say(right, f"$p={p:g}$", (drawn["separation"][-1], excess[-1]), (3, 0), ha="left", va="center")
-        right.plot(model.D, cost["zero"] - cost["conditional"], "o", color=ZERO, ms=5)
-        right.set(xscale="log", yscale="log", ylim=(0.05, 200), xlim=drawn["separation"][[0, -1]])
-        right.set(xlabel="Separation of the sources $D$", ylabel="Excess of aiming at zero")
-        for ax, letter in ((left, "a"), (right, "b")):
-            grid(ax, "y")
-            ax.set_title(rf"$\bf{{{letter}}}$", loc="left", pad=5)
-    return made
-
-
 def write_figure(folder: Any, formats: Iterable[str] = ("pdf", "svg", "png")) -> list[Path]:
-    """Write both figures, in every format, and the numbers as JSON; return the paths."""
-    made = {"theory_geometry": figure(), "theory_costs": cost_figure()}
-    paths = save_figures(made, folder, formats)
+    """Write figure 2, in every format, and the numbers as JSON; return the paths."""
+    paths = save_figures({"theory_geometry": figure()}, folder, formats)
     numbers = json.dumps(figure_numbers(), indent=2) + "\n"
     return [*paths, write_atomically(Path(folder) / "theory_numbers.json", numbers.encode())]
 
