@@ -16,7 +16,6 @@ from .._common.progress import progress
 from ..critics import balanced_weights
 from ..errors import ParameterError
 from ..estimators.base import CorrectionEstimator, FitData, MethodTags, require_several
-from ..estimators.held_out import read_held_out
 from ..moments import Standardizer
 from ._base import projector_map
 
@@ -57,8 +56,6 @@ class INLP(CorrectionEstimator):
         Refitted every round; must have ``coef_``. None is a balanced logistic regression.
     tolerance : float
         Stop once balanced accuracy is within this of chance. Negative: never stop early.
-    strength : float
-        How much of the edit to apply.
     standardize : bool
         Work in features scaled to unit variance.
     verbose : bool
@@ -89,7 +86,6 @@ class INLP(CorrectionEstimator):
         "n_rounds": whole(1),
         "classifier": linear_classifier | nothing,
         "tolerance": number(),
-        "strength": number(0),
         "standardize": flag,
         "verbose": flag,
     }
@@ -100,21 +96,19 @@ class INLP(CorrectionEstimator):
         n_rounds: int = 35,
         classifier: Any = None,
         tolerance: float = 0.01,
-        strength: float = 1.0,
         standardize: bool = True,
         verbose: bool = False,
     ) -> None:
         self.n_rounds = n_rounds
         self.classifier = classifier
         self.tolerance = tolerance
-        self.strength = strength
         self.standardize = standardize
         self.verbose = verbose
 
     def _fit(self, data: FitData) -> None:
         K, weight = len(data.sources), data.sample_weight
         require_several(data.sources, None if weight is None else np.bincount(data.codes, weight))
-        held, held_codes = read_held_out(self, data, "they decide when to stop", every_source=True)
+        held, held_codes = self._read_held_out(data, "they decide when to stop", every_source=True)
         standardizer = Standardizer.from_rows(data.X, weight, self.standardize).require_variation()
         mean = np.average(data.X.astype(np.float64), axis=0, weights=weight)
         rows, codes = _rows(data.X, mean, standardizer), data.codes
@@ -135,7 +129,7 @@ class INLP(CorrectionEstimator):
             checks = rows if held is None else checks - (checks @ fresh) @ fresh.T
         self.history_, self.sources_ = history, data.sources
         info = self._info(standardizer, **data.facts)
-        self.map_ = projector_map(standardizer, mean, removed, self.strength, info)
+        self.map_ = projector_map(standardizer, mean, removed, info)
 
     def _round(
         self, rows: Floats, codes: NDArray[np.int64], weight: Floats | None, checks: Floats
