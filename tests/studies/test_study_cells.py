@@ -8,8 +8,8 @@ import pytest
 
 import mgpa
 from mgpa.studies import StudyError, load_study
-from mgpa.studies.run import find_map, study_maps
 from mgpa.studies.recordings import Recordings
+from mgpa.studies.run import find_map, study_maps
 from mgpa.studies.splits import make_split, split_names
 from mgpa.tables import correct
 from small_studies import CLOSED_FORM, in_process, paired_table, run, two_tasks, written
