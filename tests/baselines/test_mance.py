@@ -185,7 +185,7 @@ def test_single_rows_other_precisions_and_tensors_agree(fitted, X, tmp_path):
     out = fitted.transform(torch.from_numpy(X).requires_grad_(), strength=0.5)
     np.testing.assert_array_equal(out.numpy(), fitted.transform(X, strength=0.5))
     for export in (fitted.map_.to_torch, lambda: fitted.map_.to_onnx(tmp_path / "m.onnx")):
-        with pytest.raises(TypeError, match="it searches its rows"):
+        with pytest.raises(MapError, match="searches its stored rows"):
             export()
     assert f"{len(fitted.map_.reference)} STORED FITTING ROWS" in fitted.map_.summary()
 

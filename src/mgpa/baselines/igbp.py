@@ -17,11 +17,13 @@ from .._common.progress import progress
 from ..estimators.base import FitData, MethodTags, require_several
 from ..estimators.staged import SequentialEstimator, complete_stages_kept, torch_device
 from ..maps import MapInfo, ProjectiveMap
+from ..maps.projective import project
 from ..moments import Standardizer
 from ..pairs import to_numpy
 
 Array = Any  # torch.Tensor
 ONE_THREAD_WIDTH = 256  # features up to which one thread is fastest
+PROJECTED_ROWS = 16384  # rows whose hidden units are held at a time
 
 
 class IGBP(SequentialEstimator):
@@ -150,8 +152,11 @@ class IGBP(SequentialEstimator):
     def _fit_stages(self, data: FitData, device: Any) -> None:
         import torch
 
-        from ..maps.runtime.torch_baselines import project_rows
         from ..networks import Watch
+
+        def projected(rows: Array, stage: list[Array]) -> Array:
+            with torch.no_grad():
+                return torch.cat([project(block, *stage) for block in rows.split(PROJECTED_ROWS)])
 
         weight = data.sample_weight
         K = require_several(data.sources, None if weight is None else np.bincount(data.codes, weight))
@@ -170,8 +175,8 @@ class IGBP(SequentialEstimator):
                 stage, record = self._train(H, data, K, watch, first_seed + 1009 * k)
                 # What never varied in the fit must not steer the map, nor be moved by it.
                 stage[0] *= varies
-                moved = project_rows(H, stage)
-                watch.rows = moved if held is None else project_rows(watch.rows, stage)
+                moved = projected(H, stage)
+                watch.rows = moved if held is None else projected(watch.rows, stage)
                 if not (torch.isfinite(moved).all() and torch.isfinite(watch.rows).all()):
                     raise ValueError(
                         f"IGBP diverged in stage {k + 1}: its steps are not bounded. Use n_stages={k} or "
