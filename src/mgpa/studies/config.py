@@ -426,11 +426,11 @@ def read_study(which: str | Path) -> tuple[str, str, Path]:
             raise StudyError(f"{path} cannot be read: {error.strerror}.") from None
         except UnicodeDecodeError:
             raise StudyError(f"{path} is not text in UTF-8.") from None
+    if str(which) == "template":
+        return files(__package__).joinpath("template.toml").read_text("utf-8"), "template", Path.cwd()
     packaged = presets()
     if str(which) not in packaged:
-        raise StudyError(
-            f"There is no study {str(which)!r}; there are {', '.join(packaged)}, and files ending in .toml."
-        )
+        raise StudyError(f"No study {str(which)!r}. Name a .toml file or one of {', '.join(packaged)}.")
     text = files(__package__).joinpath("presets", f"{which}.toml").read_text("utf-8")
     return text, str(which), Path.cwd()
 

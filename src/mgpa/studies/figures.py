@@ -1,4 +1,4 @@
-"""Figures of a study: differences beside the paper's, several tasks, and the paper's figures 3 and 4."""
+"""Figures of a study: differences beside the paper's, and the paper's figures 3 and 4."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from pathlib import Path
 from textwrap import fill
 from typing import TYPE_CHECKING, Any
 
-from ..audit.looks import label, looks
+from ..audit.looks import label
 from ..audit.metrics import find_metric
 from ..audit.plots import save_figures
-from ..audit.plots.drawing import CHANCE, INK, MUTED, PAGE, canvas, forest, plain, rows, style
+from ..audit.plots.drawing import CHANCE, INK, MUTED, PAGE, canvas, plain, rows, style
 from .paper_tables import CONTROLLED, REUSE, TASKS
-from .rows import Row, contrasts, slug
+from .rows import Row, contrasts
 from .run import StudyResult
 
 if TYPE_CHECKING:
@@ -22,19 +22,7 @@ GATES = ("Measurement gate", "PCA gate", "Random gates", "Ungated")
 
 def save_study_figures(result: StudyResult, folder: Path) -> list[Path]:
     """Write the figures that apply to a folder, as PDF, SVG and PNG, and return the paths."""
-    figures: dict[str, Any] = {}
-    if any(True for _ in contrasts(result)):
-        figures["contrasts"] = plot_contrasts(result)
-    if len(result.audits) > 1:
-        shared = set.intersection(*(set(audit.metrics) for audit in result.audits.values()))
-        # Association needs two sources; with more of them, the heads themselves are shown.
-        shown = ("worst", "control") if "worst" in shared else ("T_f", "T_r")
-        figures |= {metric: plot_tasks(result, metric) for metric in shown if metric in shared}
-        if "worst" in shared:
-            figures |= {
-                f"association-{slug(task)}": audit.plot_association() for task, audit in result.audits.items()
-            }
-    return save_figures(figures, folder)
+    return save_figures({"contrasts": plot_contrasts(result)} if any(contrasts(result)) else {}, folder)
 
 
 def save_study_figure(figure: Any, path: Path) -> Path:
@@ -62,27 +50,6 @@ def plot_contrasts(result: StudyResult, width: float = PAGE) -> Any:
         axes[0].set_ylim(len(names) - 0.4, -0.6)
         paper = "    ◇ the paper" if any(row.paper is not None for row in differences) else ""
         _note(figure, f"● {result.heading}, 95 % intervals{paper}    ┈ no difference", result.deviations)
-    return figure
-
-
-def plot_tasks(result: StudyResult, metric: str, width: float = PAGE) -> Any:
-    """Draw one metric of every method: a panel a task; dashed is LEACE, dotted guessing."""
-    with style():
-        tasks = list(result.audits)
-        first = result.audits[tasks[0]]
-        figure, axes = canvas(None, width, 0.2 * len(first.methods) + 0.8, len(tasks), len(tasks))
-        for i, (ax, task) in enumerate(zip(axes, tasks, strict=True)):
-            audit = result.audits[task]
-            values = [(name, audit[name].estimate(metric)) for name in audit.methods]
-            forest(ax, audit, values, names=i == 0)
-            ax.axvline(0.5, **CHANCE)
-            if "LEACE" in audit.methods:
-                at = audit["LEACE"].estimate(metric).value
-                ax.axvline(at, color=looks(audit)["LEACE"].color, ls="--", lw=0.7)
-            ax.set_title(plain(task))
-            ax.set_xlabel(find_metric(metric).axis)
-        leace = "    - - LEACE" if "LEACE" in first.methods else ""
-        _note(figure, f"{result.heading}    ┈ guessing{leace}", result.deviations)
     return figure
 
 

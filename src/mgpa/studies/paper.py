@@ -1,4 +1,4 @@
-"""The paper's tables 1 to 11 and figures 2 to 4, and every number it prints beside a run's.
+"""The paper's tables 1 to 11, figures 3 and 4, and every number it prints beside a run's.
 
 Captions name each run's heading ("Ours", "Simulated", "Quick", "Changed") and list how it differs from the
 packaged study.
@@ -116,19 +116,14 @@ def write_paper(folders: Iterable[Path], out: Path, *, all_tables: bool = True) 
         texts[f"table_{table.name}.tex"] = latex(table, runs)
         texts[f"table_{table.name}.csv"] = as_csv(table, runs)
     paths = [write_atomically(claim(out, name)[0], text.encode()) for name, text in texts.items()]
-    figures: dict[str, Any] = {}
     from .figures import gate_figure, reuse_figure, save_study_figure
 
-    if CONTROLLED in runs.results:
-        figures["figure_3.pdf"] = gate_figure(runs)
-    if REUSE in runs.results:
-        figures["figure_4.pdf"] = reuse_figure(runs)
-    if all_tables:
-        from .theory import figure
-
-        figures["figure_2.pdf"] = figure()
-    for name, drawn in figures.items():
-        paths.append(save_study_figure(drawn, claim(out, name)[0]))
+    for study, name, draw in (
+        (CONTROLLED, "figure_3.pdf", gate_figure),
+        (REUSE, "figure_4.pdf", reuse_figure),
+    ):
+        if study in runs.results:
+            paths.append(save_study_figure(draw(runs), claim(out, name)[0]))
     return sorted(paths)
 
 
@@ -149,28 +144,32 @@ def number_text(number: Number | None, digits: int, percent: bool, sign: bool, i
     return f"{value} [{ends[0]}, {ends[1]}]" if interval and None not in ends else str(value)
 
 
-def filled(table: Table, runs: Runs) -> list[tuple[tuple[str, ...], list[tuple[str, str]]]]:
+def filled(table: Table, runs: Runs) -> list[tuple[list[str], list[tuple[str, str]]]]:
     """Return a table's rows: labels, and for every column the run's text and the paper's."""
     rows = []
-    for line in table.lines:
-        cells: list[tuple[str, str]] = []
-        for column in table.columns:
-            if line.words:
-                cells.append((line.words[len(cells)], ""))
-                continue
-            key = (column.study, line.task or column.task, line.method, line.against, column.metric)
-            if not any(k[0] == column.study and k[2] == line.method for k in runs.paper):
+    for labels, content in table.rows:
+        if not table.studies:
+            rows.append((labels, [(text, "") for text in content]))
+            continue
+        (method, against, of_task), cells = content, []
+        for _, study, task, metric, digits in table.columns:
+            if not any(key[0] == study and key[2] == method for key in runs.paper):
                 cells.append(("N/A", "N/A"))  # a method that this study of the paper does not have
                 continue
-            how = (column.digits, column.percent, bool(line.against), column.interval)
+            key = (study, of_task or task, method, against, metric)
+            how = (digits, table.percent, bool(against), table.interval)
             cells.append((number_text(runs.numbers.get(key), *how), number_text(runs.paper.get(key), *how)))
-        rows.append((line.labels, cells))
+        rows.append((labels, cells))
     return rows
 
 
 def _caption(table: Table, runs: Runs) -> str:
-    methods = {name for line in table.lines for name in (line.method, line.against)}
+    methods = {name for _, content in table.rows for name in content[:2]}
     return f"{table.title}. {runs.caption(sorted(table.studies), methods)}".strip()
+
+
+def _spans(table: Table) -> list[tuple[str, int]]:
+    return [(text, len(list(same))) for text, same in groupby(table.over or ())]
 
 
 def _both(run: str, paper: str) -> str:
@@ -192,11 +191,10 @@ def latex(table: Table, runs: Runs) -> str:
         rf"\begin{{tabular}}{{@{{}}{kinds}@{{}}}}",
         r"\toprule",
     ]
-    if any(column.over for column in table.columns):
-        spans = [(text, len(list(same))) for text, same in groupby(c.over for c in table.columns)]
-        cells = [""] * len(table.labels) + [rf"\multicolumn{{{n}}}{{c}}{{{_tex(text)}}}" for text, n in spans]
-        out.append(" & ".join(cells) + r" \\")
-    heads = [*table.labels, *(column.head for column in table.columns)]
+    if table.over:
+        spans = [rf"\multicolumn{{{n}}}{{c}}{{{_tex(text)}}}" for text, n in _spans(table)]
+        out.append(" & ".join([""] * len(table.labels) + spans) + r" \\")
+    heads = [*table.labels, *(column[0] for column in table.columns)]
     out += [" & ".join(map(_tex, heads)) + r" \\", r"\midrule"]
     out += [
         " & ".join(map(_tex, (*labels, *(_both(*cell) for cell in cells)))) + r" \\"
@@ -217,7 +215,8 @@ def _tex(text: str) -> str:
 def as_csv(table: Table, runs: Runs) -> str:
     """Return a table as CSV: a run's column and the paper's for each column, and what the run was."""
     words = not table.studies
-    names = [f"{c.over}: {c.head}" if c.over else c.head for c in table.columns]
+    over = table.over or [""] * len(table.columns)
+    names = [f"{a}: {c[0]}" if a else c[0] for a, c in zip(over, table.columns, strict=True)]
     heads = names if words else [f"{name}{whose}" for name in names for whose in ("", " [paper]")]
     rows: list[Sequence[Any]] = [[*table.labels, *heads, *([] if words else ["what the numbers are"])]]
     caption = runs.caption(sorted(table.studies))
@@ -232,10 +231,9 @@ def as_html(tables: Sequence[Table], runs: Runs) -> str:
     """Return all tables as one page."""
     parts = []
     for table in tables:
-        heads = "".join(f"<th>{escape(h)}</th>" for h in (*table.labels, *(c.head for c in table.columns)))
-        over = [(text, len(list(same))) for text, same in groupby(c.over for c in table.columns)]
-        spans = "".join(f'<th colspan="{n}">{escape(text)}</th>' for text, n in over)
-        top = f'<tr><td colspan="{len(table.labels)}"></td>{spans}</tr>' if any(t for t, _ in over) else ""
+        heads = "".join(f"<th>{escape(h)}</th>" for h in (*table.labels, *(c[0] for c in table.columns)))
+        spans = "".join(f'<th colspan="{n}">{escape(text)}</th>' for text, n in _spans(table))
+        top = f'<tr><td colspan="{len(table.labels)}"></td>{spans}</tr>' if spans else ""
         body = "".join(
             "<tr>"
             + "".join(f"<td>{escape(c)}</td>" for c in (*labels, *(_both(*x) for x in cells)))

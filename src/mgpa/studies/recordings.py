@@ -188,10 +188,6 @@ class Recordings:
         fit = _fitted_on(roles)
         return self._kept(self._key_of("virtual", fit), lambda: self._embed_virtual(fit))
 
-    def has_virtual_pairs(self, roles: Mapping[str, str]) -> bool:
-        """Return whether the virtual pairs of these FIT participants are there, without making them."""
-        return self._path(self._key_of("virtual", _fitted_on(roles))).exists()
-
     def _settings(self, section: str) -> Any:
         """Return a section without what does not change a number: where the files are."""
         part = getattr(self.study, section)

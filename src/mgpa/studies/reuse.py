@@ -128,46 +128,6 @@ def _audit_plan(
     )
 
 
-def plan_reuse(
-    study: Study, recordings: Recordings, rotation: int | None, *, cache: Any, device: str
-) -> list[dict[str, Any]]:
-    """Return every fit that :func:`run_reuse` would make in one split, as ``AuditPlan.pending`` does.
-
-    A fit is ``measured`` once the fits that its method chose are measured on every task.
-    """
-    plan, material, store = reuse_plan(study), prepare(study, recordings, rotation), Store(cache)
-    device = resolve_device(device)
-    there = {
-        name: [stored_fit(store, one.key) is not None for one in _unfitted(study, material, name, device)]
-        for name in study.methods
-    }
-    chosen = chosen_maps(study, material, store, device)
-    measured: dict[str, bool] = {}
-    for task in plan.tasks:
-        audit = _audit_plan(study, material, task, chosen, cache=cache, device=device)
-        for cell in audit.pending():
-            measured[cell["method"]] = measured.get(cell["method"], True) and cell["measured"]
-    cells = []
-    for name, fits in {"identity": [True], **there}.items():
-        done = measured.get(name, False)
-        cells += [
-            {"method": name, "fit": i, "fitted": fitted, "measured": done} for i, fitted in enumerate(fits)
-        ]
-    return cells
-
-
-def chosen_maps(
-    study: Study, material: Material, store: Store, device: str
-) -> dict[str, list[CorrectionMap]]:
-    """Return what development people chose of every method all of whose candidates are finished."""
-    chosen = {}
-    for name in study.methods:
-        if all(stored_fit(store, one.key) is not None for one in _unfitted(study, material, name, device)):
-            family = _candidates(study, material, name, store, device)
-            chosen[name] = [one.chosen.map for one in _family_choice(family, reuse_plan(study))]
-    return chosen
-
-
 def _with_fit(table: Table, fit: Table) -> Table:
     """Return a task's rows; where FIT people were not recorded on it, with those that maps are fitted on."""
     if len(table.rows("FIT")):

@@ -2,29 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import json
+from collections.abc import Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import joblib
 import numpy as np
 
+from .._common.files import write_atomically
+from .._common.outputs import claim
 from ..audit import Audit, AuditPlan
-from ..audit.store import Store, resolve_device
-from ..errors import StudyError
-from ..maps import CorrectionMap
+from ..audit.store import resolve_device
 from ..tables.table import Table
 from .arms import make_arms, pairs_by_method, recipes, unfitted
 from .checks import check_study
 from .config import Study
-from .material import prepare
 from .recordings import Recordings
-from .reuse import chosen_maps, plan_reuse, run_reuse
+from .reuse import run_reuse
 from .setup import deviations, effective_settings, heading, settings_digest, weights_of
-from .splits import Split, make_split, roles_of, shortcut, split_names
+from .splits import Split, make_split, shortcut, split_names
 
 
 @dataclass(frozen=True)
@@ -111,8 +111,9 @@ def run_study(
     study : Study
         From :func:`mgpa.studies.load_study`.
     workspace : path
-        Simulated recordings, tables of embeddings and finished cells are kept there, named by what they were
-        made from: killed at any moment, the same call continues and ends with the same bits.
+        New, empty or of an earlier run. Effective settings (settings.json), simulated recordings, tables of
+        embeddings and finished cells are kept there, named by what they were made from: killed at any moment,
+        the same call continues and ends with the same bits.
     n_jobs : int
         Cells at a time on this machine. They share its threads, and more or fewer threads round differently:
         with ``OMP_NUM_THREADS=1`` in the environment, results are the same bits for any number of jobs.
@@ -126,7 +127,8 @@ def run_study(
     workspace = Path(workspace).resolve()  # workers of a cluster may be in another folder
     recordings = Recordings(study, workspace, device=device, verbose=verbose)
     check_study(study, recordings)
-    workspace.mkdir(parents=True, exist_ok=True)
+    settings = json.dumps(effective_settings(study), indent=1, ensure_ascii=False, default=str)
+    write_atomically(claim(workspace, "settings.json")[0], f"{settings}\n".encode())
     options: dict[str, Any] = {"cache": workspace / "cells", "n_jobs": n_jobs, "device": device}
     options["verbose"] = verbose
     parts: dict[str, list[Audit]] = {}
@@ -193,137 +195,21 @@ def study_plans(study: Study, split: Split, **options: Any) -> Iterator[tuple[st
         )
 
 
-@dataclass(frozen=True)
-class Plan:
-    """What a study consists of, and what of it is finished.
+def plan_study(study: Study, workspace: Path, *, device: str = "auto") -> dict[str, dict[str, int | bool]]:
+    """Check a study, and return its tables (made or not) and how many cells each method has; compute nothing.
 
-    Attributes
-    ----------
-    tables : dict of name to bool
-        Whether each table of embeddings is made.
-    cells : list of dict
-        One for every fit (and task, where there are several): split, task, method, fit, whether it is
-        ``fitted`` and ``measured`` (None: unknown before its table is made).
+    Raises
+    ------
+    StudyError
+        What would stop the study later: a line for each missing file, role, weight, or lack of room.
     """
-
-    tables: dict[str, bool]
-    cells: list[dict[str, Any]]
-
-    def __str__(self) -> str:
-        lines = [
-            f"table {name or 'of embeddings'}: {'made' if made else 'not made yet'}"
-            for name, made in self.tables.items()
-        ]
-        by_method: dict[str, list[dict[str, Any]]] = {}
-        for cell in self.cells:
-            by_method.setdefault(cell["method"], []).append(cell)
-        width = max(map(len, (*by_method, "method")))
-        lines.append(f"{'method':<{width}}  cells  fitted  measured")
-        for method, cells in {**by_method, "total": self.cells}.items():
-            fitted, measured = (sum(bool(cell[name]) for cell in cells) for name in ("fitted", "measured"))
-            lines.append(f"{method:<{width}}  {len(cells):>5}  {fitted:>6}  {measured:>8}")
-        return "\n".join(lines)
-
-
-def plan_study(study: Study, workspace: Path, *, device: str = "auto") -> Plan:
-    """Check a study, and return what it consists of and what of it is finished; nothing is computed."""
     recordings = Recordings(study, Path(workspace), device=device)
     check_study(study, recordings)
     tasks = recordings.tasks if study.reuse is None else study.reuse.tasks
-    tables = {task: recordings.is_kept(task) for task in tasks}
-    embedded = all(tables.values())
-    options: dict[str, Any] = {"cache": recordings.workspace / "cells", "device": device}
-    cells: list[dict[str, Any]] = []
-    for name, rotation in split_names(study).items():
-        made = embedded
-        if study.views.transport is not None:
-            made = embedded and recordings.has_virtual_pairs(
-                roles_of(recordings.table(tasks[0]), study.roles, rotation)
-            )
-            tables[f"of virtual pairs, {name}"] = made
-        if not made:
-            cells += [
-                {"split": name, "task": "", "method": method, "fit": fit, "fitted": None, "measured": None}
-                for method, fits in _known_fits(study).items()
-                for fit in range(fits)
-            ]
-        elif study.reuse is not None:
-            cells += [
-                {"split": name, "task": ""} | cell
-                for cell in plan_reuse(study, recordings, rotation, **options)
-            ]
-        else:
-            for task, plan in study_plans(study, make_split(study, recordings, name, rotation), **options):
-                cells += [{"split": name, "task": task} | cell for cell in plan.pending()]
-    return Plan(tables, cells)
-
-
-def _known_fits(study: Study) -> dict[str, int]:
-    """Return how many fits each method has, without its data."""
-    counts = {"identity": 1}
+    splits = len(split_names(study))
+    cells = {"identity": splits}
     for name, method in study.methods.items():
         seeded = unfitted(name, method).get_params().get("random_state", 0) is None
-        seeds = len(study.seeds) if seeded else 1
-        counts[name] = len(recipes(method)) * max(1, len(method.gate_seeds)) * seeds
-    return counts
-
-
-def study_maps(
-    study: Study, workspace: Path, *, device: str = "auto"
-) -> dict[str, Callable[[], CorrectionMap]]:
-    """Return the maps of a study's finished cells, by name; each is opened when it is called for.
-
-    Parameters
-    ----------
-    study : Study
-        As it was run.
-    workspace : path
-        Where it was run; nothing is computed, and unfinished cells are absent.
-    device : str
-        As it was run.
-
-    Returns
-    -------
-    dict of name to function
-        Names are ``split/method/fit``, without the split where there is one, and without the fit where a
-        method has one. Maps carry their coordinates: ``from_raw`` takes the encoder's own features.
-    """
-    recordings = Recordings(study, Path(workspace), device=device)
-    tasks = recordings.tasks if study.reuse is None else study.reuse.tasks
-    if not all(recordings.is_kept(task) for task in tasks):
-        raise StudyError(f"{workspace} has no tables of this study; was it run there, with these settings?")
-    splits, cells = split_names(study), recordings.workspace / "cells"
-    maps: dict[str, Callable[[], CorrectionMap]] = {}
-    for split, rotation in splits.items():
-        if study.reuse is not None:
-            material = prepare(study, recordings, rotation)
-            chosen = chosen_maps(study, material, Store(cells), resolve_device(device))
-            finished: Any = {name: [partial(_same, m) for m in fits] for name, fits in chosen.items()}
-        else:
-            made = make_split(study, recordings, split, rotation)
-            finished = next(study_plans(study, made, cache=cells, device=device))[1].finished()
-        for method, openers in finished.items():
-            name = method if len(splits) == 1 else f"{split}/{method}"
-            maps |= {name if len(openers) == 1 else f"{name}/{i}": o for i, o in enumerate(openers)}
-    return maps
-
-
-def _same(m: CorrectionMap) -> CorrectionMap:
-    return m
-
-
-def find_map(maps: dict[str, Callable[[], CorrectionMap]], name: str) -> CorrectionMap:
-    """Return the map of one cell.
-
-    Parameters
-    ----------
-    maps : dict
-        From :func:`study_maps`.
-    name : str
-        Of the cell, or as much of it as names one: "MGPA-CF" of a study with one split.
-    """
-    near = [cell for cell in maps if cell == name] or [cell for cell in maps if f"/{name}/" in f"/{cell}/"]
-    if len(near) == 1:
-        return maps[near[0]]()
-    listed = ", ".join(near or maps) or "none"
-    raise StudyError(f"{name!r} matches {len(near)} finished cells. Cells: {listed}.")
+        fits = len(recipes(method)) * max(1, len(method.gate_seeds)) * (len(study.seeds) if seeded else 1)
+        cells[name] = fits * splits
+    return {"tables": {task: recordings.is_kept(task) for task in tasks}, "cells": dict(cells)}
