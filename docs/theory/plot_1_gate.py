@@ -30,7 +30,7 @@ from sklearn.linear_model import LogisticRegression
 
 from mgpa import ClosedFormMGPA, IterativeMGPA, MeasurementGate
 from mgpa.audit import plots
-from mgpa.audit.looks import COLORS, SOURCE_COLORS
+from mgpa.audit.plots import COLORS, SOURCE_COLORS
 from mgpa.audit.plots.drawing import FAINT, INK, MUTED, PAGE, canvas, style
 from mgpa.studies.gaussian import (
     completion_map,

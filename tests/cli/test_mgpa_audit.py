@@ -19,7 +19,7 @@ def test_an_audit_writes_its_report_and_differences_and_computes_cells_once(fold
     facts = json.loads(done(*command, "--json", folder=folder).stdout)
     assert not opened
     assert facts["estimates"]["closed_form_mgpa"]["S"][0] < facts["estimates"]["identity"]["S"][0]
-    assert set(facts["verdicts"]) == {"leace", "closed_form_mgpa", "map one"}
+    assert set(facts["findings"]) == {"leace", "closed_form_mgpa", "map one"}
     for name in ("report.html", "table.csv", "table.tex"):
         assert (folder / "audit" / name).stat().st_size > 0
     assert list((folder / "audit" / "figures").glob("*.pdf"))

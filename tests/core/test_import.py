@@ -25,7 +25,6 @@ OPTIONAL = (
         "pandas",
         "dask",
         "pyarrow",
-        "zarr",
         "matplotlib",
     ),
     *(

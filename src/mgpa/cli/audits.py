@@ -106,24 +106,28 @@ def audit(
     if against is not None and against not in names:
         raise UserError(f"--against is {against!r}; choose one of {', '.join(sorted(names))}.")
     result = run_audit(table, out, methods, options, cache)
-    from ..audit.report import contrast_csv, latex_table, verdict_text
+    from ..audit.plots import draw_all, save_figures
+    from ..audit.report import contrast_csv, latex_table
+    from ..audit.verdict import findings, text
 
+    with waiting("audit: drawing figures"):
+        drawn = draw_all(result)
+        save_figures(drawn, out / "figures", verbose=True)
     with waiting("audit: writing the report"):
         page, csv, tex = claim(out, "report.html", "table.csv", "table.tex")
-        result.report(page, verbose=True)
+        result.report(page, figures=drawn)
         result.to_csv(csv)
         result.to_latex(tex)
-    with waiting("audit: drawing figures"):
-        result.figures(out / "figures", verbose=True)
     facts = {
         "report": str(page),
         "estimates": {name: _triples(row) for name, row in result.estimates.items()},
-        "direction": result.direction,
-        "bank": result.bank,
+        "verdict": result.verdict(),
+        "findings": {name: findings(result, name) for name in result.methods[1:]},
+        "plan": result.plan(),
+        "folds": result.settings.get("folds", 1),
         "warnings": result.warnings,
-        "verdicts": {name: result.verdict(name) for name in result.methods[1:]},
     }
-    lines = [verdict_text(result), "", str(result)]
+    lines = [text(result)]
     if against is not None:
         csv, tex = claim(out, "contrasts.csv", "contrasts.tex")
         write_atomically(csv, contrast_csv(result, against).encode())

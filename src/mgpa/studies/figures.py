@@ -6,10 +6,10 @@ from pathlib import Path
 from textwrap import fill
 from typing import TYPE_CHECKING, Any
 
-from ..audit.looks import label
 from ..audit.metrics import find_metric
 from ..audit.plots import save_figures
 from ..audit.plots.drawing import CHANCE, INK, MUTED, PAGE, canvas, plain, rows, style
+from ..audit.words import label
 from .paper_tables import CONTROLLED, REUSE, TASKS
 from .rows import Row, contrasts
 from .run import StudyResult

@@ -13,10 +13,10 @@ from .._common.csv_text import csv_cell, csv_lines
 from .._common.files import write_atomically
 from .._common.outputs import claim
 from ..audit import Estimate
-from ..audit.looks import label
 from ..audit.report.pieces import bullets, plain_table
 from ..audit.report.tables import latex_text
 from ..audit.store import versions
+from ..audit.words import label
 from .config import presets
 from .figures import save_study_figures
 from .paper import write_paper
