@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from .closed_form import ClosedFormMGPA
     from .coordinates import Coordinates, fit_coordinates
     from .errors import MapError
+    from .front import MGPA
     from .gate import FixedGate, FullGate, MeasurementGate, PCAGate, RandomGate, held_out_coverage
     from .iterative import IterativeMGPA
     from .maps import (
@@ -25,16 +26,18 @@ if TYPE_CHECKING:
         PathMap,
         ProjectiveMap,
         RoutedMap,
+        SpreadMap,
         StagedMap,
         load_map,
     )
     from .moments import Moments
-    from .tokens import JointTokens, PerToken, TokenMean, transform_tokens
+    from .tokens import JointTokens, TokenMean, transform_tokens
 
 _HOMES: dict[str, tuple[str, ...]] = {
     ".closed_form": ("ClosedFormMGPA",),
     ".coordinates": ("Coordinates", "fit_coordinates"),
     ".errors": ("MapError",),
+    ".front": ("MGPA",),
     ".gate": ("FixedGate", "FullGate", "MeasurementGate", "PCAGate", "RandomGate", "held_out_coverage"),
     ".iterative": ("IterativeMGPA",),
     ".maps": (
@@ -44,11 +47,12 @@ _HOMES: dict[str, tuple[str, ...]] = {
         "PathMap",
         "ProjectiveMap",
         "RoutedMap",
+        "SpreadMap",
         "StagedMap",
         "load_map",
     ),
     ".moments": ("Moments",),
-    ".tokens": ("JointTokens", "PerToken", "TokenMean", "transform_tokens"),
+    ".tokens": ("JointTokens", "TokenMean", "transform_tokens"),
 }
 _MODULES = {
     "audit": ".audit",
@@ -63,6 +67,7 @@ _MODULES = {
 }
 
 __all__ = [
+    "MGPA",
     "AffineMap",
     "ClosedFormMGPA",
     "Coordinates",
@@ -77,10 +82,10 @@ __all__ = [
     "Moments",
     "PCAGate",
     "PathMap",
-    "PerToken",
     "ProjectiveMap",
     "RandomGate",
     "RoutedMap",
+    "SpreadMap",
     "StagedMap",
     "TokenMean",
     "__version__",

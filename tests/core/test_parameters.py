@@ -5,7 +5,7 @@ import pickle
 
 import numpy as np
 import pytest
-from sklearn.linear_model import LinearRegression, LogisticRegression
+from sklearn.linear_model import LinearRegression
 
 import mgpa
 from mgpa import ClosedFormMGPA, FixedGate, IterativeMGPA, MeasurementGate, PCAGate, RandomGate, TokenMean
@@ -24,7 +24,7 @@ from mgpa._common.parameters import (
     whole,
 )
 from mgpa.audit.heads import TokenNetworkHead
-from mgpa.baselines import CMMN, INLP, LEACE
+from mgpa.baselines import CMMN, LEACE
 from mgpa.errors import ParameterError
 
 JUNK = [None, True, "no", -1, 0.5, np.nan, np.inf, [], {}, object()]
@@ -39,7 +39,6 @@ EVERY = pytest.mark.parametrize("name", CLASSES)
 SETTINGS = {
     "TokenMean": {"estimator": ClosedFormMGPA()},
     "JointTokens": {"estimator": ClosedFormMGPA()},
-    "PerToken": {"estimator": ClosedFormMGPA()},
     "FixedGate": {"basis": np.eye(6)[:, :1]},
     "IterativeMGPA": {"critics": ("linear",), "n_stages": 1, "random_state": 0},
     "IGBP": {"n_stages": 1, "max_epochs": 1},
@@ -75,34 +74,21 @@ def test_defaults_are_accepted(name):
             assert CLASSES[name]._parameter_constraints[parameter].accepts(known.default), parameter
 
 
-CASES = [
-    (name, parameter, value)
-    for name in CLASSES
-    for parameter, constraint in CLASSES[name]._parameter_constraints.items()
-    for value in JUNK
-    if not constraint.accepts(value)
-]
-
-
-def test_every_parameter_refuses_something():
-    assert {(name, parameter) for name, parameter, _ in CASES} == {
-        (name, parameter) for name in CLASSES for parameter in parameters(name)
-    }
-
-
-@pytest.mark.parametrize(("name", "parameter", "value"), CASES)
-def test_what_the_table_refuses_is_refused_in_one_sentence_before_the_data_are_looked_at(
-    name, parameter, value
-):
-    model = build(name).set_params(**{parameter: value})
-    with pytest.raises(ParameterError) as refusal:
-        model.fit(None, None)  # no data at all
-    assert refusal.value.parameter == parameter
-    assert refusal.value.value is value
-    message = str(refusal.value)
-    assert message == f"{parameter} must be {refusal.value.expected}; got {value!r}."
-    assert "\n" not in message
-    assert ". " not in message
+@EVERY
+def test_junk_is_refused_in_one_sentence_before_the_data_are_looked_at(name):
+    for parameter, constraint in CLASSES[name]._parameter_constraints.items():
+        refused = [value for value in JUNK if not constraint.accepts(value)]
+        assert refused, f"{parameter} accepts anything"
+        for value in refused:
+            model = build(name).set_params(**{parameter: value})
+            with pytest.raises(ParameterError) as refusal:
+                model.fit(None, None)  # no data at all
+            assert refusal.value.parameter == parameter
+            assert refusal.value.value is value
+            message = str(refusal.value)
+            assert message == f"{parameter} must be {refusal.value.expected}; got {value!r}."
+            assert "\n" not in message
+            assert ". " not in message
 
 
 # What each kind of constraint accepts, written out by hand
@@ -144,11 +130,6 @@ KINDS = {
         [None, (0, 1), (0.25, 4.0), [0.5, 1]],
         [(2.0, 4.0), (0.1, 0.5), (-1.0, 2.0), (0.5,), (0.5, np.inf), "01", 3],
     ),
-    "classifier": (
-        INLP._parameter_constraints["classifier"],
-        [None, LogisticRegression()],
-        [LogisticRegression, LinearRegression(), "svm"],
-    ),
 }  # fmt: skip
 
 
@@ -164,35 +145,12 @@ def test_a_kind_of_constraint_accepts_and_refuses(kind):
     [
         (ClosedFormMGPA(standardize="no"), "standardize must be True or False; got 'no'."),
         (ClosedFormMGPA(ridge=None), "ridge must be a number, 0 or more, or 'auto'; got None."),
-        (ClosedFormMGPA(strength=True), "strength must be a number, 0 or more; got True."),
-        (ClosedFormMGPA(shrinkage=2), "shrinkage must be a number, 0 or more, at most 1; got 2."),
-        (ClosedFormMGPA(on_missing="ignore"), "on_missing must be 'raise' or 'warn'; got 'ignore'."),
         (ClosedFormMGPA(gate=4), "gate must be a gate such as MeasurementGate(rank=0.9), or None; got 4."),
-        (IterativeMGPA(radius=True), "radius must be a number, above 0; got True."),
         (IterativeMGPA(n_stages=2.0), "n_stages must be a whole number, 0 or more; got 2.0."),
-        (IterativeMGPA(target="foo"), "target must be 'within', 'conditional', 'mean' or 'zero'; got 'foo'."),
-        (IterativeMGPA(ridge=None), "ridge must be a number, 0 or more, or 'auto'; got None."),
-        (
-            IterativeMGPA(critics="gelu"),
-            "critics must be a list of some of 'linear', 'gelu', each once; got 'gelu'.",
-        ),
-        (PCAGate(rank=2.0), "rank must be a whole number, 0 or more, or a float in (0, 1]; got 2.0."),
-        (
-            MeasurementGate(norm_quantile=1.0),
-            "norm_quantile must be a number, 0 or more, below 1; got 1.0.",
-        ),
-        (
-            RandomGate(random_state="seed"),
-            "random_state must be a whole number, 0 or more, or a numpy RandomState, or None; got 'seed'.",
-        ),
         # The parameters of a part go by the names that set_params has for them.
         (
             ClosedFormMGPA(gate=MeasurementGate(rank=True)),
             "gate__rank must be a whole number, 0 or more, or a float in (0, 1], or 'auto'; got True.",
-        ),
-        (
-            IterativeMGPA(anchor_gate=MeasurementGate(max_contrasts=0)),
-            "anchor_gate__max_contrasts must be a whole number, 1 or more, or None; got 0.",
         ),
         (
             TokenMean(ClosedFormMGPA(gate=PCAGate(rank=0.0))),
@@ -295,15 +253,12 @@ def test_every_batch_and_every_solution_is_checked():
     tokens = TokenMean(LEACE()).partial_fit(X, source=SOURCE)
     with pytest.raises(ParameterError, match="estimator__ridge must be"):
         tokens.set_params(estimator__ridge=None).partial_fit(X, source=SOURCE)
-    signals = mgpa.baselines.EuclideanAlignment().fit(SIGNALS, source=SOURCE)
-    with pytest.raises(ParameterError, match="ridge must be"):
-        signals.set_params(ridge=None).adapt(SIGNALS, source=np.full(40, "gel"))
 
 
 def test_a_parameter_that_the_table_forgot_is_a_mistake_of_the_class():
     class Forgetful(LEACE):
-        def __init__(self, *, ridge=0.0, strength=1.0, standardize=True, extra=1):
-            super().__init__(ridge=ridge, strength=strength, standardize=standardize)
+        def __init__(self, *, ridge=0.0, standardize=True, extra=1):
+            super().__init__(ridge=ridge, standardize=standardize)
             self.extra = extra
 
     with pytest.raises(TypeError, match=r"Forgetful\._parameter_constraints says nothing about extra"):
@@ -311,7 +266,7 @@ def test_a_parameter_that_the_table_forgot_is_a_mistake_of_the_class():
 
 
 def test_numbers_of_numpy_are_numbers():
-    model = LEACE(ridge=np.float32(0.5), strength=np.int64(1), standardize=np.True_).fit(X, source=SOURCE)
+    model = LEACE(ridge=np.float32(0.5), standardize=np.True_).fit(X, source=SOURCE)
     np.testing.assert_array_equal(answer(model), answer(LEACE(ridge=0.5).fit(X, source=SOURCE)))
 
 

@@ -1,18 +1,15 @@
-"""What the methods that act on signals share: reading trials, and routing each trial by its source."""
+"""What the methods that act on signals share: reading trials, and transforming each by its source."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.exceptions import DataConversionWarning
-from sklearn.utils.validation import _check_sample_weight, check_is_fitted
+from sklearn.utils.validation import check_is_fitted
 
-from .._common.arrays import namespace
 from .._common.checks import as_floats, require_finite
 from .._common.parameters import Constraint, check_parameters
 from ..errors import MissingEvidence
@@ -20,70 +17,14 @@ from ..estimators.base import MethodTags, forget
 from ..pairs import encode_source, to_numpy
 
 Floats = NDArray[Any]
-
-AXES = "(trials, channels, times)"
-
-
-@dataclass(frozen=True)
-class GroupedSignals:
-    """One call's worth of validated trials. ``codes[i]`` is the place of trial i's source in ``sources``."""
-
-    X: Floats
-    sources: NDArray[Any]
-    codes: NDArray[np.int64]
-    weight: Floats
-
-    def by_source(self) -> Iterator[tuple[Any, Floats, Floats]]:
-        """Yield each source's label, its trials in float64, and their weights."""
-        for code, label in enumerate(self.sources.tolist()):
-            rows = self.codes == code
-            yield label, self.X[rows].astype(np.float64), self.weight[rows]
-
-
-def check_signals(X: Any, *, n_channels: int | None = None, axes: str = AXES) -> Floats:
-    """Return X as a finite float32 or float64 array of three dimensions, or say what is wrong with it."""
-    expected = f"a float32 or float64 array of shape {axes}"
-    signals = as_floats(to_numpy(X), "X", expected, category=DataConversionWarning, stacklevel=5)
-    if signals.ndim != 3:
-        hint = (
-            " This method acts on signals, before the encoder, not on embeddings."
-            if signals.ndim == 2
-            else ""
-        )
-        raise ValueError(f"X has shape {signals.shape}; expected three dimensions {axes}.{hint}")
-    if not signals.size:
-        raise ValueError(f"X has shape {signals.shape}: it is empty; expected {axes}, one or more of each.")
-    if n_channels is not None and signals.shape[1] != n_channels:
-        raise ValueError(f"X has {signals.shape[1]} channels; this method was fitted on {n_channels}.")
-    require_finite(signals, "X")
-    return signals
-
-
-def group(X: Floats, source: Any, sample_weight: Any = None) -> GroupedSignals:
-    """Return validated trials with their sources and weights."""
-    if source is None:
-        raise MissingEvidence(
-            "source is missing: pass source=, one acquisition label per trial of X "
-            "(y is the task and is never used as the source)."
-        )
-    sources, codes = encode_source(source, len(X))
-    if sample_weight is None:
-        return GroupedSignals(X, sources, codes, np.ones(len(X)))
-    weight = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
-    total = np.bincount(codes, weight)
-    if not total.all():
-        raise ValueError(
-            f"sample_weight is zero in every trial of source {sources[total == 0].tolist()}; "
-            "leave such a source out, or give it weight."
-        )
-    return GroupedSignals(X, sources, codes, weight)
+Parts = dict[Any, Floats]  # each source's trials in float64
 
 
 class SignalBaseline(TransformerMixin, BaseEstimator):  # type: ignore[misc]
-    """Base of the signal methods: learn something per source, then apply each trial's own source's.
+    """Base of the signal methods: learn something from each source, then apply it to that source's trials.
 
-    A subclass refuses in ``_check``, turns signals into what it aligns in ``_prepare``, learns in ``_fit``
-    and ``_adapt``, and applies in ``_apply``.
+    A subclass learns in ``_learn`` and applies in ``_apply``. What is learned is in ``filters_``, by source;
+    a new source needs a new fit. Trials are not weighted.
     """
 
     __metadata_request__fit: ClassVar[dict[str, bool]] = {"source": True, "pair_id": True, "groups": True}
@@ -91,8 +32,8 @@ class SignalBaseline(TransformerMixin, BaseEstimator):  # type: ignore[misc]
     tags: ClassVar[MethodTags] = MethodTags(source_blind=False, acts_on="signals")
     _parameter_constraints: ClassVar[dict[str, Constraint]]
 
+    filters_: dict[Any, Any]
     n_channels_in_: int
-    sources_: NDArray[Any]
 
     def fit(
         self,
@@ -114,102 +55,86 @@ class SignalBaseline(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         X : (n, channels, times) array
             Trials, float32 or float64.
         y : (n,) array or None
-            Task labels; used by RiemannianProcrustes(rotate=True) only, ignored by the others.
+            Task labels; only RiemannianProcrustes(rotate=True) uses them.
         source : (n,) array
-            Acquisition condition of each trial. A single one is allowed: others can follow by ``adapt``.
+            Acquisition condition of each trial.
         pairs, pair_id, X_val, source_val, groups : ignored
-            Accepted so that every method here is called alike.
-        sample_weight : (n,) array or None
-            Trial weights (a weight of 2 equals a repeated trial, 0 an absent one).
+            Accepted so that all methods are called alike.
+        sample_weight : None
+            Weights are not supported.
         """
         check_parameters(self)
         forget(self)
+        if sample_weight is not None:
+            raise ValueError(f"{type(self).__name__} weighs all trials alike: leave sample_weight out.")
         X = self._check(X)
-        trials = group(self._prepare(X), source, sample_weight)
-        self._fit(trials, y)
-        self.n_channels_in_ = X.shape[1]
-        self.sources_ = trials.sources
+        sources, codes = self._sources(source, len(X))
+        parts = {label: X[codes == i].astype(np.float64) for i, label in enumerate(sources)}
+        filters = self._learn(parts, y, codes)
+        self.filters_, self.n_channels_in_ = filters, X.shape[1]
         return self
 
-    def adapt(self, X: Any, *, source: Any) -> Self:
-        """Add one or more new sources, each learned from its own unlabelled trials.
-
-        Transductive: if the trials are those to be transformed, declare it. What was fitted stays as it is,
-        also when this fails.
-
-        Parameters
-        ----------
-        X : (n, channels, times) array
-            Trials of the new sources.
-        source : (n,) array
-            Their labels, none of them fitted before.
-        """
-        check_is_fitted(self)
-        check_parameters(self)
-        trials = group(self._prepare(self._check(X, self.n_channels_in_)), source)
-        known, new = self.sources_.tolist(), trials.sources.tolist()
-        if repeated := [label for label in new if label in known]:
-            raise ValueError(
-                f"source {repeated} is already fitted; adapt adds new sources only. "
-                "Give the new recordings a label of their own, or fit again with all trials."
-            )
-        if isinstance(new[0], (str, bytes)) != isinstance(known[0], (str, bytes)):
-            raise ValueError(f"source {new} is of another type than the fitted {known}; use one type.")
-        self._adapt(trials)
-        self.sources_ = np.array([*known, *new])
-        return self
-
-    def transform(self, X: Any, *, source: Any = None) -> Any:
+    def transform(self, X: Any, *, source: Any = None) -> Floats:
         """Apply to every trial what was learned for its source.
 
         Parameters
         ----------
-        X : (n, channels, times) array or torch tensor
+        X : (n, channels, times) array
             Trials.
         source : (n,) array
-            Acquisition condition of each trial, all of them fitted or adapted to.
+            Acquisition condition of each trial, all of them fitted.
         """
         check_is_fitted(self)
-        checked = self._check(X, self.n_channels_in_)
-        if source is None:
+        X = self._check(X)
+        sources, codes = self._sources(source, len(X))
+        if unseen := [label for label in sources if label not in self.filters_]:
             raise ValueError(
-                f"source is missing: {type(self).__name__} is source-aware, so transform needs source=, "
-                "the acquisition label of every trial."
+                f"source {unseen} was not seen in fit, which had {list(self.filters_)}. Fit again with its "
+                "trials."
             )
-        trials = group(self._prepare(checked), source)
-        known = self.sources_.tolist()
-        if unseen := [label for label in trials.sources.tolist() if label not in known]:
-            raise ValueError(
-                f"source {unseen} was not seen in fit, which had {known}. Learn it from its own unlabelled "
-                "trials with adapt(X, source=...), or fit again with it."
-            )
-        out = np.empty(trials.X.shape, checked.dtype)
-        for code, (label, rows, _) in enumerate(trials.by_source()):
-            out[trials.codes == code] = self._apply(rows, label)
-        xp = namespace(X)
-        return out if xp is np else xp.as_tensor(out, device=X.device)
+        parts = [
+            self._apply(X[codes == i].astype(np.float64), self.filters_[s]) for i, s in enumerate(sources)
+        ]
+        out = np.empty((len(X), *parts[0].shape[1:]), X.dtype)
+        for i, part in enumerate(parts):
+            out[codes == i] = part
+        return out
 
-    def fit_transform(self, X: Any, y: Any = None, *, source: Any = None, **fit_params: Any) -> Any:
+    def fit_transform(self, X: Any, y: Any = None, *, source: Any = None, **fit_params: Any) -> Floats:
         """Fit, then transform the same trials: exactly ``fit(...).transform(X, source=source)``."""
         return self.fit(X, y, source=source, **fit_params).transform(X, source=source)
 
-    def _check(self, X: Any, n_channels: int | None = None) -> Floats:
-        return check_signals(X, n_channels=n_channels)
-
-    def _prepare(self, X: Floats) -> Floats:
+    def _check(self, given: Any) -> Floats:
+        """Return trials as a finite float32 or float64 array, or say what is wrong with them."""
+        axes = "(trials, channels, times)"
+        expected = f"a float32 or float64 array of shape {axes}"
+        X: Floats = as_floats(to_numpy(given), "X", expected, category=DataConversionWarning, stacklevel=4)
+        if X.ndim != 3 or not X.size:
+            hint = " This method acts on signals, before the encoder." if X.ndim == 2 else ""
+            raise ValueError(f"X has shape {X.shape}; expected three dimensions {axes}, none empty.{hint}")
+        n_channels = getattr(self, "n_channels_in_", X.shape[1])
+        if X.shape[1] != n_channels:
+            raise ValueError(f"X has {X.shape[1]} channels; this method was fitted on {n_channels}.")
+        require_finite(X, "X")
         return X
 
-    def _fit(self, trials: GroupedSignals, y: Any) -> None:
+    def _sources(self, source: Any, n: int) -> tuple[list[Any], NDArray[np.int64]]:
+        if source is None:
+            raise MissingEvidence(
+                f"{type(self).__name__} is source-aware: pass source=, one label per trial."
+            )
+        sources, codes = encode_source(source, n)
+        return sources.tolist(), codes
+
+    def _learn(self, parts: Parts, y: Any, codes: NDArray[np.int64]) -> dict[Any, Any]:
+        """Return what each source's trials are transformed with; ``codes`` are all trials' sources."""
         raise NotImplementedError
 
-    def _adapt(self, trials: GroupedSignals) -> None:
-        raise NotImplementedError
-
-    def _apply(self, X: Floats, label: Any) -> Floats:
+    def _apply(self, X: Floats, learned: Any) -> Floats:
         raise NotImplementedError
 
     def __sklearn_is_fitted__(self) -> bool:
-        return "sources_" in vars(self)
+        return "filters_" in vars(self)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

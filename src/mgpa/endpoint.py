@@ -1,0 +1,269 @@
+"""Operating points: how much of a fitted correction to apply (section 4.3, appendix B).
+
+Native applies the whole map. A movement budget stops where held-out rows have moved by a given share. The
+development rule of the reuse study picks the point with the best worst-association AUROC among those that
+cost no head more than .01.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ._common.checks import as_float_matrix
+from .errors import BudgetNotAttained, ParameterError
+from .maps import CorrectionMap, SequentialMap
+
+__all__ = [
+    "STRENGTHS",
+    "BudgetNotAttained",
+    "Endpoint",
+    "movement",
+    "movement_budget",
+    "native",
+    "operating_points",
+    "relative_movement",
+    "select_by_development",
+    "select_within_family",
+    "stage_movement",
+]
+
+Floats = NDArray[np.float64]
+
+#: The affine strengths searched in the paper's reuse study: 0, .02, …, 1, 1.1, 1.2, 1.3.
+STRENGTHS: tuple[float, ...] = (*(round(0.02 * i, 2) for i in range(51)), 1.1, 1.2, 1.3)
+
+
+@dataclass(frozen=True)
+class Endpoint:
+    """One operating point of a map.
+
+    Attributes
+    ----------
+    attained : bool
+        False if the requested budget is beyond the map; then :attr:`map` raises.
+    movement : float
+        Relative movement of the validation rows: at this point, or of the native map if not attained.
+    n_stages, fraction, strength : int or None, float, float
+        Prefix and fraction of its last stage (staged maps), or strength (affine maps).
+    """
+
+    attained: bool
+    movement: float
+    n_stages: int | None = None
+    fraction: float = 1.0
+    strength: float = 1.0
+    _map: CorrectionMap | None = None
+
+    @property
+    def map(self) -> CorrectionMap:
+        """The map at this operating point."""
+        if self._map is None:
+            raise BudgetNotAttained(
+                f"The budget was not attained: the whole map moves the validation rows by only "
+                f"{self.movement:.4g}. Ask for a smaller budget, or use the whole map."
+            )
+        return self._map
+
+
+def movement(moved: Any, H: Any, varies: Any) -> float:
+    """Return ‖H' - H‖_F / ‖H‖_F: how far rows move, relative to their size.
+
+    This is the one definition of movement, in fits, budgets, audits and histories. The size counts features
+    that varied in the fitting rows: those that did not have no scale to be measured by, and a unit that wakes
+    up in new people would make every movement look small.
+
+    Parameters
+    ----------
+    moved : (..., d) array
+        H' - H, in standardised coordinates.
+    H : (..., d) array
+        The rows before, in the same coordinates.
+    varies : (d,) array of bool
+        Features that varied in the fitting rows.
+    """
+    size = float(np.linalg.norm(np.asarray(H, dtype=np.float64)[..., varies]))
+    if not size > 0:
+        raise ValueError(
+            f"Movement is relative to the rows, and these {len(H)} are empty or all at the fitting mean."
+        )
+    return float(np.linalg.norm(np.asarray(moved, dtype=np.float64))) / size
+
+
+def relative_movement(m: CorrectionMap, X: Any, *, source: Any = None, coordinates: Any = None) -> float:
+    """Return the :func:`movement` of the rows of X, in the map's standardised coordinates.
+
+    ``source`` is for source-aware maps; others never see it. ``coordinates``, anything with ``center``,
+    ``scale`` and ``varies``, are for comparing maps that were standardised differently.
+    """
+    m = as_map(m)
+    X = as_float_matrix(X, n_features=m.n_features).astype(np.float64)
+    moved = _displacement(m, X, coordinates, **_known(m, source))
+    where = m if coordinates is None else coordinates
+    return movement(moved, _standardised(where, X), where.varies)
+
+
+def stage_movement(m: SequentialMap, X: Any, *, coordinates: Any = None) -> Floats:
+    """Return the relative movement of the rows of X after 1, 2, … stages, as :func:`relative_movement`."""
+    m = as_map(m)
+    X = as_float_matrix(X, n_features=m.n_features).astype(np.float64)
+    moved = m.stage_movement(X, None if _in_own(m, coordinates) else coordinates.scale)
+    return np.asarray(moved * _one_unit(m if coordinates is None else coordinates, X))
+
+
+def _in_own(m: CorrectionMap, coordinates: Any) -> bool:
+    return coordinates is None or np.allclose(m.scale, coordinates.scale, rtol=1e-12, atol=0.0)
+
+
+def _displacement(m: CorrectionMap, X: Floats, coordinates: Any, **known: Any) -> Floats:
+    """Return how far each row moves, in the given coordinates or in the map's own."""
+    moved = m.displacement(X, **known)
+    return moved if _in_own(m, coordinates) else moved * (m.scale / coordinates.scale)
+
+
+def _known(m: CorrectionMap, source: Any) -> dict[str, Any]:
+    return {} if m.source_blind else {"source": source}
+
+
+def as_map(m: Any) -> Any:
+    """Return the map of a fitted estimator, or the map itself."""
+    return m.to_map() if hasattr(m, "to_map") else m
+
+
+def _standardised(where: Any, X: Floats) -> Floats:
+    return np.asarray((X - where.center) / where.scale)
+
+
+def _one_unit(where: Any, X: Floats) -> float:
+    """Return the movement of rows whose displacement has length 1."""
+    return movement(1.0, _standardised(where, X), where.varies)
+
+
+def native(m: CorrectionMap, X_val: Any, *, source: Any = None) -> Endpoint:
+    """Return the complete map as an operating point; ``source`` of the rows is for source-aware maps."""
+    m = as_map(m)
+    stages = len(m) if isinstance(m, SequentialMap) else None
+    return Endpoint(True, relative_movement(m, X_val, source=source), stages, strength=m.strength, _map=m)
+
+
+def movement_budget(
+    m: CorrectionMap, X_val: Any, budget: float, *, source: Any = None, coordinates: Any = None
+) -> Endpoint:
+    """Return the operating point where the rows of X_val have moved by ``budget``.
+
+    Affine maps take the chord: strength = budget / movement at full strength, never above it. Staged maps
+    take the first stage at which the movement crosses the budget upward, and only as much of that stage as
+    needed. If the map never gets there the endpoint says so, and has no map.
+
+    Parameters
+    ----------
+    m : CorrectionMap or fitted estimator
+        The movement is that of this map, at its own strength.
+    X_val : (n, d) array
+        Validation rows.
+    budget : float
+        Relative movement ‖H' - H‖_F / ‖H‖_F, for instance .05.
+    source : (n,) array or None
+        Sources of the rows, for source-aware maps; others never see it.
+    coordinates : Standardizer, map or None
+        Its ``center``, ``scale`` and ``varies`` say where movement is measured; None is where the map was
+        fitted. Maps that were standardised differently move equally far only in common coordinates.
+    """
+    m = as_map(m)
+    if not (np.isfinite(budget) and budget >= 0):
+        raise ParameterError("budget", budget, "zero or a positive number")
+    X = as_float_matrix(X_val, n_features=m.n_features).astype(np.float64)
+    if not isinstance(m, SequentialMap):
+        native_movement = relative_movement(m, X, source=source, coordinates=coordinates)
+        if budget > native_movement:
+            return Endpoint(False, native_movement, strength=m.strength)
+        strength = m.strength * budget / native_movement if native_movement else 0.0
+        return Endpoint(True, budget, strength=strength, _map=m.with_strength(strength))
+    if budget == 0:
+        return Endpoint(True, 0.0, 0, _map=m[:0])
+    after = stage_movement(m, X, coordinates=coordinates)
+    before = np.concatenate([[0.0], after[:-1]])
+    crossings = np.flatnonzero((before < budget) & (budget <= after))
+    if not len(crossings):
+        return Endpoint(False, float(after[-1]) if len(m) else 0.0, len(m))
+    k = int(crossings[0]) + 1
+    start, end = (_displacement(m[:stages], X, coordinates) for stages in (k - 1, k))
+    fraction = _crossing(start, end - start, budget / _one_unit(m if coordinates is None else coordinates, X))
+    return Endpoint(True, budget, k, fraction, m.strength, m.prefix(k, fraction))
+
+
+def _crossing(start: Floats, step: Floats, length: float) -> float:
+    """Return the fraction t in [0, 1] with ‖start + t step‖ = length: the upward root of a quadratic."""
+    a, b = float(np.vdot(step, step)), float(np.vdot(start, step))
+    c = float(np.vdot(start, start)) - length**2
+    # c ≤ 0 because the start lies inside; this form of the root does not cancel.
+    root = np.sqrt(max(b * b - a * c, 0.0))
+    t = (root - b) / a if b <= 0 else -c / (b + root)
+    return float(np.clip(t, 0.0, 1.0))
+
+
+def operating_points(m: CorrectionMap, strengths: Sequence[float] = STRENGTHS) -> Iterator[CorrectionMap]:
+    """Yield every candidate of the reuse study: all prefixes of a staged map, or the affine strengths.
+
+    The first prefix, and the first of the default strengths, is the identity.
+    """
+    m = as_map(m)
+    if isinstance(m, SequentialMap):
+        yield from (m[:k] for k in range(len(m) + 1))
+    else:
+        yield from (m.with_strength(strength) for strength in strengths)
+
+
+def select_by_development(
+    worst: Any, heads: Any, movement: Any, *, identity: int = 0, max_loss: float = 0.01
+) -> int:
+    """Return the index of the operating point the reuse study's development rule picks.
+
+    Maximise worst-association AUROC among points that lose at most ``max_loss`` of every head's AUROC under
+    independent association; ties go to less movement, then to the earlier point.
+
+    Parameters
+    ----------
+    worst : (n_points,) array
+        Worst-association AUROC of the shortcut head on development data.
+    heads : (n_points, n_heads) array
+        AUROC of each head at independent association.
+    movement : (n_points,) array
+        Development movement.
+    identity : int
+        Which point is the uncorrected one; losses are relative to it.
+
+    Examples
+    --------
+    >>> select_by_development([0.5, 0.7, 0.8], [[0.62], [0.615], [0.6]], [0, 0.1, 0.2])   # 0.8 costs 0.02
+    1
+    """
+    worst, heads, movement = (np.asarray(a, dtype=np.float64) for a in (worst, heads, movement))
+    if heads.ndim != 2 or not len(worst) == len(heads) == len(movement):
+        raise ValueError(
+            f"worst {worst.shape}, heads {heads.shape} and movement {movement.shape} must describe the same "
+            "points: (n,), (n, n_heads) and (n,)."
+        )
+    for name, values in (("worst", worst), ("heads", heads), ("movement", movement)):
+        if not np.isfinite(values).all():
+            raise ValueError(f"{name} has missing values; every point must be scored.")
+    slack = 4 * np.finfo(np.float64).eps
+    admissible = np.flatnonzero((heads >= heads[identity] - max_loss - slack).all(axis=1))
+    best = worst[admissible].max()
+    tied = admissible[worst[admissible] >= best - slack]
+    return int(min(tied, key=lambda i: (movement[i], i)))
+
+
+def select_within_family(worst: Any, movement: Any, *, tolerance: float = 0.002) -> int:
+    """Return the recipe to take among a family's selected points.
+
+    Recipes within ``tolerance`` of the best worst-association AUROC count as equal; the one that moves
+    least wins, then the earlier.
+    """
+    worst, movement = np.asarray(worst, dtype=np.float64), np.asarray(movement, dtype=np.float64)
+    near = np.flatnonzero(worst >= worst.max() - tolerance - 1e-15)
+    return int(min(near, key=lambda i: (movement[i], i)))

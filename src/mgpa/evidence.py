@@ -1,0 +1,283 @@
+"""What pairs and rows show, judged by those that did not choose it.
+
+The published gate takes the directions that hold 90 % of the contrasts' energy. Where paired views differ by
+noise, those are the noise's. ``MeasurementGate(rank="auto")`` therefore asks pairs that were held out.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import scipy.linalg
+import scipy.sparse.linalg
+import scipy.stats
+from numpy.typing import NDArray
+from sklearn.model_selection import GroupKFold
+
+from .moments import Scatter
+
+Floats = NDArray[np.float64]
+Folds = list[tuple[NDArray[np.intp], NDArray[np.intp]]]  # (train, test)
+
+# The published share of directional energy that a gate retains.
+ENERGY = 0.9
+# How often noise may look like a direction that pairs support, in a t-test over participants.
+CHANCE = 0.01
+
+# A contrast shorter than this (in standardised units) is two copies of the same embedding.
+ZERO_NORM = 1e-10
+
+
+def row_norms(rows: Floats) -> Floats:
+    """Return the length of every row, without a copy of them all."""
+    return np.asarray(np.sqrt(np.einsum("ij,ij->i", rows, rows)))
+
+
+def unit_rows(contrasts: Floats) -> Floats:
+    """Return the non-zero rows scaled to unit length, so that directions count and magnitudes do not."""
+    norms = row_norms(contrasts)
+    moving = norms > ZERO_NORM
+    return np.asarray(contrasts[moving] / norms[moving, None])
+
+
+def principal_directions(rows: Floats, n_features: int) -> tuple[Floats, Floats]:
+    """Return right singular vectors (columns, largest entry positive) and squared singular values of rows."""
+    if not len(rows):
+        return np.zeros((n_features, 0)), np.zeros(n_features)
+    few = 2 * len(rows) < n_features
+    energy, vectors = np.linalg.eigh(rows @ rows.T if few else rows.T @ rows)
+    energy, vectors = energy[::-1], vectors[:, ::-1]
+    resolved = energy > energy[0] * max(rows.shape) * np.finfo(np.float64).eps
+    vectors = vectors[:, resolved]
+    if few:
+        vectors = rows.T @ (vectors / np.sqrt(energy[resolved]))
+        # Products of rows cost the weak directions some digits of their right angles: restore them.
+        lower = np.linalg.cholesky(vectors.T @ vectors)
+        vectors = scipy.linalg.solve_triangular(lower, vectors.T, lower=True, overwrite_b=True).T
+    vectors *= np.sign(vectors[np.abs(vectors).argmax(axis=0), np.arange(vectors.shape[1])])
+    padded = np.zeros(n_features)
+    padded[: resolved.sum()] = energy[resolved]
+    return vectors, padded
+
+
+def leading_directions(scatter: Scatter, k: int) -> Floats:
+    """Return up to k principal directions of rows with this scatter, as columns; cheap if k is small."""
+    gram = scatter.gram() if scatter.factored else scatter.matrix
+    if 4 * k < len(gram):
+        values, vectors = scipy.sparse.linalg.eigsh(gram, k=k, v0=np.ones(len(gram)))
+    else:
+        values, vectors = np.linalg.eigh(gram)
+    order = np.argsort(-values, kind="stable")[:k]
+    values, vectors = values[order], vectors[:, order]
+    resolved = values > values.max(initial=0.0) * scatter.n_features * np.finfo(np.float64).eps
+    values, vectors = values[resolved], vectors[:, resolved]
+    return scatter.back(vectors / np.sqrt(values)) if scatter.factored else np.asarray(vectors)
+
+
+def orthonormal(first: Floats, second: Floats) -> Floats:
+    """Return an orthonormal basis: the columns of ``first``, which are so, then what ``second`` adds."""
+    Q, R = np.linalg.qr(second - first @ (first.T @ second))
+    added = Q[:, np.abs(np.diag(R)) > 1e-8]
+    added = added * np.sign(added[np.abs(added).argmax(axis=0), np.arange(added.shape[1])])
+    return np.concatenate([first, added], axis=1)
+
+
+def cumulative_share(energy: Floats) -> Floats:
+    """Return cumulative energy as a share of the total (zeros if there is none)."""
+    total = energy.sum()
+    return np.asarray(np.cumsum(energy) / total) if total > 0 else np.zeros_like(energy)
+
+
+def supported_directions(
+    contrasts: Floats, leading: Floats, kind: Any, groups: Any, rows: Scatter | None, norm_quantile: float
+) -> Floats:
+    """Return the directions that pairs support which did not choose them, an orthonormal (d, r).
+
+    Two things support directions, both by more than chance gives once in a hundred times (:data:`CHANCE`).
+    Held-out contrasts *vary* along a direction at least twice as much as noise would, in which contrasts are
+    like rows of one source. And held-out contrasts have a *mean* along the other contrasts' mean: then the
+    leading directions that hold :data:`ENERGY` of what both means share are supported, if they are not more
+    than the means' own directions that hold as much; if they are, noise comes before the effects, and those
+    of the means are put in front. Leading directions count up to the first that nothing supports.
+
+    Of three sources and more, two may differ by little of what the others differ by: its energy is nothing
+    beside theirs, and readers need no more. So the other directions in which mean contrasts differ are taken
+    as long as held-out contrasts share them: of means, K - 1 directions in all.
+
+    Parameters
+    ----------
+    contrasts : (m, d) array
+        In standardised coordinates.
+    leading : (d, k) array
+        Their principal directions to consider, in the order of their energy.
+    kind : (m, 2) array or None
+        Which two sources a contrast is between, since each two have a mean of their own; None: all the same.
+    groups : (m,) array or None
+        Participants, who are held out as a whole. None, or a single one: contrasts are held out.
+    rows : Scatter or None
+        Of standardised rows about their sources' means; None: all directions are alike.
+    norm_quantile : float
+        As in :class:`MeasurementGate`.
+
+    Returns
+    -------
+    (d, r) array
+        r = 0 if the pairs show nothing; all that lead if there are too few pairs to hold any out.
+    """
+    folds = contrast_folds(contrasts, groups)
+    if not folds:
+        return leading
+    m, n_leading = len(contrasts), leading.shape[1]
+    people = np.zeros(m, np.int64) if groups is None else np.unique(groups, return_inverse=True)[1]
+    # Two people's means have one product, which cannot tell how far it varies: their contrasts have to.
+    units = people if people.max() > 1 else np.arange(m)
+    between = np.tile([0, 1], (m, 1)) if kind is None else np.asarray(kind)
+    kinds, kind = np.unique(between, axis=0, return_inverse=True)
+    held_out = _HeldOut(contrasts, kind.ravel(), folds, rows, norm_quantile)
+    agreed, error = _mean_of_units(held_out.along_mean(), units)
+    # Folds share contrasts, which makes chance look a little surer than it is: few units must be very sure.
+    errors = float(scipy.stats.t.ppf(1.0 - CHANCE, units.max()))
+    errors *= np.sqrt(2.0) if people.max() == 1 else 1.0  # of two people, all products are of the same two
+    has_mean = bool(agreed[0] > errors * error[0])
+    means = held_out.means_of(np.arange(m), held_out.directions)
+    n_effects = count_effects(kinds) if has_mean else 0
+    effects = [_mean_of_units(held_out.along_effect(j), units) for j in range(n_effects)]
+    shown = np.array([mean[0] if mean[0] > error[0] else 0.0 for mean, error in effects])
+    n_shared = 1 + int(np.argmax(cumulative_share(shown) >= ENERGY)) if has_mean else 0
+    n_supported, k = 0, 0
+    while n_supported == k < n_leading:  # more directions are looked at only if all so far are supported
+        k = min(max(64, 2 * k), n_leading)
+        energy, noise, shared = held_out.along_leading(k)
+        excess, error = _mean_of_units(energy - 2.0 * noise, units)
+        supported = excess > errors * error
+        enough = np.cumsum(shared.mean(axis=0)) >= ENERGY * agreed[0]
+        n_mean = int(np.argmax(enough)) + 1 if enough.any() else n_leading + 1
+        if n_mean <= n_shared:
+            supported[:n_mean] = True
+        n_supported = k if supported.all() else int(np.argmin(supported))
+    chosen = leading[:, :n_supported]
+    if has_mean and n_mean > n_supported:
+        chosen = orthonormal(principal_directions(means, contrasts.shape[1])[0][:, :n_shared], chosen)
+    for j in range(min(n_mean, n_shared), n_effects):
+        agreed, error = effects[j]
+        if agreed[0] <= errors * np.sqrt(2.0) * error[0]:  # both factors are of the same few units
+            break
+        effect = held_out.effect(np.arange(m), j)
+        if np.sum((chosen.T @ effect) ** 2) < ENERGY:  # what little is outside of a gate that has it is noise
+            chosen = orthonormal(chosen, effect)
+    return chosen
+
+
+def count_effects(kinds: NDArray[Any]) -> int:
+    """Return in how many directions sources can differ that these kinds of contrasts are between.
+
+    K sources, less the groups of them that no contrast joins.
+
+    Examples
+    --------
+    >>> count_effects(np.array([[0, 1], [0, 2], [1, 2]])), count_effects(np.array([[0, 1], [0, 2], [0, 3]]))
+    (2, 3)
+    """
+    sources = np.unique(kinds)
+    between = (kinds[:, 1:] == sources).astype(int) - (kinds[:, :1] == sources)
+    return int(np.linalg.matrix_rank(between))
+
+
+class _HeldOut:
+    """Contrasts against what the others, of all folds but their own, lead one to expect of them."""
+
+    def __init__(
+        self, contrasts: Floats, kind: NDArray[np.intp], folds: Folds, rows: Scatter | None, quantile: float
+    ) -> None:
+        norms = row_norms(contrasts)
+        moving = norms > ZERO_NORM
+        self.contrasts, self.kind, self.folds, self.rows = contrasts, kind, folds, rows
+        self.directions = contrasts / np.where(moving, norms, np.inf)[:, None]
+        self.long_enough = moving & (norms >= np.quantile(norms[moving], quantile))
+        self.others_means = [self.means_of(train, self.directions) for train, _ in folds]
+        few = self.long_enough.sum() < contrasts.shape[1]
+        self.whole = None if few else Scatter.of_rows(self.directions[self.long_enough])
+
+    def means_of(self, some: NDArray[np.intp], rows: Floats) -> Floats:
+        """Return the mean of each kind among some rows (directions, or contrasts), 0 where there are none."""
+        means = np.zeros((self.kind.max() + 1, rows.shape[1]))
+        for i in range(len(means)):
+            chosen = some[self.kind[some] == i]
+            if len(chosen):
+                means[i] = rows[chosen].mean(axis=0)
+        return means
+
+    def along_mean(self) -> Floats:
+        """Return every contrast along the others' mean of its kind, (m, 1)."""
+        along = np.zeros((len(self.directions), 1))
+        for means, (_, test) in zip(self.others_means, self.folds, strict=True):
+            along[test, 0] = (self.directions[test] @ means.T)[np.arange(len(test)), self.kind[test]]
+        return along
+
+    def effect(self, some: NDArray[np.intp], j: int) -> Floats:
+        """Return the direction, (d, 1), of which mean contrasts of some pairs have most but for j others."""
+        means = self.means_of(some, self.contrasts)
+        return principal_directions(means, means.shape[1])[0][:, j : j + 1]
+
+    def along_effect(self, j: int) -> Floats:
+        """Return what every contrast shares with the others' mean of its kind in direction j, (m, 1)."""
+        along = np.zeros((len(self.contrasts), 1))
+        for train, test in self.folds:
+            v, means = self.effect(train, j), self.means_of(train, self.contrasts)
+            if v.shape[1]:
+                along[test] = (self.contrasts[test] @ v) * (means @ v)[self.kind[test]]
+        return along
+
+    def along_leading(self, k: int) -> tuple[Floats, Floats, Floats]:
+        """Return what every contrast has along the others' k leading directions, three (m, k) arrays.
+
+        Its energy; what that would be, were it noise; and what it shares with the others' mean of its kind.
+        """
+        rows = self.rows
+        total = float(self.directions.shape[1] if rows is None else rows.diagonal.sum())
+        energy, noise, shared = (np.zeros((len(self.directions), k)) for _ in range(3))
+        for means, (train, test) in zip(self.others_means, self.folds, strict=True):
+            V = leading_directions(self._scatter_of(train, test), k)
+            along, among = self.directions[test] @ V, np.ix_(test, np.arange(V.shape[1]))
+            energy[among], shared[among] = along**2, along * (means @ V)[self.kind[test]]
+            # What is left of a contrast, were it noise, has the shape of what is left of the rows' spread.
+            variance = np.ones(V.shape[1]) if rows is None else rows.along(V)
+            left = np.maximum(total - _before(variance[None]), variance)
+            noise[among] = (1.0 - _before(along**2)) * variance / left
+        return energy, noise, shared
+
+    def _scatter_of(self, train: NDArray[np.intp], test: NDArray[np.intp]) -> Scatter:
+        if self.whole is None:
+            return Scatter.of_rows(self.directions[train[self.long_enough[train]]])
+        held_out = self.directions[test[self.long_enough[test]]]  # they leave the rest of the whole
+        return Scatter(self.whole.matrix - held_out.T @ held_out)
+
+
+def _before(values: Floats) -> Floats:
+    """Return, at each column, the sum of the columns before it."""
+    return np.cumsum(values, axis=1) - values
+
+
+def contrast_folds(contrasts: Floats, groups: Any = None) -> Folds:
+    """Return up to five (train, test) splits of contrasts, by participant where several are known.
+
+    Without participants, or of a single one, contrasts are dealt out by their length, so that their order
+    does not matter. There is no split of a single contrast.
+    """
+    if groups is None or len(np.unique(groups)) < 2:
+        units = np.empty(len(contrasts), np.int64)
+        units[np.argsort(row_norms(contrasts), kind="stable")] = np.arange(len(contrasts)) % 5
+    else:
+        units = np.unique(groups, return_inverse=True)[1]
+    n_folds = min(5, len(np.unique(units)))
+    return list(GroupKFold(n_folds).split(contrasts, groups=units)) if n_folds > 1 else []
+
+
+def _mean_of_units(values: Floats, units: NDArray[np.int64]) -> tuple[Floats, Floats]:
+    """Return the mean of rows and its standard error, whose rows belong to units that go together."""
+    mean = values.mean(axis=0)
+    sums = np.zeros((units.max() + 1, values.shape[1]))
+    np.add.at(sums, units, values - mean)
+    n = len(sums)
+    return mean, np.sqrt(n / (n - 1) * np.sum(sums**2, axis=0)) / len(values)

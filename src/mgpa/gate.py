@@ -1,0 +1,425 @@
+"""Where a correction may act (section 3, "Estimating the measurement gate").
+
+A gate is an orthonormal basis B of the directions along which paired measurements of the same thing
+differ. Corrections move embeddings inside its span only. :class:`MeasurementGate` learns B from paired
+contrasts; the other gates are the paper's controls, which ignore the pairs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, ClassVar, Self
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.base import BaseEstimator, clone
+from sklearn.model_selection import GroupKFold, KFold
+from sklearn.utils.validation import check_array, check_is_fitted, validate_data
+
+from ._common.parameters import (
+    Constraint,
+    check_parameters,
+    nothing,
+    number,
+    one_of,
+    read_seed,
+    seed,
+    share,
+    whole,
+)
+from .errors import MissingEvidence, UsageError
+from .evidence import (
+    ENERGY,
+    ZERO_NORM,
+    cumulative_share,
+    principal_directions,
+    row_norms,
+    supported_directions,
+    unit_rows,
+)
+from .moments import Scatter, Standardizer
+from .pairs import Contrasts
+
+Floats = NDArray[np.float64]
+
+
+class Gate(BaseEstimator):  # type: ignore[misc]
+    """Common to all gates: a fitted orthonormal ``basis_`` and the projections it defines.
+
+    A gate knows nothing of units: it is fitted on, and applied to, standardised coordinates.
+    """
+
+    #: What ``fit`` takes: paired "contrasts" or embedding "rows"; "given" needs neither.
+    fitted_on: ClassVar[str] = "rows"
+    _parameter_constraints: ClassVar[dict[str, Constraint]]
+
+    basis_: Floats
+    rank_: int
+    cumulative_energy_: Floats
+    mean_contrast_: Floats
+
+    def editable(self, H: Any) -> Floats:
+        """Return Z = Bᵀh for every row: the coordinates a correction may change."""
+        check_is_fitted(self, "basis_")
+        return np.asarray(H) @ self.basis_
+
+    def preserved(self, H: Any) -> Floats:
+        """Return Q = (I - BBᵀ)h for every row: what no correction changes (eq. (1))."""
+        H = np.asarray(H)
+        return np.asarray(H - self.editable(H) @ self.basis_.T)
+
+    def coverage(self, contrasts: Any) -> float:
+        """Return the share of directional energy that these contrasts have inside the gate.
+
+        Evaluate it on pairs the gate was not fitted on: near 1, the gate also covers their measurement
+        change; well below the retained energy, the gate has learnt its own pairs. Contrasts must be
+        standardised as those the gate was fitted on; the estimators' ``coverage(pairs)`` sees to that.
+        """
+        check_is_fitted(self, "basis_")
+        directions = unit_rows(check_array(contrasts, dtype=np.float64))
+        if not len(directions):
+            raise MissingEvidence("All contrasts are zero: identical views say nothing about coverage.")
+        return float(np.mean(np.sum((directions @ self.basis_) ** 2, axis=1)))
+
+    def _set_basis(self, basis: Floats, energy: Floats, mean: Floats) -> Self:
+        self.basis_, self.rank_ = basis, basis.shape[1]
+        self.cumulative_energy_, self.mean_contrast_ = energy, mean
+        return self
+
+
+class MeasurementGate(Gate):
+    """The leading right singular vectors of unit-length paired contrasts.
+
+    Parameters
+    ----------
+    rank : "auto", int or float
+        An int is the rank. A float in (0, 1] is the share of directional energy to retain. "auto" retains
+        90 % of it, but only as far as held-out pairs support the directions, so that noise of the pairs is
+        not taken for an effect (:func:`supported_directions`).
+    norm_quantile : float
+        Contrasts shorter than this quantile of the non-zero lengths are left out: the direction of a very
+        short contrast is mostly noise, and unit length would give it full weight.
+    max_contrasts : int or None
+        If there are more, use this many, evenly spaced in the order given.
+
+    Attributes
+    ----------
+    basis_ : (d, r) array
+        Orthonormal; the largest entry of each column is positive.
+    rank_ : int
+        0 if all contrasts are zero or, with "auto", if held-out pairs support no direction.
+    cumulative_energy_ : (d,) array
+        Share of directional energy inside the first 1, 2, … directions.
+    mean_contrast_ : (d,) array
+        Mean of the contrasts as given (neither filtered nor scaled).
+    n_contrasts_ : int
+        Contrasts that passed the filter.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> rng = np.random.default_rng(0)
+    >>> contrasts = rng.normal(size=(200, 2)) @ np.eye(2, 6) + 0.01 * rng.normal(size=(200, 6))
+    >>> gate = MeasurementGate(rank=0.9).fit(contrasts)
+    >>> gate.rank_, bool(gate.coverage(contrasts) > 0.99)
+    (2, True)
+    """
+
+    fitted_on: ClassVar[str] = "contrasts"
+    _parameter_constraints: ClassVar[dict[str, Constraint]] = {
+        "rank": whole() | share | one_of("auto"),
+        "norm_quantile": number(0, below=1),
+        "max_contrasts": whole(1) | nothing,
+    }
+
+    def __init__(
+        self,
+        rank: int | float | str = "auto",
+        *,
+        norm_quantile: float = 0.05,
+        max_contrasts: int | None = None,
+    ) -> None:
+        self.rank = rank
+        self.norm_quantile = norm_quantile
+        self.max_contrasts = max_contrasts
+
+    def fit(
+        self, X: Any, y: Any = None, *, kind: Any = None, groups: Any = None, rows: Scatter | None = None
+    ) -> Self:
+        """Fit on contrasts, one per row (second view minus first).
+
+        Parameters
+        ----------
+        X : (m, d) array
+            Contrasts.
+        y : None
+            Ignored.
+        kind, groups, rows
+            What ``rank="auto"`` knows about them; see :func:`supported_directions`. Other ranks need none of
+            it, and do not depend on the contrasts' signs.
+        """
+        check_parameters(self)
+        self._seen: list[Floats] = []
+        return self._fit(validate_data(self, X, dtype=np.float64), kind, groups, rows)
+
+    def partial_fit(self, X: Any, y: Any = None) -> Self:
+        """Add contrasts. The result equals one fit on all of them, whatever the batches.
+
+        The filter and the scaling depend on all contrasts, so they are kept (m x d numbers).
+        """
+        check_parameters(self)
+        first = not getattr(self, "_seen", None)
+        return self._fit(validate_data(self, X, dtype=np.float64, reset=first), None, None, None)
+
+    def _fit(self, X: Floats, kind: Any, groups: Any, rows: Scatter | None) -> Self:
+        self._seen = [*self._seen, X] if hasattr(self, "_seen") else [X]
+        contrasts = self._seen[0] if len(self._seen) == 1 else np.concatenate(self._seen)
+        some: Any = slice(None)
+        if self.max_contrasts is not None and len(contrasts) > self.max_contrasts:
+            some = np.linspace(0, len(contrasts) - 1, self.max_contrasts).astype(int)
+        kept = self._select(contrasts[some])
+        self.n_contrasts_ = len(kept)
+        vectors, energy = principal_directions(kept, contrasts.shape[1])
+        rank = choose_rank(ENERGY if self.rank == "auto" else self.rank, energy, len(kept), "contrasts")
+        basis = vectors[:, :rank]
+        if self.rank == "auto" and rank:
+            kind, groups = (None if labels is None else np.asarray(labels)[some] for labels in (kind, groups))
+            basis = supported_directions(contrasts[some], basis, kind, groups, rows, self.norm_quantile)
+            if not np.array_equal(basis, vectors[:, : basis.shape[1]]):  # the mean came first
+                along = kept @ basis
+                _, rest = principal_directions(kept - along @ basis.T, len(energy))
+                energy = np.concatenate([np.sum(along**2, axis=0), rest])[: len(energy)]
+        return self._set_basis(basis, cumulative_share(energy), contrasts.mean(axis=0))
+
+    def _select(self, contrasts: Floats) -> Floats:
+        norms = row_norms(contrasts)
+        moving = norms > ZERO_NORM
+        if not moving.any():
+            return contrasts[:0]
+        return unit_rows(contrasts[moving & (norms >= np.quantile(norms[moving], self.norm_quantile))])
+
+
+class PCAGate(Gate):
+    """Control: the leading principal directions of the embeddings themselves, blind to the pairs.
+
+    Parameters
+    ----------
+    rank : int or float
+        As in :class:`MeasurementGate`; the float is the share of variance.
+    """
+
+    _parameter_constraints: ClassVar[dict[str, Constraint]] = {"rank": whole() | share}
+
+    def __init__(self, rank: int | float = 0.9) -> None:
+        self.rank = rank
+
+    def fit(self, X: Any, y: Any = None) -> Self:
+        """Fit on (standardised) embeddings, one per row."""
+        check_parameters(self)
+        X = validate_data(self, X, dtype=np.float64, ensure_min_samples=2)
+        vectors, energy = principal_directions(X - X.mean(axis=0), X.shape[1])
+        rank = choose_rank(self.rank, energy, len(X), "rows")
+        return self._set_basis(vectors[:, :rank], cumulative_share(energy), np.zeros(X.shape[1]))
+
+
+class RandomGate(Gate):
+    """Control: a random subspace of the given rank.
+
+    Parameters
+    ----------
+    rank : int or float
+        Dimension of the subspace; a float in (0, 1] is that share of the features, rounded up.
+    random_state : int, RandomState or None
+        Seed. The basis is the sign-fixed QR factor of a normal matrix, hence uniformly distributed.
+    """
+
+    _parameter_constraints: ClassVar[dict[str, Constraint]] = {"rank": whole() | share, "random_state": seed}
+
+    def __init__(self, rank: int | float = 1, *, random_state: Any = None) -> None:
+        self.rank = rank
+        self.random_state = random_state
+
+    def fit(self, X: Any, y: Any = None) -> Self:
+        """Fit on anything of the right width; only the number of columns is used."""
+        check_parameters(self)
+        X = validate_data(self, X, dtype=np.float64)
+        d = X.shape[1]
+        rank = choose_rank(self.rank, np.ones(d), d, "features")
+        normal = np.random.default_rng(read_seed(self.random_state)).normal(size=(d, rank))
+        Q, R = np.linalg.qr(normal)
+        basis = Q * np.where(np.diag(R) < 0, -1.0, 1.0)
+        return self._set_basis(basis, np.arange(1, d + 1) / d, np.zeros(d))
+
+
+class FullGate(Gate):
+    """Control: no restriction; every direction may be edited."""
+
+    _parameter_constraints: ClassVar[dict[str, Constraint]] = {}
+
+    def fit(self, X: Any, y: Any = None) -> Self:
+        """Fit on anything of the right width; only the number of columns is used."""
+        X = validate_data(self, X, dtype=np.float64)
+        d = X.shape[1]
+        return self._set_basis(np.eye(d), np.arange(1, d + 1) / d, np.zeros(d))
+
+
+def _is_orthonormal(value: Any) -> bool:
+    try:
+        basis = np.asarray(value, dtype=np.float64)
+    except (TypeError, ValueError):
+        return False
+    if basis.ndim != 2 or not np.isfinite(basis).all():
+        return False
+    return np.allclose(basis.T @ basis, np.eye(basis.shape[1]), atol=2e-5)  # float32 will do
+
+
+class FixedGate(Gate):
+    """A gate that is known already: from other pairs, from tokens, from physics.
+
+    Parameters
+    ----------
+    basis : (d, r) array
+        Orthonormal columns, in standardised coordinates.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> gate = FixedGate(np.eye(4)[:, :1]).fit(np.zeros((1, 4)))
+    >>> gate.preserved([[1.0, 2, 3, 4]])
+    array([[0., 2., 3., 4.]])
+    """
+
+    fitted_on: ClassVar[str] = "given"
+    _parameter_constraints: ClassVar[dict[str, Constraint]] = {
+        "basis": Constraint(
+            "an array (d, r) with orthonormal columns, as numpy.linalg.qr makes them", _is_orthonormal
+        )
+    }
+
+    def __init__(self, basis: Any) -> None:
+        self.basis = basis
+
+    def fit(self, X: Any, y: Any = None) -> Self:
+        """Take the basis as it is; of X only the number of columns is used."""
+        check_parameters(self)
+        basis, d = np.asarray(self.basis, dtype=np.float64), np.shape(X)[1]
+        if len(basis) != d:
+            raise ValueError(f"basis has shape {basis.shape}; expected columns of {d} features.")
+        self.n_features_in_ = d
+        return self._set_basis(basis, np.ones(d), np.zeros(d))
+
+
+def choose_rank(rank: Any, energy: Floats, n_rows: int, what: str) -> int:
+    """Turn ``rank`` (an int, or a float share of energy) into a number of directions."""
+    available = int((energy > 0).sum())
+    if isinstance(rank, (int, np.integer)):
+        if rank > len(energy):
+            raise UsageError(f"rank={rank} does not fit {len(energy)} features; use 0 to {len(energy)}.")
+        if rank > available and available:
+            raise UsageError(
+                f"rank={rank} needs {rank} independent {what}; the {n_rows} usable ones give {available}. "
+                "Lower the rank, supply more, or ask for a share of energy such as rank=0.9."
+            )
+        return min(int(rank), available)
+    retained = cumulative_share(energy)
+    return min(int(np.searchsorted(retained, float(rank), side="left")) + 1, available)
+
+
+def held_out_coverage(contrasts: Any, *, groups: Any = None, n_splits: int = 5) -> Floats:
+    """Return the held-out directional energy inside gates of rank 1, 2, …: evidence for choosing a rank.
+
+    Parameters
+    ----------
+    contrasts : (m, d) array
+        Paired contrasts, standardised as the estimator would (divided by the feature scale).
+    groups : (m,) array or None
+        Participants; contrasts of one participant are never on both sides of a split.
+    n_splits : int
+        Number of folds.
+
+    Returns
+    -------
+    (k,) array
+        Mean over folds; entry i is the coverage of rank i + 1, up to the largest rank every fold supports.
+        The curve flattens where further directions are no longer shared between pairs.
+    """
+    contrasts = check_array(contrasts, dtype=np.float64, ensure_min_samples=2)
+    splitter = KFold(n_splits, shuffle=True, random_state=0) if groups is None else GroupKFold(n_splits)
+    curves = []
+    for train, test in splitter.split(contrasts, groups=groups):
+        gate = MeasurementGate(rank=1.0).fit(contrasts[train])
+        directions = unit_rows(contrasts[test])
+        if gate.rank_ and len(directions):
+            curves.append(np.cumsum(np.mean((directions @ gate.basis_) ** 2, axis=0)))
+    if not curves:
+        raise MissingEvidence("All contrasts are zero: identical views say nothing about coverage.")
+    shortest = min(map(len, curves))
+    return np.asarray(np.mean([curve[:shortest] for curve in curves], axis=0))
+
+
+def fit_gate(
+    gate: Any,
+    contrasts: Contrasts,
+    standardizer: Standardizer,
+    rows: Callable[[], NDArray[Any]],
+    spread: Callable[[], Scatter],
+) -> Any:
+    """Fit a clone of ``gate`` on the features that vary, then express it in all features.
+
+    A feature that never varied in the fitting data gets exact zeros in the basis, so it is never edited.
+
+    Parameters
+    ----------
+    gate : gate estimator or None
+        None is ``MeasurementGate()``.
+    contrasts : Contrasts
+        In the input's units.
+    standardizer : Standardizer
+        Of the fitting rows.
+    rows : callable
+        Returns standardised rows, for the gates that are fitted on rows.
+    spread : callable
+        Returns the scatter of the standardised rows, for a gate that chooses its rank by held-out pairs.
+    """
+    gate = MeasurementGate() if gate is None else clone(gate)
+    editable = standardizer.require_variation().varies
+    if gate.fitted_on == "given":
+        gate = gate.fit(np.empty((0, len(editable))))
+        if gate.basis_[~editable].any():
+            raise ValueError("The given basis edits features that are constant in the fitting rows.")
+        return gate
+    if gate.fitted_on == "contrasts":
+        details: dict[str, Any] = {}
+        if gate.rank == "auto":
+            kind = np.column_stack([contrasts.first, contrasts.second])
+            details = {"kind": kind, "groups": contrasts.people, "rows": spread().take(editable)}
+        values = contrasts.values / standardizer.scale
+        gate = gate.fit(values if editable.all() else values[:, editable], **details)
+    else:
+        gate = gate.fit(rows()[:, editable])
+    gate._seen = []  # estimators that take more data keep the contrasts themselves
+    if not editable.all():
+        d = len(editable)
+        basis, mean, energy = np.zeros((d, gate.rank_)), np.zeros(d), np.ones(d)
+        basis[editable], mean[editable] = gate.basis_, gate.mean_contrast_
+        energy[: editable.sum()] = gate.cumulative_energy_
+        gate.basis_, gate.mean_contrast_, gate.cumulative_energy_ = basis, mean, energy
+        gate.n_features_in_ = d
+    if gate.rank_ == 0 and gate.fitted_on == "contrasts":
+        _require_direction(gate, len(contrasts))
+    return gate
+
+
+def _require_direction(gate: Any, n_contrasts: int) -> None:
+    """Say why a gate learnt from pairs is empty."""
+    if not gate.n_contrasts_:
+        raise MissingEvidence(
+            f"All {n_contrasts} contrasts are zero: the paired views are identical, so they show no "
+            "measurement effect. Check that the second view really is the other condition."
+        )
+    if gate.rank == "auto":
+        raise MissingEvidence(
+            f"The {n_contrasts} pairs show no common difference: neither a mean nor a direction that some of "
+            "them differ along is found in the others. Check that ids join views of the same event, and add "
+            "pairs; MeasurementGate(rank=1) takes a direction unchecked."
+        )
