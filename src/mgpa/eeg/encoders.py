@@ -10,12 +10,11 @@ import importlib
 import os
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 from typing import Any, Literal, TypedDict, Unpack
 
 from ._braindecode import import_braindecode, quiet
 from .checkpoints import EEGPT_WEIGHTS, HubFile, load_checkpoint
-from .torch_encoder import Precision, Scaling, TorchEncoder
+from .torch_encoder import Precision, Scaling, TorchEncoder, check_choice
 
 __all__ = ["EEGPT_WEIGHTS", "HubFile", "TorchEncoder", "biot", "cbramod", "eegpt", "labram"]
 
@@ -95,17 +94,15 @@ def eegpt(
         settings = {"chan_proj_type": "none", "return_encoder_output": True, **architecture}
         return models.EEGPT(chs_info=_positions(channels), n_times=n_times, sfreq=256.0, **settings)
 
+    def tokens(model: Any, batch: Any) -> Any:
+        summaries = model(batch)  # (batch, windows, 4, d)
+        return summaries.mean(2) if layout == "mean" else summaries.flatten(1, 2)
+
     order = {"mean": "window", "all": "window, summary"}
     unused = ("predictor.", "reconstructor.", "final_layer.")
     how: dict[str, Any] = {"scaling": scaling, "sfreq": sfreq, **options}
     how |= {"pinned": EEGPT_WEIGHTS.sha256, "unused": unused}
-    tokens = partial(_eegpt_tokens, layout=layout)
     return _encoder("EEGPT", build, tokens, channels, n_times, layout, order, checkpoint, **how)
-
-
-def _eegpt_tokens(model: Any, batch: Any, layout: Layout) -> Any:
-    summaries = model(batch)  # (batch, windows, 4, d)
-    return summaries.mean(2) if layout == "mean" else summaries.flatten(1, 2)
 
 
 def labram(
@@ -138,21 +135,24 @@ def labram(
     """
 
     def build(models: Any, architecture: dict[str, Any]) -> Any:
+        import torch
+
         table = importlib.import_module("braindecode.models.labram").LABRAM_CHANNEL_ORDER
         _check_names(channels, table, "LaBraM")
         _check_patches(n_times, architecture.get("patch_size", 200), "LaBraM")
         model = models.Labram(
             n_chans=len(channels), n_times=n_times, n_outputs=1, sfreq=200.0, **architecture
         )
-        return _without_head(model)
+        model.final_layer = torch.nn.Identity()
+        return model
 
-    tokens = partial(_labram_tokens, layout=layout, names=[str(name) for name in channels])
+    def tokens(model: Any, batch: Any) -> Any:
+        names = [str(name) for name in channels]
+        features = model(batch, return_features=True, ch_names=names)["features"]
+        return _over_channels(features, len(names), layout)
+
     how: dict[str, Any] = {"scaling": scaling, "sfreq": sfreq, "leading": ("temporal_embedding",), **options}
     return _encoder("LaBraM", build, tokens, channels, n_times, layout, PATCHES, checkpoint, **how)
-
-
-def _labram_tokens(model: Any, batch: Any, layout: Layout, names: list[str]) -> Any:
-    return _over_channels(model(batch, return_features=True, ch_names=names)["features"], len(names), layout)
 
 
 def biot(
@@ -199,25 +199,24 @@ def biot(
         model = models.BIOT(n_chans=n_known, n_times=n_times, n_outputs=1, sfreq=200, **architecture)
         # Which learned channel token goes with which channel of the input.
         model.encoder.index = torch.tensor(places)
-        return _without_head(model)
+        model.final_layer = torch.nn.Identity()
+        return model
 
-    tokens = partial(_biot_tokens, layout=layout, n_channels=len(channels))
+    def tokens(model: Any, batch: Any) -> Any:
+        # BIOT returns the mean of its tokens only; they are what its transformer returns.
+        outputs: list[Any] = []
+        hook = model.encoder.transformer.register_forward_hook(lambda *call: outputs.append(call[-1]))
+        try:
+            with warnings.catch_warnings():
+                warnings.filterwarnings("ignore", "A window was not provided")
+                model.encoder(batch)
+        finally:
+            hook.remove()
+        return _over_channels(outputs[0], len(channels), layout)
+
     order = {"mean": "spectrum", "all": "channel, spectrum"}
     how: dict[str, Any] = {"scaling": scaling, "sfreq": sfreq, **options}
     return _encoder("BIOT", build, tokens, channels, n_times, layout, order, checkpoint, **how)
-
-
-def _biot_tokens(model: Any, batch: Any, layout: Layout, n_channels: int) -> Any:
-    # BIOT returns the mean of its tokens only; they are what its transformer returns.
-    outputs: list[Any] = []
-    hook = model.encoder.transformer.register_forward_hook(lambda module, given, out: outputs.append(out))
-    try:
-        with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", "A window was not provided")
-            model.encoder(batch)
-    finally:
-        hook.remove()
-    return _over_channels(outputs[0], n_channels, layout)
 
 
 def cbramod(
@@ -254,14 +253,12 @@ def cbramod(
         settings = {"return_encoder_output": True, **architecture}
         return models.CBraMod(n_chans=len(channels), n_times=n_times, sfreq=200.0, **settings)
 
-    tokens = partial(_cbramod_tokens, layout=layout)
+    def tokens(model: Any, batch: Any) -> Any:
+        patches = model(batch)  # (batch, channels, patches, d)
+        return patches.mean(1) if layout == "mean" else patches.flatten(1, 2)
+
     how: dict[str, Any] = {"scaling": scaling, "sfreq": sfreq, **options}
     return _encoder("CBraMod", build, tokens, channels, n_times, layout, PATCHES, checkpoint, **how)
-
-
-def _cbramod_tokens(model: Any, batch: Any, layout: Layout) -> Any:
-    tokens = model(batch)  # (batch, channels, patches, d)
-    return tokens.mean(1) if layout == "mean" else tokens.flatten(1, 2)
 
 
 def _encoder(
@@ -284,18 +281,12 @@ def _encoder(
     **settings: Any,
 ) -> TorchEncoder:
     """Build a braindecode model, load its weights, and wrap it; ``order`` has that of tokens, by layout."""
-    if layout not in order:
-        raise ValueError(f"layout is {layout!r}; expected 'all' or 'mean'.")
-    if weights not in ("checkpoint", "random"):
-        raise ValueError(f"weights is {weights!r}; expected 'checkpoint' or 'random'.")
-    if weights == "checkpoint" and checkpoint is None:
+    check_choice("layout", layout, tuple(order))
+    check_choice("weights", weights, ("checkpoint", "random"))
+    if (weights == "random") != (checkpoint is None):
         raise ValueError(
             f"{name} needs trained weights: pass checkpoint=, a file or a HubFile to download. For tests and "
-            "simulations, weights='random' makes an untrained network."
-        )
-    if weights == "random" and checkpoint is not None:
-        raise ValueError(
-            f"weights is 'random', so checkpoint={checkpoint!r} would be ignored; leave one out."
+            f"simulations, weights='random' makes an untrained network. Got {checkpoint=} and {weights=}."
         )
     braindecode = import_braindecode()
     import torch
@@ -365,13 +356,6 @@ def _check_patches(n_times: int, patch: int, model: str) -> None:
         raise ValueError(
             f"n_times is {n_times}; {model} takes whole patches of {patch} samples; cut or resample them."
         )
-
-
-def _without_head(model: Any) -> Any:
-    import torch
-
-    model.final_layer = torch.nn.Identity()
-    return model
 
 
 def _over_channels(tokens: Any, n_channels: int, layout: Layout) -> Any:

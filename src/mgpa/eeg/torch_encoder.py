@@ -98,12 +98,18 @@ class TorchEncoder:
         self.device = torch_device(device, "An encoder")
         self.module = module.to(self.device).eval().requires_grad_(False)
         self.channels, self.n_times, self.sfreq = tuple(map(str, channels)), int(n_times), float(sfreq)
-        self.scaling, self.resample = _check_scaling(scaling), _check_resample(resample, self.n_times)
+        if isinstance(scaling, str):
+            check_choice("scaling", scaling, ("zscore", "percentile"))
+        elif not (isinstance(scaling, (int, float)) and np.isfinite(scaling) and scaling > 0):
+            raise ValueError(
+                f"scaling is {scaling!r}; expected 'zscore', 'percentile' or a positive number of volts."
+            )
+        self.scaling, self.resample = scaling, _check_resample(resample, self.n_times)
         self.batch_size = BATCH.get(self.device.type, BATCH["cpu"]) if batch_size is None else batch_size
         self.precision, self.dtype = precision, np.dtype(dtype)
         self._tokens, self._said = tokens, dict(identity or {})
-        _check_choice("precision", precision, ("float32", "auto", "float16", "bfloat16"))
-        _check_choice("dtype", dtype, ("float32", "float16"))
+        check_choice("precision", precision, ("float32", "auto", "float16", "bfloat16"))
+        check_choice("dtype", dtype, ("float32", "float16"))
         if not (isinstance(self.batch_size, (int, np.integer)) and self.batch_size >= 1):
             raise ValueError(f"batch_size is {batch_size!r}; it must be a positive integer.")
         decided = precision != "auto" or self.device.type != "cuda"
@@ -157,7 +163,7 @@ class TorchEncoder:
         out = np.empty((len(trials), *self.shape), self.dtype)
         starts = range(0, len(trials), int(self.batch_size))
         finite = torch.ones((), dtype=torch.bool, device=self.device)
-        travelling: deque[tuple[int, Any, Any]] = deque()
+        sent: deque[tuple[int, Any, Any]] = deque()
 
         def prepare(start: int) -> Any:
             return self._prepare(trials.data[start : start + self.batch_size], columns)
@@ -171,11 +177,12 @@ class TorchEncoder:
                     self._choose(batch)
                 tokens = self._compute(batch, self.chosen).to(getattr(torch, self.dtype.name))
                 finite &= torch.isfinite(tokens).all()
-                travelling.append((starts[i], *self._send_home(tokens)))
-                if len(travelling) > 1:
-                    _arrive(out, *travelling.popleft())
-            while travelling:
-                _arrive(out, *travelling.popleft())
+                sent.append((starts[i], *self._to_host(tokens)))
+                while len(sent) > (i + 1 < len(starts)):
+                    start, host, copied = sent.popleft()
+                    if copied is not None:
+                        copied.synchronize()
+                    out[start : start + len(host)] = host.numpy()
         # Asked once, at the end: asking after every batch would keep the device waiting.
         if not bool(finite):
             rows = np.flatnonzero(~np.isfinite(out).all(axis=(1, 2)))
@@ -227,17 +234,17 @@ class TorchEncoder:
         self.difference = float((half - exact).norm() / exact.norm())
         self.chosen = "float16" if self.difference < AUTO_TOLERANCE else "float32"
 
-    def _send_home(self, tokens: Any) -> tuple[Any, Any]:
+    def _to_host(self, tokens: Any) -> tuple[Any, Any]:
         """Start copying tokens to the host; return where to, and what to wait for."""
         import torch
 
         if self.device.type != "cuda":
             return tokens.cpu(), None
-        home = torch.empty(tokens.shape, dtype=tokens.dtype, pin_memory=True)
-        home.copy_(tokens, non_blocking=True)
-        arrival = torch.cuda.Event()
-        arrival.record()
-        return home, arrival
+        host = torch.empty(tokens.shape, dtype=tokens.dtype, pin_memory=True)
+        host.copy_(tokens, non_blocking=True)
+        copied = torch.cuda.Event()
+        copied.record()
+        return host, copied
 
     def _measure_shape(self) -> tuple[int, int]:
         import torch
@@ -272,34 +279,21 @@ def scaled(batch: Any, scaling: Scaling) -> Any:
     return batch / scaling
 
 
-def _check_scaling(scaling: Any) -> Scaling:
-    if isinstance(scaling, str):
-        _check_choice("scaling", scaling, ("zscore", "percentile"))
-        return scaling  # type: ignore[return-value]
-    if not (isinstance(scaling, (int, float)) and np.isfinite(scaling) and scaling > 0):
-        raise ValueError(
-            f"scaling is {scaling!r}; expected 'zscore', 'percentile' or a positive number of volts."
-        )
-    return float(scaling)
-
-
 def _check_resample(resample: Any, n_times: int) -> tuple[int, int] | None:
     if resample is None:
         return None
     factors = tuple(resample)
-    if len(factors) != 2 or not all(isinstance(f, (int, np.integer)) and f >= 1 for f in factors):
+    whole = len(factors) == 2 and all(isinstance(f, (int, np.integer)) and f >= 1 for f in factors)
+    if not whole or n_times * factors[1] % factors[0]:
         raise ValueError(
-            f"resample is {resample!r}; expected positive integers (up, down), as (2, 1), or None."
+            f"resample is {resample!r}; expected positive integers (up, down), as (2, 1), that make {n_times} "
+            "samples of a whole number of them; or None."
         )
-    up, down = int(factors[0]), int(factors[1])
-    if n_times * down % up:
-        raise ValueError(
-            f"{n_times} samples are not what resampling by {up}/{down} makes of any number of them."
-        )
-    return up, down
+    return int(factors[0]), int(factors[1])
 
 
-def _check_choice(name: str, value: Any, allowed: tuple[str, ...]) -> None:
+def check_choice(name: str, value: Any, allowed: tuple[str, ...]) -> None:
+    """Raise unless a value is one of those allowed."""
     if value not in allowed:
         raise ValueError(f"{name} is {value!r}; expected one of {', '.join(allowed)}.")
 
@@ -326,9 +320,3 @@ def _ahead(function: Callable[[int], Any], steps: Iterable[int]) -> Iterator[Any
                 yield pending.popleft().result()
         while pending:
             yield pending.popleft().result()
-
-
-def _arrive(out: NDArray[Any], start: int, home: Any, arrival: Any) -> None:
-    if arrival is not None:
-        arrival.synchronize()
-    out[start : start + len(home)] = home.numpy()

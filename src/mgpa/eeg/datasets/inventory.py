@@ -4,21 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from ...errors import first_few, printable
 
 
-@dataclass(frozen=True)
-class Check:
-    """Something that was published about a data set, beside what these files give.
-
-    Parameters
-    ----------
-    what : str
-        What was counted or computed.
-    published, computed : object
-        Equal, if these are the published files and were read rightly.
+class Check(NamedTuple):
+    """Something that was published about a data set, and what these files give.
 
     Examples
     --------
@@ -43,7 +35,7 @@ class Check:
 
 @dataclass(frozen=True)
 class Inventory:
-    """The files of a data set, found and not found.
+    """The files of a data set, present and missing.
 
     Parameters
     ----------
@@ -76,25 +68,14 @@ class Inventory:
     checks: tuple[Check, ...] = ()
 
     @property
-    def expected(self) -> tuple[str, ...]:
-        """Every name that should be there."""
-        return self.present + self.missing
-
-    @property
     def complete(self) -> bool:
         """Whether everything expected is there and can be used."""
         return not self.missing and not self.problems
 
-    def require(self) -> Inventory:
-        """Raise unless the data set is complete; return the inventory itself."""
-        if not self.complete:
-            raise FileNotFoundError(str(self))
-        return self
-
     def __str__(self) -> str:
-        lines = [f"{self.dataset} in {self.folder}: {len(self.present)} of {len(self.expected)} files."]
-        if self.missing:
-            lines.append(f"Missing ({len(self.missing)}): {first_few(self.missing)}")
-        if self.unexpected:
-            lines.append(f"Unexpected ({len(self.unexpected)}): {first_few(self.unexpected)}")
+        n = len(self.present) + len(self.missing)
+        lines = [f"{self.dataset} in {self.folder}: {len(self.present)} of {n} files."]
+        for word, names in (("Missing", self.missing), ("Unexpected", self.unexpected)):
+            if names:
+                lines.append(f"{word} ({len(names)}): {first_few(names)}")
         return "\n".join(map(printable, [*lines, *self.problems, *map(str, self.checks)]))

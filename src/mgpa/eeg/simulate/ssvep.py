@@ -17,50 +17,32 @@ from numpy.typing import NDArray
 from ..._common.files import replacing, write_atomically
 from ..._common.progress import progress
 from ...errors import ParameterError
-from ..datasets.wearable_ssvep import (
-    AGE,
-    CHANNELS,
-    ELECTRODES,
-    FIRST_ELECTRODE,
-    FREQUENCIES,
-    GENDER,
-    IMPEDANCE,
-    INFORMATION,
-    SAMPLES,
-    SFREQ,
-    TMIN,
-)
-from .brain import Sources, background, in_head
-from .head import beneath, outward
+from ..datasets import wearable_ssvep as files
+from ..datasets.wearable_ssvep import CHANNELS, ELECTRODES, FREQUENCIES, SAMPLES, SFREQ, TMIN
+from .brain import Sources, background, below
 from .people import Device, Person, draw_people, record
 
 Array = NDArray[np.float64]
 
+_DRY = {
+    "white": 2e-6,
+    "pink": 10e-6,
+    "gain_spread": 0.15,
+    "attenuation": 0.2,
+    "highpass": 0.5,
+    "lowpass": 60.0,
+}
+_WET = {
+    **{"white": 0.5e-6, "pink": 1.5e-6, "gain_spread": 0.03, "attenuation": 0.05},
+    **{"highpass": 0.15, "lowpass": 90.0},
+}
 DEVICES = {
-    "dry": Device(
-        *("dry", CHANNELS, SFREQ, "Fz"),
-        white=2e-6,
-        pink=10e-6,
-        gain_spread=0.15,
-        attenuation=0.2,
-        highpass=0.5,
-        lowpass=60.0,
-    ),
-    "wet": Device(
-        *("wet", CHANNELS, SFREQ, "Fz"),
-        white=0.5e-6,
-        pink=1.5e-6,
-        gain_spread=0.03,
-        attenuation=0.05,
-        highpass=0.15,
-        lowpass=90.0,
-    ),
+    "dry": Device("dry", CHANNELS, SFREQ, "Fz", **_DRY),
+    "wet": Device("wet", CHANNELS, SFREQ, "Fz", **_WET),
 }
 # Sources are computed at twice the devices' rate, well above what responses hold.
 OVERSAMPLING = 2
-FLICKER = 2.0
-VISUAL_LATENCY = 0.14
-RISE = 0.1
+FLICKER, VISUAL_LATENCY, RISE = 2.0, 0.14, 0.1
 RESPONSE = 12e-9
 GENERATORS = ("Oz", "O1", "O2")
 HARMONICS = (1.0, 0.5, 0.2)
@@ -121,7 +103,7 @@ def simulate_ssvep(
     """
     for name, value in (("n_people", n_people), ("blocks", blocks)):
         if value < 1:
-            raise ParameterError(name, value, "a whole number, 1 or more")
+            raise ParameterError(name, value, "an integer, 1 or more")
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     settings = {
@@ -133,16 +115,15 @@ def simulate_ssvep(
         "state": state,
         "response": response,
     }
-    _same_settings(folder, settings)
+    _require_same(folder, settings)
     people = draw_people(n_people, random_state=random_state, population=population)
     for i in progress(range(n_people), "simulating", verbose):
         path = folder / f"{people[i].id}.mat"
         if not path.exists():
-            _write_mat(
-                path, {"data": 1e6 * simulate_person(people[i], blocks, state=state, response=response)}
-            )
-    _write_mat(folder / INFORMATION, {"Subjects_Information": _information(people)})
-    _write_mat(folder / IMPEDANCE, {"Impedance": _impedances(people, blocks)})
+            volts = simulate_person(people[i], blocks, state=state, response=response)
+            _write_mat(path, {"data": 1e6 * volts})
+    _write_mat(folder / files.INFORMATION, {"Subjects_Information": _information(people)})
+    _write_mat(folder / files.IMPEDANCE, {"Impedance": _impedances(people, blocks)})
     truth = {
         "settings": settings,
         "devices": {name: asdict(device) for name, device in DEVICES.items()},
@@ -153,31 +134,20 @@ def simulate_ssvep(
 
 
 def simulate_person(person: Person, blocks: int, *, state: float = 0.0, response: float = 1.0) -> Array:
-    """Return one person's trials, (channels, samples, electrodes, blocks, targets), in volts.
-
-    Examples
-    --------
-    >>> simulate_person(draw_people(1)[0], blocks=1).shape
-    (8, 710, 2, 1, 12)
-    """
+    """Return one person's trials, (channels, samples, electrodes, blocks, targets), in volts."""
     sfreq = OVERSAMPLING * SFREQ
-    per_trial = OVERSAMPLING * SAMPLES
     data = np.empty((len(CHANNELS), SAMPLES, len(ELECTRODES), blocks, len(FREQUENCIES)))
     for e, electrode in enumerate(ELECTRODES):
         device, tilt = worn(person, electrode)
         now = replace(person, alpha=person.alpha * 2.0 ** (state * e))
         # Trials in the order of a session: blocks of all targets, one after the other.
-        n_trials = blocks * len(FREQUENCIES)
-        brain = background(now, n_trials * per_trial, sfreq, person.rng(e, 1))
+        n_samples = blocks * len(FREQUENCIES) * OVERSAMPLING * SAMPLES
+        brain = background(now, n_samples, sfreq, person.rng(e, 1))
         if response:
-            brain += flicker_response(person, np.tile(FREQUENCIES, blocks), person.rng(e, 2), response)
-        volts = record(
-            brain.moments,
-            brain.leadfield(device.electrodes, tilt=tilt),
-            device,
-            person.rng(e, 3),
-            sfreq=sfreq,
-        )
+            flicker = flicker_response(person, np.tile(FREQUENCIES, blocks), person.rng(e, 2), response)
+            brain = brain.joined(flicker)
+        field = brain.leadfield(device.electrodes, tilt=tilt)
+        volts = record(brain.moments, field, device, person.rng(e, 3), sfreq=sfreq)
         trials = volts.reshape(len(CHANNELS), blocks, len(FREQUENCIES), SAMPLES)
         data[:, :, e] = trials.transpose(0, 3, 1, 2)
     return data
@@ -196,12 +166,6 @@ def flicker_response(
 
     A sum of harmonics that begins after the visual latency and lasts as long as the flicker; people differ in
     gain, latency, phases and which hemisphere responds more, and trials in strength.
-
-    Examples
-    --------
-    >>> person = draw_people(1)[0]
-    >>> flicker_response(person, [9.25, 11.25], person.rng(1)).moments.shape
-    (3, 2840)
     """
     phases, balance = _response_traits(person)
     sfreq = OVERSAMPLING * SFREQ
@@ -215,10 +179,8 @@ def flicker_response(
         )
         # Responses grow weaker towards higher frequencies.
         waves.append(np.exp(0.25 * rng.normal()) * np.sqrt(10.0 / frequency) * envelope * wave)
-    below = beneath(GENERATORS)
-    at, towards = in_head(person, below, outward(below))
     moments = strength * RESPONSE * person.gain * balance[:, None] * np.concatenate(waves)
-    return Sources(at, towards, moments)
+    return Sources(*below(person, GENERATORS), moments)
 
 
 def _response_traits(person: Person) -> tuple[Array, Array]:
@@ -239,13 +201,13 @@ def _truth(person: Person) -> dict[str, Any]:
     }
 
 
-def _same_settings(folder: Path, settings: dict[str, Any]) -> None:
+def _require_same(folder: Path, settings: dict[str, Any]) -> None:
     """Note the settings, or raise if what is there was made with others."""
     path = folder / "settings.json"
     if not path.exists():
         foreign = sorted(folder.glob("*.mat"))
         if foreign:
-            raise FileExistsError(f"{foreign[0]} is not of a simulation; name another folder.")
+            raise FileExistsError(f"{foreign[0]} is not simulated; name another folder.")
         _write_json(path, settings)
         return
     try:
@@ -261,7 +223,7 @@ def _same_settings(folder: Path, settings: dict[str, Any]) -> None:
 def _information(people: list[Person]) -> NDArray[Any]:
     """Return the provider's cell array: a row of names, the first of them empty, and a row a person."""
     questions = [f"Question {i + 1}" for i in range(6)]
-    rows: list[list[Any]] = [["", GENDER, AGE, "Handedness", *questions, FIRST_ELECTRODE]]
+    rows: list[list[Any]] = [["", files.GENDER, files.AGE, "Handedness", *questions, files.FIRST_ELECTRODE]]
     rows += [
         [f"sub{i}", p.gender.title(), float(p.age), "Right", *[3.0] * 6, p.first_electrode.title()]
         for i, p in enumerate(people, start=1)
