@@ -17,10 +17,7 @@ from sphinx_gallery.scrapers import matplotlib_scraper
 SIZE, DPI = (2.0, 1.4), 200  # 400 by 280 pixels, which is what the gallery shows
 # Of examples whose first panel is not the one: which figure, and which panel of it.
 PANELS = {
-    "plot_02_gate_rank": (1, 0),
-    "plot_06_tokens": (0, 2),
     "plot_07_mne_to_map": (0, 1),
-    "plot_7_anchor": (0, 1),
 }
 
 _figures_before: dict[str, int] = {}

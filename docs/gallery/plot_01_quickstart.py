@@ -72,8 +72,8 @@ plt.figure(figure)  # drawn without pyplot; this hands it over
 #
 # The gate has one direction here, and along it a row's own value is gone; what stands there now is what the
 # rest of the embedding predicts. In the fitting rows the wet headset went with one class, but the prediction
-# does not know: it is learnt within headsets (:doc:`../theory/plot_9_within_sources`). Had your task lain in
-# the device direction, it would have gone too: see :doc:`plot_02_gate_rank` for keeping the gate small.
+# does not know: it is learnt within headsets (:ref:`theory-closed-form`). Had your task lain in
+# the device direction, it would have gone too.
 
 # %%
 # Measure

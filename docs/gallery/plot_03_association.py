@@ -113,7 +113,7 @@ for name in METHODS:
 # How far to trust this
 # ---------------------
 # In this simulation the pairs are true pairs and the device effect is orthogonal to the task. A task that
-# lies inside the gate is not safe: :doc:`plot_02_gate_rank` shows that. If your "pairs" differ in more than
+# lies inside the gate is not safe. If your "pairs" differ in more than
 # the hardware (another day, another task), the gate holds that too.
 
 plt.show()

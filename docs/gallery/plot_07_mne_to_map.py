@@ -248,7 +248,7 @@ except ValueError as error:
 # How far to trust this
 # ---------------------
 # This page shows a route, on simulated signals. Few people were fitted on and few judged. On your own data
-# run the audit (:doc:`plot_11_audit_report`), whose intervals are over people, and try the iterative map
+# run the audit (:doc:`../../audit`), whose intervals are over people, and try the iterative map
 # (:doc:`plot_04_operating_point`) where a spread is left.
 
 plt.show()

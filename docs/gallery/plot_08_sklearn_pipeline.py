@@ -84,7 +84,7 @@ for settings, score in zip(search.cv_results_["params"], search.cv_results_["mea
 # %%
 # The ranks hardly differ, as one would hope of the closed form. Do not read more into it: this inner score
 # is of all rows, most of which carry the association, so it rewards whoever keeps the shortcut. Choose a
-# rank by coverage (:doc:`plot_02_gate_rank`), which does not look at the task.
+# rank by coverage (``mgpa.held_out_coverage``), which does not look at the task.
 #
 # The leak, and what it looks like
 # --------------------------------
@@ -142,6 +142,6 @@ with plots.style():
 # The headset reader here is trained on rows where headset and class go together and judged where they do
 # not. That is a mild test; a reader trained without association finds more after LEACE
 # (:doc:`plot_03_association`). Folds share training people, so their spread is no confidence interval; for
-# that see :doc:`plot_11_audit_report`.
+# that see :doc:`../../audit`.
 
 plt.show()

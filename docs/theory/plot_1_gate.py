@@ -46,7 +46,7 @@ def agree(what, package, independent, within=1e-9):
     if np.ndim(independent):
         within = 4 * np.std(independent) / np.sqrt(len(independent))
         independent = np.mean(independent)
-    print(f"{what:<52} {package:>10.6f}  {independent:>10.6f}")
+    print(f"{what:<56} {round(package, 9) + 0.0:>10.6f}  {round(independent, 9) + 0.0:>10.6f}")
     assert abs(package - independent) <= within, (what, package, independent)
 
 
@@ -170,7 +170,7 @@ agree("I(U; Q), the floor", floor, table)
 agree("I(U; Q) + I(U; Z | Q) = I(U; H)", floor + inside, gain)
 
 # %%
-# After the full step of :ref:`theory-gaussian` the second term is zero. By hand: a quadratic reader, fitted
+# After the full step of :ref:`theory-targets` the second term is zero. By hand: a quadratic reader, fitted
 # on half of the corrected rows and scored on the others, gains the floor and no more.
 
 after = np.empty_like(rows.Z)

@@ -35,36 +35,20 @@ def test_a_map_of_components_takes_raw_features(tmp_path):
     assert out.source.tolist() == raw.source.tolist()
 
 
-def test_a_table_of_other_sources_is_refused_unless_forced(folder, table, tmp_path):
+def test_other_sources_and_corrected_tables_are_refused_unless_forced(folder, table, tmp_path):
+    m = folder / "map one.safetensors"
     other = table.with_columns(source=np.where(table.source == "dry", "gel", "pad"))
     write_table(other, tmp_path / "other.parquet")
-    arguments = ("apply", folder / "map one.safetensors", tmp_path / "other.parquet")
-    said = refused(*arguments, "--out", tmp_path / "out.parquet")
-    assert "The table has sources gel, pad; the map was fitted on dry, wet" in said
-    assert "Pass --force to correct it" in said
-    assert not (tmp_path / "out.parquet").exists()
-    done(*arguments, "--out", tmp_path / "out.parquet", "--force")
-    expected = mgpa.load_map(folder / "map one.safetensors").transform(other.X)
-    np.testing.assert_allclose(open_table(tmp_path / "out.parquet").read().X, expected, atol=1e-12)
-
-
-def test_a_corrected_table_is_refused_unless_forced(folder, tmp_path):
-    m = folder / "map one.safetensors"
     done("apply", m, folder / "rec ördings.parquet", "--out", tmp_path / "once.parquet")
-    said = refused("apply", m, tmp_path / "once.parquet", "--out", tmp_path / "twice.parquet")
-    assert "The table was corrected before" in said
-    assert "Pass --force to correct it" in said
-    assert not (tmp_path / "twice.parquet").exists()
-    done("apply", m, tmp_path / "once.parquet", "--out", tmp_path / "twice.parquet", "--force")
-    once, twice = (open_table(tmp_path / f"{name}.parquet").read() for name in ("once", "twice"))
-    np.testing.assert_allclose(twice.X, mgpa.load_map(m).transform(once.X), atol=1e-12)
-
-
-def test_a_table_is_not_replaced_by_its_correction(folder, table, tmp_path):
-    write_table(table, tmp_path / "t.parquet")
-    arguments = ("apply", folder / "map one.safetensors", tmp_path / "t.parquet")
-    assert "name another output" in refused(*arguments, "--out", tmp_path / "t.parquet", "--overwrite")
-    np.testing.assert_array_equal(open_table(tmp_path / "t.parquet").read().X, table.X)
+    for name, words in (("other", "gel, pad"), ("once", "corrected before")):
+        arguments = ("apply", m, tmp_path / f"{name}.parquet", "--out", tmp_path / f"{name}-out.parquet")
+        said = refused(*arguments)
+        assert words in said
+        assert "force" in said
+        assert not (tmp_path / f"{name}-out.parquet").exists()
+        done(*arguments, "--force")
+        before, after = (open_table(tmp_path / f"{name}{end}.parquet").read() for end in ("", "-out"))
+        np.testing.assert_allclose(after.X, mgpa.load_map(m).transform(before.X), atol=1e-12)
 
 
 def test_an_interrupt_keeps_finished_parts_and_another_run_finishes(folder, tmp_path):

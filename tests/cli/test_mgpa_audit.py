@@ -65,17 +65,8 @@ def maps(folder):
 
 def test_stored_maps_have_names_of_their_own(folder, maps):
     given = ("A/adapter.safetensors", "B/adapter.safetensors", "leace.safetensors", "leace")
-    found = done(
-        "audit",
-        "rec ördings.parquet",
-        "--out",
-        "named",
-        "--quick",
-        "--json",
-        "--methods",
-        *given,
-        folder=folder,
-    )
+    arguments = ("--out", "named", "--quick", "--json", "--methods", *given)
+    found = done("audit", "rec ördings.parquet", *arguments, folder=folder)
     estimates = json.loads(found.stdout)["estimates"]
     assert set(estimates) == {"identity", *given}
     assert estimates["A/adapter.safetensors"]["M"] == pytest.approx(estimates["leace"]["M"])
@@ -86,3 +77,4 @@ def test_stored_maps_have_names_of_their_own(folder, maps):
 def test_a_method_or_map_that_is_given_twice_is_an_error(folder, maps, given):
     said = refused("audit", "rec ördings.parquet", "--out", "twice", "--methods", *given, folder=folder)
     assert said == f"--methods has {given[1]} twice; name each method or map once."
+    assert not (folder / "twice").exists()

@@ -1,7 +1,6 @@
 """`mgpa data`: fetching from repositories (on a local server), lost connections, missing files."""
 
 import json
-import re
 import subprocess
 import sys
 from dataclasses import replace
@@ -93,11 +92,7 @@ def test_verify_lists_exactly_what_is_missing(tmp_path):
     assert not facts["complete"]
     assert len(facts["missing"]) > facts["present"] == 0
     text = run("data", "verify", "neuroscan_flex", "leer").stdout
-    named = [line.removeprefix("missing").strip() for line in text.splitlines() if line.startswith("missing")]
-    assert named == facts["missing"][:10]
-    assert f"and {len(facts['missing']) - 10} more; --json names all" in text
-    counts = re.findall(r"lack (\d+) each: (.*)", text)
-    assert sum(int(count) * len(people.split()) for count, people in counts) == len(facts["missing"])
+    assert f"{', '.join(facts['missing'][:10])}, and {len(facts['missing']) - 10} more (--json)" in text
 
 
 def test_verify_looks_for_the_tasks_that_are_wanted(tmp_path):

@@ -1,7 +1,7 @@
-"""`mgpa fit`: the map it stores, and what it says about the gate."""
+"""`mgpa fit`, `select`, `inspect`, `export`: the map stored, described and passed on."""
 
 import json
-import os
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -13,35 +13,40 @@ from terminal import done, in_process, refused
 pytest.importorskip("cyclopts")
 pytest.importorskip("pyarrow")
 
-from mgpa.gate import held_out_coverage
-from mgpa.tables import Table, open_table, write_table
+from mgpa.endpoint import relative_movement
+from mgpa.tables import open_table, rows_for, write_table
+
+TABLE = "rec ördings.parquet"
 
 
-def test_a_fit_is_that_of_the_fit_rows(folder, table):
+def test_a_fit_is_that_of_the_fit_rows_with_pairs_from_either_table(folder, table):
     m = mgpa.load_map(folder / "map one.safetensors")
     fit = table.rows("FIT")
     expected = mgpa.ClosedFormMGPA().fit(fit.X, source=fit.source, pair_id=fit.pair_id)
     np.testing.assert_allclose(m.transform(table.X), expected.transform(table.X), rtol=0, atol=1e-9)
+    done("fit", TABLE, "--pairs", TABLE, "--out", "paired.safetensors", folder=folder)
+    assert mgpa.load_map(folder / "paired.safetensors").info.n_contrasts == m.info.n_contrasts
 
 
-def test_parameters_are_read(folder):
+def test_parameters_and_rank_are_read(folder):
     arguments = ("--method", "leace", "--set.ridge", "0.5", "--set.standardize", "false")
-    done("fit", "rec ördings.parquet", "--out", "ridge.safetensors", *arguments, folder=folder)
+    done("fit", TABLE, "--out", "ridge.safetensors", *arguments, folder=folder)
     parameters = mgpa.load_map(folder / "ridge.safetensors").info.parameters
-    assert parameters["ridge"] == 0.5
-    assert parameters["standardize"] is False
+    assert (parameters["ridge"], parameters["standardize"]) == (0.5, False)
+    for method, rank, expected in (("closed_form_mgpa", 2, 2), ("ncm", 2, 2), ("closed_form_mgpa", "1.0", 8)):
+        arguments = ("--rank", rank, "--method", method, "--out", "rank.safetensors", "--overwrite")
+        done("fit", TABLE, *arguments, folder=folder)
+        assert mgpa.load_map(folder / "rank.safetensors").info.gate_rank == expected
+    done("fit", TABLE, "--rank", "auto", "--out", "auto.safetensors", folder=folder)
+    auto, default = (mgpa.load_map(folder / f"{n}.safetensors") for n in ("auto", "map one"))
+    assert auto.info.gate_rank == default.info.gate_rank
+    arguments = ("fit", TABLE, "--method", "leace", "--out", "x.safetensors")
+    assert refused(*arguments, "--rank", 2, folder=folder) == "leace has no rank; leave --rank out."
+    said = refused(*arguments, "--seed", 2, folder=folder)
+    assert said == "leace draws no random numbers; leave --seed out."
 
 
-def test_the_rank_is_that_of_the_gate_or_of_a_method_without_one(folder):
-    arguments = ("fit", "rec ördings.parquet", "--rank", 2)
-    for method in ("closed_form_mgpa", "ncm"):
-        done(*arguments, "--method", method, "--out", f"{method}.safetensors", folder=folder)
-        assert mgpa.load_map(folder / f"{method}.safetensors").info.gate_rank == 2
-    said = refused(*arguments, "--method", "leace", "--out", "x.safetensors", folder=folder)
-    assert said == "leace has no rank; leave --rank out."
-
-
-def test_tokens_are_taken_as_told(folder, tmp_path):
+def test_tokens_are_corrected_as_told(folder, tmp_path):
     table = simulated_table(n_people=24, tokens=3)
     write_table(table, tmp_path / "tokens.parquet")
     for how, width in (("mean", 8), ("joint", 24), ("each", 24)):
@@ -49,113 +54,101 @@ def test_tokens_are_taken_as_told(folder, tmp_path):
         facts = json.loads(done(*arguments, folder=tmp_path).stdout)
         assert (facts["features"], facts["tokens"]) == (width, 3)
         assert facts["token_layout"] == ("mean" if how == "mean" else "joint")
-        assert ("held_out_coverage" in facts) == (how != "each")  # a gate for each token has no one curve
-        m = mgpa.load_map(tmp_path / f"{how}.safetensors")
-        assert mgpa.transform_tokens(m, table.X).shape == table.X.shape
-    said = refused("fit", "rec ördings.parquet", "--out", "x.safetensors", "--tokens", "joint", folder=folder)
-    assert said == "rec ördings.parquet holds vectors, not tokens; leave --tokens out."
-
-
-def test_a_fit_says_what_unseen_pairs_say_about_the_gate(folder, tmp_path):
-    found = done("fit", "rec ördings.parquet", "--out", "r1.safetensors", "--rank", "1", folder=folder)
-    assert "of contrast energy, 5-fold by participant" in found.stdout
-    assert "Hint" not in found.stdout
-    rng = np.random.default_rng(0)
-    event, on_b = np.repeat(np.arange(150), 2), np.tile([0, 1], 150)
-    X = rng.normal(size=(150, 24))[event] + 2.0 * np.outer(on_b, np.eye(24)[0])
-    X += 0.3 * rng.normal(size=X.shape)  # a shift of rank one, and noisy pairs
-    table = Table(X, source=on_b, pair_id=event, participant=event // 10)
-    write_table(table, tmp_path / "noisy.parquet")
-    found = done("fit", "noisy.parquet", "--out", "m.safetensors", "--json", folder=tmp_path)
-    facts = json.loads(found.stdout)
-    assert facts["gate"]["rank"] == 1
-    assert facts["hints"] == []
-    found = done("fit", "noisy.parquet", "--out", "9.safetensors", "--rank", 0.9, "--json", folder=tmp_path)
-    facts = json.loads(found.stdout)
-    assert facts["gate"]["rank"] > 8
-    assert facts["held_out_coverage"] < facts["gate"]["energy"]
-    assert f"the gate has {facts['gate']['rank']} of 24 directions" in facts["hints"][0]
-
-
-@pytest.mark.parametrize(
-    "arguments", [(), ("--components", 5), ("--pairs", "raw.parquet", "--components", 5)]
-)
-def test_the_evidence_is_that_of_the_fitted_pairs_in_the_coordinates_of_the_map(tmp_path, arguments):
-    done("simulate", "--out", "raw.parquet", folder=tmp_path)
-    command = ("fit", "raw.parquet", "--out", "m.safetensors", "--rank", 2, "--json", *arguments)
-    facts = json.loads(done(*command, folder=tmp_path).stdout)
-    m = mgpa.load_map(tmp_path / "m.safetensors")
-    fit = open_table(tmp_path / "raw.parquet").read().rows("FIT")
-    X = fit.X if m.coordinates is None else m.coordinates.transform(fit.X)
-    first, second = fit.paired_views()
-    curve = held_out_coverage((X[second] - X[first]) / m.scale, groups=fit.participant[first])
-    assert facts["held_out_coverage"] == pytest.approx(curve[1], rel=1e-9)
+    said = refused("fit", TABLE, "--out", "x.safetensors", "--tokens", "joint", folder=folder)
+    assert said == f"{TABLE} holds vectors, not tokens; leave --tokens out."
 
 
 def test_a_fit_on_a_cluster_has_the_same_bits(folder):
     pytest.importorskip("distributed")
-    done(
-        "fit",
-        "rec ördings.parquet",
-        "--out",
-        "c.safetensors",
-        "--scheduler",
-        "local",
-        run=in_process,
-        folder=folder,
-    )
-    expected = (folder / "map one.safetensors").read_bytes()
-    assert (folder / "c.safetensors").read_bytes() == expected
-
-
-def test_pairs_of_another_table_are_its_fit_rows(folder, table):
-    arguments = (
-        "fit",
-        "rec ördings.parquet",
-        "--pairs",
-        "rec ördings.parquet",
-        "--out",
-        "paired.safetensors",
-    )
-    done(*arguments, folder=folder)
-    with_roles = mgpa.load_map(folder / "paired.safetensors").info.n_contrasts
-    assert with_roles == mgpa.load_map(folder / "map one.safetensors").info.n_contrasts
+    arguments = ("fit", TABLE, "--out", "c.safetensors", "--scheduler", "local")
+    done(*arguments, run=in_process, folder=folder)
+    assert (folder / "c.safetensors").read_bytes() == (folder / "map one.safetensors").read_bytes()
 
 
 def test_pairs_of_other_sources_are_refused(folder, tmp_path):
     renamed = simulated_table(n_people=12)
     write_table(renamed.with_columns(source=np.char.add(renamed.source, "2")), tmp_path / "pairs.parquet")
     arguments = ("--pairs", tmp_path / "pairs.parquet", "--out", tmp_path / "m.safetensors")
-    said = refused("fit", folder / "rec ördings.parquet", *arguments)
-    assert "The table of pairs has sources dry2, wet2; the table to fit has dry, wet" in said
-    assert "name the sources alike in both" in said
+    assert "dry2, wet2" in refused("fit", folder / TABLE, *arguments)
     assert not (tmp_path / "m.safetensors").exists()
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
-def test_a_read_only_folder_is_an_error_not_a_crash(folder, tmp_path):
-    tmp_path.chmod(0o500)
-    arguments = ("fit", folder / "rec ördings.parquet", "--out", tmp_path / "m.safetensors")
-    said = refused(*arguments)
-    tmp_path.chmod(0o700)
-    assert "m.safetensors" in said
+@pytest.mark.parametrize("arguments", [(), ("--components", 5)])
+def test_the_selected_map_moves_val_rows_by_the_budget(tmp_path, arguments):
+    done("simulate", "--out", "raw.parquet", folder=tmp_path)
+    done("fit", "raw.parquet", "--out", "m.safetensors", *arguments, folder=tmp_path)
+    command = ("select", "m.safetensors", "raw.parquet", "--budget", 0.05, "--out", "small.safetensors")
+    facts = json.loads(done(*command, "--json", folder=tmp_path).stdout)
+    m, raw = mgpa.load_map(tmp_path / "small.safetensors"), open_table(tmp_path / "raw.parquet").read()
+    moved = {role: relative_movement(m, rows_for(m, raw.rows(role)).X) for role in ("VAL", "EVAL")}
+    assert facts["movement"] == 0.05
+    assert moved["VAL"] == pytest.approx(0.05, rel=1e-9)
+    assert moved["EVAL"] != pytest.approx(0.05, rel=1e-6)
+    assert m.strength == pytest.approx(facts["strength"])
 
 
-@pytest.mark.parametrize("command", ["fit", "select", "export", "convert"])
-def test_no_command_writes_over_what_it_reads(command, tmp_path, capsys):
-    from mgpa.cli import main
-    from mgpa.tables import fit_table, simulate_table
+def test_without_roles_all_rows_decide_a_budget_and_roles_without_val_are_refused(folder, table, tmp_path):
+    write_table(table.with_columns(role=None), tmp_path / "t.parquet")
+    write_table(table.with_columns(role=np.where(table.role == "VAL", "FIT", table.role)), tmp_path / "t.npz")
+    out = tmp_path / "small.safetensors"
+    arguments = ("select", folder / "map one.safetensors", "--budget", 0.05, "--out", out)
+    assert "has roles but no VAL rows" in refused(*arguments, tmp_path / "t.npz")
+    assert not out.exists()
+    done(*arguments, tmp_path / "t.parquet")
+    assert relative_movement(mgpa.load_map(out), table.X) == pytest.approx(0.05, rel=1e-9)
 
-    table = write_table(simulate_table(8), tmp_path / "t.npz")
-    m = fit_table(mgpa.ClosedFormMGPA(), table).to_map().save(tmp_path / "m.safetensors")
-    (tmp_path / "link.npz").symlink_to(table)
-    arguments = {
-        "fit": [table, "--out", tmp_path / "link.npz"],
-        "select": [m, table, "--budget", "0.05", "--out", m],
-        "export": [m, "--out", m, "--format", "torch"],
-        "convert": [table, "--out", table],
-    }[command]
-    before = table.read_bytes(), m.read_bytes()
-    assert main([command, *map(str, arguments), "--overwrite"]) == 2
-    assert "name another output" in capsys.readouterr().err
-    assert (table.read_bytes(), m.read_bytes()) == before
+
+def test_inspecting_a_map_tells_everything_about_it(folder):
+    facts = json.loads(done("inspect", "map one.safetensors", "--json", folder=folder).stdout)
+    info = mgpa.load_map(folder / "map one.safetensors").info
+    assert facts["method"] == "ClosedFormMGPA"
+    assert facts["sources"] == ["dry", "wet"]
+    assert facts["gate"] == {"rank": info.gate_rank, "energy": info.gate_energy}
+    assert facts["parameters"] == info.parameters
+    assert (facts["evidence"], facts["notes"], facts["seed"]) == (info.evidence, "", None)
+    arguments = ("fit", TABLE, "--method", "iterative_mgpa", "--seed", "3")
+    arguments += ("--set.n_stages", "2", "--set.critics", '["linear"]')
+    done(*arguments, "--out", "it.safetensors", folder=folder)
+    facts = json.loads(done("inspect", "it.safetensors", "--json", folder=folder).stdout)
+    assert facts["seed"] == 3
+    assert facts["stages"] <= 2
+
+
+def test_inspecting_a_table_counts_rows_and_names_few_features(folder, table, tmp_path):
+    facts = json.loads(done("inspect", TABLE, "--json", folder=folder).stdout)
+    assert facts["rows"] == len(table)
+    assert facts["counts"]["source"]["dry"] == (table.source == "dry").sum()
+    assert "FIT" in done("inspect", TABLE, folder=folder).stdout
+    write_table(replace(table, info={"features": [f"band {i}" for i in range(240)]}), tmp_path / "t.npz")
+    text = done("inspect", "t.npz", folder=tmp_path).stdout
+    assert "band 4, and 235 more" in text
+    assert "band 5," not in text
+
+
+def test_inspecting_says_whether_a_file_has_digests(folder, tmp_path, table):
+    for name in (TABLE, "map one.safetensors"):
+        assert json.loads(done("inspect", name, "--json", folder=folder).stdout)["verified"] is True
+        assert "yes, its digests agree" in done("inspect", name, folder=folder).stdout
+    np.savez(tmp_path / "foreign.npz", X=table.X, source=table.source)
+    assert json.loads(done("inspect", "foreign.npz", "--json", folder=tmp_path).stdout)["verified"] is False
+    assert "no, it has no digests" in done("inspect", "foreign.npz", folder=tmp_path).stdout
+
+
+def test_escapes_out_of_files_are_shown_and_do_not_act(tmp_path, table):
+    hostile = "\x1b]0;owned\x07dry"
+    rows = table.with_columns(source=np.where(table.source == "dry", hostile, table.source))
+    write_table(replace(rows, other={"note\x1b[2J": np.arange(len(rows))}), tmp_path / "t.npz")
+    text = done("inspect", "t.npz", folder=tmp_path).stdout
+    assert r"\x1b]0;owned\x07dry" in text
+    assert r"note\x1b[2J" in text
+    done("fit", "t.npz", "--out", "m.safetensors", folder=tmp_path)
+    text += done("inspect", "m.safetensors", folder=tmp_path).stdout
+    error = refused("fit", "t.npz", "--out", "n.safetensors", "--method", "x\x1b[2J", folder=tmp_path)
+    assert "\x1b" not in text + error
+
+
+@pytest.mark.parametrize(("name", "package"), [("map.onnx", "onnx"), ("map.pt", "torch")])
+def test_a_map_is_written_for_another_runtime(folder, tmp_path, name, package):
+    pytest.importorskip(package)
+    done("export", folder / "map one.safetensors", "--out", tmp_path / name)
+    assert (tmp_path / name).stat().st_size > 100

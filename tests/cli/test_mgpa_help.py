@@ -1,7 +1,8 @@
-"""What commands say about themselves, and what the documentation says about them."""
+"""What commands say about themselves and this machine, and what the documentation says about them."""
 
+import importlib.util
 import json
-import re
+import os
 import shlex
 import subprocess
 import sys
@@ -14,37 +15,50 @@ import mgpa
 from terminal import done
 
 pytest.importorskip("cyclopts")
+from mgpa.cli import app, main
+from mgpa.cli.machine import import_failures
+
+COMMANDS = "fit apply audit compare select inspect export convert check-pairs demo methods doctor simulate"
+GROUPS = {
+    "simulate": "ssvep flex",
+    "data": "list fetch verify",
+    "study": "list run plan map new paper theory",
+}
 
 
 @pytest.mark.parametrize(
-    "command",
-    [
-        *("fit", "apply", "audit", "compare", "select", "inspect", "export", "convert", "demo", "methods"),
-        *("doctor", "simulate", "simulate ssvep", "simulate flex", "data list", "data fetch", "data verify"),
-        *("study list", "study run", "study plan", "study new", "study theory"),
-    ],
+    "command", [*COMMANDS.split(), *(f"{group} {name}" for group in GROUPS for name in GROUPS[group].split())]
 )
 def test_every_command_teaches_by_an_example(command, capsys):
-    from mgpa.cli import main
-
     assert main([*command.split(), "--help"]) == 0
     assert f"Example: mgpa {command}" in " ".join(capsys.readouterr().out.split())
 
 
 def test_the_program_lists_its_commands_methods_and_packages():
     listed = done("--help").stdout
-    for command in ("fit", "apply", "audit", "compare", "select", "data", "study", "simulate"):
-        assert command in listed
-    assert "leace" in done("methods").stdout
+    assert all(command in listed for command in (*COMMANDS.split(), *GROUPS))
     assert json.loads(done("methods", "--json").stdout)["methods"][0]["name"] == "closed_form_mgpa"
-    assert json.loads(done("doctor", "--json").stdout)["packages"]["numpy"] == np.__version__
+    assert "leace" in done("methods").stdout
     assert done("--version").stdout.strip() == mgpa.__version__
 
 
-def test_the_documented_commands_and_settings_are_understood(tmp_path, monkeypatch):
-    from mgpa.cli import app
-    from mgpa.cli.settings import load_settings
+def test_the_doctor_lists_packages_that_do_not_load_and_whether_stages_are_compiled(monkeypatch, tmp_path):
+    facts = json.loads(done("doctor", "--json").stdout)
+    assert facts["packages"]["numpy"] == np.__version__
+    assert facts["stages"].startswith("compiled" if importlib.util.find_spec("numba") else "in numpy, not")
+    monkeypatch.setenv("MGPA_NUMBA", "0")
+    (tmp_path / "pooch.py").write_text("import os; os._exit(3)")
+    (tmp_path / "edfio.py").write_text("raise OSError('no codec')")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=os.pathsep)
+    broken = {"edfio": "OSError: no codec", "pooch": "Python ended with exit code 3"}
+    assert import_failures(["numpy", "edfio", "pooch", "scipy"]) == broken
+    text = done("doctor").stdout
+    assert "\nstages            in numpy, not compiled (MGPA_NUMBA is 0)\n" in text
+    assert "installed, does not load: Python ended with exit code 3" in text
+    assert text.splitlines()[-1].startswith("Does not load: ")
 
+
+def test_the_documented_commands_are_understood(tmp_path, monkeypatch):
     page = (Path(__file__).parents[2] / "docs" / "command_line.md").read_text()
     lines = [line for line in page.splitlines() if line.startswith("mgpa ") and "--install" not in line]
     assert len(lines) > 15
@@ -54,13 +68,9 @@ def test_the_documented_commands_and_settings_are_understood(tmp_path, monkeypat
         function, bound, _ = app.parse_args(words, exit_on_error=False, print_error=False)
         assert callable(function), line
         assert bound is not None
-    settings = re.search(r"```toml\n(.*?)```", page, re.DOTALL)
-    (tmp_path / "mgpa.toml").write_text(settings.group(1))
-    assert load_settings()
 
 
 def test_help_loads_no_large_library():
-    """It answers at once: numpy and what needs it are loaded by the commands that compute."""
     code = "import sys, mgpa.cli; print(*sorted({name.partition('.')[0] for name in sys.modules}))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert not {"numpy", "scipy", "sklearn", "pandas", "torch"} & set(done.stdout.split())

@@ -302,8 +302,8 @@ def test_every_batch_and_every_solution_is_checked():
 
 def test_a_parameter_that_the_table_forgot_is_a_mistake_of_the_class():
     class Forgetful(LEACE):
-        def __init__(self, *, ridge=0.0, strength=1.0, standardize=True, extra=1):
-            super().__init__(ridge=ridge, strength=strength, standardize=standardize)
+        def __init__(self, *, ridge=0.0, standardize=True, extra=1):
+            super().__init__(ridge=ridge, standardize=standardize)
             self.extra = extra
 
     with pytest.raises(TypeError, match=r"Forgetful\._parameter_constraints says nothing about extra"):
@@ -311,7 +311,7 @@ def test_a_parameter_that_the_table_forgot_is_a_mistake_of_the_class():
 
 
 def test_numbers_of_numpy_are_numbers():
-    model = LEACE(ridge=np.float32(0.5), strength=np.int64(1), standardize=np.True_).fit(X, source=SOURCE)
+    model = LEACE(ridge=np.float32(0.5), standardize=np.True_).fit(X, source=SOURCE)
     np.testing.assert_array_equal(answer(model), answer(LEACE(ridge=0.5).fit(X, source=SOURCE)))
 
 

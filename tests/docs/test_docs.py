@@ -168,7 +168,7 @@ def test_pages_that_are_followed_in_one_folder_write_different_files():
 
 
 def test_words_of_the_trade_are_explained_where_they_are_met_first():
-    words = (DOCS / "start/words.md").read_text()
+    words = (DOCS / "start/idea.md").read_text()
     defined = set(", ".join(re.findall(r"^(\w[^\n]*)\n: ", words, re.MULTILINE)).split(", "))
     assert {"head", "identity", "roles", "energy", "cell", "floor", "gate", "pair"} <= defined
     assert all(f"**{role}**" in words for role in ("FIT", "VAL", "HEAD", "EVAL"))
@@ -182,7 +182,7 @@ def test_words_of_the_trade_are_explained_where_they_are_met_first():
     }
     for page, explained in firsts.items():
         text = (DOCS / page).read_text()
-        assert "words.md)" in text
+        assert "idea.md#words)" in text
         for phrase in explained:
             assert phrase in " ".join(text.split()), (page, phrase)
 

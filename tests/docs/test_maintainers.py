@@ -18,38 +18,39 @@ from mgpa.maps import AffineMap
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = {page.stem: page.read_text("utf-8") for page in sorted((ROOT / "docs" / "maintainers").glob("*.md"))}
+PARTS = dict(re.findall(r"^## An? (.*?)\n(.*?)(?=^## |\Z)", PAGES["add"], re.DOTALL | re.MULTILINE))
 
 
-def blocks(page, language):
-    found = re.findall(rf"^( *)```{language}\n(.*?)^\1```", PAGES[page], re.DOTALL | re.MULTILINE)
-    assert found, f"{page} has no {language} block"
-    return [dedent(text) for _, text in found]
+def blocks(part, language):
+    matches = re.findall(rf"^( *)```{language}\n(.*?)^\1```", PARTS[part], re.DOTALL | re.MULTILINE)
+    assert matches, f"{part} has no {language} block"
+    return [dedent(text) for _, text in matches]
 
 
-def run_page(page, n=None):
-    """Run the Python of a page, or its first n blocks, from top to bottom; return what it defined."""
+def run_part(part, n=None):
+    """Run the Python of a part of the page, or its first n blocks, from top to bottom; return what it defined."""
     # Dataclasses look their module up by its name.
-    module = types.ModuleType(f"page_{page}")
+    module = types.ModuleType(f"page_{part.replace(' ', '_')}")
     sys.modules[module.__name__] = module
     try:
-        for block in blocks(page, "python")[:n]:
-            exec(compile(block, f"{page}.md", "exec"), module.__dict__)
+        for block in blocks(part, "python")[:n]:
+            exec(compile(block, "add.md", "exec"), module.__dict__)
     finally:
         del sys.modules[module.__name__]
     return module.__dict__
 
 
-def mgpa_commands(page):
-    """Return the arguments of every ``mgpa`` command in a page's console blocks."""
+def mgpa_commands(part):
+    """Return the arguments of every ``mgpa`` command in a part's console blocks."""
     lines = [
-        shlex.split(line, comments=True) for block in blocks(page, "console") for line in block.splitlines()
+        shlex.split(line, comments=True) for block in blocks(part, "console") for line in block.splitlines()
     ]
     return [line[1:] for line in lines if line and line[0].rpartition("/")[2] == "mgpa"]
 
 
 def test_the_new_baseline_is_audited_like_any_other(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    names = run_page("add_a_baseline")
+    names = run_part("baseline")
     result = names["result"]
     assert list(result.methods) == ["identity", "mean projection", "LEACE", "MGPA"]
     table = names["table"].rows("FIT")
@@ -68,8 +69,8 @@ def test_the_new_baseline_is_audited_like_any_other(tmp_path, monkeypatch):
 
 
 def test_the_new_baselines_line_in_the_registry_is_all_it_takes(monkeypatch):
-    names = run_page("add_a_baseline", n=1)
-    line = eval(blocks("add_a_baseline", "python")[-1], names)
+    names = run_part("baseline", n=1)
+    line = eval(blocks("baseline", "python")[-1], names)
     monkeypatch.setattr(registry, "_METHODS", (*registry._METHODS, line))
     assert isinstance(make("mean-projection", strength=0.5), names["MeanProjection"])
     entry = available()[-1]
@@ -80,7 +81,7 @@ def test_the_new_baselines_line_in_the_registry_is_all_it_takes(monkeypatch):
 
 def test_the_new_encoders_embed(capsys):
     pytest.importorskip("torch")
-    names = run_page("add_an_encoder")
+    names = run_part("encoder")
     assert names["table"].X.shape == (4, 3)
     assert names["table"].info["encoder"] == {"name": "line length", "lag": 2, "unit": "uV"}
     expected = np.abs(names["trials"].data[0, 0, 2:] - names["trials"].data[0, 0, :-2]).mean() * 1e6
@@ -93,7 +94,7 @@ def test_the_new_encoders_embed(capsys):
 
 def test_the_new_data_set_is_read_and_verified(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    names = run_page("add_a_dataset")
+    names = run_part("data set")
     trials = names["trials"]
     assert trials.data.shape == (24, 2, 50)
     first = (tmp_path / "taps" / "P1_dry.csv").read_text().splitlines()[0].split(",")
@@ -130,9 +131,9 @@ def test_the_new_study_runs_from_its_file(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     # Thirty files that tests/test_audit_report.py looks at.
     monkeypatch.setattr(mgpa.audit.Audit, "figures", lambda audit, folder: [])
-    run_page("add_a_study")
-    (tmp_path / "headsets.toml").write_text(blocks("add_a_study", "toml")[0])
-    commands = mgpa_commands("add_a_study")
+    run_part("study")
+    (tmp_path / "headsets.toml").write_text(blocks("study", "toml")[0])
+    commands = mgpa_commands("study")
     assert [command[1] for command in commands] == ["plan", "run"]
     for command in commands:
         assert main(command) == 0
@@ -156,9 +157,10 @@ def test_the_commands_that_try_a_release_exist(tmp_path, monkeypatch):
 
 
 def test_every_benchmark_has_its_command():
-    said = set(re.findall(r"`python (benchmarks/\w+\.py)", PAGES["performance_notes"]))
+    page = (ROOT / "docs" / "performance.md").read_text("utf-8")
+    said = set(re.findall(r"`python (benchmarks/\w+\.py)", page))
     assert said == {f"benchmarks/{path.name}" for path in (ROOT / "benchmarks").glob("*.py")}
-    for script, options in re.findall(r"`python (benchmarks/\w+\.py)([^`]*)`", PAGES["performance_notes"]):
+    for script, options in re.findall(r"`python (benchmarks/\w+\.py)([^`]*)`", page):
         for option in re.findall(r"--[\w-]+", options):
             assert f'"{option}"' in (ROOT / script).read_text("utf-8"), (script, option)
 

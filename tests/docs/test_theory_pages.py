@@ -15,7 +15,7 @@ pytest.importorskip("torch")
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = sorted((ROOT / "docs" / "theory").glob("plot_*.py"))
 TEXTS = {page.stem: page.read_text(encoding="utf-8") for page in PAGES}
-PROVEN = "plot_8_proven"
+PROVEN = "plot_5_proven"
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)

@@ -1,6 +1,5 @@
 """What is damaged, how it is opened, and what may come of it."""
 
-import contextlib
 import json
 import shutil
 import warnings
@@ -123,34 +122,24 @@ class Matlab:
 
 
 class Toml:
-    """Settings beside data, and studies."""
+    """Studies."""
 
     def __init__(self, folder):
         from importlib.resources import files
 
         self.folder = folder
-        settings = '[fit]\nmethod = "leace"\nrank = 3\n[fit.set]\nridge = 0.1\n[audit]\nmethods = ["leace"]\n'
-        settings += 'jobs = 2\n[data.fetch]\nout = "data"\nonly = ["S00*"]\n'
         presets = files("mgpa.studies") / "presets"
         self.studies = [p.read_bytes() for p in presets.iterdir() if p.name.endswith(".toml")]
-        self.settings = settings.encode()
 
     def attempt(self, rng):
-        from mgpa.cli.application import UserError
-        from mgpa.cli.settings import load_settings
         from mgpa.errors import StudyError
         from mgpa.studies import load_study
 
+        path = self.folder / "damaged.toml"
+        path.write_bytes(mutated(rng.choice(self.studies), rng))
         try:
-            if rng.random() < 0.5:
-                (self.folder / "mgpa.toml").write_bytes(mutated(self.settings, rng))
-                with contextlib.chdir(self.folder):
-                    load_settings()
-            else:
-                path = self.folder / "damaged.toml"
-                path.write_bytes(mutated(rng.choice(self.studies), rng))
-                load_study(path)
-        except (UserError, StudyError):
+            load_study(path)
+        except StudyError:
             return REFUSED
         return READ
 

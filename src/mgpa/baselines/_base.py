@@ -27,7 +27,6 @@ def blind_map(
     mean: Floats,
     readout: Floats,
     direction: Floats,
-    strength: float,
     info: MapInfo,
 ) -> AffineMap:
     """Return h ↦ h - ((h - mean) readout) directionᵀ, given in standardised coordinates, as a stored map.
@@ -43,21 +42,16 @@ def blind_map(
         readout=readout,
         direction=np.where(varies, direction * scale[:, None], 0.0),
         offset=(center - mean) @ readout,
-        strength=float(strength),
         info=info,
     )
 
 
-def projector_map(
-    standardizer: Standardizer, mean: Floats, removed: Floats, strength: float, info: MapInfo
-) -> AffineMap:
+def projector_map(standardizer: Standardizer, mean: Floats, removed: Floats, info: MapInfo) -> AffineMap:
     """Return μ + (I - RRᵀ)(h - μ) for an orthonormal basis R of what is removed."""
-    return blind_map(standardizer, mean, removed, removed, strength, info)
+    return blind_map(standardizer, mean, removed, removed, info)
 
 
-def routed_map(
-    standardizer: Standardizer, transports: Sequence[Transport], strength: float, info: MapInfo
-) -> RoutedMap:
+def routed_map(standardizer: Standardizer, transports: Sequence[Transport], info: MapInfo) -> RoutedMap:
     """Return one affine correction per source, given in standardised coordinates, as a stored map."""
     scale, varies, d = standardizer.scale, standardizer.varies, len(standardizer.scale)
     diagonal = all(t is None or t[0].ndim == 1 for t in transports)
@@ -79,7 +73,6 @@ def routed_map(
         scale=scale,
         readout=readout,
         offset=offset,
-        strength=float(strength),
         info=info,
     )
 
@@ -134,7 +127,7 @@ class SourceAware(MomentEstimator):
         source : (n,) array of labels, or one label for all rows
             Where each row comes from. Missing or unseen labels are errors.
         strength : float or None
-            Apply this multiple of the displacement instead of the fitted strength.
+            Apply this multiple of the displacement instead of the map's own strength.
         out : (n, d) numpy array or None
             Where to write the corrected rows; X itself corrects in place.
         """

@@ -6,8 +6,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from .._common.parameters import Constraint, flag, nothing, number, source_label
-from ..errors import Mention, UsageError
+from .._common.parameters import Constraint, flag, nothing, source_label
 from ..estimators.streamed import Evidence
 from ..maps import RoutedMap
 from ._base import Floats, SourceAware, Transport, reference_index, require_variance, routed_map
@@ -17,14 +16,9 @@ TOLERANCE = 1e-10  # in standard deviations
 
 
 def shrink_to_prior(location: Floats, variance: Floats, n: float) -> tuple[Floats, Floats]:
-    """Return posterior location and variance of one source's features, with priors pooled across features.
+    """Return posterior mean and variance of one source's features, with priors pooled across features.
 
-    Parameters
-    ----------
-    location, variance : (d,) arrays
-        Mean and variance (ddof 1) of the standardised features in this source.
-    n : float
-        Number of rows.
+    ``location`` and ``variance`` (ddof 1), (d,) each, are of n rows of standardised features.
     """
     center, spread = location.mean(), location.var(ddof=1)
     m, s2 = variance.mean(), variance.var(ddof=1)
@@ -41,24 +35,21 @@ def shrink_to_prior(location: Floats, variance: Floats, n: float) -> tuple[Float
         moved = np.abs([new_location - old_location, new_variance - old_variance]).max()
         if moved < TOLERANCE:
             return new_location, new_variance
-    raise UsageError(
-        f"ComBat's priors did not settle in {MAX_ITERATIONS} rounds; try ", Mention("eb", False), "."
-    )
+    raise ValueError(f"ComBat's priors did not converge in {MAX_ITERATIONS} rounds; try eb=False.")
 
 
 class ComBat(SourceAware):
     """Give every feature, one by one, the same mean and variance in all sources, shrunk across features.
 
-    References: Johnson, Li, Rabinovic, Biostatistics 2007; Fortin et al., NeuroImage 2018. Without
-    covariates the model needs moments only, so it is written here; equal to ``neuroCombat`` 0.2.12 up to
-    the 1e-4 at which that stops iterating. (``combatlearn`` 2.3 pools its priors across sources instead of
-    features.) No covariates: they would be needed again at application, and the task as a covariate hands
-    the label to every later classifier.
+    References: Johnson, Li, Rabinovic, Biostatistics 2007; Fortin et al., NeuroImage 2018. Fitted from
+    moments; equal to ``neuroCombat`` 0.2.12 up to the 1e-4 at which that stops iterating. No covariates: they
+    would be needed again at application, and the task as a covariate hands the label to every later
+    classifier.
 
     Needs source labels, also at application. No pairs, no task.
 
     What it cannot do: correct a row of an unknown or unseen source. It acts on each feature alone, so
-    a source written in correlations between features stays; and it takes population differences for device
+    correlations between features still show the source; and it takes population differences for device
     effects.
 
     Parameters
@@ -69,8 +60,6 @@ class ComBat(SourceAware):
         Leave variances as they are.
     reference : label, int or None
         A source to leave unchanged and align the others to; None aligns to the pooled mean and variance.
-    strength : float
-        How much of the edit to apply.
     standardize : bool
         Report movement in features scaled to unit variance; the edit itself is the same.
 
@@ -94,7 +83,6 @@ class ComBat(SourceAware):
         "eb": flag,
         "mean_only": flag,
         "reference": source_label | nothing,
-        "strength": number(0),
         "standardize": flag,
     }
 
@@ -104,13 +92,11 @@ class ComBat(SourceAware):
         eb: bool = True,
         mean_only: bool = False,
         reference: Any = None,
-        strength: float = 1.0,
         standardize: bool = True,
     ) -> None:
         self.eb = eb
         self.mean_only = mean_only
         self.reference = reference
-        self.strength = strength
         self.standardize = standardize
 
     def _solve(self, data: Evidence) -> RoutedMap:
@@ -146,17 +132,14 @@ class ComBat(SourceAware):
             start, end = np.zeros_like(gain), np.zeros_like(gain)
             if not self.mean_only:
                 if not (variance > 0).all():
-                    raise UsageError(
+                    raise ValueError(
                         f"{int((variance <= 0).sum())} feature(s) are constant in source "
-                        f"{data.sources[s].item()!r}; use ",
-                        *(() if self.eb else (Mention("eb", True), " or ")),
-                        Mention("mean_only", True),
-                        ".",
+                        f"{data.sources[s].item()!r}; use {'' if self.eb else 'eb=True or '}mean_only=True."
                     )
                 gain[kept] = 1 / np.sqrt(variance)
             start[kept], end[kept] = grand + sigma * location, grand
             transports.append((gain, start, end))
-        return routed_map(standardizer, transports, self.strength, self._evidence_info(data))
+        return routed_map(standardizer, transports, self._evidence_info(data))
 
     def _shrink(self, location: Floats, variance: Floats, n: float) -> tuple[Floats, Floats]:
         if not self.mean_only:

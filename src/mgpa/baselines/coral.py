@@ -8,8 +8,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .._common.parameters import Constraint, flag, number, one_of, source_label
-from ..errors import Mention, UsageError
-from ..estimators.base import MethodTags
 from ..estimators.streamed import Evidence
 from ..maps import RoutedMap
 from ..moments import Moments
@@ -34,8 +32,8 @@ class CORAL(SourceAware):
     """Whiten each source and colour it like the reference: h' = μ_t + (h - μ_s) C_s^-½ C_t^½.
 
     Reference: Sun, Feng, Saenko, "Return of frustratingly easy domain adaptation", AAAI 2016, here with means
-    as in the MGPA paper (appendix B). ``skada``'s adapter does the same with another shrinkage and returns
-    centred rows, which a frozen head cannot read; hence our own, fitted from moments.
+    as in the MGPA paper (appendix B). ``skada``'s adapter returns centred rows, which a frozen head cannot
+    read; hence our own, fitted from moments.
 
     Needs source labels, also at application. No pairs, no task.
 
@@ -50,8 +48,6 @@ class CORAL(SourceAware):
         Added to the diagonal of both covariances, in standardised units.
     moments : {"observed", "pairs"}
         Moments of the rows of X, or of all views of the calibration pairs (then pairs are needed).
-    strength : float
-        How much of the edit to apply.
     standardize : bool
         Work in features scaled to unit variance.
 
@@ -71,13 +67,10 @@ class CORAL(SourceAware):
     (True, True)
     """
 
-    tags: ClassVar[MethodTags] = MethodTags(source_blind=False)
-
     _parameter_constraints: ClassVar[dict[str, Constraint]] = {
         "reference": source_label,
         "ridge": number(0),
         "moments": one_of("observed", "pairs"),
-        "strength": number(0),
         "standardize": flag,
     }
 
@@ -87,13 +80,11 @@ class CORAL(SourceAware):
         reference: Any = 0,
         ridge: float = 1.0,
         moments: str = "observed",
-        strength: float = 1.0,
         standardize: bool = True,
     ) -> None:
         self.reference = reference
         self.ridge = ridge
         self.moments = moments
-        self.strength = strength
         self.standardize = standardize
 
     @property
@@ -107,8 +98,7 @@ class CORAL(SourceAware):
         moments = data.moments if self.moments == "observed" else data.paired_moments()
         missing = sorted(set(data.sources.tolist()) - set(moments.sources))
         if missing:
-            needs = f" needs paired rows of every source; there are none of {missing}."
-            raise UsageError(Mention("moments", "pairs"), needs)
+            raise ValueError(f"moments='pairs' needs paired rows of every source; {missing} has none.")
         require_variance(moments)
         require_matrices(2 * K, moments.n_features, "CORAL")
         means = (moments.means - standardizer.center) / standardizer.scale
@@ -119,7 +109,7 @@ class CORAL(SourceAware):
             else (symmetric_power(covariances[s], -0.5) @ colour, means[s], means[target])
             for s in range(K)
         ]  # fmt: skip
-        return routed_map(standardizer, transports, self.strength, self._evidence_info(data))
+        return routed_map(standardizer, transports, self._evidence_info(data))
 
     def _covariances(self, moments: Moments, scale: Floats, varies: NDArray[np.bool_]) -> list[Floats]:
         covariances = []
@@ -128,11 +118,9 @@ class CORAL(SourceAware):
             covariance = part.scatter / np.outer(scale, scale) / (part.weight - 1) + constant
             rounding = len(scale) * np.finfo(np.float64).eps * np.trace(covariance)
             if self.ridge <= rounding and np.linalg.matrix_rank(covariance, hermitian=True) < len(scale):
-                raise UsageError(
+                raise ValueError(
                     f"The covariance of source {label!r} is singular ({part.n_rows} rows, {len(scale)} "
-                    "features), and ",
-                    Mention("ridge", self.ridge),
-                    " would divide by zero; use a larger ridge, for instance the default of 1.",
+                    f"features), and ridge={self.ridge} would divide by zero; use a larger ridge, such as 1."
                 )
             covariances.append(covariance + self.ridge * np.eye(len(scale)))
         return covariances

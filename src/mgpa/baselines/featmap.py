@@ -41,8 +41,6 @@ class FEATMAP(SourceAware):
     ridge : float
         Penalty of the regression, in standardised units; 0 is least squares, of minimum norm where the pairs
         do not determine it.
-    strength : float
-        How much of the edit to apply.
     standardize : bool
         Work in features scaled to unit variance.
 
@@ -67,16 +65,12 @@ class FEATMAP(SourceAware):
     _parameter_constraints: ClassVar[dict[str, Constraint]] = {
         "reference": source_label,
         "ridge": number(0),
-        "strength": number(0),
         "standardize": flag,
     }
 
-    def __init__(
-        self, *, reference: Any = 0, ridge: float = 0.0, strength: float = 1.0, standardize: bool = True
-    ) -> None:
+    def __init__(self, *, reference: Any = 0, ridge: float = 0.0, standardize: bool = True) -> None:
         self.reference = reference
         self.ridge = ridge
-        self.strength = strength
         self.standardize = standardize
 
     def _solve(self, data: Evidence) -> RoutedMap:
@@ -94,4 +88,4 @@ class FEATMAP(SourceAware):
             transports[s] = centred_regression(A, B, self.ridge), A.mean(axis=0), B.mean(axis=0)
             n_pairs += len(A)
         info = self._evidence_info(data, n_contrasts=n_pairs)
-        return routed_map(standardizer, transports, self.strength, info)
+        return routed_map(standardizer, transports, info)

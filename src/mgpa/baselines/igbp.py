@@ -14,7 +14,6 @@ from threadpoolctl import threadpool_limits
 
 from .._common.parameters import Constraint, flag, nothing, number, read_seed, seed, text, whole
 from .._common.progress import progress
-from ..errors import Mention, UsageError
 from ..estimators.base import FitData, MethodTags, require_several
 from ..estimators.held_out import read_held_out
 from ..estimators.staged import SequentialEstimator, complete_stages_kept, torch_device
@@ -175,10 +174,9 @@ class IGBP(SequentialEstimator):
                 moved = project_rows(H, stage)
                 watch.rows = moved if held is None else project_rows(watch.rows, stage)
                 if not (torch.isfinite(moved).all() and torch.isfinite(watch.rows).all()):
-                    raise UsageError(
-                        f"IGBP diverged in stage {k + 1}: its steps are not bounded. Use fewer stages (",
-                        Mention("n_stages", k),
-                        " went well), or more regular training.",
+                    raise ValueError(
+                        f"IGBP diverged in stage {k + 1}: its steps are not bounded. Use n_stages={k} or "
+                        "fewer, or train longer."
                     )
                 H = moved
                 self.history_.append({"stage": k, **record, "movement": watch.movement()})

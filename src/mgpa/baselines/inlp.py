@@ -57,8 +57,6 @@ class INLP(CorrectionEstimator):
         Refitted every round; must have ``coef_``. None is a balanced logistic regression.
     tolerance : float
         Stop once balanced accuracy is within this of chance. Negative: never stop early.
-    strength : float
-        How much of the edit to apply.
     standardize : bool
         Work in features scaled to unit variance.
     verbose : bool
@@ -89,7 +87,6 @@ class INLP(CorrectionEstimator):
         "n_rounds": whole(1),
         "classifier": linear_classifier | nothing,
         "tolerance": number(),
-        "strength": number(0),
         "standardize": flag,
         "verbose": flag,
     }
@@ -100,14 +97,12 @@ class INLP(CorrectionEstimator):
         n_rounds: int = 35,
         classifier: Any = None,
         tolerance: float = 0.01,
-        strength: float = 1.0,
         standardize: bool = True,
         verbose: bool = False,
     ) -> None:
         self.n_rounds = n_rounds
         self.classifier = classifier
         self.tolerance = tolerance
-        self.strength = strength
         self.standardize = standardize
         self.verbose = verbose
 
@@ -135,7 +130,7 @@ class INLP(CorrectionEstimator):
             checks = rows if held is None else checks - (checks @ fresh) @ fresh.T
         self.history_, self.sources_ = history, data.sources
         info = self._info(standardizer, **data.facts)
-        self.map_ = projector_map(standardizer, mean, removed, self.strength, info)
+        self.map_ = projector_map(standardizer, mean, removed, info)
 
     def _round(
         self, rows: Floats, codes: NDArray[np.int64], weight: Floats | None, checks: Floats

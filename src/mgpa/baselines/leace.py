@@ -83,8 +83,6 @@ class LEACE(MomentEstimator):
     ridge : float
         Added to the diagonal of the covariance, in standardised units: steadier with few rows. The erasure
         stays exact, but it is no longer the least edit.
-    strength : float
-        How much of the edit to apply.
     standardize : bool
         Work in features scaled to unit variance; matters only with a ridge.
 
@@ -108,13 +106,11 @@ class LEACE(MomentEstimator):
 
     _parameter_constraints: ClassVar[dict[str, Constraint]] = {
         "ridge": number(0),
-        "strength": number(0),
         "standardize": flag,
     }
 
-    def __init__(self, *, ridge: float = 0.0, strength: float = 1.0, standardize: bool = True) -> None:
+    def __init__(self, *, ridge: float = 0.0, standardize: bool = True) -> None:
         self.ridge = ridge
-        self.strength = strength
         self.standardize = standardize
 
     def _solve(self, data: Evidence) -> AffineMap:
@@ -123,4 +119,4 @@ class LEACE(MomentEstimator):
         covariance, cross = source_covariance(data, standardizer.scale)
         readout, direction = erasure_along(covariance, cross, float(self.ridge))
         info = self._evidence_info(data)
-        return blind_map(standardizer, data.moments.mean, readout, direction, self.strength, info)
+        return blind_map(standardizer, data.moments.mean, readout, direction, info)

@@ -7,8 +7,7 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from .._common.parameters import Constraint, flag, number, share, whole
-from ..errors import Mention, UsageError
+from .._common.parameters import Constraint, flag, share, whole
 from ..estimators.base import MethodTags
 from ..estimators.streamed import Evidence, MomentEstimator
 from ..maps import AffineMap
@@ -18,15 +17,14 @@ Floats = NDArray[np.float64]
 
 
 def leading_differences(differences: Floats, rank: int | float) -> Floats:
-    """Return leading right singular vectors (d, k) of raw differences: so many, or for a share of energy."""
+    """Return leading right singular vectors (d, k) of raw differences: a number of them, or an energy."""
     _, values, rows = np.linalg.svd(differences, full_matrices=False)
     spanned = int((values > max(differences.shape) * np.finfo(np.float64).eps * values[0]).sum())
     if isinstance(rank, (int, np.integer)):
         if not 1 <= rank <= spanned:
-            raise UsageError(
-                Mention("rank"),
-                f" is {rank}; these {len(differences)} pairs span {spanned} direction(s) of "
-                f"{differences.shape[1]}. Choose a rank from 1 to {spanned}.",
+            raise ValueError(
+                f"rank is {rank}; these {len(differences)} pairs span {spanned} direction(s) of "
+                f"{differences.shape[1]}. Choose a rank from 1 to {spanned}."
             )
         k = int(rank)
     else:
@@ -53,8 +51,6 @@ class NCM(MomentEstimator):
     rank : int or float
         How many directions to remove, or, as a float in (0, 1], the share of squared differences they hold.
         The paper tries 2 to 24; choose on validation data.
-    strength : float
-        How much of the edit to apply.
     standardize : bool
         Work in features scaled to unit variance.
 
@@ -80,13 +76,11 @@ class NCM(MomentEstimator):
 
     _parameter_constraints: ClassVar[dict[str, Constraint]] = {
         "rank": whole(1) | share,
-        "strength": number(0),
         "standardize": flag,
     }
 
-    def __init__(self, *, rank: int | float = 8, strength: float = 1.0, standardize: bool = True) -> None:
+    def __init__(self, *, rank: int | float = 8, standardize: bool = True) -> None:
         self.rank = rank
-        self.strength = strength
         self.standardize = standardize
 
     def _solve(self, data: Evidence) -> AffineMap:
@@ -97,7 +91,7 @@ class NCM(MomentEstimator):
             raise ValueError("All paired differences are zero: the two views are identical.")
         removed = leading_differences(differences, self.rank)
         info = self._evidence_info(data, n_contrasts=len(contrasts), gate_rank=removed.shape[1])
-        return projector_map(standardizer, data.moments.mean, removed, self.strength, info)
+        return projector_map(standardizer, data.moments.mean, removed, info)
 
     @property
     def basis_(self) -> Floats:

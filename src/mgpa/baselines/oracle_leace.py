@@ -6,7 +6,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from .._common.parameters import Constraint, flag, number
+from .._common.parameters import Constraint, flag
 from ..estimators.streamed import Evidence
 from ..maps import RoutedMap
 from ._base import SourceAware, routed_map
@@ -27,8 +27,6 @@ class OracleLEACE(SourceAware):
 
     Parameters
     ----------
-    strength : float
-        How much of the edit to apply.
     standardize : bool
         Report movement in features scaled to unit variance; the edit itself is the same.
 
@@ -45,10 +43,9 @@ class OracleLEACE(SourceAware):
     array([5., 7., 5., 7.])
     """
 
-    _parameter_constraints: ClassVar[dict[str, Constraint]] = {"strength": number(0), "standardize": flag}
+    _parameter_constraints: ClassVar[dict[str, Constraint]] = {"standardize": flag}
 
-    def __init__(self, *, strength: float = 1.0, standardize: bool = True) -> None:
-        self.strength = strength
+    def __init__(self, *, standardize: bool = True) -> None:
         self.standardize = standardize
 
     def _solve(self, data: Evidence) -> RoutedMap:
@@ -57,4 +54,4 @@ class OracleLEACE(SourceAware):
         shifts = (moments.mean - moments.means) / standardizer.scale
         unscaled = np.ones(len(standardizer.scale))
         transports = [(unscaled, np.zeros_like(shift), shift) for shift in shifts]
-        return routed_map(standardizer, transports, self.strength, self._evidence_info(data))
+        return routed_map(standardizer, transports, self._evidence_info(data))

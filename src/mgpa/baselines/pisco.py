@@ -7,7 +7,6 @@ from typing import ClassVar
 import numpy as np
 
 from .._common.parameters import Constraint, flag, number
-from ..errors import Mention, UsageError
 from ..estimators.base import MethodTags
 from ..estimators.streamed import Evidence, MomentEstimator
 from ..maps import AffineMap
@@ -36,8 +35,6 @@ class PISCO(MomentEstimator):
         λ, the weight of paired differences; the paper tries 0, 1, 10 and 50.
     keep : float in (0, 1]
         η, the share of dimensions kept (before K - 1 style directions are taken off).
-    strength : float
-        How much of the edit to apply.
     standardize : bool
         Work in features scaled to unit variance.
 
@@ -62,29 +59,24 @@ class PISCO(MomentEstimator):
     _parameter_constraints: ClassVar[dict[str, Constraint]] = {
         "penalty": number(0),
         "keep": number(above=0, most=1),
-        "strength": number(0),
         "standardize": flag,
     }
 
-    def __init__(
-        self, *, penalty: float = 10.0, keep: float = 0.95, strength: float = 1.0, standardize: bool = True
-    ) -> None:
+    def __init__(self, *, penalty: float = 10.0, keep: float = 0.95, standardize: bool = True) -> None:
         self.penalty = penalty
         self.keep = keep
-        self.strength = strength
         self.standardize = standardize
 
     def _solve(self, data: Evidence) -> AffineMap:
         K = data.require_sources()
         contrasts, standardizer = data.contrasts(), data.standardizer(self.standardize)
         moments, scale = data.moments, standardizer.scale
-        kept = np.flatnonzero(standardizer.varies)  # what never varied is no dimension to keep or remove
+        kept = np.flatnonzero(standardizer.varies)  # constant features are neither kept nor removed
         n_content = int(self.keep * len(kept) + 1e-9) - (K - 1)
         if n_content < 1:
-            raise UsageError(
-                Mention("keep", self.keep),
-                f" leaves {n_content} of {len(kept)} dimensions as content once {K - 1} style direction(s) "
-                "are taken off; keep more.",
+            raise ValueError(
+                f"keep={self.keep} leaves {n_content} of {len(kept)} dimensions as content after removing "
+                f"{K - 1} style direction(s); keep more."
             )
         differences = (contrasts.values / scale)[:, kept]
         if not differences.any():
@@ -97,4 +89,4 @@ class PISCO(MomentEstimator):
         removed = np.zeros((len(scale), len(kept) - n_content))
         removed[kept] = vectors[:, n_content:]
         info = self._evidence_info(data, n_contrasts=len(contrasts), gate_rank=removed.shape[1])
-        return projector_map(standardizer, moments.mean, removed, self.strength, info)
+        return projector_map(standardizer, moments.mean, removed, info)

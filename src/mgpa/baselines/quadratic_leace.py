@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from .._common.extras import missing
-from .._common.parameters import Constraint, flag, number
+from .._common.parameters import Constraint, flag
 from ..estimators.streamed import Evidence
 from ..maps import RoutedMap
 from ._base import Floats, SourceAware, require_matrices, require_variance, routed_map
@@ -32,8 +32,6 @@ class QuadraticLEACE(SourceAware):
     shrinkage : bool
         Shrink each source's covariance toward a multiple of the identity (the package's default). It is then
         the shrunk covariances that become equal; those of the fitting rows do so with False.
-    strength : float
-        How much of the edit to apply.
     standardize : bool
         Work in features scaled to unit variance.
 
@@ -55,13 +53,11 @@ class QuadraticLEACE(SourceAware):
 
     _parameter_constraints: ClassVar[dict[str, Constraint]] = {
         "shrinkage": flag,
-        "strength": number(0),
         "standardize": flag,
     }
 
-    def __init__(self, *, shrinkage: bool = True, strength: float = 1.0, standardize: bool = True) -> None:
+    def __init__(self, *, shrinkage: bool = True, standardize: bool = True) -> None:
         self.shrinkage = shrinkage
-        self.strength = strength
         self.standardize = standardize
 
     def _solve(self, data: Evidence) -> RoutedMap:
@@ -82,7 +78,7 @@ class QuadraticLEACE(SourceAware):
             A = np.eye(len(scale))
             A[np.ix_(kept, kept)] = part
             transports.append((A, mean, common))
-        return routed_map(standardizer, transports, self.strength, self._evidence_info(data))
+        return routed_map(standardizer, transports, self._evidence_info(data))
 
 
 def barycentre_maps(weights: Floats, scatters: list[Floats], shrinkage: bool) -> Floats:

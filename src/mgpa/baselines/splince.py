@@ -6,9 +6,8 @@ from typing import ClassVar
 
 import numpy as np
 
-from .._common.parameters import Constraint, flag, number
+from .._common.parameters import Constraint, flag
 from .._common.scatter import PrincipalAxes
-from ..errors import Mention, UsageError
 from ..estimators.base import MethodTags
 from ..estimators.streamed import Evidence, MomentEstimator
 from ..maps import AffineMap
@@ -59,8 +58,6 @@ class SPLINCE(MomentEstimator):
 
     Parameters
     ----------
-    strength : float
-        How much of the edit to apply.
     standardize : bool
         Report movement in features scaled to unit variance.
 
@@ -82,19 +79,16 @@ class SPLINCE(MomentEstimator):
 
     tags: ClassVar[MethodTags] = MethodTags(source_blind=True, needs_task=True)
 
-    _parameter_constraints: ClassVar[dict[str, Constraint]] = {"strength": number(0), "standardize": flag}
+    _parameter_constraints: ClassVar[dict[str, Constraint]] = {"standardize": flag}
 
-    def __init__(self, *, strength: float = 1.0, standardize: bool = True) -> None:
-        self.strength = strength
+    def __init__(self, *, standardize: bool = True) -> None:
         self.standardize = standardize
 
     def _solve(self, data: Evidence) -> AffineMap:
         data.require_sources()
         labels = [label for label, (weight, _) in data.task.parts.items() if weight]
         if len(labels) < 2:
-            raise UsageError(
-                Mention("y"), f" has 1 distinct value ({labels[0]!r}); a task needs at least two."
-            )
+            raise ValueError(f"y has 1 distinct value ({labels[0]!r}); a task needs at least two.")
         standardizer, mean = data.standardizer(self.standardize), data.moments.mean
         scale = data.standardizer(True).scale  # the edit is the same in all units; only rounding is not
         covariance, source = source_covariance(data, scale)
@@ -103,4 +97,4 @@ class SPLINCE(MomentEstimator):
         readout, direction, _ = oblique_erasure(covariance, source, task[:, 1:])
         units = (standardizer.scale / scale)[:, None]
         info = self._evidence_info(data)
-        return blind_map(standardizer, mean, readout * units, direction / units, self.strength, info)
+        return blind_map(standardizer, mean, readout * units, direction / units, info)

@@ -7,44 +7,37 @@ Exit codes: 0 done; 1 something unexpected; 2 a wrong file, column or option, sa
 from __future__ import annotations
 
 import os
+import re
 import sys
 import warnings
 from io import TextIOWrapper
 from typing import Any
 
-from cyclopts import CycloptsError
+from cyclopts import CycloptsError, MissingArgumentError, UnusedCliTokensError
 
 from .._common.remote import redacted
-from ..errors import StudyError, Worded, printable
+from ..errors import BudgetNotAttained, ClusterError, NotEnoughMemory, StoreError, StudyError, printable
 
 # Importing a module adds its commands.
-from . import audits, corrections, data, machine, pairs, simulations, studies, tables
+from . import audits, corrections, data, demo, machine, simulations, studies, tables
 from .application import UserError, app
-from .settings import load_settings
-from .wording import in_options, print_option_error
 
-__all__ = ["app", "audits", "corrections", "data", "machine", "main"]
-__all__ += ["pairs", "simulations", "studies", "tables"]
+__all__ = ["app", "audits", "corrections", "data", "demo", "machine", "main"]
+__all__ += ["simulations", "studies", "tables"]
+
+RUNTIME = (BudgetNotAttained, ClusterError, NotEnoughMemory, StoreError)
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Run the command line and return its exit code."""
-
-    def say(message: Any, *_: Any, **__: Any) -> None:
-        command = app.parse_commands(arguments)[1][-1]
-        # What is wrong with a study may be several things, a line each.
-        text = printable(redacted(in_options(message, command)), lines=isinstance(message, StudyError))
-        print(f"mgpa: {text}", file=sys.stderr)
-
-    warnings.showwarning = say
+    warnings.showwarning = _say
     for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, TextIOWrapper):  # a terminal without the letters of an answer still shows it
+        if isinstance(stream, TextIOWrapper):  # a terminal that lacks a letter shows its escape
             stream.reconfigure(errors="backslashreplace")
     try:
-        app.config = load_settings()
         app(arguments, exit_on_error=False, print_error=False)
     except CycloptsError as error:
-        print_option_error(error)
+        print(printable(redacted(_about_options(error)), lines=True), file=sys.stderr)
         return 2
     except SystemExit as stop:
         return int(stop.code or 0)
@@ -52,10 +45,50 @@ def main(arguments: list[str] | None = None) -> int:
         print("mgpa: interrupted; what was finished is kept.", file=sys.stderr)
         return 130
     except BrokenPipeError:
-        # Whoever read our output has left: say nothing, and keep Python from saying something at exit.
+        # The reader of our output has left: print nothing, and keep Python from complaining at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
-    except (UserError, Worded, ValueError, OSError, ImportError) as error:
-        say(error)
+    except (UserError, ValueError, OSError, ImportError, *RUNTIME) as error:
+        _say(error)
         return 2
     return 0
+
+
+def _say(message: Any, *_: Any, **__: Any) -> None:
+    """Print an error or a warning with its notes; only what is wrong with a study takes several lines."""
+    text = " ".join([str(message), *getattr(message, "__notes__", [])])
+    print(f"mgpa: {printable(redacted(text), lines=isinstance(message, StudyError))}", file=sys.stderr)
+
+
+def _about_options(error: CycloptsError) -> str:
+    """Return what is wrong with options: for a missing one its name, what it is for, and an example."""
+    command = " ".join(["mgpa", *(error.command_chain or ())])
+    if isinstance(error, UnusedCliTokensError):
+        return f"{command} takes no further arguments; got {' '.join(error.unused_tokens or ())}."
+    if not isinstance(error, MissingArgumentError) or error.argument is None or error.app is None:
+        return f"mgpa: {error}"
+    # Only here are options read together with what the docstring says about them.
+    options = error.app.assemble_argument_collection(parse_docstring=True)
+    typed = {word.partition("=")[0] for word in error.root_input_tokens or ()}
+    missing = [error.argument.name]
+    missing += [
+        option.name
+        for option in options
+        if option.required and option.index is None and not typed & {*option.names, error.argument.name}
+    ]
+    needs = [_described(name, options) for name in dict.fromkeys(missing)]
+    lines = [f"{command} needs {needs[0]}", *(f"and {other}" for other in needs[1:])]
+    names = {name for option in options for name in option.names}
+    unknown = [word for word in error.unused_tokens or () if word.startswith("--") and word not in names]
+    lines += [f"Unknown option: {', '.join(unknown)}."] if unknown else []
+    return "\n".join(lines + re.findall(r"Example: .*", getattr(error.target, "__doc__", None) or ""))
+
+
+def _described(name: str, options: Any) -> str:
+    """Return an option as it is typed, or an argument in capitals, and what it is for."""
+    option = options.get(name)
+    if option is None:
+        return name
+    about = " ".join((option.parameter.help or "").split())
+    shown = name if option.index is None else name.removeprefix("--").upper()
+    return f"{shown}: {about}" if about else shown

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import webbrowser
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -14,15 +15,57 @@ from .application import (
     AnyPlace,
     AsJson,
     Folder,
+    Names,
     Rank,
     Seeds,
     Tokens,
     UserError,
     app,
-    of_tokens,
     show,
     with_rank,
+    with_tokens,
 )
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class AuditOptions:
+    """Options that `audit` and `compare` share.
+
+    Parameters
+    ----------
+    seeds
+        Fits of methods that draw random numbers.
+    rank
+        For MGPA: directions in the gate (3), the share of contrast energy they hold (0.9), or auto.
+    tokens
+        As in `mgpa fit`, for all methods; stored maps know how they take tokens.
+    budget
+        Compare at this relative movement of the VAL rows instead of with complete maps.
+    association
+        A source and the label it is associated with in the HEAD rows that the shortcut head (metric
+        `worst`) learns from; by default as in the FIT rows.
+    folds
+        Rotate roles over this many folds, so that each participant is EVAL once; 1 keeps the table's roles.
+        By default five where fewer than twelve participants are EVAL, or the table has no roles, if
+        possible; with three to seven participants, one fold each.
+    jobs
+        Cells at a time.
+    readers
+        Which readers try to read the source: `full`, or `paper` for the paper's eleven alone.
+    quick
+        One reader network and 12 epochs: a preliminary look.
+    """
+
+    seeds: Seeds = (17, 29, 43)  # type: ignore[assignment]
+    rank: Rank = None
+    tokens: Tokens = "mean"
+    budget: float | None = None
+    association: tuple[str, str] | None = None
+    folds: int | None = None
+    jobs: int = 1
+    readers: Literal["full", "paper"] = "full"
+    quick: bool = False
 
 
 @app.command
@@ -30,17 +73,9 @@ def audit(
     table: AnyPlace,
     *,
     out: Folder,
-    methods: Annotated[list[str], Parameter(consume_multiple=True)] = ["leace", "closed_form_mgpa"],  # noqa: B006
-    seeds: Seeds = [17, 29, 43],  # noqa: B006
-    rank: Rank = None,
-    tokens: Tokens = "mean",
-    budget: float | None = None,
-    association: tuple[str, str] | None = None,
-    folds: int | None = None,
+    methods: Names = ["leace", "closed_form_mgpa"],  # noqa: B006
     cache: Annotated[Path | None, Parameter(validator=validators.Path(file_okay=False))] = None,
-    readers: Literal["full", "paper"] = "full",
-    jobs: int = 1,
-    quick: bool = False,
+    options: AuditOptions = AuditOptions(),
     open_: Annotated[bool, Parameter(name="--open", negative="")] = False,
     json_: AsJson = False,
 ) -> None:
@@ -51,41 +86,18 @@ def audit(
     Parameters
     ----------
     table
-        With source and participant columns; label for task utility, pair_id for pairs, and role, which few
-        people do without. Also by an address (s3://…, gs://…, https://…, hf://…).
+        With source and participant columns; label for task utility, pair_id for pairs, and role, unless
+        participants are few. Also by an address (s3://…, gs://…, https://…, hf://…).
     out
         Folder for report.html, table.csv, table.tex and figures.
     methods
         Names (`mgpa methods`) or stored maps (*.safetensors).
-    seeds
-        Fits of methods that draw random numbers.
-    rank
-        For MGPA: directions in the gate (3), or the share of contrast energy they hold (0.9).
-    tokens
-        As in `mgpa fit`, for all methods; stored maps know how they take tokens.
-    budget
-        Compare at this relative movement of the VAL rows instead of with complete maps.
-    association
-        A source and the label that goes with it where the heads behind `worst` learn their shortcut; by
-        default as in the FIT rows.
-    folds
-        Let roles rotate over so many folds, so that everybody judges once; 1 keeps the table's roles. By
-        default five where fewer than twelve people are EVAL, or the table has no roles, if that is
-        possible; three to seven people take turns one by one.
     cache
-        Folder of finished cells; by default inside the output folder. Running again goes on where it was.
-    jobs
-        Cells at a time.
-    readers
-        Who tries to read the source: `full`, or `paper` for the paper's eleven readers alone.
-    quick
-        One reader network and 12 epochs: a preliminary look.
+        Folder of finished cells; by default inside the output folder. Running again continues there.
     open_
         Open the report in a browser when it is written.
     """
-    result = _run_audit(
-        table, out, methods, seeds, rank, tokens, budget, association, folds, cache, readers, jobs, quick
-    )
+    result = run_audit(table, out, methods, options, cache)
     from ..audit.report import verdict_text
 
     with waiting("audit: writing the report"):
@@ -94,20 +106,15 @@ def audit(
         result.to_latex(out / "table.tex")
     with waiting("audit: drawing figures"):
         result.figures(out / "figures", verbose=True)
-    verdicts = {name: result.verdict(name) for name in result.methods[1:]}
-    text = "\n".join([verdict_text(result), "", str(result), f"\n{page}"])
-    show(
-        {
-            "report": str(page),
-            "estimates": {name: _triples(row) for name, row in result.estimates.items()},
-            "direction": result.direction,
-            "bank": result.bank,
-            "warnings": result.warnings,
-            "verdicts": verdicts,
-        },
-        text,
-        json_,
-    )
+    facts = {
+        "report": str(page),
+        "estimates": {name: _triples(row) for name, row in result.estimates.items()},
+        "direction": result.direction,
+        "bank": result.bank,
+        "warnings": result.warnings,
+        "verdicts": {name: result.verdict(name) for name in result.methods[1:]},
+    }
+    show(facts, "\n".join([verdict_text(result), "", str(result), f"\n{page}"]), json_)
     if open_:
         webbrowser.open(page.resolve().as_uri())
 
@@ -116,18 +123,10 @@ def audit(
 def compare(
     table: AnyPlace,
     *,
-    methods: Annotated[list[str], Parameter(consume_multiple=True)],
+    methods: Names,
     against: str = "identity",
     out: Folder | None = None,
-    seeds: Seeds = [17, 29, 43],  # noqa: B006
-    rank: Rank = None,
-    tokens: Tokens = "mean",
-    budget: float | None = None,
-    association: tuple[str, str] | None = None,
-    folds: int | None = None,
-    readers: Literal["full", "paper"] = "full",
-    jobs: int = 1,
-    quick: bool = False,
+    options: AuditOptions = AuditOptions(),
     json_: AsJson = False,
 ) -> None:
     """Compare methods with one another: differences with paired intervals.
@@ -137,7 +136,7 @@ def compare(
     Parameters
     ----------
     table
-        As in `mgpa audit`, like all options that are not described here.
+        As in `mgpa audit`.
     methods
         Names (`mgpa methods`) or stored maps (*.safetensors).
     against
@@ -148,11 +147,9 @@ def compare(
     """
     from ..audit import METRICS
 
-    result = _run_audit(
-        table, out, methods, seeds, rank, tokens, budget, association, folds, None, readers, jobs, quick
-    )
-    if against not in result.results:
-        raise UserError(f"--against is {against!r}; audited are {', '.join(result.methods)}.")
+    if against != "identity" and against not in _named(methods):
+        raise UserError(f"--against is {against!r}; choose identity or one of {', '.join(_named(methods))}.")
+    result = run_audit(table, out, methods, options)
     contrasts = {
         name: {metric: result.contrast(name, against, metric) for metric in result.metrics}
         for name in result.methods
@@ -160,7 +157,7 @@ def compare(
     }
     words = {metric: f"{METRICS[metric].subject} ({metric})" for metric in result.metrics}
     width = max(map(len, words.values()))
-    lines = [f"difference from {against}"]
+    lines = [*result.warnings, f"difference from {against}"]
     for name, row in contrasts.items():
         lines.append(f"  {name}")
         lines += [f"    {words[metric]:<{width}}  {estimate:+.4f}" for metric, estimate in row.items()]
@@ -171,27 +168,18 @@ def compare(
         write_atomically(out / "contrasts.csv", contrast_csv(result, against).encode())
         write_atomically(out / "contrasts.tex", latex_table(result, against).encode())
         lines.append(f"\n{out / 'contrasts.csv'}")
-    plain = {name: _triples(row) for name, row in contrasts.items()}
-    lines = [*result.warnings, *lines]
-    facts = {"against": against, "contrasts": plain, "warnings": result.warnings}
+    facts = {
+        "against": against,
+        "contrasts": {name: _triples(row) for name, row in contrasts.items()},
+        "warnings": result.warnings,
+    }
     show(facts, "\n".join(lines), json_)
 
 
-def _run_audit(
-    table: Place,
-    out: Path | None,
-    names: list[str],
-    seeds: list[int],
-    rank: Rank,
-    tokens: str,
-    budget: float | None,
-    association: tuple[str, str] | None,
-    folds: int | None,
-    cache: Path | None,
-    bank: str,
-    jobs: int,
-    quick: bool,
+def run_audit(
+    table: Place, out: Path | None, methods: list[str], options: AuditOptions, cache: Path | None = None
 ) -> Any:
+    """Return the audit of named methods and stored maps; finished cells are kept in the output folder."""
     with waiting("audit: reading"):
         from ..audit import run
         from ..baselines import make
@@ -199,40 +187,40 @@ def _run_audit(
         from ..tables.files import open_table
 
         entries = {
-            name: load_map(given)
-            if _is_map(given)
-            else of_tokens(with_rank(make(given), rank), tokens, table)
-            for name, given in _named(names).items()
+            name: load_map(entry)
+            if _is_map(entry)
+            else with_tokens(with_rank(make(entry), options.rank), options.tokens, table)
+            for name, entry in _named(methods).items()
         }
         rows = open_table(table).read().require("source", "participant")
-    readers = {"bank": bank, "restarts": 1, "checkpoints": (12,)} if quick else bank
     if out is not None:
         out.mkdir(parents=True, exist_ok=True)
         cache = out / "cells" if cache is None else cache
+    quick = {"bank": options.readers, "restarts": 1, "checkpoints": (12,)}
     return run(
         rows,
         entries,
-        seeds=seeds,
-        budget=budget,
-        association=association,
-        folds=folds,
+        seeds=options.seeds,
+        budget=options.budget,
+        association=options.association,
+        folds=options.folds,
         cache=cache,
-        n_jobs=jobs,
-        readers=readers,
+        n_jobs=options.jobs,
+        readers=quick if options.quick else options.readers,
     )
 
 
-def _named(given: list[str]) -> dict[str, str]:
-    """Return methods and stored maps by the names they are shown under, no two alike.
+def _named(entries: list[str]) -> dict[str, str]:
+    """Return methods and stored maps by the names they are shown under, all different.
 
     A map is called like its file, unless that is a method's name or another map's: then by its path.
     """
     from ..baselines.registry import available, canonical_name
 
-    stems = [as_place(entry).stem for entry in given if _is_map(entry)]
+    stems = [as_place(entry).stem for entry in entries if _is_map(entry)]
     methods = {method.name for method in available()}
     named: dict[str, str] = {}
-    for entry in given:
+    for entry in entries:
         name = as_place(entry).stem if _is_map(entry) else entry
         if _is_map(entry) and (stems.count(name) > 1 or canonical_name(name) in methods):
             name = str(as_place(entry)) if is_address(entry) else entry

@@ -1,22 +1,18 @@
-"""Commands about public data sets: what there is, fetching it, and whether a folder has all of it."""
+"""Commands about public data sets: a list, fetching, and checking a folder."""
 
 from __future__ import annotations
 
 import sys
-from collections import Counter
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
 from cyclopts import App, Parameter
 
-from ..errors import printable
-from .application import AsJson, Folder, app, show
+from ..errors import first_few, printable
+from .application import AsJson, Folder, Names, app, show
 
 data = App(name="data", help="List, fetch and verify public data sets.")
 app.command(data)
-
-SHOWN = 10
 
 
 @data.command(name="list")
@@ -32,7 +28,6 @@ def list_(*, json_: AsJson = False) -> None:
     lines = []
     for source in DATASETS.values():
         lines += [f"{source.name:<16}{source.title}", f"{'':<16}https://doi.org/{source.doi}  {source.home}"]
-    lines.append("\nmgpa data fetch knows where they are stored.")
     show({"datasets": [asdict(source) for source in DATASETS.values()]}, "\n".join(lines), json_)
 
 
@@ -42,11 +37,11 @@ def fetch(
     *,
     out: Folder,
     from_: Annotated[str | None, Parameter(name="--from")] = None,
-    only: Annotated[list[str], Parameter(consume_multiple=True)] = [],  # noqa: B006
+    only: Names = [],  # noqa: B006
     dry_run: Annotated[bool, Parameter(negative="")] = False,
     json_: AsJson = False,
 ) -> None:
-    """Download a data set, each file checked; run again after an interruption, it goes on where it was.
+    """Download a data set, each file checked; run again after an interruption, it continues.
 
     Example: mgpa data fetch wearable_ssvep --out ssvep --only 'S00*' 'Sub*'
 
@@ -89,17 +84,15 @@ def verify(
     name: str,
     folder: Path,
     *,
-    tasks: Annotated[list[str] | None, Parameter(consume_multiple=True)] = None,
+    tasks: Names | None = None,
     check: Annotated[bool, Parameter(negative="")] = False,
     json_: AsJson = False,
 ) -> int:
-    """Say which files of a data set a folder lacks, and whether they are the published ones.
+    """List which files of a data set a folder lacks, and whether they are the published ones.
 
     Exit code 2 if it is not complete.
 
     Example: mgpa data verify wearable_ssvep ssvep
-
-    The first of them are named; --json names all.
 
     Parameters
     ----------
@@ -126,28 +119,11 @@ def verify(
         "checks": {one.what: [one.published, one.computed] for one in inventory.checks},
     }
     lines = [f"{inventory.dataset} in {folder}: {len(inventory.present)} of {len(inventory.expected)} files"]
-    lines += _by_participant(inventory.missing)
-    lines += _first("missing", inventory.missing) + _first("unexpected", inventory.unexpected)
+    for word, names in (("missing", inventory.missing), ("unexpected", inventory.unexpected)):
+        if names:
+            lines.append(f"{word:<12}{first_few(list(names), 10)}" + (" (--json)" if names[10:] else ""))
     lines += [f"problem     {problem}" for problem in inventory.problems]
     lines += [f"{'ok' if one.passed else 'differs':<12}{one}" for one in inventory.checks]
     lines.append("complete" if inventory.complete else "not complete")
     show(facts, "\n".join(map(printable, lines)), json_)
     return 0 if inventory.complete else 2
-
-
-def _first(word: str, names: Sequence[str]) -> list[str]:
-    """Return a line for each of the first names, and one that counts the others."""
-    lines = [f"{word:<12}{name}" for name in names[:SHOWN]]
-    return lines + ([f"{'':<12}and {len(names) - SHOWN} more; --json names all"] if names[SHOWN:] else [])
-
-
-def _by_participant(names: Sequence[str]) -> list[str]:
-    """Return how many files each participant lacks, where there are too many to name them all."""
-    if len(names) <= SHOWN:
-        return []
-    # Files are called "1013 N170 flex", or "S001.mat" where everybody has one.
-    counts = Counter(name.split()[0] for name in names)
-    people: dict[int, list[str]] = {}
-    for person, count in counts.items():
-        people.setdefault(count, []).append(person)
-    return [f"lack {count} each: {' '.join(who)}" for count, who in people.items() if count > 1]

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import sys
-from typing import Annotated
 
-from cyclopts import App, Parameter
+from cyclopts import App
 
-from .application import AsJson, Folder, Out, Seed, UserError, app, show
+from .application import Folder, Names, Out, Overwrite, Seed, app
 
 simulate = App(name="simulate")
 app.command(simulate)
@@ -25,7 +24,7 @@ def table(
     tokens: int = 0,
     association: float = 0.85,
     seed: Seed = 0,
-    overwrite: bool = False,
+    overwrite: Overwrite = False,
 ) -> None:
     """Write a table of simulated embeddings with a known device effect, to try things on.
 
@@ -36,23 +35,17 @@ def table(
     Parameters
     ----------
     out
-        A .parquet, .npz or .zarr file.
-    people
-        Participants.
-    events
-        Events of each.
-    features
-        Width of the embedding.
+        A .parquet or .npz file.
+    people, events
+        Participants, and events of each.
+    features, tokens
+        Width of the embedding, and tokens per event (0: vectors).
     sources
         Number of devices.
-    tokens
-        Tokens per event, 0 for vectors.
     association
         How often, in FIT and VAL, the class decides the device.
     seed
         Of the random numbers.
-    overwrite
-        Replace an existing table.
     """
     from ..tables.files import write_table
     from ..tables.simulate import simulate_table
@@ -66,45 +59,32 @@ def table(
 
 @simulate.command
 def ssvep(
-    *,
-    out: Folder,
-    people: int = 102,
-    blocks: int = 10,
-    population: float = 0.0,
-    seed: Seed = 0,
-    json_: AsJson = False,
+    *, out: Folder, people: int = 102, blocks: int = 10, population: float = 0.0, seed: Seed = 0
 ) -> None:
     """Write simulated SSVEP recordings with dry and wet electrodes, in the files of the real data set.
 
     Example: mgpa simulate ssvep --out ssvep --people 12
 
-    Finished files are kept: run again after an interruption, it goes on where it was. What was planted is in
-    truth.json.
+    Finished files are kept: run again after an interruption, it continues. truth.json has what was planted.
 
     Parameters
     ----------
     out
         Folder for S001.mat and so on.
-    people
-        Participants.
-    blocks
-        Blocks of each, of twelve trials with either electrode.
+    people, blocks
+        Participants, and blocks of each, of twelve trials with either electrode.
     population
-        How much people differ, besides their electrodes, by which of them they used first; 0 is not at all.
+        How much people differ, besides their electrodes, by which of them they used first; 0: not at all.
     seed
         Of the random numbers.
     """
     from ..eeg.simulate.ssvep import simulate_ssvep
 
+    verbose = sys.stderr.isatty()
     simulate_ssvep(
-        out,
-        n_people=people,
-        random_state=seed,
-        blocks=blocks,
-        population=population,
-        verbose=sys.stderr.isatty(),
+        out, n_people=people, random_state=seed, blocks=blocks, population=population, verbose=verbose
     )
-    show({"folder": str(out), "participants": people}, f"{people} participants in {out}", json_)
+    print(f"{people} participants in {out}")
 
 
 @simulate.command
@@ -112,31 +92,28 @@ def flex(
     *,
     out: Folder,
     people: int | None = None,
-    tasks: Annotated[list[str] | None, Parameter(consume_multiple=True)] = None,
+    tasks: Names | None = None,
     events: int = 40,
     population: float = 0.0,
     seed: Seed = 0,
-    json_: AsJson = False,
 ) -> None:
     """Write simulated ERP recordings by two devices at once, in the files of Neuroscan and Emotiv Flex.
 
     Example: mgpa simulate flex --out flex --people 3 --tasks N170
 
-    Finished sessions are kept: run again after an interruption, it goes on where it was. What was planted is
-    in truth.json.
+    Finished sessions are kept: run again after an interruption, it continues. truth.json has what was
+    planted.
 
     Parameters
     ----------
     out
         Folder for a folder "Saline Raw Data", as the provider's.
-    people
-        How many of the real data set's participants, from the first; by default all.
+    people, events
+        How many of the real data set's participants, from the first (by default all); events of each task.
     tasks
         Of N170, oddball_active and oddball_passive; by default all.
-    events
-        Events of each participant and task.
     population
-        How much people differ physiologically besides their devices; 0 is not at all.
+        How much people differ physiologically besides their devices; 0: not at all.
     seed
         Of the random numbers.
     """
@@ -144,12 +121,11 @@ def flex(
     from ..eeg.simulate.erp import simulate_flex
 
     if people is not None and not 1 <= people <= len(PARTICIPANTS):
-        raise UserError(f"--people is {people}; the data set has 1 to {len(PARTICIPANTS)}.")
-    who = PARTICIPANTS[:people]
+        raise ValueError(f"--people is {people}; the data set has 1 to {len(PARTICIPANTS)}.")
     unknown = sorted(set(tasks or ()) - set(TASKS))
     if unknown:
-        raise UserError(f"There is no task {', '.join(unknown)}; there are {', '.join(TASKS)}.")
-    chosen = tuple(tasks or TASKS)
+        raise ValueError(f"No task {', '.join(unknown)}. Tasks: {', '.join(TASKS)}.")
+    who, chosen = PARTICIPANTS[:people], tuple(tasks or TASKS)
     simulate_flex(
         out,
         participants=who,
@@ -159,5 +135,4 @@ def flex(
         population=population,
         verbose=sys.stderr.isatty(),
     )
-    facts = {"folder": str(out), "participants": list(who), "tasks": list(chosen)}
-    show(facts, f"{len(who)} participants, {', '.join(chosen)}, in {out}", json_)
+    print(f"{len(who)} participants, {', '.join(chosen)}, in {out}")

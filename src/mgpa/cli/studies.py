@@ -11,19 +11,20 @@ from typing import Annotated, Any
 from cyclopts import App, Parameter
 
 from .._common.progress import waiting
-from .application import AsJson, Folder, UserError, app, refuse_existing, show
+from .application import AsJson, Folder, Overwrite, Scheduler, UserError, app, refuse_existing, show
 
 study = App(
     name="study", help="Run a study from recordings to tables, figures and a report; or plan your own."
 )
 app.command(study)
 
+Which = Annotated[str, Parameter(help="The name of a packaged study (`mgpa study list`), or a TOML file.")]
 Recordings = Annotated[
     Path | None,
     Parameter(
         name="--data",
-        help="Folder with the recordings, in their provider's files (or a table). Without it, those of the "
-        "packaged studies are simulated.",
+        help="Folder with the recordings, in their provider's files (or a table). Without it, packaged "
+        "studies simulate theirs.",
     ),
 ]
 
@@ -43,13 +44,13 @@ def list_(*, json_: AsJson = False) -> None:
 
 @study.command
 def run(
-    which: str,
+    which: Which,
     *,
     out: Folder,
     data: Recordings = None,
     quick: bool = False,
     jobs: int = 1,
-    scheduler: str | None = None,
+    scheduler: Scheduler = None,
     device: str = "auto",
     json_: AsJson = False,
 ) -> None:
@@ -59,17 +60,12 @@ def run(
 
     Parameters
     ----------
-    which
-        The name of a packaged study (`mgpa study list`), or a TOML file.
     out
         Folder for report.html, tables, figures and provenance.json; finished cells are kept in it.
     quick
         A run of minutes, with less of everything, as the study's [quick] section says.
     jobs
         Cells at a time on this machine.
-    scheduler
-        Address of a Dask scheduler (tcp://…), or "local": cells are computed there. The folder must be one
-        that its workers share.
     device
         Where networks are trained: auto, cpu, cuda.
     """
@@ -92,7 +88,7 @@ def run(
 
 @study.command
 def plan(
-    which: str,
+    which: Which,
     *,
     out: Folder,
     data: Recordings = None,
@@ -106,8 +102,6 @@ def plan(
 
     Parameters
     ----------
-    which
-        The name of a packaged study (`mgpa study list`), or a TOML file.
     quick, device
         As in `mgpa study run`.
     out
@@ -123,7 +117,7 @@ def plan(
 
 @study.command(name="map")
 def map_(
-    which: str,
+    which: Which,
     cell: str | None = None,
     *,
     run: Annotated[Path, Parameter(help="The folder that the study was run in.")],
@@ -131,7 +125,7 @@ def map_(
     data: Recordings = None,
     quick: bool = False,
     device: str = "auto",
-    overwrite: bool = False,
+    overwrite: Overwrite = False,
     json_: AsJson = False,
 ) -> None:
     """Take the map of a finished cell out of a study, or list the cells.
@@ -142,8 +136,6 @@ def map_(
 
     Parameters
     ----------
-    which
-        The name of a packaged study (`mgpa study list`), or a TOML file.
     cell
         Split, method and fit, as "rotation 1/MGPA-Iter/0", or as much of that as names one cell. Left out,
         the names are printed.
@@ -151,8 +143,6 @@ def map_(
         Where to write the map.
     quick, device
         As in `mgpa study run`.
-    overwrite
-        Replace an existing file.
     """
     from ..studies import load_study
     from ..studies.cells import find_map, study_maps
@@ -174,7 +164,7 @@ def new(
     *,
     table: Path = Path("embeddings.parquet"),
     title: str = "What the correction does to my embeddings",
-    overwrite: bool = False,
+    overwrite: Overwrite = False,
 ) -> None:
     """Write a commented TOML file to start from.
 
@@ -188,8 +178,6 @@ def new(
         Your embeddings; a path relative to the file.
     title
         For the report.
-    overwrite
-        Replace an existing file.
     """
     from importlib.resources import files
 

@@ -1,4 +1,4 @@
-"""Commands that make tables, and a demonstration of all of it."""
+"""Commands about tables: reading others' files, and checking pairs before anything is fitted."""
 
 from __future__ import annotations
 
@@ -9,10 +9,19 @@ from cyclopts import Parameter
 
 from .._common.progress import waiting
 from ..errors import printable
-from .application import AnyOut, AnyPlace, Folder, Seed, app, refuse_existing
-from .audits import audit
-from .corrections import apply, fit
-from .simulations import table as simulate_table
+from .application import (
+    AnyOut,
+    AnyPlace,
+    AsJson,
+    MaybePlace,
+    Names,
+    Overwrite,
+    Seed,
+    UserError,
+    app,
+    refuse_existing,
+    show,
+)
 
 RENAME = """As --rename.device source; a name with a dot in it as --rename '{"Sample No.": "pair_id"}'."""
 
@@ -22,14 +31,14 @@ def convert(
     table: AnyPlace,
     *,
     out: AnyOut,
-    embedding: Annotated[list[str] | None, Parameter(consume_multiple=True)] = None,
+    embedding: Names | None = None,
     rename: Annotated[dict[str, str] | None, Parameter(help=RENAME)] = None,
-    columns: Annotated[list[str] | None, Parameter(consume_multiple=True)] = None,
+    columns: Names | None = None,
     roles: bool = False,
     seed: Seed = 0,
-    overwrite: bool = False,
+    overwrite: Overwrite = False,
 ) -> None:
-    """Make a table of another one, or of a CSV file: name its columns, give participants roles.
+    """Make a table from another one, or from a CSV file: name its columns, give participants roles.
 
     Example: mgpa convert raw.csv --out table.parquet --embedding f --rename.device source --roles
 
@@ -38,7 +47,7 @@ def convert(
     table
         A .csv, .tsv or .txt file, or any table; also by an address (s3://…, gs://…, https://…, hf://…).
     out
-        A .parquet, .npz or .zarr file; also by an address (s3://…, gs://…).
+        A .parquet or .npz file; also by an address (s3://…, gs://…).
     embedding
         The column with the embedding, what its columns begin with (f for f0, f1, …), or several columns
         (--embedding alpha beta).
@@ -48,8 +57,6 @@ def convert(
         Give every participant one role: 40 % FIT, 20 % each VAL, HEAD and EVAL.
     seed
         Of the roles.
-    overwrite
-        Replace an existing table.
     """
     from dataclasses import replace
 
@@ -74,20 +81,40 @@ def convert(
     print(printable(f"{len(read)} rows with {', '.join(read.columns) or 'no columns'} in {out}"))
 
 
-@app.command
-def demo(*, out: Folder = Path("mgpa-demo")) -> None:
-    """Simulate recordings, fit a correction, apply it, and audit it against LEACE (half a minute).
+@app.command(name="check-pairs")
+def check_pairs(
+    table: AnyPlace,
+    *,
+    pairs: MaybePlace = None,
+    out: Annotated[Path | None, Parameter(name=["--out", "-o"])] = None,
+    overwrite: Overwrite = False,
+    seed: Seed = 0,
+    json_: AsJson = False,
+) -> None:
+    """Check whether pairs show an effect, and whether it is what differs in the rows.
 
-    Example: mgpa demo --out mgpa-demo
+    Example: mgpa check-pairs recordings.parquet --out pairs.png
 
     Parameters
     ----------
+    table
+        Embeddings with a source for every row; if it has roles, its FIT rows are used.
+    pairs
+        A second table with paired rows (pair_id), if the pairs are not in the first.
     out
-        Folder for everything that is made.
+        A figure of how much of held-out pairs gates of growing rank hold (.png, .pdf or .svg).
+    seed
+        Seed of the permutations that the pairs are compared with.
     """
-    out.mkdir(parents=True, exist_ok=True)
-    table, adapter = out / "recordings.parquet", out / "adapter.safetensors"
-    simulate_table(out=table, people=80, overwrite=True)  # sixteen of them to judge by
-    fit(table, out=adapter, overwrite=True)
-    apply(adapter, table, out=out / "corrected.parquet", overwrite=True)
-    audit(table, out=out / "audit", quick=True)
+    with waiting("check-pairs: loading"):
+        from ..audit.pair_check import check_pairs as check
+
+    if out is not None:
+        refuse_existing(out, overwrite, table, pairs)
+        if out.suffix not in (".png", ".pdf", ".svg"):
+            raise UserError(f"{out.name} must end in .png, .pdf or .svg.")
+    with waiting("check-pairs: fitting"):
+        result = check(table, pairs, random_state=seed, verbose=True)
+    if out is not None:
+        result.plot().savefig(out)
+    show(result.to_dict(), str(result), json_)

@@ -86,7 +86,7 @@ Not proven
 - Optimality, or convergence, of the iterative correction: its critics are nonlinear, refitted, and held by a
   radius.
 - Conditional erasure by a *fitted* map. With an estimated direction a part :math:`D\sin^2\theta` of the
-  separation stays in the Gaussian model (:ref:`theory-gaussian`), and data need not be Gaussian.
+  separation stays in the Gaussian model (:ref:`theory-targets`), and data need not be Gaussian.
 - Three and more sources. The package projects out the span of all mean contrasts
   (``mgpa.closed_form.projection``); the paper's proposition and theorem are stated for one score and two
   sources.
@@ -136,27 +136,27 @@ Proposition 1, equations (6) and (7)
 
 Equations (8) and (11)
    ``mgpa.studies.gaussian.gaussian_model``, ``mgpa.studies.gaussian.GaussianModel.residual_score``. Page:
-   :ref:`theory-gaussian`. Test: ``test_simulated_rows_agree_with_every_number_that_can_be_simulated``.
+   :ref:`theory-targets`. Test: ``test_simulated_rows_agree_with_every_number_that_can_be_simulated``.
 
 The theorem, erasure
    ``mgpa.studies.gaussian.target_map``, ``mgpa.studies.gaussian.separation_left``. Page:
-   :ref:`theory-gaussian`. Tests: ``test_every_target_erases_the_source_given_the_context``,
+   :ref:`theory-targets`. Tests: ``test_every_target_erases_the_source_given_the_context``,
    ``test_a_direction_that_is_off_leaves_the_part_it_does_not_cover``.
 
 The theorem, costs: equations (9) and (10)
-   ``mgpa.studies.gaussian.costs``, ``mgpa.studies.theory.curves``. Page: :ref:`theory-costs`. Tests:
+   ``mgpa.studies.gaussian.costs``, ``mgpa.studies.theory.curves``. Page: :ref:`theory-targets`. Tests:
    ``test_the_cost_of_a_target_at_fixed_context``, ``test_aiming_at_zero_pays_the_stated_excess``.
 
 The theorem, least movement, A.4
-   ``mgpa.studies.gaussian.target_map``. Page: :ref:`theory-costs`. Test:
+   ``mgpa.studies.gaussian.target_map``. Page: :ref:`theory-targets`. Test:
    ``test_no_other_affine_eraser_moves_less``.
 
 Completion, A.4
-   ``mgpa.studies.gaussian.completion_map``. Page: :ref:`theory-costs`. Test:
+   ``mgpa.studies.gaussian.completion_map``. Page: :ref:`theory-targets`. Test:
    ``test_replacing_the_whole_block_costs_r_minus_one_more``.
 
 Equation (12)
-   ``mgpa.anchor.ConditionalMean``. Page: :ref:`theory-anchor`. Tests:
+   ``mgpa.anchor.ConditionalMean``. Page: :ref:`theory-closed-form`. Tests:
    ``test_an_estimated_anchor_costs_its_error``,
    ``test_an_anchor_that_cannot_follow_the_context_costs_its_misfit``.
 

@@ -1,0 +1,70 @@
+"""`mgpa convert`, `simulate` and `demo`: tables and recordings made."""
+
+import json
+
+import numpy as np
+import pytest
+
+import mgpa
+from simulated import simulated_table
+from terminal import done, here, refused
+
+pytest.importorskip("cyclopts")
+pytest.importorskip("pyarrow")
+
+from mgpa.tables import open_table
+
+
+def test_a_csv_file_becomes_a_table_with_roles(tmp_path):
+    pandas = pytest.importorskip("pandas")
+    table = simulated_table(n_people=12, role=None)
+    frame = pandas.DataFrame(table.X, columns=[f"f{i}" for i in range(8)])
+    frame = frame.assign(device=table.source, subject=table.participant, pair_id=table.pair_id)
+    frame.to_csv(tmp_path / "raw.csv", index=False)
+    arguments = ("--embedding", "f", "--rename.device", "source", "--rename.subject", "participant")
+    done("convert", "raw.csv", "--out", "t.parquet", *arguments, "--roles", folder=tmp_path)
+    made = open_table(tmp_path / "t.parquet").read()
+    np.testing.assert_allclose(made.X, table.X, rtol=1e-12)
+    assert set(made.role) == {"FIT", "VAL", "HEAD", "EVAL"}
+    done("fit", "t.parquet", "--out", "m.safetensors", "--rank", "1", folder=tmp_path)
+    assert mgpa.load_map(tmp_path / "m.safetensors").info.gate_rank == 1
+
+
+def test_columns_are_named_one_by_one_and_renamed_whatever_their_names(tmp_path):
+    (tmp_path / "raw.csv").write_text("alpha,beta,Sample No.,Instrument\n1.5,2.5,001,a\n3.5,4.5,001,b\n")
+    names = '{"Sample No.": "pair_id", "Instrument": "source"}'
+    arguments = ("--embedding", "alpha", "beta", "--rename", names)
+    done("convert", "raw.csv", "--out", "t.npz", *arguments, folder=tmp_path)
+    table = open_table(tmp_path / "t.npz").read()
+    np.testing.assert_array_equal(table.X, [[1.5, 2.5], [3.5, 4.5]])
+    assert table.pair_id.tolist() == ["001", "001"]
+
+
+def test_simulated_ssvep_recordings_are_complete_and_lack_what_is_taken_away(tmp_path):
+    pytest.importorskip("mne")
+    done("simulate", "ssvep", "--out", "ss vep", "--people", "2", "--blocks", "1", folder=tmp_path)
+    done("data", "verify", "wearable_ssvep", "ss vep", folder=tmp_path)
+    (tmp_path / "ss vep" / "S002.mat").unlink()
+    found = here("data", "verify", "wearable_ssvep", "ss vep", "--json", folder=tmp_path)
+    assert found.returncode == 2
+    assert json.loads(found.stdout)["missing"] == ["S002.mat"]
+
+
+def test_simulated_erp_recordings_lie_as_the_providers(tmp_path):
+    pytest.importorskip("mne")
+    arguments = ("--people", "1", "--tasks", "N170", "--events", "8")
+    assert (
+        "1 participants, N170"
+        in done("simulate", "flex", "--out", "flex", *arguments, folder=tmp_path).stdout
+    )
+    task = tmp_path / "flex" / "Saline Raw Data" / "N170"
+    assert sorted(path.name for path in task.glob("behav/*")) == ["1013_N170.csv"]
+    assert sorted(path.suffix for path in task.glob("eeg/*/*")) == [".ceo", ".dap", ".dat", ".edf", ".rs3"]
+    said = refused("simulate", "flex", "--out", "y", "--tasks", "N17", folder=tmp_path)
+    assert "No task N17. Tasks: N170" in said
+
+
+def test_the_demo_ends_with_a_report(tmp_path):
+    done("demo", "--out", tmp_path / "demo")
+    for name in ("recordings.parquet", "adapter.safetensors", "corrected.parquet", "audit/report.html"):
+        assert (tmp_path / "demo" / name).exists()

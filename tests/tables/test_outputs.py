@@ -1,0 +1,65 @@
+"""Output folders: new, empty or ours; only what we wrote is replaced."""
+
+import unicodedata
+
+import pytest
+
+from mgpa._common.outputs import MARKER, claim
+
+
+def test_a_folder_of_ours_is_written_again_and_nothing_else_is_touched(tmp_path):
+    [table] = claim(tmp_path / "out", "figures/table.csv")
+    table.write_text("1")
+    notes = tmp_path / "out" / "notes.txt"
+    notes.write_text("mine")
+    assert claim(tmp_path / "out", "figures/table.csv", "report.html")[0] == table
+    with pytest.raises(FileExistsError, match="not written by mgpa"):
+        claim(tmp_path / "out", "notes.txt")
+    assert notes.read_text() == "mine"
+
+
+def test_a_foreign_folder_is_refused_and_stays_as_it_is(tmp_path):
+    (tmp_path / "table.csv").write_text("mine")
+    for names in ([], ["table.csv"], ["report.html"]):
+        with pytest.raises(FileExistsError, match="did not write"):
+            claim(tmp_path, *names)
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["table.csv"]
+
+
+def test_checking_creates_nothing(tmp_path):
+    assert claim(tmp_path / "new") == []
+    assert not (tmp_path / "new").exists()
+
+
+@pytest.mark.parametrize("name", ["../a", "/etc/passwd", "", ".", "a/../../b", "a\nb"])
+def test_names_that_lead_out_of_the_folder_are_refused(tmp_path, name):
+    with pytest.raises(ValueError, match="leads out"):
+        claim(tmp_path, name)
+
+
+def test_links_are_not_followed(tmp_path):
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    claim(tmp_path / "out", "a")
+    (tmp_path / "out" / "link").symlink_to(outside)
+    (tmp_path / "out" / "file").symlink_to(outside / "x")
+    for name in ("link/a", "file"):
+        with pytest.raises(FileExistsError, match="link"):
+            claim(tmp_path / "out", name)
+
+
+@pytest.mark.parametrize(
+    "twins", [("ä.mat", unicodedata.normalize("NFD", "ä.mat")), ("O1.mat", "o1.mat")], ids=["NFD", "case"]
+)
+def test_twins_of_a_name_are_refused(tmp_path, twins):
+    with pytest.raises(FileExistsError, match="same file"):
+        claim(tmp_path, *twins)
+    claim(tmp_path, twins[0])
+    with pytest.raises(FileExistsError, match="same file"):
+        claim(tmp_path, twins[1])
+
+
+def test_two_processes_add_to_one_list(tmp_path):
+    claim(tmp_path / "out", "a")
+    claim(tmp_path / "out", "b", "b")
+    assert (tmp_path / "out" / MARKER).read_text() == "a\nb\n"
