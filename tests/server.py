@@ -3,12 +3,8 @@
 import contextlib
 import hashlib
 import json
-import os
-import signal
-import subprocess
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from pathlib import Path
 from urllib.parse import quote, unquote
 
 import numpy as np
@@ -184,14 +180,3 @@ def serve_manifest(server, files=FILES):
     server.files["/files/SHA256SUMS"] = "\n".join([*lines, ""]).encode()
     serve_files(server)
     return f"{server.url}/files/SHA256SUMS"
-
-
-def killed_half_way(process: subprocess.Popen, part: Path, server: Server) -> int:
-    """Kill a download of which a megabyte has arrived, and let the server go on; return how much there is."""
-    while not (part.exists() and part.stat().st_size > 1_000_000):
-        assert process.poll() is None
-        os.sched_yield()
-    process.send_signal(signal.SIGKILL)
-    process.wait()
-    server.go.set()
-    return part.stat().st_size

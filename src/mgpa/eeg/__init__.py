@@ -62,7 +62,7 @@ _HOMES = {
 }
 _MODULES = {module.name: f".{module.name}" for module in iter_modules(__path__) if module.name[0] != "_"}
 
-__all__ = sorted(name for names in _HOMES.values() for name in names.split())  # noqa: PLE0605
+__all__ = sorted(name for names in _HOMES.values() for name in names.split())
 
 __getattr__, __dir__ = lazy_names(
     __name__, {home: tuple(names.split()) for home, names in _HOMES.items()}, _MODULES

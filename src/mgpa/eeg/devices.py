@@ -157,13 +157,15 @@ def align_devices(
     report : PairingReport
         What was left out, which channels are bad or flat, and how the clocks compare.
     """
-    if not isinstance(devices, Mapping):
-        kind = type(devices).__name__
-        raise TypeError(f"devices is a {kind}; expected epochs by name, as {{'lab': …, 'headset': …}}.")
-    for name, value in (("participant", participant), ("label", label)):
-        if not isinstance(value, str):
-            kind = type(value).__name__
-            raise TypeError(f"{name} is a {kind}; expected the name of a column of Epochs.metadata.")
+    given: dict[str, tuple[Any, type]] = {
+        "devices": (devices, Mapping),
+        "participant": (participant, str),
+        "label": (label, str),
+    }
+    for name, (value, kind) in given.items():
+        if not isinstance(value, kind):
+            expected = "epochs by name, as {'lab': …}" if kind is Mapping else "a column of Epochs.metadata"
+            raise TypeError(f"{name} is a {type(value).__name__}; expected {expected}.")
     by = (pair_by,) if isinstance(pair_by, str) else tuple(pair_by)
     if len(devices) < 2 or not by:
         raise UsageError(
@@ -403,6 +405,7 @@ def _compare(
             return timing
     raise PairingError(
         f"{what}: the onsets fail the timing test: {'; '.join(failures)}. Events of one name are not the "
-        "same events, or a clock broke. mgpa.eeg.match_events finds which markers belong together; number them in "
-        "a metadata column and name it with pair_by=, or stretches between breaks: ('stretch', 'event')."
+        "same events, or a clock broke. mgpa.eeg.match_events finds which markers belong together; number "
+        "them in a metadata column and name it with pair_by=, or stretches between breaks: "
+        "pair_by=('stretch', 'event')."
     )

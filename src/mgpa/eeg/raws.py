@@ -213,12 +213,12 @@ def _join(
         events, times = {}, {}
         for device, raw in raws.items():
             try:
-                events[device], event_id = markers(raw)
+                marked, event_id = markers(raw)
             except UsageError as error:
                 raise UsageError(f"{device} ({'/'.join(key)}): {error}") from None
             names = {code: name for name, code in event_id.items()}
-            times[device] = (events[device][:, 0] - raw.first_samp) / raw.info["sfreq"]
-            events[device] = [(e, names[e[2]]) for e in events[device]]
+            times[device] = (marked[:, 0] - raw.first_samp) / raw.info["sfreq"]
+            events[device] = [(event, names[event[2]]) for event in marked]
         reference = max(times.values(), key=len) if onsets is None else onsets[key[0]]
         numbers = {d: _number(times[d], reference, d, "/".join(key), settings.get("limits")) for d in raws}
         labels: dict[int, str] | None = None

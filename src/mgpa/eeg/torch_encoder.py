@@ -286,8 +286,8 @@ def _check_resample(resample: Any, n_times: int) -> tuple[int, int] | None:
     whole = len(factors) == 2 and all(isinstance(f, (int, np.integer)) and f >= 1 for f in factors)
     if not whole or n_times * factors[1] % factors[0]:
         raise ValueError(
-            f"resample is {resample!r}; expected positive integers (up, down), as (2, 1), that make {n_times} "
-            "samples of a whole number of them; or None."
+            f"resample is {resample!r}; expected None, or positive integers (up, down), as (2, 1), that "
+            f"make {n_times} samples of a whole number of them."
         )
     return int(factors[0]), int(factors[1])
 

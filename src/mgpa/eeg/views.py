@@ -45,7 +45,11 @@ def rereference(trials: Trials, reference: str | Sequence[str]) -> Trials:
     [0.0, 1.0, 5.0]
     """
     if reference == "REST":
-        return replace(trials, data=_rest(trials).astype(trials.data.dtype))
+        import mne
+
+        forward = _sphere_forward(trials.channels)
+        signals, _ = mne.set_eeg_reference(_signals(trials), "REST", forward=forward, verbose="error")
+        return replace(trials, data=signals.get_data(copy=False).astype(trials.data.dtype))
     if reference == "average":
         named = list(trials.channels)
         if len(named) < 2:
@@ -56,15 +60,6 @@ def rereference(trials: Trials, reference: str | Sequence[str]) -> Trials:
             raise ValueError("reference names no channel; give one, several, 'average' or 'REST'.")
     at = trials.data[:, trials.index(named)].mean(axis=1, keepdims=True, dtype=np.float64)
     return replace(trials, data=(trials.data - at).astype(trials.data.dtype))
-
-
-def _rest(trials: Trials) -> NDArray[np.float64]:
-    import mne
-
-    forward = _sphere_forward(trials.channels)
-    referenced, _ = mne.set_eeg_reference(_signals(trials), "REST", forward=forward, verbose="error")
-    data: NDArray[np.float64] = referenced.get_data(copy=False)
-    return data
 
 
 def _signals(trials: Trials) -> Any:
@@ -244,51 +239,42 @@ def measure_views(
                 "another with recorded_source=."
             )
         columns[recorded_source] = columns.pop("source")
-    seen = {name: _checked(name, view(trials), trials) for name, view in measured.items()}
-    first_name, first = next(iter(seen.items()))
-    for name, view in seen.items():
-        mine, theirs = _layout(view), _layout(first)
-        if mine != theirs:
+    views = {name: view(trials) for name, view in measured.items()}
+    first_name, first = next(iter(views.items()))
+    for name, view in views.items():
+        _require_same_trials(name, view, trials)
+        layouts = [
+            f"channels {', '.join(v.channels)} and {v.data.shape[2]} samples ({v.data.dtype}) at "
+            f"{v.sfreq:g} Hz from {v.tmin:g} s"
+            for v in (view, first)
+        ]
+        if layouts[0] != layouts[1]:
             raise ValueError(
-                f"View {name!r} has {mine}; view {first_name!r} has {theirs}. Views are compared sample by "
-                "sample: resample, or pick channels, in all of them alike."
+                f"View {name!r} has {layouts[0]}; view {first_name!r} has {layouts[1]}. Views are compared "
+                "sample by sample: resample, or pick channels, in all of them alike."
             )
-    n, k = len(trials), len(seen)
-    data = np.stack([view.data for view in seen.values()], axis=1)
+    n, k = len(trials), len(views)
+    data = np.stack([view.data for view in views.values()], axis=1)
     stacked = {name: np.repeat(values, k) for name, values in columns.items()}
-    stacked |= {"source": np.tile(list(seen), n), "pair_id": np.repeat(np.arange(n), k)}
+    stacked |= {"source": np.tile(list(views), n), "pair_id": np.repeat(np.arange(n), k)}
     return replace(first, data=data.reshape(n * k, *data.shape[2:]), columns=stacked, info=trials.info)
 
 
-def _checked(name: str, view: Any, trials: Trials) -> Trials:
-    """Return the view if it holds the same trials in the same order."""
+def _require_same_trials(name: str, view: Any, trials: Trials) -> None:
+    """Raise unless a view holds the same trials in the same order."""
     if not isinstance(view, Trials):
         raise TypeError(f"View {name!r} returned a {type(view).__name__}; expected Trials.")
     if len(view) != len(trials):
         raise ValueError(f"View {name!r} returned {len(view)} of {len(trials)} trials; expected all of them.")
-    changed = sorted(
-        column
-        for column in view.columns.keys() | trials.columns.keys()
-        if not _same(view.columns.get(column), trials.columns.get(column))
-    )
+    changed = sorted(view.columns.keys() ^ trials.columns.keys())
+    for column in view.columns.keys() & trials.columns.keys():
+        a, b = view.columns[column], trials.columns[column]
+        if a.dtype != b.dtype or not np.array_equal(a, b, equal_nan=a.dtype.kind == "f"):
+            changed.append(column)
     if changed:
         raise ValueError(
-            f"View {name!r} changed {', '.join(changed)}; views change signals only and keep the trials' "
-            "order."
+            f"View {name!r} changed {', '.join(changed)}; views change signals only, not the order."
         )
-    return view
-
-
-def _same(a: NDArray[Any] | None, b: NDArray[Any] | None) -> bool:
-    if a is None or b is None:
-        return a is b
-    return a.dtype == b.dtype and np.array_equal(a, b, equal_nan=a.dtype.kind == "f")
-
-
-def _layout(trials: Trials) -> str:
-    channels, samples = ", ".join(trials.channels), trials.data.shape[2]
-    rate = f"{samples} samples at {trials.sfreq:g} Hz from {trials.tmin:g} s"
-    return f"channels {channels} and {rate}, {trials.data.dtype}"
 
 
 def scaled_endpoints(A: Any, B: Any, gamma: float) -> tuple[NDArray[Any], NDArray[Any]]:

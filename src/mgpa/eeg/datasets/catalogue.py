@@ -21,10 +21,8 @@ class PublicDataset:
 
     Parameters
     ----------
-    name, title, home : str
-        What it is called, what it is, and the provider's page.
-    doi : str
-        Of the paper; empty where none is known.
+    name, title, doi, home : str
+        What it is called, what it is, the paper (empty where it has no DOI), and the provider's page.
     address : str or HubFile
         Where its files are, as :func:`~mgpa.eeg.datasets.fetching.listing` takes it; or the one file.
     tasks : tuple of str
@@ -37,9 +35,9 @@ class PublicDataset:
 
     name: str
     title: str
-    home: str
     doi: str
-    address: str | HubFile
+    home: str
+    address: str | HubFile = ""
     tasks: tuple[str, ...] = ()
     only: tuple[str, ...] = ()
     pinned: tuple[int, int] | None = None
@@ -52,16 +50,16 @@ DATASETS = {
         PublicDataset(
             "wearable_ssvep",
             "Zhu et al. 2021: SSVEP with dry and wet electrodes, 102 participants",
-            "http://bci.med.tsinghua.edu.cn/download.html",
             "10.3390/s21041256",
+            "http://bci.med.tsinghua.edu.cn/download.html",
             "figshare:13560281.v4",
             pinned=(106, 973_933_622),
         ),
         PublicDataset(
             "neuroscan_flex",
             "Williams et al. 2020: ERPs with Neuroscan and Emotiv Flex worn at once",
-            "https://osf.io/zj3f5",
             "10.7717/peerj.9713",
+            "https://osf.io/zj3f5",
             "osf:zj3f5",
             tasks=_TASKS,
             # The project has other parts, of other tasks and with gel.
@@ -70,8 +68,8 @@ DATASETS = {
         PublicDataset(
             "eegpt",
             "Wang et al. 2024: trained weights of EEGPT, the paper's encoder",
-            "https://huggingface.co/braindecode/eegpt-pretrained",
             "",
+            "https://huggingface.co/braindecode/eegpt-pretrained",
             EEGPT_WEIGHTS,
         ),
     )

@@ -93,7 +93,8 @@ def read_behaviour(path: str | Path, task: str) -> Behaviour:
     ([1.5, 2.75], [0, 1])
     """
     path, labels = Path(path), LABELS[task]
-    onset, label, orientation, code = [], [], [], []
+    onset: list[float] = []
+    label, orientation, code = [], [], []
     for where, row in _csv_rows(path, COLUMNS[task]):
         number, when, what = (row[name] for name in COLUMNS[task][:3])
         if _number(number, f"{where}, trial") != len(onset) + 1:

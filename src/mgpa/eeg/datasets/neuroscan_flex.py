@@ -126,8 +126,8 @@ def neuroscan_flex_inventory(
                 checks += count_checks(read_neuroscan_flex(folder, task)[0])
             except (OSError, ValueError) as error:
                 problems.append(str(error))
-    lists = map(tuple, (present, missing, unexpected, problems, checks))
-    return Inventory("Neuroscan/Flex", Path(folder), *lists)
+    lists = tuple(present), tuple(missing), tuple(unexpected), tuple(problems)
+    return Inventory("Neuroscan/Flex", Path(folder), *lists, tuple(checks))
 
 
 def read_neuroscan_flex(

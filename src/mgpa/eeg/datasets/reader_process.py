@@ -7,6 +7,7 @@ them busy for ever. The process is joblib's (loky), which, unlike the standard l
 
 from __future__ import annotations
 
+import atexit
 from collections.abc import Callable
 from concurrent.futures import BrokenExecutor
 from pathlib import Path
@@ -26,6 +27,7 @@ def read_apart(reader: Callable[..., Any], path: Any, *arguments: Any, n_bytes: 
     global _pool
     if _pool is None:
         _pool = ProcessPoolExecutor(1, timeout=60)
+        atexit.register(_pool.shutdown, kill_workers=True)
     seconds = SECONDS + SECONDS_PER_BYTE * (Path(path).stat().st_size if n_bytes is None else n_bytes)
     try:
         return _pool.submit(reader, *arguments).result(seconds)

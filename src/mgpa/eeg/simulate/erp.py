@@ -41,8 +41,8 @@ _MORE = (
 NEUROSCAN = Device(
     "neuroscan", CHANNELS + _MORE, SFREQ, "FCz", white=0.5e-6, pink=1e-6, gain_spread=0.02, lowpass=200.0
 )
-_FLEX = {"gain_spread": 0.08, "attenuation": 0.2, "highpass": 0.2, "lowpass": 43.0}
-FLEX = Device("flex", CHANNELS, FLEX_RATE, "average", white=1.5e-6, pink=3e-6, **_FLEX)
+_DRY = Device("flex", CHANNELS, FLEX_RATE, "average", white=1.5e-6, pink=3e-6, gain_spread=0.08)
+FLEX = replace(_DRY, attenuation=0.2, highpass=0.2, lowpass=43.0)
 
 # Peaks of the response: electrodes that its dipoles lie under; latency and width of its Gaussian, in seconds;
 # moment of each dipole after events of label 0 and 1, in ampere metres, positive outward.

@@ -24,21 +24,11 @@ from .people import Device, Person, draw_people, record
 
 Array = NDArray[np.float64]
 
-_DRY = {
-    "white": 2e-6,
-    "pink": 10e-6,
-    "gain_spread": 0.15,
-    "attenuation": 0.2,
-    "highpass": 0.5,
-    "lowpass": 60.0,
-}
-_WET = {
-    **{"white": 0.5e-6, "pink": 1.5e-6, "gain_spread": 0.03, "attenuation": 0.05},
-    **{"highpass": 0.15, "lowpass": 90.0},
-}
+_DRY = Device("dry", CHANNELS, SFREQ, "Fz", white=2e-6, pink=10e-6, gain_spread=0.15, attenuation=0.2)
+_WET = Device("wet", CHANNELS, SFREQ, "Fz", white=0.5e-6, pink=1.5e-6, gain_spread=0.03, attenuation=0.05)
 DEVICES = {
-    "dry": Device("dry", CHANNELS, SFREQ, "Fz", **_DRY),
-    "wet": Device("wet", CHANNELS, SFREQ, "Fz", **_WET),
+    "dry": replace(_DRY, highpass=0.5, lowpass=60.0),
+    "wet": replace(_WET, highpass=0.15, lowpass=90.0),
 }
 # Sources are computed at twice the devices' rate, well above what responses hold.
 OVERSAMPLING = 2
