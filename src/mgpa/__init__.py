@@ -29,7 +29,7 @@ if TYPE_CHECKING:
         load_map,
     )
     from .moments import Moments
-    from .tokens import JointTokens, PerToken, TokenMean, transform_tokens
+    from .tokens import JointTokens, TokenMean, transform_tokens
 
 _HOMES: dict[str, tuple[str, ...]] = {
     ".closed_form": ("ClosedFormMGPA",),
@@ -48,7 +48,7 @@ _HOMES: dict[str, tuple[str, ...]] = {
         "load_map",
     ),
     ".moments": ("Moments",),
-    ".tokens": ("JointTokens", "PerToken", "TokenMean", "transform_tokens"),
+    ".tokens": ("JointTokens", "TokenMean", "transform_tokens"),
 }
 _MODULES = {
     "audit": ".audit",
@@ -77,7 +77,6 @@ __all__ = [
     "Moments",
     "PCAGate",
     "PathMap",
-    "PerToken",
     "ProjectiveMap",
     "RandomGate",
     "RoutedMap",

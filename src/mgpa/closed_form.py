@@ -7,14 +7,14 @@ ridge regression of z on the preserved q, and C the shrunk residual covariance o
 Everything follows from :class:`~mgpa.moments.Moments`, so batch, stream and cluster give the same map
 (:mod:`mgpa.estimators.streamed`).
 
-The paper regresses on the rows of all sources together (``anchor="pooled"``, which is what is written here).
-Where source goes with task, that anchor learns their association and writes it into the embeddings. The
-default compares rows with the mean of their own source, and has a module of its own: :mod:`mgpa.within`.
+The paper regresses on the rows of all sources together (``anchor="pooled"``, :func:`solve_pooled`). Where
+source and task are associated, that anchor learns the association and writes it into the embeddings. The
+default compares rows with the mean of their own source: :mod:`mgpa.within`.
 """
 
 from __future__ import annotations
 
-import warnings
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -22,26 +22,25 @@ import scipy.linalg
 from numpy.typing import NDArray
 
 from ._common.parameters import Constraint, flag, gate, number, one_of, whole
-from ._common.scatter import Scatter
-from .anchor import RidgeSolver
-from .errors import Mention, MissingEvidence, MissingEvidenceWarning
-from .estimators.gated import GatedEstimator
+from .errors import MissingEvidence
+from .estimators.base import GatedEstimator
 from .estimators.streamed import Evidence, MomentEstimator
-from .gate import FixedGate, MeasurementGate
-from .maps import AffineMap
-from .within import Effect, Setting, Solution, shrink_some, solve_within
+from .gate import FixedGate, MeasurementGate, fit_gate
+from .maps import AffineMap, PathMap
+from .moments import Moments, Scatter, Standardizer, outside
+from .within import Effect, preserved_axes, shrink_or_raise, solve_within
 
 Floats = NDArray[np.float64]
 
 
 def anchor_and_covariance(
-    scatter: Floats, B: Floats, between: Floats, overlap: Floats, ridge: float, n: float
+    total: Scatter, B: Floats, between: Floats, overlap: Floats, ridge: float, n: float
 ) -> tuple[Floats, Floats]:
     """Return the anchor's coefficients β (d, r) and the residual covariance C (r, r).
 
     Parameters
     ----------
-    scatter : (d, d)
+    total : Scatter
         Centred scatter of the standardised rows.
     B : (d, r)
         Gate basis.
@@ -54,50 +53,19 @@ def anchor_and_covariance(
     n : float
         Number of rows (total weight).
     """
-
-    def preserve(columns: Floats) -> Floats:
-        return np.asarray(columns - B @ (B.T @ columns))
-
-    Szz, Szq = B.T @ scatter @ B, preserve(scatter @ B).T
-    Sqq = preserve(preserve(scatter).T)
-    solver = RidgeSolver(Sqq, ridge)
-    Squ, Szu = preserve(between), B.T @ between
-    beta = solver.solve(Szq.T)  # pooled anchor: Z on Q alone
+    Szz, Sqz, axes = preserved_axes(total, B)  # q is meant along its principal axes
+    Squ, Szu = axes.along(outside(B, between)), B.T @ between
+    shrunk = (axes.values + ridge)[:, None]
+    beta, on_q = Sqz / shrunk, Squ / shrunk  # pooled anchor: Z on Q alone; and U on Q
     # Z on Q and U together, by partialling Q out of U.
-    on_q = solver.solve(Squ)
     delta = np.linalg.solve(_free(overlap, Squ.T @ on_q), Szu.T - Squ.T @ beta)  # (K - 1, r)
     joint = beta - on_q @ delta
     # Residual scatter of Z - Q joint - U delta, from the joint second moments.
-    fitted = Szq @ joint + Szu @ delta
+    fitted = Sqz.T @ joint + Szu @ delta
     mixed = joint.T @ Squ @ delta
-    residual = Szz - fitted - fitted.T + joint.T @ Sqq @ joint + mixed + mixed.T + delta.T @ overlap @ delta
-    return preserve(beta), (residual + residual.T) / (2.0 * n)
-
-
-def anchor_and_covariance_in_rows(
-    total: Scatter, B: Floats, U: Floats, ridge: float, n: float
-) -> tuple[Floats, Floats]:
-    """Return the same from fewer rows than features: nothing in it is larger than the rows.
-
-    Parameters
-    ----------
-    total : Scatter
-        Centred scatter FᵀF of the standardised rows, factored.
-    B : (d, r)
-        Gate basis.
-    U : (m, K - 1)
-        The centred source indicators in the rows of F, so that FᵀU are their cross-products.
-    ridge, n : float
-        As in :func:`anchor_and_covariance`.
-    """
-    Z = total.times(B)
-    gram = total.gram() - Z @ Z.T  # QQᵀ
-    solver = RidgeSolver(gram, ridge)
-    # (QᵀQ + λI)⁻¹Qᵀ = Qᵀ(QQᵀ + λI)⁻¹: coefficients are combinations of rows.
-    beta, on_q = solver.solve(Z), solver.solve(U)
-    delta = np.linalg.solve(_free(U.T @ U, U.T @ gram @ on_q), U.T @ (Z - gram @ beta))
-    residual = Z - gram @ (beta - on_q @ delta) - U @ delta
-    return total.back(beta) - B @ (Z.T @ beta), residual.T @ residual / n
+    explained = joint.T @ (axes.values[:, None] * joint) + mixed + mixed.T + delta.T @ overlap @ delta
+    residual = Szz - fitted - fitted.T + explained
+    return outside(B, axes.back(beta)), (residual + residual.T) / (2.0 * n)
 
 
 def _free(overlap: Floats, explained: Floats) -> Floats:
@@ -129,6 +97,19 @@ def projection(C: Floats, Delta: Floats) -> tuple[Floats, Floats]:
     return np.asarray(Delta @ whiten), np.asarray(solved @ whiten)
 
 
+@dataclass(frozen=True)
+class Solution:
+    """What solving the evidence gives; the attributes of a fitted :class:`ClosedFormMGPA`."""
+
+    gate: Any
+    map: AffineMap | PathMap
+    sources: NDArray[Any]
+    direction: Floats
+    covariance: Floats
+    effect: Effect | None = None
+    n_contrasts: int = 0
+
+
 class ClosedFormMGPA(GatedEstimator, MomentEstimator):
     """Correct embeddings in one affine map fitted from source labels and paired measurements.
 
@@ -138,9 +119,9 @@ class ClosedFormMGPA(GatedEstimator, MomentEstimator):
         Where the correction may act; None is ``MeasurementGate()``.
     anchor : {"within", "pooled"}
         What gate coordinates aim for: their regression on the preserved ones within sources, which does not
-        learn how source goes with task, or over the rows of all sources, as published. Pairs that are no rows
-        help the first where they show the effect at the rows' own scale. Its row weights are relative; to the
-        second, a weight of 2 is a repeated row.
+        learn an association of source and task, or over the rows of all sources, as published. Pairs that are
+        not among the rows help the first where they show the effect at the rows' own scale. Its row weights
+        are relative; to the second, a weight of 2 is a repeated row.
     n_directions : int or "auto"
         With ``anchor="within"``: directions to correct along, the mean contrast first (K - 1 of them), then
         those in which contrasts vary most. "auto" adds directions while, on pairs that did not choose them
@@ -242,21 +223,23 @@ class ClosedFormMGPA(GatedEstimator, MomentEstimator):
         return cls(gate, **(settings | changes))
 
     def _solve(self, data: Evidence) -> Solution:
-        return solve(self, data)
+        parameters = {k: v for k, v in self.get_params(deep=False).items() if k != "on_missing"}
+        solved = solve(data, **parameters)
+        gate, told = solved.gate, solved.map.info.evidence
+        info = self._evidence_info(
+            data,
+            n_contrasts=solved.n_contrasts,
+            gate_rank=gate.rank_,
+            gate_energy=float(gate.cumulative_energy_[gate.rank_ - 1]) if gate.rank_ else 0.0,
+            evidence=told,
+        )
+        return replace(solved, map=replace(solved.map, info=info))
 
     def _nothing(self) -> Solution:
         d = self.n_features_in_
         gate = FixedGate(np.zeros((d, 0))).fit(np.zeros((0, d)))
         identity = AffineMap.identity(d, info=self._info(gate_rank=0))
         return Solution(gate, identity, np.array([]), np.zeros((0, 0)), np.zeros((0, 0)))
-
-    def _skip(self, reason: MissingEvidence) -> None:
-        if self.on_missing == "raise":
-            raise reason
-        said = MissingEvidenceWarning(
-            *reason.parts, " This batch is not used (", Mention("on_missing", "warn"), ")."
-        )
-        warnings.warn(said, stacklevel=3)
 
     def _solution(self) -> Solution:
         solution: Solution = super()._solution()
@@ -288,29 +271,28 @@ class ClosedFormMGPA(GatedEstimator, MomentEstimator):
         return self._solution().effect
 
 
-def solve(model: ClosedFormMGPA, data: Evidence) -> Solution:
-    """Fit standardisation and gate, then anchor and projection (Algorithm 1, steps 1 and 2)."""
+def solve(
+    data: Evidence, *, gate: Any, anchor: str, standardize: bool, ridge: float | str, **settings: Any
+) -> Solution:
+    """Fit standardisation and gate, then anchor and projection (Algorithm 1, steps 1 and 2).
+
+    The parameters are those of :class:`ClosedFormMGPA`.
+    """
     K, sources, contrasts = data.require_sources(), data.sources, data.contrasts()
-    effects = contrasts.source_effects(K)
-    standardizer = data.standardizer(model.standardize)
+    effects, moments = contrasts.source_effects(K), data.moments
+    standardizer = data.standardizer(standardize)
     scale = standardizer.scale
-    gate = model._fit_gate(
-        model.gate,
+    gate = fit_gate(
+        gate,
         contrasts,
-        lambda: _rows_like(data.moments.total.scaled(scale)),
         standardizer,
-        lambda: data.moments.within.scaled(scale),
+        lambda: _rows_like(moments.total.scaled(scale)),
+        lambda: moments.within.scaled(scale),
     )
-    B, rank = gate.basis_, gate.rank_
-    info = model._evidence_info(
-        data,
-        n_contrasts=len(contrasts),
-        gate_rank=rank,
-        gate_energy=float(gate.cumulative_energy_[rank - 1]) if rank else 0.0,
-    )
-    if rank == 0:
-        identity = AffineMap.identity(len(scale), center=standardizer.center, scale=scale, info=info)
-        return Solution(gate, identity, sources, np.zeros((K - 1, 0)), np.zeros((0, 0)))
+    B, m = gate.basis_, len(contrasts)
+    if not gate.rank_:
+        identity = AffineMap.identity(len(scale), center=standardizer.center, scale=scale)
+        return Solution(gate, identity, sources, np.zeros((K - 1, 0)), np.zeros((0, 0)), n_contrasts=m)
     delta = effects / scale @ B
     # Contrasts that cancel leave rounding, and rounding has a direction too.
     typical = np.linalg.norm(contrasts.values / scale @ B, axis=1).mean()
@@ -320,28 +302,37 @@ def solve(model: ClosedFormMGPA, data: Evidence) -> Solution:
             "The mean contrast inside the gate is zero: the pairs differ, but in no common direction. "
             "Use IterativeMGPA, or check that all pairs are ordered alike (first view, second view)."
         )
-    setting = Setting(data, contrasts, standardizer, gate, delta, info)
-    return solve_pooled(model, setting) if model.anchor == "pooled" else solve_within(model, setting)
+    if anchor == "pooled":
+        strength, shrinkage = settings["strength"], settings["shrinkage"]
+        ridge = 10.0 if ridge == "auto" else float(ridge)
+        stored, C = solve_pooled(moments, standardizer, B, delta, ridge, shrinkage, strength)
+        return Solution(gate, stored, sources, delta, C, n_contrasts=m)
+    calibration = data.calibration_moments()
+    path, C, effect = solve_within(
+        moments, data.people, calibration, contrasts, standardizer, B, delta, ridge=ridge, **settings
+    )
+    return Solution(gate, path, sources, delta, C, effect, m)
 
 
-def solve_pooled(model: ClosedFormMGPA, at: Setting) -> Solution:
-    """Return the published closed form: eq. (3) with the regression over the rows of all sources."""
-    moments, scale, center = at.data.moments, at.standardizer.scale, at.standardizer.center
-    n, B = float(moments.weights.sum()), at.gate.basis_
-    ridge = 10.0 if model.ridge == "auto" else float(model.ridge)
+def solve_pooled(
+    moments: Moments,
+    standardizer: Standardizer,
+    B: Floats,
+    delta: Floats,
+    ridge: float,
+    shrinkage: float,
+    strength: float,
+) -> tuple[AffineMap, Floats]:
+    """Return the published closed form, eq. (3) with the regression over the rows of all sources, and C."""
+    weights, scale, center = moments.weights, standardizer.scale, standardizer.center
+    n = float(weights.sum())
+    # The indicators of all sources but the first, centred.
+    indicators = np.sqrt(weights)[:, None] * (np.eye(len(weights)) - weights / n)[:, 1:]
+    between = (weights[1:, None] * (moments.means[1:] - moments.mean) / scale).T
     total = moments.total.scaled(scale)
-    # The indicators of all sources but the first, centred, as weights of the rows of `between`.
-    centred = np.eye(len(moments.weights)) - moments.weights / n
-    indicators = np.sqrt(moments.weights)[:, None] * centred[:, 1:]
-    if total.factored:
-        U = np.zeros((total.n_rows, indicators.shape[1]))
-        U[-len(indicators) :] = indicators
-        beta, C = anchor_and_covariance_in_rows(total, B, U, ridge, n)
-    else:
-        between = (moments.weights[1:, None] * (moments.means[1:] - moments.mean) / scale).T
-        beta, C = anchor_and_covariance(total.matrix, B, between, indicators.T @ indicators, ridge, n)
-    C = shrink_some(C, model.shrinkage, moments.n_rows)
-    D, W = projection(C, at.delta.T)
+    beta, C = anchor_and_covariance(total, B, between, indicators.T @ indicators, ridge, n)
+    C = shrink_or_raise(C, shrinkage, moments.n_rows)
+    D, W = projection(C, delta.T)
     readout = (B - beta) @ W / scale[:, None]
     stored = AffineMap(
         center=center,
@@ -349,10 +340,9 @@ def solve_pooled(model: ClosedFormMGPA, at: Setting) -> Solution:
         readout=readout,
         direction=B @ D * scale[:, None],
         offset=(center - moments.mean) @ readout,
-        strength=float(model.strength),
-        info=at.info,
+        strength=float(strength),
     )
-    return Solution(at.gate, stored, at.data.sources, at.delta, C)
+    return stored, C
 
 
 def _rows_like(spread: Scatter) -> Floats:

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ._common.checks import as_float_matrix
-from .errors import Mention, UsageError
+from .errors import UsageError
 
 
 @dataclass(frozen=True, eq=False)
@@ -126,8 +126,8 @@ def fit_coordinates(
         most = min(rows.shape)
         if not 1 <= n_components <= most:
             raise UsageError(
-                Mention("n_components"),
-                f" is {n_components}; {len(rows)} rows of {rows.shape[1]} features have at most {most}.",
+                f"n_components is {n_components}; {len(rows)} rows of {rows.shape[1]} features have at most "
+                f"{most}."
             )
         from sklearn.decomposition import PCA
 

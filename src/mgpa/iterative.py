@@ -9,7 +9,7 @@ The paper's anchor a(q) is a regression of the score on the preserved coordinate
 sources (``target="conditional"``). It learns how source goes with task, and of a network's score it leaves
 what the network reads from q, which is noise with few rows, to be compensated by moving z. The default is the
 critic's own score at the anchored point, a(q) = s(q + B ẑ(q)), with ẑ the regression of the gate coordinates
-within sources (:func:`mgpa.anchor.within_anchor`): no row is ever asked to move past ẑ(q). Its first stage is
+within sources (:func:`mgpa.within.within_anchor`): no row is ever asked to move past ẑ(q). Its first stage is
 the closed form, which needs no critics to know what the pairs show; the others correct what that leaves.
 """
 
@@ -20,25 +20,27 @@ from dataclasses import replace
 from typing import Any, ClassVar, Self
 
 import numpy as np
+from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
+from ._common.arrays import cast
 from ._common.parameters import Constraint, flag, gate, number, one_of, read_seed, seed, some_of, text, whole
 from ._common.progress import progress
 from .anchor import TARGETS
 from .critics import CRITICS
-from .errors import Mention, MissingEvidence, UsageError
-from .estimators.base import NO_PAIRS, FitData, MethodTags, require_several
-from .estimators.gated import GatedEstimator
-from .estimators.held_out import read_held_out
+from .errors import MissingEvidence, UsageError
+from .estimators.base import NO_PAIRS, FitData, GatedEstimator, require_several
 from .estimators.staged import SequentialEstimator, complete_stages_kept, torch_device
-from .first_stage import FirstStage
-from .gate import MeasurementGate
-from .maps import MapInfo, StagedMap
-from .moments import Standardizer
-from .pairs import Contrasts, source_names
-from .stages import AllRows, AnchoredPoint, Recipe, Rows, Step, Trajectory, staged_map
+from .gate import MeasurementGate, fit_gate
+from .maps import MapInfo, PathMap, StagedMap
+from .moments import Means, Moments, Scatter, Standardizer
+from .pairs import Contrasts
+from .stages import AnchoredPoint, Recipe, Rows, Start, Step, Trajectory, staged_map
 from .stopping import FEW_EVENTS, HELD_OUT, PairedViews, StoppingRule, judged_run
-from .within import Effect
+from .within import Effect, solve_within
+
+Floats = NDArray[np.float64]
+ClosedForm = Callable[[Moments], tuple[PathMap, Effect]]
 
 ONE_THREAD_SIZE = 2**22  # numbers in X up to which one thread is fastest
 # What the closed form needs to be the first stage: it and the critics' own evidence together err in less than
@@ -133,7 +135,6 @@ class IterativeMGPA(SequentialEstimator, GatedEstimator):
 
     map_: StagedMap
     history_: list[dict[str, Any]]
-    tags: ClassVar[MethodTags] = replace(GatedEstimator.tags, means_of_all_rows=True)
 
     _parameter_constraints: ClassVar[dict[str, Constraint]] = {
         "gate": gate,
@@ -242,12 +243,17 @@ class IterativeMGPA(SequentialEstimator, GatedEstimator):
         """Fit standardisation and gate, then the stages (Algorithm 1)."""
         weight = data.sample_weight
         require_several(data.sources, None if weight is None else np.bincount(data.codes, weight))
-        contrasts, (X_val, held_codes) = given_contrasts(data), self._read_held_out(data)
-        standardizer, all_rows, facts = self._standardizer(data)
+        contrasts, (X_val, held_codes) = given_contrasts(data), self._held_out_rows(data)
+        standardizer = Standardizer.from_rows(data.X, weight, self.standardize)
         H = standardizer.apply(data.X)
-        self.gate_ = self.anchor_gate_ = self._fit_gate(self.gate, contrasts, lambda: H, standardizer)
+
+        def spread() -> Scatter:
+            rows = H.astype(np.float64)
+            return Scatter.of_rows(rows - rows.mean(axis=0))
+
+        self.gate_ = self.anchor_gate_ = fit_gate(self.gate, contrasts, standardizer, lambda: H, spread)
         if self.anchor_gate is not None:
-            self.anchor_gate_ = self._fit_gate(self.anchor_gate, contrasts, lambda: H, standardizer)
+            self.anchor_gate_ = fit_gate(self.anchor_gate, contrasts, standardizer, lambda: H, spread)
         self.sources_, self.history_, rank = data.sources, [], self.gate_.rank_
         to_backend = self._backend()
         recipe = self._recipe(to_backend)
@@ -257,27 +263,25 @@ class IterativeMGPA(SequentialEstimator, GatedEstimator):
             n_contrasts=len(contrasts),
             gate_rank=rank,
             gate_energy=float(self.gate_.cumulative_energy_[rank - 1]) if rank else 0.0,
-            **facts,
+            **data.facts,
         )
         rows = Rows(to_backend(H), data.codes, weight)
         held = None if X_val is None else Rows(to_backend(standardizer.apply(X_val)), held_codes)
-        run, rule, first, effect = Trajectory(recipe, rows, held, all_rows), None, None, None
+        run, rule, first, effect = Trajectory(recipe, rows, held), None, None, None
         if rank and (self.do_no_harm or self.target == "within"):
-            first = FirstStage.of(data, contrasts, standardizer, self.gate_, self.ridge)
-            effect = None if first is None else first.effect(rows.moments)
+            first = closed_form(data, contrasts, standardizer, self.gate_.basis_, self.ridge)
+            effect = None if first is None else first(rows.moments)[1]
         if rank and self.do_no_harm:
             pair_id, views = data.pair_id, None
             # Pairs that show the effect backwards do not say which of their views is of which source.
-            shared = effect is not None and effect.is_of_the_pairs_scale and effect.size > 0
+            shared = effect is not None and effect.matches_pairs and effect.size > 0
             if held is None and shared and pair_id is not None:
                 views = PairedViews.among(rows, pair_id)
             elif held is None and shared and data.pairs is not None and len(contrasts) >= FEW_EVENTS:
                 views, pair_id = PairedViews.of_arrays(
                     data.pairs, data.X, lambda views: to_backend(standardizer.apply(views))
                 )
-            run, rule = judged_run(
-                recipe, rows, held, groups=data.groups, pair_id=pair_id, views=views, all_rows=all_rows
-            )
+            run, rule = judged_run(recipe, rows, held, groups=data.groups, pair_id=pair_id, views=views)
             judged = "X_val" if held is not None else f"held-out {rule.evidence}"
             info = replace(info, evidence=f"{effect or 'no mean contrast'}; stages judged on {judged}")
         with complete_stages_kept(lambda: self._finish(run, standardizer, info)):
@@ -285,26 +289,18 @@ class IterativeMGPA(SequentialEstimator, GatedEstimator):
                 self._start(first, run, rule)
             self._fit_stages(run, rule)
 
-    def _standardizer(self, data: FitData) -> tuple[Standardizer, AllRows | None, dict[str, Any]]:
-        """Return the standardisation, all rows in it if X is a draw, and what the map says of the rows."""
-        everyone = data.all_rows
-        if everyone is None:
-            return Standardizer.from_rows(data.X, data.sample_weight, self.standardize), None, data.facts
-        standardizer, seen = everyone.standardizer(self.standardize), everyone.summary
-        facts = {"source_names": source_names(data.sources)}
-        facts |= {"n_rows": seen.n_rows, "fingerprint": seen.fingerprint}
-        return standardizer, everyone.standardized(standardizer), facts
-
     def _starts_with(self, effect: Effect) -> bool:
         """Return whether the closed form is the first stage."""
         if self.target != "within" or self.anchor_gate is not None or not self.n_stages:
             return False
         return not self.do_no_harm or abs(effect.size) > START_ERRORS * effect.error
 
-    def _start(self, first: FirstStage, run: Trajectory, rule: StoppingRule | None) -> None:
-        """Take the closed form as the first stage, in every run that of its own rows."""
+    def _start(self, first: ClosedForm, run: Trajectory, rule: StoppingRule | None) -> None:
+        """Take the closed form as the first stage; each run takes that of its own rows."""
         for each in (run, *(() if rule is None else rule.witnesses)):
-            each.advance(first.start(each))
+            path, like = first(each.rows.moments)[0], run.recipe.basis
+            along = path.direction @ self.gate_.basis_  # (k, r)
+            each.advance(Start(cast(-path.readout.T @ along, like), cast(-path.offset @ along, like)))
         moved = None if run.held is None else run.held.movement()
         self.history_.append({"stage": 0, "evidence": "effect", "kept": True, "held_movement": moved})
 
@@ -331,13 +327,10 @@ class IterativeMGPA(SequentialEstimator, GatedEstimator):
             run.stages, self.critics, K, basis, step, standardizer, anchored=anchored, info=info
         )
 
-    def _read_held_out(self, data: FitData) -> tuple[Any, Any]:
+    def _held_out_rows(self, data: FitData) -> tuple[Any, Any]:
         if data.X_val is None and data.source_val is None and self.early_stopping:
-            raise UsageError(
-                Mention("early_stopping", True), " needs ", HELD_OUT, ": held-out rows with sources."
-            )
-        return read_held_out(
-            self,
+            raise UsageError(f"early_stopping=True needs {HELD_OUT}: held-out rows with sources.")
+        return self._read_held_out(
             data,
             "early_stopping and do_no_harm need them (or turn both off)",
             sources_needed=self.early_stopping or self.do_no_harm,
@@ -384,5 +377,42 @@ def given_contrasts(data: FitData) -> Contrasts:
     elif data.pairs is not None:
         contrasts = Contrasts.from_pairs(data.pairs, data.X.shape[1])
     if contrasts is None or not len(contrasts):
-        raise MissingEvidence(*NO_PAIRS)
+        raise MissingEvidence(NO_PAIRS)
     return contrasts
+
+
+def closed_form(
+    data: FitData, contrasts: Contrasts, standardizer: Standardizer, B: Floats, ridge: float | str
+) -> ClosedForm | None:
+    """Return the closed form within sources of a fit, as a function of moments of standardised rows.
+
+    It works in the standardised coordinates and the gate of an iterative fit. None: the pairs show no mean
+    contrast, or do not connect all sources.
+    """
+    scale, center, K = standardizer.scale, standardizer.center, len(data.sources)
+    try:
+        delta = contrasts.source_effects(K) / scale @ B
+    except ValueError:  # the pairs do not lead from every source to every other
+        return None
+    typical = np.linalg.norm(contrasts.values / scale @ B, axis=1).mean()
+    if not np.linalg.norm(delta) > 1e-12 * typical:
+        return None
+    midpoints = None if contrasts.midpoints is None else (contrasts.midpoints - center) / scale
+    standardised = replace(contrasts, values=contrasts.values / scale, midpoints=midpoints)
+    people, calibration = Means({}), Moments({})
+    if data.groups is not None:
+        rows = standardizer.apply(data.X)
+        people = Means.from_rows(rows, data.codes, data.groups, sample_weight=data.sample_weight)
+    for code, views in enumerate(data.pairs or ()):
+        calibration += Moments.from_rows(standardizer.apply(views), np.full(len(views), code))
+    d = len(scale)
+    unit = Standardizer(np.zeros(d), np.ones(d), standardizer.varies)
+
+    def solve(moments: Moments) -> tuple[PathMap, Effect]:
+        by_code = Moments(dict(enumerate(moments.parts.values())))  # as pairs and people are
+        path, _, effect = solve_within(
+            by_code, people, calibration, standardised, unit, B, delta, ridge=ridge, do_no_harm=False
+        )
+        return path, effect
+
+    return solve

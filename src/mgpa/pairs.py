@@ -13,8 +13,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from ._common.arrays import is_tensor
-from ._common.checks import as_float_matrix, refuse_masked, require_finite
+from ._common.checks import as_float_matrix, is_tensor, refuse_masked, require_finite
 
 Floats = NDArray[np.float64]
 

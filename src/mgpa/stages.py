@@ -5,19 +5,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ._common.arrays import cast, double, namespace
-from ._common.scatter import blocks
-from .anchor import ConditionalMean, PreservedRegression, ScoreMoments, fit_anchor, within_anchor
+from .anchor import ConditionalMean, fit_anchor
 from .critics import HIDDEN_WIDTH, LinearCritic, NetworkCritic, fit_linear, fit_network, n_scores
 from .maps import MapInfo, StagedMap
-from .moments import Moments, Standardizer
+from .moments import Moments, Standardizer, blocks
 from .pairs import to_numpy
 from .trust_region import smooth_weights, step_coefficients
+from .within import within_anchor
 
 Array = Any  # numpy array or torch tensor
 STEP_ROWS = 16384  # rows that take a step together, to bound memory
@@ -34,7 +34,7 @@ def all_scores(critics: Critics, H: Array) -> Array:
 
 @dataclass(frozen=True)
 class AnchoredPoint:
-    """Where a row would be with the gate coordinates that its preserved ones let expect: q + B ẑ(q).
+    """The row with the gate coordinates expected from its preserved ones: q + B ẑ(q).
 
     An affine function of the original row, h - (h G + c) Bᵀ, with z - ẑ(q) in the brackets.
     """
@@ -45,7 +45,7 @@ class AnchoredPoint:
 
     @classmethod
     def fit(cls, moments: Moments, basis: Array, ridge: float | None) -> AnchoredPoint:
-        """Regress gate coordinates on preserved ones within sources; see :func:`~mgpa.anchor.within_anchor`.
+        """Regress gate coordinates on preserved ones within sources; see :func:`~mgpa.within.within_anchor`.
 
         Parameters
         ----------
@@ -159,14 +159,6 @@ class Recipe:
         return H + self.step(stage, H, original, self.basis) @ self.basis.T
 
 
-def follow(recipe: Recipe, stages: Sequence[Stage | Start], H: Array) -> Array:
-    """Return where original rows H are after these stages."""
-    original = H
-    for stage in stages:
-        H = recipe.move(stage, H, original)
-    return H
-
-
 class Rows:
     """Standardised rows on their way through the stages.
 
@@ -205,17 +197,6 @@ class Rows:
         return float(norm(self.H - self.original) / norm(self.original))
 
 
-class AllRows(Protocol):
-    """More rows than can be held, of which critics see a draw: standardised, and known by their moments."""
-
-    @property
-    def moments(self) -> Moments:
-        """Moments of the original rows by source."""
-
-    def scores(self, recipe: Recipe, stages: Sequence[Stage | Start], critics: Critics) -> ScoreMoments:
-        """Return the moments of the critics' scores after these stages, with the original rows."""
-
-
 class Trajectory:
     """A run of the construction: rows that stages are fitted on, and the stages so far.
 
@@ -227,47 +208,28 @@ class Trajectory:
         What critics and anchors are fitted on.
     held : Rows or None
         Rows that only follow.
-    all_rows : AllRows or None
-        The rows that ``rows`` are a draw of: anchors are then fitted on all of them.
     """
 
-    def __init__(
-        self, recipe: Recipe, rows: Rows, held: Rows | None = None, all_rows: AllRows | None = None
-    ) -> None:
-        self.recipe, self.rows, self.held, self.all_rows = recipe, rows, held, all_rows
+    def __init__(self, recipe: Recipe, rows: Rows, held: Rows | None = None) -> None:
+        self.recipe, self.rows, self.held = recipe, rows, held
         self.stages: list[Stage | Start] = []
 
-    @property
-    def moments(self) -> Moments:
-        """Moments of all rows that the run is of, by source."""
-        return self.rows.moments if self.all_rows is None else self.all_rows.moments
-
     @cached_property
-    def anchor(self) -> AnchoredPoint | PreservedRegression:
+    def anchor(self) -> AnchoredPoint | ConditionalMean:
         """What does not change during a fit: the anchored point, or the regression of scores on Q."""
-        recipe, rows, all_rows = self.recipe, self.rows, self.all_rows
+        recipe, rows = self.recipe, self.rows
         if recipe.target == "within":
-            return AnchoredPoint.fit(self.moments, recipe.anchor_basis, recipe.ridge)
+            return AnchoredPoint.fit(rows.moments, recipe.anchor_basis, recipe.ridge)
         ridge = PUBLISHED_RIDGE if recipe.ridge is None else recipe.ridge
-        basis, wide = double(recipe.anchor_basis), namespace(rows.H).float64
-        if all_rows is None:
-            weight = None if rows.weight is None else cast(rows.weight, rows.H, wide)
-            return ConditionalMean(rows.original, basis, ridge, weight)
-        moments = self.moments
-        mean, scatter = (cast(values, rows.H, wide) for values in (moments.mean, moments.scatter))
-        return PreservedRegression(mean, scatter, basis, ridge)
+        weight = None if rows.weight is None else cast(rows.weight, rows.H, namespace(rows.H).float64)
+        return ConditionalMean(rows.original, double(recipe.anchor_basis), ridge, weight)
 
     def fit_stage(self) -> Stage:
         """Fit critics on the current rows, and their anchors (Algorithm 1, step 3)."""
         critics, H = self._fit_critics(), self.rows.H
         if isinstance(self.anchor, AnchoredPoint):
             return Stage(critics, self.anchor)
-        if self.all_rows is not None:
-            scores = self.all_rows.scores(self.recipe, self.stages, critics)
-        else:
-            assert isinstance(self.anchor, ConditionalMean)
-            scores = self.anchor.moments(double(all_scores(critics, H)))
-        weight, bias = fit_anchor(self.recipe.target, self.anchor, scores)
+        weight, bias = fit_anchor(self.recipe.target, self.anchor, double(all_scores(critics, H)))
         return Stage(critics, ScoreAnchor(cast(weight, H), cast(bias, H)))
 
     def advance(self, stage: Stage | Start) -> None:

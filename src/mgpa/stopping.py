@@ -21,12 +21,11 @@ from scipy.stats import norm, rankdata
 from sklearn.model_selection import StratifiedGroupKFold
 
 from ._common.arrays import double
-from .errors import Mention, UsageError
+from .errors import UsageError
 from .pairs import is_paired, to_numpy
-from .stages import AllRows, Recipe, Rows, Stage, Trajectory
+from .stages import Recipe, Rows, Stage, Trajectory
 
-HELD_OUT = Mention("held_out", python="X_val and source_val")
-WITHOUT_RULE = Mention("do_no_harm", False)
+HELD_OUT = "X_val and source_val"
 
 # Below this many rows a single held-out fifth says too little: five cross-fitted runs decide together.
 FEW_ROWS = 2000
@@ -112,8 +111,7 @@ class StoppingRule:
         if len(absent):
             raise UsageError(
                 f"No held-out rows of source {absent.tolist()}: do_no_harm compares sources on held-out "
-                "rows. Add such rows to ",
-                *(Mention("X_val"), ", or pass ", WITHOUT_RULE, "."),
+                "rows. Add such rows to X_val, or pass do_no_harm=False."
             )
         self.held, self.witnesses, self.n_sources, self.evidence = held, witnesses, len(sources), evidence
         self.units = units or [np.arange(len(rows.codes)) for rows in held]
@@ -160,24 +158,22 @@ def judged_run(
     groups: NDArray[np.int64] | None = None,
     pair_id: NDArray[Any] | None = None,
     views: PairedViews | None = None,
-    all_rows: AllRows | None = None,
 ) -> tuple[Trajectory, StoppingRule]:
     """Return the run that makes the map, and the rule that ends it.
 
     Held-out rows are ``held`` if given. Otherwise a fifth of many rows is kept from the run. Few rows are all
-    left to it, and five witnesses, each fitted on four fifths and judged on the last, decide together. So
-    does a single witness where anchors see more rows than these: they would know those held out.
+    left to it, and five witnesses, each fitted on four fifths and judged on the last, decide together.
 
     With ``views``, whose events are those of ``pair_id``, they are judged instead of the rows: of the events
     held out, or all of them if none is among the rows.
     """
     if held is not None:
-        return Trajectory(recipe, rows, held, all_rows), StoppingRule(recipe.sources, [held])
+        return Trajectory(recipe, rows, held), StoppingRule(recipe.sources, [held])
     if views is not None and pair_id is None:
         units = np.unique(views.event, return_inverse=True)[1]
         rule = StoppingRule(recipe.sources, [views.rows], units=[units], evidence="pairs")
-        return Trajectory(recipe, rows, views.rows, all_rows), rule
-    folds, units = held_out_folds(rows.codes, groups, pair_id, recipe.seed, ", or ", WITHOUT_RULE)
+        return Trajectory(recipe, rows, views.rows), rule
+    folds, units = held_out_folds(rows.codes, groups, pair_id, recipe.seed, ", or do_no_harm=False")
     judges, judge_units = [rows.take(test) for _, test in folds], [units[test] for _, test in folds]
     evidence = "rows"
     if views is not None and pair_id is not None:
@@ -190,10 +186,9 @@ def judged_run(
     runs = [
         Trajectory(recipe, rows.take(train), judge) for (train, _), judge in zip(folds, judges, strict=True)
     ]
-    if len(runs) == 1 and all_rows is None:
+    if len(runs) == 1:
         return runs[0], StoppingRule(recipe.sources, judges, units=judge_units, evidence=evidence)
-    run = Trajectory(recipe, rows, all_rows=all_rows)
-    return run, StoppingRule(recipe.sources, judges, runs, judge_units, evidence)
+    return Trajectory(recipe, rows), StoppingRule(recipe.sources, judges, runs, judge_units, evidence)
 
 
 def rank_evidence(
@@ -249,7 +244,7 @@ def held_out_folds(
     groups: NDArray[np.int64] | None,
     pair_id: NDArray[Any] | None,
     seed: int,
-    *otherwise: Any,
+    otherwise: str = "",
 ) -> tuple[list[tuple[NDArray[np.intp], NDArray[np.intp]]], NDArray[np.int64]]:
     """Return (train, test) rows, one split with many rows and five folds with few, and each row's unit.
 
@@ -269,8 +264,7 @@ def held_out_folds(
     if n_folds < 2:
         raise UsageError(
             "There are too few rows to hold some out: at least two groups and two rows of each source are "
-            "needed. Pass ",
-            *(HELD_OUT, *otherwise, "."),
+            f"needed. Pass {HELD_OUT}{otherwise}."
         )
     splitter = StratifiedGroupKFold(n_folds, shuffle=True, random_state=seed % 2**31)
     folds = list(splitter.split(np.zeros((n, 1)), codes, units))
@@ -279,7 +273,6 @@ def held_out_folds(
     if any(len(np.unique(codes[train])) < n_sources for train, _ in folds):
         raise UsageError(
             "Some source occurs in too few groups to hold any out: without its group nothing of it is left "
-            "to fit on. Pass ",
-            *(HELD_OUT, *otherwise, "."),
+            f"to fit on. Pass {HELD_OUT}{otherwise}."
         )
     return folds, units

@@ -1,9 +1,8 @@
-"""Token embeddings (n, t, d): corrected by their mean, all together, or one by one.
+"""Token embeddings (n, t, d): corrected by their mean, or all together.
 
 :class:`TokenMean` corrects the token mean and shifts every token alike: differences between tokens, and with
 them all within-trial structure, stay exactly as they were, and so does what single tokens tell about the
-source. :class:`JointTokens` corrects all t·d numbers of a row at once, and :class:`PerToken` every token by a
-map of its own.
+source. :class:`JointTokens` corrects all t·d numbers of a row at once.
 """
 
 from __future__ import annotations
@@ -17,11 +16,9 @@ from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, OneToOneFeatureMixin, TransformerMixin, clone
 from sklearn.utils.validation import check_is_fitted
 
-from ._common.arrays import is_tensor
-from ._common.checks import as_float_matrix, require_finite
+from ._common.checks import as_float_matrix, is_tensor, require_finite
 from ._common.parameters import Constraint, check_parameters, having
 from .estimators.base import Provenance, forget, validate_rows
-from .estimators.blocks import Blocks
 from .maps import CorrectionMap
 from .pairs import to_numpy
 
@@ -128,31 +125,6 @@ class TokenEstimator(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # 
         Everything else is as in the wrapped estimator's ``fit``; ``pairs`` and ``X_val`` hold tokens too. A
         two-dimensional X is taken as rows of a single token.
         """
-        rows, views, held = self._begin(X, pairs, X_val)
-        self.estimator_ = self._unfitted(self.n_tokens_).fit(
-            rows,
-            y,
-            source=source,
-            pairs=views,
-            pair_id=pair_id,
-            X_val=held,
-            source_val=source_val,
-            sample_weight=sample_weight,
-            groups=groups,
-        )
-        return self
-
-    def fit_draw(
-        self, all_rows: Any, X: Any, y: Any = None, *, pairs: Any = None, X_val: Any = None, **evidence: Any
-    ) -> Self:
-        """Fit on tokens drawn from a file; see :meth:`mgpa.estimators.base.CorrectionEstimator.fit_draw`."""
-        rows, views, held = self._begin(X, pairs, X_val)
-        unfitted = self._unfitted(self.n_tokens_)
-        self.estimator_ = unfitted.fit_draw(all_rows, rows, y, pairs=views, X_val=held, **evidence)
-        return self
-
-    def _begin(self, X: Any, pairs: Any, X_val: Any) -> tuple[Any, Any, Any]:
-        """Forget an earlier fit, and return the rows of X, ``pairs`` and ``X_val``."""
         check_parameters(self)
         forget(self)
         self._provenance = Provenance()
@@ -162,11 +134,18 @@ class TokenEstimator(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # 
         if X_val is not None:
             X_val, n_tokens = self._rows(X_val, reset=False, name="X_val")
             self._check_n_tokens(n_tokens, "X_val")
-        return rows, pairs, X_val
-
-    def _unfitted(self, n_tokens: int) -> Any:
-        """Return what is to be fitted on the rows."""
-        return clone(self.estimator)
+        self.estimator_ = clone(self.estimator).fit(
+            rows,
+            y,
+            source=source,
+            pairs=pairs,
+            pair_id=pair_id,
+            X_val=X_val,
+            source_val=source_val,
+            sample_weight=sample_weight,
+            groups=groups,
+        )
+        return self
 
     def partial_fit(self, X: Any, y: Any = None, **evidence: Any) -> Self:
         """Add more tokens, if the wrapped estimator has a ``partial_fit``."""
@@ -174,7 +153,7 @@ class TokenEstimator(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # 
         first = not hasattr(self, "estimator_")
         rows, n_tokens = self._rows(X, reset=first)
         if first:
-            self.estimator_, self.n_tokens_ = self._unfitted(n_tokens), n_tokens
+            self.estimator_, self.n_tokens_ = clone(self.estimator), n_tokens
         self._check_n_tokens(n_tokens)
         if evidence.get("pairs") is not None:
             evidence["pairs"] = self._pair_rows(evidence["pairs"])
@@ -327,44 +306,8 @@ class JointTokens(TokenEstimator):
     layout: ClassVar[str] = "joint"
 
 
-class PerToken(TokenEstimator):
-    """Correct every token by a map of its own, fitted on that token of all rows.
-
-    Parameters
-    ----------
-    estimator : estimator of this package
-        For instance ``ClosedFormMGPA()``. Only affine maps can be stored as one.
-
-    Attributes
-    ----------
-    estimator_ : Blocks
-        ``estimator_.estimators`` has a fitted estimator for each token.
-    n_tokens_ : int
-        Tokens per row seen in fit.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from mgpa import ClosedFormMGPA
-    >>> rng = np.random.default_rng(0)
-    >>> source = np.repeat([0, 1], 50)
-    >>> shift = np.zeros((3, 4)); shift[0, 0], shift[1, 1] = 3, -3      # the third token shows nothing
-    >>> X = rng.normal(size=(100, 3, 4)) + source[:, None, None] * shift
-    >>> A = rng.normal(size=(20, 3, 4))
-    >>> pairs = (A, A + shift + 0.1 * rng.normal(size=(20, 3, 4)))
-    >>> model = PerToken(ClosedFormMGPA()).fit(X, source=source, pairs=pairs)
-    >>> len(model.estimator_.estimators), model.to_map()
-    (3, <AffineMap: affine, rank 2, strength 1, 12 features>)
-    """
-
-    layout: ClassVar[str] = "joint"
-
-    def _unfitted(self, n_tokens: int) -> Blocks:
-        return Blocks([clone(self.estimator) for _ in range(n_tokens)])
-
-
 #: Estimators of tokens by the names that commands and studies know them by.
-TOKENS: dict[str, type[TokenEstimator]] = {"mean": TokenMean, "joint": JointTokens, "each": PerToken}
+TOKENS: dict[str, type[TokenEstimator]] = {"mean": TokenMean, "joint": JointTokens}
 
 
 def row_estimator(model: Any) -> Any:

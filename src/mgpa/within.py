@@ -1,35 +1,30 @@
-"""The closed form within sources: an anchor that does not learn how source goes with task.
+"""The closed form within sources: an anchor that does not learn how source and task are associated.
 
-Regressed on rows of all sources together, ẑ(q) learns that q tells the task, the task tells the source and
-the source shifts z, and writes that detour into the embeddings. Here everything compares rows with the mean
-of their own source (:func:`~mgpa.anchor.within_anchor`), from the moments of each source alone:
+Regressed on rows of all sources together, ẑ(q) learns that q predicts the task, the task predicts the source
+and the source shifts z, and writes that association into the embeddings. Here every row is compared with the
+mean of its own source, from the moments of each source alone:
 
     z' = z - Σⱼ pⱼ pⱼᵀC⁻¹ [z - ẑ(q)],   ẑ(q) = z̄ + βᵀ(q - q̄),
 
 with z̄ and q̄ the unweighted means of the sources' means, C the residual covariance within sources, and
 p₁, p₂, … ordered directions, C⁻¹-orthonormal: first the mean contrasts, which makes eq. (3), then those along
-which contrasts vary. Two things are asked of the data first: do the rows show an effect at all
-(:func:`measured_effect`), and along how many directions (:func:`supported`). No task label takes part.
+which contrasts vary. The data are asked first whether the rows show an effect at all
+(:func:`measured_effect`), and along how many directions (:func:`supported`). No task label is used.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import scipy.linalg
 from numpy.typing import NDArray
 
-from .anchor import GateAnchor, shrink, within_anchor
-from .gate import contrast_folds
-from .maps import CorrectionMap, MapInfo, PathMap
-from .moments import Standardizer
+from .evidence import contrast_folds
+from .maps import MapInfo, PathMap
+from .moments import Means, Moments, PrincipalAxes, Scatter, Standardizer, outside
 from .pairs import Contrasts
-
-if TYPE_CHECKING:
-    from .closed_form import ClosedFormMGPA
-    from .estimators.streamed import Evidence
 
 Floats = NDArray[np.float64]
 
@@ -51,22 +46,22 @@ class Effect:
     error: float
 
     @property
-    def is_there(self) -> bool:
+    def exists(self) -> bool:
         """Whether it exceeds two standard errors."""
         return abs(self.size) > 2.0 * self.error
 
     @property
-    def is_of_the_pairs_scale(self) -> bool:
+    def matches_pairs(self) -> bool:
         """Whether pairs and rows show one effect, so that paired views are rows like any other."""
-        return self.is_there and 0.5 < abs(self.size) < 2.0
+        return self.exists and 0.5 < abs(self.size) < 2.0
 
     @property
-    def is_of_other_units(self) -> bool:
+    def units_differ(self) -> bool:
         """Whether pairs and rows show effects so different in size that units are in doubt."""
-        return self.is_there and not 1 / UNITS < abs(self.size) < UNITS
+        return self.exists and not 1 / UNITS < abs(self.size) < UNITS
 
     def __str__(self) -> str:
-        if self.is_of_other_units:
+        if self.units_differ:
             return (
                 f"effect {self.size:.1e} ± {self.error:.1e} of the contrast (are pairs and rows in the same "
                 "units?)"
@@ -74,69 +69,59 @@ class Effect:
         return f"effect {self.size:.4f} ± {self.error:.4f} of the contrast"
 
 
-@dataclass(frozen=True)
-class Solution:
-    """What solving the evidence gives."""
+def solve_within(
+    moments: Moments,
+    people: Means,
+    calibration: Moments,
+    contrasts: Contrasts,
+    standardizer: Standardizer,
+    B: Floats,
+    delta: Floats,
+    *,
+    n_directions: int | str = "auto",
+    strength: float = 1.0,
+    ridge: float | str = "auto",
+    shrinkage: float = 0.01,
+    do_no_harm: bool = True,
+) -> tuple[PathMap, Floats, Effect]:
+    """Return the path of directions, the residual covariance and the rows' effect.
 
-    gate: Any
-    map: CorrectionMap
-    sources: NDArray[Any]
-    direction: Floats
-    covariance: Floats
-    effect: Effect | None = None
-
-
-@dataclass(frozen=True)
-class Setting:
-    """Where a fit takes place: the evidence in standardised coordinates, and a gate with something in it."""
-
-    data: Evidence
-    contrasts: Contrasts
-    standardizer: Standardizer
-    gate: Any
-    delta: Floats  # (K - 1, r): mean projected contrasts
-    info: MapInfo
-
-
-def shrink_some(C: Floats, shrinkage: float, n_rows: int) -> Floats:
-    """Return the shrunk residual covariance, or say that there is none."""
-    C = shrink(C, shrinkage)
-    if not np.trace(C) > 0:
-        raise ValueError(
-            f"{n_rows} rows leave no variation inside the gate once Q and the source are accounted for; use "
-            "more rows."
-        )
-    return C
-
-
-def solve_within(model: ClosedFormMGPA, at: Setting) -> Solution:
-    """Return the path of directions with an anchor that does not learn how source goes with task."""
-    moments, standardizer, B = at.data.moments, at.standardizer, at.gate.basis_
+    Parameters
+    ----------
+    moments, people : Moments, Means
+        Of the rows by source, and by source and participant where those are known.
+    calibration : Moments
+        By source, of paired views that are not among the rows.
+    contrasts : Contrasts
+        In the rows' units.
+    standardizer : Standardizer
+        Of the rows.
+    B, delta : (d, r), (K - 1, r)
+        Gate basis, and mean contrasts in it.
+    n_directions, strength, ridge, shrinkage, do_no_harm
+        As in :class:`~mgpa.ClosedFormMGPA`.
+    """
     scale = np.where(standardizer.varies, standardizer.scale, np.inf)  # what never varied takes no part
     n, K = moments.count, len(moments.sources)
     # As n rows of weight one would scatter: weights are relative.
     spread = moments.within.scaled(scale * np.sqrt(moments.weights.sum() / n))
-    ridge = None if model.ridge == "auto" else float(model.ridge)
-    anchor = within_anchor(spread, B, n, K, ridge)
-    effect = measured_effect(
-        at, anchor, shrink_some(anchor.covariance, model.shrinkage, moments.n_rows), scale
-    )
-    calibration = at.data.calibration_moments()
-    if calibration.parts and effect.is_of_the_pairs_scale:
-        # Both views of the same events: rows in which source goes with nothing.
-        more = calibration.within.scaled(scale)
-        anchor = within_anchor(
-            spread + more, B, n + calibration.weights.sum(), K + len(calibration.sources), anchor.ridge
-        )
-    C = shrink_some(anchor.covariance, model.shrinkage, moments.n_rows)
-    path = ordered_directions(C, at.delta, at.contrasts, B / scale[:, None])
-    if model.do_no_harm and not effect.is_there:
-        kept, told = 0, "not clear in these rows, nothing was done"
+    anchor = within_anchor(spread, B, n, K, None if ridge == "auto" else float(ridge))
+    C = shrink_or_raise(anchor.covariance, shrinkage, moments.n_rows)
+    effect = measured_effect(moments, people, delta, anchor, C, scale)
+    if calibration.parts and effect.matches_pairs:
+        # Both views of the same events: rows in which the source is associated with nothing.
+        spread = spread + calibration.within.scaled(scale)
+        n_views, n_means = calibration.weights.sum(), len(calibration.sources)
+        anchor = within_anchor(spread, B, n + n_views, K + n_means, anchor.ridge)
+        C = shrink_or_raise(anchor.covariance, shrinkage, moments.n_rows)
+    path = ordered_directions(C, delta, contrasts, B / scale[:, None])
+    told = "acted"
+    if do_no_harm and not effect.exists:
+        path, told = path[:, :0], "not clear in these rows, nothing was done"
+    elif n_directions == "auto":
+        path = path[:, : supported(moments, contrasts, delta, anchor, C, scale, effect)]
     else:
-        auto = model.n_directions == "auto"
-        kept = supported(at, anchor, C, scale, effect) if auto else int(model.n_directions)
-        told = "acted"
-    path = path[:, : min(kept, path.shape[1])]
+        path = path[:, : int(n_directions)]
     readout = (anchor.residual @ scipy.linalg.cho_solve(scipy.linalg.cho_factor(C), path)) / scale[:, None]
     stored = PathMap(
         center=standardizer.center,
@@ -144,32 +129,160 @@ def solve_within(model: ClosedFormMGPA, at: Setting) -> Solution:
         readout=readout.T,
         direction=(B @ path * standardizer.scale[:, None]).T,
         offset=(standardizer.center - moments.means.mean(axis=0)) @ readout,
-        strength=float(model.strength),
-        info=replace(at.info, evidence=f"{effect}; {told}"),
+        strength=float(strength),
+        info=MapInfo(evidence=f"{effect}; {told}"),
     )
-    return Solution(at.gate, stored, at.data.sources, at.delta, C, effect)
+    return stored, C, effect
 
 
-def measured_effect(at: Setting, anchor: GateAnchor, C: Floats, scale: Floats) -> Effect:
+def shrink_or_raise(C: Floats, shrinkage: float, n_rows: int) -> Floats:
+    """Return C shrunk toward its mean diagonal, (1 - γ) C + γ (tr C / r) I, or say that there is none."""
+    C = (1.0 - shrinkage) * C + shrinkage * np.trace(C) / len(C) * np.eye(len(C))
+    if not np.trace(C) > 0:
+        raise ValueError(
+            f"{n_rows} rows leave no variation inside the gate once Q and the source are accounted for; use "
+            "more rows."
+        )
+    return np.asarray(C)
+
+
+@dataclass(frozen=True)
+class GateAnchor:
+    """ẑ(q), the gate coordinates expected given the preserved ones, and how rows scatter about it.
+
+    Attributes
+    ----------
+    residual : (d, r)
+        G with z - ẑ(q) = (h - center) G, so that Gᵀ S G is the residual scatter of rows with scatter S.
+    covariance : (r, r)
+        C, of the residuals within sources.
+    ridge, n_free : float, float
+        The penalty, and the degrees of freedom that the regression leaves.
+    basis : (d, r)
+        B.
+    axes : PrincipalAxes
+        Of the rows' scatter once B is taken out of their columns: the preserved coordinates'.
+    """
+
+    residual: Floats
+    covariance: Floats
+    ridge: float
+    n_free: float
+    basis: Floats
+    axes: PrincipalAxes
+
+    def leverage(self, rows: Floats) -> Floats:
+        """Return q (S + λI)⁻¹ qᵀ for rows: how uncertain the regression is at (and between) them."""
+        along = self.axes.along(outside(self.basis, rows.T))
+        return np.asarray((along.T / (self.axes.values + self.ridge)) @ along)
+
+
+def preserved_axes(spread: Scatter, B: Floats) -> tuple[Floats, Floats, PrincipalAxes]:
+    """Return BᵀSB, the products VᵀSB with the axes V of the preserved coordinates, and those axes.
+
+    With fewer rows than features nothing here is larger than the rows.
+    """
+    if spread.factored:
+        Z = spread.times(B)
+        values, U = np.linalg.eigh(spread.gram() - Z @ Z.T)  # QQᵀ, without a copy of the rows
+        resolved = values > (values[-1] + np.sum(Z**2)) * len(Z) * np.finfo(np.float64).eps
+        values, U = values[resolved], U[:, resolved]
+        axes = PrincipalAxes(values, U / np.sqrt(values), spread)
+        return Z.T @ Z, np.sqrt(values)[:, None] * (U.T @ Z), axes
+    S = spread.matrix
+    SB = S @ B
+    total, cross = B.T @ SB, SB - B @ (B.T @ SB)
+    Q = S - SB @ B.T - B @ cross.T
+    values, vectors = np.linalg.eigh((Q + Q.T) / 2)
+    # Next to nothing, where the gate is everything, is nothing.
+    resolved = values > (values[-1] + np.trace(total)) * len(Q) * np.finfo(np.float64).eps
+    axes = PrincipalAxes(values[resolved], vectors[:, resolved])
+    return total, axes.along(cross), axes
+
+
+def within_anchor(spread: Scatter, B: Floats, n: float, n_means: int, ridge: float | None) -> GateAnchor:
+    """Regress z on q within sources: every row is compared with the mean of its own source.
+
+    Regressed on rows of all sources together, an anchor learns that q tells the task, the task tells the
+    source and the source shifts z, and writes that association into the embeddings. Differences within a
+    source know nothing of it.
+
+    Parameters
+    ----------
+    spread : Scatter
+        Of the standardised rows about their sources' means.
+    B : (d, r)
+        Gate basis.
+    n, n_means : float, int
+        Number of rows (total weight), and of the means taken from them.
+    ridge : float or None
+        Penalty on the sum-of-squares scale; None takes :func:`cross_validated_ridge`.
+    """
+    total, products, axes = preserved_axes(spread, B)
+    values = axes.values
+    if ridge is None:
+        ridge = cross_validated_ridge(values, products, float(np.trace(total)), n - n_means)
+    shrunk = values + ridge
+    n_free = n - n_means - float(np.sum(values / shrunk))
+    if not n_free > 0:
+        raise ValueError(
+            f"{n:g} rows leave nothing to estimate the spread inside the gate from; use more rows, or a "
+            "larger ridge."
+        )
+    explained = products.T @ ((2.0 / shrunk - values / shrunk**2)[:, None] * products)
+    covariance = (total - explained) / n_free
+    residual = B - outside(B, axes.back(products / shrunk[:, None]))
+    covariance = (covariance + covariance.T) / 2
+    return GateAnchor(residual, covariance, float(ridge), n_free, B, axes)
+
+
+def cross_validated_ridge(values: Floats, products: Floats, total: float, n: float) -> float:
+    """Return the penalty that minimises generalised cross-validation, from moments alone.
+
+    Degrees of freedom count 1.4 times, the usual guard (Kim and Gu, 2004) against the too small penalties
+    that plain cross-validation now and then prefers.
+
+    Parameters
+    ----------
+    values : (p,)
+        Scatter of the regressors along their principal axes.
+    products : (p, r)
+        Their products with the targets.
+    total : float
+        Sum of squares of the targets.
+    n : float
+        Rows, less the means taken from them.
+    """
+    if not len(values):
+        return 1.0
+    grid = values[-1] * np.logspace(-10, 2, 73)
+    shrunk = values + grid[:, None]
+    residual = total - (2.0 / shrunk - values / shrunk**2) @ np.sum(products**2, axis=1)
+    free = n - 1.4 * np.sum(values / shrunk, axis=1)
+    score = np.where(free > 0, residual / np.where(free > 0, free, 1.0) ** 2, np.inf)
+    return float(grid[np.argmin(score)] if np.isfinite(score).any() else grid[-1])
+
+
+def measured_effect(
+    moments: Moments, people: Means, delta: Floats, anchor: GateAnchor, C: Floats, scale: Floats
+) -> Effect:
     """Return how much of the mean contrast the rows of different sources differ by, given q.
 
     The standard error is the larger of two: of independent rows, and, where participants are known, of
     participants, whose rows rise and fall together.
     """
-    moments = at.data.moments
     gaps = (moments.means[1:] - moments.means[0]) / scale  # (K - 1, d)
-    weights = scipy.linalg.cho_solve(scipy.linalg.cho_factor(C), at.delta.T).T  # (K - 1, r): C⁻¹δ
-    total = float(np.sum(weights * at.delta))
+    weights = scipy.linalg.cho_solve(scipy.linalg.cho_factor(C), delta.T).T  # (K - 1, r): C⁻¹δ
+    total = float(np.sum(weights * delta))
     size = float(np.sum(weights * (gaps @ anchor.residual))) / total
     uncertain = np.diag(1.0 / moments.counts[1:]) + 1.0 / moments.counts[0] + anchor.leverage(gaps)
-    variance = float(np.sum((weights @ at.delta.T) * uncertain)) / total**2
-    people = at.data.people.parts
-    if len({person for _, person in people}) > 1:
+    variance = float(np.sum((weights @ delta.T) * uncertain)) / total**2
+    if len({person for _, person in people.parts}) > 1:
         by_source = np.concatenate([-weights.sum(axis=0, keepdims=True), weights]) / total  # (K, r)
         sums = zip(moments.means, moments.weights, by_source, strict=True)
         means = dict(zip(moments.sources, sums, strict=True))
         influence: dict[Any, float] = {}
-        for (source, person), (weight, mean) in people.items():
+        for (source, person), (weight, mean) in people.parts.items():
             center, total_weight, direction = means[source]
             residual = ((mean - center) / scale) @ anchor.residual @ direction
             influence[person] = influence.get(person, 0.0) + weight / total_weight * float(residual)
@@ -197,7 +310,15 @@ def ordered_directions(C: Floats, delta: Floats, contrasts: Contrasts, basis: Fl
     return np.asarray(L @ np.concatenate([mean_axes, np.linalg.qr(rest)[0]], axis=1))
 
 
-def supported(at: Setting, anchor: GateAnchor, C: Floats, scale: Floats, effect: Effect) -> int:
+def supported(
+    moments: Moments,
+    contrasts: Contrasts,
+    delta: Floats,
+    anchor: GateAnchor,
+    C: Floats,
+    scale: Floats,
+    effect: Effect,
+) -> int:
     """Return how many directions to correct along: the mean's, then those along which sources vary unequally.
 
     Directions are chosen on four fifths of the pairs (of the people, where known). A further one is supported
@@ -205,8 +326,8 @@ def supported(at: Setting, anchor: GateAnchor, C: Floats, scale: Floats, effect:
     :data:`MATERIAL`, and the other pairs agree which source varies more: an association of source and task
     shows in the rows, but not in two views of the same events.
     """
-    contrasts, moments, r = at.contrasts, at.data.moments, len(C)
-    n_mean, n_sources = int(np.linalg.matrix_rank(at.delta)), len(moments.sources)
+    r = len(C)
+    n_mean, n_sources = int(np.linalg.matrix_rank(delta)), len(moments.sources)
     folds = contrast_folds(contrasts.values / scale, contrasts.people) if r > n_mean else []
     if not folds:
         return n_mean
@@ -216,7 +337,7 @@ def supported(at: Setting, anchor: GateAnchor, C: Floats, scale: Floats, effect:
     residuals = (views / scale) @ anchor.residual
     agreement = np.zeros(r)
     for train, test in folds:
-        chosen = ordered_directions(C, at.delta, contrasts.take(train), at.gate.basis_ / scale[:, None])
+        chosen = ordered_directions(C, delta, contrasts.take(train), anchor.basis / scale[:, None])
         G = inverse @ chosen  # residuals to scores along the directions
         of_rows = [np.sum(G * (S @ G), axis=0) / w for S, w in zip(scatters, moments.weights, strict=True)]
         tested = np.isin(np.arange(len(codes)) % len(contrasts), test)

@@ -9,7 +9,6 @@ from sklearn.preprocessing import StandardScaler
 
 import mgpa
 from audited import HeadOfMeans, run
-from mgpa.audit.fits import count_pairs
 from mgpa.baselines import make
 from mgpa.errors import MissingEvidenceWarning
 from mgpa.tables import fit_table
@@ -154,9 +153,3 @@ def test_pairs_that_show_nothing_leave_rows_as_they_are_and_the_audit_goes_on(ta
     assert not any("NOTHING TO ACT ON" in line for line in found.findings("leace"))
     for method in found:  # limits are some of the findings
         assert set(found.limits(method)) <= set(found.findings(method))
-
-
-def test_pairs_of_several_methods_are_counted_by_method():
-    A = np.zeros((3, 2))
-    assert count_pairs((A, A)) == 3
-    assert count_pairs({"leace": (A, A), "coral": (A[:1], A[:1])}) == {"leace": 3, "coral": 1}

@@ -24,7 +24,7 @@ def table():
 def test_pairs_of_a_planted_difference_show_it_and_the_rows_differ_by_it(table):
     found = check_pairs(table)
     assert found.shows_something
-    assert found.effect.is_there
+    assert found.effect.exists
     assert "the rows differ by it" in found.verdict
     assert found.inside > 0.5
     # Exchanging views leaves the mean and adds the difference of events.
@@ -49,7 +49,7 @@ def test_rows_that_do_not_differ_by_what_pairs_show_have_nothing_to_remove(table
     rows = changed(fit, X=same, pair_id=np.full(len(fit), -1))
     found = check_pairs(rows, fit.take(np.asarray(fit.pair_id) >= 0))
     assert found.shows_something
-    assert not found.effect.is_there
+    assert not found.effect.exists
     assert "nothing to remove" in found.verdict
 
 

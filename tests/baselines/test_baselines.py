@@ -12,7 +12,6 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import roc_auc_score
 
 import mgpa
-from mgpa._common.scatter import Scatter
 from mgpa.baselines import (
     CORAL,
     FEATMAP,
@@ -33,6 +32,7 @@ from mgpa.baselines.ncm import leading_differences
 from mgpa.baselines.splince import oblique_erasure
 from mgpa.endpoint import BudgetNotAttained, movement_budget, native, operating_points, relative_movement
 from mgpa.errors import NotEnoughMemory
+from mgpa.moments import Scatter
 from shared import FIXTURES, needs_shared
 
 CLOSED = ["leace", "oracle_leace", "quadratic_leace", "splince", "ncm", "pisco", "featmap", "coral", "combat"]

@@ -17,7 +17,7 @@ from mgpa import (
     TokenMean,
     transform_tokens,
 )
-from mgpa.estimators.base import MissingEvidence
+from mgpa.errors import MissingEvidence
 
 torch = pytest.importorskip("torch")
 
@@ -40,18 +40,21 @@ def iterative(**parameters):
     return IterativeMGPA(**{"critics": ("linear",), "n_stages": 2, "random_state": 0} | parameters)
 
 
+def tokens(**parameters):
+    return TokenMean(iterative(**parameters))
+
+
 BOTH = pytest.mark.parametrize("make", [closed, iterative])
 
 
-def fit(make, rows=X, *, parameters=None, **evidence):
+def fit(make, rows=None, *, parameters=None, **evidence):
     """Fit on good data but for the changes given."""
+    of_tokens = make is tokens
+    rows = (TOKENS if of_tokens else X) if rows is None else rows
     if "pair_id" in evidence:
         evidence = {"pairs": None} | evidence
-    return make(**(parameters or {})).fit(rows, **({"source": SOURCE, "pairs": (A, B)} | evidence))
-
-
-def fit_tokens(tokens=TOKENS, make=closed, **evidence):
-    return TokenMean(make()).fit(tokens, **({"source": SOURCE, "pairs": TOKEN_PAIRS} | evidence))
+    good = {"source": SOURCE, "pairs": TOKEN_PAIRS if of_tokens else (A, B)}
+    return make(**(parameters or {})).fit(rows, **(good | evidence))
 
 
 def refused(*words: str, error: type[Exception] = ValueError):
@@ -65,213 +68,115 @@ def spoilt(rows, where, value=np.nan):
     return bad
 
 
-# Values that are not finite
+NOT_FINITE = ("X contains NaN or infinite values in 2 of 60 rows", "first: row 7", "Drop or impute")
+BAD_ROWS = {
+    "nan": (spoilt(spoilt(X, (7, 2)), (9, 0)), *NOT_FINITE),
+    "infinite": (spoilt(spoilt(X, (7, 2), np.inf), (9, 0), -np.inf), *NOT_FINITE),
+    "one dimension": (X[:, 0], "Expected 2D array, got 1D array", "Reshape your data"),
+    "three dimensions": (TOKENS, "X has shape (60, 3, 5); expected two dimensions", "use mgpa.TokenMean"),
+    "four dimensions": (TOKENS[None], "dim 4"),
+    "no rows": (X[:0], "0 sample(s)", "minimum of 1 is required"),
+    "complex": (X + 1j, "Complex data not supported"),
+    "text": (X.astype(str), "X holds text", "expected numbers"),
+    "mixed": (np.where(X > 1, "a", X.astype(object)), "could not convert string to float: 'a'"),
+    "half precision": (X.astype(np.float16), "X is float16, too coarse", "X.astype('float32')"),
+    "bfloat16": (torch.tensor(X).bfloat16(), "X is bfloat16, too coarse", "X.float()"),
+    "constant": (np.ones((N, D)), "All 5 features of X are constant", "nothing to correct"),
+}
 
 
 @BOTH
-@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
-def test_rows_that_are_not_finite_are_named(make, value):
-    bad = spoilt(spoilt(X, (7, 2), value), (9, 0), value)
-    words = ("X contains NaN or infinite values in 2 of 60 rows", "first: row 7", "Drop or impute")
+@pytest.mark.parametrize("why", BAD_ROWS)
+def test_unusable_rows_are_refused(make, why):
+    rows, *words = BAD_ROWS[why]
+    source = SOURCE[: len(rows)] if why == "no rows" else SOURCE
     with refused(*words):
-        fit(make, bad)
+        fit(make, rows, source=source)
+
+
+def test_sparse_rows_are_refused():
+    with refused("Sparse data was passed", "toarray", error=TypeError):
+        fit(closed, scipy.sparse.csr_array(X))
+
+
+WIDTH = "X has 3 features; this correction was fitted on 5"
+BAD_NEW_ROWS = {
+    "nan": (BAD_ROWS["nan"][0], NOT_FINITE[0], NOT_FINITE[0], NOT_FINITE[0]),
+    "width": (X[:, :3], "X has 3 features", WIDTH, WIDTH),
+    "tokens": (TOKENS, *["X has shape (60, 3, 5); expected two dimensions"] * 3),
+    "text": (X.astype(str), "X holds text", "expected a float32 or float64 array", None),
+    "half": (X.astype(np.float16), "X is float16", "X is float16", "X has dtype torch.float16"),
+    "one row": (X[0], "Expected 2D array", "X has shape (5,); expected two dimensions", None),
+    "integers": (X.astype(int), None, None, "X has dtype torch.int64; convert it with X.float()"),
+}
+
+
+@BOTH
+@pytest.mark.parametrize("why", BAD_NEW_ROWS)
+def test_unusable_new_rows_are_refused(make, why):
+    """By the estimator, by its map, and as a tensor; None where there is nothing to refuse."""
+    rows, *words = BAD_NEW_ROWS[why]
     model = fit(make)
-    for transform in (model.transform, model.to_map().transform):
-        with refused(*words):
-            transform(bad)
-        with refused(*words):
-            transform(bad.astype(np.float32))
-        with refused(*words):
-            transform(torch.tensor(bad))
-    with refused(*words):
-        transform(pd.DataFrame(bad))
+    calls = (model.transform, model.to_map().transform, lambda rows: model.transform(torch.tensor(rows)))
+    for call, said in zip(calls, words, strict=True):
+        if said is not None:
+            with refused(said):
+                call(rows)
 
 
 @BOTH
-@pytest.mark.parametrize("side", [0, 1])
-def test_pairs_that_are_not_finite_are_named(make, side):
-    pairs = [A, B]
-    pairs[side] = spoilt(pairs[side], (3, 1), np.inf)
-    with refused(f"pairs[{side}] contains NaN or infinite values in 1 of 20 rows", "first: row 3"):
-        fit(make, pairs=tuple(pairs))
-
-
-def test_held_out_rows_that_are_not_finite_are_named():
-    with refused("contains NaN or infinite values in 1 of 60 rows", "first: row 4"):
-        fit(iterative, X_val=spoilt(X, 4), source_val=SOURCE)
-
-
-@pytest.mark.parametrize(
-    ("held", "words"),
-    [
-        (spoilt(X, 4), "X_val contains NaN"),
-        (X[:, :2], "X_val has 2 features but X has 5"),
-        (X[:, None], "X_val has shape"),
-        (X.astype(np.float16), "X_val is float16"),
-    ],
-)
-def test_messages_about_held_out_rows_say_so(held, words):
-    with refused(words):
-        fit(iterative, X_val=held, source_val=SOURCE)
-
-
-def test_tokens_that_are_not_finite_are_named():
-    bad = spoilt(TOKENS, (5, 1, 1))
-    words = ("X contains NaN or infinite values in 1 of 60 rows", "first: row 5")
-    with refused(*words):
-        fit_tokens(bad)
-    model = fit_tokens()
-    for tokens in (bad, bad.astype(np.float32), torch.tensor(bad)):
-        with refused(*words):
-            model.transform(tokens)
-        with refused(*words):
-            transform_tokens(model.to_map(), tokens)
-    with refused("pairs[1] contains NaN", "first: row 2"):
-        fit_tokens(pairs=(TOKEN_PAIRS[0], spoilt(TOKEN_PAIRS[1], 2)))
-    with refused("X_val contains NaN", "first: row 5"):
-        fit_tokens(make=iterative, X_val=bad, source_val=SOURCE)
-
-
-# Shapes
-
-
-@BOTH
-def test_a_missing_source_as_text_is_no_third_source(make):
-    with refused("source is 'nan', a missing value as text, in 1 of 60 rows (first: row 2)"):
-        fit(make, source=np.where(np.arange(N) == 2, "nan", SOURCE))
-
-
-@BOTH
-def test_another_width_is_refused(make):
-    with refused("The pairs have 3 features, and the rows 5"):
-        fit(make, pairs=(A[:, :3], B[:, :3]))
-    model = fit(make)
-    with refused("X has 3 features", "expecting 5"):
-        model.transform(X[:, :3])
-    for wrong in (X[:, :3], torch.tensor(X[:, :3])):
-        with refused("X has 3 features; this correction was fitted on 5"):
-            model.to_map().transform(wrong)
-
-
-def test_held_out_rows_of_another_width_are_refused():
-    with refused("has 2 features"):
-        fit(iterative, X_val=X[:, :2], source_val=SOURCE)
-    with refused("X_val has 2 features but X has 5"):
-        fit_tokens(make=iterative, X_val=TOKENS[:, :, :2], source_val=SOURCE)
-
-
-def test_tokens_of_another_width_are_refused():
-    model = fit_tokens()
-    with refused("X has 2 features", "5"):
-        model.transform(TOKENS[:, :, :2])
-    with refused("X has 2 features", "5"):
-        model.transform(torch.tensor(TOKENS[:, :, :2]))
-
-
-def test_another_number_of_tokens_is_refused():
-    model = fit_tokens()
-    for wrong in (TOKENS[:, :2], torch.tensor(TOKENS[:, :2])):
-        with refused("X has 2 tokens per row; fitted on 3"):
-            model.transform(wrong)
-        with refused("X has 2 tokens per row; fitted on 3", "A mean over another number"):
-            transform_tokens(model.to_map(), wrong)
-    with refused("X has 1 tokens per row; fitted on 3"):
-        model.transform(X)
-    with refused("pairs[0] has 2 tokens per row; fitted on 3"):
-        fit_tokens(pairs=(TOKEN_PAIRS[0][:, :2], TOKEN_PAIRS[1][:, :2]))
-    with refused("X_val has 2 tokens per row; fitted on 3"):
-        fit_tokens(make=iterative, X_val=TOKENS[:, :2], source_val=SOURCE)
-
-
-def test_tokens_need_three_dimensions():
-    model = fit_tokens()
-    with refused("X has shape (60, 0, 5); expected tokens (rows, tokens, features)"):
-        fit_tokens(TOKENS[:, :0])
-    for wrong in (X, torch.tensor(X)):
-        with refused("X has shape (60, 5); expected tokens (rows, tokens, features)"):
-            transform_tokens(model.to_map(), wrong)
-    with refused("dim 4"):
-        fit_tokens(TOKENS[:, None])
-
-
-@BOTH
-def test_other_dimensions_are_refused(make):
-    model = fit(make)
-    with refused("Expected 2D array, got 1D array", "Reshape your data"):
-        fit(make, X[:, 0])
-    with refused("Expected 2D array, got 1D array", "Reshape your data"):
-        model.transform(X[0])
-    with refused("X has shape (5,); expected two dimensions (rows, features)"):
-        model.to_map().transform(X[0])
-    words = ("X has shape (60, 3, 5); expected two dimensions", "use mgpa.TokenMean")
-    with refused(*words):
-        fit(make, TOKENS)
-    for transform in (model.transform, model.to_map().transform):
-        with refused(*words):
-            transform(TOKENS)
-        with refused(*words):
-            transform(torch.tensor(TOKENS))
-    with refused("dim 4"):
-        fit(make, TOKENS[None])
-
-
-@BOTH
-def test_no_rows_are_refused(make):
-    with refused("0 sample(s)", "minimum of 1 is required"):
-        fit(make, X[:0], source=SOURCE[:0])
-    with refused("0 sample(s)"):
-        fit(make).transform(X[:0])
-    with refused("pairs are empty; at least one pair is needed"):
-        fit(make, pairs=(A[:0], B[:0]))
-    # A map has nothing to refuse: no rows in, no rows out.
+def test_a_map_takes_no_rows_and_gives_none(make):
     assert fit(make).to_map().transform(X[:0]).shape == (0, D)
 
 
-# Types
+BAD_TOKENS = {
+    "nan": ({"rows": spoilt(TOKENS, (5, 1, 1))}, "X contains NaN or infinite values in 1 of 60", "row 5"),
+    "nan in pairs": ({"pairs": (TOKEN_PAIRS[0], spoilt(TOKEN_PAIRS[1], 2))}, "pairs[1] contains NaN"),
+    "stacked pairs": ({"pairs": np.stack(TOKEN_PAIRS)}, "pairs must be a tuple (A, B)"),
+    "fewer in pairs": ({"pairs": tuple(v[:, :2] for v in TOKEN_PAIRS)}, "pairs[0] has 2 tokens per row"),
+    "none": ({"rows": TOKENS[:, :0]}, "X has shape (60, 0, 5); expected tokens (rows, tokens, features)"),
+    "four dimensions": ({"rows": TOKENS[:, None]}, "dim 4"),
+    "half": ({"rows": TOKENS.astype(np.float16)}, "X is float16"),
+    "held-out nan": ({"X_val": spoilt(TOKENS, 5), "source_val": SOURCE}, "X_val contains NaN"),
+    "held-out width": ({"X_val": TOKENS[:, :, :2], "source_val": SOURCE}, "X_val has 2 features but X has 5"),
+    "held-out number": ({"X_val": TOKENS[:, :2], "source_val": SOURCE}, "X_val has 2 tokens per row"),
+}  # fmt: skip
 
 
-@BOTH
-def test_sparse_complex_and_text_are_refused(make):
-    with refused("Sparse data was passed", "toarray", error=TypeError):
-        fit(make, scipy.sparse.csr_array(X))
-    with refused("Complex data not supported"):
-        fit(make, X + 1j)
-    with refused("X holds text", "expected numbers"):
-        fit(make, X.astype(str))
-    with refused("could not convert string to float: 'a'"):
-        fit(make, np.where(X > 1, "a", X.astype(object)))
-    m = fit(make).to_map()
-    for wrong in (X + 1j, X.astype(str), X.astype(object)):
-        with refused(f"X has dtype {wrong.dtype}; expected a float32 or float64 array"):
-            m.transform(wrong)
+@pytest.mark.parametrize("why", BAD_TOKENS)
+def test_unusable_tokens_are_refused(why):
+    changes, *words = BAD_TOKENS[why]
+    with refused(*words):
+        fit(tokens, **changes)
 
 
-@BOTH
-def test_half_precision_is_refused(make):
-    half = X.astype(np.float16)
-    model = fit(make)
-    for call in (lambda rows: fit(make, rows), model.transform, model.to_map().transform):
-        with refused("X is float16, too coarse to correct in; convert with X.astype('float32')"):
-            call(half)
-    with refused("X is bfloat16, too coarse", "X.float()"):
-        fit(make, torch.tensor(X).bfloat16())
-    with refused("X has dtype torch.bfloat16; convert it with X.float()"):
-        model.transform(torch.tensor(X).bfloat16())
-    with refused("X is float16"):
-        fit_tokens(TOKENS.astype(np.float16))
-    with refused("pairs[0] is float16"):
-        fit(make, pairs=(A.astype(np.float16), B.astype(np.float16)))
+@pytest.mark.parametrize(
+    ("wrong", "words"),
+    [
+        (TOKENS[:, :2], "X has 2 tokens per row; fitted on 3"),
+        (TOKENS[:, :, :2], "X has 2 features"),
+        (spoilt(TOKENS, 5), "X contains NaN or infinite values in 1 of 60 rows"),
+        (X, "X has"),  # "1 tokens per row" by the estimator, a shape by the map
+    ],
+)
+def test_new_tokens_are_refused_by_estimator_and_map_as_array_and_tensor(wrong, words):
+    model = fit(tokens)
+    for rows in (wrong, torch.tensor(wrong)):
+        with refused(words):
+            model.transform(rows)
+        with refused(words):
+            transform_tokens(model.to_map(), rows)
+
+
+# Integers are never silent
 
 
 @BOTH
 @pytest.mark.parametrize("container", [np.asarray, pd.DataFrame, lambda rows: rows.tolist()])
 def test_integers_are_never_silent_and_come_back_as_float64(make, container):
     integers = np.round(10 * X).astype(int)
-    rows = container(integers)
-    pairs = (10 * A, 10 * B)
-    with pytest.warns(
-        DataConversionWarning, match="X has integer dtype int64; computing and returning float64"
-    ):
+    rows, pairs = container(integers), (10 * A, 10 * B)
+    with pytest.warns(DataConversionWarning, match="X has integer dtype int64; computing and returning"):
         model = fit(make, rows, pairs=pairs)
     with pytest.warns(DataConversionWarning, match="X has integer dtype"):
         out = model.transform(rows)
@@ -280,140 +185,104 @@ def test_integers_are_never_silent_and_come_back_as_float64(make, container):
     np.testing.assert_allclose(out, expected, atol=1e-12)
 
 
-@BOTH
-def test_other_integers_are_never_silent(make):
+def test_other_integers_are_never_silent():
     with pytest.warns(UserWarning, match=r"pairs\[[01]\] has integer dtype"):
-        fit(make, pairs=(np.round(10 * A).astype(int), np.round(10 * B).astype(int)))
+        fit(closed, pairs=(np.round(10 * A).astype(int), np.round(10 * B).astype(int)))
     with pytest.warns(UserWarning, match="X has integer dtype"):
-        assert fit(make).to_map().transform(X.astype(int)).dtype == np.float64
-    with refused("X has dtype torch.int64; convert it with X.float()"):
-        fit(make).transform(torch.tensor(X.astype(int)))
-
-
-def test_integer_tokens_are_never_silent():
-    integers = np.round(10 * TOKENS).astype(int)
+        assert fit(closed).to_map().transform(X.astype(int)).dtype == np.float64
+    whole = np.round(10 * TOKENS).astype(int)
     with pytest.warns(UserWarning, match="X has integer dtype"):
-        model = fit_tokens(integers)
-    with pytest.warns(UserWarning, match="X has integer dtype"):
-        assert model.transform(integers).dtype == np.float64
-    with pytest.warns(UserWarning, match="X has integer dtype"):
-        assert transform_tokens(model.to_map(), integers).dtype == np.float64
+        assert transform_tokens(fit(tokens).to_map(), whole).dtype == np.float64
+
+
+# Sources, pairs, ids, weights, held-out rows
+
+BAD_EVIDENCE = {
+    "one source": ({"source": np.full(N, "wet")}, "source has 1 distinct value ('wet')", "Pass every"),
+    "short source": ({"source": SOURCE[:-1]}, "source has shape (59,); expected one label for each"),
+    "source matrix": ({"source": SOURCE[:, None]}, "source has shape (60, 1)"),
+    "source text": ({"source": "wet"}, "source has shape ()"),
+    "source None": ({"source": [None, *SOURCE[1:].tolist()]}, "source is missing (None or NaN) in 1 of 60"),
+    "source nan": ({"source": [np.nan, *SOURCE[1:].tolist()]}, "(None or NaN) in 1 of 60 rows (first: row 0"),
+    "source nan text": ({"source": np.where(np.arange(N) == 2, "nan", SOURCE)}, "source is 'nan', a missing"),
+    "source NA": ({"source": pd.Series(SOURCE, dtype="string").where(np.arange(N) > 2)}, "(None or NaN) in"),
+    "mixed source": ({"source": [1, *SOURCE[1:].tolist()]}, "source mixes int and str labels; use one type"),
+    "mixed objects": ({"source": np.array([1, *SOURCE[1:]], dtype=object)}, "source mixes int and str"),
+    "dates": ({"source": np.full(N, np.datetime64("2020-01-01"))}, "source has dtype datetime64[D]; use int"),
+    "tuples": ({"source": pd.Series([("a", s) for s in SOURCE])}, "use integers, booleans or strings"),
+    "not aligned": ({"pairs": (A, B[:-1])}, "pairs are not aligned: the first view has shape (20, 5)"),
+    "stacked": ({"pairs": np.stack([A, B])}, "first view and second view; got a single ndarray"),
+    "dict": ({"pairs": {"first": A, "second": B}}, "got a single dict"),
+    "three views": ({"pairs": (A, B, B)}, "got 3 of them"),
+    "one pair": ({"pairs": (A[0], B[0])}, "pairs[0] has shape (5,); expected two dimensions"),
+    "token pairs": ({"pairs": TOKEN_PAIRS}, "pairs[0] has shape (20, 3, 5); expected two dimensions"),
+    "pair width": ({"pairs": (A[:, :3], B[:, :3])}, "The pairs have 3 features, and the rows 5"),
+    "empty pairs": ({"pairs": (A[:0], B[:0])}, "pairs are empty; at least one pair is needed"),
+    "pair nan": ({"pairs": (A, spoilt(B, (3, 1), np.inf))}, "pairs[1] contains NaN or infinite values in 1"),
+    "pair half": ({"pairs": (A.astype(np.float16), B)}, "pairs[0] is float16"),
+    "identical": ({"pairs": (A, A)}, "All 20 contrasts are zero", "identical", "other condition"),
+    "pairs and ids": ({"pairs": (A, B), "pair_id": IDS}, "Pass pairs=(A, B) or pair_id=, not both"),
+    "short ids": ({"pair_id": IDS[:-1]}, "pair_id has shape (59,); expected one id for each of the 60 rows"),
+    "ids between": ({"pair_id": IDS + 0.5}, "pair_id has dtype float64; use integers (negative: unpaired)"),
+    "ids bool": ({"pair_id": IDS > 3}, "pair_id has dtype bool"),
+    "ids mixed": ({"pair_id": [0, "a"] * 30}, "pair_id has dtype object"),
+    "ids twice": ({"pair_id": np.arange(N) // 2}, "pair_id 0 occurs more than once in the same source (30"),
+    "no ids": ({"pair_id": np.full(N, -1)}, "No pairs", "shared by the rows of one event in different"),
+    "negative weight": ({"sample_weight": spoilt(np.ones(N), 3, -1.0)}, "Negative values in data passed to"),
+    "zero weight": ({"sample_weight": np.zeros(N)}, "zero"),
+    "nan weight": ({"sample_weight": np.full(N, np.nan)}, "sample_weight contains NaN"),
+    "short weight": ({"sample_weight": np.ones(3)}, "sample_weight.shape == (3,), expected (60,)"),
+    "no weight of dry": ({"sample_weight": (SOURCE == "wet") * 1.0}, "sample_weight", "dry"),
+    "groups None": ({"groups": [None, *["a"] * (N - 1)]}, "groups is missing (None or NaN) in 1 of 60 rows"),
+    "groups nan": ({"groups": np.where(IDS == 3, np.nan, IDS)}, "groups is missing (None or NaN) in 2 of 60"),
+    "groups matrix": ({"groups": np.zeros((N, 2))}, "groups has shape (60, 2)"),
+    "short groups": ({"groups": np.arange(3)}, "for each of the 60 rows of X"),
+}  # fmt: skip
 
 
 @BOTH
-def test_objects_that_are_numbers_are_read(make):
-    np.testing.assert_array_equal(fit(make, X.astype(object)).transform(X), fit(make).transform(X))
+@pytest.mark.parametrize("why", BAD_EVIDENCE)
+def test_unusable_evidence_is_refused(make, why):
+    changes, *words = BAD_EVIDENCE[why]
+    with refused(*words):
+        fit(make, **changes)
 
 
-# Source labels
+HELD = {
+    "no source": ({"X_val": X}, "X_val without source_val"),
+    "no rows": ({"source_val": SOURCE}, "source_val without X_val"),
+    "unknown": ({"X_val": X, "source_val": np.full(N, "gel")}, "['gel'] in source_val; fitted sources: ["),
+    "type": ({"X_val": X, "source_val": np.ones(N)}, "Unknown source [1.0] in source_val"),
+    "short": ({"X_val": X, "source_val": SOURCE[:3]}, "(3,); expected one label for each of the 60 rows of"),
+    "missing": ({"X_val": X, "source_val": [None] * N}, "source_val is missing (None or NaN) in 60 of 60"),
+    "one source": ({"X_val": X[:9], "source_val": SOURCE[:9]}, "No held-out rows of source ['wet']"),
+    "empty": ({"X_val": X[:0], "source_val": SOURCE[:0]}, "0 sample(s)"),
+    "nan": ({"X_val": spoilt(X, 4), "source_val": SOURCE}, "X_val contains NaN", "first: row 4"),
+    "width": ({"X_val": X[:, :2], "source_val": SOURCE}, "X_val has 2 features but X has 5"),
+    "shape": ({"X_val": X[:, None], "source_val": SOURCE}, "X_val has shape"),
+    "half": ({"X_val": X.astype(np.float16), "source_val": SOURCE}, "X_val is float16"),
+    "one group": ({"groups": np.zeros(N), "pairs": (A[:10], B[:10])}, "too few rows to hold some out"),
+}  # fmt: skip
 
 
-@BOTH
-def test_one_source_is_refused(make):
-    with refused("source has 1 distinct value ('wet')", "at least two acquisition conditions", "Pass every"):
-        fit(make, source=np.full(N, "wet"))
-
-
-@BOTH
-def test_the_task_is_not_taken_for_the_source(make):
-    with refused("source is missing: pass source=", "y is the task", error=MissingEvidence):
-        make().fit(X, SOURCE, pairs=(A, B))
-    with pytest.warns(UserWarning, match=r"source is missing.*Returning the identity map"):
-        model = make(on_missing="warn").fit(X, SOURCE, pairs=(A, B))
-    np.testing.assert_array_equal(model.transform(X), X)
-
-
-@BOTH
-@pytest.mark.parametrize(
-    ("source", "words"),
-    [
-        (SOURCE[:-1], "source has shape (59,); expected one label for each of the 60 rows of X"),
-        (SOURCE[:, None], "source has shape (60, 1)"),
-        ("wet", "source has shape ()"),
-        ([None, *SOURCE[1:].tolist()], "source is missing (None or NaN) in 1 of 60 rows (first: row 0)"),
-        ([float("nan"), *SOURCE[1:].tolist()], "source is missing (None or NaN) in 1 of 60 rows"),
-        (np.where(np.arange(N) == 8, np.nan, IDS % 2), "(None or NaN) in 1 of 60 rows (first: row 8)"),
-        (pd.Series(SOURCE).where(np.arange(N) > 2), "source is missing (None or NaN) in 3 of 60 rows"),
-        (pd.Series(SOURCE, dtype="string").where(np.arange(N) > 2), "source is missing (None or NaN) in 3"),
-        ([1, *SOURCE[1:].tolist()], "source mixes int and str labels; use one type"),
-        (np.array([1, *SOURCE[1:]], dtype=object), "source mixes int and str"),
-        (np.full(N, np.datetime64("2020-01-01")), "source has dtype datetime64[D]; use integers"),
-        (pd.Series([("a", s) for s in SOURCE]), "use integers, booleans or strings"),
-    ],
-)  # fmt: skip
-def test_unusable_sources_are_refused(make, source, words):
-    with refused(words):
-        fit(make, source=source)
+@pytest.mark.parametrize("why", HELD)
+def test_unusable_held_out_rows_are_refused(why):
+    changes, *words = HELD[why]
+    with refused(*words):
+        fit(iterative, **changes)
 
 
 @BOTH
-@pytest.mark.parametrize(
-    "convert",
-    [
-        list,
-        tuple,
-        pd.Series,
-        pd.Categorical,
-        lambda s: s.tolist(),
-        lambda s: s.astype(object),
-        lambda s: s.astype("S"),
-        lambda s: s == "wet",
-        lambda s: (s == "wet").astype(int),
-        lambda s: (s == "wet").astype(float),
-        lambda s: torch.tensor(s == "wet"),
-    ],
-)
-def test_usual_labels_are_read_alike(make, convert):
-    model = fit(make, source=convert(SOURCE))
-    np.testing.assert_allclose(model.transform(X), fit(make).transform(X), atol=1e-12)
-    assert len(model.sources_) == 2
-
-
-# Pairs
-
-
-@BOTH
-def test_no_pairs_are_refused(make):
-    with refused(
-        "No pairs: pass pairs=(A, B)", "or pair_id=", "population difference", error=MissingEvidence
+def test_missing_evidence_is_an_error_or_a_warning_and_the_identity(make):
+    for evidence, words in (
+        ({"pairs": (A, B)}, "source is missing: pass source="),  # y is the task, never the source
+        ({"source": SOURCE}, "No pairs: pass pairs=(A, B)"),
     ):
-        make().fit(X, source=SOURCE)
-    with pytest.warns(UserWarning, match=r"No pairs.*Returning the identity map"):
-        model = make(on_missing="warn").fit(X, source=SOURCE)
-    np.testing.assert_array_equal(model.transform(X), X)
-
-
-@BOTH
-@pytest.mark.parametrize(
-    ("pairs", "words"),
-    [
-        ((A, B[:-1]), "pairs are not aligned: the first view has shape (20, 5), the second (19, 5)"),
-        (np.stack([A, B]), "first view and second view; got a single ndarray"),
-        (torch.tensor(np.stack([A, B])), "got a single Tensor"),
-        ({"first": A, "second": B}, "got a single dict"),
-        ("AB", "got a single str"),
-        ((A, B, B), "got 3 of them"),
-        ((A,), "got 1 of them"),
-        ((A[0], B[0]), "pairs[0] has shape (5,); expected two dimensions"),
-        (TOKEN_PAIRS, "pairs[0] has shape (20, 3, 5); expected two dimensions"),
-    ],
-)  # fmt: skip
-def test_pairs_are_two_aligned_arrays(make, pairs, words):
-    with refused(words):
-        fit(make, pairs=pairs)
-
-
-def test_stacked_token_pairs_are_refused():
-    with refused("pairs must be a tuple (A, B)"):
-        fit_tokens(pairs=np.stack(TOKEN_PAIRS))
-
-
-@BOTH
-def test_identical_views_are_refused(make):
-    with refused("All 20 contrasts are zero", "identical", "other condition", error=MissingEvidence):
-        fit(make, pairs=(A, A))
-    with refused("All 30 contrasts are zero", error=MissingEvidence):
-        fit(make, np.concatenate([X[:30], X[:30]]), pair_id=IDS)
+        with refused(words, error=MissingEvidence):
+            make().fit(X, SOURCE, **evidence)
+        with pytest.warns(UserWarning, match="Returning the identity map"):
+            model = make(on_missing="warn").fit(X, SOURCE, **evidence)
+        np.testing.assert_array_equal(model.transform(X), X)
 
 
 @BOTH
@@ -426,77 +295,41 @@ def test_more_directions_than_pairs_show_are_refused(make):
 
 
 @BOTH
-def test_pairs_and_ids_together_are_refused(make):
-    with refused("Pass pairs=(A, B) or pair_id=, not both"):
-        fit(make, pairs=(A, B), pair_id=IDS)
-
-
-@BOTH
-@pytest.mark.parametrize(
-    ("pair_id", "words"),
-    [
-        (IDS[:-1], "pair_id has shape (59,); expected one id for each of the 60 rows of X"),
-        (IDS + 0.5, "pair_id has dtype float64; use integers (negative: unpaired)"),
-        (IDS > 3, "pair_id has dtype bool"),
-        ([None, "a"] * 30, "pair_id has dtype object"),
-        ([0, "a"] * 30, "pair_id has dtype object"),
-        (np.arange(N) // 2, "pair_id 0 occurs more than once in the same source (30 such ids)"),
-        ((np.arange(N) // 2).astype(str), "pair_id '0' occurs more than once in the same source"),
-    ],
-)  # fmt: skip
-def test_unusable_ids_are_refused(make, pair_id, words):
-    with refused(words):
-        fit(make, pair_id=pair_id)
-
-
-@BOTH
-def test_ids_that_form_no_pair_are_no_evidence(make):
-    with refused("No pairs", "shared by the rows of one event in different sources", error=MissingEvidence):
-        fit(make, pair_id=np.full(N, -1))
-    with (
-        pytest.warns(UserWarning, match="60 of 60 pair ids have a single row"),
-        refused("No pairs", error=MissingEvidence),
-    ):
-        fit(make, pair_id=np.arange(N))
-
-
-@BOTH
 def test_orphans_are_mentioned_and_left_out(make):
-    orphaned = IDS.copy()
-    orphaned[4] = 99
+    orphaned = np.where(np.arange(N) == 4, 99, IDS)
     with pytest.warns(
-        UserWarning,
-        match=r"2 of 31 pair ids have a single row.*first: 4\).*split by participant.*one device lost",
+        UserWarning, match=r"2 of 31 pair ids have a single row.*first: 4\).*split by participant.*one device"
     ):
         model = fit(make, pair_id=orphaned)
     marked = np.where(IDS == 4, -1, IDS)
     np.testing.assert_array_equal(model.transform(X), fit(make, pair_id=marked).transform(X))
 
 
-@BOTH
-@pytest.mark.parametrize(
-    "convert",
-    [
-        list,
-        pd.Series,
-        lambda ids: pd.Series(ids, dtype="Int64"),
-        lambda ids: ids.astype(np.uint8),
-        lambda ids: np.char.zfill(ids.astype(str), 2),
-        lambda ids: np.char.zfill(ids.astype(str), 2).tolist(),
-        lambda ids: np.char.zfill(ids.astype(str), 2).astype(object),
-        lambda ids: np.char.zfill(ids.astype(str), 2).astype("S"),
-        torch.tensor,
+TEXT_IDS = np.char.zfill(IDS.astype(str), 2)
+USUAL = {
+    "source": [
+        SOURCE.tolist(), tuple(SOURCE), pd.Series(SOURCE), pd.Categorical(SOURCE), SOURCE.astype(object),
+        SOURCE.astype("S"), SOURCE == "wet", (SOURCE == "wet").astype(float), torch.tensor(SOURCE == "wet"),
     ],
-)
-def test_usual_ids_are_read_alike(make, convert):
-    np.testing.assert_allclose(
-        fit(make, pair_id=convert(IDS)).transform(X), fit(make, pair_id=IDS).transform(X), atol=1e-12
-    )
+    "pair_id": [
+        IDS.tolist(), pd.Series(IDS), pd.Series(IDS, dtype="Int64"), IDS.astype(np.uint8), TEXT_IDS,
+        TEXT_IDS.tolist(), TEXT_IDS.astype(object), TEXT_IDS.astype("S"), torch.tensor(IDS),
+    ],
+}  # fmt: skip
+
+
+@BOTH
+@pytest.mark.parametrize("name", USUAL)
+def test_usual_labels_and_ids_are_read_alike(make, name):
+    plain = {"source": SOURCE} | ({"pair_id": IDS} if name == "pair_id" else {})
+    expected = fit(make, **plain).transform(X)
+    for values in USUAL[name]:
+        np.testing.assert_allclose(fit(make, **(plain | {name: values})).transform(X), expected, atol=1e-12)
 
 
 @pytest.mark.parametrize("kind", ["U", "S"])
 def test_empty_text_is_an_unpaired_row(kind):
-    ids = np.where(IDS < 5, "", np.char.zfill(IDS.astype(str), 2)).astype(kind)
+    ids = np.where(IDS < 5, "", TEXT_IDS).astype(kind)
     expected = fit(closed, pair_id=np.where(IDS < 5, -1, IDS))
     np.testing.assert_allclose(fit(closed, pair_id=ids).transform(X), expected.transform(X), atol=1e-12)
 
@@ -516,25 +349,13 @@ def chain(*links):
     return ids
 
 
-def test_aligned_pairs_cannot_say_which_of_three_sources_they_are():
+def test_pairs_must_say_which_of_three_sources_they_are_and_connect_them():
     with refused("pairs=(A, B) does not say which of the 3 sources each view is; use pair_id="):
         fit(closed, source=THREE)
-
-
-def test_pairs_must_connect_all_sources():
     with refused("The pairs do not connect all 3 sources", "directly or through others"):
         fit(closed, source=THREE, pair_id=chain((0, 1), (0, 1)))
     unchecked = {"gate": MeasurementGate(rank=1)}  # these pairs differ in nothing but noise
     fit(closed, source=THREE, pair_id=chain((0, 1), (1, 2)), parameters=unchecked)
-
-
-# Features and rows
-
-
-@BOTH
-def test_features_that_never_vary_are_refused(make):
-    with refused("All 5 features of X are constant", "nothing to correct"):
-        fit(make, np.ones((N, D)))
 
 
 @BOTH
@@ -548,227 +369,85 @@ def test_a_dead_feature_is_never_edited(make):
 
 @BOTH
 def test_fewer_rows_than_features_work(make):
-    wide = RNG.normal(size=(D, 90))
-    few = slice(20, 40)
+    wide, few = RNG.normal(size=(D, 90)), slice(20, 40)
     model = fit(make, X[few] @ wide, source=SOURCE[few], pairs=(A @ wide, B @ wide))
     out = model.transform(X @ wide)
     assert np.isfinite(out).all()
     assert not np.array_equal(out, X @ wide)
 
 
-# Weights
-
-
-@BOTH
-@pytest.mark.parametrize(
-    ("weight", "words"),
-    [
-        (np.where(np.arange(N) == 3, -1.0, 1.0), "Negative values in data passed to `sample_weight`"),
-        (np.zeros(N), "zero"),  # by scikit-learn from 1.7 on, by us before
-        (np.full(N, np.nan), "sample_weight contains NaN"),
-        (np.ones(3), "sample_weight.shape == (3,), expected (60,)"),
-    ],
-)
-def test_unusable_weights_are_refused(make, weight, words):
-    with refused(words):
-        fit(make, sample_weight=weight)
-
-
-@pytest.mark.filterwarnings("ignore")
-@BOTH
-def test_a_source_without_weight_is_refused(make):
-    with refused("sample_weight", "dry"):
-        fit(make, sample_weight=(SOURCE == "wet").astype(float))
-
-
-# Operating points
-
-
-@BOTH
-def test_unusable_operating_points_are_refused(make):
-    model = fit(make)
-    with refused("strength must be a finite number; got nan"):
-        model.transform(X, strength=np.nan)
-    with refused("strength must not be negative; got -1.0"):
-        model.transform(X, strength=-1)
-
-
-def test_prefixes_beyond_the_map_are_refused():
+def test_unusable_operating_points_are_refused():
     model = fit(iterative, parameters={"do_no_harm": False})
-    for wrong in (3, -1):
-        with refused(f"n_stages is {wrong}; this map has 2 stages"):
-            model.transform(X, n_stages=wrong)
-    with refused("fraction must lie in [0, 1]; got 2"):
-        model.transform(X, fraction=2)
-    with refused("fraction must lie in [0, 1]; got nan"):
-        model.transform(X, fraction=np.nan)
-
-
-# Held-out rows and participants
-
-
-@pytest.mark.parametrize(
-    ("held", "words"),
-    [
-        ({"X_val": X}, "X_val without source_val"),
-        ({"X_val": X, "source_val": np.full(N, "gel")}, "['gel'] in source_val; fitted on are ['dry', "),
-        ({"X_val": X, "source_val": np.ones(N)}, "Unknown source [1.0] in source_val"),
-        ({"X_val": X, "source_val": SOURCE[:3]}, "(3,); expected one label for each of the 60 rows of X_val"),
-        ({"X_val": X, "source_val": [None] * N}, "source_val is missing (None or NaN) in 60 of 60 rows"),
-        ({"X_val": X[:9], "source_val": SOURCE[:9]}, "No held-out rows of source ['wet']: do_no_harm"),
-        ({"X_val": X[:0], "source_val": SOURCE[:0]}, "0 sample(s)"),
-        ({"groups": np.arange(3)}, "for each of the 60 rows of X"),
-    ],
-)  # fmt: skip
-def test_unusable_held_out_rows_are_refused(held, words):
-    with refused(words):
-        fit(iterative, **held)
-
-
-def test_too_few_rows_to_hold_out_are_refused():
-    few = A[:10], B[:10]  # too few to judge by
-    with refused("too few rows to hold some out: at least two groups", "or do_no_harm=False"):
-        fit(iterative, groups=np.zeros(N), pairs=few)
-    fit(iterative, groups=np.zeros(N), pairs=few, parameters={"do_no_harm": False})
-
-
-def test_held_out_sources_without_rows_are_refused():
-    with refused("source_val without X_val"):
-        fit(iterative, source_val=SOURCE)
-
-
-@pytest.mark.parametrize(
-    ("groups", "words"),
-    [
-        ([None, *["a"] * (N - 1)], "groups is missing (None or NaN) in 1 of 60 rows"),
-        (np.where(IDS == 3, np.nan, IDS), "groups is missing (None or NaN) in 2 of 60 rows"),
-        (np.zeros((N, 2)), "groups has shape (60, 2)"),
-    ],
-)
-def test_unusable_participants_are_refused(groups, words):
-    with refused(words):
-        fit(iterative, groups=groups)
+    for wrong, words in (
+        ({"strength": np.nan}, "strength must be a finite number; got nan"),
+        ({"strength": -1}, "strength must not be negative; got -1.0"),
+        ({"n_stages": 3}, "n_stages is 3; this map has 2 stages"),
+        ({"n_stages": -1}, "n_stages is -1; this map has 2 stages"),
+        ({"fraction": 2}, "fraction must lie in [0, 1]; got 2"),
+        ({"fraction": np.nan}, "fraction must lie in [0, 1]; got nan"),
+    ):
+        with refused(words):
+            model.transform(X, **wrong)
 
 
 # What a failed call leaves behind
 
-
-def half_bad():
-    """Return calls to fit that fail at different depths, and what they say."""
-    return {
-        "rows": (spoilt(X, 0), {}, "X contains NaN"),
-        "width": (X[:, :4], {}, "pairs have 5 features"),
-        "one source": (X, {"source": np.full(N, "wet")}, "source has 1 distinct value"),
-        "no source": (X, {"source": None}, "source is missing"),
-        "pairs": (X, {"pairs": (A, B[:-1])}, "pairs are not aligned"),
-        "identical": (X, {"pairs": (A, A)}, "contrasts are zero"),
-        "ids": (X, {"pair_id": np.arange(N) // 2, "pairs": None}, "pair_id 0 occurs more than once"),
-        "constant": (np.ones((N, D)), {}, "features of X are constant"),
-    }
-
-
-def assert_intact_or_unfitted(model, before):
-    """A model after a failed fit answers as before, or not at all."""
-    try:
-        after = model.transform(X)
-    except (NotFittedError, ValueError):
-        return
-    np.testing.assert_array_equal(after, before)
+FAILURES = {
+    "rows": (spoilt(X, 0), {}),
+    "width": (X[:, :4], {}),
+    "one source": (X, {"source": np.full(N, "wet")}),
+    "no source": (X, {"source": None}),
+    "identical": (X, {"pairs": (A, A)}),
+    "ids": (X, {"pair_id": np.arange(N) // 2, "pairs": None}),
+    "constant": (np.ones((N, D)), {}),
+}
 
 
 @BOTH
-@pytest.mark.parametrize("why", half_bad())
+@pytest.mark.parametrize("why", FAILURES)
 def test_a_failed_refit_never_answers_wrongly(make, why):
     model = fit(make)
-    before = model.transform(X)
-    rows, changes, words = half_bad()[why]
-    with refused(words):
+    rows, changes = FAILURES[why]
+    with pytest.raises(ValueError, match=r"\.$"):
         model.fit(rows, **({"source": SOURCE, "pairs": (A, B)} | changes))
-    assert_intact_or_unfitted(model, before)
-
-
-@pytest.mark.parametrize("why", half_bad())
-def test_a_failed_iterative_refit_is_clearly_unfitted(why):
-    model = fit(iterative)
-    rows, changes, words = half_bad()[why]
-    with refused(words):
-        model.fit(rows, **({"source": SOURCE, "pairs": (A, B)} | changes))
-    with pytest.raises(NotFittedError):
-        model.transform(X)
-    with pytest.raises(NotFittedError):
-        model.to_map()
-
-
-def test_a_refit_that_fails_late_mixes_nothing():
-    model = fit(iterative)
-    with refused("No held-out rows of source"):
-        model.fit(-X, source=SOURCE, pairs=(A, B), X_val=X[:9], source_val=SOURCE[:9])
-    with pytest.raises(NotFittedError):
-        model.transform(X)
-
-
-@pytest.mark.parametrize("on_missing", ["raise", "warn"])
-def test_a_failed_closed_form_refit_is_clearly_unfitted(on_missing):
-    model = fit(closed, parameters={"on_missing": on_missing})
-    with refused("X contains NaN"):
-        model.fit(spoilt(X, 0), source=SOURCE, pairs=(A, B))
-    with pytest.raises(NotFittedError):
-        model.transform(X)
-
-
-def test_failed_token_refits_mix_nothing():
-    model = fit_tokens()
-    with refused("source has 1 distinct value"):
-        model.fit(TOKENS[:, :2], source=np.full(N, "wet"), pairs=None)
-    with pytest.raises(NotFittedError):
-        model.transform(TOKENS)
-    with pytest.raises(NotFittedError):
-        model.to_map()
+    for answer in (lambda: model.transform(X), model.to_map):
+        with pytest.raises(NotFittedError):
+            answer()
 
 
 @pytest.mark.parametrize(
     ("rows", "changes"),
     [
-        (spoilt(X, 0), {}),
-        (X[:, :4], {}),
-        (X, {"source": SOURCE[:-1]}),
+        *FAILURES.values(),
         (X, {"pairs": (A, B[:-1])}),
-        (X, {"pairs": (spoilt(A, 0), B)}),
-        (X, {"pair_id": IDS}),
+        (X, {"pairs": (A, B), "pair_id": IDS}),
         (X, {"sample_weight": -np.ones(N)}),
-        (X, {"source": None}),
         (X, {"source": (SOURCE == "wet").astype(int)}),
     ],
-    ids=["nan", "width", "labels", "aligned", "nan-pairs", "both", "weight", "no-source", "label-type"],
 )
 def test_a_refused_batch_leaves_the_evidence_usable(rows, changes):
     streamed, whole = ClosedFormMGPA(), ClosedFormMGPA()
     good = {"source": SOURCE, "pairs": (A, B)}
-    more = X[::-1] + 0.5
     for model in (streamed, whole):
         model.partial_fit(X, **good)
     before = streamed.transform(X)
-    with pytest.raises((ValueError, TypeError)):
-        streamed.partial_fit(rows, **(good | changes))
-    np.testing.assert_array_equal(streamed.transform(X), before)
-    for model in (streamed, whole):
-        model.partial_fit(more, source=SOURCE[::-1])
-    np.testing.assert_array_equal(streamed.transform(X), whole.transform(X))
-
-
-def test_batches_with_other_types_of_label_are_refused():
-    model = ClosedFormMGPA().partial_fit(X, source=SOURCE, pairs=(A, B))
-    with refused("source"):
-        model.partial_fit(X, source=(SOURCE == "wet").astype(int))
+    try:
+        streamed.partial_fit(rows, **(good | changes)).transform(X)
+    except (ValueError, TypeError):
+        np.testing.assert_array_equal(streamed.transform(X), before)
+        for model in (streamed, whole):
+            model.partial_fit(X[::-1] + 0.5, source=SOURCE[::-1])
+        np.testing.assert_array_equal(streamed.transform(X), whole.transform(X))
+    else:  # a batch may be of one source, of constant rows, or with views that are identical
+        assert set(changes) <= {"source", "pairs"} or (rows == 1).all()
 
 
 def test_bad_contrasts_leave_a_gate_usable():
     gate = MeasurementGate(rank=1).fit(B - A)
     basis = gate.basis_.copy()
-    with refused("contains NaN"):
-        gate.partial_fit(spoilt(B - A, 3))
-    with refused("has 4 features"):
-        gate.partial_fit((B - A)[:, :4])
+    for bad, words in ((spoilt(B - A, 3), "contains NaN"), ((B - A)[:, :4], "has 4 features")):
+        with refused(words):
+            gate.partial_fit(bad)
     np.testing.assert_array_equal(gate.basis_, basis)
     both = MeasurementGate(rank=1).fit(np.concatenate([B - A, B - A]))
     np.testing.assert_allclose(gate.partial_fit(B - A).basis_, both.basis_, atol=1e-12)

@@ -10,9 +10,9 @@ from sklearn.linear_model import LinearRegression
 
 from factories import Data, two_sources
 from mgpa import ClosedFormMGPA, FixedGate, MeasurementGate
-from mgpa._common.scatter import Scatter
-from mgpa.closed_form import anchor_and_covariance, anchor_and_covariance_in_rows, projection
+from mgpa.closed_form import anchor_and_covariance, projection
 from mgpa.gate import PCAGate
+from mgpa.moments import Scatter
 from random_cases import SEEDS, examples
 
 
@@ -26,7 +26,7 @@ def test_anchor_and_covariance_equal_regressions_on_the_rows(n_sources, ridge):
     X = rng.normal(size=(n, d)) @ rng.normal(size=(d, d)) + rng.normal(size=(n_sources, d))[codes]
     U = np.eye(n_sources)[codes][:, 1:]
     Xc, Uc = X - X.mean(0), U - U.mean(0)
-    beta, C = anchor_and_covariance(Xc.T @ Xc, B, Xc.T @ Uc, Uc.T @ Uc, ridge, n)
+    beta, C = anchor_and_covariance(Scatter(Xc.T @ Xc), B, Xc.T @ Uc, Uc.T @ Uc, ridge, n)
     Z, Q = Xc @ B, Xc - Xc @ B @ B.T
     penalty = np.sqrt(ridge) * np.eye(d)
     pooled = np.linalg.lstsq(np.vstack([Q, penalty]), np.vstack([Z, np.zeros((d, r))]), rcond=None)[0]
@@ -194,8 +194,8 @@ def test_rows_and_matrices_give_the_published_anchor_and_covariance_alike(ridge,
     F = Scatter.of_rows(X - X.mean(axis=0))
     U = np.eye(K)[codes][:, 1:] - np.eye(K)[codes][:, 1:].mean(axis=0)
     assert F.factored
-    in_rows = anchor_and_covariance_in_rows(F, B, U, ridge, n)
-    for a, b in zip(in_rows, anchor_and_covariance(F.matrix, B, F.back(U), U.T @ U, ridge, n), strict=True):
+    both = [anchor_and_covariance(S, B, F.back(U), U.T @ U, ridge, n) for S in (F, Scatter(F.matrix))]
+    for a, b in zip(*both, strict=True):
         np.testing.assert_allclose(a, b, atol=1e-9)
 
 

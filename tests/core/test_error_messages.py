@@ -3,7 +3,6 @@
 import pickle
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 import mgpa
@@ -77,14 +76,6 @@ def test_an_error_comes_back_whole_from_another_process(error):
     assert type(back) is type(error)
     assert (str(back), back.parts, back.__notes__) == (str(error), error.parts, error.__notes__)
     assert vars(back) == vars(error)
-
-
-def test_a_warning_about_missing_pairs_names_its_parameters():
-    X, source = np.random.default_rng(0).normal(size=(20, 3)), np.repeat(["dry", "wet"], 10)
-    with pytest.warns(MissingEvidenceWarning, match=r"pass pairs=\(A, B\).*on_missing='warn'") as caught:
-        mgpa.ClosedFormMGPA(on_missing="warn").fit(X, source=source)
-    mentions = [part for part in caught[0].message.parts if isinstance(part, Mention)]
-    assert [mention.name for mention in mentions] == ["pairs", "on_missing"]
 
 
 def test_a_table_error_is_named_after_its_file_and_keeps_its_mentions(tmp_path):

@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 
 from factories import assert_close, linear, two_sources
 from mgpa import ClosedFormMGPA, FixedGate, FullGate, MeasurementGate, PCAGate, RandomGate
-from mgpa._common.scatter import Scatter
 from mgpa.errors import MissingEvidence
+from mgpa.evidence import orthonormal
 from mgpa.gate import held_out_coverage
-from mgpa.gate.directions import orthonormal
+from mgpa.moments import Scatter
 from random_cases import SEEDS, examples
 
 

@@ -17,9 +17,9 @@ import mgpa
 from factories import Data, assert_close, both, linear, new_rows, same_tensors, several_sources, two_sources
 from mgpa import IterativeMGPA, MeasurementGate, transform_tokens
 from mgpa import critics as critic_module
-from mgpa.anchor import within_anchor
 from mgpa.critics import fit_network
 from mgpa.moments import Moments
+from mgpa.within import within_anchor
 
 torch = pytest.importorskip("torch")
 

@@ -4,11 +4,14 @@ import ast
 import importlib
 import inspect
 import re
+import sys
 from dataclasses import dataclass
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
-import pytest
+import numpy as np
+
+import mgpa
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = ROOT / "src" / "mgpa"
@@ -16,7 +19,7 @@ PAGE = (ROOT / "docs" / "maintainers" / "architecture.md").read_text("utf-8")
 
 # By name, not by statement: tables of names, and the readers of data sets.
 DYNAMIC = {"mgpa._common.lazy", "mgpa.eeg.datasets.catalogue"}
-MOST_TOP_LEVEL_MODULES = 16
+MOST_TOP_LEVEL_MODULES = 20
 
 
 @dataclass(frozen=True)
@@ -217,29 +220,18 @@ def test_every_file_the_page_names_exists():
         assert path.is_file(), name
 
 
-@pytest.mark.parametrize(
-    ("text", "of", "when"),
-    [
-        ("from ..tables.scale import connect", "mgpa.tables.scale", "load"),
-        ("from ..tables import scale", "mgpa.tables.scale", "load"),
-        ("from .base import CorrectionMap", "mgpa.maps.base", "load"),
-        ("from . import affine", "mgpa.maps.affine", "load"),
-        ("import mgpa.tables.scale", "mgpa.tables.scale", "load"),
-        ("def f():\n    from mgpa.tables import scale", "mgpa.tables.scale", "call"),
-        ("class A:\n    def f(self):\n        from ..cli import application", "mgpa.cli.application", "call"),
-        ("if TYPE_CHECKING:\n    from ..tables.scale import connect", "mgpa.tables.scale", "types"),
-        ("try:\n    import os\nfinally:\n    from ..studies import run", "mgpa.studies.run", "load"),
-    ],
-)
-def test_imports_are_found_however_they_are_written(text, of, when):
-    assert list(imports_of("mgpa.maps.staged", text)) == [Import("mgpa.maps.staged", of, when)]
-
-
-def test_upward_imports_and_cycles_are_noticed():
-    assert not allowed("maps", "tables")
-    assert not allowed("eeg", "audit")
-    assert not allowed("gate", "closed_form")
-    assert allowed("audit", "baselines")
-    assert allowed("cli", "maps")
-    assert cycle({("a", "b"), ("b", "c")}) is None
-    assert set(cycle({("a", "b"), ("b", "c"), ("c", "a")})) == {"a", "b", "c"}
+def test_the_closed_form_runs_through_few_modules():
+    """A fit that a newcomer can follow: the number stands in the page."""
+    rng = np.random.default_rng(0)
+    source = np.repeat([0, 1], 50)
+    X, first = rng.normal(size=(100, 4)) + source[:, None], rng.normal(size=(30, 4))
+    evidence = {"source": source, "pairs": (first, first + 1.0 + 0.1 * rng.normal(size=(30, 4)))}
+    model, seen = mgpa.ClosedFormMGPA(), set()
+    sys.setprofile(lambda frame, event, _: seen.add(frame.f_code.co_filename) if event == "call" else None)
+    try:
+        model.fit(X, **evidence)
+    finally:
+        sys.setprofile(None)
+    ours = {path for path in seen if path.startswith(str(PACKAGE))}
+    stated = re.search(r"`ClosedFormMGPA\(\).fit` runs through (\d+) modules", " ".join(PAGE.split()))
+    assert len(ours) <= int(stated[1]) <= 12, sorted(ours)

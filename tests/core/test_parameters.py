@@ -39,7 +39,6 @@ EVERY = pytest.mark.parametrize("name", CLASSES)
 SETTINGS = {
     "TokenMean": {"estimator": ClosedFormMGPA()},
     "JointTokens": {"estimator": ClosedFormMGPA()},
-    "PerToken": {"estimator": ClosedFormMGPA()},
     "FixedGate": {"basis": np.eye(6)[:, :1]},
     "IterativeMGPA": {"critics": ("linear",), "n_stages": 1, "random_state": 0},
     "IGBP": {"n_stages": 1, "max_epochs": 1},
@@ -75,34 +74,21 @@ def test_defaults_are_accepted(name):
             assert CLASSES[name]._parameter_constraints[parameter].accepts(known.default), parameter
 
 
-CASES = [
-    (name, parameter, value)
-    for name in CLASSES
-    for parameter, constraint in CLASSES[name]._parameter_constraints.items()
-    for value in JUNK
-    if not constraint.accepts(value)
-]
-
-
-def test_every_parameter_refuses_something():
-    assert {(name, parameter) for name, parameter, _ in CASES} == {
-        (name, parameter) for name in CLASSES for parameter in parameters(name)
-    }
-
-
-@pytest.mark.parametrize(("name", "parameter", "value"), CASES)
-def test_what_the_table_refuses_is_refused_in_one_sentence_before_the_data_are_looked_at(
-    name, parameter, value
-):
-    model = build(name).set_params(**{parameter: value})
-    with pytest.raises(ParameterError) as refusal:
-        model.fit(None, None)  # no data at all
-    assert refusal.value.parameter == parameter
-    assert refusal.value.value is value
-    message = str(refusal.value)
-    assert message == f"{parameter} must be {refusal.value.expected}; got {value!r}."
-    assert "\n" not in message
-    assert ". " not in message
+@EVERY
+def test_junk_is_refused_in_one_sentence_before_the_data_are_looked_at(name):
+    for parameter, constraint in CLASSES[name]._parameter_constraints.items():
+        refused = [value for value in JUNK if not constraint.accepts(value)]
+        assert refused, f"{parameter} accepts anything"
+        for value in refused:
+            model = build(name).set_params(**{parameter: value})
+            with pytest.raises(ParameterError) as refusal:
+                model.fit(None, None)  # no data at all
+            assert refusal.value.parameter == parameter
+            assert refusal.value.value is value
+            message = str(refusal.value)
+            assert message == f"{parameter} must be {refusal.value.expected}; got {value!r}."
+            assert "\n" not in message
+            assert ". " not in message
 
 
 # What each kind of constraint accepts, written out by hand
@@ -164,35 +150,12 @@ def test_a_kind_of_constraint_accepts_and_refuses(kind):
     [
         (ClosedFormMGPA(standardize="no"), "standardize must be True or False; got 'no'."),
         (ClosedFormMGPA(ridge=None), "ridge must be a number, 0 or more, or 'auto'; got None."),
-        (ClosedFormMGPA(strength=True), "strength must be a number, 0 or more; got True."),
-        (ClosedFormMGPA(shrinkage=2), "shrinkage must be a number, 0 or more, at most 1; got 2."),
-        (ClosedFormMGPA(on_missing="ignore"), "on_missing must be 'raise' or 'warn'; got 'ignore'."),
         (ClosedFormMGPA(gate=4), "gate must be a gate such as MeasurementGate(rank=0.9), or None; got 4."),
-        (IterativeMGPA(radius=True), "radius must be a number, above 0; got True."),
         (IterativeMGPA(n_stages=2.0), "n_stages must be a whole number, 0 or more; got 2.0."),
-        (IterativeMGPA(target="foo"), "target must be 'within', 'conditional', 'mean' or 'zero'; got 'foo'."),
-        (IterativeMGPA(ridge=None), "ridge must be a number, 0 or more, or 'auto'; got None."),
-        (
-            IterativeMGPA(critics="gelu"),
-            "critics must be a list of some of 'linear', 'gelu', each once; got 'gelu'.",
-        ),
-        (PCAGate(rank=2.0), "rank must be a whole number, 0 or more, or a float in (0, 1]; got 2.0."),
-        (
-            MeasurementGate(norm_quantile=1.0),
-            "norm_quantile must be a number, 0 or more, below 1; got 1.0.",
-        ),
-        (
-            RandomGate(random_state="seed"),
-            "random_state must be a whole number, 0 or more, or a numpy RandomState, or None; got 'seed'.",
-        ),
         # The parameters of a part go by the names that set_params has for them.
         (
             ClosedFormMGPA(gate=MeasurementGate(rank=True)),
             "gate__rank must be a whole number, 0 or more, or a float in (0, 1], or 'auto'; got True.",
-        ),
-        (
-            IterativeMGPA(anchor_gate=MeasurementGate(max_contrasts=0)),
-            "anchor_gate__max_contrasts must be a whole number, 1 or more, or None; got 0.",
         ),
         (
             TokenMean(ClosedFormMGPA(gate=PCAGate(rank=0.0))),

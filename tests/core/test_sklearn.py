@@ -27,7 +27,6 @@ from mgpa import (
     JointTokens,
     MeasurementGate,
     PCAGate,
-    PerToken,
     RandomGate,
     TokenMean,
 )
@@ -87,7 +86,6 @@ KINDS = pytest.mark.parametrize("kind", ["closed", "iterative"])
         IterativeMGPA(n_stages=2, on_missing="warn"),
         TokenMean(ClosedFormMGPA(on_missing="warn")),
         JointTokens(ClosedFormMGPA(on_missing="warn")),
-        PerToken(ClosedFormMGPA(on_missing="warn")),
         MeasurementGate(),
         MeasurementGate(rank=1),
         PCAGate(rank=0.9),
@@ -698,9 +696,9 @@ class SplitSpy(Trajectory):
 
     log: list = []  # noqa: RUF012
 
-    def __init__(self, recipe, rows, held=None, all_rows=None):
+    def __init__(self, recipe, rows, held=None):
         SplitSpy.log.append((np.array(rows.H)[:, 0], None if held is None else np.array(held.H)[:, 0]))
-        super().__init__(recipe, rows, held, all_rows)
+        super().__init__(recipe, rows, held)
 
 
 def splits_of(monkeypatch, data, **evidence):

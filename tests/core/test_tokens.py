@@ -15,13 +15,11 @@ from mgpa import (
     JointTokens,
     MapError,
     MeasurementGate,
-    PerToken,
     TokenMean,
     load_map,
     transform_tokens,
 )
 from mgpa.baselines import CORAL
-from mgpa.errors import MissingEvidence
 from mgpa.estimators.streamed import LabelledPairs
 from mgpa.tokens import token_mean
 from random_cases import SEEDS, examples
@@ -54,7 +52,7 @@ def test_tokens_move_with_their_mean(seed, n_tokens, dtype):
     assert_close(m.transform(new.mean(axis=1)), direct.transform(new.mean(axis=1)), 10 * tolerance)
 
 
-@pytest.mark.parametrize("Tokens", [TokenMean, JointTokens, PerToken])
+@pytest.mark.parametrize("Tokens", [TokenMean, JointTokens])
 def test_another_number_of_tokens_is_refused(Tokens):
     data, rng = two_sources(19), np.random.default_rng(19)
     X = data.X[:, None] + rng.normal(size=(len(data.X), 3, data.X.shape[1]))
@@ -74,7 +72,7 @@ def with_tokens(data):
     return replace(data, X=tokens_of(data.X), pairs=tuple(tokens_of(side, 1) for side in data.pairs))
 
 
-@pytest.mark.parametrize("Tokens", [TokenMean, JointTokens, PerToken])
+@pytest.mark.parametrize("Tokens", [TokenMean, JointTokens])
 def test_streamed_and_merged_tokens_are_one_fit(Tokens):
     data = with_tokens(two_sources())
     whole = data.fit(Tokens(ClosedFormMGPA()))
@@ -93,7 +91,7 @@ def test_streamed_and_merged_tokens_are_one_fit(Tokens):
         merged.merge(other)
 
 
-@pytest.mark.parametrize("Tokens", [TokenMean, JointTokens, PerToken])
+@pytest.mark.parametrize("Tokens", [TokenMean, JointTokens])
 def test_labelled_token_pairs_of_three_sources_can_be_added(Tokens):
     data = several_sources(K=3)
     paired = data.pair_id >= 0
@@ -107,7 +105,7 @@ def test_labelled_token_pairs_of_three_sources_can_be_added(Tokens):
         model.add_pairs(replace(labelled, X=labelled.X[:, :2]))
 
 
-@pytest.mark.parametrize("Tokens", [TokenMean, JointTokens, PerToken])
+@pytest.mark.parametrize("Tokens", [TokenMean, JointTokens])
 def test_rows_of_a_single_token_are_rows(Tokens):
     data = two_sources()
     model = data.fit(Tokens(ClosedFormMGPA()))
@@ -156,28 +154,11 @@ def gap(data, Y):
     return np.abs(Y[data.source == 1].mean(axis=0) - Y[data.source == 0].mean(axis=0)).max()
 
 
-@pytest.mark.parametrize("Tokens", [JointTokens, PerToken])
-def test_what_single_tokens_tell_is_corrected_where_the_mean_shows_nothing(Tokens):
+def test_what_single_tokens_tell_is_corrected_where_the_mean_shows_nothing():
     data = opposed()
     assert gap(data, data.X) > 2.5
     assert gap(data, data.fit(TokenMean(ClosedFormMGPA())).transform(data.X)) > 2.5
-    assert gap(data, data.fit(Tokens(ClosedFormMGPA())).transform(data.X)) < 0.7
-
-
-@pytest.mark.parametrize("streamed", [False, True])
-def test_a_token_whose_pairs_show_nothing_stays_as_it_is(streamed):
-    data = opposed()
-    model = PerToken(ClosedFormMGPA())
-    model = model.partial_fit(data.X, **data.evidence()) if streamed else data.fit(model)
-    moved = np.abs(model.transform(data.X) - data.X).max(axis=(0, 2))
-    assert (moved > 0).tolist() == [True, True, False, False]
-    m = model.to_map()
-    assert "token 2: nothing to remove" in m.info.evidence
-    assert_close(transform_tokens(m, data.X), model.transform(data.X), 1e-12)
-    data = replace(data, X=data.X[:, 2:], pairs=tuple(side[:, 2:] for side in data.pairs))
-    model = PerToken(ClosedFormMGPA())
-    with pytest.raises(MissingEvidence, match="pairs show no common difference"):
-        model.partial_fit(data.X, **data.evidence()).to_map() if streamed else data.fit(model)
+    assert gap(data, data.fit(JointTokens(ClosedFormMGPA())).transform(data.X)) < 0.7
 
 
 def test_joint_tokens_are_the_rows_of_all_their_numbers():
@@ -190,20 +171,7 @@ def test_joint_tokens_are_the_rows_of_all_their_numbers():
     assert model.coverage(data.pairs) == model.estimator_.coverage(flat.pairs)
 
 
-def test_every_token_has_the_map_it_would_have_alone():
-    data = with_tokens(two_sources())
-    model = data.fit(PerToken(ClosedFormMGPA()))
-    assert len(model.estimator_.estimators) == 3
-    for j in range(3):
-        alone = replace(data, X=data.X[:, j], pairs=tuple(side[:, j] for side in data.pairs))
-        expected = alone.fit(ClosedFormMGPA()).transform(alone.X)
-        np.testing.assert_array_equal(model.transform(data.X)[:, j], expected)
-    fits = enumerate(model.estimator_.estimators)
-    shares = [fit.coverage(tuple(side[:, j] for side in data.pairs)) for j, fit in fits]
-    assert model.coverage(data.pairs) == pytest.approx(np.mean(shares))
-
-
-@pytest.mark.parametrize("Tokens", [TokenMean, JointTokens, PerToken])
+@pytest.mark.parametrize("Tokens", [TokenMean, JointTokens])
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_a_stored_map_of_tokens_says_how_it_takes_them(Tokens, dtype, tmp_path):
     data = with_tokens(two_sources())
@@ -224,11 +192,10 @@ def test_a_stored_map_of_tokens_says_how_it_takes_them(Tokens, dtype, tmp_path):
 def test_joint_tokens_of_tensors_are_tensors():
     torch = pytest.importorskip("torch")
     data = with_tokens(two_sources())
-    for Tokens in (JointTokens, PerToken):
-        model = data.fit(Tokens(ClosedFormMGPA()))
-        X = torch.from_numpy(data.X)
-        for corrected in (model.transform(X), transform_tokens(model.to_map(), X)):
-            assert_close(corrected.numpy(), model.transform(data.X), 1e-10)
+    model = data.fit(JointTokens(ClosedFormMGPA()))
+    X = torch.from_numpy(data.X)
+    for corrected in (model.transform(X), transform_tokens(model.to_map(), X)):
+        assert_close(corrected.numpy(), model.transform(data.X), 1e-10)
 
 
 def test_tokens_are_corrected_by_an_estimator_of_means_as_by_its_map():
@@ -250,7 +217,7 @@ def test_a_tensor_may_have_one_token_a_row_and_must_have_some():
         transform_tokens(m, X[:, None][:, :0])
 
 
-def test_staged_maps_take_all_tokens_together_but_not_one_by_one():
+def test_staged_maps_take_all_tokens_together():
     data = with_tokens(two_sources(effect=4.0))
     stages = IterativeMGPA(critics=("linear",), n_stages=3, do_no_harm=False)
     model = data.fit(JointTokens(stages))
@@ -258,10 +225,6 @@ def test_staged_maps_take_all_tokens_together_but_not_one_by_one():
     assert_close(
         transform_tokens(model.to_map(), data.X, n_stages=1), model.transform(data.X, n_stages=1), 1e-12
     )
-    each = data.fit(PerToken(stages))
-    assert gap(data, each.transform(data.X)) < gap(data, data.X)
-    with pytest.raises(TypeError, match="A StagedMap for each token has no form as one map"):
-        each.to_map()
 
 
 @pytest.mark.parametrize(

@@ -4,10 +4,9 @@ import numpy as np
 import pytest
 
 import mgpa
-from mgpa._common.scatter import Scatter
-from mgpa.anchor import cross_validated_ridge, within_anchor
 from mgpa.endpoint import movement_budget, relative_movement
-from mgpa.within import Effect
+from mgpa.moments import Scatter
+from mgpa.within import Effect, cross_validated_ridge, within_anchor
 
 D = 8
 
@@ -68,7 +67,7 @@ def test_without_an_effect_in_the_rows_the_map_is_the_identity_and_says_so():
     X, source, _ = rows(rng, 300, shift=3.0)
     model = within().fit(X, source=source, pairs=paired(rng))
     assert 0.8 < model.effect_.size < 1.2
-    assert model.effect_.is_of_the_pairs_scale
+    assert model.effect_.matches_pairs
     assert "of the contrast; acted" in model.to_map().summary()
     X, source, _ = rows(rng, 300, shift=0.0)
     untouched = within().fit(X, source=source, pairs=paired(rng)).to_map()

@@ -204,7 +204,7 @@ def test_what_a_network_cannot_take_is_said_at_once(make, channels, n_times, mat
 def test_weights_are_never_random_by_accident(make, tmp_path):
     with pytest.raises(ValueError, match="needs trained weights: pass checkpoint="):
         make(["FP1-F7"], 400)
-    with pytest.raises(ValueError, match="untrained network. Got checkpoint="):
+    with pytest.raises(ValueError, match=r"untrained network\. Got checkpoint="):
         make(["FP1-F7"], 400, weights="random", checkpoint=tmp_path / "x")
     with pytest.raises(ValueError, match="weights is 'any'"):
         make(["FP1-F7"], 400, weights="any")

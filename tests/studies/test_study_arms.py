@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from mgpa import JointTokens, PerToken
+from mgpa import JointTokens
 from mgpa.gate import FixedGate, FullGate, MeasurementGate, PCAGate, RandomGate
 from mgpa.studies import StudyError, load_study, plan_study
 from mgpa.studies.arms import make_arms, measured_rank, pairs_by_method
@@ -80,7 +80,7 @@ def test_tokens_are_taken_as_a_method_says(tmp_path):
         encoder=None,
         views=None,
         gate={"rank": 2, "tokens": True},
-        methods={"M": closed, "J": closed | {"tokens": "joint"}, "E": {"method": "leace", "tokens": "each"}},
+        methods={"M": closed, "J": closed | {"tokens": "joint"}},
     )
     of_tokens = FixedGate(np.eye(6)[:, :1])
     made = make_arms(study, Split("all", table, None, gate=of_tokens))
@@ -89,7 +89,6 @@ def test_tokens_are_taken_as_a_method_says(tmp_path):
     # The gate of single tokens does not fit all of them together.
     assert (type(made["J"].estimator.gate), made["J"].estimator.gate.rank) == (MeasurementGate, 2)
     assert made["J"].estimator.standardize is False
-    assert isinstance(made["E"], PerToken)
     assert measured_rank(study, Split("all", table, None)) >= 1
 
 

@@ -13,7 +13,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from sklearn.base import clone
 
 import mgpa
 from mgpa.baselines import make
@@ -24,7 +23,6 @@ from simulated import in_parts, simulated_table
 pytest.importorskip("pyarrow")
 
 from mgpa.tables import Table, correct, correct_file, fit_table
-from mgpa.tables.all_rows import FileRows
 from mgpa.tables.correcting import write_corrected
 from mgpa.tables.files import TableError, TableWriter, open_table, write_table
 from mgpa.tables.fitting import draw_rows
@@ -108,51 +106,6 @@ def test_methods_that_do_not_stream_draw_rows_and_say_so(table, parts):
     assert other.info.notes == f"fitted on 120 of {n} FIT rows, drawn with seed 5"
 
 
-@pytest.mark.parametrize("critics", [("linear",), ("linear", "gelu")])
-@pytest.mark.parametrize("target", ["within", "conditional", "mean"])
-def test_anchors_streamed_from_a_file_equal_those_in_memory(table, parts, critics, target):
-    if "gelu" in critics:
-        pytest.importorskip("torch")
-    fit, val = table.rows("FIT"), table.rows("VAL")
-    known = {"source": fit.source, "pair_id": fit.pair_id, "X_val": val.X, "source_val": val.source}
-    model = mgpa.IterativeMGPA(
-        critics=critics, target=target, n_stages=5, do_no_harm=False, device="cpu", random_state=0
-    )
-    expected = clone(model).fit(fit.X, **known).to_map()
-    streamed = clone(model).fit_draw(FileRows(open_table(parts)), fit.X, **known).to_map()
-    assert len(streamed) == len(expected) == 5
-    np.testing.assert_allclose(streamed.center, expected.center, rtol=0, atol=1e-12)
-    np.testing.assert_allclose(streamed.scale, expected.scale, rtol=1e-12)
-    anchors = [name for name in expected.tensors if name.startswith("anchor_")]
-    assert ("anchor_readout" in anchors) == (target == "within")
-    for name in anchors:
-        np.testing.assert_allclose(getattr(streamed, name), getattr(expected, name), rtol=0, atol=1e-5)
-    np.testing.assert_allclose(streamed.transform(table.X), expected.transform(table.X), rtol=0, atol=1e-5)
-    assert streamed.info.fingerprint == expected.info.fingerprint
-
-
-def test_standardisation_and_first_anchors_of_a_draw_are_those_of_all_rows(table, parts):
-    fit = table.rows("FIT")
-    model = mgpa.IterativeMGPA.paper(critics=("linear",), n_stages=3)
-    drawn = fit_table(model, parts, max_rows=100).to_map()
-    np.testing.assert_allclose(drawn.center, fit.X.mean(axis=0), atol=1e-12)
-    np.testing.assert_allclose(drawn.scale, fit.X.std(axis=0), rtol=1e-12)
-    assert drawn.info.n_rows == len(fit)
-    # Ridge regression of each stage's scores on what is preserved, over all FIT rows.
-    H = ((fit.X - drawn.center) / drawn.scale).astype(np.float32)
-    Q = H - H @ drawn.basis @ drawn.basis.T
-    for k in range(3):
-        now = (drawn.prefix(k).transform(fit.X) - drawn.center) / drawn.scale
-        scores = now @ drawn.linear_weight[k].T + drawn.linear_bias[k]
-        centred = Q - Q.mean(axis=0)
-        expected = np.linalg.solve(
-            centred.T @ centred + 10.0 * np.eye(Q.shape[1]), centred.T @ (scores - scores.mean(axis=0))
-        )
-        np.testing.assert_allclose(drawn.anchor_weight[k], expected.T, rtol=0, atol=1e-5)
-        bias = scores.mean(axis=0) - Q.mean(axis=0) @ expected
-        np.testing.assert_allclose(drawn.anchor_bias[k], bias, rtol=0, atol=1e-5)
-
-
 def test_a_draw_without_held_out_rows_still_stops_by_rows_its_anchors_have_not_seen(table, tmp_path):
     path = in_parts(replace(table, role=None), tmp_path / "p", 4)
     model = mgpa.IterativeMGPA(critics=("linear",), n_stages=2, random_state=0)
@@ -166,8 +119,6 @@ def test_token_means_are_streamed_too(tmp_path):
     path = write_table(table, tmp_path / "tokens.parquet")
     model = mgpa.IterativeMGPA(critics=("linear",), n_stages=2, do_no_harm=False, random_state=0)
     fitted = fit_table(model, path, max_rows=60)
-    fit = table.rows("FIT")
-    np.testing.assert_allclose(fitted.to_map().center, fit.X.mean(axis=(0, 1)), atol=1e-9)
     assert fitted.to_map().info.n_tokens == 3
     moved = fitted.transform(table.X) - table.X
     np.testing.assert_allclose(moved, moved[:, :1].repeat(3, axis=1), atol=1e-9)
@@ -178,13 +129,10 @@ def test_joint_tokens_are_streamed_too(tmp_path):
     path, fit = write_table(table, tmp_path / "tokens.parquet"), table.rows("FIT")
     stages = mgpa.IterativeMGPA(critics=("linear",), n_stages=2, do_no_harm=False, random_state=0)
     drawn = fit_table(mgpa.JointTokens(stages), path, max_rows=60).to_map()
-    np.testing.assert_allclose(drawn.center, fit.X.reshape(len(fit), -1).mean(axis=0), atol=1e-9)
-    assert "standardisation and anchors on all of them" in drawn.info.notes
-    with pytest.raises(TypeError, match="A StagedMap for each token has no form as one map"):
-        fit_table(mgpa.PerToken(stages), path, max_rows=60)
+    assert f"of {len(fit)} FIT rows" in drawn.info.notes
 
 
-@pytest.mark.parametrize("Tokens", [mgpa.JointTokens, mgpa.PerToken])
+@pytest.mark.parametrize("Tokens", [mgpa.JointTokens])
 def test_tokens_are_corrected_as_the_map_says_from_file_to_file(Tokens, tmp_path):
     table = simulated_table(tokens=3)
     table.X[table.source == "wet", 0] += 2.0  # tokens of a row differ in what the device does to them

@@ -7,20 +7,9 @@ from typing import Any
 
 import numpy as np
 
+from .checks import is_tensor as is_tensor
+
 Array = Any  # numpy array or torch tensor
-
-
-def is_tensor(array: Any) -> bool:
-    """Return whether ``array`` is a torch tensor, without importing torch."""
-    return type(array).__module__.partition(".")[0] == "torch"
-
-
-def on_cuda(array: Any) -> bool:
-    """Return whether ``array`` is a tensor that stays where it is; any other is read as an array.
-
-    Apple's devices have no float64 to make sums in.
-    """
-    return is_tensor(array) and array.device.type == "cuda"
 
 
 def namespace(array: Array) -> Any:

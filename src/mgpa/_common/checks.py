@@ -1,4 +1,4 @@
-"""Refusing embeddings that cannot be corrected, with numpy alone."""
+"""Telling arrays from tensors, and refusing embeddings that cannot be corrected, with numpy alone."""
 
 from __future__ import annotations
 
@@ -9,6 +9,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 Floats = NDArray[Any]
+
+
+def is_tensor(array: Any) -> bool:
+    """Return whether ``array`` is a torch tensor, without importing torch."""
+    return type(array).__module__.partition(".")[0] == "torch"
+
+
+def on_cuda(array: Any) -> bool:
+    """Return whether ``array`` is a tensor that stays where it is; any other is read as an array.
+
+    Apple's devices have no float64 to make sums in.
+    """
+    return is_tensor(array) and array.device.type == "cuda"
 
 
 def as_float_matrix(X: Any, *, n_features: int | None = None, name: str = "X") -> Floats:

@@ -26,7 +26,7 @@ def lazy_names(
     --------
     >>> get, names = lazy_names("mgpa", {".gate": ["MeasurementGate"]}, {"tables": ".tables"})
     >>> get("MeasurementGate"), names()
-    (<class 'mgpa.gate.gates.MeasurementGate'>, ['MeasurementGate', 'tables'])
+    (<class 'mgpa.gate.MeasurementGate'>, ['MeasurementGate', 'tables'])
     """
     modules = modules or {}
     home_of = {name: module for module, names in homes.items() for name in names}

@@ -23,9 +23,9 @@ from .method_result import MethodResult
 from .metrics import METRICS, Metric, find_metric
 from .pair_check import PairCheck, check_pairs
 from .protocol import AuditPlan, run
+from .ranks import ByParticipant, auroc, participant_auroc
 from .readers import SourceReading, read_sources
 from .result import Audit
-from .roc import ByParticipant, auroc, participant_auroc
 from .token_readers import ResidualReaders, read_token_sources
 
 __all__ = [

@@ -4,8 +4,6 @@ Participants, not trials or seeds, are what a result should generalise over, so 
 every draw the whole statistic is computed again, the maximum over readers and the minimum over associations
 included, then averaged over fits. All methods share the draws, so differences are paired.
 
-Values come as arrays with the fits first:
-
 =============  ===============================  ========================================================
 statistic      values                           computed in every draw, for every fit
 =============  ===============================  ========================================================
@@ -15,11 +13,8 @@ statistic      values                           computed in every draw, for ever
 a function     [fit, participant, k]            means over participants (..., k) in, one number each (...) out
 =============  ===============================  ========================================================
 
-Further leading axes are fits too: values [orientation, fit, participant, reader] give the maximum for each
-orientation and fit, then the mean over both. One fit needs no fit axis. Instead of an array, a
-:class:`~mgpa.audit.roc.ByParticipant` is one fit, a list of them several fits; these know who the
-participants are, and two sides that disagree are refused. Participants of a plain array must be in the same
-order everywhere: sorted as strings, for the draws to be those of the paper.
+Further leading axes are fits too; one fit needs no fit axis. Participants must be in the same order
+everywhere: sorted as text, for the draws to be those of the paper.
 """
 
 from __future__ import annotations
@@ -33,7 +28,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .association import curve_coefficients, curve_minimum
-from .roc import ByParticipant
 
 Floats = NDArray[np.float64]
 Statistic = str | Callable[[Floats], Any]
@@ -106,7 +100,7 @@ def estimate(
 
     Parameters
     ----------
-    values : array, ByParticipant, or list of ByParticipant
+    values : array
         See the table at the top of this module.
     statistic : {"mean", "max", "worst"} or callable
         See the same table.
@@ -120,10 +114,8 @@ def estimate(
     >>> print(estimate([[0.58, 0.61, 0.64, 0.57], [0.60, 0.62, 0.65, 0.58]]))
     .606 [.583, .631]
     """
-    fits = _read(values, statistic)
-    return _interval(
-        lambda counts: _evaluate(counts, fits, statistic), fits.n_participants, n_draws, seed, level
-    )
+    fits, _ = _read(values, statistic)
+    return _interval(lambda counts: _evaluate(counts, fits, statistic), fits.shape[1], n_draws, seed, level)
 
 
 def contrast(
@@ -142,7 +134,7 @@ def contrast(
 
     Parameters
     ----------
-    a, b : array, ByParticipant, or list of ByParticipant
+    a, b : arrays
         The two methods, on the same participants.
     statistic, n_draws, seed, level
         As in :func:`estimate`.
@@ -153,18 +145,20 @@ def contrast(
     >>> print(contrast(twice, once))
     .007 [.000, .010]
     """
-    first, second = _read(a, statistic, "a"), _read(b, statistic, "b")
-    _require_same_people(first, second)
+    (first, fits_a), (second, fits_b) = _read(a, statistic, "a"), _read(b, statistic, "b")
+    if first.shape[1] != second.shape[1]:
+        raise ValueError(
+            f"a has {first.shape[1]} participants and b {second.shape[1]}; compare the same people."
+        )
     try:
-        np.broadcast_shapes(first.leading, second.leading)
+        np.broadcast_shapes(fits_a, fits_b)
     except ValueError:
         raise ValueError(
-            f"a has {_describe(first.leading)} and b {_describe(second.leading)}; the fits must "
-            "correspond. Pass the same fits of both, or one fit of either."
+            f"a has fits of shape {fits_a} and b {fits_b}; pass the same fits of both, or one fit of either."
         ) from None
     return _interval(
         lambda counts: _evaluate(counts, first, statistic) - _evaluate(counts, second, statistic),
-        first.n_participants,
+        first.shape[1],
         n_draws,
         seed,
         level,
@@ -174,92 +168,45 @@ def contrast(
 def leave_one_out(values: Any, statistic: Statistic = "mean") -> Floats:
     """Return the statistic without each participant in turn, in the order of the participants.
 
-    How far these spread tells how much a result leans on one person.
-
     Examples
     --------
     >>> leave_one_out([0.5, 0.5, 0.8]).round(3).tolist()
     [0.65, 0.65, 0.5]
     """
-    fits = _read(values, statistic)
-    _require_several(fits.n_participants)
-    return _evaluate(1.0 - np.eye(fits.n_participants), fits, statistic)
+    fits, _ = _read(values, statistic)
+    _require_several(fits.shape[1])
+    return _evaluate(1.0 - np.eye(fits.shape[1]), fits, statistic)
 
 
-@dataclass(frozen=True)
-class _Fits:
-    """Checked values [fit, participant, k], the leading axes they had, and who (empty: unknown)."""
-
-    values: Floats
-    leading: tuple[int, ...]
-    participants: tuple[str, ...]
-
-    @property
-    def n_participants(self) -> int:
-        return int(self.values.shape[1])
-
-
-def _read(values: Any, statistic: Statistic, name: str = "values") -> _Fits:
+def _read(values: Any, statistic: Statistic, name: str = "values") -> tuple[Floats, tuple[int, ...]]:
+    """Return finite values [fit, participant, k], and the shape of the fits."""
     if isinstance(statistic, str) and statistic not in ("mean", "max", "worst"):
         raise ValueError(f"statistic must be 'mean', 'max', 'worst' or a function; got {statistic!r}.")
     # Axes after the fits: participants alone for the mean, participants and readers (or ξ) otherwise.
     inner = 1 if statistic == "mean" else 2
-    participants, array, depth = _stack(values, name)
-    if array.ndim < inner or not array.size or (participants and array.ndim - depth != inner):
-        wanted = "[fit, participant]" if inner == 1 else "[fit, participant, reader]"
-        raise ValueError(f"{name} has shape {array.shape}; statistic {statistic!r} takes {wanted}.")
-    leading = array.shape[:-inner]
-    if statistic == "worst" and array.shape[-1] != 3:
-        raise ValueError(
-            f"{name} has shape {array.shape}; statistic 'worst' takes [fit, participant, 3], AUROC at "
-            "xi = -1, 0, 1."
+    array = np.asarray(values, dtype=np.float64)
+    if array.ndim < inner or not array.size or (statistic == "worst" and array.shape[-1] != 3):
+        wanted = {"mean": "[fit, participant]", "worst": "[fit, participant, 3]"}.get(
+            str(statistic), "[fit, participant, reader]"
         )
+        raise ValueError(f"{name} has shape {array.shape}; statistic {statistic!r} takes {wanted}.")
     bad = np.argwhere(~np.isfinite(array))
     if len(bad):
         raise ValueError(
             f"{name} is NaN or infinite {len(bad)} times in {array.size}, first at {tuple(bad[0].tolist())}. "
-            "Nobody is dropped silently: compute every value, or leave the participant out of all methods."
+            "Compute every value, or leave the participant out of all methods."
         )
-    n = array.shape[-inner]
-    return _Fits(array.reshape(int(np.prod(leading)), n, -1), leading, participants)
+    leading = array.shape[:-inner]
+    return array.reshape(int(np.prod(leading)), array.shape[-inner], -1), leading
 
 
-def _stack(values: Any, name: str) -> tuple[tuple[str, ...], Floats, int]:
-    """Return who the participants are (empty: unknown), the values as one array, and how many lists deep."""
-    if isinstance(values, ByParticipant):
-        return values.participants, values.values, 0
-    if not isinstance(values, (list, tuple)) or not _holds_participants(values):
-        return (), np.asarray(values, dtype=np.float64), 0
-    parts = [_stack(part, f"{name}[{i}]") for i, part in enumerate(values)]
-    who, first, depth = parts[0]
-    for i, (others, array, _) in enumerate(parts):
-        if who != others:
-            raise ValueError(_disagreement(f"{name}[0]", who, f"{name}[{i}]", others))
-        if array.shape != first.shape:
-            raise ValueError(
-                f"{name}[0] has shape {first.shape} but {name}[{i}] {array.shape}; fits must agree."
-            )
-    return who, np.stack([array for _, array, _ in parts]), depth + 1
-
-
-def _holds_participants(values: Any) -> bool:
-    while isinstance(values, (list, tuple)) and values:
-        values = values[0]
-    return isinstance(values, ByParticipant)
-
-
-def _evaluate(counts: Floats, fits: _Fits, statistic: Statistic) -> Floats:
+def _evaluate(counts: Floats, fits: Floats, statistic: Statistic) -> Floats:
     """Return the statistic, averaged over fits, of draws with ``counts[i, p]`` times participant p."""
-    n_fits, n, k = fits.values.shape
+    n_fits, n, k = fits.shape
     share = counts / counts.sum(axis=1, keepdims=True)
-    means = (share @ fits.values.transpose(1, 0, 2).reshape(n, n_fits * k)).reshape(-1, n_fits, k)
+    means = (share @ fits.transpose(1, 0, 2).reshape(n, n_fits * k)).reshape(-1, n_fits, k)
     if callable(statistic):
         each = np.asarray(statistic(means), dtype=np.float64)
-        if each.shape != means.shape[:-1]:
-            raise ValueError(
-                f"The statistic turned means of shape {means.shape} into {each.shape}; it must reduce the "
-                "last axis and keep the others."
-            )
     elif statistic == "worst":
         each = curve_minimum(curve_coefficients(means))[0]
     else:
@@ -289,30 +236,4 @@ def _counts(block: NDArray[np.int64]) -> Floats:
 
 def _require_several(n_participants: int) -> None:
     if n_participants < 2:
-        raise ValueError(
-            "There is one participant; how a result varies over participants needs two or more. "
-            "A single array of values is [fit, participant]."
-        )
-
-
-def _require_same_people(a: _Fits, b: _Fits) -> None:
-    if a.participants and b.participants and a.participants != b.participants:
-        raise ValueError(_disagreement("a", a.participants, "b", b.participants))
-    if a.n_participants != b.n_participants:
-        raise ValueError(
-            f"a has {a.n_participants} participants and b {b.n_participants}; a paired comparison is between "
-            "the same people."
-        )
-
-
-def _disagreement(a: str, who_a: tuple[str, ...], b: str, who_b: tuple[str, ...]) -> str:
-    parts = [
-        f"{side} lacks {', '.join(missing)}"
-        for side, missing in ((a, sorted(set(who_b) - set(who_a))), (b, sorted(set(who_a) - set(who_b))))
-        if missing
-    ]
-    return f"{a} and {b} are not about the same participants: {'; '.join(parts)}. Compare the same people."
-
-
-def _describe(leading: tuple[int, ...]) -> str:
-    return f"fits of shape {leading}" if len(leading) > 1 else f"{int(np.prod(leading))} fits"
+        raise ValueError("Only one participant: an interval over participants needs two or more.")

@@ -113,7 +113,6 @@ class TokenNetworkHead(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             [read_seed(self.random_state)],
             [self.epochs],
             device=torch_device(self.device, "TokenNetworkHead"),
-            label="token head",
         )
         return self
 

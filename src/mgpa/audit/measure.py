@@ -10,7 +10,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..endpoint import movement
-from ..errors import first_few
 from ..estimators.staged import torch_device
 from ..maps import CorrectionMap
 from ..moments import Standardizer
@@ -18,11 +17,12 @@ from ..tables.rows import corrected_rows
 from ..tables.table import Table
 from ..tokens import token_mean
 from .association import AssociationHeads, Direction, association_auroc, fit_association_heads
+from .design import require_everyone
 from .diagnostics import variance_shares
 from .heads import Heads, fit_heads, transfer_scores
+from .ranks import participant_auroc
 from .readers import SourceReading, read_many_sources
-from .roc import participant_auroc
-from .store import Arrays, Spec, array_digest
+from .store import Arrays, array_digest, cell_key
 from .token_readers import ResidualReaders, moves_tokens_alike, read_token_sources
 
 Rows = tuple[NDArray[Any], NDArray[Any]]  # HEAD and EVAL
@@ -32,35 +32,6 @@ Rows = tuple[NDArray[Any], NDArray[Any]]  # HEAD and EVAL
 BANKS_TOGETHER, BANK_BYTES = 8, 2**33
 # Rows of the before/after picture: enough to see clouds, few enough to draw.
 PICTURE_ROWS = 1500
-
-
-@dataclass(frozen=True, kw_only=True)
-class GroundSpec(Spec):
-    """What all measurements depend on besides the map: checksums of rows and scaling, and settings."""
-
-    head: str
-    evaluation: str
-    standardizer: str
-    task_head: Any
-    device: str
-    bank: dict[str, Any]
-    directions: tuple[str, ...]
-
-
-@dataclass(frozen=True, kw_only=True)
-class MeasureSpec(Spec):
-    """The measurements of one map."""
-
-    ground: str
-    map: str
-
-
-@dataclass(frozen=True, kw_only=True)
-class FloorSpec(Spec):
-    """The source readers of what one gate preserves."""
-
-    ground: str
-    basis: str
 
 
 @dataclass(frozen=True)
@@ -95,16 +66,10 @@ class Ground:
     @cached_property
     def key(self) -> str:
         """A name for all of this, as part of the names of measured cells."""
-        scaling = self.standardizer
-        return GroundSpec(
-            head=self.head.digest,
-            evaluation=self.evaluation.digest,
-            standardizer=array_digest(scaling.center, scaling.scale, scaling.varies),
-            task_head=self.task_head,
-            device=self.device,
-            bank=self.bank,
-            directions=tuple(map(repr, self.directions)),
-        ).key
+        scaling = array_digest(self.standardizer.center, self.standardizer.scale, self.standardizer.varies)
+        rows = (self.head.digest, self.evaluation.digest)
+        settings = (self.task_head, self.device, self.bank, [repr(way) for way in self.directions])
+        return cell_key("ground", rows, scaling, settings)
 
     @property
     def tokens(self) -> bool:
@@ -155,14 +120,15 @@ class Ground:
         )
 
     @cached_property
-    def residual_readers(self) -> ResidualReaders:
-        """Readers of what a common shift of tokens cannot change, fitted once."""
-        return self.fit_residual_readers(self.H_head)
+    def residual_reading(self) -> SourceReading:
+        """What readers make of differences between tokens, which a common shift cannot change."""
+        return self.read_residuals(self.H_head, self.H_eval)
 
-    def fit_residual_readers(self, H_head: NDArray[Any]) -> ResidualReaders:
-        """Return readers of the centred tokens of HEAD rows, as they are before or after a correction."""
+    def read_residuals(self, head: NDArray[Any], held: NDArray[Any]) -> SourceReading:
+        """Return what readers of centred HEAD tokens make of EVAL tokens, before or after a correction."""
         schedule = {name: value for name, value in self.bank.items() if name != "bank"}
-        return ResidualReaders.fit(H_head, self.head.source, device=self.device, **schedule)
+        readers = ResidualReaders.fit(head, self.head.source, device=self.device, **schedule)
+        return readers.scores(held)
 
     @cached_property
     def picture(self) -> tuple[NDArray[np.int64], NDArray[Any], NDArray[Any]]:
@@ -192,14 +158,13 @@ class Ground:
     def read_tokens(self, C_head: NDArray[Any], C_eval: NDArray[Any]) -> SourceReading:
         """Return what source readers make of corrected tokens."""
         pairs = ((self.H_head, C_head), (self.H_eval, C_eval))
-        # Readers of uncorrected centred tokens serve every correction that shifts all tokens alike.
+        # A reading of uncorrected centred tokens serves every correction that shifts all tokens alike.
         alike = all(moves_tokens_alike(before, after) for before, after in pairs)
         return read_token_sources(
             C_head,
             self.head.source,
             C_eval,
-            residual=self.residual_readers if alike else self.fit_residual_readers(C_head),
-            original_eval=self.H_eval if alike else None,
+            residual=self.residual_reading if alike else self.read_residuals(C_head, C_eval),
             device=self.device,
             **self.bank,
         )
@@ -208,7 +173,7 @@ class Ground:
         """Fit what is shared now, so that workers receive it instead of fitting it again."""
         _ = self.frozen_heads, self.association_heads, self.H_head, self.H_eval, self.picture
         if self.tokens:
-            _ = self.residual_readers
+            _ = self.residual_reading
         views = self.evaluation.paired_views()
         if self.directions and views is not None:
             seen, labels = (self.evaluation.columns[name][views[0]] for name in ("participant", "label"))
@@ -338,17 +303,6 @@ def _paired_events(table: Table, flat: NDArray[Any], direction: Direction) -> tu
         raise ValueError("Association shift needs labels and events that both sources saw.")
     first, second = views if table.sources[1] == direction.source else views[::-1]
     return flat[first], flat[second], table.label[first] == direction.label, table.participant[first]
-
-
-def require_everyone(found: Any, table: Table, what: str) -> None:
-    """Raise unless these participants are all the table's."""
-    missing = np.setdiff1d(table.participant, found).tolist()
-    if missing:
-        raise ValueError(
-            f"EVAL participants have no rows of {what}: {first_few([repr(who) for who in missing])}. A mean "
-            "over the others would be about other people. Complete them, give them the role FIT, which needs "
-            "no labels, or leave them out of the table."
-        )
 
 
 def preserved_rows(ground: Ground, basis: NDArray[Any]) -> Rows:

@@ -86,7 +86,7 @@ class PairCheck:
                 "others. Check that ids join views of the same event, and add pairs."
             )
         shown = f"The pairs show a difference ({self.rank} direction{'s' * (self.rank > 1)})"
-        if not self.effect.is_there:
+        if not self.effect.exists:
             return (
                 f"{shown}, but the rows do not clearly differ by it ({self.effect}): there is nothing to "
                 "remove, or rows are too few to tell. A fit leaves them as they are."

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from .design import FEW, TOO_FEW
 from .metrics import METRICS
 
 if TYPE_CHECKING:
     from .result import Audit
 
-# With fewer EVAL participants than FEW, percentile intervals are noticeably too narrow; with fewer than
-# TOO_FEW, nothing should be concluded from them.
-FEW = 12
-TOO_FEW = 6
 # Share of contrast energy in a gate that is proposed where a narrower one leaves the source readable.
 WIDE = 0.99
 

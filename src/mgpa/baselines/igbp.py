@@ -15,7 +15,6 @@ from threadpoolctl import threadpool_limits
 from .._common.parameters import Constraint, flag, nothing, number, read_seed, seed, text, whole
 from .._common.progress import progress
 from ..estimators.base import FitData, MethodTags, require_several
-from ..estimators.held_out import read_held_out
 from ..estimators.staged import SequentialEstimator, complete_stages_kept, torch_device
 from ..maps import MapInfo, ProjectiveMap
 from ..moments import Standardizer
@@ -156,7 +155,7 @@ class IGBP(SequentialEstimator):
 
         weight = data.sample_weight
         K = require_several(data.sources, None if weight is None else np.bincount(data.codes, weight))
-        held, held_codes = read_held_out(self, data, "they decide how long each network trains")
+        held, held_codes = self._read_held_out(data, "they decide how long each network trains")
         standardizer = Standardizer.from_rows(data.X, weight, self.standardize).require_variation()
         first_seed = read_seed(self.random_state)
         info = self._info(standardizer, random_state=first_seed, **data.facts)

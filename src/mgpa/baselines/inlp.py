@@ -16,7 +16,6 @@ from .._common.progress import progress
 from ..critics import balanced_weights
 from ..errors import ParameterError
 from ..estimators.base import CorrectionEstimator, FitData, MethodTags, require_several
-from ..estimators.held_out import read_held_out
 from ..moments import Standardizer
 from ._base import projector_map
 
@@ -109,7 +108,7 @@ class INLP(CorrectionEstimator):
     def _fit(self, data: FitData) -> None:
         K, weight = len(data.sources), data.sample_weight
         require_several(data.sources, None if weight is None else np.bincount(data.codes, weight))
-        held, held_codes = read_held_out(self, data, "they decide when to stop", every_source=True)
+        held, held_codes = self._read_held_out(data, "they decide when to stop", every_source=True)
         standardizer = Standardizer.from_rows(data.X, weight, self.standardize).require_variation()
         mean = np.average(data.X.astype(np.float64), axis=0, weights=weight)
         rows, codes = _rows(data.X, mean, standardizer), data.codes

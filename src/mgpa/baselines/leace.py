@@ -8,10 +8,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .._common.parameters import Constraint, flag, number
-from .._common.scatter import PrincipalAxes, Scatter
 from ..estimators.base import MethodTags
 from ..estimators.streamed import Evidence, MomentEstimator
 from ..maps import AffineMap
+from ..moments import PrincipalAxes, Scatter
 from ._base import blind_map
 
 Floats = NDArray[np.float64]

@@ -10,13 +10,11 @@ from numpy.typing import NDArray
 from sklearn.linear_model import LogisticRegression
 
 from .._common.parameters import Constraint, nothing, number, one_of, read_seed, seed, text, whole
-from .._common.scatter import Scatter
 from ..estimators.base import FitData, MethodTags, require_several
-from ..estimators.held_out import read_held_out
 from ..estimators.staged import SequentialEstimator, complete_stages_kept, torch_device
 from ..maps import ManifoldMap, MapInfo
 from ..maps.manifold import ERASURE, blocks_of, neighbour_offsets, tangent_step
-from ..moments import Standardizer
+from ..moments import Scatter, Standardizer
 from ..stopping import held_out_folds
 from .leace import erasure_along
 
@@ -269,7 +267,7 @@ class MANCE(SequentialEstimator):
 
     def _split(self, data: FitData, seed: int) -> tuple[Rows, Rows]:
         """Return rows to fit on and held-out rows, each with its codes."""
-        held, held_codes = read_held_out(self, data, "they decide when to stop", every_source=True)
+        held, held_codes = self._read_held_out(data, "they decide when to stop", every_source=True)
         if held is not None and held_codes is not None:
             return (data.X, data.codes), (held, held_codes)
         if np.bincount(data.codes).min() < 2:

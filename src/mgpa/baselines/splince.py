@@ -7,10 +7,10 @@ from typing import ClassVar
 import numpy as np
 
 from .._common.parameters import Constraint, flag
-from .._common.scatter import PrincipalAxes
 from ..estimators.base import MethodTags
 from ..estimators.streamed import Evidence, MomentEstimator
 from ..maps import AffineMap
+from ..moments import PrincipalAxes
 from ._base import Floats, blind_map
 from .leace import NO_EFFECT, source_covariance
 

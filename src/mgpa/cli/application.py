@@ -78,7 +78,7 @@ Out = Annotated[Path, Parameter(name=["--out", "-o"])]
 AnyPlace = Annotated[Place, Parameter(accepts_keys=False, n_tokens=1)]
 AnyOut = Annotated[Place, Parameter(name=["--out", "-o"], accepts_keys=False, n_tokens=1)]
 MaybePlace = Annotated[Place | None, Parameter(accepts_keys=False, n_tokens=1)]
-Tokens = Literal["mean", "joint", "each"]
+Tokens = Literal["mean", "joint"]
 Folder = Annotated[Path, Parameter(name=["--out", "-o"], validator=validators.Path(file_okay=False))]
 Rank = int | float | Literal["auto"] | None
 Overwrite = Annotated[bool, Parameter(help="Replace an existing output.")]

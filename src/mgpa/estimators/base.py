@@ -1,4 +1,4 @@
-"""What the estimators share: reading the fitting data, refusing bad input, applying the fitted map."""
+"""What all estimators share: reading and checking the fitting data, applying the fitted map."""
 
 from __future__ import annotations
 
@@ -12,22 +12,28 @@ from sklearn.base import BaseEstimator, OneToOneFeatureMixin, TransformerMixin
 from sklearn.exceptions import DataConversionWarning
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
-from .._common.arrays import is_tensor
-from .._common.checks import refuse_masked, require_finite
+from .._common.checks import is_tensor, refuse_masked, require_finite
 from .._common.parameters import Constraint, check_parameters
-from ..errors import Mention, MissingEvidence, UsageError
+from ..errors import MissingEvidence, MissingEvidenceWarning, UsageError
 from ..maps import CorrectionMap, MapInfo
 from ..moments import Moments, Standardizer
-from ..pairs import check_labels, check_pair_id, check_views, encode_source, source_names, to_numpy
+from ..pairs import (
+    Contrasts,
+    check_labels,
+    check_pair_id,
+    check_views,
+    encode_source,
+    source_names,
+    to_numpy,
+)
 
 Floats = NDArray[Any]
 
 
 NO_PAIRS = (
-    "No pairs: pass ",
-    Mention("pairs", python="pairs=(A, B), two aligned views of the same events, or pair_id="),
-    ", one id per row, shared by the rows of one event in different sources. Source labels alone cannot tell "
-    "a measurement effect from a population difference.",
+    "No pairs: pass pairs=(A, B), two aligned views of the same events, or pair_id=, one id per row, shared "
+    "by the rows of one event in different sources. Source labels alone cannot tell a measurement effect "
+    "from a population difference."
 )
 
 
@@ -40,7 +46,6 @@ class MethodTags:
     needs_pairs: bool = False
     needs_task: bool = False
     acts_on: str = "embeddings"
-    means_of_all_rows: bool = False  # fitted on a draw, it takes means over all rows still
 
 
 @dataclass(frozen=True)
@@ -76,9 +81,8 @@ class FitData:
     sample_weight: Floats | None = None
     task: NDArray[Any] | None = None
     groups: NDArray[Any] | None = None  # labels, so that batches can be put together
-    X_val: Any = None  # as given: read by the methods that hold rows out (mgpa.estimators.held_out)
+    X_val: Any = None  # as given: read by the methods that hold rows out (_read_held_out)
     source_val: Any = None
-    all_rows: Any = None  # a mgpa.tables.all_rows.FileRows, if X is a draw of it
 
     @property
     def facts(self) -> dict[str, Any]:
@@ -208,29 +212,14 @@ class CorrectionEstimator(OneToOneFeatureMixin, TransformerMixin, BaseEstimator)
         groups : (n,) array or None
             Participants. Methods that hold rows out never have rows of one participant on both sides.
         """
-        evidence = {"source": source, "pairs": pairs, "pair_id": pair_id, "groups": groups}
-        held = {"X_val": X_val, "source_val": source_val}
-        return self.fit_draw(None, X, y, sample_weight=sample_weight, **evidence, **held)
-
-    def fit_draw(self, all_rows: Any, X: Any, y: Any = None, **evidence: Any) -> Self:
-        """Fit the correction on X, a draw of more rows than can be held.
-
-        Methods whose tag ``means_of_all_rows`` is set take what is a mean over rows over all of them; for the
-        others this is :meth:`fit`.
-
-        Parameters
-        ----------
-        all_rows : mgpa.tables.all_rows.FileRows or None
-            The rows that X was drawn from; all count alike. None: X is all there is.
-        X, y, **evidence
-            As for :meth:`fit`.
-        """
         check_parameters(self)
         self._forget()
+        evidence = {"source": source, "pairs": pairs, "pair_id": pair_id, "groups": groups}
+        held = {"X_val": X_val, "source_val": source_val}
         try:
-            self._fit(replace(self._read(X, y, **evidence), all_rows=all_rows))
+            self._fit(self._read(X, y, sample_weight=sample_weight, **evidence, **held))
         except MissingEvidence as reason:
-            self._tolerate(reason)
+            self._tolerate(reason, "Returning the identity map")
             self._become_identity()
         return self
 
@@ -238,8 +227,8 @@ class CorrectionEstimator(OneToOneFeatureMixin, TransformerMixin, BaseEstimator)
         """Fit on data that have been read: what a method is."""
         raise NotImplementedError
 
-    def _tolerate(self, reason: MissingEvidence) -> None:
-        """Raise, unless an estimator may do without evidence."""
+    def _tolerate(self, reason: MissingEvidence, consequence: str) -> None:
+        """Raise, or warn of the consequence where an estimator may do without evidence."""
         raise reason
 
     def _become_identity(self) -> None:
@@ -317,18 +306,50 @@ class CorrectionEstimator(OneToOneFeatureMixin, TransformerMixin, BaseEstimator)
             source_val,
         )
 
+    def _read_held_out(
+        self, data: FitData, purpose: str, *, every_source: bool = False, sources_needed: bool = True
+    ) -> tuple[Floats | None, NDArray[np.int64] | None]:
+        """Return held-out rows and their codes among the fitted sources; None for what was not given.
+
+        Parameters
+        ----------
+        data : FitData
+            With ``X_val`` and ``source_val`` as given.
+        purpose : str
+            What the rows are for, as errors say it.
+        every_source : bool
+            Whether rows of every source are needed.
+        sources_needed : bool
+            Whether rows without their sources are an error.
+        """
+        if data.X_val is None:
+            if data.source_val is not None:
+                raise ValueError("source_val without X_val: pass the held-out rows too.")
+            return None, None
+        held = self._validate_rows(data.X_val, reset=False, name="X_val")
+        if data.source_val is None:
+            if sources_needed:
+                raise ValueError(f"X_val without source_val: pass the held-out rows' sources too; {purpose}.")
+            return held, None
+        names, codes = encode_source(data.source_val, len(held), "source_val")
+        fitted = data.sources.tolist()
+        unknown = sorted(set(names.tolist()) - set(fitted))
+        if unknown:
+            raise UsageError(f"Unknown source {unknown} in source_val; fitted sources: {fitted}.")
+        missing = sorted(set(fitted) - set(names.tolist()))
+        if missing and every_source:
+            raise UsageError(f"No rows of source {missing} in X_val; {purpose}, so every source is needed.")
+        return held, np.searchsorted(data.sources, names)[codes].astype(np.int64)
+
     def _read_task(self, y: Any, n: int) -> NDArray[Any] | None:
         """Return task labels for the methods that need them; the others never see them."""
         if not self.tags.needs_task:
             return None
         if y is None:
-            told = f"{type(self).__name__} preserves a task it is told: pass "
-            raise UsageError(told, Mention("y"), ", one task label per row.")
+            raise UsageError(f"{type(self).__name__} preserves a given task: pass y, one task label per row.")
         labels, codes = encode_source(y, n, "y")
         if len(labels) > max(20, n // 4):
-            raise UsageError(
-                Mention("y"), f" has {len(labels)} distinct values in {n} rows; expected task classes."
-            )
+            raise UsageError(f"y has {len(labels)} distinct values in {n} rows; expected task classes.")
         return np.asarray(labels[codes])
 
     def _info(self, standardizer: Standardizer | None = None, **facts: Any) -> MapInfo:
@@ -378,3 +399,34 @@ class CorrectionEstimator(OneToOneFeatureMixin, TransformerMixin, BaseEstimator)
         tags = super().__sklearn_tags__()
         tags.transformer_tags.preserves_dtype = ["float64", "float32"]
         return tags
+
+
+class GatedEstimator(CorrectionEstimator):
+    """Base of the MGPA constructions: contrasts make a gate, and without evidence nothing moves."""
+
+    tags: ClassVar[MethodTags] = MethodTags(source_blind=True, needs_pairs=True)
+
+    gate: Any
+    gate_: Any
+    on_missing: str
+
+    def _tolerate(self, reason: MissingEvidence, consequence: str) -> None:
+        """Raise, or warn, as ``on_missing`` says."""
+        if self.on_missing == "raise":
+            raise reason
+        warnings.warn(MissingEvidenceWarning(f"{reason} {consequence} (on_missing='warn')."), stacklevel=3)
+
+    def coverage(self, pairs: Any) -> float:
+        """Return the share of directional energy that these pairs have inside the fitted gate.
+
+        Use pairs that were not fitted on: near 1, the gate covers their measurement change too.
+
+        Parameters
+        ----------
+        pairs : tuple (A, B) of (m, d) arrays
+            In the input's units.
+        """
+        check_is_fitted(self)
+        contrasts = Contrasts.from_pairs(pairs, self.n_features_in_).values / self.map_.scale
+        # A feature that never varied has no scale: its differences would drown the others.
+        return float(self.gate_.coverage(contrasts * self.map_.varies))

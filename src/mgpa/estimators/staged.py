@@ -9,7 +9,7 @@ from typing import Any
 from sklearn.utils.validation import check_is_fitted
 
 from .._common.extras import missing
-from ..errors import Mention, ParameterError, UsageError
+from ..errors import ParameterError, UsageError
 from ..maps import SequentialMap
 from .base import CorrectionEstimator
 
@@ -73,7 +73,5 @@ def torch_device(device: str, method: str) -> Any:
     except (RuntimeError, TypeError):
         raise ParameterError("device", device, "'auto' or a torch device such as 'cpu'") from None
     if place.type == "cuda" and not torch.cuda.is_available():
-        raise UsageError(
-            Mention("device"), f" is {device!r}, but torch sees no CUDA here; use 'auto' or 'cpu'."
-        )
+        raise UsageError(f"device is {device!r}, but torch sees no CUDA here; use 'auto' or 'cpu'.")
     return place

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from sklearn.exceptions import NotFittedError
 from sklearn.utils.validation import _check_feature_names, _check_n_features, check_is_fitted
 
-from .._common.arrays import on_cuda
+from .._common.checks import on_cuda
 from .._common.parameters import check_parameters
 from ..errors import MissingEvidence
 from ..maps import CorrectionMap
@@ -127,7 +127,7 @@ class Evidence:
             contrasts.append(Contrasts.from_ids(X, codes, ids, people))
         every = Contrasts.concatenate(contrasts)
         if not len(every):
-            raise MissingEvidence(*NO_PAIRS)
+            raise MissingEvidence(NO_PAIRS)
         self._require_two_for_arrays()
         return every
 
@@ -143,7 +143,7 @@ class Evidence:
         if not sum(len(a) for a, _ in found):
             labels = self.sources.tolist()
             joined = f"No pair joins {labels[first]!r} and {labels[second]!r}."
-            raise MissingEvidence(*((joined,) if found else NO_PAIRS))
+            raise MissingEvidence(joined if found else NO_PAIRS)
         A, B = (np.concatenate(side).astype(np.float64) for side in zip(*found, strict=True))
         return A, B
 
@@ -203,7 +203,7 @@ def people_means(data: FitData, labels: NDArray[Any]) -> Means:
     return Means.from_rows(data.X, labels, data.groups, sample_weight=data.sample_weight)
 
 
-def stays_where_it_is(X: Any) -> bool:
+def is_cuda_matrix(X: Any) -> bool:
     """Return whether X is a matrix of finite floats on a CUDA device, whose sums can be made there.
 
     Everything else is read as an array, and what is wrong with it is said of that.
@@ -232,7 +232,7 @@ class MomentEstimator(CorrectionEstimator):
 
     def _validate_rows(self, X: Any, *, reset: bool, name: str = "X") -> Any:
         """Return X as finite float rows: an array, or a tensor that need not leave its accelerator."""
-        if not stays_where_it_is(X):
+        if not is_cuda_matrix(X):
             return super()._validate_rows(X, reset=reset, name=name)
         _check_feature_names(self, X, reset=reset)
         _check_n_features(self, X, reset=reset)
@@ -275,7 +275,7 @@ class MomentEstimator(CorrectionEstimator):
             data = self._read(X, y, sample_weight=sample_weight, **evidence, reset=first)
             self._data = seen + Evidence.from_data(data)
         except MissingEvidence as reason:
-            self._skip(reason)
+            self._tolerate(reason, "This batch is not used")
             self._data = replace(seen, n_features=self.n_features_in_)
         self._solved = None
         return self
@@ -292,10 +292,6 @@ class MomentEstimator(CorrectionEstimator):
             self._data = self._data + more
             self._solved = None
         return self
-
-    def _skip(self, reason: MissingEvidence) -> None:
-        """Say that a batch without evidence is not used, or refuse it."""
-        raise reason
 
     def merge(self, other: Any) -> Self:
         """Add everything another (partially) fitted estimator has seen, for instance on another machine."""
@@ -328,7 +324,7 @@ class MomentEstimator(CorrectionEstimator):
             try:
                 self._solved = self._solve(self._data)
             except MissingEvidence as reason:
-                self._tolerate(reason)
+                self._tolerate(reason, "Returning the identity map")
                 self._solved = self._nothing()
         return self._solved
 

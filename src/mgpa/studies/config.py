@@ -176,7 +176,7 @@ class MethodSection(Section):
     parameters: dict[str, Any] = {}
     gate: Literal["measurement", "pca", "random", "full"] = "measurement"
     gate_seeds: Integers = ()
-    tokens: Literal["mean", "joint", "each"] = "mean"
+    tokens: Literal["mean", "joint"] = "mean"
     budget: float | None = None
     pairs: Literal["contrasts", "endpoints"] = "contrasts"
     grid: dict[str, list[Any]] = {}

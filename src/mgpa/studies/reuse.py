@@ -24,8 +24,8 @@ from ..audit import (
     curve_minimum,
     fit_association_heads,
 )
-from ..audit.fits import Fitted, FittingData, list_jobs, saying, stored_fit
-from ..audit.store import Spec, Store, resolve_device, time_left
+from ..audit.fits import Fitted, FittingData, explain, list_jobs, stored_fit
+from ..audit.store import Store, cell_key, resolve_device
 from ..endpoint import operating_points, select_by_development, select_within_family
 from ..maps import CorrectionMap, SequentialMap
 from ..tables.fitting import fit_table
@@ -136,7 +136,7 @@ def plan_reuse(
     A fit is ``measured`` once the fits that its method chose are measured on every task.
     """
     plan, material, store = reuse_plan(study), prepare(study, recordings, rotation), Store(cache)
-    took, device = store.timings(), resolve_device(device)
+    device = resolve_device(device)
     there = {
         name: [stored_fit(store, one.key) is not None for one in _unfitted(study, material, name, device)]
         for name in study.methods
@@ -150,12 +150,9 @@ def plan_reuse(
     cells = []
     for name, fits in {"identity": [True], **there}.items():
         done = measured.get(name, False)
-        for i, fitted in enumerate(fits):
-            left = [] if fitted else [f"select {name}"]
-            # Measuring is of the method, not of each of its candidates.
-            left += [] if done or i else ["measure"]
-            seconds = time_left(left, took)
-            cells.append({"method": name, "fit": i, "fitted": fitted, "measured": done, "seconds": seconds})
+        cells += [
+            {"method": name, "fit": i, "fitted": fitted, "measured": done} for i, fitted in enumerate(fits)
+        ]
     return cells
 
 
@@ -183,15 +180,6 @@ def _with_fit(table: Table, fit: Table) -> Table:
     return Table.concatenate(parts)
 
 
-@dataclass(frozen=True, kw_only=True)
-class SelectionSpec(Spec):
-    """A fit at the point that development people choose: the fit's key, a checksum, and what may be lost."""
-
-    fit: str
-    material: str
-    max_loss: float
-
-
 def _unfitted(study: Study, material: Material, name: str, device: str) -> Iterator[Candidate]:
     """Yield every recipe and seed of a method, to be fitted."""
     method = study.methods[name]
@@ -200,10 +188,8 @@ def _unfitted(study: Study, material: Material, name: str, device: str) -> Itera
     for recipe in recipes(method):
         for job in list_jobs({name: make_arm(study, split, name, method, recipe)}, study.seeds, device):
             if job.method == name:
-                spec = SelectionSpec(
-                    fit=data.key(job), material=material.digest, max_loss=reuse_plan(study).max_loss
-                )
-                yield Candidate(recipe, job.model, spec.key)
+                key = cell_key("selection", data.key(job), material.digest, reuse_plan(study).max_loss)
+                yield Candidate(recipe, job.model, key)
 
 
 def _candidates(
@@ -226,7 +212,7 @@ def _candidates(
 def _fit_one(
     name: str, candidate: Candidate, material: Material, heads: Any, plan: ReuseSection, store: Store
 ) -> Fitted:
-    with saying(f"fitting {name}", store), store.timed(f"select {name}"):
+    with explain(f"fitting {name}", store):
         rows = Table.concatenate([material.bank, material.val])
         model = fit_table(candidate.model, rows, pairs=material.pairs)
         m, facts = _select(model.to_map().with_coordinates(material.coordinates), material, heads, plan)

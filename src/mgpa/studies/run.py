@@ -158,8 +158,7 @@ class Plan:
         Whether each table of embeddings is made.
     cells : list of dict
         One for every fit (and task, where several are judged): split, task, method, fit, whether it is
-        ``fitted`` and ``measured`` (None: not known before its table is made), and the ``seconds`` left, by
-        what such cells took before (None: unknown).
+        ``fitted`` and ``measured`` (None: not known before its table is made).
     """
 
     tables: dict[str, bool]
@@ -172,7 +171,7 @@ class Plan:
         ]
         methods = list(dict.fromkeys(cell["method"] for cell in self.cells))
         width = max(map(len, methods), default=0)
-        lines.append(f"{'method':<{width}}  cells  fitted  measured  time left")
+        lines.append(f"{'method':<{width}}  cells  fitted  measured")
         for method in methods:
             cells = [cell for cell in self.cells if cell["method"] == method]
             lines.append(f"{method:<{width}}  {_counts(cells)}")
@@ -181,18 +180,8 @@ class Plan:
 
 
 def _counts(cells: list[dict[str, Any]]) -> str:
-    seconds = [cell["seconds"] for cell in cells]
-    left = "not known yet" if None in seconds else f"about {_duration(sum(seconds))}"
     done = {name: sum(bool(cell[name]) for cell in cells) for name in ("fitted", "measured")}
-    if done["measured"] == len(cells):
-        left = "none"
-    return f"{len(cells):>5}  {done['fitted']:>6}  {done['measured']:>8}  {left}"
-
-
-def _duration(seconds: float) -> str:
-    if seconds < 90:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
+    return f"{len(cells):>5}  {done['fitted']:>6}  {done['measured']:>8}"
 
 
 def plan_study(study: Study, workspace: Path, *, device: str = "auto") -> Plan:
@@ -215,7 +204,7 @@ def plan_study(study: Study, workspace: Path, *, device: str = "auto") -> Plan:
         if not there:
             for method, fits in _known_fits(study).items():
                 unknown: dict[str, Any] = {"split": name, "task": "", "method": method}
-                unknown |= {"fitted": None, "measured": None, "seconds": None}
+                unknown |= {"fitted": None, "measured": None}
                 cells += [unknown | {"fit": fit} for fit in range(fits)]
         elif study.reuse is not None:
             from .reuse import plan_reuse

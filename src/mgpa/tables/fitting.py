@@ -1,8 +1,7 @@
 """Fitting any method to a table: in memory, in a file of any size or on a cluster, with the same map.
 
 Methods that need moments alone reduce every batch to them, whatever the table's size. The others are fitted
-on rows in memory, of a large file on a draw of them; iterative MGPA then still takes its standardisation and
-its anchors from the moments of all rows (:mod:`mgpa.tables.all_rows`).
+on rows in memory, of a large file on a draw of them.
 """
 
 from __future__ import annotations
@@ -22,7 +21,6 @@ from ..estimators.base import Provenance
 from ..estimators.streamed import LabelledPairs, MomentEstimator
 from ..pairs import is_paired, source_names
 from ..tokens import TokenEstimator, TokenMean, row_estimator
-from .all_rows import FileRows
 from .columns import Columns, feature_names, require_columns
 from .files import Part, TableFile, open_table
 from .rows import in_coordinates, people_digests, require_encoder, require_features
@@ -51,7 +49,7 @@ def fit_table(
     ----------
     model : estimator
         A clone of it is fitted; on token means (:class:`~mgpa.TokenMean`), if the table holds tokens and it
-        does not say otherwise (:class:`~mgpa.JointTokens`, :class:`~mgpa.PerToken`). Methods that stream (see
+        does not say otherwise (:class:`~mgpa.JointTokens`). Methods that stream (see
         :func:`mgpa.baselines.available`) see every row in bounded memory. Of a file, the others are fitted on
         at most ``max_rows`` rows, all paired ones and others drawn for every source alike, and their map says
         so; iterative MGPA still standardises, and regresses its anchors, on all rows, which with the
@@ -273,17 +271,8 @@ def _fit_rows(
         evidence |= {"X_val": val.X, "source_val": val.source}
     notes, drawn = [], f", drawn with seed {random_state}"
     if len(chosen) < len(available):
-        told = f"fitted on {len(chosen)} of {len(available)} FIT rows{drawn}"
-        assert isinstance(rows.table, TableFile)
-        layout = model.layout if isinstance(model, TokenEstimator) else "mean"
-        everyone = FileRows(rows.table, client, coordinates, layout)
-        model = model.fit_draw(everyone, fit.X, fit.label, **evidence)
-        if row_estimator(model).tags.means_of_all_rows:
-            notes += [f"critics {told}", "standardisation and anchors on all of them"]
-        else:
-            notes += [told]
-    else:
-        model = model.fit(fit.X, fit.label, **evidence)
+        notes += [f"fitted on {len(chosen)} of {len(available)} FIT rows{drawn}"]
+    model = model.fit(fit.X, fit.label, **evidence)
     if len(judges) < len(held):
         notes += [f"held-out rows are {len(judges)} of {len(held)} VAL rows{drawn}"]
     return model, SeenRows.from_rows(raw.X, raw.participant), notes

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from html import escape
 
+from ..design import FEW
 from ..looks import label
 from ..methods_text import INTERVALS
 from ..result import Audit
-from ..sentences import FEW
 from .pieces import bullets, facts_list, plain_table
 
 

@@ -7,10 +7,10 @@ from collections.abc import Iterable
 from html import escape
 
 from ...errors import printable
+from ..design import TOO_FEW
 from ..looks import label
 from ..metrics import METRICS
 from ..result import Audit
-from ..sentences import TOO_FEW
 from .pieces import brackets, bullets, method, printed, subscript, with_interval
 
 # A method is judged by what it did to existing heads.

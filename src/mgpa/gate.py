@@ -1,4 +1,9 @@
-"""The gates themselves: learnt from pairs, known already, or the paper's controls that ignore the pairs."""
+"""Where a correction may act (section 3, "Estimating the measurement gate").
+
+A gate is an orthonormal basis B of the directions along which paired measurements of the same thing
+differ. Corrections move embeddings inside its span only. :class:`MeasurementGate` learns B from paired
+contrasts; the other gates are the paper's controls, which ignore the pairs.
+"""
 
 from __future__ import annotations
 
@@ -7,11 +12,11 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.base import BaseEstimator
+from sklearn.base import BaseEstimator, clone
 from sklearn.model_selection import GroupKFold, KFold
 from sklearn.utils.validation import check_array, check_is_fitted, validate_data
 
-from .._common.parameters import (
+from ._common.parameters import (
     Constraint,
     check_parameters,
     nothing,
@@ -22,18 +27,20 @@ from .._common.parameters import (
     share,
     whole,
 )
-from .._common.scatter import Scatter
-from ..errors import MissingEvidence
-from .directions import (
+from .errors import MissingEvidence, UsageError
+from .evidence import (
+    ENERGY,
     ZERO_NORM,
-    Floats,
-    choose_rank,
     cumulative_share,
     principal_directions,
     row_norms,
+    supported_directions,
     unit_rows,
 )
-from .support import ENERGY, supported_directions
+from .moments import Scatter, Standardizer
+from .pairs import Contrasts
+
+Floats = NDArray[np.float64]
 
 
 class Gate(BaseEstimator):  # type: ignore[misc]
@@ -302,6 +309,22 @@ class FixedGate(Gate):
         return self._set_basis(basis, np.ones(d), np.zeros(d))
 
 
+def choose_rank(rank: Any, energy: Floats, n_rows: int, what: str) -> int:
+    """Turn ``rank`` (an int, or a float share of energy) into a number of directions."""
+    available = int((energy > 0).sum())
+    if isinstance(rank, (int, np.integer)):
+        if rank > len(energy):
+            raise UsageError(f"rank={rank} does not fit {len(energy)} features; use 0 to {len(energy)}.")
+        if rank > available and available:
+            raise UsageError(
+                f"rank={rank} needs {rank} independent {what}; the {n_rows} usable ones give {available}. "
+                "Lower the rank, supply more, or ask for a share of energy such as rank=0.9."
+            )
+        return min(int(rank), available)
+    retained = cumulative_share(energy)
+    return min(int(np.searchsorted(retained, float(rank), side="left")) + 1, available)
+
+
 def held_out_coverage(contrasts: Any, *, groups: Any = None, n_splits: int = 5) -> Floats:
     """Return the held-out directional energy inside gates of rank 1, 2, …: evidence for choosing a rank.
 
@@ -336,34 +359,45 @@ def held_out_coverage(contrasts: Any, *, groups: Any = None, n_splits: int = 5) 
 
 def fit_gate(
     gate: Any,
-    contrasts: Floats,
-    rows: Callable[[], Floats],
-    editable: NDArray[np.bool_],
-    known: Callable[[], dict[str, Any]],
+    contrasts: Contrasts,
+    standardizer: Standardizer,
+    rows: Callable[[], NDArray[Any]],
+    spread: Callable[[], Scatter],
 ) -> Any:
-    """Fit ``gate`` (a clone) on the editable features only, then express it in all features.
+    """Fit a clone of ``gate`` on the features that vary, then express it in all features.
 
     A feature that never varied in the fitting data gets exact zeros in the basis, so it is never edited.
-    ``known`` says what a gate that chooses its rank by held-out pairs wants to know about them.
+
+    Parameters
+    ----------
+    gate : gate estimator or None
+        None is ``MeasurementGate()``.
+    contrasts : Contrasts
+        In the input's units.
+    standardizer : Standardizer
+        Of the fitting rows.
+    rows : callable
+        Returns standardised rows, for the gates that are fitted on rows.
+    spread : callable
+        Returns the scatter of the standardised rows, for a gate that chooses its rank by held-out pairs.
     """
-    if not editable.any():
-        raise ValueError(
-            f"All {len(editable)} features of X are constant, so there is nothing to correct. "
-            "Check that the embeddings were computed."
-        )
+    gate = MeasurementGate() if gate is None else clone(gate)
+    editable = standardizer.require_variation().varies
     if gate.fitted_on == "given":
         gate = gate.fit(np.empty((0, len(editable))))
         if gate.basis_[~editable].any():
             raise ValueError("The given basis edits features that are constant in the fitting rows.")
         return gate
     if gate.fitted_on == "contrasts":
-        about = known() if gate.rank == "auto" else {}
-        if about:
-            about["rows"] = about["rows"].take(editable)
-        gate = gate.fit(contrasts if editable.all() else contrasts[:, editable], **about)
+        details: dict[str, Any] = {}
+        if gate.rank == "auto":
+            kind = np.column_stack([contrasts.first, contrasts.second])
+            details = {"kind": kind, "groups": contrasts.people, "rows": spread().take(editable)}
+        values = contrasts.values / standardizer.scale
+        gate = gate.fit(values if editable.all() else values[:, editable], **details)
     else:
         gate = gate.fit(rows()[:, editable])
-    gate._seen = []  # an estimator that takes more data keeps its own; twice would be once too often
+    gate._seen = []  # estimators that take more data keep the contrasts themselves
     if not editable.all():
         d = len(editable)
         basis, mean, energy = np.zeros((d, gate.rank_)), np.zeros(d), np.ones(d)
@@ -371,4 +405,21 @@ def fit_gate(
         energy[: editable.sum()] = gate.cumulative_energy_
         gate.basis_, gate.mean_contrast_, gate.cumulative_energy_ = basis, mean, energy
         gate.n_features_in_ = d
+    if gate.rank_ == 0 and gate.fitted_on == "contrasts":
+        _require_direction(gate, len(contrasts))
     return gate
+
+
+def _require_direction(gate: Any, n_contrasts: int) -> None:
+    """Say why a gate learnt from pairs is empty."""
+    if not gate.n_contrasts_:
+        raise MissingEvidence(
+            f"All {n_contrasts} contrasts are zero: the paired views are identical, so they show no "
+            "measurement effect. Check that the second view really is the other condition."
+        )
+    if gate.rank == "auto":
+        raise MissingEvidence(
+            f"The {n_contrasts} pairs show no common difference: neither a mean nor a direction that some of "
+            "them differ along is found in the others. Check that ids join views of the same event, and add "
+            "pairs; MeasurementGate(rank=1) takes a direction unchecked."
+        )

@@ -1,18 +1,41 @@
-"""The movement budget: how far a correction moves rows, and where it has moved them far enough."""
+"""Operating points: how much of a fitted correction to apply (section 4.3, appendix B).
+
+Native applies the whole map. A movement budget stops where held-out rows have moved by a given share. The
+development rule of the reuse study picks the point with the best worst-association AUROC among those that
+cost no head more than .01.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from .._common.checks import as_float_matrix
-from ..errors import BudgetNotAttained, Mention, ParameterError
-from ..maps import CorrectionMap, SequentialMap
+from ._common.checks import as_float_matrix
+from .errors import BudgetNotAttained, ParameterError
+from .maps import CorrectionMap, SequentialMap
+
+__all__ = [
+    "STRENGTHS",
+    "BudgetNotAttained",
+    "Endpoint",
+    "movement",
+    "movement_budget",
+    "native",
+    "operating_points",
+    "relative_movement",
+    "select_by_development",
+    "select_within_family",
+    "stage_movement",
+]
 
 Floats = NDArray[np.float64]
+
+#: The affine strengths searched in the paper's reuse study: 0, .02, …, 1, 1.1, 1.2, 1.3.
+STRENGTHS: tuple[float, ...] = (*(round(0.02 * i, 2) for i in range(51)), 1.1, 1.2, 1.3)
 
 
 @dataclass(frozen=True)
@@ -42,9 +65,7 @@ class Endpoint:
         if self._map is None:
             raise BudgetNotAttained(
                 f"The budget was not attained: the whole map moves the validation rows by only "
-                f"{self.movement:.4g}. Ask for a smaller ",
-                Mention("budget"),
-                ", or use the native map knowingly.",
+                f"{self.movement:.4g}. Ask for a smaller budget, or use the whole map."
             )
         return self._map
 
@@ -183,3 +204,66 @@ def _crossing(start: Floats, step: Floats, length: float) -> float:
     root = np.sqrt(max(b * b - a * c, 0.0))
     t = (root - b) / a if b <= 0 else -c / (b + root)
     return float(np.clip(t, 0.0, 1.0))
+
+
+def operating_points(m: CorrectionMap, strengths: Sequence[float] = STRENGTHS) -> Iterator[CorrectionMap]:
+    """Yield every candidate of the reuse study: all prefixes of a staged map, or the affine strengths.
+
+    The first prefix, and the first of the default strengths, is the identity.
+    """
+    m = as_map(m)
+    if isinstance(m, SequentialMap):
+        yield from (m[:k] for k in range(len(m) + 1))
+    else:
+        yield from (m.with_strength(strength) for strength in strengths)
+
+
+def select_by_development(
+    worst: Any, heads: Any, movement: Any, *, identity: int = 0, max_loss: float = 0.01
+) -> int:
+    """Return the index of the operating point the reuse study's development rule picks.
+
+    Maximise worst-association AUROC among points that lose at most ``max_loss`` of every head's AUROC under
+    independent association; ties go to less movement, then to the earlier point.
+
+    Parameters
+    ----------
+    worst : (n_points,) array
+        Worst-association AUROC of the shortcut head on development data.
+    heads : (n_points, n_heads) array
+        AUROC of each head at independent association.
+    movement : (n_points,) array
+        Development movement.
+    identity : int
+        Which point is the uncorrected one; losses are relative to it.
+
+    Examples
+    --------
+    >>> select_by_development([0.5, 0.7, 0.8], [[0.62], [0.615], [0.6]], [0, 0.1, 0.2])   # 0.8 costs 0.02
+    1
+    """
+    worst, heads, movement = (np.asarray(a, dtype=np.float64) for a in (worst, heads, movement))
+    if heads.ndim != 2 or not len(worst) == len(heads) == len(movement):
+        raise ValueError(
+            f"worst {worst.shape}, heads {heads.shape} and movement {movement.shape} must describe the same "
+            "points: (n,), (n, n_heads) and (n,)."
+        )
+    for name, values in (("worst", worst), ("heads", heads), ("movement", movement)):
+        if not np.isfinite(values).all():
+            raise ValueError(f"{name} has missing values; every point must be scored.")
+    slack = 4 * np.finfo(np.float64).eps
+    admissible = np.flatnonzero((heads >= heads[identity] - max_loss - slack).all(axis=1))
+    best = worst[admissible].max()
+    tied = admissible[worst[admissible] >= best - slack]
+    return int(min(tied, key=lambda i: (movement[i], i)))
+
+
+def select_within_family(worst: Any, movement: Any, *, tolerance: float = 0.002) -> int:
+    """Return the recipe to take among a family's selected points.
+
+    Recipes within ``tolerance`` of the best worst-association AUROC count as equal; the one that moves
+    least wins, then the earlier.
+    """
+    worst, movement = np.asarray(worst, dtype=np.float64), np.asarray(movement, dtype=np.float64)
+    near = np.flatnonzero(worst >= worst.max() - tolerance - 1e-15)
+    return int(min(near, key=lambda i: (movement[i], i)))
