@@ -172,11 +172,3 @@ def _osf_file(server, name):
     facts = {"kind": "file", "name": name, "materialized_path": f"/{name}", "size": len(content)}
     facts["extra"] = {"hashes": {"md5": md5(content), "sha256": sha256(content)}}
     return {"attributes": facts, "links": {"download": f"{server.url}/files/{name}"}}
-
-
-def serve_manifest(server, files=FILES):
-    """Serve the files beside a list of their checksums; return its address."""
-    lines = [f"{sha256(content)}  {name}" for name, content in files.items()]
-    server.files["/files/SHA256SUMS"] = "\n".join([*lines, ""]).encode()
-    serve_files(server)
-    return f"{server.url}/files/SHA256SUMS"

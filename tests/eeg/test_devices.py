@@ -234,18 +234,14 @@ def test_two_channels_of_one_name_are_refused():
         align_devices({"a": both_cases, "b": record("s0", ["O1"], 128.0)})
 
 
-def test_bad_and_flat_channels_are_named_and_used_unless_told_otherwise():
+def test_bad_and_flat_channels_are_named_and_used():
     devices = both(["s0", "s1"])
     devices["epoc"][1].info["bads"] = ["T7"]
     devices["biosemi"][0]._data[:, BIOSEMI.index("O1")] = 3e-5
-    with pytest.warns(UserWarning, match=r"O1: flat on biosemi \(s0\); T7: bad on epoc \(s1\).*bads='drop'"):
+    with pytest.warns(UserWarning, match=r"O1: flat on biosemi \(s0\); T7: bad on epoc \(s1\).*channels="):
         trials, report = align_devices(devices)
-    assert {"kept O1: flat on biosemi (s0)", "kept T7: bad on epoc (s1)"} <= set(report.notes)
+    assert {"O1: flat on biosemi (s0)", "T7: bad on epoc (s1)"} <= set(report.notes)
     assert {"O1", "T7"} <= set(trials.channels)
-    trials, report = align_devices(devices, bads="drop")
-    assert len(trials.channels) == 12
-    assert not {"O1", "T7"} & set(trials.channels)
-    assert {"dropped O1: flat on biosemi (s0)", "dropped T7: bad on epoc (s1)"} <= set(report.notes)
 
 
 def test_microvolts_that_are_taken_for_volts_are_not_an_effect_of_the_device():
@@ -331,7 +327,6 @@ def failing():
             r"participant is a ndarray; expected a column of Epochs\.metadata",
         ),
         (coded, {"channels": ["O1", "Cz"]}, ValueError, r"no channel Cz"),
-        (coded, {"bads": "interpolate"}, ValueError, r"'keep' or 'drop'"),
         (twice, {}, ValueError, r"another source, z"),
         (other, {}, ValueError, r"no EEG channels"),
         (np.zeros(3), {}, TypeError, r"expected mne\.Epochs"),

@@ -132,6 +132,13 @@ def test_the_shared_channels_are_the_papers_in_its_order():
     assert " ".join(dataset.CHANNELS) == "Cz Fz Fp1 F3 FT7 CP3 P7 O1 Pz Oz O2 P8 CP4 FT8 F4 Fp2"
 
 
+def test_the_amplifiers_channels_are_found_in_capitals_and_in_our_order(folder):
+    path = folder / files_of("1019", "N170", "dat")
+    raw = mne.io.read_raw_curry(path, verbose="error")
+    assert {"M1", "M2", "VEO"} < set(raw.ch_names)
+    np.testing.assert_array_equal(read_neuroscan(path).signal, raw.get_data([n.upper() for n in CHANNELS]))
+
+
 N170_HEADER = "trial,eventCode,stimCat,stimOrient,stimElapsedTime\n"
 
 
@@ -643,7 +650,7 @@ def test_nothing_is_counted_unless_everybody_is_there():
 
 def test_the_complete_simulation_counts_as_the_recorded_data_set():
     assert FULL_EVENTS == {"N170": 300, "oddball_active": 666, "oddball_passive": 666}
-    person = erp.draw_people(ids=["1026"])[0]
+    person = erp.draw_people(["1026"])[0]
     ones = {task: sum(erp._plan(person, task, n, Defects())["label"]) for task, n in FULL_EVENTS.items()}
     assert ones == {"N170": 150, "oddball_active": 99, "oddball_passive": 99}
 

@@ -168,9 +168,7 @@ class Listings:
             "osf:ab3de": [page, {"data": [file], "links": {}}, {"data": [child], "links": {}}],
             "figshare:1.v4": [{"files": [entry]}],
             "zenodo:9": [{"files": [record]}],
-            "https://a.org/SHA256SUMS": [None],
         }
-        self.manifest = "\n".join(f"{i:064x}  raw/S{i:03d}.mat" for i in range(5)).encode()
 
     def attempt(self, rng):
         from mgpa.eeg.datasets import fetching
@@ -182,7 +180,7 @@ class Listings:
 
         def get(url):
             answer = next(answers, empty)
-            content = self.manifest if answer is None else json.dumps(answer).encode()
+            content = json.dumps(answer).encode()
             return mutated(content, rng) if rng.random() < 0.8 else content
 
         try:

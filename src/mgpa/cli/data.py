@@ -54,8 +54,7 @@ def fetch(
         Folder to put the files in.
     from_
         Another place than the published one: osf:abcde (a project), figshare:12345.v1 (a version of an
-        article), zenodo:12345 (a record), or the http(s):// address of a list as sha256sum writes it, with
-        the files beside it.
+        article) or zenodo:12345 (a record).
     only
         Only files whose names match one of these patterns.
     dry_run

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from .datasets.neuroscan_flex import read_neuroscan_flex
     from .datasets.wearable_ssvep import read_wearable_ssvep
     from .devices import align_devices, table_from_epochs
-    from .encoders import biot, cbramod, eegpt, labram
+    from .encoders import eegpt, labram
     from .encoding import Encoder, as_trials, encode
     from .features import BandPower, TemporalBins, WindowedPower
     from .moabb import from_moabb, table_from_moabb
@@ -31,22 +31,14 @@ if TYPE_CHECKING:
     from .torch_encoder import TorchEncoder
     from .transport import Transport, calibration_subset, fit_transport, oriented_pairs, virtual_views
     from .trials import Trials
-    from .views import (
-        bandpass,
-        measure_views,
-        pick_montage,
-        rereference,
-        resample,
-        scale_table,
-        scaled_endpoints,
-    )
+    from .views import bandpass, measure_views, rereference, resample, scale_table, scaled_endpoints
 
-_HOMES = {
+_NAMES = {
     ".checkpoints": "EEGPT_WEIGHTS HubFile load_checkpoint",
     ".datasets.neuroscan_flex": "read_neuroscan_flex",
     ".datasets.wearable_ssvep": "read_wearable_ssvep",
     ".devices": "align_devices table_from_epochs",
-    ".encoders": "biot cbramod eegpt labram",
+    ".encoders": "eegpt labram",
     ".encoding": "Encoder as_trials encode",
     ".features": "BandPower TemporalBins WindowedPower",
     ".moabb": "from_moabb table_from_moabb",
@@ -58,12 +50,11 @@ _HOMES = {
     ".torch_encoder": "TorchEncoder",
     ".transport": "Transport calibration_subset fit_transport oriented_pairs virtual_views",
     ".trials": "Trials",
-    ".views": "bandpass measure_views pick_montage rereference resample scale_table scaled_endpoints",
+    ".views": "bandpass measure_views rereference resample scale_table scaled_endpoints",
 }
 _MODULES = {module.name: f".{module.name}" for module in iter_modules(__path__) if module.name[0] != "_"}
 
-__all__ = sorted(name for names in _HOMES.values() for name in names.split())
+_HOMES = {home: names.split() for home, names in _NAMES.items()}
+__all__ = sorted(name for names in _HOMES.values() for name in names)
 
-__getattr__, __dir__ = lazy_names(
-    __name__, {home: tuple(names.split()) for home, names in _HOMES.items()}, _MODULES
-)
+__getattr__, __dir__ = lazy_names(__name__, _HOMES, _MODULES)

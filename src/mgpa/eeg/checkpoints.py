@@ -24,20 +24,9 @@ SUFFIXES = (".safetensors", ".pt", ".pth", ".ckpt", ".bin")
 
 @dataclass(frozen=True)
 class HubFile:
-    """One file of one revision of a repository on the Hugging Face hub.
+    """One file of one revision (commit, tag or branch) of a repository on the Hugging Face hub.
 
-    Parameters
-    ----------
-    repo : str
-        As "braindecode/eegpt-pretrained".
-    revision : str
-        A whole commit, a tag or a branch.
-    filename : str
-        In the repository.
-    sha256 : str or None
-        Checksum.
-    size : int or None
-        Bytes.
+    ``repo`` is as "braindecode/eegpt-pretrained"; ``size`` in bytes.
     """
 
     repo: str
@@ -54,20 +43,7 @@ class HubFile:
         return RemoteFile(self.filename, url, self.size, self.sha256 and f"sha256:{self.sha256}")
 
     def fetch(self, folder: str | os.PathLike[str] | None = None, *, verbose: bool = False) -> Path:
-        """Download the file, unless it is here already, and return its path.
-
-        Parameters
-        ----------
-        folder : path or None
-            Where to keep it; None is the user's cache.
-        verbose : bool
-            Show progress.
-
-        Raises
-        ------
-        DownloadError
-            It could not be fetched, or is not the expected file.
-        """
+        """Download the file, unless it is here already, and return its path."""
         if folder is None:
             names = (text.replace("/", "--") for text in (self.repo, self.revision))
             folder = require_pooch().os_cache("mgpa").joinpath("checkpoints", *names)
@@ -125,21 +101,6 @@ def load_checkpoint(
     ------
     CheckpointError
         Another checksum, unreadable, or missing, unknown, differently shaped or not finite weights.
-
-    Examples
-    --------
-    >>> import tempfile, torch
-    >>> from pathlib import Path
-    >>> from safetensors.torch import save_file
-    >>> path = Path(tempfile.mkdtemp()) / "weights.safetensors"
-    >>> save_file(torch.nn.Linear(3, 2).state_dict(), path)
-    >>> load_checkpoint(torch.nn.Linear(3, 2), path)["size"] == path.stat().st_size
-    True
-    >>> load_checkpoint(torch.nn.Linear(4, 2), path)  # doctest: +ELLIPSIS
-    Traceback (most recent call last):
-    ...
-    mgpa.errors.CheckpointError: ...weights.safetensors does not fit Linear; nothing was loaded.
-    Other shapes or types (1): weight is (2, 3) float32 instead of (2, 4) float32.
     """
     source = {}
     if isinstance(checkpoint, HubFile):

@@ -65,11 +65,9 @@ def _plain(name: str) -> str:
 
 
 def common_channels(
-    parts: list[DeviceEpochs], wanted: Sequence[str] | None, bads: str
+    parts: list[DeviceEpochs], wanted: Sequence[str] | None
 ) -> tuple[tuple[str, ...], list[str]]:
     """Return the channels to keep, as the first device spells them, and what is to be said about others."""
-    if bads not in ("keep", "drop"):
-        raise UsageError(f"bads is {bads!r}; expected 'keep' or 'drop'.")
     for part in parts:
         missing = [name for name in wanted or () if _plain(name) not in part.channels]
         if missing:
@@ -78,32 +76,27 @@ def common_channels(
                 "Epochs.rename_channels renames channels."
             )
     spelled = {_plain(name): name.strip() for name in wanted or parts[0].channels.values()}
-    poor = _poor_channels(parts)
     common = [name for name in spelled if all(name in part.channels for part in parts)]
-    kept = [name for name in common if bads == "keep" or name not in poor]
-    if not kept:
+    if not common:
         lists = "; ".join(f"{part.device}: {', '.join(part.channels.values())}" for part in parts)
-        bad = " that is not bad or flat" if common else ""
         raise UsageError(
-            f"No channel{bad} is common to all devices ({lists}). Epochs.rename_channels renames channels; "
-            "bads='keep' keeps bad ones."
+            f"No channel is common to all devices ({lists}). Epochs.rename_channels renames channels."
         )
-    notes = [f"{len(kept)} channels: {' '.join(spelled[name] for name in kept)}"]
+    notes = [f"{len(common)} channels: {' '.join(spelled[name] for name in common)}"]
     for device in dict.fromkeys(part.device for part in parts):
         channels = [part.channels for part in parts if part.device == device]
         others = dict.fromkeys(names[name] for names in channels for name in names if name not in common)
         if others:
             notes.append(f"left out of {device}, since not all have them: {' '.join(others)}")
-    said = [f"{spelled.get(name, name)}: {', '.join(where)}" for name, where in poor.items()]
-    used = [line for line, name in zip(said, poor, strict=True) if name in kept]
+    poor = _poor_channels(parts)
+    used = [f"{spelled[name]}: {', '.join(poor[name])}" for name in poor if name in common]
     if used:
         warnings.warn(
             f"{'; '.join(used)}. They are used all the same: interpolate them (Epochs.interpolate_bads), or "
-            "leave them out for everyone with bads='drop'.",
-            stacklevel=4,
+            "name the channels to use with channels=.",
+            stacklevel=3,
         )
-    notes += [f"kept {line}" for line in used] if bads == "keep" else [f"dropped {line}" for line in said]
-    return tuple(spelled[name] for name in kept), notes
+    return tuple(spelled[name] for name in common), [*notes, *used]
 
 
 def _poor_channels(parts: list[DeviceEpochs]) -> dict[str, list[str]]:

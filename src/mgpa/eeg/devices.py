@@ -11,7 +11,7 @@ import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -41,7 +41,6 @@ def table_from_epochs(
     channels: Sequence[str] | None = None,
     sfreq: float | None = None,
     reference: str | Sequence[str] | None = None,
-    bads: Literal["keep", "drop"] = "keep",
     limits: TimingLimits | None = None,
     roles: Mapping[str, float] | None = None,
     random_state: int = 0,
@@ -55,7 +54,7 @@ def table_from_epochs(
         Two or more devices that recorded the same events. The names become ``source``.
     encoder : Encoder
         What embeds the trials; see :func:`mgpa.eeg.encode`.
-    pair_by, participant, label, channels, sfreq, reference, bads, limits
+    pair_by, participant, label, channels, sfreq, reference, limits
         How epochs are brought together; see :func:`align_devices`.
     roles : dict of role to share of participants, or None
         See :func:`mgpa.tables.assign_roles`; None is its default, and no roles with fewer than four people.
@@ -97,7 +96,6 @@ def table_from_epochs(
         channels=channels,
         sfreq=sfreq,
         reference=reference,
-        bads=bads,
         limits=limits,
     )
     trials = replace(trials, info=trials.info | {"pairing": str(report)})
@@ -113,7 +111,6 @@ def align_devices(
     channels: Sequence[str] | None = None,
     sfreq: float | None = None,
     reference: str | Sequence[str] | None = None,
-    bads: Literal["keep", "drop"] = "keep",
     limits: TimingLimits | None = None,
 ) -> tuple[Trials, PairingReport]:
     """Bring the epochs of several devices to common channels, rate and times, and pair their events.
@@ -134,16 +131,13 @@ def align_devices(
         Metadata column of the task. "label" need not be there: then it is the name of the event.
     channels : sequence of str or None
         None: those that all devices have, in the first one's order. Capitals do not matter, and T3, T4, T5
-        and T6 are T7, T8, P7 and P8.
+        and T6 are T7, T8, P7 and P8. Of those used, the bad and the flat ones are named in a warning.
     sfreq : float or None
         Samples per second; None: the lowest there is. Faster devices are resampled
         (:func:`mgpa.eeg.resample`), and where samples of two devices do not fall on the same times,
         interpolated by a cubic spline first.
     reference : str, sequence of str or None
         See :func:`mgpa.eeg.rereference`; of the channels that are left. None: signals stay as recorded.
-    bads : {"keep", "drop"}
-        Channels that are marked as bad, or flat, for anyone on any device: "keep" them, with a warning, or
-        "drop" them for everyone. Both name them.
     limits : TimingLimits or None
         How far the clocks may differ; see :func:`mgpa.eeg.timing_test`. ``TimingLimits(inf, inf, inf)`` lets
         everything pass, for devices that did not record at once.
@@ -178,7 +172,7 @@ def align_devices(
         for name, given in devices.items()
         for epochs in _listed(given, name)
     ]
-    names, notes = common_channels(parts, channels, bads)
+    names, notes = common_channels(parts, channels)
     grid, words = common_times(parts, sfreq)
     notes += [*about_units(parts), words]
     shared = [name for name in parts[0].columns if all(name in part.columns for part in parts)]

@@ -23,14 +23,7 @@ class Encoder(Protocol):
 
 
 def as_trials(trials: Any) -> Trials:
-    """Return trials as they are, and MNE epochs, or a list of them, as trials.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> as_trials(Trials(np.zeros((2, 1, 50)), ["Oz"], 250.0))
-    <Trials: 2 of 1 channels x 50 samples at 250 Hz, with no columns>
-    """
+    """Return trials as they are, and MNE epochs, or a list of them, as trials."""
     return trials if isinstance(trials, Trials) else Trials.from_epochs(trials)
 
 

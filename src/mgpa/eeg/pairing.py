@@ -42,14 +42,7 @@ class TimingLimits(NamedTuple):
 class Timing:
     """How the times of some events on one clock follow from those on another: b ≈ slope · a + offset.
 
-    Parameters
-    ----------
-    slope, offset : float
-        Of the least-squares line; the offset in seconds.
-    max_residual, p95_residual : float
-        Absolute distances from it, in seconds: the greatest, and the 95th percentile.
-    limits : TimingLimits
-        What they may be at most.
+    The line is that of least squares; residuals are absolute distances from it, in seconds.
     """
 
     slope: float
@@ -106,20 +99,10 @@ class EventMatch(NamedTuple):
 
 @dataclass(frozen=True)
 class SessionPairing:
-    """How the events of one session were paired.
+    """How the events of one session were paired: how many there were, and how many pairs were kept.
 
-    Parameters
-    ----------
-    participant : str
-        Whose session.
-    events, pairs : int
-        How many events there were, and how many pairs were kept.
-    dropped : tuple of str
-        Events that were not paired, and markers that belong to no event, each with the reason.
-    timing : dict of str to Timing
-        Keyed by which clock was compared with which.
-    artifacts : int
-        How many of the pairs are flagged.
+    ``dropped`` says which events were not paired, and which markers belong to no event; ``timing`` is keyed
+    by which clock was compared with which; ``artifacts`` counts the pairs that are flagged.
     """
 
     participant: str
@@ -138,13 +121,7 @@ class SessionPairing:
 
 @dataclass(frozen=True)
 class PairingReport:
-    """How the events of several sessions were paired.
-
-    Parameters
-    ----------
-    sessions : tuple of SessionPairing
-    notes : tuple of str
-        What is to be said about all of them, as counts beside published ones.
+    """How the events of several sessions were paired, with notes about all of them.
 
     Examples
     --------
@@ -213,8 +190,7 @@ def match_events(
     times_b: Any,
     reference: Any,
     *,
-    breaks_a: Sequence[float] | None = None,
-    breaks_b: Sequence[float] | None = None,
+    breaks: Sequence[float] | None = None,
     names: tuple[str, str] = ("a", "b"),
     limits: TimingLimits | None = None,
 ) -> EventMatch:
@@ -231,11 +207,11 @@ def match_events(
         Times of each device's markers, in seconds of its own clock.
     reference : (n,) array
         Times of the events, in seconds of the experiment's clock.
-    breaks_a, breaks_b : sequence of float or None
-        Times, on the device's clock, of notes about something that stops its markers and may stop its clock,
-        such as an impedance check. Where markers are missing there must be exactly one, in the gap; each side
-        of it, of ten events at least, then has a straight line of its own. None: the clock ran on, and one
-        line holds for both sides.
+    breaks : sequence of float or None
+        Times, on the first device's clock, of notes about something that stops its markers and may stop its
+        clock, such as an impedance check. Where markers are missing there must be exactly one, in the gap;
+        each side of it, of ten events at least, then has a straight line of its own. None: the clock ran on,
+        and one line holds for both sides.
     names : tuple of str
         What to call the devices.
     limits : TimingLimits or None
@@ -253,7 +229,7 @@ def match_events(
     The same with a clock that stood still for half a second in the gap, where the cap noted why:
 
     >>> late = missed + 20 - 0.5 * (missed > events[11])
-    >>> match = match_events(late, 1.0005 * events + 3, events, breaks_a=[late[11] - 0.3])
+    >>> match = match_events(late, 1.0005 * events + 3, events, breaks=[late[11] - 0.3])
     >>> match.sides, [round(timing.offset, 3) for timing in match.timing_a]
     (((1, 11), (14, 30)), [20.0, 19.5])
     """
@@ -265,31 +241,30 @@ def match_events(
             f"{len(events)} events; the list of events seems to be cut short. {WAY_OUT}"
         )
     a, b = _times(times_a, names[0]), _times(times_b, names[1])
-    of_a, break_a, dropped_a = _match_one(a, events, breaks_a, names[0], limits)
-    of_b, break_b, dropped_b = _match_one(b, events, breaks_b, names[1], limits)
+    of_a, dropped_a = _match_one(a, events, breaks, names[0], limits)
+    of_b, dropped_b = _match_one(b, events, None, names[1], limits)
     index = np.flatnonzero((of_a >= 0) & (of_b >= 0))
     clocks = events[index], a[of_a[index]], b[of_b[index]]
+    sides = [np.arange(len(index))]
+    if breaks is not None and len(a) < len(events):
+        sides = np.split(sides[0], [np.searchsorted(index, np.flatnonzero(of_a < 0)[0])])
 
-    def stretches(breaks: set[int]) -> list[NDArray[np.int64]]:
-        return np.split(np.arange(len(index)), np.searchsorted(index, sorted(breaks)))
-
-    def test(i: int, j: int, breaks: set[int], what: str) -> tuple[Timing, ...]:
-        tests = tuple(timing_test(clocks[i][s], clocks[j][s], limits=limits) for s in stretches(breaks))
+    def test(i: int, j: int, stretches: list[NDArray[Any]], what: str) -> tuple[Timing, ...]:
+        tests = tuple(timing_test(clocks[i][s], clocks[j][s], limits=limits) for s in stretches)
         for timing in tests:
             if not timing.passed:
                 failures = "; ".join(timing.failures)
                 raise PairingError(f"The times of {what} fail the timing test: {failures}. {WAY_OUT}")
         return tests
 
-    both = break_a | break_b
     return EventMatch(
         index + 1,
         of_a[index],
         of_b[index],
-        test(0, 1, break_a, f"{names[0]} against the events' own times"),
-        test(0, 2, break_b, f"{names[1]} against the events' own times"),
-        test(1, 2, both, f"{names[1]} against {names[0]}"),
-        tuple((int(index[side[0]]) + 1, int(index[side[-1]]) + 1) for side in stretches(both)),
+        test(0, 1, sides, f"{names[0]} against the events' own times"),
+        test(0, 2, [np.arange(len(index))], f"{names[1]} against the events' own times"),
+        test(1, 2, sides, f"{names[1]} against {names[0]}"),
+        tuple((int(index[side[0]]) + 1, int(index[side[-1]]) + 1) for side in sides),
         dropped_a + dropped_b,
     )
 
@@ -300,19 +275,19 @@ def _match_one(
     breaks: Sequence[float] | None,
     name: str,
     limits: TimingLimits | None,
-) -> tuple[NDArray[np.int64], set[int], tuple[str, ...]]:
-    """Return the marker of every event, -1 for none; before which events its clock broke; what is left."""
+) -> tuple[NDArray[np.int64], tuple[str, ...]]:
+    """Return the marker of every event, -1 for none; and what is left."""
     n, m = len(events), len(times)
     what = f"{name} has {m} markers for {n} events"
     if m < 3:
         raise PairingError(f"{what}; three are needed at least. {WAY_OUT}")
     if m == n:
-        return np.arange(n), set(), ()
+        return np.arange(n), ()
     if m < n:
         start = _find_gap(times, events, breaks, what, limits)
         marker = np.concatenate([np.arange(start), np.full(n - m, -1), np.arange(start, m)])
         missed = tuple(f"event {i + 1}: no marker on {name}" for i in range(start, start + n - m))
-        return marker, set() if breaks is None else {start}, missed
+        return marker, missed
     starts = [i for i in range(m - n + 1) if timing_test(events, times[i : i + n], limits=limits).passed]
     if len(starts) != 1:
         raise PairingError(
@@ -321,7 +296,7 @@ def _match_one(
         )
     extra = [i for i in range(m) if not starts[0] <= i < starts[0] + n]
     left = tuple(f"marker {i + 1} of {name}, at {times[i]:.3f} s, belongs to no event" for i in extra)
-    return np.arange(starts[0], starts[0] + n), set(), left
+    return np.arange(starts[0], starts[0] + n), left
 
 
 def _find_gap(

@@ -38,13 +38,7 @@ def filter_recording(signal: Any, sfreq: float, low: float = 0.1, high: float = 
 
 
 def average_reference(signal: Any) -> Floats:
-    """Subtract the mean of all channels.
-
-    Examples
-    --------
-    >>> average_reference([[1.0, 2.0], [3.0, 6.0]]).tolist()
-    [[-1.0, -2.0], [1.0, 2.0]]
-    """
+    """Subtract the mean of all channels."""
     signal = np.asarray(signal, dtype=np.float64)
     return np.asarray(signal - signal.mean(axis=-2, keepdims=True), dtype=np.float64)
 
@@ -110,13 +104,7 @@ def epochs_at(
 
 
 def baseline(epochs: Any, times: Any) -> Floats:
-    """Subtract, from each epoch and channel, the mean of its points before 0 s.
-
-    Examples
-    --------
-    >>> baseline([[[1.0, 3.0, 5.0]]], [-0.2, -0.1, 0.0]).tolist()
-    [[[-1.0, 1.0, 3.0]]]
-    """
+    """Subtract, from each epoch and channel, the mean of its points before 0 s."""
     epochs, before = np.asarray(epochs, dtype=np.float64), np.asarray(times) < 0
     if not before.any():
         raise ValueError(f"None of the {len(before)} points is before 0 s; there is no baseline to remove.")
@@ -124,26 +112,12 @@ def baseline(epochs: Any, times: Any) -> Floats:
 
 
 def amplitude_flags(epochs: Any, limit: float = 100e-6) -> NDArray[np.bool_]:
-    """Tell which epochs exceed a limit, in volts, on any channel at any point; reaching it is not exceeding.
-
-    Examples
-    --------
-    >>> amplitude_flags([[[0.0, -2e-4]], [[1e-4, 5e-5]]]).tolist()
-    [True, False]
-    """
+    """Tell which epochs exceed a limit, in volts, on any channel at any point."""
     return np.asarray((np.abs(np.asarray(epochs)) > limit).any(axis=(-2, -1)))
 
 
 def require_soa(onsets: Any, minimum: float = 0.8, *, name: str = "events") -> None:
-    """Raise if two successive events are closer than ``minimum`` seconds, and say which.
-
-    Examples
-    --------
-    >>> require_soa([0.0, 0.9, 1.5], name="markers")
-    Traceback (most recent call last):
-    ...
-    ValueError: markers: 2 and 3 are 0.600 s apart; epochs that may not share a response need 0.8 s or more.
-    """
+    """Raise if two successive events are closer than ``minimum`` seconds, and say which."""
     gaps = np.diff(np.asarray(onsets, dtype=np.float64))
     if (gaps < minimum).any():
         first = int(np.argmax(gaps < minimum))

@@ -29,16 +29,6 @@ def find_markers(raw: Any) -> Markers:
     """Return the events of a recording and their names: its annotations or, without any, its triggers.
 
     Annotations that begin with BAD or EDGE are no events, as everywhere in MNE.
-
-    Parameters
-    ----------
-    raw : mne.io.Raw
-
-    Returns
-    -------
-    events : (n, 3) array
-        As of :func:`mne.find_events`.
-    event_id : dict of name to int
     """
     import mne
 

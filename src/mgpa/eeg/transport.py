@@ -228,14 +228,10 @@ def virtual_views(
     transport : Transport
         Learned from FIT people.
     strengths : sequence of float
-        The paper's are .5 and 1.
+        The paper's are .5 and 1. Spectral, spatial and combined, each at every strength: "spectral 0.5" is
+        the first.
     power_once : bool
         See :meth:`Transport.combined`; the paper's is False.
-
-    Returns
-    -------
-    list of (name, Trials)
-        Spectral, spatial and combined, each at every strength: "spectral 0.5" is the first.
     """
     views = [(f"spectral {a:g}", transport.spectral(trials, a)) for a in strengths]
     views += [(f"spatial {a:g}", transport.spatial(trials, a)) for a in strengths]

@@ -1,4 +1,4 @@
-"""Measurement views: the same stored trials as another reference, montage or filter would show them.
+"""Measurement views: the same stored trials as another reference or filter would show them.
 
 A view is a function from trials to trials. :func:`measure_views` applies several of them to the same trials
 and gives all views of a trial one ``pair_id``, so that their embeddings are true pairs.
@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
-from functools import lru_cache
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,7 +17,7 @@ from numpy.typing import NDArray
 from ..errors import TableError
 from ..pairs import is_paired
 from ..tables.table import Table
-from .trials import Trials, standard_montage
+from .trials import Trials
 
 View = Callable[[Trials], Trials]
 
@@ -32,8 +31,7 @@ def rereference(trials: Trials, reference: str | Sequence[str]) -> Trials:
         Against any reference that all channels share.
     reference : str or sequence of str
         "average": the mean of all channels. A channel: it becomes zero throughout and stays. Several
-        channels: their mean. "REST": a point at infinity, estimated through a spherical head model; needs
-        channels that the standard 10-05 montage knows, and works the better the more of the head they cover.
+        channels: their mean.
 
     Examples
     --------
@@ -44,12 +42,6 @@ def rereference(trials: Trials, reference: str | Sequence[str]) -> Trials:
     >>> rereference(trials, "Oz").data.ravel().tolist()
     [0.0, 1.0, 5.0]
     """
-    if reference == "REST":
-        import mne
-
-        forward = _sphere_forward(trials.channels)
-        signals, _ = mne.set_eeg_reference(_signals(trials), "REST", forward=forward, verbose="error")
-        return replace(trials, data=signals.get_data(copy=False).astype(trials.data.dtype))
     if reference == "average":
         named = list(trials.channels)
         if len(named) < 2:
@@ -57,81 +49,9 @@ def rereference(trials: Trials, reference: str | Sequence[str]) -> Trials:
     else:
         named = [reference] if isinstance(reference, str) else list(reference)
         if not named:
-            raise ValueError("reference names no channel; give one, several, 'average' or 'REST'.")
+            raise ValueError("reference names no channel; give one, several, or 'average'.")
     at = trials.data[:, trials.index(named)].mean(axis=1, keepdims=True, dtype=np.float64)
     return replace(trials, data=(trials.data - at).astype(trials.data.dtype))
-
-
-def _signals(trials: Trials) -> Any:
-    """Return MNE epochs for operations on channels, to which times and columns do not matter."""
-    return replace(trials, tmin=0.0, columns={}).to_epochs()
-
-
-@lru_cache(maxsize=8)
-def _sphere_forward(channels: tuple[str, ...]) -> Any:
-    """Return the potentials of dipoles on a grid in a four-shell sphere, at the channels."""
-    import mne
-
-    montage = standard_montage()
-    _require_positions(channels, montage)
-    info = mne.create_info(list(channels), 1.0, "eeg").set_montage(montage)
-    # The sphere is fitted to all of the montage: a few channels at the back do not say how large a head is.
-    whole = mne.create_info(montage.ch_names, 1.0, "eeg").set_montage(montage)
-    sphere = mne.make_sphere_model("auto", "auto", whole, verbose="error")
-    grid = mne.setup_volume_source_space(sphere=sphere, pos=15.0, exclude=30.0, verbose="error")
-    return mne.make_forward_solution(info, trans=None, src=grid, bem=sphere, meg=False, verbose="error")
-
-
-def _require_positions(channels: Sequence[str], montage: Any) -> None:
-    unknown = [name for name in channels if name not in montage.ch_names]
-    if unknown:
-        raise ValueError(
-            f"The standard 10-05 montage has no {', '.join(unknown)}, and this needs positions; rename or "
-            "leave out these channels (Trials.pick)."
-        )
-
-
-def pick_montage(
-    trials: Trials, channels: Sequence[str], *, others: Literal["drop", "zero", "interpolate"] = "drop"
-) -> Trials:
-    """Return the trials as a smaller montage would have measured them.
-
-    Parameters
-    ----------
-    trials : Trials
-        With all of these channels, and others.
-    channels : sequence of str
-        What the smaller montage has.
-    others : {"drop", "zero", "interpolate"}
-        What becomes of the other channels. Encoders need the same channels in every view: "zero" and
-        "interpolate" (spherical splines, from the channels of the smaller montage) keep them all, in place.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> trials = Trials(np.ones((1, 3, 1)), ["Oz", "O1", "O2"], 250.0)
-    >>> pick_montage(trials, ["O2", "Oz"]).channels
-    ('O2', 'Oz')
-    >>> pick_montage(trials, ["O2", "Oz"], others="zero").data.ravel().tolist()
-    [1.0, 0.0, 1.0]
-    """
-    if isinstance(channels, str) or not len(channels):
-        raise ValueError(f"channels are {channels!r}; expected a list of names.")
-    kept = trials.index(channels)
-    if others == "drop":
-        return trials.pick(channels)
-    if others not in ("zero", "interpolate"):
-        raise ValueError(f"others is {others!r}; expected 'drop', 'zero' or 'interpolate'.")
-    left = np.setdiff1d(np.arange(len(trials.channels)), kept)
-    data = trials.data.copy()
-    if others == "zero":
-        data[:, left] = 0.0
-    elif len(left):
-        _require_positions(trials.channels, standard_montage())
-        epochs = _signals(trials)
-        epochs.info["bads"] = [trials.channels[i] for i in left]
-        data[:, left] = epochs.interpolate_bads(verbose="error").get_data(copy=False)[:, left]
-    return replace(trials, data=data)
 
 
 def bandpass(trials: Trials, low: float | None, high: float | None) -> Trials:

@@ -17,20 +17,11 @@ from .inventory import Inventory
 
 @dataclass(frozen=True)
 class PublicDataset:
-    """A public data set, or the public weights of an encoder.
+    """A public data set, or the public weights of an encoder: its paper, and the provider's page.
 
-    Parameters
-    ----------
-    name, title, doi, home : str
-        What it is called, what it is, the paper (empty where it has no DOI), and the provider's page.
-    address : str or HubFile
-        Where its files are, as :func:`~mgpa.eeg.datasets.fetching.listing` takes it; or the one file.
-    tasks : tuple of str
-        What it can be read in parts by.
-    only : tuple of str
-        Patterns of the files there that are needed; none: all of them.
-    pinned : (int, int) or None
-        How many files and bytes these are, where a version that does not change is named.
+    ``address`` says where its files are, as :func:`~mgpa.eeg.datasets.fetching.listing` takes it, or is the
+    one file. ``only`` has patterns of the files there that are needed, if not all are; ``pinned`` how many
+    files and bytes a version that does not change has.
     """
 
     name: str
@@ -77,34 +68,17 @@ DATASETS = {
 
 
 def find_dataset(name: str) -> PublicDataset:
-    """Return the data set of a name, which may have hyphens.
-
-    Examples
-    --------
-    >>> find_dataset("wearable_ssvep").doi
-    '10.3390/s21041256'
-    """
+    """Return the data set of a name, which may have hyphens."""
     if name.replace("-", "_") not in DATASETS:
         raise ValueError(f"No data set {name!r}. Data sets: {', '.join(DATASETS)}.")
     return DATASETS[name.replace("-", "_")]
 
 
 def dataset_files(name: str, only: Sequence[str] = (), address: str | None = None) -> list[RemoteFile]:
-    """Return the files of a data set, or those that match a pattern.
+    """Return the files of a data set, published or at another ``address``.
 
-    Parameters
-    ----------
-    name : str
-        Of a data set.
-    only : sequence of str
-        Patterns like ``S00*`` for the whole name or its last part. Without any, everything that is needed.
-    address : str or None
-        Another place than the published one; see :func:`~mgpa.eeg.datasets.fetching.listing`.
-
-    Raises
-    ------
-    DownloadError
-        The repository lists other files than the pinned version has.
+    ``only`` has patterns like ``S00*`` for the whole name or its last part. Without any, everything that is
+    needed. A repository that lists other files than the pinned version has is an error.
     """
     source = find_dataset(name)
     if address is not None:
@@ -136,17 +110,7 @@ def verify_dataset(
 ) -> Inventory:
     """Return what a folder has of a data set, or of some of its tasks, and what it lacks.
 
-    Parameters
-    ----------
-    name : str
-        Of the data set.
-    folder : path
-        Where its files are.
-    tasks : sequence of str or None
-        None: all of them.
-    check : bool
-        Also read every recording, and compare counts with the published ones. Without it only what is
-        quick is compared.
+    ``check`` also reads every recording, and compares counts with the published ones.
     """
     source, folder = find_dataset(name), Path(folder)
     unknown = [task for task in tasks or () if task not in source.tasks]
@@ -168,5 +132,6 @@ def verify_dataset(
         )
     reader = importlib.import_module(f"{__package__}.{source.name}")
     inventory = getattr(reader, f"{source.name}_inventory")
-    found: Inventory = inventory(folder, check=check, **({"tasks": tasks} if tasks else {}))
+    options = ({"tasks": tasks} if tasks else {}) | ({"check": True} if check else {})
+    found: Inventory = inventory(folder, **options)
     return found

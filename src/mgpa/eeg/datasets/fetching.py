@@ -16,7 +16,6 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote, urljoin
 
 from ..._common.extras import missing
 from ..._common.progress import progress
@@ -28,7 +27,7 @@ APIS = {
     "figshare": "https://api.figshare.com/v2",
     "zenodo": "https://zenodo.org/api",
 }
-FORMS = "osf:abcde, figshare:12345.v1, zenodo:12345, or the http(s):// address of a list 'sha256  name'"
+FORMS = "osf:abcde, figshare:12345.v1 or zenodo:12345"
 _NUMBERS = {"osf": r"[0-9a-z]{5,}", "figshare": r"\d+\.v\d+", "zenodo": r"\d+"}
 TIMEOUT = 60  # seconds without a byte
 RETRIES = 2
@@ -44,19 +43,7 @@ _NO_NAME = re.compile(
 
 @dataclass(frozen=True)
 class RemoteFile:
-    """A file in a repository.
-
-    Parameters
-    ----------
-    name : str
-        With folders, by ``/``.
-    url : str
-        Where it is.
-    size : int or None
-        Bytes.
-    checksum : str or None
-        As "sha256:…" or "md5:…".
-    """
+    """A file in a repository: its name, with folders by ``/``; bytes; a checksum as "sha256:…" or "md5:…"."""
 
     name: str
     url: str
@@ -70,30 +57,26 @@ def listing(address: str) -> list[RemoteFile]:
     Parameters
     ----------
     address : str
-        ``osf:abcde`` (a project with its components), ``figshare:12345.v1`` (a version of an article),
-        ``zenodo:12345`` (a record), or the address of a manifest: lines ``sha256  name`` as sha256sum writes
-        them, its files beside it.
+        ``osf:abcde`` (a project with its components), ``figshare:12345.v1`` (a version of an article) or
+        ``zenodo:12345`` (a record).
 
     Examples
     --------
     >>> listing("dropbox:1")
     Traceback (most recent call last):
     ...
-    ValueError: 'dropbox:1' is not an address of files; expected osf:abcde, figshare:12345.v1, ...
+    ValueError: 'dropbox:1' is not an address of files; expected osf:abcde, figshare:12345.v1 or zenodo:12345.
     """
     readers: dict[str, Callable[[str, str], list[RemoteFile]]]
     readers = {"osf": _osf, "figshare": _figshare, "zenodo": _zenodo}
     kind, _, number = address.partition(":")
-    if re.match(r"https?://.", address):
-        base, files = address, _manifest(address)
-    elif kind in readers and re.fullmatch(_NUMBERS[kind], number):
-        base = (os.environ.get(f"MGPA_{kind.upper()}_API") or APIS[kind]).rstrip("/")
-        try:
-            files = readers[kind](base, number)
-        except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
-            raise DownloadError(f"{address}: unknown form of the answer ({repr(error)[:200]}).") from None
-    else:
+    if kind not in readers or not re.fullmatch(_NUMBERS[kind], number):
         raise ValueError(f"{address!r} is not an address of files; expected {FORMS}.")
+    base = (os.environ.get(f"MGPA_{kind.upper()}_API") or APIS[kind]).rstrip("/")
+    try:
+        files = readers[kind](base, number)
+    except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
+        raise DownloadError(f"{address}: unknown form of the answer ({repr(error)[:200]}).") from None
     if not files:
         raise DownloadError(f"{address} has no files.")
     require_safe(files, "https://" if base.startswith("https://") else ("http://", "https://"))
@@ -152,21 +135,6 @@ def _zenodo(base: str, record: str) -> list[RemoteFile]:
     ]
 
 
-def _manifest(address: str) -> list[RemoteFile]:
-    files = []
-    for i, line in enumerate(_content(address).decode("utf-8", "replace").splitlines(), 1):
-        if not line.strip() or line.startswith("#"):
-            continue
-        match = re.fullmatch(r"([0-9a-fA-F]{64}) [ *](?:\./)?(.+)", line)
-        if match is None:
-            raise DownloadError(
-                f"{address}, line {i}: {line[:60]!r} is not 'sha256  name'. Expected a list as sha256sum "
-                f"writes it. Other addresses: {FORMS}."
-            )
-        files.append(RemoteFile(match[2], urljoin(address, quote(match[2])), None, f"sha256:{match[1]}"))
-    return files
-
-
 def _json(url: str) -> Any:
     return json.loads(_content(url))
 
@@ -184,16 +152,7 @@ def _content(url: str) -> bytes:
 def require_safe(
     files: Sequence[RemoteFile], schemes: str | tuple[str, ...] = ("http://", "https://")
 ) -> None:
-    """Raise unless every name is that of one file inside a folder on any system, and every fact makes sense.
-
-    Examples
-    --------
-    >>> require_safe([RemoteFile("mit Lücke/S003 (neu).mat", "https://a.org/3")])
-    >>> require_safe([RemoteFile("../x.exe", "https://a.org/x")])
-    Traceback (most recent call last):
-    ...
-    mgpa.errors.DownloadError: '../x.exe' is not a safe file name; fetch it by hand, under another name.
-    """
+    """Raise unless every name is that of one file inside a folder on any system, and facts make sense."""
     names: dict[str, str] = {}
     for file in files:
         parts = file.name.split("/") if isinstance(file.name, str) else [""]

@@ -118,13 +118,7 @@ def read_behaviour(path: str | Path, task: str) -> Behaviour:
 
 
 def read_neuroscan(path: str | Path) -> Recording:
-    """Read the shared channels and the triggers of a Curry recording.
-
-    Parameters
-    ----------
-    path : path
-        The ``.dat`` file, with its header, labels and events beside it.
-    """
+    """Read the shared channels and the triggers of a Curry recording."""
     path = Path(path)
     if absent := missing_companions(path):
         raise FileNotFoundError(f"{path} lacks {' and '.join(absent)} beside it, and cannot be read without.")
@@ -161,11 +155,6 @@ def read_flex(path: str | Path) -> Recording:
     """Read the shared channels and the hardware markers of a headset's EDF recording.
 
     Times follow the rate at which it samples, not the one its header gives.
-
-    Parameters
-    ----------
-    path : path
-        The ``.edf`` file.
     """
     recording: Recording = read_apart(_flex, path, Path(path))
     return recording
@@ -194,13 +183,7 @@ def _flex(path: Path) -> Recording:
 
 
 def rising_edges(marker: Any) -> NDArray[np.int64]:
-    """Return the samples at which a marker rises; one that is high from the start did not.
-
-    Examples
-    --------
-    >>> rising_edges([1, 0, 0, 3, 3, 0, 1]).tolist()
-    [3, 6]
-    """
+    """Return the samples at which a marker rises; one that is high from the start did not."""
     high = np.asarray(marker) > 0.5
     return np.flatnonzero(high[1:] & ~high[:-1]) + 1
 

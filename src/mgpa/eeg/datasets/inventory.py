@@ -10,14 +10,7 @@ from ...errors import first_few, printable
 
 
 class Check(NamedTuple):
-    """Something that was published about a data set, and what these files give.
-
-    Examples
-    --------
-    >>> print(Check("men", 64, 64), Check("women", 38, 37), sep="\\n")
-    men: 64, as published
-    women: 37, not 38 as published
-    """
+    """Something that was published about a data set, and what these files give."""
 
     what: str
     published: Any
@@ -35,28 +28,10 @@ class Check(NamedTuple):
 
 @dataclass(frozen=True)
 class Inventory:
-    """The files of a data set, present and missing.
+    """The files of a data set, present and missing, by the names in the order in which they are expected.
 
-    Parameters
-    ----------
-    dataset : str
-        Its name.
-    folder : Path
-        Where it was looked for.
-    present, missing : tuple of str
-        Expected names, in the order in which they are expected.
-    unexpected : tuple of str
-        Names of files that do not belong there.
-    problems : tuple of str
-        A sentence each about files that are there and cannot be used.
-    checks : tuple of Check
-        How what they hold compares with what was published. Simulated files fail these, and are complete.
-
-    Examples
-    --------
-    >>> print(Inventory("Wearable SSVEP", Path("data"), ("S001.mat",), ("S002.mat",)))
-    Wearable SSVEP in data: 1 of 2 files.
-    Missing (1): S002.mat
+    ``problems`` has a sentence each about files that are there and cannot be used; ``checks`` compare what
+    they hold with what was published. Simulated files fail these, and are complete.
     """
 
     dataset: str

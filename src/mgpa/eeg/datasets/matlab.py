@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +12,8 @@ from numpy.typing import NDArray
 from ...errors import RecordingError
 from .reader_process import read_apart
 
-#: A file, or a member of a zip archive.
-ProviderFile = Path | zipfile.Path
 
-
-def read_array(path: ProviderFile, variable: str, shape: tuple[int, ...]) -> NDArray[Any]:
+def read_array(path: Path, variable: str, shape: tuple[int, ...]) -> NDArray[Any]:
     """Return a real, finite array of this shape, or raise and say what the file holds instead."""
     array = _load(path, variable)
     if array.shape != shape or array.dtype.kind not in "fiu":
@@ -30,7 +26,7 @@ def read_array(path: ProviderFile, variable: str, shape: tuple[int, ...]) -> NDA
     return array
 
 
-def read_cell(path: ProviderFile, variable: str) -> list[list[Any]]:
+def read_cell(path: Path, variable: str) -> list[list[Any]]:
     """Return the rows of a cell array. Texts are stripped, and whole numbers are integers; empty is ""."""
     cell = _load(path, variable)
     if cell.dtype != object or cell.ndim != 2 or len(cell) < 2:
@@ -54,7 +50,7 @@ def _plain(value: Any) -> Any:
     return value.strip() if isinstance(value, str) else value
 
 
-def _load(path: ProviderFile, variable: str) -> NDArray[Any]:
+def _load(path: Path, variable: str) -> NDArray[Any]:
     if not path.is_file():
         raise FileNotFoundError(f"No file {path}.")
     content = path.read_bytes()

@@ -77,19 +77,7 @@ BREAK_NOTE = "impedance"
 
 
 def find(folder: str | Path) -> dict[tuple[str, str], dict[str, Path]]:
-    """Return the files of every participant and task that the paper uses.
-
-    Parameters
-    ----------
-    folder : path
-        With a folder for each task, or anything around it: "Saline Raw Data" is looked for.
-
-    Returns
-    -------
-    dict of (participant, task) to dict
-        Paths by kind: ``behaviour``, ``neuroscan`` and ``flex``. The four digits and underscore at the start
-        of a name say whose file it is. Two different files of one participant are an error.
-    """
+    """Return the files of every participant and task that the paper uses."""
     files, _, problems = _scan(folder)
     if problems:
         raise RecordingError(" ".join(problems))
@@ -99,17 +87,7 @@ def find(folder: str | Path) -> dict[tuple[str, str], dict[str, Path]]:
 def neuroscan_flex_inventory(
     folder: str | Path, tasks: Iterable[str] = tuple(TASKS), *, check: bool = False
 ) -> Inventory:
-    """Return which of the recordings that the paper uses are in a folder.
-
-    Parameters
-    ----------
-    folder : path
-        See :func:`find`.
-    tasks : sequence of str
-        Of N170, oddball_active and oddball_passive.
-    check : bool
-        Also read every recording, pair its events, and compare counts with the published ones.
-    """
+    """Return which of the recordings that the paper uses are in a folder."""
     files, unexpected, problems = _scan(folder)
     present: list[str] = []
     missing: list[str] = []
@@ -202,12 +180,6 @@ def count_checks(trials: Trials) -> tuple[Check, ...]:
 
     Of N170, clean pairs of each role. Of P300, FIT events that are left when everybody's first hundred
     calibrate and those less than a second from them are purged, and events of the people who choose.
-
-    Parameters
-    ----------
-    trials : Trials
-        Of one task, as read; the MMN task has no published count. Nothing is compared unless everybody with
-        a part in the task is there.
     """
     task = str(trials.columns["task"][0])
     if set(trials.columns["participant"]) != set(USED[task]):
@@ -245,7 +217,7 @@ def _read_session(
     breaks = [t for t, text in devices[0].notes if BREAK_NOTE in text.lower()]
     markers = devices[0].markers, devices[1].markers
     try:
-        match = match_events(*markers, behaviour.onset, breaks_a=breaks, names=SOURCES)
+        match = match_events(*markers, behaviour.onset, breaks=breaks, names=SOURCES)
     except PairingError as error:
         listed = ", ".join(str(path) for path in paths.values())
         raise PairingError(f"{person} {task}: {error} The files are {listed}.") from error

@@ -2,17 +2,16 @@
 
 102 people, each with dry and with wet electrodes: twelve flickering targets, ten blocks. One file a person
 (S001.mat, …) with ``data`` of channels x samples x electrodes x blocks x targets, in microvolts;
-Subjects_Information.mat, a cell array with a row for each of them; Impedance.mat. They may lie in one folder,
-in folders in it, or in the zip archives in which the authors hand them out.
+Subjects_Information.mat, a cell array with a row for each of them. They may lie in one folder or in folders
+in it.
 """
 
 from __future__ import annotations
 
 import hashlib
 import re
-import zipfile
 from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -22,7 +21,7 @@ from ..._common.progress import progress
 from ...errors import RecordingError, first_few
 from ..trials import Trials
 from .inventory import Check, Inventory
-from .matlab import ProviderFile, read_array, read_cell
+from .matlab import read_array, read_cell
 
 CHANNELS = ("POz", "PO3", "PO4", "PO5", "PO6", "Oz", "O1", "O2")
 ELECTRODES = ("dry", "wet")
@@ -31,7 +30,7 @@ FREQUENCIES = (9.25, 11.25, 13.25, 9.75, 11.75, 13.75, 10.25, 12.25, 14.25, 10.7
 PHASES = (0.0, 0.0, 0.0, 0.5, 0.5, 0.5, 1.0, 1.0, 1.0, 1.5, 1.5, 1.5)
 SFREQ, TMIN, SAMPLES, BLOCKS, N_PEOPLE = 250.0, -0.5, 710, 10, 102
 FAST = 12.0
-INFORMATION, IMPEDANCE = "Subjects_Information.mat", "Impedance.mat"
+INFORMATION = "Subjects_Information.mat"
 # Columns of Subjects_Information that are read.
 GENDER, AGE, FIRST_ELECTRODE = "Gender", "Age", "Headband to wear first"
 
@@ -40,12 +39,8 @@ FOLD_SEED = 20260903
 PAPER_FOLDS = (
     "142312310402333022210433440402131234324104001112112432443020210312114134334040023330140242304102120140"
 )
-# SHA-256 of the paper's table of trials, and of the documents beside the files.
+# SHA-256 of the paper's table of trials.
 METADATA_SHA256 = "1c0421fdb710d87a524f06df0cc81d294f26127d736ec35fc2f7516d7c0950b5"
-DOCUMENTS = {
-    "Readme.pdf": "3a3a3f32607145f4e7a855f6f2a8a288ab1bdba76557a13af41f8a8d9a64a9ca",
-    "stimulation_information.pdf": "b1f98aec1952c1f6bbf1b168eb406250c89678493b13a795acd8caf097470075",
-}
 
 
 class Subject(NamedTuple):
@@ -58,15 +53,7 @@ class Subject(NamedTuple):
 
 
 def wearable_ssvep_inventory(folder: str | Path, *, check: bool = False) -> Inventory:
-    """Say which files are there, missing, or cannot be used, and whether they are the published ones.
-
-    Parameters
-    ----------
-    folder : path
-        Where they should be. Expected are the people in Subjects_Information.mat; without it, all 102.
-    check : bool
-        Also read every file.
-    """
+    """Say which files are there, missing, or cannot be used, and whether they are the published ones."""
     files = _files(folder)
     problems: list[str] = []
     checks: tuple[Check, ...] = ()
@@ -78,7 +65,6 @@ def wearable_ssvep_inventory(folder: str | Path, *, check: bool = False) -> Inve
             problems.append(str(error))
     expected = [f"{person}.mat" for person in people] + [INFORMATION]
     missing = [name for name in expected if name not in files]
-    misnamed = _misnamed(files, missing)
     seen: dict[bytes, str] = {}
     for person in people if check else ():
         if f"{person}.mat" in files:
@@ -91,8 +77,8 @@ def wearable_ssvep_inventory(folder: str | Path, *, check: bool = False) -> Inve
         Path(folder),
         tuple(name for name in expected if name in files),
         tuple(missing),
-        tuple(sorted(set(files) - {*expected, IMPEDANCE, *misnamed})),
-        (*misnamed.values(), *problems),
+        tuple(sorted(set(files) - {*expected, "Impedance.mat"})),
+        tuple(problems),
         checks,
     )
 
@@ -124,44 +110,19 @@ def subjects(folder: str | Path) -> dict[str, Subject]:
     return people
 
 
-def read_impedance(folder: str | Path) -> dict[str, NDArray[np.float64]]:
-    """Read Impedance.mat: kOhm of (person, block, channel) for each electrode.
-
-    The provider's Readme says that wet electrodes come first; the values, ten times as large, say that dry
-    ones do, as in the recordings.
-    """
-    path, n = _files(folder).get(IMPEDANCE), len(subjects(folder))
-    if path is None:
-        raise FileNotFoundError(f"{folder} has no {IMPEDANCE}.")
-    values = read_array(path, "Impedance", (len(CHANNELS), BLOCKS, len(ELECTRODES), n))
-    return {name: values[:, :, e].transpose(2, 1, 0) for e, name in enumerate(ELECTRODES)}
-
-
 def published_checks(folder: str | Path) -> tuple[Check, ...]:
-    """Compare what the files say about people and impedances with what was published.
-
-    Quick: no recording is opened. Nothing is compared unless 102 people are listed.
-    """
+    """Compare what the files say about people with what was published, if 102 people are listed."""
     people = subjects(folder).values()
     if len(people) != N_PEOPLE:
         return ()
     same = sum(a == b for a, b in zip(paper_folds(people), PAPER_FOLDS, strict=True))
-    checks = [
+    digest = hashlib.sha256(metadata_csv(people).encode()).hexdigest()
+    return (
         Check("men", 64, sum(person.gender == "male" for person in people)),
         Check("people who wore dry electrodes first", 53, sum(p.first_electrode == "dry" for p in people)),
         Check(f"people in their folds of seed {FOLD_SEED}", N_PEOPLE, same),
-        Check("SHA-256 of the table of trials", METADATA_SHA256, _sha256(metadata_csv(people).encode())),
-    ]
-    if IMPEDANCE in _files(folder):
-        means = {name: round(float(values.mean()), 2) for name, values in read_impedance(folder).items()}
-        checks += [
-            Check(f"mean impedance of {name} electrodes, kOhm", published, means[name])
-            for name, published in (("dry", 261.67), ("wet", 19.63))
-        ]
-    for name, sha256 in DOCUMENTS.items():
-        if (Path(folder) / name).is_file():
-            checks.append(Check(f"SHA-256 of {name}", sha256, _sha256((Path(folder) / name).read_bytes())))
-    return tuple(checks)
+        Check("SHA-256 of the table of trials", METADATA_SHA256, digest),
+    )
 
 
 def paper_folds(people: Iterable[Subject]) -> str:
@@ -180,14 +141,7 @@ def paper_folds(people: Iterable[Subject]) -> str:
 
 
 def metadata_csv(people: Iterable[Subject]) -> str:
-    """Return the paper's table of trials: a line for each person, electrode, block and target.
-
-    Examples
-    --------
-    >>> lines = metadata_csv([Subject("S001", "female", "wet")]).splitlines()
-    >>> len(lines), lines[8]
-    (241, 'S001/e0/b00/t07,1,female,wet,0,0,7,1,2')
-    """
+    """Return the paper's table of trials: a line for each person, electrode, block and target."""
     lines = [
         f"{person.id}/e{e}/b{b:02}/t{t:02},{int(person.id[1:])},{person.gender},{person.first_electrode},"
         f"{e},{b},{t},{int(FREQUENCIES[t] >= FAST)},{int(2 * PHASES[t])}"
@@ -237,8 +191,9 @@ def read_wearable_ssvep(
     if not people or len(set(people)) != len(people):
         raise ValueError(f"participants is {people}; expected different ids, at least one.")
     if missing := [f"{person}.mat" for person in people if f"{person}.mat" not in files]:
-        advice = "".join(f" {text}" for text in _misnamed(files, missing).values())
-        raise FileNotFoundError(f"{folder} has no {first_few(missing)}.{advice}")
+        raise FileNotFoundError(
+            f"{folder} has no {first_few(missing)}; files are called S001.mat, S002.mat, …."
+        )
     each = len(electrodes) * blocks * len(FREQUENCIES)
     data = np.empty((len(people) * each, len(CHANNELS), SAMPLES), np.float32)
     index = [ELECTRODES.index(name) for name in electrodes]
@@ -264,26 +219,17 @@ def read_wearable_ssvep(
     return Trials(data, CHANNELS, SFREQ, TMIN, columns, info)
 
 
-def _files(folder: str | Path) -> dict[str, ProviderFile]:
-    """Return data files by their names: in the folder, else in a folder in it, else in a zip archive."""
+def _files(folder: str | Path) -> dict[str, Path]:
+    """Return data files by their names: in the folder, else in a folder in it."""
     folder = Path(folder)
     if not folder.is_dir():
         raise FileNotFoundError(f"No folder {folder}.")
-    files: dict[str, ProviderFile] = {}
+    files: dict[str, Path] = {}
     # Hidden names are of files that are still being written, or of the operating system.
     paths = [path for path in folder.rglob("[!.]*") if path.is_file()]
     for path in sorted(paths, key=lambda path: (len(path.parts), path)):
         if path.suffix.lower() == ".mat":
             files.setdefault(path.name, path)
-    for path in sorted(path for path in paths if path.suffix.lower() == ".zip"):
-        try:
-            members = zipfile.ZipFile(path).namelist()
-        except (zipfile.BadZipFile, OSError) as error:
-            raise RecordingError(f"{path} is damaged or incomplete ({error}); fetch it again.") from error
-        for member in members:
-            name = PurePosixPath(member).name
-            if name.lower().endswith(".mat") and not name.startswith("."):
-                files.setdefault(name, zipfile.Path(path, member))
     return files
 
 
@@ -291,7 +237,7 @@ def _id(number: int) -> str:
     return f"S{number:03d}"
 
 
-def _listed(files: Mapping[str, ProviderFile], folder: str | Path) -> list[str]:
+def _listed(files: Mapping[str, Path], folder: str | Path) -> list[str]:
     """Return the people that Subjects_Information.mat lists, who must be all there are."""
     there = sorted(name[:4] for name in files if re.fullmatch(r"S\d{3}\.mat", name))
     if not there:
@@ -304,19 +250,7 @@ def _listed(files: Mapping[str, ProviderFile], folder: str | Path) -> list[str]:
     return listed
 
 
-def _misnamed(files: Mapping[str, ProviderFile], missing: Sequence[str]) -> dict[str, str]:
-    """Return files with nearly the name of a missing one, and what to do."""
-    advice = {}
-    for name in sorted(files):
-        like = re.fullmatch(r"s(?:ub(?:ject)?)?[\W_]*0*(\d+)(\D.*)?\.mat", name, re.IGNORECASE)
-        if like and (right := f"{_id(int(like[1]))}.mat") in missing:
-            advice[name] = f"{files[name]} looks like the file of {right[:4]}; rename it to {right}."
-    return advice
-
-
-def _read_person(
-    files: Mapping[str, ProviderFile], person: str, blocks: int, seen: dict[bytes, str]
-) -> NDArray[Any]:
+def _read_person(files: Mapping[str, Path], person: str, blocks: int, seen: dict[bytes, str]) -> NDArray[Any]:
     """Return a participant's signals, which nobody of those seen before may have."""
     path = files[f"{person}.mat"]
     signals = read_array(path, "data", (len(CHANNELS), SAMPLES, len(ELECTRODES), blocks, len(FREQUENCIES)))
@@ -327,7 +261,3 @@ def _read_person(
             f"{path} holds the same signals as {seen[digest]}.mat; one of them is a copy. Fetch both again."
         )
     return signals
-
-
-def _sha256(content: bytes) -> str:
-    return hashlib.sha256(content).hexdigest()

@@ -48,24 +48,8 @@ class Sources(NamedTuple):
 def leadfield(channels: Sequence[str], dipoles: Any, orientations: Any, *, tilt: Any = None) -> Array:
     """Return the potential of current dipoles at electrodes, (channels, dipoles), in volts per ampere metre.
 
-    Potentials are free of a reference (zero at infinity): a device subtracts its own.
-
-    Parameters
-    ----------
-    channels : sequence of str
-        Names of the 10-05 system.
-    dipoles : (k, 3) array
-        Positions inside the brain.
-    orientations : (k, 3) array
-        Directions; only these count, not their lengths.
-    tilt : (3,) array or None
-        How the cap sits: turned about the centre of the head by this rotation vector, in radians.
-
-    Examples
-    --------
-    >>> below_oz = beneath(["Oz"])
-    >>> bool(np.argmax(leadfield(["Fz", "Oz", "O1"], below_oz, outward(below_oz))) == 1)
-    True
+    Potentials are free of a reference (zero at infinity): a device subtracts its own. Only directions of
+    ``orientations`` count. The cap is turned about the centre of the head by the rotation vector ``tilt``.
     """
     import mne
 
@@ -116,15 +100,7 @@ def below(person: Person, channels: Sequence[str]) -> tuple[Array, Array]:
 
 
 def background(person: Person, n_samples: int, sfreq: float, rng: np.random.Generator) -> Sources:
-    """Return ongoing activity: 1/f sources all over the cortex, and an alpha rhythm at the back.
-
-    Examples
-    --------
-    >>> from mgpa.eeg.simulate.people import draw_people
-    >>> person = draw_people(1)[0]
-    >>> background(person, 500, 250.0, person.rng(1)).moments.shape
-    (27, 500)
-    """
+    """Return ongoing activity: 1/f sources all over the cortex, and an alpha rhythm at the back."""
     # Anatomy, unlike activity, stays with the person: its own stream of random numbers.
     anatomy = person.rng(ANATOMY)
     depth = anatomy.uniform(0.6, 0.85, (DIPOLES, 1))

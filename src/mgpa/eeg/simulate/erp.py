@@ -92,14 +92,13 @@ def recorded_defects(n_events: Mapping[str, int]) -> dict[tuple[str, str], Defec
     the passive oddball. Sessions too short for a gap that leaves enough on either side have none.
     """
     n = n_events.get("N170", 0)
+    gap = tuple(range(n // 2 + 1, n // 2 + 5)) if n - n // 2 - 4 >= MIN_SIDE else ()
     defects = {
         ("1016", "N170"): Defects(extra=min(23, n // 4)),
         ("1018", "N170"): Defects(stray_csv=True),
+        ("1034", "N170"): Defects(missing=gap, clock_break=5.0 if gap else 0.0),
         ("1034", "oddball_passive"): Defects(missing=(1, 2, 3)),
     }
-    before = n // 2
-    if n - before - 4 >= MIN_SIDE:
-        defects["1034", "N170"] = Defects(missing=tuple(range(before + 1, before + 5)), clock_break=5.0)
     return {key: one for key, one in defects.items() if key[1] in n_events}
 
 
@@ -110,7 +109,6 @@ def simulate_flex(
     tasks: Sequence[str] = tuple(TASKS),
     random_state: int = 0,
     n_events: int | Mapping[str, int] = 40,
-    population: float = 0.0,
     crosstalk: float = 0.0,
     defects: Mapping[tuple[str, str], Defects] | None = None,
     verbose: bool = False,
@@ -131,8 +129,6 @@ def simulate_flex(
         Seed; a participant's files do not depend on which others there are.
     n_events : int, or dict of task to int
         Events of a recording; ``FULL_EVENTS`` is the size of the recorded data set.
-    population : float
-        See :func:`mgpa.eeg.simulate.people.draw_people`.
     crosstalk : float
         What each marker leaves in the headset's channels, in volts: a deflection that decays within a second,
         the same for every event and, but for a tenth, for every person. It gives the device away, and says
@@ -173,10 +169,9 @@ def simulate_flex(
         "tasks": list(tasks),
         "random_state": random_state,
         "n_events": counts,
-        "population": population,
         "crosstalk": crosstalk,
     }
-    people = draw_people(ids=participants, random_state=random_state, population=population)
+    people = draw_people(participants, random_state)
     plans = {
         person.id: {
             task: _plan(person, task, counts[task], defects.get((person.id, task), Defects()))

@@ -84,22 +84,7 @@ def write_curry(
     sfreq: float,
     events: Sequence[tuple[int, int, str]] = (),
 ) -> Path:
-    """Write a continuous recording as Curry 7 files, which :func:`mne.io.read_raw_curry` opens.
-
-    Parameters
-    ----------
-    path : path
-        The ``.dat`` file; the others go beside it.
-    data : (channels, samples) array
-        In volts.
-    channels : sequence of str
-        Names; electrodes of the 10-05 system in any case, as in FP1 and Fp1. Others, as VEO, are put at Fpz.
-    sfreq : float
-        Samples per second.
-    events : sequence of (sample, type, text)
-        Triggers and notes, in order; all of a type have one text, empty for a plain trigger. Without any
-        there is no ``.ceo`` file.
-    """
+    """Write a continuous recording as Curry 7 files, which :func:`mne.io.read_raw_curry` opens."""
     path, volts = Path(path), np.asarray(data, dtype=np.float64)
     n, samples = volts.shape
     header = _HEADER.format(samples=samples, channels=n, sfreq=sfreq, interval=1e6 / sfreq)
@@ -137,20 +122,7 @@ def _list(
 
 
 def write_flex_edf(path: str | Path, data: Any, channels: Sequence[str], markers: Any) -> Path:
-    """Write a recording of a Flex, which :func:`mne.io.read_raw_edf` opens.
-
-    Parameters
-    ----------
-    path : path
-        The ``.edf`` file.
-    data : (channels, samples) array
-        In volts, at least a second; samples after the last whole second (128) are left out, as the device
-        leaves them out.
-    channels : sequence of str
-        Names of electrodes.
-    markers : (samples,) array
-        Values of MARKER_HARDWARE, whole numbers.
-    """
+    """Write a recording of a Flex, which :func:`mne.io.read_raw_edf` opens."""
     import edfio
 
     path, volts = Path(path), np.asarray(data, dtype=np.float64)

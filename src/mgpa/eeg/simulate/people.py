@@ -14,9 +14,6 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from ..._common.parameters import number
-from ...errors import ParameterError
-
 Array = NDArray[np.float64]
 
 GENDERS = ("female", "male")
@@ -56,43 +53,14 @@ class Person:
         return _rng(self.random_state, self.id, purpose)
 
 
-def draw_people(
-    n: int | None = None, *, random_state: int = 0, population: float = 0.0, ids: Sequence[str] | None = None
-) -> list[Person]:
-    """Draw people who differ in anatomy, rhythms, responses and noise.
-
-    Parameters
-    ----------
-    n : int or None
-        How many: S001, S002, …; None: as many as there are ``ids``.
-    random_state : int
-        Seed.
-    population : float
-        How much the two groups, who mostly use one device each, differ in physiology: per unit, alpha is
-        twice as strong and 0.5 Hz slower in group 1, and responses are 0.7 times as strong and 10 ms
-        later. The source can then be predicted from physiology, which no device changed.
-    ids : sequence of str or None
-        Names to give them, each with a number of its own.
-
-    Examples
-    --------
-    >>> [person.id for person in draw_people(ids=["1013", "1014"])]
-    ['1013', '1014']
-    """
-    if not number().accepts(population):
-        raise ParameterError("population", population, number().words)
-    names = [f"S{i + 1:03d}" for i in range(n or 0)] if ids is None else list(ids)
-    if len({_number(name) for name in names}) != len(names):
-        raise ValueError(f"Each id needs a number of its own; got {', '.join(names)}.")
-    return [_draw(name, random_state, population) for name in names]
+def draw_people(ids: Sequence[str], random_state: int = 0) -> list[Person]:
+    """Draw people who differ in anatomy, rhythms, responses and noise; each id has a number of its own."""
+    return [_draw(name, random_state) for name in ids]
 
 
-def _draw(name: str, random_state: int, population: float) -> Person:
+def _draw(name: str, random_state: int) -> Person:
     rng = _rng(random_state, name, ())
     number = _number(name)
-    group = (number - 1) % 2
-    # Half of the difference to either side, so that the average person stays who they are.
-    side = population * (group - 0.5)
     shift, turn = rng.normal(0.0, 0.004, 3), rng.normal(0.0, 0.15, 3)
     spread = rng.normal(size=5)
     return Person(
@@ -100,14 +68,14 @@ def _draw(name: str, random_state: int, population: float) -> Person:
         random_state=random_state,
         age=int(rng.integers(18, 36)),
         gender=GENDERS[(number - 1) // 2 % 2],
-        group=group,
+        group=(number - 1) % 2,
         shift=tuple(shift.tolist()),
         turn=tuple(turn.tolist()),
         background=25e-9 * float(np.exp(0.2 * spread[0])),
-        alpha=18e-9 * float(np.exp(0.4 * spread[1]) * 2.0**side),
-        alpha_frequency=10.0 + 0.7 * float(spread[2]) - 0.5 * side,
-        gain=float(np.exp(0.3 * spread[3]) * 0.7**side),
-        latency=0.008 * float(spread[4]) + 0.010 * side,
+        alpha=18e-9 * float(np.exp(0.4 * spread[1])),
+        alpha_frequency=10.0 + 0.7 * float(spread[2]),
+        gain=float(np.exp(0.3 * spread[3])),
+        latency=0.008 * float(spread[4]),
     )
 
 
@@ -117,39 +85,18 @@ def _rng(random_state: int, name: str, purpose: tuple[int, ...]) -> np.random.Ge
 
 
 def _number(name: str) -> int:
-    numbers = re.findall(r"\d+", name)
-    if len(numbers) != 1:
-        raise ValueError(f"Participant id {name!r} must hold one number, as S001 or 1013 do.")
-    return int(numbers[0])
+    return int(re.findall(r"\d+", name)[0])
 
 
 @dataclass(frozen=True)
 class Device:
     """An amplifier with its electrodes, and what it does to the potentials they touch.
 
-    Parameters
-    ----------
-    name : str
-        As the ``source`` of its recordings.
-    channels : tuple of str
-        What it records, in order.
-    sfreq : float
-        Samples per second of its own clock.
-    reference : str
-        The electrode that all others are measured against (one of ``channels`` or another one), "average",
-        or "none".
-    white, pink : float
-        Noise of the amplifier, and of each electrode (1/f), in volts (root mean square).
-    gain_spread : float
-        How much channels differ in gain (standard deviation of its logarithm).
-    attenuation : float
-        How much of the signal an electrode may lose: uniform between 0 and this share.
-    highpass, lowpass : float or None
-        Corners of its filters, in Hz.
-    clock_offset, clock_drift : float
-        When it starts, in seconds after the sources do; how much faster its clock runs, relatively.
-    gains : tuple of float or None
-        The gain of every channel; None is 1. :meth:`worn` draws them.
+    ``reference`` is an electrode, "average" or "none". ``white`` and ``pink`` are the noise of the amplifier,
+    and of each electrode (1/f), in volts (root mean square). Channels differ in gain by ``gain_spread``
+    (standard deviation of its logarithm), and may lose a share of the signal up to ``attenuation``. It starts
+    ``clock_offset`` seconds after the sources, with a clock that is relatively ``clock_drift`` faster.
+    :meth:`worn` draws ``gains``.
     """
 
     name: str
@@ -190,25 +137,8 @@ def record(sources: Any, leadfield: Any, device: Device, rng: np.random.Generato
     """Record sources with a device: (channels, samples), in volts, on the device's clock.
 
     In turn: potentials, noise of the electrodes, reference, gains, filters, sampling, noise of the amplifier.
-
-    Parameters
-    ----------
-    sources : (k, samples) array
-        Dipole moments in ampere metres.
-    leadfield : (electrodes, k) array
-        For ``device.electrodes``, free of a reference.
-    device : Device
-        As :meth:`~Device.worn`.
-    rng : Generator
-        For the noise.
-    sfreq : float
-        Samples per second of the sources, not below the device's rate.
-
-    Examples
-    --------
-    >>> device = Device("wet", ("Oz", "O1"), 250.0, reference="average", white=1e-6)
-    >>> record(np.zeros((1, 2000)), [[200.0], [100.0]], device, np.random.default_rng(0), sfreq=1000.0).shape
-    (2, 500)
+    ``sources`` (k, samples) are dipole moments in ampere metres at ``sfreq``, not below the device's rate;
+    ``leadfield`` (electrodes, k) is that of ``device.electrodes``, free of a reference.
     """
     from scipy.interpolate import CubicSpline
     from scipy.signal import butter, sosfilt
