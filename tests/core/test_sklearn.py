@@ -513,7 +513,7 @@ def state():
 import safetensors.numpy, scipy.linalg, scipy.stats, scipy.special
 import sklearn.linear_model, sklearn.model_selection
 import importlib, pkgutil
-for name in ("onnx", "zarr", "pyarrow", "cyclopts"):
+for name in ("onnx", "pyarrow", "cyclopts"):
     try:
         importlib.import_module(name)
     except ImportError:

@@ -121,5 +121,5 @@ def test_the_page_about_tables_runs_from_top_to_bottom(tmp_path, monkeypatch, ca
     names: dict = {}
     for block in blocks:
         exec(block, names)
-    assert "critics fitted on 300 of 400 FIT rows" in capsys.readouterr().out
+    assert "fitted on 300 of 400 FIT rows" in capsys.readouterr().out
     assert names["m"].transform(names["X"]).shape == (400, 16)

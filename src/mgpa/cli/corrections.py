@@ -140,7 +140,7 @@ def apply(
     table
         Embeddings; source-aware maps need their source column.
     out
-        A .parquet or .npz file, or a folder of .parquet parts; also by an address (s3://…, gs://…).
+        A .parquet, .npz or .csv file, or a folder (a name without suffix); also an address (s3://…, gs://…).
     strength
         Apply this multiple of the correction.
     force

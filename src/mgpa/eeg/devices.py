@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from ..errors import PairingError, UsageError
 from ..tables.columns import ROLES, Columns
-from ..tables.files.convert import subject_of
+from ..tables.frames import subject_of
 from ..tables.roles import assign_roles
 from ..tables.table import Table
 from .common_samples import DeviceEpochs, about_units, align, common_channels, common_times, some

@@ -171,7 +171,7 @@ class Trials:
         info : dict or None
             Where they come from.
         """
-        from ..tables.files.convert import from_epochs
+        from ..tables.frames import from_epochs
 
         several = list(epochs) if isinstance(epochs, (list, tuple)) else [epochs]
         for one in several:

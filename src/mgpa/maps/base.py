@@ -16,7 +16,8 @@ from .._common.checks import as_float_matrix, require_finite, require_output
 from .._common.extras import missing
 from .._common.markup import facts_html
 from .._common.remote import Given, Place, as_place
-from ..errors import MapError, Mention
+from ..errors import MapError
+from ..pairs import to_numpy
 from .info import MapInfo, facts_of
 
 if TYPE_CHECKING:
@@ -57,6 +58,7 @@ class CorrectionMap:
     tensor_names: ClassVar[tuple[str, ...]]
     optional_tensors: ClassVar[tuple[tuple[str, ...], ...]] = ()  # of each group all are there, or none
     scalar_names: ClassVar[tuple[str, ...]]
+    no_export: ClassVar[str] = ""  # why a map has no torch module and no ONNX form
 
     def __init_subclass__(cls) -> None:
         optional = set(chain(*cls.optional_tensors))
@@ -82,7 +84,7 @@ class CorrectionMap:
         for name in self.scalar_names:
             value = getattr(self, name)
             if not isinstance(value, float) or not np.isfinite(value):
-                raise MapError(Mention(name), f" must be a finite number; got {value!r}.")
+                raise MapError(f"{name} must be a finite number; got {value!r}.")
         d = self.center.size
         if d == 0:
             raise MapError("A map needs at least one feature.")
@@ -90,7 +92,7 @@ class CorrectionMap:
         if not (self.scale > 0).all():
             raise MapError("scale must be positive everywhere.")
         if self.strength < 0:
-            raise MapError(Mention("strength"), f" must not be negative; got {self.strength!r}.")
+            raise MapError(f"strength must not be negative; got {self.strength!r}.")
         names = self.info.feature_names
         if names is not None and len(names) not in (d, self.n_raw):
             raise MapError(f"{len(names)} feature names for {d} features.")
@@ -191,7 +193,7 @@ class CorrectionMap:
         """
         if strength is not None and strength != self.strength:
             return self.with_strength(strength).transform(X, out=out)
-        return self._transform_tensor(X, out) if is_tensor(X) else self._run(X, self._apply, out)
+        return self._correct(X, self._apply, out)
 
     def warm_up(self, dtype: Any = np.float32) -> Self:
         """Do now what the first transform would have to: prepare the weights, and load or compile code.
@@ -222,9 +224,17 @@ class CorrectionMap:
             self._apply(X, np.empty_like(X))
         return self
 
-    def _transform_tensor(self, X: Any, out: Any) -> Any:
-        refuse_output(out)
-        return self._module(X.device)(X)
+    def _correct(self, X: Any, apply: Callable[[Floats, Floats], bool], out: Any) -> Any:
+        """Correct arrays by ``apply`` and tensors by the map's module; without one, tensors on the CPU."""
+        if not is_tensor(X):
+            return self._run(X, apply, out)
+        if out is not None:
+            raise TypeError("out is for numpy arrays; a torch tensor is corrected into a new one. Omit out.")
+        if not self.no_export:
+            return self._module(X.device)(X)
+        from torch import as_tensor
+
+        return as_tensor(self._run(to_numpy(X), apply), device=X.device)
 
     def _module(self, device: Any) -> Any:
         if device not in self._cache:
@@ -294,6 +304,8 @@ class CorrectionMap:
 
     def to_torch(self) -> Any:
         """Return the map as a ``torch.nn.Module`` (no gradients through its weights; differentiable in X)."""
+        if self.no_export:
+            raise MapError(f"{self.no_export} transform(tensor) corrects tensors on the CPU.")
         try:
             from .runtime.torch_module import as_module
         except ImportError:
@@ -302,6 +314,8 @@ class CorrectionMap:
 
     def to_onnx(self, path: PathLike) -> Path:
         """Write the map as an ONNX model with input ``X`` and output ``Y``, both (n, d) float32."""
+        if self.no_export:
+            raise MapError(self.no_export)
         from .runtime.onnx_export import write_onnx
 
         return write_onnx(self, Path(path))
@@ -326,14 +340,6 @@ class CorrectionMap:
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__}: {self._describe()}, {self.n_features} features>"
-
-
-def refuse_output(out: Any) -> None:
-    """Raise if a torch tensor is to be corrected into ``out``: modules make their own."""
-    if out is not None:
-        raise TypeError(
-            "out is for numpy arrays; a torch tensor is corrected into a new one. Leave out away."
-        )
 
 
 def _shorten(names: tuple[Any, ...] | None) -> str:

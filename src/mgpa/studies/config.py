@@ -65,7 +65,7 @@ class DataSection(Section):
     @model_validator(mode="after")
     def _complete(self) -> DataSection:
         if self.kind == "table" and self.table is None:
-            raise ValueError("kind = 'table' needs table = 'file.parquet' (or .npz, .zarr)")
+            raise ValueError("kind = 'table' needs table = 'file.parquet' (or .npz, .csv)")
         if self.artifact is not None and self.kind != "neuroscan_flex":
             raise ValueError("artifact is for neuroscan_flex; other data are read as they are")
         if self.kind == "neuroscan_flex" and not self.tasks:

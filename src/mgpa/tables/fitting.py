@@ -52,8 +52,7 @@ def fit_table(
         does not say otherwise (:class:`~mgpa.JointTokens`). Methods that stream (see
         :func:`mgpa.baselines.available`) see every row in bounded memory. Of a file, the others are fitted on
         at most ``max_rows`` rows, all paired ones and others drawn for every source alike, and their map says
-        so; iterative MGPA still standardises, and regresses its anchors, on all rows, which with the
-        published targets costs a pass over the file for every stage.
+        so.
     table : Table, or path
         With a role column, FIT rows are fitted on and VAL rows, of a file at most ``max_rows``, are shown to
         methods that stop by them. Without, all rows are fitted on.
@@ -100,9 +99,7 @@ def fit_table(
     if isinstance(row_estimator(model), MomentEstimator):
         model, fitted = _fit_moments(model, rows, calibration, coordinates, client, verbose)
     else:
-        model, fitted, notes = _fit_rows(
-            model, rows, calibration, coordinates, max_rows, random_state, client
-        )
+        model, fitted, notes = _fit_rows(model, rows, calibration, coordinates, max_rows, random_state)
     people = set(people_digests(rows.people))
     if isinstance(calibration, LabelledPairs):
         people |= set(people_digests(calibration.participant))
@@ -233,7 +230,7 @@ def summarise(
         rows = in_coordinates(coordinates, batch)
         ids = rows.pair_id if own_pairs else None
         fresh.partial_fit(rows.X, rows.label, source=rows.source, pair_id=ids, groups=rows.participant)
-        seen = seen.with_rows(batch.X, batch.participant)
+        seen += SeenRows.from_rows(batch.X, batch.participant)
     return (fresh, seen) if seen.parts else None
 
 
@@ -251,7 +248,6 @@ def _fit_rows(
     coordinates: Coordinates | None,
     max_rows: int,
     random_state: int,
-    client: Any,
 ) -> tuple[Any, SeenRows, list[str]]:
     """Return the fitted model, the rows it saw, and what is to be said about them."""
     available, held = rows.positions("FIT"), rows.positions("VAL")
@@ -269,10 +265,10 @@ def _fit_rows(
     if len(judges):
         val = in_coordinates(coordinates, rows.read(judges))
         evidence |= {"X_val": val.X, "source_val": val.source}
+    model = model.fit(fit.X, fit.label, **evidence)
     notes, drawn = [], f", drawn with seed {random_state}"
     if len(chosen) < len(available):
         notes += [f"fitted on {len(chosen)} of {len(available)} FIT rows{drawn}"]
-    model = model.fit(fit.X, fit.label, **evidence)
     if len(judges) < len(held):
         notes += [f"held-out rows are {len(judges)} of {len(held)} VAL rows{drawn}"]
     return model, SeenRows.from_rows(raw.X, raw.participant), notes

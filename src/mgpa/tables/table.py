@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from .._common.checks import as_float_matrix, require_finite
 from .._common.markup import facts_html
-from .._common.remote import Given, as_place
+from .._common.remote import Given
 from ..errors import TableError, printable
 from ..pairs import matched_rows, to_numpy
 from .columns import (
@@ -235,10 +235,10 @@ class Table:
         >>> table.X.shape, table.source.tolist()
         ((2, 2), ['dry', 'wet'])
         """
-        from .files.convert import from_frame
+        from .frames import from_frame
 
-        found, more = from_frame(frame, X, embedding, tokens, columns, rename)
-        return cls.from_columns(found, more | (info or {}))
+        made, noted = from_frame(frame, X, embedding=embedding, tokens=tokens, columns=columns, rename=rename)
+        return cls.from_columns(made, noted | (info or {}))
 
     @classmethod
     def from_csv(
@@ -273,12 +273,11 @@ class Table:
         ['007', '7']
         >>> folder.cleanup()
         """
-        from .files.csv_file import read_csv
+        from .files import open_csv
 
-        frame = read_csv(as_place(path), embedding, rename)
-        return cls.from_frame(
-            frame, embedding=embedding, tokens=tokens, columns=columns, rename=rename, info=info
-        )
+        file = open_csv(path, embedding=embedding, tokens=tokens, columns=columns, rename=rename)
+        table = file.read()
+        return cls.from_columns({"X": table.X, **table.columns}, table.info | (info or {}))
 
     @classmethod
     def from_xarray(
@@ -303,7 +302,7 @@ class Table:
         rename, info : dict or None
             As in :meth:`from_frame`.
         """
-        from .files.convert import from_xarray
+        from .frames import from_xarray
 
         return cls.from_columns(from_xarray(data, embedding, row, rename), info)
 
@@ -328,7 +327,7 @@ class Table:
         rename, info : dict or None
             As in :meth:`from_frame`: ``{"subject": "participant"}``.
         """
-        from .files.convert import from_epochs
+        from .frames import from_epochs
 
         return cls.from_columns(from_epochs(epochs, X, rename), info)
 
