@@ -24,7 +24,7 @@ from mgpa.eeg.checkpoints import CheckpointError  # noqa: E402
 from mgpa.eeg.encoders import EEGPT_WEIGHTS, TorchEncoder, eegpt, labram  # noqa: E402
 
 OCCIPITAL = ["POz", "PO3", "PO4", "PO5", "PO6", "Oz", "O1", "O2"]
-BIPOLAR = ["FP1-F7", "C3-P3", "P4-O2"]
+
 SMALL = {"depth": 2, "embed_dim": 32, "num_heads": 4}
 LAYERS = {"labram": {"num_layers": 2}}
 
@@ -113,15 +113,10 @@ def test_windows_are_padded_at_the_end_and_see_only_themselves():
 def test_scaling_leaves_flat_channels_at_zero():
     x = torch.full((1, 2, 50), 0.123)
     x[0, 1] = torch.linspace(-3e-6, 5e-6, 50)
-    for scaling in ("zscore", "percentile"):
-        y = torch_encoder.scaled(x * torch.tensor([[[0.0], [1.0]]]), scaling)
-        assert (y[0, 0] == 0).all()
     y = torch_encoder.scaled(x, "zscore")
     assert (y[0, 0] == 0).all()
     assert abs(y[0, 1].mean()) < 1e-6
     assert y[0, 1].std(correction=0) == pytest.approx(1, abs=1e-5)
-    y = torch_encoder.scaled(x, "percentile")
-    assert y[0, 1].abs().quantile(0.95) == pytest.approx(1)
 
 
 def test_trials_are_taken_by_channel_name():
@@ -141,7 +136,7 @@ def test_channels_have_an_identity_not_an_order(make, channels, tmp_path):
     path, trials = trained(first, tmp_path / "w.safetensors"), signals(channels, 400, 200.0)
     permuted = make(channels[::-1], 400, checkpoint=path, **settings)
     assert close(first.embed(trials), permuted.embed(trials))
-    other = {"POz": "Fz", "FP1-F7": "FP2-F8"}
+    other = {"POz": "Fz"}
     renamed = [other.get(name, name) for name in channels]
     elsewhere = make(renamed, 400, checkpoint=path, **settings)
     assert not close(first.embed(trials), elsewhere.embed(Trials(trials.data, renamed, 200.0)), 1e-4)
@@ -192,11 +187,11 @@ def test_what_a_network_cannot_take_is_said_at_once(make, channels, n_times, mat
 @pytest.mark.parametrize("make", [eegpt, labram])
 def test_weights_are_never_random_by_accident(make, tmp_path):
     with pytest.raises(ValueError, match="needs trained weights: pass checkpoint="):
-        make(["FP1-F7"], 400)
+        make(["Oz"], 400)
     with pytest.raises(ValueError, match=r"untrained network\. Got checkpoint="):
-        make(["FP1-F7"], 400, weights="random", checkpoint=tmp_path / "x")
+        make(["Oz"], 400, weights="random", checkpoint=tmp_path / "x")
     with pytest.raises(ValueError, match="weights is 'any'"):
-        make(["FP1-F7"], 400, weights="any")
+        make(["Oz"], 400, weights="any")
 
 
 def test_a_checkpoint_of_another_architecture_is_refused(tmp_path):

@@ -36,14 +36,9 @@ def encode(trials: Any, encoder: Encoder, *, verbose: bool = False) -> Table:
         Signals, and what is known about each.
     encoder : Encoder
         As in :mod:`mgpa.eeg.features` and :mod:`mgpa.eeg.encoders`; any object with ``identity`` and
-        ``embed`` will do.
+        ``embed`` will do. ``info["encoder"]`` of the table says what made the embeddings.
     verbose : bool
         Show progress.
-
-    Returns
-    -------
-    Table
-        With ``info["encoder"]`` saying what made the embeddings.
 
     Examples
     --------

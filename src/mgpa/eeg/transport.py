@@ -89,9 +89,14 @@ class Transport:
 
         return self._moved(trials, strength, move)
 
-    def spatial(self, trials: Trials, strength: float = 1.0) -> Trials:
-        """Give the channels the other source's covariance."""
-        return self._mixed(trials, strength, variances=True)
+    def spatial(self, trials: Trials, strength: float = 1.0, *, variances: bool = True) -> Trials:
+        """Give the channels the other source's covariance; see :meth:`mixing`."""
+
+        def move(source: Any) -> Any:
+            mixing = self.mixing(source, strength, variances=variances)
+            return lambda signal: mixing @ signal
+
+        return self._moved(trials, strength, move)
 
     def combined(self, trials: Trials, strength: float = 1.0, *, power_once: bool = True) -> Trials:
         """Move the spectrum, then the covariance.
@@ -100,14 +105,7 @@ class Transport:
         the spectral step; the spatial one then changes only how channels covary. False carries it twice, as
         in the paper.
         """
-        return self._mixed(self.spectral(trials, strength), strength, variances=not power_once)
-
-    def _mixed(self, trials: Trials, strength: float, variances: bool) -> Trials:
-        def move(source: Any) -> Any:
-            mixing = self.mixing(source, strength, variances=variances)
-            return lambda signal: mixing @ signal
-
-        return self._moved(trials, strength, move)
+        return self.spatial(self.spectral(trials, strength), strength, variances=not power_once)
 
     def _moved(self, trials: Trials, strength: float, move: Any) -> Trials:
         """Apply ``move(source)`` to the signals of each source, with their means taken off meanwhile."""
