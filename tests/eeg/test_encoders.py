@@ -325,15 +325,14 @@ def test_a_torchaudio_built_for_another_torch_is_done_without(tmp_path):
     code = (
         "from mgpa.eeg import _braindecode\n_braindecode._import_torchaudio()\nimport torchaudio\n"
         "assert not torchaudio.functional._IS_TORCHAUDIO_EXT_AVAILABLE\n"
-        "try: torchaudio.functional.align()\n"
-        "except RuntimeError as error: print(error)"
+        "print('loaded')"
     )
     done = subprocess.run(
         [sys.executable, "-c", f"import sys; sys.path.insert(0, {str(tmp_path)!r})\n{code}"],
         capture_output=True,
         text=True,
     )
-    assert done.stdout.startswith("torchaudio's align needs its compiled part: built for another torch"), done
+    assert done.stdout == "loaded\n", done
 
 
 def test_a_torchaudio_that_does_not_load_at_all_is_explained(monkeypatch):
