@@ -30,7 +30,7 @@ from sklearn.linear_model import LogisticRegression
 
 from mgpa import ClosedFormMGPA, IterativeMGPA, MeasurementGate
 from mgpa.audit import plots
-from mgpa.audit.looks import COLORS
+from mgpa.audit.plots import COLORS
 from mgpa.studies import theory
 from mgpa.studies.gaussian import (
     context_information,

@@ -36,8 +36,7 @@ from sklearn.metrics import roc_auc_score
 
 from mgpa import AffineMap, ClosedFormMGPA, MeasurementGate
 from mgpa.audit import plots
-from mgpa.audit.looks import COLORS, SOURCE_COLORS
-from mgpa.audit.plots.drawing import grid
+from mgpa.audit.plots import COLORS, SOURCE_COLORS, grid
 from mgpa.closed_form import projection
 from mgpa.studies import theory
 from mgpa.studies.gaussian import (

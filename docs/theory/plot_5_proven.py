@@ -172,7 +172,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 
 from mgpa.audit import plots
-from mgpa.audit.looks import COLORS
+from mgpa.audit.plots import COLORS
 from mgpa.audit.plots.drawing import rows as as_rows
 from mgpa.studies import theory
 

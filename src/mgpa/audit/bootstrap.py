@@ -61,7 +61,8 @@ class Estimate:
 
     def __format__(self, spec: str) -> str:
         spec = spec or ".3f"
-        value, low, high = (format(number, spec) for number in (self.value, self.low, self.high))
+        # Equal values that were summed in another order must print alike.
+        value, low, high = (format(round(x, 9), spec) for x in (self.value, self.low, self.high))
         if "0" not in spec.partition(".")[0]:
             value, low, high = (re.sub(r"^([+ -]?)0\.", r"\1.", text) for text in (value, low, high))
         return f"{value} [{low}, {high}]"

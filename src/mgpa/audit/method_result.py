@@ -1,4 +1,4 @@
-"""One method, measured: what every fit of it did to every participant, and the metrics made of that."""
+"""The measurements of one method: every fit, every participant, and the metrics computed from them."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..maps import MapInfo
+from .association import curve_at, curve_coefficients, curve_minimum
 from .bootstrap import Estimate, contrast, estimate, leave_one_out
 from .chance import Chance, compare, permuted_auroc
 from .metrics import LINEAR, find_metric
@@ -44,12 +45,12 @@ class MethodResult:
     cells : list of dict
         Per fit: everything else that was measured.
     provenance : tuple of MapInfo
-        What the map of every fit says of itself; of splits that were put together, the first one's.
+        Provenance of every fit's map; of pooled splits, that of the first.
     fitted_elsewhere : bool
         The map came fitted.
     fitted_on : tuple of str or None
-        HEAD and EVAL participants that a fit is known to have seen; None if there are none, but not all maps
-        say whom they have seen.
+        HEAD and EVAL participants that a fit is known to have seen; None: none known, and not all maps
+        record whom they were fitted on.
     """
 
     name: str
@@ -103,7 +104,7 @@ class MethodResult:
 
     @classmethod
     def pool(cls, parts: Sequence[MethodResult]) -> MethodResult:
-        """Put together the results of one method on different people; fit i of all parts is fit i."""
+        """Pool the results of one method on different participants; fit i of all parts is fit i."""
         first = parts[0]
         for other in parts[1:]:
             for name in ("readers", "directions", "n_fits"):
@@ -140,13 +141,13 @@ class MethodResult:
 
     @cached_property
     def linear_chance(self) -> Chance:
-        """The same of L, the best of the linear readers alone."""
+        """What L, the best of the linear readers, reaches by chance."""
         best = self.source_auroc[..., self._linear].mean(axis=1).max(axis=-1)
         return compare(float(best.mean()), self._by_chance[..., self._linear].max(axis=-1).mean(axis=0))
 
     @cached_property
     def beyond_linear(self) -> bool:
-        """Whether other readers find clearly more than linear ones: .01 more or less is excluded."""
+        """Whether other readers find more than linear ones, by more than .01 (95 %)."""
         return contrast(self.source_auroc, self.source_auroc[..., self._linear], "max").low > 0.01
 
     @property
@@ -162,10 +163,10 @@ class MethodResult:
             of_fits[i % self.n_fits].append(drawn)
         return np.stack([np.concatenate(parts, axis=1).mean(axis=1) for parts in of_fits])
 
-    @property
+    @cached_property
     def S(self) -> float:
         """The best reader's participant-mean AUROC, averaged over fits."""
-        return float(self.source_auroc.mean(axis=1).max(axis=-1).mean())
+        return self.estimate("S").value
 
     @property
     def n_fits(self) -> int:
@@ -190,11 +191,17 @@ class MethodResult:
 
     def estimate(self, metric: str) -> Estimate:
         """Return a metric with its interval over participants."""
-        statistic, values = self.values(metric)
-        return estimate(values, statistic)
+        if metric not in self._estimates:
+            statistic, values = self.values(metric)
+            self._estimates[metric] = estimate(values, statistic)
+        return self._estimates[metric]
+
+    @cached_property
+    def _estimates(self) -> dict[str, Estimate]:
+        return {}
 
     def influence(self, metric: str) -> Floats:
-        """Return the metric without each participant in turn."""
+        """Return the metric without each participant in turn: does one participant drive the result?"""
         statistic, values = self.values(metric)
         return leave_one_out(values, statistic)
 
@@ -209,13 +216,50 @@ class MethodResult:
         """Return each reader's participant-mean AUROC, averaged over fits."""
         return np.asarray(self.source_auroc.mean(axis=(0, 1)))
 
+    def by_participant(self, metric: str) -> Floats:
+        """Return a metric of every participant, averaged over fits; their mean is the metric itself.
+
+        For S these are AUROCs of the reader that sets it, for the worst association AUROCs at the association
+        that is worst on average.
+        """
+        statistic, values = self.values(metric)
+        if statistic == "max":
+            best = values.mean(axis=1).argmax(axis=-1)
+            values = np.stack([fit[:, reader] for fit, reader in zip(values, best, strict=True)])
+        elif statistic == "worst":
+            curves = curve_coefficients(values)
+            xi = curve_minimum(curves.mean(axis=1))[1]
+            values = np.stack([curve_at(c, float(x)) for c, x in zip(curves, xi, strict=True)])
+        return np.asarray(values.mean(axis=0))
+
+    def association_curve(self, head: str = "shortcut") -> tuple[Floats, float, float]:
+        """Return (a, b, c) of the mean curve over participants and fits, its minimum, and the ξ of that."""
+        values = self.shortcut if head == "shortcut" else self.control
+        if values is None:
+            self.values("worst")  # raises, and says why
+            raise ValueError(f"{head} was not measured for {self.name}.")
+        curve = curve_coefficients(values).mean(axis=(0, 1))
+        lowest, xi = curve_minimum(curve)
+        return curve, float(lowest), float(xi)
+
+    def stage_movement(self) -> list[Floats]:
+        """Return each fit's movement after 0, 1, 2, … stages; an empty list for maps without stages."""
+        paths = (fit.get("stage_movement", ()) for fit in self.facts)
+        return [np.concatenate([[0.0], path]) for path in paths if len(path)]
+
+    def variance_shares(self) -> dict[str, tuple[float, float]]:
+        """Return each factor's share of the variance, averaged over fits, and its share by chance."""
+        shares = np.mean([cell["variance_share"] for cell in self.cells], axis=0)
+        factors = self.cells[0]["variance_factor"].tolist()
+        return {f: (float(row[0]), float(row[1])) for f, row in zip(factors, shares, strict=True)}
+
     def best_reader(self) -> str:
         """Return the reader that sets S."""
         return self.readers[int(self.reader_means().argmax())]
 
 
 def people_known(parts: Iterable[tuple[str, ...] | None]) -> tuple[str, ...] | None:
-    """Return everybody in any of the parts; None, if there is nobody and a part is not known.
+    """Return the participants in any of the parts; None if none is named and a part is unknown.
 
     Examples
     --------

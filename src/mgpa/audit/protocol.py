@@ -42,12 +42,12 @@ from .fits import (
     require_applicable,
     stored_fit,
 )
-from .looks import label as shown_as
 from .measure import Ground, Rows, measure, preserved_rows, source_accessibility
 from .method_result import MethodResult, people_known
 from .readers import CHECKPOINTS, SourceReading, reader_bank
 from .result import Audit
 from .store import LIBRARIES, Arrays, Store, array_digest, cell_key, installed, resolve_device
+from .words import label as shown_as
 
 DEFAULT_METHODS = ("identity", "leace", "closed_form_mgpa", "iterative_mgpa")
 

@@ -98,23 +98,26 @@ def audit(
         Open the report in a browser when it is written.
     """
     result = run_audit(table, out, methods, options, cache)
-    from ..audit.report import verdict_text
+    from ..audit.plots import draw_all, save_figures
+    from ..audit.verdict import findings, text
 
+    with waiting("audit: drawing figures"):
+        drawn = draw_all(result)
+        save_figures(drawn, out / "figures", verbose=True)
     with waiting("audit: writing the report"):
-        page = result.report(out / "report.html", verbose=True)
+        page = result.report(out / "report.html", figures=drawn)
         result.to_csv(out / "table.csv")
         result.to_latex(out / "table.tex")
-    with waiting("audit: drawing figures"):
-        result.figures(out / "figures", verbose=True)
     facts = {
         "report": str(page),
         "estimates": {name: _triples(row) for name, row in result.estimates.items()},
-        "direction": result.direction,
-        "bank": result.bank,
+        "verdict": result.verdict(),
+        "findings": {name: findings(result, name) for name in result.methods[1:]},
+        "plan": result.plan(),
+        "folds": result.settings.get("folds", 1),
         "warnings": result.warnings,
-        "verdicts": {name: result.verdict(name) for name in result.methods[1:]},
     }
-    show(facts, "\n".join([verdict_text(result), "", str(result), f"\n{page}"]), json_)
+    show(facts, f"{text(result)}\n\n{page}", json_)
     if open_:
         webbrowser.open(page.resolve().as_uri())
 

@@ -103,6 +103,7 @@ def check_pairs(
     """
     with waiting("check-pairs: loading"):
         from ..audit.pair_check import check_pairs as check
+        from ..audit.plots import plot_pairs
 
     if out is not None:
         refuse_existing(out, overwrite, table, pairs)
@@ -111,5 +112,5 @@ def check_pairs(
     with waiting("check-pairs: fitting"):
         result = check(table, pairs, random_state=seed, verbose=True)
     if out is not None:
-        result.plot().savefig(out)
+        plot_pairs(result).savefig(out)
     show(result.to_dict(), str(result), json_)

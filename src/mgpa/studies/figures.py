@@ -6,10 +6,10 @@ from pathlib import Path
 from textwrap import fill
 from typing import Any
 
-from ..audit.looks import label, looks
 from ..audit.metrics import find_metric
-from ..audit.plots import save_figures
+from ..audit.plots import looks, save_figures
 from ..audit.plots.drawing import CHANCE, INK, MUTED, PAGE, canvas, forest, plain, rows, style
+from ..audit.words import label
 from .rows import Row, contrasts, slug
 from .run import StudyResult
 
@@ -28,7 +28,8 @@ def save_study_figures(
         figures |= {metric: plot_tasks(result, metric) for metric in shown if metric in shared}
         if "worst" in shared:
             figures |= {
-                f"association-{slug(task)}": audit.plot_association() for task, audit in result.audits.items()
+                f"association-{slug(task)}": audit.plot("association")
+                for task, audit in result.audits.items()
             }
     return save_figures(figures, folder, formats)
 

@@ -12,11 +12,11 @@ from typing import Any
 from .._common.csv_text import csv_cell, csv_lines
 from .._common.files import write_atomically
 from ..audit import Estimate
-from ..audit.looks import label
 from ..audit.metrics import find_metric
 from ..audit.report.pieces import brackets, bullets, plain_table, printed, scrolling, subscript, with_interval
 from ..audit.report.tables import latex_text
 from ..audit.store import versions
+from ..audit.words import label
 from .config import presets
 from .figures import save_study_figures
 from .paper import write_paper

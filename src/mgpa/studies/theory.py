@@ -20,8 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .._common.files import write_atomically
-from ..audit.looks import COLORS, SOURCE_COLORS
-from ..audit.plots import save_figures
+from ..audit.plots import COLORS, SOURCE_COLORS, save_figures
 from ..audit.plots.drawing import FAINT, INK, MUTED, PAGE, canvas, grid, style
 from ..closed_form import ClosedFormMGPA
 from ..gate import MeasurementGate
