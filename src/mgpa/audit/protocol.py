@@ -22,7 +22,7 @@ from ..errors import ParameterError, TableError, UsageError, printable
 from ..estimators.staged import torch_device
 from ..maps import CorrectionMap, load_map
 from ..maps.io.mapfile import map_digest
-from ..tables.columns import GIVE_ROLES, ROLES
+from ..tables.columns import ROLES
 from ..tables.rows import in_coordinates
 from ..tables.table import Table
 from .association import Direction, choose_directions
@@ -281,7 +281,7 @@ class AuditPlan:
         for role in ("FIT", "HEAD", "EVAL", *(["VAL"] if self.budgets else [])):
             if not len(parts[role]):
                 why = " A movement budget is one of VAL rows." if role == "VAL" else ""
-                raise TableError(f"The table has no {role} rows; ", GIVE_ROLES, f" can give roles.{why}")
+                raise TableError(f"The table has no {role} rows; mgpa.tables.assign_roles gives roles.{why}")
         fit, val, head, evaluation = parts.values()
         require_measurable(self.design, head, evaluation, fewest)
         # Pairs come in the coordinates that the table came in.
