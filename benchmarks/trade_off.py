@@ -4,8 +4,8 @@
     python benchmarks/trade_off.py --table trade_off.json
 
 Fifteen simulated worlds, eight settings of real epochs seen by two simulated amplifiers, fifteen real ones,
-and, with ``--electrodes``, twelve of electrodes. The measuring is not ours: scripts beside the data judge every
-correction alike. Finished cells are kept, so that a run can be interrupted.
+and, with ``--electrodes``, twelve of electrodes. The measuring is not ours: scripts beside the data judge all
+corrections alike. Finished cells are kept, so that a run can be interrupted.
 
     pip download --no-deps --no-binary :all: neurokit2==0.2.13 && tar xzf neurokit2-0.2.13.tar.gz
     python benchmarks/trade_off.py --electrodes neurokit2-0.2.13/studies/complexity_eeg/data_complexity.csv

@@ -420,6 +420,6 @@ def _require_direction(gate: Any, n_contrasts: int) -> None:
     if gate.rank == "auto":
         raise MissingEvidence(
             f"The {n_contrasts} pairs show no common difference in position: neither a mean nor a direction "
-            "that some of them differ along is found in the others. MGPA() also corrects gains and rotations. "
+            "that some of them differ along is found in the others. MGPA() corrects gains and rotations too. "
             "Or check that ids join views of the same event, and add pairs."
         )
