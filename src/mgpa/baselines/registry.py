@@ -9,6 +9,7 @@ from typing import Any
 from .._common.markup import text_table
 from ..closed_form import ClosedFormMGPA
 from ..estimators.streamed import MomentEstimator
+from ..front import MGPA
 from ..iterative import IterativeMGPA
 from .combat import ComBat
 from .coral import CORAL
@@ -29,6 +30,7 @@ from .splince import SPLINCE
 
 # Name, class, where it comes from, and the extra it needs beyond `pip install mgpa`.
 _METHODS: tuple[tuple[str, Any, str, str], ...] = (
+    ("mgpa", MGPA, "this package", ""),
     ("closed_form_mgpa", ClosedFormMGPA, "this package's paper", ""),
     ("iterative_mgpa", IterativeMGPA, "this package's paper", "torch"),
     ("identity", Identity, "no correction", ""),
@@ -106,7 +108,7 @@ def available() -> MethodTable:
     Examples
     --------
     >>> [method.name for method in available() if method.needs_pairs and method.source_blind]
-    ['closed_form_mgpa', 'iterative_mgpa', 'ncm', 'pisco']
+    ['mgpa', 'closed_form_mgpa', 'iterative_mgpa', 'ncm', 'pisco']
     """
     tags = ("source_blind", "needs_source", "needs_pairs", "needs_task", "acts_on")
     return MethodTable(
