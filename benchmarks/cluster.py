@@ -38,7 +38,7 @@ class SimulatedPart:
 
     @property
     def file(self):
-        from mgpa.tables.files.layout import block_rows
+        from mgpa.tables.files import block_rows
 
         return SimpleNamespace(block_rows=block_rows(4 * self.n_features))
 
@@ -109,7 +109,7 @@ def apply_simulated(client, m, parts):
 
 
 def write_files(client, path, parts):
-    from mgpa.tables.files import TableWriter
+    from mgpa.tables import TableWriter
 
     like = next(iter(parts[0].batches(1)))
     with TableWriter(path, like, rows=[part.n_rows for part in parts]) as writer:

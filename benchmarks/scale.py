@@ -34,8 +34,7 @@ print(idle, peak, middle - start, end - middle)
 
 
 def write_input(path, n, d=D, part=PART):
-    from mgpa.tables import Table
-    from mgpa.tables.files import TableWriter
+    from mgpa.tables import Table, TableWriter
 
     rng = np.random.default_rng(0)
     like = Table(np.zeros((0, d), np.float32), source=np.zeros(0, int), pair_id=np.zeros(0, int))

@@ -7,10 +7,8 @@ The table holds both views of every trial, so that a machine without the EEG pac
 """
 
 import argparse
-import json
 import tempfile
 import time
-from collections import defaultdict
 from pathlib import Path
 
 from mgpa.studies import load_study, run_study, write_results
@@ -59,15 +57,8 @@ def main() -> None:
     result = run_study(study, options.out / "work", n_jobs=options.jobs, device=options.device)
     total = time.monotonic() - started
     write_results(result, options.out)
-    took = defaultdict(list)
-    for line in (options.out / "work/cells/timings.jsonl").read_text().splitlines():
-        what, seconds = json.loads(line)
-        took["measure" if what == "measure" else what].append(seconds)
     print(result.audits[""])
     print(f"total {total:.0f} s with {options.jobs} at a time on {options.device}")
-    for what, seconds in sorted(took.items(), key=lambda item: -sum(item[1])):
-        total, each = sum(seconds), sum(seconds) / len(seconds)
-        print(f"{what:<28} {len(seconds):>4} cells  {total:8.0f} s  {each:6.1f} s each")
 
 
 if __name__ == "__main__":

@@ -20,6 +20,7 @@ from pathlib import Path
 import numpy as np
 
 from mgpa import audit
+from mgpa.audit.verdict import findings
 from mgpa.tables import Table, assign_roles
 
 METHODS = ["leace", "closed_form_mgpa", "iterative_mgpa", "coral"]
@@ -78,7 +79,7 @@ def main() -> None:
     print(result)
     for method in result.methods[1:]:
         print(f"\n{method}")
-        print("\n".join(f"  {line}" for line in result.verdict(method)))
+        print("\n".join(f"  {line}" for line in findings(result, method)))
 
     figures = result.figures(options.out / "figures")
     result.to_csv(options.out / "audit.csv")

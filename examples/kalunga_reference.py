@@ -13,7 +13,8 @@ import numpy as np
 import mgpa
 from mgpa import audit, eeg
 from mgpa.audit import Audit, plots
-from mgpa.audit.looks import label, looks
+from mgpa.audit.plots import looks
+from mgpa.audit.words import label
 
 # [data]
 FLICKER = ["13", "21"]

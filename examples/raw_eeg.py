@@ -21,6 +21,7 @@ from pathlib import Path
 import numpy as np
 
 from mgpa import audit
+from mgpa.audit.verdict import findings
 from mgpa.eeg import BandPower, Trials, crop, encode, measure_views, rereference, scale_table
 from mgpa.tables import Table, assign_roles
 
@@ -89,7 +90,7 @@ def main() -> None:
         )
         print(f"\nthe change of reference x {gamma:g}\n{result}")
         for name in result.methods[1:]:
-            print(f"{name}: {' '.join(result.limits(name))}")
+            print(f"{name}: {' '.join(findings(result, name))}")
 
 
 if __name__ == "__main__":

@@ -242,6 +242,5 @@ def edge_cases(staged: Any, scores: Any) -> dict[str, Any]:
         "anchored-first-stage": lambda: staged(anchored=True).prefix(1, 0.4),
         "no-stages": lambda: random_staged_map()[:0],
         "no-rank": lambda: random_staged_map(r=0),
-        "no-projections": lambda: random_projective_map()[:0],
         "no-strength": lambda: random_staged_map().with_strength(0),
     }

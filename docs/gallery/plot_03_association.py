@@ -17,7 +17,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import roc_auc_score
 
 from mgpa.audit import plots
-from mgpa.audit.looks import label
+from mgpa.audit.words import label
 from mgpa.baselines import make
 from mgpa.tables import simulate_table
 

@@ -25,7 +25,7 @@ from sklearn.preprocessing import StandardScaler
 import mgpa
 from mgpa import eeg
 from mgpa.audit import plots
-from mgpa.audit.looks import SOURCE_COLORS
+from mgpa.audit.plots import SOURCE_COLORS
 from mgpa.tables import assign_roles, correct
 
 # %%

@@ -17,7 +17,7 @@ from sklearn.preprocessing import StandardScaler
 
 import mgpa
 from mgpa.audit import plots
-from mgpa.audit.looks import COLORS, MARKERS
+from mgpa.audit.plots import COLORS, MARKERS
 
 # %%
 # The data

@@ -19,7 +19,7 @@ from distributed import Client, LocalCluster
 
 import mgpa
 from mgpa.audit import plots
-from mgpa.audit.looks import COLORS
+from mgpa.audit.plots import COLORS
 from mgpa.maps.io.mapfile import map_digest
 from mgpa.tables import TableWriter, correct_file, fit_table, open_table, simulate_table
 

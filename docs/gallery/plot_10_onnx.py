@@ -20,7 +20,7 @@ import onnxruntime
 
 import mgpa
 from mgpa.audit import plots
-from mgpa.audit.looks import COLORS
+from mgpa.audit.plots import COLORS
 from mgpa.tables import simulate_table
 
 # %%

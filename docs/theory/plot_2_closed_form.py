@@ -31,8 +31,7 @@ import mgpa
 from mgpa import AffineMap, ClosedFormMGPA, MeasurementGate
 from mgpa.anchor import ConditionalMean
 from mgpa.audit import plots
-from mgpa.audit.looks import COLORS, SOURCE_COLORS
-from mgpa.audit.plots.drawing import grid
+from mgpa.audit.plots import COLORS, SOURCE_COLORS, grid
 from mgpa.closed_form import projection
 
 

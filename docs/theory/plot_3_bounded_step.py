@@ -44,8 +44,7 @@ from sklearn.linear_model import Ridge
 from mgpa import IterativeMGPA, MeasurementGate
 from mgpa.anchor import ConditionalMean
 from mgpa.audit import plots
-from mgpa.audit.looks import COLORS
-from mgpa.audit.plots.drawing import grid
+from mgpa.audit.plots import COLORS, grid
 from mgpa.critics import NetworkCritic, fit_linear, fit_network
 from mgpa.trust_region import multiplier, smooth_weights, trust_region_step
 

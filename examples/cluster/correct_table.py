@@ -91,7 +91,7 @@ def work(options):
 
 def main(arguments=None):
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("table", help="a folder of Parquet files, or .zarr, that all workers can read")
+    parser.add_argument("table", help="a folder of Parquet files that all workers can read")
     parser.add_argument("out", help="a new folder that all workers can write to")
     parser.add_argument("--map", type=Path, default=Path("adapter.safetensors"))
     where = parser.add_mutually_exclusive_group()

@@ -78,7 +78,7 @@ def main():
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("data", help="kalunga_gssc_tokens.npz or corn_nir.npz")
-    parser.add_argument("table", help="where to write: .parquet, .npz or .zarr")
+    parser.add_argument("table", help="where to write: .parquet, .npz or .csv")
     parser.add_argument("--tokens", action="store_true", help="keep one vector a channel, not their mean")
     parser.add_argument("--sources", nargs="+", help="spectrometers to keep")
     given = parser.parse_args()

@@ -14,7 +14,7 @@ def entry() -> None:
             raise
         from ._common.extras import missing
 
-        needed = ("cyclopts", "pydantic", "pyarrow", "zarr", "dask", "matplotlib", "pandas")
+        needed = ("cyclopts", "pydantic", "pyarrow", "dask", "matplotlib", "pandas")
         sys.exit(f"mgpa: {missing('the command line', *needed)}")
     except KeyboardInterrupt:  # while it loads; later, the command line says it itself
         print("mgpa: interrupted; nothing was begun.", file=sys.stderr)

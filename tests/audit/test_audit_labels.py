@@ -3,13 +3,11 @@
 import numpy as np
 import pytest
 
-from mgpa.audit.looks import Look
-
 plt = pytest.importorskip("matplotlib.pyplot")
 
 from matplotlib.text import Text  # noqa: E402 (matplotlib may be missing)
 
-from mgpa.audit.plots.labels import label_ends, label_points  # noqa: E402
+from mgpa.audit.plots.drawing import Look, label_ends, label_points  # noqa: E402
 
 
 @pytest.fixture
@@ -26,7 +24,7 @@ def boxes(ax):
 
 
 def look(name):
-    return Look(name, 0, "black", "black", "o", hollow=False)
+    return Look(name, name, "black", "black", "o", hollow=False)
 
 
 CORNERS = [(0.01, 0.5), (0.99, 0.5), (0.5, 0.01), (0.5, 0.99), (0.01, 0.01), (0.99, 0.99)]

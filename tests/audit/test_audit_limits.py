@@ -24,7 +24,7 @@ def test_chance_of_two_rows_of_two_sources_is_everything():
 
 
 def test_methods_of_different_numbers_of_fits_are_told_apart_in_words():
-    with pytest.raises(ValueError, match=r"2 fits.*3 fits|3 fits.*2 fits"):
+    with pytest.raises(ValueError, match=r"fits of shape \(2,\) and b \(3,\)"):
         audit.contrast(np.zeros((2, 5)), np.zeros((3, 5)))
 
 

@@ -11,6 +11,7 @@ import mgpa.audit.plots
 import mgpa.audit.report
 from audited import run
 from mgpa.audit import METRICS, Estimate, find_metric
+from mgpa.audit.verdict import text
 from simulated import simulated_table
 
 
@@ -58,15 +59,13 @@ def test_a_metric_that_is_added_to_the_list_is_everywhere(table, tmp_path, monke
     found = run(table, ["leace"], floor=False)
     assert "extra" in found.metrics
     assert found["leace"].estimate("extra") == found.estimates["leace"]["extra"]
-    heads = [line for line in str(found).splitlines() if line.startswith("method ")]
-    assert any("extra (want high)" in line for line in heads)
-    assert any("extra heads" in line for line in found.verdict("leace"))
+    assert "extra (want high)" in text(found, verbose=True)
+    assert any(line.startswith("Extra heads (extra): ") for line in found.verdict("leace"))
     assert "$E\\uparrow$" in found.to_latex()
     assert ",extra," in found.to_csv(tmp_path / "table.csv").read_text()
     page = found.report(tmp_path / "report.html").read_text("utf-8")
     assert "extra heads, higher is better" in page
-    assert '"extra":{"short":"extra, extra heads (AUROC)"' in page
-    assert found.plot_tradeoff(y="extra").axes[0].get_ylabel().startswith("Extra heads (AUROC)")
+    assert found.plot("tradeoff", y="extra").axes[0].get_ylabel().startswith("Extra heads (AUROC)")
     assert ContrastSection(a="leace", metrics=["extra"]).metrics == ("extra",)
 
 
@@ -99,7 +98,7 @@ def test_a_metric_that_is_none_is_named_and_one_that_is_missing_says_why():
     with pytest.raises(ValueError, match="There is no metric 'AUC'; known: S, T_f"):
         find_metric("AUC")
     alone = run(simulated_table(label=None), ["leace"])["leace"]
-    for name, why in (("T_f", "no labels"), ("worst", "paired events"), ("floor", "with a gate")):
+    for name, why in (("T_f", "no classes as labels"), ("worst", "paired events"), ("floor", "with a gate")):
         with pytest.raises(ValueError, match=f"{name} was not measured for leace: .*{why}"):
             alone.values(name)
     assert not alone.has("T_f dry → wet")

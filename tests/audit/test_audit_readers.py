@@ -24,8 +24,8 @@ from mgpa.audit.heads import (
 from mgpa.audit.readers import read_sources
 from mgpa.audit.token_readers import (
     ResidualReaders,
+    moves_tokens_alike,
     read_token_sources,
-    require_same_residuals,
     token_residuals,
 )
 from mgpa.critics import fit_logistic
@@ -138,44 +138,6 @@ def test_restarts_side_by_side_equal_plain_runs_one_by_one():
         assert abs(gap) < 0.01
 
 
-@pytest.mark.slow
-def test_after_200_epochs_the_bank_is_still_that_of_plain_runs():
-    X, source = shifted(1500, 32, gap=0.15)
-    head, held = X[:1000], X[1000:]
-    found = aurocs(read_sources(head, source[:1000], held, device="cpu"), source[1000:])
-    for r in range(3):
-        seed = 98 + 1001 + 10000 * r
-        runs = plain_run(lambda: gelu_net(32), head, source[:1000], seed, readers.CHECKPOINTS, 256, 1e-3)
-        for epochs in readers.CHECKPOINTS:
-            plain = roc_auc_score(source[1000:], difference(logits_of(next(runs), held)))
-            assert abs(found[f"gelu r{r} e{epochs}"] - plain) < 0.01
-
-
-def test_a_restart_does_not_depend_on_its_company():
-    X, source = shifted(100)
-    one = read_sources(X, source, X, device="cpu", restarts=1, checkpoints=(3,))
-    three = read_sources(X, source, X, device="cpu", restarts=3, checkpoints=(3,))
-    np.testing.assert_allclose(one.scores[:, 2], three.scores[:, 2], rtol=1e-4, atol=1e-5)
-
-
-def test_a_reader_and_a_critic_of_one_seed_are_the_same_network():
-    from mgpa.critics import fit_network
-
-    X, source = shifted(300)
-    (seed,) = readers.restart_seeds(98, 1)
-    reading = read_sources(X, source, X, device="cpu", restarts=3, checkpoints=(5,))
-    H = torch.as_tensor(X, dtype=torch.float32)
-    critic = fit_network(H, source, 2, seeds=[seed], epochs=5, learning_rate=1e-3)
-    np.testing.assert_allclose(reading.scores[:, 2], critic.scores(H)[:, 0].numpy(), atol=1e-5)
-
-
-def test_a_checkpoint_is_the_end_of_a_shorter_run():
-    X, source = shifted(100)
-    long = read_sources(X, source, X, device="cpu", restarts=2, checkpoints=(2, 4))
-    short = read_sources(X, source, X, device="cpu", restarts=2, checkpoints=(2,))
-    assert np.array_equal(long.scores[:, [0, 1, 2, 4]], short.scores)
-
-
 def test_reading_twice_gives_the_same_bits_whatever_the_global_seed():
     X, source = shifted(300)
     torch.manual_seed(1)
@@ -204,35 +166,12 @@ def test_linear_readers_equal_plain_scikit_learn():
     np.testing.assert_allclose(reading.scores[:, 1], expected, rtol=1e-5, atol=1e-7)
 
 
-def test_a_linear_signature_is_found_by_all_readers():
-    X, source = shifted(600, gap=1.0)
-    reading = read_sources(X[:400], source[:400], X[400:], device="cpu", checkpoints=(20, 40))
-    assert min(aurocs(reading, source[400:]).values()) > 0.9
-
-
 def test_an_xor_signature_is_found_by_the_networks_only():
     X, source = xor()
     reading = read_sources(X[:800], source[:800], X[800:], device="cpu", checkpoints=(50,))
     found = aurocs(reading, source[800:])
     assert max(found["linear"], found["whitened_linear"]) < 0.6
     assert min(found[f"gelu r{r} e50"] for r in range(3)) > 0.9
-
-
-def test_a_covariance_signature_is_found_by_the_networks_only():
-    rng = np.random.default_rng(0)
-    source = np.arange(1200) % 2
-    X = rng.normal(size=(1200, 6)) * np.where(source, 2.0, 1.0)[:, None]
-    reading = read_sources(X[:800], source[:800], X[800:], device="cpu", checkpoints=(50,))
-    found = aurocs(reading, source[800:])
-    assert max(found["linear"], found["whitened_linear"]) < 0.6
-    assert min(found[f"gelu r{r} e50"] for r in range(3)) > 0.85
-
-
-def test_shuffled_sources_cannot_be_read():
-    X, source = shifted(2400, gap=2.0)
-    source = np.random.default_rng(1).permutation(source)
-    found = aurocs(read_sources(X[:1200], source[:1200], X[1200:], **QUICK), source[1200:])
-    assert all(abs(value - 0.5) < 0.06 for value in found.values())
 
 
 def test_three_sources_give_probabilities():
@@ -288,12 +227,6 @@ else:
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
-def test_progress_is_shown_if_wanted(capsys):
-    X, source = shifted(40)
-    read_sources(X, source, X, **QUICK, verbose=True)
-    assert "source readers done in" in capsys.readouterr().err
-
-
 @pytest.mark.parametrize(
     ("change", "message"),
     [
@@ -323,8 +256,8 @@ def test_bad_input_is_refused_with_a_reason(change, message):
 def test_the_token_bank_has_forty_one_readers():
     X, source = ordered_tokens(60, t=2, d=3)
     schedule = {"device": "cpu", "checkpoints": (1, 2, 3)}
-    residual = ResidualReaders.fit(X, source, **schedule)
-    reading = read_token_sources(X, source, X[:9], residual=residual, original_eval=X[:9], **schedule)
+    residual = ResidualReaders.fit(X, source, **schedule).scores(X[:9])
+    reading = read_token_sources(X, source, X[:9], residual=residual, **schedule)
     assert reading.scores.shape == (9, 41)
     count = [sum(name.startswith(part) for name in reading.readers) for part in ("mean", "tokens", "resid")]
     assert count == [11, 20, 10]
@@ -410,7 +343,7 @@ def test_a_token_order_signature_is_found_by_networks_of_tokens_only():
     X, source = ordered_tokens()
     head, held, codes = X[:800], X[800:], source[:800]
     schedule = {"device": "cpu", "restarts": 2, "checkpoints": (100,)}
-    residual = ResidualReaders.fit(head, codes, **schedule)
+    residual = ResidualReaders.fit(head, codes, **schedule).scores(held)
     reading = read_token_sources(head, codes, held, residual=residual, **schedule)
     found = aurocs(reading, source[800:])
     assert reading.scores.dtype == np.float64
@@ -425,30 +358,9 @@ def test_residual_readers_do_not_see_a_common_shift():
     X, source = ordered_tokens(300)
     residual = ResidualReaders.fit(X, source, **QUICK)
     shift = np.random.default_rng(1).normal(size=(300, 1, X.shape[2])).astype(np.float32)
-    require_same_residuals(X, X + shift)
+    assert moves_tokens_alike(X, X + shift)
+    assert not moves_tokens_alike(X, X + 1e-3 * np.arange(X[0].size).reshape(X[0].shape))
     np.testing.assert_allclose(residual.scores(X + shift).scores, residual.scores(X).scores, atol=1e-4)
-
-
-def test_a_correction_that_changes_residuals_is_refused():
-    X, source = ordered_tokens(60)
-    changed = X.copy()
-    changed[7, 1, 2] += 1e-3
-    with pytest.raises(ValueError, match=r"row 7.*more than 0\.0002"):
-        require_same_residuals(X, changed)
-    require_same_residuals(X, X + 1e-5 * (changed != X))
-    residual = ResidualReaders.fit(X, source, **QUICK)
-    with pytest.raises(ValueError, match="does not shift all tokens of a row alike"):
-        read_token_sources(X, source, changed, residual=residual, original_eval=X, **QUICK)
-
-
-def test_three_token_sources():
-    rng = np.random.default_rng(0)
-    source = np.arange(240) % 3
-    X = rng.normal(size=(240, 2, 4)) + rng.normal(size=(3, 2, 4))[source]
-    residual = ResidualReaders.fit(X, source, **QUICK)
-    reading = read_token_sources(X, source, X[:50], residual=residual, **QUICK)
-    assert reading.scores.shape == (50, 2 + 4 + 2 + 8 + 1 + 4, 3)
-    np.testing.assert_allclose(reading.scores.sum(2), 1.0)
 
 
 def test_a_token_reader_that_does_not_converge_is_an_error(monkeypatch):
@@ -473,12 +385,8 @@ def test_bad_tokens_are_refused_with_a_reason():
     ):
         with pytest.raises(ValueError, match=message):
             read_token_sources(*arguments, **QUICK)
-    with pytest.raises(ValueError, match="pass residual too"):
-        read_token_sources(X, source, X, original_eval=X, **QUICK)
     with pytest.raises(ValueError, match="HEAD had"):
         residual.scores(X[:, 1:])
-    with pytest.raises(ValueError, match="the same rows"):
-        require_same_residuals(X, X[1:])
 
 
 # --- heads -----------------------------------------------------------------------------------------------
@@ -505,16 +413,6 @@ def test_ridge_heads_equal_plain_scikit_learn():
         model.fit(scaler.transform(X[train]), y[train])
         np.testing.assert_allclose(scores, model.decision_function(scaler.transform(moved[rows])))
     assert ridge_head(alpha=3.0)[-1].alpha == 3.0
-
-
-def test_frozen_heads_keep_their_view_and_refitted_ones_take_the_new():
-    X, y, source = task()
-    corrected = -X
-    frozen = fit_heads(X, y, source)
-    before = transfer_scores(frozen, corrected, source)[0, 1].scores
-    refit = transfer_scores(fit_heads(corrected, y, source), corrected, source)[0, 1].scores
-    assert np.array_equal(before, transfer_scores(frozen, corrected, source)[0, 1].scores)
-    assert roc_auc_score(y[source == 1], before) < 0.5 < roc_auc_score(y[source == 1], refit)
 
 
 def test_three_sources_give_all_six_directions_and_any_labels():
@@ -544,12 +442,6 @@ def test_any_classifier_is_a_head_and_is_left_as_it_was(head, classes):
     assert first.shape == ((120,) if classes == 2 else (120, 3))
     assert np.array_equal(first, second)
     assert head is None or vars(head) == before
-
-
-def test_multi_class_scores_are_probabilities_where_the_head_gives_them():
-    X, y, source = task(classes=3)
-    scores = transfer_scores(fit_heads(X, y, source, LogisticRegression()), X, source)[0, 1].scores
-    np.testing.assert_allclose(scores.sum(1), 1.0)
 
 
 def test_open_random_states_are_set_and_given_ones_kept():
@@ -651,7 +543,7 @@ def test_a_gpu_reads_tokens_the_same():
     scores = []
     for device in ("cpu", "cuda"):
         schedule = {"device": device, "restarts": 3, "checkpoints": (2,)}
-        residual = ResidualReaders.fit(X, source, **schedule)
+        residual = ResidualReaders.fit(X, source, **schedule).scores(X)
         scores.append(read_token_sources(X, source, X, residual=residual, **schedule).scores)
     # Networks agree; logistic readers of the mean stop earlier on a CPU, as scikit-learn does.
     np.testing.assert_allclose(scores[1], scores[0], atol=5e-3)
@@ -670,20 +562,10 @@ def test_banks_of_several_corrections_are_those_of_each_alone():
         np.testing.assert_array_equal(one.scores, other.scores)
     # As one program, which is what a GPU does.
     heads = [head for head, _ in sets]
-    trained = train_networks(
-        "gelu", heads, codes, restart_seeds(98, 2), (1, 3), device=torch.device("cpu"), label=""
-    )
+    trained = train_networks("gelu", heads, codes, restart_seeds(98, 2), (1, 3), device=torch.device("cpu"))
     for own, one, (_, held) in zip(trained, alone, sets, strict=True):
         for name, scores in network_scores("gelu", own, held).items():
             np.testing.assert_allclose(scores, one.scores[:, one.readers.index(name)], atol=1e-5)
-
-
-def test_corrections_of_other_rows_are_not_read_together():
-    from mgpa.audit.readers import read_many_sources
-
-    X = np.zeros((6, 2))
-    with pytest.raises(ValueError, match=r"shapes \(4, 2\) and \(6, 2\)"):
-        read_many_sources([(X, X), (X[:4], X)], [0, 1] * 3, restarts=0)
 
 
 @pytest.mark.parametrize("n_sources", [2, 3])

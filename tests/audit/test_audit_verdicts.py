@@ -9,8 +9,11 @@ import pytest
 import mgpa
 from mgpa import audit
 from mgpa.audit.chance import compare, permuted_auroc
-from mgpa.audit.report import contrast_csv, html_report, ranking
+from mgpa.audit.report import contrast_csv, html_report
+from mgpa.audit.verdict import caveats, findings, headline, ranking
 from mgpa.tables import Table
+
+pytest.importorskip("matplotlib")
 
 QUICK = {"readers": {"restarts": 0}, "verbose": False, "folds": 1}
 
@@ -35,6 +38,10 @@ def shifted(counts=(8, 8, 8), size=3.0):
     X, source, person, role = people(counts, 40, np.random.default_rng(0))
     X[:, 0] += size * (source == "wet")
     return made(X, source, person, role, label=np.arange(len(X)) // 2 % 2)
+
+
+def unlabelled():
+    return shifted().with_columns(label=None)
 
 
 def spread():
@@ -90,161 +97,172 @@ def of(table, *methods):
     return audit.run(table, methods, **QUICK)
 
 
-def text_of(result):
-    html = re.sub(r"<(script|style)\b.*?</\1>", " ", html_report(result), flags=re.DOTALL)
+def source_of(result, name):
+    (line,) = [line for line in findings(result, name) if line.startswith("Source (S): ")]
+    return line
+
+
+def cells_of(result):
+    """Return all text of the report but scripts, styles and charts' tooltips."""
+    html = re.sub(r"<(script|style|svg)\b.*?</\1>", " ", html_report(result), flags=re.DOTALL)
     return " ".join(re.sub(r"<[^>]+>", " ", html).split())
 
 
-def test_pure_noise():
-    result = of(nothing(), "leace")
-    assert result.verdict("identity")[0].startswith(
-        "Uncorrected, the source is indistinguishable from chance: AUROC"
-    )
-    assert result.verdict("leace")[0].startswith(
-        "The source is indistinguishable from chance, as it was before any correction: AUROC"
-    )
-    assert "The source is indistinguishable from chance before any correction." in text_of(result)
-    assert "more participants" not in text_of(result)
+READABLE = "Your embeddings reveal the source (S "
 
 
-def test_planted_linear():
-    result = of(shifted(), "leace")
-    assert result.verdict("identity")[0].startswith("Uncorrected, the source is readable: AUROC")
-    assert result.verdict("leace")[0].startswith(
-        "The source became harder to read and is now indistinguishable from chance: AUROC"
-    )
-    assert "✓ source indistinguishable from chance" in text_of(result)
+@pytest.mark.parametrize(
+    ("table", "before", "after", "said"),
+    [
+        (nothing, "Your embeddings do not reveal the source beyond chance (S ", "as before the correction",
+         "There is nothing to remove that these readers find."),
+        (unlabelled, READABLE, ": hidden (indistinguishable from chance)", "LEACE hides it (.5"),
+        (spread, READABLE, ": harder to read, but still readable", "LEACE lowers it to .6"),
+        (products, READABLE, ": harder to read, but still readable", "LEACE lowers it to ."),
+        (one_token, READABLE, ": still readable, no clear change", "No method clearly lowered it."),
+        (nested, "Your embeddings", "indistinguishable from chance", ""),
+    ],
+)  # fmt: skip
+def test_verdicts_of_tables_with_known_answers(table, before, after, said):
+    result = of(table(), "leace")
+    first, second, _ = result.verdict()
+    assert first.startswith(before)
+    assert after in source_of(result, "leace")
+    assert said in second
+    assert str(result).startswith(f"{first}\n{second}\n")
 
 
-def test_planted_in_the_spread():
-    result = of(spread(), "leace")
-    assert result.verdict("identity")[0].startswith("Uncorrected, the source is readable: AUROC")
-    assert result.verdict("leace")[0].startswith(
-        "The source became harder to read but is still readable: AUROC"
-    )
-    assert "✓ source" not in text_of(result)
+def test_participants_of_one_source_only_are_named():
+    result = of(nested(), "leace")
+    assert any(line.startswith("8 of 8 HEAD participants have one source only") for line in caveats(result))
+    assert "8 of 8 fitting participants" in cells_of(result)
 
 
-def test_planted_quadratic():
-    result = of(products(), "leace")
-    assert result.verdict("identity")[0].startswith("Uncorrected, the source is readable: AUROC")
-    assert result.verdict("leace")[0].startswith(
-        "The source became harder to read but is still readable: AUROC"
-    )
-    assert "✓ source" not in text_of(result)
-
-
-def test_harder_to_read_at_a_high_auroc_is_still_readable():
-    X, source, person, role = people((8, 8, 8), 60, np.random.default_rng(0))
-    X[:, 0] *= np.where(source == "wet", 6.0, 1.0)
-    X[:, 1] += 3.0 * (source == "wet")
-    result = of(made(X, source, person, role), "leace")
-    assert result.verdict("leace")[0].startswith(
-        "The source became harder to read but is still readable: AUROC"
-    )
-    assert "↓ source harder to read, still readable" in text_of(result)
-    assert "where it is still readable" in text_of(result)
-
-
-def test_what_is_left_to_other_readers_than_linear_ones_comes_with_what_may_be_tried():
+def test_what_is_left_to_other_readers_than_linear_ones_comes_with_what_to_try():
     result = of(mixed(), "leace", "closed_form_mgpa")
-    (left,) = result.limits("leace")
-    assert re.match(
-        r"Linear readers reach \.\d+ \[.*; what is left beyond that is in spread and shape \(", left
-    )
-    advice = result.limits("closed_form_mgpa")[-1]
-    assert "iterative_mgpa (mgpa.IterativeMGPA)" in advice
+    (left,) = [line for line in findings(result, "leace") if line.startswith("Linear readers reach .")]
+    assert "; the rest is in spread and shape (best reader: " in left
+    advice = findings(result, "closed_form_mgpa")[-1]
+    assert advice.startswith("Next: iterative_mgpa (mgpa.IterativeMGPA)")
     assert "--rank 0.99; in Python gate=mgpa.MeasurementGate(rank=0.99)" in advice
-    assert advice in result.verdict("closed_form_mgpa")
-    assert advice in text_of(result)
-    assert re.search(
-        r"still readable after leace \(S \.\d+, linear readers \.\d+\), closed_form", str(result)
-    )
     wider = mgpa.IterativeMGPA(
         gate=mgpa.MeasurementGate(rank=0.99), critics=("linear", "gelu"), random_state=0
     )
     tried = audit.run(mixed(), {"tried": wider}, **QUICK, seeds=[0])
     assert tried["tried"].S < result["closed_form_mgpa"].S - 0.05
-    assert not any("May be tried" in line for line in tried.limits("tried"))
-    alone = audit.run(mixed(), ["leace"], **QUICK)  # which has no gate, and so no advice
-    assert "still readable after leace" in str(alone)
-    assert "may be tried" not in str(alone)
+    assert not any("Next:" in line for line in (*findings(tried, "tried"), *findings(result, "leace")))
     cut = replace(result, settings=result.settings | {"budget": 0.02})
-    assert any("May be tried: a larger budget, or none" in line for line in cut.limits("closed_form_mgpa"))
-
-
-def test_nothing_is_advised_where_nothing_is_left():
-    result = of(shifted(), "leace")
-    assert result.limits("leace") == []
-    assert "still readable" not in str(result)
-
-
-def test_a_single_token():
-    result = of(one_token(), "leace")
-    assert result.verdict("leace")[0].startswith("No clear change, the source is still readable: AUROC")
-
-
-def test_people_confounded_with_the_source():
-    result = of(nested(), "leace")
-    assert "indistinguishable from chance" in result.verdict("leace")[0]
-    assert any(
-        line.startswith("8 of 8 HEAD participants were seen by one source only")
-        for line in result.verdict("leace")
-    )
-    assert "8 of 8 fitting participants were seen by one source only" in text_of(result)
+    assert any("Next: a larger budget, or none" in line for line in findings(cut, "closed_form_mgpa"))
 
 
 def test_the_floor_explains_what_is_left():
     methods = {"mgpa": mgpa.ClosedFormMGPA(gate=mgpa.MeasurementGate(rank=1)), "leace": "leace"}
     result = audit.run(half_seen_by_pairs(), methods, **QUICK)
     assert [result[name].floor_explains for name in methods] == [True, False]  # LEACE has no gate
-    lines = result.verdict("mgpa")
-    assert "still readable" in lines[0]
-    assert lines[1].startswith("That is what the gate preserves: from it alone readers reach")
-    assert "may become narrow enough" not in text_of(result)
+    lines = findings(result, "mgpa")
+    assert "still readable" in source_of(result, "mgpa")
+    (floor,) = [line for line in lines if line.startswith("From what the gate preserves, readers reach")]
+    assert floor.endswith("neither another correction inside this gate nor more data would lower S.")
 
 
-def test_two_people():
+def test_no_method_is_best_with_two_participants():
     result = of(shifted(counts=(8, 8, 2)), "leace")
-    assert any(
-        line.startswith("TOO FEW PEOPLE: 2 EVAL participants are a hint at most. A verdict needs 6 or more")
-        for line in result.verdict("leace")
-    )
-    assert result.verdict("leace")[0] == "TOO FEW PEOPLE (2) for what follows to be more than a hint."
     assert ranking(result)[1] == ()
-    html = html_report(result)
-    assert 'class="chip good"' not in html
-    assert "2 EVAL participants are too few for a verdict." in text_of(result)
-    assert "; with folds everybody judges once." in str(result)
+    assert result.verdict()[1] == (
+        "No method is called best with 2 participants; at least 6 are needed, or folds, which score every "
+        "participant once."
+    )
+    assert result.verdict()[2].startswith(
+        "Preliminary: few, briefly trained readers, so S may be too low. Only 2 participants: exploratory."
+    )
 
 
-def test_the_best_is_picked_among_methods_that_are_told_as_much():
-    result = of(shifted().with_columns(label=None), "leace", "coral")
-    _, best = ranking(result)
-    assert best == ("leace", "coral")
-    assert "Best here, source-blind" in text_of(result)
-    assert "Best here, source-aware" in text_of(result)
+def test_source_aware_methods_compete_among_themselves():
+    result = of(unlabelled(), "leace", "coral")
+    assert ranking(result)[1] == (("leace",), ("coral",))
+    assert "LEACE hides it (.5" in headline(result)
+    assert "CORAL, told the source of every row, hides it (.5" in headline(result)
 
 
-def test_lines_that_all_methods_share_stay_on_their_cards():
-    result = audit.run(one_token(), {"one": "leace", "two": "leace"}, **QUICK)
-    html = html_report(result)
-    cards, sure = html[html.index('id="verdict"') :].split("How sure is this?")[:2]
-    assert cards.count("No clear change, the source is still readable: AUROC") == 2
-    assert "still readable" not in sure[: sure.index("</ul>")]
+def changed(result, **arrays):
+    """Return an audit in which methods have other arrays: ``leace={"frozen": ...}``."""
+    return replace(
+        result,
+        results={n: replace(r, **arrays.get(n, {})) for n, r in result.results.items()},
+    )
 
 
-def test_a_small_bank_is_stamped_in_every_output(tmp_path):
-    pytest.importorskip("matplotlib")
+@pytest.fixture(scope="module")
+def labelled():
+    """Three methods that leave the task exactly as it is."""
+    result = audit.run(shifted(), {"leace": "leace", "other": "leace", "third": "leace"}, **QUICK)
+    task = {"frozen": result["identity"].frozen, "refitted": result["identity"].refitted}
+    return changed(result, leace=task, other=task, third=task)
+
+
+def with_source(result, **levels):
+    """Return an audit in which all readers reach a level on average, a little apart by participant."""
+    shape = result["leace"].source_auroc.shape
+    wave = np.resize([0.02, -0.02], shape[1])[None, :, None]
+    return changed(
+        result,
+        **{n: {"source_auroc": np.broadcast_to(v + s * wave, shape).copy()} for n, (v, s) in levels.items()},
+    )
+
+
+def test_a_tie_is_called_a_tie_and_a_winner_only_one_that_is_lower_by_its_interval(labelled):
+    tied = with_source(labelled, leace=(0.51, 1), other=(0.512, -1), third=(0.7, 1))
+    assert ranking(tied)[1] == (("leace", "other"),)
+    assert "LEACE and other are tied on S (.510 and .512)" in headline(tied)
+    apart = with_source(labelled, leace=(0.51, 1), other=(0.512, 1), third=(0.7, 1))
+    assert ranking(apart)[1] == (("leace",),)  # always .002 lower, participant by participant
+    assert "LEACE hides it (.510)" in headline(apart)
+    calm = changed(tied, other={"movement": tied["other"].movement / 2})
+    assert "; other moves rows less." in headline(calm)
+
+
+def test_the_task_comes_before_the_source(labelled):
+    task = labelled["leace"].frozen
+    result = with_source(labelled, leace=(0.5, 1), other=(0.55, 1), third=(0.56, -1))
+    result = changed(result, leace={"frozen": task - 0.2})
+    names, leaders = ranking(result)
+    assert names[-1] == "leace"
+    assert leaders[0][0] == "other"
+    assert findings(result, "leace")[0].startswith("Existing heads (T_f): ")
+    assert findings(result, "leace")[0].endswith("the task suffered.")
+    # What was fitted on its EVAL participants comes last of all.
+    leaked = changed(result, other={"fitted_on": ("p16",)})
+    assert ranking(leaked)[0][-1] == "other"
+    assert findings(leaked, "other")[0].startswith("Not held out: it was fitted on 1 of the participants")
+
+
+@pytest.mark.parametrize(
+    ("loss", "needed"), [(0.0, 30), (0.005, 118), (0.02, None)],
+)  # fmt: skip
+def test_how_many_more_follows_from_the_spread(labelled, loss, needed):
+    wave = np.resize([0.04, -0.04], labelled.n_people)[None, :, None]
+    result = changed(labelled, leace={"frozen": labelled["identity"].frozen - loss + wave})
+    assert result.outcome("leace", "T_f") == "unclear"
+    (entry,) = [e for e in result.plan() if e["question"] == "kept"]
+    assert entry["now"] == labelled.n_people == 8
+    if needed is None:
+        assert entry["needed"] is None
+        assert entry["sentence"] == "More participants will hardly show that LEACE keeps the task within .01."
+    else:
+        change = result.contrast("leace", metric="T_f")
+        again = 8 * ((change.value - change.low) / (change.value + 0.01)) ** 2
+        assert entry["needed"] == pytest.approx(again, abs=1)
+        assert entry["needed"] > needed
+        assert entry["sentence"] in caveats(result)
+
+
+def test_a_small_bank_is_named_in_every_output(tmp_path):
     result = of(shifted(), "leace")
-    assert "PRELIMINARY" in str(result)
-    assert any(line.startswith("PRELIMINARY") for line in result.verdict("leace"))
-    assert "PRELIMINARY" in text_of(result)
     for path in (result.to_csv(tmp_path / "table.csv"), *result.figures(tmp_path, formats=("svg",))):
-        assert "PRELIMINARY" in path.read_text(encoding="utf-8")
-    assert "PRELIMINARY" in result.to_latex()
-    whole = audit.AuditPlan(shifted(), ["leace"], verbose=False, folds=1)
-    assert whole.settings["preliminary"] is False
+        assert "Preliminary" in path.read_text(encoding="utf-8")
+    for words in (str(result), cells_of(result), result.to_latex(), result.methods_text()):
+        assert "Preliminary" in words
+    assert audit.AuditPlan(shifted(), ["leace"], verbose=False, folds=1).settings["preliminary"] is False
 
 
 def test_swapped_labels_give_the_auroc_of_swapped_labels():
@@ -274,7 +292,7 @@ def test_noise_is_called_readable_in_at_most_a_twentieth_of_audits(counts, folds
     for seed in range(200):
         table = nothing(seed, counts=counts, rows=24)
         result = audit.run(table, [], **QUICK | {"folds": folds})
-        claimed += "is readable" in result.verdict("identity")[0]
+        claimed += result["identity"].chance.excluded
     assert claimed <= 10
 
 
@@ -282,9 +300,9 @@ def test_rows_that_came_corrected_are_not_passed_off_as_uncorrected():
     table = shifted()
     came = replace(table, info=table.info | {"corrected_by": "abc123"})
     result = of(came, "leace")
-    for text in (str(result), "\n".join(result.verdict("leace")), text_of(result)):
-        assert "CORRECTED BEFORE: the rows came corrected (by map abc123)" in text
-    assert "CORRECTED BEFORE" not in str(of(table, "leace"))
+    for words in (str(result), "\n".join(result.verdict("leace")), cells_of(result)):
+        assert "The rows came corrected (by map abc123)" in words
+    assert "came corrected" not in str(of(table, "leace"))
 
 
 def test_every_output_of_an_audit_of_few_people_says_so(tmp_path):
@@ -293,12 +311,12 @@ def test_every_output_of_an_audit_of_few_people_says_so(tmp_path):
         outputs = {
             "print": str(result),
             "notebook": result._repr_html_(),
-            "page": text_of(result),
+            "page": cells_of(result),
             "csv": result.to_csv(tmp_path / "table.csv").read_text(encoding="utf-8"),
             "contrasts": contrast_csv(result, "identity"),
             "latex": result.to_latex(),
             "methods": result.methods_text(),
-            "figure": " ".join(text.get_text() for text in result.plot_tradeoff().texts),
+            "figure": " ".join(text.get_text() for text in result.plot().texts),
         }
-        said = {name: "TOO FEW PEOPLE" in text for name, text in outputs.items()}
+        said = {name: "exploratory" in words.lower() for name, words in outputs.items()}
         assert said == dict.fromkeys(outputs, result is few)

@@ -58,7 +58,7 @@ def test_readers_and_intervals_have_the_numbers_that_were_used(found):
     assert f"{chance.DRAWS} permutations of source labels within participants (seed {chance.SEED})" in text
     n_draws = sum(len(block) for block in bootstrap.draws(4))
     assert f"95 % percentile bootstrap over participants, {n_draws:,} draws, seed {bootstrap.SEED}" in text
-    assert text.startswith(found.preliminary)
+    assert text.startswith(found.warnings[0])
 
 
 def test_versions_are_those_of_the_run(found):
@@ -82,7 +82,7 @@ def test_what_was_chosen_otherwise_is_said_otherwise(found):
     assert "relative movement" not in said()
     assert "Task heads (Mine(a=1)) were" in said(head="Mine(a=1)")
     assert "IGBP was left out: it is too far." in said(omitted={"igbp": "it is too far"})
-    assert "PRELIMINARY" not in said(preliminary=False)
+    assert "Preliminary" not in said(preliminary=False)
 
 
 def test_folds_are_counted_and_everybody_judges():
@@ -91,7 +91,7 @@ def test_folds_are_counted_and_everybody_judges():
     text = pooled.methods_text()
     people = len(np.unique(table.participant))
     assert f"roles rotated over 4 folds, so that each of {people} participants was EVAL once" in text
-    assert text.startswith(f"{pooled.preliminary} {len(table)} embeddings")
+    assert text.startswith(f"{pooled.warnings[0]} {len(table)} embeddings")
 
 
 def test_a_table_without_labels_has_no_task():

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from mgpa._common.remote import RemotePath, as_place, is_address, redacted
+from mgpa._common.remote import as_place, is_address, redacted
 from mgpa.errors import StoreError
 
 SECRET = "https://user:pass@host/a/t.parquet?X-Amz-Signature=123&b=c"
@@ -66,49 +66,10 @@ def test_opening_a_map_in_a_file_loads_no_package_for_addresses(tmp_path):
         "m = mgpa.AffineMap.identity(2)\n"
         f"m.save({str(tmp_path / 'm.safetensors')!r})\n"
         f"mgpa.load_map({str(tmp_path / 'm.safetensors')!r})\n"
-        "print(sorted({'fsspec', 's3fs', 'aiohttp', 'urllib.request'} & set(sys.modules)))"
+        "print(sorted({'fsspec', 's3fs', 'requests', 'urllib.request'} & set(sys.modules)))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
-
-
-def test_ranges_are_read_as_asked_for(memory, monkeypatch):
-    import fsspec
-
-    content = bytes(range(256)) * 100
-    fsspec.filesystem("memory").pipe_file("/folder/x", content)
-    place, asked = as_place(f"{memory}/x"), []
-    read = RemotePath.read_range
-
-    def noted(self, start, stop):
-        asked.append((start, stop))
-        return read(self, start, stop)
-
-    monkeypatch.setattr(RemotePath, "read_range", noted)
-    with place.open(buffering=0) as file:
-        assert file.seek(-100, 2) == len(content) - 100
-        assert file.read() == content[-100:]
-        file.seek(len(content) - 50)
-        assert file.read(10) == content[-50:-40]  # remembered
-        file.seek(1000)
-        assert file.read(24) == content[1000:1024]
-        assert file.tell() == 1024
-        with pytest.raises(OSError, match="before its beginning"):
-            file.seek(-1)
-    assert asked == [(len(content) - 100, len(content)), (1000, 1024)]
-    with place.open() as file:
-        assert file.read(20) + file.read() == content
-
-
-def test_an_object_that_changed_its_size_is_noticed(memory):
-    import fsspec
-
-    store = fsspec.filesystem("memory")
-    store.pipe_file("/folder/x", b"a" * 100)
-    with as_place(f"{memory}/x").open(buffering=0) as file:
-        store.pipe_file("/folder/x", b"a" * 10)
-        with pytest.raises(StoreError, match="100 bytes were asked for and 10 came"):
-            file.read()
 
 
 def test_whatever_a_store_raises_names_the_address_and_no_secret(memory, monkeypatch):

@@ -118,9 +118,9 @@ def test_an_embedding_by_its_first_letter_is_what_is_numbered(tmp_path):
         (b"f0;f1\n1,5;2\n3;x\n", "f1 is 'x' in row 1; an embedding has numbers"),
         (
             b"f0,f1\n1,2\nNA,4\n",
-            r"f0 is missing \(null\) in 1 rows \(first: row 1\); drop those rows, or impute",
+            r"f0 is missing \(null\) in 1 rows \(first: row 1\); drop those rows",
         ),
-        (b"a,b\n1,2\n", r"There is no embedding 'f'; there is a \(column\), b \(column\)"),
+        (b"a,b\n1,2\n", r"No embedding 'f'\. Columns: a \(column\), b \(column\)"),
     ],
 )
 def test_a_csv_file_that_cannot_be_understood_is_refused_and_says_where(tmp_path, content, message):

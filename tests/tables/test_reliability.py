@@ -3,33 +3,34 @@
 import errno
 import importlib.util
 import io
-import json
 import os
-import shutil
-import signal
 import socket
 import subprocess
 import sys
 import zipfile
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 import mgpa
-from mgpa._common.files import clear_leftovers, replacing, require_distinct_paths, write_atomically
-from mgpa.tables import Table, correct, correct_file, fit_table
-from mgpa.tables.files import TableError, TableWriter, open_table, write_table
-from mgpa.tables.files.drafts import LocalDraft
+from mgpa._common.files import require_distinct_paths, write_atomically
+from mgpa.tables import (
+    Table,
+    TableError,
+    correct,
+    correct_file,
+    fit_table,
+    open_table,
+    write_table,
+)
 from simulated import in_parts, simulated_table
 
 pa = pytest.importorskip("pyarrow")
 pd = pytest.importorskip("pandas")
-zarr = pytest.importorskip("zarr")
 pq = pytest.importorskip("pyarrow.parquet")
 
-FORMATS = ("npz", "parquet", "zarr")
+FORMATS = ("npz", "parquet")
 
 
 @pytest.fixture
@@ -59,46 +60,10 @@ def test_a_folder_of_foreign_parquet_files_is_never_replaced(table, identity, tm
     for write in (
         lambda: correct_file(identity, given, folder, overwrite=True),
         lambda: in_parts(table, folder, overwrite=True),
-        lambda: correct_file(identity, given, folder.rename(tmp_path / "r.zarr"), overwrite=True),
     ):
-        with pytest.raises(FileExistsError, match="remove it yourself"):
+        with pytest.raises(FileExistsError, match="files that mgpa did not write"):
             write()
-    assert [*content(tmp_path / "r.zarr").values()] == [*before.values()]
-
-
-@pytest.mark.parametrize("suffix", ["", ".zarr"])
-@pytest.mark.parametrize("place", ["notes.txt", "more/notes.txt", "X/c/0/notes.txt"])
-def test_a_table_with_a_foreign_file_in_its_folder_is_not_replaced(table, identity, tmp_path, suffix, place):
-    out = in_parts(table, tmp_path / f"out{suffix}", 1)
-    given = write_table(table, tmp_path / "t.parquet")
-    foreign = out / place
-    foreign.parent.mkdir(parents=True, exist_ok=True)
-    foreign.write_text("mine")
-    with pytest.raises(FileExistsError, match=r"1 files that are no part of the table .*notes\.txt"):
-        correct_file(identity, given, out, overwrite=True)
-    if suffix:
-        with pytest.raises(FileExistsError, match="no part of the table"):
-            write_table(table, out, overwrite=True)
-    assert foreign.read_text() == "mine"
-    foreign.unlink()
-    correct_file(identity, given, out, overwrite=True)
-    assert "corrected_by" in open_table(out).info
-
-
-def test_unfinished_output_never_takes_the_place_of_something_else(table, tmp_path):
-    mine = tmp_path / "out.partial" / "mine.txt"
-    mine.parent.mkdir()
-    mine.write_text("mine")
-    with pytest.raises(FileExistsError, match="holds something else"):
-        TableWriter(tmp_path / "out", table, [len(table)])
-    assert mine.read_text() == "mine"
-    mine.unlink()
-    mine.parent.rmdir()
-    writer = TableWriter(tmp_path / "out", table, [len(table)])
-    mine.write_text("mine")
-    writer.write(0, table)
-    writer.finish()
-    assert mine.read_text() == "mine"
+    assert content(folder) == before
 
 
 def test_what_is_read_is_never_written(table, identity, tmp_path):
@@ -113,7 +78,7 @@ def test_what_is_read_is_never_written(table, identity, tmp_path):
         (single, tmp_path / "same.parquet", "is what is read"),
         (parts, tmp_path / "link" / "x.parquet", "lies in"),
         (parts, parts / "new", "lies in"),
-        (parts / "part-00000.parquet", parts, "holds"),
+        (next(parts.glob("part-00000-*")), parts, "holds"),
     ):
         with pytest.raises(ValueError, match=f"{message}.*name another output"):
             correct_file(identity, given, out, overwrite=True)
@@ -143,7 +108,6 @@ def test_devices_pipes_and_sockets_are_not_replaced(table, identity, tmp_path, m
         kind = path.stat().st_mode
         for write in (
             lambda p: write_table(table, p, overwrite=True),
-            lambda p: TableWriter(p, table, [len(table)], overwrite=True),
             lambda p: correct_file(identity, given, p, overwrite=True),
             lambda p: identity.save(p),
             lambda p: write_atomically(p, b""),
@@ -156,152 +120,7 @@ def test_devices_pipes_and_sockets_are_not_replaced(table, identity, tmp_path, m
         assert path.stat().st_mode == kind
 
 
-# What a killed process leaves.
-
-WRITE = """
-import itertools, sys
-import numpy as np
-from mgpa.tables.files import write_table
-from mgpa.tables import Table
-def stream():
-    for i in itertools.count():
-        yield Table(np.ones((20_000, 64)))
-        print(i, flush=True)
-write_table(stream(), sys.argv[1])
-"""
-
-
-@pytest.mark.parametrize("suffix", ["parquet", "zarr"])
-def test_the_next_write_clears_what_a_killed_one_left(table, tmp_path, suffix):
-    command = [sys.executable, "-c", WRITE, str(tmp_path / f"t.{suffix}")]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
-        while int(process.stdout.readline()) < 4:
-            pass
-        clear_leftovers(tmp_path)
-        assert len(list(tmp_path.iterdir())) == 1  # it is still at work
-        process.send_signal(signal.SIGKILL)
-    assert len(list(tmp_path.iterdir())) == 1
-    (tmp_path / ".0123.tmp").touch()  # somebody else's
-    write_table(table, tmp_path / "other.npz")
-    assert sorted(path.name for path in tmp_path.iterdir()) == [".0123.tmp", "other.npz"]
-
-
-def test_leftovers_of_other_machines_and_of_running_processes_stay(tmp_path):
-    with replacing(tmp_path / "a") as temporary:
-        ours = temporary.name
-        temporary.touch()
-        elsewhere = tmp_path / ours.replace(ours.split("-")[1], "00000000").replace(
-            str(os.getpid()), "999999999"
-        )
-        elsewhere.touch()
-        clear_leftovers(tmp_path)
-        assert temporary.exists()
-        assert elsewhere.exists()
-
-
-def test_a_folder_that_was_only_moved_aside_comes_back(table, tmp_path):
-    path = in_parts(table, tmp_path / "t")
-    with replacing(tmp_path / "a") as temporary:
-        temporary.touch()
-        dead = temporary.name.replace(f"-{os.getpid()}-", "-999999999-").removesuffix(".tmp")
-    path.rename(tmp_path / f".t{dead}.old")  # killed between two renames
-    with pytest.raises(FileExistsError, match="pass overwrite=True"):
-        TableWriter(path, table, [len(table)])
-    assert open_table(path).n_rows == len(table)
-    in_parts(table, tmp_path / "old").rename(
-        tmp_path / f".t{dead}.old"
-    )  # killed before it removed the old one
-    write_table(table, tmp_path / "other.npz")
-    assert not (tmp_path / f".t{dead}.old").exists()
-
-
-def test_interrupted_work_does_not_go_on_with_another_input_whatever_part_of_it_changed(
-    table, identity, tmp_path, monkeypatch
-):
-    import mgpa.tables.correcting as correcting
-
-    folder = tmp_path / "many"
-    folder.mkdir()
-    one = Table(np.ones((1, table.X.shape[1])))
-    write_table(one, folder / "0000.parquet")
-    for i in range(1, 1100):
-        os.link(folder / "0000.parquet", folder / f"{i:04d}.parquet")
-    original = correcting.write_corrected
-
-    def stopped(m, part, writer, i):
-        if i == 2:
-            raise KeyboardInterrupt
-        return original(m, part, writer, i)
-
-    monkeypatch.setattr(correcting, "write_corrected", stopped)
-    with pytest.raises(KeyboardInterrupt):
-        correct_file(identity, folder, tmp_path / "out")
-    (folder / "1099.parquet").unlink()
-    write_table(replace(one, X=one.X * 2), folder / "1099.parquet")
-    monkeypatch.setattr(correcting, "write_corrected", original)
-    with pytest.raises(FileExistsError, match="another job"):
-        correct_file(identity, folder, tmp_path / "out")
-
-
-def test_a_writer_that_was_killed_after_all_was_in_place_starts_over(table, tmp_path):
-    path = in_parts(table, tmp_path / "t", job="a")
-    bounds = np.linspace(0, len(table), 4).astype(int)
-    writer = TableWriter(path, table, np.diff(bounds).tolist(), overwrite=True, job="a")
-    writer.draft.table.rmdir()
-    (writer.partial / "done" / "0").touch()
-    in_parts(table, path, overwrite=True, job="a")
-    assert open_table(path).n_rows == len(table)
-    assert not writer.partial.exists()
-
-
 # What was lost is noticed.
-
-
-def test_a_zarr_table_that_lost_a_column_is_refused(table, tmp_path):
-    path = write_table(table, tmp_path / "t.zarr")
-    (path / "role" / "zarr.json").unlink()  # without roles, everybody is fitted on
-    with pytest.raises(TableError, match="damaged: role was written and is missing"):
-        fit_table(mgpa.ClosedFormMGPA(), path)
-
-
-def test_a_zarr_column_that_changed_its_type_is_refused(table, tmp_path):
-    path = write_table(table, tmp_path / "t.zarr")
-    described = path / "X" / "zarr.json"
-    described.write_text(described.read_text().replace('"float64"', '"int64"'))
-    # Earlier versions of zarr notice it themselves: the value that fills chunks is no whole number.
-    with pytest.raises(
-        TableError, match=r"damaged: X was written as float64 and is int64|Expected an integer"
-    ):
-        open_table(path)
-    described.write_text(described.read_text().replace('"int64"', '"float64"').replace('"little"', '"big"'))
-    with pytest.raises(
-        TableError, match=r"damaged: X/zarr\.json, which describes the table, is not as it was"
-    ):
-        open_table(path)
-
-
-@pytest.mark.parametrize("lost", [0, 1, 2])
-def test_a_folder_that_lost_a_part_is_refused(table, tmp_path, lost):
-    path = in_parts(table, tmp_path / "t")
-    (path / f"part-{lost:05d}.parquet").unlink()
-    with pytest.raises(TableError, match=r"damaged: (part-\d+\.parquet was written as part|3 parts with)"):
-        open_table(path)
-
-
-def test_parts_of_different_tables_are_not_taken_for_one(table, tmp_path):
-    first = in_parts(table, tmp_path / "a", job="a")
-    second = in_parts(replace(table, X=-table.X), tmp_path / "b", job="b")
-    shutil.copy(second / "part-00001.parquet", first)
-    with pytest.raises(TableError, match=r"part-00001\.parquet was not written with the other parts"):
-        open_table(first)
-    shutil.copy(second / "part-00001.parquet", second / "part-00003.parquet")
-    with pytest.raises(
-        TableError, match=r"part-00003\.parquet was written as part 1 of 3 and is part 3 here"
-    ):
-        open_table(second)
-    write_table(table, second / "part-00003.parquet", overwrite=True)
-    with pytest.raises(TableError, match=r"part-00003\.parquet was not written with the other parts"):
-        open_table(second)
 
 
 def test_an_archive_that_lost_a_column_is_refused(table, tmp_path):
@@ -309,65 +128,8 @@ def test_an_archive_that_lost_a_column_is_refused(table, tmp_path):
     whole = path.read_bytes()
     directory = whole.rindex(b"role.npy")
     path.write_bytes(whole[:directory] + b"role.npx" + whole[directory + 8 :])
-    with pytest.raises(TableError, match="damaged: role was written and is missing"):
+    with pytest.raises(TableError, match="damaged: its arrays are not those that were written"):
         open_table(path)
-    directory = whole.rindex(b"mgpa.npy")
-    path.write_bytes(whole[:directory] + b"mgpa.npx" + whole[directory + 8 :])
-    with pytest.raises(TableError, match="damaged: its description is not as it was written"):
-        open_table(path)
-
-
-def test_two_writers_that_begin_at_the_same_moment_write_one_table(tmp_path):
-    first, second = (LocalDraft(tmp_path / "t") for _ in range(2))
-
-    def create(place):
-        place.mkdir()
-        if not second.partial.exists():
-            second.begin("the plan", lambda place: place.mkdir())
-
-    first.begin("the plan", create)
-    second.mark(0)
-    assert first.done == {0}
-    assert [path.name for path in tmp_path.iterdir()] == ["t.partial"]
-    with pytest.raises(FileExistsError, match="unfinished output of another job"):
-        first.begin("another plan", create)
-
-
-@pytest.mark.parametrize("name", ["t", "t.zarr"])
-def test_of_two_writers_of_a_table_one_finishes_and_the_other_says_so(table, tmp_path, name):
-    first = TableWriter(tmp_path / name, table, [len(table)])
-    second = TableWriter(tmp_path / name, table, [len(table)])
-
-    def rows():
-        first.write(0, table)  # while the second is at the same part
-        first.finish()
-        yield table
-
-    with pytest.raises(FileExistsError, match=r"\.partial is gone while part 0 was written into it"):
-        second.write(0, rows())
-    with pytest.raises(FileExistsError, match=r"\.partial is gone before it was moved to its place"):
-        second.finish()
-    assert np.array_equal(open_table(tmp_path / name).read().X, table.X)
-    assert os.listdir(tmp_path) == [name]
-    if name == "t":
-        assert [path.name for path in (tmp_path / "t").iterdir()] == ["part-00000.parquet"]
-
-
-@pytest.mark.parametrize("removed", [["done/0"], ["done/0", "done"], ["done/0", "done", "plan.json"]])
-def test_a_writer_killed_while_it_cleared_up_is_no_obstacle(table, tmp_path, removed):
-    writer = TableWriter(tmp_path / "t", table, [len(table)])
-    shutil.copytree(tmp_path / "t.partial", tmp_path / "copy")
-    with writer:
-        writer.write(0, table)
-    (tmp_path / "copy").replace(tmp_path / "t.partial")
-    shutil.rmtree(tmp_path / "t.partial" / "table")  # it is in its place
-    (tmp_path / "t.partial" / "done" / "0").touch()
-    for name in removed:
-        path = tmp_path / "t.partial" / name
-        path.rmdir() if path.is_dir() else path.unlink()
-    with TableWriter(tmp_path / "t", table, [len(table)], overwrite=True) as again:
-        again.write(0, table)
-    assert os.listdir(tmp_path) == ["t"]
 
 
 def test_a_full_disk_is_named_with_the_file_and_replaces_nothing(tmp_path, monkeypatch):
@@ -399,14 +161,6 @@ def test_a_damaged_parquet_footer_is_refused_before_pyarrow_sees_it(table, tmp_p
     assert not open_table(tmp_path / "foreign.parquet").verified
 
 
-def test_every_bit_of_what_describes_a_zarr_table_counts(table, tmp_path):
-    path = write_table(replace(table, info={"encoder": {"name": "a"}}), tmp_path / "t.zarr")
-    described = path / "zarr.json"
-    described.write_text(described.read_text().replace('"name": "a"', '"name": "b"'))
-    with pytest.raises(TableError, match=r"damaged: zarr\.json, which describes the table"):
-        open_table(path)
-
-
 @pytest.mark.parametrize("suffix", FORMATS)
 def test_files_that_other_tools_made_of_ours_open_and_say_that_nothing_vouches_for_them(
     table, tmp_path, suffix
@@ -415,14 +169,8 @@ def test_files_that_other_tools_made_of_ours_open_and_say_that_nothing_vouches_f
     if suffix == "npz":
         with np.load(path) as arrays:
             np.savez(other, **{name: arrays[name] for name in arrays.files if name != "role"})
-    elif suffix == "parquet":
-        pq.write_table(pq.read_table(path).drop_columns("role").slice(0, 50), other)
     else:
-        xr = pytest.importorskip("xarray")
-        data = xr.open_zarr(path, consolidated=False).load().drop_vars("role").isel(row=slice(0, 50))
-        for variable in data.variables.values():
-            variable.encoding.clear()
-        data.to_zarr(other, zarr_format=3, consolidated=False)
+        pq.write_table(pq.read_table(path).drop_columns("role").slice(0, 50), other)
     file = open_table(other)
     assert not file.verified
     assert "role" not in file.columns
@@ -431,32 +179,18 @@ def test_files_that_other_tools_made_of_ours_open_and_say_that_nothing_vouches_f
     assert open_table(in_parts(table, tmp_path / "parts")).verified
 
 
-def test_tables_written_before_there_were_manifests_open(table, tmp_path):
-    head = {"format": 1, "shape": [table.X.shape[1]], "info": {"encoder": "e"}}
-    np.savez(tmp_path / "t.npz", X=table.X, source=table.source, mgpa=np.array(json.dumps(head)))
-    data = pa.table({"embedding": table.X.tolist(), "source": table.source})
-    pq.write_table(data.replace_schema_metadata({"mgpa": json.dumps(head)}), tmp_path / "t.parquet")
-    path = write_table(Table(table.X, source=table.source, info={"encoder": "e"}), tmp_path / "t.zarr")
-    (path / "X" / "mgpa.json").unlink()
-    for suffix in FORMATS:
-        file = open_table(tmp_path / f"t.{suffix}")
-        assert not file.verified
-        assert file.info == {"encoder": "e"}
-        assert np.array_equal(file.read().X, table.X)
-
-
 # What opening takes is bounded by the file.
 
 LIMITED = """
 import resource, sys
-import numpy, pyarrow.parquet, zarr
+import numpy, pyarrow.parquet
 from mgpa.tables.files import TableError, open_table
-import mgpa.tables.files.parquet, mgpa.tables.files.zarr
+import mgpa.tables.parquet
 pages = int(open("/proc/self/statm").read().split()[0])
 resource.setrlimit(resource.RLIMIT_AS, (pages * resource.getpagesize() + 2**29,) * 2)
 try:
     file = open_table(sys.argv[1])
-    file.check()
+    file.survey()
     file.read()
 except TableError as error:
     print("TableError:", error)
@@ -468,12 +202,6 @@ def refused(path):
     command = [sys.executable, "-c", LIMITED, str(path)]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
     return done.stdout + done.stderr
-
-
-def zarr_claiming(path, shape, chunks):
-    group = zarr.create_group(str(path))
-    group.create_array("X", shape=shape, chunks=chunks, dtype="f4")
-    return path
 
 
 def compressed_by_column(path):
@@ -507,10 +235,8 @@ def repeated_numbers(path, lists):
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda p: zarr_claiming(p / "t.zarr", (10**15, 4), (1000, 4)), "claims 16000000000000000 bytes"),
-        (lambda p: zarr_claiming(p / "t.zarr", (10, 4), (10**12, 4)), "claims 16000000000000 bytes"),
         (lambda p: compressed_by_column(p / "t.npz"), "claims 268435584 bytes"),
-        (lambda p: repeated_text(p / "t.parquet"), "note has text of 1000000 characters"),
+        (lambda p: repeated_text(p / "t.parquet"), "note has texts so long"),
     ],
 )
 def test_small_files_that_claim_much_are_refused_before_memory_is_taken(tmp_path, make, message):
@@ -537,11 +263,6 @@ def test_archives_whose_compression_python_unfolds_without_bound_are_refused(tmp
 def test_a_pipe_is_no_table(tmp_path):
     os.mkfifo(tmp_path / "t.parquet")
     assert "a named pipe, not a table" in refused(tmp_path / "t.parquet")
-    path = write_table(Table(np.ones((4, 2))), tmp_path / "t.zarr")
-    chunk = path / "X" / "c" / "0" / "0"
-    chunk.unlink()
-    os.mkfifo(chunk)
-    assert "X/c/0/0 is a named pipe, not a file" in refused(path)
 
 
 def test_a_pipe_is_no_study(tmp_path):

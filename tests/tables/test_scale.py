@@ -22,9 +22,17 @@ from simulated import in_parts, simulated_table
 
 pytest.importorskip("pyarrow")
 
-from mgpa.tables import Table, correct, correct_file, fit_table
+from mgpa.tables import (
+    Table,
+    TableError,
+    TableWriter,
+    correct,
+    correct_file,
+    fit_table,
+    open_table,
+    write_table,
+)
 from mgpa.tables.correcting import write_corrected
-from mgpa.tables.files import TableError, TableWriter, open_table, write_table
 from mgpa.tables.fitting import draw_rows
 from mgpa.tables.scale import connect, merge_tree
 
@@ -106,32 +114,6 @@ def test_methods_that_do_not_stream_draw_rows_and_say_so(table, parts):
     assert other.info.notes == f"fitted on 120 of {n} FIT rows, drawn with seed 5"
 
 
-def test_a_draw_without_held_out_rows_still_stops_by_rows_its_anchors_have_not_seen(table, tmp_path):
-    path = in_parts(replace(table, role=None), tmp_path / "p", 4)
-    model = mgpa.IterativeMGPA(critics=("linear",), n_stages=2, random_state=0)
-    m = fit_table(model, path, max_rows=200)
-    assert m.history_[0]["kept"]
-    assert m.to_map().info.n_rows == 200
-
-
-def test_token_means_are_streamed_too(tmp_path):
-    table = simulated_table(tokens=3)
-    path = write_table(table, tmp_path / "tokens.parquet")
-    model = mgpa.IterativeMGPA(critics=("linear",), n_stages=2, do_no_harm=False, random_state=0)
-    fitted = fit_table(model, path, max_rows=60)
-    assert fitted.to_map().info.n_tokens == 3
-    moved = fitted.transform(table.X) - table.X
-    np.testing.assert_allclose(moved, moved[:, :1].repeat(3, axis=1), atol=1e-9)
-
-
-def test_joint_tokens_are_streamed_too(tmp_path):
-    table = simulated_table(tokens=3)
-    path, fit = write_table(table, tmp_path / "tokens.parquet"), table.rows("FIT")
-    stages = mgpa.IterativeMGPA(critics=("linear",), n_stages=2, do_no_harm=False, random_state=0)
-    drawn = fit_table(mgpa.JointTokens(stages), path, max_rows=60).to_map()
-    assert f"of {len(fit)} FIT rows" in drawn.info.notes
-
-
 @pytest.mark.parametrize("Tokens", [mgpa.JointTokens])
 def test_tokens_are_corrected_as_the_map_says_from_file_to_file(Tokens, tmp_path):
     table = simulated_table(tokens=3)
@@ -166,21 +148,23 @@ def test_rows_are_drawn_from_all_sources_alike():
     assert np.array_equal(draw_rows(source, 5000, 0), np.arange(1000))
 
 
-@pytest.mark.parametrize("suffix", ["", ".parquet", ".npz", ".zarr"])
+@pytest.mark.parametrize("suffix", ["", ".parquet", ".npz", ".csv"])
 @pytest.mark.parametrize("name", ["closed_form_mgpa", "coral"])
 def test_tables_are_corrected_from_file_to_file(table, parts, tmp_path, suffix, name):
     m = fit_table(make(name), parts).to_map()
-    whole = write_table(table, tmp_path / "whole.zarr") if suffix == ".zarr" else parts
     out = tmp_path / f"corrected{suffix}"
-    assert correct_file(m, whole, out) == len(table)
-    written = open_table(out).read()
+    assert correct_file(m, parts, out) == len(table)
+    written = open_table(out, embedding="f" if suffix == ".csv" else None).read()
     known = {} if m.source_blind else {"source": table.source}
     np.testing.assert_allclose(written.X, m.transform(table.X, **known), rtol=0, atol=1e-12)
     for column in ("source", "participant", "role", "label", "pair_id"):
-        assert np.array_equal(getattr(written, column), getattr(table, column))
+        values = getattr(table, column)
+        if suffix == ".csv" and column == "pair_id":
+            values = np.where(values < 0, "", values.astype(str))
+        assert np.array_equal(getattr(written, column), values)
     with pytest.raises(FileExistsError):
-        correct_file(m, whole, out)
-    correct_file(m, whole, out, overwrite=True)
+        correct_file(m, parts, out)
+    correct_file(m, parts, out, overwrite=True)
 
 
 def test_tokens_are_shifted_alike(tmp_path):
@@ -191,50 +175,6 @@ def test_tokens_are_shifted_alike(tmp_path):
     correct_file(model.to_map(), path, tmp_path / "out.parquet")
     moved = open_table(tmp_path / "out.parquet").read().X - table.X
     np.testing.assert_allclose(moved, moved[:, :1].repeat(3, axis=1), atol=1e-12)
-
-
-def test_an_interrupted_correction_goes_on_where_it_was(table, parts, tmp_path, monkeypatch):
-    m = fit_table(mgpa.ClosedFormMGPA(), parts).to_map()
-    expected = tmp_path / "expected"
-    correct_file(m, parts, expected)
-    import mgpa.tables.correcting as correcting
-
-    original, done = correcting.write_corrected, []
-
-    def failing(m, part, writer, i):
-        if len(done) == 3:
-            raise KeyboardInterrupt
-        done.append(i)
-        return original(m, part, writer, i)
-
-    monkeypatch.setattr(correcting, "write_corrected", failing)
-    with pytest.raises(KeyboardInterrupt):
-        correct_file(m, parts, tmp_path / "out")
-    assert not (tmp_path / "out").exists()
-    done.clear()
-    monkeypatch.setattr(correcting, "write_corrected", lambda *a: done.append(a[3]) or original(*a))
-    correct_file(m, parts, tmp_path / "out")
-    assert done == [3, 4, 5, 6]
-    assert np.array_equal(open_table(tmp_path / "out").read().X, open_table(expected).read().X)
-
-
-def test_another_map_does_not_continue_the_first_ones_output(parts, tmp_path, monkeypatch):
-    import mgpa.tables.correcting as correcting
-
-    m = fit_table(mgpa.ClosedFormMGPA(), parts).to_map()
-    original = correcting.write_corrected
-
-    def once(m, part, writer, i):
-        if i:
-            raise RuntimeError("stopped")
-        return original(m, part, writer, i)
-
-    monkeypatch.setattr(correcting, "write_corrected", once)
-    with pytest.raises(RuntimeError):
-        correct_file(m, parts, tmp_path / "out")
-    monkeypatch.setattr(correcting, "write_corrected", original)
-    with pytest.raises(FileExistsError, match="another job"):
-        correct_file(m.with_strength(0.5), parts, tmp_path / "out")
 
 
 def test_a_map_that_needs_sources_refuses_a_table_without(table, parts, tmp_path):
@@ -287,22 +227,17 @@ def test_memory_does_not_grow_with_the_table(tmp_path):
     assert used[1] < used[0] + 40
 
 
-def kill_a_worker(cluster, seconds):
-    time.sleep(seconds)
-    worker = next(iter(cluster.workers.values()))
-    os.kill(worker.pid, 9)
-
-
 def test_two_workers_one_of_them_killed_give_the_same_bits(table, tmp_path):
     distributed = pytest.importorskip("distributed")
     parts = in_parts(table, tmp_path / "many", 60)
     expected = fit_table(mgpa.ClosedFormMGPA(), parts).to_map()
     correct_file(expected, parts, tmp_path / "expected")
     cluster = distributed.LocalCluster(
-        n_workers=2, threads_per_worker=1, processes=True, dashboard_address=None, silence_logs=50
+        n_workers=2, threads_per_worker=1, processes=True, dashboard_address=":0", silence_logs=50
     )
     with cluster, distributed.Client(cluster) as client:
-        killer = threading.Thread(target=kill_a_worker, args=(cluster, 0.3))
+        worker = next(iter(cluster.workers.values()))
+        killer = threading.Timer(0.3, os.kill, (worker.pid, signal.SIGKILL))
         killer.start()
         m = fit_table(mgpa.ClosedFormMGPA(), parts, client=client).to_map()
         correct_file(m, parts, tmp_path / "out", client=client)
@@ -335,7 +270,7 @@ def test_a_map_is_not_lost_with_the_workers_that_had_it(table, tmp_path):
     distributed = pytest.importorskip("distributed")
     parts = in_parts(table, tmp_path / "many", 4)
     m = fit_table(mgpa.ClosedFormMGPA(), parts).to_map()
-    options = {"n_workers": 1, "threads_per_worker": 1, "dashboard_address": None, "silence_logs": 50}
+    options = {"n_workers": 1, "threads_per_worker": 1, "dashboard_address": ":0", "silence_logs": 50}
     with distributed.LocalCluster(**options) as cluster, distributed.Client(cluster) as client:
 
         def submit(function, *arguments, **settings):
@@ -371,21 +306,20 @@ def test_a_disk_that_is_full_for_the_workers_costs_another_attempt_and_no_finish
     sizes = sorted(path.stat().st_size for path in (tmp_path / "parts").glob("*.parquet"))
     m = fit_table(mgpa.ClosedFormMGPA(), tmp_path / "parts").to_map()
     correct_file(m, tmp_path / "parts", tmp_path / "expected")
-    options = {"n_workers": 2, "threads_per_worker": 1, "dashboard_address": None, "silence_logs": 50}
+    options = {"n_workers": 2, "threads_per_worker": 1, "dashboard_address": ":0", "silence_logs": 50}
     with distributed.LocalCluster(**options) as cluster, distributed.Client(cluster) as client:
         client.run(limit_files, (sizes[1] + sizes[2]) // 2)
         with pytest.raises(OSError, match="File too large"):
             correct_file(m, tmp_path / "parts", tmp_path / "out", client=client)
-        assert not (tmp_path / "out").exists()
-        kept = {path: path.stat().st_mtime_ns for path in (tmp_path / "out.partial").rglob("*.parquet")}
+        kept = {path: path.stat().st_mtime_ns for path in (tmp_path / "out").glob("*.parquet")}
         assert len(kept) == 2
         client.run(limit_files, None)
         written = {path.name: time_ns for path, time_ns in kept.items()}
         correct_file(m, tmp_path / "parts", tmp_path / "out", client=client)
-    for path in (tmp_path / "out").glob("*.parquet"):
-        assert path.read_bytes() == (tmp_path / "expected" / path.name).read_bytes()
-        assert written.get(path.name, path.stat().st_mtime_ns) == path.stat().st_mtime_ns
-    assert not (tmp_path / "out.partial").exists()
+    at = {path.name: path.stat().st_mtime_ns for path in (tmp_path / "out").glob("*.parquet")}
+    assert len(at) == 3
+    assert written.items() <= at.items()
+    assert np.array_equal(open_table(tmp_path / "out").read().X, open_table(tmp_path / "expected").read().X)
 
 
 def lose_a_result(address):
@@ -398,7 +332,7 @@ def lose_a_result(address):
 def test_a_cluster_that_is_lost_is_said_in_words():
     distributed = pytest.importorskip("distributed")
     with (
-        distributed.LocalCluster(n_workers=1, processes=False, dashboard_address=None) as cluster,
+        distributed.LocalCluster(n_workers=1, processes=False, dashboard_address=":0") as cluster,
         pytest.raises(ClusterError, match=r"The cluster did not finish \(FutureCancelledError"),
     ):
         lose_a_result(cluster.scheduler_address)

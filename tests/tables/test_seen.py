@@ -8,7 +8,7 @@ import pytest
 import mgpa
 from mgpa.maps import load_map
 from mgpa.tables import correct, fit_table, write_table
-from mgpa.tables.seen import AT_MOST, OF_NOBODY, PER_PERSON, SeenRows, row_digests, row_places, seen_people
+from mgpa.tables.seen import AT_MOST, OF_NOBODY, PER_PERSON, SeenRows, row_digests, seen_people
 from simulated import simulated_table
 
 
@@ -33,28 +33,6 @@ def test_the_sample_does_not_depend_on_order_or_batches():
         pieces += SeenRows.from_rows(X[rows], who[rows])
     assert pieces.encode() == whole.encode()
     assert count(whole.encode()) == 5 * PER_PERSON
-
-
-def test_one_batch_after_another_leaves_the_same_sample_and_few_rows_are_digested(monkeypatch):
-    X = np.random.default_rng(0).normal(size=(20 * OF_NOBODY, 3))
-    whole, digested = SeenRows.from_rows(X), []
-    monkeypatch.setattr(
-        "mgpa.tables.seen.row_digests", lambda rows: digested.append(len(rows)) or row_digests(rows)
-    )
-    seen = SeenRows({})
-    for rows in np.split(X, 20):
-        seen = seen.with_rows(rows)
-    assert seen.encode() == whole.encode()
-    # All of the first batch, then as many as come before the last of the sample: 2 + 1/2 + 1/3 + … is 4.5.
-    assert sum(digested) < 5 * OF_NOBODY
-
-
-def test_places_are_like_random_numbers_even_of_rows_that_hardly_differ():
-    X = np.zeros((4096, 5))
-    X[:, 2] = np.arange(4096) / 4096
-    places = row_places(X) / 2.0**64
-    assert len(np.unique(places)) == 4096
-    assert np.abs(np.sort(places) - np.linspace(0, 1, 4096)).max() < 0.04  # Kolmogorov-Smirnov, p = 5e-6
 
 
 def test_the_sample_stays_small():

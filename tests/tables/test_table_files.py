@@ -16,18 +16,14 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from mgpa.tables import Table
-from mgpa.tables.files import TableError, TableWriter, open_table, write_table
-from simulated import simulated_table
+from mgpa.tables import Table, TableError, TableWriter, open_table, write_table
 
 pa = pytest.importorskip("pyarrow")
 pd = pytest.importorskip("pandas")
 pl = pytest.importorskip("polars")
-xr = pytest.importorskip("xarray")
-zarr = pytest.importorskip("zarr")
 pq = pytest.importorskip("pyarrow.parquet")
 
-FORMATS = ("npz", "parquet", "zarr")
+FORMATS = ("npz", "parquet", "")  # the last is a folder
 RNG = np.random.default_rng(0)
 
 
@@ -73,6 +69,10 @@ TABLES = {
 }
 
 
+def named(folder, suffix, stem="t"):
+    return folder / (f"{stem}.{suffix}" if suffix else stem)
+
+
 def assert_same(a, b):
     """Equal in every bit, type and name, and in the order of columns."""
     assert list(a.columns) == list(b.columns)
@@ -89,15 +89,15 @@ def assert_same(a, b):
 @pytest.mark.parametrize("name", TABLES)
 def test_every_table_survives_every_format(tmp_path, name, suffix):
     table = TABLES[name]
-    path = write_table(table, tmp_path / f"t.{suffix}")
+    path = write_table(table, named(tmp_path, suffix))
     assert_same(open_table(path).read(), table)
     assert [entry.name for entry in tmp_path.iterdir()] == [path.name]
 
 
 def test_a_chain_of_formats_changes_nothing(tmp_path):
     table = full(shape=(2, 3))
-    for suffix in ("zarr", "npz", "parquet", "npz", "zarr"):
-        table_again = open_table(write_table(table, tmp_path / f"t.{suffix}", overwrite=True)).read()
+    for suffix in ("", "npz", "parquet", "npz", ""):
+        table_again = open_table(write_table(table, named(tmp_path, suffix), overwrite=True)).read()
         assert_same(table_again, table)
         table = table_again
 
@@ -105,8 +105,8 @@ def test_a_chain_of_formats_changes_nothing(tmp_path):
 @pytest.mark.parametrize("suffix", FORMATS)
 def test_an_open_file_tells_what_is_in_it(tmp_path, suffix):
     table = full(shape=(3, 4))
-    file = open_table(write_table(table, tmp_path / f"t.{suffix}"))
-    assert (file.n_rows, file.shape, file.dtype, file.format) == (40, (3, 4), np.float32, suffix)
+    file = open_table(write_table(table, named(tmp_path, suffix)))
+    assert (file.n_rows, file.shape, file.dtype, file.verified) == (40, (3, 4), np.float32, True)
     assert list(file.columns) == list(table.columns)
     assert file.columns["source"] == "text"
     assert file.columns["label"] == "int16"
@@ -120,13 +120,13 @@ def test_an_open_file_tells_what_is_in_it(tmp_path, suffix):
 def test_any_path_will_do(tmp_path, folder):
     (tmp_path / folder).mkdir()
     for suffix in FORMATS:
-        path = write_table(full(), str(tmp_path / folder / f"{folder}.{suffix}"))
+        path = write_table(full(), str(named(tmp_path / folder, suffix, folder)))
         assert open_table(str(path)).n_rows == 40
 
 
 def cut_small(monkeypatch, rows):
     """Make chunks, and thereby row groups and parts, small."""
-    monkeypatch.setattr("mgpa.tables.files.layout.MAX_CHUNK_ROWS", rows)
+    monkeypatch.setattr("mgpa.tables.files.MAX_CHUNK_ROWS", rows)
 
 
 @pytest.mark.parametrize("suffix", FORMATS)
@@ -134,27 +134,22 @@ def cut_small(monkeypatch, rows):
 def test_parts_and_batches_make_the_whole(tmp_path, monkeypatch, suffix, n):
     cut_small(monkeypatch, 2)
     table = full(n)
-    path = write_table(table, tmp_path / f"t.{suffix}")
+    path = write_table(table, named(tmp_path, suffix))
     file = open_table(path)
     assert len(file.parts) == (1 if suffix == "npz" else -(-n // 8))
     assert sum(part.n_rows for part in file.parts) == n
-    names = [part.name for part in file.parts]
-    assert len(set(names)) == len(names)
-    assert [part.name for part in open_table(path).parts] == names
     assert_same(Table.concatenate(part.read() for part in file.parts), table)
     for rows in (1, 3, 8, 100, None):
         batches = list(file.batches(rows))
         assert max(map(len, batches)) <= (rows or 8)
         assert_same(Table.concatenate(batches), table)
-    with pytest.raises(ValueError, match="max_rows is 0"):
-        next(file.batches(0))
 
 
 @pytest.mark.parametrize("suffix", FORMATS)
 def test_some_rows(tmp_path, monkeypatch, suffix):
     cut_small(monkeypatch, 2)
     table = full(37)
-    file = open_table(write_table(table, tmp_path / f"t.{suffix}"))
+    file = open_table(write_table(table, named(tmp_path, suffix)))
     mask = RNG.random(37) < 0.4
     for rows in (
         slice(5, 23),
@@ -175,17 +170,17 @@ def test_some_rows(tmp_path, monkeypatch, suffix):
 def test_columns_without_embeddings(tmp_path, monkeypatch, suffix):
     cut_small(monkeypatch, 2)
     table = full(37)
-    file = open_table(write_table(table, tmp_path / f"t.{suffix}"))
+    file = open_table(write_table(table, named(tmp_path, suffix)))
     found = file.read_columns("age", "source")
     assert list(found) == ["age", "source"]
     assert np.array_equal(found["age"], table.other["age"])
     assert list(file.read_columns()) == list(table.columns)
-    assert set(file.check()) == {"source", "participant", "role", "label", "pair_id"}
-    with pytest.raises(TableError, match="The table lacks colour; it has source, participant"):
+    assert set(file.survey()) == {"source", "participant", "role", "label", "pair_id"}
+    with pytest.raises(TableError, match="lacks colour; it has source, participant"):
         file.read_columns("colour")
-    bare = open_table(write_table(Table(np.ones((3, 2))), tmp_path / f"bare.{suffix}"))
+    bare = open_table(write_table(Table(np.ones((3, 2))), named(tmp_path, suffix, "bare")))
     assert bare.read_columns() == {}
-    assert bare.check() == {}
+    assert bare.survey() == {}
 
 
 def test_what_batches_cannot_see_the_whole_file_shows(tmp_path):
@@ -196,10 +191,8 @@ def test_what_batches_cannot_see_the_whole_file_shows(tmp_path):
     path = write_table(parts, tmp_path / "t.parquet")
     file = open_table(path)
     assert len(list(file.batches(4))) == 2
-    with pytest.raises(
-        TableError, match=r"t\.parquet: Participant 'p' has rows in EVAL and in FIT \(rows 4 and 0"
-    ):
-        file.check()
+    with pytest.raises(TableError, match=r"t\.parquet: Participant 'p' has rows in EVAL and in FIT \(rows"):
+        file.survey()
     with pytest.raises(TableError, match="Participant 'p'"):
         file.read()
 
@@ -210,14 +203,14 @@ def test_tables_that_come_one_by_one(tmp_path, monkeypatch, suffix):
     table = full(37)
     cuts = [slice(0, 1), slice(1, 2), slice(2, 20), slice(20, 20), slice(20, 36), slice(36, 37)]
     stream = (table.take(cut) for cut in cuts)
-    path = write_table(stream, tmp_path / f"t.{suffix}")
+    path = write_table(stream, named(tmp_path, suffix))
     assert_same(open_table(path).read(), table)
     assert [part.n_rows for part in open_table(path).parts] == ([37] if suffix == "npz" else [8, 8, 8, 8, 5])
 
 
 @pytest.mark.parametrize("suffix", FORMATS)
 def test_overwriting_is_asked_for(tmp_path, suffix):
-    path = write_table(full(), tmp_path / f"t.{suffix}")
+    path = write_table(full(), named(tmp_path, suffix))
     with pytest.raises(FileExistsError, match="pass overwrite=True"):
         write_table(full(n=8), path)
     assert open_table(path).n_rows == 40
@@ -226,25 +219,11 @@ def test_overwriting_is_asked_for(tmp_path, suffix):
     assert [entry.name for entry in tmp_path.iterdir()] == [path.name]
 
 
-def test_only_tables_are_overwritten(tmp_path):
-    thesis = tmp_path / "thesis.zarr"
-    thesis.mkdir()
-    (thesis / "chapter1.tex").write_text("…")
-    with pytest.raises(FileExistsError, match="is a folder but no table"):
-        write_table(full(), thesis, overwrite=True)
-    assert (thesis / "chapter1.tex").exists()
-    folder = tmp_path / "t.parquet"
-    with TableWriter(folder, full(), [40]) as writer:
-        writer.write(0, full())
-    write_table(full(n=8), folder, overwrite=True)
-    assert folder.is_file()
-
-
 @pytest.mark.parametrize("suffix", FORMATS)
 @pytest.mark.parametrize("there", [False, True])
 def test_an_error_on_the_way_leaves_what_was_there(tmp_path, monkeypatch, suffix, there):
     cut_small(monkeypatch, 2)
-    path = tmp_path / f"t.{suffix}"
+    path = named(tmp_path, suffix)
     if there:
         write_table(full(n=8), path)
 
@@ -259,9 +238,9 @@ def test_an_error_on_the_way_leaves_what_was_there(tmp_path, monkeypatch, suffix
         assert open_table(path).n_rows == 8
 
 
-@pytest.mark.parametrize("suffix", ["parquet", "zarr"])
+@pytest.mark.parametrize("suffix", ["parquet", ""])
 def test_a_killed_writer_leaves_nothing_under_the_name(tmp_path, suffix):
-    path = tmp_path / f"t.{suffix}"
+    path = named(tmp_path, suffix)
     script = f"""
 import numpy as np, itertools
 from mgpa.tables.files import write_table
@@ -276,100 +255,55 @@ write_table(stream(), {str(path)!r})
         while int(process.stdout.readline()) < 4:
             pass
         process.send_signal(signal.SIGKILL)
-    assert not path.exists()
-    assert all(entry.name.startswith(".") for entry in tmp_path.iterdir())
+    for folder in [tmp_path, *([path] if path.is_dir() else [])]:
+        assert all(entry.name.startswith(".") or entry == path for entry in folder.iterdir())
+    with pytest.raises((FileNotFoundError, TableError), match=r"There is no file|not a table"):
+        open_table(path)
 
 
 # Part by part.
 
 
-@pytest.mark.parametrize("suffix", [".parquet", ".zarr", ""])
+@pytest.mark.parametrize("suffix", [".parquet", ""])
 def test_a_table_in_parts_is_the_table(tmp_path, suffix):
     table = full(37)
     with TableWriter(tmp_path / f"t{suffix}", table, [16, 16, 5]) as writer:
         assert not writer.path.exists()
-        writer = pickle.loads(pickle.dumps(writer))
         for part in (2, 0, 1):
             rows = range(16 * part, min(16 * part + 16, 37))
-            writer.write(part, (table.take(slice(a, min(a + 7, rows.stop))) for a in rows[::7]))
-        assert writer.done == {0, 1, 2}
+            elsewhere = pickle.loads(pickle.dumps(writer))
+            writer.written[part] = elsewhere.write(
+                part, (table.take(slice(a, min(a + 7, rows.stop))) for a in rows[::7])
+            )
+        assert sorted(writer.written) == [0, 1, 2]
     assert [entry.name for entry in tmp_path.iterdir()] == [f"t{suffix}"]
     assert_same(open_table(writer.path).read(), table)
 
 
-@pytest.mark.parametrize("suffix", [".parquet", ".zarr"])
-def test_an_interrupted_writer_goes_on(tmp_path, suffix):
-    table = full(32)
-    path = tmp_path / f"t{suffix}"
-
-    def broken():
-        yield table.take(slice(16, 20))
-        raise KeyboardInterrupt
-
-    def interrupted():
-        with TableWriter(path, table, [16, 16], job="a") as writer:
-            writer.write(0, table.take(slice(0, 16)))
-            writer.write(1, broken())
-
-    with pytest.raises(KeyboardInterrupt):
-        interrupted()
-    assert not path.exists()
-    with pytest.raises(FileNotFoundError, match=rf"t{suffix}.partial is there"):
-        open_table(path)
-    with pytest.raises(FileExistsError, match="unfinished output of another job"):
-        TableWriter(path, table, [16, 16], job="b")
-    with pytest.raises(FileExistsError, match="unfinished output of another job"):
-        TableWriter(path, table, [8, 24], job="a")
-    again = TableWriter(path, table, [16, 16], job="a")
-    assert again.done == {0}
-    with pytest.raises(TableError, match=r"1 of 2 parts are not written yet \(first: 1\)"):
-        again.finish()
-    again.write(1, table.take(slice(16, 32)))
-    assert again.finish() == path
-    assert_same(open_table(path).read(), table)
-    with pytest.raises(FileExistsError, match="pass overwrite=True"):
-        TableWriter(path, table, [32])
-    with TableWriter(path, full(n=8), [8], overwrite=True) as writer:
-        writer.write(0, full(n=8))
-    assert open_table(path).n_rows == 8
-    assert len(list(tmp_path.iterdir())) == 1
-
-
-@pytest.mark.parametrize("suffix", [".parquet", ".zarr"])
-def test_parts_that_do_not_fit_the_plan(tmp_path, suffix):
+def test_parts_that_do_not_fit_the_plan(tmp_path):
     table = full(16)
-    writer = TableWriter(tmp_path / f"t{suffix}", table, [8, 8])
+    writer = TableWriter(tmp_path / "t", table, [8, 8])
     with pytest.raises(TableError, match="There is no part 2"):
         writer.write(2, table)
-    with pytest.raises(TableError, match="Part 1 has 8 rows by plan; more came"):
+    with pytest.raises(TableError, match="Part 1 must have 8 rows; more came"):
         writer.write(1, table)
-    with pytest.raises(TableError, match="Part 1 has 8 rows by plan; 3 came"):
+    with pytest.raises(TableError, match="Part 1 must have 8 rows; 3 came"):
         writer.write(1, table.take(slice(0, 3)))
     with pytest.raises(TableError, match="Table 0 differs from the first in X"):
         writer.write(1, full(8, dtype="f8"))
     with pytest.raises(TableError, match="differs from the first in age"):
         writer.write(1, full(8, other={k: v for k, v in full(8).other.items() if k != "age"}))
-    assert writer.done == set()
+    assert writer.written == {}
 
 
-@pytest.mark.parametrize("suffix", [".parquet", ".zarr"])
-def test_parts_without_rows(tmp_path, suffix):
-    with TableWriter(tmp_path / f"none{suffix}", full(3), []) as writer:
+def test_parts_without_rows(tmp_path):
+    with TableWriter(tmp_path / "none", full(3), []) as writer:
         pass
     assert_same(open_table(writer.path).read(), full(0))
-    with TableWriter(tmp_path / f"some{suffix}", full(8), [0, 4, 0, 4]) as writer:
+    with TableWriter(tmp_path / "some", full(8), [0, 4, 0, 4]) as writer:
         writer.write(1, full(8).take(slice(0, 4)))
         writer.write(3, full(8).take(slice(4, 8)))
     assert open_table(writer.path).n_rows == 8
-
-
-def test_zarr_parts_do_not_share_chunks(tmp_path):
-    table = Table(np.ones((4, 2)))
-    with pytest.raises(TableError, match=r"begin at rows 30001, 60003 … cannot have Zarr chunks"):
-        TableWriter(tmp_path / "t.zarr", table, [30001, 30002, 7])
-    assert TableWriter(tmp_path / "a.zarr", table, [30000, 30000, 7])._chunk() == 15000
-    with pytest.raises(TableError, match="cannot be written in parts"):
-        TableWriter(tmp_path / "t.npz", table, [4])
 
 
 # Files by other tools.
@@ -439,46 +373,9 @@ def test_pyarrow_files(tmp_path, kind):
     assert np.array_equal(Table.from_frame(data).X, X)
 
 
-@pytest.mark.parametrize("version", [2, 3])
-def test_xarray_files(tmp_path, version):
-    X = RNG.normal(size=(10, 4)).astype("f4")
-    data = xr.Dataset(
-        {
-            "X": (("trial", "feature"), X),
-            "source": ("trial", np.array(["a", "bc"] * 5)),
-            "clean": ("trial", np.arange(10) > 3),
-        },
-        coords={"trial": np.arange(10) + 5, "feature": list("wxyz")},
-    )
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        data.chunk({"trial": 3}).to_zarr(
-            tmp_path / "x.zarr", zarr_format=version
-        ) if _has_dask() else data.to_zarr(tmp_path / "x.zarr", zarr_format=version)
-    file = open_table(tmp_path / "x.zarr")
-    table = file.read()
-    assert np.array_equal(table.X, X)
-    assert table.source.tolist() == ["a", "bc"] * 5
-    assert table.other["clean"].dtype == bool
-    assert table.other["trial"].tolist() == list(range(5, 15))
-    assert set(file.columns) == {"source", "clean", "trial"}
-    same = Table.from_xarray(data)
-    assert np.array_equal(same.X, X)
-    assert same.columns.keys() == table.columns.keys()
-
-
-def _has_dask():
-    try:
-        import dask.array  # noqa: F401
-    except ImportError:
-        return False
-    return True
-
-
 def test_others_read_our_files(tmp_path):
     table = full(shape=(2, 3))
     write_table(table, tmp_path / "t.parquet")
-    write_table(table, tmp_path / "t.zarr")
     write_table(table, tmp_path / "t.npz")
     flat = table.X.reshape(40, 6)
     assert np.array_equal(pl.read_parquet(tmp_path / "t.parquet")["embedding"].to_numpy(), flat)
@@ -489,10 +386,8 @@ def test_others_read_our_files(tmp_path):
     assert stored.field("embedding").type.list_size == 6
     head = json.loads(stored.metadata[b"mgpa"])
     assert head == {"format": 1, "shape": [2, 3], "info": table.info}
-    data = xr.open_zarr(tmp_path / "t.zarr", consolidated=False)
-    assert data["X"].dims == ("row", "token", "feature")
-    assert np.array_equal(data["X"].to_numpy(), table.X)
-    assert data["participant"].to_numpy().tolist() == table.participant.tolist()
+    write_table(table, tmp_path / "parts")
+    assert pd.read_parquet(tmp_path / "parts").equals(read)
     with np.load(tmp_path / "t.npz", allow_pickle=False) as arrays:
         assert np.array_equal(arrays["X"], table.X)
         assert np.array_equal(arrays["file"], table.other["file"])
@@ -593,7 +488,7 @@ def test_frames():
     assert given.other["age"].tolist() == list(range(6))
     with pytest.raises(TypeError, match="not both"):
         Table.from_frame(data, X, embedding="embedding")
-    with pytest.raises(TypeError, match=r"got LazyFrame \(pass its \.collect\(\)\)"):
+    with pytest.raises(TypeError, match=r"got LazyFrame\. Call its \.collect\(\)"):
         Table.from_frame(pl.from_pandas(data).lazy())
     with pytest.raises(TypeError, match="got dict"):
         Table.from_frame({"X": X})
@@ -608,9 +503,9 @@ def test_named_levels_of_a_pandas_index_are_columns_as_in_the_files_it_writes(tm
     assert set(table.columns) == set(open_table(tmp_path / "t.parquet").columns)
     data = data.reset_index(drop=True)
     for who in ([1, "1"] * 3, ["1", 1] * 3, [1j] * 6):
-        with pytest.raises(TableError, match=r"column who with type .*\. Make it one type"):
+        with pytest.raises(TableError, match=r"column who with type .* Make every column one type"):
             Table.from_frame(data.assign(who=who))
-    with pytest.raises(TableError, match="source is both a column and in the index; keep one"):
+    with pytest.raises(TableError, match="cannot insert source, already exists"):
         Table.from_frame(data[["source"]].set_index("source", drop=False), np.ones((6, 2)))
 
 
@@ -639,36 +534,6 @@ def test_extension_types_are_read_as_what_they_are_stored_as(tmp_path):
             assert np.array_equal(table.X, X)
     finally:
         pa.unregister_extension_type("mgpa.tests.matrix")
-
-
-def test_columns_along_another_dimension_than_the_rows_are_not_lost(tmp_path):
-    data = xr.Dataset({"v": (("feature", "trial"), np.ones((3, 4))), "device": ("trial", [0, 1, 0, 1])})
-    data.to_zarr(tmp_path / "t.zarr", consolidated=False)
-    rename = {"device": "source"}
-    lost = r"device lies along trial, and rows are counted by feature.*row="
-    with pytest.raises(TableError, match=lost):
-        Table.from_xarray(data, rename=rename)
-    with pytest.raises(TableError, match=lost):
-        open_table(tmp_path / "t.zarr", rename=rename)
-    assert Table.from_xarray(data, row="trial", rename=rename).source.tolist() == [0, 1, 0, 1]
-    one_for_all = data[["v"]].assign_coords(device=1)
-    with pytest.raises(TableError, match="device lies along no dimension, and rows are counted by trial"):
-        Table.from_xarray(one_for_all, row="trial", rename=rename)
-
-
-def test_data_arrays():
-    X = RNG.normal(size=(4, 6, 2))
-    data = xr.DataArray(X, dims=("feature", "trial", "token"), coords={"who": ("trial", list("aabbcc"))})
-    table = Table.from_xarray(data.transpose("trial", "token", "feature"), rename={"who": "participant"})
-    assert np.array_equal(table.X, X.transpose(1, 2, 0))
-    assert table.participant.tolist() == list("aabbcc")
-    assert Table.from_xarray(data, row="trial").X.shape == (6, 4, 2)
-    with pytest.raises(TableError, match="dimensions feature, trial, token, none of them 'row'"):
-        Table.from_xarray(data, row="row")
-    with pytest.raises(TableError, match="There is no column nobody"):
-        Table.from_xarray(data, row="trial", rename={"nobody": "label"})
-    with pytest.raises(TypeError, match="got ndarray"):
-        Table.from_xarray(X)
 
 
 def test_epochs():
@@ -717,20 +582,20 @@ def ragged():
         (
             {"a": [1.0], "b": ["x"]},
             {},
-            r"No embedding; there is a \(double\), b \(text\)\. Name it with embedding=",
+            r"No column holds embeddings\. Columns: a \(double\), b \(text\)\. Name the embedding",
         ),
-        ({"a": [[1.0]], "b": [[2.0]]}, {}, r"Several could be the embedding \(a, b\)"),
+        ({"a": [[1.0]], "b": [[2.0]]}, {}, r"Several columns could be the embedding \(a, b\)"),
         (
             {"a": [[1.0]], "b": [[2.0]]},
             {"embedding": "b"},
-            r"a \(1 double\) cannot be a column.*columns=\[\]",
+            r"a \(1 double\) cannot be a column.*columns=",
         ),
-        ({"a": [1.0]}, {"embedding": "f"}, r"There is no embedding 'f'; there is a \(double\)"),
-        ({"a": [1.0]}, {"embedding": ["a", "z"]}, "There is no embedding 'z'"),
+        ({"a": [1.0]}, {"embedding": "f"}, r"No embedding 'f'\. Columns: a \(double\)"),
+        ({"a": [1.0]}, {"embedding": ["a", "z"]}, "No embedding 'z'"),
         ({"a": [1.0], "b": ["x"]}, {"embedding": ["a", "b"]}, r"b \(text\) cannot be part of an embedding"),
         ({"X": [[1.0] * 6]}, {"tokens": 4}, "6 numbers a row do not make 4 tokens"),
-        ({"X": [[1.0]]}, {"columns": ["age"]}, r"There is no column age; there is nothing"),
-        ({"X": [[1.0]], "a": [1]}, {"rename": {"b": "label"}}, r"There is no column b; there is a \(int64\)"),
+        ({"X": [[1.0]]}, {"columns": ["age"]}, r"No column age\. Columns: none"),
+        ({"X": [[1.0]], "a": [1]}, {"rename": {"b": "label"}}, r"No column b\. Columns: a \(int64\)"),
         ({"X": [[1.0]], "a": [1], "b": [1]}, {"rename": {"b": "a"}}, "Both a and b would be called a"),
         ({"X": [[1.0]], "a": [1]}, {"rename": {"a": "mgpa"}}, "A column cannot be called mgpa"),
         ({"X": [[1.0]], "s": [{"a": 1}]}, {}, r"s \(struct<a: int64>\) cannot be a column"),
@@ -742,7 +607,7 @@ def ragged():
         (
             {"X": [[1.0]] * 3, "note": ["a", None, "b"]},
             {},
-            r"note is missing .* leave the column out with columns=",
+            r"note is missing .* leave the column out \(columns=\)",
         ),
         ({"X": [[1.0]] * 3, "participant": [1, None, 2]}, {}, "participant is missing"),
         ({"X": [[1.0]] * 2, "role": ["FIT", "TEST"]}, {}, r"role has \['TEST'\] \(first: row 1\)"),
@@ -783,9 +648,9 @@ def test_arrays_that_are_no_columns(tmp_path):
         (
             "weights",
             np.ones(3),
-            r"weights \(float64 in 3 rows, not 4\) cannot be a column.* Leave it out with columns=\['a'\]",
+            r"weights \(float64 in 3 rows, not 4\) cannot be a column.*columns=",
         ),
-        ("scale", np.ones(()), r"scale \(a single float64\) cannot be a column"),
+        ("scale", np.ones(()), r"scale \(float64 in 1 rows, not 4\) cannot be a column"),
         ("z", np.ones(4, complex), r"z \(complex128\) cannot be a column"),
         ("basis", np.ones((4, 4)), r"basis \(4 float64\) cannot be a column"),
     ):
@@ -794,7 +659,7 @@ def test_arrays_that_are_no_columns(tmp_path):
             open_table(tmp_path / "p.npz")
         assert open_table(tmp_path / "p.npz", columns=["a"]).read().other["a"].tolist() == [0, 1, 2, 3]
     np.savez(tmp_path / "p.npz", X=X, a=np.arange(4), channels=["Cz", "Oz"], sfreq=256)
-    with pytest.raises(TableError, match=r"channels .*, sfreq .* cannot be a column.* columns=\['a'\]"):
+    with pytest.raises(TableError, match=r"channels .*, sfreq .* cannot be a column"):
         open_table(tmp_path / "p.npz")
 
 
@@ -805,29 +670,16 @@ def test_an_archive_of_something_else_is_named(tmp_path):
         open_table(tmp_path / "a.pt")
 
 
-def test_packed_arrays_are_left_to_xarray(tmp_path):
-    data = xr.Dataset({"X": (("row", "feature"), np.linspace(0, 1, 8).reshape(4, 2))})
-    packing = {"dtype": "int16", "scale_factor": 1e-4}
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        data.to_zarr(tmp_path / "x.zarr", encoding={"X": packing})
-    with pytest.raises(TableError, match=r"array 'X' is packed.*from_xarray"):
-        open_table(tmp_path / "x.zarr")
-    unpacked = Table.from_xarray(xr.open_zarr(tmp_path / "x.zarr").load())
-    assert np.allclose(unpacked.X, data["X"], atol=1e-4)
-
-
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
-        ("a.csv", b"x,y\n1,2\n", r"text, not a table: mgpa\.tables\.Table\.from_csv"),
+        ("a.csv", b"x,y\n1,2\n", r"No column holds embeddings\. Columns: x"),
         ("a.parquet", b"", "it is empty"),
         ("a.npy", b"\x93NUMPY\x01\x00", r"it is a single array: make a table with mgpa\.tables\.Table"),
         ("a.feather", b"ARROW1\x00\x00", r"it is Feather: make a table with .*\.read_feather"),
         ("a.h5", b"\x89HDF\r\n\x1a\n", "it is HDF5: make a table of its arrays"),
-        ("a.mat", b"MATLAB 5.0 MAT-file", "it is MATLAB's: make a table of its arrays"),
         ("a.csv.gz", b"\x1f\x8b\x08\x08", "it is compressed: unpack it"),
-        ("a.xlsx", b"PK\x03\x04nothing", "a spreadsheet, not a table; save it as CSV"),
+        ("a.xlsx", b"PK\x03\x04nothing", "a spreadsheet, not a table; save a spreadsheet as CSV"),
         ("a.zip", b"PK\x03\x04nothing", "zip"),
     ],
 )
@@ -840,30 +692,25 @@ def test_other_files_are_named(tmp_path, name, content, message):
 def test_places_without_tables(tmp_path):
     with pytest.raises(FileNotFoundError, match="There is no file or folder"):
         open_table(tmp_path / "none.parquet")
-    with pytest.raises(TableError, match="a folder with nothing, which is no table"):
+    with pytest.raises(TableError, match="a folder with nothing, not a table"):
         open_table(tmp_path)
     for i in range(7):
         (tmp_path / f"{i}.txt").touch()
     with pytest.raises(
-        TableError, match=r"a folder with 0\.txt, 1\.txt, 2\.txt, 3\.txt, 4\.txt, …, which is no table"
+        TableError, match=r"a folder with 0\.txt, 1\.txt, 2\.txt, 3\.txt, 4\.txt, …, not a table"
     ):
         open_table(tmp_path)
-    with pytest.raises(TableError, match=r"'t\.tab' names no format to write; end it in \.npz"):
+    with pytest.raises(TableError, match=r"'t\.tab' names no format to write; end it in .parquet"):
         write_table(full(), tmp_path / "t.tab")
-    with pytest.raises(TableError, match=r"'t\.CSV' would be text.* only read; end it in \.parquet"):
-        write_table(full(), tmp_path / "t.CSV")
     with pytest.raises(FileNotFoundError, match="There is no folder"):
         write_table(full(), tmp_path / "no" / "t.npz")
     with pytest.raises(TableError, match="There are no tables to write"):
         write_table([], tmp_path / "t.npz")
-    zarr.create_array(str(tmp_path / "a.zarr"), shape=(3,), dtype="f4")
-    with pytest.raises(TableError, match="holds a single array"):
-        open_table(tmp_path / "a.zarr")
 
 
 @pytest.mark.parametrize("suffix", FORMATS)
 def test_what_cannot_be_written(tmp_path, suffix):
-    path = tmp_path / f"t.{suffix}"
+    path = named(tmp_path, suffix)
     with pytest.raises(TableError, match="info cannot be stored"):
         write_table(full(info={"x": {1, 2}}), path)
     with pytest.raises(TableError, match="info cannot be stored"):
@@ -871,10 +718,7 @@ def test_what_cannot_be_written(tmp_path, suffix):
     if suffix != "npz":
         with pytest.raises(TableError, match="note has text that is not valid Unicode"):
             write_table(Table(np.ones((1, 2)), other={"note": ["\ud800"]}), path)
-    if suffix == "zarr":
-        with pytest.raises(TableError, match="cannot have a column called 'a/b'"):
-            write_table(Table(np.ones((1, 2)), other={"a/b": [1]}), path)
-    assert list(tmp_path.iterdir()) == []
+    assert not path.exists() or list(path.iterdir()) == []
     write_table(full(info={"x": np.float64(2), "y": np.arange(2)}), path)
     assert open_table(path).info == {"x": 2.0, "y": [0, 1]}
 
@@ -890,26 +734,8 @@ class Bomb:
 def test_pickles_are_refused(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     np.savez("bomb.npz", X=np.ones((2, 2)), source=np.array([Bomb(), Bomb()], dtype=object))
-    with pytest.raises(
-        TableError, match="array 'source' holds Python objects, and reading those can run any code"
-    ):
+    with pytest.raises(TableError, match="array 'source' holds Python objects, which can run any code"):
         open_table("bomb.npz").read()
-    numcodecs = pytest.importorskip("numcodecs")
-    group = zarr.create_group("bomb.zarr", zarr_format=2)
-    group.create_array("X", shape=(2, 2), dtype="f4")[:] = 1
-    folder = tmp_path / "bomb.zarr" / "source"
-    folder.mkdir()
-    header = {"zarr_format": 2, "shape": [2], "chunks": [2], "order": "C", "fill_value": 0}
-    codec = {"id": "pickle", "protocol": 5}
-    (folder / "0").write_bytes(numcodecs.Pickle().encode(np.array([Bomb(), Bomb()], dtype=object)))
-    for stored in (
-        {"dtype": "<f8", "compressor": codec, "filters": None},
-        {"dtype": "<f8", "compressor": None, "filters": [codec]},
-        {"dtype": "|O", "compressor": None, "filters": [codec]},
-    ):
-        (folder / ".zarray").write_text(json.dumps(header | stored))
-        with pytest.raises(TableError, match="pickle"):
-            open_table("bomb.zarr").read()
     assert not (tmp_path / "exploded").exists()
 
 
@@ -918,12 +744,12 @@ def test_pickles_are_refused(tmp_path, monkeypatch):
 )
 @pytest.mark.parametrize("suffix", ["parquet", "npz"])
 def test_odd_descriptions_are_refused(tmp_path, text, suffix):
-    path = tmp_path / f"t.{suffix}"
+    path = named(tmp_path, suffix)
     if suffix == "npz":
         np.savez(path, X=np.ones((2, 2)), mgpa=np.array(text))
     else:
         pq.write_table(pa.table({"X": [[1.0]]}).replace_schema_metadata({"mgpa": text}), path)
-    with pytest.raises(TableError, match=r"damaged: it(s description| states no)"):
+    with pytest.raises(TableError, match="damaged: its description"):
         open_table(path)
 
 
@@ -931,8 +757,8 @@ def test_newer_and_contradictory_descriptions(tmp_path):
     for head, message in (
         ({"format": 2, "shape": [2]}, "written by a newer mgpa"),
         ({"format": 1, "shape": [3]}, r"damaged: rows have 2 numbers, but are described as \(3,\)"),
-        ({"format": 1, "shape": [-2]}, "no proper shape"),
-        ({"format": 1, "shape": [2], "info": 3}, "no proper shape or info"),
+        ({"format": 1, "shape": [-2]}, "cannot be read"),
+        ({"format": 1, "shape": [2], "info": 3}, "cannot be read"),
     ):
         np.savez(tmp_path / "t.npz", X=np.ones((2, 2)), mgpa=np.array(json.dumps(head)))
         with pytest.raises(TableError, match=message):
@@ -947,12 +773,12 @@ def files_of(path):
 def test_damaged_files_are_one_kind_of_error(tmp_path, suffix):
     """Cut short, overwritten or with a flipped bit: refused, or read as what was written; never a crash."""
     table = full(64, other={"name": np.arange(64).astype(str)}, info={})
-    path = write_table(table, tmp_path / f"t.{suffix}")
+    path = write_table(table, named(tmp_path, suffix))
     rng = np.random.default_rng(1)
     refused = 0
     for file in files_of(path):
         content = file.read_bytes()
-        for trial in range(60 if suffix != "zarr" else 6):
+        for trial in range(60):
             damaged = bytearray(content)
             place = int(rng.integers(len(content)))
             if trial % 3 == 0:
@@ -980,14 +806,6 @@ def test_damaged_files_are_one_kind_of_error(tmp_path, suffix):
     assert refused > 20
 
 
-def test_lost_chunks_are_noticed(tmp_path):
-    path = write_table(full(), tmp_path / "t.zarr")
-    chunk = next(file for file in (path / "X" / "c").rglob("*") if file.is_file())
-    chunk.unlink()
-    with pytest.raises(TableError, match="damaged: chunks of 'X' are missing"):
-        open_table(path)
-
-
 def test_random_bytes_are_refused(tmp_path):
     rng = np.random.default_rng(2)
     for start in (b"", b"PAR1", b"PK\x03\x04"):
@@ -996,11 +814,6 @@ def test_random_bytes_are_refused(tmp_path):
             (tmp_path / "t").write_bytes(content)
             with pytest.raises(TableError):
                 open_table(tmp_path / "t")
-    folder = tmp_path / "t.zarr"
-    folder.mkdir()
-    (folder / "zarr.json").write_bytes(rng.bytes(100))
-    with pytest.raises(TableError):
-        open_table(folder)
 
 
 def test_an_archive_that_promises_too_much(tmp_path):
@@ -1010,7 +823,7 @@ def test_an_archive_that_promises_too_much(tmp_path):
     )
     with zipfile.ZipFile(tmp_path / "t.npz", "w") as archive:
         archive.writestr("X.npy", header.getvalue() + b"\0" * 64)
-    with pytest.raises(TableError, match="damaged: array 'X' should have"):
+    with pytest.raises(TableError, match="array 'X' is damaged"):
         open_table(tmp_path / "t.npz")
 
 
@@ -1026,13 +839,12 @@ def test_unreadable_files(tmp_path):
 def test_without_the_scale_extra_npz_still_works(tmp_path):
     write_table(full(), tmp_path / "t.npz")
     write_table(full(), tmp_path / "t.parquet")
-    write_table(full(), tmp_path / "t.zarr")
     script = f"""
 import sys
-sys.modules["pyarrow"] = sys.modules["zarr"] = None
+sys.modules["pyarrow"] = None
 from mgpa.tables.files import open_table
 assert open_table({str(tmp_path / "t.npz")!r}).read().X.shape == (40, 5)
-for name in ("t.parquet", "t.zarr"):
+for name in ("t.parquet",):
     try:
         open_table({str(tmp_path)!r} + "/" + name)
     except ImportError as error:
@@ -1044,17 +856,17 @@ for name in ("t.parquet", "t.zarr"):
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="needs resource limits")
-@pytest.mark.parametrize("suffix", FORMATS)
+@pytest.mark.parametrize("suffix", ["parquet", ""])
 def test_batches_need_little_memory(tmp_path, suffix):
     """A table of 256 MiB passes through a process that may take 150 MiB beyond what opening it takes."""
     n = 2**17
     X = np.random.default_rng(0).normal(size=(n // 8, 512)).astype("f4")
     pieces = (Table(X, source=np.arange(n // 8) % 2) for _ in range(8))
-    path = write_table(pieces, tmp_path / f"t.{suffix}")
+    path = write_table(pieces, named(tmp_path, suffix))
     script = f"""
 import resource, sys
 from mgpa.tables.files import open_table, write_table
-import mgpa.tables.files.{suffix}
+import mgpa.tables.parquet
 file = open_table({str(path)!r})
 next(file.batches(100))
 taken = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
@@ -1067,13 +879,3 @@ assert rows == {n}, rows
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "ARROW_DEFAULT_MEMORY_POOL": "system"}
     subprocess.run([sys.executable, "-c", script], check=True, env=environment)
     assert time.monotonic() - started < 60
-
-
-def test_rows_of_an_archive_are_found_without_seeking(tmp_path, monkeypatch):
-    # Python 3.12.3 seeks to the wrong place in an archive; what it cannot do wrong is read.
-    table = simulated_table()
-    write_table(table, tmp_path / "t.npz")
-    monkeypatch.setattr(zipfile.ZipExtFile, "seek", None)
-    part = open_table(tmp_path / "t.npz").read(slice(100, 150))
-    np.testing.assert_array_equal(part.X, table.X[100:150])
-    assert part.participant.tolist() == table.participant[100:150].tolist()

@@ -18,8 +18,10 @@ def namespace(array: Array) -> Any:
 
 
 def double(array: Array) -> Array:
-    """Return the array in float64, where it is."""
-    return array.astype(np.float64) if isinstance(array, np.ndarray) else array.double()
+    """Return the array in float64, where it is; from Apple devices, which have no float64, on the CPU."""
+    if isinstance(array, np.ndarray):
+        return array.astype(np.float64)
+    return (array.cpu() if array.device.type == "mps" else array).double()
 
 
 def cast(values: Any, like: Array, dtype: Any = None) -> Array:

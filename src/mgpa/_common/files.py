@@ -3,38 +3,39 @@
 from __future__ import annotations
 
 import errno
-import hashlib
 import os
-import platform
 import re
 import secrets
 import shutil
 import stat
 import tempfile
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path, PurePath, PurePosixPath
 from typing import TypeVar
 
-from .remote import Place, RemotePath, remove_all
+from ..errors import OutputExists
+from .remote import Place, RemotePath
 
 AnyPlace = TypeVar("AnyPlace", bound=Place)
 
 #: Errors of a full disk, or of a limit on what may be stored.
 NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-
-# Unfinished files tell whose they are; processes of other machines can share a folder, unseen from here.
-_HOST = hashlib.sha256(platform.node().encode()).hexdigest()[:8]
-_UNFINISHED = re.compile(r"\.mgpa-(?P<host>[0-9a-f]{8})-(?P<process>\d{1,9})-[0-9a-f]{16}\.tmp")
-_ASIDE = re.compile(r"\.(?P<target>.+)\.mgpa-(?P<host>[0-9a-f]{8})-(?P<process>\d{1,9})-[0-9a-f]{16}\.old")
+#: Seconds after which an unfinished file that nobody has written to is taken for a killed process's.
+ABANDONED_AFTER = 24 * 3600
+_UNFINISHED = re.compile(r"\.mgpa-[0-9a-f]{16}\.tmp")
 
 
-def write_atomically(path: AnyPlace, content: bytes) -> AnyPlace:
-    """Write ``content`` to ``path`` by way of a file beside it; an object of a store is written at once."""
+def write_atomically(path: AnyPlace, content: bytes, *, new: bool = False) -> AnyPlace:
+    """Write ``content`` to ``path`` by way of a file beside it; an object of a store is written at once.
+
+    ``new``: only if there is nothing, not even what another process put there meanwhile.
+    """
     if isinstance(path, RemotePath):
-        path.write_bytes(content)
+        path.write_bytes(content, new=new)
         return path
-    with replacing(path) as temporary, open(temporary, "xb") as stream:
+    with replacing(path, new=new) as temporary, open(temporary, "xb") as stream:
         stream.write(content)
         stream.flush()
         os.fsync(stream.fileno())
@@ -42,29 +43,28 @@ def write_atomically(path: AnyPlace, content: bytes) -> AnyPlace:
 
 
 @contextmanager
-def replacing(path: Place, *, even_folder: bool = False) -> Iterator[Path]:
-    """Yield a path beside ``path`` for a new file or folder, which takes its place unless there is an error.
+def replacing(path: Place, *, new: bool = False) -> Iterator[Path]:
+    """Yield a path beside ``path`` for a new file, which takes its place unless there is an error.
 
-    A folder that is there already is an error too, unless ``even_folder`` says to replace it. What killed
-    processes left in the folder is cleared away. What shall be an object of a store is a file on this machine
-    meanwhile, and no folder.
+    ``new``: only if nothing is in its place by then. What killed processes left in the folder long ago is
+    cleared away. An object of a store is a file on this machine meanwhile.
     """
     if isinstance(path, RemotePath):
         with scratch_folder() as folder:
-            temporary = folder / path.name
-            yield temporary
-            replaced = path.files().values() if even_folder and path.is_dir() else ()
-            path.upload(temporary)
-            remove_all(replaced)
+            yield folder / path.name
+            path.upload(folder / path.name, new=new)
         return
     require_replaceable(path)
-    clear_leftovers(path.parent)
+    clear_abandoned(path.parent)
     # Beside the target, because a rename is atomic only within one file system. A plain open() gives the
     # permissions of any new file, where the tempfile module would make it private.
-    temporary = path.with_name(f".{_signature()}.tmp")
+    temporary = path.with_name(_unfinished())
     try:
         yield temporary
-        put_in_place(temporary, path, even_folder=even_folder)
+        if new:
+            _rename_if_free(temporary, path)
+        else:
+            os.replace(temporary, path)
     except OSError as error:
         if error.errno in NO_SPACE:
             raise OSError(
@@ -72,59 +72,53 @@ def replacing(path: Place, *, even_folder: bool = False) -> Iterator[Path]:
             ) from None
         raise
     finally:
-        remove(temporary)
+        _remove(temporary)
+
+
+def _rename_if_free(new: Path, path: Path) -> None:
+    """Rename a file unless something has the name: a link, unlike a rename, replaces nothing."""
+    try:
+        os.link(new, path)
+    except FileExistsError:
+        raise OutputExists(path) from None
+    except OSError:  # a file system without links
+        if os.path.lexists(path):
+            raise OutputExists(path) from None
+        os.rename(new, path)
 
 
 @contextmanager
 def scratch_folder() -> Iterator[Path]:
-    """Yield a folder that nobody else may read, and remove it after use; and those of killed processes."""
+    """Yield a folder that nobody else may read, and remove it after use."""
     place = Path(tempfile.gettempdir())
-    clear_leftovers(place)
-    folder = place / f".{_signature()}.tmp"
+    clear_abandoned(place)
+    folder = place / _unfinished()
     folder.mkdir(mode=0o700)
     try:
         yield folder
     finally:
-        remove(folder)
+        _remove(folder)
 
 
-def put_in_place(new: Path, path: Path, *, even_folder: bool = False) -> None:
-    """Rename ``new`` to ``path``. ``even_folder``: a folder there is moved aside, and removed last."""
-    if not (even_folder and path.exists() and (path.is_dir() or new.is_dir())):
-        os.replace(new, path)
-        return
-    old = path.with_name(f".{path.name}.{_signature()}.old")
-    os.rename(path, old)
-    try:
-        os.rename(new, path)
-    except BaseException:
-        os.rename(old, path)
-        raise
-    remove(old)
+def clear_abandoned(folder: Path) -> None:
+    """Remove unfinished files that nobody has written to for a day: their writers were killed."""
+    with os.scandir(folder) as entries:
+        names = [entry.name for entry in entries if _UNFINISHED.fullmatch(entry.name)]
+    for name in names:
+        with suppress(OSError):  # another process may be at it, too
+            if time.time() - (folder / name).stat().st_mtime > ABANDONED_AFTER:
+                _remove(folder / name)
 
 
-def remove(path: Path) -> None:
-    """Remove a file or a folder, if it is there."""
+def _unfinished() -> str:
+    return f".mgpa-{secrets.token_hex(8)}.tmp"
+
+
+def _remove(path: Path) -> None:
     if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path)
     else:
         path.unlink(missing_ok=True)
-
-
-def clear_leftovers(folder: Path) -> None:
-    """Remove what writers that were killed left in a folder; put back what they had only moved aside."""
-    with os.scandir(folder) as entries:
-        names = [entry.name for entry in entries if entry.name.endswith((".tmp", ".old"))]
-    for name in names:
-        match = _UNFINISHED.fullmatch(name) or _ASIDE.fullmatch(name)
-        if match is None or match["host"] != _HOST or _is_running(int(match["process"])):
-            continue
-        target = folder / match["target"] if name.endswith(".old") else None
-        with suppress(OSError):  # another writer may be at it, too
-            if target is None or os.path.lexists(target):
-                remove(folder / name)
-            else:
-                os.rename(folder / name, target)
 
 
 def special_kind(path: Place) -> str | None:
@@ -154,11 +148,6 @@ def lies_there(path: Place) -> bool:
     return path.exists() if isinstance(path, RemotePath) else os.path.lexists(path)
 
 
-def size_of(path: Place) -> int:
-    """Return how many bytes a file or an object has."""
-    return path.size if isinstance(path, RemotePath) else path.stat().st_size
-
-
 def require_replaceable(path: Place) -> None:
     """Raise if writing to ``path`` would replace a device, a pipe or a socket, or can never succeed."""
     if isinstance(path, RemotePath):
@@ -184,34 +173,18 @@ def require_distinct_paths(output: Place, *inputs: Place) -> None:
     """
     place = _resolved(output)
     for path in inputs:
-        given = _resolved(path)
-        same = place == given
-        if isinstance(place, Path) and isinstance(given, Path) and place.exists() and given.exists():
-            same = place.samefile(given)
+        read = _resolved(path)
+        same = place == read
+        if isinstance(place, Path) and isinstance(read, Path) and place.exists() and read.exists():
+            same = place.samefile(read)
         if same:
-            raise ValueError(f"{output} is what is read; name another output, lest it be lost.")
-        if given in place.parents:
+            raise ValueError(f"{output} is what is read; name another output.")
+        if read in place.parents:
             raise ValueError(f"{output} lies in {path}, which is read; name another output.")
-        if place in given.parents:
-            raise ValueError(f"{output} holds {path}, which is read; name another output, lest it be lost.")
+        if place in read.parents:
+            raise ValueError(f"{output} holds {path}, which is read; name another output.")
 
 
 def _resolved(path: Place) -> PurePath:
     """Return a path without links; an address as a path of its own kind, which is none on this machine."""
     return PurePosixPath(str(path)) if isinstance(path, RemotePath) else Path(os.path.realpath(path))
-
-
-def _signature() -> str:
-    return f"mgpa-{_HOST}-{os.getpid()}-{secrets.token_hex(8)}"
-
-
-def _is_running(process: int) -> bool:
-    if os.name != "posix":  # elsewhere, asking would end it
-        return True
-    try:
-        os.kill(process, 0)
-    except ProcessLookupError:
-        return False
-    except OSError:
-        pass  # somebody else's
-    return True

@@ -1,9 +1,7 @@
-"""Places that are no files: objects of stores and web servers, by their addresses.
+"""Remote paths: objects of stores (through fsspec) and files of web servers (through requests).
 
-A :class:`RemotePath` has the methods of a :class:`pathlib.Path` that tables and maps are read with. Objects
-are read in ranges and written whole; an address is shown without the secrets in it. Everything goes through
-fsspec, which also finds the credentials: in its own configuration, in the environment, where the machine has
-them.
+A :class:`RemotePath` has the methods of :class:`pathlib.Path` that tables and maps use. Objects are written
+whole; an address is shown without the secrets in it. Credentials are those that fsspec finds.
 """
 
 from __future__ import annotations
@@ -11,38 +9,35 @@ from __future__ import annotations
 import io
 import os
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path, PurePosixPath
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, TypeAlias
 from urllib.parse import urlsplit
 
 from ..errors import StoreError
 from .extras import missing
 
-#: What an address may begin with, and the package that fsspec needs for it.
+#: What an address may begin with, and the package that reads it.
 SCHEMES = {
     "s3": "s3fs",
     "gs": "gcsfs",
-    "https": "aiohttp",
-    "http": "aiohttp",
+    "https": "requests",
+    "http": "requests",
     "hf": "huggingface_hub",
     "memory": "fsspec",
 }
-#: Of these nothing is known but what is asked for by name.
 WEB = ("https", "http")
 READ_ONLY = (*WEB, "hf")
+#: Seconds until a server must answer, and until it must send the next bytes.
+TIMEOUT = (20, 60)
 BUFFER_BYTES = 2**20
 
 _ADDRESS = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]*)://")
 _SHORTENED = re.compile(rf"({'|'.join([*SCHEMES, 'file'])}):/[^/]")
 _IN_TEXT = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://[^\s'\"<>]+")
-# What tells one version of an object from another, by the names that stores have for it.
-_VERSION = (
-    *("ETag", "etag", "LastModified", "Last-Modified", "last_modified", "created", "mtime", "generation"),
-    "blob_id",
-)
 
 
 def redacted(text: str) -> str:
@@ -70,7 +65,7 @@ def is_address(text: str) -> bool:
 
 
 def as_place(given: Given) -> Place:
-    """Return a path on this machine, or an address; ``file://`` is on this machine.
+    """Return a path on this machine, or a remote path; ``file://`` is on this machine.
 
     Examples
     --------
@@ -81,7 +76,7 @@ def as_place(given: Given) -> Place:
     >>> as_place("ftp://host/t.npz")
     Traceback (most recent call last):
     ...
-    ValueError: ftp://host/t.npz begins with ftp://; known are s3, gs, https, http, hf, memory and file.
+    ValueError: ftp://host/t.npz begins with ftp://; expected s3, gs, https, http, hf, memory or file.
     """
     if isinstance(given, RemotePath):
         return given
@@ -93,52 +88,34 @@ def as_place(given: Given) -> Place:
         return Path(given)
     scheme = match["scheme"].lower()
     if scheme == "file":
-        return _local_path(text)
+        from urllib.request import url2pathname  # loads much, and is seldom needed
+
+        parts = urlsplit(text)
+        if parts.netloc not in ("", "localhost"):
+            raise ValueError(f"{redacted(text)} is on another machine; a file:// address has three slashes.")
+        return Path(url2pathname(parts.path))
     if scheme not in SCHEMES:
-        raise ValueError(
-            f"{redacted(text)} begins with {scheme}://; known are {', '.join(SCHEMES)} and file."
-        )
+        raise ValueError(f"{redacted(text)} begins with {scheme}://; expected {', '.join(SCHEMES)} or file.")
     return RemotePath(scheme + text[match.end("scheme") :].rstrip("/"))
-
-
-def _local_path(address: str) -> Path:
-    from urllib.request import url2pathname  # loads much, and is seldom needed
-
-    parts = urlsplit(address)
-    if parts.netloc not in ("", "localhost"):
-        raise ValueError(f"{redacted(address)} is on another machine; a file:// address has three slashes.")
-    return Path(url2pathname(parts.path))
-
-
-class Listed(NamedTuple):
-    """What a store says about an object: its size in bytes, and a text that changes when it is written."""
-
-    size: int
-    version: str
 
 
 @dataclass(frozen=True, repr=False)
 class RemotePath:
-    """An address: an object, or what all objects of a folder begin with.
+    """An object of a store or a file of a web server, by its address; or a folder of objects.
 
     Parameters
     ----------
     _address : str
         In full, with whatever secrets are in it; as text it is shown without.
-    _listed : Listed or None
-        What a listing said about the object, which spares asking again.
     """
 
     _address: str
-    _listed: Listed | None = field(default=None, compare=False)
 
     def __str__(self) -> str:
         return _redacted_address(self._address)
 
     def __repr__(self) -> str:
         return f"RemotePath({str(self)!r})"
-
-    # The name
 
     @property
     def scheme(self) -> str:
@@ -166,9 +143,8 @@ class RemotePath:
         return RemotePath(folder + name + query)
 
     def __truediv__(self, name: str | os.PathLike[str]) -> RemotePath:
-        folder, own, query = self._split()
-        inside = "/".join(Path(name).parts)
-        return RemotePath(f"{folder}{own}/{inside}{query}")
+        folder, last, query = self._split()
+        return RemotePath(f"{folder}{last}/{'/'.join(Path(name).parts)}{query}")
 
     def _split(self) -> tuple[str, str, str]:
         """Return what precedes the name, the name, and the query of a web address."""
@@ -179,124 +155,62 @@ class RemotePath:
         folder, slash, name = address.rpartition("/")
         return folder + slash, name, query
 
-    # What is there
-
-    @property
-    def lists(self) -> bool:
-        """Whether the store can tell what it has; a web server cannot."""
-        return self.scheme not in WEB
-
     def exists(self) -> bool:
         """Return whether there is an object of this name, or one inside a folder of this name."""
-        if not self.lists and self.suffix == ".zarr":
-            return any((self / name).exists() for name in ("zarr.json", ".zgroup", ".zarray"))
-        return self._listed is not None or self._info() is not None
+        return self._info() is not None
 
     def is_file(self) -> bool:
         """Return whether there is an object of this name."""
-        if not self.lists and self.suffix == ".zarr":
-            return False
-        info = {"type": "file"} if self._listed is not None else self._info()
+        info = self._info()
         return info is not None and info["type"] == "file"
 
     def is_dir(self) -> bool:
-        """Return whether there are objects in a folder of this name; on a web server the name decides."""
-        if not self.lists:
-            return self.suffix == ".zarr"
-        if self._listed is not None:
-            return False
+        """Return whether there are objects in a folder of this name; a web server has none."""
         info = self._info()
         return info is not None and info["type"] == "directory"
 
     @property
     def size(self) -> int:
         """Bytes of the object."""
-        return self.listed().size
-
-    def listed(self) -> Listed:
-        """Return what the store says about the object."""
-        if self._listed is not None:
-            return self._listed
         info = self._info()
         if info is None:
             raise FileNotFoundError(f"There is nothing at {self}.")
-        if info.get("size") is None:
-            raise StoreError(f"{self}: the server does not say how large it is; download it first.")
-        return _listed(info)
-
-    def files(self) -> dict[str, RemotePath]:
-        """Return all objects inside the folder, by their names from here on."""
-        if not self.lists:
-            raise StoreError(f"{self}: a web server does not list a folder; name a file, or a .zarr by mgpa.")
-        with self._telling():
-            entries = self._fs.find(self._path, detail=True)
-        found = {}
-        for path, info in sorted(entries.items()):
-            name = path.removeprefix(self._path).lstrip("/")
-            if name and not name.endswith("/") and info["type"] == "file":  # some stores keep empty folders
-                found[name] = RemotePath((self / name)._address, _listed(info))
-        return found
+        return int(info["size"] or 0)
 
     def iterdir(self) -> Iterator[RemotePath]:
         """Yield the objects and folders that are right inside."""
-        with self._telling():
-            entries = self._fs.ls(self._path, detail=True) if self.lists else []
+        with self._naming():
+            entries = [] if self.scheme in WEB else self._fs.ls(self._path, detail=True)
         for info in entries:
             name = info["name"].rstrip("/").removeprefix(self._path).lstrip("/")
             if name:
-                listed = _listed(info) if info["type"] == "file" else None
-                yield RemotePath((self / name)._address, listed)
+                yield self / name
 
     def _info(self) -> dict[str, Any] | None:
-        with self._telling():
+        with self._naming():
             try:
+                if self.scheme in WEB:
+                    return {"type": "file", "size": WebFile(self).size}
                 info: dict[str, Any] = self._fs.info(self._path)
             except (FileNotFoundError, NotADirectoryError):
                 return None
         return info
 
-    # Reading
-
-    def read_range(self, start: int, stop: int) -> bytes:
-        """Return some bytes of the object."""
-        if start >= stop:
-            return b""
-        with self._telling():
-            if self.scheme in READ_ONLY:
-                content = self._file_range(start, stop)
-            else:
-                content = self._fs.cat_file(self._path, start=start, end=stop)
-        if len(content) != stop - start:
-            raise StoreError(f"{self}: {stop - start} bytes were asked for and {len(content)} came.")
-        return content
-
-    def _file_range(self, start: int, stop: int) -> bytes:
-        """Return a range, and stop when a server sends more than that: the other way reads all of it."""
-        with self._fs.open(self._path, "rb", cache_type="none", size=stop) as file:
-            file.seek(start)
-            try:
-                content: bytes = file.read(stop - start)
-            except ValueError:
-                said = f"{self}: the server does not give parts of a file; download it first."
-                raise StoreError(said) from None
-        return content
-
-    def read_bytes(self) -> bytes:
-        """Return the object; of a web server, as much as it said there is."""
-        if self.scheme in READ_ONLY:
-            return self.read_range(0, self.size)
-        with self._telling():
-            content: bytes = self._fs.cat_file(self._path)
-        return content
-
-    def open(self, mode: str = "rb", buffering: int = BUFFER_BYTES) -> RangeFile | io.BufferedReader:
+    def open(self, mode: str = "rb", buffering: int = BUFFER_BYTES) -> Any:
         """Return the object as a file to read from; without buffering, in the very ranges that are read."""
         if mode != "rb":
             raise ValueError(f"{self} is opened for reading only; got mode {mode!r}.")
-        raw = RangeFile(self)
-        return io.BufferedReader(raw, buffering) if buffering else raw
+        with self._naming():
+            if self.scheme == "memory":  # fsspec would hand out one and the same file to all readers
+                return io.BytesIO(self._fs.cat_file(self._path))
+            file = WebFile(self) if self.scheme in WEB else self._fs.open(self._path, cache_type="none")
+        return io.BufferedReader(file, buffering) if buffering else file
 
-    # Writing: an object is there as a whole, or not at all
+    def read_bytes(self) -> bytes:
+        """Return the object."""
+        with self.open(buffering=0) as file, self._naming():
+            content: bytes = file.read()
+        return content
 
     def require_writable(self) -> None:
         """Raise if nothing can be written to such addresses."""
@@ -304,21 +218,28 @@ class RemotePath:
             raise StoreError(f"{self}: {self.scheme}:// is read only; write to s3://, gs:// or a file.")
 
     def write_bytes(self, content: bytes, *, new: bool = False) -> None:
-        """Write the object; ``new``: only if there is none, which of several processes one succeeds in."""
-        with self._telling():
+        """Write the object; ``new``: only if there is none, which one of several processes succeeds in."""
+        with self._naming():
             self._fs.pipe_file(self._path, content, mode="create" if new else "overwrite")
 
-    def upload(self, file: Path) -> None:
+    def upload(self, file: Path, *, new: bool = False) -> None:
         """Write the object from a file; large ones go in pieces, which become an object with the last."""
-        with self._telling():
-            self._fs.put_file(str(file), self._path)
-        sent, arrived = file.stat().st_size, RemotePath(self._address).size
+        if new and self.exists():
+            raise FileExistsError(f"There is something at {self} already.")
+        with self._naming():
+            self._fs.put_file(str(file), self._path, **({"mode": "create"} if new else {}))
+        sent, arrived = file.stat().st_size, self.size
         if sent != arrived:
             raise StoreError(f"{self}: {sent} bytes were sent and {arrived} arrived; run it again.")
 
     def unlink(self, missing_ok: bool = False) -> None:
         """Remove the object."""
-        remove_all([self], missing_ok=missing_ok)
+        try:
+            with self._naming():
+                self._fs.rm_file(self._path)
+        except FileNotFoundError:
+            if not missing_ok:
+                raise
 
     @property
     def _fs(self) -> Any:
@@ -336,12 +257,11 @@ class RemotePath:
         return path
 
     @contextmanager
-    def _telling(self) -> Iterator[None]:
+    def _naming(self) -> Iterator[None]:
         """Turn whatever a store raises into an error that names the address, and none of its secrets."""
-        self._fs  # noqa: B018 - a missing package is another error
         try:
             yield
-        except StoreError:
+        except (StoreError, ImportError):
             raise
         except FileNotFoundError:
             raise FileNotFoundError(f"There is nothing at {self}.") from None
@@ -361,12 +281,44 @@ Place: TypeAlias = Path | RemotePath
 Given: TypeAlias = str | os.PathLike[str] | RemotePath
 
 
-class RangeFile(io.RawIOBase):
-    """An object as a file: what is read is asked for, and what was read last at its end is remembered."""
+class WebFile(io.RawIOBase):
+    """A file of a web server, read in ranges: one version of it, and never more bytes than were asked for."""
 
     def __init__(self, place: RemotePath) -> None:
-        self.place, self.size = place, place.size
-        self._at, self._kept_from, self._kept = 0, self.size, b""
+        self.place, self._at = place, 0
+
+    @cached_property
+    def _described(self) -> tuple[int, str | None]:
+        """The file's size, and what tells this version from others if the server says so."""
+        with self._get(0, 1) as answer:
+            total = answer.headers.get("Content-Range", "").rpartition("/")[2]
+            if answer.status_code == 416 and total == "0":
+                return 0, None
+            if answer.status_code != 206 or not total.isdigit():
+                raise StoreError(
+                    f"{self.place}: the server does not send parts of a file; download it first."
+                )
+            return int(total), answer.headers.get("ETag") or answer.headers.get("Last-Modified")
+
+    @property
+    def size(self) -> int:
+        """Bytes of the file."""
+        return self._described[0]
+
+    def _get(self, start: int, stop: int) -> Any:
+        try:
+            import requests
+        except ImportError:
+            raise missing("A web address", "requests") from None
+        asked = {"Range": f"bytes={start}-{stop - 1}", "Accept-Encoding": "identity"}
+        answer = requests.get(self.place._address, headers=asked, stream=True, timeout=TIMEOUT)
+        if answer.status_code in (404, 410):
+            raise FileNotFoundError(self.place._address)
+        if answer.status_code in (401, 403):
+            raise PermissionError(f"the server answered {answer.status_code}")
+        if answer.status_code >= 400 and answer.status_code != 416:
+            raise StoreError(f"{self.place}: the server answered {answer.status_code} {answer.reason}.")
+        return answer
 
     def readable(self) -> bool:
         """Return True."""
@@ -389,15 +341,27 @@ class RangeFile(io.RawIOBase):
         return self._at
 
     def read(self, size: int | None = -1) -> bytes:
-        """Return at most so many bytes, and fewer at the end only."""
-        stop = self.size if size is None or size < 0 else min(self._at + size, self.size)
-        start, self._at = self._at, max(self._at, stop)
-        if start >= self._kept_from:
-            return self._kept[start - self._kept_from : stop - self._kept_from]
-        content = self.place.read_range(start, stop)
-        if stop == self.size and len(content) <= BUFFER_BYTES:
-            self._kept_from, self._kept = start, content
-        return content
+        """Return so many bytes, and fewer at the end only."""
+        start = self._at
+        stop = self.size if size is None or size < 0 else min(start + size, self.size)
+        if start >= stop:
+            return b""
+        content = bytearray()
+        with self.place._naming(), self._get(start, stop) as answer:
+            version = answer.headers.get("ETag") or answer.headers.get("Last-Modified")
+            if answer.status_code != 206 or version != self._described[1]:
+                raise StoreError(f"{self.place} changed while it was read; run it again.")
+            # One byte beyond what was asked for shows that there is more, and nothing is kept of it.
+            while len(content) <= stop - start:
+                piece = answer.raw.read(min(stop - start + 1 - len(content), BUFFER_BYTES))
+                if not piece:
+                    break
+                content += piece
+        if len(content) != stop - start:
+            more = "more" if len(content) > stop - start else f"{len(content)}"
+            raise StoreError(f"{self.place}: {stop - start} bytes were asked for and {more} came.")
+        self._at = stop
+        return bytes(content)
 
     def readinto(self, buffer: Any) -> int:
         """Read into memory that is there."""
@@ -405,38 +369,3 @@ class RangeFile(io.RawIOBase):
         content = self.read(len(view))
         view[: len(content)] = content
         return len(content)
-
-
-def remove_all(places: Iterable[RemotePath], *, missing_ok: bool = True) -> None:
-    """Remove objects of one store."""
-    several = list(places)
-    # All at once is quicker, and takes some characters for patterns.
-    if len(several) > 1 and not set("*?[") & set("".join(place._path for place in several)):
-        try:
-            with several[0]._telling():
-                several[0]._fs.rm([place._path for place in several])
-            return
-        except FileNotFoundError:
-            pass  # of one; the others may be there
-    for place in several:
-        try:
-            with place._telling():
-                place._fs.rm_file(place._path)
-        except FileNotFoundError:
-            if not missing_ok:
-                raise
-
-
-def copy_all(sources: Iterable[RemotePath], targets: Iterable[RemotePath]) -> None:
-    """Copy objects to other names, inside the store."""
-    pairs = list(zip(sources, targets, strict=True))
-    if not pairs:
-        return
-    store = pairs[0][0]
-    with store._telling():
-        store._fs.copy([source._path for source, _ in pairs], [target._path for _, target in pairs])
-
-
-def _listed(info: dict[str, Any]) -> Listed:
-    version = " ".join(f"{name}={info[name]}" for name in _VERSION if info.get(name) is not None)
-    return Listed(int(info.get("size") or 0), version)

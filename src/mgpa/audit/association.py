@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,16 +22,11 @@ from sklearn.preprocessing import StandardScaler
 
 from .._common.checks import as_float_matrix, require_finite
 from ..critics import balanced_weights
-from ..pairs import to_numpy
+from ..errors import UsageError
+from ..pairs import encode_source, to_numpy
+from ..tables.table import Table
 from .diagnostics import UNASSOCIATED, confounding
-from .roc import (
-    ByParticipant,
-    check_binary,
-    check_scores,
-    participant_auroc,
-    participant_rows,
-    require_every_class,
-)
+from .ranks import ByParticipant, check_binary, check_scores, participant_auroc, participant_rows
 
 Floats = NDArray[np.float64]
 
@@ -86,6 +81,38 @@ def find_directions(source: Any, label: Any) -> tuple[Direction, ...]:
     if (confounding(sources, np.zeros(len(sources)), labels).source_label or 0.0) >= UNASSOCIATED:
         return (Direction(names[int(np.argmax(share))].item(), rare.item()),)
     return tuple(Direction(name.item(), rare.item()) for name in names[np.argsort(first)])
+
+
+def choose_directions(
+    stated: tuple[Any, Any] | None, fit: Table, head: Table, evaluation: Table
+) -> tuple[tuple[Direction, ...], str]:
+    """Return which label goes with which source where shortcuts are learned, and where that is from.
+
+    No direction, where association shift cannot be measured: it needs events of two sources and two classes
+    that both sources saw, in HEAD and in EVAL, and two HEAD participants or more.
+    """
+    views = head.paired_views()
+    if views is None or evaluation.paired_views() is None or head.label is None:
+        return (), ""
+    labels = np.unique(head.label)
+    if len(labels) != 2:
+        return (), ""
+    if len(np.unique(head.participant[views[0]])) < 2:
+        return (), "HEAD has paired events of one participant, and shortcuts are learned of two or more"
+    if stated is not None:
+        # Compared as text, as a command line states them.
+        chosen = []
+        for what, value, entries in zip(("source", "label"), stated, (head.sources, labels), strict=True):
+            same = [entry for entry in entries.tolist() if str(entry) == str(value)]
+            if not same:
+                names = ", ".join(map(str, entries.tolist()))
+                raise UsageError(f"association names the {what} {value!r}; the table has {names}.")
+            chosen.append(same[0])
+        return (Direction(*chosen),), "stated"
+    # FIT rows may have the labels of another task; they then say nothing about this one's.
+    same_task = fit.label is not None and np.array_equal(np.unique(fit.label), labels)
+    rows, role = (fit, "FIT") if same_task and len(fit.sources) == 2 else (head, "HEAD")
+    return find_directions(rows.source, rows.label), role
 
 
 def assignment_probability(y: Any, participants: Any, xi: float) -> Floats:
@@ -181,8 +208,7 @@ def association_auroc(scores0: Any, scores1: Any, y: Any, participants: Any) -> 
     if not scores0.shape == scores1.shape == labels.shape:
         raise ValueError(
             f"scores0 {scores0.shape}, scores1 {scores1.shape} and y {labels.shape} must describe the same "
-            "events, one entry each: association shift chooses between two recordings of an event. Leave out "
-            "events that only one device saw."
+            "events, one entry each. Leave out events that only one device saw."
         )
     people = _people(participants, len(labels))
     twice = np.concatenate([scores0, scores1]), np.tile(labels, 2), np.tile(people, 2)
@@ -271,8 +297,7 @@ class AssociationHead:
         return np.asarray(self.model.predict_proba(self.scaler.transform(X))[:, 1], dtype=X.dtype)
 
 
-@dataclass(frozen=True)
-class AssociationHeads:
+class AssociationHeads(NamedTuple):
     """Two heads of one task, trained on the same events and seeing them through different devices.
 
     Attributes
@@ -322,16 +347,18 @@ def fit_association_heads(
     seed : int
         Decides which events are seen through which device; both assignments start from it.
     """
-    X0, X1 = _paired_views(X0, X1)
+    X0, X1 = (as_float_matrix(to_numpy(X), name=name) for X, name in ((X0, "X0"), (X1, "X1")))
     labels = _labels(y)
-    if len(labels) != len(X0):
-        raise ValueError(f"y has {len(labels)} labels; expected one for each of the {len(X0)} events.")
+    if not (X0.shape == X1.shape and len(X0) == len(labels)):
+        raise ValueError(
+            f"X0 has shape {X0.shape}, X1 {X1.shape} and y {labels.shape}; they must be two views and the "
+            "label of the same events. Leave out events that only one device saw."
+        )
+    require_finite(X0, "X0")
+    require_finite(X1, "X1")
     grid = sorted({float(C) for C in C_grid})
     if not grid or not (np.isfinite(grid).all() and grid[0] > 0):
         raise ValueError(f"C_grid must hold positive numbers; got {grid}.")
-    require_every_class(
-        *participant_rows(participants, len(labels)), [0, 1], labels.astype(np.int64), np.ones(len(labels))
-    )
     people = _people(participants, len(labels))
     shortcut, control = (
         np.where(assign_endpoints(labels, people, xi, seed)[:, None] == 1, X1, X0) for xi in (1, 0)
@@ -362,7 +389,9 @@ def _left_out_auroc(
             f"All events are from participant {str(everyone[0])!r}; choosing C leaves out each participant "
             "in turn and needs two or more."
         )
-    scores = np.empty((2, len(labels), len(grid)))
+    scores = np.full((2, len(labels), len(grid)), 0.5)
+    # Every participant needs both labels; better known before anything is fitted.
+    participant_auroc(scores[0], labels, people, classes=(False, True))
     for name in everyone:
         out = people == name
         for k, head in enumerate(_fit_heads(X[~out], labels[~out], people[~out], grid)):
@@ -392,24 +421,10 @@ def _fit_heads(
     ]
 
 
-def _paired_views(X0: Any, X1: Any) -> tuple[NDArray[Any], NDArray[Any]]:
-    X0, X1 = as_float_matrix(to_numpy(X0), name="X0"), as_float_matrix(to_numpy(X1), name="X1")
-    if X0.shape != X1.shape:
-        raise ValueError(
-            f"X0 has shape {X0.shape} and X1 {X1.shape}; they must be two views of the same events, row by "
-            "row. Leave out events that only one device saw."
-        )
-    require_finite(X0, "X0")
-    require_finite(X1, "X1")
-    return X0, X1
-
-
 def _people(participants: Any, n: int) -> NDArray[np.str_]:
-    """Return each event's participant as a string."""
-    names, rows = participant_rows(participants, n)
-    people = np.empty(n, dtype=f"U{max(map(len, names))}")
-    for name, mine in zip(names, rows, strict=True):
-        people[mine] = name
+    """Return each event's participant as text."""
+    names, codes = encode_source(participants, n, name="participants")
+    people: NDArray[np.str_] = np.array([str(name) for name in names.tolist()])[codes]
     return people
 
 

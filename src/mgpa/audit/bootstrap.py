@@ -4,8 +4,6 @@ Participants, not trials or seeds, are what a result should generalise over, so 
 every draw the whole statistic is computed again, the maximum over readers and the minimum over associations
 included, then averaged over fits. All methods share the draws, so differences are paired.
 
-Values come as arrays with the fits first:
-
 =============  ===============================  ========================================================
 statistic      values                           computed in every draw, for every fit
 =============  ===============================  ========================================================
@@ -15,25 +13,26 @@ statistic      values                           computed in every draw, for ever
 a function     [fit, participant, k]            means over participants (..., k) in, one number each (...) out
 =============  ===============================  ========================================================
 
-Further leading axes are fits too: values [orientation, fit, participant, reader] give the maximum for each
-orientation and fit, then the mean over both. One fit needs no fit axis. Instead of an array, a
-:class:`~mgpa.audit.roc.ByParticipant` is one fit, a list of them several fits; these know who the
-participants are, and two sides that disagree are refused. Participants of a plain array must be in the same
-order everywhere: sorted as strings, for the draws to be those of the paper.
+Further leading axes are fits too; one fit needs no fit axis. Participants must be in the same order
+everywhere: sorted as text, for the draws to be those of the paper.
+
+:class:`Resampling` says how participants are drawn. The default is the paper's: all alike, percentiles as
+they are. Audits draw within cells (of source and label in a nested design, each weighing the same) and widen
+the intervals, which are too narrow with few participants.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.stats import t as student
 
 from .association import curve_coefficients, curve_minimum
-from .roc import ByParticipant
 
 Floats = NDArray[np.float64]
 Statistic = str | Callable[[Floats], Any]
@@ -67,13 +66,58 @@ class Estimate:
 
     def __format__(self, spec: str) -> str:
         spec = spec or ".3f"
-        value, low, high = (format(number, spec) for number in (self.value, self.low, self.high))
+        # Equal values that were summed in another order must print alike.
+        value, low, high = (format(round(x, 9), spec) for x in (self.value, self.low, self.high))
         if "0" not in spec.partition(".")[0]:
             value, low, high = (re.sub(r"^([+ -]?)0\.", r"\1.", text) for text in (value, low, high))
         return f"{value} [{low}, {high}]"
 
     def __str__(self) -> str:
         return format(self)
+
+
+@dataclass(frozen=True)
+class Resampling:
+    """How participants are drawn.
+
+    Attributes
+    ----------
+    strata : (P,) array or None
+        The cell of each participant: draws keep the size of every cell, and all cells weigh the same. None:
+        one cell.
+    leverage : float
+        What a participant's value moves the statistic by, relative to its share in the mean. An AUROC between
+        participants is a mean over both sides of each comparison, so every participant counts twice (2).
+    widen : bool
+        Widen intervals by √(n / (n - 1)) · t / 1.96, with n the mean size of a cell and t the quantile of
+        Student's distribution with one degree of freedom less per cell; t intervals where those are wider.
+    """
+
+    strata: NDArray[Any] | None = None
+    leverage: float = 1.0
+    widen: bool = False
+
+    def keep(self, chosen: NDArray[np.bool_]) -> Resampling:
+        """Return the same for some of the participants."""
+        return self if self.strata is None else replace(self, strata=self.strata[chosen])
+
+    def cells(self, n: int) -> list[NDArray[np.intp]]:
+        """Return the participants of every cell."""
+        if self.strata is None:
+            return [np.arange(n)]
+        codes = np.unique(self.strata, return_inverse=True)[1]
+        return [np.flatnonzero(codes == k) for k in range(codes.max() + 1)]
+
+    def weights(self, n: int) -> Floats:
+        """Return the share of each participant in the mean."""
+        shares, cells = np.empty(n), self.cells(n)
+        for cell in cells:
+            shares[cell] = 1.0 / (len(cells) * len(cell))
+        return shares
+
+
+#: The paper's draws.
+PAPER = Resampling()
 
 
 def draws(n_participants: int, n_draws: int = DRAWS, seed: int = SEED) -> Iterator[NDArray[np.int64]]:
@@ -97,19 +141,22 @@ def draws(n_participants: int, n_draws: int = DRAWS, seed: int = SEED) -> Iterat
 def estimate(
     values: Any,
     statistic: Statistic = "mean",
+    resampling: Resampling = PAPER,
     *,
     n_draws: int = DRAWS,
     seed: int = SEED,
     level: float = LEVEL,
 ) -> Estimate:
-    """Return a statistic and its percentile interval over participants.
+    """Return a statistic and its interval over participants.
 
     Parameters
     ----------
-    values : array, ByParticipant, or list of ByParticipant
+    values : array
         See the table at the top of this module.
     statistic : {"mean", "max", "worst"} or callable
         See the same table.
+    resampling : Resampling
+        How participants are drawn.
     n_draws, seed : int
         Draws; the defaults are the paper's.
     level : float
@@ -120,16 +167,16 @@ def estimate(
     >>> print(estimate([[0.58, 0.61, 0.64, 0.57], [0.60, 0.62, 0.65, 0.58]]))
     .606 [.583, .631]
     """
-    fits = _read(values, statistic)
-    return _interval(
-        lambda counts: _evaluate(counts, fits, statistic), fits.n_participants, n_draws, seed, level
-    )
+    fits, _ = _read(values, statistic)
+    evaluate = _evaluator(fits, statistic, resampling)
+    return _interval(evaluate, fits.shape[1], resampling, n_draws, seed, level)
 
 
 def contrast(
     a: Any,
     b: Any,
     statistic: Statistic = "mean",
+    resampling: Resampling = PAPER,
     *,
     n_draws: int = DRAWS,
     seed: int = SEED,
@@ -142,9 +189,9 @@ def contrast(
 
     Parameters
     ----------
-    a, b : array, ByParticipant, or list of ByParticipant
+    a, b : arrays
         The two methods, on the same participants.
-    statistic, n_draws, seed, level
+    statistic, resampling, n_draws, seed, level
         As in :func:`estimate`.
 
     Examples
@@ -153,166 +200,135 @@ def contrast(
     >>> print(contrast(twice, once))
     .007 [.000, .010]
     """
-    first, second = _read(a, statistic, "a"), _read(b, statistic, "b")
-    _require_same_people(first, second)
+    (first, fits_a), (second, fits_b) = _read(a, statistic, "a"), _read(b, statistic, "b")
+    if first.shape[1] != second.shape[1]:
+        raise ValueError(
+            f"a has {first.shape[1]} participants and b {second.shape[1]}; compare the same people."
+        )
     try:
-        np.broadcast_shapes(first.leading, second.leading)
+        np.broadcast_shapes(fits_a, fits_b)
     except ValueError:
         raise ValueError(
-            f"a has {_describe(first.leading)} and b {_describe(second.leading)}; the fits must "
-            "correspond. Pass the same fits of both, or one fit of either."
+            f"a has fits of shape {fits_a} and b {fits_b}; pass the same fits of both, or one fit of either."
         ) from None
+    of_a, of_b = (_evaluator(side, statistic, resampling) for side in (first, second))
     return _interval(
-        lambda counts: _evaluate(counts, first, statistic) - _evaluate(counts, second, statistic),
-        first.n_participants,
-        n_draws,
-        seed,
-        level,
+        lambda counts: of_a(counts) - of_b(counts), first.shape[1], resampling, n_draws, seed, level
     )
 
 
-def leave_one_out(values: Any, statistic: Statistic = "mean") -> Floats:
+def leave_one_out(values: Any, statistic: Statistic = "mean", resampling: Resampling = PAPER) -> Floats:
     """Return the statistic without each participant in turn, in the order of the participants.
-
-    How far these spread tells how much a result leans on one person.
 
     Examples
     --------
     >>> leave_one_out([0.5, 0.5, 0.8]).round(3).tolist()
     [0.65, 0.65, 0.5]
     """
-    fits = _read(values, statistic)
-    _require_several(fits.n_participants)
-    return _evaluate(1.0 - np.eye(fits.n_participants), fits, statistic)
+    fits, _ = _read(values, statistic)
+    n = fits.shape[1]
+    _require_several(n)
+    counts = np.empty((n, n))
+    for cell in resampling.cells(n):  # the others of a cell stand in for the one left out
+        counts[:, cell] = 1.0
+        if len(cell) > 1:
+            counts[np.ix_(cell, cell)] = (1.0 - np.eye(len(cell))) * len(cell) / (len(cell) - 1)
+    return _evaluator(fits, statistic, resampling)(counts)
 
 
-@dataclass(frozen=True)
-class _Fits:
-    """Checked values [fit, participant, k], the leading axes they had, and who (empty: unknown)."""
-
-    values: Floats
-    leading: tuple[int, ...]
-    participants: tuple[str, ...]
-
-    @property
-    def n_participants(self) -> int:
-        return int(self.values.shape[1])
-
-
-def _read(values: Any, statistic: Statistic, name: str = "values") -> _Fits:
+def _read(values: Any, statistic: Statistic, name: str = "values") -> tuple[Floats, tuple[int, ...]]:
+    """Return finite values [fit, participant, k], and the shape of the fits."""
     if isinstance(statistic, str) and statistic not in ("mean", "max", "worst"):
         raise ValueError(f"statistic must be 'mean', 'max', 'worst' or a function; got {statistic!r}.")
     # Axes after the fits: participants alone for the mean, participants and readers (or ξ) otherwise.
     inner = 1 if statistic == "mean" else 2
-    participants, array, depth = _stack(values, name)
-    if array.ndim < inner or not array.size or (participants and array.ndim - depth != inner):
-        wanted = "[fit, participant]" if inner == 1 else "[fit, participant, reader]"
-        raise ValueError(f"{name} has shape {array.shape}; statistic {statistic!r} takes {wanted}.")
-    leading = array.shape[:-inner]
-    if statistic == "worst" and array.shape[-1] != 3:
-        raise ValueError(
-            f"{name} has shape {array.shape}; statistic 'worst' takes [fit, participant, 3], AUROC at "
-            "xi = -1, 0, 1."
+    array = np.asarray(values, dtype=np.float64)
+    if array.ndim < inner or not array.size or (statistic == "worst" and array.shape[-1] != 3):
+        wanted = {"mean": "[fit, participant]", "worst": "[fit, participant, 3]"}.get(
+            str(statistic), "[fit, participant, reader]"
         )
+        raise ValueError(f"{name} has shape {array.shape}; statistic {statistic!r} takes {wanted}.")
     bad = np.argwhere(~np.isfinite(array))
     if len(bad):
         raise ValueError(
             f"{name} is NaN or infinite {len(bad)} times in {array.size}, first at {tuple(bad[0].tolist())}. "
-            "Nobody is dropped silently: compute every value, or leave the participant out of all methods."
+            "Compute every value, or leave the participant out of all methods."
         )
-    n = array.shape[-inner]
-    return _Fits(array.reshape(int(np.prod(leading)), n, -1), leading, participants)
+    leading = array.shape[:-inner]
+    return array.reshape(int(np.prod(leading)), array.shape[-inner], -1), leading
 
 
-def _stack(values: Any, name: str) -> tuple[tuple[str, ...], Floats, int]:
-    """Return who the participants are (empty: unknown), the values as one array, and how many lists deep."""
-    if isinstance(values, ByParticipant):
-        return values.participants, values.values, 0
-    if not isinstance(values, (list, tuple)) or not _holds_participants(values):
-        return (), np.asarray(values, dtype=np.float64), 0
-    parts = [_stack(part, f"{name}[{i}]") for i, part in enumerate(values)]
-    who, first, depth = parts[0]
-    for i, (others, array, _) in enumerate(parts):
-        if who != others:
-            raise ValueError(_disagreement(f"{name}[0]", who, f"{name}[{i}]", others))
-        if array.shape != first.shape:
-            raise ValueError(
-                f"{name}[0] has shape {first.shape} but {name}[{i}] {array.shape}; fits must agree."
-            )
-    return who, np.stack([array for _, array, _ in parts]), depth + 1
+def _evaluator(fits: Floats, statistic: Statistic, resampling: Resampling) -> Callable[[Floats], Floats]:
+    """Return the statistic, averaged over fits, as a function of how often (B, P) each participant counts."""
+    n_fits, n, k = fits.shape
+    weight = resampling.weights(n)
+    flat = fits.transpose(1, 0, 2).reshape(n, n_fits * k)
+    whole = weight @ flat
 
+    def evaluate(counts: Floats) -> Floats:
+        share = counts * weight
+        means = (share / share.sum(axis=1, keepdims=True)) @ flat
+        if resampling.leverage != 1.0:
+            means = whole + resampling.leverage * (means - whole)
+        means = means.reshape(-1, n_fits, k)
+        if callable(statistic):
+            each = np.asarray(statistic(means), dtype=np.float64)
+        elif statistic == "worst":
+            each = curve_minimum(curve_coefficients(means))[0]
+        else:
+            each = means.max(axis=-1)  # for "mean" of the one value
+        return np.asarray(each.mean(axis=-1))
 
-def _holds_participants(values: Any) -> bool:
-    while isinstance(values, (list, tuple)) and values:
-        values = values[0]
-    return isinstance(values, ByParticipant)
-
-
-def _evaluate(counts: Floats, fits: _Fits, statistic: Statistic) -> Floats:
-    """Return the statistic, averaged over fits, of draws with ``counts[i, p]`` times participant p."""
-    n_fits, n, k = fits.values.shape
-    share = counts / counts.sum(axis=1, keepdims=True)
-    means = (share @ fits.values.transpose(1, 0, 2).reshape(n, n_fits * k)).reshape(-1, n_fits, k)
-    if callable(statistic):
-        each = np.asarray(statistic(means), dtype=np.float64)
-        if each.shape != means.shape[:-1]:
-            raise ValueError(
-                f"The statistic turned means of shape {means.shape} into {each.shape}; it must reduce the "
-                "last axis and keep the others."
-            )
-    elif statistic == "worst":
-        each = curve_minimum(curve_coefficients(means))[0]
-    else:
-        each = means.max(axis=-1)  # for "mean" of the one value
-    return np.asarray(each.mean(axis=-1))
+    return evaluate
 
 
 def _interval(
-    evaluate: Callable[[Floats], Floats], n_participants: int, n_draws: int, seed: int, level: float
+    evaluate: Callable[[Floats], Floats],
+    n: int,
+    resampling: Resampling,
+    n_draws: int,
+    seed: int,
+    level: float,
 ) -> Estimate:
-    """Return the value with every participant once, and the percentiles over bootstrap draws."""
-    _require_several(n_participants)
+    """Return the value with every participant once, and its interval over bootstrap draws."""
+    _require_several(n)
     if not 0 < level < 1:
         raise ValueError(f"level must be between 0 and 1, for instance .95; got {level!r}.")
-    value = evaluate(np.ones((1, n_participants)))[0]
-    resampled = np.concatenate([evaluate(_counts(block)) for block in draws(n_participants, n_draws, seed)])
+    value = float(evaluate(np.ones((1, n)))[0])
+    blocks = (
+        _counts(n, n_draws, seed)
+        if resampling.strata is None
+        else _strata_counts(resampling.cells(n), n, n_draws, seed)
+    )
+    resampled = np.concatenate([evaluate(block) for block in blocks])
     low, high = np.quantile(resampled, [(1 - level) / 2, (1 + level) / 2])
-    return Estimate(float(value), float(low), float(high))
+    if resampling.widen:
+        n_cells = len(resampling.cells(n))
+        size, freedom = n / n_cells, max(n - n_cells, 1)
+        quantile = student.ppf((1 + level) / 2, freedom) * np.sqrt(size / max(size - 1, 0.5))
+        half = quantile * float(resampled.std())
+        factor = quantile / student.ppf((1 + level) / 2, np.inf)
+        low, high = value - max(half, factor * (value - low)), value + max(half, factor * (high - value))
+    return Estimate(value, float(low), float(high))
 
 
-def _counts(block: NDArray[np.int64]) -> Floats:
-    """Return how often each participant occurs in each draw."""
-    size, n = block.shape
-    flat = block + n * np.arange(size)[:, None]
-    return np.bincount(flat.ravel(), minlength=size * n).reshape(size, n).astype(np.float64)
+def _counts(n: int, n_draws: int, seed: int) -> Iterator[Floats]:
+    """Yield how often each participant occurs in each draw, a block at a time."""
+    for block in draws(n, n_draws, seed):
+        flat = block + n * np.arange(len(block))[:, None]
+        yield np.bincount(flat.ravel(), minlength=len(block) * n).reshape(len(block), n).astype(np.float64)
+
+
+def _strata_counts(cells: list[NDArray[np.intp]], n: int, n_draws: int, seed: int) -> Iterator[Floats]:
+    """Yield the same where each cell is drawn by itself."""
+    parts = [_counts(len(cell), n_draws, seed + k) for k, cell in enumerate(cells)]
+    for blocks in zip(*parts, strict=True):
+        counts = np.empty((len(blocks[0]), n))
+        for cell, block in zip(cells, blocks, strict=True):
+            counts[:, cell] = block
+        yield counts
 
 
 def _require_several(n_participants: int) -> None:
     if n_participants < 2:
-        raise ValueError(
-            "There is one participant; how a result varies over participants needs two or more. "
-            "A single array of values is [fit, participant]."
-        )
-
-
-def _require_same_people(a: _Fits, b: _Fits) -> None:
-    if a.participants and b.participants and a.participants != b.participants:
-        raise ValueError(_disagreement("a", a.participants, "b", b.participants))
-    if a.n_participants != b.n_participants:
-        raise ValueError(
-            f"a has {a.n_participants} participants and b {b.n_participants}; a paired comparison is between "
-            "the same people."
-        )
-
-
-def _disagreement(a: str, who_a: tuple[str, ...], b: str, who_b: tuple[str, ...]) -> str:
-    parts = [
-        f"{side} lacks {', '.join(missing)}"
-        for side, missing in ((a, sorted(set(who_b) - set(who_a))), (b, sorted(set(who_a) - set(who_b))))
-        if missing
-    ]
-    return f"{a} and {b} are not about the same participants: {'; '.join(parts)}. Compare the same people."
-
-
-def _describe(leading: tuple[int, ...]) -> str:
-    return f"fits of shape {leading}" if len(leading) > 1 else f"{int(np.prod(leading))} fits"
+        raise ValueError("Only one participant: an interval over participants needs two or more.")

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,17 +18,17 @@ from ..baselines import make
 from ..baselines.identity import Identity
 from ..coordinates import Coordinates
 from ..endpoint import movement_budget, relative_movement, stage_movement
-from ..errors import MissingEvidence
+from ..errors import MissingEvidence, TableError
 from ..estimators.base import NO_PAIRS
 from ..maps import CorrectionMap, SequentialMap
 from ..maps.io.mapfile import map_digest
 from ..moments import Standardizer
 from ..pairs import is_paired
 from ..tables.fitting import fit_table
-from ..tables.rows import vectors
+from ..tables.rows import require_correctable, require_encoder, vectors
 from ..tables.table import Table
 from ..tokens import TokenEstimator, gate_of, row_estimator
-from .store import Arrays, Spec, Store, array_digest, key_of
+from .store import Arrays, Store, array_digest, cell_key
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,14 @@ class Job:
         """The map, if there is nothing left to fit."""
         if isinstance(self.model, CorrectionMap):
             return self.model
-        return self.model.to_map() if _is_fitted(self.model) else None
+        return self.model.to_map() if is_fitted(self.model) else None
+
+
+class Fitted(NamedTuple):
+    """A map, and what is known about it that is not in the map."""
+
+    map: CorrectionMap
+    facts: Arrays
 
 
 def list_jobs(methods: Iterable[str] | Mapping[str, Any], seeds: Sequence[int], device: str) -> Iterable[Job]:
@@ -89,7 +96,7 @@ def _fits_of(name: str, model: Any, seeds: Sequence[int], device: str) -> list[A
             f"{name} is {model!r}; expected a name, an estimator of this package, or a map. Standardisation "
             "is part of every estimator here, so no pipeline is needed around one."
         )
-    if _is_fitted(model):
+    if is_fitted(model):
         return [model]
     if isinstance(model, TokenEstimator):
         inner = _fits_of(name, model.estimator, seeds, device)
@@ -103,7 +110,8 @@ def _fits_of(name: str, model: Any, seeds: Sequence[int], device: str) -> list[A
     return [model]
 
 
-def _is_fitted(model: Any) -> bool:
+def is_fitted(model: Any) -> bool:
+    """Return whether a scikit-learn estimator is fitted."""
     try:
         check_is_fitted(model)
     except NotFittedError:
@@ -111,16 +119,39 @@ def _is_fitted(model: Any) -> bool:
     return True
 
 
-def require_pairs(jobs: list[Job], fit: Table, pairs: Any) -> None:
-    """Raise if a method will need pairs and there are none, before the others are fitted."""
+def common_coordinates(jobs: list[Job], of_table: Coordinates | None) -> Coordinates | None:
+    """Return the coordinates of the table, or of maps that came fitted; they must be the same for all."""
+    where = [(job.method, m.coordinates) for job in jobs if (m := job.fitted) is not None]
+    where += [] if of_table is None else [("the table", of_table)]
+    digests = [None if coordinates is None else coordinates.digest for _, coordinates in where]
+    if len(set(digests)) > 1:
+        listed = (f"{name} {digest or 'none'}" for (name, _), digest in zip(where, digests, strict=True))
+        raise ValueError(
+            f"The maps have different coordinates ({', '.join(listed)}), so one audit cannot compare them. "
+            "Audit maps of the same coordinates together, and the others apart."
+        )
+    return where[0][1] if where else None
+
+
+def require_applicable(jobs: list[Job], table: Table, pairs: Any) -> None:
+    """Raise if a fitted map does not apply to the table, or a method lacks the pairs it needs."""
+    for job in jobs:
+        m = job.fitted
+        if m is None:
+            continue
+        width = table.X.shape[-1]
+        if m.n_features != width:
+            raise TableError(f"{job.method} corrects {m.n_features} features; the table has {width}.")
+        require_encoder(table.info, {"encoder": m.info.encoder}, "The table", f"{job.method} was fitted on")
+        require_correctable(m, table.info, table.source, "Audit the table that the map is meant for.")
     models = {job.method: row_estimator(job.model) for job in jobs}
-    given = set(pairs) if isinstance(pairs, Mapping) else set(models) if pairs is not None else set()
+    named = set(pairs) if isinstance(pairs, Mapping) else set(models) if pairs is not None else set()
     needy = [
         name
         for name, model in models.items()
-        if name not in given and getattr(model, "tags", None) and model.tags.needs_pairs
+        if name not in named and getattr(model, "tags", None) and model.tags.needs_pairs
     ]
-    if needy and not has_pairs(fit):
+    if needy and not has_pairs(table.rows("FIT")):
         raise MissingEvidence(
             f"{', '.join(needy)}: ", *NO_PAIRS, " In a table, pair_id has to join FIT rows."
         )
@@ -139,45 +170,6 @@ def pairs_in(coordinates: Coordinates, pairs: Any) -> Any:
     if isinstance(pairs, Mapping):
         return {name: pairs_in(coordinates, sides) for name, sides in pairs.items()}
     return None if pairs is None else tuple(coordinates.transform(side) for side in pairs)
-
-
-def count_pairs(pairs: Any) -> Any:
-    """Return how many pairs there are, of all methods or (a dict) of each."""
-    return {name: len(a) for name, (a, _) in pairs.items()} if isinstance(pairs, Mapping) else len(pairs[0])
-
-
-@dataclass(frozen=True, kw_only=True)
-class FitSpec(Spec):
-    """A fit, and what is measured of it on VAL rows.
-
-    Attributes
-    ----------
-    model : Any
-        A method with its parameters; or a map, what it says of itself, and its gate.
-    rows, pairs : str
-        Checksums.
-    encoder : dict
-        What the table says of it, which the map will say.
-    standardize : bool
-        Where movement is measured.
-    coordinates : str or None
-        Checksum of those that the map will carry.
-    """
-
-    model: Any
-    rows: str
-    pairs: str
-    encoder: dict[str, Any]
-    standardize: bool
-    coordinates: str | None
-
-
-@dataclass(frozen=True, kw_only=True)
-class BudgetSpec(Spec):
-    """A fit, named by its key, that is cut back to a movement."""
-
-    fit: str
-    budget: float
 
 
 @dataclass(frozen=True)
@@ -200,7 +192,7 @@ class FittingData:
         return Standardizer.from_rows(rows, None, self.standardize)
 
     def standardizer_for(self, m: CorrectionMap) -> Standardizer:
-        """Return the same for a map's features: those of every token, if it corrects them together."""
+        """Return the standardizer of a map's features: those of every token, if it corrects them together."""
         s, n = self.standardizer, m.n_features // self.fit.X.shape[-1]
         if m.info.token_layout == "mean":
             return s
@@ -219,10 +211,6 @@ class FittingData:
         return self.pairs.get(method) if isinstance(self.pairs, Mapping) else self.pairs
 
     @cached_property
-    def _rows_digest(self) -> str:
-        return key_of(self.fit.digest, self.val.digest)
-
-    @cached_property
     def _pair_digests(self) -> dict[int, str]:
         return {}
 
@@ -232,42 +220,20 @@ class FittingData:
         if id(pairs) not in self._pair_digests:  # several methods mostly share their pairs
             sides = () if pairs is None else tuple(np.asarray(side) for side in pairs)
             self._pair_digests[id(pairs)] = array_digest(*sides)
-        return FitSpec(
-            model=_identity_of(job),
-            rows=self._rows_digest,
-            pairs=self._pair_digests[id(pairs)],
-            encoder=dict(self.fit.info.get("encoder") or {}),
-            standardize=self.standardize,
-            coordinates=None if self.coordinates is None else self.coordinates.digest,
-        ).key
-
-
-def _identity_of(job: Job) -> Any:
-    """Return what tells this fit from others: a map and its gate, or an estimator and its parameters."""
-    m, gate = job.fitted, gate_of(job.model)
-    if m is None:
-        return job.model
-    return [map_digest(m), asdict(m.info), None if gate is None else [gate.basis_, gate.cumulative_energy_]]
-
-
-@dataclass(frozen=True)
-class Fitted:
-    """A map, and what is known about it that is not in the map."""
-
-    map: CorrectionMap
-    facts: Arrays
-
-
-def stored_fit(store: Store, key: str) -> Fitted | None:
-    """Return a fit that was made before, or None."""
-    facts = store.get(key)
-    m = None if facts is None else store.get_map(key)
-    return None if facts is None or m is None else Fitted(m, facts)
+        m, gate = job.fitted, gate_of(job.model)
+        model = job.model
+        if m is not None:  # what tells a fitted map from others
+            spectrum = None if gate is None else [gate.basis_, gate.cumulative_energy_]
+            model = [map_digest(m), asdict(m.info), spectrum]
+        encoder = dict(self.fit.info.get("encoder") or {})
+        where = None if self.coordinates is None else self.coordinates.digest
+        rows = (self.fit.digest, self.val.digest)
+        return cell_key("fit", model, rows, self._pair_digests[id(pairs)], encoder, self.standardize, where)
 
 
 @contextmanager
-def saying(what: str, store: Store) -> Iterator[None]:
-    """Say, with any error, what was being done and what is left of the rest."""
+def explain(what: str, store: Store) -> Iterator[None]:
+    """Say, with any error, what was being done and where finished cells are kept."""
     try:
         yield
     except Exception as error:
@@ -277,19 +243,27 @@ def saying(what: str, store: Store) -> Iterator[None]:
         raise
 
 
+def stored_fit(store: Store, key: str) -> Fitted | None:
+    """Return a fit that was made before, or None."""
+    stored = store.get_fit(key)
+    return None if stored is None else Fitted(*stored)
+
+
 def fit_one(job: Job, data: FittingData, store: Store, key: str) -> Fitted:
     """Fit a job's method, unless it came fitted, and keep the map and what is known about it."""
-    with saying(f"fitting {job.method}", store), store.timed(f"fit {job.method}"):
+    with explain(f"fitting {job.method}", store):
         model, m, missing = job.model, job.fitted, ""
         if m is None:
             rows, pairs = Table.concatenate([data.fit, data.val]), data.pairs_for(job.method)
             try:
                 model = fit_table(model, rows, pairs=pairs)
             except MissingEvidence as error:
-                # Whoever meets that leaves rows as they are, and so does the audit: with a warning, a line
-                # in its findings, and what the other methods, and this one in other folds, show.
+                # Without evidence a deployed method leaves rows as they are, and so does the audit, which
+                # says so beside its numbers.
                 missing = str(error)
-                model = fit_table(_identity_if_missing(model), rows, pairs=pairs)
+                names = [name for name in model.get_params() if name.rpartition("__")[2] == "on_missing"]
+                model = clone(model).set_params(**dict.fromkeys(names, "warn"))
+                model = fit_table(model, rows, pairs=pairs)
             m = model.to_map().with_coordinates(data.coordinates)
         facts = _validation_facts(m, data)
         if missing:
@@ -300,15 +274,9 @@ def fit_one(job: Job, data: FittingData, store: Store, key: str) -> Fitted:
     return Fitted(m, store.put(key, facts, m))
 
 
-def _identity_if_missing(model: Any) -> Any:
-    """Return a method that, where evidence is missing, warns and is the identity; if it can be told so."""
-    names = [name for name in model.get_params() if name.rpartition("__")[2] == "on_missing"]
-    return clone(model).set_params(**dict.fromkeys(names, "warn"))
-
-
 def cut_back(job: Job, full: Fitted, budget: float, data: FittingData, store: Store, key: str) -> Fitted:
     """Return a fit that moves VAL rows as far as the budget allows; the fit itself stays as it is."""
-    with saying(f"cutting {job.method} back to a movement of {budget:g}", store):
+    with explain(f"cutting {job.method} back to a movement of {budget:g}", store):
         val, where = data.val, data.standardizer_for(full.map)
         H = vectors(val, full.map.info.token_layout)
         point = movement_budget(full.map, H, budget, source=val.source, coordinates=where)

@@ -1,15 +1,19 @@
-"""An audit as a methods paragraph, ready to paste: only what its settings and results say."""
+"""A methods paragraph of an audit, ready to paste: only what its settings and results say."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from ..baselines.registry import references
 from ..errors import printable
 from . import bootstrap, chance
-from .looks import READERS, label, reader_parts
 from .metrics import METRICS
-from .result import Audit
+from .verdict import shortcut_note
+from .words import READERS, label, listed, reader_parts
+
+if TYPE_CHECKING:
+    from .result import Audit
 
 PAPER = (
     "Aimoldin, A., Chen, Y., Mussabayeva, A., Akhanov, N. & Liu, X. (2026). Measurement-Gated Provenance "
@@ -51,7 +55,7 @@ def _table(audit: Audit) -> str:
     width = " tokens of ".join(map(str, s["features"])) + " features"
     size = f"{rows} embeddings" if rows is not None else "Embeddings"
     return (
-        f"{size} ({width}; checksum {s['data']}) of the sources {_listed(s['sources'])} were audited with "
+        f"{size} ({width}; checksum {s['data']}) of the sources {listed(s['sources'])} were audited with "
         f"mgpa {s['version']}, which implements {_CITED}."
     )
 
@@ -63,11 +67,11 @@ def _roles(audit: Audit) -> str:
     if "folds" in s:
         return (
             f"{what}; roles rotated over {s['folds']} folds, so that each of {audit.n_people} participants "
-            "was EVAL once, scored by maps, readers and heads of others."
+            "was EVAL once, scored by maps, readers and heads fitted on others."
         )
     if "splits" in s:
         return f"{what}, pooled over {s['splits']} splits with {audit.n_people} EVAL participants in all."
-    sizes = _listed(f"{role} {n} ({s['rows'][role]} rows)" for role, n in s["participants"].items() if n)
+    sizes = listed(f"{role} {n} ({s['rows'][role]} rows)" for role, n in s["participants"].items() if n)
     return f"{what}; no participant had two roles. Participants: {sizes}."
 
 
@@ -75,10 +79,10 @@ def _methods(audit: Audit) -> str:
     names = audit.methods[1:]
     if not names:
         return "No correction was applied."
-    given = _listed(_method(audit, name) for name in names)
+    given = listed(_method(audit, name) for name in names)
     budget = audit.settings["budget"]
     if isinstance(budget, dict):
-        cut = _listed(f"{label(name)} {value:g}" for name, value in budget.items())
+        cut = listed(f"{label(name)} {value:g}" for name, value in budget.items())
         how = f" Maps were cut back to a relative movement of VAL rows: {cut}."
     else:
         how = (
@@ -88,7 +92,7 @@ def _methods(audit: Audit) -> str:
 
 
 def _method(audit: Audit, name: str) -> str:
-    """Return a method, where it comes from, and what its maps say of their fits."""
+    """Return a method, its reference, and the fits and gates that its maps record."""
     result, s = audit[name], audit.settings
     first = result.provenance[0]
     reference = references().get(first.method, "")
@@ -99,7 +103,7 @@ def _method(audit: Audit, name: str) -> str:
     seeds = [info.random_state for info in result.provenance]
     fits = f"{result.n_fits} fits" if result.n_fits > 1 else ""
     if None not in seeds:
-        fits = f"{fits or '1 fit'}, seed{'s' * (len(seeds) > 1)} {_listed(seeds)}"
+        fits = f"{fits or '1 fit'}, seed{'s' * (len(seeds) > 1)} {listed(seeds)}"
     facts.append(fits)
     if first.gate_rank is not None:
         chosen = first.parameters.get("gate")
@@ -114,9 +118,9 @@ def _method(audit: Audit, name: str) -> str:
 
 
 def _exceptions(audit: Audit) -> list[str]:
-    """Return who was fitted on EVAL people, and methods that were left out."""
+    """Return methods that were fitted on EVAL participants, and those that were left out."""
     lines = [
-        f"{label(name)} was fitted on {len(result.fitted_on)} of the participants it was judged by."
+        f"{label(name)} was fitted on {len(result.fitted_on)} of the participants it was scored on."
         for name, result in audit.results.items()
         if result.fitted_on
     ]
@@ -165,7 +169,7 @@ def _readers(readers: Sequence[str]) -> str:
             if runs:
                 restarts, epochs = (sorted(set(numbers)) for numbers in zip(*runs, strict=True))
                 many = "s" * (len(restarts) > 1)
-                text += f" ({len(restarts)} restart{many}, read after {_listed(epochs)} epochs)"
+                text += f" ({len(restarts)} restart{many}, read after {listed(epochs)} epochs)"
             words.append(text)
         said.append((f"{group.lower()}: " if group else "") + "; ".join(words))
     return " / ".join(said)
@@ -181,21 +185,9 @@ def _task(audit: Audit) -> list[str]:
     lines = [
         f"Task heads ({' '.join(head.split())}) were trained on HEAD rows of one source and scored on EVAL "
         "rows of another by AUROC, trained before the correction (T_f) or after it (T_r); the task counts as "
-        f"kept where the interval excludes a loss above {METRICS['T_f'].kept:g}."
+        f"kept where any loss is below {METRICS['T_f'].kept:g} (95 %)."
     ]
     if audit.settings["directions"]:
-        what = audit.direction.partition(": ")[2]
+        what = shortcut_note(audit).partition(": ")[2]
         lines.append(f"Association shift: {what[0].upper()}{what[1:]}")
     return lines
-
-
-def _listed(items: Iterable[object]) -> str:
-    """Return items with commas and an "and" before the last.
-
-    Examples
-    --------
-    >>> _listed([17, 29, 43]), _listed(["dry"])
-    ('17, 29 and 43', 'dry')
-    """
-    *words, last = map(str, items)
-    return f"{', '.join(words)} and {last}" if words else last

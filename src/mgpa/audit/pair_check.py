@@ -20,7 +20,6 @@ from ..tables.columns import require_columns
 from ..tables.fitting import FitRows, draw_rows, read_pairs
 from ..tokens import gate_of, token_rows
 from ..within import Effect
-from .plots.drawing import CHANCE, COLUMN, INK, MUTED, canvas, grid, style
 
 Floats = NDArray[np.float64]
 
@@ -91,7 +90,7 @@ class PairCheck:
                 f"{shown}, but the rows do not clearly differ by it ({self.effect}): there is nothing to "
                 "remove, or rows are too few to tell. A fit leaves them as they are."
             )
-        text = f"{shown}, and the rows differ by it: {self.effect}, more than two standard errors."
+        text = f"{shown}, and the rows differ by it: {self.effect}."
         if self.closeness > NO_CLOSER:
             text += (
                 " But views of one event are no closer than views of different events: their mean can be "
@@ -126,26 +125,6 @@ class PairCheck:
         """Return everything as plain numbers and text."""
         facts = asdict(self) | {"coverage": self.coverage.tolist(), "shuffled": self.shuffled.tolist()}
         return {"verdict": self.verdict, "shows_something": self.shows_something, **facts}
-
-    def plot(self, axes: Any = None, *, width: float = COLUMN) -> Any:
-        """Draw held-out coverage by rank, of the pairs and of pairs with views exchanged; return a figure."""
-        with style():
-            figure, (ax,) = canvas(axes, width, 0.75 * width)
-            ranks = np.arange(1, len(self.coverage) + 1)
-            low, middle, high = self.shuffled_range
-            ax.fill_between(ranks, low, high, color=MUTED, alpha=0.2, lw=0)
-            ax.plot(ranks, middle, color=MUTED, label="views exchanged between events")
-            ax.plot(ranks, self.coverage, "o-", color="#0072b2", ms=3, label="pairs as they are")
-            if self.rank:
-                ax.axvline(self.rank, **CHANCE)
-                ax.annotate(
-                    "supported", (self.rank, 0.02), xytext=(3, 0), textcoords="offset points", color=INK
-                )
-            ax.set(xlabel="directions in the gate", ylabel="held-out directions inside", ylim=(0, 1.02))
-            ax.set_xlim(0.5, max(len(ranks) + 0.5, 2.5))
-            grid(ax, "y")
-            ax.legend(loc="lower right")
-        return figure
 
 
 def check_pairs(

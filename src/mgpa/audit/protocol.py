@@ -9,8 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import copy
 from dataclasses import replace
 from functools import partial
-from inspect import signature
-from typing import Any, Literal, ParamSpec, Self, TypeVar
+from typing import Any, Literal, Self, TypeVar
 
 import numpy as np
 from joblib import delayed
@@ -23,52 +22,61 @@ from ..errors import ParameterError, TableError, UsageError, printable
 from ..estimators.staged import torch_device
 from ..maps import CorrectionMap, load_map
 from ..maps.io.mapfile import map_digest
-from ..tables.columns import GIVE_ROLES, ROLES
+from ..tables.columns import ROLES
 from ..tables.rows import in_coordinates
 from ..tables.table import Table
-from .checks import (
-    check_readers,
-    choose_directions,
-    common_coordinates,
-    read_budgets,
-    require_applicable,
-    require_distinct_names,
-    require_enough_people,
-    require_known,
-    require_measurable,
-)
+from .association import Direction, choose_directions
+from .design import FEWEST_PEOPLE, duplicates, find_design, fold_tables, require_measurable, seen_by
 from .diagnostics import confounding
 from .fits import (
-    BudgetSpec,
     Fitted,
     FittingData,
     Job,
-    count_pairs,
+    common_coordinates,
     cut_back,
+    explain,
     fit_one,
     has_pairs,
     list_jobs,
     pairs_in,
-    require_pairs,
-    saying,
+    require_applicable,
     stored_fit,
 )
-from .folds import fold_tables
-from .leaks import Judges, duplicates
-from .measure import FloorSpec, Ground, MeasureSpec, Rows, measure, preserved_rows, source_accessibility
+from .heads import check_head
+from .measure import Ground, Rows, measure, preserved_rows, source_accessibility
 from .method_result import MethodResult, people_known
-from .readers import CHECKPOINTS, SourceReading
+from .readers import CHECKPOINTS, SourceReading, reader_bank
 from .result import Audit
-from .store import LIBRARIES, Arrays, Store, array_digest, installed, resolve_device, time_left
+from .store import LIBRARIES, Arrays, Store, array_digest, cell_key, installed, resolve_device
+from .words import label as shown_as
 
-DEFAULT_METHODS = ("identity", "leace", "closed_form_mgpa", "iterative_mgpa")
+DEFAULT_METHODS = ("identity", "leace", "mgpa")
 
-P = ParamSpec("P")
 T = TypeVar("T")
 
 
-class AuditPlan:
-    """What an audit is going to compute: checked as a whole before anything is.
+def run(
+    table: Table,
+    methods: Iterable[str] | Mapping[str, Any] = DEFAULT_METHODS,
+    *,
+    pairs: Any = None,
+    seeds: Sequence[int] = (17, 29, 43),
+    budget: float | Mapping[str, float] | None = None,
+    unattained: Literal["raise", "omit"] = "raise",
+    coordinates: Coordinates | None = None,
+    head: Any = None,
+    task: str | None = None,
+    readers: str | Mapping[str, Any] = "full",
+    association: tuple[Any, Any] | None = None,
+    floor: bool = True,
+    standardize: bool = True,
+    folds: int | None = None,
+    cache: Any = None,
+    n_jobs: int = 1,
+    device: str = "auto",
+    verbose: bool = True,
+) -> Audit:
+    """Measure what corrections do to source, task and movement, on people they were not fitted on.
 
     Parameters
     ----------
@@ -92,8 +100,12 @@ class AuditPlan:
         out, and ``settings["omitted"]`` says why.
     coordinates : Coordinates or None
         Those that the table is in (``info["coordinates"]``); fitted maps will carry them.
-    head : classifier or None
-        Task head; None is the paper's balanced ridge head, or its network for tokens.
+    head : scikit-learn classifier or regressor, or None
+        Task head; None is the paper's balanced ridge head, or its network for tokens, or ridge regression
+        where labels are numbers. One that is fitted, your deployed model, is scored as it is on corrected and
+        uncorrected rows, in the table's own units; copies of it are refitted.
+    task : {"classification", "regression"} or None
+        What labels are. None: many distinct numbers that differ between participants are a quantity.
     readers : {"full", "paper"} or dict
         Who tries to read the source: the paper's eleven readers (41 for tokens) alone, or these and boosted
         trees and a reader of spread besides ("full"). A dict has ``bank``, one of these names, and
@@ -111,16 +123,42 @@ class AuditPlan:
         killed goes on where it was. Code is not among the settings: after changing a class of your own,
         take another folder.
     folds : int or None
-        Let roles rotate over so many folds, so that everybody is EVAL once, by maps and readers of others;
-        1 keeps the table's roles. None makes five (or four, of eight or nine people, and one a person of
-        three to seven) where fewer than twelve people are EVAL or the table has no roles, if all methods are
-        fitted here and everybody has rows of every source and label.
+        Let roles rotate over so many folds, so that each participant is EVAL once, scored by models trained
+        on others; 1 keeps the table's roles. None makes five (four with eight or nine people, one a person
+        with three to seven) where fewer than twelve people are EVAL or the table has no roles, if all
+        methods are fitted here.
     n_jobs : int
         Cells at a time (joblib; ``joblib.parallel_config("dask")`` sends them to a cluster).
     device : str
         Where networks are trained, unless a method says so itself; "auto" is CUDA if torch sees it here.
     verbose : bool
         Say what is being done.
+
+    Returns
+    -------
+    Audit
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from mgpa.tables import Table, assign_roles
+    >>> rng = np.random.default_rng(0)
+    >>> person, event = np.repeat(np.arange(16), 20), np.repeat(np.arange(160), 2)
+    >>> source, y = np.tile(["dry", "wet"], 160), np.repeat(np.arange(160) % 2, 2)
+    >>> X = rng.normal(size=(160, 5))[event] + (source == "wet")[:, None] + y[:, None] * [0, 2, 0, 0, 0]
+    >>> table = Table(X, source=source, participant=person, label=y, pair_id=event, role=assign_roles(person))
+    >>> audit = run(table, ["closed_form_mgpa"], readers={"restarts": 0}, verbose=False)
+    >>> bool(audit["closed_form_mgpa"].estimate("S").value < audit["identity"].estimate("S").value)
+    True
+    """
+    given = locals()
+    with waiting("audit: preparing", verbose):
+        plan = AuditPlan(**given)
+    return plan.run()
+
+
+class AuditPlan:
+    """An audit before it runs, checked as a whole; the parameters are those of :func:`run`.
 
     Examples
     --------
@@ -143,6 +181,7 @@ class AuditPlan:
         unattained: Literal["raise", "omit"] = "raise",
         coordinates: Coordinates | None = None,
         head: Any = None,
+        task: str | None = None,
         readers: str | Mapping[str, Any] = "full",
         association: tuple[Any, Any] | None = None,
         floor: bool = True,
@@ -158,84 +197,103 @@ class AuditPlan:
                 f"table is a {type(table).__name__}; make a Table of it, as Table.from_frame does."
             )
         table.require("source", "participant")
-        self.bank = check_readers(**({"bank": readers} if isinstance(readers, str) else readers))
+        self.bank = reader_bank(**({"bank": readers} if isinstance(readers, str) else readers))
         self.device = resolve_device(device)
         if self.bank["restarts"]:
             torch_device(self.device, "The bank of source readers")
         self.jobs = list(list_jobs(methods, seeds, self.device))
-        require_distinct_names(self.jobs)
-        self.budgets = read_budgets(budget, self.jobs)
-        if isinstance(pairs, Mapping):
-            require_known(pairs, self.jobs, "pairs")
+        names = list(dict.fromkeys(job.method for job in self.jobs))
+        shown: dict[str, str] = {}
+        for name in names:
+            other = shown.setdefault(shown_as(name), name)
+            if other != name:
+                raise ValueError(f"{other!r} and {name!r} are both shown as {shown_as(name)}; rename one.")
+        for what, by_method in (("budget", budget), ("pairs", pairs)):
+            unknown = sorted(set(by_method) - set(names)) if isinstance(by_method, Mapping) else []
+            if unknown:
+                raise ValueError(f"{what} names {', '.join(unknown)}; the methods are {', '.join(names)}.")
         if unattained not in ("raise", "omit"):
             raise ParameterError("unattained", unattained, "'raise' or 'omit'")
+        self.budgets = _budgets(budget, names)
         self.pairs, self.unattained, self.coordinates = pairs, unattained, coordinates
         self.head, self.association, self.floor, self.standardize = head, association, floor, standardize
         self.table, self.store, self.n_jobs, self.verbose = table, Store(cache), n_jobs, verbose
+        n_pairs = {k: len(a) for k, (a, _) in pairs.items()} if isinstance(pairs, Mapping) else None
         self.settings: dict[str, Any] = {
             "version": __version__,
             "versions": {"Python": platform.python_version(), **installed(*LIBRARIES)},
             "seeds": list(seeds),
-            "pairs": None if pairs is None else count_pairs(pairs),
+            "pairs": n_pairs if pairs is None or n_pairs is not None else len(pairs[0]),
             "floor": floor,
             "standardize": standardize,
             "budget": dict(budget) if isinstance(budget, Mapping) else budget,
             "head": repr(head) if head is not None else "",
             "readers": readers if isinstance(readers, str) else dict(readers),
             "bank": self.bank["bank"],
+            "rules": "paper" if self.bank["bank"] == "paper" else "default",
             "preliminary": self.bank["restarts"] < 3 or max(self.bank["checkpoints"]) < max(CHECKPOINTS),
             "association": None if association is None else [str(part) for part in association],
             "device": self.device,
-            "data": table.digest[:16],
         }
         can_rotate = pairs is None and all(job.fitted is None for job in self.jobs)
-        rotations = fold_tables(table, folds, can_rotate=can_rotate)
-        self.folds = [self._with_roles_of(rotated) for rotated in rotations]
+        self.design = find_design(table, task)
+        if len(self.design.units) < FEWEST_PEOPLE:
+            raise TableError(
+                f"The table has {len(self.design.units)} {self.design.plural}; an audit needs "
+                f"{FEWEST_PEOPLE} or more: one to fit on, one to train readers on, one to score."
+            )
+        if head is not None and self.design.task:
+            check_head(head, self.design.task)
+        rotated = fold_tables(table, self.design, folds, can_rotate=can_rotate)
+        if not rotated and table.role is not None and len(measured := table.rows("EVAL")):
+            self.design = find_design(measured, self.design.task or None)
+        for line in (self.design.sentence, *self.design.notes):
+            self._say(line)
+        self.folds = [self._fold(fold) for fold in rotated]
         if self.folds:
-            told = {"folds": len(self.folds), "data": table.digest[:16], "roles": table.role is not None}
-            self.settings = self.folds[0].settings | told
+            of_all = {"folds": len(self.folds), "data": table.digest[:16], "roles": table.role is not None}
+            self.settings = self.folds[0].settings | of_all
         else:
-            require_enough_people(table)
-            # How a result varies over people needs two of them to judge.
-            self._take(table, fewest_judges=2)
+            self._take_roles(table, fewest=2)
 
-    def _with_roles_of(self, table: Table) -> Self:
+    def _fold(self, table: Table) -> Self:
         """Return the same plan for one fold: a table with that fold's roles.
 
-        One person may judge in it: results are told over the people of all folds.
+        One EVAL participant is enough in it: intervals are over the participants of all folds.
         """
         plan = copy(self)
         plan.folds = []
-        plan._take(table, fewest_judges=1)
+        plan._take_roles(table, fewest=1)
         return plan
 
-    def _take(self, table: Table, *, fewest_judges: int) -> None:
+    def _take_roles(self, table: Table, *, fewest: int) -> None:
         """Take a table with roles, once everything asked for can be done with it; note what it has."""
         table.require("role")
-        given = self.coordinates
-        if given is not None and table.info.get("coordinates") != given.digest:
+        if self.coordinates is not None and table.info.get("coordinates") != self.coordinates.digest:
             raise TableError(
-                f"The table is in coordinates {table.info.get('coordinates')}, not in {given.digest}; "
-                "mgpa.tables.rows.in_coordinates brings it there."
+                f"The table is in coordinates {table.info.get('coordinates')}, not in "
+                f"{self.coordinates.digest}; mgpa.tables.rows.in_coordinates brings it there."
             )
-        where = common_coordinates(self.jobs, given)
+        where = common_coordinates(self.jobs, self.coordinates)
         rows = in_coordinates(where, table)
-        require_applicable(self.jobs, rows)
+        require_applicable(self.jobs, rows, self.pairs)
         parts = {role: rows.rows(role) for role in ROLES}
         for role in ("FIT", "HEAD", "EVAL", *(["VAL"] if self.budgets else [])):
             if not len(parts[role]):
                 why = " A movement budget is one of VAL rows." if role == "VAL" else ""
-                raise TableError(f"The table has no {role} rows; ", GIVE_ROLES, f" can give roles.{why}")
+                raise TableError(f"The table has no {role} rows; mgpa.tables.assign_roles gives roles.{why}")
         fit, val, head, evaluation = parts.values()
-        require_measurable(head, evaluation, fewest_judges)
-        require_pairs(self.jobs, fit, self.pairs)
+        require_measurable(self.design, head, evaluation, fewest)
         # Pairs come in the coordinates that the table came in.
         pairs = self.pairs if where is None or rows is table else pairs_in(where, self.pairs)
         self.data = FittingData(fit, val, pairs, self.standardize, where)
-        directions, origin = choose_directions(self.association, parts)
-        scaling = self.data.standardizer
-        self.ground = Ground(head, evaluation, scaling, self.head, self.device, self.bank, directions)
-        self.judges = Judges.of(table, rows)
+        directions: tuple[Direction, ...] = ()
+        origin = ""
+        if self.design.kind == "crossed" and self.design.labels == "within":
+            directions, origin = choose_directions(self.association, fit, head, evaluation)
+        scaling, design = self.data.standardizer, self.design
+        self.ground = Ground(head, evaluation, scaling, design, self.head, self.device, self.bank, directions)
+        self._held_out = [form.rows("HEAD", "EVAL") for form in ([table] if rows is table else [table, rows])]
         self.settings = self.settings | {
             "coordinates": None if where is None else where.digest,
             "directions": [str(direction) for direction in directions],
@@ -243,6 +301,9 @@ class AuditPlan:
             "rows": {role: len(part) for role, part in parts.items()},
             "participants": {role: len(np.unique(part.participant)) for role, part in parts.items()},
             "sources": [str(s) for s in table.sources.tolist()],
+            "design": self.design.sentence,
+            "unit": self.design.unit,
+            "task": self.design.task,
             "features": list(rows.X.shape[1:]),
             "nested_readers": confounding(head.source, head.participant).nested_participants,
             "duplicates": duplicates(rows),
@@ -251,33 +312,19 @@ class AuditPlan:
         }
 
     def pending(self) -> list[dict[str, Any]]:
-        """Return the cells there are, and which of them are finished; nothing is computed.
-
-        Returns
-        -------
-        list of dict
-            For every fit: ``method``, ``fit``, whether it is ``fitted`` and ``measured``, and the ``seconds``
-            left, by what finished cells of the same method took (None: none are finished).
-        """
+        """Return every fit: its ``method``, ``fit``, whether it is ``fitted`` and ``measured``."""
         if self.folds:
             return [cell for plan in self.folds for cell in plan.pending()]
-        took = self.store.timings()
-        cells, counted = [], set[str]()
+        cells = []
         for job in self.jobs:
-            key = self.data.key(job)
-            whole = found = stored_fit(self.store, key)
-            if job.method in self.budgets:
-                found = stored_fit(self.store, self._budget_key(job))
-            measured = found is not None and all(
-                self.store.get(cell) is not None for cell in self._measured_keys(found)
+            whole = stored_fit(self.store, self.data.key(job))
+            point = whole if job.method not in self.budgets else stored_fit(self.store, self._budget_key(job))
+            measured = point is not None and all(
+                self.store.get(cell) is not None for cell in self._measured_keys(point)
             )
             # Nothing is left to do where there is no point to measure.
             measured = measured or (whole is not None and self._beyond(job, whole) is not None)
-            # Arms that differ in their operating point alone share a fit.
-            left = [] if whole is not None or key in counted else [f"fit {job.method}"]
-            counted.add(key)
-            left += [] if measured else ["measure"]
-            done = {"fitted": whole is not None, "measured": measured, "seconds": time_left(left, took)}
+            done = {"fitted": whole is not None, "measured": measured}
             cells.append({"method": job.method, "fit": job.fit, **done})
         return cells
 
@@ -297,29 +344,10 @@ class AuditPlan:
     def run(self) -> Audit:
         """Compute what is not finished, and return everything."""
         if self.folds:
-            audits = []
-            for i, plan in enumerate(self.folds, start=1):
-                self._say(f"fold {i} of {len(self.folds)}")
-                try:
-                    audits.append(plan.run())
-                except UsageError as error:
-                    if not plan.settings["participants"]["VAL"]:
-                        error.add_note(
-                            "Three participants leave one to fit on and nobody for VAL: methods that hold "
-                            "rows out, as iterative_mgpa does, need a fourth. Audit the others."
-                        )
-                    raise
-            pooled, table = Audit.pool(audits), self.table
-            return replace(
-                pooled,
-                settings=pooled.settings | {k: self.settings[k] for k in ("folds", "data", "roles")},
-                # Everybody was fitted on in some fold.
-                confounding=confounding(table.source, table.participant, table.label),
-                paired_rows=replace(table, role=None) if has_pairs(table) else None,
-            )
+            return self._run_folds()
         started = time.monotonic()
         self.store.create()
-        maps, omitted = self._fit()
+        maps, omitted, unattained = self._fit()
         cells = self._measure(maps)
         self._say(f"done in {time.monotonic() - started:.0f} s")
         results = {}
@@ -331,19 +359,44 @@ class AuditPlan:
                 [cells[job][0] for job in jobs],
                 [cells[job][1] for job in jobs],
                 fitted_elsewhere=any(job.fitted is not None for job in jobs),
-                fitted_on=people_known(self.judges.seen_by(maps[job].map) for job in jobs),
+                fitted_on=people_known(seen_by(maps[job].map, self._held_out) for job in jobs),
+                design=self.design,
+                widen=self.settings["rules"] == "default",
             )
         fit = self.data.fit
         return Audit(
             results,
             confounding(fit.source, fit.participant, fit.label),
-            self.settings | {"omitted": omitted},
+            self.settings | {"omitted": omitted, "unattained": unattained},
             self.ground.evaluation.source[self.ground.picture[0]].astype(str),
             paired_rows=fit if self.data.pairs is None and has_pairs(fit) else None,
+            design=self.design,
         )
 
-    def _fit(self) -> tuple[dict[Job, Fitted], dict[str, str]]:
-        """Return every job's fit, at the method's budget if it has one, and methods to leave out with why."""
+    def _run_folds(self) -> Audit:
+        audits = []
+        for i, plan in enumerate(self.folds, start=1):
+            self._say(f"fold {i} of {len(self.folds)}")
+            try:
+                audits.append(plan.run())
+            except UsageError as error:
+                if not plan.settings["participants"]["VAL"]:
+                    error.add_note(
+                        "Three participants leave one to fit on and none for VAL: methods that hold rows "
+                        "out, as iterative_mgpa does, need a fourth. Audit the others."
+                    )
+                raise
+        pooled, table = Audit.pool(audits), self.table
+        return replace(
+            pooled,
+            settings=pooled.settings | {k: self.settings[k] for k in ("folds", "data", "roles")},
+            # Each participant was fitted on in some fold.
+            confounding=confounding(table.source, table.participant, table.label),
+            paired_rows=replace(table, role=None) if has_pairs(table) else None,
+        )
+
+    def _fit(self) -> tuple[dict[Job, Fitted], dict[str, str], dict[str, list[int]]]:
+        """Return every job's fit at its budget, methods to leave out with why, and how many fits miss it."""
         keys = {job: self.data.key(job) for job in self.jobs}
         # Arms that differ in their operating point alone share a fit, named after the first of them.
         first = {key: job for job, key in reversed(keys.items())}
@@ -353,8 +406,12 @@ class AuditPlan:
         }
         full = self._complete(calls, partial(stored_fit, self.store), "fits", "fitted")
         omitted: dict[str, str] = {}
+        unattained = {job.method: [0, 0] for job in keys if job.method in self.budgets}
         for job, key in keys.items():
             moved = self._beyond(job, full[key])
+            if job.method in unattained:
+                unattained[job.method][0] += moved is not None
+                unattained[job.method][1] += 1
             if moved is not None:
                 # A mean over the fits that do get there would be about other fits.
                 omitted[job.method] = (
@@ -372,7 +429,7 @@ class AuditPlan:
                 fits[job] = stored_fit(self.store, at) or cut_back(
                     job, full[key], self.budgets[job.method], self.data, self.store, at
                 )
-        return fits, omitted
+        return fits, omitted, unattained
 
     def _beyond(self, job: Job, fitted: Fitted) -> float | None:
         """Return how far a fit moves VAL rows at most, if its budget is beyond that and may be left out."""
@@ -394,14 +451,12 @@ class AuditPlan:
                 rows = partial(preserved_rows, self.ground, self.data.gate_basis(fits[job].facts))
                 cells[key] = f"{job.method}, what its gate preserves", rows, source_accessibility
         readings = self._read_together({key: rows for key, (_, rows, _) in cells.items()})
-        kept = {
-            key: (what, partial(_keep, what, measures, self.ground, rows, readings.get(key), self.store, key))
+        calls = {
+            key: (what, partial(_cell, what, measures, self.ground, rows, readings.get(key), self.store, key))
             for key, (what, rows, measures) in cells.items()
         }
-        found = self._complete(kept, self.store.get, "cells to measure", "measured")
-        return {
-            job: (found[cell], found[floor[0]] if floor else None) for job, (cell, *floor) in keys.items()
-        }
+        done = self._complete(calls, self.store.get, "cells to measure", "measured")
+        return {job: (done[cell], done[floor[0]] if floor else None) for job, (cell, *floor) in keys.items()}
 
     def _read_together(self, rows: dict[str, Callable[[], Rows]]) -> dict[str, SourceReading]:
         """Return what source readers make of cells' rows where all of them train as one program: on a GPU.
@@ -416,8 +471,7 @@ class AuditPlan:
             if all(self.store.get(key) is not None for key in group):
                 continue
             self._say(f"reading sources after {len(group)} corrections at once")
-            found = self.ground.read([rows[key]() for key in group])
-            readings |= dict(zip(group, found, strict=True))
+            readings |= dict(zip(group, self.ground.read([rows[key]() for key in group]), strict=True))
         return readings
 
     def _complete(
@@ -428,32 +482,32 @@ class AuditPlan:
         done: str,
     ) -> dict[str, T]:
         """Return every call's result by its key: stored before, or computed now."""
-        found = {key: value for key in calls if (value := stored(key)) is not None}
-        missing = [key for key in calls if key not in found]
-        self._say(f"{len(calls)} {what}, {len(found)} of them finished before")
+        results = {key: value for key in calls if (value := stored(key)) is not None}
+        missing = [key for key in calls if key not in results]
+        self._say(f"{len(calls)} {what}, {len(results)} of them finished before")
         if missing:
             # First: that a head cannot be fitted is better known before the maps are.
             with waiting("audit: training heads on uncorrected rows", self.verbose):
                 self.ground.prepare()
-        results = in_processes((delayed(calls[key][1])() for key in missing), self.n_jobs)
+        computed = in_processes((delayed(calls[key][1])() for key in missing), self.n_jobs)
         started = time.monotonic()
         for i, key in enumerate(missing, start=1):
             with waiting(f"audit: {i}/{len(missing)} {what}: {calls[key][0]}", self.verbose):
-                found[key] = next(results)
+                results[key] = next(computed)
             left = (time.monotonic() - started) / i * (len(missing) - i)
             about = f", about {left:.0f} s left" if left >= 1 else ""
             self._say(f"{done} {i}/{len(missing)}: {calls[key][0]}{about}")
-        return found
+        return results
 
     def _budget_key(self, job: Job) -> str:
-        return BudgetSpec(fit=self.data.key(job), budget=self.budgets[job.method]).key
+        return cell_key("budget", self.data.key(job), self.budgets[job.method])
 
     def _measured_keys(self, fitted: Fitted) -> list[str]:
         """Return the names of a fit's measurements and, if it is wanted and there is one, of its floor."""
-        keys = [MeasureSpec(ground=self.ground.key, map=map_digest(fitted.map)).key]
+        keys = [cell_key("measure", self.ground.key, map_digest(fitted.map))]
         if self.floor and "gate_basis" in fitted.facts:
             basis = array_digest(self.data.gate_basis(fitted.facts))
-            keys.append(FloorSpec(ground=self.ground.key, basis=basis).key)
+            keys.append(cell_key("floor", self.ground.key, basis))
         return keys
 
     def _say(self, text: str) -> None:
@@ -462,7 +516,19 @@ class AuditPlan:
             sys.stderr.flush()
 
 
-def _keep(
+def _budgets(budget: float | Mapping[str, float] | None, names: list[str]) -> dict[str, float]:
+    """Return every method's budget, for those that have one; the identity never moves."""
+    by_method = (
+        budget if isinstance(budget, Mapping) else {} if budget is None else dict.fromkeys(names, budget)
+    )
+    budgets = {name: float(b) for name, b in by_method.items() if name != "identity"}
+    for name, b in budgets.items():
+        if not (np.isfinite(b) and b >= 0):
+            raise ValueError(f"The budget of {name} is {b!r}; expected a movement, zero or more.")
+    return budgets
+
+
+def _cell(
     what: str,
     measures: Callable[..., Arrays],
     ground: Ground,
@@ -472,44 +538,6 @@ def _keep(
     key: str,
 ) -> Arrays:
     """Measure a cell and keep it."""
-    with saying(f"measuring {what}", store), store.timed("measure"):
+    with explain(f"measuring {what}", store):
         arrays = measures(ground, rows(), reading)
     return store.put(key, arrays)
-
-
-def _planned(plan: Callable[P, AuditPlan]) -> Callable[[Callable[..., Audit]], Callable[P, Audit]]:
-    """Return a decorator that shows a plan's parameters as a function's own, to readers and to mypy."""
-
-    def decorate(function: Callable[..., Audit]) -> Callable[P, Audit]:
-        function.__signature__ = signature(plan)  # type: ignore[attr-defined]
-        return function
-
-    return decorate
-
-
-@_planned(AuditPlan)
-def run(*given: Any, **settings: Any) -> Audit:
-    """Measure what corrections do to source, task and movement, on people they were not fitted on.
-
-    Takes what :class:`AuditPlan` takes, and is ``AuditPlan(...).run()``.
-
-    Returns
-    -------
-    Audit
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from mgpa.tables import Table, assign_roles
-    >>> rng = np.random.default_rng(0)
-    >>> person, event = np.repeat(np.arange(16), 20), np.repeat(np.arange(160), 2)
-    >>> source, y = np.tile(["dry", "wet"], 160), np.repeat(np.arange(160) % 2, 2)
-    >>> X = rng.normal(size=(160, 5))[event] + (source == "wet")[:, None] + y[:, None] * [0, 2, 0, 0, 0]
-    >>> table = Table(X, source=source, participant=person, label=y, pair_id=event, role=assign_roles(person))
-    >>> audit = run(table, ["closed_form_mgpa"], readers={"restarts": 0}, verbose=False)
-    >>> bool(audit["closed_form_mgpa"].estimate("S").value < audit["identity"].estimate("S").value)
-    True
-    """
-    with waiting("audit: preparing", settings.get("verbose", True)):
-        plan = AuditPlan(*given, **settings)
-    return plan.run()

@@ -24,7 +24,6 @@ from threadpoolctl import threadpool_limits
 
 from .._common.arrays import double, namespace
 from .._common.checks import as_float_matrix, require_finite
-from .._common.progress import progress
 from ..critics import HIDDEN_WIDTH, LinearCritic, fit_logistic, fit_logistic_on_device
 from ..estimators.staged import torch_device
 from ..pairs import encode_source, to_numpy
@@ -87,7 +86,6 @@ def read_sources(
     *,
     device: str = "auto",
     seed: int = SEED,
-    verbose: bool = False,
     bank: str = "paper",
     restarts: int = 3,
     checkpoints: Sequence[int] = CHECKPOINTS,
@@ -107,8 +105,6 @@ def read_sources(
         Where the networks train; "auto" is CUDA if torch sees it.
     seed : int
         Restart r starts and shuffles from ``seed`` + 1001 + 10000 r.
-    verbose : bool
-        Show a progress line.
     bank : {"paper", "full"}
         The paper's readers alone, or two more, as in :func:`mgpa.audit.run`.
     restarts, checkpoints : int, increasing ints
@@ -131,9 +127,15 @@ def read_sources(
     >>> round(float(roc_auc_score(source[100:], reading.scores[:, 0])), 2)
     0.75
     """
-    how: dict[str, Any] = {"device": device, "seed": seed, "verbose": verbose, "bank": bank}
-    how |= {"restarts": restarts, "checkpoints": checkpoints}
-    return read_many_sources([(X_head, X_eval)], source_head, **how)[0]
+    return read_many_sources(
+        [(X_head, X_eval)],
+        source_head,
+        device=device,
+        seed=seed,
+        bank=bank,
+        restarts=restarts,
+        checkpoints=checkpoints,
+    )[0]
 
 
 def read_many_sources(
@@ -142,7 +144,6 @@ def read_many_sources(
     *,
     device: str = "auto",
     seed: int = SEED,
-    verbose: bool = False,
     bank: str = "paper",
     restarts: int = 3,
     checkpoints: Sequence[int] = CHECKPOINTS,
@@ -156,7 +157,7 @@ def read_many_sources(
     ----------
     corrections : sequence of (X_head, X_eval)
         The same HEAD and EVAL rows, corrected differently.
-    source_head, device, seed, verbose, bank, restarts, checkpoints
+    source_head, device, seed, bank, restarts, checkpoints
         As in :func:`read_sources`.
 
     Returns
@@ -173,15 +174,13 @@ def read_many_sources(
     codes, n_sources = source_codes(source_head, len(sets[0][0]))
     checkpoints = check_schedule(restarts, checkpoints)
     check_bank(bank)
-    how: dict[str, Any] = {}
-    if restarts:
-        how = {"device": torch_device(device, "read_sources"), "label": "source readers", "verbose": verbose}
+    place = torch_device(device, "read_sources") if restarts else None
     seeds = restart_seeds(seed, restarts)
 
     def networks_of(part: list[tuple[NDArray[Any], NDArray[Any]]]) -> list[Scores]:
         if not restarts:
             return [{} for _ in part]
-        trained = train_networks("gelu", [head for head, _ in part], codes, seeds, checkpoints, **how)
+        trained = train_networks("gelu", [head for head, _ in part], codes, seeds, checkpoints, device=place)
         return [network_scores("gelu", own, held) for own, (_, held) in zip(trained, part, strict=True)]
 
     def linear_of(head: NDArray[Any], held: NDArray[Any], place: Callable[[Any], Any] = np.asarray) -> Scores:
@@ -193,7 +192,7 @@ def read_many_sources(
         with threadpool_limits(threads):
             return further_scores(head, codes, held, seed)
 
-    if not (restarts and how["device"].type == "cuda"):
+    if place is None or place.type != "cuda":
         return [as_reading(linear_of(*s) | networks_of([s])[0] | further_of(*s)) for s in sets]
     import torch
 
@@ -201,7 +200,7 @@ def read_many_sources(
     threads = max(1, cpu_count() // len(sets))
     with ThreadPoolExecutor(len(sets)) as pool:
         further = [pool.submit(further_of, *rows, threads) for rows in sets]
-        linear = [linear_of(*rows, partial(torch.as_tensor, device=how["device"])) for rows in sets]
+        linear = [linear_of(*rows, partial(torch.as_tensor, device=place)) for rows in sets]
         parts = zip(linear, networks_of(sets), (trees.result() for trees in further), strict=True)
         return [as_reading(a | b | c) for a, b, c in parts]
 
@@ -214,8 +213,6 @@ def train_networks(
     checkpoints: Sequence[int],
     *,
     device: Any,
-    label: str,
-    verbose: bool = False,
 ) -> list[list[TrainedNetworks]]:
     """Train one network per set of rows and seed, all of them side by side.
 
@@ -238,7 +235,7 @@ def train_networks(
     rows = torch.cat([as_input(X, device) for X in sets])
     training = Training(network, rows, codes, seeds, optimizer, n_sets=n_sets)
     trained: list[list[TrainedNetworks]] = [[] for _ in sets]
-    for epoch in progress(range(1, max(checkpoints) + 1), label, verbose):
+    for epoch in range(1, max(checkpoints) + 1):
         training.epoch()
         if epoch in checkpoints:
             by_set = zip(*(p.chunk(n_sets) for p in training.parameters()), strict=True)
@@ -343,7 +340,17 @@ def check_schedule(restarts: int, checkpoints: Sequence[int]) -> tuple[int, ...]
 def check_bank(bank: str) -> None:
     """Raise unless there is such a bank of readers."""
     if bank not in BANKS:
-        raise ValueError(f"There is no bank of readers {bank!r}; choose {' or '.join(map(repr, BANKS))}.")
+        raise ValueError(f"No bank of readers {bank!r}; choose {' or '.join(map(repr, BANKS))}.")
+
+
+def reader_bank(
+    bank: str = "full", restarts: int = 3, checkpoints: Sequence[int] = CHECKPOINTS, **other: Any
+) -> dict[str, Any]:
+    """Return the settings of the bank of readers that an audit asks for."""
+    if other:
+        raise TypeError(f"readers has {sorted(other)}; it takes bank, restarts and checkpoints.")
+    check_bank(bank)
+    return {"bank": bank, "restarts": int(restarts), "checkpoints": check_schedule(restarts, checkpoints)}
 
 
 def as_input(X: NDArray[Any], device: Any) -> Array:

@@ -1,31 +1,29 @@
-"""What an audit found: estimates with intervals, contrasts between methods, and a verdict in words."""
+"""What an audit found: estimates with intervals and contrasts between methods.
+
+An :class:`Audit` is data. Sentences (:mod:`~mgpa.audit.verdict`), figures (:mod:`~mgpa.audit.plots`) and
+reports (:mod:`~mgpa.audit.report`) are functions of it; its methods of those names only call them.
+"""
 
 from __future__ import annotations
 
 import hashlib
-import webbrowser
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from inspect import Parameter, Signature
-from itertools import dropwhile
 from pathlib import Path
-from textwrap import wrap
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from .._common.extras import missing
-from .._common.files import write_atomically
-from .._common.markup import text_table
-from ..errors import MissingEvidence, printable
+from ..errors import MissingEvidence
 from ..tables.table import Table
-from . import sentences
 from .bootstrap import Estimate, contrast
-from .diagnostics import Confounding, Reliability, reliability
+from .design import Design
+from .diagnostics import Confounding
 from .method_result import MethodResult
 from .metrics import METRICS
 
@@ -33,34 +31,6 @@ if TYPE_CHECKING:
     from .pair_check import PairCheck
 
 Floats = NDArray[np.float64]
-
-# Characters of a printed table; metrics that do not fit follow below.
-LINE = 100
-
-
-def _plots() -> Any:
-    from . import plots
-
-    return plots
-
-
-def _drawn(name: str, what: str, **first: Any) -> Callable[..., Any]:
-    """Return a method that draws one of the figures of :mod:`mgpa.audit.plots`; it takes what that takes.
-
-    ``first`` are the parameters that may be passed without their names, for help and completion.
-    """
-
-    def draw(self: Audit, *arguments: Any, **options: Any) -> Any:
-        plots = _plots()
-        return plots.stamped(self, getattr(plots, name)(self, *arguments, **options))
-
-    draw.__name__, draw.__qualname__ = name, f"Audit.{name}"
-    draw.__doc__ = f"Draw {what} (:func:`mgpa.audit.plots.{name}`)."
-    plain = Parameter.POSITIONAL_OR_KEYWORD
-    named = [Parameter(parameter, plain, default=default) for parameter, default in first.items()]
-    shown = [Parameter("self", plain), *named, Parameter("options", Parameter.VAR_KEYWORD)]
-    draw.__signature__ = Signature(shown)  # type: ignore[attr-defined]
-    return draw
 
 
 @dataclass(frozen=True)
@@ -71,13 +41,15 @@ class Audit:
     ----------
     results : dict of name to MethodResult
     confounding : Confounding
-        How source, task and people go together in the fitting rows.
+        How source, task and participants are associated in the fitting rows.
     settings : dict
         What was run on what.
     picture_source : array
         Sources of the rows in the before/after picture.
     paired_rows : Table or None
         The fitting rows, if the pairs among them are the pairs that methods were fitted with.
+    design : Design or None
+        What was compared with what: crossed, nested or mixed, and what a unit is called.
     """
 
     results: dict[str, MethodResult]
@@ -85,19 +57,20 @@ class Audit:
     settings: dict[str, Any]
     picture_source: NDArray[Any]
     paired_rows: Table | None = None
+    design: Design | None = None
     _cache: dict[str, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     @classmethod
     def pool(cls, audits: Sequence[Audit]) -> Audit:
-        """Put together audits of the same methods on different participants, as of rotated roles.
+        """Pool audits of the same methods on different participants, such as those of rotated roles.
 
-        Estimates are then over all participants. What is shown of single fits (pairs, gates, calibration,
-        the picture of the rows) is the first audit's.
+        Estimates are then over all participants. What is shown of single fits (pairs, gates, the picture of
+        the rows) is the first audit's.
         """
         if not audits:
-            raise ValueError("There are no audits to put together.")
+            raise ValueError("audits is empty; pass the audits to pool.")
         first = audits[0]
-        # Who could not be measured somewhere would be measured on fewer people than the others.
+        # A method that one audit omits would be measured on fewer participants than the others.
         omitted: dict[str, str] = {}
         for audit in audits:
             omitted |= audit.settings.get("omitted", {})
@@ -128,12 +101,13 @@ class Audit:
             "directions": list(dict.fromkeys(way for a in audits for way in a.settings["directions"])),
             "splits": len(audits),
             "omitted": omitted,
+            "unattained": _added(a.settings.get("unattained", {}) for a in audits),
         }
-        return replace(first, results=results, settings=settings)
+        return replace(first, results=results, settings=settings, design=results["identity"].design)
 
     def __getitem__(self, method: str) -> MethodResult:
         if method not in self.results:
-            raise KeyError(f"{method!r} was not audited; there are {', '.join(self.results)}.")
+            raise KeyError(f"No method {method!r}. Methods: {', '.join(self.results)}.")
         return self.results[method]
 
     def __iter__(self) -> Iterator[str]:
@@ -145,8 +119,13 @@ class Audit:
         return tuple(self.results)
 
     @property
+    def n_people(self) -> int:
+        """Number of EVAL participants."""
+        return len(self["identity"].participants)
+
+    @property
     def columns(self) -> tuple[str, ...]:
-        """Metrics that some method has, those that are parts of others aside."""
+        """Metrics that some method has, without those that are parts of others."""
         whole = (name for name, metric in METRICS.items() if not metric.part_of)
         return tuple(m for m in whole if any(result.has(m) for result in self.results.values()))
 
@@ -154,56 +133,6 @@ class Audit:
     def metrics(self) -> tuple[str, ...]:
         """Of these, the ones that every method has: methods can be compared by them."""
         return tuple(m for m in self.columns if all(result.has(m) for result in self.results.values()))
-
-    @property
-    def direction(self) -> str:
-        """Which label went with which source where the heads behind ``worst`` learned their shortcut."""
-        ways, origin = self.settings["directions"], self.settings["directions_of"]
-        if not ways:
-            return f"worst and control were not measured: {origin}." if origin else ""
-        if len(ways) == 1:
-            said = "as stated" if origin == "stated" else f"as in the {origin} rows"
-            return f"worst: the shortcut that heads learned is that {ways[0]} ({said})."
-        return (
-            f"worst: source and task show no clear association in the {origin} rows, so heads learned either "
-            f"shortcut ({'; '.join(ways)}), and their curves are averaged."
-        )
-
-    @property
-    def bank(self) -> str:
-        """Who read the source, and what the paper's readers alone make of it, if there were others."""
-        n = len(self["identity"].readers)
-        if self.settings["bank"] == "paper":
-            return f"S: the best of {n} readers, all of them the paper's."
-        alone = ", ".join(
-            f"{printable(name)} {result.estimate('S_paper'):.3f}" for name, result in self.results.items()
-        )
-        size = "a small bank" if self.preliminary else "the full bank"
-        return f"S: the best of {n} readers ({size}). By the paper's alone (S_paper): {alone}."
-
-    @property
-    def duplicates(self) -> str:
-        """Which rows stand in more than one role, word for word; empty if none do."""
-        said = "; ".join(f"{count} {what}" for what, count in self.settings["duplicates"].items())
-        return (
-            f"THE SAME ROWS IN TWO ROLES: {said}. What was fitted on them cannot be judged by them."
-            * bool(said)
-        )
-
-    def check_pairs(self, *, verbose: bool = False) -> PairCheck | None:
-        """Return what the pairs in the fitting rows show; None if there are none, or too few to hold any out.
-
-        It is computed when it is first asked for, as a report does.
-        """
-        from .pair_check import check_pairs
-
-        if "pairs" not in self._cache:
-            self._cache["pairs"] = None
-            if self.paired_rows is not None:
-                with suppress(MissingEvidence):
-                    self._cache["pairs"] = check_pairs(self.paired_rows, verbose=verbose)
-        found: PairCheck | None = self._cache["pairs"]
-        return found
 
     @cached_property
     def estimates(self) -> dict[str, dict[str, Estimate]]:
@@ -213,22 +142,37 @@ class Audit:
             for name, result in self.results.items()
         }
 
+    @cached_property
+    def changes(self) -> dict[str, dict[str, Estimate]]:
+        """Every metric of every other method minus the identity's."""
+        return {name: {m: self.contrast(name, metric=m) for m in self.metrics} for name in self.methods[1:]}
+
     def contrast(self, a: str, b: str = "identity", metric: str = "S") -> Estimate:
         """Return method a minus method b, paired over participants and draws."""
-        statistic, first = self[a].values(metric)
-        _, second = self[b].values(metric)
-        few, many = sorted((len(first), len(second)))
-        if many % few:
-            raise ValueError(
-                f"{a} has {len(first)} fits and {b} {len(second)}; one must have as many as the other, or "
-                "several times as many."
-            )
-        # Several variants with the same seeds each, as random gates: fit i of all of them goes with fit i.
-        first, second = (v.reshape(-1, few, *v.shape[1:]) if few > 1 else v for v in (first, second))
-        return contrast(first, second, statistic)
+        key = f"contrast {a!r} {b!r} {metric}"
+        if key not in self._cache:
+            statistic, first, drawn = self[a].sample(metric)
+            _, second, _ = self[b].sample(metric)
+            few, many = sorted((len(first), len(second)))
+            if many % few:
+                raise ValueError(
+                    f"{a} has {len(first)} fits and {b} {len(second)}; one must have as many as the other, "
+                    "or several times as many."
+                )
+            # Several variants with the same seeds each, such as random gates: fit i corresponds to fit i.
+            first, second = (v.reshape(-1, few, *v.shape[1:]) if few > 1 else v for v in (first, second))
+            self._cache[key] = contrast(first, second, statistic, drawn)
+        found: Estimate = self._cache[key]
+        return found
+
+    def outcome(self, method: str, metric: str) -> str | None:
+        """Return what became of a metric: "improved", "kept", "suffered", "unclear"; None if not measured."""
+        if metric not in self.metrics:
+            return None
+        return METRICS[metric].outcome(self.contrast(method, metric=metric))
 
     def influence(self, a: str, b: str = "identity", metric: str = "S") -> Floats:
-        """Return the contrast without each participant in turn: does the verdict hang on one person?"""
+        """Return the contrast without each participant in turn: does one participant drive the result?"""
         return self[a].influence(metric) - self[b].influence(metric)
 
     def table(self, contrasts_with: str | None = None) -> Any:
@@ -239,15 +183,14 @@ class Audit:
         pandas = _pandas()
         rows = {}
         for name in self.methods:
-            if contrasts_with is None:
-                found = self.estimates[name]
-            elif name == contrasts_with:
+            if name == contrasts_with:
                 continue
-            else:
-                found = {m: self.contrast(name, contrasts_with, m) for m in self.metrics}
+            estimates = self.estimates[name]
+            if contrasts_with is not None:
+                estimates = {m: self.contrast(name, contrasts_with, m) for m in self.metrics}
             rows[name] = {
                 (metric, part): getattr(e, part)
-                for metric, e in found.items()
+                for metric, e in estimates.items()
                 for part in ("value", "low", "high")
             }
         frame = pandas.DataFrame.from_dict(rows, orient="index")
@@ -274,83 +217,46 @@ class Audit:
                     rows.append((name, f, result.participants[p], metric, names[k], float(value)))
         return pandas.DataFrame(rows, columns=["method", "fit", "participant", "metric", "part", "value"])
 
-    def reliability(self, method: str, reader: str | None = None, fit: int = 0) -> Reliability:
-        """Return the calibration of one reader (the best, unless named) on corrected EVAL rows."""
-        result = self[method]
-        reader = result.best_reader() if reader is None else reader
-        scores = result.cells[fit]["source_scores"]
-        if scores.ndim != 2:
-            raise ValueError("Calibration is shown for two sources.")
-        if reader not in result.readers:
-            raise ValueError(f"There is no reader {reader!r}; there are {', '.join(result.readers)}.")
-        truth = result.cells[fit]["eval_source"] == 1
-        return reliability(scores[:, result.readers.index(reader)], truth)
+    def check_pairs(self, *, verbose: bool = False) -> PairCheck | None:
+        """Return what the pairs in the fitting rows show; None without pairs, or with too few.
 
-    def outcome(self, method: str, metric: str) -> str | None:
-        """Return what became of a metric: "improved", "kept", "suffered", "unclear"; None if not measured."""
-        if metric not in self.metrics:
-            return None
-        return METRICS[metric].outcome(self.contrast(method, metric=metric))
+        It is computed when it is first asked for, as a report does.
+        """
+        from .pair_check import check_pairs
 
-    @property
-    def n_people(self) -> int:
-        """EVAL participants: those that everything is judged by."""
-        return len(self["identity"].participants)
+        if "pairs" not in self._cache:
+            self._cache["pairs"] = None
+            if self.paired_rows is not None:
+                with suppress(MissingEvidence):
+                    self._cache["pairs"] = check_pairs(self.paired_rows, verbose=verbose)
+        check: PairCheck | None = self._cache["pairs"]
+        return check
 
-    def verdict(self, method: str) -> list[str]:
-        """Return what the method did, in sentences: what fell, what was kept, and how sure that is."""
-        return self.findings(method) + self.caveats(method)
+    def verdict(self, method: str | None = None) -> list[str]:
+        """Return the verdict in three sentences or, of one method, what it did and how sure that is."""
+        from . import verdict
 
-    findings, limits, caveats = sentences.findings, sentences.limits, sentences.caveats
-    too_few, corrected_before = property(sentences.too_few), property(sentences.corrected_before)
-    still_readable = property(sentences.still_readable)
-
-    @property
-    def preliminary(self) -> str:
-        """That the readers were a small bank, trained briefly; empty if they were not."""
-        if not self.settings["preliminary"]:
-            return ""
-        return (
-            "PRELIMINARY: fewer or shorter-trained source readers than in a full audit, so S may be too low. "
-            "Audit with the full bank before believing a number."
-        )
+        if method is None:
+            return verdict.verdict(self)
+        return verdict.findings(self, method) + verdict.caveats(self)
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """What every output says before its numbers are believed, a sentence each: few people, for one."""
-        said = (self.preliminary, self.too_few, self.corrected_before, self.duplicates)
-        return tuple(warning for warning in said if warning)
+        """What every output says before its numbers are believed, such as too few participants."""
+        from .verdict import warnings
 
-    @property
-    def advice_on_folds(self) -> str:
-        """How more people could judge, to end a sentence with; nothing, if everybody does already."""
-        given = any(result.fitted_elsewhere for result in self.results.values())
-        return "" if given or "folds" in self.settings else "; with folds everybody judges once"
+        return tuple(warnings(self).values())
+
+    def plan(self) -> list[dict[str, Any]]:
+        """Return how many participants would settle what is open (:func:`mgpa.audit.verdict.plan`)."""
+        from .verdict import plan
+
+        return plan(self)
 
     def __str__(self) -> str:
-        cells = [["method", *(METRICS[m].wanted for m in self.columns)]]
-        for name in self.methods:
-            found = self.estimates[name]
-            cells.append([printable(name), *(f"{found[m]:.3f}" if m in found else "" for m in self.columns)])
-        names, *columns = zip(*cells, strict=True)
-        # Words stand above symbols, in as many lines as they need.
-        subjects = [
-            wrap(METRICS[m].subject, max(map(len, c))) for m, c in zip(self.columns, columns, strict=True)
-        ]
-        blocks: list[list[tuple[str, ...]]] = [[]]
-        height, width = max(map(len, subjects)), max(map(len, names))
-        for subject, column in zip(subjects, columns, strict=True):
-            whole = (*[""] * (height - len(subject)), *subject, *column)
-            used = width + sum(2 + max(map(len, c)) for c in blocks[-1])
-            if blocks[-1] and used + 2 + max(map(len, whole)) > LINE:
-                blocks.append([])
-            blocks[-1].append(whole)
-        first = (*[""] * height, *names)
-        tables = [text_table(zip(first, *block, strict=True)) for block in blocks]
-        # Above the words of a column there may be nothing but empty lines.
-        lines = [line for table in tables for line in ("", *dropwhile(lambda text: not text, table))]
-        notes = (*self.warnings, self.bank, printable(self.still_readable), self.direction)
-        return "\n".join(lines[1:] + [note for note in notes if note])
+        from .verdict import text
+
+        return text(self)
 
     __repr__ = __str__
 
@@ -359,84 +265,52 @@ class Audit:
 
         return inline_verdict(self)
 
-    def show(self, height: int = 800) -> Any:
-        """Return the whole report as something that a notebook shows, so many pixels high."""
-        from .report import InlineReport
+    def plot(self, chart: str = "tradeoff", *arguments: Any, **options: Any) -> Any:
+        """Draw a chart of :mod:`mgpa.audit.plots` by its name: ``plot("gate")`` is ``plot_gate(audit)``."""
+        from .plots import plot
 
-        return InlineReport(self, height)
-
-    @cached_property
-    def changes(self) -> dict[str, dict[str, Estimate]]:
-        """Every metric of every other method minus the identity's."""
-        others = (name for name in self.methods if name != "identity")
-        return {name: {m: self.contrast(name, metric=m) for m in self.metrics} for name in others}
-
-    plot_tradeoff = _drawn("plot_tradeoff", "source against task", ax=None)
-    plot_readers = _drawn("plot_readers", "every reader before and after", axes=None)
-    plot_movement = _drawn("plot_movement", "how far embeddings moved", axes=None)
-    plot_gate = _drawn("plot_gate", "the gate's spectrum and rank", ax=None)
-    plot_association = _drawn("plot_association", "AUROC over association", ax=None)
-    plot_participants = _drawn(
-        "plot_participants", "every participant before and after", metric="S", axes=None
-    )
-    plot_pairs = _drawn("plot_pairs", "what the pairs in the fitting rows show", ax=None)
-    plot_embedding = _drawn("plot_embedding", "the rows before and after", axes=None)
-    plot_variance = _drawn("plot_variance", "what the variance is due to", axes=None)
+        return plot(self, chart, *arguments, **options)
 
     def figures(
         self, folder: Any, formats: Sequence[str] = ("pdf", "svg", "png"), *, verbose: bool = False
     ) -> list[Path]:
-        """Write every figure that applies to a folder, in every format, and return the paths.
+        """Write every chart that applies to a folder, in every format, and return the paths."""
+        from .plots import save_all
 
-        ``verbose`` shows how far it is.
-        """
-        return list(_plots().save_all(self, folder, formats, verbose=verbose))
+        return save_all(self, folder, formats, verbose=verbose)
+
+    def report(self, path: Any, title: str = "Correction audit", **options: Any) -> Path:
+        """Write everything as one HTML file that opens offline (:func:`mgpa.audit.report.report`)."""
+        from .report import report
+
+        return report(self, path, title, **options)
 
     def to_csv(self, path: Any) -> Path:
         """Write one row for every method and metric: value, interval and difference from the identity."""
-        from .report import csv_table
+        from .report import write_csv
 
-        return write_atomically(Path(path), csv_table(self).encode())
+        return write_csv(self, path)
 
     def to_latex(self, path: Any = None) -> str:
         """Return a booktabs table, source-blind and source-aware methods apart; also write it to a path."""
-        from .report import latex_table
+        from .report import write_latex
 
-        text = latex_table(self)
-        if path is not None:
-            write_atomically(Path(path), text.encode())
-        return text
+        return write_latex(self, path)
 
     def methods_text(self) -> str:
-        """Return a paragraph for a paper's methods: what was done to what, with versions and references.
-
-        Everything in it comes from the settings and results of this audit.
-        """
+        """Return a paragraph for a paper's methods, from the settings and results of this audit."""
         from .methods_text import methods_text
 
         return methods_text(self)
 
-    def report(
-        self,
-        path: Any,
-        title: str = "Correction audit",
-        sections: Sequence[tuple[str, str, str]] = (),
-        *,
-        browser: bool = False,
-        verbose: bool = False,
-    ) -> Path:
-        """Write everything as one HTML file that opens offline, and return its path.
 
-        ``sections`` are yours: for each an id, a heading, and HTML that is put in as it is. ``browser`` opens
-        the file in one, and ``verbose`` shows how far it is.
-        """
-        from .report import html_report
-
-        self.check_pairs(verbose=verbose)  # the one part that takes time
-        written = write_atomically(Path(path), html_report(self, title, sections).encode())
-        if browser:
-            webbrowser.open(written.resolve().as_uri())
-        return written
+def _added(parts: Iterable[dict[str, list[int]]]) -> dict[str, list[int]]:
+    """Return how many fits missed their budget, and of how many, added up over splits."""
+    total: dict[str, list[int]] = {}
+    for part in parts:
+        for name, counts in part.items():
+            total[name] = [a + b for a, b in zip(total.get(name, [0, 0]), counts, strict=True)]
+    return total
 
 
 def _pandas() -> Any:

@@ -5,13 +5,9 @@ from __future__ import annotations
 import hashlib
 import io
 import json
-import os
 import pickle
-import time
 import warnings
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field, fields
+from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, Self
@@ -22,14 +18,13 @@ from numpy.typing import NDArray
 
 from .. import __version__
 from .._common.files import write_atomically
-from ..errors import MapError
 from ..maps import CorrectionMap, load_map
 from ..maps.io.mapfile import map_digest
 
 Arrays = dict[str, NDArray[Any]]
 
 # Raised when a cell's content changes meaning, so that old caches are not mistaken for new ones.
-CELL_VERSION = 7
+CELL_VERSION = 8
 #: The libraries that compute.
 LIBRARIES = ("numpy", "scipy", "scikit-learn", "torch")
 # In every file: the name of the cell, a checksum of its arrays, and one of the map beside it.
@@ -43,11 +38,11 @@ def versions() -> dict[str, str | None]:
 
 def installed(*packages: str) -> dict[str, str]:
     """Return the versions of those packages that are installed."""
-    found = {}
+    present = {}
     for name in packages:
         with suppress(PackageNotFoundError):
-            found[name] = version(name)
-    return found
+            present[name] = version(name)
+    return present
 
 
 def resolve_device(device: str) -> str:
@@ -61,21 +56,9 @@ def resolve_device(device: str) -> str:
     return "cuda" if torch.cuda.is_available() else "cpu"
 
 
-@dataclass(frozen=True, kw_only=True)
-class Spec:
-    """Everything that the numbers of a cell depend on.
-
-    Each kind of cell is a subclass. Its name and all its fields are the key, so that what is added to a cell
-    cannot be left out of its name.
-    """
-
-    libraries: dict[str, str | None] = field(default_factory=versions)
-    version: int = CELL_VERSION
-
-    @property
-    def key(self) -> str:
-        """The name of the cell."""
-        return key_of(type(self).__name__, {f.name: getattr(self, f.name) for f in fields(self)})
+def cell_key(kind: str, *parts: Any) -> str:
+    """Return the name of a cell: its kind, everything its numbers depend on, and the libraries."""
+    return key_of(kind, CELL_VERSION, versions(), parts)
 
 
 def key_of(*parts: Any) -> str:
@@ -83,15 +66,12 @@ def key_of(*parts: Any) -> str:
     return hashlib.sha256(json.dumps(_describe(parts)).encode()).hexdigest()[:32]
 
 
-def array_digest(*arrays: NDArray[Any] | None) -> str:
+def array_digest(*arrays: NDArray[Any]) -> str:
     """Return a checksum of arrays, their types and shapes."""
     digest = hashlib.sha256()
     for array in arrays:
-        if array is None:
-            digest.update(b"none;")
-            continue
         digest.update(f"{array.dtype.str}{array.shape};".encode())
-        digest.update(np.ascontiguousarray(array).tobytes())
+        digest.update(np.ascontiguousarray(array).data)
     return digest.hexdigest()
 
 
@@ -119,7 +99,8 @@ def _describe(value: Any) -> Any:
 class Store:
     """A folder of ``.npz`` files, one a cell; without a folder nothing is kept.
 
-    Files hold arrays only and are read without pickle, so opening one never runs code.
+    Files hold arrays only and are read without pickle, so opening one never runs code. A map is kept beside
+    its cell.
     """
 
     def __init__(self, folder: Any = None) -> None:
@@ -136,51 +117,32 @@ class Store:
         return None if self.folder is None else self.folder / f"{key}.npz"
 
     def get(self, key: str) -> Arrays | None:
-        """Return a finished cell, or None. A file that is damaged or another's is none, and that is said."""
+        """Return a finished cell, or None; a damaged or exchanged file is reported and counts as none."""
+        found = self._open(key, with_map=False)
+        return None if found is None else found[0]
+
+    def get_fit(self, key: str) -> tuple[CorrectionMap, Arrays] | None:
+        """Return the map of a finished cell and the arrays kept with it, or None, as :meth:`get` does."""
+        found = self._open(key, with_map=True)
+        return None if found is None or found[1] is None else (found[1], found[0])
+
+    def _open(self, key: str, *, with_map: bool) -> tuple[Arrays, CorrectionMap | None] | None:
         path = self.path(key)
         if path is None or not path.is_file():
             return None
         try:
-            arrays, _ = _opened(path, key)
+            with open(path, "rb") as stream:
+                arrays = dict(np.load(stream, allow_pickle=False))
+            name, digest, of_map = arrays.pop(SEAL).tolist()
+            if name != key or digest != _digest(arrays):
+                raise ValueError("its content is not that of this cell")
+            m = load_map(path.with_suffix(".safetensors")) if with_map else None
+            if m is not None and map_digest(m) != of_map:
+                raise ValueError("the map beside it is not that of this cell")
         except Exception as error:  # truncated, altered or something else entirely
-            warnings.warn(f"{path} cannot be read ({error}); computing it again.", stacklevel=2)
+            warnings.warn(f"{path} cannot be read ({error}); computing it again.", stacklevel=3)
             return None
-        return arrays
-
-    def get_map(self, key: str) -> CorrectionMap | None:
-        """Return the map kept with a cell, or None; damaged, absent or another's, as for :meth:`get`."""
-        path = self.path(key)
-        if path is None:
-            return None
-        place = path.with_suffix(".safetensors")
-        try:
-            m = load_map(place)
-            if map_digest(m) != _opened(path, key)[1]:
-                raise MapError(f"{place} is not the map of this cell.")
-        except (MapError, OSError) as error:
-            warnings.warn(f"{error} Computing it again.", stacklevel=2)
-            return None
-        return m
-
-    @contextmanager
-    def timed(self, what: str) -> Iterator[None]:
-        """Note how long something took, beside the cells: for plans, never for results."""
-        started = time.monotonic()
-        yield
-        if self.folder is not None:
-            line = json.dumps([what, round(time.monotonic() - started, 3)]) + "\n"
-            with suppress(OSError), open(self.folder / "timings.jsonl", "a") as stream:
-                stream.write(line)
-
-    def timings(self) -> dict[str, float]:
-        """Return what everything that was timed took, on average, in seconds."""
-        found: dict[str, list[float]] = {}
-        with suppress(OSError), open(self.folder / "timings.jsonl" if self.folder else os.devnull) as stream:
-            for line in stream:
-                with suppress(ValueError):  # a line that was cut off
-                    what, seconds = json.loads(line)
-                    found.setdefault(what, []).append(float(seconds))
-        return {what: sum(values) / len(values) for what, values in found.items()}
+        return arrays, m
 
     def put(self, key: str, arrays: Arrays, m: CorrectionMap | None = None) -> Arrays:
         """Keep a finished cell, and its map if there is one, and return the arrays."""
@@ -198,22 +160,6 @@ class Store:
         except OSError as error:  # a full or read-only disk should not cost what was computed
             warnings.warn(f"{path} cannot be written ({error}); going on without it.", stacklevel=2)
         return arrays
-
-
-def time_left(steps: Iterable[str], took: Mapping[str, float]) -> float | None:
-    """Return how many seconds some steps take, by what they took before; None if one has not been timed."""
-    seconds = [took.get(step) for step in steps]
-    return None if None in seconds else sum(s for s in seconds if s is not None)
-
-
-def _opened(path: Path, key: str) -> tuple[Arrays, str]:
-    """Return a cell's arrays and the checksum of its map, or raise if they are not those that were kept."""
-    with open(path, "rb") as stream:
-        arrays = dict(np.load(stream, allow_pickle=False))
-    name, digest, of_map = arrays.pop(SEAL).tolist()
-    if name != key or digest != _digest(arrays):
-        raise ValueError("its content is not that of this cell")
-    return arrays, of_map
 
 
 def _digest(arrays: Arrays) -> str:

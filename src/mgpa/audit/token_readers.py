@@ -80,7 +80,6 @@ class ResidualReaders:
         *,
         device: str = "auto",
         seed: int = SEED,
-        verbose: bool = False,
         restarts: int = 3,
         checkpoints: Sequence[int] = CHECKPOINTS,
     ) -> Self:
@@ -100,8 +99,6 @@ class ResidualReaders:
                 restart_seeds(seed, restarts),
                 checkpoints,
                 device=torch_device(device, "ResidualReaders"),
-                label="residual token readers",
-                verbose=verbose,
             )[0]
         return cls(residuals.shape[1:], scaling, linear, networks)
 
@@ -122,11 +119,9 @@ def read_token_sources(
     source_head: Any,
     X_eval: Any,
     *,
-    residual: ResidualReaders | None = None,
-    original_eval: Any = None,
+    residual: SourceReading | None = None,
     device: str = "auto",
     seed: int = SEED,
-    verbose: bool = False,
     bank: str = "paper",
     restarts: int = 3,
     checkpoints: Sequence[int] = CHECKPOINTS,
@@ -135,19 +130,17 @@ def read_token_sources(
 
     By name: "mean " and a reader of :func:`~mgpa.audit.readers.read_sources` (11), "tokens linear_raw",
     "tokens linear_standardized", "tokens flat_gelu r0 e12" and "tokens grid_gelu r0 e12" (20), and the
-    "residual " readers given (10). In the full bank also "boosted_trees" and "spread", of the mean and of
+    "residual " reading given (10). In the full bank also "boosted_trees" and "spread", of the mean and of
     all tokens.
 
     Parameters
     ----------
     X_head, source_head, X_eval : (n, t, d) array, (n,) labels, (n_eval, t, d) array
         Corrected HEAD tokens and their sources, and corrected EVAL tokens.
-    residual : ResidualReaders or None
-        Readers of centred tokens, fitted once on uncorrected HEAD tokens. None leaves them out.
-    original_eval : (n_eval, t, d) array or None
-        Uncorrected EVAL tokens. If given, the residual readers score these, after a check that the
-        correction has left the centred tokens as they were.
-    device, seed, verbose, bank, restarts, checkpoints
+    residual : SourceReading or None
+        What :class:`ResidualReaders` made of the EVAL tokens. A correction that shifts all tokens of a row
+        alike leaves their differences, so one reading of uncorrected tokens serves all of these.
+    device, seed, bank, restarts, checkpoints
         As in :func:`~mgpa.audit.readers.read_sources`.
 
     Returns
@@ -160,12 +153,7 @@ def read_token_sources(
     codes, n_sources = source_codes(source_head, len(head))
     checkpoints = check_schedule(restarts, checkpoints)
     check_bank(bank)
-    if original_eval is not None:
-        if residual is None:
-            raise ValueError("original_eval is for the residual readers; pass residual too.")
-        require_same_residuals(original_eval, held)
-
-    how: dict[str, Any] = {"device": device, "seed": seed, "verbose": verbose, "bank": bank}
+    how: dict[str, Any] = {"device": device, "seed": seed, "bank": bank}
     how |= {"restarts": restarts, "checkpoints": checkpoints}
     of_mean = read_sources(token_mean(head), source_head, token_mean(held), **how)
     readings = {f"mean {name}": of_mean.scores[:, i] for i, name in enumerate(of_mean.readers)}
@@ -179,16 +167,13 @@ def read_token_sources(
     if restarts:
         seeds, place = restart_seeds(seed, restarts), torch_device(device, "read_token_sources")
         for name, architecture in (("tokens flat_gelu", "gelu"), ("tokens grid_gelu", "grid_gelu")):
-            [trained] = train_networks(
-                architecture, [head], codes, seeds, checkpoints, device=place, label=name, verbose=verbose
-            )
+            [trained] = train_networks(architecture, [head], codes, seeds, checkpoints, device=place)
             readings |= network_scores(name, trained, held)
     if bank == "full":
         further = further_scores(_flat(head), codes, _flat(held), seed)
         readings |= {f"tokens {name}": scores for name, scores in further.items()}
     if residual is not None:
-        left = residual.scores(X_eval if original_eval is None else original_eval)
-        readings |= {name: left.scores[:, i] for i, name in enumerate(left.readers)}
+        readings |= {name: residual.scores[:, i] for i, name in enumerate(residual.readers)}
     return as_reading(readings)
 
 
@@ -215,28 +200,8 @@ def moves_tokens_alike(original: Any, corrected: Any) -> bool:
     >>> moves_tokens_alike(tokens, tokens + 1.0), moves_tokens_alike(tokens, tokens + np.eye(3, 4))
     (True, False)
     """
-    return bool(_residual_drift(original, corrected).max(initial=0.0) <= RESIDUAL_TOLERANCE)
-
-
-def require_same_residuals(original: Any, corrected: Any) -> None:
-    """Raise if a correction changed the centred tokens of these rows by more than rounding."""
-    before, after = check_tokens(original, "original"), check_tokens(corrected, "corrected")
-    if before.shape != after.shape:
-        raise ValueError(f"original has shape {before.shape}, corrected {after.shape}; pass the same rows.")
-    drift = _residual_drift(before, after)
-    if drift.max(initial=0.0) > RESIDUAL_TOLERANCE:
-        row = int(drift.argmax())
-        raise ValueError(
-            f"The correction changed centred tokens by up to {drift[row]:.2g} (row {row}), more than "
-            f"{RESIDUAL_TOLERANCE:g}: it does not shift all tokens of a row alike, so readers fitted on "
-            "uncorrected residuals do not apply. Fit ResidualReaders on its own HEAD tokens."
-        )
-
-
-def _residual_drift(original: Any, corrected: Any) -> NDArray[np.float32]:
-    """Return by how much the centred tokens of each row changed at most, (n,), in the units of the tokens."""
     drift = np.abs(token_residuals(corrected) - token_residuals(original))
-    return np.asarray(drift.max(axis=(1, 2), initial=0.0))
+    return bool(drift.max(initial=0.0) <= RESIDUAL_TOLERANCE)
 
 
 def check_tokens(X: Any, name: str) -> Tokens:

@@ -47,7 +47,7 @@ def convert(
     table
         A .csv, .tsv or .txt file, or any table; also by an address (s3://…, gs://…, https://…, hf://…).
     out
-        A .parquet or .npz file; also by an address (s3://…, gs://…).
+        A .parquet, .npz or .csv file; also by an address (s3://…, gs://…).
     embedding
         The column with the embedding, what its columns begin with (f for f0, f1, …), or several columns
         (--embedding alpha beta).
@@ -60,19 +60,14 @@ def convert(
     """
     from dataclasses import replace
 
-    from ..tables import Table, assign_roles
-    from ..tables.files import open_table, write_table
-    from ..tables.files.csv_file import SUFFIXES
-    from ..tables.files.opening import format_from_name
+    from ..tables import assign_roles
+    from ..tables.files import format_from_name, open_table, write_table
 
     refuse_existing(out, overwrite, table)
     format_from_name(out)  # before the work, not after it
     named = embedding[0] if embedding is not None and len(embedding) == 1 else embedding
     with waiting("convert: reading"):
-        if table.suffix.lower() in SUFFIXES:
-            read = Table.from_csv(table, embedding=named, rename=rename, columns=columns)
-        else:
-            read = open_table(table, embedding=named, rename=rename, columns=columns).read()
+        read = open_table(table, embedding=named, rename=rename, columns=columns).read()
     if roles:
         read.require("participant")
         read = replace(read, role=assign_roles(read.participant, random_state=seed))
@@ -108,6 +103,7 @@ def check_pairs(
     """
     with waiting("check-pairs: loading"):
         from ..audit.pair_check import check_pairs as check
+        from ..audit.plots import plot_pairs
 
     if out is not None:
         refuse_existing(out, overwrite, table, pairs)
@@ -116,5 +112,5 @@ def check_pairs(
     with waiting("check-pairs: fitting"):
         result = check(table, pairs, random_state=seed, verbose=True)
     if out is not None:
-        result.plot().savefig(out)
+        plot_pairs(result).savefig(out)
     show(result.to_dict(), str(result), json_)

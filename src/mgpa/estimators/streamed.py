@@ -18,7 +18,7 @@ from .._common.checks import on_cuda
 from .._common.parameters import check_parameters
 from ..errors import MissingEvidence
 from ..maps import CorrectionMap
-from ..moments import Means, Moments, Standardizer
+from ..moments import Means, Moments, Standardizer, sample_rows
 from ..pairs import (
     Contrasts,
     check_labels,
@@ -285,6 +285,7 @@ class MomentEstimator(CorrectionEstimator):
             evidence["pair_groups"] = pair_groups
             data = self._read(X, y, sample_weight=sample_weight, **evidence, reset=first)
             self._data = seen + Evidence.from_data(data)
+            self._rows_seen = sample_rows(data.X, self._rows_seen)
         except MissingEvidence as reason:
             self._tolerate(reason, "This batch is not used")
             self._data = replace(seen, n_features=self.n_features_in_)
@@ -329,6 +330,8 @@ class MomentEstimator(CorrectionEstimator):
         elif seen.moments.n_rows and seen.moments.fingerprint == other._data.moments.fingerprint:
             raise ValueError("Both estimators have seen the same rows; merging would count them twice.")
         self._data = seen + other._data
+        if other._rows_seen is not None:
+            self._rows_seen = sample_rows(other._rows_seen, self._rows_seen)
         self._solved = None
         return self
 

@@ -10,13 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, ClassVar, NoReturn
+from typing import ClassVar
 
 import numpy as np
 
 from ..errors import MapError
-from ..pairs import to_numpy
-from .base import Floats, PathLike, refuse_output
+from .base import Floats
 from .sequential import SequentialMap
 
 Scorer = tuple[Floats, ...]  # W₁, b₁, W₂, b₂, w of wᵀ relu(W₂ relu(W₁h + b₁) + b₂)
@@ -78,7 +77,7 @@ class ManifoldMap(SequentialMap):
 
     THE MAP CONTAINS FITTING ROWS (``reference``), and so do its prefixes and files: share them only with
     those who may have the data. Every round searches the neighbours of every row, in float64: minutes
-    for tens of thousands of rows. A torch tensor is corrected on the CPU and comes back without its gradient.
+    for tens of thousands of rows.
 
     Attributes
     ----------
@@ -114,6 +113,7 @@ class ManifoldMap(SequentialMap):
         "hidden_weight": "R H d", "hidden_bias": "R H", "second_weight": "R H H", "second_bias": "R H",
         "output_weight": "R H",
     }  # fmt: skip
+    no_export: ClassVar[str] = "A ManifoldMap searches its stored rows, which has no torch or ONNX form."
     scorer_names: ClassVar[tuple[str, ...]] = tuple(shapes)[5:]
     scalar_names: ClassVar[tuple[str, ...]] = ("strength", "fraction", "n_neighbors", "step", "power")
 
@@ -127,22 +127,7 @@ class ManifoldMap(SequentialMap):
         if self.step <= 0:
             raise MapError(f"step must be positive; got {self.step!r}.")
 
-    def _transform_tensor(self, X: Any, out: Any) -> Any:
-        import torch
-
-        refuse_output(out)
-        return torch.as_tensor(self._run(to_numpy(X), self._apply), device=X.device)
-
-    def to_torch(self) -> NoReturn:
-        """Raise: a search for neighbours has no place in a small module."""
-        raise TypeError("A ManifoldMap has no torch module: it searches its rows. Use transform(tensor).")
-
-    def to_onnx(self, path: PathLike) -> NoReturn:
-        """Raise, as :meth:`to_torch`."""
-        raise TypeError("A ManifoldMap has no ONNX form: it searches its rows. Use transform.")
-
-    def _edits(self, X: Floats) -> Iterator[tuple[slice, int, Floats]]:
-        """Yield blocks of rows, the stages done, and the standardised displacement after them."""
+    def _stage_by_stage(self, X: Floats) -> Iterator[tuple[slice, int, Floats, Floats]]:
         reference, k = self.reference.astype(np.float64), int(self.n_neighbors)
         scorers = list(
             zip(*(getattr(self, name).astype(np.float64) for name in self.scorer_names), strict=True)
@@ -157,19 +142,7 @@ class ManifoldMap(SequentialMap):
                 else:
                     offsets = neighbour_offsets(H, reference, k)
                     H += fraction * tangent_step(H, offsets, scorers[int(scorer)], self.step, self.power)
-                yield rows, i, H - start
-
-    def _apply(self, X: Floats, out: Floats) -> bool:
-        np.copyto(out, X)
-        if self.strength:
-            for rows, i, edit in self._edits(X):
-                if i == len(self) - 1:
-                    out[rows] = X[rows] + self.strength * self.scale * edit
-        return bool(np.isfinite(out).all())
-
-    def _add_squares(self, X: Floats, squares: Floats, ratio: Floats | None) -> None:
-        for _, i, edit in self._edits(X):
-            squares[i] += np.square(edit if ratio is None else edit * ratio).sum()
+                yield rows, i, H, start
 
     def _describe(self) -> str:
         rounds, rank = int((self.stage >= 0).sum()), self.readout.shape[1]

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
+from .._common.arrays import cast, namespace
 from ..errors import MapError
 from .base import Floats
 from .sequential import SequentialMap
+
+Array = Any  # numpy array or torch tensor
 
 # A row whose squared gradient is at most this (every hidden unit that matters is off) is not moved.
 FLAT = 1e-12
@@ -57,6 +60,7 @@ class ProjectiveMap(SequentialMap):
         "output_bias": "S K",
     }
     scalar_names: ClassVar[tuple[str, ...]] = ("strength", "fraction")
+    no_export: ClassVar[str] = "A ProjectiveMap has no torch or ONNX form."
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -70,82 +74,48 @@ class ProjectiveMap(SequentialMap):
         S, H = self.hidden_weight.shape[:2]
         return S, H, self.output_weight.shape[1]
 
-    def _apply(self, X: Floats, out: Floats) -> bool:
-        if len(self) == 0 or self.strength == 0:
-            np.copyto(out, X)
-            return bool(np.isfinite(out).all())
-        if np.may_share_memory(X, out):  # stages write to out before X is done with
-            X = X.copy()
-        self._standardize(X, out)
-        self._run_stages(out)
-        scale, finite = (self.strength * self.scale).astype(X.dtype), True
-        for rows in self._blocks(len(X)):
-            h = out[rows]
-            h -= self._standardize(X[rows], np.empty_like(h))
-            h *= scale
-            h += X[rows]
-            finite &= bool(np.isfinite(h).all())
-        return finite
-
-    def _add_squares(self, X: Floats, squares: Floats, ratio: Floats | None) -> None:
-        original = self._standardize(X, np.empty_like(X))
-        h = original.copy()
-
-        def add(k: int, rows: slice) -> None:
-            moved = h[rows] - original[rows]
-            squares[k] += np.square(moved if ratio is None else moved * ratio, dtype=np.float64).sum()
-
-        self._run_stages(h, add)
-
-    def _standardize(self, X: Floats, out: Floats) -> Floats:
-        np.subtract(X, self.center.astype(X.dtype), out=out)
-        out *= (1.0 / self.scale).astype(X.dtype)
-        return out
-
-    def _blocks(self, n: int) -> list[slice]:
+    def _stage_by_stage(self, X: Floats) -> Iterator[tuple[slice, int, Floats, Floats]]:
+        weights = (getattr(self, name).astype(X.dtype, copy=False) for name in self.stage_tensors)
+        stages = list(zip(*weights, strict=True))
+        center, inverse_scale = self.center.astype(X.dtype), (1.0 / self.scale).astype(X.dtype)
         size = max(1, BLOCK_SIZE // max(self.n_features, self.sizes[1]))
-        return [slice(start, start + size) for start in range(0, n, size)]
-
-    def _run_stages(self, h: Floats, after: Callable[[int, slice], None] | None = None) -> None:
-        """Move standardised rows in place; ``after`` is told of every stage and block that is done."""
-        blocks = self._blocks(len(h))
-        for k in range(len(self)):
-            # Stage by stage, so that weights of another type are converted once and only for a while.
-            stage = [getattr(self, name)[k].astype(h.dtype, copy=False) for name in self.stage_tensors]
-            for rows in blocks:
-                project(h[rows], *stage, fraction=self.fraction if k == len(self) - 1 else 1.0)
-                if after is not None:
-                    after(k, rows)
+        for first in range(0, len(X), size):
+            rows = slice(first, first + size)
+            h = start = (X[rows] - center) * inverse_scale
+            for k, stage in enumerate(stages):
+                h = project(h, *stage, fraction=self.fraction if k == len(self) - 1 else 1.0)
+                yield rows, k, h, start
 
     def _describe(self) -> str:
         S, H, K = self.sizes
         return "identity" if S == 0 else f"{S} projections{self._extent()} by ReLU-{H} networks, {K} sources"
 
 
-def project(h: Floats, W1: Floats, b1: Floats, W2: Floats, b2: Floats, *, fraction: float) -> None:
-    """Take the linearised margin of rows h to zero, in place; ``fraction`` of the way."""
-    u = h @ W1.T
-    u += b1
+def project(h: Array, W1: Array, b1: Array, W2: Array, b2: Array, *, fraction: float = 1.0) -> Array:
+    """Return rows h with the linearised margin taken to zero, or ``fraction`` of the way."""
+    xp = namespace(h)
+    u = h @ W1.T + b1
     pick = top_two(u, W2, b2)
     slope = (u > 0) * (pick @ W2)  # the margin's derivative by u
-    margin = np.einsum("nh,nh->n", slope, u)
-    margin += pick @ b2
+    margin = (slope * u).sum(1) + pick @ b2
     gradient = slope @ W1
-    length2 = np.einsum("nd,nd->n", gradient, gradient)
-    step = np.divide(margin, length2, out=np.zeros_like(margin), where=length2 > FLAT)
-    gradient *= (fraction * step)[:, None]
-    h -= gradient
+    length2 = (gradient * gradient).sum(1)
+    # Flat rows get a harmless 1, so that 0 / 0 does not reach a derivative.
+    flat = length2 <= FLAT
+    step = xp.where(flat, 0.0, margin) / xp.where(flat, 1.0, length2)
+    return h - (fraction * step)[:, None] * gradient
 
 
-def top_two(u: Floats, W2: Floats, b2: Floats) -> Floats:
+def top_two(u: Array, W2: Array, b2: Array) -> Array:
     """Return +1 for each row's largest logit and -1 for its second, shape (n, K); for K = 2 one row, -1, 1.
 
-    With two logits the order is no matter: margin and gradient change sign together.
+    With two logits the order does not matter: margin and gradient change sign together.
     """
-    K = len(W2)
+    xp, K = namespace(u), len(W2)
     if K == 2:
-        return np.array([[-1.0, 1.0]], dtype=u.dtype)
-    logits = np.maximum(u, 0.0) @ W2.T + b2
-    first = logits.argmax(axis=1)[:, None] == np.arange(K)
-    second = np.where(first, -np.inf, logits).argmax(axis=1)[:, None] == np.arange(K)
-    return np.asarray(first.astype(u.dtype) - second.astype(u.dtype))
+        return cast([[-1.0, 1.0]], u)
+    logits = (u * (u > 0)) @ W2.T + b2
+    positions, one = cast(list(range(K)), u), cast([1.0], u)
+    first = logits.argmax(1)[:, None] == positions
+    second = xp.where(first, -np.inf, logits).argmax(1)[:, None] == positions
+    return first * one - second * one

@@ -8,11 +8,11 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from .._common.arrays import is_tensor
 from ..errors import MapError
 from ..pairs import encode_source, source_names
-from .affine import FAR_FROM_ZERO, AffineMap
-from .base import CorrectionMap, Floats, refuse_output
+from .affine import AffineMap
+from .base import CorrectionMap, Floats
+from .runtime.folding import fold_routed
 
 BLOCK_ROWS = 2048
 
@@ -49,6 +49,9 @@ class RoutedMap(CorrectionMap):
     source_blind: ClassVar[bool] = False
     shapes: ClassVar[dict[str, str]] = {"readout": "K d d or K d", "offset": "K d"}
     scalar_names: ClassVar[tuple[str, ...]] = ("strength",)
+    no_export: ClassVar[str] = (
+        "A RoutedMap needs the source of each row. Export the map of one source: m.for_source(label)."
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -115,48 +118,23 @@ class RoutedMap(CorrectionMap):
         if strength is not None and strength != self.strength:
             return self.with_strength(strength).transform(X, source=source, out=out)
         codes = self.route(source, len(X))
-        if is_tensor(X):
-            refuse_output(out)
-            return self._module(X.device)(X, codes)
-        return self._run(X, lambda rows, into: self._apply_routed(rows, codes, into), out)
+        return self._correct(X, lambda rows, into: self._apply_routed(rows, codes, into), out)
 
     def _apply_routed(self, X: Floats, codes: NDArray[np.int64], out: Floats) -> bool:
-        if self.readout.ndim == 2:
-            self._apply_gains(X, codes, out)
-        else:
-            self._apply_matrices(X, codes, out)
+        folded = fold_routed(self).cast(lambda array: array.astype(X.dtype))
+        readout, offset = self.strength * folded.readout, self.strength * folded.offset
+        for start in range(0, len(X), BLOCK_ROWS):
+            rows = slice(start, start + BLOCK_ROWS)
+            centred, source = X[rows] - folded.center, codes[rows]
+            if readout.ndim == 2:
+                edit = centred * readout[source] + offset[source]
+            else:
+                edit = np.empty_like(centred)
+                for s in np.unique(source):
+                    members = source == s
+                    edit[members] = centred[members] @ readout[s] + offset[s]
+            np.add(X[rows], edit, out=out[rows])
         return bool(np.isfinite(out.sum()) or np.isfinite(out).all())
-
-    def _apply_gains(self, X: Floats, codes: NDArray[np.int64], out: Floats) -> None:
-        """Write x ⊙ gain_s + constant_s; a source without correction has gain 1 and constant 0, exactly."""
-        gain = 1.0 - self.strength * self.readout
-        constant = self.strength * (self.center * self.readout - self.offset)
-        gain, constant = gain.astype(X.dtype), constant.astype(X.dtype)
-        # Blocks of about a megabyte stay in cache between the passes over them.
-        block = max(1, 2**20 // (X.itemsize * X.shape[1]))
-        work = np.empty((min(block, len(X)), X.shape[1]), dtype=X.dtype)
-        for start in range(0, len(X), block):
-            rows = slice(start, start + block)
-            part = work[: len(X[rows])]
-            np.multiply(X[rows], np.take(gain, codes[rows], axis=0, out=part), out=out[rows])
-            out[rows] += np.take(constant, codes[rows], axis=0, out=part)
-
-    def _apply_matrices(self, X: Floats, codes: NDArray[np.int64], out: Floats) -> None:
-        # Centring first costs a pass, needed only where float32 sums would lose digits.
-        far = X.dtype == np.float32 and (np.abs(self.center) > FAR_FROM_ZERO * self.scale).any()
-        for s, (G, offset) in enumerate(zip(self.readout, self.offset, strict=True)):
-            members = np.flatnonzero(codes == s)
-            unchanged = self.strength == 0 or not (G.any() or offset.any())
-            matrix = (-self.strength * G).astype(X.dtype)
-            constant = (-self.strength * (offset if far else offset - self.center @ G)).astype(X.dtype)
-            for start in range(0, len(members), BLOCK_ROWS):
-                rows = members[start : start + BLOCK_ROWS]
-                part = X[rows]
-                if not unchanged:
-                    edit = (part - self.center.astype(X.dtype) if far else part) @ matrix
-                    edit += constant
-                    part += edit
-                out[rows] = part
 
     def _describe(self) -> str:
         form = "feature by feature" if self.readout.ndim == 2 else "affine"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self
 
@@ -108,6 +109,21 @@ class SequentialMap(CorrectionMap):
 
         ``ratio`` multiplies each coordinate of the displacements; None is 1.
         """
+        for _, k, h, start in self._stage_by_stage(X):
+            edit = h - start if ratio is None else (h - start) * ratio
+            squares[k] += np.square(edit, dtype=np.float64).sum()
+
+    def _apply(self, X: Floats, out: Floats) -> bool:
+        np.copyto(out, X)
+        if self.strength:
+            scale = (self.strength * self.scale).astype(X.dtype)
+            for rows, k, h, start in self._stage_by_stage(X):
+                if k == len(self) - 1:
+                    out[rows] = X[rows] + scale * (h - start)
+        return bool(np.isfinite(out).all())
+
+    def _stage_by_stage(self, X: Floats) -> Iterator[tuple[slice, int, Floats, Floats]]:
+        """Yield blocks of rows, the stage done, and their standardised rows after it and at the start."""
         raise NotImplementedError
 
     def _extent(self) -> str:

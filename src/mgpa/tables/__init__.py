@@ -13,24 +13,26 @@ from .._common.lazy import lazy_names
 if TYPE_CHECKING:
     from ..errors import TableError
     from .columns import COLUMNS, ROLES, Columns
-    from .correcting import correct_file
-    from .files import Part, TableFile, TableWriter, open_table, write_table
+    from .correcting import check_table, correct_file
+    from .files import Part, TableFile, open_table, write_table
     from .fitting import fit_table
     from .roles import assign_roles
     from .rows import correct, rows_for
     from .simulate import simulate_table
     from .table import Table
+    from .writer import TableWriter
 
 _HOMES: dict[str, tuple[str, ...]] = {
     "..errors": ("TableError",),
     ".columns": ("COLUMNS", "Columns", "ROLES"),
-    ".correcting": ("correct_file",),
-    ".files": ("Part", "TableFile", "TableWriter", "open_table", "write_table"),
+    ".correcting": ("check_table", "correct_file"),
+    ".files": ("Part", "TableFile", "open_table", "write_table"),
     ".fitting": ("fit_table",),
     ".roles": ("assign_roles",),
     ".rows": ("correct", "rows_for"),
     ".simulate": ("simulate_table",),
     ".table": ("Table",),
+    ".writer": ("TableWriter",),
 }
 
 __all__ = [
@@ -43,6 +45,7 @@ __all__ = [
     "TableFile",
     "TableWriter",
     "assign_roles",
+    "check_table",
     "correct",
     "correct_file",
     "fit_table",

@@ -1,27 +1,30 @@
-"""Correcting a table from file to file: streamed, resumed if interrupted, or on a Dask cluster.
-
-Corrected parts are written by :class:`~mgpa.tables.TableWriter`: complete or not at all, and never twice.
-"""
+"""Correcting a table from file to file: streamed, resumed if interrupted, or on a Dask cluster."""
 
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterable, Iterator
 from typing import Any
 
+import numpy as np
+
 from .._common.files import require_distinct_paths
-from .._common.remote import Given, Place, RemotePath, as_place
+from .._common.remote import Given, as_place
 from ..maps import CorrectionMap
+from ..maps.check import RowCheck
 from ..maps.io.mapfile import map_digest
 from .columns import require_columns
-from .files import Part, TableWriter, open_table, write_table
-from .files.opening import format_from_name, require_place
-from .rows import correct, require_correctable
+from .files import Part, TableFile, format_from_name, open_table, require_place, write_table
+from .rows import correct, require_correctable, rows_for, vectors
 from .scale import RETRIES, batches, watched
+from .table import Table
+
+CHECKED_ROWS = 200_000
 
 
 def correct_file(
     m: CorrectionMap,
-    table: Given,
+    table: Given | TableFile,
     out: Given,
     *,
     overwrite: bool = False,
@@ -35,13 +38,14 @@ def correct_file(
     ----------
     m : CorrectionMap
         The correction; source-aware maps need the table's source column.
-    table : path or address
+    table : path, address or TableFile
         Where the embeddings are. All other columns are copied.
     out : path or address
-        A folder (a name without suffix) or ``.zarr``: written in parts, by several workers if there are,
-        and resumed if interrupted. ``.parquet`` and ``.npz`` are single files, streamed here.
+        A folder (a name without suffix): written in parts, by several workers if there are. After an
+        interruption, parts by the same map from the same rows, by their digest, are kept. ``.parquet``,
+        ``.npz`` and ``.csv`` are single files, streamed here.
     overwrite : bool
-        Replace what is there: a file, or a folder that holds a table by mgpa and nothing else.
+        Replace what is there: a file, or the table of a folder, whose other files stay.
     force : bool
         Correct a table that was corrected before, or whose sources the map does not know.
     client : dask.distributed.Client or None
@@ -49,78 +53,78 @@ def correct_file(
     verbose : bool
         Show progress.
     """
-    file, out = open_table(table), as_place(out)
-    require_distinct_paths(out, file.path)
-    single = out.suffix in (".parquet", ".npz")
-    require_place(out, overwrite, resume=not single)  # before the work, not after it
-    if out.suffix:
-        format_from_name(out)
+    file = table if isinstance(table, TableFile) else open_table(table)
+    place = as_place(out)
+    require_distinct_paths(place, file.path)
+    single = format_from_name(place) != "folder"
+    require_place(place, overwrite, folder=not single)  # before the work, not after it
     if not m.source_blind:
         require_columns(["source"], file.columns, file.path)
     if not force:
         require_correctable(m, file.info, file.survey().get("source"))
+    like = correct(m, file.read(slice(0, min(1, file.n_rows))), force=True).take(slice(0, 0))
     if single:
         if client is not None:
-            raise ValueError(
-                f"{out.name} is one file; for a cluster name a folder, without suffix, or .zarr."
-            )
-        corrected = (
-            correct(m, batch, force=True)
-            for part in watched(file.parts, "correcting", verbose)
-            for batch in batches(part)
-        )
-        write_table(corrected, out, overwrite=overwrite)
+            raise ValueError(f"{place.name} is one file; for a cluster name a folder, without suffix.")
+        write_table(_corrected(m, file, like, verbose), place, overwrite=overwrite)
         return file.n_rows
+    from .writer import TableWriter
+
     parts = file.parts
-    like = correct(m, file.read(slice(0, min(1, file.n_rows))), force=True)
-    place = file.path if isinstance(file.path, RemotePath) else file.path.resolve()
-    job = f"{map_digest(m)} {place} {_stamp(file.path)}"
     rows = [part.n_rows for part in parts]
-    with TableWriter(out, like, rows, overwrite=overwrite, job=job) as writer:
-        todo = [i for i in range(len(parts)) if i not in writer.done]
+    with TableWriter(place, like, rows, overwrite=overwrite, job=map_digest(m)) as writer:
         if client is None:
-            for i in watched(todo, "correcting", verbose):
+            for i in watched(range(len(parts)), "correcting", verbose):
                 write_corrected(m, parts[i], writer, i)
         else:
-            _write_on(client, m, parts, writer, todo)
+            # The result of a task is made again if the workers that had it are lost; scattered data are not.
+            the_map = client.submit(lambda: m, pure=False, retries=RETRIES)
+            futures = [
+                client.submit(write_corrected, the_map, part, writer, i, pure=False, retries=RETRIES)
+                for i, part in enumerate(parts)
+            ]
+            writer.written.update(enumerate(client.gather(futures)))
     return file.n_rows
 
 
-def write_corrected(m: CorrectionMap, part: Part, writer: TableWriter, i: int) -> int:
-    """Correct one part and write it; return its number."""
-    writer.write(i, (correct(m, batch, force=True) for batch in batches(part)))
-    return i
+def check_table(m: CorrectionMap, table: Given | TableFile) -> RowCheck:
+    """Say whether a table's rows are like those a map was fitted on: all of them, or of parts spread evenly.
+
+    See :meth:`mgpa.CorrectionMap.check`.
+    """
+    file = table if isinstance(table, TableFile) else open_table(table)
+    every = -(-file.n_rows // CHECKED_ROWS) or 1
+    tables = [rows_for(m, batch) for part in file.parts[::every] for batch in batches(part)]
+    X = np.concatenate([vectors(t, m.info.token_layout) for t in tables] or [np.zeros((0, m.n_features))])
+    known = [t.source for t in tables if t.source is not None]
+    return m.check(X, np.concatenate(known) if known and len(known) == len(tables) else None)
 
 
-def _write_on(client: Any, m: CorrectionMap, parts: list[Part], writer: TableWriter, todo: list[int]) -> None:
-    # The result of a task is made again if the workers that had it are lost; scattered data are not.
-    the_map = client.submit(_itself, m, pure=False, retries=RETRIES)
-    futures = [
-        client.submit(write_corrected, the_map, parts[i], writer, i, pure=False, retries=RETRIES)
-        for i in todo
-    ]
-    client.gather(futures)
+def _corrected(m: CorrectionMap, file: TableFile, like: Table, verbose: bool) -> Iterator[Table]:
+    yield like  # its types count, even of a table without rows
+    for part in watched(file.parts, "correcting", verbose):
+        for batch in batches(part):
+            yield correct(m, batch, force=True)
 
 
-def _itself(m: CorrectionMap) -> CorrectionMap:
-    return m
+def write_corrected(m: CorrectionMap, part: Part, writer: Any, i: int) -> Any:
+    """Correct one part and write it, unless an interrupted run has; return what the index says about it."""
 
+    def digest_of_rows() -> str:
+        digest = hashlib.sha256()
+        for _ in _digested(batches(part), digest):
+            pass
+        return digest.hexdigest()
 
-def _stamp(path: Place) -> str:
-    """Return what changes when a file, or any file of a folder, is written again."""
-    if isinstance(path, RemotePath):
-        objects = {"": path} if path.is_file() else path.files() if path.lists else _described_by(path)
-        listing = repr([(name, place.listed()) for name, place in objects.items()])
-        return hashlib.sha256(listing.encode()).hexdigest()
-    files = sorted(p for p in path.rglob("*") if p.is_file()) if path.is_dir() else [path]
     digest = hashlib.sha256()
-    for file in files:
-        written = file.stat()
-        digest.update(f"{file.relative_to(path)}\0{written.st_size} {written.st_mtime_ns}\0".encode())
-    return digest.hexdigest()
+    corrected = (correct(m, batch, force=True) for batch in _digested(batches(part), digest))
+    return writer.find(i, digest_of_rows) or writer.write(i, corrected, digest.hexdigest)
 
 
-def _described_by(group: RemotePath) -> dict[str, RemotePath]:
-    """Return what describes a Zarr group whose other objects cannot be listed."""
-    names = ("zarr.json", "X/mgpa.json", ".zmetadata")
-    return {name: group / name for name in names if (group / name).exists()}
+def _digested(tables: Iterable[Table], digest: Any) -> Iterator[Table]:
+    """Yield tables, and have a digest see everything in them."""
+    for table in tables:
+        for name, values in {"X": table.X, **table.columns}.items():
+            digest.update(f"{name}:{values.dtype.str}:{values.shape};".encode())
+            digest.update(np.ascontiguousarray(values).tobytes())
+        yield table

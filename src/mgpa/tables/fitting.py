@@ -21,7 +21,7 @@ from ..estimators.base import Provenance
 from ..estimators.streamed import LabelledPairs, MomentEstimator
 from ..pairs import is_paired, source_names
 from ..tokens import TokenEstimator, TokenMean, row_estimator
-from .columns import Columns, feature_names, require_columns
+from .columns import COLUMNS, Columns, check_columns, feature_names, require_columns
 from .files import Part, TableFile, open_table
 from .rows import in_coordinates, people_digests, require_encoder, require_features
 from .scale import fit_batches, reduce_parts
@@ -52,8 +52,7 @@ def fit_table(
         does not say otherwise (:class:`~mgpa.JointTokens`). Methods that stream (see
         :func:`mgpa.baselines.available`) see every row in bounded memory. Of a file, the others are fitted on
         at most ``max_rows`` rows, all paired ones and others drawn for every source alike, and their map says
-        so; iterative MGPA still standardises, and regresses its anchors, on all rows, which with the
-        published targets costs a pass over the file for every stage.
+        so.
     table : Table, or path
         With a role column, FIT rows are fitted on and VAL rows, of a file at most ``max_rows``, are shown to
         methods that stop by them. Without, all rows are fitted on.
@@ -100,9 +99,7 @@ def fit_table(
     if isinstance(row_estimator(model), MomentEstimator):
         model, fitted = _fit_moments(model, rows, calibration, coordinates, client, verbose)
     else:
-        model, fitted, notes = _fit_rows(
-            model, rows, calibration, coordinates, max_rows, random_state, client
-        )
+        model, fitted, notes = _fit_rows(model, rows, calibration, coordinates, max_rows, random_state)
     people = set(people_digests(rows.people))
     if isinstance(calibration, LabelledPairs):
         people |= set(people_digests(calibration.participant))
@@ -115,6 +112,7 @@ def fit_table(
         people=tuple(sorted(people)),
         row_sample=(fitted + seen).encode(),
         notes="; ".join(notes),
+        source_column=str(rows.table.info.get("source_column") or ""),
         coordinates=coordinates,
     )
     model.to_map()  # what cannot be solved is said here, not when the map is first used
@@ -159,7 +157,9 @@ class FitRows:
     @cached_property
     def columns(self) -> Columns:
         """All columns of all rows."""
-        return self.table.columns if isinstance(self.table, Table) else self.table.check()
+        names = [name for name in COLUMNS if name in self.table.columns]
+        read = self.table.columns if isinstance(self.table, Table) else self.table.read_columns(*names)
+        return check_columns(read, len(read["source"]))
 
     def positions(self, role: str) -> NDArray[np.intp]:
         """Return the rows of a role; without roles, all rows are fitted on."""
@@ -233,7 +233,7 @@ def summarise(
         rows = in_coordinates(coordinates, batch)
         ids = rows.pair_id if own_pairs else None
         fresh.partial_fit(rows.X, rows.label, source=rows.source, pair_id=ids, groups=rows.participant)
-        seen = seen.with_rows(batch.X, batch.participant)
+        seen += SeenRows.from_rows(batch.X, batch.participant)
     return (fresh, seen) if seen.parts else None
 
 
@@ -251,7 +251,6 @@ def _fit_rows(
     coordinates: Coordinates | None,
     max_rows: int,
     random_state: int,
-    client: Any,
 ) -> tuple[Any, SeenRows, list[str]]:
     """Return the fitted model, the rows it saw, and what is to be said about them."""
     available, held = rows.positions("FIT"), rows.positions("VAL")
@@ -269,10 +268,10 @@ def _fit_rows(
     if len(judges):
         val = in_coordinates(coordinates, rows.read(judges))
         evidence |= {"X_val": val.X, "source_val": val.source}
+    model = model.fit(fit.X, fit.label, **evidence)
     notes, drawn = [], f", drawn with seed {random_state}"
     if len(chosen) < len(available):
         notes += [f"fitted on {len(chosen)} of {len(available)} FIT rows{drawn}"]
-    model = model.fit(fit.X, fit.label, **evidence)
     if len(judges) < len(held):
         notes += [f"held-out rows are {len(judges)} of {len(held)} VAL rows{drawn}"]
     return model, SeenRows.from_rows(raw.X, raw.participant), notes

@@ -108,16 +108,3 @@ def test_the_linear_gram_matrix_is_that_of_the_gate_as_rounded():
     assert gram.dtype == np.float64
     np.testing.assert_array_equal(gram, gate.astype(float) @ gate.astype(float).swapaxes(1, 2))
     assert np.linalg.eigvalsh(gram).min() > -1e-12  # four scores in two dimensions: singular, not indefinite
-
-
-def test_a_torch_module_holds_the_folded_weights_and_nothing_else():
-    pytest.importorskip("torch")
-    for anchored in (False, True):
-        m = random_staged_map(n_linear=2, n_network=2, anchored=anchored)
-        folded, buffers = fold_stages(m), dict(m.to_torch().named_buffers())
-        weights = {field.name: getattr(folded, field.name) for field in fields(folded)}
-        weights = {name: array for name, array in weights.items() if array is not None}
-        assert ("anchor_gate" in weights) == anchored
-        assert buffers.keys() == weights.keys() | {"scalars"}
-        for name, array in weights.items():
-            np.testing.assert_array_equal(buffers[name].numpy(), array)

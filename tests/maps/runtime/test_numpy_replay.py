@@ -1,15 +1,13 @@
-"""The replay of stages, by numpy alone and compiled: every block shape, and GELU against the exact one."""
+"""The replay of stages, by numpy alone and compiled: every block shape."""
 
 from dataclasses import replace
 
 import numpy as np
 import pytest
-from scipy.special import ndtr
 
 from factories import random_staged_map
 from mgpa import MapError
 from mgpa.maps.runtime.compiled import VARIABLE, kernels
-from mgpa.maps.runtime.gelu import gelu_and_slope
 
 
 @pytest.fixture(autouse=True, params=["numpy", "numba"])
@@ -22,19 +20,8 @@ def engine(request, monkeypatch):
     return request.param
 
 
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
-def test_gelu_and_its_slope_equal_the_exact_ones_to_float32_rounding(dtype):
-    u = np.concatenate([np.linspace(-12, 12, 5001), [0.0, -0.0]]).astype(dtype)
-    value, slope, work = np.empty((3, u.size), dtype=dtype)
-    gelu_and_slope(u, value, slope, work)
-    exact = u.astype(np.float64)
-    density = np.exp(-0.5 * exact**2) / np.sqrt(2 * np.pi)
-    assert np.abs(value - exact * ndtr(exact)).max() < 2e-6
-    assert np.abs(slope - (ndtr(exact) + exact * density)).max() < 1e-6
-
-
 @pytest.mark.parametrize(("n_linear", "n_network"), [(1, 1), (0, 1), (1, 0), (2, 2)])
-@pytest.mark.parametrize("n", [1, 2, 3, 4, 31, 32, 33, 256, 257, 2047, 2049, 2051])
+@pytest.mark.parametrize("n", [1, 3, 256, 257, 700])
 @pytest.mark.parametrize("anchored", [False, True])
 def test_every_number_of_rows_gives_the_rows_one_by_one(n, n_linear, n_network, anchored):
     m = random_staged_map(n_linear=n_linear, n_network=n_network, anchored=anchored)

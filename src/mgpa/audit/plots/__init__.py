@@ -15,20 +15,30 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..._common.progress import progress
-from ..details import gates
-from ..result import Audit
+from ..verdict import warnings
 from .changes import plot_changes, plot_clouds, plot_lines
-from .drawing import COLUMN, PAGE, style
-from .maps import plot_gate, plot_movement, plot_pairs
+from .drawing import COLORS, COLUMN, MARKERS, PAGE, SOURCE_COLORS, grid, looks, style
+from .maps import gates, plot_gate, plot_movement, plot_pairs
 from .outcomes import plot_association, plot_readers, plot_tradeoff
 from .rows import plot_embedding, plot_participants, plot_variance
 
+if TYPE_CHECKING:
+    from ..result import Audit
+
 __all__ = [
+    "CHARTS",
+    "COLORS",
     "COLUMN",
+    "MARKERS",
     "PAGE",
+    "SOURCE_COLORS",
+    "draw_all",
+    "grid",
+    "looks",
+    "plot",
     "plot_association",
     "plot_changes",
     "plot_clouds",
@@ -43,44 +53,60 @@ __all__ = [
     "plot_variance",
     "save_all",
     "save_figures",
-    "stamped",
     "style",
 ]
+
+#: Every chart of an audit by its name.
+CHARTS: dict[str, Callable[..., Any]] = {
+    "tradeoff": plot_tradeoff,
+    "readers": plot_readers,
+    "participants": plot_participants,
+    "association": plot_association,
+    "pairs": plot_pairs,
+    "gate": plot_gate,
+    "movement": plot_movement,
+    "embedding": plot_embedding,
+    "variance": plot_variance,
+}
+
+
+def plot(audit: Audit, chart: str = "tradeoff", *arguments: Any, **options: Any) -> Any:
+    """Draw a chart by its name, marked with what warns of its numbers."""
+    if chart not in CHARTS:
+        raise ValueError(f"No chart {chart!r}. Charts: {', '.join(CHARTS)}.")
+    figure, marks = CHARTS[chart](audit, *arguments, **options), ", ".join(warnings(audit))
+    if marks:
+        layout, line = figure.get_layout_engine(), 0.12 / figure.get_figheight()
+        if layout is not None and "rect" in layout.get():
+            layout.set(rect=(0, line, 1, 1 - line))  # room below the axes' labels
+        # The report has badges instead and leaves this out of its charts, by its gid.
+        figure.text(0.995, 0.005, marks, ha="right", va="bottom", fontsize=6, color="#b00020", gid="stamp")
+    return figure
+
+
+def draw_all(audit: Audit) -> dict[str, Any]:
+    """Return a figure of every chart that applies to an audit, by their names."""
+    several = len(audit.methods) > 1
+    applies = {
+        **dict.fromkeys(("tradeoff", "readers", "participants", "movement"), several),
+        "association": "worst" in audit.metrics,
+        "pairs": audit.check_pairs() is not None,
+        "gate": bool(gates(audit)),
+    }
+    drawn = {name: plot(audit, name) for name in CHARTS if applies.get(name, True)}
+    if several and "T_f" in audit.metrics:
+        drawn["participants_task"] = plot(audit, "participants", "T_f")
+    for figure in drawn.values():  # laid out once, however often they are written
+        figure.draw_without_rendering()
+        figure.set_layout_engine("none")
+    return drawn
 
 
 def save_all(
     audit: Audit, folder: Any, formats: Iterable[str] = ("pdf", "svg", "png"), *, verbose: bool = False
 ) -> list[Path]:
-    """Write every figure that applies to ``folder``, in every format, and return the paths.
-
-    ``verbose`` shows how far it is.
-    """
-    several = len(audit.methods) > 1
-    figures: dict[str, tuple[bool, Callable[[Audit], Any]]] = {
-        "tradeoff": (several, plot_tradeoff),
-        "readers": (several, plot_readers),
-        "association": ("worst" in audit.metrics, plot_association),
-        "movement": (several, plot_movement),
-        "pairs": (audit.check_pairs() is not None, plot_pairs),
-        "gate": (bool(gates(audit)), plot_gate),
-        "participants_source": (several, plot_participants),
-        "participants_task": (several and "T_f" in audit.metrics, lambda a: plot_participants(a, "T_f")),
-        "embedding": (True, plot_embedding),
-        "variance": (True, plot_variance),
-    }
-    drawn = {n: stamped(audit, draw(audit)) for n, (applies, draw) in figures.items() if applies}
-    return save_figures(drawn, folder, formats, verbose=verbose)
-
-
-def stamped(audit: Audit, figure: Any) -> Any:
-    """Return a figure of an audit, marked with what warns of its numbers."""
-    marks = ", ".join(warning.partition(":")[0] for warning in audit.warnings)
-    if marks:
-        layout, line = figure.get_layout_engine(), 0.12 / figure.get_figheight()
-        if layout is not None and "rect" in layout.get():
-            layout.set(rect=(0, line, 1, 1 - line))  # room below the axes' labels
-        figure.text(0.995, 0.005, marks, ha="right", va="bottom", fontsize=6, color="#b00020")
-    return figure
+    """Write every chart that applies to ``folder``, in every format, and return the paths."""
+    return save_figures(draw_all(audit), folder, formats, verbose=verbose)
 
 
 def save_figures(

@@ -7,8 +7,20 @@ from typing import Any
 
 import numpy as np
 
-from ..looks import COLORS, MARKERS, SOURCE_COLORS, label
-from .drawing import BEFORE, CHANCE, FAINT, PAGE, canvas, plain, rows, style
+from ..words import label
+from .drawing import (
+    BEFORE,
+    CHANCE,
+    COLORS,
+    FAINT,
+    MARKERS,
+    PAGE,
+    SOURCE_COLORS,
+    canvas,
+    plain,
+    rows,
+    style,
+)
 
 
 def plot_changes(
@@ -70,7 +82,7 @@ def plot_lines(
     Parameters
     ----------
     panels : dict of title to dict of name to (x, y)
-        Points of every line. Of y in several columns, as of repetitions, the mean is drawn and their range
+        Points of every line. If y has several columns (repetitions), their mean is drawn and their range
         shaded. A name has the same colour and marker in all panels; "Identity" is grey.
     axes : Axes or None
         One for every panel; None makes a figure.

@@ -1,13 +1,14 @@
-"""What all figures share: settings, canvas, and the marks of a method."""
+"""What all figures share: colours, settings, canvas, the marks of a method, and names beside marks."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable, Sequence
 from contextlib import AbstractContextManager
 from functools import cache
 from io import BytesIO
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,11 +16,23 @@ from numpy.typing import NDArray
 from ..._common.extras import missing
 from ..._common.files import write_atomically
 from ..bootstrap import Estimate
-from ..looks import COLORS, Look, looks
-from ..result import Audit
+from ..words import label
+
+if TYPE_CHECKING:
+    from ..metrics import Metric
+    from ..result import Audit
 
 COLUMN, PAGE = 3.4, 7.0
-INK, MUTED, FAINT = "#1a1a1a", "#595959", "#d9d9d9"
+# Characters of a method's name in a chart.
+LONGEST = 22
+# The first is the identity's. At least 3:1 against white (the dark ones against black), and apart from each
+# other with protanopia and deuteranopia too (smallest CIELAB distance 29); markers differ as well.
+COLORS = ("#444444", "#006ed7", "#c77700", "#0b9e6c", "#b565a7", "#7a4312", "#3b1c6c")
+DARK_COLORS = ("#d5d9df", "#7f87ff", "#f0a51e", "#2ee88f", "#a377b1", "#a8682e", "#6f45ff")
+SOURCE_COLORS = ("#0e7c86", "#c2405b", "#6b6b00", "#5b5ea6", "#9a5b00", "#555555")
+DARK_SOURCE_COLORS = ("#35c3cf", "#ff7d96", "#c9c94a", "#a4a7f0", "#e0a050", "#c0c0c0")
+MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<", ">", "p", "h")
+INK, MUTED, FAINT, GRID = "#1a1a1a", "#595959", "#d9d9d9", "#ececec"
 # Lines at the AUROC of guessing, and at the value without correction.
 CHANCE = {"color": MUTED, "ls": ":", "lw": 0.9}
 BEFORE = {"color": COLORS[0], "ls": (0, (4, 3)), "lw": 0.7, "zorder": 1}
@@ -95,15 +108,15 @@ def canvas(
     extra: float = 0.0,
     **options: Any,
 ) -> tuple[Any, NDArray[Any]]:
-    """Return the figure and ``count`` axes: those given, or new ones in so many columns.
+    """Return the figure and ``count`` axes: the ones passed, or new ones in that many columns.
 
     A new figure has ``height`` for every row and ``extra`` once.
     """
     if axes is not None:
-        given = np.atleast_1d(np.asarray(axes, dtype=object)).ravel()
-        if len(given) < count:
-            raise ValueError(f"This figure needs {count} axes; got {len(given)}.")
-        return given[0].figure, given[:count]
+        flat = np.atleast_1d(np.asarray(axes, dtype=object)).ravel()
+        if len(flat) < count:
+            raise ValueError(f"This figure needs {count} axes; got {len(flat)}.")
+        return flat[0].figure, flat[:count]
     n_rows = -(-count // columns)
     figure = _figure_class()(figsize=(width, n_rows * height + extra), layout="constrained")
     made = figure.subplots(n_rows, columns, squeeze=False, **options).ravel()
@@ -117,21 +130,86 @@ def plain(text: str) -> str:
     return text.replace("$", r"\$")
 
 
-def points(ax: Any, x: Any, y: Any, look: Look, **options: Any) -> None:
-    """Draw a method's markers."""
-    settings = {"ms": 5.0, "mfc": look.face, "mec": look.color, "mew": 1.1, "zorder": 3} | options
-    ax.plot(x, y, look.marker, **settings)
+def axis_label(metric: Metric) -> str:
+    """Return a metric's title and unit without math, which would not stay text in SVG."""
+    return metric.axis.replace("$", "")
+
+
+class Look(NamedTuple):
+    """How a method is drawn everywhere; hollow if it is told the source."""
+
+    name: str
+    label: str
+    color: str
+    face: str
+    marker: str
+    hollow: bool
+
+    @property
+    def short(self) -> str:
+        """The label as matplotlib takes it, cut where it would leave no room for the chart."""
+        return plain(self.label if len(self.label) <= LONGEST else f"{self.label[: LONGEST - 1]}…")
+
+
+def looks(audit: Audit) -> dict[str, Look]:
+    """Return each method's label, colour and marker; the identity, which is the first, is grey."""
+    styles = {}
+    for i, name in enumerate(audit.methods):
+        color = COLORS[1 + (i - 1) % (len(COLORS) - 1) if i else 0]
+        hollow = not audit[name].source_blind
+        face, marker = "white" if hollow else color, MARKERS[i % len(MARKERS)]
+        styles[name] = Look(name, label(name), color, face, marker, hollow)
+    return styles
+
+
+class Mark(NamedTuple):
+    """What a mark shows: a text for each of its points, or one for all; its method; its participants."""
+
+    titles: tuple[str, ...]
+    method: str
+    people: tuple[int, ...]
+
+
+def mark(artist: Any, titles: str | Iterable[str], method: str = "", people: Iterable[int] = ()) -> None:
+    """Note what a mark shows; :func:`mgpa.audit.report.svg` turns it into tooltips and highlights."""
+    marks = vars(artist.get_figure(root=True)).setdefault("mgpa_marks", {})
+    artist.set_gid(f"mark{len(marks)}")
+    titles = (titles,) if isinstance(titles, str) else tuple(titles)
+    marks[artist.get_gid()] = Mark(titles, method, tuple(people))
+
+
+def points(
+    ax: Any,
+    x: Any,
+    y: Any,
+    look: Look,
+    titles: str | Sequence[str] = "",
+    people: Iterable[int] = (),
+    **options: Any,
+) -> None:
+    """Draw a method's markers, with what they show."""
+    settings = {
+        "ms": 5.0,
+        "mfc": look.face,
+        "mec": look.color,
+        "mew": 1.1,
+        "zorder": 3,
+        "ls": "none",
+    } | options
+    (line,) = ax.plot(x, y, marker=settings.pop("marker", look.marker), **settings)
+    mark(line, titles or look.label, look.name, people)
 
 
 def whisker(ax: Any, x: Any, y: Any, look: Look) -> None:
     """Draw an interval; of x and y, one is an Estimate and the other a number."""
     x, y = ([v.low, v.high] if isinstance(v, Estimate) else [v, v] for v in (x, y))
-    ax.plot(x, y, color=look.color, lw=0.9, zorder=2)
+    (line,) = ax.plot(x, y, color=look.color, lw=0.9, zorder=2)
+    mark(line, look.label, look.name)
 
 
 def grid(ax: Any, axis: str) -> None:
     """Draw faint lines behind everything."""
-    ax.grid(axis=axis, color="#ececec", lw=0.6)
+    ax.grid(axis=axis, color=GRID, lw=0.6)
     ax.set_axisbelow(True)
 
 
@@ -147,7 +225,83 @@ def forest(ax: Any, audit: Audit, values: list[tuple[str, Estimate]], names: boo
     styles = looks(audit)
     for row, (name, e) in enumerate(values):
         whisker(ax, e, row, styles[name])
-        points(ax, e.value, row, styles[name])
-    ax.set_yticks(range(len(values)), [plain(styles[n].label) if names else "" for n, _ in values])
+        points(ax, e.value, row, styles[name], f"{styles[name].label}: {e}")
+    ax.set_yticks(range(len(values)), [styles[n].short if names else "" for n, _ in values])
     ax.set_ylim(len(values) - 0.5, -0.5)
     rows(ax)
+
+
+def label_points(
+    ax: Any, places: list[tuple[float, float, Look]], lines: Iterable[tuple[float, ...]]
+) -> None:
+    """Write each method's name beside its point, where it covers least of points, lines and other names."""
+    ax.figure.draw_without_rendering()
+    frame, dot = ax.get_window_extent(), ax.figure.dpi / 72
+    at = [ax.transData.transform((x, y)) for x, y, _ in places]
+    taken = [(x - 4 * dot, y - 4 * dot, x + 4 * dot, y + 4 * dot, 4.0) for x, y in at]
+    for x0, y0, x1, y1 in lines:
+        (a, b), (c, d) = ax.transData.transform([(x0, y0), (x1, y1)])
+        taken.append((a - dot, b - dot, c + dot, d + dot, 1.0))
+
+    def cost(box: tuple[float, ...], point: int) -> float:
+        covered = sum(
+            max(0.0, min(box[2], b[2]) - max(box[0], b[0]))
+            * max(0.0, min(box[3], b[3]) - max(box[1], b[1]))
+            * b[4]
+            for b in taken
+        )
+        edge = 2 * dot
+        beyond = (
+            frame.x0 + edge - box[0], frame.y0 + edge - box[1],
+            box[2] - frame.x1 + edge, box[3] - frame.y1 + edge,
+        )  # fmt: skip
+        # A name nearer to another point than to its own would be read as that one's.
+        gaps = [np.hypot(max(box[0] - x, x - box[2], 0), max(box[1] - y, y - box[3], 0)) / dot for x, y in at]
+        stolen = max(0.0, gaps[point] + 3 - min([g for i, g in enumerate(gaps) if i != point], default=99.0))
+        return float(covered / dot**2 + 40 * sum(max(0.0, e) for e in beyond) + 25 * stolen + 2 * gaps[point])
+
+    for point, ((x, y, look), (px, py)) in enumerate(zip(places, at, strict=True)):
+        text = ax.annotate(look.short, (0, 0), xycoords="figure pixels", fontsize=7)
+        w, h = text.get_window_extent().size
+        text.remove()
+        choices = []
+        for reach in (6, 10, 15, 21, 28, 36, 46, 58):
+            for angle in np.radians(np.arange(0, 360, 30)):
+                cx = px + np.cos(angle) * (reach * dot + w / 2)
+                cy = py + np.sin(angle) * (reach * dot + h / 2)
+                place = (cx - w / 2, cy - h / 2, cx + w / 2, cy + h / 2)
+                choices.append((cost(place, point), reach, cx, cy, place))
+        _, reach, cx, cy, place = min(choices)
+        taken.append((*place, 6.0))
+        lead = {"arrowstyle": "-", "color": look.color, "lw": 0.6, "shrinkA": 1, "shrinkB": 3}
+        ax.annotate(
+            look.short, (x, y), ((cx - px) / dot, (cy - py) / dot), textcoords="offset points",
+            ha="center", va="center", fontsize=7, zorder=4, arrowprops=lead if reach >= 10 else None,
+            bbox={"facecolor": "white", "edgecolor": "none", "alpha": 0.75, "pad": 0.4},
+        )  # fmt: skip
+
+
+def label_ends(ax: Any, ends: list[tuple[float, float, Look]]) -> None:
+    """Write names to the right of the ends of lines, moved apart where they would touch."""
+    ax.figure.draw_without_rendering()
+    heights = np.array([ax.transData.transform((x, y))[1] for x, y, _ in ends]) / (ax.figure.dpi / 72)
+    for (x, y, look), up in zip(ends, _spread(heights, 8.5) - heights, strict=True):
+        ax.annotate(
+            look.short, (x, y), (9, up), textcoords="offset points", va="center", fontsize=7,
+            annotation_clip=False,
+            arrowprops={"arrowstyle": "-", "color": look.color, "lw": 0.7, "shrinkA": 0, "shrinkB": 2},
+        )  # fmt: skip
+
+
+def _spread(positions: NDArray[np.float64], gap: float) -> NDArray[np.float64]:
+    """Return positions moved as little as needed to lie ``gap`` apart, in the order given."""
+    order = np.argsort(positions, kind="stable")
+    placed = positions[order]
+    for _ in range(200):
+        close = np.flatnonzero(np.diff(placed) < gap - 1e-9)
+        for i in close:
+            middle = (placed[i] + placed[i + 1]) / 2
+            placed[i], placed[i + 1] = middle - gap / 2, middle + gap / 2
+        if not len(close):
+            break
+    return placed[np.argsort(order)]

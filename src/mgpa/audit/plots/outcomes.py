@@ -2,31 +2,37 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ..association import curve_at
-from ..details import association_curve
-from ..looks import COLORS, looks, reader_rows
 from ..metrics import Metric, find_metric
-from ..result import Audit
+from ..words import number, reader_rows
 from .drawing import (
     BEFORE,
     CHANCE,
+    COLORS,
     COLUMN,
     INK,
     MUTED,
     PAGE,
+    axis_label,
     canvas,
     grid,
+    label_ends,
+    label_points,
+    looks,
+    mark,
     plain,
     points,
     rows,
     style,
     whisker,
 )
-from .labels import label_ends, label_points
+
+if TYPE_CHECKING:
+    from ..result import Audit
 
 
 def plot_tradeoff(
@@ -52,10 +58,13 @@ def plot_tradeoff(
             ex, ey = audit[name].estimate(x), audit[name].estimate(y)
             whisker(ax, ex, ey.value, look)
             whisker(ax, ex.value, ey, look)
-            points(ax, ex.value, ey.value, look, ms=5.5)
+            title = f"{look.label}\n{across.name} {ex}\n{up.name} {ey}"
+            points(ax, ex.value, ey.value, look, title, ms=5.5)
             places.append((ex.value, ey.value, look))
             segments += [(ex.low, ey.value, ex.high, ey.value), (ex.value, ey.low, ex.value, ey.high)]
         ax.margins(0.09)
+        if up.unit == "AUROC" and (top := ax.get_ylim()[1]) > 1:
+            ax.set_ylim(min(ax.get_ylim()[0], 0.95), min(top, 1.01))  # no tick where no AUROC can be
         if across.unit == "AUROC":
             ax.axvline(0.5, **CHANCE, zorder=1)
             ax.annotate(
@@ -66,8 +75,8 @@ def plot_tradeoff(
             before = audit["identity"].estimate(y).value
             ax.axhline(before, **BEFORE)
             segments.append((ax.get_xlim()[0], before, ax.get_xlim()[1], before))
-        ax.set_xlabel(f"{across.axis}\n{_ways(across)}")
-        ax.set_ylabel(f"{up.axis}\n{_ways(up)}")
+        ax.set_xlabel(f"{axis_label(across)}\n{_ways(across)}")
+        ax.set_ylabel(f"{axis_label(up)}\n{_ways(up)}")
         label_points(ax, places, segments)
         if not all(audit[name].source_blind for name in audit):
             ax.set_title(
@@ -100,13 +109,17 @@ def plot_readers(audit: Audit, axes: Any = None, *, width: float = PAGE) -> Any:
             look, after = styles[name], audit[name].reader_means()
             if audit[name].readers != audit["identity"].readers:
                 raise ValueError(f"{name} and the identity were read by different readers.")
-            ax.hlines(y, before, after, color=look.color, lw=1.0, alpha=0.45, zorder=1)
+            mark(ax.hlines(y, before, after, color=look.color, lw=1.0, alpha=0.45, zorder=1), "", name)
             ax.plot(before, y, "o", ms=3, color=COLORS[0], zorder=2)
-            points(ax, after, y, look, ms=3.8, mew=0.9)
+            titles = [
+                f"{look.label}, {reader}: {number(b)} → {number(a)}"
+                for (_, reader), b, a in zip(readers, before, after, strict=True)
+            ]
+            points(ax, after, y, look, titles, ms=3.8, mew=0.9)
             best = int(after.argmax())
             ax.plot(after[best], y[best], "o", ms=8, mfc="none", mec=INK, mew=0.7, zorder=4)
             ax.axvline(0.5, **CHANCE, zorder=0)
-            ax.set_title(plain(look.label), loc="left", fontweight="bold", color=INK, pad=4)
+            ax.set_title(look.short, loc="left", fontweight="bold", color=INK, pad=4)
             ax.set_ylim(y[-1] + 0.8, -0.6)
             first = axes is not None or k % columns == 0
             ax.set_yticks(y, [plain(name) if first else "" for _, name in readers], fontsize=size)
@@ -138,11 +151,13 @@ def plot_association(audit: Audit, ax: Any = None, *, head: str = "shortcut", wi
         figure, [ax] = canvas(ax, width, 0.8 * width if width < 5 else 0.45 * width)
         ends = []
         for name, look in looks(audit).items():
-            curve, lowest, where = association_curve(audit[name], head)
-            ax.plot(xi, curve_at(curve, xi), color=look.color, lw=1.2, ls="--" if look.hollow else "-")
+            curve, lowest, where = audit[name].association_curve(head)
+            (line,) = ax.plot(xi, curve_at(curve, xi), color=look.color, ls="--" if look.hollow else "-")
+            title = f"{look.label}: lowest {number(lowest)} at ξ = {number(where, 2)}"
+            mark(line, title, name)
             if head == "shortcut":
                 whisker(ax, where, audit[name].estimate("worst"), look)
-            points(ax, where, lowest, look, ms=4.6, clip_on=False)
+            points(ax, where, lowest, look, title, ms=4.6, clip_on=False)
             ends.append((1.0, float(curve_at(curve, 1.0)), look))
         ax.set_xlim(-1.04, 1)
         ax.axhline(0.5, **CHANCE, zorder=1)

@@ -3,16 +3,39 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ..bootstrap import Estimate
-from ..details import participant_values, variance
-from ..looks import COLORS, MARKERS, SOURCE_COLORS, label, looks
 from ..metrics import find_metric
-from ..result import Audit
-from .drawing import BEFORE, CHANCE, FAINT, INK, MUTED, PAGE, canvas, forest, grid, plain, points, style
+from ..words import number
+from .drawing import (
+    BEFORE,
+    CHANCE,
+    COLORS,
+    FAINT,
+    INK,
+    MARKERS,
+    MUTED,
+    PAGE,
+    SOURCE_COLORS,
+    axis_label,
+    canvas,
+    forest,
+    grid,
+    looks,
+    mark,
+    plain,
+    points,
+    style,
+)
+
+if TYPE_CHECKING:
+    from ..result import Audit
+
+# Rows of a cloud that are drawn: enough to see its shape.
+CLOUD_ROWS = 800
 
 
 def plot_participants(
@@ -27,15 +50,22 @@ def plot_participants(
     names = [name for name in (methods or audit.methods) if name != "identity"]
     if not names:
         raise ValueError("plot_participants compares methods with the identity; there is only the identity.")
-    styles, before = looks(audit), participant_values(audit["identity"], metric)
+    styles, before = looks(audit), audit["identity"].by_participant(metric)
+    people = audit["identity"].participants
     with style():
         columns = min(len(names), 6 if width > 5 else 3)
         figure, panels = canvas(axes, width, 1.9, len(names), columns, extra=0.1, sharey=True)
         for k, (name, ax) in enumerate(zip(names, panels, strict=True)):
-            look, after = styles[name], participant_values(audit[name], metric)
-            ax.plot([0, 1], [before, after], color=FAINT, lw=0.7, zorder=1)
-            ax.plot(np.zeros(len(before)), before, "o", ms=2.6, color=COLORS[0], alpha=0.75, mew=0, zorder=2)
-            points(ax, np.ones(len(after)), after, look, ms=3, mew=0.7, zorder=2)
+            look, after = styles[name], audit[name].by_participant(metric)
+            titles = [
+                f"{who}, {look.label}: {number(b)} → {number(a)}"
+                for who, b, a in zip(people, before, after, strict=True)
+            ]
+            for i, line in enumerate(ax.plot([0, 1], [before, after], color=FAINT, lw=0.7, zorder=1)):
+                mark(line, titles[i], name, [i])
+            uncorrected = {"ms": 2.6, "marker": "o", "mfc": COLORS[0], "mew": 0, "zorder": 2}
+            points(ax, np.zeros(len(before)), before, look, titles, range(len(before)), **uncorrected)
+            points(ax, np.ones(len(after)), after, look, titles, range(len(after)), ms=3, mew=0.7, zorder=2)
             ax.plot([0, 1], [before.mean(), after.mean()], "-", color=INK, lw=1.6, zorder=3)
             for x, e in ((-0.16, audit["identity"].estimate(metric)), (1.16, audit[name].estimate(metric))):
                 ax.plot([x, x], [e.low, e.high], color=INK, lw=1)
@@ -44,11 +74,11 @@ def plot_participants(
                 ax.axhline(0.5, **CHANCE, zorder=0)
             ax.set_xlim(-0.4, 1.4)
             ax.set_xticks([0, 1], ["before", "after"])
-            ax.set_title(plain(look.label), fontweight="bold", fontsize=7, pad=4)
+            ax.set_title(look.short, fontweight="bold", fontsize=7, pad=4)
             ax.tick_params(axis="x", length=0)
             grid(ax, "y")
             if k % columns == 0:
-                ax.set_ylabel(find_metric(metric).axis)
+                ax.set_ylabel(axis_label(find_metric(metric)))
     return figure
 
 
@@ -56,7 +86,7 @@ def plot_embedding(
     audit: Audit, axes: Any = None, *, methods: Iterable[str] | None = None, fit: int = 0, width: float = PAGE
 ) -> Any:
     """Draw evaluation rows before and after, in the two leading directions they had before, by source."""
-    names = ["identity", *(name for name in (methods or audit.methods) if name != "identity")]
+    names, styles = ["identity", *(n for n in (methods or audit.methods) if n != "identity")], looks(audit)
     clouds = {name: audit[name].cells[fit if audit[name].n_fits > fit else 0]["picture"] for name in names}
     sources, codes = np.unique(audit.picture_source, return_inverse=True)
     colors = np.array([SOURCE_COLORS[i % len(SOURCE_COLORS)] for i in range(len(sources))])
@@ -69,12 +99,13 @@ def plot_embedding(
         tall = width / columns * float(np.clip(np.divide(*(high - low)[::-1]), 0.3, 2))
         figure, panels = canvas(axes, width, tall + 0.2, len(names), columns, extra=0.35)
         for k, (name, ax) in enumerate(zip(names, panels, strict=True)):
-            # Mixed, or the source drawn last would hide the others.
-            order = np.random.default_rng(0).permutation(len(clouds[name]))
-            ax.scatter(
-                *clouds[name][order].T, s=5, c=colors[codes[order]], alpha=0.5, linewidths=0, zorder=1,
-                rasterized=len(order) > 3000,
-            )  # fmt: skip
+            # In turns, or the source drawn last would hide the others.
+            order = np.random.default_rng(0).permutation(len(clouds[name]))[:CLOUD_ROWS]
+            for part in np.array_split(order, 8):
+                for i in range(len(sources)):
+                    drawn = clouds[name][part[codes[part] == i]]
+                    dots = {"ms": 2.4, "mew": 0, "alpha": 0.5, "zorder": 1, "color": colors[i]}
+                    ax.plot(*drawn.T, "o", **dots)
             for i, source in enumerate(sources):
                 ax.plot(
                     *clouds[name][codes == i].mean(axis=0), MARKERS[i % len(MARKERS)],
@@ -87,7 +118,7 @@ def plot_embedding(
             )  # fmt: skip
             ax.set_aspect("equal", adjustable="box")
             ax.spines[:].set(visible=True, color=FAINT)
-            ax.set_title(plain(label(name)), loc="left", fontweight="bold", fontsize=7, pad=3)
+            ax.set_title(styles[name].short, loc="left", fontweight="bold", fontsize=7, pad=3)
             if k >= len(names) - columns:
                 ax.set_xlabel("Direction 1", color=MUTED)
             if k % columns == 0:
@@ -106,7 +137,7 @@ def plot_variance(audit: Audit, axes: Any = None, *, width: float = PAGE) -> Any
 
     The dotted line is the share unrelated groups of the same sizes would take, the dashed one the identity.
     """
-    shares, styles = {name: variance(audit[name]) for name in audit}, looks(audit)
+    shares, styles = {name: audit[name].variance_shares() for name in audit}, looks(audit)
     factors = list(shares["identity"])
     with style():
         figure, panels = canvas(axes, width, 0.75 + 0.17 * len(shares), len(factors), len(factors))

@@ -1,31 +1,23 @@
-"""An audit as one HTML file that opens offline, as a LaTeX table and as CSV; and a map as such a file.
+"""An audit as one HTML file that opens offline, in a notebook, as a LaTeX table and as CSV.
 
-The HTML has the verdict and every number in it as text; its script only draws charts from the same numbers.
-Names of methods, sources and participants are other people's text, and are escaped wherever they go.
+The HTML has the verdict, every number and every chart in it without a script; the script highlights, sorts
+and changes the theme. Names of methods, sources and participants are other people's text, and are escaped.
 """
 
 from __future__ import annotations
 
-from .data import chart_data
-from .map_page import Motion, html_map, motion
-from .notebook import InlineReport, inline_verdict
-from .page import html_report
+from .page import html_report, inline_verdict, report
 from .settings import snippet
-from .tables import contrast_csv, csv_table, latex_table
-from .verdict import ranking, verdict_text
+from .tables import contrast_csv, csv_table, latex_table, write_csv, write_latex
 
 __all__ = [
-    "InlineReport",
-    "Motion",
-    "chart_data",
     "contrast_csv",
     "csv_table",
-    "html_map",
     "html_report",
     "inline_verdict",
     "latex_table",
-    "motion",
-    "ranking",
+    "report",
     "snippet",
-    "verdict_text",
+    "write_csv",
+    "write_latex",
 ]

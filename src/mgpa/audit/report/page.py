@@ -5,91 +5,265 @@ from __future__ import annotations
 import base64
 import hashlib
 import re
+import webbrowser
 from collections.abc import Mapping, Sequence
 from html import escape
 from importlib.resources import files
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from ..looks import COLORS, DARK_COLORS, DARK_SOURCE_COLORS, SOURCE_COLORS
-from ..result import Audit
-from .charts import charts
-from .data import chart_data, to_json
+from ..._common.files import write_atomically
+from ..metrics import METRICS
+from ..plots import draw_all
+from ..plots.drawing import COLORS, DARK_COLORS, DARK_SOURCE_COLORS, SOURCE_COLORS
+from ..verdict import caveats, certainty, findings, headline, ranking, task_metric, units, verdict, warnings
+from ..words import label
+from .pieces import brackets, bullets, facts_list, method, plain_table, printed, sentence, subscript
 from .settings import confounding_section, settings
+from .svg import svg
 from .tables import html_table
-from .verdict import verdict
+
+if TYPE_CHECKING:
+    from ..result import Audit
+
+#: Titles of the charts, and how to read them.
+CAPTIONS = {
+    "tradeoff": (
+        "Source against task",
+        "Further left, the source is harder to read; further up, the task is better kept. Lines are 95 % "
+        "intervals, dotted is guessing, dashed the task without correction.",
+    ),
+    "readers": (
+        "Reader by reader",
+        "Each reader's source AUROC before (grey) and after. The ringed reader is the best one and sets S.",
+    ),
+    "association": (
+        "When source and label are no longer associated",
+        "AUROC of a head as the association ξ of source and label changes from that of its training (1) to "
+        "its reverse (−1). Markers are the minima. Dashed: source-aware.",
+    ),
+    "participants": (
+        "Participant by participant: source",
+        "Every thin line is a participant, before and after; the thick one is the mean. Click a point to "
+        "follow that participant through the charts.",
+    ),
+    "participants_task": ("Participant by participant: task", "The same for existing heads."),
+    "movement": (
+        "How far rows moved",
+        "Relative movement after every stage (validation rows) for maps that have stages, and on EVAL rows.",
+    ),
+    "gate": (
+        "The gate",
+        "Share of the differences between paired recordings that the leading directions hold. Ring: the rank "
+        "of the gate. Diamond: its coverage for participants it was not fitted on.",
+    ),
+    "pairs": (
+        "Do the pairs show anything?",
+        "Share of held-out pairs' differences inside gates fitted on other pairs, by rank. Grey: coverage of "
+        "permuted pairs (line: median, band: 95 %).",
+    ),
+    "embedding": (
+        "The rows, before and after",
+        "EVAL rows in the two directions in which they varied most before correction; large markers are the "
+        "sources' means. Clouds that overlap here may still be told apart in other directions.",
+    ),
+    "variance": (
+        "What the variance is due to",
+        "Share of the EVAL rows' variance between the groups of each factor. Dotted: the share of unrelated "
+        "groups. Dashed: before correction.",
+    ),
+}
+# Charts of one fit, which is the first fold's where there are folds.
+ONE_FIT = ("gate", "embedding")
+
+
+def report(
+    audit: Audit,
+    path: Any,
+    title: str = "Correction audit",
+    *,
+    sections: Sequence[tuple[str, str, str]] = (),
+    figures: Mapping[str, Any] | None = None,
+    browser: bool = False,
+    verbose: bool = False,
+) -> Path:
+    """Write everything as one HTML file that opens offline, and return its path.
+
+    Parameters
+    ----------
+    audit : Audit
+    path : path
+    title : str
+    sections : sequence of (id, heading, HTML)
+        Sections of your own, after the numbers; the HTML is put in as it is.
+    figures : dict or None
+        What :func:`mgpa.audit.plots.draw_all` returned, to draw them once; None draws them.
+    browser : bool
+        Open the file in a browser.
+    verbose : bool
+        Show progress.
+    """
+    audit.check_pairs(verbose=verbose)  # the one part that takes time
+    written = write_atomically(Path(path), html_report(audit, title, sections, figures).encode())
+    if browser:
+        webbrowser.open(written.resolve().as_uri())
+    return written
 
 
 def html_report(
-    audit: Audit, title: str = "Correction audit", sections: Sequence[tuple[str, str, str]] = ()
+    audit: Audit,
+    title: str = "Correction audit",
+    sections: Sequence[tuple[str, str, str]] = (),
+    figures: Mapping[str, Any] | None = None,
 ) -> str:
-    """Return the whole report as one HTML document.
-
-    ``sections`` follow the verdict: for each an id, a heading, and HTML.
-    """
-    s, data, methods = audit.settings, chart_data(audit), len(audit.methods) - 1
-    summary = (
-        f"{methods} correction{'s' if methods != 1 else ''} measured on {len(data['people'])} participants "
-        f"with the role EVAL, for the sources {', '.join(data['sources'])}. "
-        f"Data {s['data']}, mgpa {s['version']}."
-    )
-    if audit.warnings:
-        title = ": ".join([*(warning.partition(":")[0] for warning in audit.warnings), title])
-        summary = " ".join([*audit.warnings, summary])
-    code = "\n".join(map(_read, ("panels.js", "charts.js", "controls.js")))
-    script = f'\n(() => {{\n"use strict";\n{code}}})();\n'
-    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
-    filled = {
-        "head": head(title, f"script-src 'sha256-{digest}'; "),
-        "title": escape(title),
-        "script": script,
-        "summary": escape(summary),
-        "verdict": verdict(audit),
-        "tables": "\n".join([html_table(audit)] + ([html_table(audit, differences=True)] if methods else [])),
-        "links": "".join(f'<li><a href="#{escape(i)}">{escape(head)}</a></li>' for i, head, _ in sections),
-        "sections": "\n".join(_section(*section) for section in sections),
-        "charts": charts(data),
-        "confounding": confounding_section(audit),
-        "methods": escape(audit.methods_text()),
-        "settings": settings(audit),
-        "version": escape(s["version"]),
-        "data": to_json(data),
+    """Return the whole report as one HTML document."""
+    s = audit.settings
+    drawn = {
+        name: _figure(audit, name, figure)
+        for name, figure in (draw_all(audit) if figures is None else figures).items()
+        if name in CAPTIONS
     }
-    return fill("template.html", filled)
-
-
-def head(title: str, scripts: str = "") -> str:
-    """Return what all pages begin with; ``scripts`` is the rule for those that a page may run."""
-    return fill("head.html", {"title": escape(title), "style": _styled(), "scripts": scripts})
-
-
-def fill(template: str, filled: Mapping[str, str]) -> str:
-    """Return a template with every placeholder replaced, in one pass: text that looks like one stays text."""
-    return re.sub(r"\{\{(\w+)\}\}", lambda found: filled[found[1]], _read(template))
-
-
-def _styled() -> str:
-    """Return the style sheet of all pages."""
-    classes = [f".c{i} {{ --c: var(--m{i}); }}" for i in range(len(COLORS))]
-    classes += [f".k{i} {{ --c: var(--s{i}); }}" for i in range(len(SOURCE_COLORS))]
-    return fill(
-        "style.css",
+    script = f"\n{_read('script.js')}"
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    return _fill(
+        "template.html",
         {
-            "light_colors": _variables(COLORS, SOURCE_COLORS),
-            "dark_colors": _variables(DARK_COLORS, DARK_SOURCE_COLORS),
-            "color_classes": "\n".join(classes),
+            "title": escape(title),
+            "style": _style_sheet(),
+            "digest": digest,
+            "script": script,
+            "badges": "".join(
+                f'<span class="badge" title="{escape(text)}">{escape(badge)}</span>'
+                for badge, text in warnings(audit).items()
+            ),
+            "headline": sentence(headline(audit)),
+            "certainty": sentence(certainty(audit, warn=False)),
+            "tiles": _tiles(audit),
+            "hero": drawn.pop("tradeoff", ""),
+            "links": "".join(
+                f'<li><a href="#{escape(i)}">{escape(head)}</a></li>' for i, head, _ in sections
+            ),
+            "tables": "\n".join(
+                html_table(audit, differences) for differences in (False, True)[: len(audit.methods)]
+            ),
+            "methods": _methods(audit),
+            "caveats": bullets(caveats(audit)),
+            "sections": "\n".join(_section(*section) for section in sections),
+            "bar": _bar(audit),
+            "charts": "\n".join(drawn.values()),
+            "confounding": confounding_section(audit),
+            "settings": settings(audit),
+            "methods_text": escape(audit.methods_text()),
+            "measured": escape(
+                f"{units(audit)} with the role EVAL; sources {', '.join(s['sources'])}; data {s['data']}"
+            ),
+            "version": escape(s["version"]),
         },
+    )
+
+
+def inline_verdict(audit: Audit) -> str:
+    """Return the verdict and the table of estimates for a notebook, the rest folded away; no script."""
+    columns = ["Method", *(f"{METRICS[m].subject}: {METRICS[m].wanted}" for m in audit.columns)]
+    space = "\N{NO-BREAK SPACE}"  # an interval stays in one line
+    rows = [
+        [label(name), *(f"{e[m]:.3f}".replace(" ", space) if m in e else "–" for m in audit.columns)]
+        for name, e in audit.estimates.items()
+    ]
+    parts = [f"<p><strong>{sentence(line)}</strong></p>" for line in verdict(audit)[:-1]]
+    parts += [f"<p>{sentence(certainty(audit))}</p>", plain_table(columns, rows, "Means with 95 % intervals")]
+    parts += [f"<details><summary>Method by method</summary>{_methods(audit)}</details>"]
+    return f'<div class="mgpa">{"".join(parts)}</div>'
+
+
+def _tiles(audit: Audit) -> str:
+    """Return at most four numbers of the first leader, or of the method with the lowest S."""
+    names, leaders = ranking(audit)
+    if not names:
+        return ""
+    name, task = leaders[0][0] if leaders else names[0], task_metric(audit)
+    shown = ["S", *(m for m in ("A_f", task.name if task else "", "T_r") if m in audit.metrics), "M"]
+    tiles = "".join(_tile(audit, name, metric) for metric in [*[*dict.fromkeys(shown[:-1])][:3], "M"])
+    return f'<p class="eyebrow">{escape(label(name))}</p><div class="tiles">{tiles}</div>'
+
+
+def _tile(audit: Audit, name: str, metric: str) -> str:
+    """Return one metric before and after or, of movement, how much there was."""
+    before, after = audit["identity"].estimate(metric), audit[name].estimate(metric)
+    if metric == "M":
+        big, small = f"{100 * after.value:.1f} %", "of the rows' size"
+    else:
+        big = f"{printed(before.value)} → {printed(after.value)}"
+        small = f"change {brackets(audit.changes[name][metric], 3, True)}"
+    small = small.replace(", ", ",\N{NO-BREAK SPACE}")
+    return (
+        f'<div class="tile"><div class="what">{subscript(METRICS[metric].subject)}</div>'
+        f'<div class="big">{escape(big)}</div><div class="ci">{escape(small)}</div></div>'
+    )
+
+
+def _methods(audit: Audit) -> str:
+    """Return what each method did, the best first."""
+    return "".join(
+        f'<article class="card"><h3>{method(audit, name)}</h3>{bullets(findings(audit, name))}</article>'
+        for name in ranking(audit)[0]
+    )
+
+
+def _bar(audit: Audit) -> str:
+    """Return buttons that highlight a method, and a list of participants."""
+    buttons = "".join(
+        f'<button type="button" data-choose="{escape(name)}" aria-pressed="false">{method(audit, name)}'
+        "</button>"
+        for name in audit.methods
+    )
+    people = "".join(
+        f'<option value="{i}">{escape(who)}</option>' for i, who in enumerate(audit["identity"].participants)
+    )
+    choice = f'<select id="person"><option value="">nobody</option>{people}</select>'
+    return f"{buttons}<label>Follow participant {choice}</label>"
+
+
+def _figure(audit: Audit, name: str, figure: Any) -> str:
+    """Return a chart with its caption."""
+    title, words = CAPTIONS[name]
+    if name == "tradeoff" and task_metric(audit) is None:
+        title = "Source against movement"
+        words = (
+            "Further left, the source is harder to read; further down, rows moved less. There are no labels."
+        )
+    words += " This is the first fold's." if name in ONE_FIT and audit.settings.get("splits", 1) > 1 else ""
+    more, check = "", audit.check_pairs() if name == "pairs" else None
+    if check is not None:
+        facts = facts_list(check.facts.items())
+        more = (
+            f"<p>{escape(check.verdict)}</p><details><summary>What this rests on</summary>{facts}</details>"
+        )
+    return (
+        f'<figure class="card" id="figure-{name}"><figcaption><h3>{escape(title)}</h3>{more}'
+        f'<p class="how">{escape(words)}</p></figcaption>'
+        f'<div class="chart">{svg(figure, name, f"{title}. {words}")}</div></figure>'
     )
 
 
 def _section(name: str, heading: str, content: str) -> str:
     name, heading = escape(name), escape(heading)
-    head = f'<section id="{name}" aria-labelledby="{name}-h"><h2 id="{name}-h">{heading}</h2>'
-    return f"{head}\n{content}\n</section>"
+    return f'<section id="{name}"><h2>{heading}</h2>\n{content}\n</section>'
+
+
+def _style_sheet() -> str:
+    light, dark = (
+        " ".join(f"--{kind}{i}: {c};" for kind, colors in pairs for i, c in enumerate(colors))
+        for pairs in ((("m", COLORS), ("s", SOURCE_COLORS)), (("m", DARK_COLORS), ("s", DARK_SOURCE_COLORS)))
+    )
+    classes = "\n".join(f".m{i} {{ --c: var(--m{i}); }}" for i in range(len(COLORS)))
+    return _fill("style.css", {"light": light, "dark": dark, "classes": classes})
+
+
+def _fill(template: str, filled: Mapping[str, str]) -> str:
+    """Return a template with every placeholder replaced, in one pass: text that looks like one stays text."""
+    return re.sub(r"\{\{(\w+)\}\}", lambda hole: filled[hole[1]], _read(template))
 
 
 def _read(name: str) -> str:
     return files(__package__).joinpath(name).read_text(encoding="utf-8")
-
-
-def _variables(methods: Sequence[str], sources: Sequence[str]) -> str:
-    named = {f"m{i}": c for i, c in enumerate(methods)} | {f"s{i}": c for i, c in enumerate(sources)}
-    return " ".join(f"--{name}: {color};" for name, color in named.items())

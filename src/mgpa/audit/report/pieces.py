@@ -5,21 +5,19 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from html import escape
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from ..bootstrap import Estimate
-from ..looks import label, looks
-from ..result import Audit
+from ..plots.drawing import COLORS, looks
+from ..words import label, number
+
+if TYPE_CHECKING:
+    from ..bootstrap import Estimate
+    from ..result import Audit
 
 
 def printed(x: float | None, digits: int = 3, sign: bool = False) -> str:
-    """Return a number as the paper prints it, without a zero before the point; a dash for none."""
-    if x is None:
-        return "–"
-    text = f"{x:{'+' if sign else ''}.{digits}f}"
-    if float(text) == 0:
-        text = text.replace("-", "+" if sign else "")
-    return re.sub(r"^([+-]?)0\.", r"\1.", text).replace("-", "−")
+    """Return a number with a minus sign of its own; a dash for none."""
+    return "–" if x is None else number(x, digits, sign).replace("-", "−")
 
 
 def brackets(e: Estimate, digits: int = 3, sign: bool = False) -> str:
@@ -33,31 +31,33 @@ def with_interval(e: Estimate, digits: int = 3, sign: bool = False) -> str:
 
 
 def method(audit: Audit, name: str) -> str:
-    """Return a method's name after a spot of its colour; the script puts its marker there."""
-    look, i = looks(audit)[name], audit.methods.index(name)
-    kind = f"key c{look.hue}{' hollow' if look.hollow else ''}"
-    return f'<span class="{kind}" data-key="{i}" aria-hidden="true"></span>{escape(label(name))}'
+    """Return a method's name after a spot of its colour."""
+    look = looks(audit)[name]
+    kind = f"key m{COLORS.index(look.color)}{' hollow' if look.hollow else ''}"
+    return f'<span class="{kind}" aria-hidden="true"></span>{escape(label(name))}'
+
+
+def sentence(text: str) -> str:
+    """Return escaped text with minus signs before numbers, and intervals that do not break."""
+    text = re.sub(r"(?<![\w.])-(?=[.\d])", "−", text)
+    text = re.sub(r"\[[^\]]*\]", lambda interval: interval[0].replace(" ", "\N{NO-BREAK SPACE}"), text)
+    return subscript(text)
 
 
 def subscript(text: str) -> str:
-    """Return escaped text with T_f and T_r as they are printed."""
-    return re.sub(r"\bT_([fr])\b", r"T<sub>\1</sub>", escape(text))
+    """Return escaped text with T_f, A_r and the like as they are printed."""
+    return re.sub(r"\b([AT])_([fr])\b", r"\1<sub>\2</sub>", escape(text))
+
+
+def bullets(lines: Iterable[str]) -> str:
+    """Return sentences as a list."""
+    return f"<ul>{''.join(f'<li>{sentence(line)}</li>' for line in lines)}</ul>"
 
 
 def facts_list(facts: Iterable[tuple[str, str]]) -> str:
     """Return named facts as a list."""
     entries = "".join(f"<dt>{escape(name)}</dt><dd>{escape(text)}</dd>" for name, text in facts)
     return f"<dl>{entries}</dl>"
-
-
-def bullets(lines: Iterable[str]) -> str:
-    """Return sentences as a list, with minus signs before numbers and intervals that do not break."""
-    items = []
-    for line in lines:
-        line = re.sub(r"(?<![\w.])-(?=[.\d])", "−", line)
-        line = re.sub(r"\[[^\]]*\]", lambda found: found[0].replace(" ", "\N{NO-BREAK SPACE}"), line)
-        items.append(f"<li>{escape(line)}</li>")
-    return f"<ul>{''.join(items)}</ul>"
 
 
 def scrolling(caption: str, table: str) -> str:

@@ -3,32 +3,36 @@
 from __future__ import annotations
 
 from html import escape
+from typing import TYPE_CHECKING
 
-from ..looks import label
+from ..design import FEW
 from ..methods_text import INTERVALS
-from ..result import Audit
-from ..sentences import FEW
+from ..verdict import shortcut_note
+from ..words import label
 from .pieces import bullets, facts_list, plain_table
+
+if TYPE_CHECKING:
+    from ..result import Audit
 
 
 def confounding_section(audit: Audit) -> str:
-    """Return how source, task and people go together in the fitting rows."""
-    found = audit.confounding
-    lines = found.sentences()
-    if not found.nested_participants:
-        lines.append("Every fitting participant was seen by more than one source.")
-    if found.source_label is None:
+    """Return how source, task and participants are associated in the fitting rows."""
+    c = audit.confounding
+    lines = c.sentences()
+    if not c.nested_participants:
+        lines.append("Every fitting participant has rows of more than one source.")
+    if c.source_label is None:
         lines.append("The table has no labels, so source and task cannot be compared.")
     text = bullets(lines)
-    if found.counts:
-        labels = list(dict.fromkeys(label for row in found.counts.values() for label in row))
-        rows = [[source, *(row.get(label, 0) for label in labels)] for source, row in found.counts.items()]
+    if c.counts:
+        labels = list(dict.fromkeys(label for row in c.counts.values() for label in row))
+        rows = [[source, *(row.get(label, 0) for label in labels)] for source, row in c.counts.items()]
         text += "\n" + plain_table(["Source", *labels], rows, "Fitting rows of each source and label")
     return text
 
 
 def settings(audit: Audit) -> str:
-    """Return who was used for what, the settings, code that runs them again, and the fitted maps."""
+    """Return the roles, the settings that are not defaults, code that runs them again, and the maps."""
     s = audit.settings
     roles = [[what, *s[what].values()] for what in ("rows", "participants")]
     if "splits" in s:  # in which people change roles
@@ -55,25 +59,28 @@ def settings(audit: Audit) -> str:
 
 def _facts(audit: Audit) -> dict[str, str]:
     s, features = audit.settings, audit.settings["features"]
-    budget = "none: complete maps" if s["budget"] is None else f"{s['budget']} on validation rows"
-    bank = {"full": "the full bank", "paper": "the paper's bank"}[s["bank"]]
-    given = {} if isinstance(s["readers"], str) else s["readers"]
-    readers = ", ".join([bank, *(f"{name} {value}" for name, value in given.items() if name != "bank")])
-    return {
+    readers = f"{len(audit['identity'].readers)}, the {'paper' if s['bank'] == 'paper' else 'full'} bank"
+    if s["preliminary"]:
+        changed = {} if isinstance(s["readers"], str) else s["readers"]
+        sizes = (f"{name} {value}" for name, value in changed.items() if name != "bank")
+        readers = ", ".join([f"{len(audit['identity'].readers)}, a small bank", *sizes])
+    budget = s["budget"]
+    facts = {
         "mgpa": s["version"],
         "Data": f"checksum {s['data']}",
         "Sources": ", ".join(s["sources"]),
-        **({"Folds": f"{s['splits']}, pooled over their EVAL participants"} if "splits" in s else {}),
-        **({"Coordinates": f"those of the maps, {s['coordinates']}"} if s["coordinates"] else {}),
+        "Folds": f"{s['splits']}, pooled over their EVAL participants" if "splits" in s else "",
+        "Coordinates": f"those of the maps, {s['coordinates']}" if s["coordinates"] else "",
         "Features": " tokens × ".join(map(str, features)) + (" features" if len(features) > 1 else ""),
         "Seeds": ", ".join(map(str, s["seeds"])),
-        "Movement budget": budget,
-        "Task head": s["head"] or "the paper's",
-        **({"Association": audit.direction.partition(": ")[2]} if audit.direction else {}),
-        "Readers": f"{readers}; {len(audit['identity'].readers)} in all",
+        "Movement budget": "" if budget is None else f"{budget} on validation rows",
+        "Task head": s["head"],
+        "Association": shortcut_note(audit).partition(": ")[2],
+        "Readers": readers,
         "Device": s["device"],
         "Intervals": INTERVALS,
     }
+    return {name: text for name, text in facts.items() if text}
 
 
 def snippet(audit: Audit) -> str:

@@ -4,14 +4,30 @@ from __future__ import annotations
 
 from dataclasses import astuple
 from html import escape
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from ..._common.csv_text import csv_lines
-from ..looks import label
+from ..._common.files import write_atomically
 from ..metrics import METRICS
-from ..result import Audit
+from ..verdict import ranking, readers_note, shortcut_note, warnings
+from ..words import label, number
 from .pieces import brackets, method, printed, scrolling, subscript
-from .verdict import ranking
+
+if TYPE_CHECKING:
+    from ..result import Audit
+
+
+def write_csv(audit: Audit, path: Any) -> Path:
+    """Write :func:`csv_table` to a path."""
+    return write_atomically(Path(path), csv_table(audit).encode())
+
+
+def write_latex(audit: Audit, path: Any = None) -> str:
+    """Return :func:`latex_table`; also write it to a path."""
+    if path is not None:
+        write_atomically(Path(path), latex_table(audit).encode())
+    return latex_table(audit)
 
 
 def csv_table(audit: Audit) -> str:
@@ -20,12 +36,12 @@ def csv_table(audit: Audit) -> str:
     rows: list[list[Any]] = [
         ["method", "source_blind", "metric", *parts, *(f"difference_{p}" for p in parts), "note"]
     ]
-    for name, found in audit.estimates.items():
-        for metric, e in found.items():
+    notes = {"S": readers_note(audit), "worst": shortcut_note(audit)}
+    for name, estimates in audit.estimates.items():
+        for metric, e in estimates.items():
             change = audit.changes.get(name, {}).get(metric)
             difference = ("", "", "") if change is None else astuple(change)
-            note = {"S": audit.bank, "worst": audit.direction}.get(metric, "")
-            note = " ".join([*audit.warnings, note]).strip()
+            note = " ".join([*warnings(audit).values(), notes.get(metric, "")]).strip()
             rows.append([name, audit[name].source_blind, metric, *astuple(e), *difference, note])
     return csv_lines(rows)
 
@@ -36,7 +52,7 @@ def contrast_csv(audit: Audit, against: str) -> str:
     for name in audit.methods:
         for metric in audit.metrics if name != against else ():
             change = astuple(audit.contrast(name, against, metric))
-            rows.append([name, against, metric, *change, " ".join(audit.warnings)])
+            rows.append([name, against, metric, *change, " ".join(warnings(audit).values())])
     return csv_lines(rows)
 
 
@@ -46,7 +62,8 @@ def latex_table(audit: Audit, against: str | None = None) -> str:
     With ``against``, of the differences from that method.
     """
     metrics = audit.columns if against is None else audit.metrics
-    notes = [f"% {latex_text(note)}" for note in (*audit.warnings, audit.bank, audit.direction) if note]
+    said = (*warnings(audit).values(), readers_note(audit), shortcut_note(audit))
+    notes = [f"% {latex_text(note)}" for note in said if note]
     lines = [
         r"% needs \usepackage{booktabs}",
         *notes,
@@ -83,37 +100,41 @@ def latex_text(text: str) -> str:
 
 def html_table(audit: Audit, differences: bool = False) -> str:
     """Return the estimates, or their differences from the identity, as a table that sorts."""
-    found = audit.changes if differences else audit.estimates
+    shown = audit.changes if differences else audit.estimates
     metrics = audit.metrics if differences else audit.columns
-    _, best = ranking(audit)
+    leaders = {name for group in ranking(audit)[1] for name in group}
+    colours = {"improved": "good", "kept": "good", "suffered": "bad", "unclear": "warn"}
     rows = []
-    for name in found:
+    for name in shown:
         blind = "source-blind" if audit[name].source_blind else "source-aware"
         cells = [
             f'<th scope="row" data-value="{escape(label(name))}">{method(audit, name)}'
             f'<span class="group">{blind}</span></th>'
         ]
         for m in metrics:
-            e = found[name].get(m)
+            e = shown[name].get(m)
+            below = "" if e is None else brackets(e, 3, differences)
+            if m == "S" and not differences:
+                below += f"<br>chance reaches {number(audit[name].chance.high)}"
+            judged = differences and METRICS[m].better != "neither"
+            kind = colours[str(audit.outcome(name, m))] if judged else ""
             cells.append(
                 "<td>–</td>"
                 if e is None
-                else f'<td data-value="{e.value:.6g}">{printed(e.value, 3, differences)}'
-                f'<span class="ci">{brackets(e, 3, differences)}</span></td>'
+                else f'<td data-value="{e.value:.6g}"><span class="{kind}">{printed(e.value, 3, differences)}'
+                f'</span><span class="ci">{below}</span></td>'
             )
-        mark = ' class="is-best"' if name in best else ""
-        rows.append(f"<tr{mark}>{''.join(cells)}</tr>")
+        best = ' class="is-best"' if name in leaders else ""
+        rows.append(f"<tr{best}>{''.join(cells)}</tr>")
     head = "".join(
         f'<th scope="col">{subscript(m)}<span class="hint">{METRICS[m].hint}</span></th>' for m in metrics
     )
     caption = (
-        "Differences from the identity, paired over participants, with 95 % intervals."
+        "Differences from the identity, paired over participants, with 95 % intervals. Green: improved or "
+        "kept; amber: not clear; red: worse."
         if differences
-        else "Means over EVAL participants, with 95 % intervals. Column heads sort."
+        else f"Means with 95 % intervals. {readers_note(audit)} {shortcut_note(audit)}".strip()
     )
-    # The table above says by whom S was read, and with which values.
-    caption = f"{caption} {'' if differences else audit.bank} {audit.direction}"
-    caption = " ".join(caption.split())
     table = (
         f'<table class="sortable"><caption><span>{escape(caption)}</span></caption>'
         f'<thead><tr><th scope="col">Method</th>{head}</tr></thead><tbody>{"".join(rows)}</tbody></table>'

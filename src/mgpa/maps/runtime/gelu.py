@@ -21,25 +21,24 @@ ERFC = tuple(
 )
 
 
-def gelu_and_slope(u: Floats, value: Floats, slope: Floats, work: Floats) -> None:
-    """Write GELU(u) = uΦ(u) and its derivative Φ(u) + uφ(u) into ``value`` and ``slope``.
+def gelu_and_slope(u: Floats) -> tuple[Floats, Floats]:
+    """Return GELU(u) = uΦ(u) and its derivative Φ(u) + uφ(u).
 
     Examples
     --------
     >>> import numpy as np
-    >>> u = np.array([-1.0, 0.0, 2.0]); value, slope, work = np.empty((3, 3))
-    >>> gelu_and_slope(u, value, slope, work)
+    >>> value, slope = gelu_and_slope(np.array([-1.0, 0.0, 2.0]))
     >>> value.round(4), slope.round(4)
     (array([-0.1587,  0.    ,  1.9545]), array([-0.0833,  0.5   ,  1.0852]))
     """
-    np.abs(u, out=work)
-    work += 1.0 / P
-    np.reciprocal(work, out=work)
-    np.multiply(work, ERFC[4], out=value)
+    t = np.abs(u)
+    t += 1.0 / P
+    np.reciprocal(t, out=t)
+    value = t * ERFC[4]
     for coefficient in ERFC[3::-1]:
         value += coefficient
-        value *= work
-    np.multiply(u, u, out=slope)
+        value *= t
+    slope = u * u
     slope *= -0.5
     slope += LOG_DENSITY
     np.exp(slope, out=slope)  # φ(u)
@@ -50,3 +49,4 @@ def gelu_and_slope(u: Floats, value: Floats, slope: Floats, work: Floats) -> Non
     slope *= u
     slope += value
     value *= u
+    return value, slope

@@ -12,16 +12,15 @@ import math
 import operator
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ... import __version__
 from ..._common.extras import missing
 from ..._common.files import require_replaceable, write_atomically
-from .. import AffineMap, CorrectionMap, PathMap, ProjectiveMap, RoutedMap, StagedMap
-from ..projective import FLAT
-from .folding import fold_affine, fold_routed, fold_stages, linear_gram
+from .. import AffineMap, CorrectionMap, PathMap, SpreadMap, StagedMap
+from .folding import fold_affine, fold_spread, fold_stages, linear_gram
 
 try:
     import onnx
@@ -41,29 +40,21 @@ MAX_NEWTON_STEPS = 50
 def write_onnx(m: CorrectionMap, path: Path) -> Path:
     """Write ``m`` as an ONNX model, input ``X`` and output ``Y``, both (n, d) float32; return the path.
 
-    A source-aware map has a second input ``source``, (n,) int64: positions among ``source_names``, a JSON
-    list in the model's metadata. Those out of range make the runtime fail, or the row NaN where it does not
-    check.
     The file is complete or not there. A row of X that is not finite comes out as NaN: a graph cannot raise.
     """
     require_replaceable(path)
     graph = Graph()
-    X, source = Tensor(graph, "X", "float32"), Tensor(graph, "source", "int64")
+    X = Tensor(graph, "X", "float32")
     shape = ["n", m.n_features]
     inputs = [X.declare(shape)]
-    if isinstance(m, PathMap):
-        m = m.affine
-    if isinstance(m, AffineMap):
-        Y = _affine(X, m)
-    elif isinstance(m, StagedMap):
+    if isinstance(m, StagedMap):
         Y = _staged(X, m)
-    elif isinstance(m, ProjectiveMap):
-        Y = _projective(X, m)
-    elif isinstance(m, RoutedMap):
-        Y = _routed(X, source, m)
-        inputs.append(source.declare(shape[:1]))
+    elif isinstance(m, SpreadMap):
+        Y = _spread(X, m)
+    elif isinstance(m, (AffineMap, PathMap)):
+        Y = _affine(X, m.affine if isinstance(m, PathMap) else m)
     else:
-        raise TypeError(f"Cannot export {type(m).__name__}; it has no form as a small graph.")
+        raise TypeError(f"Cannot export {type(m).__name__}.")
     model = helper.make_model(
         graph.close("correction", inputs, [Y.named("Y").declare(shape)]),
         producer_name="mgpa",
@@ -90,67 +81,29 @@ def _affine(X: Tensor, m: AffineMap) -> Tensor:
     return X + (edit if weights.back is None else edit @ weights.back)
 
 
-def _routed(X: Tensor, source: Tensor, m: RoutedMap) -> Tensor:
-    K, constant = len(m.sources), X.graph.constant
-    folded = fold_routed(m)
-    readout, offset = ((m.strength * array).astype(np.float32) for array in (folded.readout, folded.offset))
-    in_range = source.op("GreaterOrEqual", 0, dtype="bool").op("And", source.op("Less", K, dtype="bool"))
-    # Gather counts negative positions from the end, and refuses those beyond it.
-    position = in_range.where(source, constant(np.array(K)))
-    centred, offsets = X - constant(m.center.astype(np.float32)), constant(offset).op("Gather", position)
-    if readout.ndim == 2:
-        edit = centred * constant(readout).op("Gather", position)
-    else:
-        column = source.column()
-
-        def body(edit: Tensor, now: dict[str, Tensor]) -> Tensor:
-            mine = column.op("Equal", now["position"], dtype="bool")
-            return mine.where(centred @ now["readout"], edit)
-
-        scanned = {"position": constant(np.arange(K)[:, None]), "readout": constant(readout)}
-        edit = X.graph.scan(body, centred, scanned, ["n", m.n_features])
-    return X + in_range.column().where(edit + offsets, constant(np.array(np.nan, dtype=np.float32)))
-
-
-def _projective(X: Tensor, m: ProjectiveMap) -> Tensor:
-    S, _, K = m.sizes
-    if m.strength == 0 or S == 0:
+def _spread(X: Tensor, m: SpreadMap) -> Tensor:
+    if m.strength == 0:
         return X
+    folded = fold_spread(m)
+    (q, K), r = folded.square_weight.shape, m.rank
 
-    def constant(array: Any) -> Tensor:
-        return X.graph.constant(np.asarray(array, dtype=np.float32))
+    def constant(array: NDArray[np.float64]) -> Tensor:
+        return X.graph.constant(np.ascontiguousarray(array, dtype=np.float32))
 
-    fraction = np.ones((S, 1, 1))
-    fraction[-1] = m.fraction
-    scanned = {"fraction": constant(fraction)}
-    scanned |= {name: constant(getattr(m, name)) for name in m.stage_tensors}
-    start = (X - constant(m.center)) * constant(1.0 / m.scale)
-    h = X.graph.scan(lambda h, now: _projected(h, now, K), start, scanned, ["n", m.n_features])
-    return X + (h - start) * constant(m.strength * m.scale)
+    def product(first: int, last: int) -> Tensor:
+        return centred @ constant(folded.first[:, first:last])
 
-
-def _projected(h: Tensor, now: dict[str, Tensor], K: int) -> Tensor:
-    """Return the rows after one stage; see :func:`mgpa.maps.projective.project`."""
-    W1, W2, b2 = now["hidden_weight"], now["output_weight"], now["output_bias"].column()
-    u = h.op("Gemm", W1, now["hidden_bias"], transB=1)
-    if K == 2:
-        pick = h.graph.constant(np.array([[-1.0, 1.0]], dtype=np.float32))
-    else:
-        positions = h.graph.constant(np.arange(K)[None])
-
-        def largest(logits: Tensor) -> Tensor:
-            return logits.op("ArgMax", axis=1, dtype="int64").op("Equal", positions, dtype="bool")
-
-        logits = u.maximum(0.0).op("Gemm", W2, now["output_bias"], transB=1)
-        first = largest(logits)
-        second = largest(first.where(h.graph.constant(np.array(-np.inf, dtype=np.float32)), logits))
-        pick = first.cast("float32") - second.cast("float32")
-    slope = u.op("Greater", 0.0, dtype="bool").cast("float32") * (pick @ W2)
-    margin, gradient = (slope * u).sum() + pick @ b2, slope @ W1
-    length2 = (gradient * gradient).sum()
-    # Not zero but 0 f where flat: a row that is not finite then comes out as NaN.
-    step = length2.op("Greater", FLAT, dtype="bool").where(margin / length2, margin * 0.0)
-    return h - gradient * (step * now["fraction"])
+    centred = X - constant(folded.center)
+    scores = product(q, q + K) + constant(folded.bias)
+    if q:
+        squares = product(0, q)
+        scores = scores + (squares * squares) @ constant(folded.square_weight)
+    p = scores.op("Softmax", axis=1)
+    edit = p @ constant(folded.edit_offset)
+    for s in range(K):
+        edit = edit + p @ constant(np.eye(K)[:, s : s + 1]) * product(q + K + s * r, q + K + (s + 1) * r)
+    edit = edit * m.strength
+    return X + (edit if folded.back is None else edit @ constant(folded.back))
 
 
 def _staged(X: Tensor, m: StagedMap) -> Tensor:

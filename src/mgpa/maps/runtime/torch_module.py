@@ -7,10 +7,8 @@ The weights are those of :mod:`mgpa.maps.runtime.folding`. The algebra is that o
 from __future__ import annotations
 
 import math
-import threading
-from collections.abc import Callable
 from dataclasses import fields
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import numpy as np
@@ -18,10 +16,18 @@ import torch
 
 from ..._common.checks import require_finite
 from ...errors import MapError
-from ...trust_region import multiplier, smooth_weights, step_coefficients
-from .. import AffineMap, CorrectionMap, PathMap, ProjectiveMap, RoutedMap, StagedMap
-from .folding import Folded, FoldedAffine, FoldedStages, fold_affine, fold_stages, linear_gram
-from .numpy_replay import weighted_coefficients
+from ...trust_region import multiplier, smooth_weights
+from .. import AffineMap, CorrectionMap, PathMap, SpreadMap, StagedMap
+from .folding import (
+    Folded,
+    FoldedAffine,
+    FoldedSpread,
+    FoldedStages,
+    fold_affine,
+    fold_spread,
+    fold_stages,
+)
+from .numpy_replay import run_stages, weighted_coefficients
 
 Tensor = Any  # torch.Tensor
 
@@ -29,11 +35,6 @@ Tensor = Any  # torch.Tensor
 # only memory limits them, and long blocks hide the cost of starting many small kernels.
 CPU_ROWS = 2048
 DEVICE_BYTES = 2**31
-# Rows of a recorded CUDA graph. A stage is some hundred kernels of a few microseconds; recorded, they are
-# launched together, and shorter inputs are padded. Beyond a few graphs' worth of rows, long blocks pay more.
-GRAPH_ROWS = 8192
-MOST_GRAPHS = 6
-_GRAPH_LOCK = threading.Lock()
 WITHOUT_FLOAT64 = ("mps",)
 
 
@@ -49,17 +50,9 @@ def as_module(m: CorrectionMap) -> MapModule:
     """
     if isinstance(m, PathMap):
         m = m.affine
-    if isinstance(m, AffineMap):
-        return AffineModule(m)
-    if isinstance(m, StagedMap):
-        return StagedModule(m)
-    from .torch_baselines import ProjectiveModule, RoutedModule
-
-    if isinstance(m, ProjectiveMap):
-        return ProjectiveModule(m)
-    if isinstance(m, RoutedMap):
-        return RoutedModule(m)
-    raise TypeError(f"Cannot make a torch module of {type(m).__name__}; apply it with transform().")
+    modules: dict[str, Any] = {"affine": AffineModule, "spread": SpreadModule, "staged": StagedModule}
+    module: MapModule = modules[m.kind](m)
+    return module
 
 
 class MapModule(torch.nn.Module):  # type: ignore[misc]
@@ -91,8 +84,7 @@ class MapModule(torch.nn.Module):  # type: ignore[misc]
         self._check(X)
         return self._correct(X)
 
-    def _correct(self, X: Tensor, *source: Tensor) -> Tensor:
-        """Correct checked rows; ``source`` is their positions among the sources, where those matter."""
+    def _correct(self, X: Tensor) -> Tensor:
         if self._is_identity():
             if not _tracing():
                 self._require_finite(X, X)
@@ -101,7 +93,7 @@ class MapModule(torch.nn.Module):  # type: ignore[misc]
         with torch.autocast(X.device.type, enabled=False):
             weights = self._weights(X.dtype, X.device)
             try:
-                coordinates = self._coordinates(X, weights, *source)
+                coordinates = self._coordinates(X, weights)
             except (np.linalg.LinAlgError, torch.linalg.LinAlgError):  # what some decompositions make of NaN
                 coordinates = torch.full((), torch.nan)
             if not _tracing():
@@ -113,7 +105,7 @@ class MapModule(torch.nn.Module):  # type: ignore[misc]
     def _is_identity(self) -> bool:
         raise NotImplementedError
 
-    def _coordinates(self, X: Tensor, weights: Any, *source: Tensor) -> Tensor:
+    def _coordinates(self, X: Tensor, weights: Any) -> Tensor:
         raise NotImplementedError
 
     def _check(self, X: Tensor) -> None:
@@ -183,16 +175,34 @@ class AffineModule(MapModule):
     def _is_identity(self) -> bool:
         return bool(self.strength == 0 or self.readout.shape[1] == 0)
 
-    def _correct(self, X: Tensor, *source: Tensor) -> Tensor:
+    def _correct(self, X: Tensor) -> Tensor:
         kernel = None if _tracing() or self._is_identity() else _kernel("affine", X)
         if kernel is not None and kernel.fits(weights := self._weights(X.dtype, X.device)):
             out = torch.empty_like(X)
             self._require_finite(kernel.correct(X, out, weights, self.strength), X)
             return out
-        return super()._correct(X, *source)
+        return super()._correct(X)
 
     def _coordinates(self, X: Tensor, weights: FoldedAffine) -> Tensor:
         return torch.addmm(weights.offset, X - weights.center, weights.readout)
+
+
+class SpreadModule(MapModule):
+    """:class:`~mgpa.maps.SpreadMap` as a module."""
+
+    def __init__(self, m: SpreadMap) -> None:
+        super().__init__(m, fold_spread(m))
+
+    def _is_identity(self) -> bool:
+        return bool(self.strength == 0)
+
+    def _coordinates(self, X: Tensor, weights: FoldedSpread) -> Tensor:
+        q, K = weights.square_weight.shape
+        products = (X - weights.center) @ weights.first
+        scores = products[:, :q].square() @ weights.square_weight + products[:, q : q + K] + weights.bias
+        p = torch.softmax(scores, dim=1)
+        edits = products[:, q + K :].unflatten(1, (K, -1))
+        return (p[:, :, None] * edits).sum(1) + p @ weights.edit_offset
 
 
 class StagedModule(MapModule):
@@ -213,12 +223,6 @@ class StagedModule(MapModule):
             rows = max(rows, DEVICE_BYTES // (X.element_size() * weights.constant.numel()))
         if (kernel := _kernel("stages", X)) is not None and kernel.fits(weights):
             return torch.cat([self._in_one_kernel(block, weights, kernel) for block in X.split(rows)])
-        short = len(X) <= MOST_GRAPHS * GRAPH_ROWS
-        # Eigenvalues of more than two scores come from a library that synchronises with the host.
-        few_scores = self.linear_gate.shape[1] + self.output.shape[2] <= 2
-        if X.is_cuda and short and few_scores and not X.requires_grad:
-            run = self._recorded(X.dtype, X.device, weights)
-            return torch.cat([run(block) for block in X.split(GRAPH_ROWS)])
         return torch.cat([self._stages(block, weights) for block in X.split(rows)])
 
     def _in_one_kernel(self, X: Tensor, weights: FoldedStages, kernel: Any) -> Tensor:
@@ -227,74 +231,22 @@ class StagedModule(MapModule):
         kernel.run_stages(first, z, weights, torch.tensor(numbers, dtype=torch.float64, device=X.device))
         return z
 
-    def _recorded(self, dtype: Any, device: Any, weights: FoldedStages) -> Callable[[Tensor], Tensor]:
-        """Return the stages for up to GRAPH_ROWS rows as a CUDA graph, recorded once per type and device."""
-        key = ("recorded", dtype, device)
-        with _GRAPH_LOCK:
-            self._record(key, dtype, device, weights)
-        graph, rows, z = self._prepared[key]
-
-        def run(block: Tensor) -> Tensor:
-            # One buffer serves all callers: the next may not touch it before this one has its result.
-            with _GRAPH_LOCK:
-                rows[: len(block)].copy_(block)
-                graph.replay()
-                result = z[: len(block)].clone()
-                torch.cuda.current_stream(device).synchronize()
-            return result
-
-        return run
-
-    def _record(self, key: Any, dtype: Any, device: Any, weights: FoldedStages) -> None:
-        if key not in self._prepared:
-            with torch.inference_mode(False), torch.no_grad():
-                rows = torch.zeros(GRAPH_ROWS, self.n_features, dtype=dtype, device=device)
-                side = torch.cuda.Stream(device)
-                side.wait_stream(torch.cuda.current_stream(device))
-                with torch.cuda.stream(side):
-                    self._stages(rows, weights)  # libraries make their handles outside the recording
-                torch.cuda.current_stream(device).wait_stream(side)
-                graph = torch.cuda.CUDAGraph()
-                with torch.cuda.graph(graph):
-                    z = self._stages(rows, weights)
-            torch.cuda.synchronize(device)
-            self._prepared[key] = graph, rows, z
-
     def _stages(self, X: Tensor, weights: FoldedStages) -> Tensor:
         """Return Δz after the last stage for one block of rows."""
-        n_stages, rank, n_hidden = weights.hidden_gate.shape
-        n_network = weights.output.shape[2]
         first, z = _before_stages(X, weights)
-        anchored = weights.anchor_gate is not None
-        if anchored:
+        point = None
+        if weights.anchor_gate is not None:
             n_anchor = weights.anchor_gate.shape[1]
             first, point = first.split([first.shape[1] - n_anchor, n_anchor], dim=1)
-        first = first.unflatten(1, (n_stages, -1))
-        # The J x J algebra is in float64 everywhere.
-        host = torch.device("cpu") if X.device.type in WITHOUT_FLOAT64 else X.device
-        linear_grams = linear_gram(weights.linear_gate.to(host))
-        for k in range(n_stages):
-            linear_gate = weights.linear_gate[k]
-            u = torch.addmm(first[:, k, :n_hidden], z, weights.hidden_gate[k])
-            below = 0.5 * torch.erf(math.sqrt(0.5) * u) + 0.5  # Φ(u)
-            density = torch.exp(-0.5 * u.square()) * (1.0 / math.sqrt(2.0 * math.pi))  # φ(u)
-            value, slope = u * below, torch.addcmul(below, u, density)  # GELU and its derivative
-            gradients = (slope @ weights.gradient_gate[k]).unflatten(1, (n_network, rank))
-            if anchored:
-                anchored_u = torch.addmm(first[:, k, :n_hidden], point, weights.anchor_gate[k])
-                value = value - torch.nn.functional.gelu(anchored_u)
-            scores = torch.cat([z @ linear_gate.T, value @ weights.output[k]], dim=1)
-            e = (first[:, k, n_hidden:] + scores).to(host).double()
-            gram = _gram_matrices(linear_gate, linear_grams[k], gradients)
-            y = _coefficients(gram, e, self.damping, self.radius, self.stabilizer)
-            if k == n_stages - 1:
-                y = y * self.fraction
-                z = z * self.fraction if k == 0 else z  # the start is part of the first stage
-            # Nearly parallel gradients take large opposite coefficients: their sum, too, is float64.
-            n_linear = len(linear_gate)
-            step = y[:, :n_linear] @ linear_gate.to(y) + (y[:, n_linear:, None] * gradients.to(y)).sum(1)
-            z = z - step.to(z.dtype).to(z.device)
-        return z
+        numbers = {"damping": self.damping, "radius": self.radius, "stabilizer": self.stabilizer}
+        solve = partial(_coefficients, **numbers)
+        return run_stages(first, point, z, weights, self.fraction, solve, _gelu_and_slope)
+
+
+def _gelu_and_slope(u: Tensor) -> tuple[Tensor, Tensor]:
+    below = 0.5 * torch.erf(math.sqrt(0.5) * u) + 0.5  # Φ(u)
+    density = torch.exp(-0.5 * u.square()) * (1.0 / math.sqrt(2.0 * math.pi))  # φ(u)
+    return u * below, torch.addcmul(below, u, density)
 
 
 def _kernel(name: str, X: Tensor) -> Any:
@@ -326,20 +278,6 @@ def _tracing() -> bool:
     return bool(torch.compiler.is_compiling() or torch.jit.is_tracing())
 
 
-def _gram_matrices(linear_gate: Tensor, linear_gram: Tensor, gradients: Tensor) -> Tensor:
-    """Return A Aᵀ, shape (n, J, J): linear scores first, whose gradients are the same for every row."""
-    n, n_network, _ = gradients.shape
-    corner = linear_gram.expand(n, -1, -1)
-    if n_network == 0:
-        return corner
-    # Summed in float64: with more scores than gate directions rounding would grow by 1 / damping.
-    wide = gradients.to(corner.device).double()
-    inner = wide @ wide.mT if n_network > 1 else wide.square().sum(2, keepdim=True)
-    lower = torch.cat([wide @ linear_gate.T.to(wide), inner], 2)
-    upper = torch.cat([corner, lower[:, :, : corner.shape[1]].mT], 2)
-    return torch.cat([upper, lower], 1)
-
-
 def _coefficients(gram: Tensor, e: Tensor, damping: float, radius: float, stabilizer: float) -> Tensor:
     """Return y, shape (n, J), with Δz = -Aᵀy; see :func:`~.numpy_replay.weighted_coefficients`."""
     if e.device.type == "cpu" and not e.requires_grad and not _tracing():
@@ -347,11 +285,11 @@ def _coefficients(gram: Tensor, e: Tensor, damping: float, radius: float, stabil
         with np.errstate(over="ignore", invalid="ignore"):
             y = weighted_coefficients(gram.numpy(), e.numpy(), damping, radius, stabilizer)
         return torch.from_numpy(y)
+    if not e.requires_grad:
+        return weighted_coefficients(gram, e, damping, radius, stabilizer)
     weight = smooth_weights(gram.diagonal(dim1=1, dim2=2), stabilizer)
-    gram, e = gram * weight[:, :, None] * weight[:, None, :], e * weight
-    if e.requires_grad:
-        return _differentiable_step(gram, e, damping, radius) * weight
-    return step_coefficients(gram, e, damping=damping, radius=radius) * weight
+    gram = gram * weight[:, :, None] * weight[:, None, :]
+    return _differentiable_step(gram, e * weight, damping, radius) * weight
 
 
 def _differentiable_step(gram: Tensor, e: Tensor, damping: float, radius: float) -> Tensor:
@@ -374,7 +312,7 @@ def _differentiable_step(gram: Tensor, e: Tensor, damping: float, radius: float)
     for _ in range(2):
         y = solve(nu, e)
         Gy = (gram @ y[:, :, None])[:, :, 0]
-        # Rows inside get a harmless 1, lest 0 / 0 reach the gradient.
+        # Rows inside get a harmless 1, so that 0 / 0 does not reach the gradient.
         length2 = torch.where(outside, (y * Gy).sum(1), 1.0)
         slope = torch.where(outside, (Gy * solve(nu, y)).sum(1), 1.0)
         nu = torch.where(outside, nu + length2 / slope * (length2.sqrt() / radius - 1.0), nu)

@@ -1,0 +1,96 @@
+"""How methods, readers and numbers are written: the same in tables, sentences, figures and the report."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+from .further_readers import FURTHER
+
+#: How methods of this package are written; other names are shown as they are.
+LABELS = {
+    "identity": "Identity", "leace": "LEACE", "oracle_leace": "Oracle LEACE",
+    "quadratic_leace": "Quadratic LEACE", "mgpa": "MGPA", "closed_form_mgpa": "Closed-form MGPA",
+    "iterative_mgpa": "Iterative MGPA", "splince": "SPLINCE", "inlp": "INLP", "igbp": "IGBP",
+    "mance": "MANCE", "ncm": "NCM", "pisco": "PISCO", "featmap": "FEATMAP",
+    "coral": "CORAL", "combat": "ComBat",
+}  # fmt: skip
+READER_GROUPS = {"mean": "Token mean", "tokens": "All tokens", "residual": "Token residuals"}
+READERS = {
+    "linear": "logistic",
+    "whitened_linear": "logistic, whitened",
+    "gelu": "network",
+    "linear_raw": "logistic, raw",
+    "linear_standardized": "logistic, scaled",
+    "flat_gelu": "network",
+    "grid_gelu": "token network",
+    "boosted_trees": "boosted trees",
+    "spread": "spread",
+}
+
+
+def label(method: str) -> str:
+    """Return how a method is written."""
+    return LABELS.get(method, method)
+
+
+def number(x: float, digits: int = 3, sign: bool = False) -> str:
+    """Return a number as every output prints it: rounded once, without a zero before the point.
+
+    Examples
+    --------
+    >>> number(0.8975), number(0.8975 + 1e-15), number(-0.02, sign=True), number(-1e-5)
+    ('.898', '.898', '-.020', '.000')
+    """
+    # Equal values that were summed in another order must print alike.
+    text = f"{round(x, 9):{'+' if sign else ''}.{digits}f}"
+    if float(text) == 0:
+        text = text.replace("-", "+" if sign else "")
+    return re.sub(r"^([+-]?)0\.", r"\1.", text)
+
+
+def listed(items: Iterable[object]) -> str:
+    """Return items with commas and an "and" before the last.
+
+    Examples
+    --------
+    >>> listed([17, 29, 43]), listed(["dry"])
+    ('17, 29 and 43', 'dry')
+    """
+    *words, last = map(str, items)
+    return f"{', '.join(words)} and {last}" if words else last
+
+
+def reader_rows(readers: Iterable[str]) -> list[tuple[str, str]]:
+    """Return the group and the name, in words, of each reader.
+
+    Examples
+    --------
+    >>> reader_rows(["whitened_linear", "gelu r0 e12"])
+    [('Linear', 'logistic, whitened'), ('Networks', 'network 1, 12 epochs')]
+    >>> reader_rows(["tokens linear_raw"])
+    [('All tokens', 'logistic, raw')]
+    """
+    rows = []
+    for group, family, run in map(reader_parts, readers):
+        title = group or ("Networks" if run else "Further" if family in FURTHER else "Linear")
+        when = f" {run[0] + 1}, {run[1]} epochs" if run else ""
+        rows.append((title, READERS.get(family, family) + when))
+    return rows
+
+
+def reader_parts(reader: str) -> tuple[str, str, tuple[int, int] | None]:
+    """Return a token reader's group, its family, and a network's restart and epochs.
+
+    Examples
+    --------
+    >>> reader_parts("linear"), reader_parts("tokens grid_gelu r0 e12")
+    (('', 'linear', None), ('All tokens', 'grid_gelu', (0, 12)))
+    """
+    group, _, name = reader.partition(" ")
+    if group not in READER_GROUPS:
+        group, name = "", reader
+    run = re.fullmatch(r"(.*) r(\d+) e(\d+)", name, re.DOTALL)
+    if run is None:
+        return READER_GROUPS.get(group, ""), name, None
+    return READER_GROUPS.get(group, ""), run[1], (int(run[2]), int(run[3]))

@@ -1,0 +1,153 @@
+"""The files that devices leave: Curry 7 of a Neuroscan amplifier, EDF of an Emotiv Flex.
+
+Only what readers need, in the places where they look for it. Curry: ``.dat`` holds 32-bit floats in
+microvolts, sample by sample; ``.dap`` how many of them, and how fast; ``.rs3`` which electrodes; ``.ceo`` the
+events.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..._common.files import replacing, write_atomically
+from ..datasets.flex_files import FLEX_HEADER_RATE, FLEX_RATE
+from ..trials import standard_montage
+from .brain import electrode_positions
+
+# Curry's own type of the note that impedances were measured, far from the small numbers of triggers.
+IMPEDANCE = 1200002
+# What a Flex's header says; it samples a little faster (FLEX_RATE).
+HEADER_RATE = int(FLEX_HEADER_RATE)
+# Electrodes of a Flex sit on half of the converter's range.
+MIDDLE, RANGE = 4200.0, (0.0, 8400.0)
+
+_LIST = """{name} START
+   ListDescription      = {description}
+   ListUnits            = {units}
+   ListNrColumns        =  {columns}
+   ListNrRows           =  {rows}
+   ListNrTimepts        =  1
+   ListNrBlocks         =  1
+   ListBinary           =  0
+   ListType             =  {type}
+   ListTrafoType        =  0
+   ListGridType         =  0
+   ListFirstColumn      =  1
+   ListIndexMin         = -1
+   ListIndexMax         = -1
+   ListIndexAbsMax      = -1
+{name} END
+
+{name} START_LIST    # Do not edit!
+{lines}{name} END_LIST
+
+"""
+
+_HEADER = """DATA_PARAMETERS START
+   NumSamples           =  {samples}
+   NumChannels          =  {channels}
+   NumTrials            =  1
+   SampleFreqHz         =  {sfreq:.6f}
+   TriggerOffsetUsec    =  0
+   DataFormat           =  FLOAT
+   DataByteOrder        =  INTEL
+   DataSampOrder        =  SAMP
+   SampleTimeUsec       =  {interval:.6f}
+   StartYear            =  2018
+   StartMonth           =  1
+   StartDay             =  15
+   StartHour            =  10
+   StartMin             =  0
+   StartSec             =  0
+   StartMillisec        =  0
+   AmplifierInfo        =  simulated
+DATA_PARAMETERS END
+
+DEVICE_PARAMETERS START
+   DataDescription      =  functional data
+   DataUnit             =  uV
+   NumChanThisGroup     =  {channels}
+   DeviceGroup          =  EEG
+DEVICE_PARAMETERS END
+
+"""
+
+
+def write_curry(
+    path: str | Path,
+    data: Any,
+    channels: Sequence[str],
+    sfreq: float,
+    events: Sequence[tuple[int, int, str]] = (),
+) -> Path:
+    """Write a continuous recording as Curry 7 files, which :func:`mne.io.read_raw_curry` opens."""
+    path, volts = Path(path), np.asarray(data, dtype=np.float64)
+    n, samples = volts.shape
+    header = _HEADER.format(samples=samples, channels=n, sfreq=sfreq, interval=1e6 / sfreq)
+    numbers = _list("CHAN_IN_FILE", [str(i + 1) for i in range(n)], "number of channel in file", kind=3)
+    write_atomically(path.with_suffix(".dap"), (header + numbers).encode())
+
+    standard = {name.lower(): name for name in standard_montage().ch_names}
+    # Curry measures in millimetres.
+    places = 1000 * electrode_positions([standard.get(name.lower(), "Fpz") for name in channels])
+    labels = _list("LABELS", channels, "functional sensor labels", kind=6)
+    lines = ["\t".join(f"{value:.4f}" for value in place) for place in places]
+    sensors = _list("SENSORS", lines, "functional sensor positions", columns=3, units="mm", kind=1)
+    # Readers look for lists at the start of a line that is not the first.
+    write_atomically(path.with_suffix(".rs3"), f"\n{labels}{sensors}".encode())
+
+    if events:
+        # Sample, eyes closed, type, colour, start, stop, and five numbers that continuous data leave at zero.
+        rows = ["\t".join(map(str, (at, 0, kind, 0, at, at, 0, 0, 0, 0, 0))) for at, kind, _ in events]
+        listed = _list("NUMBER_LIST", rows, "event list", columns=11, kind=3)
+        texts = _list("REMARK_LIST", [text for _, _, text in events], "event annotations", columns=40, kind=5)
+        write_atomically(path.with_suffix(".ceo"), f"\n{listed}{texts}".encode())
+    else:
+        # Readers take no file for no events, and an empty list for a mistake.
+        path.with_suffix(".ceo").unlink(missing_ok=True)
+    # Last, so that data are there only with everything that tells what they are.
+    return write_atomically(path, np.ascontiguousarray(1e6 * volts.T, dtype="<f4").tobytes())
+
+
+def _list(
+    name: str, lines: Sequence[str], description: str, *, columns: int = 1, units: str = "", kind: int
+) -> str:
+    text = "".join(f"{line}\n" for line in lines)
+    settings = {"columns": columns, "rows": len(lines), "type": kind, "lines": text}
+    return _LIST.format(name=name, description=description, units=units, **settings)
+
+
+def write_flex_edf(path: str | Path, data: Any, channels: Sequence[str], markers: Any) -> Path:
+    """Write a recording of a Flex, which :func:`mne.io.read_raw_edf` opens."""
+    import edfio
+
+    path, volts = Path(path), np.asarray(data, dtype=np.float64)
+    n = volts.shape[1] // HEADER_RATE * HEADER_RATE
+
+    def signal(name: str, values: Any, limits: tuple[float, float] = (-32768.0, 32767.0)) -> Any:
+        # Its own channels, too, are in "microvolts" to the device.
+        return edfio.EdfSignal(
+            np.asarray(values[:n], dtype=np.float64),
+            HEADER_RATE,
+            label=name,
+            physical_dimension="uV",
+            physical_range=limits,
+        )
+
+    milliseconds = np.round(1000 * np.arange(n) / FLEX_RATE)
+    microvolts = np.clip(MIDDLE + 1e6 * volts, *RANGE)
+    signals = [
+        signal("TIME_STAMP_s", milliseconds // 1000),
+        signal("TIME_STAMP_ms", milliseconds % 1000),
+        signal("COUNTER", np.arange(n) % HEADER_RATE),
+        signal("INTERPOLATED", np.zeros(n)),
+        *(signal(name, values, RANGE) for name, values in zip(channels, microvolts, strict=True)),
+        signal("MARKER_HARDWARE", np.asarray(markers)),
+    ]
+    with replacing(path) as temporary:
+        edfio.Edf(signals, data_record_duration=1).write(temporary)
+    return path

@@ -1,0 +1,265 @@
+"""Tables from data frames, Arrow and epochs."""
+
+from __future__ import annotations
+
+import math
+import re
+import warnings
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .._common.extras import missing
+from ..errors import TableError, first_few
+from .columns import COLUMNS, Columns
+from .layout import Field, Layout, read_head, require_different
+
+# Text of a batch, each row as wide as the longest, takes at most this much.
+MAX_TEXT_BYTES = 2**30
+# How pandas stores an index that nobody named.
+_PANDAS_INDEX = re.compile(r"__index_level_\d+__")
+_UNKNOWN = -1  # the length of lists whose type does not say it
+
+
+def arrow() -> Any:
+    """Return pyarrow, or say how to install it."""
+    try:
+        import pyarrow
+    except ImportError:
+        raise missing("A data frame or Parquet", "pyarrow") from None
+    return pyarrow
+
+
+def fields_of(schema: Any, first_row: Any = None) -> list[Field]:
+    """Return the fields of an Arrow schema; ``first_row(name)`` shows the length of lists of any length."""
+    pa = arrow()
+    entries = [entry for entry in schema if not _PANDAS_INDEX.fullmatch(entry.name)]
+    require_different([entry.name for entry in entries])
+    fields = []
+    for entry in entries:
+        item, shape = entry.type, []
+        if isinstance(item, pa.FixedShapeTensorType):
+            item, shape = item.value_type, [*item.shape]
+        elif isinstance(item, pa.BaseExtensionType):
+            item = item.storage_type
+        while _is_list(item):
+            shape.append(item.list_size if pa.types.is_fixed_size_list(item) else _UNKNOWN)
+            item = item.value_type
+        if _UNKNOWN in shape and first_row is not None:
+            row: Any = next((row for row in first_row(entry.name).to_pylist() if row is not None), [])
+            for depth in range(len(shape)):
+                shape[depth] = len(row) if isinstance(row, list) else 0
+                row = row[0] if isinstance(row, list) and row else []
+        size, kind = " × ".join(map(str, shape)), "text" if _is_text(item) else str(item)
+        fields.append(Field(entry.name, tuple(shape), _dtype(item), f"{size} {kind}" if size else kind))
+    return fields
+
+
+def read_arrow(batch: Any, layout: Layout, names: Iterable[str], first_row: int) -> Columns:
+    """Return columns of an Arrow table or batch as arrays, by their name in the file."""
+    pa = arrow()
+    called = {stored: name for name, stored in layout.columns.items()}
+    inside, made = set(layout.embedding), {}
+    for stored in names:
+        column = batch[stored]
+        if isinstance(column, pa.ChunkedArray):
+            column = column.combine_chunks()
+        axes = getattr(column.type, "permutation", None)
+        if axes not in (None, sorted(axes or [])):
+            raise TableError(f"{stored} has tensors with permuted dimensions; write them in row-major order.")
+        if isinstance(column, pa.ExtensionArray):
+            column = column.storage
+        if stored in inside:
+            made[stored] = _read_numbers(column, math.prod(layout.shape), stored, first_row)
+        else:
+            made[stored] = read_column(column, called[stored], first_row)
+    return made
+
+
+def read_column(column: Any, name: str, first_row: int = 0) -> NDArray[Any]:
+    """Return one value a row. A missing pair id is "unpaired", a missing number of the user's own is NaN."""
+    pa = arrow()
+    types = pa.types
+    coded = types.is_dictionary(column.type)
+    if coded and (column.null_count or column.dictionary.null_count or not _is_text(column.type.value_type)):
+        column, coded = column.dictionary_decode(), False
+    if types.is_timestamp(column.type) or types.is_date(column.type) or types.is_time(column.type):
+        column = column.cast(pa.string())
+    if column.null_count and name == "pair_id":
+        if types.is_null(column.type):
+            return np.full(len(column), -1)
+        if types.is_unsigned_integer(column.type):
+            column = column.cast(pa.string())  # no number is left to stand for "unpaired"
+        column = column.fill_null("" if _is_text(column.type) else -1)
+    if name in COLUMNS or not types.is_floating(column.type):
+        _refuse_nulls(column, name, first_row)
+    if not coded and not _is_text(column.type):
+        return np.asarray(column.to_numpy(zero_copy_only=False))
+    # Text repeats itself; each distinct one is converted once.
+    column = column if coded else column.cast(pa.large_string()).dictionary_encode()
+    distinct = column.dictionary.to_pylist()
+    size = 4 * max(map(len, distinct), default=0) * len(column)
+    if size > MAX_TEXT_BYTES:
+        raise TableError(f"{name} has texts so long that all rows take {size} bytes; leave it out.")
+    return np.asarray(np.array(distinct, dtype=str)[column.indices.to_numpy(zero_copy_only=False)])
+
+
+def _read_numbers(column: Any, size: int, name: str, first_row: int) -> NDArray[Any]:
+    """Return a number a row, or lists of numbers, nested or not, as (n, size)."""
+    n = len(column)
+    _refuse_nulls(column, name, first_row)
+    if not _is_list(column.type):
+        return np.asarray(column.to_numpy(zero_copy_only=False))
+    while _is_list(column.type):
+        if n and not arrow().types.is_fixed_size_list(column.type):
+            lengths = column.value_lengths().to_numpy(zero_copy_only=False)
+            if len(bad := np.flatnonzero(lengths != lengths[0])):
+                row = first_row + bad[0] * n // len(lengths)
+                raise TableError(
+                    f"{name} has lists of unequal length: {lengths[bad[0]]} in row {row}, {lengths[0]} in "
+                    f"row {first_row}."
+                )
+        column = column.flatten()
+    if column.null_count:
+        place = int(np.flatnonzero(column.is_null().to_numpy(zero_copy_only=False))[0])
+        row = first_row + place * n // len(column)
+        raise TableError(f"{name} has a missing number in row {row}; drop that row or impute it.")
+    values = np.asarray(column.to_numpy(zero_copy_only=False))
+    if len(values) != n * size:
+        raise TableError(f"{name} has {len(values) // max(n, 1)} numbers in row {first_row}, not {size}.")
+    return values.reshape(n, size)
+
+
+def _refuse_nulls(column: Any, name: str, first_row: int) -> None:
+    if column.null_count:
+        row = first_row + int(np.flatnonzero(column.is_null().to_numpy(zero_copy_only=False))[0])
+        raise TableError(
+            f"{name} is missing (null) in {column.null_count} rows (first: row {row}); drop those rows, fill "
+            "them in, or leave the column out (columns=)."
+        )
+
+
+def to_arrow(columns: Columns, metadata: dict[bytes, bytes] | None = None) -> Any:
+    """Return X (as "embedding") and columns as an Arrow table."""
+    pa = arrow()
+    X = np.ascontiguousarray(columns["X"])
+    # Nothing is ever missing; saying so makes Parquet's lists half again as fast.
+    number = pa.field("element", pa.from_numpy_dtype(X.dtype), nullable=False)
+    rows = pa.list_(number, math.prod(X.shape[1:]))
+    arrays = [pa.FixedSizeListArray.from_arrays(pa.array(X.reshape(-1)), type=rows)]
+    fields = [pa.field("embedding", rows, nullable=False)]
+    for name, values in columns.items():
+        if name != "X":
+            try:
+                arrays.append(pa.array(values))
+            except UnicodeError:
+                raise TableError(f"{name} has text that is not valid Unicode; no file can hold it.") from None
+            fields.append(pa.field(name, arrays[-1].type, nullable=False))
+    return pa.Table.from_arrays(arrays, schema=pa.schema(fields, metadata))
+
+
+def _dtype(type_: Any) -> np.dtype[Any] | None:
+    """Return the type that numpy reads an Arrow type as; None if a table cannot hold it."""
+    types = arrow().types
+    if types.is_dictionary(type_):
+        type_ = type_.value_type
+    if _is_text(type_) or types.is_timestamp(type_) or types.is_date(type_) or types.is_time(type_):
+        return np.dtype("U")
+    if types.is_boolean(type_) or types.is_integer(type_) or types.is_floating(type_):
+        dtype: np.dtype[Any] = np.dtype(type_.to_pandas_dtype())
+        return dtype
+    return np.dtype(np.int64) if types.is_null(type_) else None
+
+
+def _is_list(type_: Any) -> bool:
+    types = arrow().types
+    return bool(types.is_fixed_size_list(type_) or types.is_list(type_) or types.is_large_list(type_))
+
+
+def _is_text(type_: Any) -> bool:
+    types = arrow().types
+    return bool(types.is_string(type_) or types.is_large_string(type_) or types.is_string_view(type_))
+
+
+def from_frame(frame: Any, X: Any, **choice: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return X and the columns of a data frame, and its info; see :meth:`mgpa.tables.Table.from_frame`."""
+    pa, library = arrow(), type(frame).__module__.partition(".")[0]
+    try:
+        if library == "pandas":
+            # Named levels of the index are columns, as in the files that pandas writes.
+            named = [name for name in frame.index.names if name is not None]
+            data = pa.Table.from_pandas(frame.reset_index(level=named) if named else frame)
+        elif library == "polars" and hasattr(frame, "to_arrow"):
+            data = frame.to_arrow()  # text in a type that pyarrow before 19 can read, too
+        elif hasattr(frame, "__arrow_c_stream__"):
+            data = pa.table(frame)
+        else:
+            raise TypeError(
+                f"Expected a pandas or polars data frame or a pyarrow table; got {type(frame).__name__}. "
+                "Call its .collect() or .to_pandas() if it has one."
+            )
+    except (pa.ArrowException, UnicodeError, ValueError) as error:
+        raise TableError(f"{'; '.join(map(str, error.args))}. Make every column one type.") from None
+    fields = fields_of(data.schema, lambda name: data[name].slice(0, 1))
+    if X is not None:
+        if choice.get("embedding") is not None:
+            raise TypeError("Pass the embeddings as X, or name their column with embedding=; not both.")
+        fields.append(Field("X", (1,), np.dtype(np.float64), "given"))
+        choice["embedding"] = "X"
+    shape, info = read_head((data.schema.metadata or {}).get(b"mgpa"))
+    layout = Layout.choose(fields, shape=shape, **choice)
+    names = [name for name in layout.names if X is None or name != "X"]
+    made: dict[str, Any] = dict(layout.columns_of(read_arrow(data, layout, names, 0)))
+    return (made if X is None else {"X": X, **made}), layout.info(info)
+
+
+def from_epochs(epochs: Any, X: Any, rename: Mapping[str, str] | None) -> dict[str, Any]:
+    """Return X and the columns of epochs; see :meth:`mgpa.tables.Table.from_epochs`."""
+    several = list(epochs) if isinstance(epochs, (list, tuple)) else [epochs]
+    if not several:
+        raise TableError("The list of epochs is empty.")
+    each = [_epoch_columns(one) for one in several]
+    if any(columns.keys() != each[0].keys() for columns in each):
+        raise TableError("The metadata of the epochs have different columns; give them the same.")
+    rename = rename or {}
+    if absent := [name for name in rename if name not in each[0]]:
+        raise TableError(f"No column {first_few(absent)}. Columns: {first_few(list(each[0]))}.")
+    names = [rename.get(name, name) for name in each[0]]
+    require_different([*names, "X"])
+    columns = (np.concatenate([one[name] for one in each]) for name in each[0])
+    rows = np.concatenate([np.asarray(X(one)) for one in several]) if callable(X) else X
+    return {"X": rows, **dict(zip(names, columns, strict=True))}
+
+
+def _epoch_columns(epochs: Any) -> Columns:
+    frame = epochs.get_metadata() if hasattr(epochs, "get_metadata") else epochs.metadata
+    if frame is not None:
+        return {str(name): np.asarray(frame[name]) for name in frame.columns}
+    names = {code: name for name, code in epochs.event_id.items()}
+    columns = {"label": np.array([names[code] for code in epochs.events[:, 2]])}
+    person = subject_of(epochs)
+    return columns if person is None else columns | {"participant": np.full(len(epochs.events), person)}
+
+
+def subject_of(epochs: Any) -> Any:
+    """Return the ``his_id`` of the subject of MNE epochs, or None; warn if that may be one of several people.
+
+    ``mne.concatenate_epochs`` keeps the first subject for all epochs, and begins the next recording ten
+    seconds after the end of the last epoch; a gap as long as that and the wait for the first event is a seam.
+    """
+    person = (epochs.info.get("subject_info") or {}).get("his_id")
+    if person is not None and type(epochs).__name__ == "EpochsArray":
+        rate = np.asarray(getattr(epochs, "_raw_sfreq", epochs.info["sfreq"]), dtype=np.float64).item()
+        seconds = np.diff(epochs.events[:, 0]) / rate
+        seam = 10 + epochs.times[-1] + epochs.events[0, 0] / rate
+        seams = int(np.sum((seconds < 0) | (np.abs(seconds - seam) < 5)))
+        if seams:
+            warnings.warn(
+                f"All {len(epochs.events)} epochs are taken for those of subject {person!r}, by their "
+                f"his_id; their times look like {seams + 1} recordings put together. Are they of several "
+                "people? Then pass a list of the epochs of each, or name them in a column of metadata.",
+                stacklevel=4,
+            )
+    return person

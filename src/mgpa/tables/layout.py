@@ -1,0 +1,239 @@
+"""Which columns of a file or a data frame make the embedding, and which the other columns of a table."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..errors import TableError, first_few
+from .columns import COLUMNS, RESERVED, Columns
+
+EMBEDDING_NAMES = ("embedding", "X", "tokens")
+HOW_TO_NAME = (
+    "Name the embedding with embedding=: a column, a list of columns, a range ('1100:2492'), a prefix, or "
+    "'numeric' for all columns of numbers."
+)
+MAX_HEAD_BYTES = 2**24
+
+
+@dataclass(frozen=True)
+class Field:
+    """A column or array of a file: the shape of one row, its type (None: unusable), and that in words."""
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any] | None
+    kind: str
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Which fields make a table.
+
+    Parameters
+    ----------
+    embedding : tuple of str
+        One field with embeddings, or many with a number each.
+    shape, dtype
+        Of one row of X, as stored.
+    columns, kinds : dict
+        A column's name in the table, and its name in the file; and its type in words.
+    """
+
+    embedding: tuple[str, ...]
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+    columns: dict[str, str]
+    kinds: dict[str, str]
+
+    @classmethod
+    def choose(
+        cls,
+        fields: Iterable[Field],
+        *,
+        embedding: Any = None,
+        tokens: int | None = None,
+        columns: Sequence[str] | None = None,
+        rename: Mapping[str, str] | None = None,
+        shape: tuple[int, ...] | None = None,
+    ) -> Layout:
+        """Pick a table's parts among the fields; ``shape`` is what mgpa noted about its own embedding."""
+        by_name = {field.name: field for field in fields}
+        chosen = find_embedding(by_name, embedding)
+        dtype = np.result_type(*{by_name[name].dtype for name in chosen})
+        one = by_name[chosen[0]].shape if len(chosen) == 1 else (len(chosen),)
+        width = math.prod(one)
+        if tokens is not None:
+            if tokens < 1 or width % tokens:
+                raise TableError(f"{width} numbers a row do not make {tokens} tokens of equal size.")
+            one = (tokens, width // tokens)
+        elif shape is not None and embedding is None:
+            if math.prod(shape) != width:
+                raise TableError(f"damaged: rows have {width} numbers, but are described as {shape}.")
+            one = shape
+        inside = set(chosen)
+        others = {name: field for name, field in by_name.items() if name not in inside}
+        stored = _find_columns(others, columns, rename)
+        kinds = {name: by_name[source].kind for name, source in stored.items()}
+        return cls(chosen, one or (1,), dtype, stored, kinds)
+
+    @property
+    def names(self) -> list[str]:
+        """Every field of the table, by its name in the file."""
+        return [*self.embedding, *self.columns.values()]
+
+    def info(self, noted: dict[str, Any]) -> dict[str, Any]:
+        """Return what is noted about a table, with what the file calls its features and participants."""
+        unit = self.columns.get("participant", "participant")
+        more: dict[str, Any] = {} if unit == "participant" else {"unit": unit}
+        if len(self.embedding) > 1 and len(self.shape) == 1:
+            more["feature_names"] = list(self.embedding)
+        return noted | more
+
+    def columns_of(self, raw: Mapping[str, NDArray[Any]]) -> Columns:
+        """Return a table's columns, and X if it was read, from the file's arrays."""
+        made: Columns = {}
+        if self.embedding[0] in raw:
+            X = raw[self.embedding[0]]
+            if len(self.embedding) > 1:
+                X = np.stack([raw[name] for name in self.embedding], axis=1)
+            made["X"] = X.reshape(len(X), *self.shape)
+        return made | {name: raw[stored] for name, stored in self.columns.items() if stored in raw}
+
+
+def find_embedding(fields: Mapping[str, Field], wanted: Any = None) -> tuple[str, ...]:
+    """Return the names of the fields that hold the embedding.
+
+    Examples
+    --------
+    >>> number = np.dtype("f4")
+    >>> fields = {name: Field(name, (), number, "float") for name in ("f10", "f2", "fold", "age")}
+    >>> find_embedding(fields, "f"), find_embedding(fields, "f10:fold"), find_embedding(fields, "numeric")
+    (('f2', 'f10'), ('f10', 'f2', 'fold'), ('f10', 'f2', 'fold', 'age'))
+    """
+    if wanted is None:
+        arrays = [name for name, field in fields.items() if field.shape and field.dtype is not None]
+        chosen = [name for name in EMBEDDING_NAMES if name in arrays][:1] or arrays
+        if len(chosen) != 1:
+            several = f"Several columns could be the embedding ({first_few(chosen)})."
+            problem = several if chosen else "No column holds embeddings."
+            raise TableError(f"{problem} Columns: {describe(fields.values())}. {HOW_TO_NAME}")
+    elif isinstance(wanted, re.Pattern):
+        chosen = [name for name in fields if wanted.fullmatch(name)]
+    else:
+        chosen = _by_text(fields, wanted) if isinstance(wanted, str) else list(wanted)
+    absent = [name for name in chosen if name not in fields]
+    if absent or not chosen:
+        names = first_few(absent) if absent else getattr(wanted, "pattern", wanted)
+        raise TableError(f"No embedding {names!r}. Columns: {describe(fields.values())}. {HOW_TO_NAME}")
+    wrong = [fields[name] for name in chosen if not _is_number(fields[name], len(chosen))]
+    if wrong:
+        raise TableError(f"{describe(wrong)} cannot be part of an embedding; expected numbers.")
+    return tuple(chosen)
+
+
+def _is_number(field: Field, n: int = 2) -> bool:
+    """Return whether a field can be the embedding, or one of n numbers of it."""
+    return field.dtype is not None and field.dtype.kind in "iuf" and not (field.shape and n > 1)
+
+
+def _by_text(fields: Mapping[str, Field], wanted: str) -> list[str]:
+    """Return the columns that a text names: a column, a range, all numbers, or a prefix."""
+    if wanted in fields:
+        return [wanted]
+    if wanted == "numeric":
+        return [name for name, field in fields.items() if _is_number(field) and name not in COLUMNS]
+    first, _, last = wanted.partition(":")
+    if first in fields and last in fields:
+        names = list(fields)
+        return names[names.index(first) : names.index(last) + 1]
+    # f0, f1, …, f10 by number, and no fold; without such names, all that start so, in order.
+    ends = {name: name.removeprefix(wanted) for name in fields if name.startswith(wanted)}
+    numbered = [name for name, end in ends.items() if end.isascii() and end.isdigit()]
+    return sorted(numbered, key=lambda name: int(ends[name])) or list(ends)
+
+
+def _find_columns(
+    fields: Mapping[str, Field], columns: Sequence[str] | None, rename: Mapping[str, str] | None
+) -> dict[str, str]:
+    """Return the name of every column in the table, and in the file."""
+    rename = dict(rename or {})
+    wanted = list(fields) if columns is None else [columns] if isinstance(columns, str) else list(columns)
+    absent = [name for name in dict.fromkeys([*wanted, *rename]) if name not in fields]
+    if absent:
+        raise TableError(f"No column {first_few(absent)}. Columns: {describe(fields.values())}.")
+    unfit = [fields[name] for name in wanted if fields[name].shape or fields[name].dtype is None]
+    if unfit:
+        raise TableError(
+            f"{describe(unfit)} cannot be a column, which has one number, boolean, text or time a row. "
+            "Name the columns to keep with columns=."
+        )
+    stored: dict[str, str] = {}
+    for source in wanted:
+        name = rename.get(source, source)
+        if name in stored:
+            raise TableError(f"Both {stored[name]} and {source} would be called {name}; rename one of them.")
+        if name in RESERVED and name not in COLUMNS:
+            raise TableError(f"A column cannot be called {name}, which tables use themselves; rename it.")
+        stored[name] = source
+    return stored
+
+
+def require_different(names: Sequence[str]) -> None:
+    """Raise if two columns have the same name."""
+    counts: dict[str, int] = {}
+    for name in names:
+        counts[name] = counts.get(name, 0) + 1
+    if twice := sorted(name for name, n in counts.items() if n > 1):
+        raise TableError(f"Several columns are called {first_few(twice)}; rename them.")
+
+
+def describe(fields: Iterable[Field]) -> str:
+    """Return fields in words."""
+    return first_few([f"{field.name} ({field.kind})" for field in fields], 12) or "none"
+
+
+def write_head(shape: Sequence[int], info: Mapping[str, Any]) -> str:
+    """Return what mgpa notes about a table, as JSON."""
+    document = {"format": 1, "shape": list(shape), "info": dict(info)}
+    try:
+        text = json.dumps(document, allow_nan=False, default=lambda value: value.tolist())
+    except (TypeError, ValueError, RecursionError, AttributeError) as error:
+        raise TableError(f"info cannot be stored: {error}. Keep text, numbers, lists and dicts.") from None
+    if len(text) > MAX_HEAD_BYTES:
+        raise TableError(f"info takes {len(text)} bytes as JSON; at most {MAX_HEAD_BYTES} are stored.")
+    return text
+
+
+def read_head(text: str | bytes | None) -> tuple[tuple[int, ...] | None, dict[str, Any]]:
+    """Return the shape of a row and the info that mgpa noted, trusting nothing; (None, {}) without a note."""
+    if text is None:
+        return None, {}
+    try:
+        document: Any = json.loads(text) if len(text) <= MAX_HEAD_BYTES else None
+        version, shape, info = document["format"], document["shape"], document.get("info", {})
+        sizes = tuple(size for size in shape if type(size) is int and 0 < size < 2**31)
+        proper = type(version) is int and isinstance(info, dict) and len(sizes) == len(shape) in (1, 2)
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+        proper = False
+    if not proper or version < 1:
+        raise TableError("damaged: its description cannot be read.")
+    if version > 1:
+        raise TableError(f"written by a newer mgpa (format {version}; this one reads 1); upgrade mgpa.")
+    return sizes, info
+
+
+def require_plausible(claimed: int, stored: int) -> None:
+    """Raise, before any memory is taken, if a file claims far more bytes than it can hold."""
+    if claimed > max(2**26, 100 * stored):  # embeddings hardly compress
+        raise TableError(
+            f"claims {claimed} bytes of numbers and text, and has {stored} on disk; it is damaged, or made "
+            "to exhaust memory."
+        )

@@ -1,0 +1,300 @@
+"""Parquet: one file, or a folder of them with an index that says which parts make the table.
+
+The embedding is one column of fixed-size lists. A part of a folder has a name that no other write uses. The
+index is written last and names the parts with their rows and digests; readers read it once, and then only
+those parts. So a reader sees one version of a table or an error, an interrupted write is not visible, and a
+lost or exchanged part is noticed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import secrets
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+from .._common.extras import missing
+from .._common.remote import Place, RemotePath
+from ..errors import TableError
+from .columns import Columns
+from .frames import fields_of, read_arrow, to_arrow
+from .layout import Field, Layout, read_head, require_plausible
+
+try:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+except ImportError as error:
+    raise missing("Parquet", "pyarrow") from error
+
+HEAD = b"mgpa"
+INDEX = "_mgpa_index.json"
+# What precedes the footer in a file by mgpa, and then the footer's SHA-256 in hexadecimal.
+SEAL = b"mgpa.footer.sha256="
+SEAL_SIZE = len(SEAL) + 64
+PART_NAME = re.compile(r"part-\d{5,}-[0-9a-f]{16}-[0-9a-f]{16}\.parquet")
+# In a part's own description: a digest of the rows that it was made of.
+MADE_FROM = b"mgpa.made_from"
+# Bytes of one number or of a reference to one text, by Parquet's types.
+WIDTHS = {"BOOLEAN": 1, "INT32": 4, "INT64": 8, "INT96": 12, "FLOAT": 4, "DOUBLE": 8}
+# Memory stays bounded whatever the size of row groups: pages are read through a buffer, none ahead of time.
+# Each request to a store costs as much as some megabytes.
+BUFFER, BUFFER_REMOTE = 2**20, 2**23
+
+
+@dataclass(frozen=True)
+class IndexedPart:
+    """A part of a folder as its index names it: the file, its rows and the SHA-256 of its footer."""
+
+    name: str
+    rows: int
+    sha256: str
+
+
+@dataclass(frozen=True)
+class Groups:
+    """Row groups of one or several Parquet files, in order.
+
+    Parameters
+    ----------
+    groups : tuple of (path, int)
+        The file and number of every row group.
+    bounds : tuple of int
+        Rows at which the groups begin, and the number of rows.
+    footers : dict of path to str
+        SHA-256 of the footers: a file that has another one later is another version.
+    layout, schema
+    """
+
+    groups: tuple[tuple[Place, int], ...]
+    bounds: tuple[int, ...]
+    footers: dict[Place, str]
+    layout: Layout
+    schema: Any
+
+    def scan(self, start: int, stop: int, names: list[str], max_rows: int) -> Iterator[Columns]:
+        """Yield arrays, at most ``max_rows`` rows at a time; no rows are one batch without rows."""
+        if start >= stop:
+            yield read_arrow(self.schema.empty_table(), self.layout, names, start)
+        texts = [name for name in names if pa.types.is_string(self.schema.field(name).type)]
+        inside = range(bisect_right(self.bounds, start) - 1, bisect_left(self.bounds, stop))
+        for path, numbers in groupby(inside, key=lambda i: self.groups[i][0]):
+            # Text that repeats itself stays what the file has: once, and numbers that stand for it.
+            with opened(path, self.footers[path], read_dictionary=texts) as (file, _, _):
+                for i in numbers:
+                    at = self.bounds[i]
+                    for batch in file.iter_batches(max_rows, [self.groups[i][1]], names):
+                        a, b = max(start, at), min(stop, at + len(batch))
+                        if a < b:
+                            yield read_arrow(batch.slice(a - at, b - a), self.layout, names, a)
+                        at += len(batch)
+                        if at >= stop:
+                            break
+
+
+def open_parquet(path: Place, choice: dict[str, Any]) -> tuple[Groups, dict[str, Any], bool]:
+    """Return the row groups of a file or folder, its info, and whether it is as mgpa wrote it."""
+    listed = read_index(path) if path.is_dir() else None
+    files: Sequence[Place] = [path]
+    if path.is_dir():
+        files = _foreign_files(path) if listed is None else [path / part.name for part in listed]
+    groups: list[tuple[Place, int]] = []
+    bounds, footers, all_sealed = [0], {}, True
+    fields: list[Field] = []
+    schema: Any = None
+    for i, file in enumerate(files):
+        expected = None if listed is None else listed[i].sha256
+        try:
+            with opened(file, expected) as (parquet, footer, sealed):
+                metadata, these = parquet.metadata, parquet.schema_arrow
+                stored = file.size if isinstance(file, RemotePath) else file.stat().st_size
+                require_plausible(_unfolded_bytes(metadata), stored)
+                columns = fields_of(these, None if fields else _first_row(parquet))
+        except FileNotFoundError:
+            if listed is None:
+                raise
+            raise TableError(
+                f"the part {file.name} is missing: it was lost, or the table was replaced. Open it again."
+            ) from None
+        for j in range(metadata.num_row_groups):
+            groups.append((file, j))
+            bounds.append(bounds[-1] + metadata.row_group(j).num_rows)
+        footers[file], all_sealed = footer, all_sealed and sealed
+        if not fields:
+            fields, schema = columns, these
+        elif wrong := _differences(fields, columns):
+            raise TableError(
+                f"{file} differs from {files[0].name} in {', '.join(wrong)}; parts must be alike."
+            )
+    shape, info = read_head((schema.metadata or {}).get(HEAD))
+    layout = Layout.choose(fields, shape=shape, **choice)
+    verified = listed is not None or (all_sealed and files == [path])
+    return Groups(tuple(groups), tuple(bounds), footers, layout, schema), info, verified
+
+
+_described: dict[
+    str, Any
+] = {}  # what footers say: parsing takes time for every row group, and each is a part
+
+
+@contextmanager
+def opened(path: Place, expected: str | None = None, **options: Any) -> Iterator[tuple[Any, str, bool]]:
+    """Yield an open Parquet file, the digest of its footer, and whether mgpa sealed it."""
+    remote = isinstance(path, RemotePath)
+    with path.open(buffering=0) if isinstance(path, RemotePath) else pa.OSFile(str(path), "rb") as stream:
+        footer, sealed = _footer_digest(stream)
+        if expected not in (None, footer):
+            raise TableError(f"{path.name} is not the file that was opened or indexed; open the table again.")
+        if footer not in _described:
+            while len(_described) >= 8:
+                _described.pop(next(iter(_described)))
+            stream.seek(0)
+            _described[footer] = pq.read_metadata(stream)
+        stream.seek(0)
+        with pq.ParquetFile(
+            stream,
+            metadata=_described[footer],
+            buffer_size=BUFFER_REMOTE if remote else BUFFER,
+            pre_buffer=False,
+            page_checksum_verification=True,
+            **options,
+        ) as file:
+            yield file, footer, sealed
+
+
+def _footer_digest(stream: Any) -> tuple[str, bool]:
+    """Return a digest of a file's footer, and whether mgpa sealed it; raise if it is damaged.
+
+    Damage is looked for before pyarrow sees the file: some of it ends the process.
+    """
+    size = stream.seek(0, os.SEEK_END)
+    tail, length = b"", 0
+    for searched in (2**16, 2**20):
+        stream.seek(max(0, size - searched))
+        tail = stream.read(min(size, searched))
+        length = int.from_bytes(tail[-8:-4], "little")
+        if len(tail) < length + 8 + SEAL_SIZE <= size:
+            stream.seek(size - length - 8 - SEAL_SIZE)
+            tail = stream.read(length + 8 + SEAL_SIZE)
+        # Where the seal is says the footer's length, which may be what is damaged; so it is looked for.
+        at = tail.rfind(SEAL)
+        if at >= 0:
+            digest = hashlib.sha256(tail[at + SEAL_SIZE :]).hexdigest()
+            if tail[at + len(SEAL) : at + SEAL_SIZE] != digest.encode():
+                raise TableError("damaged: the description at its end is not as it was written.")
+            return digest, True
+    if size < 12 or tail[-4:] != b"PAR1" or length + 12 > size:
+        raise TableError("damaged: it does not end as a Parquet file does.")
+    return hashlib.sha256(tail[-8 - length :]).hexdigest(), False
+
+
+def read_index(folder: Place) -> list[IndexedPart] | None:
+    """Return the parts that a folder's index names; None if there is none."""
+    try:
+        text = (folder / INDEX).read_bytes()
+    except FileNotFoundError:
+        return None
+    with suppress(ValueError, TypeError, KeyError, RecursionError):
+        document = json.loads(text)
+        parts = [IndexedPart(str(p["name"]), int(p["rows"]), str(p["sha256"])) for p in document["parts"]]
+        if document == json.loads(index_of(parts)) and all(PART_NAME.fullmatch(p.name) for p in parts):
+            return parts
+    raise TableError(f"damaged: its index {INDEX} is not as it was written.")
+
+
+def index_of(parts: Sequence[IndexedPart]) -> bytes:
+    """Return an index as its file holds it."""
+    listed = [asdict(part) for part in parts]
+    digest = hashlib.sha256(json.dumps(listed).encode()).hexdigest()
+    return json.dumps({"format": 1, "parts": listed, "sha256": digest}, indent=1).encode()
+
+
+def _foreign_files(folder: Place) -> list[Place]:
+    """Return a folder's Parquet files in the order of their names, leaving out ``.name`` and ``_name``."""
+    files = [
+        file
+        for file in folder.iterdir()
+        if file.suffix in (".parquet", ".pq") and file.name[0] not in "._" and file.is_file()
+    ]
+    if any(PART_NAME.fullmatch(file.name) for file in files):
+        raise TableError(
+            f"its index {INDEX} is missing: what writes the table has not finished, or the index was lost."
+        )
+    return sorted(files, key=lambda file: file.name)
+
+
+def write_parquet(
+    path: Path, blocks: Iterable[Columns], head: str, made_from: Callable[[], str] | None = None
+) -> tuple[int, str]:
+    """Write a table or one part of it, a row group a block; return the rows and the footer's digest."""
+    writer, rows = None, 0
+    try:
+        for block in blocks:
+            table = to_arrow(block, {HEAD: head.encode()})
+            if writer is None:
+                # Numbers that never repeat gain nothing from a dictionary or compression; columns do.
+                columns = [name for name in table.column_names if name != "embedding"]
+                writer = pq.ParquetWriter(
+                    path,
+                    table.schema,
+                    use_dictionary=columns,
+                    compression={**dict.fromkeys(columns, "zstd"), "embedding.list.element": "none"},
+                    write_statistics=columns,
+                    write_page_checksum=True,
+                )
+            writer.write_table(table, row_group_size=max(len(table), 1))
+            rows += len(table)
+        if writer is not None:
+            # No two files have the same footer, whatever is in them.
+            notes = {b"mgpa.id": secrets.token_hex(16).encode()}
+            if made_from is not None:
+                notes[MADE_FROM] = made_from().encode()
+            writer.add_key_value_metadata(notes)
+    finally:
+        if writer is not None:
+            writer.close()
+    return rows, _seal_footer(path)
+
+
+def _seal_footer(path: Path) -> str:
+    """Put a digest of a file's footer before it, where readers of Parquet do not look, and return it."""
+    with open(path, "r+b") as stream:
+        stream.seek(-8, os.SEEK_END)
+        length = int.from_bytes(stream.read(4), "little")
+        start = stream.seek(-8 - length, os.SEEK_END)
+        footer = stream.read()
+        digest = hashlib.sha256(footer).hexdigest()
+        stream.seek(start)
+        stream.write(SEAL + digest.encode() + footer)
+        stream.flush()
+        os.fsync(stream.fileno())
+    return digest
+
+
+def _unfolded_bytes(metadata: Any) -> int:
+    """Return what all columns take in memory by a file's own account; repeated values count each time."""
+    total = 0
+    for i in range(metadata.num_row_groups):
+        group = metadata.row_group(i)
+        for j in range(group.num_columns):
+            column = group.column(j)
+            width = WIDTHS.get(column.physical_type, 4)
+            total += max(column.num_values * width, column.total_uncompressed_size)
+    return total
+
+
+def _first_row(file: Any) -> Callable[[str], Any]:
+    return lambda name: next((b[name] for b in file.iter_batches(1, columns=[name])), pa.array([]))
+
+
+def _differences(first: list[Field], second: list[Field]) -> list[str]:
+    """Return the columns that only one of two files has, or that have another type there."""
+    a, b = ({field.name: (field.dtype, len(field.shape)) for field in fields} for fields in (first, second))
+    return [name for name in {**a, **b} if a.get(name) != b.get(name)]
