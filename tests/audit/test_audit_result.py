@@ -28,31 +28,20 @@ def test_the_verdicts_are_right_on_a_problem_with_a_known_answer(found):
     assert "strong association" in found.confounding.sentences()[0]
 
 
-def test_frames(found):
+def test_participants_come_as_a_frame(found):
     pytest.importorskip("pandas")
-    frame = found.table()
-    assert list(frame.index) == list(found.methods)
-    assert frame.loc["mgpa", ("S", "value")] == found.estimates["mgpa"]["S"].value
-    differences = found.table("leace")
-    assert "leace" not in differences.index
-    assert differences.loc["mgpa", ("S", "value")] == found.contrast("mgpa", "leace", "S").value
     people = found.participants()
     one = people[(people.method == "leace") & (people.metric == "source") & (people.part == "linear")]
     np.testing.assert_array_equal(one.value, found["leace"].source_auroc[0, :, 0])
 
 
-def test_influence_and_reliability(found):
+def test_influence_is_the_metric_without_each_participant(found):
     influence = found["mgpa"].influence("T_f")
     assert influence.shape == (len(found["mgpa"].participants),)
     without_first = found["mgpa"].values("T_f")[1][:, 1:].mean()
     assert influence[0] == pytest.approx(without_first)
     change = found.influence("mgpa", metric="T_f")
     np.testing.assert_allclose(change, influence - found["identity"].influence("T_f"))
-    calibration = found.reliability("identity")
-    assert calibration.count.sum() == len(found["identity"].cells[0]["source_scores"])
-    assert 0 <= calibration.error <= 1
-    with pytest.raises(ValueError, match="No reader 'oracle'"):
-        found.reliability("identity", "oracle")
 
 
 def test_a_result_can_be_pickled(found):

@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from terminal import done, refused
+from terminal import done, here, refused
 
 pytest.importorskip("cyclopts")
 pytest.importorskip("pyarrow")
@@ -49,6 +49,12 @@ def test_audit_says_its_verdict_in_words_and_opens_the_report_if_asked(folder, m
     assert len(text.splitlines()) <= 16
     assert text.index("exploratory") < text.index("source readable") < text.index("S (want .5)")
     assert text.rstrip().endswith("report.html")
+    assert "Refitted heads (T_r): " in done(*command, "--verbose", folder=folder).stdout
+    strict = here(*command, "--require", "S<=.1 and loss<=.5", folder=folder)
+    assert strict.returncode == 1
+    assert "LEACE: S is ." in strict.stdout
+    assert here(*command, "--require", "S<=1", folder=folder).returncode == 0
+    assert refused(*command, "--require", "S=1", folder=folder).startswith("Cannot read 'S=1'.")
     compared = done("compare", *command[1:], folder=folder).stdout
     assert re.search(r"^    source readable \(S\) +-\.\d{4} \[", compared, re.MULTILINE)
 

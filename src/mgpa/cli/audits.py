@@ -76,6 +76,8 @@ def audit(
     methods: Names = ["leace", "closed_form_mgpa"],  # noqa: B006
     cache: Annotated[Path | None, Parameter(validator=validators.Path(file_okay=False))] = None,
     options: AuditOptions = AuditOptions(),
+    require: str | None = None,
+    verbose: Annotated[bool, Parameter(negative="")] = False,
     open_: Annotated[bool, Parameter(name="--open", negative="")] = False,
     json_: AsJson = False,
 ) -> None:
@@ -94,12 +96,18 @@ def audit(
         Names (`mgpa methods`) or stored maps (*.safetensors).
     cache
         Folder of finished cells; by default inside the output folder. Running again continues there.
+    require
+        What every method must reach, such as "S<=.6 and loss<=.01"; otherwise the exit status is 1.
+    verbose
+        Print every column and every sentence; the report has them anyway.
     open_
         Open the report in a browser when it is written.
     """
-    result = run_audit(table, out, methods, options, cache)
     from ..audit.plots import draw_all, save_figures
-    from ..audit.verdict import findings, text
+    from ..audit.verdict import findings, read_requirement, text, unmet
+
+    read_requirement(require or "S<=1")  # before anything is computed
+    result = run_audit(table, out, methods, options, cache)
 
     with waiting("audit: drawing figures"):
         drawn = draw_all(result)
@@ -117,9 +125,13 @@ def audit(
         "folds": result.settings.get("folds", 1),
         "warnings": result.warnings,
     }
-    show(facts, f"{text(result)}\n\n{page}", json_)
+    failed = unmet(result, require) if require else []
+    facts |= {"unmet": failed} if require else {}
+    show(facts, "\n".join([text(result, verbose=verbose), "", *failed, str(page)]), json_)
     if open_:
         webbrowser.open(page.resolve().as_uri())
+    if failed:
+        raise SystemExit(1)
 
 
 @app.command
