@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from .closed_form import ClosedFormMGPA
     from .coordinates import Coordinates, fit_coordinates
     from .errors import MapError
+    from .front import MGPA
     from .gate import FixedGate, FullGate, MeasurementGate, PCAGate, RandomGate, held_out_coverage
     from .iterative import IterativeMGPA
     from .maps import (
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
         PathMap,
         ProjectiveMap,
         RoutedMap,
+        SpreadMap,
         StagedMap,
         load_map,
     )
@@ -35,6 +37,7 @@ _HOMES: dict[str, tuple[str, ...]] = {
     ".closed_form": ("ClosedFormMGPA",),
     ".coordinates": ("Coordinates", "fit_coordinates"),
     ".errors": ("MapError",),
+    ".front": ("MGPA",),
     ".gate": ("FixedGate", "FullGate", "MeasurementGate", "PCAGate", "RandomGate", "held_out_coverage"),
     ".iterative": ("IterativeMGPA",),
     ".maps": (
@@ -44,6 +47,7 @@ _HOMES: dict[str, tuple[str, ...]] = {
         "PathMap",
         "ProjectiveMap",
         "RoutedMap",
+        "SpreadMap",
         "StagedMap",
         "load_map",
     ),
@@ -63,6 +67,7 @@ _MODULES = {
 }
 
 __all__ = [
+    "MGPA",
     "AffineMap",
     "ClosedFormMGPA",
     "Coordinates",
@@ -80,6 +85,7 @@ __all__ = [
     "ProjectiveMap",
     "RandomGate",
     "RoutedMap",
+    "SpreadMap",
     "StagedMap",
     "TokenMean",
     "__version__",

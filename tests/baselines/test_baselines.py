@@ -335,16 +335,6 @@ def test_inlp_stops_when_no_classifier_succeeds():
     assert endless.map_.readout.shape[1] == len(endless.history_) == 3
 
 
-def test_inlp_takes_other_linear_classifiers_only():
-    from sklearn.naive_bayes import GaussianNB
-    from sklearn.svm import LinearSVC
-
-    problem = Problem(2)
-    assert problem.fit(INLP(n_rounds=2, classifier=LinearSVC())).map_.readout.shape[1] == 2
-    with pytest.raises(ValueError, match="classifier must be linear"):
-        problem.fit(INLP(classifier=GaussianNB()))
-
-
 def test_alignment_matches_moments(problem):
     moments = {}
     for name in ("oracle_leace", "quadratic_leace", "coral", "combat"):
@@ -565,12 +555,11 @@ def test_the_registry_lists_every_method_once():
         for promise in ("Reference", "Needs", "cannot do") if "mgpa" not in method.name else ():
             assert promise in text or method.name == "identity", method.name
     assert "source blind" in str(table)
-    assert table._repr_html_().count("<tr>") == 19
     assert make("Oracle-LEACE").__class__ is OracleLEACE
 
 
 def test_unknown_methods_are_met_with_a_suggestion():
-    with pytest.raises(ValueError, match=r"no method 'laece'. Did you mean leace"):
+    with pytest.raises(ValueError, match=r"No method 'laece'. Did you mean leace"):
         make("laece")
     with pytest.raises(TypeError, match="rigde"):
         make("leace", rigde=1.0)

@@ -5,14 +5,12 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from sklearn.base import clone
-from sklearn.exceptions import NotFittedError
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import roc_auc_score
 
 import mgpa
 from factories import random_projective_map
-from mgpa.baselines.igbp import IGBP
+from mgpa.baselines.igbp import IGBP, MIN_GAIN, WEIGHT_DECAY
 from mgpa.endpoint import movement_budget, native, operating_points, relative_movement
 from mgpa.maps import MapError, ProjectiveMap
 
@@ -20,14 +18,8 @@ torch = pytest.importorskip("torch")
 networks = pytest.importorskip("mgpa.networks")
 
 pytestmark = pytest.mark.usefixtures("one_torch_thread")
-QUICK = {
-    "n_stages": 3,
-    "batch_size": 32,
-    "max_epochs": 6,
-    "learning_rate": 1e-2,
-    "device": "cpu",
-    "random_state": 3,
-}
+QUICK = {"n_stages": 3, "batch_size": 32, "max_epochs": 6, "learning_rate": 1e-2, "device": "cpu"}
+QUICK["random_state"] = 3
 
 
 def data(n: int = 90, d: int = 6, K: int = 2, seed: int = 0, gap: float = 1.0):
@@ -67,13 +59,6 @@ def standardised(m: ProjectiveMap, X):
     return torch.from_numpy((X - m.center) / m.scale).double()
 
 
-def autograd_replay(m: ProjectiveMap, X):
-    h = start = standardised(m, X)
-    for k in range(len(m)):
-        h = autograd_step(h, stored_network(m, k), m.fraction if k == len(m) - 1 else 1.0)
-    return X + m.strength * m.scale * (h - start).numpy()
-
-
 def plain_training(H, codes, held, held_codes, K, model):
     """Train and move as anyone would with torch's own parts; return the stages' weights and epochs."""
     stages, epochs = [], []
@@ -82,9 +67,7 @@ def plain_training(H, codes, held, held_codes, K, model):
         torch.manual_seed(seed)
         d = H.shape[1]
         net = torch.nn.Sequential(torch.nn.Linear(d, d), torch.nn.ReLU(), torch.nn.Linear(d, K))
-        optimizer = torch.optim.AdamW(
-            net.parameters(), lr=model.learning_rate, weight_decay=model.weight_decay
-        )
+        optimizer = torch.optim.AdamW(net.parameters(), lr=model.learning_rate, weight_decay=WEIGHT_DECAY)
         loader = torch.utils.data.DataLoader(
             torch.utils.data.TensorDataset(H, codes),
             batch_size=model.batch_size,
@@ -101,7 +84,7 @@ def plain_training(H, codes, held, held_codes, K, model):
             accuracy = float((net(held).argmax(1) == held_codes).double().mean())
             if best is None:
                 best, stale = accuracy, 1
-            elif accuracy > best + model.min_gain and accuracy < 1:
+            elif accuracy > best + MIN_GAIN and accuracy < 1:
                 best, stale = accuracy, 0
             else:
                 stale += 1
@@ -130,11 +113,6 @@ def test_training_equals_torch_s_own_parts(K):
     for k, stage in enumerate(stages):
         for name, expected in zip(model.map_.stage_tensors, stage, strict=True):
             np.testing.assert_allclose(getattr(model.map_, name)[k], expected, atol=5e-6)
-
-
-def test_movement_in_the_fit_is_that_of_the_stored_map():
-    known = held_out()
-    model = IGBP(**QUICK).fit(**known)
     expected = [relative_movement(m, known["X_val"]) for m in list(operating_points(model.map_))[1:]]
     np.testing.assert_allclose([record["movement"] for record in model.history_], expected, rtol=1e-4)
 
@@ -156,62 +134,27 @@ def test_patience_is_the_published_one(accuracies, stops_at):
     assert [patience.is_over(a) for a in accuracies].index(True) + 1 == stops_at
 
 
-def test_accuracy_exit_ends_training():
-    patience = networks.Patience(3, 0.02, accuracy_exit=0.8)
-    assert [patience.is_over(a) for a in (0.5, 0.79, 0.8)] == [False, False, True]
-    X, source = data(gap=5.0)
-    model = IGBP.original(**QUICK | {"max_epochs": 10}).fit(X, source=source)
-    assert model.history_[0]["epochs"] < 10
-    assert model.history_[0]["accuracy"] >= 0.8
-
-
-def test_original_defaults():
-    model = IGBP.original(n_stages=7)
-    assert (model.max_epochs, model.patience, model.min_gain, model.accuracy_exit) == (10, 3, 0.02, 0.8)
-    assert (model.n_stages, IGBP().accuracy_exit, IGBP().max_epochs) == (7, None, 50)
-
-
-def test_the_last_epoch_s_weights_are_kept():
-    X, source = data()
-    runs = [IGBP(**QUICK | {"n_stages": 1, "max_epochs": n, "patience": 99}) for n in (1, 4)]
-    first, last = (model.fit(X, source=source).map_.hidden_weight for model in runs)
-    assert not np.array_equal(first, last)
-    patient = IGBP(**QUICK | {"n_stages": 1, "patience": 4, "min_gain": 1.0}).fit(X, source=source)
-    np.testing.assert_array_equal(patient.map_.hidden_weight, last)
-
-
-def test_the_same_seed_gives_the_same_map_to_the_bit():
-    known = held_out()
+def test_the_same_seed_gives_the_same_map_to_the_bit_and_torch_s_own_generator_is_left_alone():
+    known, before = held_out(), torch.random.get_rng_state()
     a, b, c = (IGBP(**QUICK | {"random_state": seed}).fit(**known).map_ for seed in (3, 3, 4))
+    assert torch.equal(torch.random.get_rng_state(), before)
     assert all(np.array_equal(getattr(a, name), getattr(b, name)) for name in a.tensor_names)
     assert not np.array_equal(a.hidden_weight, c.hidden_weight)
-    assert a.info.random_state == 3
     drawn = IGBP(**QUICK | {"random_state": np.random.RandomState(0)}).fit(**known).map_
     again = IGBP(**QUICK | {"random_state": drawn.info.random_state}).fit(**known).map_
     np.testing.assert_array_equal(drawn.hidden_weight, again.hidden_weight)
 
 
-def test_training_leaves_torch_s_own_generator_alone():
-    before = torch.random.get_rng_state()
-    IGBP(**QUICK).fit(**held_out())
-    assert torch.equal(torch.random.get_rng_state(), before)
-
-
-def test_equal_weights_change_nothing_and_zero_weights_count():
-    X, source = data()
-    plain, equal = (
-        IGBP(**QUICK).fit(X, source=source, sample_weight=w).map_ for w in (None, np.full(len(X), 2.0))
-    )
-    np.testing.assert_allclose(plain.hidden_weight, equal.hidden_weight, atol=1e-5)
-    uneven = IGBP(**QUICK).fit(X, source=source, sample_weight=np.linspace(0, 1, len(X))).map_
-    assert not np.allclose(plain.hidden_weight, uneven.hidden_weight, atol=1e-3)
-
-
-def test_held_out_rows_fit_nothing_but_the_length_of_training():
+def test_weights_count_and_held_out_rows_fit_nothing_but_the_length_of_training():
     known = held_out()
-    endless = QUICK | {"patience": 99}
-    alone = IGBP(**endless).fit(known["X"], source=known["source"])
-    np.testing.assert_array_equal(IGBP(**endless).fit(**known).map_.hidden_weight, alone.map_.hidden_weight)
+    X, source, endless = known["X"], known["source"], QUICK | {"patience": 99}
+
+    def fit(weight=None, **held):
+        return IGBP(**endless).fit(X, source=source, sample_weight=weight, **held).map_.hidden_weight
+
+    np.testing.assert_allclose(fit(np.full(len(X), 2.0)), fit(), atol=1e-5)
+    assert not np.allclose(fit(np.linspace(0, 1, len(X))), fit(), atol=1e-3)
+    np.testing.assert_array_equal(fit(X_val=known["X_val"], source_val=known["source_val"]), fit())
 
 
 def test_features_that_never_varied_are_neither_read_nor_moved():
@@ -242,52 +185,22 @@ def test_source_readability_falls():
 # Estimator
 
 
-def test_the_map_says_where_it_came_from():
-    known = held_out()
-    names = np.array(["dry", "wet"])
-    known |= {x: names[known[x]] for x in ("source", "source_val")}
-    model = IGBP(**QUICK).fit(**known)
-    info = model.map_.info
-    assert (info.method, info.source_names, info.n_rows) == ("IGBP", ("dry", "wet"), 90)
-    assert info.parameters["batch_size"] == 32
-    assert info.fingerprint == mgpa.Moments.from_rows(known["X"], known["source"]).fingerprint
-    assert model.sources_.tolist() == ["dry", "wet"]
-    assert model.n_stages_ == len(model.map_) == len(model.history_) == 3
-    assert model.tags.source_blind
-    assert not model.tags.needs_pairs
-
-
-def test_transform_takes_prefixes_fractions_and_strengths():
+def test_the_map_says_where_it_came_from_and_takes_operating_points(capsys):
     X, source = data()
-    model = IGBP(**QUICK).fit(X, source=source)
-    np.testing.assert_array_equal(model.transform(X), model.map_.transform(X))
+    model = IGBP(**QUICK | {"standardize": False}, verbose=True).fit(
+        X, source=np.array(["dry", "wet"])[source]
+    )
+    assert "IGBP stages done" in capsys.readouterr().err
+    m = model.map_
+    assert (m.info.method, m.info.source_names, m.info.n_rows) == ("IGBP", ("dry", "wet"), 90)
+    assert m.info.fingerprint == mgpa.Moments.from_rows(X, np.array(["dry", "wet"])[source]).fingerprint
+    assert ((m.center == 0) & (m.scale == 1)).all()
+    assert model.n_stages_ == len(m) == len(model.history_) == 3
     np.testing.assert_array_equal(model.transform(X, n_stages=0), X)
-    np.testing.assert_array_equal(model.transform(X, strength=0), X)
-    expected = model.map_.prefix(2, 0.5).with_strength(0.7).transform(X)
+    expected = m.prefix(2, 0.5).with_strength(0.7).transform(X)
     np.testing.assert_array_equal(model.transform(X, n_stages=2, fraction=0.5, strength=0.7), expected)
-    tensor = model.transform(torch.from_numpy(X))
-    np.testing.assert_allclose(tensor.numpy(), model.transform(X), atol=1e-9)
-
-
-def test_without_standardisation_the_map_has_no_scale():
-    X, source = data()
-    m = IGBP(**QUICK | {"standardize": False}).fit(X, source=source).map_
-    assert (m.center == 0).all()
-    assert (m.scale == 1).all()
-
-
-def test_no_stages_are_the_identity():
-    X, source = data(K=3)
-    model = IGBP(n_stages=0).fit(X, source=source)
-    np.testing.assert_array_equal(model.transform(X), X)
-    assert model.map_.sizes == (0, 6, 3)
-
-
-def test_it_is_a_scikit_learn_estimator():
-    model = IGBP(**QUICK)
-    assert clone(model).get_params() == model.get_params()
-    with pytest.raises(NotFittedError):
-        model.transform(np.zeros((2, 6)))
+    np.testing.assert_array_equal(model.transform(torch.from_numpy(X)).numpy(), model.transform(X))
+    assert IGBP(n_stages=0).fit(X, source=source).map_.sizes == (0, 6, 2)
 
 
 @pytest.mark.parametrize("k", [0, 2])
@@ -310,47 +223,7 @@ def test_an_interrupt_keeps_the_complete_stages(monkeypatch, k):
     np.testing.assert_array_equal(model.transform(X), whole[:k].transform(X))
 
 
-def test_progress_is_shown_when_asked_for(capsys):
-    X, source = data()
-    IGBP(**QUICK).fit(X, source=source)
-    assert not capsys.readouterr().err
-    IGBP(**QUICK, verbose=True).fit(X, source=source)
-    assert "IGBP stages done" in capsys.readouterr().err
-
-
-def test_missing_torch_names_the_extra(monkeypatch):
-    monkeypatch.setitem(sys.modules, "torch", None)
-    with pytest.raises(ImportError, match=r"pip install 'torch"):
-        IGBP(**QUICK).fit(*data()[:1], source=data()[1])
-
-
-BAD = {
-    "no source": ({"source": None}, "source is missing"),
-    "one source": ({"source": np.zeros(90)}, "source has 1 distinct value"),
-    "a weightless source": ({"sample_weight": "source"}, "sample_weight is zero in every row of source"),
-    "NaN": ({"X": np.full((90, 6), np.nan)}, "NaN or infinite values"),
-    "held-out rows without sources": ({"source_val": None}, "X_val without source_val"),
-    "held-out sources without rows": ({"X_val": None}, "source_val without X_val"),
-    "an unknown held-out source": ({"source_val": np.full(50, 9)}, r"Unknown source \[9\] in source_val"),
-    "other held-out features": ({"X_val": np.zeros((50, 5))}, "X_val has 5 features but X has 6"),
-}
-
-
-@pytest.mark.parametrize("name", BAD)
-def test_bad_data_are_refused_and_leave_nothing_fitted(name):
-    changes, message = BAD[name]
-    known = held_out()
-    model = IGBP(**QUICK | {"n_stages": 1}).fit(**known)
-    if changes == {"sample_weight": "source"}:
-        changes = {"sample_weight": known["source"].astype(float)}
-    with pytest.raises(ValueError, match=message):
-        model.fit(**(known | changes))
-    with pytest.raises(NotFittedError):
-        model.transform(known["X"])
-    assert not hasattr(model, "history_")
-
-
-def test_a_run_that_diverges_says_so(monkeypatch):
+def test_missing_torch_and_divergence_are_said(monkeypatch):
     X, source = data()
     train = IGBP._train
 
@@ -364,6 +237,9 @@ def test_a_run_that_diverges_says_so(monkeypatch):
     with pytest.raises(ValueError, match="diverged in stage 1"):
         model.fit(X, source=source)
     assert not hasattr(model, "map_")
+    monkeypatch.setitem(sys.modules, "torch", None)
+    with pytest.raises(ImportError, match=r"pip install 'torch"):
+        IGBP(**QUICK).fit(X, source=source)
 
 
 # The stored map
@@ -375,10 +251,14 @@ def test_replay_equals_automatic_differentiation(K, dtype, tolerance):
     m = random_projective_map(n_sources=K, dtype=np.float64, stages=6, hidden=16)
     m = m.prefix(5, 0.35).with_strength(1.3)
     X = np.random.default_rng(1).normal(size=(200, 10)).astype(dtype)
-    found = m.transform(X)
-    assert found.dtype == dtype
+    h = start = standardised(m, X)
+    for k in range(len(m)):
+        h = autograd_step(h, stored_network(m, k), m.fraction if k == len(m) - 1 else 1.0)
+    expected = X + m.strength * m.scale * (h - start).numpy()
+    corrected = m.transform(X)
+    assert corrected.dtype == dtype
     assert relative_movement(m, X) > 0.1
-    np.testing.assert_allclose(found, autograd_replay(m, X), atol=tolerance, rtol=tolerance)
+    np.testing.assert_allclose(corrected, expected, atol=tolerance, rtol=tolerance)
 
 
 def test_a_stage_takes_a_score_to_zero_where_it_is_linear():
@@ -388,7 +268,6 @@ def test_a_stage_takes_a_score_to_zero_where_it_is_linear():
     X = np.random.default_rng(1).normal(size=(50, 10))
     net = stored_network(m, 0)
     before, after = (net(standardised(m, rows)).detach().diff() for rows in (X, m.transform(X)))
-    assert all((net[0](standardised(m, rows)) > 0).all() for rows in (X, m.transform(X)))
     assert before.abs().max() > 1
     np.testing.assert_allclose(after, 0.0, atol=1e-10)
 
@@ -400,49 +279,37 @@ def test_with_two_sources_the_margin_and_the_logit_difference_are_one_step():
     low = np.full((4, 1), -1e6, dtype=np.float32)
     weights = np.concatenate([m.output_weight, np.zeros((4, 1, 10), np.float32)], axis=1)
     margin = replace(m, output_weight=weights, output_bias=np.concatenate([m.output_bias, low], axis=1))
-    for dtype in (np.float32, np.float64):
-        X = np.random.default_rng(1).normal(size=(300, 10)).astype(dtype)
-        np.testing.assert_array_equal(swapped.transform(X), m.transform(X))
-        np.testing.assert_allclose(margin.transform(X), m.transform(X), atol=1e-4, rtol=1e-5)
+    X = np.random.default_rng(1).normal(size=(300, 10))
+    np.testing.assert_array_equal(swapped.transform(X), m.transform(X))
+    np.testing.assert_allclose(margin.transform(X), m.transform(X), atol=1e-4, rtol=1e-5)
 
 
 def test_flat_rows_are_not_moved():
-    m = random_projective_map(hidden_bias=np.full((4, 10), -1e3))
     X = np.random.default_rng(1).normal(size=(20, 10))
-    np.testing.assert_array_equal(m.transform(X), X)
     faint = random_projective_map(dtype=np.float64, output_weight=np.full((4, 2, 10), 1e-9) * [[[1], [2]]])
-    np.testing.assert_array_equal(faint.transform(X), X)
-    X = X.astype(np.float32)
-    np.testing.assert_array_equal(faint.transform(X), X)
+    for m in (random_projective_map(hidden_bias=np.full((4, 10), -1e3)), faint):
+        for dtype in (np.float32, np.float64):
+            np.testing.assert_array_equal(m.transform(X.astype(dtype)), X.astype(dtype))
 
 
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
-def test_rows_do_not_depend_on_their_block(monkeypatch, dtype):
+@pytest.mark.parametrize(("dtype", "tolerance"), [(np.float32, 1e-4), (np.float64, 1e-11)])
+def test_rows_do_not_depend_on_their_block_and_bad_ones_are_named(monkeypatch, dtype, tolerance):
     m = random_projective_map(n_sources=3, stages=3)
     X = np.random.default_rng(1).normal(size=(50, 10)).astype(dtype)
     whole = m.transform(X)
     alone = np.concatenate([m.transform(row[None]) for row in X])
     monkeypatch.setattr("mgpa.maps.projective.BLOCK_SIZE", 70)
-    tolerance = 1e-4 if dtype == np.float32 else 1e-11
     np.testing.assert_allclose(alone, whole, atol=tolerance, rtol=tolerance)
     np.testing.assert_allclose(m.transform(X), whole, atol=tolerance, rtol=tolerance)
     np.testing.assert_allclose(m.stage_movement(X)[-1], np.linalg.norm(m.displacement(X)), rtol=1e-4)
     assert m.transform(X[:0]).shape == (0, 10)
-
-
-@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
-def test_bad_rows_are_named(value, dtype):
-    X = np.random.default_rng(1).normal(size=(20, 10)).astype(dtype)
-    X[3, 2] = value
-    for m in (random_projective_map(), random_projective_map(n_sources=3), random_projective_map()[:0]):
-        with pytest.raises(ValueError, match="first: row 3"):
-            m.transform(X)
-
-
-def test_overflow_is_an_error():
+    for value in (np.nan, np.inf):
+        X[3, 2] = value
+        for one in (m, random_projective_map(), m[:0]):
+            with pytest.raises(ValueError, match="first: row 3"):
+                one.transform(X)
     with pytest.raises(MapError, match="overflows"):
-        random_projective_map().transform(np.full((2, 10), 3e38, dtype=np.float32))
+        m.transform(np.full((2, 10), 3e38, dtype=np.float32))
 
 
 def test_budgets_and_prefixes_of_a_projective_map():
@@ -453,11 +320,9 @@ def test_budgets_and_prefixes_of_a_projective_map():
     budget = (max(after[:k]) + after[k]) / 2
     point = movement_budget(m, X, budget)
     assert (point.n_stages, point.attained) == (k, True)
-    assert 0 < point.fraction < 1
     assert relative_movement(point.map, X) == pytest.approx(budget, rel=1e-9)
     assert not movement_budget(m, X, 2 * max(after)).attained
     assert native(m, X).n_stages == 4
-    np.testing.assert_array_equal(movement_budget(m, X, 0).map.transform(X), X)
     squares = m.with_strength(0.5).stage_movement(X) / np.linalg.norm((X - m.center) / m.scale)
     np.testing.assert_allclose(squares, 0.5 * np.array(after[1:]), rtol=1e-9)
 
@@ -466,26 +331,17 @@ def test_budgets_and_prefixes_of_a_projective_map():
     ("changes", "message"),
     [
         ({"hidden_weight": np.zeros((4, 10))}, r"hidden_weight has shape \(4, 10\); expected \(S, H, 10\)"),
-        ({"hidden_weight": np.zeros((4, 10, 9))}, "hidden_weight has shape"),
         ({"hidden_bias": np.zeros((4, 9))}, "hidden_bias has shape"),
-        ({"output_weight": np.zeros((4, 2, 9))}, "output_weight has shape"),
         ({"output_bias": np.zeros((3, 2))}, "output_bias has shape"),
-        (
-            {"output_weight": np.zeros((4, 1, 10)), "output_bias": np.zeros((4, 1))},
-            "at least two logits; got 10 and 1",
-        ),
+        ({"output_weight": np.zeros((4, 1, 10)), "output_bias": np.zeros((4, 1))}, "at least two logits"),
         ({"fraction": 1.5}, "fraction must lie in"),
     ],
 )
 def test_inconsistent_maps_are_refused(changes, message):
     with pytest.raises(MapError, match=message):
         random_projective_map(**changes)
-
-
-def test_a_map_describes_itself():
     m = random_projective_map().prefix(3, 0.5).with_strength(2.0)
     assert "3 projections (last x 0.5) at strength 2 by ReLU-10 networks, 2 sources" in repr(m)
-    assert "identity" in repr(m[:0])
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
@@ -496,4 +352,3 @@ def test_cuda_fits_the_same_correction(K):
         IGBP(**QUICK | {"patience": 99, "device": device}).fit(**known) for device in ("cpu", "cuda")
     )
     np.testing.assert_allclose(cuda.map_.hidden_weight, cpu.map_.hidden_weight, atol=1e-3)
-    np.testing.assert_allclose(cuda.transform(known["X"]), cpu.transform(known["X"]), atol=1e-2)

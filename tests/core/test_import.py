@@ -132,7 +132,7 @@ def test_dir_lists_the_public_names():
     assert set(mgpa.__all__) <= {*dir(mgpa), "__version__"}
     assert "endpoint" in dir(mgpa)
     assert dir(mgpa) == sorted(dir(mgpa))
-    assert list(mgpa.__all__) == sorted(mgpa.__all__)
+    assert len(set(mgpa.__all__)) == len(mgpa.__all__)
 
 
 @pytest.mark.parametrize("name", [*mgpa.__all__, *mgpa._MODULES])

@@ -5,7 +5,7 @@ import pickle
 
 import numpy as np
 import pytest
-from sklearn.linear_model import LinearRegression, LogisticRegression
+from sklearn.linear_model import LinearRegression
 
 import mgpa
 from mgpa import ClosedFormMGPA, FixedGate, IterativeMGPA, MeasurementGate, PCAGate, RandomGate, TokenMean
@@ -24,7 +24,7 @@ from mgpa._common.parameters import (
     whole,
 )
 from mgpa.audit.heads import TokenNetworkHead
-from mgpa.baselines import CMMN, INLP, LEACE
+from mgpa.baselines import CMMN, LEACE
 from mgpa.errors import ParameterError
 
 JUNK = [None, True, "no", -1, 0.5, np.nan, np.inf, [], {}, object()]
@@ -129,11 +129,6 @@ KINDS = {
         CMMN._parameter_constraints["clip"],
         [None, (0, 1), (0.25, 4.0), [0.5, 1]],
         [(2.0, 4.0), (0.1, 0.5), (-1.0, 2.0), (0.5,), (0.5, np.inf), "01", 3],
-    ),
-    "classifier": (
-        INLP._parameter_constraints["classifier"],
-        [None, LogisticRegression()],
-        [LogisticRegression, LinearRegression(), "svm"],
     ),
 }  # fmt: skip
 
@@ -258,9 +253,6 @@ def test_every_batch_and_every_solution_is_checked():
     tokens = TokenMean(LEACE()).partial_fit(X, source=SOURCE)
     with pytest.raises(ParameterError, match="estimator__ridge must be"):
         tokens.set_params(estimator__ridge=None).partial_fit(X, source=SOURCE)
-    signals = mgpa.baselines.EuclideanAlignment().fit(SIGNALS, source=SOURCE)
-    with pytest.raises(ParameterError, match="ridge must be"):
-        signals.set_params(ridge=None).adapt(SIGNALS, source=np.full(40, "gel"))
 
 
 def test_a_parameter_that_the_table_forgot_is_a_mistake_of_the_class():

@@ -28,7 +28,7 @@ def blocks(part, language):
 
 
 def run_part(part, n=None):
-    """Run the Python of a part of the page, or its first n blocks, from top to bottom; return what it defined."""
+    """Run the Python of a part, or its first n blocks, from top to bottom; return what it defined."""
     # Dataclasses look their module up by its name.
     module = types.ModuleType(f"page_{part.replace(' ', '_')}")
     sys.modules[module.__name__] = module

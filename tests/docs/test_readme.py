@@ -48,17 +48,8 @@ def test_the_first_thing_shown_is_an_audit_in_three_lines_that_runs(page, tmp_pa
     monkeypatch.chdir(tmp_path)
     names: dict = {}
     exec(block, names)
-    assert names["result"].methods == ("identity", "leace", "closed_form_mgpa")
-    assert "Closed-form MGPA" in (tmp_path / "report.html").read_text(encoding="utf-8")
-
-
-def test_pipeline_example_runs():
-    blocks = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
-    code = next(block for block in blocks if "cross_validate" in block)
-    names: dict = {"mgpa": mgpa}  # the block above it imports that
-    exec(code, names)
-    assert names["scores"]["test_score"].shape == (5,)
-    assert names["scores"]["test_score"].min() > 0.6
+    assert names["result"].methods == ("identity", "leace", "mgpa")
+    assert "MGPA" in (tmp_path / "report.html").read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("page", ["README.md", "docs/index.md", "docs/start/quickstart.md"])
@@ -111,7 +102,7 @@ def test_the_pages_examples_run(page, tmp_path, monkeypatch, capsys):
         exec(block, names)
     if page == "audit":
         assert (tmp_path / "report.html").stat().st_size > 10_000
-        assert "harder to read" in capsys.readouterr().out
+        assert "Your embeddings reveal the source" in capsys.readouterr().out
 
 
 def test_the_page_about_tables_runs_from_top_to_bottom(tmp_path, monkeypatch, capsys):

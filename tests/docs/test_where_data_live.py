@@ -58,7 +58,7 @@ def test_batches_of_a_data_loader_are_corrected(names, capsys):
 def test_every_address_on_the_page_is_one_that_is_known_here():
     from mgpa._common.remote import READ_ONLY, SCHEMES
     from mgpa.maps.io.mapfile import MAX_FILE_BYTES
-    from mgpa.tables.parquet import _BUFFER_REMOTE
+    from mgpa.tables.parquet import BUFFER_REMOTE
 
     rows = re.findall(r"^\| (`\w+://.*)$", PAGE, re.MULTILINE)
     listed = {}
@@ -71,4 +71,4 @@ def test_every_address_on_the_page_is_one_that_is_known_here():
         assert (listed[scheme][0] == "no") == (scheme in READ_ONLY)
         assert package in listed[scheme][1] or scheme == "memory"
     assert f"refused beyond {MAX_FILE_BYTES // 2**30} GiB" in PAGE
-    assert f"at most {_BUFFER_REMOTE // 2**20} MiB" in " ".join(PAGE.split())
+    assert f"at most {BUFFER_REMOTE // 2**20} MiB" in " ".join(PAGE.split())

@@ -166,16 +166,12 @@ class Listings:
         record = {"key": "a", "size": 5, "checksum": f"md5:{'0' * 32}", "links": {"self": "https://a.org/1"}}
         self.answers = {
             "osf:ab3de": [page, {"data": [file], "links": {}}, {"data": [child], "links": {}}],
-            "figshare:1": [[entry] * 3, []],
             "figshare:1.v4": [{"files": [entry]}],
             "zenodo:9": [{"files": [record]}],
-            "https://a.org/SHA256SUMS": [None],
         }
-        self.manifest = "\n".join(f"{i:064x}  raw/S{i:03d}.mat" for i in range(5)).encode()
 
     def attempt(self, rng):
-        from mgpa.eeg.datasets import listings
-        from mgpa.eeg.datasets.listings import listing, require_portable_names
+        from mgpa.eeg.datasets import fetching
         from mgpa.errors import DownloadError
 
         address = rng.choice(sorted(self.answers))
@@ -184,13 +180,12 @@ class Listings:
 
         def get(url):
             answer = next(answers, empty)
-            content = self.manifest if answer is None else json.dumps(answer).encode()
+            content = json.dumps(answer).encode()
             return mutated(content, rng) if rng.random() < 0.8 else content
 
         try:
-            with patch.object(listings, "_get", get):
-                files = listing(address)
-            require_portable_names(files)
+            with patch.object(fetching, "_content", get):
+                files = fetching.listing(address)
         except DownloadError:
             return REFUSED
         inside = all(Path("/x", file.name).resolve().is_relative_to("/x") for file in files)

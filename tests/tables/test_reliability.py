@@ -190,7 +190,7 @@ pages = int(open("/proc/self/statm").read().split()[0])
 resource.setrlimit(resource.RLIMIT_AS, (pages * resource.getpagesize() + 2**29,) * 2)
 try:
     file = open_table(sys.argv[1])
-    file.check()
+    file.survey()
     file.read()
 except TableError as error:
     print("TableError:", error)

@@ -48,7 +48,6 @@ def tables():
         "coordinates": vectors,
         "joint": unlike,
         "joint coordinates": unlike,
-        "each": unlike,
     }
 
 
@@ -57,13 +56,12 @@ def tables():
     [
         *product(["vectors", "tokens", "coordinates"], METHODS),
         *product(["joint", "joint coordinates"], ["closed_form_mgpa", "iterative_mgpa"]),
-        *product(["each"], ["closed_form_mgpa", "leace"]),
     ],
 )
 def test_memory_stream_command_and_cluster_give_the_same_map(tables, kind, method, client, tmp_path):
     cli = pytest.importorskip("mgpa.cli")
     table, components = tables[kind], 5 if "coordinates" in kind else None
-    how = kind.split()[0] if kind.startswith(("joint", "each")) else "mean"
+    how = kind.split()[0] if kind.startswith("joint") else "mean"
     model = make(method, **METHODS[method])
     model = model if how == "mean" else TOKENS[how](model)
     path = in_parts(table, tmp_path / "parts")

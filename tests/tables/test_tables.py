@@ -168,10 +168,13 @@ def test_a_missing_value_as_text_is_no_label(column, text):
 @pytest.mark.parametrize(
     ("other", "hint"),
     [
-        ({"age": [31], "subject": ["s1"]}, "Is it there as NAME? Then rename={'NAME': 'participant'}."),
+        (
+            {"age": [31], "subject": ["s1"]},
+            "If it is there under another name, pass rename={'NAME': 'participant'}.",
+        ),
         (
             {"age": [31], "Participant": ["s1"]},
-            "Is it Participant? Then rename={'Participant': 'participant'}.",
+            "pass rename={'Participant': 'participant'}.",
         ),
     ],
 )

@@ -143,7 +143,7 @@ def require_applicable(jobs: list[Job], table: Table, pairs: Any) -> None:
         if m.n_features != width:
             raise TableError(f"{job.method} corrects {m.n_features} features; the table has {width}.")
         require_encoder(table.info, {"encoder": m.info.encoder}, "The table", f"{job.method} was fitted on")
-        require_correctable(m, table.info, table.source, ("Audit the table that the map is meant for.",))
+        require_correctable(m, table.info, table.source, "Audit the table that the map is meant for.")
     models = {job.method: row_estimator(job.model) for job in jobs}
     named = set(pairs) if isinstance(pairs, Mapping) else set(models) if pairs is not None else set()
     needy = [

@@ -25,8 +25,10 @@ if TYPE_CHECKING:
 # Share of contrast energy in a gate that is proposed where a narrower one leaves the source readable.
 WIDE = 0.99
 # Characters of a printed table, and the columns that come first in it.
-LINE = 100
+LINE = 110
 FIRST = ("S", "A_f", "RMSEP_f", "T_f", "M")
+# What users' heads would notice, in the order in which it is told.
+HEADS = ("A_f", "RMSEP_f", "bias_f", "T_f", "T_r", "RMSEP_r")
 # More units than this many times the present number are not worth asking for.
 MOST_MORE = 50
 OPERATORS = {"<=": operator.le, ">=": operator.ge, "<": operator.lt, ">": operator.gt}
@@ -37,7 +39,13 @@ OPERATORS = {"<=": operator.le, ">=": operator.ge, "<": operator.lt, ">": operat
 
 def task_metric(audit: Audit) -> Metric | None:
     """Return the metric that says whether a method kept the task; None without labels."""
-    return next((METRICS[m] for m in audit.metrics if METRICS[m].kept is not None), None)
+    return next((METRICS[m] for m in ("T_f", "RMSEP_f") if m in audit.metrics), None)
+
+
+def too_few(audit: Audit) -> bool:
+    """Return whether a cell of the design has fewer participants than anything can be concluded from."""
+    people = audit["identity"].participants
+    return (len(people) if audit.design is None else audit.design.smallest_cell(people)[1]) < TOO_FEW
 
 
 def ranking(audit: Audit) -> tuple[list[str], tuple[tuple[str, ...], ...]]:
@@ -59,7 +67,7 @@ def ranking(audit: Audit) -> tuple[list[str], tuple[tuple[str, ...], ...]]:
         return last, not improved, value if metric.better == "lower" else -value
 
     names = sorted(audit.methods[1:], key=place)
-    good = [name for name in names if place(name)[:2] == (0, False) and audit.n_people >= TOO_FEW]
+    good = [name for name in names if place(name)[:2] == (0, False) and not too_few(audit)]
     groups = ([name for name in good if audit[name].source_blind == blind] for blind in (True, False))
     return names, tuple(
         tuple(name for name in group if name == group[0] or not _beats(audit, group[0], name, metric.name))
@@ -94,8 +102,7 @@ def headline(audit: Audit) -> str:
 
 def named(audit: Audit, column: str) -> str:
     """Return what the user's table calls the source or the participant, without "_id"."""
-    design = getattr(audit, "design", None)
-    unit = getattr(design, "unit", column) if column == "participant" else column
+    unit = audit.design.unit if audit.design and column == "participant" else column
     name = str(audit.settings.get("names", {}).get(column, unit))
     return name.replace("_", " ").removesuffix(" id") or column
 
@@ -160,10 +167,11 @@ def _task_words(audit: Audit, name: str) -> list[str]:
 def _no_leader(audit: Audit, names: list[str]) -> str:
     """Return why no method is best, and what would help."""
     floors = [name for name in names if audit[name].floor_explains]
-    if audit.n_people < TOO_FEW:
+    if too_few(audit):
         fitted = "folds" in audit.settings or any(r.fitted_elsewhere for r in audit.results.values())
         help_ = "" if fitted else ", or folds, which score every participant once"
-        return f"No method is called best with {units(audit)}; at least {TOO_FEW} are needed{help_}."
+        cell = "" if audit.n_people < TOO_FEW else " for every source and label"
+        return f"No method is called best with {units(audit)}; at least {TOO_FEW} are needed{cell}{help_}."
     if not audit["identity"].chance.excluded:
         return "There is nothing to remove that these readers find."
     said = f"No method clearly lowered it{' while clearly keeping the task' * bool(task_metric(audit))}."
@@ -180,7 +188,7 @@ def certainty(audit: Audit, *, warn: bool = True) -> str:
     """Return in one line how much to believe: warnings, participants, how many more would help."""
     short = {"Preliminary": "Preliminary: few, briefly trained readers, so S may be too low."}
     said = [short.get(badge, sentence) for badge, sentence in warnings(audit).items() if warn]
-    if audit.n_people >= TOO_FEW:
+    if not too_few(audit):
         said.append(f"Intervals are over {units(audit)}.")
     return " ".join([*said, *(entry["sentence"] for entry in plan(audit)[:1])])
 
@@ -193,8 +201,13 @@ def warnings(audit: Audit) -> dict[str, str]:
             "Preliminary: fewer or shorter-trained source readers than in a full audit, so S may be too low. "
             "Audit with the full bank before believing a number."
         )
-    if audit.n_people < TOO_FEW:
-        said["Exploratory"] = f"Only {units(audit)}: exploratory."
+    if too_few(audit):
+        cell, n = (
+            ("", audit.n_people)
+            if audit.design is None
+            else audit.design.smallest_cell(audit["identity"].participants)
+        )
+        said["Exploratory"] = f"Only {units(audit, n)}{f' in the cell {cell}' * bool(cell)}: exploratory."
     if s.get("corrected_by"):
         said["Corrected before"] = (
             f"The rows came corrected (by map {s['corrected_by']}), perhaps by a map fitted on these "
@@ -213,7 +226,8 @@ def findings(audit: Audit, method: str) -> list[str]:
     """Return what a method did: to heads, to the source, to the rows; and what to try next."""
     if method == "identity":
         return [_uncorrected(audit)]
-    heads = [_head_sentence(audit, method, METRICS[m]) for m in audit.metrics if METRICS[m].kept is not None]
+    measured = dict.fromkeys([*HEADS, *(m for m in audit.metrics if METRICS[m].kept is not None)])
+    heads = [_head_sentence(audit, method, METRICS[m]) for m in measured if m in audit.metrics]
     lines = [*_caution(audit, method), *heads, _source_sentence(audit, method), *_left(audit, method)]
     if "worst" in audit.metrics:
         lines.append(
@@ -233,7 +247,9 @@ def _head_sentence(audit: Audit, method: str, metric: Metric) -> str:
         "improved": "improved",
         "kept": f"kept, any loss is below {number(metric.kept or 0, 2)} (95 %)",
         "suffered": "worse",
-        "unclear": f"not clear; a loss of more than {number(metric.kept or 0, 2)} cannot be excluded",
+        "unclear": f"not clear; a loss of more than {number(metric.kept, 2)} cannot be excluded"
+        if metric.kept
+        else "no clear change",
     }[str(audit.outcome(method, metric.name))]
     subject = f"{metric.subject[0].upper()}{metric.subject[1:]} ({metric.name})"
     return f"{subject}: {_change(audit, method, metric.name)}; {outcome}."
@@ -300,7 +316,7 @@ def _left(audit: Audit, method: str) -> list[str]:
 def _advice(audit: Audit, method: str) -> list[str]:
     """Return what to try where a map with a gate has left the source readable."""
     result = audit[method]
-    if not result.chance.excluded or audit.n_people < TOO_FEW or not result.provenance:
+    if not result.chance.excluded or too_few(audit) or not result.provenance:
         return []
     info, tries = result.provenance[0], []
     if not info.gate_rank:
@@ -322,9 +338,9 @@ def caveats(audit: Audit) -> list[str]:
     """Return how sure the findings are; the same for every method."""
     s, n = audit.settings, audit.n_people
     lines = [*warnings(audit).values()]
-    if sentence := getattr(getattr(audit, "design", None), "sentence", ""):
-        lines.append(sentence)
-    if s["nested_readers"]:
+    if audit.design is not None:
+        lines += [audit.design.sentence, *audit.design.notes]
+    if s["nested_readers"] and (audit.design is None or audit.design.kind == "crossed"):
         lines.append(
             f"{s['nested_readers']} of {s['participants']['HEAD']} HEAD participants have one source only: "
             "readers may have learned who they are instead of how they were measured, so S may be too low."
@@ -394,7 +410,7 @@ def plan(audit: Audit) -> list[dict[str, Any]]:
         spread = (change.high - change.low) / 2
         open_.append(((best, other), metric, abs(change.value), spread))
     for name in names:
-        if task is not None and task.kept is not None and audit.outcome(name, task.name) == "unclear":
+        if task is not None and task.kept and audit.outcome(name, task.name) == "unclear":
             loss = _loss(audit, name)
             open_.append(((name,), task.name, task.kept - loss.value, loss.high - loss.value))
     entries, now, unit = [], audit.n_people, named(audit, "participant")

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.exceptions import DataConversionWarning
-from sklearn.utils.validation import _check_sample_weight, check_is_fitted
+from sklearn.utils.validation import check_is_fitted
 
 from .._common.checks import as_floats, require_finite
 from .._common.parameters import Constraint, check_parameters
@@ -17,14 +17,14 @@ from ..estimators.base import MethodTags, forget
 from ..pairs import encode_source, to_numpy
 
 Floats = NDArray[Any]
-#: Each source's trials in float64, their weights, and their task labels where the method needs them.
-Parts = dict[Any, tuple[Floats, Floats, Any]]
+Parts = dict[Any, Floats]  # each source's trials in float64
 
 
 class SignalBaseline(TransformerMixin, BaseEstimator):  # type: ignore[misc]
     """Base of the signal methods: learn something from each source, then apply it to that source's trials.
 
-    A subclass learns in ``_learn`` and applies in ``_apply``. It must be told the source of each trial.
+    A subclass learns in ``_learn`` and applies in ``_apply``. What is learned is in ``filters_``, by source;
+    a new source needs a new fit. Trials are not weighted.
     """
 
     __metadata_request__fit: ClassVar[dict[str, bool]] = {"source": True, "pair_id": True, "groups": True}
@@ -34,7 +34,6 @@ class SignalBaseline(TransformerMixin, BaseEstimator):  # type: ignore[misc]
 
     filters_: dict[Any, Any]
     n_channels_in_: int
-    sources_: NDArray[Any]
 
     def fit(
         self,
@@ -58,42 +57,21 @@ class SignalBaseline(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         y : (n,) array or None
             Task labels; only RiemannianProcrustes(rotate=True) uses them.
         source : (n,) array
-            Acquisition condition of each trial. One is enough: others can follow with ``adapt``.
+            Acquisition condition of each trial.
         pairs, pair_id, X_val, source_val, groups : ignored
             Accepted so that all methods are called alike.
-        sample_weight : (n,) array or None
-            Trial weights (a weight of 2 equals a repeated trial, 0 an absent one).
+        sample_weight : None
+            Weights are not supported.
         """
         check_parameters(self)
         forget(self)
+        if sample_weight is not None:
+            raise ValueError(f"{type(self).__name__} weighs all trials alike: leave sample_weight out.")
         X = self._check(X)
-        parts, sources, _ = self._by_source(X, source, sample_weight, y)
-        self.filters_ = self._learn(parts)
-        self.n_channels_in_, self.sources_ = X.shape[1], sources
-        return self
-
-    def adapt(self, X: Any, *, source: Any) -> Self:
-        """Add new sources, each learned from its own unlabelled trials; what was fitted stays as it is.
-
-        If these are the trials to be transformed later, the evaluation is transductive: report it.
-
-        Parameters
-        ----------
-        X : (n, channels, times) array
-            Trials of the new sources.
-        source : (n,) array
-            Their labels, none of them fitted before.
-        """
-        check_is_fitted(self)
-        check_parameters(self)
-        parts, sources, _ = self._by_source(self._check(X), source)
-        fitted, new = self.sources_.tolist(), sources.tolist()
-        if repeated := [label for label in new if label in fitted]:
-            raise ValueError(f"source {repeated} is already fitted; adapt only adds new sources.")
-        if isinstance(new[0], (str, bytes)) != isinstance(fitted[0], (str, bytes)):
-            raise ValueError(f"source {new} is of another type than the fitted {fitted}; use one type.")
-        self.filters_ = self.filters_ | self._learn(parts)
-        self.sources_ = np.array([*fitted, *new])
+        sources, codes = self._sources(source, len(X))
+        parts = {label: X[codes == i].astype(np.float64) for i, label in enumerate(sources)}
+        filters = self._learn(parts, y, codes)
+        self.filters_, self.n_channels_in_ = filters, X.shape[1]
         return self
 
     def transform(self, X: Any, *, source: Any = None) -> Floats:
@@ -104,22 +82,22 @@ class SignalBaseline(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         X : (n, channels, times) array
             Trials.
         source : (n,) array
-            Acquisition condition of each trial, all of them fitted or adapted to.
+            Acquisition condition of each trial, all of them fitted.
         """
         check_is_fitted(self)
         X = self._check(X)
-        if source is None:
-            raise ValueError(f"{type(self).__name__} is source-aware: pass source=, one label per trial.")
-        parts, sources, codes = self._by_source(X, source)
-        if unseen := [label for label in sources.tolist() if label not in self.filters_]:
+        sources, codes = self._sources(source, len(X))
+        if unseen := [label for label in sources if label not in self.filters_]:
             raise ValueError(
-                f"source {unseen} was not seen in fit, which had {self.sources_.tolist()}. Learn it from "
-                "unlabelled trials with adapt(X, source=...), or fit again with it."
+                f"source {unseen} was not seen in fit, which had {list(self.filters_)}. Fit again with its "
+                "trials."
             )
-        corrected = [self._apply(trials, self.filters_[label]) for label, (trials, *_) in parts.items()]
-        out = np.empty((len(X), *corrected[0].shape[1:]), X.dtype)
-        for code, trials in enumerate(corrected):
-            out[codes == code] = trials
+        parts = [
+            self._apply(X[codes == i].astype(np.float64), self.filters_[s]) for i, s in enumerate(sources)
+        ]
+        out = np.empty((len(X), *parts[0].shape[1:]), X.dtype)
+        for i, part in enumerate(parts):
+            out[codes == i] = part
         return out
 
     def fit_transform(self, X: Any, y: Any = None, *, source: Any = None, **fit_params: Any) -> Floats:
@@ -140,40 +118,23 @@ class SignalBaseline(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         require_finite(X, "X")
         return X
 
-    def _by_source(
-        self, X: Floats, source: Any, sample_weight: Any = None, y: Any = None
-    ) -> tuple[Parts, NDArray[Any], NDArray[np.int64]]:
-        """Return each source's trials, the sorted sources, and the position of each trial's source."""
+    def _sources(self, source: Any, n: int) -> tuple[list[Any], NDArray[np.int64]]:
         if source is None:
-            raise MissingEvidence("source is missing: pass source=, one acquisition label per trial of X.")
-        sources, codes = encode_source(source, len(X))
-        weight = np.ones(len(X))
-        if sample_weight is not None:
-            weight = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
-        if not (total := np.bincount(codes, weight)).all():
-            raise ValueError(
-                f"sample_weight is zero in every trial of source {sources[total == 0].tolist()}."
+            raise MissingEvidence(
+                f"{type(self).__name__} is source-aware: pass source=, one label per trial."
             )
-        task = None
-        if y is not None and self.tags.needs_task:
-            classes, positions = encode_source(y, len(X), name="y")
-            task = classes[positions]
-        parts: Parts = {}
-        for code, label in enumerate(sources.tolist()):
-            rows = codes == code
-            trials = X[rows].astype(np.float64)
-            parts[label] = trials, weight[rows], None if task is None else task[rows]
-        return parts, sources, codes
+        sources, codes = encode_source(source, n)
+        return sources.tolist(), codes
 
-    def _learn(self, parts: Parts) -> dict[Any, Any]:
-        """Return what each source's trials are transformed with; when adapting, ``filters_`` is there."""
+    def _learn(self, parts: Parts, y: Any, codes: NDArray[np.int64]) -> dict[Any, Any]:
+        """Return what each source's trials are transformed with; ``codes`` are all trials' sources."""
         raise NotImplementedError
 
     def _apply(self, X: Floats, learned: Any) -> Floats:
         raise NotImplementedError
 
     def __sklearn_is_fitted__(self) -> bool:
-        return "sources_" in vars(self)
+        return "filters_" in vars(self)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

@@ -63,11 +63,6 @@ class ComBat(SourceAware):
     standardize : bool
         Report movement in features scaled to unit variance; the edit itself is the same.
 
-    Attributes
-    ----------
-    map_ : RoutedMap
-        Gains and offsets of each feature in each source.
-
     Examples
     --------
     >>> import numpy as np

@@ -51,11 +51,6 @@ class CORAL(SourceAware):
     standardize : bool
         Work in features scaled to unit variance.
 
-    Attributes
-    ----------
-    map_ : RoutedMap
-        One affine map for each source; the reference's is the identity.
-
     Examples
     --------
     >>> import numpy as np

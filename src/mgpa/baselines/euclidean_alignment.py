@@ -20,7 +20,7 @@ class EuclideanAlignment(SignalBaseline):
     Reference: He & Wu, IEEE Transactions on Biomedical Engineering 67(2), 2020. R is the mean over trials of
     X Xᵀ / T, each channel of a trial demeaned (the paper does not divide by T).
 
-    Needs source labels, also at application; no pairs, no task. A new source needs :meth:`adapt`.
+    Needs source labels, also at application; no pairs, no task.
 
     What it cannot do: equalise anything but the mean spatial covariance. Unequal class proportions enter R
     and are "corrected" as well. Channels are mixed, so the output's channels are not electrodes.
@@ -52,12 +52,12 @@ class EuclideanAlignment(SignalBaseline):
     def __init__(self, *, ridge: float = 0.0) -> None:
         self.ridge = ridge
 
-    def _learn(self, parts: Parts) -> dict[Any, Floats]:
-        return {label: self._whitener(label, X, weight) for label, (X, weight, _) in parts.items()}
+    def _learn(self, parts: Parts, y: Any, codes: Any) -> dict[Any, Floats]:
+        return {label: self._whitener(label, X) for label, X in parts.items()}
 
-    def _whitener(self, label: Any, X: Floats, weight: Floats) -> Floats:
+    def _whitener(self, label: Any, X: Floats) -> Floats:
         X = X - X.mean(axis=2, keepdims=True)
-        R = np.tensordot(weight / weight.sum(), X @ X.transpose(0, 2, 1) / X.shape[2], axes=1)
+        R = (X @ X.transpose(0, 2, 1)).mean(axis=0) / X.shape[2]
         R += self.ridge * np.trace(R) / len(R) * np.eye(len(R))
         values, vectors = np.linalg.eigh((R + R.T) / 2)
         independent = int((values > SINGULAR * values[-1]).sum())

@@ -44,11 +44,6 @@ class FEATMAP(SourceAware):
     standardize : bool
         Work in features scaled to unit variance.
 
-    Attributes
-    ----------
-    map_ : RoutedMap
-        One affine map for each source; the reference's is the identity.
-
     Examples
     --------
     >>> import numpy as np

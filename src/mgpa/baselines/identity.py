@@ -21,11 +21,6 @@ class Identity(CorrectionEstimator):
     standardize : bool
         Store the mean and standard deviation of the fitting rows.
 
-    Attributes
-    ----------
-    map_ : AffineMap
-        Of rank 0.
-
     Examples
     --------
     >>> import numpy as np

@@ -6,13 +6,13 @@ linearised score is zero: h ← h - f ∇f / ‖∇f‖².
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
-from .._common.parameters import Constraint, flag, nothing, number, read_seed, seed, text, whole
+from .._common.parameters import Constraint, flag, number, read_seed, seed, text, whole
 from .._common.progress import progress
 from ..estimators.base import FitData, MethodTags, require_several
 from ..estimators.staged import SequentialEstimator, complete_stages_kept, torch_device
@@ -24,35 +24,33 @@ from ..pairs import to_numpy
 Array = Any  # torch.Tensor
 ONE_THREAD_WIDTH = 256  # features up to which one thread is fastest
 PROJECTED_ROWS = 16384  # rows whose hidden units are held at a time
+WEIGHT_DECAY, MIN_GAIN = 0.01, 0.002
 
 
 class IGBP(SequentialEstimator):
     """Erase the source by many small networks, each projected out in turn.
 
     Reference: Iskander, Radinsky, Belinkov, "Shielded representations: protecting sensitive attributes
-    through iterative gradient-based projection", Findings of ACL 2023. Written here from its description;
-    the defaults are the longer training of the MGPA paper's comparison, :meth:`original` has the authors'.
+    through iterative gradient-based projection", Findings of ACL 2023. Written here from its description,
+    with the longer training of the MGPA paper's comparison.
 
-    Needs source labels. No pairs, no task. Source-blind at application.
+    Needs source labels and torch to fit. No pairs, no task. Source-blind at application.
 
-    What it cannot do: bound its steps, or spare anything. Every direction may be edited, and what only looks
-    like the source goes with it. The guarantee is a zero linearised score for the stage's own network, and
-    nothing against another reader.
+    What it cannot do: bound its steps, or spare anything. Every direction may be edited. The guarantee is a
+    zero linearised score for the stage's own network, and nothing against another reader.
 
     Parameters
     ----------
     n_stages : int
         Networks, and projections; there is no stopping rule.
-    learning_rate, weight_decay, batch_size : float, float, int
+    learning_rate, batch_size : float, int
         AdamW.
     max_epochs : int
         Of each network. The last epoch's weights are kept, not the best.
-    patience, min_gain : int, float
+    patience : int
         Stop training after this many epochs in which the accuracy on (X_val, source_val) did not rise by more
-        than ``min_gain``. As published, the first epoch counts as one of them, and so does a perfect one.
-        Without X_val the accuracy is that of the fitting rows.
-    accuracy_exit : float or None
-        Stop training as soon as that accuracy reaches this.
+        than .002. As published, the first epoch counts as one of them, and so does a perfect one. Without
+        X_val the accuracy is that of the fitting rows.
     standardize : bool
         As in :class:`~mgpa.ClosedFormMGPA`.
     device : {"auto", "cpu", "cuda", ...}
@@ -64,15 +62,9 @@ class IGBP(SequentialEstimator):
 
     Attributes
     ----------
-    map_ : ProjectiveMap
-        The stored correction.
-    n_stages_ : int
-        Stages fitted.
     history_ : list of dict
         Per stage: ``epochs`` trained, the last ``accuracy``, and the ``movement`` of the rows it is measured
         on, ‖H' - H‖ / ‖H‖ in standardised coordinates.
-    sources_ : array
-        Source labels.
 
     Examples
     --------
@@ -93,13 +85,10 @@ class IGBP(SequentialEstimator):
 
     _parameter_constraints: ClassVar[dict[str, Constraint]] = {
         "n_stages": whole(),
+        "learning_rate": number(above=0),
+        "batch_size": whole(1),
         "max_epochs": whole(1),
         "patience": whole(1),
-        "min_gain": number(0),
-        "accuracy_exit": number(above=0, most=1) | nothing,
-        "learning_rate": number(above=0),
-        "weight_decay": number(0),
-        "batch_size": whole(1),
         "standardize": flag,
         "device": text,
         "random_state": seed,
@@ -111,12 +100,9 @@ class IGBP(SequentialEstimator):
         *,
         n_stages: int = 100,
         learning_rate: float = 2e-4,
-        weight_decay: float = 0.01,
         batch_size: int = 256,
         max_epochs: int = 50,
         patience: int = 10,
-        min_gain: float = 0.002,
-        accuracy_exit: float | None = None,
         standardize: bool = True,
         device: str = "auto",
         random_state: Any = None,
@@ -124,39 +110,19 @@ class IGBP(SequentialEstimator):
     ) -> None:
         self.n_stages = n_stages
         self.learning_rate = learning_rate
-        self.weight_decay = weight_decay
         self.batch_size = batch_size
         self.max_epochs = max_epochs
         self.patience = patience
-        self.min_gain = min_gain
-        self.accuracy_exit = accuracy_exit
         self.standardize = standardize
         self.device = device
         self.random_state = random_state
         self.verbose = verbose
 
-    @classmethod
-    def original(cls, **changes: Any) -> Self:
-        """Return the defaults of the method's own paper: at most 10 epochs, and an exit at accuracy .80.
-
-        The step remains that of this library, in logit space; the original leaves unmoved what it is most
-        sure of.
-        """
-        settings = {"max_epochs": 10, "patience": 3, "min_gain": 0.02, "accuracy_exit": 0.8}
-        return cls(**(settings | changes))
-
     def _fit(self, data: FitData) -> None:
-        with threadpool_limits(1 if data.X.shape[1] < ONE_THREAD_WIDTH else None):
-            self._fit_stages(data, torch_device(self.device, "IGBP"))
-
-    def _fit_stages(self, data: FitData, device: Any) -> None:
+        device = torch_device(self.device, "IGBP")
         import torch
 
         from ..networks import Watch
-
-        def projected(rows: Array, stage: list[Array]) -> Array:
-            with torch.no_grad():
-                return torch.cat([project(block, *stage) for block in rows.split(PROJECTED_ROWS)])
 
         weight = data.sample_weight
         K = require_several(data.sources, None if weight is None else np.bincount(data.codes, weight))
@@ -170,19 +136,25 @@ class IGBP(SequentialEstimator):
         watch = Watch(watched, data.codes if held is None else held_codes, weight if held is None else None)
         varies = torch.as_tensor(standardizer.varies, dtype=H.dtype, device=device)
         stages: list[list[NDArray[Any]]] = []
-        with complete_stages_kept(lambda: self._finish(stages, K, standardizer, info)):
+        with (
+            threadpool_limits(1 if data.X.shape[1] < ONE_THREAD_WIDTH else None),
+            complete_stages_kept(lambda: self._finish(stages, K, standardizer, info)),
+        ):
             for k in progress(range(self.n_stages), "IGBP stages", self.verbose):
                 stage, record = self._train(H, data, K, watch, first_seed + 1009 * k)
                 # What never varied in the fit must not steer the map, nor be moved by it.
                 stage[0] *= varies
-                moved = projected(H, stage)
-                watch.rows = moved if held is None else projected(watch.rows, stage)
-                if not (torch.isfinite(moved).all() and torch.isfinite(watch.rows).all()):
+                with torch.no_grad():
+                    H, held_rows = (
+                        torch.cat([project(part, *stage) for part in rows.split(PROJECTED_ROWS)])
+                        for rows in (H, watch.rows)
+                    )
+                watch.rows = H if held is None else held_rows
+                if not (torch.isfinite(H).all() and torch.isfinite(watch.rows).all()):
                     raise ValueError(
                         f"IGBP diverged in stage {k + 1}: its steps are not bounded. Use n_stages={k} or "
                         "fewer, or train longer."
                     )
-                H = moved
                 self.history_.append({"stage": k, **record, "movement": watch.movement()})
                 stages.append([to_numpy(tensor) for tensor in stage])
 
@@ -198,11 +170,11 @@ class IGBP(SequentialEstimator):
             H,
             data.codes,
             [seed],
-            AdamW(self.learning_rate, self.batch_size, self.weight_decay),
+            AdamW(self.learning_rate, self.batch_size, WEIGHT_DECAY),
             shuffle_seeds=[seed + 1],
             sample_weight=data.sample_weight,
         )
-        patience = Patience(self.patience, self.min_gain, self.accuracy_exit)
+        patience = Patience(self.patience, MIN_GAIN)
         accuracies: list[float] = []
         while len(accuracies) < self.max_epochs:
             training.epoch()

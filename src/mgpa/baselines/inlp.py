@@ -6,15 +6,12 @@ from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.base import clone, is_classifier
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import balanced_accuracy_score
 from threadpoolctl import threadpool_limits
 
-from .._common.parameters import Constraint, flag, nothing, number, whole
-from .._common.progress import progress
+from .._common.parameters import Constraint, flag, number, whole
 from ..critics import balanced_weights
-from ..errors import ParameterError
 from ..estimators.base import CorrectionEstimator, FitData, MethodTags, require_several
 from ..moments import Standardizer
 from ._base import projector_map
@@ -29,18 +26,11 @@ def row_space(weights: Floats, removed: Floats) -> Floats:
     return np.asarray(left[:, values > 1e-8 * np.linalg.norm(weights, 2)])
 
 
-linear_classifier = Constraint(
-    "a linear classifier such as LogisticRegression()",
-    lambda value: hasattr(value, "fit") and not isinstance(value, type) and is_classifier(value),
-)
-
-
 class INLP(CorrectionEstimator):
     """Project out one linear source classifier after another until none succeeds.
 
     Reference: Ravfogel, Elazar, Gonen, Twiton, Goldberg, "Null it out", ACL 2020. Written here from its
-    description. The projection is about the mean, so that frozen heads keep their operating point, and the
-    directions of all rounds are kept orthonormal, so that chained rounding does no harm.
+    description. The projection is about the mean, so that frozen heads keep their operating point.
 
     Needs source labels. No pairs, no task. Source-blind at application.
 
@@ -51,20 +41,14 @@ class INLP(CorrectionEstimator):
     Parameters
     ----------
     n_rounds : int
-        At most this many classifiers (the paper: 35 to 300).
-    classifier : scikit-learn linear classifier or None
-        Refitted every round; must have ``coef_``. None is a balanced logistic regression.
+        At most this many balanced logistic regressions (the paper: 35 to 300 classifiers).
     tolerance : float
         Stop once balanced accuracy is within this of chance. Negative: never stop early.
     standardize : bool
         Work in features scaled to unit variance.
-    verbose : bool
-        Show a progress line.
 
     Attributes
     ----------
-    map_ : AffineMap
-        Of the rank removed.
     history_ : list of float
         Balanced accuracy of each round's classifier, on (X_val, source_val) if given, else on the fitting
         rows.
@@ -84,26 +68,20 @@ class INLP(CorrectionEstimator):
 
     _parameter_constraints: ClassVar[dict[str, Constraint]] = {
         "n_rounds": whole(1),
-        "classifier": linear_classifier | nothing,
         "tolerance": number(),
         "standardize": flag,
-        "verbose": flag,
     }
 
     def __init__(
         self,
         *,
         n_rounds: int = 35,
-        classifier: Any = None,
         tolerance: float = 0.01,
         standardize: bool = True,
-        verbose: bool = False,
     ) -> None:
         self.n_rounds = n_rounds
-        self.classifier = classifier
         self.tolerance = tolerance
         self.standardize = standardize
-        self.verbose = verbose
 
     def _fit(self, data: FitData) -> None:
         K, weight = len(data.sources), data.sample_weight
@@ -114,8 +92,11 @@ class INLP(CorrectionEstimator):
         rows, codes = _rows(data.X, mean, standardizer), data.codes
         checks, check_codes = (rows, codes) if held is None else (_rows(held, mean, standardizer), held_codes)
         removed, history = np.zeros((rows.shape[1], 0)), []
-        for _ in progress(range(self.n_rounds), "INLP", self.verbose):
-            weights, predicted = self._round(rows, codes, weight, checks)
+        for _ in range(self.n_rounds):
+            model = LogisticRegression(max_iter=2500)
+            with threadpool_limits(1, user_api="blas"):  # matrix-vector products gain little from threads
+                model.fit(rows, codes, sample_weight=balanced_weights(codes, weight))
+            weights, predicted = np.atleast_2d(model.coef_), model.predict(checks)
             checked = weight if held is None else None
             history.append(float(balanced_accuracy_score(check_codes, predicted, sample_weight=checked)))
             if history[-1] <= 1 / K + self.tolerance:
@@ -130,20 +111,6 @@ class INLP(CorrectionEstimator):
         self.history_, self.sources_ = history, data.sources
         info = self._info(standardizer, **data.facts)
         self.map_ = projector_map(standardizer, mean, removed, info)
-
-    def _round(
-        self, rows: Floats, codes: NDArray[np.int64], weight: Floats | None, checks: Floats
-    ) -> tuple[Floats, NDArray[np.int64]]:
-        """Return one classifier's weights (k, d) and what it predicts for the checking rows."""
-        if self.classifier is None:
-            model, weight = LogisticRegression(max_iter=2500), balanced_weights(codes, weight)
-        else:
-            model = clone(self.classifier)
-        with threadpool_limits(1, user_api="blas"):  # matrix-vector products gain little from threads
-            model.fit(rows, codes, **({} if weight is None else {"sample_weight": weight}))
-        if not hasattr(model, "coef_"):
-            raise ParameterError("classifier", self.classifier, "linear, with coef_ after fit")
-        return np.atleast_2d(model.coef_), np.asarray(model.predict(checks))
 
 
 def _rows(X: Any, mean: Floats, standardizer: Standardizer) -> Floats:

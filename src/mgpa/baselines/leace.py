@@ -86,11 +86,6 @@ class LEACE(MomentEstimator):
     standardize : bool
         Work in features scaled to unit variance; matters only with a ridge.
 
-    Attributes
-    ----------
-    map_ : AffineMap
-        Of rank K - 1 for K sources.
-
     Examples
     --------
     >>> import numpy as np

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.linear_model import LogisticRegression
 
-from .._common.parameters import Constraint, nothing, number, one_of, read_seed, seed, text, whole
+from .._common.parameters import Constraint, nothing, one_of, read_seed, seed, text, whole
 from ..estimators.base import FitData, MethodTags, require_several
 from ..estimators.staged import SequentialEstimator, complete_stages_kept, torch_device
 from ..maps import ManifoldMap, MapInfo
@@ -21,6 +21,7 @@ from .leace import erasure_along
 Floats = NDArray[Any]
 Rows = tuple[Floats, NDArray[np.int64]]  # embeddings and their sources, 0 or 1
 
+STEP, REFIT_EVERY = 0.1, 8  # ε, the longest step per mean neighbour distance; rounds that use one scorer
 FEWEST_NEIGHBORS, FEWEST_ROUNDS, MARGIN = 8, 5, 0.01
 CHECK_EVERY, BATCH, PATIENCE, LEARNING_RATE, WEIGHT_DECAY = 200, 512, 4, 1e-3, 1e-4  # the scorer's training
 MAX_SEED = 2**31 - 1
@@ -133,14 +134,8 @@ class MANCE(SequentialEstimator):
     n_rounds : int
         At most this many rounds. They end earlier, after five or more, once a fresh logistic regression and
         the scorer read the source of held-out rows no better than the majority share plus .01.
-    step : float
-        ε, a round's longest step as a share of the mean neighbour distance.
-    refit_every : int
-        Rounds that use one scorer before it is trained further.
     n_steps, hidden : int
         Training steps (AdamW, batches of 512) and units of the scorer.
-    n_neighbors : int or None
-        k; None is the TwoNN dimension of the reference rows, rounded up, and at least 8.
     reference_size : int or None
         Keep only a random subset of the fitting rows as the reference; None keeps all.
     device : {"auto", "cpu", "cuda", ...}
@@ -170,11 +165,8 @@ class MANCE(SequentialEstimator):
     _parameter_constraints: ClassVar[dict[str, Constraint]] = {
         "variant": one_of("++", "+", ""),
         "n_rounds": whole(),
-        "step": number(above=0),
-        "refit_every": whole(1),
         "n_steps": whole(1),
         "hidden": whole(1),
-        "n_neighbors": whole(2) | nothing,
         "reference_size": whole(1) | nothing,
         "device": text,
         "random_state": seed,
@@ -185,22 +177,16 @@ class MANCE(SequentialEstimator):
         *,
         variant: str = "++",
         n_rounds: int = 60,
-        step: float = 0.1,
-        refit_every: int = 8,
         n_steps: int = 800,
         hidden: int = 512,
-        n_neighbors: int | None = None,
         reference_size: int | None = None,
         device: str = "auto",
         random_state: Any = None,
     ) -> None:
         self.variant = variant
         self.n_rounds = n_rounds
-        self.step = step
-        self.refit_every = refit_every
         self.n_steps = n_steps
         self.hidden = hidden
-        self.n_neighbors = n_neighbors
         self.reference_size = reference_size
         self.device = device
         self.random_state = random_state
@@ -244,7 +230,7 @@ class MANCE(SequentialEstimator):
         scorers: list[list[Floats]] = []
         with complete_stages_kept(lambda: self._finish(standardizer, erasure, reference, k, scorers, info)):
             for i in range(self.n_rounds):
-                if i % self.refit_every == 0:
+                if i % REFIT_EVERY == 0:
                     last = scorers[-1] if scorers else None
                     sizes = self.hidden, self.n_steps
                     weights, accuracy = fit_scorer(
@@ -256,7 +242,7 @@ class MANCE(SequentialEstimator):
                 for rows in (H, V):
                     for block in blocks_of(len(rows), wide, k):
                         offsets = neighbour_offsets(rows[block], wide, k)
-                        rows[block] += tangent_step(rows[block], offsets, scorer, self.step, 1.0)
+                        rows[block] += tangent_step(rows[block], offsets, scorer, STEP, 1.0)
                 record: dict[str, Any] = {"round": i, "scorer": accuracy}
                 if i + 1 >= FEWEST_ROUNDS:
                     probe = LogisticRegression(max_iter=2500).fit(H, codes)
@@ -283,16 +269,11 @@ class MANCE(SequentialEstimator):
         if self.reference_size is not None and self.reference_size < len(H):
             chosen = np.random.default_rng(seed % MAX_SEED).choice(len(H), self.reference_size, replace=False)
             reference = reference[np.sort(chosen)]
-        m, k = len(reference), self.n_neighbors
-        if k is None:
-            dimension = intrinsic_dimension(reference) if m > FEWEST_NEIGHBORS else 0.0
-            k = max(FEWEST_NEIGHBORS, math.ceil(dimension))
+        m = len(reference)
+        k = max(FEWEST_NEIGHBORS, math.ceil(intrinsic_dimension(reference) if m > FEWEST_NEIGHBORS else 0))
         if m <= k:
-            raise ValueError(
-                f"{m} reference rows are too few for {k} neighbours; use at least {k + 1}. Fit on more "
-                "rows, raise reference_size or lower n_neighbors."
-            )
-        return reference, int(k)
+            raise ValueError(f"{m} reference rows are too few for {k} neighbours; use at least {k + 1}.")
+        return reference, k
 
     def _finish(
         self,
@@ -305,7 +286,7 @@ class MANCE(SequentialEstimator):
     ) -> None:
         self.n_rounds_ = len(self.history_)
         (d, rank), hidden = erasure[0].shape, self.hidden
-        rounds = np.arange(self.n_rounds_) // self.refit_every
+        rounds = np.arange(self.n_rounds_) // REFIT_EVERY
         shapes = ((hidden, d), (hidden,), (hidden, hidden), (hidden,), (hidden,))
         stacks: dict[str, Any] = {
             name: np.array([weights[i] for weights in scorers], dtype=np.float32).reshape(-1, *shape)
@@ -321,7 +302,7 @@ class MANCE(SequentialEstimator):
             reference=reference,
             **stacks,
             n_neighbors=float(k),
-            step=float(self.step),
+            step=STEP,
             power=1.0,
             info=info,
         )

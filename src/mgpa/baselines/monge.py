@@ -15,10 +15,9 @@ from ._signals import Floats, Parts, SignalBaseline
 MAX_GAIN = 1e6
 
 
-def power_spectra(X: Floats, weight: Floats, size: int) -> Floats:
+def power_spectra(X: Floats, size: int) -> Floats:
     """Return Welch spectra (channels, size // 2 + 1), averaged over trials; no segment spans two trials."""
-    _, spectra = scipy.signal.welch(X, nperseg=size, axis=-1)
-    return np.asarray(np.tensordot(weight / weight.sum(), spectra, axes=1))
+    return np.asarray(scipy.signal.welch(X, nperseg=size, axis=-1)[1].mean(axis=0))
 
 
 def zero_phase_filter(gains: Floats, size: int) -> Floats:
@@ -44,8 +43,7 @@ class CMMN(SignalBaseline):
 
     Reference: Gnassounou, Flamary & Gramfort, NeurIPS 2023. Written here: skada 0.6 does not have it.
 
-    Needs source labels, also at application; no pairs, no task. :meth:`adapt` maps a new source to the
-    stored barycentre, in which all sources count alike.
+    Needs source labels, also at application; no pairs, no task. All sources count alike in the barycentre.
 
     What it cannot do: equalise anything but power spectra of single channels. A difference in spectra between
     groups of people is removed like one between amplifiers. Trials are filtered one by one and taken as zero
@@ -99,9 +97,9 @@ class CMMN(SignalBaseline):
             )
         return checked
 
-    def _learn(self, parts: Parts) -> dict[Any, Floats]:
-        spectra = {label: power_spectra(X, w, self.filter_size) for label, (X, w, _) in parts.items()}
-        target = getattr(self, "barycenter_", np.mean(np.sqrt(list(spectra.values())), axis=0) ** 2)
+    def _learn(self, parts: Parts, y: Any, codes: Any) -> dict[Any, Floats]:
+        spectra = {label: power_spectra(X, self.filter_size) for label, X in parts.items()}
+        target = np.mean(np.sqrt(list(spectra.values())), axis=0) ** 2
         filters = {label: self._filter(label, target, p) for label, p in spectra.items()}
         self.barycenter_ = target
         return filters

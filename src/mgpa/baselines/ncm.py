@@ -56,8 +56,6 @@ class NCM(MomentEstimator):
 
     Attributes
     ----------
-    map_ : AffineMap
-        Of rank k.
     basis_ : (d, k) array
         The directions removed, in standardised coordinates.
 

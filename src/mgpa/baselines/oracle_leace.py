@@ -30,11 +30,6 @@ class OracleLEACE(SourceAware):
     standardize : bool
         Report movement in features scaled to unit variance; the edit itself is the same.
 
-    Attributes
-    ----------
-    map_ : RoutedMap
-        One shift for each source.
-
     Examples
     --------
     >>> import numpy as np

@@ -38,11 +38,6 @@ class PISCO(MomentEstimator):
     standardize : bool
         Work in features scaled to unit variance.
 
-    Attributes
-    ----------
-    map_ : AffineMap
-        Of the rank removed.
-
     Examples
     --------
     >>> import numpy as np

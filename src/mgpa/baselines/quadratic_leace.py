@@ -35,11 +35,6 @@ class QuadraticLEACE(SourceAware):
     standardize : bool
         Work in features scaled to unit variance.
 
-    Attributes
-    ----------
-    map_ : RoutedMap
-        One affine map for each source.
-
     Examples
     --------
     >>> import numpy as np

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import difflib
-import html
 from dataclasses import dataclass, fields
 from typing import Any
 
 from .._common.markup import text_table
 from ..closed_form import ClosedFormMGPA
 from ..estimators.streamed import MomentEstimator
+from ..front import MGPA
 from ..iterative import IterativeMGPA
 from .combat import ComBat
 from .coral import CORAL
@@ -30,6 +30,7 @@ from .splince import SPLINCE
 
 # Name, class, where it comes from, and the extra it needs beyond `pip install mgpa`.
 _METHODS: tuple[tuple[str, Any, str, str], ...] = (
+    ("mgpa", MGPA, "this package", ""),
     ("closed_form_mgpa", ClosedFormMGPA, "this package's paper", ""),
     ("iterative_mgpa", IterativeMGPA, "this package's paper", "torch"),
     ("identity", Identity, "no correction", ""),
@@ -89,25 +90,16 @@ class MethodTable(tuple[Method, ...]):
 
     __slots__ = ()
 
-    def _cells(self) -> list[list[str]]:
+    def __str__(self) -> str:
         def text(value: Any) -> str:
             return ("yes" if value else "-") if isinstance(value, bool) else str(value) or "-"
 
-        header = [field.name.replace("_", " ") for field in fields(Method)]
-        return [header, *([text(getattr(m, field.name)) for field in fields(Method)] for m in self)]
-
-    def __str__(self) -> str:
-        head, *lines = text_table(self._cells())
+        names = [field.name for field in fields(Method)]
+        cells = [[text(getattr(method, name)) for name in names] for method in self]
+        head, *lines = text_table([[name.replace("_", " ") for name in names], *cells])
         return "\n".join([head, "-" * len(head), *lines])
 
     __repr__ = __str__
-
-    def _repr_html_(self) -> str:
-        def row(cells: list[str], tag: str) -> str:
-            return "<tr>" + "".join(f"<{tag}>{html.escape(c)}</{tag}>" for c in cells) + "</tr>"
-
-        header, *rows = self._cells()
-        return f"<table>{row(header, 'th')}{''.join(row(cells, 'td') for cells in rows)}</table>"
 
 
 def available() -> MethodTable:
@@ -116,7 +108,7 @@ def available() -> MethodTable:
     Examples
     --------
     >>> [method.name for method in available() if method.needs_pairs and method.source_blind]
-    ['closed_form_mgpa', 'iterative_mgpa', 'ncm', 'pisco']
+    ['mgpa', 'closed_form_mgpa', 'iterative_mgpa', 'ncm', 'pisco']
     """
     tags = ("source_blind", "needs_source", "needs_pairs", "needs_task", "acts_on")
     return MethodTable(
@@ -167,5 +159,5 @@ def make(name: str, **params: Any) -> Any:
     if key not in classes:
         close = difflib.get_close_matches(key, classes, n=3)
         hint = f" Did you mean {' or '.join(close)}?" if close else ""
-        raise ValueError(f"There is no method {name!r}.{hint} Available: {', '.join(classes)}.")
+        raise ValueError(f"No method {name!r}.{hint} Available: {', '.join(classes)}.")
     return classes[key](**params)

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-import warnings
 from typing import Any, ClassVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from .._common.extras import missing
 from .._common.parameters import Constraint, flag, source_label, text, whole
 from ..estimators.base import MethodTags
+from ..pairs import encode_source
 from ._base import reference_index
 from ._signals import Floats, Parts, SignalBaseline
+
+NO_SPREAD = 1e-10
 
 
 class RiemannianProcrustes(SignalBaseline):
@@ -22,7 +25,6 @@ class RiemannianProcrustes(SignalBaseline):
     ours, because their ``transform`` treats every trial as one of the reference.
 
     Needs source labels, also at application, and task labels of every source in ``fit`` to rotate; no pairs.
-    :meth:`adapt` recentres and rescales a new source but cannot rotate it.
 
     What it cannot do: give signals back. The output is covariances, for Riemannian classifiers. Using the
     task labels of the sources one evaluates on leaks them; use labels of calibration trials, or
@@ -45,7 +47,7 @@ class RiemannianProcrustes(SignalBaseline):
     ----------
     filters_ : dict of tuples
         Of every source: G^(-1/2), G the geometric mean of its covariances; the power √(1 / dispersion); and
-        an orthogonal rotation Q, I for the reference and for adapted sources.
+        an orthogonal rotation Q, I for the reference.
     reference_ : label
         The reference.
 
@@ -81,43 +83,51 @@ class RiemannianProcrustes(SignalBaseline):
         self.max_iter = max_iter
         self.estimator = estimator
 
-    def _learn(self, parts: Parts) -> dict[Any, tuple[Floats, float, Floats]]:
-        transfer, labels, adapting = _pyriemann("transfer"), list(parts), hasattr(self, "filters_")
-        reference = 0 if adapting else reference_index(self.reference, np.array(labels))
-        if self.rotate and not adapting:
-            _require_shared_classes(parts)
-        elif self.rotate:
-            warnings.warn(
-                f"Source {labels} is recentred and rescaled but not rotated: adapt has no task labels.",
-                stacklevel=3,
-            )
+    def _learn(self, parts: Parts, y: Any, codes: NDArray[np.int64]) -> dict[Any, Any]:
+        transfer, labels = _pyriemann("transfer"), list(parts)
+        reference = reference_index(self.reference, np.array(labels))
         # pyRiemann splits its labels "domain/class" at slashes, so both are positions here.
-        codes = np.repeat(np.arange(len(parts)), [len(X) for X, *_ in parts.values()])
-        domains = np.array([f"{code}/0" for code in codes])
-        C = np.concatenate([self._covariances(X) for X, *_ in parts.values()])
-        weight = np.concatenate([weight for _, weight, _ in parts.values()])
+        task = self._classes(y, codes, labels) if self.rotate else np.zeros_like(codes)
+        order = np.argsort(codes, kind="stable")  # trials as the parts have them
+        domains = np.array([f"{code}/{k}" for code, k in zip(codes[order], task[order], strict=True)])
+        C = np.concatenate([self._covariances(X) for X in parts.values()])
         center = transfer.TLCenter(target_domain="0")
-        C = center.fit_transform(C, domains, weight)
-        scale = transfer.TLScale(target_domain="0", centered_data=True).fit(C, domains, weight)
-        powers = np.array([scale.scales_[str(code)] for code in range(len(labels))])
-        if (powers < 1e-10).any():
-            same = [label for label, power in zip(labels, powers, strict=True) if power < 1e-10]
+        C = center.fit_transform(C, domains)
+        dispersions = transfer.TLScale(target_domain="0", centered_data=True).fit(C, domains).scales_
+        if same := [label for i, label in enumerate(labels) if dispersions[str(i)] < NO_SPREAD]:
             raise ValueError(f"All covariances of source {same} are the same; pass more trials.")
-        powers = np.sqrt(1.0 / powers)
-        rotations = {str(code): np.eye(C.shape[1]) for code in range(len(labels))}
-        if self.rotate and not adapting and C.shape[1] > 1:
-            for code, power in enumerate(powers):
-                C[codes == code] = _pyriemann("geometry.base").powm(C[codes == code], power)
-            _, task = np.unique(np.concatenate([task for *_, task in parts.values()]), return_inverse=True)
-            rotate = transfer.TLRotate(str(reference), metric="euclid", maxiter=self.max_iter)
-            rotate.fit(C, np.array([f"{a}/{b}" for a, b in zip(codes, task, strict=True)]), weight)
-            rotations |= rotate.rotations_
-        if not adapting:
-            self.reference_ = labels[reference]
+        powers = [float(np.sqrt(1.0 / dispersions[str(i)])) for i in range(len(labels))]
+        rotations = {str(i): np.eye(C.shape[1]) for i in range(len(labels))}
+        if self.rotate and C.shape[1] > 1:
+            for i, power in enumerate(powers):
+                C[codes[order] == i] = _pyriemann("geometry.base").powm(C[codes[order] == i], power)
+            learned = transfer.TLRotate(str(reference), metric="euclid", maxiter=self.max_iter)
+            rotations |= learned.fit(C, domains).rotations_
+        self.reference_ = labels[reference]
         return {
-            label: (center.centers_[str(code)].filters_, float(powers[code]), rotations[str(code)])
-            for code, label in enumerate(labels)
+            label: (center.centers_[str(i)].filters_, powers[i], rotations[str(i)])
+            for i, label in enumerate(labels)
         }
+
+    def _classes(self, y: Any, codes: NDArray[np.int64], sources: list[Any]) -> NDArray[np.int64]:
+        """Return each trial's class; raise unless there are two or more and every source has them all.
+
+        pyRiemann compares numbers of classes only, and would match different classes by their order.
+        """
+        if y is None:
+            raise ValueError("y is missing: the rotation matches class means. Pass it, or use rotate=False.")
+        classes, task = encode_source(y, len(codes), name="y")
+        if len(classes) < 2:
+            raise ValueError(
+                f"y has 1 class ({classes[0].item()!r}); a rotation needs two; use rotate=False."
+            )
+        for i, label in enumerate(sources):
+            if absent := sorted(set(classes.tolist()) - set(classes[task[codes == i]].tolist())):
+                raise ValueError(
+                    f"Source {label!r} has no trials of class {absent}; the rotation needs every class in "
+                    "every source. Keep the shared classes, or use rotate=False."
+                )
+        return task
 
     def _covariances(self, X: Floats) -> Floats:
         C = np.asarray(_pyriemann("estimation").Covariances(self.estimator).fit_transform(X))
@@ -148,23 +158,3 @@ def _pyriemann(module: str) -> Any:
         return import_module(f"pyriemann.{module}")
     except ImportError as error:
         raise missing("RiemannianProcrustes", "pyriemann") from error
-
-
-def _require_shared_classes(parts: Parts) -> None:
-    """Raise unless there are two or more classes and every source has weight in each of them.
-
-    pyRiemann compares numbers of classes only, and would match different classes by their order.
-    """
-    tasks = {label: set(task[weight > 0].tolist()) for label, (_, weight, task) in parts.items()
-             if task is not None}  # fmt: skip
-    if not tasks:
-        raise ValueError("y is missing: the rotation matches class means. Pass task labels, or rotate=False.")
-    classes = set().union(*tasks.values())
-    if len(classes) < 2:
-        raise ValueError(f"y has 1 class ({classes.pop()!r}); a rotation needs two. Use rotate=False.")
-    for label, present in tasks.items():
-        if absent := sorted(classes - present):
-            raise ValueError(
-                f"Source {label!r} has no trials of class {absent}; the rotation needs every class in every "
-                "source. Keep the shared classes, or use rotate=False."
-            )

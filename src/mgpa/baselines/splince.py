@@ -61,11 +61,6 @@ class SPLINCE(MomentEstimator):
     standardize : bool
         Report movement in features scaled to unit variance.
 
-    Attributes
-    ----------
-    map_ : AffineMap
-        Of rank K - 1 for K sources.
-
     Examples
     --------
     >>> import numpy as np

@@ -18,6 +18,7 @@ from .path import PathMap
 from .projective import ProjectiveMap
 from .routed import RoutedMap
 from .sequential import SequentialMap
+from .spread import SpreadMap
 from .staged import StagedMap
 
 __all__ = [
@@ -31,6 +32,7 @@ __all__ = [
     "ProjectiveMap",
     "RoutedMap",
     "SequentialMap",
+    "SpreadMap",
     "StagedMap",
     "load_map",
 ]
@@ -47,7 +49,7 @@ def load_map(path: Given) -> CorrectionMap:
 
     Returns
     -------
-    AffineMap, PathMap, StagedMap, RoutedMap, ProjectiveMap or ManifoldMap
+    AffineMap, PathMap, SpreadMap, StagedMap, RoutedMap, ProjectiveMap or ManifoldMap
 
     Raises
     ------

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import Mention, TableError
+from ..errors import TableError
 from ..pairs import (
     check_labels,
     check_pair_id,
@@ -26,8 +26,6 @@ COLUMNS = ("source", "participant", "role", "label", "pair_id")
 # Names that files use for something else than a column of the user's.
 RESERVED = ("X", "embedding", "mgpa", *COLUMNS)
 
-GIVE_ROLES = Mention("assign_roles", python="mgpa.tables.assign_roles")
-
 Columns = dict[str, NDArray[Any]]
 
 
@@ -35,17 +33,16 @@ def require_columns(wanted: Iterable[str], there: Iterable[str], table: Any = "T
     """Raise if some columns of a table are missing, naming them and those that are there."""
     there = list(there)
     missing = [name for name in wanted if name not in there]
-    if missing:
-        hint: list[Any] = [" ", GIVE_ROLES, " makes roles."] if "role" in missing else []
-        named = next((name for name in missing if name in COLUMNS and name != "role"), None)
-        others = [name for name in there if name not in COLUMNS]
-        if named and others:
-            # Which of them it is only the user knows, unless it is the very name in other letters.
-            same = next((name for name in others if name.lower() == named), None)
-            name = same or ("NAME" if all(map(str.isidentifier, others)) else "THE NAME")
-            asked = f"Is it there as {name}" if same is None else f"Is it {same}"
-            hint += [f" {asked}? Then ", Mention("rename", {name: named}), "."]
-        raise TableError(f"{table} lacks {column_names(missing)}; it has {column_names(there)}.", *hint)
+    if not missing:
+        return
+    hint = " mgpa.tables.assign_roles (mgpa convert --roles) makes roles." if "role" in missing else ""
+    named = next((name for name in missing if name in COLUMNS and name != "role"), None)
+    others = [name for name in there if name not in COLUMNS]
+    if named and others:
+        # Which of them it is only the user knows, unless it is the very name in other letters.
+        same = next((name for name in others if name.lower() == named), "NAME")
+        hint += f" If it is there under another name, pass rename={{{same!r}: {named!r}}}."
+    raise TableError(f"{table} lacks {column_names(missing)}; it has {column_names(there)}.{hint}")
 
 
 def check_columns(given: Mapping[str, Any], n: int) -> Columns:

@@ -38,8 +38,9 @@ def correct_file(
     table : path, address or TableFile
         Where the embeddings are. All other columns are copied.
     out : path or address
-        A folder (a name without suffix): written in parts, by several workers if there are, and resumed if
-        interrupted. ``.parquet``, ``.npz`` and ``.csv`` are single files, streamed here.
+        A folder (a name without suffix): written in parts, by several workers if there are. After an
+        interruption, parts by the same map from the same rows, by their digest, are kept. ``.parquet``,
+        ``.npz`` and ``.csv`` are single files, streamed here.
     overwrite : bool
         Replace what is there: a file, or the table of a folder, whose other files stay.
     force : bool
@@ -48,11 +49,6 @@ def correct_file(
         Where to work; None is here.
     verbose : bool
         Show progress.
-
-    Notes
-    -----
-    A part that an interrupted run has written is kept if the rows that it was made of have the same digest
-    as those that are read now, and the map is the same.
     """
     file = table if isinstance(table, TableFile) else open_table(table)
     place = as_place(out)
@@ -63,21 +59,15 @@ def correct_file(
         require_columns(["source"], file.columns, file.path)
     if not force:
         require_correctable(m, file.info, file.survey().get("source"))
+    like = correct(m, file.read(slice(0, min(1, file.n_rows))), force=True).take(slice(0, 0))
     if single:
         if client is not None:
             raise ValueError(f"{place.name} is one file; for a cluster name a folder, without suffix.")
-        corrected = (
-            correct(m, batch, force=True)
-            for part in watched(file.parts, "correcting", verbose)
-            for batch in batches(part)
-        )
-        empty = [correct(m, file.read(slice(0, 0)), force=True)] if not file.n_rows else []
-        write_table(corrected if file.n_rows else empty, place, overwrite=overwrite)
+        write_table(_corrected(m, file, like, verbose), place, overwrite=overwrite)
         return file.n_rows
     from .writer import TableWriter
 
     parts = file.parts
-    like = correct(m, file.read(slice(0, min(1, file.n_rows))), force=True)
     rows = [part.n_rows for part in parts]
     with TableWriter(place, like, rows, overwrite=overwrite, job=map_digest(m)) as writer:
         if client is None:
@@ -85,7 +75,7 @@ def correct_file(
                 write_corrected(m, parts[i], writer, i)
         else:
             # The result of a task is made again if the workers that had it are lost; scattered data are not.
-            the_map = client.submit(_itself, m, pure=False, retries=RETRIES)
+            the_map = client.submit(lambda: m, pure=False, retries=RETRIES)
             futures = [
                 client.submit(write_corrected, the_map, part, writer, i, pure=False, retries=RETRIES)
                 for i, part in enumerate(parts)
@@ -94,31 +84,31 @@ def correct_file(
     return file.n_rows
 
 
+def _corrected(m: CorrectionMap, file: TableFile, like: Table, verbose: bool) -> Iterator[Table]:
+    yield like  # its types count, even of a table without rows
+    for part in watched(file.parts, "correcting", verbose):
+        for batch in batches(part):
+            yield correct(m, batch, force=True)
+
+
 def write_corrected(m: CorrectionMap, part: Part, writer: Any, i: int) -> Any:
     """Correct one part and write it, unless an interrupted run has; return what the index says about it."""
 
     def digest_of_rows() -> str:
         digest = hashlib.sha256()
-        for _ in digested(batches(part), digest):
+        for _ in _digested(batches(part), digest):
             pass
         return digest.hexdigest()
 
-    finished = writer.find(i, digest_of_rows)
-    if finished is not None:
-        return finished
     digest = hashlib.sha256()
-    corrected = (correct(m, batch, force=True) for batch in digested(batches(part), digest))
-    return writer.write(i, corrected, digest.hexdigest)
+    corrected = (correct(m, batch, force=True) for batch in _digested(batches(part), digest))
+    return writer.find(i, digest_of_rows) or writer.write(i, corrected, digest.hexdigest)
 
 
-def digested(tables: Iterable[Table], digest: Any) -> Iterator[Table]:
+def _digested(tables: Iterable[Table], digest: Any) -> Iterator[Table]:
     """Yield tables, and have a digest see everything in them."""
     for table in tables:
         for name, values in {"X": table.X, **table.columns}.items():
             digest.update(f"{name}:{values.dtype.str}:{values.shape};".encode())
             digest.update(np.ascontiguousarray(values).tobytes())
         yield table
-
-
-def _itself(m: CorrectionMap) -> CorrectionMap:
-    return m

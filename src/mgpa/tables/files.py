@@ -2,8 +2,7 @@
 
 Parquet is opened without reading its embeddings, then read whole, in independent parts, or in batches of
 bounded memory; the others are read when they are opened. Writing leaves a complete table or nothing under its
-name. Files are data from somewhere else: nothing in them is ever run, and whatever is wrong with them is a
-:class:`TableError` that says so.
+name. Nothing in a file is ever run, and whatever is wrong with it is a :class:`TableError` that says so.
 """
 
 from __future__ import annotations
@@ -33,24 +32,21 @@ from .layout import Field, Layout, find_embedding, read_head, require_plausible,
 from .table import Table
 
 FORMATS = ".npz, .csv, a .parquet file or a folder of them"
-# Embeddings of a chunk of rows take about this much.
-CHUNK_BYTES = 2**23
 MAX_CHUNK_ROWS = 2**14
 # The comment of an .npz archive by mgpa: a digest of the names and checksums of its arrays.
 NPZ_SEAL = b"mgpa "
-# How files of other kinds begin, what they are, and how tables are made of them.
+# How files of other kinds begin, and how tables are made of them.
 OTHERS = {
     b"\x93NUMPY": "a single array: make a table with mgpa.tables.Table(numpy.load(path), source=…)",
     b"ARROW1": "Feather: make a table with mgpa.tables.Table.from_frame(pandas.read_feather(path), …)",
     b"\x89HDF": "HDF5: make a table of its arrays with mgpa.tables.Table(X, source=…)",
-    b"MATLAB 5": "MATLAB's: make a table of its arrays with mgpa.tables.Table(X, source=…)",
     b"\x1f\x8b": "compressed: unpack it with gunzip first",
 }
 
 
 def block_rows(row_bytes: int) -> int:
     """Return how many rows are written or read at a time: about 32 MiB of embeddings."""
-    return 4 * min(max(CHUNK_BYTES // max(row_bytes, 1), 1), MAX_CHUNK_ROWS)
+    return 4 * min(max(2**23 // max(row_bytes, 1), 1), MAX_CHUNK_ROWS)
 
 
 @dataclass(frozen=True)
@@ -85,10 +81,8 @@ class Part:
     def batches(self, max_rows: int | None = None) -> Iterator[Table]:
         """Yield the rows, at most ``max_rows`` at a time; None takes about 32 MiB of embeddings."""
         rows = self.file.block_rows if max_rows is None else max_rows
-        if rows < 1:
-            raise ValueError(f"max_rows must be 1 or more; got {max_rows}.")
         for start, columns in self.file.scan(self.start, self.stop, self.file.layout.names, rows):
-            yield self.file.make_table(columns, start)
+            yield self.file.make_table(columns, f", rows from {start} on")
 
 
 @dataclass(frozen=True)
@@ -148,54 +142,36 @@ class TableFile:
         """Pieces that can be read independently, in order."""
         return [Part(self, a, b) for a, b in pairwise(self.bounds) if b > a]
 
-    def read(self, rows: Any = None) -> Table:
-        """Return a table in memory.
-
-        Parameters
-        ----------
-        rows : slice, positions, mask or None
-            None is all of them. Rows come back in the order asked for.
-        """
-        if rows is None:
-            rows = slice(None)
-        if isinstance(rows, slice) and rows.step in (None, 1):
-            start, stop, _ = rows.indices(self.n_rows)
-            return self.make_table(self._gather(start, max(start, stop)), start)
-        wanted = np.arange(self.n_rows)[rows]
-        distinct, order = np.unique(wanted, return_inverse=True)
-        pieces = []
-        for part in self.parts:
-            inside = distinct[(distinct >= part.start) & (distinct < part.stop)]
-            if len(inside):
-                first, last = int(inside[0]), int(inside[-1])
-                for start, columns in self.scan(first, last + 1, self.layout.names, self.block_rows):
-                    here = inside[(inside >= start) & (inside < start + len(columns["X"]))] - start
-                    pieces.append({name: values[here] for name, values in columns.items()})
-        if not pieces:
-            return self.read(slice(0, 0))
-        joined = {name: np.concatenate([piece[name] for piece in pieces])[order] for name in pieces[0]}
-        return self.make_table(joined, None)
-
     def batches(self, max_rows: int | None = None) -> Iterator[Table]:
         """Yield tables of at most ``max_rows`` rows; None takes about 32 MiB of embeddings at a time."""
         for part in self.parts:
             yield from part.batches(max_rows)
 
+    def read(self, rows: Any = None) -> Table:
+        """Return all rows in memory, or some (a slice, positions or a mask) in the order asked for."""
+        wanted = np.arange(self.n_rows)[slice(None) if rows is None else rows]
+        distinct, order = np.unique(wanted, return_inverse=True)
+        pieces = []
+        for a, b in pairwise(self.bounds) if len(distinct) else [(0, 0)]:
+            inside = distinct[slice(*np.searchsorted(distinct, [a, b]))]
+            first, last = (int(inside[0]), int(inside[-1]) + 1) if len(inside) else (0, 0)
+            if first < last or not len(distinct):
+                for start, columns in self.scan(first, last, self.layout.names, self.block_rows):
+                    here = inside[slice(*np.searchsorted(inside, [start, start + len(columns["X"])]))] - start
+                    every = len(here) == len(columns["X"])
+                    pieces.append(columns if every else {n: v[here] for n, v in columns.items()})
+        joined = _joined(pieces)
+        if not np.array_equal(order, np.arange(len(order))):
+            joined = {name: values[order] for name, values in joined.items()}
+        return self.make_table(joined)
+
     def read_columns(self, *names: str) -> Columns:
         """Return some columns of all rows (none named: all), but not the embedding."""
         require_columns(names, self.columns, self.path)
-        wanted = names or tuple(self.layout.columns)
-        if not wanted:
-            return {}
-        stored = [self.layout.columns[name] for name in wanted]
-        pieces = [columns for _, columns in self.scan(0, self.n_rows, stored, 4 * MAX_CHUNK_ROWS)]
-        return {name: np.concatenate([piece[name] for piece in pieces]) for name in wanted}
-
-    def check(self) -> Columns:
-        """Check roles and pairs over the whole file, which batches cannot; return the columns involved."""
-        names = [name for name in COLUMNS if name in self.layout.columns]
-        with reading(self.path):
-            return check_columns(self.read_columns(*names) if names else {}, self.n_rows)
+        stored = [self.layout.columns[name] for name in names or self.layout.columns]
+        pieces = [c for _, c in self.scan(0, self.n_rows, stored, 4 * MAX_CHUNK_ROWS)] if stored else [{}]
+        joined = _joined(pieces)
+        return {name: joined[name] for name in names or self.layout.columns}
 
     def survey(self) -> Columns:
         """Check roles and pairs over the whole file in bounded memory; return the rows that this takes.
@@ -206,39 +182,17 @@ class TableFile:
         names = [name for name in COLUMNS if name in self.layout.columns]
         stored = [self.layout.columns[name] for name in names]
         pieces = []
-        for _, raw in self.scan(0, self.n_rows, stored, 4 * MAX_CHUNK_ROWS) if names else ():
-            with reading(self.path):
+        with reading(self.path):
+            for _, raw in self.scan(0, self.n_rows, stored, 4 * MAX_CHUNK_ROWS) if names else ():
                 columns = check_columns(raw, len(next(iter(raw.values()))))
-            kinds = [columns[name] for name in ("source", "participant", "role") if name in columns]
-            rows = np.zeros(0, np.intp)
-            if kinds:
-                coded = [np.unique(values, return_inverse=True) for values in kinds]
-                sizes = [max(1, len(distinct)) for distinct, _ in coded]
-                together = np.ravel_multi_index([codes for _, codes in coded], sizes)
-                rows = np.unique(together, return_index=True)[1]
-            if "pair_id" in columns:
-                rows = np.union1d(rows, np.flatnonzero(is_paired(columns["pair_id"])))
-            pieces.append({name: values[rows] for name, values in columns.items()})
-        joined = {name: np.concatenate([piece[name] for piece in pieces]) for name in names}
-        try:
-            return check_columns(joined, len(joined[names[0]])) if pieces else {}
-        except ValueError:
-            self.check()  # says the same, with the rows' true numbers
-            raise
-
-    def _gather(self, start: int, stop: int) -> Columns:
-        """Return rows, the embeddings written straight into one array."""
-        pieces: list[Columns] = []
-        X: Any = None
-        for first, columns in self.scan(start, stop, self.layout.names, self.block_rows):
-            part = columns.pop("X")
-            if len(part) == stop - start:
-                return {"X": part, **columns}
-            if X is None:
-                X = np.empty((stop - start, *part.shape[1:]), part.dtype)
-            X[first - start : first - start + len(part)] = part
-            pieces.append(columns)
-        return {"X": X, **{name: np.concatenate([p[name] for p in pieces]) for name in pieces[0]}}
+                kinds = [columns[name] for name in ("source", "participant", "role") if name in columns]
+                codes = [np.unique(values, return_inverse=True)[1] for values in kinds]
+                rows = np.unique(np.stack(codes), axis=1, return_index=True)[1] if kinds else np.zeros(0, int)
+                if "pair_id" in columns:
+                    rows = np.union1d(rows, np.flatnonzero(is_paired(columns["pair_id"])))
+                pieces.append({name: values[rows] for name, values in columns.items()})
+            joined = _joined(pieces or [{}])
+            return check_columns(joined, len(joined[names[0]])) if joined else {}
 
     def scan(self, start: int, stop: int, names: list[str], max_rows: int) -> Iterator[tuple[int, Columns]]:
         """Yield the first row of each batch and its columns, by their name in the table."""
@@ -251,11 +205,16 @@ class TableFile:
             if at != stop:
                 raise TableError(f"damaged: it has {at - start} of the rows {start} to {stop}.")
 
-    def make_table(self, columns: Columns, start: int | None) -> Table:
-        """Return a table of some rows, or say in which of them it is wrong."""
-        whole = start is None or (start == 0 and len(columns["X"]) == self.n_rows)
-        with reading(self.path, "" if whole else f", rows from {start} on"):
+    def make_table(self, columns: Columns, where: str = "") -> Table:
+        """Return a table of some rows, or say where it is wrong."""
+        with reading(self.path, where):
             return Table.from_columns(columns, self.info)
+
+
+def _joined(pieces: Sequence[Columns]) -> Columns:
+    if len(pieces) == 1:
+        return pieces[0]
+    return {name: np.concatenate([piece[name] for piece in pieces]) for name in pieces[0]}
 
 
 def open_table(
@@ -287,10 +246,6 @@ def open_table(
     rename : dict or None
         Names in the file, and what they are called here: ``{"subject": "participant"}``.
 
-    Returns
-    -------
-    TableFile
-
     Raises
     ------
     FileNotFoundError
@@ -307,27 +262,18 @@ def open_table(
     >>> file = open_table(path)
     >>> file.n_rows, file.shape, file.columns
     (5, (3,), {'source': 'text'})
-    >>> [len(batch) for batch in file.batches(max_rows=2)]
-    [2, 2, 1]
     >>> folder.cleanup()
     """
     place = as_place(path)
     choice = {"embedding": embedding, "tokens": tokens, "columns": columns, "rename": rename}
     with reading(place):
         kind = _format_of(place)
-        if kind == "npz":
-            return _open_npz(place, choice)
-        if kind == "csv":
-            return open_csv(place, **choice)
+        if kind != "parquet":
+            return _open_npz(place, choice) if kind == "npz" else open_csv(place, **choice)
         from .parquet import open_parquet
 
         groups, info, verified = open_parquet(place, choice)
-        return TableFile(place, groups.layout, _named(info, groups.layout), groups.bounds, verified, groups)
-
-
-def _named(info: dict[str, Any], layout: Layout) -> dict[str, Any]:
-    names = layout.feature_names
-    return info if names is None else info | {"feature_names": names}
+        return TableFile(place, groups.layout, groups.layout.info(info), groups.bounds, verified, groups)
 
 
 def open_csv(path: Given, **choice: Any) -> TableFile:
@@ -335,35 +281,32 @@ def open_csv(path: Given, **choice: Any) -> TableFile:
     from .frames import arrow, fields_of, read_arrow
 
     place = as_place(path)
-    kind = "a folder" if place.is_dir() else special_kind(place)
-    if kind is not None:
-        raise TableError(f"{place} is {kind}, not a file.")
     if not lies_there(place):
         raise FileNotFoundError(f"There is no file {place}.")
+    if kind := "a folder" if place.is_dir() else special_kind(place):
+        raise TableError(f"{place} is {kind}, not a file.")
     with reading(place):
         frame = csv_file.read_csv(place, choice.get("embedding"), choice.get("rename"))
         data = arrow().Table.from_pandas(frame, preserve_index=False)
         layout = Layout.choose(fields_of(data.schema), **choice)
         content = InMemory(read_arrow(data, layout, layout.names, 0))
-    return TableFile(place, layout, _named({}, layout), (0, len(data)), False, content)
+    return TableFile(place, layout, layout.info({}), (0, len(data)), False, content)
 
 
 def _open_npz(path: Place, choice: dict[str, Any]) -> TableFile:
     """Open numpy's archive of arrays; its arrays are never unpickled."""
+    arrays: Columns = {}
     with path.open("rb") as stream, zipfile.ZipFile(stream) as archive:
         members = [entry for entry in archive.infolist() if entry.filename.endswith(".npy")]
-        require_plausible(
-            sum(entry.file_size for entry in members), sum(entry.compress_size for entry in members)
-        )
+        require_plausible(sum(e.file_size for e in members), sum(e.compress_size for e in members))
         sealed = archive.comment.startswith(NPZ_SEAL)
         if sealed and archive.comment != _npz_seal(members):
             raise TableError("damaged: its arrays are not those that were written.")
         if any(entry.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED) for entry in members):
             raise TableError("its arrays are compressed as numpy never does; save them with numpy.savez.")
-        arrays: Columns = {}
         for entry in members:
+            name = entry.filename.removesuffix(".npy")
             with archive.open(entry) as member:
-                name = entry.filename.removesuffix(".npy")
                 try:
                     arrays[name] = npy.read_array(member, allow_pickle=False)
                 except (ValueError, MemoryError, EOFError) as error:
@@ -374,29 +317,26 @@ def _open_npz(path: Place, choice: dict[str, Any]) -> TableFile:
     shape, info = read_head(None if head is None else str(head))
     if not arrays:
         raise TableError("an archive without arrays; numpy.savez writes one with some.")
-    fields = [_npz_field(name, array) for name, array in arrays.items()]
-    n = len(arrays[find_embedding({field.name: field for field in fields}, choice["embedding"])[0]])
-    fields = [_with_rows(field, arrays[field.name], n) for field in fields]
-    layout = Layout.choose(fields, shape=shape, **choice)
+    fields = {name: _npz_field(name, array, None) for name, array in arrays.items()}
+    n = len(arrays[find_embedding(fields, choice["embedding"])[0]])
+    fields = {name: _npz_field(name, array, n) for name, array in arrays.items()}
+    layout = Layout.choose(fields.values(), shape=shape, **choice)
     content = InMemory({name: np.ascontiguousarray(arrays[name]) for name in layout.names})
-    return TableFile(path, layout, _named(info, layout), (0, n), sealed, content)
+    return TableFile(path, layout, layout.info(info), (0, n), sealed, content)
 
 
-def _npz_field(name: str, array: Any) -> Field:
+def _npz_field(name: str, array: Any, n: int | None) -> Field:
+    """Describe an array; one with another number of rows than the embedding cannot be used."""
     dtype: np.dtype[Any] | None = np.dtype("U") if array.dtype.kind in "US" else array.dtype.newbyteorder("=")
-    if not array.shape or array.dtype.kind not in "biufUSM":
-        dtype = None
     raw = f"raw {array.dtype.itemsize}-byte values, as bfloat16 becomes; save float32"
     kind = {"U": "text", "S": "text", "V": raw}.get(array.dtype.kind, str(array.dtype))
-    size = " × ".join(map(str, array.shape[1:])) if array.shape else "a single"
-    return Field(name, array.shape[1:], dtype, f"{size} {kind}" if size else kind)
-
-
-def _with_rows(field: Field, array: Any, n: int) -> Field:
-    """Return a field; one with another number of rows than the embedding cannot be used."""
-    if field.dtype is None or len(array) == n:
-        return field
-    return Field(field.name, field.shape, None, f"{field.kind} in {len(array)} rows, not {n}")
+    kind = " × ".join(map(str, array.shape[1:])) + f" {kind}" if array.shape[1:] else kind
+    rows = len(array) if array.shape else 1
+    if n not in (None, rows):
+        kind = f"{kind} in {rows} rows, not {n}"
+    if not array.shape or array.dtype.kind not in "biufUSM" or n not in (None, rows):
+        dtype = None
+    return Field(name, array.shape[1:], dtype, kind)
 
 
 def _npz_seal(members: Sequence[zipfile.ZipInfo]) -> bytes:
@@ -428,14 +368,13 @@ def write_table(table: Table | Iterable[Table], path: Given, *, overwrite: bool 
     first = next(rest, None)
     if first is None:
         raise TableError(f"There are no tables to write to {place}.")
-    head, blocks = write_head(first.X.shape[1:], first.info), blocks_of(chain([first], rest), first)
     if kind == "folder":
         from .writer import TableWriter
 
-        tables = (Table.from_columns(block, first.info) for block in blocks)
         with TableWriter(place, first, overwrite=overwrite) as writer:
-            writer.write(0, tables)
+            writer.write(0, chain([first], rest))
         return place
+    head, blocks = write_head(first.X.shape[1:], first.info), blocks_of(chain([first], rest), first)
     with replacing(place, new=not overwrite) as temporary:
         if kind == "npz":
             _write_npz(temporary, blocks, head)
@@ -449,11 +388,9 @@ def write_table(table: Table | Iterable[Table], path: Given, *, overwrite: bool 
 
 
 def _write_npz(path: Path, blocks: Iterable[Columns], head: str) -> None:
-    """Write a table; all of it is in memory at once, as readers of the format will have it too."""
-    pieces = list(blocks)
-    arrays = {name: np.concatenate([piece[name] for piece in pieces]) for name in pieces[0]}
+    arrays = _joined(list(blocks)) | {"mgpa": np.array(head)}
     with zipfile.ZipFile(path, "w") as archive:
-        for name, values in (arrays | {"mgpa": np.array(head)}).items():
+        for name, values in arrays.items():
             with archive.open(f"{name}.npy", "w", force_zip64=True) as stream:
                 npy.write_array(stream, values, allow_pickle=False)
         archive.comment = _npz_seal(archive.infolist())
@@ -469,17 +406,14 @@ def _format_of(path: Place) -> str:
             return "parquet"
         listed = ", ".join([*names[:5], *(["…"] if len(names) > 5 else [])]) or "nothing"
         raise TableError(f"a folder with {listed}, not a table. Tables: {FORMATS}.")
-    kind = special_kind(path)
-    if kind is not None:
+    if kind := special_kind(path):
         raise TableError(f"{kind}, not a table; write it to a file first. Tables: {FORMATS}.")
     with path.open("rb", buffering=0) as stream:
         start = stream.read(8) or b""
     if start.startswith(b"PAR1"):
         return "parquet"
-    if path.suffix == ".safetensors":
-        raise TableError("a stored map, not a table.")
-    if path.suffix.lower() == ".xlsx":
-        raise TableError("a spreadsheet, not a table; save it as CSV (UTF-8).")
+    if path.suffix.lower() in (".safetensors", ".xlsx"):
+        raise TableError("a stored map or a spreadsheet, not a table; save a spreadsheet as CSV (UTF-8).")
     if start.startswith(b"PK\x03\x04"):
         return "npz"
     if path.suffix.lower() in csv_file.SUFFIXES:
@@ -491,15 +425,14 @@ def _format_of(path: Place) -> str:
 
 def format_from_name(path: Place) -> str:
     """Return the format that a name asks for."""
-    if path.suffix.lower() in csv_file.SUFFIXES:
-        return "csv"
     kinds = {".npz": "npz", ".parquet": "parquet", ".pq": "parquet", "": "folder"}
-    if path.suffix not in kinds:
+    kinds |= dict.fromkeys(csv_file.SUFFIXES, "csv")
+    if path.suffix.lower() not in kinds:
         raise TableError(
             f"{path.name!r} names no format to write; end it in .parquet, .npz or .csv, or in nothing for a "
             "folder."
         )
-    return kinds[path.suffix]
+    return kinds[path.suffix.lower()]
 
 
 def require_place(path: Place, overwrite: bool, *, folder: bool = False) -> None:
@@ -509,32 +442,27 @@ def require_place(path: Place, overwrite: bool, *, folder: bool = False) -> None
     require_replaceable(path)
     if not lies_there(path):
         return
-    if not folder:
-        if path.is_dir():
-            raise FileExistsError(f"{path} is a folder; name another output.")
-        if not overwrite:
-            raise OutputExists(path)
-        return
-    from .parquet import INDEX, PART_NAME
+    if path.is_dir() != folder:
+        raise FileExistsError(f"{path} is a {'file' if folder else 'folder'}; name another output.")
+    if folder:
+        from .parquet import INDEX, PART_NAME
 
-    if not path.is_dir():
-        raise FileExistsError(f"{path} is a file; a folder is to be written. Name another output.")
-    names = [entry.name for entry in path.iterdir()]
-    if INDEX in names:
-        if not overwrite:
-            raise OutputExists(path)
-        return
-    foreign = sorted(name for name in names if not PART_NAME.fullmatch(name) and name[0] != ".")
-    if foreign:
-        raise FileExistsError(
-            f"The folder {path} holds files that mgpa did not write ({foreign[0]}); name a new or empty one."
-        )
+        names = [entry.name for entry in path.iterdir()]
+        foreign = sorted(name for name in names if not PART_NAME.fullmatch(name) and name[0] != ".")
+        if INDEX not in names and not foreign:
+            return  # empty, or what an interrupted write left
+        if INDEX not in names:
+            raise FileExistsError(
+                f"The folder {path} holds files that mgpa did not write ({foreign[0]}); name a new one."
+            )
+    if not overwrite:
+        raise OutputExists(path)
 
 
 def blocks_of(tables: Iterable[Table], like: Table) -> Iterator[Columns]:
     """Yield the rows of tables in blocks of about 32 MiB; all but the last have the same number of rows."""
-    size = block_rows(like.X.itemsize * int(np.prod(like.X.shape[1:])))
-    waiting = _slice({"X": like.X, **like.columns}, 0, 0)
+    size = block_rows(like.X.itemsize * math.prod(like.X.shape[1:]))
+    waiting = {name: values[:0] for name, values in {"X": like.X, **like.columns}.items()}
     expected, yielded = _types(waiting), False
     for i, table in enumerate(tables):
         columns = {"X": table.X, **table.columns}
@@ -546,22 +474,15 @@ def blocks_of(tables: Iterable[Table], like: Table) -> Iterator[Columns]:
             columns = {name: np.concatenate([waiting[name], columns[name]]) for name in waiting}
         whole = len(columns["X"]) // size * size
         for start in range(0, whole, size):
-            yield _slice(columns, start, start + size)
+            yield {name: values[start : start + size] for name, values in columns.items()}
             yielded = True
-        waiting = _slice(columns, whole, None)
+        waiting = {name: values[whole:] for name, values in columns.items()}
     if len(waiting["X"]) or not yielded:
         yield waiting
 
 
-def _slice(columns: Columns, start: int, stop: int | None) -> Columns:
-    return {name: values[start:stop] for name, values in columns.items()}
-
-
 def _types(columns: Columns) -> dict[str, Any]:
-    return {
-        name: (values.shape[1:], "U" if values.dtype.kind == "U" else values.dtype)
-        for name, values in columns.items()
-    }
+    return {n: (v.shape[1:], "U" if v.dtype.kind == "U" else v.dtype) for n, v in columns.items()}
 
 
 @contextmanager
@@ -569,17 +490,17 @@ def reading(path: Place, where: str = "") -> Iterator[None]:
     """Turn whatever goes wrong with a file into a :class:`TableError` that names it."""
     try:
         yield
-    except (ImportError, MemoryError):
+    except (ImportError, MemoryError, GeneratorExit):
         raise
     # One kind of error for every bad file is the promise, and a file can be bad in many parsers' ways.
     except Exception as error:
         if isinstance(error, FileNotFoundError) and not lies_there(path):
             raise
-        reason = redacted(str(error).strip().partition("\n")[0]) or type(error).__name__
+        text = str(error).strip()
+        reason = redacted(text if isinstance(error, TableError) else text.partition("\n")[0])
         if isinstance(error, OSError) and error.strerror:
             reason = f"cannot be read ({error.strerror})"
-        if isinstance(error, TableError):
-            reason = redacted(str(error))
+        reason = reason or type(error).__name__
         named = reason if reason.startswith(str(path)) else f"{path}{where}: {reason}"
         secret = isinstance(path, RemotePath)  # a store's own errors have addresses in them
         raise TableError(named) from None if secret or isinstance(error, TableError) else error

@@ -21,7 +21,7 @@ from ..estimators.base import Provenance
 from ..estimators.streamed import LabelledPairs, MomentEstimator
 from ..pairs import is_paired, source_names
 from ..tokens import TokenEstimator, TokenMean, row_estimator
-from .columns import Columns, feature_names, require_columns
+from .columns import COLUMNS, Columns, check_columns, feature_names, require_columns
 from .files import Part, TableFile, open_table
 from .rows import in_coordinates, people_digests, require_encoder, require_features
 from .scale import fit_batches, reduce_parts
@@ -156,7 +156,9 @@ class FitRows:
     @cached_property
     def columns(self) -> Columns:
         """All columns of all rows."""
-        return self.table.columns if isinstance(self.table, Table) else self.table.check()
+        names = [name for name in COLUMNS if name in self.table.columns]
+        read = self.table.columns if isinstance(self.table, Table) else self.table.read_columns(*names)
+        return check_columns(read, len(read["source"]))
 
     def positions(self, role: str) -> NDArray[np.intp]:
         """Return the rows of a role; without roles, all rows are fitted on."""

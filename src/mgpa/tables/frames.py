@@ -1,4 +1,4 @@
-"""Tables from data frames, Arrow, xarray and epochs."""
+"""Tables from data frames, Arrow and epochs."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from .._common.extras import missing
 from ..errors import TableError, first_few
 from .columns import COLUMNS, Columns
-from .layout import Field, Layout, find_embedding, read_head, require_different
+from .layout import Field, Layout, read_head, require_different
 
 # Text of a batch, each row as wide as the longest, takes at most this much.
 MAX_TEXT_BYTES = 2**30
@@ -33,18 +33,27 @@ def arrow() -> Any:
 
 
 def fields_of(schema: Any, first_row: Any = None) -> list[Field]:
-    """Return the fields of an Arrow schema; ``first_row(names)`` shows the length of lists of any length."""
+    """Return the fields of an Arrow schema; ``first_row(name)`` shows the length of lists of any length."""
+    pa = arrow()
+    entries = [entry for entry in schema if not _PANDAS_INDEX.fullmatch(entry.name)]
+    require_different([entry.name for entry in entries])
     fields = []
-    for entry in schema:
-        if _PANDAS_INDEX.fullmatch(entry.name):
-            continue
-        shape, item = _row_type(entry.type)
+    for entry in entries:
+        item, shape = entry.type, []
+        if isinstance(item, pa.FixedShapeTensorType):
+            item, shape = item.value_type, [*item.shape]
+        elif isinstance(item, pa.BaseExtensionType):
+            item = item.storage_type
+        while _is_list(item):
+            shape.append(item.list_size if pa.types.is_fixed_size_list(item) else _UNKNOWN)
+            item = item.value_type
         if _UNKNOWN in shape and first_row is not None:
-            shape = _measure(first_row([entry.name])[entry.name], len(shape))
-        size = " × ".join("?" if n == _UNKNOWN else str(n) for n in shape)
-        kind = "text" if _is_text(item) else str(item)
-        fields.append(Field(entry.name, shape, _dtype(item), f"{size} {kind}" if size else kind))
-    require_different([field.name for field in fields])
+            row: Any = next((row for row in first_row(entry.name).to_pylist() if row is not None), [])
+            for depth in range(len(shape)):
+                shape[depth] = len(row) if isinstance(row, list) else 0
+                row = row[0] if isinstance(row, list) and row else []
+        size, kind = " × ".join(map(str, shape)), "text" if _is_text(item) else str(item)
+        fields.append(Field(entry.name, tuple(shape), _dtype(item), f"{size} {kind}" if size else kind))
     return fields
 
 
@@ -57,15 +66,15 @@ def read_arrow(batch: Any, layout: Layout, names: Iterable[str], first_row: int)
         column = batch[stored]
         if isinstance(column, pa.ChunkedArray):
             column = column.combine_chunks()
-        if isinstance(column, pa.ExtensionArray) and not isinstance(column.type, pa.FixedShapeTensorType):
+        axes = getattr(column.type, "permutation", None)
+        if axes not in (None, sorted(axes or [])):
+            raise TableError(f"{stored} has tensors with permuted dimensions; write them in row-major order.")
+        if isinstance(column, pa.ExtensionArray):
             column = column.storage
-        if stored not in inside:
-            made[stored] = read_column(column, called[stored], first_row)
-        elif _is_number(column.type):
-            _refuse_nulls(column, stored, first_row)
-            made[stored] = column.to_numpy(zero_copy_only=False)
+        if stored in inside:
+            made[stored] = _read_numbers(column, math.prod(layout.shape), stored, first_row)
         else:
-            made[stored] = _read_lists(column, math.prod(layout.shape), stored, first_row)
+            made[stored] = read_column(column, called[stored], first_row)
     return made
 
 
@@ -73,30 +82,63 @@ def read_column(column: Any, name: str, first_row: int = 0) -> NDArray[Any]:
     """Return one value a row. A missing pair id is "unpaired", a missing number of the user's own is NaN."""
     pa = arrow()
     types = pa.types
-    if types.is_dictionary(column.type) and not _is_coded_text(column):
-        column = column.dictionary_decode()
-    if _is_time(column.type):
+    coded = types.is_dictionary(column.type)
+    if coded and (column.null_count or column.dictionary.null_count or not _is_text(column.type.value_type)):
+        column, coded = column.dictionary_decode(), False
+    if types.is_timestamp(column.type) or types.is_date(column.type) or types.is_time(column.type):
         column = column.cast(pa.string())
     if column.null_count and name == "pair_id":
         if types.is_null(column.type):
             return np.full(len(column), -1)
-        if _is_coded_text(column):
-            column = column.dictionary_decode()
         if types.is_unsigned_integer(column.type):
             column = column.cast(pa.string())  # no number is left to stand for "unpaired"
         column = column.fill_null("" if _is_text(column.type) else -1)
     if name in COLUMNS or not types.is_floating(column.type):
         _refuse_nulls(column, name, first_row)
-    # Text repeats itself; each distinct one is converted once.
-    if _is_text(column.type):
-        column = column.cast(pa.large_string()).dictionary_encode()
-    if not _is_coded_text(column):
+    if not coded and not _is_text(column.type):
         return np.asarray(column.to_numpy(zero_copy_only=False))
+    # Text repeats itself; each distinct one is converted once.
+    column = column if coded else column.cast(pa.large_string()).dictionary_encode()
     distinct = column.dictionary.to_pylist()
     size = 4 * max(map(len, distinct), default=0) * len(column)
     if size > MAX_TEXT_BYTES:
         raise TableError(f"{name} has texts so long that all rows take {size} bytes; leave it out.")
     return np.asarray(np.array(distinct, dtype=str)[column.indices.to_numpy(zero_copy_only=False)])
+
+
+def _read_numbers(column: Any, size: int, name: str, first_row: int) -> NDArray[Any]:
+    """Return a number a row, or lists of numbers, nested or not, as (n, size)."""
+    n = len(column)
+    _refuse_nulls(column, name, first_row)
+    if not _is_list(column.type):
+        return np.asarray(column.to_numpy(zero_copy_only=False))
+    while _is_list(column.type):
+        if n and not arrow().types.is_fixed_size_list(column.type):
+            lengths = column.value_lengths().to_numpy(zero_copy_only=False)
+            if len(bad := np.flatnonzero(lengths != lengths[0])):
+                row = first_row + bad[0] * n // len(lengths)
+                raise TableError(
+                    f"{name} has lists of unequal length: {lengths[bad[0]]} in row {row}, {lengths[0]} in "
+                    f"row {first_row}."
+                )
+        column = column.flatten()
+    if column.null_count:
+        place = int(np.flatnonzero(column.is_null().to_numpy(zero_copy_only=False))[0])
+        row = first_row + place * n // len(column)
+        raise TableError(f"{name} has a missing number in row {row}; drop that row or impute it.")
+    values = np.asarray(column.to_numpy(zero_copy_only=False))
+    if len(values) != n * size:
+        raise TableError(f"{name} has {len(values) // max(n, 1)} numbers in row {first_row}, not {size}.")
+    return values.reshape(n, size)
+
+
+def _refuse_nulls(column: Any, name: str, first_row: int) -> None:
+    if column.null_count:
+        row = first_row + int(np.flatnonzero(column.is_null().to_numpy(zero_copy_only=False))[0])
+        raise TableError(
+            f"{name} is missing (null) in {column.null_count} rows (first: row {row}); drop those rows, fill "
+            "them in, or leave the column out (columns=)."
+        )
 
 
 def to_arrow(columns: Columns, metadata: dict[bytes, bytes] | None = None) -> Any:
@@ -118,95 +160,22 @@ def to_arrow(columns: Columns, metadata: dict[bytes, bytes] | None = None) -> An
     return pa.Table.from_arrays(arrays, schema=pa.schema(fields, metadata))
 
 
-def _row_type(type_: Any) -> tuple[tuple[int, ...], Any]:
-    """Return the shape of a row and the type of its numbers."""
-    pa = arrow()
-    if isinstance(type_, pa.FixedShapeTensorType):
-        return tuple(type_.shape), type_.value_type
-    if isinstance(type_, pa.BaseExtensionType):
-        type_ = type_.storage_type
-    shape: list[int] = []
-    while _is_list(type_):
-        shape.append(type_.list_size if pa.types.is_fixed_size_list(type_) else _UNKNOWN)
-        type_ = type_.value_type
-    return tuple(shape), type_
-
-
 def _dtype(type_: Any) -> np.dtype[Any] | None:
+    """Return the type that numpy reads an Arrow type as; None if a table cannot hold it."""
     types = arrow().types
     if types.is_dictionary(type_):
         type_ = type_.value_type
-    if _is_text(type_) or _is_time(type_):
+    if _is_text(type_) or types.is_timestamp(type_) or types.is_date(type_) or types.is_time(type_):
         return np.dtype("U")
-    if types.is_boolean(type_) or _is_number(type_):
+    if types.is_boolean(type_) or types.is_integer(type_) or types.is_floating(type_):
         dtype: np.dtype[Any] = np.dtype(type_.to_pandas_dtype())
         return dtype
     return np.dtype(np.int64) if types.is_null(type_) else None
 
 
-def _measure(column: Any, depth: int) -> tuple[int, ...]:
-    """Return the shape of the first row that has one."""
-    for row in column.to_pylist():
-        shape = []
-        for _ in range(depth):
-            if not isinstance(row, list):
-                break
-            shape.append(len(row))
-            row = row[0] if row else None
-        else:
-            return tuple(shape)
-    return (0,) * depth
-
-
-def _read_lists(column: Any, size: int, name: str, first_row: int) -> NDArray[Any]:
-    """Return lists of numbers, nested or not, as (n, size)."""
-    pa, n = arrow(), len(column)
-    if isinstance(column.type, pa.FixedShapeTensorType):
-        if column.type.permutation not in (None, sorted(column.type.permutation or [])):
-            raise TableError(f"{name} has tensors with permuted dimensions; write them in row-major order.")
-        column = column.storage
-    _refuse_nulls(column, name, first_row)
-    owner = np.arange(n)  # the row each list belongs to
-    while _is_list(column.type):
-        if not pa.types.is_fixed_size_list(column.type):
-            import pyarrow.compute as pc
-
-            lengths = pc.list_value_length(column).to_numpy(zero_copy_only=False)
-            unequal = np.flatnonzero(lengths != lengths[:1])
-            if len(unequal):
-                raise TableError(
-                    f"{name} has lists of unequal length: {lengths[unequal[0]]} in row "
-                    f"{first_row + owner[unequal[0]]}, {lengths[0]} in row {first_row + owner[0]}."
-                )
-        inner = column.flatten()
-        owner = owner if not _is_list(inner.type) else np.repeat(owner, len(inner) // max(len(owner), 1))
-        column = inner
-    if column.null_count:
-        place = int(np.flatnonzero(column.is_null().to_numpy(zero_copy_only=False))[0])
-        row = first_row + place // (len(column) // n)
-        raise TableError(f"{name} has a missing number in row {row}; drop that row or impute it.")
-    values = np.asarray(column.to_numpy(zero_copy_only=False))
-    if len(values) != n * size:
-        raise TableError(
-            f"{name} has {len(values) // max(n, 1)} numbers a row from row {first_row} on; expected {size}, "
-            "as in the first row."
-        )
-    return values.reshape(n, size)
-
-
-def _refuse_nulls(column: Any, name: str, first_row: int) -> None:
-    if column.null_count:
-        row = first_row + int(np.flatnonzero(column.is_null().to_numpy(zero_copy_only=False))[0])
-        raise TableError(
-            f"{name} is missing (null) in {column.null_count} rows (first: row {row}); drop those rows, fill "
-            "them in, or leave the column out (columns=)."
-        )
-
-
 def _is_list(type_: Any) -> bool:
     types = arrow().types
-    kinds = (types.is_fixed_size_list, types.is_list, types.is_large_list)
-    return any(kind(type_) for kind in (*kinds, types.is_list_view, types.is_large_list_view))
+    return bool(types.is_fixed_size_list(type_) or types.is_list(type_) or types.is_large_list(type_))
 
 
 def _is_text(type_: Any) -> bool:
@@ -214,41 +183,26 @@ def _is_text(type_: Any) -> bool:
     return bool(types.is_string(type_) or types.is_large_string(type_) or types.is_string_view(type_))
 
 
-def _is_coded_text(column: Any) -> bool:
-    """Return whether a column is numbers and the texts they stand for."""
-    coded = arrow().types.is_dictionary(column.type) and _is_text(column.type.value_type)
-    return bool(coded and not column.dictionary.null_count)
-
-
-def _is_time(type_: Any) -> bool:
-    types = arrow().types
-    return bool(types.is_timestamp(type_) or types.is_date(type_) or types.is_time(type_))
-
-
-def _is_number(type_: Any) -> bool:
-    types = arrow().types
-    return bool(types.is_integer(type_) or types.is_floating(type_))
-
-
 def from_frame(frame: Any, X: Any, **choice: Any) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return X and the columns of a data frame, and its info; see :meth:`mgpa.tables.Table.from_frame`."""
     pa, library = arrow(), type(frame).__module__.partition(".")[0]
     try:
         if library == "pandas":
-            data = pa.Table.from_pandas(_with_named_index(frame))
+            # Named levels of the index are columns, as in the files that pandas writes.
+            named = [name for name in frame.index.names if name is not None]
+            data = pa.Table.from_pandas(frame.reset_index(level=named) if named else frame)
         elif library == "polars" and hasattr(frame, "to_arrow"):
             data = frame.to_arrow()  # text in a type that pyarrow before 19 can read, too
         elif hasattr(frame, "__arrow_c_stream__"):
             data = pa.table(frame)
         else:
-            verbs = [verb for verb in ("collect", "to_pandas") if hasattr(frame, verb)]
             raise TypeError(
-                f"Expected a pandas or polars data frame or a pyarrow table; got {type(frame).__name__}"
-                f"{f' (pass its .{verbs[0]}())' if verbs else ''}."
+                f"Expected a pandas or polars data frame or a pyarrow table; got {type(frame).__name__}. "
+                "Call its .collect() or .to_pandas() if it has one."
             )
-    except (pa.ArrowException, UnicodeError) as error:
+    except (pa.ArrowException, UnicodeError, ValueError) as error:
         raise TableError(f"{'; '.join(map(str, error.args))}. Make every column one type.") from None
-    fields = fields_of(data.schema, lambda names: data.select(names).slice(0, 1))
+    fields = fields_of(data.schema, lambda name: data[name].slice(0, 1))
     if X is not None:
         if choice.get("embedding") is not None:
             raise TypeError("Pass the embeddings as X, or name their column with embedding=; not both.")
@@ -258,49 +212,7 @@ def from_frame(frame: Any, X: Any, **choice: Any) -> tuple[dict[str, Any], dict[
     layout = Layout.choose(fields, shape=shape, **choice)
     names = [name for name in layout.names if X is None or name != "X"]
     made: dict[str, Any] = dict(layout.columns_of(read_arrow(data, layout, names, 0)))
-    if layout.feature_names is not None:
-        info = info | {"feature_names": layout.feature_names}
-    return (made if X is None else {"X": X, **made}), info
-
-
-def _with_named_index(frame: Any) -> Any:
-    """Return a pandas frame with the named levels of its index as columns, as in the files it writes."""
-    named = [name for name in frame.index.names if name is not None]
-    twice = [str(name) for name in named if name in frame.columns]
-    if twice:
-        raise TableError(
-            f"{', '.join(twice)} is both a column and in the index; keep one (frame.reset_index(drop=True))."
-        )
-    return frame.reset_index(level=named) if named else frame
-
-
-def from_xarray(
-    data: Any, embedding: str | None, row: str | None, rename: Mapping[str, str] | None
-) -> dict[str, Any]:
-    """Return X and columns of a Dataset or DataArray; see :meth:`mgpa.tables.Table.from_xarray`."""
-    if hasattr(data, "data_vars"):
-        variables = {str(name): data[name] for name in (*data.data_vars, *data.coords)}
-    elif hasattr(data, "coords"):
-        embedding = embedding or "X"
-        variables = {**{str(name): data[name] for name in data.coords}, embedding: data}
-    else:
-        raise TypeError(f"Expected an xarray Dataset or DataArray; got {type(data).__name__}.")
-    fields = {
-        name: Field(name, v.shape[1:], v.dtype, f"{' × '.join(map(str, v.dims))} {v.dtype}")
-        for name, v in variables.items()
-        if v.dims
-    }
-    (chosen,) = find_embedding(fields, embedding)
-    X = variables.pop(chosen)
-    row = X.dims[0] if row is None else row
-    if row not in X.dims:
-        raise TableError(f"{chosen} has dimensions {', '.join(map(str, X.dims))}, none of them {row!r}.")
-    for name, v in variables.items():
-        if v.dims != (row,) and (rename or {}).get(name, name) in COLUMNS:
-            along = ", ".join(map(str, v.dims)) or "no dimension"
-            raise TableError(f"{name} lies along {along}, not along the rows ({row}); pass row=.")
-    columns = {name: v.to_numpy() for name, v in variables.items() if v.dims == (row,)}
-    return {"X": X.transpose(row, ...).to_numpy(), **_renamed(columns, rename)}
+    return (made if X is None else {"X": X, **made}), layout.info(info)
 
 
 def from_epochs(epochs: Any, X: Any, rename: Mapping[str, str] | None) -> dict[str, Any]:
@@ -311,11 +223,14 @@ def from_epochs(epochs: Any, X: Any, rename: Mapping[str, str] | None) -> dict[s
     each = [_epoch_columns(one) for one in several]
     if any(columns.keys() != each[0].keys() for columns in each):
         raise TableError("The metadata of the epochs have different columns; give them the same.")
-    columns = {name: np.concatenate([one[name] for one in each]) for name in each[0]}
-    return {
-        "X": np.concatenate([np.asarray(X(one)) for one in several]) if callable(X) else X,
-        **_renamed(columns, rename),
-    }
+    rename = rename or {}
+    if absent := [name for name in rename if name not in each[0]]:
+        raise TableError(f"No column {first_few(absent)}. Columns: {first_few(list(each[0]))}.")
+    names = [rename.get(name, name) for name in each[0]]
+    require_different([*names, "X"])
+    columns = (np.concatenate([one[name] for one in each]) for name in each[0])
+    rows = np.concatenate([np.asarray(X(one)) for one in several]) if callable(X) else X
+    return {"X": rows, **dict(zip(names, columns, strict=True))}
 
 
 def _epoch_columns(epochs: Any) -> Columns:
@@ -347,17 +262,3 @@ def subject_of(epochs: Any) -> Any:
                 stacklevel=4,
             )
     return person
-
-
-def _renamed(columns: Mapping[str, Any], rename: Mapping[str, str] | None) -> dict[str, Any]:
-    rename = rename or {}
-    absent = [name for name in rename if name not in columns]
-    if absent:
-        raise TableError(f"No column {first_few(absent)}. Columns: {first_few(list(columns))}.")
-    renamed = {rename.get(name, name): values for name, values in columns.items()}
-    if "X" in renamed or len(renamed) < len(columns):
-        raise TableError(
-            f"The columns would be called {', '.join(rename.get(name, name) for name in columns)}. Names "
-            "must differ, and X is the embedding's: give others with rename=."
-        )
-    return renamed

@@ -1,7 +1,4 @@
-"""Which columns of a file or a data frame make the embedding, and which the other columns of a table.
-
-Whatever holds the data is described as a list of :class:`Field`; a :class:`Layout` picks among them.
-"""
+"""Which columns of a file or a data frame make the embedding, and which the other columns of a table."""
 
 from __future__ import annotations
 
@@ -18,33 +15,17 @@ from numpy.typing import NDArray
 from ..errors import TableError, first_few
 from .columns import COLUMNS, RESERVED, Columns
 
-FORMAT_VERSION = 1
+EMBEDDING_NAMES = ("embedding", "X", "tokens")
 HOW_TO_NAME = (
     "Name the embedding with embedding=: a column, a list of columns, a range ('1100:2492'), a prefix, or "
     "'numeric' for all columns of numbers."
 )
-EMBEDDING_NAMES = ("embedding", "X", "tokens")
 MAX_HEAD_BYTES = 2**24
-# A file that unfolds into more than this, and into more than a hundred times its size, is not an honest
-# table: embeddings hardly compress.
-MAX_UNFOLDED_BYTES = 2**26
-MAX_EXPANSION = 100
 
 
 @dataclass(frozen=True)
 class Field:
-    """A column or array of a file or a data frame.
-
-    Parameters
-    ----------
-    name : str
-    shape : tuple of int
-        Of one row: () for a column, (d,) or (t, d) for embeddings.
-    dtype : dtype or None
-        None if a table cannot hold it; text is ``dtype("U")``.
-    kind : str
-        Its type in words.
-    """
+    """A column or array of a file: the shape of one row, its type (None: unusable), and that in words."""
 
     name: str
     shape: tuple[int, ...]
@@ -62,10 +43,8 @@ class Layout:
         One field with embeddings, or many with a number each.
     shape, dtype
         Of one row of X, as stored.
-    columns : dict
-        A column's name in the table, and in the file.
-    kinds : dict
-        A column's name in the table, and its type in words.
+    columns, kinds : dict
+        A column's name in the table, and its name in the file; and its type in words.
     """
 
     embedding: tuple[str, ...]
@@ -110,10 +89,13 @@ class Layout:
         """Every field of the table, by its name in the file."""
         return [*self.embedding, *self.columns.values()]
 
-    @property
-    def feature_names(self) -> list[str] | None:
-        """Names of the features, where each is a field of its own."""
-        return list(self.embedding) if len(self.embedding) > 1 and len(self.shape) == 1 else None
+    def info(self, noted: dict[str, Any]) -> dict[str, Any]:
+        """Return what is noted about a table, with what the file calls its features and participants."""
+        unit = self.columns.get("participant", "participant")
+        more: dict[str, Any] = {} if unit == "participant" else {"unit": unit}
+        if len(self.embedding) > 1 and len(self.shape) == 1:
+            more["feature_names"] = list(self.embedding)
+        return noted | more
 
     def columns_of(self, raw: Mapping[str, NDArray[Any]]) -> Columns:
         """Return a table's columns, and X if it was read, from the file's arrays."""
@@ -145,21 +127,19 @@ def find_embedding(fields: Mapping[str, Field], wanted: Any = None) -> tuple[str
             raise TableError(f"{problem} Columns: {describe(fields.values())}. {HOW_TO_NAME}")
     elif isinstance(wanted, re.Pattern):
         chosen = [name for name in fields if wanted.fullmatch(name)]
-    elif isinstance(wanted, str):
-        chosen = _by_text(fields, wanted)
     else:
-        chosen = list(wanted)
+        chosen = _by_text(fields, wanted) if isinstance(wanted, str) else list(wanted)
     absent = [name for name in chosen if name not in fields]
     if absent or not chosen:
         names = first_few(absent) if absent else getattr(wanted, "pattern", wanted)
         raise TableError(f"No embedding {names!r}. Columns: {describe(fields.values())}. {HOW_TO_NAME}")
-    wrong = [fields[name] for name in chosen if not _is_part(fields[name], len(chosen))]
+    wrong = [fields[name] for name in chosen if not _is_number(fields[name], len(chosen))]
     if wrong:
         raise TableError(f"{describe(wrong)} cannot be part of an embedding; expected numbers.")
     return tuple(chosen)
 
 
-def _is_part(field: Field, n: int) -> bool:
+def _is_number(field: Field, n: int = 2) -> bool:
     """Return whether a field can be the embedding, or one of n numbers of it."""
     return field.dtype is not None and field.dtype.kind in "iuf" and not (field.shape and n > 1)
 
@@ -169,18 +149,15 @@ def _by_text(fields: Mapping[str, Field], wanted: str) -> list[str]:
     if wanted in fields:
         return [wanted]
     if wanted == "numeric":
-        numeric = [name for name, field in fields.items() if _is_part(field, 2)]
-        return [name for name in numeric if name not in COLUMNS]
-    first, colon, last = wanted.partition(":")
-    if colon and first in fields and last in fields:
+        return [name for name, field in fields.items() if _is_number(field) and name not in COLUMNS]
+    first, _, last = wanted.partition(":")
+    if first in fields and last in fields:
         names = list(fields)
-        a, b = names.index(first), names.index(last)
-        return names[a : b + 1] if a <= b else []
+        return names[names.index(first) : names.index(last) + 1]
     # f0, f1, …, f10 by number, and no fold; without such names, all that start so, in order.
-    starting = [name for name in fields if name.startswith(wanted)]
-    numbers = {name: name.removeprefix(wanted) for name in starting}
-    numbered = [name for name, end in numbers.items() if end.isascii() and end.isdigit()]
-    return sorted(numbered, key=lambda name: int(numbers[name])) or starting
+    ends = {name: name.removeprefix(wanted) for name in fields if name.startswith(wanted)}
+    numbered = [name for name, end in ends.items() if end.isascii() and end.isdigit()]
+    return sorted(numbered, key=lambda name: int(ends[name])) or list(ends)
 
 
 def _find_columns(
@@ -211,29 +188,24 @@ def _find_columns(
 
 def require_different(names: Sequence[str]) -> None:
     """Raise if two columns have the same name."""
-    seen: set[str] = set()
-    twice = {name for name in names if name in seen or seen.add(name)}  # type: ignore[func-returns-value]
-    if twice:
-        raise TableError(f"Several columns are called {first_few(sorted(twice))}; rename them.")
+    counts: dict[str, int] = {}
+    for name in names:
+        counts[name] = counts.get(name, 0) + 1
+    if twice := sorted(name for name, n in counts.items() if n > 1):
+        raise TableError(f"Several columns are called {first_few(twice)}; rename them.")
 
 
-def describe(fields: Iterable[Field], most: int = 12) -> str:
+def describe(fields: Iterable[Field]) -> str:
     """Return fields in words."""
-    return first_few([f"{field.name} ({field.kind})" for field in fields], most) or "none"
+    return first_few([f"{field.name} ({field.kind})" for field in fields], 12) or "none"
 
 
 def write_head(shape: Sequence[int], info: Mapping[str, Any]) -> str:
     """Return what mgpa notes about a table, as JSON."""
-
-    def plain(value: Any) -> Any:
-        if isinstance(value, np.generic | np.ndarray):
-            return value.tolist()
-        raise TypeError(f"it has a {type(value).__name__}")
-
-    document = {"format": FORMAT_VERSION, "shape": list(shape), "info": dict(info)}
+    document = {"format": 1, "shape": list(shape), "info": dict(info)}
     try:
-        text = json.dumps(document, allow_nan=False, default=plain)
-    except (TypeError, ValueError, RecursionError) as error:
+        text = json.dumps(document, allow_nan=False, default=lambda value: value.tolist())
+    except (TypeError, ValueError, RecursionError, AttributeError) as error:
         raise TableError(f"info cannot be stored: {error}. Keep text, numbers, lists and dicts.") from None
     if len(text) > MAX_HEAD_BYTES:
         raise TableError(f"info takes {len(text)} bytes as JSON; at most {MAX_HEAD_BYTES} are stored.")
@@ -245,27 +217,22 @@ def read_head(text: str | bytes | None) -> tuple[tuple[int, ...] | None, dict[st
     if text is None:
         return None, {}
     try:
-        document = json.loads(text) if len(text) <= MAX_HEAD_BYTES else None
-    except (ValueError, RecursionError):
-        document = None
-    version = document.get("format") if isinstance(document, dict) else None
-    if type(version) is not int or version < 1:
+        document: Any = json.loads(text) if len(text) <= MAX_HEAD_BYTES else None
+        version, shape, info = document["format"], document["shape"], document.get("info", {})
+        sizes = tuple(size for size in shape if type(size) is int and 0 < size < 2**31)
+        proper = type(version) is int and isinstance(info, dict) and len(sizes) == len(shape) in (1, 2)
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+        proper = False
+    if not proper or version < 1:
         raise TableError("damaged: its description cannot be read.")
-    if version > FORMAT_VERSION:
-        raise TableError(
-            f"written by a newer mgpa (format {version}; this one reads {FORMAT_VERSION}); upgrade mgpa."
-        )
-    assert isinstance(document, dict)
-    shape, info = document.get("shape"), document.get("info", {})
-    sizes = shape if isinstance(shape, list) and len(shape) in (1, 2) else [0]
-    if not all(type(size) is int and 0 < size < 2**31 for size in sizes) or not isinstance(info, dict):
-        raise TableError("damaged: its description has no proper shape or info.")
-    return tuple(sizes), info
+    if version > 1:
+        raise TableError(f"written by a newer mgpa (format {version}; this one reads 1); upgrade mgpa.")
+    return sizes, info
 
 
 def require_plausible(claimed: int, stored: int) -> None:
     """Raise, before any memory is taken, if a file claims far more bytes than it can hold."""
-    if claimed > max(MAX_UNFOLDED_BYTES, MAX_EXPANSION * stored):
+    if claimed > max(2**26, 100 * stored):  # embeddings hardly compress
         raise TableError(
             f"claims {claimed} bytes of numbers and text, and has {stored} on disk; it is damaged, or made "
             "to exhaust memory."

@@ -15,7 +15,7 @@ import re
 import secrets
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from itertools import groupby
 from pathlib import Path
@@ -46,8 +46,7 @@ MADE_FROM = b"mgpa.made_from"
 WIDTHS = {"BOOLEAN": 1, "INT32": 4, "INT64": 8, "INT96": 12, "FLOAT": 4, "DOUBLE": 8}
 # Memory stays bounded whatever the size of row groups: pages are read through a buffer, none ahead of time.
 # Each request to a store costs as much as some megabytes.
-_READ: dict[str, Any] = {"pre_buffer": False, "page_checksum_verification": True}
-_BUFFER, _BUFFER_REMOTE = 2**20, 2**23
+BUFFER, BUFFER_REMOTE = 2**20, 2**23
 
 
 @dataclass(frozen=True)
@@ -71,8 +70,7 @@ class Groups:
         Rows at which the groups begin, and the number of rows.
     footers : dict of path to str
         SHA-256 of the footers: a file that has another one later is another version.
-    layout : Layout
-    schema : pyarrow.Schema
+    layout, schema
     """
 
     groups: tuple[tuple[Place, int], ...]
@@ -103,11 +101,10 @@ class Groups:
 
 def open_parquet(path: Place, choice: dict[str, Any]) -> tuple[Groups, dict[str, Any], bool]:
     """Return the row groups of a file or folder, its info, and whether it is as mgpa wrote it."""
-    listed: list[IndexedPart] | None = None
+    listed = read_index(path) if path.is_dir() else None
     files: Sequence[Place] = [path]
     if path.is_dir():
-        listed = read_index(path)
-        files = foreign_files(path) if listed is None else [path / part.name for part in listed]
+        files = _foreign_files(path) if listed is None else [path / part.name for part in listed]
     groups: list[tuple[Place, int]] = []
     bounds, footers, all_sealed = [0], {}, True
     fields: list[Field] = []
@@ -117,21 +114,18 @@ def open_parquet(path: Place, choice: dict[str, Any]) -> tuple[Groups, dict[str,
         try:
             with opened(file, expected) as (parquet, footer, sealed):
                 metadata, these = parquet.metadata, parquet.schema_arrow
-                require_plausible(_unfolded_bytes(metadata), _size(file))
+                stored = file.size if isinstance(file, RemotePath) else file.stat().st_size
+                require_plausible(_unfolded_bytes(metadata), stored)
                 columns = fields_of(these, None if fields else _first_row(parquet))
         except FileNotFoundError:
             if listed is None:
                 raise
             raise TableError(
-                f"the part {file.name} is missing: it was lost, or the table was replaced meanwhile. Open it "
-                "again."
+                f"the part {file.name} is missing: it was lost, or the table was replaced. Open it again."
             ) from None
-        rows = [metadata.row_group(j).num_rows for j in range(metadata.num_row_groups)]
-        if listed is not None and sum(rows) != listed[i].rows:
-            raise TableError(f"damaged: {file.name} has {sum(rows)} rows; {listed[i].rows} were written.")
-        groups += [(file, j) for j in range(len(rows))]
-        for n in rows:
-            bounds.append(bounds[-1] + n)
+        for j in range(metadata.num_row_groups):
+            groups.append((file, j))
+            bounds.append(bounds[-1] + metadata.row_group(j).num_rows)
         footers[file], all_sealed = footer, all_sealed and sealed
         if not fields:
             fields, schema = columns, these
@@ -141,36 +135,38 @@ def open_parquet(path: Place, choice: dict[str, Any]) -> tuple[Groups, dict[str,
             )
     shape, info = read_head((schema.metadata or {}).get(HEAD))
     layout = Layout.choose(fields, shape=shape, **choice)
-    verified = all_sealed if listed is None and len(files) == 1 else listed is not None
+    verified = listed is not None or (all_sealed and files == [path])
     return Groups(tuple(groups), tuple(bounds), footers, layout, schema), info, verified
+
+
+_described: dict[
+    str, Any
+] = {}  # what footers say: parsing takes time for every row group, and each is a part
 
 
 @contextmanager
 def opened(path: Place, expected: str | None = None, **options: Any) -> Iterator[tuple[Any, str, bool]]:
     """Yield an open Parquet file, the digest of its footer, and whether mgpa sealed it."""
     remote = isinstance(path, RemotePath)
-    buffer = _BUFFER_REMOTE if remote else _BUFFER
     with path.open(buffering=0) if isinstance(path, RemotePath) else pa.OSFile(str(path), "rb") as stream:
         footer, sealed = _footer_digest(stream)
         if expected not in (None, footer):
             raise TableError(f"{path.name} is not the file that was opened or indexed; open the table again.")
+        if footer not in _described:
+            while len(_described) >= 8:
+                _described.pop(next(iter(_described)))
+            stream.seek(0)
+            _described[footer] = pq.read_metadata(stream)
         stream.seek(0)
-        described = _metadata(footer, stream)
-        stream.seek(0)
-        with pq.ParquetFile(stream, metadata=described[0], buffer_size=buffer, **_READ, **options) as file:
+        with pq.ParquetFile(
+            stream,
+            metadata=_described[footer],
+            buffer_size=BUFFER_REMOTE if remote else BUFFER,
+            pre_buffer=False,
+            page_checksum_verification=True,
+            **options,
+        ) as file:
             yield file, footer, sealed
-
-
-_described: dict[str, Any] = {}
-
-
-def _metadata(footer: str, stream: Any) -> tuple[Any]:
-    """Return what a footer says, parsed once: that takes time for every row group, and each is a part."""
-    if footer not in _described:
-        while len(_described) >= 8:
-            _described.pop(next(iter(_described)))
-        _described[footer] = pq.read_metadata(stream)
-    return (_described[footer],)
 
 
 def _footer_digest(stream: Any) -> tuple[str, bool]:
@@ -179,7 +175,7 @@ def _footer_digest(stream: Any) -> tuple[str, bool]:
     Damage is looked for before pyarrow sees the file: some of it ends the process.
     """
     size = stream.seek(0, os.SEEK_END)
-    tail = b""
+    tail, length = b"", 0
     for searched in (2**16, 2**20):
         stream.seek(max(0, size - searched))
         tail = stream.read(min(size, searched))
@@ -205,28 +201,22 @@ def read_index(folder: Place) -> list[IndexedPart] | None:
         text = (folder / INDEX).read_bytes()
     except FileNotFoundError:
         return None
-    try:
+    with suppress(ValueError, TypeError, KeyError, RecursionError):
         document = json.loads(text)
         parts = [IndexedPart(str(p["name"]), int(p["rows"]), str(p["sha256"])) for p in document["parts"]]
-        intact = document["sha256"] == _index_digest(parts)
-    except (ValueError, TypeError, KeyError, RecursionError):
-        intact = False
-    if not intact or not all(PART_NAME.fullmatch(part.name) for part in parts):
-        raise TableError(f"damaged: its index {INDEX} is not as it was written.")
-    return parts
+        if document == json.loads(index_of(parts)) and all(PART_NAME.fullmatch(p.name) for p in parts):
+            return parts
+    raise TableError(f"damaged: its index {INDEX} is not as it was written.")
 
 
-def write_index(parts: Sequence[IndexedPart]) -> bytes:
+def index_of(parts: Sequence[IndexedPart]) -> bytes:
     """Return an index as its file holds it."""
-    document = {"format": 1, "parts": [asdict(part) for part in parts], "sha256": _index_digest(parts)}
-    return json.dumps(document, indent=1).encode()
+    listed = [asdict(part) for part in parts]
+    digest = hashlib.sha256(json.dumps(listed).encode()).hexdigest()
+    return json.dumps({"format": 1, "parts": listed, "sha256": digest}, indent=1).encode()
 
 
-def _index_digest(parts: Sequence[IndexedPart]) -> str:
-    return hashlib.sha256(json.dumps([asdict(part) for part in parts]).encode()).hexdigest()
-
-
-def foreign_files(folder: Place) -> list[Place]:
+def _foreign_files(folder: Place) -> list[Place]:
     """Return a folder's Parquet files in the order of their names, leaving out ``.name`` and ``_name``."""
     files = [
         file
@@ -278,8 +268,8 @@ def _seal_footer(path: Path) -> str:
     with open(path, "r+b") as stream:
         stream.seek(-8, os.SEEK_END)
         length = int.from_bytes(stream.read(4), "little")
-        stream.seek(-8 - length, os.SEEK_END)
-        start, footer = stream.tell(), stream.read()
+        start = stream.seek(-8 - length, os.SEEK_END)
+        footer = stream.read()
         digest = hashlib.sha256(footer).hexdigest()
         stream.seek(start)
         stream.write(SEAL + digest.encode() + footer)
@@ -300,17 +290,8 @@ def _unfolded_bytes(metadata: Any) -> int:
     return total
 
 
-def _size(path: Place) -> int:
-    return path.size if isinstance(path, RemotePath) else path.stat().st_size
-
-
-def _first_row(file: Any) -> Any:
-    def read(names: list[str]) -> Any:
-        for batch in file.iter_batches(1, columns=names):
-            return batch
-        return pa.table({name: [] for name in names})
-
-    return read
+def _first_row(file: Any) -> Callable[[str], Any]:
+    return lambda name: next((b[name] for b in file.iter_batches(1, columns=[name])), pa.array([]))
 
 
 def _differences(first: list[Field], second: list[Field]) -> list[str]:

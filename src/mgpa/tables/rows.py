@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..coordinates import Coordinates
-from ..errors import Mention, TableError
+from ..errors import TableError
 from ..maps import CorrectionMap
 from ..maps.io.mapfile import map_digest
 from ..pairs import source_names
@@ -30,10 +30,10 @@ def in_coordinates(coordinates: Coordinates | None, table: Table) -> Table:
     """Return a table in these coordinates (None: its own); one that is in them already stays as it is."""
     if coordinates is None or _is_in(coordinates, table):
         return table
-    said = table.info.get("coordinates")
-    if said is not None:
+    noted = table.info.get("coordinates")
+    if noted is not None:
         raise TableError(
-            f"The table is in coordinates {said}; bringing it into {coordinates.digest} takes the raw "
+            f"The table is in coordinates {noted}; bringing it into {coordinates.digest} takes the raw "
             "features. Pass the table as it was before."
         )
     info = table.info | {"coordinates": coordinates.digest}
@@ -43,9 +43,9 @@ def in_coordinates(coordinates: Coordinates | None, table: Table) -> Table:
 
 def _is_in(coordinates: Coordinates, table: Table) -> bool:
     """Return whether a table says it is in these coordinates, or is silent and only that fits its width."""
-    said, width = table.info.get("coordinates"), table.X.shape[-1]
-    fits = width == coordinates.n_coordinates != coordinates.n_raw
-    return bool(said == coordinates.digest or (said is None and fits))
+    noted = table.info.get("coordinates")
+    fits = table.X.shape[-1] == coordinates.n_coordinates != coordinates.n_raw
+    return bool(noted == coordinates.digest or (noted is None and fits))
 
 
 def rows_for(m: CorrectionMap, table: Table) -> Table:
@@ -103,28 +103,16 @@ def corrected_rows(m: CorrectionMap, table: Table) -> NDArray[Any]:
 
 
 def require_correctable(
-    m: CorrectionMap,
-    info: Mapping[str, Any],
-    sources: Any,
-    instead: Sequence[str | Mention] = ("Pass ", Mention("force", True), " to correct it all the same."),
+    m: CorrectionMap, info: Mapping[str, Any], sources: Any, instead: str = "Pass force=True to correct it."
 ) -> None:
     """Raise if a table was corrected before, or shares no source with those the map was fitted on.
 
-    Parameters
-    ----------
-    m : CorrectionMap
-    info : dict
-        Of the table.
-    sources : array or None
-        Its source column.
-    instead : sequence of str and Mention
-        What the caller can do.
+    ``info`` and ``sources`` are the table's; ``instead`` says what the caller can do.
     """
     if "corrected_by" in info:
         raise TableError(
             f"The table was corrected before (by map {info['corrected_by']}), and corrections are meant for "
-            "uncorrected embeddings. ",
-            *instead,
+            f"uncorrected embeddings. {instead}"
         )
     if sources is None or not len(sources) or not m.info.source_names:
         return
@@ -132,8 +120,7 @@ def require_correctable(
     if not set(names) & set(m.info.source_names):
         raise TableError(
             f"The table has sources {', '.join(names)}; the map was fitted on "
-            f"{', '.join(m.info.source_names)}, which says nothing about others. ",
-            *instead,
+            f"{', '.join(m.info.source_names)}, which says nothing about others. {instead}"
         )
 
 
@@ -150,12 +137,11 @@ def _essence(encoder: Mapping[str, Any]) -> dict[str, str]:
     weights = essence.get("checkpoint")
     if isinstance(weights, Mapping) and "sha256" in weights:
         essence["checkpoint"] = weights["sha256"]
-    return {str(name): json.dumps(value, sort_keys=True, default=_plain) for name, value in essence.items()}
 
+    def plain(value: Any) -> Any:
+        return value.tolist() if isinstance(value, np.generic | np.ndarray) else str(value)
 
-def _plain(value: Any) -> Any:
-    """Return numpy's numbers and arrays as Python's, and anything else as text."""
-    return value.tolist() if isinstance(value, np.generic | np.ndarray) else str(value)
+    return {str(name): json.dumps(value, sort_keys=True, default=plain) for name, value in essence.items()}
 
 
 def require_encoder(found: Mapping[str, Any], expected: Mapping[str, Any], what: str, than: str) -> None:

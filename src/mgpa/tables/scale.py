@@ -14,7 +14,7 @@ from typing import Any
 
 from .._common.extras import missing
 from .._common.progress import progress
-from ..errors import ClusterError, Mention, UsageError
+from ..errors import ClusterError, UsageError
 from .files import Part
 from .table import Table
 
@@ -25,15 +25,7 @@ RETRIES = 3
 def connect(scheduler: str | None) -> Iterator[Any]:
     """Yield a Dask client: of a scheduler's address, of a cluster on this machine ("local"), or None.
 
-    Parameters
-    ----------
-    scheduler : str or None
-        ``tcp://host:8786``, "local", or None to do without Dask.
-
-    Raises
-    ------
-    ClusterError
-        From what is done with the client, if the cluster is lost meanwhile.
+    A cluster that is lost while the client is used is a :class:`ClusterError`.
     """
     if scheduler is None:
         yield None
@@ -51,7 +43,7 @@ def connect(scheduler: str | None) -> Iterator[Any]:
         "worker_dashboard_address": "127.0.0.1:0",
     }
     if scheduler != "local" and "://" not in scheduler:
-        raise UsageError(Mention("scheduler"), f" is {scheduler!r}; expected tcp://host:port, or 'local'.")
+        raise UsageError(f"scheduler must be tcp://host:port or 'local'; got {scheduler!r}.")
     try:
         with Client(**(local if scheduler == "local" else {"address": scheduler})) as client:
             yield client
@@ -60,13 +52,6 @@ def connect(scheduler: str | None) -> Iterator[Any]:
             f"The cluster did not finish ({type(error).__name__}: {error}): its scheduler was restarted, or "
             "its workers were lost again and again. Run the command again; finished parts are kept."
         ) from None
-
-
-def added(a: Any, b: Any) -> Any:
-    """Return ``a + b``, or the one that is not None."""
-    if a is None or b is None:
-        return b if a is None else a
-    return a + b
 
 
 def reduce_parts(

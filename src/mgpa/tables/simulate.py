@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from .._common.parameters import number, whole
-from ..errors import Mention, ParameterError, UsageError
+from ..errors import ParameterError, UsageError
 from .roles import assign_roles
 from .table import Table
 
@@ -71,7 +71,7 @@ def simulate_table(
         if not limits.accepts(value):
             raise ParameterError(name, value, limits.words)
     if not 2 <= n_sources <= len(DEVICES):
-        raise UsageError(Mention("n_sources"), f" is {n_sources}; choose 2 to {len(DEVICES)}.")
+        raise UsageError(f"n_sources must be 2 to {len(DEVICES)}; got {n_sources}.")
     rng = np.random.default_rng(random_state)
     person = np.repeat(np.arange(n_people), events)
     y = np.tile(np.arange(n_classes), len(person) // n_classes + 1)[: len(person)]

@@ -83,7 +83,7 @@ class Table:
     source: Any = None
     participant: Any = None
     role: Any = None
-    label: NDArray[Any] | None = None
+    label: Any = None
     pair_id: NDArray[Any] | None = None
     info: dict[str, Any] = field(default_factory=dict)
     other: Columns = field(default_factory=dict)
@@ -215,9 +215,10 @@ class Table:
         X : array or None
             The embeddings, if they are not in the frame.
         embedding : str, list of str, or compiled regular expression
-            The column whose entries are embeddings; or many columns with a number each: their names, what
-            all of them start with ("f": those called f and a number, or whatever starts so if none is), or a
-            pattern that matches them whole. None: "embedding", "X", "tokens", or the only column of lists.
+            The column whose entries are embeddings; or many columns with a number each: their names, a range
+            ("1100:2492"), what all of them start with ("f": those called f and a number, or whatever starts
+            so if none is), "numeric" (all numbers), or a pattern that matches them whole. None: "embedding",
+            "X", "tokens", or the only column of lists.
         tokens : int or None
             Take each embedding for this many tokens, one after another.
         columns : list of str or None
@@ -255,56 +256,13 @@ class Table:
 
         A participant ``007`` is not 7, nor is a source or a session, and no two long ids become one number. A
         pair id that is missing or negative is unpaired. Fields may be separated by commas, semicolons (then
-        numbers may have decimal commas), tabs or bars.
-
-        Parameters
-        ----------
-        path : path or address
-        embedding, tokens, columns, rename, info
-            As in :meth:`from_frame`.
-
-        Examples
-        --------
-        >>> import pathlib, tempfile
-        >>> folder = tempfile.TemporaryDirectory()
-        >>> path = pathlib.Path(folder.name, "raw.csv")
-        >>> _ = path.write_text("f0,f1,who\\n0.5,1,007\\n2,3,7\\n")
-        >>> Table.from_csv(path, embedding="f", rename={"who": "participant"}).participant.tolist()
-        ['007', '7']
-        >>> folder.cleanup()
+        numbers may have decimal commas), tabs or bars. Parameters are those of :meth:`from_frame`.
         """
         from .files import open_csv
 
         file = open_csv(path, embedding=embedding, tokens=tokens, columns=columns, rename=rename)
         table = file.read()
         return cls.from_columns({"X": table.X, **table.columns}, table.info | (info or {}))
-
-    @classmethod
-    def from_xarray(
-        cls,
-        data: Any,
-        *,
-        embedding: str | None = None,
-        row: str | None = None,
-        rename: Mapping[str, str] | None = None,
-        info: dict[str, Any] | None = None,
-    ) -> Self:
-        """Make a table from an xarray Dataset, or from a DataArray with its coordinates.
-
-        Parameters
-        ----------
-        data : Dataset or DataArray
-            Variables and coordinates along the rows become columns.
-        embedding : str or None
-            The variable with two or three dimensions; None: "X", "embedding", "tokens", or the only one.
-        row : str or None
-            The dimension that counts rows; None: the embedding's first.
-        rename, info : dict or None
-            As in :meth:`from_frame`.
-        """
-        from .frames import from_xarray
-
-        return cls.from_columns(from_xarray(data, embedding, row, rename), info)
 
     @classmethod
     def from_epochs(

@@ -16,7 +16,7 @@ from ..errors import OutputExists, TableError
 from .columns import Columns
 from .files import blocks_of, require_place
 from .layout import write_head
-from .parquet import INDEX, MADE_FROM, PART_NAME, IndexedPart, opened, read_index, write_index, write_parquet
+from .parquet import INDEX, MADE_FROM, PART_NAME, IndexedPart, index_of, opened, read_index, write_parquet
 from .table import Table
 
 
@@ -76,13 +76,9 @@ class TableWriter:
         self.written: dict[int, IndexedPart] = {}
 
     def find(self, part: int, made_from: Callable[[], str]) -> IndexedPart | None:
-        """Return a part that an interrupted writer of this job left and that was made of the same rows.
+        """Return a part that an interrupted writer of this job left, if it was made of the same rows.
 
-        Parameters
-        ----------
-        part : int
-        made_from : function
-            Returns the digest of the rows; called only if there is something to compare it with.
+        ``made_from`` returns the digest of the rows; it is called only if there is something to compare.
         """
         start = f"part-{part:05d}-{self.job}-"
         left = [file for file in self._files() if file.name.startswith(start)]
@@ -100,13 +96,7 @@ class TableWriter:
     ) -> IndexedPart:
         """Write one part: a table, or several one after another. It is there when it is complete.
 
-        Parameters
-        ----------
-        part : int
-            Position among ``rows``.
-        tables : Table or iterable of Table
-        made_from : function or None
-            Returns, after the tables were taken, the digest of the rows that they were made of.
+        ``made_from`` returns, after the tables were taken, the digest of the rows that they were made of.
         """
         if not 0 <= part < len(self.rows):
             raise TableError(f"There is no part {part}; rows has {len(self.rows)} of them.")
@@ -165,7 +155,7 @@ class TableWriter:
                     "again, or name another output."
                 )
             try:
-                write_atomically(self.path / INDEX, write_index(parts), new=not self.overwrite)
+                write_atomically(self.path / INDEX, index_of(parts), new=not self.overwrite)
             except FileExistsError:
                 keep = {part.name for part in read_index(self.path) or ()}
                 raise OutputExists(self.path) from None

@@ -121,19 +121,21 @@ def plot_participants(audit: Audit, metric: str = "S", axes: Any = None, *, widt
     names, styles = audit.methods[1:], looks(audit)
     if not names:
         raise ValueError("plot_participants compares methods with the identity; there is only the identity.")
-    before, people = audit["identity"].by_participant(metric), audit["identity"].participants
+    before = audit["identity"].by_participant(metric)
+    here = np.flatnonzero(np.isfinite(before))  # in mixed designs some have no such value
+    before, people = before[here], [audit["identity"].participants[i] for i in here]
     with style():
         columns = min(len(names), 6 if width > 5 else 3)
         figure, panels = canvas(axes, width, 1.9, len(names), columns, sharey=True)
         for k, (name, ax) in enumerate(zip(names, panels, strict=True)):
-            look, after = styles[name], audit[name].by_participant(metric)
+            look, after = styles[name], audit[name].by_participant(metric)[here]
             changes = zip(people, before, after, strict=True)
             titles = [f"{who}, {look.label}: {number(b)} → {number(a)}" for who, b, a in changes]
             for i, line in enumerate(ax.plot([0, 1], [before, after], color=draw.FAINT, lw=0.7, zorder=1)):
-                mark(line, titles[i], name, [i])
+                mark(line, titles[i], name, here[i : i + 1].tolist())
             grey = {"ms": 2.6, "marker": "o", "mfc": draw.COLORS[0], "mew": 0, "zorder": 2}
-            points(ax, np.zeros(len(before)), before, look, titles, range(len(before)), **grey)
-            points(ax, np.ones(len(after)), after, look, titles, range(len(after)), ms=3, mew=0.7, zorder=2)
+            points(ax, np.zeros(len(before)), before, look, titles, here.tolist(), **grey)
+            points(ax, np.ones(len(after)), after, look, titles, here.tolist(), ms=3, mew=0.7, zorder=2)
             ax.plot([0, 1], [before.mean(), after.mean()], "-", color=draw.INK, lw=1.6, zorder=3)
             for x, e in ((-0.16, audit["identity"].estimate(metric)), (1.16, audit[name].estimate(metric))):
                 ax.plot([x, x], [e.low, e.high], color=draw.INK, lw=1)

@@ -34,6 +34,7 @@ from .. import (
     PathMap,
     ProjectiveMap,
     RoutedMap,
+    SpreadMap,
     StagedMap,
 )
 
@@ -41,7 +42,7 @@ FORMAT_VERSION = 3
 COORDINATES = "coordinates."
 
 KINDS: dict[str, type[CorrectionMap]] = {
-    cls.kind: cls for cls in (AffineMap, ManifoldMap, PathMap, ProjectiveMap, RoutedMap, StagedMap)
+    cls.kind: cls for cls in (AffineMap, ManifoldMap, PathMap, ProjectiveMap, RoutedMap, SpreadMap, StagedMap)
 }
 
 # Bounds on what an unknown file can make us allocate; real maps stay far below all of them.

@@ -22,7 +22,7 @@ import numpy as np
 from ..._common.arrays import double, namespace
 
 if TYPE_CHECKING:
-    from .. import AffineMap, RoutedMap, StagedMap
+    from .. import AffineMap, RoutedMap, SpreadMap, StagedMap
 
 Array = Any  # numpy array, torch tensor, value of an ONNX graph; or None where there is nothing to do
 
@@ -150,3 +150,38 @@ def linear_gram(linear_gate: Array) -> Array:
     """
     wide = double(linear_gate)
     return wide @ namespace(wide).swapaxes(wide, 1, 2)
+
+
+@dataclass(frozen=True, kw_only=True)
+class FoldedSpread(Folded):
+    """Edits of K sources, weighted by their posterior: all that depends on the row is one product.
+
+    Attributes
+    ----------
+    first : (d, q + K + K r)
+        Readings to be squared, linear scores, and the edits of each source.
+    square_weight, bias : (q, K), (K,)
+        What squares add to the scores, and what is added to all rows'.
+    edit_offset : (K, r)
+    """
+
+    first: Array
+    square_weight: Array
+    bias: Array
+    edit_offset: Array
+
+
+def fold_spread(m: SpreadMap) -> FoldedSpread:
+    """Fold a map of posterior and edits."""
+    scale = double(m.scale)
+    unit = scale if m.direction is None else 1.0
+    edits = (double(m.edit) * unit).swapaxes(0, 1).reshape(m.n_features, -1)
+    first = np.concatenate([double(m.square).T, double(m.linear).T, edits], axis=1)
+    return FoldedSpread(
+        center=double(m.center),
+        first=first / scale[:, None],
+        square_weight=double(m.square_weight),
+        bias=double(m.bias),
+        edit_offset=double(m.edit_offset) * unit,
+        back=None if m.direction is None else double(m.direction) * scale,
+    )

@@ -14,12 +14,13 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ... import __version__
 from ..._common.extras import missing
 from ..._common.files import require_replaceable, write_atomically
-from .. import AffineMap, CorrectionMap, PathMap, StagedMap
-from .folding import fold_affine, fold_stages, linear_gram
+from .. import AffineMap, CorrectionMap, PathMap, SpreadMap, StagedMap
+from .folding import fold_affine, fold_spread, fold_stages, linear_gram
 
 try:
     import onnx
@@ -48,6 +49,8 @@ def write_onnx(m: CorrectionMap, path: Path) -> Path:
     inputs = [X.declare(shape)]
     if isinstance(m, StagedMap):
         Y = _staged(X, m)
+    elif isinstance(m, SpreadMap):
+        Y = _spread(X, m)
     elif isinstance(m, (AffineMap, PathMap)):
         Y = _affine(X, m.affine if isinstance(m, PathMap) else m)
     else:
@@ -76,6 +79,31 @@ def _affine(X: Tensor, m: AffineMap) -> Tensor:
     weights = fold_affine(m).cast(lambda array: X.graph.constant(array.astype(np.float32)))
     edit: Tensor = ((X - weights.center) @ weights.readout + weights.offset) * m.strength
     return X + (edit if weights.back is None else edit @ weights.back)
+
+
+def _spread(X: Tensor, m: SpreadMap) -> Tensor:
+    if m.strength == 0:
+        return X
+    folded = fold_spread(m)
+    (q, K), r = folded.square_weight.shape, m.rank
+
+    def constant(array: NDArray[np.float64]) -> Tensor:
+        return X.graph.constant(np.ascontiguousarray(array, dtype=np.float32))
+
+    def product(first: int, last: int) -> Tensor:
+        return centred @ constant(folded.first[:, first:last])
+
+    centred = X - constant(folded.center)
+    scores = product(q, q + K) + constant(folded.bias)
+    if q:
+        squares = product(0, q)
+        scores = scores + (squares * squares) @ constant(folded.square_weight)
+    p = scores.op("Softmax", axis=1)
+    edit = p @ constant(folded.edit_offset)
+    for s in range(K):
+        edit = edit + p @ constant(np.eye(K)[:, s : s + 1]) * product(q + K + s * r, q + K + (s + 1) * r)
+    edit = edit * m.strength
+    return X + (edit if folded.back is None else edit @ constant(folded.back))
 
 
 def _staged(X: Tensor, m: StagedMap) -> Tensor:

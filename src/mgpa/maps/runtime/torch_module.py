@@ -17,8 +17,16 @@ import torch
 from ..._common.checks import require_finite
 from ...errors import MapError
 from ...trust_region import multiplier, smooth_weights
-from .. import AffineMap, CorrectionMap, PathMap, StagedMap
-from .folding import Folded, FoldedAffine, FoldedStages, fold_affine, fold_stages
+from .. import AffineMap, CorrectionMap, PathMap, SpreadMap, StagedMap
+from .folding import (
+    Folded,
+    FoldedAffine,
+    FoldedSpread,
+    FoldedStages,
+    fold_affine,
+    fold_spread,
+    fold_stages,
+)
 from .numpy_replay import run_stages, weighted_coefficients
 
 Tensor = Any  # torch.Tensor
@@ -42,7 +50,7 @@ def as_module(m: CorrectionMap) -> MapModule:
     """
     if isinstance(m, PathMap):
         m = m.affine
-    modules: dict[str, Any] = {"affine": AffineModule, "staged": StagedModule}
+    modules: dict[str, Any] = {"affine": AffineModule, "spread": SpreadModule, "staged": StagedModule}
     module: MapModule = modules[m.kind](m)
     return module
 
@@ -177,6 +185,24 @@ class AffineModule(MapModule):
 
     def _coordinates(self, X: Tensor, weights: FoldedAffine) -> Tensor:
         return torch.addmm(weights.offset, X - weights.center, weights.readout)
+
+
+class SpreadModule(MapModule):
+    """:class:`~mgpa.maps.SpreadMap` as a module."""
+
+    def __init__(self, m: SpreadMap) -> None:
+        super().__init__(m, fold_spread(m))
+
+    def _is_identity(self) -> bool:
+        return bool(self.strength == 0)
+
+    def _coordinates(self, X: Tensor, weights: FoldedSpread) -> Tensor:
+        q, K = weights.square_weight.shape
+        products = (X - weights.center) @ weights.first
+        scores = products[:, :q].square() @ weights.square_weight + products[:, q : q + K] + weights.bias
+        p = torch.softmax(scores, dim=1)
+        edits = products[:, q + K :].unflatten(1, (K, -1))
+        return (p[:, :, None] * edits).sum(1) + p @ weights.edit_offset
 
 
 class StagedModule(MapModule):

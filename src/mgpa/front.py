@@ -1,0 +1,184 @@
+"""The front door: gate, position, then spread, each as far as pairs and rows show it.
+
+Position is the closed form along the mean contrast (:mod:`mgpa.closed_form`). Where held-out pairs show that
+sources also differ in how embeddings vary, and that correcting it brings views closer, the source is read
+from the row and used (:mod:`mgpa.spread`). Where nothing is shown, nothing moves.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+
+import numpy as np
+
+from ._common.parameters import Constraint, flag, gate, number, one_of
+from .closed_form import solve
+from .errors import MissingEvidence
+from .estimators.base import GatedEstimator
+from .estimators.streamed import Evidence, MomentEstimator
+from .gate import FixedGate
+from .maps import AffineMap, CorrectionMap, PathMap
+from .moments import Moments
+from .spread import SpreadEvidence, fit_spread, read_views, spread_map, unpaired_scatters
+from .within import Effect
+
+PRECISE = 0.1  # an effect known this well says that rows are at the pairs' scale
+
+
+@dataclass(frozen=True)
+class Correction:
+    """What solving the evidence gives: the map, its gate, and what was shown of shift and spread."""
+
+    gate: Any
+    map: CorrectionMap
+    effect: Effect | None = None
+    spread: SpreadEvidence | None = None
+
+
+class MGPA(GatedEstimator, MomentEstimator):
+    """Correct embeddings for how they were measured: shifts, gains and rotations, as far as pairs show them.
+
+    Parameters
+    ----------
+    gate : gate estimator or None
+        Where the correction of position may act; None is ``MeasurementGate()``.
+    spread : {"auto", "always", "never"}
+        Whether differences in spread are corrected: where held-out pairs show that it helps, whatever they
+        show, or not at all. The map then is not affine; it reads the source from each row.
+    strength : float
+        1 is the full correction; values between 0 and 1 move rows less far.
+    standardize : bool
+        Work in features scaled to zero mean and unit variance on the fitting rows. Output is in the input's
+        units either way.
+    on_missing : {"raise", "warn"}
+        Without source labels or pairs there is nothing to fit: raise, or warn and return the identity map.
+
+    Attributes
+    ----------
+    gate_ : fitted gate
+        Of the correction of position; rank 0 where pairs show no common shift.
+    map_ : SpreadMap, PathMap or AffineMap
+        The stored correction: with spread, along the mean contrast alone, or the identity.
+    effect_ : Effect or None
+        How much of the mean contrast the rows show; None where pairs show no common shift.
+    spread_ : SpreadEvidence or None
+        What held-out pairs say about spread.
+    sources_ : array
+        Source labels seen.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> rng = np.random.default_rng(0)
+    >>> source = np.repeat(["dry", "wet"], 200)
+    >>> gain = np.array([2.0, 1, 1, 1])
+    >>> X = rng.normal(size=(400, 4)) * np.where(source == "wet", gain[:, None], 1).T
+    >>> A = rng.normal(size=(60, 4))
+    >>> model = MGPA().fit(X, source=source, pairs=(A, A * gain))
+    >>> model.to_map()
+    <SpreadMap: 2 sources read from the row, rank 4, strength 1, 4 features>
+    """
+
+    _parameter_constraints: ClassVar[dict[str, Constraint]] = {
+        "gate": gate,
+        "spread": one_of("auto", "always", "never"),
+        "strength": number(0),
+        "standardize": flag,
+        "on_missing": one_of("raise", "warn"),
+    }
+
+    def __init__(
+        self,
+        gate: Any = None,
+        *,
+        spread: str = "auto",
+        strength: float = 1.0,
+        standardize: bool = True,
+        on_missing: str = "raise",
+    ) -> None:
+        self.gate = gate
+        self.spread = spread
+        self.strength = strength
+        self.standardize = standardize
+        self.on_missing = on_missing
+
+    def _solve(self, data: Evidence) -> Correction:
+        K, contrasts = data.require_sources(), data.contrasts()
+        standardizer, moments = data.standardizer(self.standardize), data.moments
+        if not contrasts.values.any():
+            raise MissingEvidence(
+                f"All {len(contrasts)} contrasts are zero: the paired views are identical, so they show no "
+                "measurement effect. Check that the second view really is the other condition."
+            )
+        center, scale = standardizer.center, standardizer.scale
+        position: Any = AffineMap.identity(len(scale), center=center, scale=scale)
+        gate, effect, words = _no_gate(len(scale)), None, "pairs show no common shift"
+        try:
+            settings = {"n_directions": K - 1, "shrinkage": 0.01, "do_no_harm": True, "strength": 1.0}
+            solution = solve(
+                data, gate=self.gate, anchor="within", standardize=self.standardize, ridge="auto", **settings
+            )
+        except MissingEvidence:
+            pass
+        else:
+            gate, position, effect = solution.gate, solution.map, solution.effect
+            words = position.info.evidence or words
+        evidence, stored = None, position
+        if self.spread != "never":
+            affine = position.affine if isinstance(position, PathMap) else position
+            divided = np.where(standardizer.varies, scale, np.inf)  # what never varied takes no part
+            within = moments.within.scaled(divided * np.sqrt(moments.weights.sum() / moments.count))
+            views = read_views(contrasts, within, moments.count, standardizer, affine)
+            rows = unpaired_scatters(moments, _paired_rows(data), views.axes, divided)
+            spread = fit_spread(views, rows, always=self.spread == "always")
+            evidence, words = spread.evidence, f"{words}; {spread.evidence}"
+            if spread.posterior is not None:
+                shift = effect is not None and effect.matches_pairs and effect.error < PRECISE
+                matches = evidence.matches_rows or shift
+                words += f"; {evidence.outcome() if matches else 'rows do not show it: not corrected'}"
+                if self.spread == "always" or (evidence.helps and matches):
+                    stored = spread_map(spread, affine, standardizer)
+        info = self._evidence_info(
+            data,
+            n_contrasts=len(contrasts),
+            gate_rank=gate.rank_,
+            gate_energy=float(gate.cumulative_energy_[gate.rank_ - 1]) if gate.rank_ else 0.0,
+            evidence=words,
+        )
+        return Correction(gate, replace(stored, strength=float(self.strength), info=info), effect, evidence)
+
+    def _nothing(self) -> Correction:
+        identity = AffineMap.identity(self.n_features_in_, info=self._info(gate_rank=0))
+        return Correction(_no_gate(self.n_features_in_), identity)
+
+    @property
+    def gate_(self) -> Any:
+        """The fitted gate of the correction of position."""
+        return self._solution().gate
+
+    @property
+    def effect_(self) -> Effect | None:
+        """How much of the mean contrast the rows show."""
+        effect: Effect | None = self._solution().effect
+        return effect
+
+    @property
+    def spread_(self) -> SpreadEvidence | None:
+        """What held-out pairs say about spread."""
+        evidence: SpreadEvidence | None = self._solution().spread
+        return evidence
+
+
+def _paired_rows(data: Evidence) -> Moments:
+    """Return the moments of the rows that are views of pairs."""
+    total = Moments({})
+    for rows in data.paired_rows:
+        _, event, n_views = np.unique(rows.pair_id, return_inverse=True, return_counts=True)
+        seen = n_views[event] > 1
+        total = total + Moments.from_rows(rows.X[seen], rows.source[seen])
+    return total
+
+
+def _no_gate(n_features: int) -> FixedGate:
+    return FixedGate(np.zeros((n_features, 0))).fit(np.zeros((0, n_features)))

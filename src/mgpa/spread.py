@@ -1,0 +1,709 @@
+"""Where devices differ in more than a shift: read the source from the row, then use it.
+
+Gains, rotations and references change how embeddings vary, which no single affine map can undo without
+collapsing directions. After the correction c of position, every row is moved by paired regressions, weighted
+by how likely each source is:
+
+    h' = c(h) + Σ_s p_s(h) D_s(c(h)).
+
+p is the posterior of the source given the uncorrected row: Gaussians whose means come from pairs alone, where
+source goes with nothing. D_s predicts, from one view, the way to the mean of all views of the same event.
+Where the source cannot be read, p is even and the D_s cancel.
+
+Pairs have to show it first (:func:`shared_slope`): with a gain or a rotation contrasts follow their
+midpoints, Var B - Var A = 2 Cov(B - A, (A + B) / 2), and one participant's slope is found in the others'.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import scipy.linalg
+import scipy.special
+import scipy.stats
+from numpy.typing import NDArray
+
+from .evidence import contrast_folds, orthonormal
+from .maps import AffineMap, SpreadMap
+from .moments import Moments, Scatter, Standardizer
+from .pairs import Contrasts
+from .within import cross_validated_ridge
+
+Floats = NDArray[np.float64]
+Affine = tuple[Floats, Floats]  # M (r, r) and v (r,): y -> y M + v
+
+BALL = 0.02  # of every covariance, shared by all directions
+POOLED = (0.0, 0.1, 0.3, 0.6, 0.9)  # shares of the covariance of all sources together to choose from
+TEMPERATURES = np.geomspace(1.0, 16.0, 17)
+LEVEL = 0.05  # how often pairs without a spread of their own may show one
+SMALL = 0.1  # of the mean variance: directions with less count less when slopes are compared
+UNIT_PAIRS, MOST_UNITS = 3, 25  # pairs in a unit, and units, where participants are unknown
+SIGN_FLIPS = 1999
+STILL_READABLE = 0.65  # an AUROC that is worth a sentence
+FULL = 0.7  # of the features: from this rank on, edits are stored for each feature
+LOST = 1e-3  # what a posterior may change by where a map keeps fewer squares
+
+
+@dataclass(frozen=True)
+class SpreadEvidence:
+    """What held-out pairs say about spread, and about correcting it.
+
+    Attributes
+    ----------
+    p_value : float
+        Of the slope of contrasts on midpoints that units share; 1 where there are too few units to tell.
+    n_units, unit : int, str
+        What was compared: participants, or groups of pairs.
+    removed, error : float
+        Share of the squared difference between held-out views that the correction removes; standard error.
+    scale : float
+        The rows' difference in spread as a multiple of the pairs'; NaN where all rows are pairs.
+    readable : float
+        Share of held-out views whose source is read from the uncorrected embedding.
+    by_length : float
+        AUROC of the source by the length of corrected held-out views: noise and saturation change it.
+    gain, rotation, noise : float
+        Shares of what contrasts differ by, beyond their mean: gains along directions, mixing of directions,
+        and what midpoints do not predict.
+    """
+
+    p_value: float
+    n_units: int
+    unit: str
+    removed: float = 0.0
+    error: float = np.inf
+    scale: float = np.nan
+    readable: float = np.nan
+    by_length: float = 0.5
+    gain: float = 0.0
+    rotation: float = 0.0
+    noise: float = 1.0
+
+    @property
+    def is_shown(self) -> bool:
+        """Whether pairs differ in spread."""
+        return self.p_value <= LEVEL
+
+    @property
+    def helps(self) -> bool:
+        """Whether the correction brings held-out views closer, by more than a standard error."""
+        return self.removed > self.error
+
+    @property
+    def matches_rows(self) -> bool:
+        """Whether rows differ in spread as the pairs do."""
+        return not (self.scale < 0.4 or self.scale > 2.5)
+
+    def __str__(self) -> str:
+        if not self.is_shown:
+            return f"no difference in spread (p = {self.p_value:.2g}, {self.n_units} {self.unit})"
+        return (
+            f"sources differ in spread (p = {self.p_value:.2g}, {self.n_units} {self.unit}): gain "
+            f"{self.gain:.0%}, rotation {self.rotation:.0%}, noise {self.noise:.0%} of what pairs differ by "
+            "beyond the shift"
+        )
+
+    def outcome(self) -> str:
+        """Return what correcting the spread does to held-out pairs, in words."""
+        if not self.helps:
+            return "held-out pairs come no closer: spread not corrected"
+        said = (
+            f"spread corrected: the source was read from {self.readable:.0%} of held-out views; "
+            f"{self.removed:.0%} of their difference is removed"
+        )
+        if self.by_length < STILL_READABLE:
+            return said
+        return f"{said}; what stays readable is the length of embeddings (AUROC {self.by_length:.2f})"
+
+
+@dataclass(frozen=True)
+class Views:
+    """Both views of every pair in r coordinates: principal axes of rows and views, in standardised units.
+
+    Attributes
+    ----------
+    axes, variance : (d, r), (r,)
+        V, orthonormal, and the variance of rows and views along each column, within sources.
+    typical : float
+        Mean variance of a feature.
+    raw, moved : (2 m, r)
+        The views before and after the correction of position: all first views, then all second ones.
+    codes : (2 m,)
+        Their sources.
+    pairs : Contrasts
+        Sources and people of the m pairs; ``values`` are the corrected contrasts in r coordinates.
+    """
+
+    axes: Floats
+    variance: Floats
+    typical: float
+    raw: Floats
+    moved: Floats
+    codes: NDArray[np.int64]
+    pairs: Contrasts
+
+    @property
+    def n_sources(self) -> int:
+        """K."""
+        return int(self.codes.max()) + 1
+
+    def folds(self) -> list[tuple[NDArray[np.intp], NDArray[np.intp]]]:
+        """Return up to five splits of the pairs: whole people where known, else whole events."""
+        one_kind = len(np.unique(self.codes)) == 2
+        people = self.pairs.people if one_kind or self.pairs.people is not None else self._position() % 5
+        return contrast_folds(self.pairs.values, people)
+
+    def units(self) -> NDArray[np.int64]:
+        """Return which unit each pair belongs to: a participant, or some pairs where those are unknown."""
+        people = self.pairs.people
+        if people is not None and len(np.unique(people)) > 2:
+            return np.unique(people, return_inverse=True)[1]
+        order = self._position()
+        if len(np.unique(self.codes)) == 2:
+            order = np.empty(len(order), np.int64)
+            order[np.argsort(np.linalg.norm(self.pairs.values, axis=1), kind="stable")] = np.arange(
+                len(order)
+            )
+        n_units = min(MOST_UNITS, (order.max() + 1) // UNIT_PAIRS)
+        return np.asarray(order % max(1, n_units))
+
+    def _position(self) -> NDArray[np.int64]:
+        """Return each pair's place among those of its two sources: events come in the same order in all."""
+        kind = _kinds(self.pairs)
+        place = np.empty(len(kind), np.int64)
+        for k in np.unique(kind):
+            place[kind == k] = np.arange(np.sum(kind == k))
+        return place
+
+
+def _kinds(pairs: Contrasts) -> NDArray[np.int64]:
+    return np.unique(np.column_stack([pairs.first, pairs.second]), axis=0, return_inverse=True)[1].ravel()
+
+
+def read_views(
+    contrasts: Contrasts, within: Scatter, n_rows: float, standardizer: Standardizer, position: AffineMap
+) -> Views:
+    """Return the paired views in the coordinates that everything here is computed in.
+
+    Parameters
+    ----------
+    contrasts : Contrasts
+        In the input's units, with midpoints.
+    within : Scatter
+        Of the standardised rows about their sources' means, as ``n_rows`` rows of weight one would scatter.
+    n_rows : float
+        Effective number of rows.
+    standardizer : Standardizer
+    position : AffineMap
+        The correction of position.
+    """
+    scale = np.where(standardizer.varies, standardizer.scale, np.inf)
+    views, codes = contrasts.views()
+    raw, moved = ((rows - standardizer.center) / scale for rows in (views, position.transform(views)))
+    centred = raw.copy()
+    for code in np.unique(codes):
+        centred[codes == code] -= raw[codes == code].mean(axis=0)
+    axes = (within + Scatter.of_rows(centred)).axes()
+    V = axes.vectors if axes.factor is None else axes.back(np.eye(len(axes.values)))
+    m, kind = len(contrasts), _kinds(contrasts)
+    shifts = [(raw[m:] - raw[:m])[kind == k].mean(axis=0) for k in np.unique(kind)]
+    V = orthonormal(V, np.stack(shifts, axis=1))  # of few rows, which need not vary along them
+    variance = np.zeros(V.shape[1])
+    variance[: len(axes.values)] = axes.values / (n_rows + len(raw))
+    raw, moved = raw @ V, moved @ V
+    pairs = replace(contrasts, values=moved[m:] - moved[:m], midpoints=(moved[m:] + moved[:m]) / 2)
+    return Views(V, variance, float(variance.sum() / standardizer.varies.sum()), raw, moved, codes, pairs)
+
+
+def shared_slope(
+    contrasts: Floats, midpoints: Floats, kind: NDArray[np.int64], units: NDArray[np.int64]
+) -> float:
+    """Return the p-value of a slope of contrasts on midpoints that units have in common.
+
+    Every unit's slope is its own cross-product of contrasts and midpoints, centred in the unit, so that
+    offsets of people and sessions are no part of it. Where views are exchangeable, as noise and people's own
+    gains are, a unit's slope is as likely to have the other sign. The sum of products of different units'
+    slopes is compared with its values under exchanged signs: exactly, but for six units and fewer, whose
+    signs are too few; those are compared by their standard error and a t-quantile.
+
+    Parameters
+    ----------
+    contrasts, midpoints : (m, r), (m, r)
+        In coordinates in which all directions count alike.
+    kind : (m,)
+        Which two sources a contrast is between.
+    units : (m,)
+        Participants, or groups of pairs.
+    """
+    n_units = int(units.max()) + 1
+    if n_units < 3:
+        return 1.0
+    group = units * (kind.max() + 1) + kind
+    member = (group[:, None] == np.unique(group)).astype(np.float64)
+    member /= member.sum(axis=0)
+
+    def centred(rows: Floats) -> Floats:
+        return np.asarray(rows - (member > 0) @ (member.T @ rows))
+
+    C, M = centred(contrasts), centred(midpoints)
+    of_unit = (units == np.arange(n_units)[:, None]).astype(np.float64)
+    products = np.zeros((n_units, n_units))
+    for k in np.unique(kind):
+        same = kind == k
+        for unit in np.unique(units[same]):
+            rows = same & (units == unit)
+            block = (C[rows] @ C[same].T) * (M[rows] @ M[same].T)
+            products[unit] += of_unit[:, same] @ block.sum(axis=0)
+    np.fill_diagonal(products, 0.0)
+    total = float(products.sum())
+    if n_units < 7:
+        of_each = products.sum(axis=1)
+        error = np.sqrt(2.0 * n_units * np.var(of_each, ddof=1))  # every product is in two units' sums
+        # The slope's direction is learnt, so that its sign is free: a test of two sides.
+        return float(min(1.0, 2.0 * scipy.stats.t.sf(total / error, n_units - 1))) if error > 0 else 1.0
+    signs = np.random.default_rng(0).choice([-1.0, 1.0], size=(SIGN_FLIPS, n_units))
+    exchanged = np.sum((signs @ products) * signs, axis=1)
+    return float((1 + np.sum(exchanged >= total * (1 - 1e-9))) / (1 + SIGN_FLIPS))
+
+
+def show_spread(views: Views) -> float:
+    """Return :func:`shared_slope` of the pairs, with directions of much variance scaled down."""
+    kind = _kinds(views.pairs)
+    centred = views.pairs.values.copy()
+    for k in np.unique(kind):
+        centred[kind == k] -= centred[kind == k].mean(axis=0)
+    scatter = centred.T @ centred / len(centred)
+    scatter[np.diag_indices_from(scatter)] += SMALL * np.trace(scatter) / len(views.axes)
+    whitened = scipy.linalg.solve_triangular(np.linalg.cholesky(scatter), centred.T, lower=True).T
+    midpoints = views.pairs.midpoints / np.sqrt(views.variance + SMALL * views.typical)
+    return shared_slope(whitened, midpoints, kind, views.units())
+
+
+@dataclass(frozen=True)
+class Posterior:
+    """Gaussians of K sources in whitened coordinates y, k of the r coordinates.
+
+    Attributes
+    ----------
+    kept, origin, whiten : (k,), (k,), (k,)
+        y = (x[kept] - origin) whiten.
+    means, precisions, offsets : (K, k), (K, k, k), (K,)
+        Of every source; offsets are half the logarithms of the precisions' determinants.
+    temperature : float
+        What scores are divided by.
+    held_out : (2 m, K)
+        Posteriors of the paired views, each by Gaussians of other pairs (of other people, where known).
+    """
+
+    kept: NDArray[np.intp]
+    origin: Floats
+    whiten: Floats
+    means: Floats
+    precisions: Floats
+    offsets: Floats
+    temperature: float
+    held_out: Floats
+
+    def coordinates(self, X: Floats) -> Floats:
+        """Return y of rows in r coordinates."""
+        return np.asarray((X[:, self.kept] - self.origin) * self.whiten)
+
+
+def fit_posterior(views: Views, rows: list[tuple[float, Floats]]) -> Posterior:
+    """Return the posterior of the source given an uncorrected row.
+
+    Parameters
+    ----------
+    views : Views
+    rows : list of (n, (r, r) array)
+        Of every source, the number and scatter of rows that are not paired, in r coordinates.
+    """
+    K, m, every = views.n_sources, len(views.pairs), np.arange(len(views.pairs))
+    # Directions with next to no variance, and no shift, are all ball, to every source alike.
+    shifts = _source_means(views.raw, views, every)
+    largest = np.maximum(views.variance, np.max((shifts - shifts.mean(axis=0)) ** 2, axis=0))
+    kept = np.flatnonzero(largest > SMALL * BALL * views.typical)
+    variance = (1.0 - BALL) * views.variance[kept] + BALL * views.typical
+    origin, whiten = views.raw[:, kept].mean(axis=0), 1.0 / np.sqrt(variance)
+    Y = (views.raw[:, kept] - origin) * whiten
+    folds = [(test, _source_means(Y, views, train)) for train, test in views.folds()]
+    covariances, held_out = [], np.zeros((len(POOLED), 2 * m, K))
+    for code, (n, scatter) in enumerate(rows):
+        mine = np.flatnonzero(views.codes == code)
+        center, free = Y[mine].mean(axis=0), max(1.0, n + len(mine) - 1.0)
+        C = scatter[np.ix_(kept, kept)] * whiten * whiten[:, None]
+        C = (1.0 - BALL) * (C + (Y[mine] - center).T @ (Y[mine] - center)) / free
+        C[np.diag_indices_from(C)] += BALL * views.typical / variance
+        covariances.append(C)
+        values, U = np.linalg.eigh(C)
+        turned = Y @ U
+        for test, means in folds:
+            both = np.concatenate([test, test + m])
+            points, left = turned[both] - means[code] @ U, free - np.sum(views.codes[both] == code)
+            out = (turned[both[views.codes[both] == code]] - center @ U) * np.sqrt((1.0 - BALL) / left)
+            for j, pooled in enumerate(POOLED):
+                scaled = (1.0 - pooled) * values * free / left + pooled
+                held_out[j, both, code] = _log_density(points, scaled, out * np.sqrt(1.0 - pooled))
+    weight = 1.0 / np.bincount(views.codes, minlength=K)[views.codes]
+    own = np.arange(2 * m), views.codes
+    losses = np.array(
+        [
+            [-weight @ scipy.special.log_softmax(scores / t, axis=1)[own] for t in TEMPERATURES]
+            for scores in held_out
+        ]
+    )
+    best, t = np.unravel_index(int(losses.argmin()), losses.shape)
+    means = _source_means(Y, views, every)
+    shrunk = [(1.0 - POOLED[best]) * C + POOLED[best] * np.eye(len(C)) for C in covariances]
+    precisions = np.stack([np.linalg.inv(C) for C in shrunk])
+    offsets = np.array([-0.5 * np.linalg.slogdet(C)[1] for C in shrunk])
+    temperature = float(TEMPERATURES[t])
+    p = scipy.special.softmax(held_out[best] / temperature, axis=1)
+    return Posterior(kept, origin, whiten, means, precisions, offsets, temperature, p)
+
+
+def _log_density(points: Floats, values: Floats, out: Floats) -> Floats:
+    """Return log-densities, up to a constant, of a Gaussian with covariance diag(values) - outᵀout.
+
+    ``out`` are the held-out rows' part of a scatter. Where they are fewer than coordinates, by Woodbury's
+    identity in the space of those rows.
+    """
+    if len(out) >= len(values):
+        lower = np.linalg.cholesky(np.diag(values) - out.T @ out)
+        apart = scipy.linalg.solve_triangular(lower, points.T, lower=True)
+        return np.asarray(-0.5 * np.sum(apart**2, axis=0) - np.sum(np.log(np.diag(lower))))
+    scaled, out = points / np.sqrt(values), out / np.sqrt(values)
+    lower = np.linalg.cholesky(np.eye(len(out)) - out @ out.T)
+    apart = scipy.linalg.solve_triangular(lower, out @ scaled.T, lower=True)
+    squares = np.sum(scaled**2, axis=1) + np.sum(apart**2, axis=0)
+    return np.asarray(-0.5 * squares - 0.5 * np.sum(np.log(values)) - np.sum(np.log(np.diag(lower))))
+
+
+def _source_means(Y: Floats, views: Views, train: NDArray[np.intp]) -> Floats:
+    """Return the sources' means from pairs alone: of all midpoints, plus what each source adds to them."""
+    m, K = len(views.pairs), views.n_sources
+    design = np.zeros((len(train), K))
+    design[np.arange(len(train)), views.pairs.second[train]] += 1.0
+    design[np.arange(len(train)), views.pairs.first[train]] -= 1.0
+    effects = np.linalg.pinv(design) @ (Y[train + m] - Y[train])  # they add up to zero
+    return np.asarray((Y[train + m] + Y[train]).mean(axis=0) / 2 + effects)
+
+
+@dataclass(frozen=True)
+class Way:
+    """A ridge regression from views of one source to what another source's views differ from them by.
+
+    Attributes
+    ----------
+    rows, points : (n,), (n, r)
+        Positions among all views of those it was fitted on, and those views, less ``center``.
+    center, slope, offset : (r,), (r, r), (r,)
+        The difference expected for x is (x - center) slope + offset.
+    influence : (r, n)
+        P, so that (x - center) P is how much each fitted target counts for x.
+    residuals : (n, r)
+        Of the fitted targets.
+    """
+
+    rows: NDArray[np.intp]
+    points: Floats
+    center: Floats
+    slope: Floats
+    offset: Floats
+    influence: Floats
+    residuals: Floats
+
+    @classmethod
+    def fit(cls, rows: NDArray[np.intp], X: Floats, differences: Floats) -> Way:
+        """Regress, with the penalty of generalised cross-validation."""
+        center, offset = X.mean(axis=0), differences.mean(axis=0)
+        x, y = X - center, differences - offset
+        axes = Scatter.of_rows(x).axes()
+        products = axes.along(x.T @ y)
+        ridge = cross_validated_ridge(axes.values, products, float(np.sum(y**2)), len(x) - 1.0)
+        shrunk = (axes.values + ridge)[:, None]
+        slope = axes.back(products / shrunk)
+        return cls(rows, x, center, slope, offset, axes.back(axes.along(x.T) / shrunk), y - x @ slope)
+
+    def expect(self, X: Floats, held_out: NDArray[np.intp]) -> Floats:
+        """Return what a fit without some rows, with the same penalty, expects for X: exactly that."""
+        expected, out = (X - self.center) @ self.slope + self.offset, np.isin(self.rows, held_out)
+        if not out.any():
+            return np.asarray(expected)
+        P, mean = self.influence[:, out], 1.0 / len(self.rows)
+        left = np.eye(int(out.sum())) - self.points[out] @ P - mean
+        return np.asarray(
+            expected - ((X - self.center) @ P + mean) @ np.linalg.solve(left, self.residuals[out])
+        )
+
+
+def fit_ways(views: Views) -> dict[tuple[int, int], Way]:
+    """Return the regressions (from, to) between all two sources that share pairs."""
+    m, pairs, ways = len(views.pairs), views.pairs, {}
+    for a, b in sorted({(int(s), int(t)) for s, t in zip(pairs.first, pairs.second, strict=True)}):
+        rows = np.flatnonzero((pairs.first == a) & (pairs.second == b))
+        ways[a, b] = Way.fit(rows, views.moved[rows], pairs.values[rows])
+        ways[b, a] = Way.fit(rows + m, views.moved[rows + m], -pairs.values[rows])
+    return ways
+
+
+def routes(ways: dict[tuple[int, int], Way], source: int) -> list[tuple[int, int]]:
+    """Return the steps (from, to) that reach all sources from one, each by as few as possible."""
+    reached, steps = [source], []
+    for t in reached:  # which grows
+        for u in sorted(u for s, u in ways if s == t and u not in reached):
+            reached.append(u)
+            steps.append((t, u))
+    return steps
+
+
+def expected_edit(
+    ways: dict[tuple[int, int], Way], source: int, X: Floats, held_out: NDArray[np.intp]
+) -> Floats:
+    """Return D_s of rows X: the way to the mean of all views, by regressions without held-out pairs."""
+    at = {source: X}
+    for t, u in routes(ways, source):
+        at[u] = at[t] + ways[t, u].expect(at[t], held_out)
+    return np.asarray(sum(at.values()) / len(at) - X)
+
+
+def affine_edit(ways: dict[tuple[int, int], Way], source: int, r: int) -> Affine:
+    """Return D_s as a matrix and an offset."""
+    at: dict[int, Affine] = {source: (np.eye(r), np.zeros(r))}
+    for t, u in routes(ways, source):
+        (M, v), way = at[t], ways[t, u]
+        turned = way.slope if t == source else M @ way.slope
+        at[u] = M + turned, v + (v - way.center) @ way.slope + way.offset
+    M, v = (np.asarray(sum(part) / len(at)) for part in zip(*at.values(), strict=True))
+    return M - np.eye(r), v
+
+
+def unpaired_scatters(
+    moments: Moments, paired: Moments, V: Floats, scale: Floats
+) -> list[tuple[float, Floats]]:
+    """Return number and scatter, in the coordinates V, of every source's rows that are not paired.
+
+    Held-out pairs have to stay held out, so ``paired``, the moments of the rows that are views of pairs, are
+    taken out. With weights, which pairs do not have, they cannot be: then pairs speak for all rows.
+    """
+    weighted = not np.allclose(moments.weights, [part.n_rows for part in moments.parts.values()])
+    scatters = []
+    for (label, part), count in zip(moments.parts.items(), moments.counts, strict=True):
+        size = part.weight / count  # weights are relative
+        scatter, n = part.spread.scaled(scale * np.sqrt(size)).inside(V), float(count)
+        if label in paired.parts:
+            views = paired.parts[label]
+            n = 0.0 if weighted else part.weight - views.weight
+            gap = (part.mean - views.mean) / scale @ V
+            scatter = scatter - views.spread.scaled(scale).inside(V)
+            scatter -= np.outer(gap, gap) * (views.weight * part.weight / max(n, 1.0))
+        scatters.append((n, scatter) if n > 1.5 else (0.0, np.zeros_like(scatter)))
+    return scatters
+
+
+def rows_scale(views: Views, rows: list[tuple[float, Floats]]) -> float:
+    """Return the rows' difference in spread as a multiple of the pairs'; NaN if all rows are pairs.
+
+    The pairs' own is the product of two halves' differences, of other people where known.
+    """
+    if min(n for n, _ in rows) < 2:
+        return float("nan")
+    units = views.units()
+    whiten = 1.0 / np.sqrt(views.variance + SMALL * views.typical)
+
+    def differences(covariances: list[Floats]) -> Floats:
+        stack = np.stack(covariances) * whiten * whiten[:, None]
+        return np.asarray(stack - stack.mean(axis=0))
+
+    halves = []
+    for half in (0, 1):
+        mine = np.tile(units % 2 == half, 2)
+        covariances = []
+        for code in range(views.n_sources):
+            Y = views.raw[mine & (views.codes == code)]
+            if len(Y) < 2:
+                return float("nan")
+            covariances.append(np.cov(Y.T).reshape(Y.shape[1], -1))
+        halves.append(differences(covariances))
+    common = float(np.sum(halves[0] * halves[1]))
+    of_rows = differences([S / (n - 1.0) for n, S in rows])
+    return float(np.sum(of_rows * (halves[0] + halves[1]))) / (2.0 * common) if common > 0 else float("nan")
+
+
+def describe_spread(views: Views, ways: dict[tuple[int, int], Way]) -> tuple[float, float, float]:
+    """Return shares of contrasts, less their mean: gains along directions, rotation, and noise.
+
+    Both regressions between two sources say how contrasts follow midpoints. The symmetric part of what they
+    have in common stretches, the antisymmetric part turns, and the rest of the contrasts is noise.
+    """
+    stretched, turned, left, total = 0.0, 0.0, 0.0, np.finfo(np.float64).tiny
+    for (a, b), way in ways.items():
+        if a < b:
+            slope = (way.slope - ways[b, a].slope) / 2
+            M = (views.moved[way.rows] + views.moved[ways[b, a].rows]) / 2
+            M = M - M.mean(axis=0)
+            stretched += float(np.sum((M @ (slope + slope.T)) ** 2)) / 4
+            turned += float(np.sum((M @ (slope - slope.T)) ** 2)) / 4
+            left += float(np.sum(way.residuals**2))
+            total += float(np.sum((way.residuals + way.points @ way.slope) ** 2))
+    noise, both = min(1.0, left / total), max(stretched + turned, np.finfo(np.float64).tiny)
+    return (1.0 - noise) * stretched / both, (1.0 - noise) * turned / both, noise
+
+
+@dataclass(frozen=True)
+class Spread:
+    """A correction of spread in r coordinates, and what held-out pairs say about it."""
+
+    evidence: SpreadEvidence
+    views: Views
+    posterior: Posterior | None = None
+    edits: tuple[Affine, ...] = ()
+
+
+def fit_spread(views: Views, rows: list[tuple[float, Floats]], *, always: bool = False) -> Spread:
+    """Fit the correction of spread, if pairs show that there is one to correct.
+
+    Parameters
+    ----------
+    views : Views
+    rows : list of (n, (r, r) array)
+        Unpaired rows of every source: :func:`unpaired_scatters`.
+    always : bool
+        Fit it whatever the evidence.
+    """
+    units, m = views.units(), len(views.pairs)
+    people = views.pairs.people
+    whole = people is not None and len(np.unique(people)) > 2
+    evidence = SpreadEvidence(
+        show_spread(views), int(units.max()) + 1, "participants" if whole else "groups of pairs"
+    )
+    if not (evidence.is_shown or always) or not views.folds():
+        return Spread(evidence, views)
+    posterior, ways = fit_posterior(views, rows), fit_ways(views)
+    gain, rotation, noise = describe_spread(views, ways)
+    moved = views.moved.copy()
+    for _, test in views.folds():
+        both = np.concatenate([test, test + m])
+        for code in range(views.n_sources):
+            edit = expected_edit(ways, code, views.moved[both], both)
+            moved[both] += posterior.held_out[both, code, None] * edit
+    before, after = (np.sum((a[m:] - a[:m]) ** 2, axis=1) for a in (views.moved, moved))
+    closer = np.bincount(units if whole else np.arange(m), before - after)
+    error = np.sqrt(len(closer) * np.var(closer, ddof=1)) / before.sum()
+    right = posterior.held_out.argmax(axis=1) == views.codes
+    evidence = replace(
+        evidence,
+        scale=rows_scale(views, rows),
+        gain=gain,
+        rotation=rotation,
+        noise=noise,
+        removed=float(closer.sum() / before.sum()),
+        error=float(error),
+        readable=float(np.mean([right[views.codes == code].mean() for code in range(views.n_sources)])),
+        by_length=_read_by_length(posterior.coordinates(moved), views.codes),
+    )
+    edits = tuple(affine_edit(ways, code, views.moved.shape[1]) for code in range(views.n_sources))
+    return Spread(evidence, views, posterior, edits)
+
+
+def _read_by_length(Y: Floats, codes: NDArray[np.int64]) -> float:
+    """Return the AUROC of the source by the length of rows; of several sources, of the best two."""
+    lengths = [np.sum(Y[codes == code] ** 2, axis=1) for code in np.unique(codes)]
+    best = 0.5
+    for i, one in enumerate(lengths):
+        for other in lengths[:i]:
+            auroc = scipy.stats.mannwhitneyu(one, other).statistic / (len(one) * len(other))
+            best = max(best, auroc, 1.0 - auroc)
+    return float(best)
+
+
+def spread_map(spread: Spread, position: AffineMap, standardizer: Standardizer, **facts: Any) -> SpreadMap:
+    """Return position and spread as one stored map.
+
+    Parameters
+    ----------
+    spread : Spread
+    position : AffineMap
+    standardizer : Standardizer
+    **facts
+        ``strength`` and ``info`` of the map.
+    """
+    views, posterior = spread.views, spread.posterior
+    assert posterior is not None
+    V, scale = views.axes, standardizer.scale
+    readout, along = position.readout * scale[:, None], (position.direction / scale[:, None]).T @ V
+    offset = position.offset + (standardizer.center - position.center) @ position.readout
+    edit, edit_offset = [], []
+    for M, v in spread.edits:  # E_s(h) = pos(h) + D_s(h + pos(h)), pos(h) = -(h readout + offset) along
+        stays = along @ (np.eye(len(M)) + M)
+        edit.append(V @ M - readout @ stays)
+        edit_offset.append(v - offset @ stays)
+    edits, offsets = np.stack(edit), np.stack(edit_offset)
+    # Rows move in the span of the contrasts: too small to see is not too small to read, so all of it is kept.
+    direction = V.T
+    if len(views.pairs) < FULL * len(scale):
+        _, sizes, turn = np.linalg.svd(np.concatenate([views.pairs.values, along]), full_matrices=False)
+        turn = turn[sizes > sizes[0] * V.shape[1] * np.finfo(np.float64).eps].T
+        edits, offsets, direction = edits @ turn, offsets @ turn, (V @ turn).T
+    full = len(direction) > FULL * len(scale)  # where two thin products cost more than one
+    if full:
+        edits, offsets = edits @ direction, offsets @ direction
+    square, square_weight, linear, bias = score_form(posterior, views)
+    return SpreadMap(
+        center=standardizer.center,
+        scale=scale,
+        square=square,
+        square_weight=square_weight,
+        linear=linear,
+        bias=bias,
+        edit=edits,
+        edit_offset=offsets,
+        direction=None if full else direction,
+        **facts,
+    )
+
+
+def score_form(posterior: Posterior, views: Views) -> tuple[Floats, Floats, Floats, Floats]:
+    """Return scores as squares and a linear part: directions (q, d), weights (q, K), linear (K, d), bias (K).
+
+    Relative to the first source, whose scores are zero. Squares that change no posterior of the paired views
+    by more than :data:`LOST` are replaced by their mean.
+    """
+    K, temperature = len(posterior.offsets), posterior.temperature
+    Y = posterior.coordinates(views.raw)
+    linear = np.stack([P @ mean for P, mean in zip(posterior.precisions, posterior.means, strict=True)])
+    bias = posterior.offsets - 0.5 * np.sum(linear * posterior.means, axis=1)
+    linear, bias = (linear - linear[0]) / temperature, (bias - bias[0]) / temperature
+    directions, weights = [], []
+    for s in range(1, K):
+        values, vectors = np.linalg.eigh(posterior.precisions[s] - posterior.precisions[0])
+        weight = np.zeros((len(values), K))
+        weight[:, s] = -0.5 * values / temperature
+        directions.append(vectors.T)
+        weights.append(weight)
+    G, w = np.concatenate(directions), np.concatenate(weights)
+    squares = (Y @ G.T) ** 2
+    influence = np.max(np.abs(w), axis=1) * squares.std(axis=0)
+    order = np.argsort(-influence, kind="stable")
+    G, w, squares = G[order], w[order], squares[:, order]
+    means = squares.mean(axis=0)
+    exact = scipy.special.softmax(Y @ linear.T + bias + squares @ w, axis=1)
+
+    def lost(q: int) -> float:
+        scores = Y @ linear.T + bias + squares[:, :q] @ w[:q] + means[q:] @ w[q:]
+        return float(np.abs(scipy.special.softmax(scores, axis=1) - exact).max())
+
+    low, high = 0, len(G)
+    while low < high:  # the loss need not fall with every square, but where the search ends it is small
+        middle = (low + high) // 2
+        low, high = (low, middle) if lost(middle) < LOST else (middle + 1, high)
+    bias = bias + means[low:] @ w[low:]
+    G, w, linear = G[:low] * posterior.whiten, w[:low], linear * posterior.whiten
+    # (g·(x - o))² = (g·x)² - 2 (g·o)(g·x) + (g·o)²
+    at_origin = G @ posterior.origin
+    bias = bias - linear @ posterior.origin + at_origin**2 @ w
+    linear = linear - 2.0 * (w * at_origin[:, None]).T @ G
+    V = views.axes[:, posterior.kept].T
+    return G @ V, w, linear @ V, bias

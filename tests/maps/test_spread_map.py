@@ -1,0 +1,84 @@
+"""Maps that read the source: one result in numpy, torch and ONNX, in files and in either precision."""
+
+import numpy as np
+import pytest
+
+import mgpa
+from mgpa.maps import SpreadMap
+
+
+@pytest.fixture(scope="module", params=["full", "low rank", "three sources"])
+def stored(request):
+    rng = np.random.default_rng(0)
+    d, r, K, q = 7, 7 if request.param == "full" else 2, 3 if "three" in request.param else 2, 4
+    direction = None if r == d else np.linalg.qr(rng.normal(size=(d, r)))[0].T
+    return SpreadMap(
+        center=20 + rng.normal(size=d),
+        scale=0.5 + rng.random(d),
+        square=rng.normal(size=(q, d)),
+        square_weight=rng.normal(size=(q, K)) / 4,
+        linear=rng.normal(size=(K, d)),
+        bias=rng.normal(size=K),
+        edit=rng.normal(size=(K, d, r)) / 3,
+        edit_offset=rng.normal(size=(K, r)),
+        direction=direction,
+        strength=0.8,
+    )
+
+
+@pytest.fixture(scope="module")
+def rows(stored):
+    return stored.center + stored.scale * np.random.default_rng(1).normal(size=(300, 7))
+
+
+def formula(m, X):
+    h = (X - m.center) / m.scale
+    scores = (h @ m.square.T) ** 2 @ m.square_weight + h @ m.linear.T + m.bias
+    p = np.exp(scores) / np.exp(scores).sum(axis=1, keepdims=True)
+    edits = np.einsum("ns,nsr->nr", p, np.einsum("nd,sdr->nsr", h, m.edit) + m.edit_offset)
+    return p, X + m.strength * m.scale * (edits if m.direction is None else edits @ m.direction)
+
+
+def test_it_is_its_formula(stored, rows):
+    p, expected = formula(stored, rows)
+    np.testing.assert_allclose(stored.transform(rows), expected, rtol=1e-12)
+    np.testing.assert_allclose(stored.posterior(rows), p, atol=1e-12)
+    np.testing.assert_allclose(stored.transform(rows[:1]), expected[:1], rtol=1e-12)
+    np.testing.assert_array_equal(stored.with_strength(0).transform(rows), rows)
+
+
+def test_files_and_precisions(stored, rows, tmp_path):
+    loaded = mgpa.load_map(stored.save(tmp_path / "m.safetensors"))
+    np.testing.assert_array_equal(loaded.transform(rows), stored.transform(rows))
+    single = stored.transform(rows.astype(np.float32))
+    assert single.dtype == np.float32
+    np.testing.assert_allclose(single, stored.transform(rows), rtol=1e-5)
+
+
+def test_torch(stored, rows):
+    torch = pytest.importorskip("torch")
+    X = torch.tensor(rows, requires_grad=True)
+    Y = stored.to_torch()(X)
+    np.testing.assert_allclose(Y.detach().numpy(), stored.transform(rows), rtol=1e-12)
+    Y.sum().backward()
+    assert torch.isfinite(X.grad).all()
+    np.testing.assert_allclose(
+        stored.transform(X.detach().float()).numpy(), stored.transform(rows), rtol=1e-5
+    )
+
+
+def test_onnx(stored, rows, tmp_path):
+    onnxruntime = pytest.importorskip("onnxruntime")
+    session = onnxruntime.InferenceSession(stored.to_onnx(tmp_path / "m.onnx"))
+    np.testing.assert_allclose(
+        session.run(None, {"X": rows.astype("f4")})[0], stored.transform(rows), rtol=1e-5
+    )
+
+
+def test_arrays_must_fit_together(stored):
+    from dataclasses import replace
+
+    with pytest.raises(mgpa.MapError, match="edit"):
+        replace(stored, edit=stored.edit[:, :, :1], edit_offset=stored.edit_offset[:, :1], direction=None)
+    with pytest.raises(ValueError, match="NaN"):
+        stored.transform(np.full((1, 7), np.nan))
