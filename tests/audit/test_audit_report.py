@@ -287,7 +287,9 @@ def test_latex_groups_methods_and_escapes_names(full, hostile, partial, tmp_path
     assert "CORAL" in aware
     value, interval = f"{full.estimates['leace']['S']:.3f}".split(" ", 1)
     assert rf"LEACE & {value} {{\scriptsize {interval}}}" in latex
-    assert {line.count("&") for line in latex.splitlines() if line.startswith(("LEACE", "CORAL"))} == {7}
+    assert {line.count("&") for line in latex.splitlines() if line.startswith(("LEACE", "CORAL"))} == {
+        len(full.columns)
+    }
     assert r"\$a\_b\$ \& \{\{title\}\} 50\%" in hostile.to_latex()
     assert "T_f" not in partial.to_latex()
 
@@ -296,8 +298,8 @@ def test_the_printed_table_fits_a_terminal_and_all_columns_are_there_if_asked_fo
     lines = str(full).splitlines()
     assert len(lines) <= 14
     at = next(i for i, line in enumerate(lines) if line.startswith("method "))
-    for subject, symbol in (("source readable", "S (want .5)"), ("existing heads", "T_f (want high)")):
-        assert lines[at - 1].index(subject) == lines[at].index(symbol)
+    for subject, symbol in (("source readable", "S (want .5)"), ("relative movement", "M")):
+        assert lines[at - 1].rindex(subject) == lines[at].rindex(symbol)
     assert lines[at + 1].index(f"{full.estimates['identity']['S']:.3f}") == lines[at].index("S (want .5)")
     assert [line.split()[0] for line in lines[at + 1 :]] == list(full.methods)
     assert max(map(len, lines[at - 1 :])) <= 110
@@ -556,7 +558,7 @@ def test_browser_shows_every_chart_without_errors_or_requests(which, show):
     marks = page.run(
         "return [...document.querySelectorAll('.chart')].map(c => c.querySelectorAll('svg *').length)"
     )
-    assert len(marks) >= 5
+    assert len(marks) >= 4
     assert min(marks) > 10
     assert page.logs("browser") == []
     messages = [json.loads(entry["message"])["message"] for entry in page.logs("performance")]
