@@ -36,22 +36,10 @@ Floats = NDArray[np.float64]
 def anchor_and_covariance(
     total: Scatter, B: Floats, between: Floats, overlap: Floats, ridge: float, n: float
 ) -> tuple[Floats, Floats]:
-    """Return the anchor's coefficients β (d, r) and the residual covariance C (r, r).
+    """Return the anchor's coefficients β (d, r) and the residual covariance C (r, r) of n rows.
 
-    Parameters
-    ----------
-    total : Scatter
-        Centred scatter of the standardised rows.
-    B : (d, r)
-        Gate basis.
-    between : (d, K - 1)
-        Centred cross-products of the rows with the source indicators.
-    overlap : (K - 1, K - 1)
-        Centred scatter of the indicators.
-    ridge : float
-        Penalty on Q only; intercept and source coefficients are free.
-    n : float
-        Number of rows (total weight).
+    ``between`` and ``overlap`` are the cross-products of the centred source indicators with the rows,
+    (d, K - 1), and with each other. The ridge penalises Q only.
     """
     Szz, Sqz, axes = preserved_axes(total, B)  # q is meant along its principal axes
     Squ, Szu = axes.along(outside(B, between)), B.T @ between

@@ -83,14 +83,12 @@ class IterativeMGPA(SequentialEstimator, GatedEstimator):
         Keep the epoch of each GELU critic with the lowest source cross-entropy on (X_val, source_val); give
         up after ``patience`` epochs without improvement. ``critic_epochs`` is then a maximum.
     do_no_harm : bool
-        Stop adding stages when, on held-out rows, the critics no longer predict the source beyond what the
-        preserved coordinates predict; with nothing to remove at the start the map is the identity. Held-out
-        rows are X_val if given. Otherwise they are paired views, in which source goes with nothing, if pairs
-        and rows show one effect (of the mean contrast, the rows show half to twice), and rows if not. Pairs
-        that are no rows are all held out, and the critics see every row. Of rows, a fifth (whole groups or
-        events) is kept from the critics, or, with few rows, five cross-fitted runs decide and the critics
-        see all. ``history_`` and the map's summary say what was judged on. The closed form needs evidence of
-        its own: an effect along the mean contrast that chance gives in one of a hundred fits.
+        Add stages only while, on held-out rows, critics predict the source beyond what the preserved
+        coordinates predict, more clearly than chance does over participants; with nothing to remove the map
+        is the identity. Held-out rows are X_val if given; otherwise paired views, if pairs and rows show one
+        effect, or else rows: a fifth of many, five cross-fitted runs of few. A gate set by hand is an upper
+        bound: stages act where held-out pairs support directions in it. ``history_`` and the map's summary
+        say what was judged on.
     standardize : bool
         As in :class:`~mgpa.ClosedFormMGPA`; radius and movement are in standardised units.
     anchor_gate : gate estimator or None
@@ -115,11 +113,9 @@ class IterativeMGPA(SequentialEstimator, GatedEstimator):
     n_stages_ : int
         Stages fitted.
     history_ : list of dict
-        Per stage: the movement of the held-out rows after it, if any, and what it was judged by
-        (``evidence``): the closed form by its "effect", the others with ``do_no_harm`` by held-out "rows" or
-        "pairs". Then also the residual AUROC of each score on them (``auroc``,
-        with more than two sources of its source against all others), its standardised excess over chance
-        (``z``) and whether the stage was ``kept``. Scores come critic by critic and source by source.
+        Per stage: what it was judged by (``evidence``: "effect", "rows" or "pairs"), the residual AUROC of
+        each score (``auroc``) and its excess over chance (``z``), whether it was ``kept``, and the movement
+        of held-out rows after it. Scores come critic by critic and source by source.
     sources_ : array
         Source labels.
 

@@ -146,22 +146,6 @@ class Training:
 
     Each starts from torch's own draws for its seed and meets the rows in the order of a DataLoader whose
     generator has its shuffle seed: up to rounding, the result is that of training them one by one.
-
-    Parameters
-    ----------
-    network : Architecture
-        What is trained.
-    X, codes : tensor with n rows, (n,) integers
-        Rows, where the training is to happen, and their classes from 0 to K - 1.
-    seeds, shuffle_seeds : sequences of ints
-        Of each network's initial weights, and of the order of its rows (None: the same).
-    optimizer : AdamW
-        Its settings.
-    sample_weight : (n,) array or None
-        Weights of the rows' losses.
-    n_sets : int
-        X holds so many versions of the n rows, one after the other, and every version gets networks of its
-        own, one for each seed: R = ``n_sets · len(seeds)`` networks, version by version.
     """
 
     def __init__(

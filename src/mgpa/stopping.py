@@ -81,23 +81,7 @@ class PairedViews:
 
 
 class StoppingRule:
-    """Weighs the held-out residuals of stage after stage and says which is the last.
-
-    Parameters
-    ----------
-    sources : array
-        The K source labels.
-    held : list of Rows
-        The held-out rows of the run that is judged or, if there are any, of each witness. Residuals are
-        ranked within each only, since every run has critics, hence offsets, of its own.
-    witnesses : sequence of Trajectory
-        Runs beside the one that is judged, which take a stage whenever it does.
-    units : list of int arrays or None
-        Participant (or event) of each held-out row: rows of one unit are not independent evidence. None: all
-        rows are.
-    evidence : str
-        What the held-out rows are, for the record: "rows", or "pairs".
-    """
+    """Weighs the held-out residuals of stage after stage and says which is the last."""
 
     def __init__(
         self,
@@ -199,11 +183,6 @@ def rank_evidence(
 
     The standard error is the larger of two: that of independent rows without any difference, and the
     one that sums each unit's contribution first (rows of one participant rise and fall together).
-
-    Parameters
-    ----------
-    runs : list of (scores, is_positive, unit)
-        A run that lacks positives or negatives says nothing.
 
     Examples
     --------

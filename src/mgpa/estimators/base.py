@@ -327,19 +327,7 @@ class CorrectionEstimator(OneToOneFeatureMixin, TransformerMixin, BaseEstimator)
     def _read_held_out(
         self, data: FitData, purpose: str, *, every_source: bool = False, sources_needed: bool = True
     ) -> tuple[Floats | None, NDArray[np.int64] | None]:
-        """Return held-out rows and their codes among the fitted sources; None for what was not given.
-
-        Parameters
-        ----------
-        data : FitData
-            With ``X_val`` and ``source_val`` as given.
-        purpose : str
-            What the rows are for, as errors say it.
-        every_source : bool
-            Whether rows of every source are needed.
-        sources_needed : bool
-            Whether rows without their sources are an error.
-        """
+        """Return held-out rows and their codes among the fitted sources; None for what was not given."""
         if data.X_val is None:
             if data.source_val is not None:
                 raise ValueError("source_val without X_val: pass the held-out rows too.")

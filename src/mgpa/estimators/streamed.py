@@ -57,29 +57,16 @@ class LabelledPairs:
 
 @dataclass(frozen=True)
 class Evidence:
-    """Everything kept of the data seen so far. ``a + b`` merges.
+    """Everything kept of the data seen so far. ``a + b`` merges."""
 
-    Attributes
-    ----------
-    moments : Moments
-        Of all rows, by source.
-    pairs, calibration : tuples of (A, B, people), of LabelledPairs
-        Pairs that are not among the rows: aligned arrays, and rows with their sources and ids.
-    paired_rows : tuple of LabelledPairs
-        The rows that have pair ids.
-    people, task : Means
-        Of the rows by (source, participant), and by task label, where they are known and needed.
-    n_features : int or None
-        None before anything was seen.
-    """
-
-    moments: Moments = field(default_factory=lambda: Moments({}))
+    moments: Moments = field(default_factory=lambda: Moments({}))  # of all rows, by source
+    # Pairs that are not among the rows: aligned arrays with their people, and rows with sources and ids.
     pairs: tuple[tuple[NDArray[Any], NDArray[Any], NDArray[Any] | None], ...] = ()
     calibration: tuple[LabelledPairs, ...] = ()
-    paired_rows: tuple[LabelledPairs, ...] = ()
-    people: Means = field(default_factory=lambda: Means({}))
+    paired_rows: tuple[LabelledPairs, ...] = ()  # rows that have pair ids
+    people: Means = field(default_factory=lambda: Means({}))  # by (source, participant)
     task: Means = field(default_factory=lambda: Means({}))
-    n_features: int | None = None
+    n_features: int | None = None  # None before anything was seen
 
     @classmethod
     def from_data(cls, data: FitData) -> Self:
