@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import sys
 import webbrowser
-from importlib.util import find_spec
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 from cyclopts import Parameter
 
@@ -37,32 +36,34 @@ def demo(
     """
     claim(out)
     with waiting("demo: from a file to a report"):
-        if eeg:
-            from ..eeg.demo import run_demo
+        from ..tables import simulate_table
 
-            lines, page = run_demo(out)
+        if eeg:
+            from ..eeg.demo import demo_table
+
+            rows = demo_table(claim(out, "raw/truth.json")[0].parent)
         else:
-            lines, page = _two_headsets(out)
+            rows = simulate_table(60)
+        lines, page = _from_table(rows, out)
     print("\n".join(lines))
+    if not eeg:
+        print("From raw EEG files: mgpa demo --eeg --out mgpa-demo-eeg")
     if sys.stdout.isatty() if open_ is None else open_:
         webbrowser.open(page.resolve().as_uri())
 
 
-def _two_headsets(out: Path) -> tuple[list[str], Path]:
-    """Simulate, fit, apply and audit; return what to print, and the report."""
+def _from_table(rows: Any, out: Path) -> tuple[list[str], Path]:
+    """Fit, apply and audit; return what to print, and the report."""
     from .. import MGPA
     from ..audit import run
-    from ..tables import correct_file, fit_table, open_table, simulate_table, write_table
+    from ..tables import correct_file, fit_table, write_table
 
-    table, adapter, corrected, page = claim(
-        out, "recordings.parquet", "adapter.safetensors", "corrected.parquet", "audit/report.html"
-    )
-    write_table(simulate_table(60), table, overwrite=True)
+    table, adapter, corrected = claim(out, "recordings.parquet", "adapter.safetensors", "corrected.parquet")
+    write_table(rows, table, overwrite=True)
     m = fit_table(MGPA(), table).to_map()
     m.save(adapter, overwrite=True)
     correct_file(m, table, corrected, overwrite=True)
-    claim(out / "audit", "report.html")
-    rows = open_table(table).read()
+    [page] = claim(out / "audit", "report.html")
     quick = {"bank": "full", "restarts": 1, "checkpoints": (12,)}
     audit = run(rows, {"mgpa": MGPA()}, readers=quick, cache=out / "audit" / "cells", verbose=False)
     audit.report(page)
@@ -71,12 +72,12 @@ def _two_headsets(out: Path) -> tuple[list[str], Path]:
     def change(metric: str) -> str:
         return f"{before[metric].value:.2f} → {after[metric].value:.2f}".replace("0.", ".")
 
-    people = len(set(rows.participant.tolist()))
+    worst = [f"Decoder that learned the device, where that misleads it          {change('worst')}"]
     return [
-        f"{people} people with a dry and a wet headset; {len(rows)} rows of {rows.X.shape[1]} features ({table})",
+        f"{len(set(rows.participant.tolist()))} people, two devices, {len(rows)} embeddings: {table}",
         "",
-        f"Headset readable from the embedding (AUROC, .5 is chance)        {change('S')}",
-        f"Decoder that learned the headset, where that misleads it         {change('worst')}",
+        f"Device readable from the embedding (AUROC, .5 is chance)         {change('S')}",
+        *(worst if "worst" in before else []),
         f"Decoder as it was, on everything else                            {change('T_f')}",
         f"Cost: rows move by {100 * after['M'].value:.0f} % of their length",
         "",
@@ -88,5 +89,4 @@ def _two_headsets(out: Path) -> tuple[list[str], Path]:
         f"  mgpa fit {table} --out {adapter} --method mgpa --overwrite",
         f"  mgpa apply {adapter} {table} --out {corrected} --overwrite",
         f"  mgpa audit {table} --out {out / 'audit'} --methods mgpa --quick",
-        *(["From raw EEG files: mgpa demo --eeg"] if find_spec("mgpa.eeg.demo") else []),
     ], page
