@@ -57,7 +57,7 @@ class MGPA(GatedEstimator, MomentEstimator):
     Attributes
     ----------
     gate_ : fitted gate
-        Of the correction of position; rank 0 where pairs show no common shift.
+        Where rows move: with spread, the span of the contrasts; rank 0 where nothing is shown.
     map_ : SpreadMap, PathMap or AffineMap
         The stored correction: with spread, along the mean contrast alone, or the identity.
     effect_ : Effect or None
@@ -139,6 +139,9 @@ class MGPA(GatedEstimator, MomentEstimator):
                 words += f"; {evidence.outcome() if matches else 'rows do not show it: not corrected'}"
                 if self.spread == "always" or (evidence.helps and matches):
                     stored = spread_map(spread, affine, standardizer)
+                    span = np.eye(len(scale)) if stored.direction is None else stored.direction.T
+                    gate = FixedGate(span).fit(contrasts.values)
+                    gate.mean_contrast_ = (contrasts.values / divided).mean(axis=0)
         info = self._evidence_info(
             data,
             n_contrasts=len(contrasts),
@@ -154,7 +157,7 @@ class MGPA(GatedEstimator, MomentEstimator):
 
     @property
     def gate_(self) -> Any:
-        """The fitted gate of the correction of position."""
+        """The fitted gate: where rows move."""
         return self._solution().gate
 
     @property

@@ -41,6 +41,7 @@ LEVEL = 0.05  # how often pairs without a spread of their own may show one
 SMALL = 0.1  # of the mean variance: directions with less count less when slopes are compared
 UNIT_PAIRS, MOST_UNITS = 3, 25  # pairs in a unit, and units, where participants are unknown
 SIGN_FLIPS = 1999
+ALL_NOISE = 0.99  # share of noise from which on there is nothing to undo
 STILL_READABLE = 0.65  # an AUROC that is worth a sentence
 FULL = 0.7  # of the features: from this rank on, edits are stored for each feature
 LOST = 1e-3  # what a posterior may change by where a map keeps fewer squares
@@ -88,8 +89,8 @@ class SpreadEvidence:
 
     @property
     def helps(self) -> bool:
-        """Whether the correction brings held-out views closer, by more than a standard error."""
-        return self.removed > self.error
+        """Whether it brings held-out views closer, by more than a standard error, and not by hiding noise."""
+        return self.removed > self.error and self.noise < ALL_NOISE
 
     @property
     def matches_rows(self) -> bool:
@@ -107,8 +108,10 @@ class SpreadEvidence:
 
     def outcome(self) -> str:
         """Return what correcting the spread does to held-out pairs, in words."""
+        if self.noise >= ALL_NOISE:
+            return "not corrected: noise cannot be undone, and what it tells about the source stays readable"
         if not self.helps:
-            return "held-out pairs come no closer: spread not corrected"
+            return "not corrected: held-out pairs come no closer"
         said = (
             f"spread corrected: the source was read from {self.readable:.0%} of held-out views; "
             f"{self.removed:.0%} of their difference is removed"

@@ -71,7 +71,7 @@ def test_folds_without_evidence_can_be_told_with_those_that_have_some():
         alike = (table.participant == unmoved) & (table.source == "wet")
         X = table.X - 3.0 * alike[:, None] * np.eye(5)[0]
         table = replace(table, X=X, pair_id=np.arange(len(table)) // 2)
-        with pytest.warns(MissingEvidenceWarning, match="show no common difference"):
+        with pytest.warns(MissingEvidenceWarning, match="show no common difference in position"):
             result = audit.run(table, ["closed_form_mgpa"], **QUICK)["closed_form_mgpa"]
         assert ["missing_evidence" in fact for fact in result.facts].count(True) == 1
         assert not result.has("floor")

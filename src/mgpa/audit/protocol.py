@@ -50,7 +50,7 @@ from .result import Audit
 from .store import LIBRARIES, Arrays, Store, array_digest, cell_key, installed, resolve_device
 from .words import label as shown_as
 
-DEFAULT_METHODS = ("identity", "leace", "closed_form_mgpa", "iterative_mgpa")
+DEFAULT_METHODS = ("identity", "leace", "mgpa")
 
 T = TypeVar("T")
 

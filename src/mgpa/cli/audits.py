@@ -75,7 +75,7 @@ def audit(
     table: AnyPlace,
     *,
     out: Folder,
-    methods: Names = ["leace", "closed_form_mgpa"],  # noqa: B006
+    methods: Names = ["leace", "mgpa"],  # noqa: B006
     against: str | None = None,
     cache: Annotated[Path | None, Parameter(validator=validators.Path(file_okay=False))] = None,
     options: AuditOptions = AuditOptions(),
@@ -84,7 +84,7 @@ def audit(
 ) -> None:
     """Measure what corrections do, on participants they were not fitted on, and write a report.
 
-    Example: mgpa audit recordings.parquet --out audit --methods leace closed_form_mgpa iterative_mgpa
+    Example: mgpa audit recordings.parquet --out audit --methods leace mgpa iterative_mgpa
 
     Parameters
     ----------

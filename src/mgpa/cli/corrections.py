@@ -41,7 +41,7 @@ def fit(
     table: AnyPlace,
     *,
     out: AnyOut,
-    method: str = "closed_form_mgpa",
+    method: str = "mgpa",
     rank: Rank = None,
     pairs: MaybePlace = None,
     components: int | None = None,
@@ -54,7 +54,7 @@ def fit(
 ) -> None:
     """Fit a correction to a table and store it.
 
-    Example: mgpa fit recordings.parquet --out adapter.safetensors --method closed_form_mgpa
+    Example: mgpa fit recordings.parquet --out adapter.safetensors
 
     Parameters
     ----------
