@@ -15,7 +15,7 @@ from .arms import recipes, unfitted
 from .config import FIXED, Study, load_study, presets
 
 #: What does not change a number, or is compared in another way.
-_IGNORED = ("name", "title", "about", "overlays", "paper", "contrasts")
+_IGNORED = ("name", "title", "about", "overlays", "paper", "contrasts", "needs")
 
 
 def effective_settings(study: Study) -> dict[str, Any]:
