@@ -20,6 +20,7 @@ from ._common.checks import as_float_matrix, is_tensor, require_finite
 from ._common.parameters import Constraint, check_parameters, having
 from .estimators.base import Provenance, forget, validate_rows
 from .maps import CorrectionMap
+from .maps.base import token_rows as token_rows
 from .pairs import to_numpy
 
 
@@ -77,16 +78,9 @@ def _is_tokens(X: Any) -> bool:
     return len(X.shape if hasattr(X, "shape") else np.asarray(X).shape) == 3
 
 
-def token_rows(X: Any, layout: str) -> Any:
-    """Return one row for each sequence of tokens: their mean, or ("joint") all of them one after another."""
-    return token_mean(X) if layout == "mean" else X.reshape(len(X), -1)
-
-
 def token_mean(X: Any) -> Any:
     """Return the mean over tokens, accumulated in float64, in the tokens' own type."""
-    if isinstance(X, np.ndarray):
-        return X.mean(axis=1, dtype=np.float64).astype(X.dtype)
-    return X.double().mean(dim=1).to(X.dtype)
+    return token_rows(X, "mean")
 
 
 class TokenEstimator(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc]

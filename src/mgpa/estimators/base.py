@@ -16,7 +16,8 @@ from .._common.checks import is_tensor, refuse_masked, require_finite
 from .._common.parameters import Constraint, check_parameters
 from ..errors import MissingEvidence, MissingEvidenceWarning, UsageError
 from ..maps import CorrectionMap, MapInfo
-from ..moments import Moments, Standardizer
+from ..maps.check import FittedRange
+from ..moments import Moments, Standardizer, sample_rows
 from ..pairs import (
     Contrasts,
     check_labels,
@@ -57,11 +58,12 @@ class Provenance:
     people: tuple[str, ...] = ()
     row_sample: str = ""
     notes: str = ""
+    source_column: str = ""
     coordinates: Any = None
 
     def added_to(self, m: CorrectionMap) -> CorrectionMap:
         """Return the map with these facts; what is not known here stays as it is there."""
-        names = ("feature_names", "encoder", "people", "row_sample", "notes")
+        names = ("feature_names", "encoder", "people", "row_sample", "notes", "source_column")
         facts = {name: getattr(self, name) for name in names}
         facts = {name: value for name, value in facts.items() if value}
         if not facts and self.coordinates is None:
@@ -171,6 +173,7 @@ class CorrectionEstimator(OneToOneFeatureMixin, TransformerMixin, BaseEstimator)
     n_features_in_: int
     map_: Any  # a CorrectionMap
     _provenance: Provenance = Provenance()
+    _rows_seen: Any = None
 
     def fit(
         self,
@@ -217,7 +220,9 @@ class CorrectionEstimator(OneToOneFeatureMixin, TransformerMixin, BaseEstimator)
         evidence = {"source": source, "pairs": pairs, "pair_id": pair_id, "groups": groups}
         held = {"X_val": X_val, "source_val": source_val}
         try:
-            self._fit(self._read(X, y, sample_weight=sample_weight, **evidence, **held))
+            data = self._read(X, y, sample_weight=sample_weight, **evidence, **held)
+            self._fit(data)
+            self._rows_seen = sample_rows(data.X)
         except MissingEvidence as reason:
             self._tolerate(reason, "Returning the identity map")
             self._become_identity()
@@ -238,7 +243,7 @@ class CorrectionEstimator(OneToOneFeatureMixin, TransformerMixin, BaseEstimator)
     def _forget(self) -> None:
         """Become unfitted."""
         forget(self)
-        self._provenance = Provenance()
+        self._provenance, self._rows_seen = Provenance(), None
 
     @property
     def _looks_at_pairs(self) -> bool:
@@ -393,7 +398,8 @@ class CorrectionEstimator(OneToOneFeatureMixin, TransformerMixin, BaseEstimator)
     def to_map(self) -> Any:
         """Return the frozen correction: save it, send it, apply it with numpy alone."""
         check_is_fitted(self)
-        return self._provenance.added_to(self.map_)
+        m = self._provenance.added_to(self.map_)
+        return m if self._rows_seen is None else replace(m, fitted=FittedRange.of_rows(self._rows_seen))
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

@@ -18,7 +18,7 @@ from .._common.checks import on_cuda
 from .._common.parameters import check_parameters
 from ..errors import MissingEvidence
 from ..maps import CorrectionMap
-from ..moments import Means, Moments, Standardizer
+from ..moments import Means, Moments, Standardizer, sample_rows
 from ..pairs import Contrasts, check_views, is_paired, matched_rows, require_distinct, source_names, to_numpy
 from .base import NO_PAIRS, CorrectionEstimator, FitData, require_several
 
@@ -274,6 +274,7 @@ class MomentEstimator(CorrectionEstimator):
             evidence = {"source": source, "pairs": pairs, "pair_id": pair_id, "groups": groups}
             data = self._read(X, y, sample_weight=sample_weight, **evidence, reset=first)
             self._data = seen + Evidence.from_data(data)
+            self._rows_seen = sample_rows(data.X, self._rows_seen)
         except MissingEvidence as reason:
             self._tolerate(reason, "This batch is not used")
             self._data = replace(seen, n_features=self.n_features_in_)
@@ -313,6 +314,8 @@ class MomentEstimator(CorrectionEstimator):
         elif seen.moments.n_rows and seen.moments.fingerprint == other._data.moments.fingerprint:
             raise ValueError("Both estimators have seen the same rows; merging would count them twice.")
         self._data = seen + other._data
+        if other._rows_seen is not None:
+            self._rows_seen = sample_rows(other._rows_seen, self._rows_seen)
         self._solved = None
         return self
 

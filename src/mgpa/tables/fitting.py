@@ -112,6 +112,7 @@ def fit_table(
         people=tuple(sorted(people)),
         row_sample=(fitted + seen).encode(),
         notes="; ".join(notes),
+        source_column=str(rows.table.info.get("source_column") or ""),
         coordinates=coordinates,
     )
     model.to_map()  # what cannot be solved is said here, not when the map is first used
