@@ -113,6 +113,7 @@ class TokenEstimator(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # 
         source_val: Any = None,
         sample_weight: Any = None,
         groups: Any = None,
+        pair_groups: Any = None,
     ) -> Self:
         """Fit on tokens X (n, t, d).
 
@@ -138,6 +139,7 @@ class TokenEstimator(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # 
             source_val=source_val,
             sample_weight=sample_weight,
             groups=groups,
+            pair_groups=pair_groups,
         )
         return self
 
@@ -154,7 +156,7 @@ class TokenEstimator(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # 
         self.estimator_.partial_fit(rows, y, **evidence)
         return self
 
-    def add_pairs(self, pairs: Any) -> Self:
+    def add_pairs(self, pairs: Any, groups: Any = None) -> Self:
         """Add pairs that are no rows of X; see :meth:`mgpa.estimators.streamed.MomentEstimator.add_pairs`."""
         check_is_fitted(self, "estimator_")
         if isinstance(pairs, (tuple, list)):
@@ -162,7 +164,7 @@ class TokenEstimator(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # 
         elif _is_tokens(pairs.X):
             self._check_n_tokens(pairs.X.shape[1], "pairs")
             pairs = replace(pairs, X=token_rows(pairs.X, self.layout))
-        self.estimator_.add_pairs(pairs)
+        self.estimator_.add_pairs(pairs, groups)
         return self
 
     def merge(self, other: Any) -> Self:

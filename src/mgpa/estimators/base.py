@@ -80,6 +80,7 @@ class FitData:
     codes: NDArray[np.int64]
     pairs: tuple[Floats, Floats] | None
     pair_id: NDArray[Any] | None
+    pair_groups: NDArray[Any] | None = None  # people of ``pairs``
     sample_weight: Floats | None = None
     task: NDArray[Any] | None = None
     groups: NDArray[Any] | None = None  # labels, so that batches can be put together
@@ -187,6 +188,7 @@ class CorrectionEstimator(OneToOneFeatureMixin, TransformerMixin, BaseEstimator)
         source_val: Any = None,
         sample_weight: Any = None,
         groups: Any = None,
+        pair_groups: Any = None,
     ) -> Self:
         """Fit the correction.
 
@@ -213,11 +215,15 @@ class CorrectionEstimator(OneToOneFeatureMixin, TransformerMixin, BaseEstimator)
             Row weights. A weight of 2 equals a repeated row, except to :class:`~mgpa.ClosedFormMGPA`'s
             within-source anchor, to which weights are relative. Pairs are not weighted.
         groups : (n,) array or None
-            Participants. Methods that hold rows out never have rows of one participant on both sides.
+            Participants of the rows. Evidence is weighed over participants, because rows of one of them rise
+            and fall together; methods that hold rows out never have one on both sides.
+        pair_groups : (m,) array or None
+            Participants of ``pairs``. With ``pair_id``, ``groups`` tells.
         """
         check_parameters(self)
         self._forget()
         evidence = {"source": source, "pairs": pairs, "pair_id": pair_id, "groups": groups}
+        evidence["pair_groups"] = pair_groups
         held = {"X_val": X_val, "source_val": source_val}
         try:
             data = self._read(X, y, sample_weight=sample_weight, **evidence, **held)
@@ -268,6 +274,7 @@ class CorrectionEstimator(OneToOneFeatureMixin, TransformerMixin, BaseEstimator)
         pair_id: Any = None,
         sample_weight: Any = None,
         groups: Any = None,
+        pair_groups: Any = None,
         X_val: Any = None,
         source_val: Any = None,
         reset: bool = True,
@@ -292,6 +299,11 @@ class CorrectionEstimator(OneToOneFeatureMixin, TransformerMixin, BaseEstimator)
         if pairs is not None and pair_id is not None:
             raise ValueError("Pass pairs=(A, B) or pair_id=, not both.")
         views = None if pairs is None else check_views(pairs, X.shape[1])
+        whose = None
+        if pair_groups is not None and self._looks_at_pairs:
+            if views is None:
+                raise ValueError("pair_groups are participants of pairs=(A, B); with pair_id pass groups.")
+            whose = check_labels(pair_groups, len(views[0]), "pair_groups")
         names = list(getattr(self, "feature_names_in_", []))
         for i, side in enumerate(pairs or ()):
             if names and names != list(getattr(side, "columns", names)):
@@ -304,6 +316,7 @@ class CorrectionEstimator(OneToOneFeatureMixin, TransformerMixin, BaseEstimator)
             codes,
             views,
             None if pair_id is None else check_pair_id(pair_id, len(X)),
+            whose,
             weight,
             self._read_task(y, len(X)),
             None if groups is None else check_labels(groups, len(X), "groups"),
