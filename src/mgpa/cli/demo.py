@@ -86,7 +86,7 @@ def _from_table(rows: Any, out: Path) -> tuple[list[str], Path]:
         f"Corrected  {corrected}",
         "",
         "The same by hand:",
-        f"  mgpa fit {table} --out {adapter} --method mgpa --overwrite",
+        f"  mgpa fit {table} --out {adapter} --overwrite",
         f"  mgpa apply {adapter} {table} --out {corrected} --overwrite",
         f"  mgpa audit {table} --out {out / 'audit'} --methods mgpa --quick",
     ], page
