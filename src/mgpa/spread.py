@@ -284,15 +284,15 @@ def fit_posterior(views: Views, rows: list[tuple[float, Floats]]) -> Posterior:
     origin, whiten = views.raw[:, kept].mean(axis=0), 1.0 / np.sqrt(variance)
     Y = (views.raw[:, kept] - origin) * whiten
     folds = [(test, _source_means(Y, views, train)) for train, test in views.folds()]
-    covariances, held_out = [], np.zeros((len(POOLED), 2 * m, K))
+    axes, held_out = [], np.zeros((len(POOLED), 2 * m, K))
     for code, (n, scatter) in enumerate(rows):
         mine = np.flatnonzero(views.codes == code)
         center, free = Y[mine].mean(axis=0), max(1.0, n + len(mine) - 1.0)
         C = scatter[np.ix_(kept, kept)] * whiten * whiten[:, None]
         C = (1.0 - BALL) * (C + (Y[mine] - center).T @ (Y[mine] - center)) / free
         C[np.diag_indices_from(C)] += BALL * views.typical / variance
-        covariances.append(C)
         values, U = np.linalg.eigh(C)
+        axes.append((values, U))
         turned = Y @ U
         for test, means in folds:
             both = np.concatenate([test, test + m])
@@ -307,9 +307,9 @@ def fit_posterior(views: Views, rows: list[tuple[float, Floats]]) -> Posterior:
     losses = -scipy.special.log_softmax(scaled, axis=3)[(..., *own)] @ weight
     best, t = np.unravel_index(int(losses.argmin()), losses.shape)
     means = _source_means(Y, views, every)
-    shrunk = [(1.0 - POOLED[best]) * C + POOLED[best] * np.eye(len(C)) for C in covariances]
-    precisions = np.stack([np.linalg.inv(C) for C in shrunk])
-    offsets = np.array([-0.5 * np.linalg.slogdet(C)[1] for C in shrunk])
+    shrunk = [((1.0 - POOLED[best]) * values + POOLED[best], U) for values, U in axes]
+    precisions = np.stack([(U / values) @ U.T for values, U in shrunk])
+    offsets = np.array([-0.5 * np.sum(np.log(values)) for values, _ in shrunk])
     temperature = float(TEMPERATURES[t])
     p = scipy.special.softmax(held_out[best] / temperature, axis=1)
     return Posterior(kept, origin, whiten, means, precisions, offsets, temperature, p)
