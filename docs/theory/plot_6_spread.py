@@ -30,8 +30,8 @@ h,s]`.
 (Pitman and Morgan), and a rotation shows in the antisymmetric part of the same covariance. Noise, people's
 offsets and people's own gains change signs when views are exchanged; a device's gain does not. So
 ``mgpa.spread.shared_slope`` multiplies different people's covariances of contrast and midpoint, and compares
-the sum with its values under exchanged views. Acting also needs held-out pairs that come closer, and rows that
-differ as the pairs do.
+the sum with its values under exchanged views. Acting also needs held-out pairs that come closer, and rows
+that differ as the pairs do.
 
 **Why the association cannot enter.** Means of the sources come from pairs, in which both devices saw the same
 events, and so do the regressions. Rows only add to the covariances, about the mean of their own source.
@@ -40,6 +40,8 @@ How often a class was recorded with a device appears nowhere.
 **Why it fades.** With an even :math:`p`, rows move by the mean of the :math:`D_s`. Each is half a contrast
 away from the midpoint, in opposite directions, so that they cancel up to the square of the difference.
 """
+
+from itertools import pairwise
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -125,7 +127,7 @@ for name, pair, color in (("before", views, "0.6"), ("after", corrected, COLORS[
     size = np.abs(views[1][:, 0])
     apart = np.abs(pair[1][:, 0] - pair[0][:, 0])
     edges = np.quantile(size, order)
-    at = [apart[(size >= a) & (size <= b)].mean() for a, b in zip(edges[:-1], edges[1:], strict=True)]
+    at = [apart[(size >= a) & (size <= b)].mean() for a, b in pairwise(edges)]
     right.plot((edges[:-1] + edges[1:]) / 2, at, color=color, label=name)
 right.set(xlabel="size of the second device's value", ylabel="distance between the two views")
 right.legend()
@@ -133,8 +135,8 @@ right.legend()
 # %%
 # The association does not enter
 # ------------------------------
-# The same pairs with rows in which device and class are unrelated, and with rows in which they nearly coincide:
-# the task's feature is left alone by both.
+# The same pairs with rows in which device and class are unrelated, and with rows in which they nearly
+# coincide: the task's feature is left alone by both.
 
 moved = {}
 for association in (0.5, 0.99):
@@ -148,8 +150,9 @@ assert max(moved.values()) < 0.05
 # %%
 # What is not promised
 # --------------------
-# The map is not affine, and the paper's theorem on least movement does not cover it. Nothing is proven about how
-# little of the source is left: a device that adds noise, or saturates, stays readable whatever is done, also by
-# methods that are told the source, and the summary says so. A common gain of all features is corrected by these
-# regressions; bringing whitened rows to one length hid it better in simulation, but cost existing heads up to
-# .025 on real spectra, so it is left out. With few pairs nothing beyond the shift is shown, and nothing is done.
+# The map is not affine, and the paper's theorem on least movement does not cover it. Nothing is proven about
+# how little of the source is left: a device that adds noise, or saturates, stays readable whatever is done,
+# also by methods that are told the source, and the summary says so. A common gain of all features is
+# corrected by these regressions. Bringing whitened rows to one length hid it better in simulation, but cost existing
+# heads up to .025 on real spectra, so it is left out. With few pairs nothing beyond the shift is shown, and
+# nothing is done.

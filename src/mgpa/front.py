@@ -124,7 +124,7 @@ class MGPA(GatedEstimator, MomentEstimator):
         else:
             gate, position, effect = solution.gate, solution.map, solution.effect
             if effect is not None:
-                words = f"shift: {effect}, {'corrected' if len(position) else 'not corrected'}"
+                words = f"{effect}: {'correction applied' if len(position) else 'not corrected'}"
         evidence, stored = None, position
         if self.spread != "never":
             affine = position.affine if isinstance(position, PathMap) else position

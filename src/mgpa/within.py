@@ -14,14 +14,13 @@ which contrasts vary. The data are asked first whether the rows show an effect a
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
 
 import numpy as np
 import scipy.linalg
 from numpy.typing import NDArray
 
-from .evidence import contrast_folds
+from .evidence import LEVEL, Measured, contrast_folds, jackknife, mean_over_units
 from .maps import MapInfo, PathMap
 from .moments import Means, Moments, PrincipalAxes, Scatter, Standardizer, outside
 from .pairs import Contrasts
@@ -30,25 +29,47 @@ Floats = NDArray[np.float64]
 
 # A direction is worth correcting if sources differ in variance along it by a fifth or more.
 MATERIAL = 0.1
+# Two views of one event that share more of their variance than this show content, not measurement.
+SHARE = 0.5
 # Volts and millivolts are a thousand apart, but views that keep .005 of a contrast are in the paper.
 UNITS = 500.0
+MOST_PEOPLE = 64
 QUIET = 2  # directions in a row without support that end the path
 
 
 @dataclass(frozen=True)
 class Effect:
-    """The rows' own source effect along the mean contrast, as a multiple of it, and its standard error.
+    """The rows' own source effect along the mean contrast, as a multiple of it, over people.
 
-    Given what is preserved, and within sources: what goes with the source in q is not part of it.
+    Given what is preserved, and within sources: what differs between sources in q is not part of it.
+
+    Attributes
+    ----------
+    size, error : float
+        The effect and its standard error: over people where they are known, over rows where not.
+    df : float
+        Degrees of freedom of the error.
+    units : str
+        What the units were.
+    in_pairs : bool
+        Whether the pairs themselves agree on a shift. If not, the mean contrast is noise, and so is what rows
+        show of it.
     """
 
     size: float
     error: float
+    df: float = np.inf
+    units: str = ""
+    in_pairs: bool = True
+
+    def is_clear(self, level: float) -> bool:
+        """Return whether chance gives such an effect in fewer than this share of fits without any."""
+        return self.in_pairs and bool(Measured(self.size, self.error, self.df).is_clear(level))
 
     @property
     def exists(self) -> bool:
-        """Whether it exceeds two standard errors."""
-        return abs(self.size) > 2.0 * self.error
+        """Whether the effect is clear enough to act on: chance gives it in fewer than one of twenty fits."""
+        return self.is_clear(LEVEL)
 
     @property
     def matches_pairs(self) -> bool:
@@ -57,16 +78,16 @@ class Effect:
 
     @property
     def units_differ(self) -> bool:
-        """Whether pairs and rows show effects so different in size that units are in doubt."""
+        """Whether pairs and rows show effects of such different sizes that their units are in doubt."""
         return self.exists and not 1 / UNITS < abs(self.size) < UNITS
 
     def __str__(self) -> str:
-        if self.units_differ:
-            return (
-                f"effect {self.size:.1e} ± {self.error:.1e} of the contrast (are pairs and rows in the same "
-                "units?)"
-            )
-        return f"effect {self.size:.4f} ± {self.error:.4f} of the contrast"
+        if not self.in_pairs:
+            return "pairs do not agree on a shift between sources"
+        doubt = " (are pairs and rows in the same units?)" if self.units_differ else ""
+        over = f" over {self.units}" if self.units else ""
+        error = f"{100 * self.error:.2g} %" if np.isfinite(self.error) else "unknown"
+        return f"rows show {100 * self.size:.3g} % (± {error}{over}) of the shift seen in pairs{doubt}"
 
 
 def solve_within(
@@ -108,6 +129,7 @@ def solve_within(
     anchor = within_anchor(spread, B, n, K, None if ridge == "auto" else float(ridge))
     C = shrink_or_raise(anchor.covariance, shrinkage, moments.n_rows)
     effect = measured_effect(moments, people, delta, anchor, C, scale)
+    effect = replace(effect, in_pairs=pairs_agree(contrasts, C, B / scale[:, None], K))
     if calibration.parts and effect.matches_pairs:
         # Both views of the same events: rows in which the source is associated with nothing.
         spread = spread + calibration.within.scaled(scale)
@@ -115,9 +137,9 @@ def solve_within(
         anchor = within_anchor(spread, B, n + n_views, K + n_means, anchor.ridge)
         C = shrink_or_raise(anchor.covariance, shrinkage, moments.n_rows)
     path = ordered_directions(C, delta, contrasts, B / scale[:, None])
-    told = "acted"
+    told = "correction applied"
     if do_no_harm and not effect.exists:
-        path, told = path[:, :0], "not clear in these rows, nothing was done"
+        path, told = path[:, :0], "not clear, nothing is corrected"
     elif n_directions == "auto":
         path = path[:, : supported(moments, contrasts, delta, anchor, C, scale, effect)]
     else:
@@ -130,7 +152,7 @@ def solve_within(
         direction=(B @ path * standardizer.scale[:, None]).T,
         offset=(standardizer.center - moments.means.mean(axis=0)) @ readout,
         strength=float(strength),
-        info=MapInfo(evidence=f"{effect}; {told}"),
+        info=MapInfo(evidence=f"{effect}: {told}"),
     )
     return stored, C, effect
 
@@ -162,6 +184,8 @@ class GateAnchor:
         B.
     axes : PrincipalAxes
         Of the rows' scatter once B is taken out of their columns: the preserved coordinates'.
+    products : (p, r)
+        Of these axes with the gate coordinates.
     """
 
     residual: Floats
@@ -170,11 +194,20 @@ class GateAnchor:
     n_free: float
     basis: Floats
     axes: PrincipalAxes
+    products: Floats
 
     def leverage(self, rows: Floats) -> Floats:
-        """Return q (S + λI)⁻¹ qᵀ for rows: how uncertain the regression is at (and between) them."""
-        along = self.axes.along(outside(self.basis, rows.T))
-        return np.asarray((along.T / (self.axes.values + self.ridge)) @ along)
+        """Return q (S + λI)⁻¹ qᵀ for rows: how uncertain the regression is at (and between) them.
+
+        Where rows are fewer than features, most of q lies outside the span of the rows: there the regression
+        knows nothing but its penalty.
+        """
+        preserved = outside(self.basis, rows.T)
+        along = self.axes.along(preserved)
+        inside = (along.T / (self.axes.values + self.ridge)) @ along
+        if not self.ridge > 0:
+            return np.asarray(inside)
+        return np.asarray(inside + (preserved.T @ preserved - along.T @ along) / self.ridge)
 
 
 def preserved_axes(spread: Scatter, B: Floats) -> tuple[Floats, Floats, PrincipalAxes]:
@@ -233,7 +266,7 @@ def within_anchor(spread: Scatter, B: Floats, n: float, n_means: int, ridge: flo
     covariance = (total - explained) / n_free
     residual = B - outside(B, axes.back(products / shrunk[:, None]))
     covariance = (covariance + covariance.T) / 2
-    return GateAnchor(residual, covariance, float(ridge), n_free, B, axes)
+    return GateAnchor(residual, covariance, float(ridge), n_free, B, axes, products)
 
 
 def cross_validated_ridge(values: Floats, products: Floats, total: float, n: float) -> float:
@@ -268,27 +301,100 @@ def measured_effect(
 ) -> Effect:
     """Return how much of the mean contrast the rows of different sources differ by, given q.
 
-    The standard error is the larger of two: of independent rows, and, where participants are known, of
-    participants, whose rows rise and fall together.
+    Where participants are known, the standard error is a jackknife over them: means and regression without
+    each of them in turn, with the penalty and C as they are. Otherwise rows are independent.
     """
     gaps = (moments.means[1:] - moments.means[0]) / scale  # (K - 1, d)
     weights = scipy.linalg.cho_solve(scipy.linalg.cho_factor(C), delta.T).T  # (K - 1, r): C⁻¹δ
-    total = float(np.sum(weights * delta))
-    size = float(np.sum(weights * (gaps @ anchor.residual))) / total
-    uncertain = np.diag(1.0 / moments.counts[1:]) + 1.0 / moments.counts[0] + anchor.leverage(gaps)
-    variance = float(np.sum((weights @ delta.T) * uncertain)) / total**2
+    weights = weights / float(np.sum(weights * delta))
+    size = float(np.sum(weights * (gaps @ anchor.residual)))
     if len({person for _, person in people.parts}) > 1:
-        by_source = np.concatenate([-weights.sum(axis=0, keepdims=True), weights]) / total  # (K, r)
-        sums = zip(moments.means, moments.weights, by_source, strict=True)
-        means = dict(zip(moments.sources, sums, strict=True))
-        influence: dict[Any, float] = {}
-        for (source, person), (weight, mean) in people.parts.items():
-            center, total_weight, direction = means[source]
-            residual = ((mean - center) / scale) @ anchor.residual @ direction
-            influence[person] = influence.get(person, 0.0) + weight / total_weight * float(residual)
-        count = len(influence)
-        variance = max(variance, count / (count - 1) * float(np.sum(np.square(list(influence.values())))))
-    return Effect(size, float(np.sqrt(variance)))
+        left_out, crossed = effects_without_each(moments, people, weights, anchor, scale)
+        found = jackknife(size, left_out, len(moments.sources), crossed)
+        return Effect(size, float(found.error), found.df, found.units)
+    uncertain = np.diag(1.0 / moments.counts[1:]) + 1.0 / moments.counts[0] + anchor.leverage(gaps)
+    variance = float(np.sum((weights @ C @ weights.T) * uncertain))
+    return Effect(size, float(np.sqrt(variance)), np.inf, f"{moments.n_rows} rows")
+
+
+def pairs_agree(contrasts: Contrasts, C: Floats, basis: Floats, n_sources: int) -> bool:
+    """Return whether, over people, contrasts point along the mean contrasts of other people's pairs.
+
+    ``basis`` takes contrasts in the input's units to gate coordinates. Two people, and pairs too few to hold
+    any out, are taken at their word: their gate has been asked already.
+    """
+    values = contrasts.values @ basis
+    folds = contrast_folds(values, contrasts.people)
+    if not folds or (contrasts.people is not None and len(np.unique(contrasts.people)) == 2):
+        return True
+    whiten = np.linalg.inv(np.linalg.cholesky(C)).T
+    along = np.zeros(len(values))
+    for train, test in folds:
+        try:
+            effects = contrasts.take(train).source_effects(n_sources) @ basis @ whiten
+        except ValueError:  # the others' pairs do not connect all sources
+            return True
+        effects = np.concatenate([np.zeros((1, len(C))), effects])
+        expected = effects[contrasts.second[test]] - effects[contrasts.first[test]]
+        along[test] = np.sum((values[test] @ whiten) * expected, axis=1)
+    agreed = mean_over_units(along, contrasts.people)
+    # Both factors of a product of means are of the same few people: its variance is twice what they show.
+    return bool(agreed.value > np.sqrt(2.0) * agreed.quantile(LEVEL) * agreed.error)
+
+
+def effects_without_each(
+    moments: Moments, people: Means, weights: Floats, anchor: GateAnchor, scale: Floats
+) -> tuple[Floats, bool]:
+    """Return the effect without each person, and whether every person has all sources.
+
+    The scatter of a person's rows about their own mean is taken to be like all others', so that people's
+    means are all that must be kept of them. With E the deviations of those means from their sources', the
+    scatter without a person is then (1 - share) S + E A Eᵀ with a small matrix A, and the regression
+    follows from that of all rows in the coordinates of its principal axes.
+    """
+    sources, names = list(moments.sources), sorted({person for _, person in people.parts}, key=repr)
+    # More people than this are left out in groups.
+    group = {name: i % MOST_PEOPLE for i, name in enumerate(names)}
+    cells = Means({})
+    for (source, person), (weight, mean) in people.parts.items():
+        if weight:
+            cells += Means({(source, group[person]): (weight, mean)})
+    source = np.array([sources.index(s) for s, _ in cells.parts])
+    unit = np.array([u for _, u in cells.parts])
+    n_units, K = len(set(unit.tolist())), len(sources)
+    E = (np.stack([m for _, m in cells.parts.values()]) - moments.means[source]) / scale  # (M, d)
+    gaps = (moments.means[1:] - moments.means[0]) / scale
+    B, values, products = anchor.basis, anchor.axes.values, anchor.products
+    Ez, Eq = E @ B, anchor.axes.along(outside(B, E.T)).T  # (M, r), (M, p)
+    gaps_z, gaps_q = gaps @ B, anchor.axes.along(outside(B, gaps.T)).T
+    # Weights as in the anchor's scatter.
+    omega = np.array([w for w, _ in cells.parts.values()]) * moments.count / moments.weights.sum()
+    members = source[:, None] == np.arange(K)  # (M, K)
+    ridge = max(anchor.ridge, 1e-10 * float(values.max(initial=1.0)))
+    effects = []
+    for left in np.unique(unit):
+        out = unit == left
+        remaining = members.T @ (omega * ~out)  # (K,)
+        if not remaining.all():
+            effects.append(np.nan)
+            continue
+        # Deviations of the others from the means that are left: rows of N @ E.
+        move = members * ((omega * out)[:, None] / remaining)  # (M, K): minus the shift of each source's mean
+        N = (np.eye(len(E)) + members @ move.T)[~out]
+        share = float(np.sum(omega[out]) / np.sum(omega))
+        A = (N.T * omega[~out]) @ N - (1.0 - share) * np.diag(omega)
+        shift = -move.T @ np.concatenate([Ez, Eq], axis=1)  # of each source's mean: gate and preserved part
+        change = shift[1:] - shift[0]
+        r = Ez.shape[1]
+        here_z, here_q = gaps_z + change[:, :r], gaps_q + change[:, r:]
+        # Solve [(1 - share) S + ridge + Eqᵀ A Eq] x = (products + Eqᵀ A Ez) weights.
+        target = ((1.0 - share) * products + Eq.T @ (A @ Ez)) @ weights.T  # (p, K - 1)
+        plain = (1.0 - share) * values + ridge
+        solved, spread = target / plain[:, None], Eq.T / plain[:, None]
+        inner = np.eye(len(E)) + A @ (Eq @ spread)
+        x = solved - spread @ np.linalg.solve(inner, A @ (Eq @ solved))
+        effects.append(float(np.sum(here_z * weights) - np.sum(here_q * x.T)))
+    return np.array(effects), len(E) == n_units * K
 
 
 def ordered_directions(C: Floats, delta: Floats, contrasts: Contrasts, basis: Floats) -> Floats:
@@ -319,35 +425,45 @@ def supported(
     scale: Floats,
     effect: Effect,
 ) -> int:
-    """Return how many directions to correct along: the mean's, then those along which sources vary unequally.
+    """Return how many directions to correct along: the mean's, then those that sources vary along unequally.
 
     Directions are chosen on four fifths of the pairs (of the people, where known). A further one is supported
-    if the rows' variances along it differ between sources, by more than two standard errors and by more than
-    :data:`MATERIAL`, and the other pairs agree which source varies more: an association of source and task
-    shows in the rows, but not in two views of the same events.
+    if three things hold:
+
+    - the rows' variances along it differ between sources, by more than two standard errors and by more than
+      :data:`MATERIAL`;
+    - over people, the other pairs' variances differ in the same sense: an association of source and task
+      shows in the rows, but not in two views of the same events;
+    - along it two views of one event have less in common than :data:`SHARE` of the less variable view.
+      Otherwise what a correction would collapse is mostly content.
     """
-    r = len(C)
-    n_mean, n_sources = int(np.linalg.matrix_rank(delta)), len(moments.sources)
+    r, n_mean, n_sources = len(C), int(np.linalg.matrix_rank(delta)), len(moments.sources)
     folds = contrast_folds(contrasts.values / scale, contrasts.people) if r > n_mean else []
     if not folds:
         return n_mean
     inverse = np.linalg.inv(C)
     scatters = [part.spread.scaled(scale).inside(anchor.residual) for part in moments.parts.values()]
     views, codes = contrasts.views()
-    residuals = (views / scale) @ anchor.residual
-    agreement = np.zeros(r)
+    means = np.stack([views[codes == k].mean(axis=0) for k in range(n_sources)])
+    first, second = np.split(((views - means[codes]) / scale) @ anchor.residual, 2)  # residuals of both views
+    unequal, common = np.zeros((len(contrasts), r)), np.zeros((len(contrasts), r))
+    material = np.zeros(r)
+    # Rows that clearly differ against the contrast say that the views were given in the other order.
+    order = -1.0 if effect.exists and effect.size < 0 else 1.0
     for train, test in folds:
         chosen = ordered_directions(C, delta, contrasts.take(train), anchor.basis / scale[:, None])
         G = inverse @ chosen  # residuals to scores along the directions
-        of_rows = [np.sum(G * (S @ G), axis=0) / w for S, w in zip(scatters, moments.weights, strict=True)]
-        tested = np.isin(np.arange(len(codes)) % len(contrasts), test)
-        of_pairs = [(residuals[tested & (codes == k)] @ G).var(axis=0) for k in range(n_sources)]
-        # Rows that differ against the contrast say that the views were given in the other order.
-        wider = np.sign(effect.size) * np.sign(of_pairs / np.mean(of_pairs, axis=0) - 1.0)
-        agreement += np.mean(wider * (of_rows / np.mean(of_rows, axis=0) - 1.0), axis=0) / len(folds)
+        of_rows = np.stack([np.sum(G * (S @ G), axis=0) for S in scatters]) / moments.weights[:, None]
+        excess = of_rows / of_rows.mean(axis=0) - 1.0  # (K, r)
+        material += np.mean(np.abs(excess), axis=0) / len(folds)
+        a, b = first[test] @ G, second[test] @ G
+        wider = np.sign(excess[contrasts.second[test]] - excess[contrasts.first[test]])
+        unequal[test] = order * wider * (b**2 - a**2)
+        common[test] = a * b - SHARE * np.minimum(np.mean(a**2, axis=0), np.mean(b**2, axis=0))
     # The variance of n rows has a relative standard error of √(2/n).
     error = np.sqrt(2.0 * np.sum(1.0 / moments.counts)) / n_sources
-    good = agreement > max(MATERIAL, 2.0 * error)
+    good = (material > max(MATERIAL, 2.0 * error)) & (common.mean(axis=0) < 0)
+    good &= mean_over_units(unequal, contrasts.people).exceeds()
     last, quiet = n_mean, 0
     for j in range(n_mean, r):
         quiet = 0 if good[j] else quiet + 1

@@ -68,10 +68,10 @@ def test_without_an_effect_in_the_rows_the_map_is_the_identity_and_says_so():
     model = within().fit(X, source=source, pairs=paired(rng))
     assert 0.8 < model.effect_.size < 1.2
     assert model.effect_.matches_pairs
-    assert "of the contrast; acted" in model.to_map().summary()
+    assert "of the shift seen in pairs: correction applied" in model.to_map().summary()
     X, source, _ = rows(rng, 300, shift=0.0)
     untouched = within().fit(X, source=source, pairs=paired(rng)).to_map()
-    assert "of the contrast; not clear in these rows, nothing was done" in untouched.summary()
+    assert "of the shift seen in pairs: not clear, nothing is corrected" in untouched.summary()
     assert len(within(do_no_harm=False).fit(X, source=source, pairs=paired(rng)).to_map()) == 1
 
 
@@ -86,11 +86,11 @@ def test_pairs_in_other_units_than_the_rows_are_doubted(unit):
 
 def test_views_that_keep_half_a_percent_of_the_contrast_are_in_no_other_units():
     """As in the paper's controlled study: the summary says the effect as it is."""
-    assert str(Effect(0.0054, 0.0004)) == "effect 0.0054 ± 0.0004 of the contrast"
+    assert str(Effect(0.0054, 0.0004)) == "rows show 0.54 % (± 0.04 %) of the shift seen in pairs"
     assert "same units" in str(Effect(1e-3, 1e-5))
 
 
-def test_people_make_the_standard_error():
+def test_the_error_is_over_people_where_they_are_known():
     rng = np.random.default_rng(3)
     people = np.repeat(np.arange(10), 60)
     X, _, _ = rows(rng, 600, shift=0.0)
@@ -104,16 +104,15 @@ def test_people_make_the_standard_error():
 
 
 def spread_out(rng, n=4000):
-    """Draw a source that shifts one feature and widens two others."""
+    """Draw a source that shifts one feature and is noisier than the other in two, where both are noisy."""
+    noise = np.r_[0.01, 0.2, 0.2, 1.0, 0.9, 0.2, 0.2, 0.2]
     X, source, _ = rows(rng, n)
-    X[:, 3:5] *= np.where(source == 1, 3.0, 1.0)[:, None]
-    first = rows(rng, 400, shift=0.0)[0]
-    second = (
-        first
-        + 3.0 * np.eye(D)[0]
-        + np.r_[0.01, 0.2, 0.2, 2.8, 2.5, 0.2, 0.2, 0.2] * rng.normal(size=(400, D))
-    )
-    return X, source, (first, second)
+    X[:, 3:5] *= 0.5
+    X += np.where(source == 1, 3.0, 1.0)[:, None] * noise * rng.normal(size=X.shape)
+    events = rows(rng, 400, shift=0.0)[0]
+    events[:, 3:5] *= 0.5
+    first, second = (events + k * noise * rng.normal(size=events.shape) for k in (1.0, 3.0))
+    return X, source, (first, second + 3.0 * np.eye(D)[0])
 
 
 def test_directions_follow_the_mean_while_sources_differ_along_them():
