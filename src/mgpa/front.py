@@ -104,7 +104,8 @@ class MGPA(GatedEstimator, MomentEstimator):
         self.on_missing = on_missing
 
     def _solve(self, data: Evidence) -> Correction:
-        K, contrasts = data.require_sources(), data.contrasts()
+        data.require_sources()
+        contrasts = data.contrasts()
         standardizer, moments = data.standardizer(self.standardize), data.moments
         if not contrasts.values.any():
             raise MissingEvidence(
@@ -115,7 +116,7 @@ class MGPA(GatedEstimator, MomentEstimator):
         position: Any = AffineMap.identity(len(scale), center=center, scale=scale)
         gate, effect, words = _no_gate(len(scale)), None, "pairs show no common shift"
         try:
-            settings = {"n_directions": K - 1, "shrinkage": 0.01, "do_no_harm": True, "strength": 1.0}
+            settings = {"shrinkage": 0.01, "do_no_harm": True, "strength": 1.0}
             solution = solve(
                 data, gate=self.gate, anchor="within", standardize=self.standardize, ridge="auto", **settings
             )
