@@ -23,7 +23,7 @@ from mgpa.estimators.streamed import LabelledPairs
 from mgpa.moments import Means
 
 N_FITS = 400
-NOMINAL = {"act": 0.05, "gate": 0.01, "path": 0.05, "begin": 0.05, "go on": 0.16}
+NOMINAL = {"act": 0.05, "gate": 0.01, "begin": 0.05, "go on": 0.16}
 PERSON, SESSION = 1.0, 0.5  # spread of people, and of their sessions with one device, in spreads of rows
 
 
@@ -104,27 +104,6 @@ def takes_a_direction(cell: Cell, rng: np.random.Generator, effect: float) -> bo
     return bool(mgpa.MeasurementGate().fit(contrasts + 4.0 * effect * np.eye(d)[0], groups=person).rank_ > 0)
 
 
-def goes_further(cell: Cell, rng: np.random.Generator, effect: float) -> bool:
-    """Return whether a path has more than the mean's direction; with an effect, two others are noisy."""
-    d, n = cell.features, 30
-    noise = np.ones(d) * 0.3
-    noise[1:3] += 4.0 * effect
-
-    def see(events: Any, k: int) -> Any:
-        return (
-            events
-            + k * np.eye(d)[0] * 2.0
-            + (1.0 + 2.0 * k * (effect > 0)) * noise * rng.normal(size=events.shape)
-        )
-
-    person = np.repeat(np.arange(cell.people), n)
-    events = rng.normal(size=(len(person), d)) + PERSON * rng.normal(size=(cell.people, d))[person]
-    X = np.concatenate([see(events, 0), see(events, 1)])
-    source, ids = np.repeat([0, 1], len(person)), np.tile(np.arange(len(person)), 2)
-    model = mgpa.ClosedFormMGPA(mgpa.MeasurementGate(rank=4), do_no_harm=False)
-    return len(model.fit(X, source=source, pair_id=ids, groups=np.tile(person, 2)).to_map()) > 1
-
-
 def iterative(cell: Cell, rng: np.random.Generator, effect: float, most: int) -> Any:
     data = draw(cell, rng, effect)
     labelled = data["pairs"]
@@ -152,7 +131,6 @@ def goes_on(cell: Cell, rng: np.random.Generator, effect: float) -> bool:
 DECISIONS: dict[str, Callable[[Cell, np.random.Generator, float], bool]] = {
     "act": acts,
     "gate": takes_a_direction,
-    "path": goes_further,
     "begin": begins,
     "go on": goes_on,
 }
@@ -175,7 +153,6 @@ CELLS = (
 SMALL = [Cell(people=4), Cell(design="nested", people=8), Cell(design="mixed", people=6), Cell(sources=3)]
 OTHERS = (
     [Cell("gate", people=P) for P in (2, *PEOPLE)]
-    + [Cell("path", people=P) for P in (3, 6, 12)]
     + [Cell("begin", design=design, people=P) for design in ("crossed", "nested") for P in (6, 12)]
     + [Cell("go on", people=P) for P in (6, 12)]
 )
