@@ -74,6 +74,8 @@ def test_a_pure_shift_is_the_closed_form_and_no_difference_is_the_identity():
     world = World("shift")
     closed = mgpa.ClosedFormMGPA().fit(world.X, source=world.source, pairs=world.pairs)
     np.testing.assert_array_equal(world.fit().transform(world.X), closed.transform(world.X))
+    world.pairs = world.pairs[0], world.pairs[0] + SHIFT  # nothing but a shift, without noise
+    assert "no difference in spread (p = 1," in world.fit().to_map().summary()
     same = World("nothing")
     np.testing.assert_array_equal(same.fit().transform(same.X), same.X)
 
