@@ -80,8 +80,8 @@ def projection(C: Floats, Delta: Floats) -> tuple[Floats, Floats]:
         solved = np.linalg.pinv(C, hermitian=True) @ Delta
     gram = Delta.T @ solved
     values, vectors = np.linalg.eigh((gram + gram.T) / 2)
-    kept = values > max(values[-1] * 1e-12, np.finfo(np.float64).tiny)
-    whiten = vectors[:, kept] / np.sqrt(values[kept])
+    positive = values > max(values[-1] * 1e-12, np.finfo(np.float64).tiny)
+    whiten = vectors[:, positive] / np.sqrt(values[positive])
     return np.asarray(Delta @ whiten), np.asarray(solved @ whiten)
 
 
@@ -206,13 +206,13 @@ class ClosedFormMGPA(GatedEstimator, MomentEstimator):
     def _solve(self, data: Evidence) -> Solution:
         parameters = {k: v for k, v in self.get_params(deep=False).items() if k != "on_missing"}
         solved = solve(data, **parameters)
-        gate, told = solved.gate, solved.map.info.evidence
+        gate = solved.gate
         info = self._evidence_info(
             data,
             n_contrasts=solved.n_contrasts,
             gate_rank=gate.rank_,
             gate_energy=float(gate.cumulative_energy_[gate.rank_ - 1]) if gate.rank_ else 0.0,
-            evidence=told,
+            evidence=solved.map.info.evidence,
         )
         return replace(solved, map=replace(solved.map, info=info))
 

@@ -74,7 +74,7 @@ class NetworkCritic:
 
 
 def n_scores(n_sources: int) -> int:
-    """Return how many scores a critic of so many sources gives."""
+    """Return how many scores a critic of ``n_sources`` sources gives."""
     return n_sources if n_sources > 2 else 1
 
 

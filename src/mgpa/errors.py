@@ -91,7 +91,7 @@ class TableError(Printable, ValueError):
 
 
 class BudgetNotAttained(Printable, RuntimeError):
-    """The map never moves the validation rows that far; there is no map at this budget."""
+    """The map never moves the validation rows that far."""
 
 
 class PairingError(Printable, ValueError):

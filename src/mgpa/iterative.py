@@ -6,11 +6,11 @@ anchors of their scores inside the gate:
     h ← h + B Δz,   Δz = argmin_{‖Δz‖ ≤ ρ} ½‖W(A Δz + e)‖² + ½ τ‖Δz‖²,   e = s(h) - a(q(h)).
 
 The paper's anchor a(q) is a regression of the score on the preserved coordinates, over the rows of all
-sources (``target="conditional"``). It learns how source goes with task, and of a network's score it leaves
-what the network reads from q, which is noise with few rows, to be compensated by moving z. The default is the
-critic's own score at the anchored point, a(q) = s(q + B ẑ(q)), with ẑ the regression of the gate coordinates
-within sources (:func:`mgpa.within.within_anchor`): no row is ever asked to move past ẑ(q). Its first stage is
-the closed form, which needs no critics to know what the pairs show; the others correct what that leaves.
+sources (``target="conditional"``). It learns associations of source and task, and of a network's score it
+leaves what the network reads from q, which is noise with few rows, to be compensated by moving z. The default
+is the critic's own score at the anchored point, a(q) = s(q + B ẑ(q)), with ẑ the regression of the gate
+coordinates within sources (:func:`mgpa.within.within_anchor`): no row is asked to move past ẑ(q). Its first
+stage is the closed form, which needs no critics; the others correct what that leaves.
 """
 
 from __future__ import annotations
@@ -69,9 +69,9 @@ class IterativeMGPA(SequentialEstimator, GatedEstimator):
         matter.
     target : {"within", "conditional", "mean", "zero"}
         What the scores aim for: the critics' own scores where the gate coordinates are those expected from
-        the preserved ones within sources, which does not learn how source goes with task; their conditional
-        mean given the preserved coordinates over the rows of all sources, as published; their mean on the
-        fitting rows; or zero. With "within" (and no ``anchor_gate``) the first stage is the closed form's.
+        the preserved ones within sources, which learns no association of source and task; their
+        conditional mean given the preserved coordinates over the rows of all sources, as published; their
+        mean on the fitting rows; or zero. With "within" (and no ``anchor_gate``) the first stage is the closed form's.
     radius : float
         Longest step of a stage, per √d.
     damping, stabilizer : float

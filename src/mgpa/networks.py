@@ -1,7 +1,7 @@
 """Training of small source networks, draw for draw as the published recipes do it.
 
 Critics and IGBP train one network a stage, the readers of an audit several restarts side by side. All are
-small and many. So there is no data loader, the gradients are written out (automatic differentiation would be
+small and many. So no data loader is used, the gradients are written out (automatic differentiation would be
 a third of the time), the optimiser sees one flat vector, and on a GPU a step is one recorded graph.
 """
 
@@ -240,7 +240,7 @@ def network_logits(network: Architecture, parameters: list[Array], X: Array) -> 
 
 
 def parameters_of(flat: Array, gradient: Array, n_parts: int) -> list[Any]:
-    """Return a vector and its gradient as so many parameters, which share their memory."""
+    """Return a vector and its gradient as ``n_parts`` parameters, which share their memory."""
     size = -(-len(flat) // n_parts)
     parameters = []
     for part, its_gradient in zip(flat.split(size), gradient.split(size), strict=True):

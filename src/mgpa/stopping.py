@@ -4,8 +4,8 @@ On rows the critics were not fitted on, the residual e = s(h) - a(q) is what a c
 expectation given the preserved coordinates. Once it no longer ranks the sources (Mann-Whitney against
 chance), another stage would chase noise: it costs movement and task information and removes nothing.
 
-Where source goes with task, rows of different sources differ in what they are about, and a critic that reads
-that ranks them too. Two views of the same events cannot differ so: where they show the effect at the rows'
+Where source and task are associated, rows of different sources differ in content, and a critic that reads
+content ranks them too. Two views of the same events cannot differ so: where they show the effect at the rows'
 own scale, they are what the residual is judged on.
 """
 
@@ -200,10 +200,10 @@ def rank_evidence(
         if not n1 or not n0:
             continue
         ranks = rankdata(scores)
-        own = np.empty(len(scores))  # rank among rows of the same source
-        own[positive], own[~positive] = rankdata(scores[positive]), rankdata(scores[~positive])
+        among = np.empty(len(scores))  # rank among rows of the same source
+        among[positive], among[~positive] = rankdata(scores[positive]), rankdata(scores[~positive])
         # For a positive row: negatives below it, minus the half expected. For a negative one: the reverse.
-        excess = np.where(positive, ranks - own - n0 / 2, n1 / 2 - (ranks - own))
+        excess = np.where(positive, ranks - among - n0 / 2, n1 / 2 - (ranks - among))
         won = excess[positive].sum()
         wins += won
         pairs += n1 * n0

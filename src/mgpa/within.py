@@ -117,9 +117,9 @@ def solve_within(
         n_views, n_means = calibration.weights.sum(), len(calibration.sources)
         anchor = within_anchor(spread, B, n + n_views, K + n_means, anchor.ridge)
         C = shrink_or_raise(anchor.covariance, shrinkage, moments.n_rows)
-    path, told = mean_directions(C, delta), "correction applied"
+    path, outcome = mean_directions(C, delta), "correction applied"
     if do_no_harm and not effect.exists:
-        path, told = path[:, :0], "not clear, nothing is corrected"
+        path, outcome = path[:, :0], "not clear, nothing is corrected"
     readout = (anchor.residual @ scipy.linalg.cho_solve(scipy.linalg.cho_factor(C), path)) / scale[:, None]
     stored = PathMap(
         center=standardizer.center,
@@ -128,7 +128,7 @@ def solve_within(
         direction=(B @ path * standardizer.scale[:, None]).T,
         offset=(standardizer.center - moments.means.mean(axis=0)) @ readout,
         strength=float(strength),
-        info=MapInfo(evidence=f"{effect}: {told}"),
+        info=MapInfo(evidence=f"{effect}: {outcome}"),
     )
     return stored, C, effect
 
@@ -248,8 +248,8 @@ def measured_effect(
     size = float(np.sum(weights * (gaps @ anchor.residual)))
     if len({person for _, person in people.parts}) > 1:
         left_out, crossed = effects_without_each(moments, people, weights, anchor, scale)
-        found = jackknife(size, left_out, len(moments.sources), crossed)
-        return Effect(size, float(found.error), found.df, found.units)
+        estimate = jackknife(size, left_out, len(moments.sources), crossed)
+        return Effect(size, float(estimate.error), estimate.df, estimate.units)
     uncertain = np.diag(1.0 / moments.counts[1:]) + 1.0 / moments.counts[0] + anchor.leverage(gaps)
     variance = float(np.sum((weights @ C @ weights.T) * uncertain))
     return Effect(size, float(np.sqrt(variance)), np.inf, f"{moments.n_rows} rows")
@@ -310,8 +310,8 @@ def effects_without_each(
     members = source[:, None] == np.arange(K)  # (M, K)
     ridge = max(anchor.ridge, 1e-10 * float(values.max(initial=1.0)))
     effects = []
-    for left in np.unique(unit):
-        out = unit == left
+    for each in np.unique(unit):
+        out = unit == each
         remaining = members.T @ (omega * ~out)  # (K,)
         if not remaining.all():
             effects.append(np.nan)
