@@ -35,16 +35,10 @@ def table_from_epochs(
     devices: Mapping[str, Any],
     *,
     encoder: Encoder,
-    pair_by: str | Sequence[str] = "event",
-    participant: str = "participant",
-    label: str = "label",
-    channels: Sequence[str] | None = None,
-    sfreq: float | None = None,
-    reference: str | Sequence[str] | None = None,
-    limits: TimingLimits | None = None,
     roles: Mapping[str, float] | None = None,
     random_state: int = 0,
     verbose: bool = False,
+    **alignment: Any,
 ) -> Table:
     """Make one table of the epochs of several devices: at common samples, paired, embedded, with roles.
 
@@ -54,8 +48,6 @@ def table_from_epochs(
         Two or more devices that recorded the same events. The names become ``source``.
     encoder : Encoder
         What embeds the trials; see :func:`mgpa.eeg.encode`.
-    pair_by, participant, label, channels, sfreq, reference, limits
-        How epochs are brought together; see :func:`align_devices`.
     roles : dict of role to share of participants, or None
         See :func:`mgpa.tables.assign_roles`; None is its default, and no roles with fewer than four people.
         A metadata column ``role`` is taken as it is.
@@ -63,6 +55,9 @@ def table_from_epochs(
         Who gets which role.
     verbose : bool
         Show progress.
+    **alignment
+        How epochs are brought together, as for :func:`align_devices`: pair_by, participant, label, channels,
+        sfreq, reference and limits.
 
     Returns
     -------
@@ -88,16 +83,7 @@ def table_from_epochs(
     >>> table_from_epochs({"cap": cap, "headset": headset}, encoder=mgpa.eeg.BandPower())
     <Table: 160 rows of 10 float32, with source, participant, role, label, pair_id, onset, event>
     """
-    trials, report = align_devices(
-        devices,
-        pair_by=pair_by,
-        participant=participant,
-        label=label,
-        channels=channels,
-        sfreq=sfreq,
-        reference=reference,
-        limits=limits,
-    )
+    trials, report = align_devices(devices, **alignment)
     trials = replace(trials, info=trials.info | {"pairing": str(report)})
     return encode(with_drawn_roles(trials, roles, random_state), encoder, verbose=verbose)
 
@@ -151,21 +137,11 @@ def align_devices(
     report : PairingReport
         What was left out, which channels are bad or flat, and how the clocks compare.
     """
-    given: dict[str, tuple[Any, type]] = {
-        "devices": (devices, Mapping),
-        "participant": (participant, str),
-        "label": (label, str),
-    }
-    for name, (value, kind) in given.items():
-        if not isinstance(value, kind):
-            expected = "epochs by name, as {'lab': …}" if kind is Mapping else "a column of Epochs.metadata"
-            raise TypeError(f"{name} is a {type(value).__name__}; expected {expected}.")
     by = (pair_by,) if isinstance(pair_by, str) else tuple(pair_by)
-    if len(devices) < 2 or not by:
+    if not isinstance(devices, Mapping) or len(devices) < 2 or not by:
         raise UsageError(
-            f"Got {len(devices)} devices and pair_by={pair_by!r}; expected epochs of two devices or more by "
-            "name, and the columns that name an event. Several views of one recording are made by "
-            "mgpa.eeg.measure_views."
+            "Expected epochs of two devices or more by name, as {'lab': …}, and the columns that "
+            "name an event. Several views of one recording are made by mgpa.eeg.measure_views."
         )
     parts = [
         _read(str(name), epochs, by, participant, label)
