@@ -145,23 +145,23 @@ def align_devices(
         )
     parts = [
         _read(str(name), epochs, by, participant, label)
-        for name, given in devices.items()
-        for epochs in _listed(given, name)
+        for name, several in devices.items()
+        for epochs in _listed(several, name)
     ]
     names, notes = common_channels(parts, channels)
     grid, words = common_times(parts, sfreq)
     notes += [*about_units(parts), words]
     shared = [name for name in parts[0].columns if all(name in part.columns for part in parts)]
-    left = sorted({name for part in parts for name in part.columns} - set(shared))
-    if left:
-        notes.append(f"metadata that not all have, and that are left out: {', '.join(left)}")
+    others = sorted({name for part in parts for name in part.columns} - set(shared))
+    if others:
+        notes.append(f"metadata that not all have, and that are left out: {', '.join(others)}")
     trials = Trials.concatenate(align(part, names, grid, shared) for part in parts)
     pair_id, sessions, untimed = _pair(trials.columns, tuple(map(str, devices)), by, limits)
     if untimed:
         _require_one_day(parts, limits)
-        notes.append(f"clocks not compared, for want of onsets or of three pairs: {some(untimed)}")
+        notes.append(f"clocks not compared, without onsets or three pairs: {some(untimed)}")
         warnings.warn(
-            f"Clocks cannot be compared, for want of onsets or of three pairs ({some(untimed)}): that events "
+            f"Clocks cannot be compared, without onsets or three pairs ({some(untimed)}): that events "
             f"of one number are the same event rests on {', '.join(by)} alone.",
             stacklevel=2,
         )
@@ -190,7 +190,7 @@ def _require_one_day(parts: Sequence[DeviceEpochs], limits: TimingLimits | None)
 
 
 def with_drawn_roles(trials: Trials, shares: Mapping[str, float] | None, random_state: int) -> Trials:
-    """Return the trials with everybody's role: their own, or assigned, if people suffice."""
+    """Return the trials with a role for each participant: theirs, or assigned if there are enough."""
     if "role" in trials.columns:
         if shares is not None:
             raise UsageError("There is a column role already; leave roles out, or rename that column.")
@@ -200,7 +200,7 @@ def with_drawn_roles(trials: Trials, shares: Mapping[str, float] | None, random_
         warnings.warn(
             f"{len(np.unique(people))} participants are too few for the roles {', '.join(ROLES)}, so the "
             "table has none: mgpa.audit.run lets three people or more take turns in them, and a fit is on "
-            "everybody.",
+            "all participants.",
             stacklevel=3,
         )
         return trials
@@ -243,7 +243,7 @@ def _read(device: str, epochs: Any, by: tuple[str, ...], participant: str, label
         implied["participant"] = np.full(len(epochs), person)
         whose = f"or leave that out: the subject's his_id is {person!r}"
     columns = {"source": np.full(len(epochs), device)}
-    for kept, name, advice in (
+    for column, name, advice in (
         ("participant", participant, f"Name the participant's column with participant=, {whose}."),
         ("label", label, "Name the task's column with label=."),
         ("onset", "onset", ""),
@@ -251,7 +251,7 @@ def _read(device: str, epochs: Any, by: tuple[str, ...], participant: str, label
     ):
         if name not in metadata and name not in implied:
             raise UsageError(f"{device}: no column {name!r}. Metadata columns: {present}. {advice}")
-        columns[kept] = metadata.pop(name) if name in metadata else implied[name]
+        columns[column] = metadata.pop(name) if name in metadata else implied[name]
     source = metadata.pop("source", None)
     if source is not None and set(source.tolist()) != {device}:
         raise UsageError(f"{device}: the metadata have another source, {some(set(source.tolist()))}.")
@@ -283,9 +283,9 @@ def _pair(
     for name, rows in _sessions(columns, by):
         row_of = {device: _rows_of_events(columns, rows, device, by[-1], name) for device in devices}
         paired, dropped = 0, []
-        events = list(dict.fromkeys(event for of_device in row_of.values() for event in of_device))
+        events = list(dict.fromkeys(event for events in row_of.values() for event in events))
         for event in events:
-            views = {device: of_device[event] for device, of_device in row_of.items() if event in of_device}
+            views = {device: rows[event] for device, rows in row_of.items() if event in rows}
             if len(views) > 1:
                 _require_one_label(columns["label"], list(views.values()), event, name)
                 pair_id[list(views.values())] = f"{name}/{event}"
@@ -315,7 +315,7 @@ def _why_no_pairs(columns: Columns, devices: tuple[str, ...], by: tuple[str, ...
     )
     strangers = len(set().union(*people)) == sum(map(len, people))
     values = zip(devices, people if strangers else events, strict=True)
-    listed = "; ".join(f"{device} has {some(of_device)}" for device, of_device in values)
+    listed = "; ".join(f"{device} has {some(names)}" for device, names in values)
     if strangers:
         return (
             f"No participant is on two devices: {listed}. Name the column of participants with participant=, "

@@ -28,7 +28,7 @@ _ENTITIES = ("session", "acquisition", "run", "recording", "description")
 def find_markers(raw: Any) -> Markers:
     """Return the events of a recording and their names: its annotations or, without any, its triggers.
 
-    Annotations that begin with BAD or EDGE are no events, as everywhere in MNE.
+    Annotations that begin with BAD or EDGE are not events, as everywhere in MNE.
     """
     import mne
 
@@ -126,7 +126,7 @@ def table_from_bids(
     task : str or None
         Which task; None, if there is only one.
     subjects : sequence of str or None
-        Without "sub-"; None is everybody.
+        Without "sub-"; None is all.
     **settings
         As for :func:`table_from_raws`, among them encoder, tmin and tmax.
     """
@@ -191,8 +191,8 @@ def _join(
         raise UsageError(f"labels_from is {labels_from!r}; the devices are {', '.join(recordings)}.")
     cut = {"tmin": tmin, "tmax": tmax, "baseline": baseline}
     epochs: dict[str, list[Any]] = {device: [] for device in recordings}
-    for key in dict.fromkeys(key for of_device in recordings.values() for key in of_device):
-        raws = {device: of_device[key] for device, of_device in recordings.items() if key in of_device}
+    for key in dict.fromkeys(key for by_key in recordings.values() for key in by_key):
+        raws = {device: by_key[key] for device, by_key in recordings.items() if key in by_key}
         events, times = {}, {}
         for device, raw in raws.items():
             try:
@@ -206,8 +206,8 @@ def _join(
         numbers = {d: _number(times[d], reference, d, "/".join(key), settings.get("limits")) for d in raws}
         labels: dict[int, str] | None = None
         if labels_from is not None:
-            known = zip(numbers.get(labels_from, ()), events.get(labels_from, ()), strict=True)
-            labels = {int(k): name for k, (_, name) in known if k}
+            named = zip(numbers.get(labels_from, ()), events.get(labels_from, ()), strict=True)
+            labels = {int(k): name for k, (_, name) in named if k}
         facts = {"participant": key[0], **dict(zip(sessions, key[1:], strict=True))}
         for device, raw in raws.items():
             if band is not None:
@@ -244,17 +244,17 @@ def _epochs(
     import mne
     import pandas
 
-    kept = [
+    chosen = [
         (event, name, int(k))
         for (event, name), k in zip(events, numbers, strict=True)
         if k and (labels is None or int(k) in labels)
     ]
-    ordinal = [k for _, _, k in kept]
-    label = [name if labels is None else labels[k] for _, name, k in kept]
+    ordinal = [k for _, _, k in chosen]
+    label = [name if labels is None else labels[k] for _, name, k in chosen]
     return mne.Epochs(
         raw,
-        np.array([event for event, _, _ in kept]),
-        {name: int(event[2]) for event, name, _ in kept},
+        np.array([event for event, _, _ in chosen]),
+        {name: int(event[2]) for event, name, _ in chosen},
         metadata=pandas.DataFrame({"event": ordinal, "label": label, **facts}),
         preload=True,
         verbose="error",

@@ -143,7 +143,7 @@ def read_neuroscan_flex(
         event, from 1), onset (s, on the device's own clock), artifact; of N170 also orientation and
         event_code.
     report : PairingReport
-        How events were paired, what was dropped, and counts beside the published ones if everybody was read.
+        How events were paired, what was dropped, and counts beside the published ones if all were read.
     """
     task = _task(task)
     files = find(folder)
@@ -178,7 +178,7 @@ def read_neuroscan_flex(
 def count_checks(trials: Trials) -> tuple[Check, ...]:
     """Compare how many events there are with what the paper counts.
 
-    Of N170, clean pairs of each role. Of P300, FIT events that are left when everybody's first hundred
+    Of N170, clean pairs of each role. Of P300, FIT events that are left when each participant's first hundred
     calibrate and those less than a second from them are purged, and events of the people who choose.
     """
     task = str(trials.columns["task"][0])
