@@ -123,6 +123,7 @@ def apply(
     strength: float | None = None,
     overwrite: Overwrite = False,
     force: bool = False,
+    strict: bool = False,
     scheduler: Scheduler = None,
     json_: AsJson = False,
 ) -> None:
@@ -145,17 +146,23 @@ def apply(
         Apply this multiple of the correction.
     force
         Correct a table that was corrected before, or whose sources the map does not know.
+    strict
+        Write nothing, and fail, if rows are not like those the map was fitted on. Without it, that is said.
     """
     from ..maps import load_map
-    from ..tables import correct_file
+    from ..tables import check_table, correct_file
     from ..tables.scale import connect
 
     m = load_map(map)
     if strength is not None:
         m = m.with_strength(strength)
+    check = check_table(m, table)
+    if strict and not check.ok:
+        raise UserError(" ".join(check.problems))
     with connect(scheduler) as client:
         n_rows = correct_file(m, table, out, overwrite=overwrite, force=force, client=client, verbose=True)
-    show({"table": str(out), "rows": n_rows}, f"{n_rows} rows corrected into {out}", json_)
+    facts = {"table": str(out), "rows": n_rows, "check": check.to_dict()}
+    show(facts, f"{n_rows} rows corrected into {out}\n{check}", json_)
 
 
 @app.command
