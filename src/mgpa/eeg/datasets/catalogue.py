@@ -128,7 +128,7 @@ def verify_dataset(
             present, problems = True, [str(error)]
         names = (file.name,)
         return Inventory(
-            source.name, folder, names if present else (), () if present else names, (), tuple(problems)
+            source.name, folder, names if present else (), () if present else names, tuple(problems)
         )
     reader = importlib.import_module(f"{__package__}.{source.name}")
     inventory = getattr(reader, f"{source.name}_inventory")

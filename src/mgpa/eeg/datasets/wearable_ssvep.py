@@ -77,7 +77,6 @@ def wearable_ssvep_inventory(folder: str | Path, *, check: bool = False) -> Inve
         Path(folder),
         tuple(name for name in expected if name in files),
         tuple(missing),
-        tuple(sorted(set(files) - {*expected, "Impedance.mat"})),
         tuple(problems),
         checks,
     )
