@@ -101,7 +101,7 @@ def test_without_roles_all_rows_decide_a_budget_and_roles_without_val_are_refuse
 def test_inspecting_a_map_tells_everything_about_it(folder):
     facts = json.loads(done("inspect", "map one.safetensors", "--json", folder=folder).stdout)
     info = mgpa.load_map(folder / "map one.safetensors").info
-    assert facts["method"] == "ClosedFormMGPA"
+    assert facts["method"] == "MGPA"
     assert facts["sources"] == ["dry", "wet"]
     assert facts["gate"] == {"rank": info.gate_rank, "energy": info.gate_energy}
     assert facts["parameters"] == info.parameters

@@ -351,13 +351,18 @@ def check_bank(bank: str) -> None:
 
 
 def reader_bank(
-    bank: str = "full", restarts: int = 3, checkpoints: Sequence[int] = CHECKPOINTS, **other: Any
+    bank: str = "full",
+    restarts: int = 3,
+    checkpoints: Sequence[int] = CHECKPOINTS,
+    seed: int = SEED,
+    **other: Any,
 ) -> dict[str, Any]:
     """Return the settings of the bank of readers that an audit asks for."""
     if other:
-        raise TypeError(f"readers has {sorted(other)}; it takes bank, restarts and checkpoints.")
+        raise TypeError(f"readers has {sorted(other)}; it takes bank, restarts, checkpoints and seed.")
     check_bank(bank)
-    return {"bank": bank, "restarts": int(restarts), "checkpoints": check_schedule(restarts, checkpoints)}
+    settings = {"bank": bank, "restarts": int(restarts), "checkpoints": check_schedule(restarts, checkpoints)}
+    return settings if seed == SEED else settings | {"seed": int(seed)}
 
 
 def as_input(X: NDArray[Any], device: Any) -> Array:
