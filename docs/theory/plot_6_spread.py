@@ -153,6 +153,6 @@ assert max(moved.values()) < 0.05
 # The map is not affine, and the paper's theorem on least movement does not cover it. Nothing is proven about
 # how little of the source is left: a device that adds noise, or saturates, stays readable whatever is done,
 # also by methods that are told the source, and the summary says so. A common gain of all features is
-# corrected by these regressions. Bringing whitened rows to one length hid it better in simulation, but cost existing
-# heads up to .025 on real spectra, so it is left out. With few pairs nothing beyond the shift is shown, and
-# nothing is done.
+# corrected by these regressions. Bringing whitened rows to one length hid it better in simulation, but cost
+# existing heads up to .025 on real spectra, so it is left out. With few pairs nothing beyond the shift is
+# shown, and nothing is done.

@@ -71,7 +71,8 @@ class IterativeMGPA(SequentialEstimator, GatedEstimator):
         What the scores aim for: the critics' own scores where the gate coordinates are those expected from
         the preserved ones within sources, which learns no association of source and task; their
         conditional mean given the preserved coordinates over the rows of all sources, as published; their
-        mean on the fitting rows; or zero. With "within" (and no ``anchor_gate``) the first stage is the closed form's.
+        mean on the fitting rows; or zero. With "within" (and no ``anchor_gate``) the first stage is the
+        closed form's.
     radius : float
         Longest step of a stage, per √d.
     damping, stabilizer : float
