@@ -115,10 +115,10 @@ def main():
     shape = (n, len(CHANNELS), SAMPLES // step)
     data = 1e-5 * np.random.default_rng(0).normal(size=shape).astype(np.float32)
     trials = Trials(data, CHANNELS, 250.0 / step)
-    for precision in ("float32", "bfloat16", "auto") if cuda else ("float32",):
+    for precision in ("float32", "bfloat16") if cuda else ("float32",):
         for layout in ("mean", "all"):
             encoder = make(arguments, layout, precision)
-            encoder.embed(trials)  # chooses the precision, warms up
+            encoder.embed(trials)  # warms up
             forward = bare(encoder, trials)
             forward()
             # In turns, so that a slower minute of the machine slows both.
@@ -126,13 +126,8 @@ def main():
                 (timed(lambda e=encoder: e.embed(trials)), timed(forward)) for _ in range(arguments.repeats)
             ]
             whole, alone = (min(column) for column in zip(*times, strict=True))
-            used = (
-                f"{precision} ({encoder.chosen}, {encoder.difference:.1e} off)"
-                if encoder.difference
-                else precision
-            )
             print(
-                f"{n} trials, {used:<34} layout {layout:<5} {n / whole:>9.1f} a second, network alone "
+                f"{n} trials, {precision:<10} layout {layout:<5} {n / whole:>9.1f} a second, network alone "
                 f"{n / alone:>9.1f}   ratio {alone / whole:.2f}   (aim {AIM})",
                 flush=True,
             )

@@ -3,12 +3,8 @@
 import contextlib
 import hashlib
 import json
-import os
-import signal
-import subprocess
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from pathlib import Path
 from urllib.parse import quote, unquote
 
 import numpy as np
@@ -176,22 +172,3 @@ def _osf_file(server, name):
     facts = {"kind": "file", "name": name, "materialized_path": f"/{name}", "size": len(content)}
     facts["extra"] = {"hashes": {"md5": md5(content), "sha256": sha256(content)}}
     return {"attributes": facts, "links": {"download": f"{server.url}/files/{name}"}}
-
-
-def serve_manifest(server, files=FILES):
-    """Serve the files beside a list of their checksums; return its address."""
-    lines = [f"{sha256(content)}  {name}" for name, content in files.items()]
-    server.files["/files/SHA256SUMS"] = "\n".join([*lines, ""]).encode()
-    serve_files(server)
-    return f"{server.url}/files/SHA256SUMS"
-
-
-def killed_half_way(process: subprocess.Popen, part: Path, server: Server) -> int:
-    """Kill a download of which a megabyte has arrived, and let the server go on; return how much there is."""
-    while not (part.exists() and part.stat().st_size > 1_000_000):
-        assert process.poll() is None
-        os.sched_yield()
-    process.send_signal(signal.SIGKILL)
-    process.wait()
-    server.go.set()
-    return part.stat().st_size

@@ -30,10 +30,12 @@ from sklearn.linear_model import LogisticRegression
 
 from mgpa import ClosedFormMGPA, IterativeMGPA, MeasurementGate
 from mgpa.audit import plots
-from mgpa.audit.plots import COLORS
-from mgpa.studies import theory
+from mgpa.audit.plots import COLORS, SOURCE_COLORS
+from mgpa.audit.plots.drawing import FAINT, INK, MUTED, PAGE, canvas, style
 from mgpa.studies.gaussian import (
+    completion_map,
     context_information,
+    costs,
     gaussian_model,
     information,
     separation_left,
@@ -53,11 +55,154 @@ def agree(what, package, independent, within=1e-9):
 # %%
 # The three choices
 # -----------------
-# Figure 2 of the paper, drawn by ``mgpa.studies.theory.figure`` from the exact model with the package's own
-# maps: where to act (this page), on what inside the gate (:ref:`theory-closed-form`), and how far
-# (:ref:`theory-targets`).
+# Figure 2 of the paper, drawn from the exact model with the package's own maps: where to act (this page), on
+# what inside the gate (:ref:`theory-closed-form`), and how far (:ref:`theory-targets`).
 
-figure = plt.figure(theory.figure())  # drawn without pyplot; this hands it over
+CONDITIONAL, ZERO, COMPLETION = COLORS[1], COLORS[2], COLORS[4]
+
+
+def _arrow(ax, ends, color, width=0.8, **options):
+    shape = {"arrowstyle": "-|>,head_length=.28,head_width=.14", "shrinkA": 0, "shrinkB": 0} | options
+    ax.annotate("", ends[1], ends[0], arrowprops=shape | {"color": color, "lw": width}, zorder=2.5)
+
+
+def _embedding_panel(ax, model):
+    """Draw pairs, their contrasts, and the closed form moving a new input; Q upward, the gate lying flat."""
+
+    def flat(*H):
+        q, one, two = np.array(H, np.float64).T
+        return np.column_stack([one + 0.5 * two, 1.7 * q + 0.55 * two])
+
+    # Five trials, at places where they can be told apart, recorded twice.
+    first = np.array([[-0.8, -2.9, 0], [-0.5, 0.6, 0], [0.05, -2.5, 0], [0.35, 0.8, 0], [0.85, -2.6, 0]])
+    one, other = model.record_twice(len(first), random_state=12)
+    contrasts = other - one
+    rows = model.sample(20_000)
+    fitted = ClosedFormMGPA.paper(MeasurementGate(rank=2), standardize=False)
+    fitted.fit(rows.H, source=rows.source, pairs=(first, first + contrasts))
+
+    floor = -2.05
+    gate = flat(*((floor, x, y) for x, y in ((-2.6, -1.3), (3.0, -1.3), (3.0, 1.5), (-2.6, 1.5))))
+    ax.fill(*gate.T, fc="#f4f4f4", ec=FAINT, lw=0.7, zorder=0)
+    foot = np.array([floor, -1.2, 0])
+    for k, contrast in enumerate(contrasts):
+        ends = flat(first[k], first[k] + contrast)
+        ax.plot(*ends.T, color=MUTED, ls=(0, (3, 2)), lw=0.8, zorder=1)
+        for u, end in enumerate(ends):
+            ax.plot(*end, "os"[u], mfc="white", mec=SOURCE_COLORS[u], ms=3.6, mew=0.9)
+            if k == 0:
+                _say(ax, f"$U={u}$", end, (0, -10), color=SOURCE_COLORS[u])
+        _arrow(ax, flat(foot, foot + contrast), "#a6a6a6")
+    mean = flat(foot, foot + contrasts.mean(0))
+    _arrow(ax, mean, INK, 1.5)
+    _say(ax, r"$\widehat{\delta}$", mean[1], (11, 0), va="center")
+    _say(ax, "gate $BZ$", gate[0], (7, 3), ha="left", color=MUTED)
+
+    h = np.array([1.0, 2.7, 0])
+    here, there = flat(h, fitted.transform(h[None])[0])
+    _arrow(ax, (here, there), CONDITIONAL, 1.3, shrinkA=3, shrinkB=3)
+    ax.plot(*here, "o", color=INK, ms=4)
+    ax.plot(*there, "o", color=CONDITIONAL, ms=4)
+    _say(ax, "$h$", here, (0, 4))
+    _say(ax, "$h'$", there, (0, 4), color=CONDITIONAL)
+    axis = flat((floor, -3.3, -1.3), (1.2, -3.3, -1.3))
+    _arrow(ax, axis, MUTED)
+    _say(ax, "$Q$", axis[1], (0, 2), color=MUTED)
+    ax.set(aspect="equal", xlim=(-4.3, 3.9), ylim=(-4.3, 2.5), anchor="N")
+    ax.axis("off")
+
+
+def _slice_panel(ax, Z, source):
+    for u in (0, 1):
+        ax.plot(*Z[source == u].T, "os"[u], mfc="white", mec=SOURCE_COLORS[u], ms=3.6, mew=0.9, zorder=3)
+    ax.set(
+        xlim=(-3.1, 3.4), ylim=(-2.4, 2.75), xticks=[-2, 0, 2], yticks=[-2, 0, 2], aspect="equal", anchor="N"
+    )
+    ax.set(xlabel=r"$z_1$, along the device direction $\delta$", ylabel="$z_2$")
+
+
+def _block_panel(ax, model):
+    """Draw rows of three groups before, moved along δ only, and replaced by one point."""
+    Z, source, edges = _slice_rows()
+    selective = target_map(model, model.mean_score[0]).transform(Z)
+    whole = completion_map(model).transform(Z)
+    bounds = (-2.1, *edges, 2.1)
+    for name, low, high in zip("ABC", bounds[:-1], bounds[1:], strict=True):
+        ax.axhspan(low + 0.04, high - 0.04, color="#f4f4f4", lw=0, zorder=0)
+        ax.text(-3.0, (low + high) / 2, f"group {name}", color=MUTED, va="center", fontsize=6.5)
+    for start, along, onto in zip(Z, selective, whole, strict=True):
+        ax.plot(*np.array([start, onto]).T, color=COMPLETION, lw=0.7, ls=(0, (1, 1.5)), zorder=1)
+        _arrow(ax, (start, along), CONDITIONAL, 0.7, shrinkA=2, shrinkB=1.5)
+    ax.plot(*selective.T, "o", color=CONDITIONAL, ms=2.8, zorder=3)
+    ax.plot(*whole[0], "*", color=COMPLETION, ms=10, mec="white", mew=0.6, zorder=4)
+    _slice_panel(ax, Z, source)
+    _say(ax, "selective", (0.6, 2.2), (0, 2), color=CONDITIONAL)
+    _say(ax, "whole block", (3.4, 2.2), (0, 2), ha="right", color=COMPLETION)
+
+
+def _target_panel(ax, model):
+    """Draw the same slice with the levels of two targets, and the way of some rows to each."""
+    cost = {name: float(values[0]) for name, values in costs(model).items()}
+    Z, source, _ = _slice_rows()
+    Z, source = Z[::2], source[::2]
+    turn = np.linspace(0, 2 * np.pi, 100)
+    for u, side in ((0, -0.5), (1, 0.5)):
+        center = model.m[0] + side * model.delta
+        circle = center + np.column_stack([np.cos(turn), np.sin(turn)]) @ np.linalg.cholesky(model.Sigma).T
+        ax.fill(*circle.T, fc=SOURCE_COLORS[u], alpha=0.1, lw=0, zorder=0)
+        _say(ax, f"$U={u}$", center + np.array([side, -1]), (0, -8), color=SOURCE_COLORS[u])
+    target = float(model.mean_score[0])
+    for level, color, side, align, words in (
+        (0.0, ZERO, -1, "right", f"zero\ncost {cost['zero']:.2f}"),
+        (target, CONDITIONAL, 1, "left", f"$\\mu(q)={target:.2f}$\ncost {cost['conditional']:.2f}"),
+    ):
+        moved, lift = target_map(model, level).transform(Z), np.array([0, 0.06 * side])
+        ax.axvline(moved[0, 0], ymax=0.98, color=color, lw=1.1)
+        _say(ax, words, (moved[0, 0], 2.65), (3 * side, 0), ha=align, va="top", color=color)
+        for start, end in zip(Z + lift, moved + lift, strict=True):
+            _arrow(ax, (start, end), color, 0.7, shrinkA=2)
+    _slice_panel(ax, Z, source)
+
+
+def _slice_rows():
+    """Return fifteen rows, at even quantiles of the drawn context's law, and where the thirds of z₂ meet."""
+    from scipy.stats import norm
+
+    n = 15
+    source = (np.arange(n) % 5 > 0).astype(np.int64)  # one in five is of source 0: p = .8
+    first = np.zeros(n)
+    for u in (0, 1):
+        count = int((source == u).sum())
+        order = np.random.default_rng(7).permutation(count)
+        first[source == u] = (2 * u - 1) + norm.ppf((order + 0.5) / count)
+    second = norm.ppf((np.arange(n) + 0.5) / n)
+    third = float(norm.ppf(1 / 3))
+    return np.column_stack([first, second]), source, (third, -third)
+
+
+def _say(ax, words, at, offset, **options):
+    options = {"ha": "center", "fontsize": 7} | options
+    ax.annotate(words, at, offset, textcoords="offset points", **options)
+
+
+def three_choices():
+    """Draw figure 2, its points drawn from the model and moved by the package's maps; return the figure."""
+    model = gaussian_model()
+    with style():
+        made, [a, b, c] = canvas(None, PAGE, 2.2, 3, 3, width_ratios=[1.15, 1, 1])
+        _embedding_panel(a, model)
+        _block_panel(b, model)
+        _target_panel(c, model)
+        for ax, letter, title in (
+            (a, "a", "Where: the gate from pairs"),
+            (b, "b", "What: along δ, or the whole block"),
+            (c, "c", "How far: which target"),
+        ):
+            ax.set_title(rf"$\bf{{{letter}}}$  {title}", loc="left", pad=5)
+    return made
+
+
+figure = plt.figure(three_choices())  # drawn without pyplot; this hands it over
 
 # %%
 # Contrasts cancel what the two views share

@@ -38,7 +38,6 @@ from mgpa import AffineMap, ClosedFormMGPA, MeasurementGate
 from mgpa.audit import plots
 from mgpa.audit.plots import COLORS, SOURCE_COLORS, grid
 from mgpa.closed_form import projection
-from mgpa.studies import theory
 from mgpa.studies.gaussian import (
     completion_map,
     costs,
@@ -550,10 +549,19 @@ agree("   by completion", np.linalg.matrix_rank(linear_part(completion_map(wide)
 # %%
 # The three costs
 # ---------------
-# Lines are the equations; dots are the costs of the package's maps (``mgpa.studies.theory.curves`` for the
-# first two panels, at the setting of the paper's figure 2: :math:`D=4`, :math:`p=.8`).
+# Lines are the equations; dots are the costs of the package's maps (the
+# first two panels are at the setting of the paper's figure 2: :math:`D=4`, :math:`p=.8`).
 
-drawn = theory.curves()
+caption = gaussian_model()
+moments = caption.mean[0], caption.covariance[0], caption.metric
+drawn = {"target": np.linspace(-1.5, 6.5, 801), "p": np.array([0.6, 0.8, 0.95])}
+drawn["cost"] = np.array([expected_movement(target_map(caption, a), *moments) for a in drawn["target"]])
+drawn["separation"] = np.geomspace(0.1, 100, 121)
+by_target = [
+    costs(gaussian_model(drawn["p"], means=np.sqrt(D) * np.array([[-0.5, 0.0], [0.5, 0.0]])))
+    for D in drawn["separation"]
+]
+drawn["excess"] = np.array([cost["zero"] - cost["conditional"] for cost in by_target]).T
 with plots.style():
     figure, [one, two, three] = plt.subplots(1, 3, figsize=(plots.PAGE, 2.4), layout="constrained")
     aims = drawn["target"]

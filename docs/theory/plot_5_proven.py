@@ -144,7 +144,7 @@ The theorem, erasure
    ``test_a_direction_that_is_off_leaves_the_part_it_does_not_cover``.
 
 The theorem, costs: equations (9) and (10)
-   ``mgpa.studies.gaussian.costs``, ``mgpa.studies.theory.curves``. Page: :ref:`theory-targets`. Tests:
+   ``mgpa.studies.gaussian.costs``. Page: :ref:`theory-targets`. Tests:
    ``test_the_cost_of_a_target_at_fixed_context``, ``test_aiming_at_zero_pays_the_stated_excess``.
 
 The theorem, least movement, A.4
@@ -163,8 +163,8 @@ Equation (12)
 The numbers, in one list
 ------------------------
 
-``mgpa.studies.theory.figure_numbers`` has the numbers of section 5 at the setting of figure 2 (source means
-:math:`(\pm1,0)`, identity covariance, :math:`p=.8`) three times over: from the package's maps and exact
+The numbers of section 5 at the setting of figure 2 (source means
+:math:`(\pm1,0)`, identity covariance, :math:`p=.8`), three times: from the package's maps and exact
 moments, from the paper's equations, and from simulated rows with their standard error.
 """
 
@@ -174,9 +174,85 @@ import numpy as np
 from mgpa.audit import plots
 from mgpa.audit.plots import COLORS
 from mgpa.audit.plots.drawing import rows as as_rows
-from mgpa.studies import theory
+from mgpa.studies.gaussian import (
+    completion_map,
+    context_information,
+    costs,
+    gaussian_model,
+    information,
+    linear_part,
+    separation_left,
+    target_map,
+)
 
-numbers = theory.figure_numbers()
+
+def entry_of(ours, paper, where, draws=None):
+    """Return one number by the package, by the paper's equation, and by simulation."""
+    return {
+        "ours": float(ours),
+        "paper": None if paper is None else float(paper),
+        "difference": None if paper is None else float(ours) - float(paper),
+        "where": where,
+        "simulated": None if draws is None else float(np.mean(draws)),
+        "error": None if draws is None else float(np.std(draws) / np.sqrt(len(draws))),
+    }
+
+
+def squared_movement(mapping, Z, metric):
+    """Return how far a map moves each row, squared, in a metric."""
+    step = mapping.transform(Z) - Z
+    return np.asarray(np.einsum("ni,ij,nj->n", step, metric, step))
+
+
+model = gaussian_model()
+conditional, zero = target_map(model, model.mean_score[0]), target_map(model, 0.0)
+completion, half = completion_map(model), conditional.with_strength(0.5)
+cost = {name: float(values[0]) for name, values in costs(model).items()}
+even = costs(gaussian_model([0.5]))
+w = model.metric @ model.delta
+
+# The paper's side: its equations with the caption's numbers, none of them taken from the model.
+p, D, r = 0.8, 4.0, 2
+prior, middle = float(np.log(p / (1 - p))), (2 * p - 1) * D / 2
+least, excess = 1 + D * p * (1 - p), (prior + middle) ** 2 / D
+
+rows = model.sample(200_000, 0, context=0)
+ell = model.residual_score(rows.Z)
+by_conditional, by_zero, by_completion = (
+    squared_movement(m, rows.Z, model.metric) for m in (conditional, zero, completion)
+)
+numbers = {
+    "probability of source 1": entry_of(model.p[0], p, "caption", rows.source),
+    "separation": entry_of(model.D, D, "caption and eq. (8)"),
+    "evidence of the context": entry_of(model.evidence[0], prior, "section 5"),
+    "mean residual score": entry_of(model.mean_score[0] - model.evidence[0], middle, "section 5", ell),
+    "variance of the residual score": entry_of(
+        w @ model.covariance[0] @ w, D + D**2 * p * (1 - p), "appendix A.3", (ell - middle) ** 2
+    ),
+    "conditional target": entry_of(model.mean_score[0], prior + middle, "theorem 1", prior + ell),
+    "cost of conditional": entry_of(cost["conditional"], least, "eq. (9)", by_conditional),
+    "cost of zero": entry_of(cost["zero"], least + excess, "eq. (9)", by_zero),
+    "cost of mean": entry_of(cost["mean"], None, "as zero, for E[s] = 0 with balanced sources"),
+    "cost of completion": entry_of(cost["completion"], r + D * p * (1 - p), "section 5", by_completion),
+    "excess of zero": entry_of(
+        cost["zero"] - cost["conditional"], excess, "eq. (10)", by_zero - by_conditional
+    ),
+    "excess of zero at p = 1/2": entry_of(even["zero"][0] - even["conditional"][0], 0, "theorem 1"),
+    "excess of completion": entry_of(
+        cost["completion"] - cost["conditional"], r - 1, "appendix A.4", by_completion - by_conditional
+    ),
+    "directions untouched": entry_of(np.linalg.matrix_rank(linear_part(conditional)), r - 1, "section 5"),
+    "separation left by conditional": entry_of(separation_left(model, conditional), 0, "theorem 1"),
+    "separation left by zero": entry_of(separation_left(model, zero), 0, "theorem 1"),
+    "separation left by completion": entry_of(separation_left(model, completion), 0, "appendix A.1"),
+    "separation left by half a step": entry_of(separation_left(model, half), D, "appendix A.5"),
+    "determinant of half a step": entry_of(np.linalg.det(linear_part(half)), 0.5, "appendix A.5"),
+    "bits in the context": entry_of(context_information(model), None, "eq. (2), first term"),
+    "bits in the gate before": entry_of(information(model.p[0], model.D), None, "eq. (2), second term"),
+    "bits in the gate after": entry_of(
+        information(model.p[0], separation_left(model, conditional)), 0, "eq. (2), second term"
+    ),
+}
 
 
 def cell(value, digits=4):

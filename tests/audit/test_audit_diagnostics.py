@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from mgpa.audit.diagnostics import confounding, cramers_v, reliability, variance_shares
+from mgpa.audit.diagnostics import confounding, cramers_v, variance_shares
 from mgpa.audit.measure import movement_by_group
 
 
@@ -25,14 +25,6 @@ def test_confounding_counts_nested_people():
     assert len(found.sentences()) == 2
     assert cramers_v(np.array([[10.0, 0.0], [0.0, 10.0]])) == pytest.approx(1.0)
     assert cramers_v(np.array([[10.0, 5.0]])) == 0.0
-
-
-def test_a_calibrated_reader_has_no_error():
-    rng = np.random.default_rng(0)
-    p = rng.random(20000)
-    logits = np.log(p / (1 - p))
-    assert reliability(logits, rng.random(20000) < p).error < 0.02
-    assert reliability(3 * logits, rng.random(20000) < p).error > 0.1
 
 
 def test_independent_labels_are_not_called_associated():

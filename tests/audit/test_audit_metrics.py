@@ -98,7 +98,7 @@ def test_a_metric_that_is_none_is_named_and_one_that_is_missing_says_why():
     with pytest.raises(ValueError, match="There is no metric 'AUC'; known: S, T_f"):
         find_metric("AUC")
     alone = run(simulated_table(label=None), ["leace"])["leace"]
-    for name, why in (("T_f", "no labels"), ("worst", "paired events"), ("floor", "with a gate")):
+    for name, why in (("T_f", "no classes as labels"), ("worst", "paired events"), ("floor", "with a gate")):
         with pytest.raises(ValueError, match=f"{name} was not measured for leace: .*{why}"):
             alone.values(name)
     assert not alone.has("T_f dry → wet")

@@ -41,18 +41,13 @@ def test_frames(found):
     np.testing.assert_array_equal(one.value, found["leace"].source_auroc[0, :, 0])
 
 
-def test_influence_and_reliability(found):
+def test_influence(found):
     influence = found["mgpa"].influence("T_f")
     assert influence.shape == (len(found["mgpa"].participants),)
     without_first = found["mgpa"].values("T_f")[1][:, 1:].mean()
     assert influence[0] == pytest.approx(without_first)
     change = found.influence("mgpa", metric="T_f")
     np.testing.assert_allclose(change, influence - found["identity"].influence("T_f"))
-    calibration = found.reliability("identity")
-    assert calibration.count.sum() == len(found["identity"].cells[0]["source_scores"])
-    assert 0 <= calibration.error <= 1
-    with pytest.raises(ValueError, match="No reader 'oracle'"):
-        found.reliability("identity", "oracle")
 
 
 def test_a_result_can_be_pickled(found):

@@ -172,7 +172,7 @@ def test_no_method_is_best_with_two_participants():
         "No method is called best with 2 participants; at least 6 are needed, or folds, which score every "
         "participant once."
     )
-    assert result.verdict()[2] == (
+    assert result.verdict()[2].startswith(
         "Preliminary: few, briefly trained readers, so S may be too low. Only 2 participants: exploratory."
     )
 

@@ -1,8 +1,6 @@
 """`mgpa data`: fetching from repositories (on a local server), lost connections, missing files."""
 
 import json
-import subprocess
-import sys
 from dataclasses import replace
 from functools import partial
 
@@ -10,7 +8,7 @@ import numpy as np
 import pytest
 from scipy.io import savemat
 
-from server import FILES, RNG, killed_half_way, serve_figshare, serve_manifest, serve_osf
+from server import serve_figshare, serve_osf
 from terminal import done, here, refused
 
 pytest.importorskip("cyclopts")
@@ -36,44 +34,29 @@ def test_fetching_from_the_command_line(server, monkeypatch, tmp_path):
 def test_a_data_set_is_fetched_from_where_it_is_published(server, monkeypatch, tmp_path):
     files = {f"S{i:03}.mat": bytes([i]) * 10 for i in range(1, 107)}
     monkeypatch.setenv("MGPA_FIGSHARE_API", serve_figshare(server, files))
-    monkeypatch.setitem(DATASETS, "wearable_ssvep", replace(DATASETS["wearable_ssvep"], n_bytes=1060))
+    monkeypatch.setitem(DATASETS, "wearable_ssvep", replace(DATASETS["wearable_ssvep"], pinned=(106, 1060)))
     found = json.loads(
         done("data", "fetch", "wearable-ssvep", "--out", "o", "--json", folder=tmp_path).stdout
     )
-    assert (found["new"], found["from"], found["unchecked"]) == (106, "figshare:13560281.v4", [])
+    assert (found["new"], found["from"], found["unchecked"]) == (106, DATASETS["wearable_ssvep"].home, [])
     assert (tmp_path / "o" / "S106.mat").read_bytes() == files["S106.mat"]
-
-
-def test_a_killed_fetch_goes_on_where_it_was(server, tmp_path):
-    big = RNG.bytes(3_000_000)
-    manifest = serve_manifest(server, {"S001.mat": FILES["S001.mat"], "S002.mat": big})
-    server.files["/files/S002.mat"] = big
-    arguments = ("data", "fetch", "wearable_ssvep", "--from", manifest, "--out", "o")
-    done(*arguments, "--only", "S001*", folder=tmp_path)
-    server.go.clear()
-    # The list itself stops half way too: let it pass, then stop the file.
-    process = subprocess.Popen([sys.executable, "-m", "mgpa", *arguments], cwd=tmp_path)
-    assert server.half_way.wait(30)
-    server.half_way.clear()
-    server.go.set()
-    server.go.clear()
-    part = tmp_path / "o" / "S002.mat.part"
-    arrived = killed_half_way(process, part, server)
-    done(*arguments, folder=tmp_path)
-    assert server.requests[-1] == ("/files/S002.mat", f"bytes={arrived}-")
-    assert (tmp_path / "o" / "S002.mat").read_bytes() == big
-    assert [path for path, _ in server.requests].count("/files/S001.mat") == 1
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
         (("fetch", "wearable_ssvep", "--out", "x"), "the server answered 404"),
-        (("fetch", "ssvep", "--from", "osf:ab3de", "--out", "x"), "there are wearable_ssvep, neuroscan_flex"),
-        (("fetch", "neuroscan_flex", "--from", "nowhere", "--out", "x"), "'nowhere' is no address of files"),
+        (
+            ("fetch", "ssvep", "--from", "osf:ab3de", "--out", "x"),
+            "Data sets: wearable_ssvep, neuroscan_flex, eegpt",
+        ),
+        (
+            ("fetch", "neuroscan_flex", "--from", "nowhere", "--out", "x"),
+            "'nowhere' is not an address of files",
+        ),
         (("fetch", "neuroscan_flex", "--from", "osf:zzzzz", "--out", "x"), "the server answered 404"),
-        (("verify", "wearable_ssvep", "nowhere"), "There is no folder nowhere"),
-        (("verify", "ssvep", "."), "no data set 'ssvep'"),
+        (("verify", "wearable_ssvep", "nowhere"), "No folder nowhere"),
+        (("verify", "ssvep", "."), "No data set 'ssvep'"),
     ],
 )
 def test_mistakes_about_data_sets_are_answered_in_one_line(server, monkeypatch, tmp_path, arguments, message):
@@ -101,9 +84,9 @@ def test_verify_looks_for_the_tasks_that_are_wanted(tmp_path):
     assert len(found["missing"]) == 60
     assert all(" N170 " in name for name in found["missing"])
     said = refused("data", "verify", "neuroscan_flex", ".", "--tasks", "N17", folder=tmp_path)
-    assert "neuroscan_flex has no task N17; there are N170, oddball_active" in said
+    assert "neuroscan_flex has no task N17. Tasks: N170, oddball_active" in said
     said = refused("data", "verify", "wearable_ssvep", ".", "--tasks", "N170", folder=tmp_path)
-    assert "wearable_ssvep has no tasks to choose from" in said
+    assert "wearable_ssvep has no task N170. Tasks: none" in said
 
 
 def test_verify_says_whether_the_files_are_the_published_ones(tmp_path):
@@ -123,3 +106,4 @@ def test_the_data_sets_are_listed_with_where_they_are_described():
     for source in DATASETS.values():
         assert source.name in listed
         assert source.doi in listed
+        assert source.home in listed

@@ -18,11 +18,11 @@ pytest.importorskip("cyclopts")
 from mgpa.cli import app, main
 from mgpa.cli.machine import import_failures
 
-COMMANDS = "fit apply audit compare select inspect export convert check-pairs demo methods doctor simulate"
+COMMANDS = "fit apply audit select inspect export convert check-pairs demo methods doctor simulate"
 GROUPS = {
     "simulate": "ssvep flex",
     "data": "list fetch verify",
-    "study": "list run plan map new paper theory",
+    "study": "list show run plan paper",
 }
 
 

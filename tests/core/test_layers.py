@@ -18,7 +18,7 @@ PACKAGE = ROOT / "src" / "mgpa"
 PAGE = (ROOT / "docs" / "maintainers" / "architecture.md").read_text("utf-8")
 
 # By name, not by statement: tables of names, and the readers of data sets.
-DYNAMIC = {"mgpa._common.lazy", "mgpa.eeg.datasets.catalogue", "mgpa.eeg.datasets.reader_process"}
+DYNAMIC = {"mgpa._common.lazy", "mgpa.eeg.datasets.catalogue"}
 MOST_TOP_LEVEL_MODULES = 20
 
 

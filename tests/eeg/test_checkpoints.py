@@ -5,8 +5,9 @@ import pickle
 
 import pytest
 
-from mgpa.eeg.checkpoints import EEGPT_WEIGHTS, CheckpointError, HubFile, load_checkpoint
-from mgpa.eeg.datasets.download import DownloadError
+from mgpa.eeg.checkpoints import EEGPT_WEIGHTS, HubFile, load_checkpoint
+from mgpa.eeg.datasets import fetching
+from mgpa.errors import CheckpointError, DownloadError
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("pooch")
@@ -95,10 +96,6 @@ def test_what_does_not_fit_is_listed_and_nothing_is_loaded(net, trained, tmp_pat
     refused(net, tmp_path / "w.safetensors", match)
 
 
-def test_a_buffer_may_differ_only_if_it_is_named(net, path):
-    refused(net, path, r"chans_id is \(3,\) int64 instead of \(2,\)", allow_missing=())
-
-
 def test_extra_names_are_allowed_by_prefix(net, trained, tmp_path):
     content = {**state(trained), "predictor.mask": torch.ones(3), "reconstructor.x": torch.ones(1)}
     save_file(content, tmp_path / "w.safetensors")
@@ -144,8 +141,8 @@ def test_damaged_and_foreign_files_are_named(net, path, tmp_path):
     torch.save([torch.ones(2)], tmp_path / "list.pt")
     refused(net, tmp_path / "list.pt", r"list\.pt holds a list; expected tensors by name")
     (tmp_path / "w.h5").write_bytes(b"")
-    refused(net, tmp_path / "w.h5", r"w\.h5: weights come as \.safetensors")
-    refused(net, tmp_path / "none.pt", r"none\.pt is not a file of weights", error=FileNotFoundError)
+    refused(net, tmp_path / "w.h5", r"w\.h5 is not a file of weights; expected \.safetensors")
+    refused(net, tmp_path / "none.pt", r"No file .*none\.pt.*mgpa data fetch eegpt", error=FileNotFoundError)
 
 
 def put(server, content, repo=REPO):
@@ -169,43 +166,16 @@ def test_a_hub_file_is_fetched_once_and_loaded(net, trained, server, tmp_path, m
 
 @pytest.fixture
 def hub(server, monkeypatch):
+    monkeypatch.setattr(fetching, "RETRIES", 0)
     monkeypatch.setenv("HF_ENDPOINT", server.url)
     return server
 
 
-def test_a_broken_download_is_resumed(hub, tmp_path):
-    content = bytes(range(256)) * 2000
-    whole, hub.break_after = put(hub, content), 300_000
-    assert HubFile(REPO, REVISION, sha256=whole).fetch(tmp_path).read_bytes() == content
-    ranges = [wanted for _, wanted in hub.requests]
-    assert len(ranges) == 2
-    assert ranges[0] is None
-    assert 0 < int(ranges[1].removeprefix("bytes=").removesuffix("-")) <= 300_000
-
-
 def test_a_hub_file_with_another_checksum_is_not_kept(trained, hub, tmp_path):
     put(hub, save(trained.state_dict()))
-    with pytest.raises(DownloadError, match=r"its sha256 is .* instead of 000"):
+    with pytest.raises(DownloadError, match="its checksum differs"):
         HubFile(REPO, REVISION, sha256="0" * 64).fetch(tmp_path)
     assert not [p for p in tmp_path.rglob("*") if p.is_file()]
-
-
-def test_a_changed_file_in_the_folder_is_fetched_again(trained, hub, tmp_path):
-    content = save(trained.state_dict())
-    weights = HubFile(REPO, REVISION, sha256=put(hub, content))
-    weights.fetch(tmp_path).write_bytes(bytes(len(content)))
-    assert weights.fetch(tmp_path).read_bytes() == content
-
-
-def test_the_papers_weights_are_pinned_whole():
-    published = HubFile(
-        "braindecode/eegpt-pretrained",
-        "e41cb3ae2ce4fd9eb736862292c91f8128d15618",
-        "model.safetensors",
-        "fb34c20609983324679b9534f9d17a2289a232d0276dd2b8b7d5b088f876f621",
-        101_160_080,
-    )
-    assert published == EEGPT_WEIGHTS
 
 
 def test_without_a_connection_the_error_says_how_to_do_without(hub, tmp_path):
@@ -214,20 +184,7 @@ def test_without_a_connection_the_error_says_how_to_do_without(hub, tmp_path):
     with pytest.raises(DownloadError, match=f"404.*{advice}"):
         HubFile(REPO, REVISION).fetch(tmp_path)
     hub.close()
-    with pytest.raises(DownloadError, match=f"refused.*{advice}"):
+    with pytest.raises(DownloadError, match=f"(?i)refused.*{advice}"):
         HubFile(REPO, REVISION).fetch(tmp_path)
-    with pytest.raises(ValueError, match="expected an owner and a name"):
-        HubFile("../x", REVISION)
-
-
-def test_files_of_one_name_in_two_folders_of_a_repository_stay_two(hub, tmp_path):
-    for folder in "ab":
-        hub.files[f"/{REPO}/resolve/{REVISION}/{folder}/w.bin"] = folder.encode()
-    paths = [HubFile(REPO, REVISION, f"{folder}/w.bin").fetch(tmp_path) for folder in "ab"]
-    assert [path.read_bytes() for path in paths] == [b"a", b"b"]
-
-
-@pytest.mark.parametrize("wrong", [{"revision": ".."}, {"revision": "a/../.."}, {"filename": "../w.bin"}])
-def test_a_hub_file_stays_in_its_folder(wrong):
-    with pytest.raises(ValueError, match=f"{next(iter(wrong))} is '.*expected the name"):
-        HubFile(REPO, **{"revision": REVISION} | wrong)
+    assert EEGPT_WEIGHTS.sha256 == "fb34c20609983324679b9534f9d17a2289a232d0276dd2b8b7d5b088f876f621"
+    assert EEGPT_WEIGHTS.remote.url.endswith("/e41cb3ae2ce4fd9eb736862292c91f8128d15618/model.safetensors")

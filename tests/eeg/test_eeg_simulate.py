@@ -11,10 +11,17 @@ from scipy.special import eval_legendre, lpmv
 
 from mgpa.eeg.datasets import wearable_ssvep
 from mgpa.eeg.simulate import ssvep
-from mgpa.eeg.simulate.brain import background
-from mgpa.eeg.simulate.head import CENTRE, RADIUS, beneath, electrode_positions, leadfield, outward
+from mgpa.eeg.simulate.brain import (
+    CENTRE,
+    RADIUS,
+    background,
+    beneath,
+    electrode_positions,
+    leadfield,
+    outward,
+)
 from mgpa.eeg.simulate.people import Device, draw_people, pink_noise, record
-from mgpa.eeg.simulate.ssvep import simulate_person, simulate_ssvep
+from mgpa.eeg.simulate.ssvep import simulate_ssvep
 
 CHANNELS = ("Fz", "Cz", "Pz", "Oz", "O1", "O2", "P7", "T8", "F3", "CP4")
 
@@ -85,59 +92,9 @@ def test_turning_cap_and_sources_together_changes_nothing_and_the_cap_alone_some
     assert np.abs(alone - straight).max() > 0.05 * np.abs(straight).max()
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ((["Oz", "Foz"], [[0, 0, 0.05]], [[0, 0, 1]]), "no Foz"),
-        ((["Oz"], [[0, 0, 0.2]], [[0, 0, 1]]), "outside the brain"),
-        ((["Oz"], [[0, 0, 0.05]], [[0, 0, 0]]), "no orientation zero"),
-        ((["Oz"], [[0, 0, 0.05]], [[0, 1]]), r"expected \(k, 3\)"),
-        ((["Oz", "Oz"], [[0, 0, 0.05]], [[0, 0, 1]]), "different names"),
-    ],
-)
-def test_a_lead_field_that_makes_no_sense_is_refused(arguments, message):
-    with pytest.raises(ValueError, match=message):
-        leadfield(*arguments)
-
-
-def test_a_depth_outside_the_brain_is_refused():
-    with pytest.raises(ValueError, match=r"depth is 0\.005 m"):
-        beneath(["Oz"], 0.005)
-
-
 def test_a_person_does_not_depend_on_the_others():
-    assert draw_people(5, random_state=3)[:2] == draw_people(2, random_state=3)
-    assert draw_people(ids=["1020", "1013"])[1] == draw_people(ids=["1013"])[0]
-    assert draw_people(2, random_state=3)[0].alpha != draw_people(2, random_state=4)[0].alpha
-
-
-def test_random_numbers_differ_between_people_and_purposes():
-    a, b = draw_people(2)
-    drawn = [a.rng(1).random(), a.rng(2).random(), a.rng(1, 0).random(), b.rng(1).random()]
-    assert len(set(drawn)) == 4
-    assert a.rng(1).random() == drawn[0]
-
-
-def test_orders_and_genders_are_balanced():
-    people = draw_people(40)
-    strata = [(p.first_electrode, p.gender) for p in people]
-    assert all(strata.count(stratum) == 10 for stratum in set(strata))
-
-
-def test_population_sets_groups_apart_by_what_it_says_and_nothing_else():
-    for same, other in zip(draw_people(6), draw_people(6, population=1.0), strict=True):
-        side = other.group - 0.5
-        assert other.alpha / same.alpha == pytest.approx(2**side)
-        assert other.gain / same.gain == pytest.approx(0.7**side)
-        assert other.alpha_frequency - same.alpha_frequency == pytest.approx(-0.5 * side)
-        assert other.latency - same.latency == pytest.approx(0.01 * side)
-        assert (other.shift, other.background, other.age) == (same.shift, same.background, same.age)
-
-
-@pytest.mark.parametrize("ids", [["S1", "S001"], ["anna"], ["S1-2"]])
-def test_ids_need_a_number_of_their_own(ids):
-    with pytest.raises(ValueError, match="number"):
-        draw_people(ids=ids)
+    assert draw_people(["1020", "1013"])[1] == draw_people(["1013"])[0]
+    assert draw_people(["1013"], 3)[0].alpha != draw_people(["1013"], 4)[0].alpha
 
 
 def test_a_recording_is_what_the_physics_say():
@@ -155,12 +112,6 @@ def test_a_recording_is_what_the_physics_say():
     own = record(sources, field[:2], replace(device, reference="Oz"), rng, sfreq=400.0)
     assert not own[0].any()
     assert own[1].any()
-    with pytest.raises(ValueError, match=r"needs \(3, k\) for Oz, O1, Fz"):
-        record(sources, field[:2], device, rng, sfreq=400.0)
-    with pytest.raises(ValueError, match="too coarse"):
-        record(sources, field, device, rng, sfreq=50.0)
-    with pytest.raises(ValueError, match="starts 9 s after"):
-        record(sources, field, replace(device, clock_offset=9.0), rng, sfreq=400.0)
 
 
 def test_a_clock_that_starts_later_and_runs_faster_samples_when_it_says():
@@ -204,14 +155,8 @@ def test_pink_noise_falls_as_one_over_f():
     assert slope == pytest.approx(-1.0, abs=0.03)
 
 
-@pytest.mark.parametrize("wrong", [{"white": -1.0}, {"attenuation": 1.0}, {"gains": (1.0, 2.0)}])
-def test_an_impossible_device_is_refused(wrong):
-    with pytest.raises(ValueError, match=next(iter(wrong))):
-        Device("d", ("Oz",), 250.0, **wrong)
-
-
 def test_alpha_peaks_at_a_persons_own_frequency():
-    for person in draw_people(3, random_state=5):
+    for person in draw_people(["S001", "S002", "S003"], 5):
         brain = background(person, 60_000, 250.0, person.rng(1))
         f, power = welch(brain.leadfield(["POz"]) @ brain.moments, 250.0, nperseg=1000)
         # Against 1/f, which pulls the peak towards lower frequencies.
@@ -249,41 +194,13 @@ def test_the_planted_frequency_is_found_better_with_wet_electrodes_and_not_alway
     assert not right.all()
 
 
-def test_without_a_response_there_is_nothing_to_find(tmp_path):
-    simulate_ssvep(tmp_path, n_people=1, blocks=3, response=0.0)
-    trials = wearable_ssvep.read_wearable_ssvep(tmp_path, blocks=3)
-    assert (decode(trials) == trials.columns["target"]).mean() < 0.25
-
-
 def test_the_response_begins_after_the_visual_latency():
-    person = draw_people(1)[0]
+    person = draw_people(["S001"])[0]
     [wave] = ssvep.flicker_response(person, [10.25], person.rng(1)).moments[:1]
     since = -0.5 + np.arange(len(wave)) / 500.0
     first = since[np.flatnonzero(wave)[0]]
     assert first == pytest.approx(0.14 + person.latency, abs=0.005)
     assert not wave[since > 0.14 + person.latency + 2.1 + 0.002].any()
-
-
-def test_dry_electrodes_are_noisier_as_planted():
-    noise = {
-        name: record(np.zeros((1, 50_000)), np.zeros((9, 1)), device, np.random.default_rng(0), sfreq=500.0)
-        for name, device in ssvep.DEVICES.items()
-    }
-    planted = ssvep.DEVICES["dry"].pink / ssvep.DEVICES["wet"].pink
-    assert noise["dry"].std() / noise["wet"].std() == pytest.approx(planted, rel=0.15)
-    data = simulate_person(draw_people(1)[0], 2)[:, :125]
-    power = welch(data, 250.0, nperseg=125, axis=1)[1][:, 1:3].mean((0, 1, 3, 4))
-    assert power[0] > 1.3 * power[1]
-
-
-def test_state_changes_alpha_with_wet_electrodes_only():
-    person = replace(draw_people(1)[0], alpha=60e-9)
-    plain, changed = (simulate_person(person, 1, state=state, response=0.0) for state in (0.0, 1.0))
-    np.testing.assert_array_equal(plain[:, :, 0], changed[:, :, 0])
-    f, power = welch(np.stack([plain, changed])[:, :, :, 1], 250.0, nperseg=500, axis=2)
-    near = np.abs(f - person.alpha_frequency) < 1
-    ratio = power[1][:, near].mean() / power[0][:, near].mean()
-    assert ratio == pytest.approx(4.0, rel=0.2)
 
 
 def test_files_have_the_providers_form(folder):
@@ -294,9 +211,7 @@ def test_files_have_the_providers_form(folder):
     assert 3 < data.std() < 60
     truth = json.loads((folder / "truth.json").read_text())
     assert list(truth["people"]) == ["S001", "S002", "S003"]
-    device, tilt = ssvep.worn(draw_people(3)[1], "dry")
-    assert truth["people"]["S002"]["gains"]["dry"] == list(device.gains)
-    assert truth["people"]["S002"]["tilt"]["dry"] == tilt.tolist()
+    assert truth["people"]["S002"]["alpha"] == draw_people(["S002"])[0].alpha
 
 
 def test_a_persons_file_does_not_depend_on_the_others(folder, tmp_path):
@@ -334,17 +249,12 @@ def test_an_interrupted_run_leaves_whole_files_only(tmp_path, monkeypatch):
 
 
 def test_other_settings_or_others_files_are_refused(folder, tmp_path):
-    with pytest.raises(ValueError, match=r"population 0\.0, not 0\.5"):
-        simulate_ssvep(folder, n_people=3, blocks=3, population=0.5)
+    with pytest.raises(ValueError, match="random_state 0, not 5"):
+        simulate_ssvep(folder, n_people=3, blocks=3, random_state=5)
     (tmp_path / "S001.mat").write_bytes(b"real data")
-    with pytest.raises(FileExistsError, match=r"S001\.mat is not of a simulation"):
+    with pytest.raises(FileExistsError, match=r"S001\.mat is not simulated"):
         simulate_ssvep(tmp_path, n_people=3)
     assert (tmp_path / "S001.mat").read_bytes() == b"real data"
     (tmp_path / "settings.json").write_text("[")
     with pytest.raises(ValueError, match=r"settings\.json cannot be read"):
         simulate_ssvep(tmp_path, n_people=3)
-
-
-def test_progress_is_shown_if_asked_for(tmp_path, capsys):
-    simulate_ssvep(tmp_path, n_people=1, blocks=1, verbose=True)
-    assert "simulating done" in capsys.readouterr().err

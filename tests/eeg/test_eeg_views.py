@@ -9,7 +9,6 @@ from mgpa.eeg.trials import Trials
 from mgpa.eeg.views import (
     bandpass,
     measure_views,
-    pick_montage,
     rereference,
     resample,
     scale_table,
@@ -67,33 +66,13 @@ def test_several_reference_channels_are_averaged():
     np.testing.assert_allclose(seen.data[:, 0], trials.data[:, 0] - trials.data[:, 6:].mean(axis=1))
 
 
-@pytest.mark.parametrize("reference", ["average", "Oz", ["O1", "O2"], "REST"])
+@pytest.mark.parametrize("reference", ["average", "Oz", ["O1", "O2"]])
 def test_a_new_reference_forgets_the_old_one_and_keeps_dtype_and_columns(reference):
     trials = noise(label=[0, 1] * 3)
     first, second = (rereference(seen, reference) for seen in (trials, rereference(trials, "PO3")))
     assert first.data.dtype == np.float32
     assert first.columns["label"].tolist() == [0, 1] * 3
     np.testing.assert_allclose(second.data, first.data, atol=1e-5 * np.abs(first.data).max())
-
-
-def test_rest_comes_closer_to_potentials_against_infinity_than_the_average_does():
-    from mgpa.eeg.views import _sphere_forward
-
-    # Dipoles here and there, one a sample, recorded against Cz.
-    truth = _sphere_forward(tuple(SPREAD))["sol"]["data"][:, ::50]
-    recorded = Trials((truth - truth[SPREAD.index("Cz")])[None], SPREAD, 250.0)
-
-    def errors(reference):
-        return np.linalg.norm(rereference(recorded, reference).data[0] - truth, axis=0)
-
-    assert np.median(errors("REST") / errors("average")) < 0.85
-
-
-def test_a_few_channels_sit_on_the_same_head_as_many():
-    from mgpa.eeg.views import _sphere_forward
-
-    few, many = (_sphere_forward(tuple(names))["sol"]["data"] for names in (SPREAD[-4:], SPREAD))
-    np.testing.assert_allclose(few, many[-4:])
 
 
 @pytest.mark.parametrize(
@@ -105,53 +84,9 @@ def test_references_that_are_not_there_are_refused(reference, message):
         rereference(noise(), reference)
 
 
-def test_an_average_of_one_channel_and_a_rest_of_unknown_channels_are_refused():
-    with pytest.raises(ValueError, match="Oz alone is zero"):
-        car(noise(channels=["Oz"]))
-    with pytest.raises(ValueError, match="has no E7, "):
-        rereference(noise(channels=["Oz", "E7"]), "REST")
-
-
-def test_a_smaller_montage_drops_zeroes_or_interpolates_the_other_channels():
-    trials, few = noise(), ["O2", "POz", "PO3", "PO4", "O1"]
-    assert pick_montage(trials, few).channels == tuple(few)
-    kept, left = trials.index(few), trials.index(["PO5", "PO6", "Oz"])
-    for others in ("zero", "interpolate"):
-        seen = pick_montage(trials, few, others=others)
-        assert seen.channels == trials.channels
-        np.testing.assert_array_equal(seen.data[:, kept], trials.data[:, kept])
-        assert (seen.data[:, left] == 0).all() == (others == "zero")
-    with pytest.raises(ValueError, match="others is 'spline'"):
-        pick_montage(trials, few, others="spline")
-    with pytest.raises(ValueError, match="expected a list of names"):
-        pick_montage(trials, "Oz")
-
-
-def test_times_between_samples_and_any_columns_are_no_matter_to_channels():
-    data = noise(3, SPREAD).data
-    columns = {"label": ["a", "b", "c"]}
-    odd, even = (Trials(data, SPREAD, 128.0, tmin, columns) for tmin in (-0.2, 0.0))
-    for view in (
-        lambda t: rereference(t, "REST"),
-        lambda t: pick_montage(t, SPREAD[:14], others="interpolate"),
-    ):
-        seen = view(odd)  # without a warning
-        np.testing.assert_array_equal(seen.data, view(even).data)
-        assert (seen.tmin, seen.columns["label"].tolist()) == (-0.2, ["a", "b", "c"])
-
-
-def test_interpolated_channels_do_not_depend_on_what_was_there():
-    trials, few = noise(), CHANNELS[:5]
-    other = Trials(trials.data.copy(), CHANNELS, 250.0, -0.5)
-    other.data[:, 5:] = 1.0
-    interpolated = [pick_montage(seen, few, others="interpolate").data for seen in (trials, other)]
-    np.testing.assert_array_equal(*interpolated)
-    # Smooth fields are recovered: Oz lies between its neighbours.
-    field = np.ones((1, 8, 4)) * 1e-5
-    found = pick_montage(
-        Trials(field, CHANNELS, 250.0), [c for c in CHANNELS if c != "Oz"], others="interpolate"
-    )
-    np.testing.assert_allclose(found.data, field, rtol=1e-6)
+def test_an_average_of_one_channel_is_refused():
+    with pytest.raises(ValueError, match="needs more channels"):
+        rereference(noise(channels=["Oz"]), "average")
 
 
 def test_a_band_keeps_its_frequencies_in_phase_and_stops_the_others():
@@ -243,7 +178,7 @@ def test_pairs_of_their_own_are_refused_and_unpaired_ids_replaced():
         (lambda t: t.take([2, 1, 0]), ValueError, "'bad' changed label"),
         (lambda t: t.with_columns(label=None), ValueError, "'bad' changed label"),
         (lambda t: t.pick(["Oz"]), ValueError, "View 'bad' has channels Oz and 500 samples"),
-        (lambda t: resample(t, 125.0), ValueError, "250 samples at 125 Hz"),
+        (lambda t: resample(t, 125.0), ValueError, r"250 samples .* at 125 Hz"),
         (lambda t: t.data, TypeError, "'bad' returned a ndarray"),
     ],
 )

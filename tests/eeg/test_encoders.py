@@ -21,12 +21,12 @@ if importlib.util.find_spec("braindecode") is None:
 from mgpa.eeg import torch_encoder  # noqa: E402
 from mgpa.eeg._braindecode import import_braindecode  # noqa: E402
 from mgpa.eeg.checkpoints import CheckpointError  # noqa: E402
-from mgpa.eeg.encoders import EEGPT_WEIGHTS, TorchEncoder, biot, cbramod, eegpt, labram  # noqa: E402
+from mgpa.eeg.encoders import EEGPT_WEIGHTS, TorchEncoder, eegpt, labram  # noqa: E402
 
 OCCIPITAL = ["POz", "PO3", "PO4", "PO5", "PO6", "Oz", "O1", "O2"]
-BIPOLAR = ["FP1-F7", "C3-P3", "P4-O2"]
+
 SMALL = {"depth": 2, "embed_dim": 32, "num_heads": 4}
-LAYERS = {"labram": {"num_layers": 2}, "biot": {"num_layers": 1}, "cbramod": {"n_layer": 2}}
+LAYERS = {"labram": {"num_layers": 2}}
 
 
 def signals(channels=OCCIPITAL, n_times=500, sfreq=250.0, n=5, **settings):
@@ -113,15 +113,10 @@ def test_windows_are_padded_at_the_end_and_see_only_themselves():
 def test_scaling_leaves_flat_channels_at_zero():
     x = torch.full((1, 2, 50), 0.123)
     x[0, 1] = torch.linspace(-3e-6, 5e-6, 50)
-    for scaling in ("zscore", "percentile"):
-        y = torch_encoder.scaled(x * torch.tensor([[[0.0], [1.0]]]), scaling)
-        assert (y[0, 0] == 0).all()
     y = torch_encoder.scaled(x, "zscore")
     assert (y[0, 0] == 0).all()
     assert abs(y[0, 1].mean()) < 1e-6
     assert y[0, 1].std(correction=0) == pytest.approx(1, abs=1e-5)
-    y = torch_encoder.scaled(x, "percentile")
-    assert y[0, 1].abs().quantile(0.95) == pytest.approx(1)
 
 
 def test_trials_are_taken_by_channel_name():
@@ -132,7 +127,7 @@ def test_trials_are_taken_by_channel_name():
         encoder.embed(trials.pick(OCCIPITAL[:-1]))
 
 
-@pytest.mark.parametrize(("make", "channels"), [(eegpt, OCCIPITAL), (labram, OCCIPITAL), (biot, BIPOLAR)])
+@pytest.mark.parametrize(("make", "channels"), [(eegpt, OCCIPITAL), (labram, OCCIPITAL)])
 def test_channels_have_an_identity_not_an_order(make, channels, tmp_path):
     settings = {"layout": "mean", "sfreq": 200.0}
     settings["architecture"] = SMALL if make is eegpt else LAYERS[make.__name__]
@@ -141,7 +136,7 @@ def test_channels_have_an_identity_not_an_order(make, channels, tmp_path):
     path, trials = trained(first, tmp_path / "w.safetensors"), signals(channels, 400, 200.0)
     permuted = make(channels[::-1], 400, checkpoint=path, **settings)
     assert close(first.embed(trials), permuted.embed(trials))
-    other = {"POz": "Fz", "FP1-F7": "FP2-F8"}
+    other = {"POz": "Fz"}
     renamed = [other.get(name, name) for name in channels]
     elsewhere = make(renamed, 400, checkpoint=path, **settings)
     assert not close(first.embed(trials), elsewhere.embed(Trials(trials.data, renamed, 200.0)), 1e-4)
@@ -151,8 +146,6 @@ def test_channels_have_an_identity_not_an_order(make, channels, tmp_path):
     ("make", "channels", "all_tokens", "mean_tokens"),
     [
         (labram, OCCIPITAL, (24, 200), (3, 200)),
-        (biot, BIPOLAR, (15, 256), (5, 256)),
-        (cbramod, OCCIPITAL, (24, 200), (3, 200)),
     ],
 )
 def test_token_layouts_of_the_other_networks(make, channels, all_tokens, mean_tokens, tmp_path):
@@ -176,23 +169,14 @@ def test_labram_uses_the_first_times_of_a_checkpoint_of_longer_windows(tmp_path)
     assert torch.equal(shorter.module.temporal_embedding, longer.module.temporal_embedding[:, :4])
 
 
-def test_biots_channel_tokens_go_by_name():
-    encoder = untrained(biot, BIPOLAR[::-1], 400, architecture=LAYERS["biot"])
-    table = importlib.import_module("braindecode.models.biot").BIOT_CHANNEL_ORDER
-    assert [table[i] for i in encoder.module.encoder.index.tolist()] == BIPOLAR[::-1]
-    assert encoder.module.encoder.channel_tokens.num_embeddings == 18
-
-
 @pytest.mark.parametrize(
     ("make", "channels", "n_times", "match"),
     [
         (eegpt, ["Oz", "EXG1", "A1"], 500, "EEGPT was not trained with EXG1, A1; .* one of its 62: "),
         (eegpt, ["Oz", "OZ"], 500, "one channel twice: Oz, OZ"),
         (labram, ["Oz", "EXG1"], 400, "LaBraM was not trained with EXG1"),
-        (biot, ["Oz"], 400, "BIOT was not trained with Oz.*FP1-F7"),
         (labram, ["Oz"], 500, "n_times is 500; LaBraM takes whole patches of 200"),
-        (cbramod, ["Oz"], 150, "n_times is 150; CBraMod takes whole patches of 200"),
-        (biot, ["FP1-F7"], 450, "n_times is 450; BIOT takes 200 samples and"),
+        (labram, ["Oz"], 150, "n_times is 150; LaBraM takes whole patches of 200"),
     ],
 )
 def test_what_a_network_cannot_take_is_said_at_once(make, channels, n_times, match):
@@ -200,14 +184,14 @@ def test_what_a_network_cannot_take_is_said_at_once(make, channels, n_times, mat
         make(channels, n_times, weights="random")
 
 
-@pytest.mark.parametrize("make", [eegpt, labram, biot, cbramod])
+@pytest.mark.parametrize("make", [eegpt, labram])
 def test_weights_are_never_random_by_accident(make, tmp_path):
     with pytest.raises(ValueError, match="needs trained weights: pass checkpoint="):
-        make(["FP1-F7"], 400)
-    with pytest.raises(ValueError, match="would be ignored"):
-        make(["FP1-F7"], 400, weights="random", checkpoint=tmp_path / "x")
+        make(["Oz"], 400)
+    with pytest.raises(ValueError, match=r"untrained network\. Got checkpoint="):
+        make(["Oz"], 400, weights="random", checkpoint=tmp_path / "x")
     with pytest.raises(ValueError, match="weights is 'any'"):
-        make(["FP1-F7"], 400, weights="any")
+        make(["Oz"], 400, weights="any")
 
 
 def test_a_checkpoint_of_another_architecture_is_refused(tmp_path):
@@ -262,7 +246,7 @@ def test_batch_size_changes_rounding_only_and_no_trials_give_no_tokens():
 
 
 def test_a_network_left_in_training_mode_is_put_back():
-    encoder = untrained(cbramod, ["Oz", "O1"], 400, architecture={"n_layer": 1})
+    encoder = untrained(labram, ["Oz", "O1"], 400, architecture=LAYERS["labram"])
     trials = signals(["Oz", "O1"], 400, 200.0)
     first = encoder.embed(trials)
     encoder.module.train()
@@ -277,28 +261,10 @@ def test_half_precision_is_stated_and_close():
     assert stored.embed(trials).dtype == np.float16
     assert stored.identity["dtype"] == "float16"
     assert np.array_equal(stored.embed(trials), exact.astype(np.float16))
-    computed = small(precision="bfloat16")
-    assert computed.identity["precision_used"] == "bfloat16"
+    computed = small(precision="float16")
+    assert computed.identity["precision"] == "float16"
     assert not np.array_equal(computed.embed(trials), exact)
     assert close(computed.embed(trials), exact, 0.05)
-    assert small(precision="auto").identity["precision_used"] == "float32"  # on the CPU
-
-
-@pytest.mark.parametrize(("worse", "chosen"), [(1e-4, "float16"), (1e-2, "float32")])
-def test_auto_takes_half_precision_only_if_tokens_agree(monkeypatch, worse, chosen):
-    # As on CUDA, with a half precision that is off by a known amount.
-    encoder, trials = small(precision="auto"), signals()
-    exact, encoder.chosen = encoder.embed(trials), None
-    compute = type(encoder)._compute
-
-    def off(self, batch, precision):
-        return compute(self, batch, "float32") * (1 + worse * (precision == "float16"))
-
-    monkeypatch.setattr(type(encoder), "_compute", off)
-    tokens = encoder.embed(trials)
-    assert encoder.chosen == encoder.identity["precision_used"] == chosen
-    assert encoder.identity["precision_difference"] == pytest.approx(worse, rel=1e-2)
-    assert close(exact, tokens, 1e-6) == (chosen == "float32")
 
 
 def test_tokens_that_are_not_finite_are_an_error():
@@ -315,7 +281,7 @@ def test_tokens_that_are_not_finite_are_an_error():
         ({"scaling": "max"}, "scaling is 'max'"),
         ({"scaling": 0.0}, "scaling is 0.0; expected"),
         ({"resample": (2, 0)}, "positive integers"),
-        ({"resample": (3, 1)}, "500 samples are not what resampling by 3/1 makes"),
+        ({"resample": (3, 1)}, "make 500 samples of a whole number"),
         ({"batch_size": 0}, "batch_size is 0"),
         ({"precision": "half"}, "precision is 'half'"),
         ({"dtype": "float64"}, "dtype is 'float64'"),
@@ -359,15 +325,14 @@ def test_a_torchaudio_built_for_another_torch_is_done_without(tmp_path):
     code = (
         "from mgpa.eeg import _braindecode\n_braindecode._import_torchaudio()\nimport torchaudio\n"
         "assert not torchaudio.functional._IS_TORCHAUDIO_EXT_AVAILABLE\n"
-        "try: torchaudio.functional.align()\n"
-        "except RuntimeError as error: print(error)"
+        "print('loaded')"
     )
     done = subprocess.run(
         [sys.executable, "-c", f"import sys; sys.path.insert(0, {str(tmp_path)!r})\n{code}"],
         capture_output=True,
         text=True,
     )
-    assert done.stdout.startswith("torchaudio's align needs its compiled part: built for another torch"), done
+    assert done.stdout == "loaded\n", done
 
 
 def test_a_torchaudio_that_does_not_load_at_all_is_explained(monkeypatch):

@@ -12,9 +12,8 @@ from mgpa.eeg.datasets import neuroscan_flex as dataset
 from mgpa.eeg.datasets.flex_files import CHANNELS, read_behaviour, read_flex, read_neuroscan
 from mgpa.eeg.pairing import PairingError
 from mgpa.eeg.simulate import erp
-from mgpa.eeg.simulate.curry import write_curry
-from mgpa.eeg.simulate.edf import write_flex_edf
 from mgpa.eeg.simulate.erp import FULL_EVENTS, Defects, recorded_defects, simulate_flex
+from mgpa.eeg.simulate.files import write_curry, write_flex_edf
 from mgpa.eeg.trials import Trials
 
 N = 40
@@ -86,13 +85,6 @@ def test_curry_files_hold_data_names_positions_and_events(tmp_path):
     np.testing.assert_allclose(raw.annotations.onset, [0.1, 0.5, 0.7, 1.999], atol=1e-9)
 
 
-def test_curry_files_without_events_have_none(tmp_path):
-    raw = mne.io.read_raw_curry(
-        write_curry(tmp_path / "one.dat", np.zeros((1, 100)), ["Cz"], 500.0), verbose="error"
-    )
-    assert len(raw.annotations) == 0
-
-
 def test_edf_files_hold_data_and_markers_to_within_a_step_of_the_converter(tmp_path):
     data = 1e-5 * np.random.default_rng(0).normal(size=(2, 300))
     markers = np.arange(300) % 7
@@ -143,14 +135,8 @@ def test_the_shared_channels_are_the_papers_in_its_order():
 def test_the_amplifiers_channels_are_found_in_capitals_and_in_our_order(folder):
     path = folder / files_of("1019", "N170", "dat")
     raw = mne.io.read_raw_curry(path, verbose="error")
-    expected = raw.get_data([name.upper() for name in CHANNELS])
-    np.testing.assert_array_equal(read_neuroscan(path).signal, expected)
-
-
-def test_notes_are_kept_apart_from_triggers(folder):
-    amplifier = read_neuroscan(folder / files_of("1020", "N170", "dat"))
-    assert len(amplifier.markers) == N - 4
-    assert [text for _, text in amplifier.notes] == ["Impedance"]
+    assert {"M1", "M2", "VEO"} < set(raw.ch_names)
+    np.testing.assert_array_equal(read_neuroscan(path).signal, raw.get_data([n.upper() for n in CHANNELS]))
 
 
 N170_HEADER = "trial,eventCode,stimCat,stimOrient,stimElapsedTime\n"
@@ -193,19 +179,22 @@ def test_csv_files_of_tones_are_read_by_their_columns(tmp_path, task):
     ("text", "message"),
     [
         ("a,b\n1,face\n", "0 columns 'trial'; expected one each of trial, stimElapsedTime, stimCat"),
-        ("onset,stimulus\n1,face\n", "Its columns are 'onset', 'stimulus'"),
+        ("onset,stimulus\n1,face\n", "Columns: 'onset', 'stimulus'"),
         ("stimCat," + N170_HEADER + "face,1,1,face,upright,1\n", "2 columns 'stimCat'"),
-        (N170_HEADER + "1,1,face,upright,soon\n", "line 2, stimElapsedTime: 'soon' is no number"),
-        (N170_HEADER + "1,1,face,upright,1\n2,1,face,upright\n", "line 3, stimElapsedTime: '' is no number"),
-        (N170_HEADER + "1,1,face,upright,nan\n", "'nan' is no number"),
+        (N170_HEADER + "1,1,face,upright,soon\n", "line 2, stimElapsedTime: 'soon' is not a number"),
+        (
+            N170_HEADER + "1,1,face,upright,1\n2,1,face,upright\n",
+            "line 3, stimElapsedTime: '' is not a number",
+        ),
+        (N170_HEADER + "1,1,face,upright,nan\n", "'nan' is not a number"),
         (N170_HEADER + "1,1,house,upright,1\n", "stimCat is 'house'; expected watch or face"),
         (N170_HEADER + "1,1,face_03,upright,1\n", "stimCat is 'face_03'"),
-        (N170_HEADER + "1,x,face,upright,1\n", "line 2, eventCode: 'x' is no number"),
+        (N170_HEADER + "1,x,face,upright,1\n", "line 2, eventCode: 'x' is not a number"),
         (N170_HEADER + "1,1,face,upright,2\n2,1,face,upright,1\n", "event 2 is not after event 1"),
         (N170_HEADER + "1,1,face,upright,1\n3,1,face,upright,2\n", "line 3: trial is 3; expected 2"),
         (N170_HEADER + "0,1,face,upright,1\n", "line 2: trial is 0; expected 1"),
         (N170_HEADER, "lists no events"),
-        ("", "Its columns are none"),
+        ("", "Columns: none"),
     ],
 )
 def test_csv_files_that_cannot_be_understood_are_named(tmp_path, text, message):
@@ -239,14 +228,6 @@ def test_rows_are_pairs_in_order_with_what_was_planted(n170, truth):
         np.testing.assert_array_equal(own["event_code"], 1 + 2 * own["label"] + inverted)
 
 
-def test_onsets_are_on_each_devices_own_clock(n170, truth):
-    plan = truth["1019"]["N170"]
-    onset = np.array(plan["onset"])
-    np.testing.assert_allclose(of(n170[0], "1019", "Neuroscan").columns["onset"], onset - 3, atol=0.0006)
-    own = (onset - plan["flex"]["start"]) * (1 + plan["flex"]["drift"])
-    np.testing.assert_allclose(of(n170[0], "1019", "flex").columns["onset"], own, atol=0.004)
-
-
 def test_clocks_are_measured_as_planted(n170, truth):
     plan, timing = truth["1019"]["N170"], n170[1]["1019"].timing
     drift = 1 + plan["flex"]["drift"]
@@ -275,11 +256,10 @@ def test_everything_dropped_is_reported_with_its_reason(n170):
     session = report["1020"]
     assert report.notes == ()
     assert (session.events, session.pairs) == (N, N - 5)
-    reasons = {one.ordinal: one.reason for one in session.dropped}
-    assert reasons == {
-        **dict.fromkeys((20, 21, 22, 23), "no marker on Neuroscan"),
-        N: "its epoch leaves the recording of Neuroscan",
-    }
+    assert session.dropped == (
+        *(f"event {k}: no marker on Neuroscan" for k in (20, 21, 22, 23)),
+        f"event {N}: its epoch leaves the recording of Neuroscan",
+    )
     kept = of(trials, "1020", "flex").columns["ordinal"].tolist()
     assert kept == [k for k in range(1, N) if k not in (20, 21, 22, 23)]
     assert report["1019"].dropped == ()
@@ -304,7 +284,7 @@ def test_extra_markers_are_left_out_and_reported(folder):
     trials, report = dataset.read_neuroscan_flex(folder, "P300", ["1020"])
     assert len(trials) == 2 * N
     assert len(report["1020"].dropped) == 3
-    assert all("belongs to no event" in str(one) for one in report["1020"].dropped)
+    assert all("belongs to no event" in one for one in report["1020"].dropped)
 
 
 def test_epochs_have_no_baseline_and_an_average_reference(n170):
@@ -346,15 +326,10 @@ def test_tasks_go_by_the_papers_names_too(folder):
     by_paper, _ = dataset.read_neuroscan_flex(folder, "mmn", ["1019"])
     by_name, _ = dataset.read_neuroscan_flex(folder, "oddball_passive", ["1019"])
     np.testing.assert_array_equal(by_paper.data, by_name.data)
-    with pytest.raises(ValueError, match=r"task is 'P3'; there are N170 \(N170\), oddball_active \(P300\)"):
+    with pytest.raises(
+        ValueError, match=r"task is 'P3'; expected one of N170 \(N170\), oddball_active \(P300\)"
+    ):
         dataset.read_neuroscan_flex(folder, "P3")
-
-
-def test_a_reading_has_the_same_rows_alone_and_among_others(n170, folder):
-    alone, _ = dataset.read_neuroscan_flex(folder, "N170", ["1020"])
-    among = n170[0].take(n170[0].columns["participant"] == "1020")
-    np.testing.assert_array_equal(alone.data, among.data)
-    np.testing.assert_array_equal(alone.columns["pair_id"], among.columns["pair_id"])
 
 
 # Folders
@@ -374,7 +349,7 @@ def test_the_folder_of_the_tasks_may_lie_in_others(session, around):
 
 def test_two_folders_of_recordings_are_both_named(session):
     shutil.copytree(session / RAW, session / "again" / RAW)
-    with pytest.raises(dataset.RecordingError, match=r"has recordings in .*; name one of these folders"):
+    with pytest.raises(dataset.RecordingError, match=r"has recordings in .*; name one of them"):
         dataset.find(session)
 
 
@@ -426,7 +401,7 @@ def test_strays_copies_and_people_without_a_role_change_no_bit(session):
     assert {name.rpartition("/")[2] for name in found.unexpected} == {
         *("1019_N170_2018.csv", "Copy of 1019_N170.edf", "summary.csv"),
     }
-    with pytest.raises(ValueError, match="has nobody with oddball_passive"):
+    with pytest.raises(ValueError, match="has no files of oddball_passive"):
         dataset.read_neuroscan_flex(session, "MMN")
 
 
@@ -449,12 +424,6 @@ def test_those_who_are_used_are_the_papers():
     assert 6 * sum(map(len, dataset.USED.values())) == 300
 
 
-def test_files_that_are_still_being_written_are_not_seen(session):
-    recording = session_file(session, "edf")
-    shutil.copy(recording, recording.with_name(".0123.tmp.edf"))
-    assert dataset.find(session)["1019", "N170"]["flex"] == recording
-
-
 def test_two_different_files_for_the_same_thing_are_both_named(session):
     recording = session_file(session, "edf")
     (recording.with_name("1019_N170_2018 (1).edf")).write_bytes(recording.read_bytes()[:-2])
@@ -469,7 +438,7 @@ def test_two_different_files_for_the_same_thing_are_both_named(session):
 def test_an_inventory_counts_what_the_paper_needs(session):
     session_file(session, "dap").unlink()
     found = dataset.neuroscan_flex_inventory(session)
-    assert len(found.expected) == 3 * (20 + 18 + 12)
+    assert len(found.present + found.missing) == 3 * (20 + 18 + 12)
     assert found.present == ("1019 N170 behaviour", "1019 N170 neuroscan", "1019 N170 flex")
     assert ["1019_N170.dap" in problem for problem in found.problems] == [True]
     assert not found.complete
@@ -483,13 +452,13 @@ def test_an_inventory_can_read_everything(session):
 
 
 def test_missing_folders_people_and_files_are_named(session):
-    with pytest.raises(FileNotFoundError, match=r"There is no folder .*nowhere"):
+    with pytest.raises(FileNotFoundError, match=r"No folder .*nowhere"):
         dataset.read_neuroscan_flex(session / "nowhere", "N170")
     with pytest.raises(
         FileNotFoundError, match="no behaviour and no neuroscan and no flex file of 1020 N170"
     ):
         dataset.read_neuroscan_flex(session, "N170", ["1020"])
-    with pytest.raises(ValueError, match="has nobody with oddball_active"):
+    with pytest.raises(ValueError, match="has no files of oddball_active"):
         dataset.read_neuroscan_flex(session, "oddball_active")
     recording = session_file(session, "edf")
     recording.rename(recording.with_name("N170_1019.edf"))
@@ -560,7 +529,9 @@ def test_a_list_of_events_cut_short_is_refused_by_name(session):
 
 def test_a_recording_of_other_channels_is_refused(session):
     write_flex_edf(session_file(session, "edf"), np.zeros((2, 12800)), ["Cz", "T7"], np.zeros(12800))
-    with pytest.raises(dataset.RecordingError, match=r"2018\.edf lacks channel Fz, Fp1.*it has TIME_STAMP_s"):
+    with pytest.raises(
+        dataset.RecordingError, match=r"2018\.edf lacks channel Fz, Fp1.*Channels: TIME_STAMP_s"
+    ):
         dataset.read_neuroscan_flex(session, "N170")
 
 
@@ -596,7 +567,7 @@ def test_no_epoch_spans_the_note_of_a_break(tmp_path):
     rewritten(path, sorted([*events, (onset[11] + 500, 1200002, "Impedance check")]))
     _, report = dataset.read_neuroscan_flex(tmp_path, "N170")
     assert truth["participants"]["1034"]["N170"]["defects"]["missing"] == [13, 14]
-    assert [str(one) for one in report["1034"].dropped][-1] == "event 12: its epoch spans the break"
+    assert report["1034"].dropped[-1] == "event 12: its epoch spans the break"
     assert report["1034"].pairs == 27
 
 
@@ -633,16 +604,6 @@ def test_roles_are_the_papers():
     assert {role: len(people) for role, people in reuse.items()} == {"FIT": 4, "VAL": 2, "HEAD": 4, "EVAL": 8}
     assert len(dataset.PARTICIPANTS) == len(set(dataset.PARTICIPANTS)) == 20
     assert set(n170["EVAL"]) - set(reuse["EVAL"]) == {"1021", "1034"}
-
-
-def test_roles_come_with_the_people_who_have_one(n170):
-    trials = dataset.with_paper_roles(n170[0])
-    assert set(trials.columns["role"]) == {"HEAD"}
-    assert len(trials) == len(n170[0])
-    with pytest.raises(ValueError, match="study is 'n400'"):
-        dataset.with_paper_roles(n170[0], "n400")
-    with pytest.raises(ValueError, match="Nobody of x has a role in reuse"):
-        dataset.with_paper_roles(n170[0].with_columns(participant="x", pair_id=None), "reuse")
 
 
 def counted(task, per_person, artifacts=0, late=0.0):
@@ -689,7 +650,7 @@ def test_nothing_is_counted_unless_everybody_is_there():
 
 def test_the_complete_simulation_counts_as_the_recorded_data_set():
     assert FULL_EVENTS == {"N170": 300, "oddball_active": 666, "oddball_passive": 666}
-    person = erp.draw_people(ids=["1026"])[0]
+    person = erp.draw_people(["1026"])[0]
     ones = {task: sum(erp._plan(person, task, n, Defects())["label"]) for task, n in FULL_EVENTS.items()}
     assert ones == {"N170": 150, "oddball_active": 99, "oddball_passive": 99}
 
@@ -709,7 +670,7 @@ def test_defects_of_the_recorded_data_set_are_read_as_they_should_be(tmp_path):
     # Four missed in the middle, with a note and a clock that jumped.
     notes = read_neuroscan(tmp_path / files_of("1034", "N170", "dat")).notes
     assert [text for _, text in notes] == ["Impedance"]
-    assert [one.ordinal for one in report["1034"].dropped] == [21, 22, 23, 24]
+    assert [one.split(":")[0] for one in report["1034"].dropped] == [f"event {k}" for k in (21, 22, 23, 24)]
     first, second = (report["1034"].timing[f"Neuroscan against events, {s}"] for s in ("1 to 20", "25 to 40"))
     assert second.offset - first.offset == pytest.approx(5.0, abs=0.05)
     # The headset's own csv file is no list of events.
@@ -717,12 +678,12 @@ def test_defects_of_the_recorded_data_set_are_read_as_they_should_be(tmp_path):
     # The first three of the passive oddball have no marker; nobody reads them, and they would be refused.
     markers = read_neuroscan(tmp_path / files_of("1034", "oddball_passive", "dat")).markers
     assert len(markers) == 37
-    with pytest.raises(ValueError, match="has nobody with oddball_passive"):
+    with pytest.raises(ValueError, match="has no files of oddball_passive"):
         dataset.read_neuroscan_flex(tmp_path, "MMN")
     assert set(trials.columns["participant"]) == set(people)
 
 
-@pytest.mark.parametrize("seconds", [0.5, 5.0, 50.0])
+@pytest.mark.parametrize("seconds", [0.5, 50.0])
 def test_296_events_of_1034_are_paired_whatever_the_break_of_its_clock(tmp_path, seconds):
     defects = recorded_defects(FULL_EVENTS)["1034", "N170"]
     simulate_flex(
@@ -730,7 +691,7 @@ def test_296_events_of_1034_are_paired_whatever_the_break_of_its_clock(tmp_path,
         participants=["1034"],
         tasks=["N170"],
         n_events=FULL_EVENTS,
-        defects={("1034", "N170"): replace(defects, clock_break=seconds)},
+        defects={("1034", "N170"): defects._replace(clock_break=seconds)},
     )
     trials, report = dataset.read_neuroscan_flex(tmp_path, "N170")
     assert (report["1034"].events, report["1034"].pairs) == (300, 296)
@@ -738,12 +699,6 @@ def test_296_events_of_1034_are_paired_whatever_the_break_of_its_clock(tmp_path,
     for part in (trials.columns["ordinal"] < 150, trials.columns["ordinal"] > 155):
         data = trials.data[part]
         assert np.corrcoef(data[::2].ravel(), data[1::2].ravel())[0, 1] > 0.6
-
-
-def test_the_amplifier_has_more_electrodes_than_are_read(folder):
-    raw = mne.io.read_raw_curry(folder / files_of("1019", "N170", "dat"), verbose="error")
-    assert {"M1", "M2", "VEO"} < set(raw.ch_names)
-    assert not {"M1", "M2", "VEO"} & {name.upper() for name in CHANNELS}
 
 
 def test_the_headsets_own_channels_are_there_in_microvolts(folder):
@@ -777,22 +732,6 @@ def test_simulating_again_adds_only_what_is_not_there(tmp_path):
     assert len(dataset.find(tmp_path)) == 2
 
 
-@pytest.mark.parametrize("content", ["{", "[]", "{}"])
-def test_a_truth_that_cannot_be_read_is_named(tmp_path, content):
-    (tmp_path / "truth.json").write_text(content)
-    with pytest.raises(ValueError, match=r"truth\.json cannot be read"):
-        simulate_flex(tmp_path, participants=["1019"], tasks=["N170"], n_events=12)
-
-
-def test_simulating_with_other_settings_into_the_same_folder_is_refused(tmp_path):
-    simulate_flex(tmp_path, participants=["1019"], tasks=["N170"], n_events=12)
-    with pytest.raises(ValueError, match="random_state 0, not 1"):
-        simulate_flex(tmp_path, participants=["1019"], tasks=["N170"], n_events=12, random_state=1)
-    defects = {("1019", "N170"): Defects(extra=1)}
-    with pytest.raises(ValueError, match="1019 with other defects"):
-        simulate_flex(tmp_path, participants=["1019"], tasks=["N170"], n_events=12, defects=defects)
-
-
 def test_an_interrupted_simulation_goes_on_with_the_session_it_was_at(tmp_path, monkeypatch):
     settings = {"participants": ["1013"], "tasks": ["N170"], "n_events": 12}
 
@@ -814,15 +753,26 @@ def test_an_interrupted_simulation_goes_on_with_the_session_it_was_at(tmp_path, 
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"tasks": ["N400"]}, r"tasks has \['N400'\]"),
-        ({"participants": ["13"]}, "ids have four digits"),
-        ({"n_events": 3}, "N170 has 3 events"),
-        ({"defects": {("1019", "N170"): Defects(missing=(50,))}}, "name event 50 of 1019 N170"),
+        ({"tasks": ["N400"]}, r"tasks is \['N400'\]"),
+        ({"participants": ["13"]}, "expected ids of four digits"),
+        ({"n_events": 3}, "1019 N170: 3 events.*expected five or more"),
+        ({"defects": {("1019", "N170"): Defects(missing=(50,))}}, "missing.*50.*expected five or more"),
         ({"defects": {("1099", "N170"): Defects()}}, "which is not simulated"),
-        ({"defects": {("1019", "N170"): Defects(extra=-1)}}, "extra is -1"),
     ],
 )
 def test_settings_that_make_no_sense_are_refused(tmp_path, settings, message):
     with pytest.raises(ValueError, match=message):
         simulate_flex(tmp_path / "new", **({"participants": ["1019"], "tasks": ["N170"]} | settings))
     assert not (tmp_path / "new").exists()
+
+
+def test_a_folder_of_other_settings_is_refused(tmp_path):
+    settings = {"participants": ["1019"], "tasks": ["N170"], "n_events": 12}
+    simulate_flex(tmp_path, **settings)
+    with pytest.raises(ValueError, match="random_state 0, not 1"):
+        simulate_flex(tmp_path, **settings, random_state=1)
+    with pytest.raises(ValueError, match="other defects of 1019"):
+        simulate_flex(tmp_path, **settings, defects={("1019", "N170"): Defects(extra=1)})
+    (tmp_path / "truth.json").write_text("{}")
+    with pytest.raises(ValueError, match=r"truth\.json cannot be read"):
+        simulate_flex(tmp_path, **settings)

@@ -71,7 +71,7 @@ def test_projectors_that_were_not_applied_are_said(raw):
 
 
 def test_no_epochs_are_said():
-    with pytest.raises(TableError, match="There are no epochs; the list is empty"):
+    with pytest.raises(TableError, match="The list of epochs is empty"):
         Trials.from_epochs([])
 
 
@@ -99,9 +99,9 @@ def test_devices_by_name_are_told_who_takes_them(raw):
 
 def test_metadata_that_would_take_the_embeddings_name_are_refused(raw):
     epochs = cut(raw, metadata=pd.DataFrame({"X": np.arange(6), "gaze": np.arange(6)}))
-    with pytest.raises(TableError, match="X is that of the embedding"):
+    with pytest.raises(TableError, match="X is the embedding's"):
         Trials.from_epochs(epochs)
-    with pytest.raises(TableError, match="X is that of the embedding"):
+    with pytest.raises(TableError, match="X is the embedding's"):
         Table.from_epochs(epochs, np.zeros((6, 2)))
     assert Trials.from_epochs(epochs, rename={"X": "x"}).columns["x"].tolist() == list(range(6))
     with pytest.raises(TableError, match="called gaze, gaze: names differ"):
@@ -133,7 +133,7 @@ def test_trials_of_other_types_are_not_put_together(dtype, labels, message):
         ((2, 2, 5), ["O1", "Oz"], 100.0, 0.0, r"have channels .*Trials\.pick takes"),
         ((2, 2, 5), ["Oz", "O1"], 200.0, 0.0, r"have sfreq 200\.0.*mgpa\.eeg\.resample changes"),
         ((2, 2, 5), ["Oz", "O1"], 100.0, 0.5, r"have tmin 0\.5; .*mgpa\.eeg\.crop"),
-        ((2, 2, 6), ["Oz", "O1"], 100.0, 0.0, r"have 6 samples; the first have 5\. .*mgpa\.eeg\.crop"),
+        ((2, 2, 6), ["Oz", "O1"], 100.0, 0.0, r"have samples 6; the first have 5\. .*mgpa\.eeg\.crop"),
     ],
 )
 def test_trials_that_do_not_fit_together_say_what_makes_them_fit(shape, channels, sfreq, tmin, message):
@@ -144,7 +144,7 @@ def test_trials_that_do_not_fit_together_say_what_makes_them_fit(shape, channels
 
 def test_trials_with_other_columns_say_how_to_set_them():
     first = Trials(np.zeros((2, 1, 5)), ["Oz"], 100.0)
-    with pytest.raises(ValueError, match=r"Trials 1 are .*with label>; .*Trials\.with_columns adds"):
+    with pytest.raises(ValueError, match=r"Trials 1 have columns .*label.*Trials\.with_columns adds"):
         Trials.concatenate([first, first.with_columns(label=1)])
 
 

@@ -1,8 +1,6 @@
 """The wearable SSVEP reader: what it gives back, whom it gives which role, and what it refuses."""
 
-import hashlib
 import shutil
-import zipfile
 from collections import Counter
 
 import numpy as np
@@ -10,7 +8,6 @@ import pytest
 from scipy.io import loadmat, savemat
 
 from mgpa.eeg.datasets import wearable_ssvep as dataset
-from mgpa.eeg.simulate.people import draw_people
 from mgpa.eeg.simulate.ssvep import simulate_ssvep
 
 SHAPE = (8, 710, 2, 10, 12)
@@ -68,15 +65,6 @@ def test_people_and_electrodes_can_be_chosen_in_any_order(simulated):
         dataset.read_wearable_ssvep(simulated, ["S001", "S001"])
 
 
-def test_facts_about_people_are_read(simulated):
-    people = dataset.subjects(simulated)
-    planted = draw_people(2)
-    assert list(people) == ["S001", "S002"]
-    assert [(p.gender, p.first_electrode, p.age) for p in people.values()] == [
-        (p.gender, p.first_electrode, p.age) for p in planted
-    ]
-
-
 def cell(rows, header=("", "Gender", "Age", "Handedness", *"abcdef", "Headband to wear first")):
     """A cell array as the provider's: a row of names, the first empty, then a row a person."""
     filled = [
@@ -95,23 +83,15 @@ def test_people_are_numbered_by_their_rows_whatever_the_first_column_says(tmp_pa
     }
 
 
-def test_the_simulated_cell_has_the_providers_form(simulated):
-    table = loadmat(simulated / dataset.INFORMATION)["Subjects_Information"]
-    assert table.shape == (3, 11)
-    assert table[0, 0].size == 0
-    assert [table[0, i].item() for i in (1, 2, 10)] == ["Gender", "Age", "Headband to wear first"]
-    assert table[2, 0].item() == "sub2"
-
-
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ({"info": cell([("Male", 1.0, "dry")])}, "no variable 'Subjects_Information'; it has info"),
+        ({"info": cell([("Male", 1.0, "dry")])}, "no variable 'Subjects_Information'. Variables: info"),
         ({"Subjects_Information": np.eye(3)}, "expected a cell array"),
         ({"Subjects_Information": cell([])}, "a row for each participant"),
         (
             {"Subjects_Information": cell([("Male", 1.0, "dry")], header=[*"abcdefghij", "Gender"])},
-            "0 columns 'Age'; it has 'a', 'b'",
+            "expected one column 'Age'. Columns: \\['a', 'b'",
         ),
         (
             {
@@ -119,7 +99,7 @@ def test_the_simulated_cell_has_the_providers_form(simulated):
                     [("Male", 1.0, "dry")], header=["Gender", "gender ", *"abcdefghi"]
                 )
             },
-            "2 columns 'Gender'",
+            "expected one column 'Gender'",
         ),
         (
             {"Subjects_Information": cell([("Male", 1.0, "dry"), ("Male", 2.0, "")])},
@@ -143,9 +123,6 @@ def published(tmp_path):
     """Everything but recordings, of 102 people with the published folds."""
     people = [("Male" if c in "Mm" else "Female", 20.0, "Dry" if c.isupper() else "Wet") for c in STRATA]
     savemat(tmp_path / dataset.INFORMATION, {"Subjects_Information": cell(people)})
-    impedance = np.empty((8, 10, 2, 102))
-    impedance[:, :, 0], impedance[:, :, 1] = 261.67, 19.63
-    savemat(tmp_path / dataset.IMPEDANCE, {"Impedance": impedance})
     return tmp_path
 
 
@@ -158,7 +135,7 @@ def test_the_papers_folds_come_out_of_its_seed(published):
 
 
 def test_rotations_of_the_studies_evaluate_the_published_folds(published):
-    from mgpa.studies.roles import rotated
+    from mgpa.tables.roles import rotated
 
     people = dataset.subjects(published)
     strata = {name: f"{person.first_electrode}|{person.gender}" for name, person in people.items()}
@@ -187,8 +164,6 @@ def test_checks_against_what_was_published_tell_which_agree(published):
         "men",
         "people who wore dry electrodes first",
         "people in their folds of seed 20260903",
-        "mean impedance of dry electrodes, kOhm",
-        "mean impedance of wet electrodes, kOhm",
     }
     # Two people exchanged, and almost everybody would be in another fold.
     table = loadmat(published / dataset.INFORMATION)["Subjects_Information"]
@@ -200,36 +175,12 @@ def test_checks_against_what_was_published_tell_which_agree(published):
     assert "not 102 as published" in str(inventory)
 
 
-def test_documents_beside_the_files_are_known_by_their_checksums(published, monkeypatch):
-    (published / "Readme.pdf").write_bytes(b"%PDF")
-    assert not dataset.published_checks(published)[-1].passed
-    monkeypatch.setitem(dataset.DOCUMENTS, "Readme.pdf", hashlib.sha256(b"%PDF").hexdigest())
-    assert dataset.published_checks(published)[-1].passed
-
-
 def test_the_table_of_trials_has_the_papers_rows(published):
     lines = dataset.metadata_csv(dataset.subjects(published).values()).split("\n")
     assert len(lines) == 24_480 + 2
     assert lines[-1] == ""
     assert lines[1].startswith("S001/e0/b00/t00,1,male,dry,0,0,0,0,")
     assert lines[-2].startswith("S102/e1/b09/t11,102,female,dry,1,9,11,1,")
-
-
-def test_nothing_is_compared_where_fewer_people_are_listed(simulated):
-    assert dataset.published_checks(simulated) == ()
-
-
-def test_dry_impedances_come_first(simulated, published):
-    impedance = dataset.read_impedance(simulated)
-    assert impedance["dry"].shape == (2, 10, 8)
-    assert impedance["dry"].mean() > 5 * impedance["wet"].mean()
-    stored = loadmat(simulated / dataset.IMPEDANCE)["Impedance"]
-    assert stored.shape == (8, 10, 2, 2)
-    assert impedance["wet"][1, 3, 5] == stored[5, 3, 1, 1]
-    assert dataset.read_impedance(published)["dry"].mean() == pytest.approx(261.67)
-    (published / dataset.IMPEDANCE).unlink()
-    with pytest.raises(FileNotFoundError, match=r"has no Impedance\.mat"):
-        dataset.read_impedance(published)
 
 
 # Files
@@ -241,9 +192,9 @@ def test_dry_impedances_come_first(simulated, published):
         (
             "data",
             np.zeros((8, 710, 2, 10, 11)),
-            r"shape \(8, 710, 2, 10, 11\); expected \(8, 710, 2, 10, 12\)",
+            r"shape \(8, 710, 2, 10, 11\); expected real numbers of \(8, 710, 2, 10, 12\)",
         ),
-        ("eeg", np.zeros(3), "no variable 'data'; it has eeg"),
+        ("eeg", np.zeros(3), "no variable 'data'. Variables: eeg"),
         ("data", np.full(SHAPE, np.nan), r"NaN or infinity \(first at \(0, 0, 0, 0, 0\)"),
         ("data", np.full(SHAPE, 1j), "expected real numbers"),
     ],
@@ -256,20 +207,13 @@ def test_a_file_with_other_content_is_refused_by_name(folder, name, value, messa
     assert dataset.wearable_ssvep_inventory(folder).complete
 
 
-@pytest.mark.parametrize("compressed", [True, False])
-@pytest.mark.parametrize("share", [0.0, 0.3, 0.99])
+@pytest.mark.parametrize(("share", "compressed"), [(0.0, True), (0.3, False), (0.99, True), (0.99, False)])
 def test_a_truncated_file_is_refused_by_name(folder, share, compressed):
     path = folder / "S002.mat"
     savemat(path, {"data": loadmat(path)["data"]}, do_compression=compressed)
     content = path.read_bytes()
     path.write_bytes(content[: int(share * len(content))])
-    with pytest.raises(OSError, match=r"S002\.mat is damaged, incomplete or no MATLAB file"):
-        dataset.read_wearable_ssvep(folder)
-
-
-def test_a_page_saved_in_place_of_a_file_is_refused_by_name(folder):
-    (folder / "S002.mat").write_text("<!DOCTYPE html><html>Please log in</html>" * 20)
-    with pytest.raises(OSError, match=r"S002\.mat is damaged"):
+    with pytest.raises(ValueError, match=r"S002\.mat is damaged, or not a MATLAB file"):
         dataset.read_wearable_ssvep(folder)
 
 
@@ -279,11 +223,11 @@ def test_missing_files_are_named(folder):
         dataset.read_wearable_ssvep(folder)
     with pytest.raises(FileNotFoundError, match=r"no S007\.mat"):
         dataset.read_wearable_ssvep(folder, ["S001", "S007"])
-    assert len(dataset.read_wearable_ssvep(folder, dataset.participants(folder))) == 240
+    assert len(dataset.read_wearable_ssvep(folder, ["S001"])) == 240
     (folder / dataset.INFORMATION).unlink()
     with pytest.raises(FileNotFoundError, match=dataset.INFORMATION):
         dataset.read_wearable_ssvep(folder)
-    with pytest.raises(FileNotFoundError, match="There is no folder"):
+    with pytest.raises(FileNotFoundError, match="No folder"):
         dataset.read_wearable_ssvep(folder / "nowhere")
 
 
@@ -293,25 +237,14 @@ def test_a_file_of_somebody_unlisted_is_refused(folder):
         dataset.read_wearable_ssvep(folder)
 
 
-@pytest.mark.parametrize("name", ["s2.mat", "S2.mat", "S0002.mat", "subject_002.mat", "S002.MAT"])
-def test_a_misnamed_file_is_pointed_out_with_its_right_name(folder, name):
-    (folder / "S002.mat").rename(folder / name)
-    with pytest.raises(
-        FileNotFoundError, match=rf"{name} looks like the file of S002; rename it to S002\.mat"
-    ):
-        dataset.read_wearable_ssvep(folder)
-    inventory = dataset.wearable_ssvep_inventory(folder)
-    assert inventory.missing == ("S002.mat",)
-    assert not inventory.unexpected
-    assert name in inventory.problems[0]
-
-
-def test_copies_and_strays_do_no_harm(folder):
+def test_copies_strays_and_folders_do_no_harm(folder):
     before = dataset.read_wearable_ssvep(folder).data
     shutil.copy(folder / "S001.mat", folder / "S001 (1).mat")
     shutil.copy(folder / "S001.mat", folder / "._S001.mat")
     (folder / "old").mkdir()
     (folder / "old" / "S002.mat").write_bytes(b"another")
+    (folder / "13560281").mkdir()
+    (folder / "S001.mat").rename(folder / "13560281" / "S001.mat")
     (folder / "Readme.pdf").touch()
     assert dataset.read_wearable_ssvep(folder).data.tobytes() == before.tobytes()
     inventory = dataset.wearable_ssvep_inventory(folder)
@@ -326,36 +259,6 @@ def test_one_persons_signals_under_two_names_are_refused(folder):
     assert "the same signals" in dataset.wearable_ssvep_inventory(folder, check=True).problems[0]
 
 
-@pytest.mark.parametrize("enclosed", ["", "13560281/"])
-def test_zip_archives_are_read_as_they_are(folder, tmp_path, enclosed):
-    before = dataset.read_wearable_ssvep(folder).data
-    zipped = tmp_path / "zipped"
-    zipped.mkdir()
-    for archive, names in {"S001-S010.zip": ["S001.mat"], "S011-S020.zip": ["S002.mat"]}.items():
-        with zipfile.ZipFile(zipped / archive, "w", zipfile.ZIP_DEFLATED) as stream:
-            for name in names:
-                stream.write(folder / name, enclosed + name)
-                stream.writestr(f"__MACOSX/._{name}", b"Mac OS X")
-    shutil.copy(folder / dataset.INFORMATION, zipped)
-    assert dataset.read_wearable_ssvep(zipped).data.tobytes() == before.tobytes()
-    assert dataset.wearable_ssvep_inventory(zipped, check=True).complete
-    # Unpacked beside its archive, a file counts once.
-    shutil.copy(folder / "S001.mat", zipped)
-    assert dataset.read_wearable_ssvep(zipped).data.tobytes() == before.tobytes()
-    (zipped / "S011-S020.zip").write_bytes((zipped / "S011-S020.zip").read_bytes()[:-40])
-    with pytest.raises(OSError, match=r"S011-S020\.zip is damaged or incomplete"):
-        dataset.read_wearable_ssvep(zipped)
-
-
-def test_files_in_a_folder_around_them_or_in_several_are_read(folder, tmp_path):
-    before = dataset.read_wearable_ssvep(folder).data
-    around = tmp_path / "around"
-    shutil.copytree(folder, around / "13560281")
-    (around / "13560281" / "S001-S010").mkdir()
-    (around / "13560281" / "S001.mat").rename(around / "13560281" / "S001-S010" / "S001.mat")
-    assert dataset.read_wearable_ssvep(around).data.tobytes() == before.tobytes()
-
-
 def test_the_inventory_knows_what_should_be_there(folder, tmp_path):
     assert dataset.wearable_ssvep_inventory(folder, check=True).complete
     shutil.copy(folder / dataset.INFORMATION, folder / "Other.mat")
@@ -365,8 +268,6 @@ def test_the_inventory_knows_what_should_be_there(folder, tmp_path):
     assert inventory.missing == ("S002.mat",)
     assert inventory.unexpected == ("Other.mat",)
     assert "2 of 3 files.\nMissing (1): S002.mat\nUnexpected (1): Other.mat" in str(inventory)
-    with pytest.raises(FileNotFoundError, match=r"S002\.mat"):
-        inventory.require()
     empty = tmp_path / "empty"
     empty.mkdir()
     assert len(dataset.wearable_ssvep_inventory(empty).missing) == 103

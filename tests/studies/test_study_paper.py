@@ -1,4 +1,4 @@
-"""The paper's tables have its rows, columns and numbers, and ours beside them."""
+"""The paper's tables have its rows, columns and numbers, a run's beside them, and name every deviation."""
 
 import csv
 import json
@@ -12,9 +12,9 @@ pytest.importorskip("pydantic")
 pytest.importorskip("matplotlib")
 
 from mgpa.studies import StudyError, load_study, presets
-from mgpa.studies.paper import latex, text_of, write_paper
-from mgpa.studies.paper_layout import NUMBERS, TASKS, Value
-from mgpa.studies.paper_numbers import Found, Runs
+from mgpa.studies.paper import Runs, as_csv, as_html, filled, latex, numbers_csv, write_paper
+from mgpa.studies.paper_tables import TABLES, TASKS
+from mgpa.studies.setup import deviations, effective_settings, heading
 from shared import SHARED, needs_shared
 from small_studies import in_process
 
@@ -26,9 +26,10 @@ LABELS = {
 NUMBER = re.compile(r"(?<![\w.])[-+]?\d*\.\d+")
 
 
-def found(name, shift=0.01, **more):
-    """Return results of a study that found the paper's numbers, all a little larger."""
-    study = load_study(name)
+def finished(name, shift=0.01, study=None, files="published", **more):
+    """Return results of a study that has the paper's numbers, all a little larger."""
+    preset = load_study(name, recordings="recordings")
+    study = study or preset
 
     def row(key, method, against, ends):
         task, _, metric = key.partition(" ")
@@ -36,32 +37,42 @@ def found(name, shift=0.01, **more):
         names = {"task": task, "method": method, "against": against, "metric": metric}
         return names | dict(zip(("value", "low", "high"), (x + shift for x in ends), strict=True))
 
+    weights = "0" * 64 if study.encoder.name == "eegpt" else "none"
+    if study.encoder.name == "eegpt" and files == "published":
+        from mgpa.eeg.encoders import EEGPT_WEIGHTS
+
+        weights = EEGPT_WEIGHTS.sha256
+    differs = deviations(study, files, weights)
     return {
         "study": name,
-        "simulated": True,
-        "protocol": {
-            "participants": {"FIT": 4, "VAL": 2, "HEAD": 4, "EVAL": 8},
-            "features": [512], "encoder": "windowed power", "ranks": [3, 2],
-        },
+        "heading": heading(study, files, differs),
+        "deviations": differs,
+        "settings": effective_settings(study),
+        "digest": "0123456789abcdef",
+        "protocol": {"ranks": "3, 3, 3, 2", "participants": "4/2/4/8"},
+        "words": {"protocol": f"{name} ran", "settings": [f"{name}"] * 8, "readers": ["bank"] * 3},
         "estimates": [
-            row(key, method, "", (x, x, x)) for method, xs in study.paper.items() for key, x in xs.items()
+            row(key, method, "", (x, x, x)) for method, xs in preset.paper.items() for key, x in xs.items()
         ],
-        "contrasts": [row(key, c.a, c.b, ends) for c in study.contrasts for key, ends in c.paper.items()],
+        "contrasts": [row(key, c.a, c.b, ends) for c in preset.contrasts for key, ends in c.paper.items()],
         "omitted": {},
     } | more  # fmt: skip
 
 
+def stored(root, *results):
+    for result in results:
+        (root / result["study"]).mkdir(parents=True)
+        (root / result["study"] / "results.json").write_text(json.dumps(result), "utf-8")
+    return [root / result["study"] for result in results]
+
+
 @pytest.fixture(scope="module")
 def folders(tmp_path_factory):
-    root = tmp_path_factory.mktemp("runs")
-    for name in presets():
-        (root / name).mkdir()
-        (root / name / "results.json").write_text(json.dumps(found(name)), "utf-8")
-    return [root / name for name in presets()]
+    return stored(tmp_path_factory.mktemp("runs"), *map(finished, presets()))
 
 
 @needs_shared
-@pytest.mark.parametrize("table", NUMBERS, ids=lambda table: table.name)
+@pytest.mark.parametrize("table", TABLES, ids=lambda table: table.name)
 def test_every_number_is_where_the_paper_prints_it(table):
     source = (SHARED / "paper.tex").read_text("utf-8")
     start = source.index(rf"\label{{tab:{LABELS[table.name]}}}")
@@ -70,45 +81,110 @@ def test_every_number_is_where_the_paper_prints_it(table):
         printed = printed.split(r"\end{tabular*}")["AB".index(table.name[1])]
     body = printed.split(r"\midrule", 1)[1].split(r"\bottomrule")[0]
     lines = [line for line in body.replace(r"\midrule", "").split(r"\\") if "&" in line]
-    assert len(lines) == len(table.lines)
-    runs = Runs([])
-    for line, ours in zip(lines, table.lines, strict=True):
-        cells = line.split("&")[-len(table.columns) :]
-        shown = [c if isinstance(c, str) else text_of(c, runs.paper(c)) for c in ours.cells]
-        for cell, text in zip(cells, shown, strict=True):
+    rows = filled(table, Runs([]))
+    assert len(lines) == len(rows)
+    for line, (labels, cells) in zip(lines, rows, strict=True):
+        for cell, (_, text) in zip(line.split("&")[-len(table.columns) :], cells, strict=True):
             assert [float(x) for x in NUMBER.findall(cell)] == [float(x) for x in NUMBER.findall(text)]
-        assert ours.labels[-1].split()[0].split("-")[0] in line or ours.labels[-1] in ("Zero score",)
+        assert labels[-1].split()[0].split("-")[0] in line or labels[-1] == "Zero score"
 
 
-def test_all_tables_and_figures_are_written_in_three_forms(folders, tmp_path):
-    paths = {path.name for path in write_paper(folders, tmp_path)}
+def test_all_tables_figures_and_numbers_are_written_and_the_same_twice(folders, tmp_path):
+    paths = {path.name for path in write_paper(folders, tmp_path / "a")}
     names = [str(i) for i in (*range(1, 8), 9, 10, 11)] + ["8A", "8B"]
-    assert paths == {f"table_{name}.{kind}" for name in names for kind in ("tex", "csv", "pdf")} | {
-        f"figure_{i}.pdf" for i in (2, 3, 4)
-    }
-    assert all((tmp_path / name).read_bytes().startswith(b"%PDF") for name in paths if name.endswith("pdf"))
-    again = tmp_path / "again"
-    write_paper(folders, again)
-    assert all((again / name).read_bytes() == (tmp_path / name).read_bytes() for name in paths)
+    assert paths == {f"table_{name}.{kind}" for name in names for kind in ("tex", "csv")} | {
+        "paper.html", "numbers.csv", "figure_2.pdf", "figure_3.pdf", "figure_4.pdf",
+    }  # fmt: skip
+    write_paper(folders, tmp_path / "a")  # its own files may be replaced
+    write_paper(folders, tmp_path / "b")
+    assert all((tmp_path / "a" / n).read_bytes() == (tmp_path / "b" / n).read_bytes() for n in paths)
+    (tmp_path / "c").mkdir()
+    (tmp_path / "c" / "table_1.csv").write_text("mine")
+    with pytest.raises(FileExistsError, match="did not write"):
+        write_paper(folders, tmp_path / "c")
+    assert (tmp_path / "c" / "table_1.csv").read_text() == "mine"
 
 
-def test_ours_stand_beside_the_papers(folders, tmp_path):
+def test_a_run_stands_beside_the_paper_and_each_printed_number_has_a_row(folders, tmp_path):
     write_paper(folders, tmp_path)
     with open(tmp_path / "table_1.csv", encoding="utf-8", newline="") as stream:
         rows = {row["Method"]: row for row in csv.DictReader(stream)}
     assert (rows["MGPA-CF"]["Source ↓"], rows["MGPA-CF"]["Source ↓ [paper]"]) == ("0.520", "0.510")
+    assert "no deviation from the preset" in rows["LEACE"]["what the numbers are"]
     text = (tmp_path / "table_1.tex").read_text("utf-8")
     assert " & LEACE & 0.670 [0.660] & 0.666 [0.656] & 0.675 [0.665] & 0.130 [0.120]" in text
-    assert "% controlled-ssvep: our recordings are simulated" in text
-    gains = (tmp_path / "table_8B.tex").read_text("utf-8")
-    assert "Paired difference & $-$3.13 [$-$5.47, $-$1.10]" in gains
-    assert "{[paper]} & $-$4.13 [$-$6.47, $-$2.10]" in gains
-    assert "4/2/4/8" in (tmp_path / "table_4.csv").read_text("utf-8")
+    assert "controlled-ssvep: Ours [paper]; no deviation" in text
+    assert (
+        "$-$3.13 [$-$5.47, $-$1.10] [$-$4.13 [$-$6.47, $-$2.10]]" in (tmp_path / "table_8B.tex").read_text()
+    )
+    with open(tmp_path / "numbers.csv", encoding="utf-8", newline="") as stream:
+        numbers = list(csv.DictReader(stream))
+    assert {row["source"] for row in numbers} == {"paper's text", "public release"}
+    ranks = {row["study"]: row for row in numbers if row["metric"] == "ranks"}
+    assert ranks["controlled-ssvep"]["equal"] == "True"
+    assert ranks["temporal-n170"]["equal"] == "False"
+    gain = next(row for row in numbers if row["against"] == "LEACE" and row["metric"] == "S")
+    assert (gain["same_sign"], gain["intervals_overlap"]) == ("True", "True")
 
 
-@pytest.mark.parametrize("table", NUMBERS, ids=lambda table: table.name)
+def changed(name, **changes):
+    return load_study(name, recordings="recordings", **changes)
+
+
+@pytest.mark.parametrize(
+    ("study", "files", "word", "differs"),
+    [
+        (load_study("controlled-ssvep"), "simulated", "Simulated", "recordings are simulated"),
+        (changed("controlled-ssvep"), "simulated", "Simulated", "recordings are simulated"),
+        (changed("temporal-n170", quick=True), "published", "Quick", "quick settings"),
+        (
+            changed("temporal-n170", seeds=[17]),
+            "published",
+            "Changed",
+            "seeds is [17] (preset: [17, 29, 43])",
+        ),
+        (changed("temporal-n170"), "42 published files are missing", "Changed", "42 published files"),
+        (changed("controlled-ssvep", endpoints={"gamma": 0.01}), "published", "Changed", "gamma is 0.01"),
+        (changed("temporal-n170", methods={"IGBP": False}), "published", "Changed", "left out: IGBP"),
+    ],
+)
+def test_a_run_that_deviates_is_never_called_ours(study, files, word, differs):
+    result = finished(study.name, study=study, files=files)
+    assert result["heading"] == word
+    runs = Runs([result])
+    tables = [table for table in TABLES if study.name in table.studies]
+    assert tables
+    for text in (as_html(tables, runs), *(write(t, runs) for t in tables for write in (latex, as_csv))):
+        assert "Ours" not in text
+        assert f"{study.name}: {word} [paper]; " in text
+        assert differs.split("[")[0] in text.replace(r"\_", "_")
+    assert word in numbers_csv(runs)
+    assert "Ours" not in numbers_csv(runs)
+
+
+def test_random_weights_are_a_deviation():
+    study = changed("controlled-ssvep")
+    assert "encoder weights are random" in deviations(study, "published", "random weights, seed 0")
+    assert "encoder weights are not the published file" in deviations(study, "published", "ab" * 32)
+
+
+def test_tables_4_to_6_say_what_ran_and_the_figure_its_budget(tmp_path):
+    study = changed("controlled-ssvep", methods={"Measurement gate": {"budget": 0.07}})
+    results = [finished("controlled-ssvep", study=study), finished("temporal-n170")]
+    write_paper(stored(tmp_path, *results), tmp_path / "paper")
+    four, five = ((tmp_path / "paper" / f"table_{i}.csv").read_text("utf-8") for i in (4, 5))
+    assert "controlled-ssvep ran" in four
+    assert "not run" in four
+    assert "controlled-ssvep: controlled-ssvep; temporal-n170: temporal-n170" in five
+    from mgpa.studies.figures import gate_figure
+
+    title = gate_figure(Runs(results)).axes[0].get_title(loc="left")
+    assert ".07" in title
+
+
+@pytest.mark.parametrize("table", TABLES, ids=lambda table: table.name)
 def test_every_line_of_a_latex_table_has_all_columns(table):
-    body = latex(table, Runs([]), []).split(r"\midrule", 1)[1].split(r"\bottomrule")[0]
+    body = latex(table, Runs([])).split(r"\midrule", 1)[1].split(r"\bottomrule")[0]
     lines = [line for line in body.splitlines() if line.endswith(r"\\")]
     assert {line.count("&") + 1 for line in lines} == {len(table.labels) + len(table.columns)}
 
@@ -116,7 +192,6 @@ def test_every_line_of_a_latex_table_has_all_columns(table):
 @pytest.mark.skipif(shutil.which("pdflatex") is None, reason="pdflatex is not installed")
 def test_latex_sets_every_table_within_the_text(folders, tmp_path):
     tables = sorted(path.name for path in write_paper(folders, tmp_path) if path.suffix == ".tex")
-    assert len(tables) == 12
     document = [r"\documentclass{article}", r"\usepackage{booktabs,graphicx}", r"\begin{document}"]
     document += [rf"\input{{{name}}}\clearpage" for name in tables]
     (tmp_path / "all.tex").write_text("\n".join([*document, r"\end{document}"]), "utf-8")
@@ -125,45 +200,30 @@ def test_latex_sets_every_table_within_the_text(folders, tmp_path):
         cwd=tmp_path, capture_output=True, text=True, errors="replace", check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout[-2000:]
-    assert "Overfull" not in done.stdout
-    assert "Missing character" not in (tmp_path / "all.log").read_text("utf-8", errors="replace")
 
 
-def test_a_study_that_was_not_run_leaves_its_columns_to_the_paper(folders, tmp_path):
-    write_paper(folders[:1], tmp_path)
-    assert folders[0].name == "controlled-ssvep"
-    text = (tmp_path / "table_2.tex").read_text("utf-8")
-    assert "– [0.989]".replace("–", "--") in text
-    assert "% temporal-n170 was not run." in text
-    assert not (tmp_path / "figure_4.pdf").exists()
-
-
-def test_what_a_budget_left_out_is_said_where_it_would_stand(tmp_path):
-    results = found("temporal-n170", omitted={"IGBP at .25": "a budget of 0.25 is beyond fit 0"})
+def test_what_was_not_run_or_left_out_is_said(tmp_path):
+    results = finished("temporal-n170", omitted={"IGBP at .25": "a budget of 0.25 is beyond fit 0"})
     results["estimates"] = [row for row in results["estimates"] if row["method"] != "IGBP at .25"]
-    runs = Runs([results])
-    tables = {table.name: table for table in NUMBERS}
-    said = "temporal-n170: IGBP at .25 is left out, a budget of 0.25 is beyond fit 0."
-    assert said in runs.notes(tables["9"])
-    assert said not in runs.notes(tables["8A"])
-    assert "-- [0.9877]" in latex(tables["9"], runs, [])
+    write_paper(stored(tmp_path, results), tmp_path / "paper")
+    nine, eight, two = (
+        (tmp_path / "paper" / f"table_{name}.tex").read_text("utf-8") for name in ("9", "8A", "2")
+    )
+    assert "IGBP at .25 is left out, a budget of 0.25 is beyond fit 0." in nine
+    assert "-- [0.9877]" in nine
+    assert "left out" not in eight
+    assert "recorded-ssvep: not run." in two
+    assert not (tmp_path / "paper" / "figure_4.pdf").exists()
 
 
-def test_folders_that_are_no_runs_or_the_same_are_refused(folders, tmp_path):
+def test_folders_that_hold_no_run_or_the_same_are_refused(folders, tmp_path):
     with pytest.raises(StudyError, match=r"no results\.json; `mgpa study run`"):
         write_paper([tmp_path], tmp_path / "out")
     with pytest.raises(StudyError, match="same study"):
         write_paper([folders[0], folders[0]], tmp_path / "out")
 
 
-def test_numbers_are_written_as_in_the_paper():
-    gain = Value("s", "a", "S", against="b", digits=2, percent=True, interval=True)
-    assert text_of(gain, Found(-0.0413, -0.0647, -0.021)) == "-4.13 [-6.47, -2.10]"
-    assert text_of(Value("s", "a", "S"), Found(0.98765, 0.9, 1.0)) == "0.988"
-    assert text_of(Value("s", "a", "S"), None) == "–"
-
-
-def test_the_command_prints_what_it_wrote(folders, tmp_path, monkeypatch, capsys):
+def test_the_command_prints_where_the_tables_are(folders, tmp_path, monkeypatch, capsys):
     pytest.importorskip("cyclopts")
     assert in_process(monkeypatch, "study", "paper", *folders, "--out", tmp_path / "paper") == 0
-    assert str(tmp_path / "paper" / "table_11.pdf") in capsys.readouterr().out
+    assert str(tmp_path / "paper" / "paper.html") in capsys.readouterr().out

@@ -22,7 +22,7 @@ from small_studies import RECORDED, TINY, in_process, run, written
         (TINY, {"coordinates": {"source": "gel"}}, "coordinates.source is 'gel'; the sources are dry, wet"),
         (TINY, {"gate": {"tokens": True}}, "gate.tokens is for embeddings of tokens"),
         (TINY, {"roles": {"people": {"FIT": ["nobody"]}}}, "roles.people names nobody"),
-        (RECORDED, {"data": {"folder": "/none"}}, "There is no folder /none"),
+        (RECORDED, {"data": {"folder": "/none"}}, "folder /none does not exist"),
         (RECORDED, {"data": {"simulate": {"loudness": 1}}}, "data.simulate does not fit the simulator.*loud"),
     ],
 )
@@ -36,7 +36,8 @@ def test_a_table_that_is_not_there_is_named(tmp_path, monkeypatch, capsys):
     (tmp_path / "rows.npz").unlink()
     for command_ in ("run", "plan"):
         assert in_process(monkeypatch, "study", command_, path, "--out", tmp_path / "out") == 2
-        assert capsys.readouterr().err == f"mgpa: There is no file or folder {tmp_path / 'rows.npz'}.\n"
+        assert f"data.table: {tmp_path / 'rows.npz'} does not exist" in capsys.readouterr().err
+        assert not (tmp_path / "out").exists()
 
 
 def test_an_encoders_weights_are_among_what_was_read(tmp_path):

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from mgpa.studies.config import EndpointsSection, RolesSection, StudyError
-from mgpa.studies.roles import associate, roles_of, rotated
+from mgpa.studies.splits import associate, roles_of, rotated
 from mgpa.tables import Table
 
 SEED = 20260903

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from mgpa.studies import StudyError, load_study, plan_study, write_results
+from mgpa.studies import StudyError, load_study, plan_study, presets, write_results
 from mgpa.studies import run as studies_run
 from mgpa.studies.recordings import Recordings
 from mgpa.tables.files import write_table
@@ -22,7 +22,6 @@ from small_studies import (
     TINY,
     assert_same_files,
     computed,
-    files_of,
     in_process,
     paired_table,
     run,
@@ -31,21 +30,19 @@ from small_studies import (
 )
 
 
-def test_a_new_study_loads_and_runs_on_simulated_embeddings(tmp_path, monkeypatch, capsys):
+def test_the_template_runs_on_simulated_embeddings(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     assert in_process(monkeypatch, "simulate", "--out", "embeddings.parquet") == 0
-    title = 'What "it" does\\ to {mine},\n\tand für wen'
-    assert in_process(monkeypatch, "study", "new", "mine, 50 %.toml", "--title", title) == 0
-    study = load_study("mine, 50 %.toml")
-    assert study.title == title
-    assert study.name == "mine--50"
-    assert in_process(monkeypatch, "study", "run", "mine, 50 %.toml", "--quick", "--out", "out") == 0
+    capsys.readouterr()
+    assert in_process(monkeypatch, "study", "show", "template") == 0
+    Path("mine.toml").write_text(capsys.readouterr().out, "utf-8")
+    assert in_process(monkeypatch, "study", "run", "mine.toml", "--quick", "--out", "out") == 0
     assert "MGPA, closed form" in capsys.readouterr().out
     assert Path("out/report.html").exists()
-    # Nothing is overwritten unasked, and names of files are told from names of studies.
-    assert in_process(monkeypatch, "study", "new", "mine, 50 %.toml") == 2
-    assert in_process(monkeypatch, "study", "new", "mine") == 2
-    assert "should end in .toml" in capsys.readouterr().err
+    for name in presets():
+        assert in_process(monkeypatch, "study", "show", name) == 0
+        Path(f"{name}.toml").write_text(capsys.readouterr().out, "utf-8")
+        assert load_study(f"{name}.toml", quick=True) == load_study(name, quick=True)
 
 
 def test_a_changed_setting_recomputes_what_it_affects_and_nothing_else(tmp_path):
@@ -90,67 +87,62 @@ def test_one_map_is_judged_by_several_labels(tmp_path):
     assert list(audits) == ["Easy", "Hard"]
     assert audits["Easy"]["CF"].estimate("M") == audits["Hard"]["CF"].estimate("M")
     assert audits["Easy"]["CF"].estimate("T_f").value > audits["Hard"]["CF"].estimate("T_f").value
-    cells = plan_study(study, tmp_path / "work").cells
-    assert [cell["task"] for cell in cells] == ["Easy"] * 3 + ["Hard"] * 3
     with pytest.raises(StudyError, match="none can be the column 'label' itself"):
         load_study(tmp_path / "my.toml", data={"labels": labels | {"Third": "label"}})
 
 
-def test_a_plan_knows_what_is_there_and_computes_nothing(tmp_path, monkeypatch, capsys):
-    path, work = written(tmp_path), tmp_path / "out" / "work"
-    study = load_study(path)
-    before = plan_study(study, work)
-    assert [cell["method"] for cell in before.cells] == ["identity", "LEACE_50 %", "CF", "Iter"]
-    assert not any(cell["fitted"] or cell["measured"] for cell in before.cells)
-
-    run(load_study(path, methods={"Iter": False}), work)
-    cells = files_of(work)
-    half = plan_study(study, work)
-    assert [cell["measured"] for cell in half.cells] == [True, True, True, False]
-    assert [cell["fitted"] for cell in half.cells] == [True, True, True, False]
-    changed = load_study(path, methods={"CF": {"parameters": {"ridge": 0.5}}, "Iter": False})
-    assert not plan_study(changed, work).cells[2]["fitted"]
-    assert files_of(work) == cells
-
-    run(study, work)
-    after = plan_study(study, work)
-    assert all(cell["fitted"] and cell["measured"] for cell in after.cells)
-    assert str(after).splitlines()[-1].split() == ["total", "4", "4", "4"]
-    assert in_process(monkeypatch, "study", "plan", path, "--out", tmp_path / "out", "--json") == 0
-    assert json.loads(capsys.readouterr().out)["cells"] == after.cells
-
-
-def test_a_plan_of_recordings_neither_simulates_nor_reads_them(tmp_path):
+def test_a_plan_counts_cells_and_computes_nothing(tmp_path, monkeypatch, capsys):
+    planned = plan_study(load_study(written(tmp_path)), tmp_path / "work")
+    assert planned["cells"] == {"identity": 1, "LEACE_50 %": 1, "CF": 1, "Iter": 1}
     study = load_study(written(tmp_path, RECORDED))
-    before = plan_study(study, tmp_path / "work")
-    assert before.tables == {"N170": False}
-    assert [cell["measured"] for cell in before.cells] == [None, None]
+    assert plan_study(study, tmp_path / "work")["tables"] == {"N170": False}
     assert not (tmp_path / "work").exists()
     # As a killed simulation leaves it.
     begun = Recordings(study, tmp_path / "work")._simulated_folder()
     begun.mkdir(parents=True)
-    assert plan_study(study, tmp_path / "work").tables == {"N170": False}
+    assert plan_study(study, tmp_path / "work")["tables"] == {"N170": False}
     assert list(begun.iterdir()) == []
+    assert in_process(monkeypatch, "study", "plan", "temporal-n170", "--out", tmp_path / "out", "--json") == 0
+    planned = json.loads(capsys.readouterr().out)["cells"]
+    assert (planned["MGPA-Iter"], planned["LEACE"]) == (3, 1)
 
 
-def test_a_plan_does_not_make_virtual_pairs(tmp_path, monkeypatch):
-    changes = {"data": {"simulate": {"n_people": 20, "blocks": 1}}, "roles": {"stratify": []}}
-    study = load_study("recorded-ssvep", quick=True, **changes)
-    assert plan_study(study, tmp_path).tables == {"frequency": False, "of virtual pairs, rotation 1": False}
-    Recordings(study, tmp_path).table("frequency")
-    monkeypatch.setattr(Recordings, "_embed_virtual", lambda *_: pytest.fail("a plan embedded trials"))
-    planned = plan_study(study, tmp_path)
-    assert planned.tables == {"frequency": True, "of virtual pairs, rotation 1": False}
-    assert {cell["measured"] for cell in planned.cells} == {None}
+@pytest.mark.parametrize("command", ["plan", "run"])
+@pytest.mark.parametrize(
+    ("study", "arguments", "line"),
+    [
+        ("temporal-n170", ("--data", "empty"), "data: empty has no recordings of neuroscan_flex"),
+        ("temporal-n170", ("--data", "nowhere"), "data: the folder nowhere does not exist"),
+        ("temporal-n170", ("--data", "flex"), "roles.people: FIT names 1014, 1016, 1018"),
+        ("p300-reuse", ("--data", "flex", "--checkpoint", "none.pt"), "none.pt does not exist"),
+        ("controlled-ssvep", ("--data", "ssvep"), "roles: "),
+        ("large.toml", (), "GB free; the study needs about 1e+06 GB"),
+        ("large.toml", (), "GB; the study needs about 2e+06 GB"),
+    ],
+)
+def test_what_would_stop_a_study_is_said_before_anything_is_computed(
+    few, tmp_path, monkeypatch, capsys, command, study, arguments, line
+):
+    monkeypatch.chdir(few)
+    out = tmp_path / "out"
+    assert in_process(monkeypatch, "study", command, study, *arguments, "--out", out) == 2
+    assert line in capsys.readouterr().err
+    assert not out.exists()
 
 
-def test_a_plan_counts_what_gates_preserve(tmp_path):
-    path, work = written(tmp_path, CLOSED_FORM), tmp_path / "work"
-    run(load_study(path), work)
-    study = load_study(path, floor=True)
-    assert [cell["measured"] for cell in plan_study(study, work).cells] == [True, False]
-    run(study, work)
-    assert [cell["measured"] for cell in plan_study(study, work).cells] == [True, True]
+@pytest.fixture(scope="module")
+def few(tmp_path_factory):
+    """Folders with too few recordings, and a study that needs too much room."""
+    folder = tmp_path_factory.mktemp("few")
+    (folder / "empty").mkdir()
+    from mgpa.eeg.simulate.erp import simulate_flex
+    from mgpa.eeg.simulate.ssvep import simulate_ssvep
+
+    simulate_flex(folder / "flex", participants=("1013",), n_events=8)
+    simulate_ssvep(folder / "ssvep", n_people=3, blocks=1)
+    written(folder, CLOSED_FORM)
+    (folder / "large.toml").write_text(CLOSED_FORM + "[needs]\ndisk = 1e6\nmemory = 2e6\n")
+    return folder
 
 
 def test_workers_elsewhere_keep_cells_where_the_study_is(tmp_path, monkeypatch):
@@ -264,8 +256,6 @@ def test_a_method_that_cannot_reach_its_budget_is_left_out_with_a_note(tmp_path,
     assert written_down["omitted"] == result.omitted
     assert not any("Iter" in (row["method"], row["against"]) for row in written_down["contrasts"])
     assert "Iter is left out: a budget of 0.9" in (tmp_path / "out" / "report.html").read_text("utf-8")
-    # What is left out is not waiting to be done.
-    assert all(cell["measured"] for cell in plan_study(load_study(path), tmp_path / "out" / "work").cells)
     assert in_process(monkeypatch, "study", "run", path, "--out", tmp_path / "out") == 0
     assert "Iter is left out" in capsys.readouterr().out
 

@@ -79,9 +79,15 @@ def _listed(folder: Path) -> set[str]:
         return set(marker.read_text(encoding="utf-8").splitlines())
     if os.path.lexists(folder) and not folder.is_dir():
         raise FileExistsError(f"{folder} is not a folder; name another output folder.")
-    if folder.is_dir() and (there := sorted(os.listdir(folder))):
+    # A folder that holds nothing but folders of ours is ours.
+    others = (
+        [name for name in os.listdir(folder) if not (folder / name / MARKER).is_file()]
+        if folder.is_dir()
+        else []
+    )
+    if others:
         raise FileExistsError(
-            f"The folder {folder} holds files that mgpa did not write ({there[0]}); name a new or empty one."
+            f"The folder {folder} holds files that mgpa did not write ({min(others)}); name another one."
         )
     return set()
 

@@ -15,7 +15,7 @@ from .association import (
     fit_association_heads,
 )
 from .bootstrap import Estimate, contrast, draws, estimate, leave_one_out
-from .diagnostics import confounding, reliability, variance_shares
+from .diagnostics import confounding, variance_shares
 from .fits import complement_drift
 from .heads import fit_heads, ridge_head, transfer_scores
 from .measure import movement_by_group
@@ -60,7 +60,6 @@ __all__ = [
     "participant_auroc",
     "read_sources",
     "read_token_sources",
-    "reliability",
     "ridge_head",
     "run",
     "transfer_scores",

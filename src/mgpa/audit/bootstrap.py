@@ -15,17 +15,22 @@ a function     [fit, participant, k]            means over participants (..., k)
 
 Further leading axes are fits too; one fit needs no fit axis. Participants must be in the same order
 everywhere: sorted as text, for the draws to be those of the paper.
+
+:class:`Resampling` says how participants are drawn. The default is the paper's: all alike, percentiles as
+they are. Audits draw within cells (of source and label in a nested design, each weighing the same) and widen
+the intervals, which are too narrow with few participants.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.stats import t as student
 
 from .association import curve_coefficients, curve_minimum
 
@@ -71,6 +76,50 @@ class Estimate:
         return format(self)
 
 
+@dataclass(frozen=True)
+class Resampling:
+    """How participants are drawn.
+
+    Attributes
+    ----------
+    strata : (P,) array or None
+        The cell of each participant: draws keep the size of every cell, and all cells weigh the same. None:
+        one cell.
+    leverage : float
+        What a participant's value moves the statistic by, relative to its share in the mean. An AUROC between
+        participants is a mean over both sides of each comparison, so every participant counts twice (2).
+    widen : bool
+        Widen intervals by √(n / (n - 1)) · t / 1.96, with n the mean size of a cell and t the quantile of
+        Student's distribution with one degree of freedom less per cell; t intervals where those are wider.
+    """
+
+    strata: NDArray[Any] | None = None
+    leverage: float = 1.0
+    widen: bool = False
+
+    def keep(self, chosen: NDArray[np.bool_]) -> Resampling:
+        """Return the same for some of the participants."""
+        return self if self.strata is None else replace(self, strata=self.strata[chosen])
+
+    def cells(self, n: int) -> list[NDArray[np.intp]]:
+        """Return the participants of every cell."""
+        if self.strata is None:
+            return [np.arange(n)]
+        codes = np.unique(self.strata, return_inverse=True)[1]
+        return [np.flatnonzero(codes == k) for k in range(codes.max() + 1)]
+
+    def weights(self, n: int) -> Floats:
+        """Return the share of each participant in the mean."""
+        shares, cells = np.empty(n), self.cells(n)
+        for cell in cells:
+            shares[cell] = 1.0 / (len(cells) * len(cell))
+        return shares
+
+
+#: The paper's draws.
+PAPER = Resampling()
+
+
 def draws(n_participants: int, n_draws: int = DRAWS, seed: int = SEED) -> Iterator[NDArray[np.int64]]:
     """Yield blocks of bootstrap draws: (at most 256, n) participant indices, a draw in each row.
 
@@ -92,12 +141,13 @@ def draws(n_participants: int, n_draws: int = DRAWS, seed: int = SEED) -> Iterat
 def estimate(
     values: Any,
     statistic: Statistic = "mean",
+    resampling: Resampling = PAPER,
     *,
     n_draws: int = DRAWS,
     seed: int = SEED,
     level: float = LEVEL,
 ) -> Estimate:
-    """Return a statistic and its percentile interval over participants.
+    """Return a statistic and its interval over participants.
 
     Parameters
     ----------
@@ -105,6 +155,8 @@ def estimate(
         See the table at the top of this module.
     statistic : {"mean", "max", "worst"} or callable
         See the same table.
+    resampling : Resampling
+        How participants are drawn.
     n_draws, seed : int
         Draws; the defaults are the paper's.
     level : float
@@ -116,13 +168,15 @@ def estimate(
     .606 [.583, .631]
     """
     fits, _ = _read(values, statistic)
-    return _interval(lambda counts: _evaluate(counts, fits, statistic), fits.shape[1], n_draws, seed, level)
+    evaluate = _evaluator(fits, statistic, resampling)
+    return _interval(evaluate, fits.shape[1], resampling, n_draws, seed, level)
 
 
 def contrast(
     a: Any,
     b: Any,
     statistic: Statistic = "mean",
+    resampling: Resampling = PAPER,
     *,
     n_draws: int = DRAWS,
     seed: int = SEED,
@@ -137,7 +191,7 @@ def contrast(
     ----------
     a, b : arrays
         The two methods, on the same participants.
-    statistic, n_draws, seed, level
+    statistic, resampling, n_draws, seed, level
         As in :func:`estimate`.
 
     Examples
@@ -157,16 +211,13 @@ def contrast(
         raise ValueError(
             f"a has fits of shape {fits_a} and b {fits_b}; pass the same fits of both, or one fit of either."
         ) from None
+    of_a, of_b = (_evaluator(side, statistic, resampling) for side in (first, second))
     return _interval(
-        lambda counts: _evaluate(counts, first, statistic) - _evaluate(counts, second, statistic),
-        first.shape[1],
-        n_draws,
-        seed,
-        level,
+        lambda counts: of_a(counts) - of_b(counts), first.shape[1], resampling, n_draws, seed, level
     )
 
 
-def leave_one_out(values: Any, statistic: Statistic = "mean") -> Floats:
+def leave_one_out(values: Any, statistic: Statistic = "mean", resampling: Resampling = PAPER) -> Floats:
     """Return the statistic without each participant in turn, in the order of the participants.
 
     Examples
@@ -175,8 +226,14 @@ def leave_one_out(values: Any, statistic: Statistic = "mean") -> Floats:
     [0.65, 0.65, 0.5]
     """
     fits, _ = _read(values, statistic)
-    _require_several(fits.shape[1])
-    return _evaluate(1.0 - np.eye(fits.shape[1]), fits, statistic)
+    n = fits.shape[1]
+    _require_several(n)
+    counts = np.empty((n, n))
+    for cell in resampling.cells(n):  # the others of a cell stand in for the one left out
+        counts[:, cell] = 1.0
+        if len(cell) > 1:
+            counts[np.ix_(cell, cell)] = (1.0 - np.eye(len(cell))) * len(cell) / (len(cell) - 1)
+    return _evaluator(fits, statistic, resampling)(counts)
 
 
 def _read(values: Any, statistic: Statistic, name: str = "values") -> tuple[Floats, tuple[int, ...]]:
@@ -201,38 +258,75 @@ def _read(values: Any, statistic: Statistic, name: str = "values") -> tuple[Floa
     return array.reshape(int(np.prod(leading)), array.shape[-inner], -1), leading
 
 
-def _evaluate(counts: Floats, fits: Floats, statistic: Statistic) -> Floats:
-    """Return the statistic, averaged over fits, of draws with ``counts[i, p]`` times participant p."""
+def _evaluator(fits: Floats, statistic: Statistic, resampling: Resampling) -> Callable[[Floats], Floats]:
+    """Return the statistic, averaged over fits, as a function of how often (B, P) each participant counts."""
     n_fits, n, k = fits.shape
-    share = counts / counts.sum(axis=1, keepdims=True)
-    means = (share @ fits.transpose(1, 0, 2).reshape(n, n_fits * k)).reshape(-1, n_fits, k)
-    if callable(statistic):
-        each = np.asarray(statistic(means), dtype=np.float64)
-    elif statistic == "worst":
-        each = curve_minimum(curve_coefficients(means))[0]
-    else:
-        each = means.max(axis=-1)  # for "mean" of the one value
-    return np.asarray(each.mean(axis=-1))
+    weight = resampling.weights(n)
+    flat = fits.transpose(1, 0, 2).reshape(n, n_fits * k)
+    whole = weight @ flat
+
+    def evaluate(counts: Floats) -> Floats:
+        share = counts * weight
+        means = (share / share.sum(axis=1, keepdims=True)) @ flat
+        if resampling.leverage != 1.0:
+            means = whole + resampling.leverage * (means - whole)
+        means = means.reshape(-1, n_fits, k)
+        if callable(statistic):
+            each = np.asarray(statistic(means), dtype=np.float64)
+        elif statistic == "worst":
+            each = curve_minimum(curve_coefficients(means))[0]
+        else:
+            each = means.max(axis=-1)  # for "mean" of the one value
+        return np.asarray(each.mean(axis=-1))
+
+    return evaluate
 
 
 def _interval(
-    evaluate: Callable[[Floats], Floats], n_participants: int, n_draws: int, seed: int, level: float
+    evaluate: Callable[[Floats], Floats],
+    n: int,
+    resampling: Resampling,
+    n_draws: int,
+    seed: int,
+    level: float,
 ) -> Estimate:
-    """Return the value with every participant once, and the percentiles over bootstrap draws."""
-    _require_several(n_participants)
+    """Return the value with every participant once, and its interval over bootstrap draws."""
+    _require_several(n)
     if not 0 < level < 1:
         raise ValueError(f"level must be between 0 and 1, for instance .95; got {level!r}.")
-    value = evaluate(np.ones((1, n_participants)))[0]
-    resampled = np.concatenate([evaluate(_counts(block)) for block in draws(n_participants, n_draws, seed)])
+    value = float(evaluate(np.ones((1, n)))[0])
+    blocks = (
+        _counts(n, n_draws, seed)
+        if resampling.strata is None
+        else _strata_counts(resampling.cells(n), n, n_draws, seed)
+    )
+    resampled = np.concatenate([evaluate(block) for block in blocks])
     low, high = np.quantile(resampled, [(1 - level) / 2, (1 + level) / 2])
-    return Estimate(float(value), float(low), float(high))
+    if resampling.widen:
+        n_cells = len(resampling.cells(n))
+        size, freedom = n / n_cells, max(n - n_cells, 1)
+        quantile = student.ppf((1 + level) / 2, freedom) * np.sqrt(size / max(size - 1, 0.5))
+        half = quantile * float(resampled.std())
+        factor = quantile / student.ppf((1 + level) / 2, np.inf)
+        low, high = value - max(half, factor * (value - low)), value + max(half, factor * (high - value))
+    return Estimate(value, float(low), float(high))
 
 
-def _counts(block: NDArray[np.int64]) -> Floats:
-    """Return how often each participant occurs in each draw."""
-    size, n = block.shape
-    flat = block + n * np.arange(size)[:, None]
-    return np.bincount(flat.ravel(), minlength=size * n).reshape(size, n).astype(np.float64)
+def _counts(n: int, n_draws: int, seed: int) -> Iterator[Floats]:
+    """Yield how often each participant occurs in each draw, a block at a time."""
+    for block in draws(n, n_draws, seed):
+        flat = block + n * np.arange(len(block))[:, None]
+        yield np.bincount(flat.ravel(), minlength=len(block) * n).reshape(len(block), n).astype(np.float64)
+
+
+def _strata_counts(cells: list[NDArray[np.intp]], n: int, n_draws: int, seed: int) -> Iterator[Floats]:
+    """Yield the same where each cell is drawn by itself."""
+    parts = [_counts(len(cell), n_draws, seed + k) for k, cell in enumerate(cells)]
+    for blocks in zip(*parts, strict=True):
+        counts = np.empty((len(blocks[0]), n))
+        for cell, block in zip(cells, blocks, strict=True):
+            counts[:, cell] = block
+        yield counts
 
 
 def _require_several(n_participants: int) -> None:

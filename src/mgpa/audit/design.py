@@ -1,17 +1,27 @@
-"""The design of an audit: who takes which role, and whether everything asked for can be measured on them.
+"""The design of a study: which units have which sources and labels, and so what can be compared with what.
 
-With few people one split leaves too few to score. Then the roles rotate: in every fold other people are
-EVAL, others again HEAD and VAL, and the rest FIT; results are about all of them.
+A unit is whatever the participant column names: participant, patient, sample, lot. In a **crossed** design
+every unit has every source, and everything is computed within units, as in the paper. In a **nested** design
+each unit has one source: sources are compared between units, within classes of the label, so that reading the
+label does not count as reading the source. In a **mixed** design some units travelled, and both are told.
+
+Roles are taken from the table, or rotate over folds of units: in every fold other units are EVAL, others
+again HEAD and VAL, and the rest FIT; results are about all of them.
 """
 
 from __future__ import annotations
 
 import itertools
-from typing import Any
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any, Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
-from ..errors import TableError, UsageError, first_few
+from ..errors import ParameterError, TableError, UsageError, first_few
 from ..maps import CorrectionMap
 from ..pairs import is_paired
 from ..tables.columns import ROLES
@@ -20,40 +30,255 @@ from ..tables.rows import person_digest
 from ..tables.seen import row_digests, seen_people
 from ..tables.table import Table
 
-# With fewer EVAL participants than FEW, percentile intervals are noticeably too narrow; with fewer than
-# TOO_FEW, nothing should be concluded from them.
+# With fewer EVAL units than FEW, the paper's percentile intervals are noticeably too narrow; with fewer than
+# TOO_FEW in a cell, nothing should be concluded from them.
 FEW = 12
 TOO_FEW = 6
-#: Folds that are made unless a number is given, and the fewest of several people: one for every role.
+#: Folds that are made unless a number is given, and the fewest: one for every role.
 FOLDS = 5
 FEWEST = 4
 #: Roles that fewer people take in turn, each in a fold alone. No audit is without the first three roles; the
 #: fourth person decides how far iterative maps go, and from six on two people train the readers.
 ALONE = ("EVAL", "HEAD", "FIT", "VAL", "FIT", "HEAD", "FIT")
 FEWEST_PEOPLE = 3
+# Numbers are classes up to so many distinct ones.
+MOST_CLASSES = 20
+# Numbers as labels are compared within so many parts of their range.
+PARTS = 3
+
+Kind = Literal["crossed", "nested", "mixed"]
 
 
-def fold_tables(table: Table, folds: int | None, *, can_rotate: bool) -> list[Table]:
+@dataclass(frozen=True)
+class Design:
+    """What a table's units allow to compare; found by :func:`find_design`.
+
+    Attributes
+    ----------
+    kind : {"crossed", "nested", "mixed"}
+        Whether all units, none, or some have several sources.
+    unit : str
+        What a unit is called: the name of the user's column.
+    task : {"", "classification", "regression"}
+        What labels are: none, classes or numbers.
+    labels : {"", "within", "between"}
+        Whether every unit has every class, or units differ in their labels.
+    units : dict of str to tuple of tuples
+        The sources and the classes of every unit.
+    cells : dict of (source, class) to int
+        Units in each cell.
+    heads : tuple
+        Sources with units of every class: task heads go from one of them to another.
+    """
+
+    kind: Kind
+    unit: str
+    task: str
+    labels: str
+    units: dict[str, tuple[tuple[Any, ...], tuple[Any, ...]]] = field(repr=False)
+    cells: dict[tuple[Any, Any], int]
+    heads: tuple[Any, ...]
+
+    @property
+    def within(self) -> bool:
+        """Whether S is computed within units: most of them have several sources."""
+        return 2 * sum(map(self.travelled, self.units)) > len(self.units)
+
+    def travelled(self, unit: str) -> bool:
+        """Return whether a unit has several sources."""
+        return len(self.units[unit][0]) > 1
+
+    def stratum(self, unit: str) -> str:
+        """Return the cell that a unit is drawn from, in bootstraps and for folds."""
+        sources, classes = self.units[unit]
+        by_source = "" if self.kind == "crossed" else " and ".join(map(str, sources))
+        by_label = "" if self.labels != "between" else " and ".join(map(str, classes))
+        return ", ".join(part for part in (by_source, by_label) if part)
+
+    def strata(self, units: Iterable[str]) -> NDArray[Any] | None:
+        """Return the cells of units; None, if all are alike."""
+        names = np.array([self.stratum(unit) for unit in units])
+        return None if self.kind == "crossed" and self.labels != "between" else names
+
+    @property
+    def sources(self) -> list[Any]:
+        """The sources, in the order of the cells."""
+        return list(dict.fromkeys(source for source, _ in self.cells))
+
+    @property
+    def classes(self) -> list[Any]:
+        """The classes of the label, in the order of the cells."""
+        return list(dict.fromkeys(label for _, label in self.cells))
+
+    @property
+    def plural(self) -> str:
+        """The name of several units."""
+        return self.unit if self.unit.endswith("s") else f"{self.unit}s"
+
+    @cached_property
+    def sentence(self) -> str:
+        """The design in a sentence."""
+        n_travelled = sum(map(self.travelled, self.units))
+        counts = ", ".join(
+            f"{source} {sum(source in sources for sources, _ in self.units.values())}"
+            for source in self.sources
+        )
+        within = " within classes of the label" if self.labels == "between" else ""
+        if self.kind == "crossed":
+            return (
+                f"Crossed design: all {len(self.units)} {self.plural} have every source "
+                f"({', '.join(map(str, self.sources))}), so sources are compared within {self.plural}."
+            )
+        if self.kind == "nested":
+            return (
+                f"Nested design: each of {len(self.units)} {self.plural} has one source ({counts}), so "
+                f"sources are compared between {self.plural}{within}."
+            )
+        return (
+            f"Mixed design: {n_travelled} of {len(self.units)} {self.plural} have several sources, the rest "
+            f"one ({counts}); sources are compared within the former and between the latter{within}."
+        )
+
+    @cached_property
+    def notes(self) -> tuple[str, ...]:
+        """What cannot be balanced, a sentence each."""
+        lines = []
+        for (source, label), n in self.cells.items():
+            if n == 0 and self.kind != "crossed":
+                lines.append(
+                    f"No {self.unit} of source {source} has label {label}: {source} is compared with other "
+                    "sources in the other classes only, and no task head starts or ends there."
+                )
+        return tuple(lines)
+
+    def smallest_cell(self, units: Iterable[str]) -> tuple[str, int]:
+        """Return the cell with the fewest of these units, and how many it has."""
+        names, counts = np.unique([self.stratum(unit) for unit in units], return_counts=True)
+        return str(names[counts.argmin()]), int(counts.min())
+
+
+def pooled(designs: Sequence[Design]) -> Design:
+    """Return the design of several splits together: the same one, or that of the units of all."""
+    first = designs[0]
+    if all(design.units == first.units for design in designs):
+        return first
+    units = {unit: has for design in designs for unit, has in design.units.items()}
+    cells: Counter[tuple[Any, Any]] = Counter()
+    for design in designs:
+        cells.update(design.cells)
+    kinds = {design.kind for design in designs}
+    kind: Kind = first.kind if len(kinds) == 1 else "mixed"
+    return replace(first, kind=kind, units=units, cells=dict(cells))
+
+
+def find_design(table: Table, task: str | None = None) -> Design:
+    """Return the design that a table has.
+
+    Parameters
+    ----------
+    table : Table
+        With source and participant; label, if there is a task.
+    task : {"classification", "regression"} or None
+        What the labels are; None: numbers of which there are many, differing between units, are a quantity.
+
+    Examples
+    --------
+    >>> from mgpa.tables import simulate_table
+    >>> design = find_design(simulate_table(8))
+    >>> design.kind, design.task, design.labels
+    ('crossed', 'classification', 'within')
+    >>> design.sentence.partition(":")[2]
+    ' all 8 participants have every source (dry, wet), so sources are compared within participants.'
+    """
+    if task not in (None, "classification", "regression"):
+        raise ParameterError("task", task, "'classification', 'regression' or None")
+    labels = table.label
+    if labels is None:
+        if task is not None:
+            raise TableError(f"task is {task!r}, but the table has no column label.")
+        kind_of_task = ""
+        classes = np.zeros(len(table), np.int64)
+    else:
+        kind_of_task = task or ("regression" if _are_numbers(labels, table.participant) else "classification")
+        if kind_of_task == "regression" and labels.dtype.kind not in "iuf":
+            raise TableError(f"task is 'regression', but labels are {labels.dtype}; expected numbers.")
+        classes = label_parts(labels, table.participant) if kind_of_task == "regression" else labels
+    names = np.unique(table.participant).tolist()
+    has: dict[str, tuple[set[Any], set[Any]]] = {name: (set(), set()) for name in names}
+    combined = {*zip(table.participant.tolist(), table.source.tolist(), classes.tolist(), strict=True)}
+    for unit, source, label in combined:
+        has[unit][0].add(source)
+        has[unit][1].add(label)
+    units = {
+        unit: (tuple(sorted(sources, key=str)), tuple(sorted(found, key=str)))
+        for unit, (sources, found) in has.items()
+    }
+    all_sources, all_classes = table.sources.tolist(), np.unique(classes).tolist()
+    cells = dict.fromkeys(itertools.product(all_sources, all_classes), 0)
+    for _, source, label in combined:
+        cells[source, label] += 1
+    n_travelled = sum(len(sources) > 1 for sources, _ in units.values())
+    complete = sum(len(sources) == len(all_sources) for sources, _ in units.values())
+    kind: Kind = "crossed" if complete == len(units) else "mixed" if n_travelled else "nested"
+    full = sum((unit, s, c) in combined for unit, (ss, _) in units.items() for s in ss for c in all_classes)
+    wanted = sum(len(sources) for sources, _ in units.values()) * len(all_classes)
+    labelled = "" if labels is None else "between"
+    if kind_of_task == "classification" and full > wanted / 2 and len(all_classes) > 1:
+        labelled = "within"  # a few that lack a class are an error, and named
+    if kind_of_task == "regression" and kind == "crossed":
+        labelled = "within"
+    heads = tuple(source for source in all_sources if all(cells[source, label] for label in all_classes))
+    return Design(
+        kind, str(table.info.get("unit", "participant")), kind_of_task, labelled, units, cells, heads
+    )
+
+
+def _are_numbers(labels: NDArray[Any], units: NDArray[Any]) -> bool:
+    """Return whether labels are a quantity: many distinct numbers, each of few units."""
+    if labels.dtype.kind not in "iuf":
+        return False
+    values, codes = np.unique(labels, return_inverse=True)
+    names, who = np.unique(units, return_inverse=True)
+    if len(values) <= MOST_CLASSES:
+        return False
+    each = np.bincount(np.unique(codes.astype(np.int64) * len(names) + who) // len(names))
+    return bool(np.median(each) < max(len(names) / 2, 2))
+
+
+def label_parts(labels: NDArray[Any], units: NDArray[Any]) -> NDArray[np.int64]:
+    """Return which third of the units' mean labels each row's unit is in."""
+    names, who = np.unique(units, return_inverse=True)
+    means = np.bincount(who, labels.astype(np.float64)) / np.bincount(who)
+    edges = np.quantile(means, np.arange(1, PARTS) / PARTS) if len(names) >= 2 * PARTS else np.empty(0)
+    return np.asarray(np.searchsorted(edges, means, side="right")[who], dtype=np.int64)
+
+
+def fold_tables(table: Table, design: Design, folds: int | None, *, can_rotate: bool) -> list[Table]:
     """Return the table with the roles of every fold; nothing, if its own roles are to be kept.
 
     Parameters
     ----------
     table : Table
+    design : Design
+        Folds of a nested or mixed design are balanced over its cells.
     folds : int or None
-        How many; 1 keeps the table's roles. None makes folds where fewer than twelve people have the role
-        EVAL, or there are no roles, and everybody can take every role.
+        How many; 1 keeps the table's roles. None makes folds where fewer than twelve units have the role
+        EVAL, or there are no roles, and every unit can take every role.
     can_rotate : bool
         Whether everything is fitted here, from the table alone: a map that came fitted, or pairs from
-        elsewhere, may be of people who would be scored.
+        elsewhere, may be of units that would be scored.
     """
-    people = np.unique(table.require("source", "participant").participant).tolist()
-    n = len(people)
-    least, most = (FEWEST, n // 2) if n > len(ALONE) else (n, n)
+    people, n, unit = sorted(design.units), len(design.units), design.unit
+    crossed = design.kind == "crossed" and design.labels != "between"
+    least, most = (FEWEST, n // 2) if n > len(ALONE) or not crossed else (n, n)
     if folds is None:
         scored = 0 if table.role is None else len(np.unique(table.rows("EVAL").participant))
-        if scored >= FEW or not can_rotate or n < FEWEST_PEOPLE or not is_crossed(table):
+        possible = n >= FEWEST_PEOPLE and (not crossed or is_crossed(table))
+        if scored >= FEW or not can_rotate or not possible:
             return []
         folds = max(least, min(FOLDS, most))
+        if not crossed:
+            folds = max(least, min(folds, design.smallest_cell(people)[1]))
     elif folds == 1:
         return []
     elif not can_rotate:
@@ -63,27 +288,68 @@ def fold_tables(table: Table, folds: int | None, *, can_rotate: bool) -> list[Ta
         )
     if n < FEWEST_PEOPLE:
         raise UsageError(
-            f"{n} participants are too few for folds, which need {FEWEST_PEOPLE} or more: one to fit on, one "
-            "to train readers on, one to score."
+            f"{n} {design.plural} are too few for folds, which need {FEWEST_PEOPLE} or more: one to fit on, "
+            "one to train readers on, one to score."
         )
     if not least <= folds <= most:
-        sizes = f"{least} to {most} folds of two people or more" if least < n else f"{n} folds of one person"
+        sizes = f"{least} to {most} folds of two {design.plural} or more"
+        if least >= n:
+            sizes = f"{n} folds of one {unit}"
         raise UsageError(
-            f"folds is {folds}; {n} participants make {sizes}, and folds=1 keeps the table's roles."
+            f"folds is {folds}; {n} {design.plural} make {sizes}, and folds=1 keeps the table's roles."
         )
-    if n > len(ALONE):
+    if not crossed:
+        require_balanced(design, folds)
+        turns = [_turn(design, fold, folds) for fold in range(folds)]
+    elif n > len(ALONE):
         turns = [rotated(dict.fromkeys(people, ""), fold, folds) for fold in range(folds)]
     else:
         turns = [{who: ALONE[(i - f) % folds] for i, who in enumerate(people)} for f in range(folds)]
     return [with_roles(table, roles) for roles in turns]
 
 
+def _turn(design: Design, rotation: int, folds: int) -> dict[str, str]:
+    """Return the roles of one fold, the units of every cell dealt out in turn."""
+    rng = np.random.default_rng(0)
+    strata: dict[str, list[str]] = {}
+    for unit in sorted(design.units):
+        strata.setdefault(design.stratum(unit), []).append(unit)
+    turn = ("EVAL", "HEAD", "VAL", *["FIT"] * (folds - 3))
+    roles, dealt = {}, 0
+    for _, members in sorted(strata.items()):
+        for unit in rng.permutation(members).tolist():
+            roles[unit] = turn[(dealt - rotation) % folds]
+            dealt += 1
+    return roles
+
+
+def require_balanced(design: Design, folds: int) -> None:
+    """Raise if a source has too few units for every fold to train and score its readers."""
+    for source in design.sources:
+        n = sum(source in sources for sources, _ in design.units.values())
+        if n < folds:
+            raise TableError(
+                f"Source {source!r} has {n} {design.plural}; {folds} folds need one or more each. Add "
+                f"{design.plural}, leave the source out, or give roles yourself."
+            )
+    if not any(
+        sum(design.cells[source, label] > 0 for source in design.sources) > 1 for label in design.classes
+    ):
+        source, label = next(cell for cell, n in design.cells.items() if n == 0)
+        raise TableError(
+            f"Source and label go together entirely (no {design.unit} of source {source!r} has label "
+            f"{label!r}), so one cannot be told from the other. Drop the column label to audit the source."
+        )
+
+
 def is_crossed(table: Table) -> bool:
     """Return whether everybody has rows of every source and label and, if anybody has, pairs of each."""
     keys: list[Any] = [table.source] if table.label is None else [table.source, table.label]
+    if table.label is not None and _are_numbers(table.label, table.participant):
+        keys = [table.source]
     if not _has_all(table.participant, keys):
         return False
-    if table.pair_id is None or table.label is None or len(table.sources) != 2:
+    if table.pair_id is None or table.label is None or len(table.sources) != 2 or len(keys) == 1:
         return True
     views = table.paired_views()
     if views is None or not is_paired(table.pair_id).any():
@@ -100,51 +366,29 @@ def _has_all(people: Any, keys: list[Any]) -> bool:
     return len(np.unique(combined)) == int(np.prod([len(names) for names, _ in codes]))
 
 
-def require_enough_people(table: Table) -> None:
-    """Raise if a table has too few people for the roles that an audit needs."""
-    n_people = len(np.unique(table.participant))
-    if n_people < FEWEST_PEOPLE:
-        raise TableError(
-            f"The table has {n_people} participants; an audit needs {FEWEST_PEOPLE} or more: one to fit on, "
-            "one to train readers on, one to score."
-        )
-
-
-def require_measurable(head: Table, evaluation: Table, fewest: int) -> None:
-    """Raise unless every EVAL participant has rows of every source and label of HEAD."""
+def require_measurable(design: Design, head: Table, evaluation: Table, fewest: int) -> None:
+    """Raise unless EVAL can be measured by what HEAD teaches readers and heads."""
     people = np.unique(evaluation.participant).tolist()
     if len(people) < fewest:
         raise TableError(
-            f"EVAL has one participant ({people[0]!r}); an interval over people needs two or more. Give "
-            "another participant the role EVAL; VAL may be empty."
+            f"EVAL has one {design.unit} ({people[0]!r}); an interval over {design.plural} needs two or "
+            f"more. Give another {design.unit} the role EVAL; VAL may be empty."
         )
-    for name, known, found in (
-        ("sources", head.source, evaluation.source),
-        ("labels", head.label, evaluation.label),
-    ):
-        if known is None or found is None:
-            continue
-        new = np.setdiff1d(found, known).tolist()
-        if new:
-            few = first_few(list(map(repr, new)), 4)
-            classes = " Labels are classes; cut a measured quantity into some." if len(new) > 4 else ""
-            raise ValueError(
-                f"EVAL has {name} that HEAD lacks: {few}; no reader or head could learn them.{classes}"
-            )
-    if head.label is not None and evaluation.label is not None:
-        if len(np.unique(head.label)) < 2:
-            raise TableError("label is the same in all HEAD rows, so there is no task; drop the column.")
-        pairs = {*zip(evaluation.participant.tolist(), evaluation.label.tolist(), strict=True)}
-        if len(pairs) == len(people):
-            raise TableError(
-                "Every EVAL participant has one label, as a diagnosis is, and task scores compare labels "
-                "within participants. Drop the column label to audit without the task; or let several "
-                "people, of all labels, make one participant."
-            )
+    of_classes = [("labels", head.label, evaluation.label)] if design.task == "classification" else []
+    for name, known, new in (("sources", head.source, evaluation.source), *of_classes):
+        lacking = np.setdiff1d(new, known).tolist()
+        if lacking:
+            few = first_few(list(map(repr, lacking)), 4)
+            raise ValueError(f"EVAL has {name} that HEAD lacks: {few}; no reader or head could learn them.")
+    if design.task and len(np.unique(head.label)) < 2:
+        raise TableError("label is the same in all HEAD rows, so there is no task; drop the column.")
+    if design.kind != "crossed":
+        require_balanced(design, 1)
+        return
     for source in head.sources.tolist():
         mine = evaluation.source == source
         require_everyone(evaluation.participant[mine], evaluation, f"source {source!r}")
-        if head.label is None or evaluation.label is None:
+        if design.labels != "within" or design.task != "classification":
             continue
         for label in np.unique(head.label).tolist():
             rows = mine & (evaluation.label == label)

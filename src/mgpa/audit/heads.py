@@ -7,15 +7,14 @@ on uncorrected rows, once, and used for every method; refitted ones (T_r) on cor
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import permutations
 from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import softmax
-from sklearn.base import BaseEstimator, ClassifierMixin, clone
-from sklearn.linear_model import RidgeClassifier
+from sklearn.base import BaseEstimator, ClassifierMixin, clone, is_classifier
+from sklearn.linear_model import RidgeClassifier, RidgeCV
 from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.validation import check_is_fitted
@@ -32,30 +31,26 @@ from .token_readers import TokenScaling, check_tokens
 SOURCE_SEED_OFFSET = 10
 
 
-@dataclass(frozen=True)
-class Heads:
-    """Fitted task heads, one per training source.
+class Heads(NamedTuple):
+    """Fitted task heads by the source they were trained on.
 
-    Parameters
-    ----------
-    by_source : dict
-        Fitted head of each source label.
-    classes : array
-        Task labels, sorted: the order of multi-class scores.
+    ``classes`` are the task's, sorted: the order of multi-class scores. None: labels are numbers.
     """
 
     by_source: dict[Any, Any]
-    classes: NDArray[Any]
+    classes: NDArray[Any] | None
 
 
 class Transfer(NamedTuple):
     """Which EVAL rows a head of another source scored, and how.
 
-    Scores have shape (n,) for two classes, higher meaning the second, and (n, K) for more.
+    Scores have shape (n,) for two classes, higher meaning the second, and (n, K) for more; ``predicted`` are
+    numbers of classes at the head's own threshold. Of numbers, both are what the head predicts.
     """
 
     rows: NDArray[np.intp]
     scores: NDArray[np.float64]
+    predicted: NDArray[Any]
 
 
 def ridge_head(alpha: float = 10.0) -> Pipeline:
@@ -63,6 +58,11 @@ def ridge_head(alpha: float = 10.0) -> Pipeline:
     return make_pipeline(
         StandardScaler(), RidgeClassifier(alpha=alpha, class_weight="balanced", solver="lsqr")
     )
+
+
+def ridge_regression() -> Pipeline:
+    """Return the head for numbers as labels: standardised ridge regression, its ridge by leave-one-out."""
+    return make_pipeline(StandardScaler(), RidgeCV(alphas=np.logspace(-4, 4, 17)))
 
 
 class TokenNetworkHead(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
@@ -139,7 +139,14 @@ class TokenNetworkHead(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
 
 def fit_heads(
-    X: Any, y: Any, source: Any, head: Any = None, seed: int = SEED, *, device: str = "auto"
+    X: Any,
+    y: Any,
+    source: Any,
+    head: Any = None,
+    seed: int = SEED,
+    *,
+    task: str = "classification",
+    device: str = "auto",
 ) -> Heads:
     """Fit one head per source.
 
@@ -149,11 +156,13 @@ def fit_heads(
         HEAD rows: uncorrected for frozen heads, corrected for refitted ones.
     y, source : (n,) labels
         Task and source of each row. Every source needs every class.
-    head : scikit-learn classifier or None
-        With ``decision_function`` or ``predict_proba``; copies of it are fitted. None: :func:`ridge_head`
-        for vectors, :class:`TokenNetworkHead` for tokens.
+    head : scikit-learn classifier or regressor, or None
+        Copies of it are fitted. Classifiers need ``decision_function`` or ``predict_proba``. None:
+        :func:`ridge_head` for vectors, :class:`TokenNetworkHead` for tokens, ridge regression for numbers.
     seed : int
         Of every ``random_state`` that the head leaves at None: ``seed`` + 10 + k for the k-th source.
+    task : {"classification", "regression"}
+        What the labels are.
     device : str
         Where a :class:`TokenNetworkHead` trains if ``head`` is None.
 
@@ -164,20 +173,35 @@ def fit_heads(
     >>> y, source = np.tile([0, 1], 50), np.repeat(["dry", "wet"], 50)
     >>> X = rng.normal(size=(100, 3)) + 2 * y[:, None]
     >>> heads = fit_heads(X, y, source)
-    >>> {pair: scores.shape for pair, (rows, scores) in transfer_scores(heads, X, source).items()}
+    >>> {pair: transfer.scores.shape for pair, transfer in transfer_scores(heads, X, source).items()}
     {('dry', 'wet'): (50,), ('wet', 'dry'): (50,)}
     """
     rows = _check_rows(X, "X")
-    classes, targets = encode_source(y, len(rows), "y")
     sources, codes = encode_source(source, len(rows))
     names = sources.tolist()
-    if len(classes) < 2:
-        raise ValueError(f"y has {len(classes)} distinct value; a head needs two classes or more.")
     if len(names) < 2:
         raise ValueError(
             f"source has {len(names)} distinct value; transfer goes from one source to another and needs two "
             "or more."
         )
+    classes, labels = (None, to_numpy(y)) if task == "regression" else _class_labels(y, codes, names)
+    if head is None and task == "regression":
+        head = ridge_regression()
+    elif head is None:
+        head = TokenNetworkHead(device=device) if rows.ndim == 3 else ridge_head()
+    check_head(head, task)
+    by_source = {
+        name: _seeded(head, seed + SOURCE_SEED_OFFSET + k).fit(rows[codes == k], labels[codes == k])
+        for k, name in enumerate(names)
+    }
+    return Heads(by_source, classes)
+
+
+def _class_labels(y: Any, codes: NDArray[np.int64], names: list[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
+    """Return the classes, and labels as scikit-learn takes them; every source needs every class."""
+    classes, targets = encode_source(y, len(codes), "y")
+    if len(classes) < 2:
+        raise ValueError(f"y has {len(classes)} distinct value; a head needs two classes or more.")
     for k, name in enumerate(names):
         missing = np.delete(classes, np.unique(targets[codes == k]))
         if len(missing):
@@ -185,21 +209,24 @@ def fit_heads(
                 f"Source {name!r} has no rows of class {missing.tolist()} in HEAD; its head could not score "
                 "it. Pass such rows, or leave the class out."
             )
-    if head is None:
-        head = TokenNetworkHead(device=device) if rows.ndim == 3 else ridge_head()
-    if not (hasattr(head, "decision_function") or hasattr(head, "predict_proba")):
+    # To scikit-learn 12.5 and 13.5 Hz are no classes; their numbers in order are.
+    return classes, targets if _are_fractions(classes) else classes[targets]
+
+
+def _are_fractions(classes: NDArray[Any]) -> bool:
+    return classes.dtype.kind == "f" and bool((classes % 1).any())
+
+
+def check_head(head: Any, task: str) -> None:
+    """Raise if a head cannot do the task."""
+    if task == "regression":
+        if not hasattr(head, "predict") or is_classifier(head):
+            raise ValueError(f"Labels are numbers and {type(head).__name__} does not predict numbers.")
+    elif not (hasattr(head, "decision_function") or hasattr(head, "predict_proba")):
         raise ValueError(
             f"{type(head).__name__} has neither decision_function nor predict_proba; a head must score rows, "
             "not only label them."
         )
-    # To scikit-learn 12.5 and 13.5 Hz are no classes; their numbers in order are.
-    fractions = classes.dtype.kind == "f" and (classes % 1).any()
-    labels = targets if fractions else classes[targets]
-    by_source = {
-        name: _seeded(head, seed + SOURCE_SEED_OFFSET + k).fit(rows[codes == k], labels[codes == k])
-        for k, name in enumerate(names)
-    }
-    return Heads(by_source, classes)
 
 
 def transfer_scores(heads: Heads, X_eval: Any, source_eval: Any) -> dict[tuple[Any, Any], Transfer]:
@@ -210,26 +237,37 @@ def transfer_scores(heads: Heads, X_eval: Any, source_eval: Any) -> dict[tuple[A
     heads : Heads
         From :func:`fit_heads`.
     X_eval, source_eval : (n, d) array or tokens (n, t, d), (n,) labels
-        Corrected EVAL rows and their sources, the same as in HEAD.
+        Corrected EVAL rows and their sources; sources without a head are left out.
 
     Returns
     -------
     dict
-        For each ordered pair (a, b) of sources, the rows of b and the scores of a's head on them.
+        For each ordered pair (a, b) of sources, the rows of b and what a's head makes of them.
     """
     rows = _check_rows(X_eval, "X_eval")
     sources, codes = encode_source(source_eval, len(rows), "source_eval")
-    names, known = sources.tolist(), list(heads.by_source)
-    if set(names) != set(known):
-        raise ValueError(
-            f"source_eval has {names}, but heads were fitted for {known}; transfer needs EVAL rows of these "
-            "sources, all of them and no others."
-        )
-    members = {name: np.flatnonzero(codes == k) for k, name in enumerate(names)}
-    return {
-        (a, b): Transfer(members[b], head_scores(heads.by_source[a], rows[members[b]], heads.classes))
-        for a, b in permutations(known, 2)
-    }
+    members = {name: np.flatnonzero(codes == k) for k, name in enumerate(sources.tolist())}
+    found = {}
+    for a, b in permutations(heads.by_source, 2):
+        if b in members:
+            head, chosen = heads.by_source[a], rows[members[b]]
+            if heads.classes is None:
+                predicted = np.asarray(head.predict(chosen), dtype=np.float64).reshape(len(chosen))
+                found[a, b] = Transfer(members[b], predicted, predicted)
+            else:
+                scores = head_scores(head, chosen, heads.classes)
+                found[a, b] = Transfer(members[b], scores, _predicted(head, chosen, heads.classes))
+    return found
+
+
+def _predicted(head: Any, X: Any, classes: NDArray[Any]) -> NDArray[np.int64]:
+    """Return the number of the class that a head predicts for each row; -1: none of these classes."""
+    names = np.arange(len(classes)) if _are_fractions(classes) else classes
+    said = np.asarray(head.predict(X))
+    if names.dtype.kind in "OUS" or said.dtype.kind in "OUS":
+        names, said = names.astype(str), said.astype(str)
+    codes = np.minimum(np.searchsorted(names, said), len(names) - 1)
+    return np.where(names[codes] == said, codes, -1)
 
 
 def head_scores(head: Any, X: Any, classes: Sequence[Any] | NDArray[Any]) -> NDArray[np.float64]:

@@ -6,10 +6,13 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
+import joblib
 import numpy as np
 from numpy.typing import NDArray
+from sklearn.base import clone
 
 from ..endpoint import movement
+from ..errors import UsageError
 from ..estimators.staged import torch_device
 from ..maps import CorrectionMap
 from ..moments import Standardizer
@@ -17,10 +20,11 @@ from ..tables.rows import corrected_rows
 from ..tables.table import Table
 from ..tokens import token_mean
 from .association import AssociationHeads, Direction, association_auroc, fit_association_heads
-from .design import require_everyone
+from .design import Design, require_everyone
 from .diagnostics import variance_shares
-from .heads import Heads, fit_heads, transfer_scores
-from .ranks import participant_auroc
+from .fits import is_fitted
+from .heads import Heads, Transfer, fit_heads, transfer_scores
+from .ranks import between_auroc, within_auroc
 from .readers import SourceReading, read_many_sources
 from .store import Arrays, array_digest, cell_key
 from .token_readers import ResidualReaders, moves_tokens_alike, read_token_sources
@@ -44,8 +48,11 @@ class Ground:
         In the input's units.
     standardizer : Standardizer
         Mean and spread of the FIT rows (of their tokens, for tokens).
-    task_head : classifier or None
-        Cloned for every fit; None is the paper's ridge head, or its token network.
+    design : Design
+        What is compared with what.
+    task_head : classifier, regressor or None
+        Cloned for every fit; None is a ridge head, or a network of tokens. A fitted one is used as it is, on
+        rows in the input's units, where heads are frozen.
     device : str
         Where networks are trained.
     bank : dict
@@ -58,6 +65,7 @@ class Ground:
     head: Table
     evaluation: Table
     standardizer: Standardizer
+    design: Design
     task_head: Any = None
     device: str = "auto"
     bank: dict[str, Any] = field(default_factory=dict)
@@ -68,8 +76,40 @@ class Ground:
         """A name for all of this, as part of the names of measured cells."""
         scaling = array_digest(self.standardizer.center, self.standardizer.scale, self.standardizer.varies)
         rows = (self.head.digest, self.evaluation.digest)
-        settings = (self.task_head, self.device, self.bank, [repr(way) for way in self.directions])
-        return cell_key("ground", rows, scaling, settings)
+        head = joblib.hash(self.task_head) if self.deployed else self.task_head
+        settings = (head, self.device, self.bank, [repr(way) for way in self.directions])
+        design = (self.design.task, self.design.labels, list(self.design.heads), self.classes)
+        return cell_key("ground", rows, scaling, settings, design)
+
+    @property
+    def deployed(self) -> bool:
+        """Whether the task head came fitted."""
+        return self.task_head is not None and is_fitted(self.task_head)
+
+    @cached_property
+    def units(self) -> tuple[str, ...]:
+        """EVAL units, sorted as text: the first axis of whatever is measured."""
+        return tuple(np.unique(self.evaluation.participant).tolist())
+
+    @cached_property
+    def unit_codes(self) -> NDArray[np.int64]:
+        """The unit of every EVAL row."""
+        return np.asarray(np.searchsorted(np.array(self.units), self.evaluation.participant))
+
+    @cached_property
+    def classes(self) -> NDArray[np.int64]:
+        """The class of every EVAL row within which sources are compared."""
+        if self.design.task == "classification":
+            return np.asarray(np.searchsorted(np.unique(self.head.label), self.evaluation.label))
+        if self.design.task == "regression" and self.design.labels == "between":
+            parts = np.array([self.design.units[unit][1][0] for unit in self.units])
+            return np.asarray(parts[self.unit_codes], dtype=np.int64)
+        return np.zeros(len(self.evaluation), np.int64)
+
+    @cached_property
+    def travelled(self) -> NDArray[np.bool_]:
+        """Which EVAL units have several sources."""
+        return np.array([self.design.travelled(unit) for unit in self.units])
 
     @property
     def tokens(self) -> bool:
@@ -83,6 +123,10 @@ class Ground:
         deploy, where readers find them.
         """
         return np.asarray((X - self.standardizer.center) / self.standardizer.scale, dtype=X.dtype)
+
+    def raw(self, H: NDArray[Any]) -> NDArray[Any]:
+        """Return standardised rows in the input's units."""
+        return np.asarray(H * self.standardizer.scale + self.standardizer.center, dtype=H.dtype)
 
     def sized(self, H: NDArray[Any]) -> NDArray[Any]:
         """Return the (mean) rows' features that varied in FIT: the units of others are arbitrary."""
@@ -106,9 +150,45 @@ class Ground:
     @cached_property
     def frozen_heads(self) -> Heads | None:
         """Task heads that exist before any correction."""
-        if self.head.label is None:
+        if self.deployed:
+            return Heads(dict.fromkeys(self.design.heads, self.task_head), self._deployed_classes)
+        return self.fit_heads(self.H_head)
+
+    @cached_property
+    def transfers(self) -> tuple[Any, ...]:
+        """Sources that task heads go between: those with HEAD rows of every class."""
+        head, design = self.head, self.design
+        if not design.task or len(design.heads) < 2:
+            return ()
+        if design.task == "regression":
+            return design.heads
+        classes = np.unique(head.label)
+        return tuple(
+            source
+            for source in design.heads
+            if len(np.unique(head.label[head.source == source])) == len(classes)
+        )
+
+    def fit_heads(self, rows: NDArray[Any]) -> Heads | None:
+        """Return task heads of HEAD rows, one for every source; None without a task."""
+        if len(self.transfers) < 2:
             return None
-        return fit_heads(self.H_head, self.head.label, self.head.source, self.task_head, device=self.device)
+        chosen = np.isin(self.head.source, self.transfers)
+        X = _flat_mean(rows) if self.design.task == "regression" else rows
+        label, source = self.head.label[chosen], self.head.source[chosen]
+        template = clone(self.task_head) if self.deployed else self.task_head
+        return fit_heads(X[chosen], label, source, template, task=self.design.task, device=self.device)
+
+    @cached_property
+    def _deployed_classes(self) -> NDArray[Any] | None:
+        if self.design.task == "regression":
+            return None
+        known, classes = set(np.asarray(self.task_head.classes_).tolist()), np.unique(self.head.label)
+        if known != set(classes.tolist()):
+            raise UsageError(
+                f"The head was fitted on labels {sorted(map(str, known))}; the table has {classes.tolist()}."
+            )
+        return classes
 
     @cached_property
     def association_heads(self) -> tuple[AssociationHeads, ...]:
@@ -246,41 +326,98 @@ def movement_by_group(
 
 
 def source_accessibility(ground: Ground, rows: Rows, reading: SourceReading | None = None) -> Arrays:
-    """Return each reader's AUROC on every EVAL participant, and its scores."""
+    """Return each reader's AUROC on every EVAL unit, and its scores.
+
+    Units with several sources are compared within themselves, the others with each other.
+    """
     if reading is None:
         reading = ground.read_tokens(*rows) if ground.tokens else ground.read([rows])[0]
-    found = participant_auroc(
-        reading.scores, ground.evaluation.source, ground.evaluation.participant, classes=ground.head.sources
-    )
+    codes = np.searchsorted(ground.head.sources, ground.evaluation.source)
+    values = within_auroc(reading.scores, codes, ground.unit_codes)
+    alone = ~ground.travelled[ground.unit_codes]
+    if alone.any():
+        between = between_auroc(
+            reading.scores[alone], codes[alone], ground.unit_codes[alone], ground.classes[alone]
+        )
+        values[: len(between)] = np.where(
+            ground.travelled[: len(between), None], values[: len(between)], between
+        )
     return {
         "readers": np.array(reading.readers),
-        "source_auroc": found.values,
+        "source_auroc": values,
         "source_scores": reading.scores.astype(np.float32),
-        "eval_source": np.searchsorted(ground.head.sources, ground.evaluation.source),
-        "eval_person": np.searchsorted(found.participants, ground.evaluation.participant),
+        "eval_source": codes,
+        "eval_person": ground.unit_codes,
+        "eval_class": ground.classes,
     }
 
 
 def task_utility(ground: Ground, C_head: NDArray[Any], C_eval: NDArray[Any]) -> Arrays:
-    """Return the AUROC of frozen and refitted heads for every EVAL participant and direction of transfer."""
-    frozen = ground.frozen_heads
-    if frozen is None or ground.head.label is None:
+    """Return what frozen and refitted heads do for every EVAL unit and direction of transfer.
+
+    Of classes: AUROC (``frozen``, ``refitted``) and accuracy at the heads' own threshold. Of numbers: the
+    mean error and the mean squared error. Units without rows of the source a head goes to have NaN.
+    """
+    design = ground.design
+    if not design.task or len(design.heads) < 2:
         return {}
-    refitted = fit_heads(
-        C_head, ground.head.label, ground.head.source, ground.task_head, device=ground.device
-    )
-    result = {}
-    for name, heads in (("frozen", frozen), ("refitted", refitted)):
-        columns, directions = [], []
-        for (a, b), (rows, scores) in transfer_scores(heads, C_eval, ground.evaluation.source).items():
-            labels, people = ground.evaluation.label[rows], ground.evaluation.participant[rows]  # type: ignore[index]
-            found = participant_auroc(scores, labels, people, classes=heads.classes)
-            require_everyone(found.participants, ground.evaluation, f"source {b!r}")
-            columns.append(found.values)
-            directions.append(f"{a} → {b}")
-        result[name] = np.stack(columns, axis=1)
-        result["directions"] = np.array(directions)
+    directions = [(a, b) for a in design.heads for b in design.heads if a != b]
+    result: Arrays = {"directions": np.array([f"{a} → {b}" for a, b in directions])}
+    heads = {"frozen": ground.frozen_heads, "refitted": ground.fit_heads(C_head)}
+    for name, fitted in heads.items():
+        rows = ground.raw(C_eval) if name == "frozen" and ground.deployed else C_eval
+        if design.task == "regression":
+            rows = _flat_mean(rows)
+        transfers = {} if fitted is None else transfer_scores(fitted, rows, ground.evaluation.source)
+        measures = _numbers_measured if design.task == "regression" else _classes_measured
+        columns = [measures(ground, transfers.get(pair)) for pair in directions]
+        for what in columns[0]:
+            result[f"{name}{what}"] = np.stack([column[what] for column in columns], axis=1)
     return result
+
+
+def _classes_measured(ground: Ground, transfer: Transfer | None) -> Arrays:
+    """Return AUROC and balanced accuracy of every unit that a head scored; labels within or between units."""
+    n = len(ground.units)
+    values: Arrays = {"": np.full(n, np.nan), "_accuracy": np.full(n, np.nan)}
+    if transfer is None:
+        return values
+    rows, scores, predicted = transfer
+    units, codes = ground.unit_codes[rows], ground.classes[rows]
+    n_classes = int(ground.classes.max()) + 1
+    scores = scores[:, None] if scores.ndim == 1 else scores[:, None, :]
+    # One entry for every unit and class: the mean score, and the share that is right.
+    entry, place = np.unique(units * n_classes + codes, return_inverse=True)
+    right = np.bincount(place, predicted == codes) / np.bincount(place)
+    values["_accuracy"] = _unit_means(right, entry // n_classes, n)
+    if ground.design.labels == "within":
+        auroc = within_auroc(scores, codes, units)
+    else:
+        flat = scores.reshape(len(scores), -1)
+        means = np.stack([_unit_means(column, place, len(entry)) for column in flat.T], axis=1)
+        means = means.reshape(len(entry), *scores.shape[1:])
+        everything = np.zeros(len(entry), np.int64)
+        placed = between_auroc(means, entry % n_classes, np.arange(len(entry)), everything)
+        auroc = _unit_means(placed[:, 0], entry // n_classes, n)[:, None]
+    values[""][: len(auroc)] = auroc[:, 0]
+    return values
+
+
+def _numbers_measured(ground: Ground, transfer: Transfer | None) -> Arrays:
+    """Return mean error, mean squared error, and that relative to the labels' variance, of every unit."""
+    n = len(ground.units)
+    if transfer is None:
+        return dict.fromkeys(("_bias", "_square", "_relative"), np.full(n, np.nan))
+    units, label = ground.unit_codes[transfer.rows], ground.evaluation.label
+    error = transfer.predicted - label[transfer.rows]
+    square, spread = _unit_means(error**2, units, n), float(np.var(ground.head.label))
+    return {"_bias": _unit_means(error, units, n), "_square": square, "_relative": square / spread}
+
+
+def _unit_means(values: NDArray[Any], units: NDArray[Any], n: int) -> NDArray[np.float64]:
+    """Return the mean of every unit's values; NaN for units without any."""
+    with np.errstate(invalid="ignore"):
+        return np.asarray(np.bincount(units, values, n) / np.bincount(units, minlength=n))
 
 
 def association(ground: Ground, C_eval: NDArray[Any]) -> Arrays:

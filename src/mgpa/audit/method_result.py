@@ -13,13 +13,20 @@ from numpy.typing import NDArray
 
 from ..maps import MapInfo
 from .association import curve_at, curve_coefficients, curve_minimum
-from .bootstrap import Estimate, contrast, estimate, leave_one_out
-from .chance import Chance, compare, permuted_auroc
+from .bootstrap import Estimate, Resampling, Statistic, contrast, estimate, leave_one_out
+from .chance import FLIPPED, Chance, compare, permuted_auroc, permuted_between, with_units_flipped
+from .design import Design, pooled
 from .metrics import LINEAR, find_metric
 
 Floats = NDArray[np.float64]
 #: What is measured of a fit, by the names that its cell has for it; some of it not always.
-MEASURED = ("source_auroc", "movement", "frozen", "refitted", "shortcut", "control")
+MEASURED = ("source_auroc", "movement", "shortcut", "control")
+#: What is measured of task heads: AUROC and accuracy of classes; errors of numbers.
+HEADS = tuple(
+    f"{heads}{what}"
+    for heads in ("frozen", "refitted")
+    for what in ("", "_accuracy", "_bias", "_square", "_relative")
+)
 
 
 @dataclass(frozen=True)
@@ -33,8 +40,10 @@ class MethodResult:
         What the axes of the arrays stand for.
     source_auroc : (F, P, R) array
         Each reader's AUROC on each EVAL participant.
-    frozen, refitted : (F, P, D) arrays or None
-        Task AUROC for every direction of transfer between sources.
+    heads : dict of name to (F, P, D) array
+        What frozen and refitted task heads do in every direction of transfer between sources: AUROC
+        ("frozen", "refitted"), "_accuracy" at their own threshold; of numbers "_bias", "_square" and
+        "_relative" errors. NaN: the unit has no such source.
     movement : (F, P) array
     shortcut, control : (F, P, 3) arrays or None
         AUROC at association -1, 0 and 1.
@@ -60,8 +69,7 @@ class MethodResult:
     directions: tuple[str, ...]
     source_auroc: Floats
     movement: Floats
-    frozen: Floats | None = None
-    refitted: Floats | None = None
+    heads: dict[str, Floats] = field(default_factory=dict)
     shortcut: Floats | None = None
     control: Floats | None = None
     floor_auroc: Floats | None = None
@@ -71,6 +79,8 @@ class MethodResult:
     provenance: tuple[MapInfo, ...] = ()
     fitted_elsewhere: bool = False
     fitted_on: tuple[str, ...] | None = None
+    design: Design | None = None
+    widen: bool = False
 
     @classmethod
     def collect(
@@ -79,12 +89,13 @@ class MethodResult:
         fitted: list[Any],
         cells: list[dict[str, Any]],
         floors: list[dict[str, Any] | None],
-        fitted_elsewhere: bool = False,
-        fitted_on: tuple[str, ...] | None = None,
+        **known: Any,
     ) -> MethodResult:
-        """Stack the cells of a method's fits."""
-
-        arrays = {key: np.stack([cell[key] for cell in cells]) for key in MEASURED if key in cells[0]}
+        """Stack the cells of a method's fits; ``known`` are further fields."""
+        arrays: dict[str, Any] = {
+            key: np.stack([cell[key] for cell in cells]) for key in (*MEASURED, *HEADS) if key in cells[0]
+        }
+        heads = {key: arrays.pop(key) for key in HEADS if key in arrays}
         floor = None if floors[0] is None else np.stack([f["source_auroc"] for f in floors if f is not None])
         return cls(
             name=name,
@@ -93,13 +104,13 @@ class MethodResult:
             readers=tuple(cells[0]["readers"].tolist()),
             directions=tuple(cells[0].get("directions", np.array([])).tolist()),
             **arrays,
+            heads=heads,
             floor_auroc=floor,
             facts=[fit.facts for fit in fitted],
             cells=cells,
             summary=fitted[0].map.summary(),
             provenance=tuple(fit.map.info for fit in fitted),
-            fitted_elsewhere=fitted_elsewhere,
-            fitted_on=fitted_on,
+            **known,
         )
 
     @classmethod
@@ -119,8 +130,7 @@ class MethodResult:
             raise ValueError(f"Participants are evaluated in more than one split: {', '.join(twice[:5])}.")
         order = np.argsort(people)  # as text, which the bootstrap's draws go by
 
-        def join(name: str) -> Any:
-            arrays = [getattr(part, name) for part in parts]
+        def join(arrays: list[Any]) -> Any:
             # A gate without evidence has no floor, and there may be folds of such.
             return None if any(a is None for a in arrays) else np.concatenate(arrays, axis=1)[:, order]
 
@@ -131,24 +141,74 @@ class MethodResult:
             cells=[cell for part in parts for cell in part.cells],
             fitted_elsewhere=any(part.fitted_elsewhere for part in parts),
             fitted_on=people_known(part.fitted_on for part in parts),
-            **{name: join(name) for name in (*MEASURED, "floor_auroc")},
+            design=None if first.design is None else pooled([part.design for part in parts if part.design]),
+            heads={name: join([part.heads[name] for part in parts]) for name in first.heads},
+            **{name: join([getattr(part, name) for part in parts]) for name in (*MEASURED, "floor_auroc")},
         )
+
+    @property
+    def frozen(self) -> Floats | None:
+        """Task AUROC of heads trained on uncorrected rows, (F, P, D); None without classes."""
+        return self.heads.get("frozen")
+
+    @property
+    def refitted(self) -> Floats | None:
+        """Task AUROC of heads trained on corrected rows, (F, P, D); None without classes."""
+        return self.heads.get("refitted")
+
+    @cached_property
+    def travelled(self) -> NDArray[np.bool_]:
+        """Which units have several sources."""
+        if self.design is None:
+            return np.ones(len(self.participants), bool)
+        return np.array([self.design.travelled(unit) for unit in self.participants])
+
+    @cached_property
+    def resampling(self) -> Resampling:
+        """How units are drawn."""
+        strata = None if self.design is None else self.design.strata(self.participants)
+        return Resampling(strata, widen=self.widen)
+
+    def sample(self, metric: str) -> tuple[Statistic, Floats, Resampling]:
+        """Return the statistic of a metric, the values of units that have it, and how those are drawn."""
+        statistic, values = self.values(metric)
+        flat = values.reshape(*values.shape[:2], -1)
+        kept = np.asarray(~np.isnan(flat).any(axis=(0, 2)))
+        if not kept.any():
+            raise ValueError(f"{metric} was not measured for {self.name}: no unit has it.")
+        compares = find_metric(metric).compares
+        labels_between = self.design is not None and self.design.labels == "between"
+        alone = not self.travelled[kept].any()
+        twice = (compares == "sources" and alone) or (compares == "labels" and labels_between)
+        drawn = replace(self.resampling.keep(kept), leverage=2.0 if twice else 1.0)
+        return statistic, values[:, kept], drawn
 
     @cached_property
     def chance(self) -> Chance:
-        """What S would be with labels swapped within participants, and the best reader taken again."""
-        return compare(self.S, self._by_chance.max(axis=-1).mean(axis=0))
+        """What S would be if readers knew nothing of the source, the best reader taken in every draw."""
+        return self._chance("S", list(range(len(self.readers))))
 
     @cached_property
     def linear_chance(self) -> Chance:
-        """What L, the best of the linear readers, reaches by chance."""
-        best = self.source_auroc[..., self._linear].mean(axis=1).max(axis=-1)
-        return compare(float(best.mean()), self._by_chance[..., self._linear].max(axis=-1).mean(axis=0))
+        """What L, the best of the linear readers, would be."""
+        return self._chance("L", self._linear)
+
+    def _chance(self, metric: str, readers: list[int]) -> Chance:
+        """Return a metric of readers held against exchanged sources (:mod:`mgpa.audit.chance`)."""
+        drawn = self._by_chance[..., readers].max(axis=-1).mean(axis=0)
+        within = 2 * self.travelled.sum() > len(self.travelled)
+        if not within:  # the first draw is what was measured
+            return compare(float(drawn[0]), drawn[1:])
+        measured = self.estimate(metric).value
+        by_rows = compare(measured, drawn)
+        units = self.source_auroc[:, self.travelled][..., readers]
+        return with_units_flipped(by_rows, units) if self.widen and units.shape[1] >= FLIPPED else by_rows
 
     @cached_property
     def beyond_linear(self) -> bool:
         """Whether other readers find more than linear ones, by more than .01 (95 %)."""
-        return contrast(self.source_auroc, self.source_auroc[..., self._linear], "max").low > 0.01
+        statistic, values, drawn = self.sample("S")
+        return contrast(values, values[..., self._linear], statistic, drawn).low > 0.01
 
     @property
     def _linear(self) -> list[int]:
@@ -156,16 +216,27 @@ class MethodResult:
 
     @cached_property
     def _by_chance(self) -> Floats:
-        """What every reader reaches, on average over participants, with labels swapped, (F, draws, R)."""
+        """What every reader reaches, on average over units, with sources exchanged, (F, draws, R)."""
         of_fits: list[Any] = [[] for _ in range(self.n_fits)]
-        for i, cell in enumerate(self.cells):  # of splits that were put together, each has all fits
-            drawn = permuted_auroc(cell["source_scores"], cell["eval_source"], cell["eval_person"])
+        within = 2 * self.travelled.sum() > len(self.travelled)
+        for i, cell in enumerate(self.cells):  # of pooled splits, each has all fits
+            scores, codes, units = (cell[name] for name in ("source_scores", "eval_source", "eval_person"))
+            went = np.array([self.design is None or self.design.travelled(u) for u in cell["participants"]])
+            rows = went[units] == within
+            if not rows.any():
+                continue
+            units = np.unique(units[rows], return_inverse=True)[1]
+            if within:
+                drawn = permuted_auroc(scores[rows], codes[rows], units)
+            else:
+                drawn = permuted_between(scores[rows], codes[rows], units, cell["eval_class"][rows])[:, None]
+                drawn = np.repeat(drawn, units.max() + 1, axis=1)  # splits count by their units
             of_fits[i % self.n_fits].append(drawn)
         return np.stack([np.concatenate(parts, axis=1).mean(axis=1) for parts in of_fits])
 
     @cached_property
     def S(self) -> float:
-        """The best reader's participant-mean AUROC, averaged over fits."""
+        """The best reader's mean AUROC over units, averaged over fits."""
         return self.estimate("S").value
 
     @property
@@ -173,8 +244,8 @@ class MethodResult:
         """Number of fits."""
         return len(self.source_auroc)
 
-    def values(self, metric: str) -> tuple[str, Floats]:
-        """Return the statistic of a metric ("mean", "max" or "worst") and the values it is taken of."""
+    def values(self, metric: str) -> tuple[Statistic, Floats]:
+        """Return the statistic of a metric and the values it is taken of; NaN for units without any."""
         known = find_metric(metric)
         found = known.values(self)
         if found is None:
@@ -192,8 +263,12 @@ class MethodResult:
     def estimate(self, metric: str) -> Estimate:
         """Return a metric with its interval over participants."""
         if metric not in self._estimates:
-            statistic, values = self.values(metric)
-            self._estimates[metric] = estimate(values, statistic)
+            statistic, values, drawn = self.sample(metric)
+            interval, known = estimate(values, statistic, drawn), find_metric(metric)
+            share = known.unit in ("AUROC", "balanced accuracy")
+            low = 0.0 if share or known.better == "lower" else -np.inf
+            low, high = max(interval.low, low), min(interval.high, 1.0 if share else np.inf)
+            self._estimates[metric] = replace(interval, low=low, high=high)
         return self._estimates[metric]
 
     @cached_property
@@ -202,19 +277,22 @@ class MethodResult:
 
     def influence(self, metric: str) -> Floats:
         """Return the metric without each participant in turn: does one participant drive the result?"""
-        statistic, values = self.values(metric)
-        return leave_one_out(values, statistic)
+        statistic, values, drawn = self.sample(metric)
+        return leave_one_out(values, statistic, drawn)
 
     @cached_property
     def floor_explains(self) -> bool:
         """Whether S is, to within .01, what readers reach from what the gate preserves alone."""
         if self.floor_auroc is None:
             return False
-        return self.chance.excluded and contrast(self.source_auroc, self.floor_auroc, "max").low <= 0.01
+        statistic, values, drawn = self.sample("S")
+        _, floor, _ = self.sample("floor")
+        return self.chance.excluded and contrast(values, floor, statistic, drawn).low <= 0.01
 
     def reader_means(self) -> Floats:
         """Return each reader's participant-mean AUROC, averaged over fits."""
-        return np.asarray(self.source_auroc.mean(axis=(0, 1)))
+        _, values, drawn = self.sample("S")
+        return np.asarray(drawn.weights(values.shape[1]) @ values.mean(axis=0))
 
     def by_participant(self, metric: str) -> Floats:
         """Return a metric of every participant, averaged over fits; their mean is the metric itself.
@@ -223,8 +301,11 @@ class MethodResult:
         that is worst on average.
         """
         statistic, values = self.values(metric)
+        if callable(statistic):
+            return np.asarray(statistic(values).mean(axis=0))
         if statistic == "max":
-            best = values.mean(axis=1).argmax(axis=-1)
+            _, kept, drawn = self.sample(metric)
+            best = np.einsum("p,fpr->fr", drawn.weights(kept.shape[1]), kept).argmax(axis=-1)
             values = np.stack([fit[:, reader] for fit, reader in zip(values, best, strict=True)])
         elif statistic == "worst":
             curves = curve_coefficients(values)

@@ -25,8 +25,8 @@ from ..maps.io.mapfile import map_digest
 from ..tables.columns import ROLES
 from ..tables.rows import in_coordinates
 from ..tables.table import Table
-from .association import choose_directions
-from .design import duplicates, fold_tables, require_enough_people, require_measurable, seen_by
+from .association import Direction, choose_directions
+from .design import FEWEST_PEOPLE, duplicates, find_design, fold_tables, require_measurable, seen_by
 from .diagnostics import confounding
 from .fits import (
     Fitted,
@@ -42,6 +42,7 @@ from .fits import (
     require_applicable,
     stored_fit,
 )
+from .heads import check_head
 from .measure import Ground, Rows, measure, preserved_rows, source_accessibility
 from .method_result import MethodResult, people_known
 from .readers import CHECKPOINTS, SourceReading, reader_bank
@@ -64,6 +65,7 @@ def run(
     unattained: Literal["raise", "omit"] = "raise",
     coordinates: Coordinates | None = None,
     head: Any = None,
+    task: str | None = None,
     readers: str | Mapping[str, Any] = "full",
     association: tuple[Any, Any] | None = None,
     floor: bool = True,
@@ -98,8 +100,12 @@ def run(
         out, and ``settings["omitted"]`` says why.
     coordinates : Coordinates or None
         Those that the table is in (``info["coordinates"]``); fitted maps will carry them.
-    head : classifier or None
-        Task head; None is the paper's balanced ridge head, or its network for tokens.
+    head : scikit-learn classifier or regressor, or None
+        Task head; None is the paper's balanced ridge head, or its network for tokens, or ridge regression
+        where labels are numbers. One that is fitted, your deployed model, is scored as it is on corrected and
+        uncorrected rows, in the table's own units; copies of it are refitted.
+    task : {"classification", "regression"} or None
+        What labels are. None: many distinct numbers that differ between participants are a quantity.
     readers : {"full", "paper"} or dict
         Who tries to read the source: the paper's eleven readers (41 for tokens) alone, or these and boosted
         trees and a reader of spread besides ("full"). A dict has ``bank``, one of these names, and
@@ -145,26 +151,9 @@ def run(
     >>> bool(audit["closed_form_mgpa"].estimate("S").value < audit["identity"].estimate("S").value)
     True
     """
+    given = locals()
     with waiting("audit: preparing", verbose):
-        plan = AuditPlan(
-            table,
-            methods,
-            pairs=pairs,
-            seeds=seeds,
-            budget=budget,
-            unattained=unattained,
-            coordinates=coordinates,
-            head=head,
-            readers=readers,
-            association=association,
-            floor=floor,
-            standardize=standardize,
-            folds=folds,
-            cache=cache,
-            n_jobs=n_jobs,
-            device=device,
-            verbose=verbose,
-        )
+        plan = AuditPlan(**given)
     return plan.run()
 
 
@@ -192,6 +181,7 @@ class AuditPlan:
         unattained: Literal["raise", "omit"] = "raise",
         coordinates: Coordinates | None = None,
         head: Any = None,
+        task: str | None = None,
         readers: str | Mapping[str, Any] = "full",
         association: tuple[Any, Any] | None = None,
         floor: bool = True,
@@ -240,17 +230,30 @@ class AuditPlan:
             "head": repr(head) if head is not None else "",
             "readers": readers if isinstance(readers, str) else dict(readers),
             "bank": self.bank["bank"],
+            "rules": "paper" if self.bank["bank"] == "paper" else "default",
             "preliminary": self.bank["restarts"] < 3 or max(self.bank["checkpoints"]) < max(CHECKPOINTS),
             "association": None if association is None else [str(part) for part in association],
             "device": self.device,
         }
         can_rotate = pairs is None and all(job.fitted is None for job in self.jobs)
-        self.folds = [self._fold(rotated) for rotated in fold_tables(table, folds, can_rotate=can_rotate)]
+        self.design = find_design(table, task)
+        if len(self.design.units) < FEWEST_PEOPLE:
+            raise TableError(
+                f"The table has {len(self.design.units)} {self.design.plural}; an audit needs "
+                f"{FEWEST_PEOPLE} or more: one to fit on, one to train readers on, one to score."
+            )
+        if head is not None and self.design.task:
+            check_head(head, self.design.task)
+        rotated = fold_tables(table, self.design, folds, can_rotate=can_rotate)
+        if not rotated and table.role is not None and len(measured := table.rows("EVAL")):
+            self.design = find_design(measured, self.design.task or None)
+        for line in (self.design.sentence, *self.design.notes):
+            self._say(line)
+        self.folds = [self._fold(fold) for fold in rotated]
         if self.folds:
             of_all = {"folds": len(self.folds), "data": table.digest[:16], "roles": table.role is not None}
             self.settings = self.folds[0].settings | of_all
         else:
-            require_enough_people(table)
             self._take_roles(table, fewest=2)
 
     def _fold(self, table: Table) -> Self:
@@ -280,13 +283,16 @@ class AuditPlan:
                 why = " A movement budget is one of VAL rows." if role == "VAL" else ""
                 raise TableError(f"The table has no {role} rows; mgpa.tables.assign_roles gives roles.{why}")
         fit, val, head, evaluation = parts.values()
-        require_measurable(head, evaluation, fewest)
+        require_measurable(self.design, head, evaluation, fewest)
         # Pairs come in the coordinates that the table came in.
         pairs = self.pairs if where is None or rows is table else pairs_in(where, self.pairs)
         self.data = FittingData(fit, val, pairs, self.standardize, where)
-        directions, origin = choose_directions(self.association, fit, head, evaluation)
-        scaling = self.data.standardizer
-        self.ground = Ground(head, evaluation, scaling, self.head, self.device, self.bank, directions)
+        directions: tuple[Direction, ...] = ()
+        origin = ""
+        if self.design.kind == "crossed" and self.design.labels == "within":
+            directions, origin = choose_directions(self.association, fit, head, evaluation)
+        scaling, design = self.data.standardizer, self.design
+        self.ground = Ground(head, evaluation, scaling, design, self.head, self.device, self.bank, directions)
         self._held_out = [form.rows("HEAD", "EVAL") for form in ([table] if rows is table else [table, rows])]
         self.settings = self.settings | {
             "coordinates": None if where is None else where.digest,
@@ -295,6 +301,9 @@ class AuditPlan:
             "rows": {role: len(part) for role, part in parts.items()},
             "participants": {role: len(np.unique(part.participant)) for role, part in parts.items()},
             "sources": [str(s) for s in table.sources.tolist()],
+            "design": self.design.sentence,
+            "unit": self.design.unit,
+            "task": self.design.task,
             "features": list(rows.X.shape[1:]),
             "nested_readers": confounding(head.source, head.participant).nested_participants,
             "duplicates": duplicates(rows),
@@ -338,7 +347,7 @@ class AuditPlan:
             return self._run_folds()
         started = time.monotonic()
         self.store.create()
-        maps, omitted = self._fit()
+        maps, omitted, unattained = self._fit()
         cells = self._measure(maps)
         self._say(f"done in {time.monotonic() - started:.0f} s")
         results = {}
@@ -351,14 +360,17 @@ class AuditPlan:
                 [cells[job][1] for job in jobs],
                 fitted_elsewhere=any(job.fitted is not None for job in jobs),
                 fitted_on=people_known(seen_by(maps[job].map, self._held_out) for job in jobs),
+                design=self.design,
+                widen=self.settings["rules"] == "default",
             )
         fit = self.data.fit
         return Audit(
             results,
             confounding(fit.source, fit.participant, fit.label),
-            self.settings | {"omitted": omitted},
+            self.settings | {"omitted": omitted, "unattained": unattained},
             self.ground.evaluation.source[self.ground.picture[0]].astype(str),
             paired_rows=fit if self.data.pairs is None and has_pairs(fit) else None,
+            design=self.design,
         )
 
     def _run_folds(self) -> Audit:
@@ -383,8 +395,8 @@ class AuditPlan:
             paired_rows=replace(table, role=None) if has_pairs(table) else None,
         )
 
-    def _fit(self) -> tuple[dict[Job, Fitted], dict[str, str]]:
-        """Return every job's fit, at the method's budget if it has one, and methods to leave out with why."""
+    def _fit(self) -> tuple[dict[Job, Fitted], dict[str, str], dict[str, list[int]]]:
+        """Return every job's fit at its budget, methods to leave out with why, and how many fits miss it."""
         keys = {job: self.data.key(job) for job in self.jobs}
         # Arms that differ in their operating point alone share a fit, named after the first of them.
         first = {key: job for job, key in reversed(keys.items())}
@@ -394,8 +406,12 @@ class AuditPlan:
         }
         full = self._complete(calls, partial(stored_fit, self.store), "fits", "fitted")
         omitted: dict[str, str] = {}
+        unattained = {job.method: [0, 0] for job in keys if job.method in self.budgets}
         for job, key in keys.items():
             moved = self._beyond(job, full[key])
+            if job.method in unattained:
+                unattained[job.method][0] += moved is not None
+                unattained[job.method][1] += 1
             if moved is not None:
                 # A mean over the fits that do get there would be about other fits.
                 omitted[job.method] = (
@@ -413,7 +429,7 @@ class AuditPlan:
                 fits[job] = stored_fit(self.store, at) or cut_back(
                     job, full[key], self.budgets[job.method], self.data, self.store, at
                 )
-        return fits, omitted
+        return fits, omitted, unattained
 
     def _beyond(self, job: Job, fitted: Fitted) -> float | None:
         """Return how far a fit moves VAL rows at most, if its budget is beyond that and may be left out."""

@@ -32,14 +32,19 @@ def placements(scores: NDArray[Any], reference: NDArray[Any], weight: Any = None
     [0.375, 1.0]
     """
     weight = np.ones(len(reference)) if weight is None else weight
-    shares = np.empty(scores.shape)
+    return np.asarray(_beaten(scores, reference, weight) / (2 * weight.sum()))
+
+
+def _beaten(scores: NDArray[Any], reference: NDArray[Any], weight: Floats) -> Floats:
+    """Return twice the weight of the reference below each score; exact, if weights are whole numbers."""
+    beaten = np.empty(scores.shape)
     for k in range(scores.shape[1]):
         # Stable, so that sums of weights within ties do not depend on the processor's sorting code.
         order = np.argsort(reference[:, k], kind="stable")
         ordered, total = reference[order, k], np.concatenate([[0.0], np.cumsum(weight[order])])
-        ends = [np.searchsorted(ordered, scores[:, k], side) for side in ("left", "right")]
-        shares[:, k] = (total[ends[0]] + total[ends[1]]) / (2 * total[-1])
-    return shares
+        first, last = np.searchsorted(ordered, scores[:, k]), np.searchsorted(ordered, scores[:, k], "right")
+        beaten[:, k] = total[first] + total[last]
+    return beaten
 
 
 def auroc(scores: Any, positive: Any, weight: Any = None) -> Any:
@@ -119,19 +124,80 @@ def participant_auroc(
                 "for every participant. Leave the participant or the class out of all methods."
             )
     single = scores.ndim == (1 if len(known) == 2 else 2)
-    values = np.array(
-        [
-            np.mean(
-                [
-                    _areas(column[mine], codes[mine] == k, weights[mine])
-                    for k, column in score_columns(scores, len(known))
-                ],
-                axis=0,
-            )
-            for mine in rows
-        ]
-    )
+    columns = score_columns(scores, len(known))
+    values = np.array([_mean_area(columns, codes, weights, mine) for mine in rows])
     return ByParticipant(names, values[:, 0] if single else values)
+
+
+def within_auroc(scores: NDArray[Any], codes: NDArray[np.int64], units: NDArray[np.int64]) -> Floats:
+    """Return each unit's AUROC of its own sources, (P, R); NaN for units with one source or none.
+
+    Parameters
+    ----------
+    scores : (n, R) or (n, R, K) array
+        As in :func:`participant_auroc`.
+    codes, units : (n,) arrays
+        Number of each row's source and unit.
+    """
+    columns = score_columns(scores, scores.shape[-1] if scores.ndim == 3 else 2)
+    values = np.full((int(units.max()) + 1, columns[0][1].shape[1]), np.nan)
+    order = np.argsort(units, kind="stable")
+    starts = np.flatnonzero(np.diff(units[order], prepend=-1))
+    for mine in np.split(order, starts[1:]):
+        if len(np.unique(codes[mine])) > 1:
+            values[units[mine[0]]] = _mean_area(columns, codes, np.ones(len(codes)), mine)
+    return values
+
+
+def between_auroc(
+    scores: NDArray[Any], codes: NDArray[np.int64], units: NDArray[np.int64], classes: NDArray[np.int64]
+) -> Floats:
+    """Return how well each unit is told from units of other sources, (P, R), within classes of the label.
+
+    Every unit weighs the same. The mean over units of a class and source, then over sources, then over
+    classes, is the AUROC over rows (of one source against the rest, if there are more than two). A unit in
+    several classes has the mean of its values there; one that nothing compares with has NaN.
+
+    Parameters
+    ----------
+    scores : (n, R) or (n, R, K) array
+        As in :func:`participant_auroc`.
+    codes, units, classes : (n,) arrays
+        Number of each row's source (0 to K - 1), unit (0 to P - 1) and class of the label.
+
+    Examples
+    --------
+    >>> scores = np.array([[0.1], [0.3], [0.2], [0.9]])
+    >>> between_auroc(scores, np.array([0, 0, 1, 1]), np.arange(4), np.zeros(4, int)).ravel().tolist()
+    [1.0, 0.5, 0.5, 1.0]
+    """
+    n_units, columns = (
+        int(units.max()) + 1,
+        score_columns(scores, scores.shape[-1] if scores.ndim == 3 else 2),
+    )
+    total, count = np.zeros((n_units, columns[0][1].shape[1])), np.zeros(n_units)
+    for label in np.unique(classes):
+        rows = np.flatnonzero(classes == label)
+        source, unit = codes[rows], units[rows]
+        members, first = np.unique(unit, return_index=True)
+        sizes = np.bincount(source[first], minlength=int(codes.max()) + 1)  # units of every source
+        if (sizes > 0).sum() < 2:
+            continue
+        weight = 1.0 / np.bincount(unit, minlength=n_units)[unit]
+        for k, column in columns:
+            is_k, rest = source == k, sizes.sum() - sizes[k]
+            if not sizes[k] or not rest:
+                continue
+            scored = column[rows]
+            right = np.empty(scored.shape)
+            right[is_k] = placements(scored[is_k], scored[~is_k], weight[~is_k])
+            right[~is_k] = 1 - placements(scored[~is_k], scored[is_k], weight[is_k])
+            # Both sides of a comparison know the same area; with two sources it is looked at once.
+            share = np.where(is_k, 1.0, sizes[source] / rest) * (1.0 if len(columns) == 1 else 0.5)
+            np.add.at(total, unit, right * (weight * share)[:, None])
+        count[members] += 1
+    with np.errstate(invalid="ignore"):
+        return np.asarray(total / count[:, None])
 
 
 def score_columns(scores: NDArray[Any], n_classes: int) -> list[tuple[int, NDArray[Any]]]:
@@ -200,10 +266,23 @@ def _weights(weight: Any, n: int) -> Floats:
     return weights
 
 
+def _mean_area(
+    columns: list[tuple[int, NDArray[Any]]],
+    codes: NDArray[np.int64],
+    weight: Floats,
+    rows: NDArray[np.int64],
+) -> Floats:
+    """Return the AUROC of some rows, averaged over the classes among them."""
+    present = set(codes[rows].tolist())
+    areas = [_areas(column[rows], codes[rows] == k, weight[rows]) for k, column in columns if k in present]
+    return np.asarray(np.mean(areas, axis=0))
+
+
 def _areas(scores: NDArray[Any], positive: NDArray[np.bool_], weight: Floats) -> Floats:
     """Return the AUROC of each column of scores (n, R); both classes have weight."""
-    shares = placements(scores[positive], scores[~positive], weight[~positive])
-    return np.asarray(np.clip(weight[positive] @ shares / weight[positive].sum(), 0.0, 1.0))
+    above, below = weight[positive], weight[~positive]
+    beaten = above @ _beaten(scores[positive], scores[~positive], below)
+    return np.asarray(np.clip(beaten / (2 * above.sum() * below.sum()), 0.0, 1.0))
 
 
 def _class_codes(labels: Any, n: int, classes: Any) -> tuple[list[Any], NDArray[np.int64]]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -22,7 +22,8 @@ from .._common.extras import missing
 from ..errors import MissingEvidence
 from ..tables.table import Table
 from .bootstrap import Estimate, contrast
-from .diagnostics import Confounding, Reliability, reliability
+from .design import Design
+from .diagnostics import Confounding
 from .method_result import MethodResult
 from .metrics import METRICS
 
@@ -47,6 +48,8 @@ class Audit:
         Sources of the rows in the before/after picture.
     paired_rows : Table or None
         The fitting rows, if the pairs among them are the pairs that methods were fitted with.
+    design : Design or None
+        What was compared with what: crossed, nested or mixed, and what a unit is called.
     """
 
     results: dict[str, MethodResult]
@@ -54,6 +57,7 @@ class Audit:
     settings: dict[str, Any]
     picture_source: NDArray[Any]
     paired_rows: Table | None = None
+    design: Design | None = None
     _cache: dict[str, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     @classmethod
@@ -97,8 +101,9 @@ class Audit:
             "directions": list(dict.fromkeys(way for a in audits for way in a.settings["directions"])),
             "splits": len(audits),
             "omitted": omitted,
+            "unattained": _added(a.settings.get("unattained", {}) for a in audits),
         }
-        return replace(first, results=results, settings=settings)
+        return replace(first, results=results, settings=settings, design=results["identity"].design)
 
     def __getitem__(self, method: str) -> MethodResult:
         if method not in self.results:
@@ -146,8 +151,8 @@ class Audit:
         """Return method a minus method b, paired over participants and draws."""
         key = f"contrast {a!r} {b!r} {metric}"
         if key not in self._cache:
-            statistic, first = self[a].values(metric)
-            _, second = self[b].values(metric)
+            statistic, first, drawn = self[a].sample(metric)
+            _, second, _ = self[b].sample(metric)
             few, many = sorted((len(first), len(second)))
             if many % few:
                 raise ValueError(
@@ -156,7 +161,7 @@ class Audit:
                 )
             # Several variants with the same seeds each, such as random gates: fit i corresponds to fit i.
             first, second = (v.reshape(-1, few, *v.shape[1:]) if few > 1 else v for v in (first, second))
-            self._cache[key] = contrast(first, second, statistic)
+            self._cache[key] = contrast(first, second, statistic, drawn)
         found: Estimate = self._cache[key]
         return found
 
@@ -211,18 +216,6 @@ class Audit:
                 for (f, p, k), value in np.ndenumerate(values):
                     rows.append((name, f, result.participants[p], metric, names[k], float(value)))
         return pandas.DataFrame(rows, columns=["method", "fit", "participant", "metric", "part", "value"])
-
-    def reliability(self, method: str, reader: str | None = None, fit: int = 0) -> Reliability:
-        """Return the calibration of one reader (the best, unless named) on corrected EVAL rows."""
-        result = self[method]
-        reader = result.best_reader() if reader is None else reader
-        scores = result.cells[fit]["source_scores"]
-        if scores.ndim != 2:
-            raise ValueError("Calibration is defined for two sources; this audit has more.")
-        if reader not in result.readers:
-            raise ValueError(f"No reader {reader!r}. Readers: {', '.join(result.readers)}.")
-        truth = result.cells[fit]["eval_source"] == 1
-        return reliability(scores[:, result.readers.index(reader)], truth)
 
     def check_pairs(self, *, verbose: bool = False) -> PairCheck | None:
         """Return what the pairs in the fitting rows show; None without pairs, or with too few.
@@ -309,6 +302,15 @@ class Audit:
         from .methods_text import methods_text
 
         return methods_text(self)
+
+
+def _added(parts: Iterable[dict[str, list[int]]]) -> dict[str, list[int]]:
+    """Return how many fits missed their budget, and of how many, added up over splits."""
+    total: dict[str, list[int]] = {}
+    for part in parts:
+        for name, counts in part.items():
+            total[name] = [a + b for a, b in zip(total.get(name, [0, 0]), counts, strict=True)]
+    return total
 
 
 def _pandas() -> Any:

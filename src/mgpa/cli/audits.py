@@ -9,6 +9,8 @@ from typing import Annotated, Any, Literal
 
 from cyclopts import Parameter, validators
 
+from .._common.files import write_atomically
+from .._common.outputs import claim
 from .._common.progress import waiting
 from .._common.remote import Place, as_place, is_address
 from .application import (
@@ -30,7 +32,7 @@ from .application import (
 @Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
 class AuditOptions:
-    """Options that `audit` and `compare` share.
+    """How an audit measures.
 
     Parameters
     ----------
@@ -74,6 +76,7 @@ def audit(
     *,
     out: Folder,
     methods: Names = ["leace", "closed_form_mgpa"],  # noqa: B006
+    against: str | None = None,
     cache: Annotated[Path | None, Parameter(validator=validators.Path(file_okay=False))] = None,
     options: AuditOptions = AuditOptions(),
     open_: Annotated[bool, Parameter(name="--open", negative="")] = False,
@@ -92,22 +95,29 @@ def audit(
         Folder for report.html, table.csv, table.tex and figures.
     methods
         Names (`mgpa methods`) or stored maps (*.safetensors).
+    against
+        Also write how the others differ from this method, with paired intervals: contrasts.csv and .tex.
     cache
         Folder of finished cells; by default inside the output folder. Running again continues there.
     open_
         Open the report in a browser when it is written.
     """
+    names = {"identity", *_named(methods)}
+    if against is not None and against not in names:
+        raise UserError(f"--against is {against!r}; choose one of {', '.join(sorted(names))}.")
     result = run_audit(table, out, methods, options, cache)
     from ..audit.plots import draw_all, save_figures
+    from ..audit.report import contrast_csv, latex_table
     from ..audit.verdict import findings, text
 
     with waiting("audit: drawing figures"):
         drawn = draw_all(result)
         save_figures(drawn, out / "figures", verbose=True)
     with waiting("audit: writing the report"):
-        page = result.report(out / "report.html", figures=drawn)
-        result.to_csv(out / "table.csv")
-        result.to_latex(out / "table.tex")
+        page, csv, tex = claim(out, "report.html", "table.csv", "table.tex")
+        result.report(page, figures=drawn)
+        result.to_csv(csv)
+        result.to_latex(tex)
     facts = {
         "report": str(page),
         "estimates": {name: _triples(row) for name, row in result.estimates.items()},
@@ -117,72 +127,28 @@ def audit(
         "folds": result.settings.get("folds", 1),
         "warnings": result.warnings,
     }
-    show(facts, f"{text(result)}\n\n{page}", json_)
+    lines = [text(result)]
+    if against is not None:
+        csv, tex = claim(out, "contrasts.csv", "contrasts.tex")
+        write_atomically(csv, contrast_csv(result, against).encode())
+        write_atomically(tex, latex_table(result, against).encode())
+        others = [name for name in result.methods if name != against]
+        rows = {name: {m: result.contrast(name, against, m) for m in result.metrics} for name in others}
+        facts["contrasts"] = {name: _triples(row) for name, row in rows.items()}
+        lines.append(f"\ndifference from {against}")
+        lines += [
+            f"  {name:<20}" + "  ".join(f"{m} {e:+.3f}" for m, e in row.items()) for name, row in rows.items()
+        ]
+    show(facts, "\n".join([*lines, f"\n{page}"]), json_)
     if open_:
         webbrowser.open(page.resolve().as_uri())
 
 
-@app.command
-def compare(
-    table: AnyPlace,
-    *,
-    methods: Names,
-    against: str = "identity",
-    out: Folder | None = None,
-    options: AuditOptions = AuditOptions(),
-    json_: AsJson = False,
-) -> None:
-    """Compare methods with one another: differences with paired intervals.
-
-    Example: mgpa compare recordings.parquet --methods leace closed_form_mgpa --against leace --out audit
-
-    Parameters
-    ----------
-    table
-        As in `mgpa audit`.
-    methods
-        Names (`mgpa methods`) or stored maps (*.safetensors).
-    against
-        The method the others are compared with.
-    out
-        The same folder as `mgpa audit` used: finished cells are read from there. The differences are written
-        there too, as contrasts.csv and contrasts.tex.
-    """
-    from ..audit import METRICS
-
-    if against != "identity" and against not in _named(methods):
-        raise UserError(f"--against is {against!r}; choose identity or one of {', '.join(_named(methods))}.")
-    result = run_audit(table, out, methods, options)
-    contrasts = {
-        name: {metric: result.contrast(name, against, metric) for metric in result.metrics}
-        for name in result.methods
-        if name != against
-    }
-    words = {metric: f"{METRICS[metric].subject} ({metric})" for metric in result.metrics}
-    width = max(map(len, words.values()))
-    lines = [*result.warnings, f"difference from {against}"]
-    for name, row in contrasts.items():
-        lines.append(f"  {name}")
-        lines += [f"    {words[metric]:<{width}}  {estimate:+.4f}" for metric, estimate in row.items()]
-    if out is not None:
-        from .._common.files import write_atomically
-        from ..audit.report import contrast_csv, latex_table
-
-        write_atomically(out / "contrasts.csv", contrast_csv(result, against).encode())
-        write_atomically(out / "contrasts.tex", latex_table(result, against).encode())
-        lines.append(f"\n{out / 'contrasts.csv'}")
-    facts = {
-        "against": against,
-        "contrasts": {name: _triples(row) for name, row in contrasts.items()},
-        "warnings": result.warnings,
-    }
-    show(facts, "\n".join(lines), json_)
-
-
 def run_audit(
-    table: Place, out: Path | None, methods: list[str], options: AuditOptions, cache: Path | None = None
+    table: Place, out: Path, methods: list[str], options: AuditOptions, cache: Path | None = None
 ) -> Any:
     """Return the audit of named methods and stored maps; finished cells are kept in the output folder."""
+    claim(out)  # before the work
     with waiting("audit: reading"):
         from ..audit import run
         from ..baselines import make
@@ -196,9 +162,7 @@ def run_audit(
             for name, entry in _named(methods).items()
         }
         rows = open_table(table).read().require("source", "participant")
-    if out is not None:
-        out.mkdir(parents=True, exist_ok=True)
-        cache = out / "cells" if cache is None else cache
+    claim(out, "report.html")
     quick = {"bank": options.readers, "restarts": 1, "checkpoints": (12,)}
     return run(
         rows,
@@ -207,7 +171,7 @@ def run_audit(
         budget=options.budget,
         association=options.association,
         folds=options.folds,
-        cache=cache,
+        cache=out / "cells" if cache is None else cache,
         n_jobs=options.jobs,
         readers=quick if options.quick else options.readers,
     )

@@ -27,7 +27,8 @@ def list_(*, json_: AsJson = False) -> None:
 
     lines = []
     for source in DATASETS.values():
-        lines += [f"{source.name:<16}{source.title}", f"{'':<16}https://doi.org/{source.doi}  {source.home}"]
+        doi = f"https://doi.org/{source.doi}  " if source.doi else ""
+        lines += [f"{source.name:<16}{source.title}", f"{'':<16}{doi}{source.home}"]
     show({"datasets": [asdict(source) for source in DATASETS.values()]}, "\n".join(lines), json_)
 
 
@@ -53,27 +54,27 @@ def fetch(
         Folder to put the files in.
     from_
         Another place than the published one: osf:abcde (a project), figshare:12345.v1 (a version of an
-        article), zenodo:12345 (a record), or the http(s):// address of a list as sha256sum writes it, with
-        the files beside it.
+        article) or zenodo:12345 (a record).
     only
         Only files whose names match one of these patterns.
     dry_run
         List what would be fetched, and how large it is.
     """
-    from ..eeg.datasets.catalogue import dataset_files, fetch_files, find_dataset, remote_files
+    from ..eeg.datasets.catalogue import dataset_files, find_dataset
+    from ..eeg.datasets.fetching import fetch_files
 
     source = find_dataset(name)
-    files = dataset_files(name, only) if from_ is None else remote_files(from_, only)
+    files = dataset_files(name, only, from_)
     total = sum(file.size or 0 for file in files)
-    unchecked = [file.name for file in files if file.sha256 is None and file.md5 is None]
+    unchecked = [file.name for file in files if file.checksum is None]
     names = [file.name for file in files]
-    facts = {"dataset": name, "from": from_ or source.address, "files": names, "bytes": total}
+    facts = {"dataset": name, "from": from_ or source.home, "files": names, "bytes": total}
     size = f", {total / 1e6:.1f} MB" if total else ""
     if dry_run:
         show(facts, "\n".join([*map(printable, names), f"{len(files)} files{size}"]), json_)
         return
     if unchecked:
-        print(f"{len(unchecked)} files come without a checksum and cannot be resumed.", file=sys.stderr)
+        print(f"{len(unchecked)} files come without a checksum and cannot be compared.", file=sys.stderr)
     new = fetch_files(files, out, verbose=sys.stderr.isatty())
     text = f"{len(files)} files{size} in {out}: {new} new, {len(files) - new} were there already"
     show(facts | {"folder": str(out), "new": new, "unchecked": unchecked}, text, json_)
@@ -118,7 +119,8 @@ def verify(
         "problems": list(inventory.problems),
         "checks": {one.what: [one.published, one.computed] for one in inventory.checks},
     }
-    lines = [f"{inventory.dataset} in {folder}: {len(inventory.present)} of {len(inventory.expected)} files"]
+    n = len(inventory.present) + len(inventory.missing)
+    lines = [f"{inventory.dataset} in {folder}: {len(inventory.present)} of {n} files"]
     for word, names in (("missing", inventory.missing), ("unexpected", inventory.unexpected)):
         if names:
             lines.append(f"{word:<12}{first_few(list(names), 10)}" + (" (--json)" if names[10:] else ""))

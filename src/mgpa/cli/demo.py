@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from .._common.outputs import claim
 from .application import Folder, app
 from .audits import AuditOptions, audit
 from .corrections import apply, fit
@@ -21,9 +22,8 @@ def demo(*, out: Folder = Path("mgpa-demo")) -> None:
     out
         Folder for everything that is made.
     """
-    out.mkdir(parents=True, exist_ok=True)
-    table, adapter = out / "recordings.parquet", out / "adapter.safetensors"
+    table, adapter, corrected = claim(out, "recordings.parquet", "adapter.safetensors", "corrected.parquet")
     simulate_table(out=table, people=80, overwrite=True)  # sixteen of them are EVAL
     fit(table, out=adapter, overwrite=True)
-    apply(adapter, table, out=out / "corrected.parquet", overwrite=True)
+    apply(adapter, table, out=corrected, overwrite=True)
     audit(table, out=out / "audit", options=AuditOptions(quick=True))

@@ -58,9 +58,7 @@ def table(
 
 
 @simulate.command
-def ssvep(
-    *, out: Folder, people: int = 102, blocks: int = 10, population: float = 0.0, seed: Seed = 0
-) -> None:
+def ssvep(*, out: Folder, people: int = 102, blocks: int = 10, seed: Seed = 0) -> None:
     """Write simulated SSVEP recordings with dry and wet electrodes, in the files of the real data set.
 
     Example: mgpa simulate ssvep --out ssvep --people 12
@@ -73,17 +71,13 @@ def ssvep(
         Folder for S001.mat and so on.
     people, blocks
         Participants, and blocks of each, of twelve trials with either electrode.
-    population
-        How much people differ, besides their electrodes, by which of them they used first; 0: not at all.
     seed
         Of the random numbers.
     """
     from ..eeg.simulate.ssvep import simulate_ssvep
 
     verbose = sys.stderr.isatty()
-    simulate_ssvep(
-        out, n_people=people, random_state=seed, blocks=blocks, population=population, verbose=verbose
-    )
+    simulate_ssvep(out, n_people=people, random_state=seed, blocks=blocks, verbose=verbose)
     print(f"{people} participants in {out}")
 
 
@@ -94,7 +88,6 @@ def flex(
     people: int | None = None,
     tasks: Names | None = None,
     events: int = 40,
-    population: float = 0.0,
     seed: Seed = 0,
 ) -> None:
     """Write simulated ERP recordings by two devices at once, in the files of Neuroscan and Emotiv Flex.
@@ -112,8 +105,6 @@ def flex(
         How many of the real data set's participants, from the first (by default all); events of each task.
     tasks
         Of N170, oddball_active and oddball_passive; by default all.
-    population
-        How much people differ physiologically besides their devices; 0: not at all.
     seed
         Of the random numbers.
     """
@@ -132,7 +123,6 @@ def flex(
         tasks=chosen,
         random_state=seed,
         n_events=events,
-        population=population,
         verbose=sys.stderr.isatty(),
     )
     print(f"{len(who)} participants, {', '.join(chosen)}, in {out}")

@@ -6,6 +6,7 @@
 <Trials: 1 of 3 channels x 2 samples at 250 Hz, with no columns>
 """
 
+# ruff: noqa: F401
 from __future__ import annotations
 
 from pkgutil import iter_modules
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from .datasets.neuroscan_flex import read_neuroscan_flex
     from .datasets.wearable_ssvep import read_wearable_ssvep
     from .devices import align_devices, table_from_epochs
-    from .encoders import biot, cbramod, eegpt, labram
+    from .encoders import eegpt, labram
     from .encoding import Encoder, as_trials, encode
     from .features import BandPower, TemporalBins, WindowedPower
     from .moabb import from_moabb, table_from_moabb
@@ -30,89 +31,30 @@ if TYPE_CHECKING:
     from .torch_encoder import TorchEncoder
     from .transport import Transport, calibration_subset, fit_transport, oriented_pairs, virtual_views
     from .trials import Trials
-    from .views import (
-        bandpass,
-        measure_views,
-        pick_montage,
-        rereference,
-        resample,
-        scale_table,
-        scaled_endpoints,
-    )
+    from .views import bandpass, measure_views, rereference, resample, scale_table, scaled_endpoints
 
-_HOMES: dict[str, tuple[str, ...]] = {
-    ".checkpoints": ("EEGPT_WEIGHTS", "HubFile", "load_checkpoint"),
-    ".datasets.neuroscan_flex": ("read_neuroscan_flex",),
-    ".datasets.wearable_ssvep": ("read_wearable_ssvep",),
-    ".devices": ("align_devices", "table_from_epochs"),
-    ".encoders": ("biot", "cbramod", "eegpt", "labram"),
-    ".encoding": ("Encoder", "as_trials", "encode"),
-    ".features": ("BandPower", "TemporalBins", "WindowedPower"),
-    ".moabb": ("from_moabb", "table_from_moabb"),
-    ".pairing": ("PairingReport", "TimingLimits", "match_events", "timing_test"),
-    ".preprocessing": ("crop", "zscore_channels"),
-    ".raws": ("table_from_bids", "table_from_raws"),
-    ".simulate.erp": ("simulate_flex",),
-    ".simulate.ssvep": ("simulate_ssvep",),
-    ".torch_encoder": ("TorchEncoder",),
-    ".transport": ("Transport", "calibration_subset", "fit_transport", "oriented_pairs", "virtual_views"),
-    ".trials": ("Trials",),
-    ".views": (
-        "bandpass",
-        "measure_views",
-        "pick_montage",
-        "rereference",
-        "resample",
-        "scale_table",
-        "scaled_endpoints",
-    ),
+_NAMES = {
+    ".checkpoints": "EEGPT_WEIGHTS HubFile load_checkpoint",
+    ".datasets.neuroscan_flex": "read_neuroscan_flex",
+    ".datasets.wearable_ssvep": "read_wearable_ssvep",
+    ".devices": "align_devices table_from_epochs",
+    ".encoders": "eegpt labram",
+    ".encoding": "Encoder as_trials encode",
+    ".features": "BandPower TemporalBins WindowedPower",
+    ".moabb": "from_moabb table_from_moabb",
+    ".pairing": "PairingReport TimingLimits match_events timing_test",
+    ".preprocessing": "crop zscore_channels",
+    ".raws": "table_from_bids table_from_raws",
+    ".simulate.erp": "simulate_flex",
+    ".simulate.ssvep": "simulate_ssvep",
+    ".torch_encoder": "TorchEncoder",
+    ".transport": "Transport calibration_subset fit_transport oriented_pairs virtual_views",
+    ".trials": "Trials",
+    ".views": "bandpass measure_views rereference resample scale_table scaled_endpoints",
 }
 _MODULES = {module.name: f".{module.name}" for module in iter_modules(__path__) if module.name[0] != "_"}
 
-__all__ = [
-    "EEGPT_WEIGHTS",
-    "BandPower",
-    "Encoder",
-    "HubFile",
-    "PairingReport",
-    "TemporalBins",
-    "TimingLimits",
-    "TorchEncoder",
-    "Transport",
-    "Trials",
-    "WindowedPower",
-    "align_devices",
-    "as_trials",
-    "bandpass",
-    "biot",
-    "calibration_subset",
-    "cbramod",
-    "crop",
-    "eegpt",
-    "encode",
-    "fit_transport",
-    "from_moabb",
-    "labram",
-    "load_checkpoint",
-    "match_events",
-    "measure_views",
-    "oriented_pairs",
-    "pick_montage",
-    "read_neuroscan_flex",
-    "read_wearable_ssvep",
-    "rereference",
-    "resample",
-    "scale_table",
-    "scaled_endpoints",
-    "simulate_flex",
-    "simulate_ssvep",
-    "table_from_bids",
-    "table_from_epochs",
-    "table_from_moabb",
-    "table_from_raws",
-    "timing_test",
-    "virtual_views",
-    "zscore_channels",
-]
+_HOMES = {home: names.split() for home, names in _NAMES.items()}
+__all__ = sorted(name for names in _HOMES.values() for name in names)
 
 __getattr__, __dir__ = lazy_names(__name__, _HOMES, _MODULES)

@@ -11,33 +11,22 @@ import io
 import os
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from ..errors import CheckpointError, DownloadError, first_few
-from .datasets.download import download_file, require_pooch
+from .datasets.fetching import RemoteFile, fetch_files, require_pooch
 
 HUB = "https://huggingface.co"
-TORCH_SUFFIXES = (".pt", ".pth", ".ckpt", ".bin")
+SUFFIXES = (".safetensors", ".pt", ".pth", ".ckpt", ".bin")
 
 
 @dataclass(frozen=True)
 class HubFile:
-    """One file of one revision of a repository on the Hugging Face hub.
+    """One file of one revision (commit, tag or branch) of a repository on the Hugging Face hub.
 
-    Parameters
-    ----------
-    repo : str
-        As "braindecode/eegpt-pretrained".
-    revision : str
-        A whole commit, a tag or a branch.
-    filename : str
-        In the repository.
-    sha256 : str or None
-        Checksum.
-    size : int or None
-        Bytes.
+    ``repo`` is as "braindecode/eegpt-pretrained"; ``size`` in bytes.
     """
 
     repo: str
@@ -46,47 +35,26 @@ class HubFile:
     sha256: str | None = None
     size: int | None = None
 
-    def __post_init__(self) -> None:
-        repo = self.repo
-        if repo.count("/") != 1 or ".." in repo or repo.startswith("/") or repo.endswith("/"):
-            raise ValueError(
-                f"repo is {repo!r}; expected an owner and a name, as in 'braindecode/eegpt-pretrained'."
-            )
-        for name, value in (("revision", self.revision), ("filename", self.filename)):
-            if not value or ".." in value.split("/"):
-                raise ValueError(f"{name} is {value!r}; expected the name of a {name} in {repo}.")
-
-    def fetch(self, folder: str | os.PathLike[str] | None = None, *, verbose: bool = False) -> Path:
-        """Download the file, unless it is here already, and return its path.
-
-        With a checksum a broken download is resumed. The environment variable HF_ENDPOINT names a mirror.
-
-        Parameters
-        ----------
-        folder : path or None
-            Where to keep it; None is the user's cache.
-        verbose : bool
-            Show a line on stderr.
-
-        Raises
-        ------
-        DownloadError
-            It could not be fetched, or is not the expected file.
-        """
-        folder = require_pooch().os_cache("mgpa") / "checkpoints" if folder is None else Path(folder)
-        # Folders become part of the name, so that files of one name in two of them stay two.
-        names = (part.replace("/", "--") for part in (self.repo, self.revision, self.filename))
+    @property
+    def remote(self) -> RemoteFile:
+        """Where it is; the environment variable HF_ENDPOINT names a mirror."""
         base = (os.environ.get("HF_ENDPOINT") or HUB).rstrip("/")
         url = f"{base}/{self.repo}/resolve/{self.revision}/{self.filename}"
+        return RemoteFile(self.filename, url, self.size, self.sha256 and f"sha256:{self.sha256}")
+
+    def fetch(self, folder: str | os.PathLike[str] | None = None, *, verbose: bool = False) -> Path:
+        """Download the file, unless it is here already, and return its path."""
+        if folder is None:
+            names = (text.replace("/", "--") for text in (self.repo, self.revision))
+            folder = require_pooch().os_cache("mgpa").joinpath("checkpoints", *names)
         try:
-            return download_file(
-                url, folder.joinpath(*names), sha256=self.sha256, size=self.size, verbose=verbose
-            )
+            fetch_files([self.remote], folder, verbose=verbose)
         except DownloadError as error:
             raise DownloadError(
-                f"{error} Without a connection, fetch {url} on another machine and pass the file's path "
-                "instead."
+                f"{error} Without a connection, fetch {self.remote.url} on another machine and pass the "
+                "file's path instead."
             ) from None
+        return Path(folder) / self.filename
 
 
 #: The paper's encoder.
@@ -133,68 +101,56 @@ def load_checkpoint(
     ------
     CheckpointError
         Another checksum, unreadable, or missing, unknown, differently shaped or not finite weights.
-
-    Examples
-    --------
-    >>> import tempfile, torch
-    >>> from pathlib import Path
-    >>> from safetensors.torch import save_file
-    >>> path = Path(tempfile.mkdtemp()) / "weights.safetensors"
-    >>> save_file(torch.nn.Linear(3, 2).state_dict(), path)
-    >>> load_checkpoint(torch.nn.Linear(3, 2), path)["size"] == path.stat().st_size
-    True
-    >>> load_checkpoint(torch.nn.Linear(4, 2), path)  # doctest: +ELLIPSIS
-    Traceback (most recent call last):
-    ...
-    mgpa.errors.CheckpointError: ...weights.safetensors does not fit Linear; nothing was loaded.
-    Other shapes or types (1): weight is (2, 3) float32 instead of (2, 4) float32.
     """
-    source: dict[str, Any] = {}
+    source = {}
     if isinstance(checkpoint, HubFile):
-        expected = replace(checkpoint, sha256=sha256 or checkpoint.sha256)
-        path = expected.fetch(verbose=sys.stderr.isatty())
+        path, sha256 = checkpoint.fetch(verbose=sys.stderr.isatty()), sha256 or checkpoint.sha256
         source = {"repo": checkpoint.repo, "revision": checkpoint.revision}
     else:
         path = Path(checkpoint)
     # Read once, so that what is checked is what is loaded.
-    content = _content(path)
+    content = check_file(path, sha256)
+    stored = _tensors(content, path)
+    wanted = {name: value for name, value in model.state_dict().items() if name not in allow_missing}
+    cut = {}
+    for name in leading:
+        theirs, ours = (list(side[name].shape) if name in side else [0, 0] for side in (stored, wanted))
+        if theirs[:1] + theirs[2:] == ours[:1] + ours[2:] and theirs[1] > ours[1]:
+            cut[name] = [ours[1], theirs[1]]
+            stored[name] = stored[name][:, : ours[1]]
+    _require_equal(stored, wanted, path, type(model).__name__, (*allow_extra, *allow_missing))
+    # Not strict, because of allow_missing only; everything else has been compared.
+    model.load_state_dict({name: stored[name] for name in wanted}, strict=False)
+    record = {"file": path.name, "sha256": hashlib.sha256(content).hexdigest(), "size": len(content)}
+    return record | source | ({"leading": cut} if cut else {})
+
+
+def check_file(path: str | os.PathLike[str], sha256: str | None = None) -> bytes:
+    """Return a file of weights, or raise and say why it cannot be the one that is meant."""
+    path = Path(path)
+    if not path.is_file():
+        raise FileNotFoundError(f"No file {path}. `mgpa data fetch eegpt --out weights` fetches the paper's.")
+    if path.suffix not in SUFFIXES:
+        raise CheckpointError(f"{path} is not a file of weights; expected {', '.join(SUFFIXES)}.")
+    content = path.read_bytes()
     checksum = hashlib.sha256(content).hexdigest()
     if sha256 is not None and checksum != sha256.lower():
         raise CheckpointError(
-            f"{path} is not the expected file: its sha256 is {checksum}, not {sha256}. Nothing was loaded; "
-            "download it again, or pass its sha256 if it is the file you mean."
+            f"{path} is not the expected file: its sha256 is {checksum}, not {sha256}. Download it again, or "
+            "pass its sha256 if it is the file you mean."
         )
-    stored = _tensors(content, path)
-    wanted = {name: value for name, value in model.state_dict().items() if name not in allow_missing}
-    longer = [name for name in leading if _is_longer(stored, wanted, name)]
-    cut = {name: stored[name][:, : wanted[name].shape[1]] for name in longer}
-    _compare(stored | cut, wanted, path, type(model).__name__, tuple(allow_extra), allow_missing)
-    # Not strict, because of allow_missing only; everything else has been compared.
-    model.load_state_dict({name: (stored | cut)[name] for name in wanted}, strict=False)
-    record = {"file": path.name, "sha256": checksum, "size": len(content), **source}
-    if cut:
-        record["leading"] = {name: [wanted[name].shape[1], stored[name].shape[1]] for name in cut}
-    return record
-
-
-def _content(path: Path) -> bytes:
-    if not path.is_file():
-        raise FileNotFoundError(f"{path} is not a file of weights; check the path, or download it first.")
-    if path.suffix not in (".safetensors", *TORCH_SUFFIXES):
-        raise CheckpointError(f"{path}: weights come as .safetensors or {', '.join(TORCH_SUFFIXES)} files.")
-    return path.read_bytes()
+    return content
 
 
 def _tensors(content: bytes, path: Path) -> dict[str, Any]:
     """Return the file's tensors by name."""
     import torch
+    from safetensors.torch import load
 
     # Damaged files fail in many ways (and torch.load in more than it documents), all of which mean the same.
     try:
         if path.suffix == ".safetensors":
-            from safetensors.torch import load
-
-            return load(content)
+            return dict(load(content))
         loaded = torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
     except Exception as error:
         reason = str(error).strip().split("\n")[0][:200]
@@ -209,47 +165,26 @@ def _tensors(content: bytes, path: Path) -> dict[str, Any]:
     return {str(name): value for name, value in loaded.items()}
 
 
-def _is_longer(stored: Mapping[str, Any], wanted: Mapping[str, Any], name: str) -> bool:
-    if name not in stored or name not in wanted:
-        return False
-    theirs, ours = list(stored[name].shape), list(wanted[name].shape)
-    return theirs[:1] + theirs[2:] == ours[:1] + ours[2:] and theirs[1] > ours[1]
-
-
-def _compare(
-    stored: Mapping[str, Any],
-    wanted: Mapping[str, Any],
-    path: Path,
-    model: str,
-    allow_extra: tuple[str, ...],
-    allow_missing: Sequence[str],
+def _require_equal(
+    stored: Mapping[str, Any], wanted: Mapping[str, Any], path: Path, model: str, allowed: tuple[str, ...]
 ) -> None:
     """Raise, with everything that does not agree."""
     import torch
 
-    missing = [name for name in wanted if name not in stored]
-    extra = [
-        name
-        for name in stored
-        if name not in wanted and name not in allow_missing and not name.startswith(allow_extra)
-    ]
+    def form(tensor: Any) -> str:
+        return f"{tuple(tensor.shape)} {str(tensor.dtype).removeprefix('torch.')}"
+
     both = [name for name in wanted if name in stored]
-    differ = [
-        f"{name} is {_form(stored[name])} instead of {_form(wanted[name])}"
-        for name in both
-        if _form(stored[name]) != _form(wanted[name])
-    ]
-    broken = [name for name in both if not bool(torch.isfinite(stored[name]).all())]
     problems = {
-        "Missing": missing,
-        "Unknown to the model": extra,
-        "Other shapes or types": differ,
-        "Not finite": broken,
+        "Missing": [name for name in wanted if name not in stored],
+        "Unknown to the model": [n for n in stored if n not in wanted and not n.startswith(allowed)],
+        "Other shapes or types": [
+            f"{name} is {form(stored[name])} instead of {form(wanted[name])}"
+            for name in both
+            if form(stored[name]) != form(wanted[name])
+        ],
+        "Not finite": [name for name in both if not bool(torch.isfinite(stored[name]).all())],
     }
     lines = [f"{title} ({len(names)}): {first_few(names)}." for title, names in problems.items() if names]
     if lines:
         raise CheckpointError("\n".join([f"{path} does not fit {model}; nothing was loaded.", *lines]))
-
-
-def _form(tensor: Any) -> str:
-    return f"{tuple(tensor.shape)} {str(tensor.dtype).removeprefix('torch.')}"

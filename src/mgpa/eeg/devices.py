@@ -10,7 +10,8 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Literal
+from datetime import timedelta
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,20 +21,14 @@ from ..tables.columns import ROLES, Columns
 from ..tables.frames import subject_of
 from ..tables.roles import assign_roles
 from ..tables.table import Table
-from .common_samples import (
-    DeviceEpochs,
-    about_poor,
-    about_units,
-    brought,
-    common_channels,
-    common_times,
-    poor_channels,
-    some,
-)
+from .common_samples import DeviceEpochs, about_units, align, common_channels, common_times, some
 from .encoding import Encoder, encode
-from .pairing import Dropped, PairingReport, SessionPairing, Timing, TimingLimits, timing_test
+from .pairing import PairingReport, SessionPairing, Timing, TimingLimits, timing_test
 from .trials import Trials, warn_of_projectors
 from .views import rereference
+
+# Recordings of one session begin no further apart.
+ONE_SESSION = timedelta(hours=12)
 
 
 def table_from_epochs(
@@ -46,7 +41,6 @@ def table_from_epochs(
     channels: Sequence[str] | None = None,
     sfreq: float | None = None,
     reference: str | Sequence[str] | None = None,
-    bads: Literal["keep", "drop"] = "keep",
     limits: TimingLimits | None = None,
     roles: Mapping[str, float] | None = None,
     random_state: int = 0,
@@ -60,7 +54,7 @@ def table_from_epochs(
         Two or more devices that recorded the same events. The names become ``source``.
     encoder : Encoder
         What embeds the trials; see :func:`mgpa.eeg.encode`.
-    pair_by, participant, label, channels, sfreq, reference, bads, limits
+    pair_by, participant, label, channels, sfreq, reference, limits
         How epochs are brought together; see :func:`align_devices`.
     roles : dict of role to share of participants, or None
         See :func:`mgpa.tables.assign_roles`; None is its default, and no roles with fewer than four people.
@@ -102,7 +96,6 @@ def table_from_epochs(
         channels=channels,
         sfreq=sfreq,
         reference=reference,
-        bads=bads,
         limits=limits,
     )
     trials = replace(trials, info=trials.info | {"pairing": str(report)})
@@ -118,7 +111,6 @@ def align_devices(
     channels: Sequence[str] | None = None,
     sfreq: float | None = None,
     reference: str | Sequence[str] | None = None,
-    bads: Literal["keep", "drop"] = "keep",
     limits: TimingLimits | None = None,
 ) -> tuple[Trials, PairingReport]:
     """Bring the epochs of several devices to common channels, rate and times, and pair their events.
@@ -139,16 +131,13 @@ def align_devices(
         Metadata column of the task. "label" need not be there: then it is the name of the event.
     channels : sequence of str or None
         None: those that all devices have, in the first one's order. Capitals do not matter, and T3, T4, T5
-        and T6 are T7, T8, P7 and P8.
+        and T6 are T7, T8, P7 and P8. Of those used, the bad and the flat ones are named in a warning.
     sfreq : float or None
         Samples per second; None: the lowest there is. Faster devices are resampled
         (:func:`mgpa.eeg.resample`), and where samples of two devices do not fall on the same times,
         interpolated by a cubic spline first.
     reference : str, sequence of str or None
         See :func:`mgpa.eeg.rereference`; of the channels that are left. None: signals stay as recorded.
-    bads : {"keep", "drop"}
-        Channels that are marked as bad, or flat, for anyone on any device: "keep" them, with a warning, or
-        "drop" them for everyone. Both name them.
     limits : TimingLimits or None
         How far the clocks may differ; see :func:`mgpa.eeg.timing_test`. ``TimingLimits(inf, inf, inf)`` lets
         everything pass, for devices that did not record at once.
@@ -162,13 +151,15 @@ def align_devices(
     report : PairingReport
         What was left out, which channels are bad or flat, and how the clocks compare.
     """
-    given: dict[str, Any] = {"devices": devices, "participant": participant, "label": label}
-    for name, value in given.items():
-        kind = type(value).__name__
-        if name == "devices" and not isinstance(value, Mapping):
-            raise TypeError(f"devices is a {kind}; expected epochs by name, as {{'lab': …, 'headset': …}}.")
-        if name != "devices" and not isinstance(value, str):
-            raise TypeError(f"{name} is a {kind}; expected the name of a column of Epochs.metadata.")
+    given: dict[str, tuple[Any, type]] = {
+        "devices": (devices, Mapping),
+        "participant": (participant, str),
+        "label": (label, str),
+    }
+    for name, (value, kind) in given.items():
+        if not isinstance(value, kind):
+            expected = "epochs by name, as {'lab': …}" if kind is Mapping else "a column of Epochs.metadata"
+            raise TypeError(f"{name} is a {type(value).__name__}; expected {expected}.")
     by = (pair_by,) if isinstance(pair_by, str) else tuple(pair_by)
     if len(devices) < 2 or not by:
         raise UsageError(
@@ -181,24 +172,45 @@ def align_devices(
         for name, given in devices.items()
         for epochs in _listed(given, name)
     ]
-    poor = poor_channels(parts)
-    names, notes = common_channels(parts, channels, set(poor) if bads == "drop" else set())
-    notes += about_poor(poor, names, bads)
-    notes += about_units(parts)
-    grid = common_times(parts, sfreq)
-    notes.append(grid.said)
+    names, notes = common_channels(parts, channels)
+    grid, words = common_times(parts, sfreq)
+    notes += [*about_units(parts), words]
     shared = [name for name in parts[0].columns if all(name in part.columns for part in parts)]
     left = sorted({name for part in parts for name in part.columns} - set(shared))
     if left:
         notes.append(f"metadata that not all have, and that are left out: {', '.join(left)}")
-    trials = Trials.concatenate(brought(part, names, grid, shared) for part in parts)
+    trials = Trials.concatenate(align(part, names, grid, shared) for part in parts)
     pair_id, sessions, untimed = _pair(trials.columns, tuple(map(str, devices)), by, limits)
     if untimed:
+        _require_one_day(parts, limits)
         notes.append(f"clocks not compared, for want of onsets or of three pairs: {some(untimed)}")
+        warnings.warn(
+            f"Clocks cannot be compared, for want of onsets or of three pairs ({some(untimed)}): that events "
+            f"of one number are the same event rests on {', '.join(by)} alone.",
+            stacklevel=2,
+        )
     trials = trials.with_columns(pair_id=pair_id)
     if reference is not None:
         trials = rereference(trials, reference)
     return trials, PairingReport(tuple(sessions), tuple(notes))
+
+
+def _require_one_day(parts: Sequence[DeviceEpochs], limits: TimingLimits | None) -> None:
+    """Raise if recordings that nothing else compares were made on different days."""
+    if limits is not None and not np.isfinite(limits).any():
+        return
+    first: dict[tuple[str, ...], tuple[DeviceEpochs, Any]] = {}
+    for part in parts:
+        date, people = part.epochs.info["meas_date"], np.unique(part.columns["participant"].astype(str))
+        if date is None:
+            continue
+        other, day = first.setdefault(tuple(people), (part, date))
+        if abs(date - day) > ONE_SESSION and other.device != part.device:
+            raise PairingError(
+                f"{other} was recorded on {day:%Y-%m-%d} and {part} on {date:%Y-%m-%d}, and their clocks "
+                "cannot be compared: these are not the same events. Devices that did not record at once are "
+                "paired with limits=TimingLimits(inf, inf, inf)."
+            )
 
 
 def with_drawn_roles(trials: Trials, shares: Mapping[str, float] | None, random_state: int) -> Trials:
@@ -242,7 +254,7 @@ def _read(device: str, epochs: Any, by: tuple[str, ...], participant: str, label
     warn_of_projectors(epochs)
     frame = epochs.metadata
     metadata = {} if frame is None else {str(name): np.asarray(frame[name]) for name in frame.columns}
-    present = ", ".join(metadata) or "no columns"
+    present = ", ".join(metadata) or "none"
     names = {code: name for name, code in epochs.event_id.items()}
     person = None if participant in metadata else subject_of(epochs)
     implied: Columns = {
@@ -250,38 +262,26 @@ def _read(device: str, epochs: Any, by: tuple[str, ...], participant: str, label
         "label": np.array([names[code] for code in epochs.events[:, 2]]),
         "onset": _onsets(epochs),
     }
+    whose = "or set info['subject_info']['his_id']"
     if person is not None:
         implied["participant"] = np.full(len(epochs), person)
-
-    def column(name: str, what: str, advice: str) -> NDArray[Any]:
-        if name in metadata:
-            return metadata.pop(name)
-        if name in implied:
-            return implied[name]
-        raise UsageError(
-            f"{device}: there is no column {name!r} for {what}; the metadata have {present}. {advice}"
-        )
-
-    whose = (
-        "Name it with participant=, or set info['subject_info']['his_id']."
-        if person is None
-        else f"Name it with participant=, or leave that out: the subject's his_id is {person!r}."
-    )
-    columns = {
-        "participant": column(participant, "participants", whose),
-        "label": column(label, "the task", "Name it with label=."),
-        "onset": column("onset", "onsets", ""),
-    }
-    for name in by:
-        columns[name] = column(
-            name, "pairs", "Name it with pair_by=; mgpa.eeg.match_events numbers events by their times."
-        )
+        whose = f"or leave that out: the subject's his_id is {person!r}"
+    columns = {"source": np.full(len(epochs), device)}
+    for kept, name, advice in (
+        ("participant", participant, f"Name the participant's column with participant=, {whose}."),
+        ("label", label, "Name the task's column with label=."),
+        ("onset", "onset", ""),
+        *((name, name, "Name the event's column with pair_by=; match_events numbers events.") for name in by),
+    ):
+        if name not in metadata and name not in implied:
+            raise UsageError(f"{device}: no column {name!r}. Metadata columns: {present}. {advice}")
+        columns[kept] = metadata.pop(name) if name in metadata else implied[name]
     source = metadata.pop("source", None)
     if source is not None and set(source.tolist()) != {device}:
         raise UsageError(f"{device}: the metadata have another source, {some(set(source.tolist()))}.")
     if "pair_id" in metadata:
         raise UsageError(f"{device}: the metadata have a pair_id; pass pair_by='pair_id', or rename it.")
-    return DeviceEpochs(device, epochs, {"source": np.full(len(epochs), device), **columns, **metadata})
+    return DeviceEpochs(device, epochs, columns | metadata)
 
 
 def _onsets(epochs: Any) -> NDArray[np.float64]:
@@ -316,7 +316,7 @@ def _pair(
                 paired += 1
             if len(views) < len(devices):
                 absent = ", ".join(device for device in devices if device not in views)
-                dropped.append(Dropped(None, f"{by[-1]} {event}: no epoch on {absent}"))
+                dropped.append(f"{by[-1]} {event}: no epoch on {absent}")
         timing = {}
         for device in devices[1:]:
             what = f"{device} against {devices[0]}"
@@ -328,28 +328,32 @@ def _pair(
                 timing[what] = _compare(onsets[0], onsets[1], f"{name}: {what}", limits)
         sessions.append(SessionPairing(name, len(events), paired, tuple(dropped), timing))
     if not any(session.pairs for session in sessions):
-        people, events = (
-            [set(columns[name][columns["source"] == device].tolist()) for device in devices]
-            for name in ("participant", by[-1])
-        )
-        strangers = len(set().union(*people)) == sum(map(len, people))
-        found = people if strangers else events
-        there = "; ".join(f"{d} has {some(values)}" for d, values in zip(devices, found, strict=True))
-        if strangers:
-            raise PairingError(
-                f"No participant is on two devices: {there}. Name the column of participants with "
-                "participant=, or give them one name each in info['subject_info']['his_id']."
-            )
-        raise PairingError(
-            f"By participant and {', '.join(by)}, no event is on two devices: {there}. Name others with "
-            "pair_by=; mgpa.eeg.match_events numbers events by their times."
-        )
+        raise PairingError(_why_no_pairs(columns, devices, by))
     return pair_id.astype(str), sessions, untimed
+
+
+def _why_no_pairs(columns: Columns, devices: tuple[str, ...], by: tuple[str, ...]) -> str:
+    people, events = (
+        [set(columns[name][columns["source"] == device].tolist()) for device in devices]
+        for name in ("participant", by[-1])
+    )
+    strangers = len(set().union(*people)) == sum(map(len, people))
+    values = zip(devices, people if strangers else events, strict=True)
+    listed = "; ".join(f"{device} has {some(of_device)}" for device, of_device in values)
+    if strangers:
+        return (
+            f"No participant is on two devices: {listed}. Name the column of participants with participant=, "
+            "or give them one name each in info['subject_info']['his_id']."
+        )
+    return (
+        f"By participant and {', '.join(by)}, no event is on two devices: {listed}. Name other columns with "
+        "pair_by=; mgpa.eeg.match_events numbers events by their times."
+    )
 
 
 def _sessions(columns: Columns, by: tuple[str, ...]) -> Iterator[tuple[str, NDArray[np.int64]]]:
     """Yield participants, or their sessions, and their rows."""
-    keys = [columns["participant"].astype(str), *(columns[name].astype(str) for name in by[:-1])]
+    keys = [columns[name].astype(str) for name in ("participant", *by[:-1])]
     joined = np.array(["/".join(values) for values in zip(*keys, strict=True)])
     for name in dict.fromkeys(joined.tolist()):
         yield name, np.flatnonzero(joined == name)
@@ -359,16 +363,16 @@ def _rows_of_events(
     columns: Columns, rows: NDArray[np.int64], device: str, by: str, session: str
 ) -> dict[Any, int]:
     """Return the row of every event that a device has."""
-    found: dict[Any, int] = {}
+    row_of: dict[Any, int] = {}
     for row in rows[columns["source"][rows] == device].tolist():
         event = columns[by][row].item()
-        if event in found:
+        if event in row_of:
             raise PairingError(
                 f"{session}: {by} {event!r} is there twice on {device}. Where numbers begin again, say where "
                 f"first: pair_by=('session', {by!r})."
             )
-        found[event] = row
-    return found
+        row_of[event] = row
+    return row_of
 
 
 def _require_one_label(label: NDArray[Any], rows: list[int], event: Any, session: str) -> None:
@@ -395,6 +399,7 @@ def _compare(
             return timing
     raise PairingError(
         f"{what}: the onsets fail the timing test: {'; '.join(failures)}. Events of one name are not the "
-        "same events, or a clock broke. mgpa.eeg.match_events finds which markers belong together; the "
-        "stretches between breaks, numbered in a column, are kept apart by pair_by=('stretch', 'event')."
+        "same events, or a clock broke. mgpa.eeg.match_events finds which markers belong together; number "
+        "them in a metadata column and name it with pair_by=, or stretches between breaks: "
+        "pair_by=('stretch', 'event')."
     )

@@ -1,4 +1,4 @@
-"""Frozen encoders of braindecode: EEGPT, LaBraM, BIOT and CBraMod, with trained weights, as token encoders.
+"""Frozen encoders of braindecode, EEGPT and LaBraM, with trained weights, as token encoders.
 
 Each takes a ``layout``: "all" keeps every token the network makes, "mean" averages those of one stretch of
 time (over summaries, or over channels), which leaves one token a stretch.
@@ -7,52 +7,18 @@ time (over summaries, or over channels), which leaves one token a stretch.
 from __future__ import annotations
 
 import importlib
-import os
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
-from typing import Any, Literal, TypedDict, Unpack
+from typing import Any
 
 from ._braindecode import import_braindecode, quiet
 from .checkpoints import EEGPT_WEIGHTS, HubFile, load_checkpoint
-from .torch_encoder import Precision, Scaling, TorchEncoder
+from .torch_encoder import TorchEncoder, check_choice
 
-__all__ = ["EEGPT_WEIGHTS", "HubFile", "TorchEncoder", "biot", "cbramod", "eegpt", "labram"]
-
-Layout = Literal["all", "mean"]
-Checkpoint = str | os.PathLike[str] | HubFile
-# The order of tokens that are patches of a channel, by layout.
-PATCHES = {"mean": "patch", "all": "channel, patch"}
+__all__ = ["EEGPT_WEIGHTS", "HubFile", "TorchEncoder", "eegpt", "labram"]
 
 
-class Options(TypedDict, total=False):
-    """What every encoder takes besides its own parameters.
-
-    ``sha256``, ``weights`` ("checkpoint" or "random"), ``random_state`` and ``architecture`` are described at
-    :func:`eegpt`, the others at :class:`~mgpa.eeg.torch_encoder.TorchEncoder`.
-    """
-
-    sha256: str | None
-    weights: Literal["checkpoint", "random"]
-    random_state: int
-    architecture: Mapping[str, Any] | None
-    resample: tuple[int, int] | None
-    device: str
-    batch_size: int | None
-    precision: Precision
-    dtype: Literal["float32", "float16"]
-
-
-def eegpt(
-    channels: Sequence[str],
-    n_times: int,
-    *,
-    checkpoint: Checkpoint | None = None,
-    layout: Layout = "mean",
-    scaling: Scaling = "zscore",
-    sfreq: float = 256.0,
-    **options: Unpack[Options],
-) -> TorchEncoder:
+def eegpt(channels: Sequence[str], n_times: int, **options: Any) -> TorchEncoder:
     """Return EEGPT (Wang et al., 2024), the paper's encoder.
 
     Windows of 64 samples, 32 apart, do not see each other; each gives four summary tokens of 512 numbers.
@@ -64,20 +30,17 @@ def eegpt(
         Names among the 62 of the 10-10 system that EEGPT was trained with. Their order does not matter.
     n_times : int
         Samples that EEGPT sees: 500 make 15 windows, 256 make 7.
-    checkpoint : path, HubFile or None
-        Trained weights: a file, or :data:`EEGPT_WEIGHTS` to download the paper's. There is no default.
-    layout : {"mean", "all"}
-        "mean": the four summaries of a window averaged, (windows, 512). "all": (windows × 4, 512).
-    scaling : {"zscore", "percentile"} or float
-        Of the input; the paper's are "zscore" and, for reuse, 20e-6 V.
-    sfreq : float
-        Samples per second to feed it with. It was trained at 256; the paper fed it 250 as they were.
     **options
-        ``sha256``: the file's checksum; a file here must have the one of the paper's weights unless this says
-        otherwise, and ``"any"`` accepts every file. ``weights="random"`` with a ``random_state`` makes an
-        untrained network for tests and simulations, without a checkpoint, and warns. ``architecture``:
-        the braindecode model's own parameters, as ``{"depth": 2}``. ``resample``, ``device``,
-        ``batch_size``, ``precision`` and ``dtype`` as for :class:`~mgpa.eeg.torch_encoder.TorchEncoder`.
+        ``checkpoint``: trained weights, a file or a :class:`HubFile` to download, as :data:`EEGPT_WEIGHTS`;
+        there is no default. ``sha256``: the file's checksum; a file here must have the one of the paper's
+        weights unless this says otherwise, and ``"any"`` accepts every file. ``weights="random"`` with a
+        ``random_state`` makes an untrained network for tests and simulations, without a checkpoint, and
+        warns. ``layout``: "mean" (the default) averages the four summaries of a window, (windows, 512);
+        "all" gives (windows × 4, 512). ``scaling``: the paper's are "zscore" (the default) and, for reuse,
+        20e-6 V. ``sfreq``: samples per second to feed it with; it was trained at 256 (the default), the
+        paper fed it 250 as they were. ``architecture``: the braindecode model's own parameters, as
+        ``{"depth": 2}``. ``resample``, ``device``, ``batch_size``, ``precision`` and ``dtype`` as for
+        :class:`~mgpa.eeg.TorchEncoder`.
 
     Examples
     --------
@@ -96,32 +59,24 @@ def eegpt(
         return models.EEGPT(chs_info=_positions(channels), n_times=n_times, sfreq=256.0, **settings)
 
     order = {"mean": "window", "all": "window, summary"}
-    unused = ("predictor.", "reconstructor.", "final_layer.")
-    how: dict[str, Any] = {"scaling": scaling, "sfreq": sfreq, **options}
-    how |= {"pinned": EEGPT_WEIGHTS.sha256, "unused": unused}
-    tokens = partial(_eegpt_tokens, layout=layout)
-    return _encoder("EEGPT", build, tokens, channels, n_times, layout, order, checkpoint, **how)
+    settings: dict[str, Any] = {
+        "layout": "mean",
+        "scaling": "zscore",
+        "sfreq": 256.0,
+        "pinned": EEGPT_WEIGHTS.sha256,
+    }
+    settings["unused"] = ("predictor.", "reconstructor.", "final_layer.")
+    # (batch, windows, 4, d): summaries are the third axis.
+    return _encoder(
+        "EEGPT", build, lambda model, batch: model(batch), 2, channels, n_times, order, **settings | options
+    )
 
 
-def _eegpt_tokens(model: Any, batch: Any, layout: Layout) -> Any:
-    summaries = model(batch)  # (batch, windows, 4, d)
-    return summaries.mean(2) if layout == "mean" else summaries.flatten(1, 2)
-
-
-def labram(
-    channels: Sequence[str],
-    n_times: int,
-    *,
-    checkpoint: Checkpoint | None = None,
-    layout: Layout = "all",
-    scaling: Scaling = 100e-6,
-    sfreq: float = 200.0,
-    **options: Unpack[Options],
-) -> TorchEncoder:
+def labram(channels: Sequence[str], n_times: int, **options: Any) -> TorchEncoder:
     """Return LaBraM (Jiang et al., 2024): a token of 200 numbers for every channel and second at 200 Hz.
 
-    The weights are in ``braindecode/labram-pretrained`` on the hub. A checkpoint trained on longer
-    windows will do: the model uses as many of its times as there are patches.
+    The weights are in ``braindecode/labram-pretrained`` on the hub. A checkpoint trained on longer windows
+    will do: the model uses as many of its times as there are patches.
 
     Parameters
     ----------
@@ -129,173 +84,71 @@ def labram(
         Names among LaBraM's 128. The group normalisation of its first layers runs over all of them.
     n_times : int
         Samples, in whole patches of 200.
-    checkpoint, sfreq, **options
-        As for :func:`eegpt`.
-    layout : {"all", "mean"}
-        "all": (channels × patches, 200), all patches of the first channel first. "mean": (patches, 200).
-    scaling : {"zscore", "percentile"} or float
-        The authors divide microvolts by 100.
-    """
-
-    def build(models: Any, architecture: dict[str, Any]) -> Any:
-        table = importlib.import_module("braindecode.models.labram").LABRAM_CHANNEL_ORDER
-        _check_names(channels, table, "LaBraM")
-        _check_patches(n_times, architecture.get("patch_size", 200), "LaBraM")
-        model = models.Labram(
-            n_chans=len(channels), n_times=n_times, n_outputs=1, sfreq=200.0, **architecture
-        )
-        return _without_head(model)
-
-    tokens = partial(_labram_tokens, layout=layout, names=[str(name) for name in channels])
-    how: dict[str, Any] = {"scaling": scaling, "sfreq": sfreq, "leading": ("temporal_embedding",), **options}
-    return _encoder("LaBraM", build, tokens, channels, n_times, layout, PATCHES, checkpoint, **how)
-
-
-def _labram_tokens(model: Any, batch: Any, layout: Layout, names: list[str]) -> Any:
-    return _over_channels(model(batch, return_features=True, ch_names=names)["features"], len(names), layout)
-
-
-def biot(
-    channels: Sequence[str],
-    n_times: int,
-    *,
-    checkpoint: Checkpoint | None = None,
-    layout: Layout = "all",
-    scaling: Scaling = "percentile",
-    sfreq: float = 200.0,
-    **options: Unpack[Options],
-) -> TorchEncoder:
-    """Return BIOT (Yang et al., 2023): a token of 256 numbers for every channel and second, half overlapping.
-
-    The weights are in ``braindecode/biot-pretrained-six-datasets-18chs`` and others on the hub; for those of
-    16 channels pass ``architecture={"n_chans": 16}``.
-
-    Parameters
-    ----------
-    channels : sequence of str
-        Names among BIOT's 18 bipolar derivations, as "FP1-F7": some or all, in any order.
-    n_times : int
-        Samples: 200, and as many times 100 as you like.
-    checkpoint, sfreq, **options
-        As for :func:`eegpt`.
-    layout : {"all", "mean"}
-        "all": (channels × spectra, 256), all spectra of the first channel first. "mean": (spectra, 256).
-    scaling : {"zscore", "percentile"} or float
-        The authors divide by the 95th percentile of each channel's magnitude.
+    **options
+        As for :func:`eegpt`. ``layout``: "all" (the default) gives (channels × patches, 200), all patches of
+        the first channel first; "mean" (patches, 200). ``scaling``: the authors divide microvolts by 100.
     """
 
     def build(models: Any, architecture: dict[str, Any]) -> Any:
         import torch
 
-        table = importlib.import_module("braindecode.models.biot").BIOT_CHANNEL_ORDER
-        n_known = architecture.pop("n_chans", len(table))
-        places = _check_names(channels, table[:n_known], "BIOT")
-        hop = architecture.get("hop_length", 100)
-        if n_times < 200 or (n_times - 200) % hop:
+        table = importlib.import_module("braindecode.models.labram").LABRAM_CHANNEL_ORDER
+        _check_names(channels, table, "LaBraM")
+        patch = architecture.get("patch_size", 200)
+        if n_times < patch or n_times % patch:
             raise ValueError(
-                f"n_times is {n_times}; BIOT takes 200 samples and any number of times {hop} more, and would "
-                "leave the rest out."
+                f"n_times is {n_times}; LaBraM takes whole patches of {patch} samples; cut them so."
             )
-        model = models.BIOT(n_chans=n_known, n_times=n_times, n_outputs=1, sfreq=200, **architecture)
-        # Which learned channel token goes with which channel of the input.
-        model.encoder.index = torch.tensor(places)
-        return _without_head(model)
+        model = models.Labram(
+            n_chans=len(channels), n_times=n_times, n_outputs=1, sfreq=200.0, **architecture
+        )
+        model.final_layer = torch.nn.Identity()
+        return model
 
-    tokens = partial(_biot_tokens, layout=layout, n_channels=len(channels))
-    order = {"mean": "spectrum", "all": "channel, spectrum"}
-    how: dict[str, Any] = {"scaling": scaling, "sfreq": sfreq, **options}
-    return _encoder("BIOT", build, tokens, channels, n_times, layout, order, checkpoint, **how)
+    def tokens(model: Any, batch: Any) -> Any:
+        features = model(batch, return_features=True, ch_names=[str(name) for name in channels])["features"]
+        return features.unflatten(1, (len(channels), -1))
 
-
-def _biot_tokens(model: Any, batch: Any, layout: Layout, n_channels: int) -> Any:
-    # BIOT returns the mean of its tokens only; they are what its transformer returns.
-    outputs: list[Any] = []
-    hook = model.encoder.transformer.register_forward_hook(lambda module, given, out: outputs.append(out))
-    try:
-        with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", "A window was not provided")
-            model.encoder(batch)
-    finally:
-        hook.remove()
-    return _over_channels(outputs[0], n_channels, layout)
-
-
-def cbramod(
-    channels: Sequence[str],
-    n_times: int,
-    *,
-    checkpoint: Checkpoint | None = None,
-    layout: Layout = "all",
-    scaling: Scaling = 100e-6,
-    sfreq: float = 200.0,
-    **options: Unpack[Options],
-) -> TorchEncoder:
-    """Return CBraMod (Wang et al., 2025): a token of 200 numbers for every channel and second at 200 Hz.
-
-    The weights are in ``braindecode/cbramod-pretrained`` on the hub. Tokens are those after the network's
-    output projection, as in braindecode.
-
-    Parameters
-    ----------
-    channels : sequence of str
-        Any names: CBraMod knows channels by their neighbours in the order given, so order matters.
-    n_times : int
-        Samples, in whole patches of 200.
-    checkpoint, sfreq, **options
-        As for :func:`eegpt`.
-    layout : {"all", "mean"}
-        "all": (channels × patches, 200), all patches of the first channel first. "mean": (patches, 200).
-    scaling : {"zscore", "percentile"} or float
-        The authors divide microvolts by 100.
-    """
-
-    def build(models: Any, architecture: dict[str, Any]) -> Any:
-        _check_patches(n_times, architecture.get("patch_size", 200), "CBraMod")
-        settings = {"return_encoder_output": True, **architecture}
-        return models.CBraMod(n_chans=len(channels), n_times=n_times, sfreq=200.0, **settings)
-
-    tokens = partial(_cbramod_tokens, layout=layout)
-    how: dict[str, Any] = {"scaling": scaling, "sfreq": sfreq, **options}
-    return _encoder("CBraMod", build, tokens, channels, n_times, layout, PATCHES, checkpoint, **how)
-
-
-def _cbramod_tokens(model: Any, batch: Any, layout: Layout) -> Any:
-    tokens = model(batch)  # (batch, channels, patches, d)
-    return tokens.mean(1) if layout == "mean" else tokens.flatten(1, 2)
+    order = {"mean": "patch", "all": "channel, patch"}
+    settings: dict[str, Any] = {
+        "layout": "all",
+        "scaling": 100e-6,
+        "sfreq": 200.0,
+        "leading": ("temporal_embedding",),
+    }
+    return _encoder("LaBraM", build, tokens, 1, channels, n_times, order, **settings | options)
 
 
 def _encoder(
     name: str,
     build: Callable[[Any, dict[str, Any]], Any],
     tokens: Callable[[Any, Any], Any],
+    axis: int,
     channels: Sequence[str],
     n_times: int,
-    layout: Layout,
     order: Mapping[str, str],
-    checkpoint: Checkpoint | None,
     *,
+    layout: str,
+    checkpoint: Any = None,
     pinned: str | None = None,
     unused: Sequence[str] = ("final_layer.",),
     leading: Sequence[str] = (),
     sha256: str | None = None,
-    weights: Literal["checkpoint", "random"] = "checkpoint",
+    weights: str = "checkpoint",
     random_state: int = 0,
     architecture: Mapping[str, Any] | None = None,
     **settings: Any,
 ) -> TorchEncoder:
-    """Build a braindecode model, load its weights, and wrap it; ``order`` has that of tokens, by layout."""
-    if layout not in order:
-        raise ValueError(f"layout is {layout!r}; expected 'all' or 'mean'.")
-    if weights not in ("checkpoint", "random"):
-        raise ValueError(f"weights is {weights!r}; expected 'checkpoint' or 'random'.")
-    if weights == "checkpoint" and checkpoint is None:
+    """Build a braindecode model, load its weights, and wrap it.
+
+    ``tokens`` gives (batch, a, b, d), of which "mean" averages ``axis`` and "all" joins both.
+    """
+    check_choice("layout", layout, tuple(order))
+    check_choice("weights", weights, ("checkpoint", "random"))
+    if (weights == "random") != (checkpoint is None):
         raise ValueError(
             f"{name} needs trained weights: pass checkpoint=, a file or a HubFile to download. For tests and "
-            "simulations, weights='random' makes an untrained network."
-        )
-    if weights == "random" and checkpoint is not None:
-        raise ValueError(
-            f"weights is 'random', so checkpoint={checkpoint!r} would be ignored; leave one out."
+            f"simulations, weights='random' makes an untrained network. Got {checkpoint=} and {weights=}."
         )
     braindecode = import_braindecode()
     import torch
@@ -314,24 +167,22 @@ def _encoder(
     else:
         # What a HubFile should be, it says itself.
         expected = pinned if sha256 is None and not isinstance(checkpoint, HubFile) else sha256
-        record = load_checkpoint(
-            model,
-            checkpoint,
-            sha256=None if expected == "any" else expected,
-            allow_extra=unused,
-            leading=leading,
-        )
+        expected = None if expected == "any" else expected
+        record = load_checkpoint(model, checkpoint, sha256=expected, allow_extra=unused, leading=leading)
     identity = {
         "name": name,
-        "architecture": {
-            key: repr(value) if callable(value) else value for key, value in (architecture or {}).items()
-        },
+        "architecture": {key: repr(v) if callable(v) else v for key, v in (architecture or {}).items()},
         "braindecode": str(braindecode.__version__),
         "checkpoint": record,
         "layout": layout,
         "token_order": order[layout],
     }
-    return TorchEncoder(model, channels, n_times, tokens=tokens, identity=identity, **settings)
+
+    def laid_out(model: Any, batch: Any) -> Any:
+        parts = tokens(model, batch)
+        return parts.mean(axis) if layout == "mean" else parts.flatten(1, 2)
+
+    return TorchEncoder(model, channels, n_times, tokens=laid_out, identity=identity, **settings)
 
 
 def _positions(channels: Sequence[str]) -> list[Any]:
@@ -358,22 +209,3 @@ def _check_names(channels: Sequence[str], table: Sequence[str], model: str) -> l
     if len(set(chosen)) < len(chosen):
         raise ValueError(f"channels name one channel twice: {', '.join(map(str, channels))}.")
     return chosen
-
-
-def _check_patches(n_times: int, patch: int, model: str) -> None:
-    if n_times < patch or n_times % patch:
-        raise ValueError(
-            f"n_times is {n_times}; {model} takes whole patches of {patch} samples; cut or resample them."
-        )
-
-
-def _without_head(model: Any) -> Any:
-    import torch
-
-    model.final_layer = torch.nn.Identity()
-    return model
-
-
-def _over_channels(tokens: Any, n_channels: int, layout: Layout) -> Any:
-    """Return tokens in channel-major order as they are, or their mean over channels."""
-    return tokens.unflatten(1, (n_channels, -1)).mean(1) if layout == "mean" else tokens

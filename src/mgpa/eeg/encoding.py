@@ -23,14 +23,7 @@ class Encoder(Protocol):
 
 
 def as_trials(trials: Any) -> Trials:
-    """Return trials as they are, and MNE epochs, or a list of them, as trials.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> as_trials(Trials(np.zeros((2, 1, 50)), ["Oz"], 250.0))
-    <Trials: 2 of 1 channels x 50 samples at 250 Hz, with no columns>
-    """
+    """Return trials as they are, and MNE epochs, or a list of them, as trials."""
     return trials if isinstance(trials, Trials) else Trials.from_epochs(trials)
 
 
@@ -43,14 +36,9 @@ def encode(trials: Any, encoder: Encoder, *, verbose: bool = False) -> Table:
         Signals, and what is known about each.
     encoder : Encoder
         As in :mod:`mgpa.eeg.features` and :mod:`mgpa.eeg.encoders`; any object with ``identity`` and
-        ``embed`` will do.
+        ``embed`` will do. ``info["encoder"]`` of the table says what made the embeddings.
     verbose : bool
         Show progress.
-
-    Returns
-    -------
-    Table
-        With ``info["encoder"]`` saying what made the embeddings.
 
     Examples
     --------

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from itertools import pairwise
 from typing import Any, Literal
 
@@ -53,13 +53,7 @@ class TemporalBins:
     def __post_init__(self) -> None:
         if self.unit not in ("uV", "V"):
             raise ValueError(f"unit is {self.unit!r}; expected 'uV' or 'V'.")
-        span = self.stop - self.start
-        whole = self.width > 0 and span > 0 and math.isclose(self.n_bins * self.width, span, abs_tol=1e-6)
-        if not whole or self.n_bins < 1:
-            raise ValueError(
-                f"Bins of {self.width:g} s do not fill the span from {self.start:g} to {self.stop:g} s; "
-                "take a width that divides it."
-            )
+        _require_filled(self.start, self.stop, self.width, "s")
 
     @property
     def n_bins(self) -> int:
@@ -69,14 +63,10 @@ class TemporalBins:
     @property
     def identity(self) -> dict[str, Any]:
         """What the features depend on besides the trials."""
-        settings = {"start": self.start, "stop": self.stop, "width": self.width, "unit": self.unit}
-        return {"name": "temporal bins", **settings, "layout": "channel-major"}
+        return {"name": "temporal bins", **asdict(self), "layout": "channel-major"}
 
     def embed(self, trials: Any, *, verbose: bool = False) -> NDArray[np.float32]:
-        """Return the features, (n, channels × bins), of trials or MNE epochs.
-
-        ``verbose`` is for encoders that take longer.
-        """
+        """Return the features, (n, channels × bins), of trials or MNE epochs."""
         trials = as_trials(trials)
         times, step = trials.times, 1 / trials.sfreq
         if times[0] > self.start + TIME_TOLERANCE or times[-1] + step < self.stop - TIME_TOLERANCE:
@@ -154,24 +144,17 @@ class BandPower:
         }
 
     def embed(self, trials: Any, *, verbose: bool = False) -> NDArray[np.float32]:
-        """Return the features, (n, channels × bands) or (n, channels, bands), of trials or MNE epochs.
-
-        ``verbose`` is for encoders that take longer.
-        """
+        """Return the features, (n, channels × bands) or (n, channels, bands), of trials or MNE epochs."""
         from scipy.signal import welch
 
         trials = as_trials(trials)
-        samples, top = round(self.segment * trials.sfreq), max(high for _, high in self.bands)
+        samples = round(self.segment * trials.sfreq)
         if samples > trials.data.shape[2]:
             raise ValueError(
                 f"Segments of {self.segment:g} s are longer than the trials, of "
                 f"{trials.data.shape[2] / trials.sfreq:g} s; take a shorter segment=."
             )
-        if top > trials.sfreq / 2:
-            raise ValueError(
-                f"bands reach {top:g} Hz; at {trials.sfreq:g} Hz signals end at {trials.sfreq / 2:g} Hz. "
-                "Pass bands= below that, as [(8, 13), (13, 30)]."
-            )
+        _require_below_nyquist(max(high for _, high in self.bands), trials.sfreq)
         frequency = np.fft.rfftfreq(samples, 1 / trials.sfreq)
         members = [(frequency >= low) & (frequency < high) for low, high in self.bands]
         for band, inside in zip(self.bands, members, strict=True):
@@ -228,13 +211,7 @@ class WindowedPower:
         for name in ("window", "step", "width", "floor"):
             if not getattr(self, name) > 0:
                 raise ValueError(f"{name} is {getattr(self, name)}; it must be positive.")
-        if not 0 <= self.low < self.high or not math.isclose(
-            self.n_bands * self.width, self.high - self.low, abs_tol=1e-6
-        ):
-            raise ValueError(
-                f"Bands {self.width:g} Hz wide do not fill {self.low:g} to {self.high:g} Hz; take a width "
-                "that divides it."
-            )
+        _require_filled(max(self.low, 0.0), self.high, self.width, "Hz")
 
     @property
     def n_bands(self) -> int:
@@ -244,14 +221,10 @@ class WindowedPower:
     @property
     def identity(self) -> dict[str, Any]:
         """What the features depend on besides the trials."""
-        names = ("window", "step", "low", "high", "width", "log", "floor")
-        return {"name": "windowed power", **{n: getattr(self, n) for n in names}, "layout": "channel-major"}
+        return {"name": "windowed power", **asdict(self), "layout": "channel-major"}
 
     def embed(self, trials: Any, *, verbose: bool = False) -> NDArray[np.float32]:
-        """Return the features, (n, windows, channels × bands), of trials or MNE epochs.
-
-        ``verbose`` is for encoders that take longer.
-        """
+        """Return the features, (n, windows, channels × bands), of trials or MNE epochs."""
         trials = as_trials(trials)
         length, step = round(self.window * trials.sfreq), round(self.step * trials.sfreq)
         if step < 1 or not 2 <= length <= trials.data.shape[2]:
@@ -259,11 +232,7 @@ class WindowedPower:
                 f"Windows of {self.window:g} s, {self.step:g} s apart, do not fit trials of "
                 f"{trials.data.shape[2] / trials.sfreq:g} s at {trials.sfreq:g} Hz."
             )
-        if self.high > trials.sfreq / 2:
-            raise ValueError(
-                f"Bands reach {self.high:g} Hz; at {trials.sfreq:g} Hz signals end at "
-                f"{trials.sfreq / 2:g} Hz."
-            )
+        _require_below_nyquist(self.high, trials.sfreq)
         taper = np.hanning(length + 2)[1:-1]
         n_fft = max(length, math.ceil(trials.sfreq / self.width))
         frequency = np.fft.rfftfreq(n_fft, 1 / trials.sfreq)
@@ -283,3 +252,20 @@ class WindowedPower:
                     power[i : i + BLOCK, t, :, k] = spectrum[:, :, band == k].sum(axis=2)
         power = np.log(power + self.floor) if self.log else power
         return power.reshape(*shape[:2], shape[2] * shape[3]).astype(np.float32)
+
+
+def _require_filled(start: float, stop: float, width: float, unit: str) -> None:
+    """Raise unless bins of this width fill a span."""
+    n = round((stop - start) / width) if width > 0 else 0
+    if n < 1 or not math.isclose(n * width, stop - start, abs_tol=1e-6):
+        raise ValueError(
+            f"Bins of {width:g} {unit} do not fill the span from {start:g} to {stop:g} {unit}; take a width "
+            "that divides it."
+        )
+
+
+def _require_below_nyquist(top: float, sfreq: float) -> None:
+    if top > sfreq / 2:
+        raise ValueError(
+            f"bands reach {top:g} Hz; at {sfreq:g} Hz signals end at {sfreq / 2:g} Hz. Pass lower bands."
+        )

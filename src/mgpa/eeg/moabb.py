@@ -49,12 +49,6 @@ def from_moabb(
     Trials
         With the columns participant, label (names of events), session, run, the additional ones and source.
 
-    Examples
-    --------
-    >>> from moabb.datasets import Lee2019_SSVEP  # doctest: +SKIP
-    >>> from moabb.paradigms import SSVEP  # doctest: +SKIP
-    >>> paradigm = SSVEP(fmin=1, fmax=45, channels=["Oz", "O1", "O2"], resample=250)  # doctest: +SKIP
-    >>> trials = from_moabb(Lee2019_SSVEP(), paradigm, source="session")  # doctest: +SKIP
     """
     wanted = {"additional_metadata": list(additional)} if additional else {}
     epochs, labels, metadata = paradigm.get_data(dataset, subjects=subjects, return_epochs=True, **wanted)

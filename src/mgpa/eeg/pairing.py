@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,18 +19,18 @@ from ..errors import PairingError
 
 #: A line through fewer events on one side of a break says little about whether they are the right ones.
 MIN_SIDE = 10
+#: What to do where times cannot say which events belong together.
+WAY_OUT = (
+    "Check that markers and events are of one session; else number the events yourself, in a column of the "
+    "metadata, and name that column with pair_by=."
+)
 
 
-@dataclass(frozen=True)
-class TimingLimits:
+class TimingLimits(NamedTuple):
     """How far two clocks may differ.
 
-    Parameters
-    ----------
-    max_residual, p95_residual : float
-        Seconds from the straight line: of every event, and of 95 % of them.
-    slope : float
-        Distance of the line's slope from one.
+    ``max_residual`` and ``p95_residual`` are seconds from the straight line, of every event and of 95 % of
+    them; ``slope`` is the distance of the line's slope from one.
     """
 
     max_residual: float = 0.1
@@ -42,14 +42,7 @@ class TimingLimits:
 class Timing:
     """How the times of some events on one clock follow from those on another: b ≈ slope · a + offset.
 
-    Parameters
-    ----------
-    slope, offset : float
-        Of the least-squares line; the offset in seconds.
-    max_residual, p95_residual : float
-        Absolute distances from it, in seconds: the greatest, and the 95th percentile.
-    limits : TimingLimits
-        What they may be at most.
+    The line is that of least squares; residuals are absolute distances from it, in seconds.
     """
 
     slope: float
@@ -67,12 +60,12 @@ class Timing:
     def failures(self) -> tuple[str, ...]:
         """What is beyond the limits, in words."""
         checks = (
-            ("greatest residual", self.max_residual, self.limits.max_residual, "s"),
-            ("95th percentile of residuals", self.p95_residual, self.limits.p95_residual, "s"),
+            ("greatest residual", self.max_residual, self.limits.max_residual, " s"),
+            ("95th percentile of residuals", self.p95_residual, self.limits.p95_residual, " s"),
             ("distance of the slope from 1", abs(self.slope - 1), self.limits.slope, ""),
         )
         return tuple(
-            f"{name} {value:.4g} {unit}".rstrip() + f" (limit {limit:g})"
+            f"{name} {value:.4g}{unit} (limit {limit:g})"
             for name, value, limit, unit in checks
             if not value <= limit
         )
@@ -84,43 +77,14 @@ class Timing:
         )
 
 
-@dataclass(frozen=True)
-class Dropped:
-    """An event, or a marker, that is in no pair.
-
-    Parameters
-    ----------
-    ordinal : int or None
-        Which event, from 1; None for a marker that belongs to no event.
-    reason : str
-        Why.
-    """
-
-    ordinal: int | None
-    reason: str
-
-    def __str__(self) -> str:
-        return self.reason if self.ordinal is None else f"event {self.ordinal}: {self.reason}"
-
-
-@dataclass(frozen=True, eq=False)
-class EventMatch:
+class EventMatch(NamedTuple):
     """Events that both devices have.
 
-    Parameters
-    ----------
-    ordinal : (k,) array
-        Which of the reference's events, from 1.
-    a, b : (k,) array
-        Positions of their markers among each device's.
-    timing_a, timing_b : tuple of Timing
-        Each device against the reference: one, or one for each side of a break of its clock.
-    timing : tuple of Timing
-        The second device against the first, also for each side.
-    sides : tuple of (int, int)
-        First and last event of each stretch in which both clocks run on, from 1.
-    dropped : tuple of Dropped
-        Events that only one device has, and markers that belong to no event.
+    ``ordinal`` says which of the reference's events each is, from 1; ``a`` and ``b`` are positions of their
+    markers among each device's. ``timing_a`` and ``timing_b`` compare each device with the reference, and
+    ``timing`` the second device with the first: once, or once for each side of a break of a clock. ``sides``
+    are the first and last event of each stretch in which both clocks run on. ``dropped`` says which events
+    only one device has, and which markers belong to no event.
     """
 
     ordinal: NDArray[np.int64]
@@ -130,31 +94,21 @@ class EventMatch:
     timing_b: tuple[Timing, ...]
     timing: tuple[Timing, ...]
     sides: tuple[tuple[int, int], ...]
-    dropped: tuple[Dropped, ...]
+    dropped: tuple[str, ...]
 
 
 @dataclass(frozen=True)
 class SessionPairing:
-    """How the events of one session were paired.
+    """How the events of one session were paired: how many there were, and how many pairs were kept.
 
-    Parameters
-    ----------
-    participant : str
-        Whose session.
-    events, pairs : int
-        How many events there were, and how many pairs were kept.
-    dropped : tuple of Dropped
-        Events that were not paired, and markers that belong to no event.
-    timing : dict of str to Timing
-        Keyed by which clock was compared with which.
-    artifacts : int
-        How many of the pairs are flagged.
+    ``dropped`` says which events were not paired, and which markers belong to no event; ``timing`` is keyed
+    by which clock was compared with which; ``artifacts`` counts the pairs that are flagged.
     """
 
     participant: str
     events: int
     pairs: int
-    dropped: tuple[Dropped, ...]
+    dropped: tuple[str, ...]
     timing: dict[str, Timing]
     artifacts: int = 0
 
@@ -167,17 +121,11 @@ class SessionPairing:
 
 @dataclass(frozen=True)
 class PairingReport:
-    """How the events of several sessions were paired.
-
-    Parameters
-    ----------
-    sessions : tuple of SessionPairing
-    notes : tuple of str
-        What is to be said about all of them, as counts beside published ones.
+    """How the events of several sessions were paired, with notes about all of them.
 
     Examples
     --------
-    >>> print(PairingReport((SessionPairing("1013", 3, 2, (Dropped(3, "no marker on flex"),), {}),)))
+    >>> print(PairingReport((SessionPairing("1013", 3, 2, ("event 3: no marker on flex",), {}),)))
     2 pairs of 3 events in 1 session; 0 with artefacts, 1 dropped
     1013: 3 events, 2 pairs
       dropped event 3: no marker on flex
@@ -227,9 +175,7 @@ def timing_test(a: Any, b: Any, *, limits: TimingLimits | None = None) -> Timing
     """
     a, b = _times(a, "a"), _times(b, "b")
     if len(a) != len(b) or len(a) < 3:
-        raise PairingError(
-            f"There are {len(a)} and {len(b)} times; a test of clocks needs three pairs or more."
-        )
+        raise PairingError(f"A test of clocks needs three pairs of times; got {len(a)} and {len(b)} times.")
     centred = a - a.mean()
     slope = float(centred @ (b - b.mean()) / (centred @ centred))
     offset = float(b.mean() - slope * a.mean())
@@ -244,8 +190,7 @@ def match_events(
     times_b: Any,
     reference: Any,
     *,
-    breaks_a: Sequence[float] | None = None,
-    breaks_b: Sequence[float] | None = None,
+    breaks: Sequence[float] | None = None,
     names: tuple[str, str] = ("a", "b"),
     limits: TimingLimits | None = None,
 ) -> EventMatch:
@@ -262,11 +207,11 @@ def match_events(
         Times of each device's markers, in seconds of its own clock.
     reference : (n,) array
         Times of the events, in seconds of the experiment's clock.
-    breaks_a, breaks_b : sequence of float or None
-        Times, on the device's clock, of notes about something that stops its markers and may stop its clock,
-        such as an impedance check. Where markers are missing there must be exactly one, in the gap; each side
-        of it, of ten events at least, then has a straight line of its own. None: the clock ran on, and one
-        line holds for both sides.
+    breaks : sequence of float or None
+        Times, on the first device's clock, of notes about something that stops its markers and may stop its
+        clock, such as an impedance check. Where markers are missing there must be exactly one, in the gap;
+        each side of it, of ten events at least, then has a straight line of its own. None: the clock ran on,
+        and one line holds for both sides.
     names : tuple of str
         What to call the devices.
     limits : TimingLimits or None
@@ -278,13 +223,13 @@ def match_events(
     >>> events = np.cumsum(np.random.default_rng(0).uniform(0.9, 1.4, 30))
     >>> missed = np.delete(events, [11, 12])
     >>> match = match_events(missed + 20, 1.0005 * events + 3, events, names=("cap", "headset"))
-    >>> len(match.ordinal), *map(str, match.dropped)
-    (28, 'event 12: no marker on cap', 'event 13: no marker on cap')
+    >>> len(match.ordinal), match.dropped
+    (28, ('event 12: no marker on cap', 'event 13: no marker on cap'))
 
     The same with a clock that stood still for half a second in the gap, where the cap noted why:
 
     >>> late = missed + 20 - 0.5 * (missed > events[11])
-    >>> match = match_events(late, 1.0005 * events + 3, events, breaks_a=[late[11] - 0.3])
+    >>> match = match_events(late, 1.0005 * events + 3, events, breaks=[late[11] - 0.3])
     >>> match.sides, [round(timing.offset, 3) for timing in match.timing_a]
     (((1, 11), (14, 30)), [20.0, 19.5])
     """
@@ -293,31 +238,33 @@ def match_events(
     if min(counts) > len(events):
         raise PairingError(
             f"{names[0]} and {names[1]} have {counts[0]} and {counts[1]} markers, both more than the "
-            f"{len(events)} events; the list of events seems to be cut short."
+            f"{len(events)} events; the list of events seems to be cut short. {WAY_OUT}"
         )
     a, b = _times(times_a, names[0]), _times(times_b, names[1])
-    of_a, break_a, dropped_a = _match_one(a, events, breaks_a, names[0], limits)
-    of_b, break_b, dropped_b = _match_one(b, events, breaks_b, names[1], limits)
+    of_a, dropped_a = _match_one(a, events, breaks, names[0], limits)
+    of_b, dropped_b = _match_one(b, events, None, names[1], limits)
     index = np.flatnonzero((of_a >= 0) & (of_b >= 0))
-
-    def test(x: NDArray[np.float64], y: NDArray[np.float64], breaks: set[int], what: str) -> Any:
-        cuts = np.searchsorted(index, sorted(breaks))
-        return tuple(
-            _require_passed(timing_test(x[side], y[side], limits=limits), what)
-            for side in np.split(np.arange(len(index)), cuts)
-        )
-
-    both = break_a | break_b
     clocks = events[index], a[of_a[index]], b[of_b[index]]
-    sides = np.split(index + 1, np.searchsorted(index, sorted(both)))
+    sides = [np.arange(len(index))]
+    if breaks is not None and len(a) < len(events):
+        sides = np.split(sides[0], [np.searchsorted(index, np.flatnonzero(of_a < 0)[0])])
+
+    def test(i: int, j: int, stretches: list[NDArray[Any]], what: str) -> tuple[Timing, ...]:
+        tests = tuple(timing_test(clocks[i][s], clocks[j][s], limits=limits) for s in stretches)
+        for timing in tests:
+            if not timing.passed:
+                failures = "; ".join(timing.failures)
+                raise PairingError(f"The times of {what} fail the timing test: {failures}. {WAY_OUT}")
+        return tests
+
     return EventMatch(
         index + 1,
         of_a[index],
         of_b[index],
-        test(clocks[0], clocks[1], break_a, f"{names[0]} against the events' own times"),
-        test(clocks[0], clocks[2], break_b, f"{names[1]} against the events' own times"),
-        test(clocks[1], clocks[2], both, f"{names[1]} against {names[0]}"),
-        tuple((int(side[0]), int(side[-1])) for side in sides),
+        test(0, 1, sides, f"{names[0]} against the events' own times"),
+        test(0, 2, [np.arange(len(index))], f"{names[1]} against the events' own times"),
+        test(1, 2, sides, f"{names[1]} against {names[0]}"),
+        tuple((int(index[side[0]]) + 1, int(index[side[-1]]) + 1) for side in sides),
         dropped_a + dropped_b,
     )
 
@@ -328,42 +275,39 @@ def _match_one(
     breaks: Sequence[float] | None,
     name: str,
     limits: TimingLimits | None,
-) -> tuple[NDArray[np.int64], set[int], tuple[Dropped, ...]]:
-    """Return the marker of every event, -1 for none; before which events its clock broke; what is left."""
+) -> tuple[NDArray[np.int64], tuple[str, ...]]:
+    """Return the marker of every event, -1 for none; and what is left."""
     n, m = len(events), len(times)
+    what = f"{name} has {m} markers for {n} events"
     if m < 3:
-        raise PairingError(f"{name} has {m} markers for {n} events; three are needed at least.")
+        raise PairingError(f"{what}; three are needed at least. {WAY_OUT}")
     if m == n:
-        return np.arange(n), set(), ()
+        return np.arange(n), ()
     if m < n:
-        start = _find_gap(times, events, breaks, name, limits)
-        missed = range(start, start + n - m)
+        start = _find_gap(times, events, breaks, what, limits)
         marker = np.concatenate([np.arange(start), np.full(n - m, -1), np.arange(start, m)])
-        broken = set() if breaks is None else {start}
-        return marker, broken, tuple(Dropped(i + 1, f"no marker on {name}") for i in missed)
-    first = _find_window(times, events, name, limits)
-    extra = [i for i in range(m) if not first <= i < first + n]
-    return (
-        np.arange(first, first + n),
-        set(),
-        tuple(
-            Dropped(None, f"marker {i + 1} of {name}, at {times[i]:.3f} s, belongs to no event")
-            for i in extra
-        ),
-    )
+        missed = tuple(f"event {i + 1}: no marker on {name}" for i in range(start, start + n - m))
+        return marker, missed
+    starts = [i for i in range(m - n + 1) if timing_test(events, times[i : i + n], limits=limits).passed]
+    if len(starts) != 1:
+        raise PairingError(
+            f"{what}, and {len(starts)} runs of {n} consecutive markers pass the timing test; exactly one "
+            f"must. {WAY_OUT}"
+        )
+    extra = [i for i in range(m) if not starts[0] <= i < starts[0] + n]
+    left = tuple(f"marker {i + 1} of {name}, at {times[i]:.3f} s, belongs to no event" for i in extra)
+    return np.arange(starts[0], starts[0] + n), left
 
 
 def _find_gap(
     times: NDArray[np.float64],
     events: NDArray[np.float64],
     breaks: Sequence[float] | None,
-    name: str,
+    what: str,
     limits: TimingLimits | None,
 ) -> int:
     """Return how many events have a marker before the one run of events that has none."""
-    n, m = len(events), len(times)
-    missing = n - m
-    what = f"{name} has {m} markers for {n} events"
+    m, missing = len(times), len(events) - len(times)
 
     def passes(start: int) -> bool:
         before, after = events[:start], events[start + missing :]
@@ -379,15 +323,14 @@ def _find_gap(
         places = ", ".join(f"after event {start}" for start in starts) or "none"
         raise PairingError(
             f"{what}, and one gap of {missing} passes the timing test at {len(starts)} places ({places}); "
-            "exactly one must. Check that markers and events are of one session; where markers are missing "
-            "here and there, number events yourself, in a column of the metadata that pair_by= names."
+            f"exactly one must. {WAY_OUT}"
         )
     start = starts[0]
     if start in (0, m):
         where = "first" if start == 0 else "last"
         raise PairingError(
             f"{what}: the {where} {missing} have none. Only a gap inside the recording is taken for missed "
-            f"markers; remove these events from their file if the recording does not cover them."
+            f"markers; remove these events from their file if the recording does not cover them. {WAY_OUT}"
         )
     if breaks is not None:
         inside = [t for t in breaks if times[start - 1] < t < times[start]]
@@ -395,36 +338,9 @@ def _find_gap(
             raise PairingError(
                 f"{what}; events {start + 1} to {start + missing} seem to have none. One note must explain "
                 f"that, between {times[start - 1]:.3f} s and {times[start]:.3f} s: there are {len(inside)}, "
-                f"and {len(breaks)} in the whole recording."
+                f"and {len(breaks)} in the whole recording. {WAY_OUT}"
             )
     return start
-
-
-def _find_window(
-    times: NDArray[np.float64], events: NDArray[np.float64], name: str, limits: TimingLimits | None
-) -> int:
-    """Return the position of the first of the consecutive markers that fit the events."""
-    n, m = len(events), len(times)
-    starts = [
-        first
-        for first in range(m - n + 1)
-        if timing_test(events, times[first : first + n], limits=limits).passed
-    ]
-    if len(starts) != 1:
-        raise PairingError(
-            f"{name} has {m} markers for {n} events, and {len(starts)} runs of {n} consecutive markers "
-            "pass the timing test; exactly one must. Check that markers and events are of one session."
-        )
-    return starts[0]
-
-
-def _require_passed(timing: Timing, what: str) -> Timing:
-    if not timing.passed:
-        raise PairingError(
-            f"The times of {what} fail the timing test: {'; '.join(timing.failures)}. Markers and events are "
-            "of different sessions, in different units, or some are missing and others too many."
-        )
-    return timing
 
 
 def _times(values: Any, name: str) -> NDArray[np.float64]:

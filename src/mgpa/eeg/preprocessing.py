@@ -14,31 +14,17 @@ from numpy.typing import NDArray
 
 from .trials import Trials
 
+Floats = NDArray[np.float64]
 
-def filter_recording(signal: Any, sfreq: float, low: float = 0.1, high: float = 30.0) -> NDArray[np.float64]:
-    """Filter a continuous recording by MNE's zero-phase windowed FIR filter.
 
-    Parameters
-    ----------
-    signal : (..., samples) array
-        In volts; longer than the filter, which takes 3.3 / ``low`` seconds with MNE's transition bands.
-    sfreq : float
-        Samples per second.
-    low, high : float
-        Edges of the pass band in Hz.
+def filter_recording(signal: Any, sfreq: float, low: float = 0.1, high: float = 30.0) -> Floats:
+    """Filter a continuous recording (..., samples) by MNE's zero-phase windowed FIR filter, in Hz.
 
-    Examples
-    --------
-    >>> import numpy as np
-    >>> t = np.arange(0, 60, 1 / 250)
-    >>> slow = np.sin(2 * np.pi * 10 * t)
-    >>> filtered = filter_recording(slow + np.sin(2 * np.pi * 50 * t), 250.0)
-    >>> bool(np.abs(filtered - slow)[5000:-5000].max() < 0.01)
-    True
+    It must be longer than the filter, which takes 3.3 / ``low`` seconds with MNE's transition bands.
     """
     import mne
 
-    signal = _signal(signal)
+    signal = np.asarray(signal, dtype=np.float64)
     taps = len(mne.filter.create_filter(None, sfreq, low, high, fir_design="firwin", verbose="error"))
     if signal.shape[-1] < taps:
         raise ValueError(
@@ -51,45 +37,28 @@ def filter_recording(signal: Any, sfreq: float, low: float = 0.1, high: float = 
     return np.asarray(filtered, dtype=np.float64)
 
 
-def average_reference(signal: Any) -> NDArray[np.float64]:
-    """Subtract the mean of all channels.
-
-    Examples
-    --------
-    >>> average_reference([[1.0, 2.0], [3.0, 6.0]]).tolist()
-    [[-1.0, -2.0], [1.0, 2.0]]
-    """
-    signal = _signal(signal)
+def average_reference(signal: Any) -> Floats:
+    """Subtract the mean of all channels."""
+    signal = np.asarray(signal, dtype=np.float64)
     return np.asarray(signal - signal.mean(axis=-2, keepdims=True), dtype=np.float64)
 
 
-def resample_recording(signal: Any, sfreq: float, new: float = 128.0) -> NDArray[np.float64]:
+def resample_recording(signal: Any, sfreq: float, new: float = 128.0) -> Floats:
     """Resample a continuous recording by way of its Fourier transform, as MNE does a whole recording.
 
     MNE rounds the padding at either end to whole samples, so times are off by up to one new sample; how much
     depends on the recording's length. The paper's recordings were resampled in this way.
-
-    Parameters
-    ----------
-    signal : (..., samples) array
-    sfreq, new : float
-        Samples per second before and after.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> resample_recording(np.zeros((2, 1000)), 1000.0).shape
-    (2, 128)
     """
     import mne
 
-    resampled = mne.filter.resample(_signal(signal), new, sfreq, npad="auto", method="fft", verbose="error")
+    signal = np.asarray(signal, dtype=np.float64)
+    resampled = mne.filter.resample(signal, new, sfreq, npad="auto", method="fft", verbose="error")
     return np.asarray(resampled, dtype=np.float64)
 
 
 def epochs_at(
     signal: Any, sfreq: float, onsets: Any, *, tmin: float = -0.2, n: int = 128
-) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
+) -> tuple[Floats, NDArray[np.bool_]]:
     """Cut epochs at exact event times, by linear interpolation between samples.
 
     Parameters
@@ -120,7 +89,7 @@ def epochs_at(
     >>> epochs[0].tolist(), valid.tolist()
     ([[2.25, 3.25, 4.25]], [True, False])
     """
-    signal, onsets = _signal(signal), np.asarray(onsets, dtype=np.float64)
+    signal, onsets = np.asarray(signal, dtype=np.float64), np.asarray(onsets, dtype=np.float64)
     last = signal.shape[-1] - 1
     position = (onsets[:, None] + tmin + np.arange(n) / sfreq) * sfreq
     valid = (position[:, 0] >= 0) & (position[:, -1] <= last)
@@ -134,56 +103,21 @@ def epochs_at(
     return epochs, valid
 
 
-def baseline(epochs: Any, times: Any) -> NDArray[np.float64]:
-    """Subtract, from each epoch and channel, the mean of its points before 0 s.
-
-    Parameters
-    ----------
-    epochs : (k, channels, n) array
-    times : (n,) array
-        In seconds after the event.
-
-    Examples
-    --------
-    >>> baseline([[[1.0, 3.0, 5.0]]], [-0.2, -0.1, 0.0]).tolist()
-    [[[-1.0, 1.0, 3.0]]]
-    """
+def baseline(epochs: Any, times: Any) -> Floats:
+    """Subtract, from each epoch and channel, the mean of its points before 0 s."""
     epochs, before = np.asarray(epochs, dtype=np.float64), np.asarray(times) < 0
     if not before.any():
-        raise ValueError(
-            f"No point of {len(before)} is before 0 s; epochs without a baseline have none to remove."
-        )
+        raise ValueError(f"None of the {len(before)} points is before 0 s; there is no baseline to remove.")
     return np.asarray(epochs - epochs[..., before].mean(axis=-1, keepdims=True), dtype=np.float64)
 
 
 def amplitude_flags(epochs: Any, limit: float = 100e-6) -> NDArray[np.bool_]:
-    """Tell which epochs exceed a limit on any channel, at any point.
-
-    Parameters
-    ----------
-    epochs : (k, channels, n) array
-        In volts.
-    limit : float
-        In volts; an epoch that only reaches it is not flagged.
-
-    Examples
-    --------
-    >>> amplitude_flags([[[0.0, -2e-4]], [[1e-4, 5e-5]]]).tolist()
-    [True, False]
-    """
+    """Tell which epochs exceed a limit, in volts, on any channel at any point."""
     return np.asarray((np.abs(np.asarray(epochs)) > limit).any(axis=(-2, -1)))
 
 
 def require_soa(onsets: Any, minimum: float = 0.8, *, name: str = "events") -> None:
-    """Raise if two successive events are closer than ``minimum`` seconds, and say which.
-
-    Examples
-    --------
-    >>> require_soa([0.0, 0.9, 1.5], name="markers")
-    Traceback (most recent call last):
-    ...
-    ValueError: markers: 2 and 3 are 0.600 s apart; epochs that may not share a response need 0.8 s or more.
-    """
+    """Raise if two successive events are closer than ``minimum`` seconds, and say which."""
     gaps = np.diff(np.asarray(onsets, dtype=np.float64))
     if (gaps < minimum).any():
         first = int(np.argmax(gaps < minimum))
@@ -204,10 +138,6 @@ def exclude_overlap(onsets: Any, calibration: Any, seconds: float = 1.0) -> NDAr
         Times of the events that calibrate, on the same clocks.
     seconds : float
         An event less than this from a calibration event, on any clock, goes.
-
-    Returns
-    -------
-    keep : (k,) boolean array
 
     Examples
     --------
@@ -257,7 +187,3 @@ def crop(trials: Trials, start: int, stop: int) -> Trials:
     # Rounded to the nanosecond, so that crops of equal start have equal times.
     tmin = round(trials.tmin + start / trials.sfreq, 9)
     return replace(trials, data=trials.data[:, :, start:stop], tmin=tmin)
-
-
-def _signal(signal: Any) -> NDArray[np.float64]:
-    return np.asarray(signal, dtype=np.float64)

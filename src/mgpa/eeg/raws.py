@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -21,6 +20,7 @@ from .encoding import Encoder
 from .pairing import TimingLimits, match_events
 
 Markers = tuple[NDArray[Any], dict[str, int]]
+Recordings = dict[str, dict[tuple[str, ...], Any]]
 # What BIDS calls the ways in which one recording can differ from another of the same person and task.
 _ENTITIES = ("session", "acquisition", "run", "recording", "description")
 
@@ -29,16 +29,6 @@ def find_markers(raw: Any) -> Markers:
     """Return the events of a recording and their names: its annotations or, without any, its triggers.
 
     Annotations that begin with BAD or EDGE are no events, as everywhere in MNE.
-
-    Parameters
-    ----------
-    raw : mne.io.Raw
-
-    Returns
-    -------
-    events : (n, 3) array
-        As of :func:`mne.find_events`.
-    event_id : dict of name to int
     """
     import mne
 
@@ -103,15 +93,15 @@ def table_from_raws(
     Table
         As :func:`table_from_epochs` makes it. ``event`` counts from 1 in ``onsets``.
     """
-    read = {
-        str(name): {_key(raw, name): raw for raw in (given if isinstance(given, (list, tuple)) else [given])}
-        for name, given in devices.items()
-    }
-    for name, given in devices.items():
-        if isinstance(given, (list, tuple)) and len(read[str(name)]) < len(given):
+    recordings: Recordings = {}
+    for name, raws in devices.items():
+        several = list(raws) if isinstance(raws, (list, tuple)) else [raws]
+        recordings[str(name)] = {(_person(raw, name),): raw for raw in several}
+        if len(recordings[str(name)]) < len(several):
             raise UsageError(f"{name} has two recordings of one participant; table_from_bids knows sessions.")
-    cut = _Cutting(tmin, tmax, band, baseline, markers, labels_from, limits)
-    return _join(read, encoder, cut, settings, onsets=onsets)
+    cut = {"tmin": tmin, "tmax": tmax, "baseline": baseline}
+    settings |= {"encoder": encoder, "limits": limits}
+    return _join(recordings, (), cut, band, markers, onsets, labels_from, settings)
 
 
 def table_from_bids(
@@ -127,7 +117,6 @@ def table_from_bids(
     baseline: tuple[float | None, float | None] | None = None,
     markers: Callable[[Any], Markers] = find_markers,
     labels_from: str | None = None,
-    limits: TimingLimits | None = None,
     **settings: Any,
 ) -> Table:
     """Make one table of an EEG data set in BIDS, in which several devices recorded the same events.
@@ -138,7 +127,7 @@ def table_from_bids(
     ----------
     root : path
         Of the data set.
-    encoder, tmin, tmax, band, baseline, markers, labels_from, limits
+    encoder, tmin, tmax, band, baseline, markers, labels_from
         As for :func:`table_from_raws`.
     source : str
         The BIDS entity that tells devices apart: acquisition, recording, session, run or description.
@@ -165,8 +154,8 @@ def table_from_bids(
     tasks = sorted({str(path.task) for path in paths})
     if len(tasks) != 1:
         raise UsageError(f"{root} has EEG of the tasks {', '.join(tasks) or '(none)'}; name one with task=.")
-    others = [name for name in _ENTITIES if name != source and any(getattr(p, name) for p in paths)]
-    read: dict[str, dict[tuple[str, ...], Any]] = {}
+    others = tuple(name for name in _ENTITIES if name != source and any(getattr(p, name) for p in paths))
+    recordings: Recordings = {}
     for path in paths:
         device = getattr(path, source)
         if device is None:
@@ -175,14 +164,15 @@ def table_from_bids(
                 f"{', '.join(name for name, value in path.entities.items() if value)}. Name another: source=."
             )
         key = (str(path.subject), *(str(getattr(path, name) or "") for name in others))
-        if key in read.setdefault(str(device), {}):
+        if key in recordings.setdefault(str(device), {}):
             raise UsageError(f"{path.basename} is there twice; keep one of its files.")
-        read[str(device)][key] = mne_bids.read_raw_bids(path, verbose="error")
-    cut = _Cutting(tmin, tmax, band, baseline, markers, labels_from, limits)
-    return _join(read, encoder, cut, settings, sessions=tuple(others))
+        recordings[str(device)][key] = mne_bids.read_raw_bids(path, verbose="error")
+    cut = {"tmin": tmin, "tmax": tmax, "baseline": baseline}
+    settings |= {"encoder": encoder}
+    return _join(recordings, others, cut, band, markers, None, labels_from, settings)
 
 
-def _key(raw: Any, device: str) -> tuple[str, ...]:
+def _person(raw: Any, device: str) -> str:
     if not hasattr(raw, "annotations") or hasattr(raw, "selection"):
         raise TypeError(
             f"{device} is a {type(raw).__name__}; expected mne.io.Raw, or a list of them. "
@@ -190,61 +180,47 @@ def _key(raw: Any, device: str) -> tuple[str, ...]:
         )
     person = (raw.info.get("subject_info") or {}).get("his_id")
     if person is None:
-        raise UsageError(
-            f"A recording of {device} does not say whose it is; set raw.info['subject_info'] = "
-            "{'his_id': 's01'}."
-        )
-    return (str(person),)
-
-
-@dataclass(frozen=True)
-class _Cutting:
-    """How recordings are filtered, cut and numbered; see :func:`table_from_raws`."""
-
-    tmin: float
-    tmax: float
-    band: tuple[float | None, float | None] | None
-    baseline: tuple[float | None, float | None] | None
-    markers: Callable[[Any], Markers]
-    labels_from: str | None
-    limits: TimingLimits | None
+        raise UsageError(f"{device}: whose recording? Set raw.info['subject_info'] = {{'his_id': 's01'}}.")
+    return str(person)
 
 
 def _join(
-    devices: dict[str, dict[tuple[str, ...], Any]],
-    encoder: Encoder,
-    cut: _Cutting,
+    recordings: Recordings,
+    sessions: tuple[str, ...],
+    cut: dict[str, Any],
+    band: Any,
+    markers: Callable[[Any], Markers],
+    onsets: Mapping[str, Any] | None,
+    labels_from: str | None,
     settings: dict[str, Any],
-    *,
-    onsets: Mapping[str, Any] | None = None,
-    sessions: tuple[str, ...] = (),
 ) -> Table:
     """Return the table of recordings by device, each a dict of (participant, *sessions) to a recording."""
-    if cut.labels_from is not None and cut.labels_from not in devices:
-        raise UsageError(f"labels_from is {cut.labels_from!r}; the devices are {', '.join(devices)}.")
-    epochs: dict[str, list[Any]] = {device: [] for device in devices}
-    for key in dict.fromkeys(key for recordings in devices.values() for key in recordings):
-        raws = {device: recordings[key] for device, recordings in devices.items() if key in recordings}
-        marked = {device: _marked(cut, raw, f"{device} ({'/'.join(key)})") for device, raw in raws.items()}
-        times = {d: (marked[d][0][:, 0] - raw.first_samp) / raw.info["sfreq"] for d, raw in raws.items()}
+    if labels_from is not None and labels_from not in recordings:
+        raise UsageError(f"labels_from is {labels_from!r}; the devices are {', '.join(recordings)}.")
+    epochs: dict[str, list[Any]] = {device: [] for device in recordings}
+    for key in dict.fromkeys(key for of_device in recordings.values() for key in of_device):
+        raws = {device: of_device[key] for device, of_device in recordings.items() if key in of_device}
+        events, times = {}, {}
+        for device, raw in raws.items():
+            try:
+                marked, event_id = markers(raw)
+            except UsageError as error:
+                raise UsageError(f"{device} ({'/'.join(key)}): {error}") from None
+            names = {code: name for name, code in event_id.items()}
+            times[device] = (marked[:, 0] - raw.first_samp) / raw.info["sfreq"]
+            events[device] = [(event, names[event[2]]) for event in marked]
         reference = max(times.values(), key=len) if onsets is None else onsets[key[0]]
-        ordinals = {d: _number(times[d], reference, d, "/".join(key), cut.limits) for d in raws}
-        named = None
-        if cut.labels_from is not None:
-            named = _names(marked.get(cut.labels_from), ordinals.get(cut.labels_from))
+        numbers = {d: _number(times[d], reference, d, "/".join(key), settings.get("limits")) for d in raws}
+        labels: dict[int, str] | None = None
+        if labels_from is not None:
+            known = zip(numbers.get(labels_from, ()), events.get(labels_from, ()), strict=True)
+            labels = {int(k): name for k, (_, name) in known if k}
         facts = {"participant": key[0], **dict(zip(sessions, key[1:], strict=True))}
         for device, raw in raws.items():
-            epochs[device].append(_epochs(raw, marked[device], ordinals[device], cut, facts, named))
-    settings = {"pair_by": (*sessions, "event"), "limits": cut.limits} | settings
-    return table_from_epochs(epochs, encoder=encoder, **settings)
-
-
-def _marked(cut: _Cutting, raw: Any, whose: str) -> Markers:
-    """Return the markers of a recording, or say whose has none."""
-    try:
-        return cut.markers(raw)
-    except UsageError as error:
-        raise UsageError(f"{whose}: ", *error.parts) from None
+            if band is not None:
+                raw = raw.copy().load_data().filter(*band, picks="eeg", verbose="error")
+            epochs[device].append(_epochs(raw, events[device], numbers[device], labels, facts, cut))
+    return table_from_epochs(epochs, **({"pair_by": (*sessions, "event")} | settings))
 
 
 def _number(
@@ -255,48 +231,39 @@ def _number(
         match = match_events(times, reference, reference, names=(device, "the list of events"), limits=limits)
     except PairingError as error:
         raise PairingError(
-            f"{session}: {error} Pass the experiment's own list with onsets=, or other markers with markers=."
+            f"{session}: {error} Or pass the experiment's own list with onsets=, or other markers with "
+            "markers=."
         ) from error
     ordinal = np.zeros(len(times), np.int64)
     ordinal[match.a] = match.ordinal
     return ordinal
 
 
-def _names(marked: Markers | None, ordinal: NDArray[np.int64] | None) -> dict[int, str]:
-    """Return what one device calls each event."""
-    if marked is None or ordinal is None:
-        return {}
-    names = {code: name for name, code in marked[1].items()}
-    return {int(k): names[code] for k, code in zip(ordinal, marked[0][:, 2], strict=True) if k}
-
-
 def _epochs(
     raw: Any,
-    marked: Markers,
-    ordinal: NDArray[np.int64],
-    cut: _Cutting,
+    events: list[tuple[Any, str]],
+    numbers: NDArray[np.int64],
+    labels: dict[int, str] | None,
     facts: dict[str, str],
-    named: dict[int, str] | None,
+    cut: dict[str, Any],
 ) -> Any:
     """Return the epochs of one recording, with what is known about each in their metadata."""
     import mne
     import pandas
 
-    if cut.band is not None:
-        raw = raw.copy().load_data().filter(*cut.band, picks="eeg", verbose="error")
-    keep = ordinal > 0 if named is None else np.isin(ordinal, list(named))
-    events, ordinal = marked[0][keep], ordinal[keep]
-    event_id = {name: code for name, code in marked[1].items() if code in events[:, 2]}
-    names = {code: name for name, code in event_id.items()}
-    label = [names[code] for code in events[:, 2]] if named is None else [named[int(k)] for k in ordinal]
+    kept = [
+        (event, name, int(k))
+        for (event, name), k in zip(events, numbers, strict=True)
+        if k and (labels is None or int(k) in labels)
+    ]
+    ordinal = [k for _, _, k in kept]
+    label = [name if labels is None else labels[k] for _, name, k in kept]
     return mne.Epochs(
         raw,
-        events,
-        event_id,
-        cut.tmin,
-        cut.tmax,
-        baseline=cut.baseline,
+        np.array([event for event, _, _ in kept]),
+        {name: int(event[2]) for event, name, _ in kept},
         metadata=pandas.DataFrame({"event": ordinal, "label": label, **facts}),
         preload=True,
         verbose="error",
+        **cut,
     )

@@ -20,12 +20,9 @@ from .._common.progress import progress
 from ..estimators.staged import torch_device
 from .encoding import as_trials
 
-Precision = Literal["float32", "auto", "float16", "bfloat16"]
-Scaling = float | Literal["zscore", "percentile"]
+Precision = Literal["float32", "float16", "bfloat16"]
+Scaling = float | Literal["zscore"]
 
-#: "auto" takes half precision if the first batch's tokens differ by less than this, ‖difference‖ / ‖tokens‖:
-#: a few times what storing them in half precision costs.
-AUTO_TOLERANCE = 2e-3
 #: In volts, a millionth of a microvolt: a channel flatter than that, as the reference is, stays zero.
 FLAT = 1e-12
 #: Rows at a time where the caller does not say.
@@ -49,9 +46,9 @@ class TorchEncoder:
         Samples per second of its input.
     tokens : callable or None
         Called with the module and the tensor, returns tokens (batch, tokens, d). None is the module's output.
-    scaling : {"zscore", "percentile"} or float
-        "zscore": each channel of each trial minus its mean, over its standard deviation. "percentile": over
-        the 95th percentile of its magnitude. A number: over so many volts.
+    scaling : "zscore" or float
+        "zscore": each channel of each trial minus its mean, over its standard deviation. A number: over so
+        many volts.
     resample : (int, int) or None
         Factors up and down by which trials are resampled first (polyphase filter, ends extended along a
         line): (2, 1) feeds trials of 128 Hz at 256. None expects the rate and length to be right already.
@@ -59,9 +56,8 @@ class TorchEncoder:
         "auto" is CUDA if there is one.
     batch_size : int or None
         Trials at a time; tokens depend on it by rounding only. None is 48, or 512 on CUDA.
-    precision : {"float32", "auto", "float16", "bfloat16"}
-        Of matrix products. "auto", on CUDA, computes the first batch in both and stays with float16 if they
-        agree to 2e-3; elsewhere it is float32.
+    precision : {"float32", "float16", "bfloat16"}
+        Of matrix products.
     dtype : {"float32", "float16"}
         Of the tokens returned; the paper stored float16.
     identity : dict or None
@@ -98,18 +94,16 @@ class TorchEncoder:
         self.device = torch_device(device, "An encoder")
         self.module = module.to(self.device).eval().requires_grad_(False)
         self.channels, self.n_times, self.sfreq = tuple(map(str, channels)), int(n_times), float(sfreq)
-        self.scaling, self.resample = _check_scaling(scaling), _check_resample(resample, self.n_times)
+        if scaling != "zscore" and not (isinstance(scaling, (int, float)) and 0 < scaling < np.inf):
+            raise ValueError(f"scaling is {scaling!r}; expected 'zscore' or a positive number of volts.")
+        self.scaling, self.resample = scaling, _check_resample(resample, self.n_times)
         self.batch_size = BATCH.get(self.device.type, BATCH["cpu"]) if batch_size is None else batch_size
         self.precision, self.dtype = precision, np.dtype(dtype)
         self._tokens, self._said = tokens, dict(identity or {})
-        _check_choice("precision", precision, ("float32", "auto", "float16", "bfloat16"))
-        _check_choice("dtype", dtype, ("float32", "float16"))
+        check_choice("precision", precision, ("float32", "float16", "bfloat16"))
+        check_choice("dtype", dtype, ("float32", "float16"))
         if not (isinstance(self.batch_size, (int, np.integer)) and self.batch_size >= 1):
             raise ValueError(f"batch_size is {batch_size!r}; it must be a positive integer.")
-        decided = precision != "auto" or self.device.type != "cuda"
-        #: Precision in use and, where "auto" compared, what the difference was; None until then.
-        self.chosen: str | None = ("float32" if precision == "auto" else precision) if decided else None
-        self.difference: float | None = None
         self.shape = self._measure_shape()
 
     def __repr__(self) -> str:
@@ -133,8 +127,6 @@ class TorchEncoder:
             "tokens": self.shape[0],
             "width": self.shape[1],
             "precision": self.precision,
-            "precision_used": self.chosen,
-            "precision_difference": self.difference,
             "dtype": self.dtype.name,
         }
 
@@ -157,7 +149,7 @@ class TorchEncoder:
         out = np.empty((len(trials), *self.shape), self.dtype)
         starts = range(0, len(trials), int(self.batch_size))
         finite = torch.ones((), dtype=torch.bool, device=self.device)
-        travelling: deque[tuple[int, Any, Any]] = deque()
+        sent: deque[tuple[int, Any, Any]] = deque()
 
         def prepare(start: int) -> Any:
             return self._prepare(trials.data[start : start + self.batch_size], columns)
@@ -167,22 +159,21 @@ class TorchEncoder:
         with torch.inference_mode():
             for i, batch in zip(steps, _ahead(prepare, starts), strict=True):
                 batch = batch.to(self.device, non_blocking=True)
-                if self.chosen is None:
-                    self._choose(batch)
-                tokens = self._compute(batch, self.chosen).to(getattr(torch, self.dtype.name))
+                tokens = self._compute(batch).to(getattr(torch, self.dtype.name))
                 finite &= torch.isfinite(tokens).all()
-                travelling.append((starts[i], *self._send_home(tokens)))
-                if len(travelling) > 1:
-                    _arrive(out, *travelling.popleft())
-            while travelling:
-                _arrive(out, *travelling.popleft())
+                sent.append((starts[i], *self._to_host(tokens)))
+                while len(sent) > (i + 1 < len(starts)):
+                    start, host, copied = sent.popleft()
+                    if copied is not None:
+                        copied.synchronize()
+                    out[start : start + len(host)] = host.numpy()
         # Asked once, at the end: asking after every batch would keep the device waiting.
         if not bool(finite):
             rows = np.flatnonzero(~np.isfinite(out).all(axis=(1, 2)))
             raise ValueError(
                 f"The tokens of {len(rows)} trials, the first of them {rows[0]}, are not finite in "
-                f"{self.chosen}, kept as {self.dtype.name}; use precision='float32' and dtype='float32', and "
-                "check the scaling."
+                f"{self.precision}, kept as {self.dtype.name}; use precision='float32' and dtype='float32', "
+                "and check the scaling."
             )
         return out
 
@@ -212,39 +203,33 @@ class TorchEncoder:
         np.copyto(batch.numpy(), block, casting="same_kind")
         return batch
 
-    def _compute(self, batch: Any, precision: str | None) -> Any:
+    def _compute(self, batch: Any) -> Any:
         """Return the tokens of a batch, in float32."""
         import torch
 
-        with arithmetic(self.device.type, precision):
+        with arithmetic(self.device.type, self.precision):
             batch = scaled(batch, self.scaling)
             tokens = self.module(batch) if self._tokens is None else self._tokens(self.module, batch)
         return tokens.to(torch.float32)
 
-    def _choose(self, batch: Any) -> None:
-        """Decide on the precision, by the first batch."""
-        exact, half = self._compute(batch, "float32"), self._compute(batch, "float16")
-        self.difference = float((half - exact).norm() / exact.norm())
-        self.chosen = "float16" if self.difference < AUTO_TOLERANCE else "float32"
-
-    def _send_home(self, tokens: Any) -> tuple[Any, Any]:
+    def _to_host(self, tokens: Any) -> tuple[Any, Any]:
         """Start copying tokens to the host; return where to, and what to wait for."""
         import torch
 
         if self.device.type != "cuda":
             return tokens.cpu(), None
-        home = torch.empty(tokens.shape, dtype=tokens.dtype, pin_memory=True)
-        home.copy_(tokens, non_blocking=True)
-        arrival = torch.cuda.Event()
-        arrival.record()
-        return home, arrival
+        host = torch.empty(tokens.shape, dtype=tokens.dtype, pin_memory=True)
+        host.copy_(tokens, non_blocking=True)
+        copied = torch.cuda.Event()
+        copied.record()
+        return host, copied
 
     def _measure_shape(self) -> tuple[int, int]:
         import torch
 
         with torch.inference_mode():
             silence = torch.zeros((1, len(self.channels), self.n_times), device=self.device)
-            tokens = self._compute(silence, "float32")
+            tokens = self._compute(silence)
         if tokens.ndim != 3 or len(tokens) != 1:
             raise ValueError(
                 f"The module makes shape {tuple(tokens.shape)} of one trial; expected (1, tokens, d). Pass "
@@ -254,62 +239,40 @@ class TorchEncoder:
 
 
 def scaled(batch: Any, scaling: Scaling) -> Any:
-    """Return signals (batch, channels, samples), in volts, in the range that a network expects.
-
-    Examples
-    --------
-    >>> import torch
-    >>> scaled(torch.tensor([[[1.0, 3.0], [7.0, 7.0]]]), "zscore").tolist()
-    [[[-1.0, 1.0], [0.0, 0.0]]]
-    """
+    """Return signals (batch, channels, samples), in volts, in the range that a network expects."""
     if scaling == "zscore":
         # From the first sample on, so that a constant channel is zero, and not the rounding of its mean.
         batch = batch - batch[..., :1]
         batch = batch - batch.mean(-1, keepdim=True)
         return batch / batch.square().mean(-1, keepdim=True).sqrt().clamp_min(FLAT)
-    if scaling == "percentile":
-        return batch / batch.abs().quantile(0.95, dim=-1, keepdim=True).clamp_min(FLAT)
     return batch / scaling
-
-
-def _check_scaling(scaling: Any) -> Scaling:
-    if isinstance(scaling, str):
-        _check_choice("scaling", scaling, ("zscore", "percentile"))
-        return scaling  # type: ignore[return-value]
-    if not (isinstance(scaling, (int, float)) and np.isfinite(scaling) and scaling > 0):
-        raise ValueError(
-            f"scaling is {scaling!r}; expected 'zscore', 'percentile' or a positive number of volts."
-        )
-    return float(scaling)
 
 
 def _check_resample(resample: Any, n_times: int) -> tuple[int, int] | None:
     if resample is None:
         return None
     factors = tuple(resample)
-    if len(factors) != 2 or not all(isinstance(f, (int, np.integer)) and f >= 1 for f in factors):
+    whole = len(factors) == 2 and all(isinstance(f, (int, np.integer)) and f >= 1 for f in factors)
+    if not whole or n_times * factors[1] % factors[0]:
         raise ValueError(
-            f"resample is {resample!r}; expected positive integers (up, down), as (2, 1), or None."
+            f"resample is {resample!r}; expected None, or positive integers (up, down), as (2, 1), that "
+            f"make {n_times} samples of a whole number of them."
         )
-    up, down = int(factors[0]), int(factors[1])
-    if n_times * down % up:
-        raise ValueError(
-            f"{n_times} samples are not what resampling by {up}/{down} makes of any number of them."
-        )
-    return up, down
+    return int(factors[0]), int(factors[1])
 
 
-def _check_choice(name: str, value: Any, allowed: tuple[str, ...]) -> None:
+def check_choice(name: str, value: Any, allowed: tuple[str, ...]) -> None:
+    """Raise unless a value is one of those allowed."""
     if value not in allowed:
         raise ValueError(f"{name} is {value!r}; expected one of {', '.join(allowed)}.")
 
 
-def arithmetic(device: str, precision: str | None) -> Any:
+def arithmetic(device: str, precision: str) -> Any:
     """Return the context in which a network on a device computes in a precision."""
     import torch
 
     if precision != "float32":
-        return torch.autocast(device, dtype=getattr(torch, str(precision)))
+        return torch.autocast(device, dtype=getattr(torch, precision))
     if device == "cuda":
         # Convolutions would use TF32, with ten bits of mantissa, unless told otherwise.
         return torch.backends.cudnn.flags(enabled=torch.backends.cudnn.enabled, allow_tf32=False)
@@ -326,9 +289,3 @@ def _ahead(function: Callable[[int], Any], steps: Iterable[int]) -> Iterator[Any
                 yield pending.popleft().result()
         while pending:
             yield pending.popleft().result()
-
-
-def _arrive(out: NDArray[Any], start: int, home: Any, arrival: Any) -> None:
-    if arrival is not None:
-        arrival.synchronize()
-    out[start : start + len(home)] = home.numpy()

@@ -37,24 +37,11 @@ BLOCK = 512
 class Transport:
     """How two sources differ before the stimulus, and trials moved from each toward the other.
 
-    :func:`fit_transport` makes it. Every method moves each trial from its own ``source`` toward the other and
-    leaves the columns as they are: ``source`` goes on to say where a trial was recorded. Means over time are
-    kept, and so is the dtype.
-
-    Parameters
-    ----------
-    sources : (2,) array
-        Labels, sorted.
-    channels : tuple of str
-        Of the trials it was fitted on.
-    sfreq : float
-        Their samples per second.
-    frequencies : (f,) array
-        In Hz.
-    log_power : (2, channels, f) array
-        Smoothed logarithm of mean power, of signals in microvolts.
-    covariance : (2, channels, channels) array
-        Shrunk toward a multiple of the identity; in µV².
+    :func:`fit_transport` makes it, of two ``sources`` (labels, sorted). Every method moves each trial from
+    its own ``source`` toward the other and leaves the columns as they are: ``source`` goes on to say where a
+    trial was recorded. Means over time are kept, and so is the dtype. ``log_power`` (2, channels, f) is the
+    smoothed logarithm of mean power at ``frequencies`` in Hz, of signals in microvolts; ``covariance`` (2,
+    channels, channels) is shrunk toward a multiple of the identity.
     """
 
     sources: NDArray[Any]
@@ -75,15 +62,8 @@ class Transport:
     def mixing(self, source: Any, strength: float = 1.0, *, variances: bool = True) -> Floats:
         """Return the matrix, (channels, channels), that is applied to a source's signals.
 
-        Parameters
-        ----------
-        source : label
-            Where the signals come from.
-        strength : float
-            0 is the identity; 1 gives signals of the source's covariance the other's.
-        variances : bool
-            False takes signals whose variances the spectral step has moved already, and changes only how
-            channels covary.
+        At ``strength`` 1 it gives signals of the source's covariance the other's. ``variances=False`` takes
+        signals whose variances the spectral step has moved already, and changes only how channels covary.
         """
         code = self._code(source)
         here, there = self.covariance[code], self.covariance[1 - code]
@@ -109,32 +89,23 @@ class Transport:
 
         return self._moved(trials, strength, move)
 
-    def spatial(self, trials: Trials, strength: float = 1.0) -> Trials:
-        """Give the channels the other source's covariance."""
-        return self._mixed(trials, strength, variances=True)
+    def spatial(self, trials: Trials, strength: float = 1.0, *, variances: bool = True) -> Trials:
+        """Give the channels the other source's covariance; see :meth:`mixing`."""
 
-    def combined(self, trials: Trials, strength: float = 1.0, *, power_once: bool = True) -> Trials:
-        """Move the spectrum, then the covariance.
-
-        Parameters
-        ----------
-        trials : Trials
-            Of the two sources.
-        strength : float
-            Of both steps.
-        power_once : bool
-            Both steps alone would carry the whole ratio of the sources' amplitudes. True leaves it to the
-            spectral step; the spatial one then changes only how channels covary. False carries it
-            twice, as in the paper.
-        """
-        return self._mixed(self.spectral(trials, strength), strength, variances=not power_once)
-
-    def _mixed(self, trials: Trials, strength: float, variances: bool) -> Trials:
         def move(source: Any) -> Any:
             mixing = self.mixing(source, strength, variances=variances)
             return lambda signal: mixing @ signal
 
         return self._moved(trials, strength, move)
+
+    def combined(self, trials: Trials, strength: float = 1.0, *, power_once: bool = True) -> Trials:
+        """Move the spectrum, then the covariance.
+
+        Both steps alone would carry the whole ratio of the sources' amplitudes. ``power_once`` leaves it to
+        the spectral step; the spatial one then changes only how channels covary. False carries it twice, as
+        in the paper.
+        """
+        return self.spatial(self.spectral(trials, strength), strength, variances=not power_once)
 
     def _moved(self, trials: Trials, strength: float, move: Any) -> Trials:
         """Apply ``move(source)`` to the signals of each source, with their means taken off meanwhile."""
@@ -255,14 +226,10 @@ def virtual_views(
     transport : Transport
         Learned from FIT people.
     strengths : sequence of float
-        The paper's are .5 and 1.
+        The paper's are .5 and 1. Spectral, spatial and combined, each at every strength: "spectral 0.5" is
+        the first.
     power_once : bool
         See :meth:`Transport.combined`; the paper's is False.
-
-    Returns
-    -------
-    list of (name, Trials)
-        Spectral, spatial and combined, each at every strength: "spectral 0.5" is the first.
     """
     views = [(f"spectral {a:g}", transport.spectral(trials, a)) for a in strengths]
     views += [(f"spatial {a:g}", transport.spatial(trials, a)) for a in strengths]

@@ -31,6 +31,8 @@ _REMEDIES = {
     "channels": "Trials.pick takes channels that all have, in one order.",
     "sfreq": "mgpa.eeg.resample changes the sampling rate.",
     "tmin": "Cut all epochs from the same time to the same time (mgpa.eeg.crop).",
+    "samples": "Cut all epochs from the same time to the same time (mgpa.eeg.crop).",
+    "columns": "Trials.with_columns adds a column, or (None) leaves it out.",
 }
 
 
@@ -100,6 +102,11 @@ class Trials:
         names = ", ".join(self.columns) or "no columns"
         return printable(f"<Trials: {n} of {c} channels x {t} samples at {self.sfreq:g} Hz, with {names}>")
 
+    def _layout(self) -> dict[str, Any]:
+        names, samples = sorted(self.columns), self.data.shape[2]
+        layout = {"channels": self.channels, "sfreq": self.sfreq, "tmin": self.tmin}
+        return layout | {"samples": samples, "columns": names}
+
     @property
     def times(self) -> NDArray[np.float64]:
         """Time of every sample, in seconds after the event."""
@@ -135,18 +142,12 @@ class Trials:
             raise ValueError("There are no trials to join.")
         first = trials[0]
         for i, other in enumerate(trials):
-            for name in ("channels", "sfreq", "tmin"):
-                if getattr(other, name) != getattr(first, name):
-                    difference = f"{getattr(other, name)}; the first have {getattr(first, name)}"
-                    raise ValueError(f"Trials {i} have {name} {difference}. {_REMEDIES[name]}")
-            if other.data.shape[2] != first.data.shape[2]:
-                difference = f"{other.data.shape[2]} samples; the first have {first.data.shape[2]}"
-                raise ValueError(f"Trials {i} have {difference}. {_REMEDIES['tmin']}")
-            if other.columns.keys() != first.columns.keys():
-                raise ValueError(
-                    f"Trials {i} are {other!r}; the first are {first!r}. Trials.with_columns adds a column, "
-                    "or (None) leaves it out."
-                )
+            wanted = first._layout()
+            for name, value in other._layout().items():
+                if value != wanted[name]:
+                    raise ValueError(
+                        f"Trials {i} have {name} {value}; the first have {wanted[name]}. {_REMEDIES[name]}"
+                    )
             arrays, others = ({"data": t.data, **t.columns} for t in (first, other))
             require_same_types(arrays, others, f"Trials {i}")
         columns = {name: np.concatenate([t.columns[name] for t in trials]) for name in first.columns}
@@ -175,19 +176,26 @@ class Trials:
         several = list(epochs) if isinstance(epochs, (list, tuple)) else [epochs]
         for one in several:
             if not (hasattr(one, "get_data") and hasattr(one, "events")):
-                advice = "Trials(data, channels, sfreq) makes trials of an array in volts."
-                if isinstance(one, Mapping):
-                    advice = "mgpa.eeg.table_from_epochs and align_devices take several devices by name."
-                kind = type(one).__name__
-                raise TypeError(f"epochs is a {kind}; expected mne.Epochs, or a list of them. {advice}")
+                raise TypeError(
+                    f"epochs is a {type(one).__name__}; expected mne.Epochs, or a list of them. "
+                    "Trials(data, channels, sfreq) takes an array in volts, and mgpa.eeg.table_from_epochs "
+                    "several devices by name."
+                )
         # Which epochs are bad is known only once they are read, and columns are of those that stay.
         several = [one if one.preload else one.copy().load_data() for one in several]
         columns = from_epochs(several, None, rename)
         del columns["X"]
         parts = []
         for one in several:
-            data, names = _eeg_of(one)
-            parts.append(cls(data, names, one.info["sfreq"], one.times[0]))
+            names = eeg_channels(one)
+            warn_of_projectors(one)
+            if bad := [name for name in names if name in one.info["bads"]]:
+                warnings.warn(
+                    f"{', '.join(bad)} is marked as bad, and used; interpolate it (Epochs.interpolate_bads) "
+                    "or leave it out (Trials.pick).",
+                    stacklevel=2,
+                )
+            parts.append(cls(one.get_data(picks=names), tuple(names), one.info["sfreq"], one.times[0]))
         return replace(cls.concatenate(parts), columns=columns, info=dict(info or {}))
 
     def to_epochs(self) -> Any:
@@ -219,23 +227,9 @@ def eeg_channels(epochs: Any) -> list[str]:
     kinds = epochs.get_channel_types()
     names = [name for name, kind in zip(epochs.ch_names, kinds, strict=True) if kind == "eeg"]
     if not names:
-        there = ", ".join(sorted(set(kinds)))
-        raise ValueError(f"The epochs have no EEG channels, only {there}; see Epochs.set_channel_types.")
+        others = ", ".join(sorted(set(kinds)))
+        raise ValueError(f"The epochs have no EEG channels, only {others}; see Epochs.set_channel_types.")
     return names
-
-
-def _eeg_of(epochs: Any) -> tuple[NDArray[Any], tuple[str, ...]]:
-    """Return the signals and names of EEG channels."""
-    names = eeg_channels(epochs)
-    warn_of_projectors(epochs)
-    bad = [name for name in names if name in epochs.info["bads"]]
-    if bad:
-        warnings.warn(
-            f"{', '.join(bad)} is marked as bad, and used; interpolate it (Epochs.interpolate_bads) or leave "
-            "it out (Trials.pick).",
-            stacklevel=3,
-        )
-    return epochs.get_data(picks=names), tuple(names)
 
 
 def warn_of_projectors(epochs: Any) -> None:
@@ -245,7 +239,7 @@ def warn_of_projectors(epochs: Any) -> None:
         warnings.warn(
             f"{', '.join(waiting)} is a projector that was not applied, so signals are as without it; "
             "Epochs.apply_proj applies it, Epochs.del_proj takes it away.",
-            stacklevel=4,
+            stacklevel=3,
         )
 
 

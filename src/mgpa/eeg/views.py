@@ -1,4 +1,4 @@
-"""Measurement views: the same stored trials as another reference, montage or filter would show them.
+"""Measurement views: the same stored trials as another reference or filter would show them.
 
 A view is a function from trials to trials. :func:`measure_views` applies several of them to the same trials
 and gives all views of a trial one ``pair_id``, so that their embeddings are true pairs.
@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
-from functools import lru_cache
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,7 +17,7 @@ from numpy.typing import NDArray
 from ..errors import TableError
 from ..pairs import is_paired
 from ..tables.table import Table
-from .trials import Trials, standard_montage
+from .trials import Trials
 
 View = Callable[[Trials], Trials]
 
@@ -32,8 +31,7 @@ def rereference(trials: Trials, reference: str | Sequence[str]) -> Trials:
         Against any reference that all channels share.
     reference : str or sequence of str
         "average": the mean of all channels. A channel: it becomes zero throughout and stays. Several
-        channels: their mean. "REST": a point at infinity, estimated through a spherical head model; needs
-        channels that the standard 10-05 montage knows, and works the better the more of the head they cover.
+        channels: their mean.
 
     Examples
     --------
@@ -44,8 +42,6 @@ def rereference(trials: Trials, reference: str | Sequence[str]) -> Trials:
     >>> rereference(trials, "Oz").data.ravel().tolist()
     [0.0, 1.0, 5.0]
     """
-    if reference == "REST":
-        return replace(trials, data=_rest(trials).astype(trials.data.dtype))
     if reference == "average":
         named = list(trials.channels)
         if len(named) < 2:
@@ -53,90 +49,9 @@ def rereference(trials: Trials, reference: str | Sequence[str]) -> Trials:
     else:
         named = [reference] if isinstance(reference, str) else list(reference)
         if not named:
-            raise ValueError("reference names no channel; give one, several, 'average' or 'REST'.")
+            raise ValueError("reference names no channel; give one, several, or 'average'.")
     at = trials.data[:, trials.index(named)].mean(axis=1, keepdims=True, dtype=np.float64)
     return replace(trials, data=(trials.data - at).astype(trials.data.dtype))
-
-
-def _rest(trials: Trials) -> NDArray[np.float64]:
-    import mne
-
-    forward = _sphere_forward(trials.channels)
-    referenced, _ = mne.set_eeg_reference(_signals(trials), "REST", forward=forward, verbose="error")
-    data: NDArray[np.float64] = referenced.get_data(copy=False)
-    return data
-
-
-def _signals(trials: Trials) -> Any:
-    """Return MNE epochs for operations on channels, to which times and columns do not matter."""
-    return replace(trials, tmin=0.0, columns={}).to_epochs()
-
-
-@lru_cache(maxsize=8)
-def _sphere_forward(channels: tuple[str, ...]) -> Any:
-    """Return the potentials of dipoles on a grid in a four-shell sphere, at the channels."""
-    import mne
-
-    montage = standard_montage()
-    _require_positions(channels, montage)
-    info = mne.create_info(list(channels), 1.0, "eeg").set_montage(montage)
-    # The sphere is fitted to all of the montage: a few channels at the back do not say how large a head is.
-    whole = mne.create_info(montage.ch_names, 1.0, "eeg").set_montage(montage)
-    sphere = mne.make_sphere_model("auto", "auto", whole, verbose="error")
-    grid = mne.setup_volume_source_space(sphere=sphere, pos=15.0, exclude=30.0, verbose="error")
-    return mne.make_forward_solution(info, trans=None, src=grid, bem=sphere, meg=False, verbose="error")
-
-
-def _require_positions(channels: Sequence[str], montage: Any) -> None:
-    unknown = [name for name in channels if name not in montage.ch_names]
-    if unknown:
-        raise ValueError(
-            f"The standard 10-05 montage has no {', '.join(unknown)}, and this needs positions; rename or "
-            "leave out these channels (Trials.pick)."
-        )
-
-
-def pick_montage(
-    trials: Trials, channels: Sequence[str], *, others: Literal["drop", "zero", "interpolate"] = "drop"
-) -> Trials:
-    """Return the trials as a smaller montage would have measured them.
-
-    Parameters
-    ----------
-    trials : Trials
-        With all of these channels, and others.
-    channels : sequence of str
-        What the smaller montage has.
-    others : {"drop", "zero", "interpolate"}
-        What becomes of the other channels. Encoders need the same channels in every view: "zero" and
-        "interpolate" (spherical splines, from the channels of the smaller montage) keep them all, in place.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> trials = Trials(np.ones((1, 3, 1)), ["Oz", "O1", "O2"], 250.0)
-    >>> pick_montage(trials, ["O2", "Oz"]).channels
-    ('O2', 'Oz')
-    >>> pick_montage(trials, ["O2", "Oz"], others="zero").data.ravel().tolist()
-    [1.0, 0.0, 1.0]
-    """
-    if isinstance(channels, str) or not len(channels):
-        raise ValueError(f"channels are {channels!r}; expected a list of names.")
-    kept = trials.index(channels)
-    if others == "drop":
-        return trials.pick(channels)
-    if others not in ("zero", "interpolate"):
-        raise ValueError(f"others is {others!r}; expected 'drop', 'zero' or 'interpolate'.")
-    left = np.setdiff1d(np.arange(len(trials.channels)), kept)
-    data = trials.data.copy()
-    if others == "zero":
-        data[:, left] = 0.0
-    elif len(left):
-        _require_positions(trials.channels, standard_montage())
-        epochs = _signals(trials)
-        epochs.info["bads"] = [trials.channels[i] for i in left]
-        data[:, left] = epochs.interpolate_bads(verbose="error").get_data(copy=False)[:, left]
-    return replace(trials, data=data)
 
 
 def bandpass(trials: Trials, low: float | None, high: float | None) -> Trials:
@@ -244,51 +159,42 @@ def measure_views(
                 "another with recorded_source=."
             )
         columns[recorded_source] = columns.pop("source")
-    seen = {name: _checked(name, view(trials), trials) for name, view in measured.items()}
-    first_name, first = next(iter(seen.items()))
-    for name, view in seen.items():
-        mine, theirs = _layout(view), _layout(first)
-        if mine != theirs:
+    views = {name: view(trials) for name, view in measured.items()}
+    first_name, first = next(iter(views.items()))
+    for name, view in views.items():
+        _require_same_trials(name, view, trials)
+        layouts = [
+            f"channels {', '.join(v.channels)} and {v.data.shape[2]} samples ({v.data.dtype}) at "
+            f"{v.sfreq:g} Hz from {v.tmin:g} s"
+            for v in (view, first)
+        ]
+        if layouts[0] != layouts[1]:
             raise ValueError(
-                f"View {name!r} has {mine}; view {first_name!r} has {theirs}. Views are compared sample by "
-                "sample: resample, or pick channels, in all of them alike."
+                f"View {name!r} has {layouts[0]}; view {first_name!r} has {layouts[1]}. Views are compared "
+                "sample by sample: resample, or pick channels, in all of them alike."
             )
-    n, k = len(trials), len(seen)
-    data = np.stack([view.data for view in seen.values()], axis=1)
+    n, k = len(trials), len(views)
+    data = np.stack([view.data for view in views.values()], axis=1)
     stacked = {name: np.repeat(values, k) for name, values in columns.items()}
-    stacked |= {"source": np.tile(list(seen), n), "pair_id": np.repeat(np.arange(n), k)}
+    stacked |= {"source": np.tile(list(views), n), "pair_id": np.repeat(np.arange(n), k)}
     return replace(first, data=data.reshape(n * k, *data.shape[2:]), columns=stacked, info=trials.info)
 
 
-def _checked(name: str, view: Any, trials: Trials) -> Trials:
-    """Return the view if it holds the same trials in the same order."""
+def _require_same_trials(name: str, view: Any, trials: Trials) -> None:
+    """Raise unless a view holds the same trials in the same order."""
     if not isinstance(view, Trials):
         raise TypeError(f"View {name!r} returned a {type(view).__name__}; expected Trials.")
     if len(view) != len(trials):
         raise ValueError(f"View {name!r} returned {len(view)} of {len(trials)} trials; expected all of them.")
-    changed = sorted(
-        column
-        for column in view.columns.keys() | trials.columns.keys()
-        if not _same(view.columns.get(column), trials.columns.get(column))
-    )
+    changed = sorted(view.columns.keys() ^ trials.columns.keys())
+    for column in view.columns.keys() & trials.columns.keys():
+        a, b = view.columns[column], trials.columns[column]
+        if a.dtype != b.dtype or not np.array_equal(a, b, equal_nan=a.dtype.kind == "f"):
+            changed.append(column)
     if changed:
         raise ValueError(
-            f"View {name!r} changed {', '.join(changed)}; views change signals only and keep the trials' "
-            "order."
+            f"View {name!r} changed {', '.join(changed)}; views change signals only, not the order."
         )
-    return view
-
-
-def _same(a: NDArray[Any] | None, b: NDArray[Any] | None) -> bool:
-    if a is None or b is None:
-        return a is b
-    return a.dtype == b.dtype and np.array_equal(a, b, equal_nan=a.dtype.kind == "f")
-
-
-def _layout(trials: Trials) -> str:
-    channels, samples = ", ".join(trials.channels), trials.data.shape[2]
-    rate = f"{samples} samples at {trials.sfreq:g} Hz from {trials.tmin:g} s"
-    return f"channels {channels} and {rate}, {trials.data.dtype}"
 
 
 def scaled_endpoints(A: Any, B: Any, gamma: float) -> tuple[NDArray[Any], NDArray[Any]]:

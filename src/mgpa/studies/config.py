@@ -105,7 +105,7 @@ class ViewsSection(Section):
 class EncoderSection(Section):
     """What turns signals into embeddings; ``parameters`` are its own."""
 
-    name: Literal["eegpt", "labram", "biot", "cbramod", "temporal_bins", "band_power", "windowed_power"]
+    name: Literal["eegpt", "labram", "temporal_bins", "band_power", "windowed_power"]
     checkpoint: str | None = None
     pool: bool = False
     flatten: bool = False
@@ -218,6 +218,13 @@ class ReuseSection(Section):
         return self
 
 
+class NeedsSection(Section):
+    """Gigabytes of disk and memory that the study was measured to need."""
+
+    disk: float = 0.0
+    memory: float = 0.0
+
+
 class ContrastSection(Section):
     """A difference worth stating: method a minus method b, and what the paper found (value, low, high)."""
 
@@ -253,6 +260,8 @@ class Study(Section):
     reuse: ReuseSection | None = None
     contrasts: tuple[ContrastSection, ...] = ()
     paper: dict[str, dict[str, float]] = {}
+    needs: NeedsSection = NeedsSection()
+    overlays: Texts = ()
 
     @model_validator(mode="after")
     def _consistent(self) -> Study:
@@ -298,6 +307,11 @@ class Study(Section):
                 raise ValueError(f"methods.{name}.grid: only [reuse] chooses among recipes")
 
     @property
+    def description(self) -> str:
+        """What the study is about, with the numbers that were really used."""
+        return self.about.replace("{gamma}", f"{100 * self.endpoints.gamma:g} %")
+
+    @property
     def simulated(self) -> bool:
         """Whether the recordings are made here."""
         return self.data.kind != "table" and self.data.folder is None
@@ -330,7 +344,12 @@ def presets() -> dict[str, str]:
 
 
 def load_study(
-    which: str | Path, *, recordings: Path | None = None, quick: bool = False, **changes: Any
+    which: str | Path,
+    *,
+    recordings: str | Path | None = None,
+    checkpoint: str | Path | None = None,
+    quick: bool = False,
+    **changes: Any,
 ) -> Study:
     """Read and check a study.
 
@@ -340,6 +359,8 @@ def load_study(
         The name of one that comes with the package (:func:`presets`), or a TOML file.
     recordings : path or None
         Folder with the recordings (or file with the table); without it they are simulated.
+    checkpoint : path or None
+        File with the encoder's weights; without it, what the study names.
     quick : bool
         Apply the study's ``[quick]`` section: a run of minutes.
     **changes
@@ -351,10 +372,10 @@ def load_study(
     >>> study.simulated, study.endpoints.association
     (True, 0.9)
     """
-    text, name, beside = _read(which)
+    text, name, beside = read_study(which)
     try:
         document = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
         raise StudyError(f"{name} is not TOML: {error}.") from None
     for key in ("data", *OVERLAYS):
         if not isinstance(document.setdefault(key, {}), dict):
@@ -367,15 +388,19 @@ def load_study(
         for key in ("table", "folder"):
             if isinstance(given.get(key), str):
                 given[key] = str(beside / Path(given[key]).expanduser())
-    weights = document.get("encoder")
-    if isinstance(weights, dict) and weights.get("checkpoint", "paper") != "paper":
-        weights["checkpoint"] = str(beside / Path(str(weights["checkpoint"])).expanduser())
+    encoder = document.get("encoder")
+    if checkpoint is not None:
+        if not isinstance(encoder, dict) or encoder.get("name") in FIXED or "folder" not in given:
+            raise StudyError(f"{name} runs no encoder with weights here; leave checkpoint out.")
+        encoder["checkpoint"] = str(Path(checkpoint).expanduser().resolve())
+    elif isinstance(encoder, dict) and encoder.get("checkpoint", "paper") != "paper":
+        encoder["checkpoint"] = str(beside / Path(str(encoder["checkpoint"])).expanduser())
     planned = _methods(document)
-    if given.get("kind") != "table" and "folder" not in given:
-        document = _merged(document, overlays["simulated"])
-    if quick:
-        document = _merged(document, overlays["quick"])
-    document = _merged(document, changes)
+    simulated = given.get("kind") != "table" and "folder" not in given
+    applied = [key for key, used in (("simulated", simulated), ("quick", quick)) if used]
+    for key in applied:
+        document = _merged(document, overlays[key])
+    document = _merged(document, changes) | {"overlays": applied}
     # An overlay that leaves a method out leaves its contrasts out, too.
     left_out = planned - _methods(document)
     if left_out and isinstance(document.get("contrasts"), list):
@@ -389,7 +414,7 @@ def load_study(
         raise StudyError(f"{name} is not a study that can be run:\n" + "\n".join(lines)) from None
 
 
-def _read(which: str | Path) -> tuple[str, str, Path]:
+def read_study(which: str | Path) -> tuple[str, str, Path]:
     """Return the text of a study, what to call it, and the folder its paths are relative to."""
     path = Path(which).expanduser()
     if path.suffix == ".toml" or path.is_file():
@@ -401,11 +426,11 @@ def _read(which: str | Path) -> tuple[str, str, Path]:
             raise StudyError(f"{path} cannot be read: {error.strerror}.") from None
         except UnicodeDecodeError:
             raise StudyError(f"{path} is not text in UTF-8.") from None
+    if str(which) == "template":
+        return files(__package__).joinpath("template.toml").read_text("utf-8"), "template", Path.cwd()
     packaged = presets()
     if str(which) not in packaged:
-        raise StudyError(
-            f"There is no study {str(which)!r}; there are {', '.join(packaged)}, and files ending in .toml."
-        )
+        raise StudyError(f"No study {str(which)!r}. Name a .toml file or one of {', '.join(packaged)}.")
     text = files(__package__).joinpath("presets", f"{which}.toml").read_text("utf-8")
     return text, str(which), Path.cwd()
 

@@ -1,87 +1,144 @@
-"""Figures of a study: its differences beside the paper's, and what became of several tasks."""
+"""Figures of a study: differences beside the paper's, and the paper's figures 3 and 4."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from textwrap import fill
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..audit.metrics import find_metric
-from ..audit.plots import looks, save_figures
-from ..audit.plots.drawing import CHANCE, INK, MUTED, PAGE, canvas, forest, plain, rows, style
+from ..audit.plots import save_figures
+from ..audit.plots.drawing import CHANCE, INK, MUTED, PAGE, canvas, plain, rows, style
 from ..audit.words import label
-from .rows import Row, contrasts, slug
+from .paper_tables import CONTROLLED, REUSE, TASKS
+from .rows import Row, contrasts
 from .run import StudyResult
 
+if TYPE_CHECKING:
+    from .paper import Number, Runs
 
-def save_study_figures(
-    result: StudyResult, folder: Path, formats: tuple[str, ...] = ("pdf", "svg", "png")
-) -> list[Path]:
-    """Write the figures that apply to a folder, in every format, and return the paths."""
-    figures: dict[str, Any] = {}
-    if any(True for _ in contrasts(result)):
-        figures["contrasts"] = plot_contrasts(result)
-    if len(result.audits) > 1:
-        shared = set.intersection(*(set(audit.metrics) for audit in result.audits.values()))
-        # Association needs two sources; with more of them, the heads themselves are what there is to see.
-        shown = ("worst", "control") if "worst" in shared else ("T_f", "T_r")
-        figures |= {metric: plot_tasks(result, metric) for metric in shown if metric in shared}
-        if "worst" in shared:
-            figures |= {
-                f"association-{slug(task)}": audit.plot("association")
-                for task, audit in result.audits.items()
-            }
-    return save_figures(figures, folder, formats)
+GATES = ("Measurement gate", "PCA gate", "Random gates", "Ungated")
+
+
+def save_study_figures(result: StudyResult, folder: Path) -> list[Path]:
+    """Write the figures that apply to a folder, as PDF, SVG and PNG, and return the paths."""
+    return save_figures({"contrasts": plot_contrasts(result)} if any(contrasts(result)) else {}, folder)
+
+
+def save_study_figure(figure: Any, path: Path) -> Path:
+    """Write one figure as PDF."""
+    return save_figures({path.stem: figure}, path.parent, ("pdf",))[0]
 
 
 def plot_contrasts(result: StudyResult, width: float = PAGE) -> Any:
-    """Draw the declared differences, a panel a metric: ours with intervals, the paper's hollow."""
+    """Draw the declared differences, a panel a metric: the run's with intervals, the paper's hollow."""
     differences = list(contrasts(result))
     metrics = list(dict.fromkeys(row.metric for row in differences))
     names = list(dict.fromkeys(_title(row) for row in differences))
     with style():
-        figure, axes = canvas(None, width, 0.22 * len(names) + 1.0, len(metrics), len(metrics), sharey=True)
+        figure, axes = canvas(None, width, 0.22 * len(names) + 1.2, len(metrics), len(metrics), sharey=True)
         for ax, metric in zip(axes, metrics, strict=True):
             for row in (r for r in differences if r.metric == metric):
                 y = names.index(_title(row))
-                ax.plot([row.low, row.high], [y, y], color=INK, lw=1.0, zorder=2)
-                ax.plot(row.value, y, "o", color=INK, ms=4, zorder=3)
+                _mark(ax, (row.value, row.low, row.high), y)
                 if row.paper is not None:
-                    ends = [row.paper_low, row.paper_high]
-                    if None not in ends:
-                        ax.plot(ends, [y + 0.3] * 2, color=MUTED, lw=0.8, zorder=2)
-                    ax.plot(row.paper, y + 0.3, "D", mfc="white", mec=MUTED, ms=3.2, zorder=3)
+                    _mark(ax, (row.paper, row.paper_low, row.paper_high), y + 0.3, paper=True)
             ax.axvline(0, **CHANCE)
             rows(ax)
             ax.set_xlabel(fill(f"difference in {find_metric(metric).title}", 18))  # panels are narrow
         axes[0].set_yticks(range(len(names)), [plain(name) for name in names])
         axes[0].set_ylim(len(names) - 0.4, -0.6)
-        data = "simulated recordings" if result.study.simulated else "these recordings"
         paper = "    ◇ the paper" if any(row.paper is not None for row in differences) else ""
-        figure.suptitle(f"● {data}, 95 % intervals{paper}    ┈ no difference", fontsize=7, color=MUTED)
+        _note(figure, f"● {result.heading}, 95 % intervals{paper}    ┈ no difference", result.deviations)
     return figure
 
 
-def plot_tasks(result: StudyResult, metric: str, width: float = PAGE) -> Any:
-    """Draw one metric of every method: a panel a task; dashed is LEACE, dotted guessing."""
+def gate_figure(runs: Runs) -> Any:
+    """Draw figure 3: source and task at a common budget by gate, and what the target costs."""
+    run = runs.results[CONTROLLED]
+
+    def number(of: dict[Any, Number], name: str, metric: str, against: str = "") -> Number | None:
+        return of.get((CONTROLLED, "", name, against, metric))
+
     with style():
-        tasks = list(result.audits)
-        first = result.audits[tasks[0]]
-        figure, axes = canvas(None, width, 0.2 * len(first.methods) + 0.6, len(tasks), len(tasks))
-        for i, (ax, task) in enumerate(zip(axes, tasks, strict=True)):
-            audit = result.audits[task]
-            values = [(name, audit[name].estimate(metric)) for name in audit.methods]
-            forest(ax, audit, values, names=i == 0)
-            ax.axvline(0.5, **CHANCE)
-            if "LEACE" in audit.methods:
-                ax.axvline(
-                    audit["LEACE"].estimate(metric).value, color=looks(audit)["LEACE"].color, ls="--", lw=0.7
-                )
-            ax.set_title(plain(task))
-            ax.set_xlabel(find_metric(metric).axis)
-        leace = "    - - LEACE" if "LEACE" in first.methods else ""
-        figure.suptitle(f"┈ guessing{leace}", fontsize=7, color=MUTED)
+        figure, axes = canvas(None, PAGE, 2.2, 3, 3)
+        identity = number(runs.numbers, "identity", "S")
+        for y, name in enumerate(GATES):
+            _mark(axes[0], number(runs.numbers, name, "S"), y)
+            _mark(axes[1], number(runs.numbers, name, "T_f", "identity"), y, 100)
+            _mark(axes[1], number(runs.paper, name, "T_f", "identity"), y + 0.28, 100, paper=True)
+        if identity is not None:
+            axes[0].axvline(identity.value, color=INK, ls="--", lw=0.7)
+        axes[0].axvline(0.5, **CHANCE)
+        axes[1].axvline(0, **CHANCE)
+        for y, name in enumerate(("Conditional target", "Mean target")):
+            _mark(axes[2], number(runs.numbers, name, "M"), y)
+            _mark(axes[2], number(runs.paper, name, "M"), y + 0.2, paper=True)
+        budgets = {
+            run["settings"]["methods"][name]["budget"] for name in GATES if name in run["settings"]["methods"]
+        }
+        budget = ", ".join("none" if b is None else f"{b:g}".lstrip("0") for b in sorted(budgets, key=str))
+        _panels(
+            (axes[0], GATES, f"a  Source at a budget of {budget}", "Source AUROC"),
+            (axes[1], ("",) * 4, "b  Task, against identity", "Change of T_f (pp)"),
+            (axes[2], ("Conditional", "Mean"), "c  Target, native", "Movement M"),
+        )
+        marks = "◇ the paper    - - identity    ┈ guessing (a), no change (b)"
+        _note(figure, f"● {run['heading']}, 95 % intervals    {marks}", run["deviations"])
     return figure
+
+
+def reuse_figure(runs: Runs) -> Any:
+    """Draw figure 4: worst-association AUROC of reused maps; a dagger where they clearly gain on LEACE."""
+    names, run = ("LEACE", "MGPA-CF", "MGPA-Iter", "CORAL", "FEATMAP"), runs.results[REUSE]
+    with style():
+        figure, axes = canvas(None, PAGE, 2.2, 2, 2)
+        for ax, task in zip(axes, TASKS[1:], strict=True):
+            shown = []
+            for y, name in enumerate(names):
+                aware = name in ("CORAL", "FEATMAP")
+                key = (REUSE, task, name, "", "worst")
+                _mark(ax, runs.numbers.get(key), y, face="white" if aware else INK)
+                _mark(ax, runs.paper.get(key), y + 0.25, paper=True)
+                gain = runs.numbers.get((REUSE, task, name, "LEACE", "worst"))
+                clear = gain is not None and gain.low is not None and gain.low > 0
+                shown.append(f"{name} †" if clear else name)
+            leace = runs.numbers.get((REUSE, task, "LEACE", "", "worst"))
+            if leace is not None:
+                ax.axvline(leace.value, color=INK, ls="--", lw=0.7)
+            ax.axvline(0.5, **CHANCE)
+            _panels((ax, shown, task, "Worst-association AUROC"))
+        line = f"● {run['heading']}, 95 % intervals    ◇ the paper    - - LEACE    ┈ guessing"
+        _note(figure, line, run["deviations"])
+    return figure
+
+
+def _panels(*panels: Any) -> None:
+    for ax, names, title, xlabel in panels:
+        rows(ax)
+        ax.set_yticks(range(len(names)), names)
+        ax.set_ylim(len(names) - 0.4, -0.6)
+        ax.set_title(title, loc="left")
+        ax.set_xlabel(xlabel)
+
+
+def _mark(ax: Any, number: Any, y: float, scale: float = 1, face: str = INK, paper: bool = False) -> None:
+    """Draw a number with its interval; the paper's is a hollow diamond."""
+    if number is None:
+        return
+    value, low, high = number
+    color = MUTED if paper else INK
+    if low is not None and high is not None:
+        ax.plot([scale * low, scale * high], [y, y], color=color, lw=0.8 if paper else 1.0, zorder=2)
+    look = {"marker": "D", "mfc": "white", "ms": 3.2} if paper else {"marker": "o", "mfc": face, "ms": 4.2}
+    ax.plot(scale * value, y, ls="", mec=color, zorder=3, **look)
+
+
+def _note(figure: Any, line: str, deviations: list[str]) -> None:
+    """Write above a figure what its marks are and, below it, how the run differs from the preset."""
+    figure.suptitle(line, fontsize=7, color=MUTED)
+    if deviations:
+        figure.supxlabel(fill(plain("; ".join(deviations)), 170), fontsize=5.5, color=MUTED)
 
 
 def _title(row: Row) -> str:

@@ -15,7 +15,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..baselines.leace import erasure
 from ..closed_form import projection
 from ..maps import AffineMap
 
@@ -141,32 +140,22 @@ def gaussian_model(
     >>> model.D, model.mean_score.round(3).tolist()
     (4.0, [2.586, -2.586])
     """
-    given, zero_one = np.atleast_1d(np.asarray(p, np.float64)), np.asarray(means, np.float64)
-    if given.ndim != 1 or not given.size or not ((given > 0) & (given < 1)).all():
-        raise ValueError(f"p is {p!r}; expected probabilities between 0 and 1, one for every context.")
-    k = len(given)
+    prob, zero_one = np.atleast_1d(np.asarray(p, np.float64)), np.asarray(means, np.float64)
+    k, r = len(prob), zero_one.shape[1]
     w = np.full(k, 1 / k) if weight is None else np.asarray(weight, np.float64)
-    if w.shape != (k,) or not (w > 0).all() or not np.isclose(w.sum(), 1):
-        raise ValueError(f"weight is {weight!r}; expected {k} positive numbers that add up to 1.")
-    if zero_one.ndim != 2 or len(zero_one) != 2 or not (zero_one[0] != zero_one[1]).any():
-        raise ValueError(f"means are {means!r}; expected two different means, of source 0 and source 1.")
-    r = zero_one.shape[1]
     Sigma = np.eye(r) if covariance is None else np.asarray(covariance, np.float64)
-    if Sigma.shape != (r, r) or not np.allclose(Sigma, Sigma.T) or not np.linalg.eigvalsh(Sigma)[0] > 0:
+    if not ((prob > 0) & (prob < 1)).all():
+        raise ValueError(f"p must be probabilities between 0 and 1; got {p!r}.")
+    if w.shape != (k,) or not (w > 0).all() or not np.isclose(w.sum(), 1):
+        raise ValueError(f"weight must be {k} positive numbers that add up to 1; got {weight!r}.")
+    if not np.allclose(Sigma, Sigma.T) or not np.linalg.eigvalsh(Sigma)[0] > 0:
         raise ValueError(f"covariance must be a positive-definite ({r}, {r}) matrix; got {covariance!r}.")
     m = np.tile(zero_one.mean(0), (k, 1))
-    return GaussianModel(zero_one[1] - zero_one[0], Sigma, given, w, np.linspace(1, -1, k), m)
+    return GaussianModel(zero_one[1] - zero_one[0], Sigma, prob, w, np.linspace(1, -1, k), m)
 
 
 def target_map(model: GaussianModel, target: float, context: int = 0) -> AffineMap:
-    """Return the correction of z, in one context, that brings the full score s to ``target`` (R_κ).
-
-    Examples
-    --------
-    >>> model = gaussian_model()
-    >>> target_map(model, 0.0).transform([[3.0, 0.5]]).round(3)      # to score zero, along δ only
-    array([[-0.693,  0.5  ]])
-    """
+    """Return the correction of z, in one context, that brings the full score s to ``target`` (R_κ)."""
     direction, readout = projection(model.Sigma, model.delta[:, None])
     # readout is Σ⁻¹δ / √D, so that ℓ = κ reads κ / √D in its units.
     kappa = (target - model.evidence[context]) / np.sqrt(model.D)
@@ -201,13 +190,7 @@ def costs(model: GaussianModel) -> dict[str, Floats]:
     """Return each target's expected squared movement in every context, (k,), in the metric Σ⁻¹: eq. (7).
 
     The names are those of :class:`~mgpa.IterativeMGPA`: ``conditional`` aims at E[s | q], ``mean`` at E[s],
-    ``zero`` at 0. ``completion`` replaces the whole block by E[z | q].
-
-    Examples
-    --------
-    >>> {name: round(float(cost[0]), 2) for name, cost in costs(gaussian_model()).items()}
-    {'conditional': 1.64, 'mean': 3.31, 'zero': 3.31, 'completion': 2.64}
-    """
+    ``zero`` at 0. ``completion`` replaces the whole block by E[z | q]."""
     k = range(len(model.p))
     overall = float(model.weight @ model.mean_score)
     maps = {
@@ -225,15 +208,7 @@ def costs(model: GaussianModel) -> dict[str, Floats]:
 
 
 def separation_left(model: GaussianModel, mapping: AffineMap) -> float:
-    """Return D after a correction of z: zero exactly where it erases the source given the context.
-
-    Examples
-    --------
-    >>> model = gaussian_model()
-    >>> full = target_map(model, 0.0)
-    >>> [round(separation_left(model, m), 9) for m in (full, full.with_strength(0.9))]
-    [0.0, 4.0]
-    """
+    """Return D after a correction of z: zero exactly where it erases the source given the context."""
     M = linear_part(mapping)
     shift = M @ model.delta
     # Singular after a full step: what has no variance left has no shift either.
@@ -241,13 +216,7 @@ def separation_left(model: GaussianModel, mapping: AffineMap) -> float:
 
 
 def information(p: float, D: float) -> float:
-    """Return I(U; Z | Q = q) in bits, for a context with this p and a separation D.
-
-    Examples
-    --------
-    >>> information(0.8, 0.0), round(information(0.5, 1e3), 6)
-    (0.0, 1.0)
-    """
+    """Return I(U; Z | Q = q) in bits, for a context with this p and a separation D."""
     # ℓ is sufficient, and given u it is N(±D / 2, D): one integral for each source.
     x, w = np.polynomial.hermite_e.hermegauss(150)
     w = w / w.sum()
@@ -261,27 +230,9 @@ def information(p: float, D: float) -> float:
 
 
 def context_information(model: GaussianModel) -> float:
-    """Return I(U; Q) in bits: the floor that no correction inside the gate goes below (eqs. (2) and (11)).
-
-    Examples
-    --------
-    >>> round(context_information(gaussian_model()), 4)
-    0.2781
-    """
+    """Return I(U; Q) in bits: the floor that no correction inside the gate goes below (eqs. (2) and (11))."""
 
     def bits(p: Any) -> Any:
         return -(p * np.log2(p) + (1 - p) * np.log2(1 - p))
 
     return float(bits(model.weight @ model.p) - model.weight @ bits(model.p))
-
-
-def population_leace(model: GaussianModel) -> tuple[AffineMap, Floats, Floats]:
-    """Return LEACE of h = (q, z) as infinitely many rows would fit it, and their mean and covariance."""
-    points = np.column_stack([model.q, model.mean])
-    mean = model.weight @ points
-    covariance = (points - mean).T @ ((points - mean) * model.weight[:, None])
-    covariance[1:, 1:] += np.tensordot(model.weight, model.covariance, 1)
-    cross = (points - mean).T @ (model.weight * model.p)
-    cross[1:] += float(model.weight @ (model.p * (1 - model.p))) * model.delta
-    readout, direction = erasure(covariance, cross[:, None])
-    return _editable_map(mean, readout, direction, np.zeros(1)), mean, covariance

@@ -18,8 +18,7 @@ from ..tables.rows import in_coordinates
 from ..tables.table import Table
 from .config import ReuseSection, Study
 from .recordings import Recordings
-from .roles import roles_of
-from .splits import coordinates_of, pairs_of
+from .splits import coordinates_of, pairs_of, roles_of
 
 
 @dataclass(frozen=True)

@@ -1,34 +1,105 @@
-"""The paper's tables and figures with our numbers beside its own, as LaTeX, CSV and PDF."""
+"""The paper's tables 1 to 11, figures 3 and 4, and every number it prints beside a run's.
+
+Captions name each run's heading ("Ours", "Simulated", "Quick", "Changed") and list how it differs from the
+packaged study.
+"""
 
 from __future__ import annotations
 
-import csv
-import io
+import json
 import re
-from collections.abc import Iterable, Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Mapping, Sequence
+from html import escape
+from itertools import groupby
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
+from .._common.csv_text import csv_lines
 from .._common.files import write_atomically
-from ..audit.plots import save_figures
-from ..audit.plots.drawing import INK, MUTED, PAGE, canvas, plain, style
+from .._common.outputs import claim
 from ..audit.report.tables import latex_text
-from .paper_figures import gate_figure, reuse_figure
-from .paper_layout import CONTROLLED, NUMBERS, REUSE, Line, PaperTable, Value
-from .paper_numbers import Found, Runs
-from .paper_words import NOTHING, protocol_table, readers_table, settings_table
+from ..errors import StudyError
+from .config import load_study, presets
+from .paper_tables import CONTROLLED, FACTS, REUSE, TABLES, TASKS, Table, word_tables
+
+NOTHING = "–"
+
+
+class Number(NamedTuple):
+    """A number, and its interval where there is one."""
+
+    value: float
+    low: float | None = None
+    high: float | None = None
+
+
+class Runs:
+    """The numbers of studies that were run, and those that the paper prints, by the same keys.
+
+    Parameters
+    ----------
+    results : sequence of dict
+        The contents of ``results.json`` files, of different studies.
+    """
+
+    def __init__(self, results: Sequence[Mapping[str, Any]]) -> None:
+        self.results = {str(one["study"]): one for one in results}
+        if len(self.results) < len(results):
+            raise StudyError("Two folders hold the same study; name one of them.")
+        self.numbers: dict[tuple[str, ...], Number] = {
+            (study, row["task"], row["method"], row["against"], row["metric"]): Number(
+                row["value"], row["low"], row["high"]
+            )
+            for study, one in self.results.items()
+            for row in (*one["estimates"], *one["contrasts"])
+        }
+        self.paper: dict[tuple[str, ...], Number] = {}
+        for name in presets():
+            study = load_study(name)
+            printed: list[tuple[str, str, str, tuple[float, ...]]]
+            printed = [(m, "", key, (x,)) for m, xs in study.paper.items() for key, x in xs.items()]
+            printed += [(c.a, c.b, key, tuple(xs)) for c in study.contrasts for key, xs in c.paper.items()]
+            for method, against, key, ends in printed:
+                task, _, metric = key.partition(" ")
+                task, metric = (task, metric) if task in TASKS else ("", key)
+                self.paper[name, task, method, against, metric] = Number(*ends)
+
+    @classmethod
+    def read(cls, folders: Iterable[Path]) -> Runs:
+        """Return what studies wrote into their folders."""
+        results = []
+        for folder in folders:
+            path = Path(folder) / "results.json"
+            if not path.is_file():
+                raise StudyError(f"{folder} has no results.json; `mgpa study run` writes one.")
+            results.append(json.loads(path.read_text("utf-8")))
+        return cls(results)
+
+    def caption(self, studies: Iterable[str], methods: Iterable[str] = ()) -> str:
+        """Return what the numbers of some studies are, and how each run differs from the paper's study."""
+        said = []
+        for study in studies:
+            run = self.results.get(study)
+            if run is None:
+                said.append(f"{study}: not run.")
+                continue
+            differences = "; ".join(run["deviations"]) or "no deviation from the preset"
+            said.append(f"{study}: {run['heading']} [paper]; {differences} (digest {run['digest'][:12]}).")
+            omitted = {name: why for name, why in run["omitted"].items() if name.split(": ")[-1] in methods}
+            said += [f"{study}: {name} is left out, {why}." for name, why in omitted.items()]
+        return " ".join(said)
 
 
 def write_paper(folders: Iterable[Path], out: Path, *, all_tables: bool = True) -> list[Path]:
-    """Write the paper's tables and figures, with what studies found beside what it prints.
+    """Write the paper's tables and figures, with the numbers of runs beside those it prints.
 
     Parameters
     ----------
     folders : sequence of path
         Where studies were run; each has a ``results.json``.
     out : path
-        Folder for ``table_1.tex``, ``.csv``, ``.pdf`` and so on, and ``figure_3.pdf``, ``figure_4.pdf``.
+        Folder, new, empty or written by this function, for ``paper.html`` with all tables, ``table_1.tex``
+        and ``.csv`` and so on, ``numbers.csv`` (every printed number), ``figure_3.pdf``, ``figure_4.pdf``.
     all_tables : bool
         Also tables that no study here has a number for; those show the paper's alone.
 
@@ -36,180 +107,172 @@ def write_paper(folders: Iterable[Path], out: Path, *, all_tables: bool = True) 
     -------
     list of path
     """
-    runs, out = Runs.read(folders), Path(out)
-    out.mkdir(parents=True, exist_ok=True)
-    paths: list[Path] = []
-    figures: dict[str, Any] = {}
-    tables = [(t, runs.notes(t)) for t in NUMBERS if all_tables or t.studies & set(runs.results)]
+    runs = Runs.read(folders)
+    tables = [t for t in TABLES if all_tables or t.studies & set(runs.results)]
     if all_tables:
-        tables += [(t, []) for t in (protocol_table(runs), settings_table(), readers_table())]
-    for table, notes in tables:
-        name = f"table_{table.name}"
-        paths.append(write_atomically(out / f"{name}.tex", latex(table, runs, notes).encode()))
-        paths.append(write_atomically(out / f"{name}.csv", as_csv(table, runs).encode()))
-        figures[name] = draw(table, runs, notes)
-    if CONTROLLED in runs.results:
-        figures["figure_3"] = gate_figure(runs)
-    if REUSE in runs.results:
-        figures["figure_4"] = reuse_figure(runs)
-    if all_tables:
-        from .theory import figure
+        tables += word_tables(runs.results)
+    texts = {"paper.html": as_html(tables, runs), "numbers.csv": numbers_csv(runs)}
+    for table in tables:
+        texts[f"table_{table.name}.tex"] = latex(table, runs)
+        texts[f"table_{table.name}.csv"] = as_csv(table, runs)
+    paths = [write_atomically(claim(out, name)[0], text.encode()) for name, text in texts.items()]
+    from .figures import gate_figure, reuse_figure, save_study_figure
 
-        figures["figure_2"] = figure()
-    return sorted(paths + save_figures(figures, out, ("pdf",)))
+    for study, name, draw in (
+        (CONTROLLED, "figure_3.pdf", gate_figure),
+        (REUSE, "figure_4.pdf", reuse_figure),
+    ):
+        if study in runs.results:
+            paths.append(save_study_figure(draw(runs), claim(out, name)[0]))
+    return sorted(paths)
 
 
-def text_of(value: Value, found: Found | None) -> str:
-    """Return a number as the paper writes it."""
-    if found is None:
+def number_text(number: Number | None, digits: int, percent: bool, sign: bool, interval: bool) -> str:
+    """Return a number as the paper writes it.
+
+    Examples
+    --------
+    >>> number_text(Number(-0.0413, -0.0647, -0.021), 2, percent=True, sign=True, interval=True)
+    '-4.13 [-6.47, -2.10]'
+    """
+    if number is None:
         return NOTHING
-    sign = "+" if value.against else ""
-    scale = 100 if value.percent else 1
-
-    def number(x: float) -> str:
-        return f"{scale * x:{sign}.{value.digits}f}"
-
-    if not value.interval or found.low is None or found.high is None:
-        return number(found.value)
-    return f"{number(found.value)} [{number(found.low)}, {number(found.high)}]"
+    value, *ends = (
+        None if x is None else f"{(100 if percent else 1) * x:{'+' if sign else ''}.{digits}f}"
+        for x in number
+    )
+    return f"{value} [{ends[0]}, {ends[1]}]" if interval and None not in ends else str(value)
 
 
-def _filled(table: PaperTable, runs: Runs) -> list[tuple[Line, list[str]]]:
-    """Return every printed line: ours [paper] in one cell, or, with intervals, one line below the other."""
-    lines = []
-    for line in table.lines:
-        cells = line.cells
-        ours = [c if isinstance(c, str) else text_of(c, runs.ours(c)) for c in cells]
-        theirs = [c if isinstance(c, str) else text_of(c, runs.paper(c)) for c in cells]
-        if any(isinstance(c, Value) and c.interval for c in cells):
-            lines.append((line, ours))
-            below = (*("",) * (len(line.labels) - 1), "[paper]")
-            lines.append((replace(line, labels=below, rule=False), theirs))
-        else:
-            pairs = zip(cells, ours, theirs, strict=True)
-            lines.append((line, [a if isinstance(c, str) else f"{a} [{b}]" for c, a, b in pairs]))
-    return lines
+def filled(table: Table, runs: Runs) -> list[tuple[list[str], list[tuple[str, str]]]]:
+    """Return a table's rows: labels, and for every column the run's text and the paper's."""
+    rows = []
+    for labels, content in table.rows:
+        if not table.studies:
+            rows.append((labels, [(text, "") for text in content]))
+            continue
+        (method, against, of_task), cells = content, []
+        for _, study, task, metric, digits in table.columns:
+            if not any(key[0] == study and key[2] == method for key in runs.paper):
+                cells.append(("N/A", "N/A"))  # a method that this study of the paper does not have
+                continue
+            key = (study, of_task or task, method, against, metric)
+            how = (digits, table.percent, bool(against), table.interval)
+            cells.append((number_text(runs.numbers.get(key), *how), number_text(runs.paper.get(key), *how)))
+        rows.append((labels, cells))
+    return rows
 
 
-def latex(table: PaperTable, runs: Runs, notes: Sequence[str]) -> str:
+def _caption(table: Table, runs: Runs) -> str:
+    methods = {name for _, content in table.rows for name in content[:2]}
+    return f"{table.title}. {runs.caption(sorted(table.studies), methods)}".strip()
+
+
+def _spans(table: Table) -> list[tuple[str, int]]:
+    return [(text, len(list(same))) for text, same in groupby(table.over or ())]
+
+
+def _both(run: str, paper: str) -> str:
+    return run if paper in ("", "N/A") else f"{run} [{paper}]"
+
+
+def latex(table: Table, runs: Runs) -> str:
     """Return a table as LaTeX, laid out as in the paper, and no wider than the text."""
     words = not table.studies
-    width = len(table.labels) + len(table.columns)
-    kinds = "p{.2\\linewidth}" + "p{.36\\linewidth}" * (width - 1) if words else (
+    kinds = "p{.2\\linewidth}" + "p{.36\\linewidth}" * len(table.columns) if words else (
         "l" * len(table.labels) + "r" * len(table.columns)
     )  # fmt: skip
     out = [
         r"% needs \usepackage{booktabs,graphicx}",
-        *(f"% {note}" for note in notes),
         r"\begin{table}[t]\centering\small",
-        rf"\caption{{\textbf{{{_tex(table.title)}.}} " + ("}" if words else r"Ours [paper].}"),
-        # With the paper's numbers beside ours, most tables are wider than a page has room for.
+        rf"\caption{{{_tex(_caption(table, runs))}}}",
+        # With the paper's numbers beside the run's, most tables are wider than a page has room for.
         r"\resizebox{\ifdim\width>\linewidth\linewidth\else\width\fi}{!}{%",
         rf"\begin{{tabular}}{{@{{}}{kinds}@{{}}}}",
         r"\toprule",
     ]
-    if table.spans:
-        first, spans, rules = len(table.labels) + 1, [], []
-        for text, n in table.spans:
-            spans.append(rf"\multicolumn{{{n}}}{{c}}{{{_tex(text)}}}")
-            rules.append(rf"\cmidrule(lr){{{first}-{first + n - 1}}}")
-            first += n
-        out += [" & ".join([""] * len(table.labels) + spans).strip() + r" \\", "".join(rules)]
-    out += [" & ".join(map(_tex, (*table.labels, *table.columns))) + r" \\", r"\midrule"]
-    before = ""
-    for line, cells in _filled(table, runs):
-        if line.rule:
-            out.append(r"\midrule")
-        # Of several lines with one interface, the first names it.
-        named = line.labels if line.labels[0] != before or len(line.labels) < 2 else ("", *line.labels[1:])
-        before = line.labels[0] or before
-        out.append(" & ".join(map(_tex, (*named, *cells))) + r" \\")
+    if table.over:
+        spans = [rf"\multicolumn{{{n}}}{{c}}{{{_tex(text)}}}" for text, n in _spans(table)]
+        out.append(" & ".join([""] * len(table.labels) + spans) + r" \\")
+    heads = [*table.labels, *(column[0] for column in table.columns)]
+    out += [" & ".join(map(_tex, heads)) + r" \\", r"\midrule"]
+    out += [
+        " & ".join(map(_tex, (*labels, *(_both(*cell) for cell in cells)))) + r" \\"
+        for labels, cells in filled(table, runs)
+    ]
     return "\n".join([*out, r"\bottomrule", r"\end{tabular}}", r"\end{table}", ""])
 
 
 def _tex(text: str) -> str:
     """Return text for LaTeX, with minus signs and the paper's symbols."""
-    if text in ("T_f ↑", "T_r ↑"):
-        return f"${text[:3]}$" + r"$\uparrow$"
-    if text.startswith(("ΔT_f", "ΔT_r")):
-        return rf"$\Delta {text[1:4]}$" + _tex(text[4:])
     symbols = {"↓": r"$\downarrow$", "↑": r"$\uparrow$", "Δ": r"$\Delta$", "–": "--", "×": r"$\times$"}
-    symbols |= {"√": r"$\surd$"}
+    symbols |= {"√": r"$\surd$", "γ": r"$\gamma$", "α": r"$\alpha$"}
     written = "".join(symbols.get(c, latex_text(c)) for c in text)
-    if written.startswith("["):  # after a line's end, LaTeX would take it for a distance
-        return f"{{{written}}}"
+    written = re.sub(r"T\\_([fr])\b", r"$T_\1$", written)
     return re.sub(r"(^|[\[ ])-(?=\d)", r"\1$-$", written)
 
 
-def as_csv(table: PaperTable, runs: Runs) -> str:
-    """Return a table as CSV: a column of ours and one of the paper's for each of its columns."""
-    over = [text for text, n in table.spans for _ in range(n)] or [""] * len(table.columns)
-    names = [f"{a}: {b}" if a else b for a, b in zip(over, table.columns, strict=True)]
+def as_csv(table: Table, runs: Runs) -> str:
+    """Return a table as CSV: a run's column and the paper's for each column, and what the run was."""
     words = not table.studies
-    stream = io.StringIO()
-    writer = csv.writer(stream, lineterminator="\n")
+    over = table.over or [""] * len(table.columns)
+    names = [f"{a}: {c[0]}" if a else c[0] for a, c in zip(over, table.columns, strict=True)]
     heads = names if words else [f"{name}{whose}" for name in names for whose in ("", " [paper]")]
-    writer.writerow([*table.labels, *heads])
-    for line in table.lines:
-        cells: list[str] = []
-        for c in line.cells:
-            if isinstance(c, str):
-                cells += [c] if words else [c, c]
-            else:
-                cells += [text_of(c, runs.ours(c)), text_of(c, runs.paper(c))]
-        writer.writerow([*line.labels, *(("" if cell == NOTHING else cell) for cell in cells)])
-    return stream.getvalue()
+    rows: list[Sequence[Any]] = [[*table.labels, *heads, *([] if words else ["what the numbers are"])]]
+    caption = runs.caption(sorted(table.studies))
+    for labels, cells in filled(table, runs):
+        flat = [cell[0] for cell in cells] if words else [text for cell in cells for text in cell]
+        shown = ["" if text == NOTHING else text for text in flat]
+        rows.append([*labels, *shown, *([] if words else [caption])])
+    return csv_lines(rows)
 
 
-def draw(table: PaperTable, runs: Runs, notes: Sequence[str]) -> Any:
-    """Return a table as a figure."""
-    from textwrap import fill
+def as_html(tables: Sequence[Table], runs: Runs) -> str:
+    """Return all tables as one page."""
+    parts = []
+    for table in tables:
+        heads = "".join(f"<th>{escape(h)}</th>" for h in (*table.labels, *(c[0] for c in table.columns)))
+        spans = "".join(f'<th colspan="{n}">{escape(text)}</th>' for text, n in _spans(table))
+        top = f'<tr><td colspan="{len(table.labels)}"></td>{spans}</tr>' if spans else ""
+        body = "".join(
+            "<tr>"
+            + "".join(f"<td>{escape(c)}</td>" for c in (*labels, *(_both(*x) for x in cells)))
+            + "</tr>"
+            for labels, cells in filled(table, runs)
+        )
+        words = escape(f"Table {table.name}. {_caption(table, runs)}")
+        parts.append(f"<table><caption>{words}</caption><thead>{top}<tr>{heads}</tr></thead>{body}</table>")
+    style = (
+        "body{font:15px/1.45 system-ui,sans-serif;max-width:75em;margin:2em auto;padding:0 1em}"
+        "table{border-collapse:collapse;margin:0 0 2.5em;display:block;overflow-x:auto}"
+        "caption{text-align:left;font-weight:600;padding:.4em 0;max-width:60em}"
+        "td,th{padding:.2em .7em;text-align:left;border-top:1px solid #ccc;vertical-align:top}"
+    )
+    title = "The paper's tables: a run's number, then [the paper's]"
+    return (
+        f'<!doctype html><html lang="en"><meta charset="utf-8"><title>{title}</title><style>{style}</style>'
+        f"<h1>{title}</h1>{''.join(parts)}</html>\n"
+    )
 
-    words = not table.studies
-    filled = _filled(table, runs)
-    wrap = 46 if words else 34
-    text = [[fill(cell, wrap) for cell in (*line.labels, *cells)] for line, cells in filled]
-    head = [fill(cell, wrap) for cell in (*table.labels, *table.columns)]
-    heights = [max(cell.count("\n") for cell in row) + 1 for row in (head, *text)]
-    widths = [
-        max(len(part) for row in (head, *text) for part in row[i].split("\n")) + 2 for i in range(len(head))
-    ]
-    with style():
-        size = max(3.5, min(7.5, 120 * PAGE / 7 / sum(widths) * 6.5))
-        height = 0.028 * size * (sum(heights) + 2.5 + 1.3 * len(notes) + bool(table.spans))
-        figure, [ax] = canvas(None, PAGE, height)
-        ax.axis("off")
-        total = sum(heights) + bool(table.spans)
-        left = [sum(widths[:i]) / sum(widths) for i in range(len(widths) + 1)]
-        y = 0.0
 
-        def put(row: Sequence[str], at: float, weight: str = "normal") -> None:
-            for i, cell in enumerate(row):
-                right = i >= len(table.labels) and not words
-                x = left[i + 1] - 0.005 if right else left[i] + 0.005
-                ax.text(x, at + 0.15, plain(cell), size=size, weight=weight, va="top",
-                        ha="right" if right else "left")  # fmt: skip
-
-        ax.set(xlim=(0, 1), ylim=(total + 0.3, -1.6))
-        ax.text(0, -0.4, f"Table {table.name}. {table.title}" + ("" if words else ". Ours [paper]"),
-                size=size + 0.8, weight="bold")  # fmt: skip
-        ax.axhline(0, color=INK, lw=0.9)
-        if table.spans:
-            first = len(table.labels)
-            for label, n in table.spans:
-                middle = (left[first] + left[first + n]) / 2
-                ax.text(middle, y + 0.15, label, size=size, ha="center", va="top")
-                first += n
-            y += 1
-        put(head, y, "bold")
-        y += heights[0]
-        ax.axhline(y, color=INK, lw=0.6)
-        for (line, _), row, lines in zip(filled, text, heights[1:], strict=True):
-            if line.rule:
-                ax.axhline(y, color=MUTED, lw=0.5)
-            put(row, y)
-            y += lines
-        ax.axhline(y, color=INK, lw=0.9)
-        if notes:
-            figure.supxlabel("\n".join(notes), size=size - 0.8, color=MUTED, ha="left", x=0.01)
-    return figure
+def numbers_csv(runs: Runs) -> str:
+    """Return a row for every number that the paper prints: its value, the run's, and how they compare."""
+    heads = "study run task method against metric paper paper_low paper_high value low high difference"
+    rows: list[Sequence[Any]] = [[*heads.split(), "same_sign", "intervals_overlap", "equal", "source"]]
+    for key, paper in runs.paper.items():
+        run, number = runs.results.get(key[0]), runs.numbers.get(key)
+        compared: list[Any] = [None] * 7
+        if number is not None:
+            overlap = None
+            if None not in (number.low, number.high, paper.low, paper.high):
+                overlap = number.low <= paper.high and paper.low <= number.high  # type: ignore[operator]
+            sign = number.value * paper.value > 0 if key[3] else None
+            compared = [*number, number.value - paper.value, sign, overlap, None]
+        rows.append([key[0], run and run["heading"], *key[1:], *paper, *compared, "paper's text"])
+    for (study, fact), (value, source) in FACTS.items():
+        run = runs.results.get(study)
+        ours = None if run is None else run["protocol"].get(fact)
+        equal = None if ours is None else str(ours) == value
+        row = [study, run and run["heading"], "", "", "", fact, value, None, None, ours]
+        rows.append([*row, None, None, None, None, None, equal, source])
+    return csv_lines(rows)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property, partial
 from pathlib import Path
@@ -15,7 +15,7 @@ import numpy as np
 from .._common.files import write_atomically
 from .._common.progress import waiting
 from ..audit.store import installed, key_of, resolve_device, versions
-from ..errors import Mention, StudyError, TableError
+from ..errors import StudyError, TableError
 from ..tables.files import open_table, write_table
 from ..tables.table import Table
 from ..tokens import token_mean
@@ -43,14 +43,14 @@ class Recordings:
 
     Attributes
     ----------
-    said : dict of task to dict
-        The ``info`` of each table that was asked for: encoder, pairing, what was left out.
+    info : dict of task to dict
+        What each table that was used says about itself: encoder, pairing, what was left out.
     """
 
     def __init__(self, study: Study, workspace: Path, *, device: str = "auto", verbose: bool = False) -> None:
         self.study, self.workspace, self.verbose = study, Path(workspace), verbose
         self.device = device
-        self.said: dict[str, dict[str, Any]] = {}
+        self.info: dict[str, dict[str, Any]] = {}
 
     @cached_property
     def folder(self) -> Path:
@@ -58,11 +58,7 @@ class Recordings:
         data = self.study.data
         if data.folder is not None:
             if not data.folder.is_dir():
-                raise StudyError(
-                    f"There is no folder {data.folder}; ",
-                    Mention("data", python="data.folder"),
-                    " names the recordings.",
-                )
+                raise StudyError(f"data: the folder {data.folder} does not exist.")
             return data.folder
         folder = self._simulated_folder()
         folder.mkdir(parents=True, exist_ok=True)
@@ -109,6 +105,44 @@ class Recordings:
         checksums = {str(p.relative_to(root)): _sha256(p) for p in files}
         return checksums | {f"checkpoint {p.name}": _sha256(p) for p in checkpoints}
 
+    @cached_property
+    def origin(self) -> str:
+        """What the files are: "published", "simulated", "table", or how they differ from the published."""
+        data = self.study.data
+        if data.kind == "table":
+            return "table"
+        if self.study.simulated or (self.folder / "truth.json").exists():
+            return "simulated"
+        missing, checks = self._inventory.missing, self._inventory.checks
+        problems = [f"{len(missing)} published files are missing"] if missing else []
+        problems += [str(check) for check in checks if not check.passed]
+        return "; ".join(problems) or "published"
+
+    @cached_property
+    def _inventory(self) -> Any:
+        from ..eeg.datasets.catalogue import verify_dataset
+
+        return verify_dataset(self.study.data.kind, self.folder, self.study.data.tasks or None)
+
+    def participants(self) -> set[str]:
+        """Return who has recordings in the folder; no recording is read."""
+        # Files are called "1013 N170 flex", or "S001.mat".
+        names = {name.split()[0].removesuffix(".mat") for name in self._inventory.present}
+        chosen = set(self.study.data.participants)
+        return {name for name in names if any(map(str.isdigit, name)) and (not chosen or name in chosen)}
+
+    def strata(self, columns: Sequence[str]) -> dict[str, str]:
+        """Return what each participant's folds are stratified by, from the data set's list of subjects."""
+        from ..eeg.datasets import wearable_ssvep
+
+        if self.study.data.kind != "wearable_ssvep":
+            return dict.fromkeys(sorted(self.participants()), "")
+        subjects = wearable_ssvep.subjects(self.folder)
+        return {
+            person: "|".join(str(getattr(subjects[person], name)) for name in columns)
+            for person in sorted(self.participants())
+        }
+
     @property
     def tasks(self) -> tuple[str, ...]:
         """Names of the tasks; one without a name, if the data have one task."""
@@ -123,7 +157,7 @@ class Recordings:
                 raise StudyError(str(error)) from None
         else:
             table = self._kept(self._key(task), lambda: self._embed(self._views(self.trials(task))))
-        self.said[task] = table.info
+        self.info[task] = table.info
         return self._labelled(table, task)
 
     def _key(self, task: str) -> str:
@@ -153,10 +187,6 @@ class Recordings:
             raise StudyError("views.transport says nothing; virtual pairs need it.")
         fit = _fitted_on(roles)
         return self._kept(self._key_of("virtual", fit), lambda: self._embed_virtual(fit))
-
-    def has_virtual_pairs(self, roles: Mapping[str, str]) -> bool:
-        """Return whether the virtual pairs of these FIT participants are there, without making them."""
-        return self._path(self._key_of("virtual", _fitted_on(roles))).exists()
 
     def _settings(self, section: str) -> Any:
         """Return a section without what does not change a number: where the files are."""

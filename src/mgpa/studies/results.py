@@ -11,9 +11,9 @@ from typing import Any
 
 from .._common.csv_text import csv_cell, csv_lines
 from .._common.files import write_atomically
+from .._common.outputs import claim
 from ..audit import Estimate
-from ..audit.metrics import find_metric
-from ..audit.report.pieces import brackets, bullets, plain_table, printed, scrolling, subscript, with_interval
+from ..audit.report.pieces import bullets, plain_table
 from ..audit.report.tables import latex_text
 from ..audit.store import versions
 from ..audit.words import label
@@ -25,7 +25,7 @@ from .rows import Row, contrasts, estimates, slug
 from .run import StudyResult
 
 SIMULATED = (
-    "These recordings are simulated, and so is every number of ours here. The paper's values are of its "
+    "These recordings are simulated, and so is every number of this run. The paper's values are of its "
     "recordings and its encoder; they are shown to compare patterns, not as numbers to be reproduced."
 )
 
@@ -37,41 +37,47 @@ def write_results(result: StudyResult, folder: Path, *, command: str = "") -> Pa
     ----------
     result : StudyResult
     folder : path
-        Made if it is not there. Equal results give equal files.
+        New, empty or written by an earlier run. Equal results give equal files.
     command : str
         How the study was run, for the record.
     """
-
-    folder = Path(folder)
-    folder.mkdir(parents=True, exist_ok=True)
-    write_atomically(folder / "provenance.json", _json(provenance(result, command)))
     rows, differences = list(estimates(result)), list(contrasts(result))
-    write_atomically(folder / "table.csv", _csv(rows))
-    write_atomically(folder / "contrasts.csv", _csv(differences))
-    write_atomically(folder / "table.tex", latex(rows).encode())
-    write_atomically(folder / "contrasts.tex", latex(differences).encode())
-    write_atomically(folder / "participants.csv", _participants(result))
-    write_atomically(folder / "results.json", _json(as_json(result, rows, differences)))
+    texts = {
+        "provenance.json": _json(provenance(result, command)),
+        "table.csv": _csv(rows, result),
+        "contrasts.csv": _csv(differences, result),
+        "table.tex": latex(rows, result),
+        "contrasts.tex": latex(differences, result),
+        "participants.csv": _participants(result),
+        "results.json": _json(as_json(result, rows, differences)),
+    }
+    for name, text in texts.items():
+        write_atomically(claim(folder, name)[0], text.encode())
+    folder = Path(folder)
     save_study_figures(result, folder / "figures")
     if result.study.name in presets():
         write_paper([folder], folder / "paper", all_tables=False)
-    reports = {
-        task: folder / (f"report-{slug(task)}.html" if task else "report.html") for task in result.audits
-    }
+    reports = {task: f"report-{slug(task)}.html" if task else "report.html" for task in result.audits}
+    paths = dict(zip(reports, claim(folder, *reports.values()), strict=True))
     for task, audit in result.audits.items():
         if not task:
             audit.figures(folder / "figures")
         title = result.study.title + (f": {task}" if task else "")
-        audit.report(reports[task], title, sections=_sections(result, task, reports))
-    return next(iter(reports.values()))
+        audit.report(paths[task], title, sections=_sections(result, task, reports))
+    return next(iter(paths.values()))
 
 
 def as_json(result: StudyResult, rows: list[Row], differences: list[Row]) -> dict[str, Any]:
-    """Return everything that was found, as JSON can hold it."""
+    """Return everything that was measured, with the settings it was measured with, as JSON can hold it."""
     return {
         "study": result.study.name,
-        "simulated": result.study.simulated,
-        "protocol": _protocol(result),
+        "heading": result.heading,
+        "deviations": result.deviations,
+        "simulated": result.files == "simulated",
+        "settings": result.settings,
+        "digest": result.digest,
+        "protocol": protocol(result),
+        "words": {"protocol": _protocol_words(result), **_setting_words(result)},
         "estimates": [asdict(row) | {"difference": row.difference} for row in rows],
         "contrasts": [asdict(row) | {"difference": row.difference} for row in differences],
         "selection": result.selection,
@@ -79,8 +85,10 @@ def as_json(result: StudyResult, rows: list[Row], differences: list[Row]) -> dic
     }
 
 
-def _protocol(result: StudyResult) -> dict[str, Any]:
-    """Return who took which part, how wide the embeddings are, and the rank of every split's gate."""
+def protocol(result: StudyResult) -> dict[str, str]:
+    """Return facts that a reproduction has exactly: roles, rows, ranks, what was selected or not attained."""
+    from ..audit.readers import SEED
+
     audit = next(iter(result.audits.values()))
     gated = [
         audit[name]
@@ -90,55 +98,135 @@ def _protocol(result: StudyResult) -> dict[str, Any]:
     ranks = [int(fact["gate_basis"].shape[1]) for fact in gated[0].facts[:: gated[0].n_fits]] if gated else []
     if not gated and isinstance(result.study.gate.rank, int):
         ranks = [result.study.gate.rank]
-    said = next(iter(result.tables.values()), {}).get("encoder") or {}
+    roles, counts = ("FIT", "VAL", "HEAD", "EVAL"), audit.settings["rows"]
+    facts = {
+        "ranks": ", ".join(map(str, ranks)),
+        "participants": ", ".join(
+            "/".join(str(split.get(role, 0)) for role in roles) for split in result.splits
+        ),
+        "evaluated": str(len(audit["identity"].participants)),
+        "features": " × ".join(map(str, audit.settings["features"])),
+        "rows": "/".join(str(counts.get(role, 0)) for role in roles),
+        "events": "/".join(str(counts.get(role, 0) // 2) for role in roles),
+        "reader seed": str(SEED),
+    }
+    for name, (missed, fits) in audit.settings.get("unattained", {}).items():
+        facts[f"unattained {name}"] = f"{missed} of {fits}"
+    for name, chosen in result.selection.items():
+        points = [fit.get("n_stages", fit["strength"]) for fit in chosen["fits"]]
+        facts[f"selected {name}"] = ", ".join(f"{point:g}" for point in points)
+    return facts
+
+
+def _protocol_words(result: StudyResult) -> str:
+    """Return what ran in the words of the paper's table 4: coordinates, calibration, gate, people, points."""
+    study, facts = result.study, protocol(result)
+    encoder = (next(iter(result.tables.values()), {}).get("encoder") or {}).get("name", "features as given")
+    if study.views.transport is not None:
+        calibration = f"virtual contrasts of {study.views.transport.trials} FIT trials"
+    elif study.reuse is not None:
+        calibration = f"first {study.reuse.calibration} pairs of each FIT participant"
+    elif study.endpoints.gamma != 1:
+        calibration = f"full contrasts, evaluated views keep {100 * study.endpoints.gamma:g} % of them"
+    else:
+        calibration = "simultaneous pairs"
+    rank = study.gate.rank
+    gate = f"{100 * rank:g} % energy, rank" if isinstance(rank, float) else "rank"
+    budgets = sorted({m.budget for m in study.methods.values() if m.budget is not None})
+    point = "selected on development participants" if study.reuse is not None else "native maps"
+    point += f"; VAL budgets {', '.join(f'{b:g}' for b in budgets)}" if budgets else ""
+    files = {"published": "recordings", "simulated": "simulated recordings"}.get(result.files, "recordings")
+    return (
+        f"{result.heading}: {files}, {facts['features']} features ({encoder}, weights {result.weights:.12}); "
+        f"{calibration}; {gate} {facts['ranks'] or 'unknown'}. {facts['participants']}, "
+        f"{facts['evaluated']} EVAL participants; {point}."
+    )
+
+
+def _setting_words(result: StudyResult) -> dict[str, list[str]]:
+    """Return what ran in the words of the paper's tables 5 and 6; empty where the study has no such part."""
+    from ..audit.bootstrap import DRAWS, SEED
+    from ..audit.readers import SEED as READER_SEED
+    from ..audit.readers import SHRINKAGE
+    from ..critics import HIDDEN_WIDTH
+    from ..networks import AdamW
+
+    methods, readers = result.settings["methods"].values(), result.study.readers
+    iterative = next((m["parameters"] for m in methods if m["method"] == "iterative_mgpa"), None)
+    closed = next((m["parameters"] for m in methods if m["method"] == "closed_form_mgpa"), None)
+    settings = [""] * 8
+    adam = AdamW(1e-3)
+    optimizer = f"AdamW, batch {adam.batch_size}, weight decay {adam.weight_decay:g}"
+    if iterative is not None:
+        p = iterative
+        rule = f"at most {p['critic_epochs']}" if p["early_stopping"] else str(p["critic_epochs"])
+        patience = f", source-VAL patience {p['patience']}" if p["early_stopping"] else ""
+        solver = "converged Newton on this GPU" if result.device.startswith("cuda") else "lbfgs"
+        settings[:2] = [
+            f"seeds {', '.join(map(str, result.study.seeds))}; at most {p['n_stages']} stages",
+            f"{' and '.join(p['critics'])} (logistic: {solver}); hidden width {HIDDEN_WIDTH}",
+        ]
+        settings[3:6] = [
+            optimizer,
+            f"{p['stabilizer']:g} / {p['damping']:g}",
+            f"{rule} epochs, LR {p['learning_rate']:g}{patience}, radius {p['radius']:g} √d",
+        ]
+    ridges = {str(p["ridge"]) for p in (iterative, closed) if p is not None}
+    settings[2] = f"ridge with intercept, penalty {', '.join(sorted(ridges))}" if ridges else ""
+    if closed is not None:
+        settings[6] = f"{closed['shrinkage']} shrinkage, anchor {closed['anchor']}"
+    settings[7] = f"{DRAWS:,} percentile bootstrap resamples, seed {SEED}"
+    networks = f"{readers.restarts} restarts at {'/'.join(map(str, readers.checkpoints))} epochs"
+    tokens = result.study.reuse is None and len(next(iter(result.audits.values())).settings["features"]) > 1
     return {
-        "participants": audit.settings["participants"],
-        "features": audit.settings["features"],
-        "encoder": said.get("name", "unnamed"),
-        "ranks": ranks,
+        "settings": settings,
+        "readers": [
+            f"bank {readers.bank}: linear and whitened linear (shrinkage {SHRINKAGE:g}); GELU of width "
+            f"{HIDDEN_WIDTH}, {optimizer}, {networks}; seed {READER_SEED}",
+            f"raw and standardized linear; flat GELU and token network, {networks}" if tokens else "",
+            f"standardized linear and token network, {networks}" if tokens else "",
+        ],
     }
 
 
 def provenance(result: StudyResult, command: str) -> dict[str, Any]:
     """Return what the numbers depend on: study, files, versions, machine; not when it was run."""
-    study = result.study.model_dump(mode="json")
-    for name in ("folder", "table"):  # which files they were is told by their checksums
-        if study["data"][name] is not None:
-            study["data"][name] = Path(study["data"][name]).name
-    if study["encoder"] is not None and study["encoder"]["checkpoint"] is not None:
-        study["encoder"]["checkpoint"] = Path(study["encoder"]["checkpoint"]).name
-    first = next(iter(result.audits.values()))
     readers = reader_versions() if result.study.data.kind != "table" else {}
     return {
         "command": command,
-        "study": study,
-        "data": {"sha256": checksum_of(result.checksums), "files": result.checksums},
+        "heading": result.heading,
+        "deviations": result.deviations,
+        "study": result.settings,
+        "digest": result.digest,
+        "weights": result.weights,
+        "data": {"are": result.files, "sha256": checksum_of(result.checksums), "files": result.checksums},
         "tables": result.tables,
         "versions": {"python": platform.python_version(), **versions(), **readers},
         "machine": {"system": platform.system(), "processor": platform.machine()},
-        "device": first.settings["device"],
+        "device": result.device,
         "rows": {task: audit.settings["rows"] for task, audit in result.audits.items()},
     }
 
 
-def latex(rows: list[Row]) -> str:
+def latex(rows: list[Row], result: StudyResult) -> str:
     """Return rows as a table of some pages: a line for every method, or difference, and metric."""
+    caption = f"{result.study.title}. {result.heading}: {'; '.join(result.deviations) or 'as planned'}."
     lines = [
         r"% needs \usepackage{booktabs,longtable}",
         r"{\footnotesize\setlength{\tabcolsep}{4pt}",
         r"\begin{longtable}{@{}llrlrr@{}}",
+        rf"\caption{{{latex_text(caption)}}}\\",
         r"\toprule",
-        r"Method & Metric & Ours & 95\% interval & Paper & Difference \\",
+        rf"Method & Metric & {result.heading} & 95\% interval & Paper & Difference \\",
         r"\midrule",
         r"\endhead",
     ]
     for row in rows:
         sign = "+" if row.against else ""
-        name = latex_text(_name(row))
         value, _, interval = f"{row.estimate:{sign}.3f}".partition(" ")
         paper = "--" if row.paper is None else f"{row.paper:{sign}.3f}"
         difference = "--" if row.difference is None else f"{row.difference:+.3f}"
-        cells = [name, latex_text(row.metric), value, interval, paper, difference]
+        cells = [latex_text(_name(row)), latex_text(row.metric), value, interval, paper, difference]
         lines.append(
             " & ".join(cell.replace("-0.", "$-$0.").replace("-.", "$-$.") for cell in cells) + r" \\"
         )
@@ -150,33 +238,35 @@ def _name(row: Row) -> str:
     return f"{row.task}: {name}" if row.task else name
 
 
-def _csv(rows: list[Row]) -> bytes:
-    header = [*(field.name for field in fields(Row)), "difference"]
-    return csv_lines([header, *([*asdict(row).values(), row.difference] for row in rows)]).encode()
+def _csv(rows: list[Row], result: StudyResult) -> str:
+    header = [*(field.name for field in fields(Row)), "difference", "run", "deviations"]
+    run = result.heading, "; ".join(result.deviations)
+    return csv_lines([header, *([*asdict(row).values(), row.difference, *run] for row in rows)])
 
 
-def _participants(result: StudyResult) -> bytes:
+def _participants(result: StudyResult) -> str:
     import pandas
 
     frames = [audit.participants().assign(task=task) for task, audit in result.audits.items()]
-    text: str = pandas.concat(frames).map(csv_cell).to_csv(index=False)
-    return text.encode()
+    return str(pandas.concat(frames).map(csv_cell).to_csv(index=False))
 
 
-def _json(content: Any) -> bytes:
-    return (json.dumps(content, indent=1, ensure_ascii=False, default=str) + "\n").encode()
+def _json(content: Any) -> str:
+    return json.dumps(content, indent=1, ensure_ascii=False, default=str) + "\n"
 
 
-def _sections(result: StudyResult, task: str, reports: dict[str, Path]) -> list[tuple[str, str, str]]:
+def _sections(result: StudyResult, task: str, reports: dict[str, str]) -> list[tuple[str, str, str]]:
     """Return what a study adds to the report of an audit."""
     study = result.study
-    said = [study.about] if study.about else []
-    said += [SIMULATED] if study.simulated else []
-    said += [f"{name} is left out: {why}." for name, why in result.audits[task].settings["omitted"].items()]
-    parts = [bullets(said)] if said else []
+    lines = [study.description] if study.about else []
+    lines += [SIMULATED] if result.files == "simulated" else []
+    if result.deviations:
+        lines.append(f"{result.heading}, not a reproduction: {'; '.join(result.deviations)}.")
+    lines += [f"{name} is left out: {why}." for name, why in result.audits[task].settings["omitted"].items()]
+    parts = [bullets(lines)] if lines else []
     others = [other for other in reports if other != task]
     if others:
-        links = ", ".join(f'<a href="{escape(reports[t].name)}">{escape(t)}</a>' for t in others)
+        links = ", ".join(f'<a href="{escape(reports[t])}">{escape(t)}</a>' for t in others)
         parts.append(f"<p>The same maps on other tasks: {links}.</p>")
     if result.selection:
         parts.append(_selection(result.selection))
@@ -184,56 +274,38 @@ def _sections(result: StudyResult, task: str, reports: dict[str, Path]) -> list[
         ("Differences that the study is about", contrasts(result)),
         ("Beside the paper's values", estimates(result)),
     ):
-        mine = [row for row in rows if row.task == task and (row.against or row.paper is not None)]
-        if mine:
-            parts.append(_beside(mine, caption))
+        shown = [row for row in rows if row.task == task and (row.against or row.paper is not None)]
+        if shown:
+            parts.append(_beside(shown, caption, result.heading))
     return [("study", "The study", "\n".join(parts))]
 
 
-def _beside(rows: list[Row], caption: str) -> str:
-    """Return a line for every method, or difference of two, and a column a metric: ours, then the paper's."""
-    caption += ", with 95 % intervals" + (
-        "; after ◇, what the paper prints." if any(row.paper is not None for row in rows) else "."
-    )
+def _beside(rows: list[Row], caption: str, whose: str) -> str:
+    """Return a line for every method or difference, and a column a metric: the run's, then the paper's."""
     metrics = list(dict.fromkeys(row.metric for row in rows))
-    lines: dict[str, dict[str, Row]] = {}
+    lines: dict[str, dict[str, str]] = {}
     for row in rows:
         name = label(row.method) + (f" − {label(row.against)}" if row.against else "")
-        lines.setdefault(name, {})[row.metric] = row
-    head = "".join(
-        f'<th scope="col">{subscript(m)}<span class="hint">{escape(find_metric(m).subject)}</span></th>'
-        for m in metrics
+        sign = "+" if row.against else ""
+        text = f"{row.estimate:{sign}.3f}"
+        if row.paper is not None:
+            paper = f"{Estimate(row.paper, row.paper_low or 0.0, row.paper_high or 0.0):{sign}.3f}"
+            text += f" ◇ {paper if row.paper_low is not None else paper.partition(' ')[0]}"
+        lines.setdefault(name, {})[row.metric] = text.replace("-", "−")
+    head = ["Difference" if rows[0].against else "Method", *metrics]
+    caption = f"{caption}: {whose}, with 95 % intervals; after ◇, what the paper prints."
+    return plain_table(
+        head, [[n, *(line.get(m, "–") for m in metrics)] for n, line in lines.items()], caption
     )
-    body = "".join(
-        f'<tr><th scope="row">{escape(name)}</th>'
-        + "".join(f"<td>{_cell(line[m]) if m in line else '–'}</td>" for m in metrics)
-        + "</tr>"
-        for name, line in lines.items()
-    )
-    first = "Difference" if rows[0].against else "Method"
-    table = f'<thead><tr><th scope="col">{first}</th>{head}</tr></thead><tbody>{body}</tbody>'
-    return scrolling(caption, f"<table><caption><span>{escape(caption)}</span></caption>{table}</table>")
-
-
-def _cell(row: Row) -> str:
-    """Return a number of ours with its interval and, below, the paper's."""
-    sign = bool(row.against)
-    text = f'{printed(row.value, 3, sign)}<span class="ci">{brackets(row.estimate, 3, sign)}</span>'
-    if row.paper is None:
-        return text
-    paper = printed(row.paper, 3, sign)
-    if row.paper_low is not None and row.paper_high is not None:
-        paper = with_interval(Estimate(row.paper, row.paper_low, row.paper_high), 3, sign)
-    return f'{text}<span class="paper">◇ {paper}</span>'
 
 
 def _selection(selection: dict[str, Any]) -> str:
     rows = []
     for name, chosen in selection.items():
         recipe = ", ".join(f"{k} {v}" for k, v in chosen["recipe"].items()) or "–"
-        points = [f"{fit.get('n_stages')} stages" if "n_stages" in fit else f"× {fit['strength']:g}"
+        points = [f"{fit['n_stages']} stages" if "n_stages" in fit else f"× {fit['strength']:g}"
                   for fit in chosen["fits"]]  # fmt: skip
         worst = ", ".join(f"{fit['worst']:.3f}" for fit in chosen["fits"])
         rows.append([label(name), recipe, ", ".join(points), worst, chosen["candidates"]])
-    head = ["Method", "Recipe", "How much of it", "Worst AUROC on development people", "Recipes fitted"]
-    return plain_table(head, rows, "What development people chose")
+    head = ["Method", "Recipe", "How much of it", "Worst AUROC on development participants", "Recipes fitted"]
+    return plain_table(head, rows, "Chosen on development participants")

@@ -34,8 +34,7 @@ from .arms import make_arm, recipes
 from .config import ReuseSection, Study
 from .material import Material, events, prepare, reuse_plan
 from .recordings import Recordings
-from .roles import shortcut
-from .splits import Split, split_names
+from .splits import Split, shortcut, split_names
 
 
 @dataclass(frozen=True)
@@ -65,7 +64,7 @@ class Candidate:
 
 def run_reuse(
     study: Study, recordings: Recordings, **options: Any
-) -> tuple[dict[str, Audit], dict[str, Any]]:
+) -> tuple[dict[str, list[Audit]], dict[str, Any]]:
     """Select every method on the development task, and audit the selected maps on all tasks.
 
     Parameters
@@ -79,8 +78,8 @@ def run_reuse(
 
     Returns
     -------
-    audits : dict of task to Audit
-        Tasks go by the names that the study prints.
+    audits : dict of task to list of Audit
+        One for every split; tasks go by the names that the study prints.
     selection : dict
         For every method (and rotation of roles): the recipe, and for every seed the point and what it did to
         development people.
@@ -103,10 +102,11 @@ def run_reuse(
             }
         for task in plan.tasks:
             found = _audit_plan(study, material, task, chosen, **options).run()
-            # The question is the worst association; the source is read to look at, by few readers.
-            found = replace(found, settings=found.settings | {"preliminary": False})
+            # The outcome is the worst association; the source is read by two readers, only to look at.
+            more = {"preliminary": "quick" in study.overlays, "outcome": "worst"}
+            found = replace(found, settings=found.settings | more)
             audits.setdefault(plan.labels.get(task, task), []).append(found)
-    return {task: Audit.pool(parts) for task, parts in audits.items()}, selection
+    return audits, selection
 
 
 def _audit_plan(
@@ -126,46 +126,6 @@ def _audit_plan(
         standardize=not study.coordinates.standardize,
         **options,
     )
-
-
-def plan_reuse(
-    study: Study, recordings: Recordings, rotation: int | None, *, cache: Any, device: str
-) -> list[dict[str, Any]]:
-    """Return every fit that :func:`run_reuse` would make in one split, as ``AuditPlan.pending`` does.
-
-    A fit is ``measured`` once the fits that its method chose are measured on every task.
-    """
-    plan, material, store = reuse_plan(study), prepare(study, recordings, rotation), Store(cache)
-    device = resolve_device(device)
-    there = {
-        name: [stored_fit(store, one.key) is not None for one in _unfitted(study, material, name, device)]
-        for name in study.methods
-    }
-    chosen = chosen_maps(study, material, store, device)
-    measured: dict[str, bool] = {}
-    for task in plan.tasks:
-        audit = _audit_plan(study, material, task, chosen, cache=cache, device=device)
-        for cell in audit.pending():
-            measured[cell["method"]] = measured.get(cell["method"], True) and cell["measured"]
-    cells = []
-    for name, fits in {"identity": [True], **there}.items():
-        done = measured.get(name, False)
-        cells += [
-            {"method": name, "fit": i, "fitted": fitted, "measured": done} for i, fitted in enumerate(fits)
-        ]
-    return cells
-
-
-def chosen_maps(
-    study: Study, material: Material, store: Store, device: str
-) -> dict[str, list[CorrectionMap]]:
-    """Return what development people chose of every method all of whose candidates are finished."""
-    chosen = {}
-    for name in study.methods:
-        if all(stored_fit(store, one.key) is not None for one in _unfitted(study, material, name, device)):
-            family = _candidates(study, material, name, store, device)
-            chosen[name] = [one.chosen.map for one in _family_choice(family, reuse_plan(study))]
-    return chosen
 
 
 def _with_fit(table: Table, fit: Table) -> Table:

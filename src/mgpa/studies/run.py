@@ -2,27 +2,34 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import joblib
 import numpy as np
 
+from .._common.files import write_atomically
+from .._common.outputs import claim
 from ..audit import Audit, AuditPlan
+from ..audit.store import resolve_device
 from ..tables.table import Table
-from .arms import check_arms, make_arms, pairs_by_method, recipes, unfitted
+from .arms import make_arms, pairs_by_method, recipes, unfitted
+from .checks import check_study
 from .config import Study
 from .recordings import Recordings
-from .roles import roles_of, shortcut
-from .splits import Split, make_split, split_names
+from .reuse import run_reuse
+from .setup import deviations, effective_settings, heading, settings_digest, weights_of
+from .splits import Split, make_split, shortcut, split_names
 
 
 @dataclass(frozen=True)
 class StudyResult:
-    """What a study found.
+    """A finished study.
 
     Attributes
     ----------
@@ -33,9 +40,15 @@ class StudyResult:
     checksums : dict of file to SHA-256
         Of everything that was read.
     selection : dict
-        For reuse: what development people chose of every method.
+        For reuse: what was chosen of every method on development participants.
     tables : dict of task to dict
         What the tables of embeddings say about themselves: encoder, pairing, what was left out.
+    files : str
+        "published", "simulated", or how the recordings differ from the published ones.
+    splits : list of dict
+        How many participants have each role, in every split.
+    device : str
+        Where networks were trained.
     """
 
     study: Study
@@ -43,6 +56,34 @@ class StudyResult:
     checksums: dict[str, str]
     selection: dict[str, Any]
     tables: dict[str, dict[str, Any]]
+    files: str = "table"
+    splits: tuple[dict[str, int], ...] = ()
+    device: str = "cpu"
+
+    @cached_property
+    def settings(self) -> dict[str, Any]:
+        """Effective settings: what really ran, with every parameter of every method."""
+        return effective_settings(self.study)
+
+    @property
+    def weights(self) -> str:
+        """SHA-256 of the encoder's weights; "random …" or "none" without."""
+        return weights_of(self.tables)
+
+    @property
+    def digest(self) -> str:
+        """Checksum of settings, input files and weights."""
+        return settings_digest(self.settings, self.checksums, self.weights)
+
+    @cached_property
+    def deviations(self) -> list[str]:
+        """How the run differs from the packaged study of its name."""
+        return deviations(self.study, self.files, self.weights)
+
+    @property
+    def heading(self) -> str:
+        """What the numbers are called: "Ours" only without deviations from the packaged study."""
+        return heading(self.study, self.files, self.deviations)
 
     @property
     def omitted(self) -> dict[str, str]:
@@ -70,8 +111,9 @@ def run_study(
     study : Study
         From :func:`mgpa.studies.load_study`.
     workspace : path
-        Simulated recordings, tables of embeddings and finished cells are kept there, named by what they were
-        made from: killed at any moment, the same call goes on where it was and ends with the same bits.
+        New, empty or of an earlier run. Effective settings (settings.json), simulated recordings, tables of
+        embeddings and finished cells are kept there, named by what they were made from: killed at any moment,
+        the same call continues and ends with the same bits.
     n_jobs : int
         Cells at a time on this machine. They share its threads, and more or fewer threads round differently:
         with ``OMP_NUM_THREADS=1`` in the environment, results are the same bits for any number of jobs.
@@ -80,46 +122,51 @@ def run_study(
     device : str
         Where networks are trained.
     verbose : bool
-        Say what is being done.
+        Show progress.
     """
-    # Workers of a cluster may be in another folder.
-    workspace = Path(workspace).resolve()
-    check_arms(study)
-    workspace.mkdir(parents=True, exist_ok=True)
+    workspace = Path(workspace).resolve()  # workers of a cluster may be in another folder
     recordings = Recordings(study, workspace, device=device, verbose=verbose)
+    check_study(study, recordings)
+    settings = json.dumps(effective_settings(study), indent=1, ensure_ascii=False, default=str)
+    write_atomically(claim(workspace, "settings.json")[0], f"{settings}\n".encode())
+    options: dict[str, Any] = {"cache": workspace / "cells", "n_jobs": n_jobs, "device": device}
+    options["verbose"] = verbose
+    parts: dict[str, list[Audit]] = {}
+    selection: dict[str, Any] = {}
     with joblib.parallel_config("dask", client=client) if client is not None else nullcontext():
-        options: dict[str, Any] = {
-            "cache": workspace / "cells",
-            "n_jobs": n_jobs,
-            "device": device,
-            "verbose": verbose,
-        }
         if study.reuse is not None:
-            from .reuse import run_reuse
+            parts, selection = run_reuse(study, recordings, **options)
+        else:
+            for name, rotation in split_names(study).items():
+                for task, plan in study_plans(
+                    study, make_split(study, recordings, name, rotation), **options
+                ):
+                    parts.setdefault(task, []).append(plan.run())
+    return StudyResult(
+        study,
+        {task: Audit.pool(audits) for task, audits in parts.items()},
+        recordings.checksums,
+        selection,
+        recordings.info,
+        recordings.origin,
+        tuple(audit.settings["participants"] for audit in next(iter(parts.values()))),
+        resolve_device(device),
+    )
 
-            audits, selection = run_reuse(study, recordings, **options)
-            return StudyResult(study, audits, recordings.checksums, selection, recordings.said)
-        found: dict[str, list[Audit]] = {}
-        for name, rotation in split_names(study).items():
-            for task, plan in study_plans(study, make_split(study, recordings, name, rotation), **options):
-                found.setdefault(task, []).append(plan.run())
-        audits = {task: Audit.pool(parts) for task, parts in found.items()}
-        return StudyResult(study, audits, recordings.checksums, {}, recordings.said)
 
-
-def judged(study: Study, split: Split) -> dict[str, Table]:
+def tasks_of(study: Study, split: Split) -> dict[str, Table]:
     """Return the rows of a split for every task whose labels the study names.
 
-    HEAD and EVAL have that task's labels. FIT and VAL keep the first one's, so that fits are the same ones:
-    one map, judged by several tasks. A study of one task calls it by the empty text.
+    HEAD and EVAL have that task's labels. FIT and VAL keep the first task's, so that all tasks share the same
+    fits. A study of one task calls it by the empty text.
     """
     columns = study.data.labels
     if len(columns) < 2:
         return {"": split.table}
     table, first = split.table, next(iter(columns))
-    held, kept = np.isin(table.role, ("HEAD", "EVAL")), table.columns["label"]
+    held, label = np.isin(table.role, ("HEAD", "EVAL")), table.columns["label"]
     return {
-        task: table if task == first else replace(table, label=np.where(held, table.columns[name], kept))
+        task: table if task == first else replace(table, label=np.where(held, table.columns[name], label))
         for task, name in columns.items()
     }
 
@@ -128,7 +175,7 @@ def study_plans(study: Study, split: Split, **options: Any) -> Iterator[tuple[st
     """Yield the tasks of one split, and how each is audited."""
     budgets = {name: method.budget for name, method in study.methods.items() if method.budget is not None}
     methods, pairs = make_arms(study, split), pairs_by_method(study, split)
-    for task, table in judged(study, split).items():
+    for task, table in tasks_of(study, split).items():
         yield (
             task,
             AuditPlan(
@@ -148,80 +195,21 @@ def study_plans(study: Study, split: Split, **options: Any) -> Iterator[tuple[st
         )
 
 
-@dataclass(frozen=True)
-class Plan:
-    """What a study consists of, and what of it is there.
+def plan_study(study: Study, workspace: Path, *, device: str = "auto") -> dict[str, dict[str, int | bool]]:
+    """Check a study, and return its tables (made or not) and how many cells each method has; compute nothing.
 
-    Attributes
-    ----------
-    tables : dict of name to bool
-        Whether each table of embeddings is made.
-    cells : list of dict
-        One for every fit (and task, where several are judged): split, task, method, fit, whether it is
-        ``fitted`` and ``measured`` (None: not known before its table is made).
+    Raises
+    ------
+    StudyError
+        What would stop the study later: a line for each missing file, role, weight, or lack of room.
     """
-
-    tables: dict[str, bool]
-    cells: list[dict[str, Any]]
-
-    def __str__(self) -> str:
-        lines = [
-            f"table {name or 'of embeddings'}: {'there' if kept else 'to be made'}"
-            for name, kept in self.tables.items()
-        ]
-        methods = list(dict.fromkeys(cell["method"] for cell in self.cells))
-        width = max(map(len, methods), default=0)
-        lines.append(f"{'method':<{width}}  cells  fitted  measured")
-        for method in methods:
-            cells = [cell for cell in self.cells if cell["method"] == method]
-            lines.append(f"{method:<{width}}  {_counts(cells)}")
-        lines.append(f"{'total':<{width}}  {_counts(self.cells)}")
-        return "\n".join(lines)
-
-
-def _counts(cells: list[dict[str, Any]]) -> str:
-    done = {name: sum(bool(cell[name]) for cell in cells) for name in ("fitted", "measured")}
-    return f"{len(cells):>5}  {done['fitted']:>6}  {done['measured']:>8}"
-
-
-def plan_study(study: Study, workspace: Path, *, device: str = "auto") -> Plan:
-    """Return what a study consists of and what of it is there; nothing is computed."""
-    workspace = Path(workspace)
-    check_arms(study)
-    recordings = Recordings(study, workspace, device=device)
+    recordings = Recordings(study, Path(workspace), device=device)
+    check_study(study, recordings)
     tasks = recordings.tasks if study.reuse is None else study.reuse.tasks
-    tables = {task: recordings.is_kept(task) for task in tasks}
-    embedded = all(tables.values())
-    options: dict[str, Any] = {"cache": workspace / "cells", "device": device}
-    cells: list[dict[str, Any]] = []
-    for name, rotation in split_names(study).items():
-        there = embedded
-        if study.views.transport is not None:
-            there = embedded and recordings.has_virtual_pairs(
-                roles_of(recordings.table(tasks[0]), study.roles, rotation)
-            )
-            tables[f"of virtual pairs, {name}"] = there
-        if not there:
-            for method, fits in _known_fits(study).items():
-                unknown: dict[str, Any] = {"split": name, "task": "", "method": method}
-                unknown |= {"fitted": None, "measured": None}
-                cells += [unknown | {"fit": fit} for fit in range(fits)]
-        elif study.reuse is not None:
-            from .reuse import plan_reuse
-
-            planned = plan_reuse(study, recordings, rotation, **options)
-            cells += [{"split": name, "task": ""} | cell for cell in planned]
-        else:
-            for task, plan in study_plans(study, make_split(study, recordings, name, rotation), **options):
-                cells += [{"split": name, "task": task} | cell for cell in plan.pending()]
-    return Plan(tables, cells)
-
-
-def _known_fits(study: Study) -> dict[str, int]:
-    """Return how many fits each method has, without its data."""
-    counts = {"identity": 1}
+    splits = len(split_names(study))
+    cells = {"identity": splits}
     for name, method in study.methods.items():
         seeded = unfitted(name, method).get_params().get("random_state", 0) is None
-        seeds = len(study.seeds) if seeded else 1
-        counts[name] = len(recipes(method)) * max(1, len(method.gate_seeds)) * seeds
-    return counts
+        fits = len(recipes(method)) * max(1, len(method.gate_seeds)) * (len(study.seeds) if seeded else 1)
+        cells[name] = fits * splits
+    return {"tables": {task: recordings.is_kept(task) for task in tasks}, "cells": dict(cells)}

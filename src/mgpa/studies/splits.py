@@ -1,23 +1,26 @@
-"""One split of a study: everybody's role, the rows that are seen, their coordinates, and the pairs."""
+"""One split of a study: each participant's role, the rows that are seen, their coordinates, and the pairs."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ..coordinates import Coordinates, fit_coordinates
-from ..errors import StudyError
+from ..errors import StudyError, TableError
 from ..gate import FixedGate, MeasurementGate
-from ..tables.roles import with_roles
+from ..tables.roles import assign_roles, rotated, with_roles
 from ..tables.rows import in_coordinates
 from ..tables.table import Table
-from .config import CoordinatesSection, Study
+from .config import CoordinatesSection, EndpointsSection, RolesSection, Study
 from .recordings import Recordings
-from .roles import associate, roles_of
 
 Pairs = tuple[Any, Any]
+#: Which generator draws a role's assignments: part of the seed of :func:`associate`.
+ROLE_SEEDS = {"FIT": 1, "VAL": 2, "HEAD": 3, "EVAL": 4}
 
 
 @dataclass(frozen=True)
@@ -119,3 +122,117 @@ def _token_gate(study: Study, contrasts: Pairs | None, table: Table) -> FixedGat
         study.gate.rank, norm_quantile=study.gate.norm_quantile, max_contrasts=study.gate.max_contrasts
     ).fit(moved)
     return FixedGate(gate.basis_)
+
+
+def roles_of(table: Table, plan: RolesSection, rotation: int | None) -> dict[str, str]:
+    """Return every participant's role.
+
+    Parameters
+    ----------
+    table : Table
+        With participants, and the columns to stratify by.
+    plan : RolesSection
+        Lists of people, folds, or shares; without any of them, the table's own roles count.
+    rotation : int or None
+        Which fold is EVAL, for folds; the next is HEAD, then VAL, and the others are FIT.
+    """
+    people = np.unique(table.participant).tolist()
+    if plan.people:
+        given = {person: role for role, listed in plan.people.items() for person in listed}
+        twice = [p for role, listed in plan.people.items() for p in listed if given[p] != role]
+        if twice:
+            raise StudyError(f"roles.people gives {twice[0]} two roles; everybody has one.")
+        missing = sorted(set(given) - set(people))
+        if missing:
+            raise StudyError(f"roles.people names {', '.join(missing)}, of whom there are no rows.")
+        return given
+    if table.role is not None and rotation is None and not plan.shares:
+        return dict(zip(table.participant.tolist(), table.role.tolist(), strict=True))
+    strata = _strata(table, plan.stratify)
+    if rotation is not None:
+        try:
+            return rotated({person: strata[person] for person in people}, rotation, plan.folds, plan.seed)
+        except TableError as error:
+            raise StudyError(str(error)) from None
+    stratify = [strata[person] for person in people] if plan.stratify else None
+    drawn = assign_roles(np.array(people), plan.shares or None, stratify=stratify, random_state=plan.seed)
+    return dict(zip(people, drawn.tolist(), strict=True))
+
+
+def shortcut(table: Table) -> tuple[Any, Any] | None:
+    """Return the paper's direction of association: the second label goes with the second source.
+
+    None, where HEAD rows have other than two of each: nothing is then measured of it.
+    """
+    head = table.rows("HEAD")
+    if head.label is None or len(head.sources) != 2 or len(np.unique(head.label)) != 2:
+        return None
+    return head.sources[1], np.unique(head.label)[1]
+
+
+def _strata(table: Table, columns: Sequence[str]) -> dict[str, str]:
+    """Return everybody's values of some columns, as one text."""
+    missing = [name for name in columns if name not in table.columns]
+    if missing:
+        raise StudyError(f"roles.stratify names {missing[0]!r}; the columns are {', '.join(table.columns)}.")
+    people, first = np.unique(table.participant, return_index=True)
+    for name in columns:
+        values = table.columns[name]
+        for person, row in zip(people.tolist(), first.tolist(), strict=True):
+            if (values[table.participant == person] != values[row]).any():
+                raise StudyError(f"roles.stratify: {name} of {person} varies; it must be one value each.")
+    return {
+        person: "|".join(str(table.columns[name][row]) for name in columns)
+        for person, row in zip(people.tolist(), first.tolist(), strict=True)
+    }
+
+
+def associate(
+    table: Table, roles: Mapping[str, str], plan: EndpointsSection, rotation: int
+) -> NDArray[np.bool_]:
+    """Return which rows are seen, one view of every event, where view and label go together.
+
+    In every cell (a participant and the ``cells`` columns) the given share of events with the second label is
+    seen in the second view, and one minus that of those with the first; half in HEAD and EVAL. Events are
+    permuted cell by cell, participants and cells ascending, by a generator of the role's own: the draws do
+    not depend on how rows are sorted.
+
+    Parameters
+    ----------
+    table : Table
+        Of two views of every event, with two labels.
+    roles : dict of participant to role
+    plan : EndpointsSection
+        ``association``, ``cells`` and ``seed``.
+    rotation : int
+        Part of the seed.
+    """
+    if plan.association is None:
+        return np.ones(len(table), bool)
+    views = table.require("label").paired_views()
+    if views is None or 2 * len(views[0]) != len(table):
+        raise StudyError("endpoints.association needs both views of every event, of two sources.")
+    label = table.columns["label"][views[0]]
+    labels = np.unique(label)
+    if len(labels) != 2:
+        raise StudyError(f"endpoints.association needs two labels; there are {len(labels)}.")
+    columns = [table.columns[name][views[0]] for name in plan.cells]
+    who = table.participant[views[0]]
+    order = np.lexsort([table.columns["pair_id"][views[0]], *reversed(columns), who])
+    cells: dict[Any, list[int]] = {}
+    for event in order.tolist():
+        cells.setdefault((who[event], *(c[event].item() for c in columns), label[event].item()), []).append(
+            event
+        )
+    base = plan.seed + 100_000 * rotation + 1000 * 4
+    rng = {role: np.random.default_rng(base + part) for role, part in ROLE_SEEDS.items()}
+    seen = np.zeros(len(table), bool)
+    for (person, *_, value), events in cells.items():
+        role = roles[person]
+        share = plan.association if role in ("FIT", "VAL") else 0.5
+        share = share if value == labels[1] else 1 - share
+        drawn = rng[role].permutation(events)
+        n = round(len(events) * share)
+        seen[views[1][drawn[:n]]] = True
+        seen[views[0][drawn[n:]]] = True
+    return seen

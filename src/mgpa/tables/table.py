@@ -83,7 +83,7 @@ class Table:
     source: Any = None
     participant: Any = None
     role: Any = None
-    label: NDArray[Any] | None = None
+    label: Any = None
     pair_id: NDArray[Any] | None = None
     info: dict[str, Any] = field(default_factory=dict)
     other: Columns = field(default_factory=dict)

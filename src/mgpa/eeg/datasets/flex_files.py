@@ -9,9 +9,8 @@ import csv
 import itertools
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,31 +34,20 @@ TRIGGERS = range(1, 11)
 COMPANIONS = (".dap", ".rs3", ".ceo")
 
 # Columns of the experiment's csv files that are read, the first three: which event, when, and what it was.
-_ODDBALL = ("trial", "elapsed_time", "tone")
+_ODDBALL, _TONES = ("trial", "elapsed_time", "tone"), {"1": 0, "3": 1}
 COLUMNS = {
     "N170": ("trial", "stimElapsedTime", "stimCat", "stimOrient", "eventCode"),
     "oddball_active": _ODDBALL,
     "oddball_passive": _ODDBALL,
 }
-LABELS = {
-    "N170": {"watch": 0, "face": 1},
-    "oddball_active": {"1": 0, "3": 1},
-    "oddball_passive": {"1": 0, "3": 1},
-}
+LABELS = {"N170": {"watch": 0, "face": 1}, "oddball_active": _TONES, "oddball_passive": _TONES}
 
 
-@dataclass(frozen=True, eq=False)
-class Behaviour:
+class Behaviour(NamedTuple):
     """What the experiment's csv file says about the events of a session.
 
-    Parameters
-    ----------
-    onset : (n,) array
-        Seconds on the experiment's clock.
-    label : (n,) array
-        Faces are 1 and watches 0; deviant tones (code 3) are 1 and standard ones (code 1) 0.
-    columns : dict of str to (n,) array
-        Of N170: ``orientation`` and ``event_code``, as the file has them.
+    ``onset`` is in seconds on the experiment's clock. ``label`` is 1 for faces and deviant tones (code 3),
+    0 for watches and standard tones (code 1). ``columns`` has, of N170, ``orientation`` and ``event_code``.
     """
 
     onset: NDArray[np.float64]
@@ -67,20 +55,11 @@ class Behaviour:
     columns: dict[str, NDArray[Any]]
 
 
-@dataclass(frozen=True, eq=False)
-class Recording:
+class Recording(NamedTuple):
     """What one device recorded of a session.
 
-    Parameters
-    ----------
-    signal : (16, samples) array
-        The shared channels, in their order, in volts.
-    sfreq : float
-        Samples per second.
-    markers : (n,) array
-        Times of event markers in seconds; the first sample is at 0.
-    notes : tuple of (float, str)
-        Time and text of everything else it noted.
+    ``signal`` (16, samples) has the shared channels, in their order, in volts; ``markers`` are the times of
+    event markers in seconds, the first sample at 0; ``notes`` are time and text of everything else it noted.
     """
 
     signal: NDArray[np.float64]
@@ -113,22 +92,13 @@ def read_behaviour(path: str | Path, task: str) -> Behaviour:
     >>> behaviour.onset.tolist(), behaviour.label.tolist()
     ([1.5, 2.75], [0, 1])
     """
-    return Behaviour(**_behaviour(Path(path), task))
-
-
-@read_apart
-def _behaviour(path: Path, task: str) -> dict[str, Any]:
-    labels = LABELS[task]
+    path, labels = Path(path), LABELS[task]
     onset: list[float] = []
-    label: list[int] = []
-    orientation: list[str] = []
-    code: list[int] = []
+    label, orientation, code = [], [], []
     for where, row in _csv_rows(path, COLUMNS[task]):
         number, when, what = (row[name] for name in COLUMNS[task][:3])
         if _number(number, f"{where}, trial") != len(onset) + 1:
-            raise RecordingError(
-                f"{where}: trial is {number}; expected {len(onset) + 1}, as none is missing."
-            )
+            raise RecordingError(f"{where}: trial is {number}; expected {len(onset) + 1}.")
         onset.append(_number(when, f"{where}, {COLUMNS[task][1]}"))
         # Tones may be written as 3.0.
         stimulus = re.sub(r"\.0*$", "", what.lower())
@@ -143,40 +113,31 @@ def _behaviour(path: Path, task: str) -> dict[str, Any]:
     falls = np.flatnonzero(np.diff(onset) <= 0)
     if len(falls):
         raise RecordingError(f"{path}: event {falls[0] + 2} is not after event {falls[0] + 1}.")
-    columns: dict[str, NDArray[Any]] = {}
-    if task == "N170":
-        columns = {"orientation": np.array(orientation), "event_code": np.array(code)}
-    return {"onset": np.array(onset), "label": np.array(label, dtype=np.int64), "columns": columns}
+    columns = {"orientation": np.array(orientation), "event_code": np.array(code)} if code else {}
+    return Behaviour(np.array(onset), np.array(label, dtype=np.int64), columns)
 
 
 def read_neuroscan(path: str | Path) -> Recording:
-    """Read the shared channels and the triggers of a Curry recording.
-
-    Parameters
-    ----------
-    path : path
-        The ``.dat`` file, with its header, labels and events beside it.
-    """
-    values = _neuroscan(Path(path))
-    return Recording(**values | {"notes": tuple((onset, text) for onset, text in values["notes"])})
-
-
-@read_apart
-def _neuroscan(path: Path) -> dict[str, Any]:
-    import mne
-
+    """Read the shared channels and the triggers of a Curry recording."""
+    path = Path(path)
     if absent := missing_companions(path):
         raise FileNotFoundError(f"{path} lacks {' and '.join(absent)} beside it, and cannot be read without.")
     for suffix in COMPANIONS:
-        _require_text(path.with_suffix(suffix))
+        _text(path.with_suffix(suffix))
+    recording: Recording = read_apart(_neuroscan, path, path)
+    return recording
+
+
+def _neuroscan(path: Path) -> Recording:
+    import mne
+
     try:
         raw = mne.io.read_raw_curry(path, preload=False, verbose="error")
     except Exception as error:  # the reader raises bare Exceptions and failed assertions
         raise RecordingError(
             f"{path} cannot be read as a Curry recording ({str(error) or type(error).__name__}). It, or its "
             "header, labels or events, is damaged or incomplete; fetch them again."
-        ) from error
-    picks = _pick(raw.ch_names, path)
+        ) from None
     markers, notes = [], []
     for onset, text in zip(raw.annotations.onset, raw.annotations.description, strict=True):
         event = re.fullmatch(r"\s*(\d+)\s*", text)
@@ -184,43 +145,33 @@ def _neuroscan(path: Path) -> dict[str, Any]:
             markers.append(float(onset))
         else:
             notes.append((float(onset), str(text)))
-    signal = raw.get_data(picks)
+    signal = raw.get_data(_pick(raw.ch_names, path))
     if not np.isfinite(signal).all():
         raise RecordingError(f"{path} holds NaN or infinite values: it is damaged. Fetch it again.")
-    return {
-        "signal": signal,
-        "sfreq": float(raw.info["sfreq"]),
-        "markers": np.sort(np.array(markers)),
-        "notes": notes,
-    }
+    return Recording(signal, float(raw.info["sfreq"]), np.sort(np.array(markers)), tuple(notes))
 
 
 def read_flex(path: str | Path) -> Recording:
     """Read the shared channels and the hardware markers of a headset's EDF recording.
 
     Times follow the rate at which it samples, not the one its header gives.
-
-    Parameters
-    ----------
-    path : path
-        The ``.edf`` file.
     """
-    return Recording(**_flex(Path(path)))
+    recording: Recording = read_apart(_flex, path, Path(path))
+    return recording
 
 
-@read_apart
-def _flex(path: Path) -> dict[str, Any]:
+def _flex(path: Path) -> Recording:
     import mne
 
     units = _edf_units(path)
     try:
         raw = mne.io.read_raw_edf(path, preload=False, verbose="error")
     except Exception as error:  # whatever a damaged header leads to
-        raise RecordingError(f"{path} cannot be read as EDF ({error}). Fetch it again.") from error
+        raise RecordingError(f"{path} cannot be read as EDF ({error}). Fetch it again.") from None
     if raw.info["sfreq"] != FLEX_HEADER_RATE:
         raise RecordingError(f"{path} says {raw.info['sfreq']:g} Hz; a Flex says {FLEX_HEADER_RATE:g} Hz.")
     if "MARKER_HARDWARE" not in raw.ch_names:
-        raise RecordingError(f"{path} has no MARKER_HARDWARE; it has {', '.join(raw.ch_names)}.")
+        raise RecordingError(f"{path} has no MARKER_HARDWARE. Channels: {', '.join(raw.ch_names)}.")
     # Everything that says microvolts was turned into volts, markers too.
     scale = UNITS.get(units["MARKER_HARDWARE"].lower(), 1.0)
     marker = raw.get_data(["MARKER_HARDWARE"])[0] / scale
@@ -228,92 +179,71 @@ def _flex(path: Path) -> dict[str, Any]:
     for name in (raw.ch_names[i] for i in picks):
         if units[name].lower() not in UNITS:
             raise RecordingError(f"{path}: {name} is in {units[name]!r}; expected uV, mV or V.")
-    return {
-        "signal": raw.get_data(picks),
-        "sfreq": FLEX_RATE,
-        "markers": (rising_edges(marker) + MARKER_DELAY) / FLEX_RATE,
-    }
+    return Recording(raw.get_data(picks), FLEX_RATE, (rising_edges(marker) + MARKER_DELAY) / FLEX_RATE)
 
 
 def rising_edges(marker: Any) -> NDArray[np.int64]:
-    """Return the samples at which a marker rises; one that is high from the start did not.
-
-    Examples
-    --------
-    >>> rising_edges([1, 0, 0, 3, 3, 0, 1]).tolist()
-    [3, 6]
-    """
+    """Return the samples at which a marker rises; one that is high from the start did not."""
     high = np.asarray(marker) > 0.5
     return np.flatnonzero(high[1:] & ~high[:-1]) + 1
 
 
 def missing_companions(path: str | Path) -> list[str]:
-    """Return names of the files that Curry data need beside them and do not have.
-
-    Examples
-    --------
-    >>> missing_companions("nowhere/1013_N170.dat")
-    ['1013_N170.dap', '1013_N170.rs3', '1013_N170.ceo']
-    """
+    """Return names of the files that Curry data need beside them and do not have."""
     beside = [Path(path).with_suffix(suffix) for suffix in COMPANIONS]
     return [file.name for file in beside if not file.is_file()]
 
 
-def _require_text(path: Path) -> None:
+def _text(path: Path) -> str:
     try:
-        path.read_text(encoding="utf-8")
-    except UnicodeDecodeError as error:
-        raise RecordingError(
-            f"{path} is not text, as Curry's descriptions of data are. Fetch it again."
-        ) from error
+        return path.read_text(encoding="utf-8-sig")
+    except UnicodeDecodeError:
+        raise RecordingError(f"{path} is not text in UTF-8, as it should be. Fetch it again.") from None
 
 
 def _edf_units(path: Path) -> dict[str, str]:
     """Return each channel's unit, from the header, after checking that the file is as long as that says."""
     with open(path, "rb") as stream:
         content = stream.read(1 << 16)
+
+    def text(field: bytes) -> str:
+        # Padded with spaces, or by some writers with zeros.
+        return field.decode("latin-1").partition("\0")[0].strip()
+
     try:
         n = int(content[252:256])
-        names = [_edf_text(content[256 + 16 * i :][:16]) for i in range(n)]
-        units = [_edf_text(content[256 + 96 * n + 8 * i :][:8]) for i in range(n)]
+        names = [text(content[256 + 16 * i :][:16]) for i in range(n)]
+        units = [text(content[256 + 96 * n + 8 * i :][:8]) for i in range(n)]
         samples = sum(int(content[256 + 216 * n + 8 * i :][:8]) for i in range(n))
-        records, start = int(content[236:244]), int(content[184:192])
-    except ValueError as error:
-        raise RecordingError(f"{path} is not an EDF file, or its header is cut short.") from error
-    expected, there = start + 2 * samples * records, path.stat().st_size
-    if there < expected:
-        raise RecordingError(f"{path} has {there} bytes of {expected}: it was cut short. Fetch it again.")
+        expected = int(content[184:192]) + 2 * samples * int(content[236:244])
+    except ValueError:
+        raise RecordingError(f"{path} is not an EDF file, or its header is cut short.") from None
+    if path.stat().st_size < expected:
+        raise RecordingError(
+            f"{path} has {path.stat().st_size} bytes of {expected}: it was cut short. Fetch it again."
+        )
     return dict(zip(names, units, strict=True))
-
-
-def _edf_text(field: bytes) -> str:
-    # Padded with spaces, or by some writers with zeros.
-    return field.decode("latin-1").partition("\0")[0].strip()
 
 
 def _pick(names: Sequence[str], path: Path) -> list[int]:
     """Return where the shared channels are, whatever their case."""
-    there = {name.lower(): i for i, name in enumerate(names)}
-    missing = [name for name in CHANNELS if name.lower() not in there]
+    place = {name.lower(): i for i, name in enumerate(names)}
+    missing = [name for name in CHANNELS if name.lower() not in place]
     if missing:
-        raise RecordingError(f"{path} lacks channel {', '.join(missing)}; it has {', '.join(names)}.")
-    return [there[name.lower()] for name in CHANNELS]
+        raise RecordingError(f"{path} lacks channel {', '.join(missing)}. Channels: {', '.join(names)}.")
+    return [place[name.lower()] for name in CHANNELS]
 
 
 def _csv_rows(path: Path, needed: Sequence[str]) -> Iterator[tuple[str, dict[str, str]]]:
     """Yield where each row is, and its values of the needed columns."""
-    try:
-        text = path.read_text(encoding="utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise RecordingError(f"{path} is not text in UTF-8, as a csv file of events is.") from error
-    lines = csv.reader(text.splitlines(), strict=True, skipinitialspace=True)
+    lines = csv.reader(_text(path).splitlines(), strict=True, skipinitialspace=True)
     try:
         header = [name.strip() for name in next(lines, [])]
         for name in needed:
             if header.count(name) != 1:
                 raise RecordingError(
                     f"{path} has {header.count(name)} columns {name!r}; expected one each of "
-                    f"{', '.join(needed)}. Its columns are {', '.join(map(repr, header)) or 'none'}."
+                    f"{', '.join(needed)}. Columns: {', '.join(map(repr, header)) or 'none'}."
                 )
         for row in lines:
             values = [value.strip() for value in row]
@@ -322,7 +252,7 @@ def _csv_rows(path: Path, needed: Sequence[str]) -> Iterator[tuple[str, dict[str
                 by_name = dict(itertools.zip_longest(header, values[: len(header)], fillvalue=""))
                 yield f"{path}, line {lines.line_num}", {name: by_name[name] for name in needed}
     except csv.Error as error:
-        raise RecordingError(f"{path}, line {lines.line_num}: {error}.") from error
+        raise RecordingError(f"{path}, line {lines.line_num}: {error}.") from None
 
 
 def _number(text: str, where: str) -> float:
@@ -331,5 +261,5 @@ def _number(text: str, where: str) -> float:
     except ValueError:
         value = np.nan
     if not np.isfinite(value):
-        raise RecordingError(f"{where}: {text!r} is no number.")
+        raise RecordingError(f"{where}: {text!r} is not a number.")
     return value

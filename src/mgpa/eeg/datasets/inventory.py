@@ -4,28 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from ...errors import first_few, printable
 
 
-@dataclass(frozen=True)
-class Check:
-    """Something that was published about a data set, beside what these files give.
-
-    Parameters
-    ----------
-    what : str
-        What was counted or computed.
-    published, computed : object
-        Equal, if these are the published files and were read rightly.
-
-    Examples
-    --------
-    >>> print(Check("men", 64, 64), Check("women", 38, 37), sep="\\n")
-    men: 64, as published
-    women: 37, not 38 as published
-    """
+class Check(NamedTuple):
+    """Something that was published about a data set, and what these files give."""
 
     what: str
     published: Any
@@ -43,28 +28,10 @@ class Check:
 
 @dataclass(frozen=True)
 class Inventory:
-    """The files of a data set, found and not found.
+    """The files of a data set, present and missing, by the names in the order in which they are expected.
 
-    Parameters
-    ----------
-    dataset : str
-        Its name.
-    folder : Path
-        Where it was looked for.
-    present, missing : tuple of str
-        Expected names, in the order in which they are expected.
-    unexpected : tuple of str
-        Names of files that do not belong there.
-    problems : tuple of str
-        A sentence each about files that are there and cannot be used.
-    checks : tuple of Check
-        How what they hold compares with what was published. Simulated files fail these, and are complete.
-
-    Examples
-    --------
-    >>> print(Inventory("Wearable SSVEP", Path("data"), ("S001.mat",), ("S002.mat",)))
-    Wearable SSVEP in data: 1 of 2 files.
-    Missing (1): S002.mat
+    ``problems`` has a sentence each about files that are there and cannot be used; ``checks`` compare what
+    they hold with what was published. Simulated files fail these, and are complete.
     """
 
     dataset: str
@@ -76,25 +43,14 @@ class Inventory:
     checks: tuple[Check, ...] = ()
 
     @property
-    def expected(self) -> tuple[str, ...]:
-        """Every name that should be there."""
-        return self.present + self.missing
-
-    @property
     def complete(self) -> bool:
         """Whether everything expected is there and can be used."""
         return not self.missing and not self.problems
 
-    def require(self) -> Inventory:
-        """Raise unless the data set is complete; return the inventory itself."""
-        if not self.complete:
-            raise FileNotFoundError(str(self))
-        return self
-
     def __str__(self) -> str:
-        lines = [f"{self.dataset} in {self.folder}: {len(self.present)} of {len(self.expected)} files."]
-        if self.missing:
-            lines.append(f"Missing ({len(self.missing)}): {first_few(self.missing)}")
-        if self.unexpected:
-            lines.append(f"Unexpected ({len(self.unexpected)}): {first_few(self.unexpected)}")
+        n = len(self.present) + len(self.missing)
+        lines = [f"{self.dataset} in {self.folder}: {len(self.present)} of {n} files."]
+        for word, names in (("Missing", self.missing), ("Unexpected", self.unexpected)):
+            if names:
+                lines.append(f"{word} ({len(names)}): {first_few(names)}")
         return "\n".join(map(printable, [*lines, *self.problems, *map(str, self.checks)]))

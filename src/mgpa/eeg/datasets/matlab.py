@@ -3,34 +3,34 @@
 from __future__ import annotations
 
 import io
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from .reader_process import ProviderFile, read_apart
+from ...errors import RecordingError
+from .reader_process import read_apart
 
 
-@read_apart
-def read_array(path: ProviderFile, variable: str, shape: tuple[int, ...]) -> NDArray[Any]:
+def read_array(path: Path, variable: str, shape: tuple[int, ...]) -> NDArray[Any]:
     """Return a real, finite array of this shape, or raise and say what the file holds instead."""
     array = _load(path, variable)
-    if array.shape != tuple(shape):
-        raise ValueError(f"{path}: {variable} has shape {array.shape}; expected {tuple(shape)}.")
-    if array.dtype.kind not in "fiu":
-        raise ValueError(f"{path}: {variable} has dtype {array.dtype}; expected real numbers.")
+    if array.shape != shape or array.dtype.kind not in "fiu":
+        raise RecordingError(
+            f"{path}: {variable} is {array.dtype} of shape {array.shape}; expected real numbers of {shape}."
+        )
     if not np.isfinite(array).all():
         where = tuple(int(i) for i in np.argwhere(~np.isfinite(array))[0])
-        raise ValueError(f"{path}: {variable} has NaN or infinity (first at {where}, counted from 0).")
+        raise RecordingError(f"{path}: {variable} has NaN or infinity (first at {where}, counted from 0).")
     return array
 
 
-@read_apart
-def read_cell(path: ProviderFile, variable: str) -> list[list[Any]]:
+def read_cell(path: Path, variable: str) -> list[list[Any]]:
     """Return the rows of a cell array. Texts are stripped, and whole numbers are integers; empty is ""."""
     cell = _load(path, variable)
     if cell.dtype != object or cell.ndim != 2 or len(cell) < 2:
-        raise ValueError(
+        raise RecordingError(
             f"{path}: {variable} is {cell.dtype} of shape {cell.shape}; expected a cell array with a row of "
             "names and a row for each participant."
         )
@@ -50,21 +50,26 @@ def _plain(value: Any) -> Any:
     return value.strip() if isinstance(value, str) else value
 
 
-def _load(path: ProviderFile, variable: str) -> NDArray[Any]:
+def _load(path: Path, variable: str) -> NDArray[Any]:
+    if not path.is_file():
+        raise FileNotFoundError(f"No file {path}.")
+    content = path.read_bytes()
+    array: NDArray[Any] = read_apart(_variable, path, content, variable, str(path), n_bytes=len(content))
+    return array
+
+
+def _variable(content: bytes, variable: str, name: str) -> NDArray[Any]:
     from scipy.io import loadmat
 
-    if not path.is_file():
-        raise FileNotFoundError(f"There is no file {path}.")
     try:
-        variables = loadmat(io.BytesIO(path.read_bytes()))
+        variables = loadmat(io.BytesIO(content))
     except NotImplementedError:
-        raise ValueError(
-            f"{path} is a MATLAB 7.3 file, as the provider's are not; store it with save(..., '-v7')."
+        raise RecordingError(
+            f"{name} is a MATLAB 7.3 file, unlike the provider's; store it with save(..., '-v7')."
         ) from None
-    except Exception as error:
-        # scipy lets errors of zlib, struct and its own through, and all of them mean the same.
-        raise OSError(f"{path} is damaged, incomplete or no MATLAB file: {error}") from error
+    except Exception as error:  # of zlib, struct and scipy itself, and all of them mean the same
+        raise RecordingError(f"{name} is damaged, or not a MATLAB file: {error}. Fetch it again.") from None
     if variable not in variables:
-        names = ", ".join(sorted(name for name in variables if not name.startswith("__"))) or "no variables"
-        raise ValueError(f"{path} has no variable {variable!r}; it has {names}.")
+        names = ", ".join(sorted(name for name in variables if not name.startswith("__")))
+        raise RecordingError(f"{name} has no variable {variable!r}. Variables: {names or 'none'}.")
     return np.asarray(variables[variable])

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from ..._common.progress import progress
 from ...errors import PairingError, RecordingError
-from ..pairing import Dropped, EventMatch, PairingReport, SessionPairing, Timing, match_events
+from ..pairing import EventMatch, PairingReport, SessionPairing, Timing, match_events
 from ..preprocessing import (
     amplitude_flags,
     average_reference,
@@ -37,21 +37,6 @@ from ..trials import Trials
 from .flex_files import CHANNELS, Recording, missing_companions, read_behaviour, read_flex, read_neuroscan
 from .inventory import Check, Inventory
 
-__all__ = [
-    "CHANNELS",
-    "PARTICIPANTS",
-    "ROLES",
-    "SOURCES",
-    "TASKS",
-    "USED",
-    "RecordingError",
-    "count_checks",
-    "find",
-    "neuroscan_flex_inventory",
-    "read_neuroscan_flex",
-    "with_paper_roles",
-]
-
 # Sources are counted in the order of their labels; the paper counts Neuroscan first.
 SOURCES = ("Neuroscan", "flex")
 # Where each kind of file lies in the folder of a task, and how its name ends.
@@ -64,22 +49,17 @@ RAW = "Saline Raw Data"
 # What the paper calls them.
 TASKS = {"N170": "N170", "oddball_active": "P300", "oddball_passive": "MMN"}
 # Who does what in the paper. In the reuse study, whose maps are chosen on DEV, that is called VAL here.
+_SHARED = {
+    "FIT": ("1013", "1014", "1016", "1018"),
+    "VAL": ("1022", "1023"),
+    "HEAD": ("1019", "1020", "1024", "1025"),
+}
 ROLES = {
-    "N170": {
-        "FIT": ("1013", "1014", "1016", "1018"),
-        "VAL": ("1022", "1023"),
-        "HEAD": ("1019", "1020", "1024", "1025"),
-        "EVAL": ("1021", *(str(i) for i in range(1026, 1035))),
-    },
-    "reuse": {
-        "FIT": ("1013", "1014", "1016", "1018"),
-        "VAL": ("1022", "1023"),
-        "HEAD": ("1019", "1020", "1024", "1025"),
-        "EVAL": tuple(str(i) for i in range(1026, 1034)),
-    },
+    "N170": _SHARED | {"EVAL": ("1021", *(str(i) for i in range(1026, 1035)))},
+    "reuse": _SHARED | {"EVAL": tuple(str(i) for i in range(1026, 1034))},
 }
 PARTICIPANTS = tuple(sorted(name for names in ROLES["N170"].values() for name in names))
-# Whose recordings of a task have a part in any study: of the passive oddball, heads and judges only.
+# Whose recordings of a task have a part in any study: of the passive oddball, HEAD and EVAL only.
 USED = {
     "N170": PARTICIPANTS,
     "oddball_active": tuple(sorted(name for names in ROLES["reuse"].values() for name in names)),
@@ -97,24 +77,7 @@ BREAK_NOTE = "impedance"
 
 
 def find(folder: str | Path) -> dict[tuple[str, str], dict[str, Path]]:
-    """Return the files of every participant and task that the paper uses.
-
-    Parameters
-    ----------
-    folder : path
-        With a folder for each task, or anything around it: "Saline Raw Data" is looked for.
-
-    Returns
-    -------
-    dict of (participant, task) to dict
-        Paths by kind: ``behaviour``, ``neuroscan`` and ``flex``. A file belongs to whose four digits and
-        underscore its name begins with.
-
-    Raises
-    ------
-    RecordingError
-        Two different files are the same person's.
-    """
+    """Return the files of every participant and task that the paper uses."""
     files, _, problems = _scan(folder)
     if problems:
         raise RecordingError(" ".join(problems))
@@ -124,28 +87,7 @@ def find(folder: str | Path) -> dict[tuple[str, str], dict[str, Path]]:
 def neuroscan_flex_inventory(
     folder: str | Path, tasks: Iterable[str] = tuple(TASKS), *, check: bool = False
 ) -> Inventory:
-    """Return which of the recordings that the paper uses are in a folder.
-
-    Parameters
-    ----------
-    folder : path
-        See :func:`find`.
-    tasks : sequence of str
-        Of N170, oddball_active and oddball_passive.
-    check : bool
-        Also read every recording, pair its events, and compare counts with the published ones.
-
-    Examples
-    --------
-    >>> import tempfile
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     place = Path(folder, "N170", "eeg", "emotiv")
-    ...     place.mkdir(parents=True)
-    ...     _ = (place / "1013_N170.edf").touch()
-    ...     found = neuroscan_flex_inventory(folder, ["N170"])
-    >>> found.present, len(found.missing)
-    (('1013 N170 flex',), 59)
-    """
+    """Return which of the recordings that the paper uses are in a folder."""
     files, unexpected, problems = _scan(folder)
     present: list[str] = []
     missing: list[str] = []
@@ -162,10 +104,8 @@ def neuroscan_flex_inventory(
                 checks += count_checks(read_neuroscan_flex(folder, task)[0])
             except (OSError, ValueError) as error:
                 problems.append(str(error))
-    return Inventory(
-        *("Neuroscan/Flex", Path(folder), tuple(present), tuple(missing), tuple(unexpected)),
-        *(tuple(problems), tuple(checks)),
-    )
+    lists = tuple(present), tuple(missing), tuple(unexpected), tuple(problems)
+    return Inventory("Neuroscan/Flex", Path(folder), *lists, tuple(checks))
 
 
 def read_neuroscan_flex(
@@ -210,10 +150,10 @@ def read_neuroscan_flex(
     people = [p for p in USED[task] if (p, task) in files] if participants is None else list(participants)
     if unused := [person for person in people if person not in USED[task]]:
         raise ValueError(
-            f"{', '.join(unused)} have no part in {task}; those who have are {' '.join(USED[task])}."
+            f"{', '.join(unused)} have no part in {task}; expected some of {' '.join(USED[task])}."
         )
     if not len(people) or len(set(people)) != len(people):
-        raise ValueError(f"{folder} has nobody with {task}, or somebody was named twice: {people}.")
+        raise ValueError(f"{folder} has no files of {task}, or a participant was named twice: {people}.")
     for person in people:
         if absent := [kind for kind in KINDS if kind not in files.get((person, task), {})]:
             raise FileNotFoundError(f"{folder} has no {' and no '.join(absent)} file of {person} {task}.")
@@ -240,64 +180,32 @@ def count_checks(trials: Trials) -> tuple[Check, ...]:
 
     Of N170, clean pairs of each role. Of P300, FIT events that are left when everybody's first hundred
     calibrate and those less than a second from them are purged, and events of the people who choose.
-
-    Parameters
-    ----------
-    trials : Trials
-        Of one task, as read; the MMN task has no published count. Nothing is compared unless everybody with
-        a part in the task is there.
     """
     task = str(trials.columns["task"][0])
     if set(trials.columns["participant"]) != set(USED[task]):
         return ()
     if task == "N170" and trials.info["artifact_limit"] == ARTIFACT:
-        clean = with_paper_roles(trials.take(~trials.columns["artifact"])).columns["role"]
+        clean = trials.columns["participant"][~trials.columns["artifact"]]
         return tuple(
-            Check(f"clean N170 pairs of {role}", n, int(np.sum(clean == role)) // 2)
+            Check(f"clean N170 pairs of {role}", n, int(np.isin(clean, ROLES["N170"][role]).sum()) // 2)
             for role, n in CLEAN_N170.items()
         )
-    if task == "oddball_active":
-        counts = dict.fromkeys(P300_EVENTS, 0)
-        for role in counts:
-            for person in ROLES["reuse"][role]:
-                rows = trials.columns["participant"] == person
-                onset = trials.columns["onset"][rows].reshape(-1, len(SOURCES)).T
-                if role == "FIT":
-                    calibrates = trials.columns["ordinal"][rows][:: len(SOURCES)] <= CALIBRATION
-                    rest = onset[:, ~calibrates]
-                    onset = rest[:, exclude_overlap(rest, onset[:, calibrates], PURGE)]
-                counts[role] += onset.shape[1]
-        return (
-            Check("P300 events to fit on, after calibration and purge", P300_EVENTS["FIT"], counts["FIT"]),
-            Check("P300 events to choose by", P300_EVENTS["VAL"], counts["VAL"]),
-        )
-    return ()
-
-
-def with_paper_roles(trials: Trials, study: str = "N170") -> Trials:
-    """Return the trials of people who have a role in one of the paper's studies, with that role.
-
-    Parameters
-    ----------
-    trials : Trials
-        With a participant column.
-    study : str
-        "N170" or "reuse".
-
-    Examples
-    --------
-    >>> trials = Trials(np.zeros((2, 1, 4)), ["Cz"], 128.0, columns={"participant": ["1013", "1034"]})
-    >>> with_paper_roles(trials, "reuse").columns["role"].tolist()
-    ['FIT']
-    """
-    if study not in ROLES:
-        raise ValueError(f"study is {study!r}; there are {', '.join(ROLES)}.")
-    role = {person: name for name, people in ROLES[study].items() for person in people}
-    chosen = trials.take(np.isin(trials.columns["participant"], list(role)))
-    if not len(chosen):
-        there = ", ".join(np.unique(trials.columns["participant"]).tolist())
-        raise ValueError(f"Nobody of {there} has a role in {study}; {PARTICIPANTS[0]} has, for example.")
-    return chosen.with_columns(role=np.array([role[str(p)] for p in chosen.columns["participant"]]))
+    if task != "oddball_active":
+        return ()
+    counts = dict.fromkeys(P300_EVENTS, 0)
+    for role in counts:
+        for person in ROLES["reuse"][role]:
+            rows = trials.columns["participant"] == person
+            onset = trials.columns["onset"][rows].reshape(-1, len(SOURCES)).T
+            if role == "FIT":
+                calibrates = trials.columns["ordinal"][rows][:: len(SOURCES)] <= CALIBRATION
+                rest = onset[:, ~calibrates]
+                onset = rest[:, exclude_overlap(rest, onset[:, calibrates], PURGE)]
+            counts[role] += onset.shape[1]
+    return (
+        Check("P300 events to fit on, after calibration and purge", P300_EVENTS["FIT"], counts["FIT"]),
+        Check("P300 events to choose by", P300_EVENTS["VAL"], counts["VAL"]),
+    )
 
 
 def _read_session(
@@ -307,14 +215,13 @@ def _read_session(
     require_soa(behaviour.onset, MIN_SOA, name=f"Events of {paths['behaviour']}")
     devices = (read_neuroscan(paths["neuroscan"]), read_flex(paths["flex"]))
     breaks = [t for t, text in devices[0].notes if BREAK_NOTE in text.lower()]
+    markers = devices[0].markers, devices[1].markers
     try:
-        match = match_events(
-            devices[0].markers, devices[1].markers, behaviour.onset, breaks_a=breaks, names=SOURCES
-        )
+        match = match_events(*markers, behaviour.onset, breaks=breaks, names=SOURCES)
     except PairingError as error:
         listed = ", ".join(str(path) for path in paths.values())
         raise PairingError(f"{person} {task}: {error} The files are {listed}.") from error
-    onsets = [devices[0].markers[match.a], devices[1].markers[match.b]]
+    onsets = [markers[0][match.a], markers[1][match.b]]
     cut = [_epochs(device, onset) for device, onset in zip(devices, onsets, strict=True)]
     spans = np.zeros(len(match.ordinal), dtype=bool)
     if len(match.sides) > 1:
@@ -330,7 +237,7 @@ def _read_session(
     data = np.stack([epochs[keep] for epochs, _ in cut], axis=1).astype(np.float32)
     flags = amplitude_flags(data, np.inf if artifact is None else artifact).any(axis=1)
     twice = np.repeat(ordinal, 2)
-    facts = {
+    columns = {
         "participant": np.full(len(twice), person),
         "source": np.tile(SOURCES, len(ordinal)),
         "label": behaviour.label[twice - 1],
@@ -341,19 +248,19 @@ def _read_session(
         **{name: values[twice - 1] for name, values in behaviour.columns.items()},
     }
     if artifact is not None:
-        facts["artifact"] = np.repeat(flags, 2)
+        columns["artifact"] = np.repeat(flags, 2)
     info = {"dataset": "Neuroscan/Flex", "task": task, "artifact_limit": artifact}
-    trials = Trials(data.reshape(-1, *data.shape[2:]), CHANNELS, SFREQ, TMIN, facts, info)
-    events = len(behaviour.onset)
+    trials = Trials(data.reshape(-1, *data.shape[2:]), CHANNELS, SFREQ, TMIN, columns, info)
+    dropped = (*match.dropped, *outside)
     session = SessionPairing(
-        person, events, len(ordinal), match.dropped + outside, _timing_by_name(match), int(flags.sum())
+        person, len(behaviour.onset), len(ordinal), dropped, _timing_by_name(match), int(flags.sum())
     )
     return trials, session
 
 
 def _within(
     ordinal: NDArray[np.int64], valid: Sequence[NDArray[np.bool_]], spans: NDArray[np.bool_]
-) -> tuple[NDArray[np.bool_], tuple[Dropped, ...]]:
+) -> tuple[NDArray[np.bool_], list[str]]:
     """Return which epochs lie within both recordings and span no break, and why the others are left out."""
     keep, dropped = ~spans, []
     for i, number in enumerate(ordinal.tolist()):
@@ -361,8 +268,8 @@ def _within(
         if outside or spans[i]:
             keep[i] = False
             where = f"leaves the recording of {' and '.join(outside)}" if outside else "spans the break"
-            dropped.append(Dropped(number, f"its epoch {where}"))
-    return keep, tuple(dropped)
+            dropped.append(f"event {number}: its epoch {where}")
+    return keep, dropped
 
 
 def _timing_by_name(match: EventMatch) -> dict[str, Timing]:
@@ -380,9 +287,8 @@ def _timing_by_name(match: EventMatch) -> dict[str, Timing]:
 
 def _epochs(device: Recording, onsets: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
     signal = average_reference(filter_recording(device.signal, device.sfreq))
-    epochs, valid = epochs_at(
-        resample_recording(signal, device.sfreq, SFREQ), SFREQ, onsets, tmin=TMIN, n=POINTS
-    )
+    resampled = resample_recording(signal, device.sfreq, SFREQ)
+    epochs, valid = epochs_at(resampled, SFREQ, onsets, tmin=TMIN, n=POINTS)
     return baseline(epochs, TMIN + np.arange(POINTS) / SFREQ), valid
 
 
@@ -391,49 +297,41 @@ def _scan(folder: str | Path) -> tuple[dict[tuple[str, str], dict[str, Path]], l
     root = _root(Path(folder))
     files: dict[tuple[str, str], dict[str, Path]] = {}
     unexpected, problems = [], []
-    for task in TASKS:
-        for kind, (place, suffix) in KINDS.items():
-            # Hidden names are of files that are still being written, or of the operating system.
-            beside = [p for p in sorted(root.joinpath(task, place).glob("[!.]*")) if p.is_file()]
-            # A copy, as "1013_N170 (1).edf", has the longer name.
-            for path in sorted(beside, key=lambda p: (len(p.name), p.name)):
-                if path.suffix.lower() != suffix:
-                    if path.suffix.lower() in (".csv", ".edf", ".dat"):
-                        unexpected.append(str(path.relative_to(folder)))
-                    continue
-                person = re.match(r"(\d{4})_", path.name)
-                if person is None:
+    places = [(task, kind, *KINDS[kind]) for task in TASKS for kind in KINDS]
+    for task, kind, place, suffix in places:
+        # Hidden names are of files that are still being written, or of the operating system.
+        beside = [p for p in root.joinpath(task, place).glob("[!.]*") if p.is_file()]
+        # A copy, as "1013_N170 (1).edf", has the longer name.
+        for path in sorted(beside, key=lambda p: (len(p.name), p.name)):
+            person = re.match(r"(\d{4})_", path.name)
+            ending = path.suffix.lower()
+            if ending != suffix or person is None:
+                if ending in (".csv", ".edf", ".dat"):
                     unexpected.append(str(path.relative_to(folder)))
-                elif person[1] in USED[task]:
-                    first = files.setdefault((person[1], task), {}).setdefault(kind, path)
-                    if first != path and not filecmp.cmp(first, path, shallow=False):
-                        problems.append(
-                            f"{first} and {path} are both the {kind} of {person[1]} {task}, and differ; move "
-                            "one of them away."
-                        )
+            elif person[1] in USED[task]:
+                first = files.setdefault((person[1], task), {}).setdefault(kind, path)
+                if first != path and not filecmp.cmp(first, path, shallow=False):
+                    problems.append(
+                        f"{first} and {path} are both the {kind} of {person[1]} {task}, and differ; move "
+                        "one of them away."
+                    )
     return files, unexpected, problems
 
 
 def _root(folder: Path) -> Path:
     """Return the folder that has a folder for each task."""
     if not folder.is_dir():
-        raise FileNotFoundError(f"There is no folder {folder}.")
+        raise FileNotFoundError(f"No folder {folder}.")
     if any((folder / task).is_dir() for task in TASKS):
         return folder
+    paths = [path for task in TASKS for path in folder.rglob(task)]
     roots = sorted(
-        {
-            path.parent
-            for task in TASKS
-            for path in folder.rglob(task)
-            if any(path.glob("behav")) or any(path.glob("eeg"))
-        }
+        {path.parent for path in paths if any((path / name).is_dir() for name in ("behav", "eeg"))}
     )
     # The project has other parts, of the same tasks.
     roots = [root for root in roots if RAW in root.parts] or roots
     if len(roots) > 1:
-        raise RecordingError(
-            f"{folder} has recordings in {roots[0]} and in {roots[1]}; name one of these folders."
-        )
+        raise RecordingError(f"{folder} has recordings in {roots[0]} and in {roots[1]}; name one of them.")
     return roots[0] if roots else folder
 
 
@@ -441,4 +339,6 @@ def _task(name: str) -> str:
     for task, paper in TASKS.items():
         if name.lower() in (task.lower(), paper.lower()):
             return task
-    raise ValueError(f"task is {name!r}; there are {', '.join(f'{a} ({b})' for a, b in TASKS.items())}.")
+    raise ValueError(
+        f"task is {name!r}; expected one of {', '.join(f'{a} ({b})' for a, b in TASKS.items())}."
+    )

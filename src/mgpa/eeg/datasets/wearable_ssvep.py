@@ -2,42 +2,35 @@
 
 102 people, each with dry and with wet electrodes: twelve flickering targets, ten blocks. One file a person
 (S001.mat, …) with ``data`` of channels x samples x electrodes x blocks x targets, in microvolts;
-Subjects_Information.mat, a cell array with a row for each of them; Impedance.mat. They may lie in one folder,
-in folders in it, or in the zip archives in which the authors hand them out.
+Subjects_Information.mat, a cell array with a row for each of them. They may lie in one folder or in folders
+in it.
 """
 
 from __future__ import annotations
 
 import hashlib
 import re
-import zipfile
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from pathlib import Path, PurePosixPath
-from typing import Any
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..._common.progress import progress
-from ...errors import first_few
+from ...errors import RecordingError, first_few
 from ..trials import Trials
 from .inventory import Check, Inventory
 from .matlab import read_array, read_cell
-from .reader_process import ProviderFile
 
 CHANNELS = ("POz", "PO3", "PO4", "PO5", "PO6", "Oz", "O1", "O2")
 ELECTRODES = ("dry", "wet")
 # Of the twelve targets, in the order of the files: Hz, and phases in units of pi.
 FREQUENCIES = (9.25, 11.25, 13.25, 9.75, 11.75, 13.75, 10.25, 12.25, 14.25, 10.75, 12.75, 14.75)
 PHASES = (0.0, 0.0, 0.0, 0.5, 0.5, 0.5, 1.0, 1.0, 1.0, 1.5, 1.5, 1.5)
-SFREQ = 250.0
-TMIN = -0.5
-SAMPLES = 710
-BLOCKS = 10
-N_PEOPLE = 102
+SFREQ, TMIN, SAMPLES, BLOCKS, N_PEOPLE = 250.0, -0.5, 710, 10, 102
 FAST = 12.0
-INFORMATION, IMPEDANCE = "Subjects_Information.mat", "Impedance.mat"
+INFORMATION = "Subjects_Information.mat"
 # Columns of Subjects_Information that are read.
 GENDER, AGE, FIRST_ELECTRODE = "Gender", "Age", "Headband to wear first"
 
@@ -46,16 +39,11 @@ FOLD_SEED = 20260903
 PAPER_FOLDS = (
     "142312310402333022210433440402131234324104001112112432443020210312114134334040023330140242304102120140"
 )
-# SHA-256 of the paper's table of trials, and of the documents beside the files.
+# SHA-256 of the paper's table of trials.
 METADATA_SHA256 = "1c0421fdb710d87a524f06df0cc81d294f26127d736ec35fc2f7516d7c0950b5"
-DOCUMENTS = {
-    "Readme.pdf": "3a3a3f32607145f4e7a855f6f2a8a288ab1bdba76557a13af41f8a8d9a64a9ca",
-    "stimulation_information.pdf": "b1f98aec1952c1f6bbf1b168eb406250c89678493b13a795acd8caf097470075",
-}
 
 
-@dataclass(frozen=True)
-class Subject:
+class Subject(NamedTuple):
     """What is known about a participant, in lower case; ``age`` is None where the provider does not say."""
 
     id: str
@@ -65,15 +53,7 @@ class Subject:
 
 
 def wearable_ssvep_inventory(folder: str | Path, *, check: bool = False) -> Inventory:
-    """Say which files are there, missing, or cannot be used, and whether they are the published ones.
-
-    Parameters
-    ----------
-    folder : path
-        Where they should be. Expected are the people in Subjects_Information.mat; without it, all 102.
-    check : bool
-        Also read every file.
-    """
+    """Say which files are there, missing, or cannot be used, and whether they are the published ones."""
     files = _files(folder)
     problems: list[str] = []
     checks: tuple[Check, ...] = ()
@@ -85,7 +65,6 @@ def wearable_ssvep_inventory(folder: str | Path, *, check: bool = False) -> Inve
             problems.append(str(error))
     expected = [f"{person}.mat" for person in people] + [INFORMATION]
     missing = [name for name in expected if name not in files]
-    misnamed = _misnamed(files, missing)
     seen: dict[bytes, str] = {}
     for person in people if check else ():
         if f"{person}.mat" in files:
@@ -98,19 +77,10 @@ def wearable_ssvep_inventory(folder: str | Path, *, check: bool = False) -> Inve
         Path(folder),
         tuple(name for name in expected if name in files),
         tuple(missing),
-        tuple(sorted(set(files) - {*expected, IMPEDANCE, *misnamed})),
-        (*misnamed.values(), *problems),
+        tuple(sorted(set(files) - {*expected, "Impedance.mat"})),
+        tuple(problems),
         checks,
     )
-
-
-def participants(folder: str | Path) -> tuple[str, ...]:
-    """Return the ids of the people whose files are there, in order."""
-    files = _files(folder)
-    people = tuple(sorted(name[:4] for name in files if re.fullmatch(r"S\d{3}\.mat", name)))
-    if not people:
-        raise FileNotFoundError(f"{folder} has no files S001.mat, S002.mat, ….")
-    return people
 
 
 def subjects(folder: str | Path) -> dict[str, Subject]:
@@ -119,80 +89,40 @@ def subjects(folder: str | Path) -> dict[str, Subject]:
     Its first row names the columns; the first column has no name, and does not count: people are S001, S002
     and so on in the order of their rows.
     """
-    files = _files(folder)
-    if INFORMATION not in files:
+    path = _files(folder).get(INFORMATION)
+    if path is None:
         raise FileNotFoundError(f"{folder} has no {INFORMATION}.")
-    path = files[INFORMATION]
     header, *rows = read_cell(path, "Subjects_Information")
     names = [" ".join(str(name).split()).lower() for name in header]
-    column = {}
+    column = []
     for wanted in (GENDER, AGE, FIRST_ELECTRODE):
         if names.count(wanted.lower()) != 1:
-            raise ValueError(
-                f"{path} has {names.count(wanted.lower())} columns {wanted!r}; it has "
-                f"{', '.join(map(repr, header))}."
-            )
-        column[wanted] = names.index(wanted.lower())
+            raise RecordingError(f"{path}: expected one column {wanted!r}. Columns: {header}.")
+        column.append(names.index(wanted.lower()))
     people = {}
     for i, row in enumerate(rows):
-        gender, age, first = (row[column[name]] for name in (GENDER, AGE, FIRST_ELECTRODE))
+        gender, age, first = (row[k] for k in column)
         for name, value in ((GENDER, gender), (FIRST_ELECTRODE, first)):
             if not isinstance(value, str) or not value:
-                raise ValueError(f"{path}: {name} of {_id(i + 1)} is {value!r}; expected a text.")
-        people[_id(i + 1)] = Subject(
-            _id(i + 1), gender.lower(), first.lower(), age if isinstance(age, (int, float)) else None
-        )
+                raise RecordingError(f"{path}: {name} of {_id(i + 1)} is {value!r}; expected a text.")
+        age = age if isinstance(age, (int, float)) else None
+        people[_id(i + 1)] = Subject(_id(i + 1), gender.lower(), first.lower(), age)
     return people
 
 
-def read_impedance(folder: str | Path) -> dict[str, NDArray[np.float64]]:
-    """Read Impedance.mat: kOhm of (person, block, channel) for each electrode.
-
-    The provider's Readme says that wet electrodes come first; the values, ten times as large, say that dry
-    ones do, as in the recordings.
-
-    Parameters
-    ----------
-    folder : path
-        With Subjects_Information.mat, which says of how many people.
-    """
-    files, n = _files(folder), len(subjects(folder))
-    if IMPEDANCE not in files:
-        raise FileNotFoundError(f"{folder} has no {IMPEDANCE}.")
-    values = read_array(files[IMPEDANCE], "Impedance", (len(CHANNELS), BLOCKS, len(ELECTRODES), n))
-    return {name: values[:, :, e].transpose(2, 1, 0) for e, name in enumerate(ELECTRODES)}
-
-
 def published_checks(folder: str | Path) -> tuple[Check, ...]:
-    """Compare what the files say about people and impedances with what was published.
-
-    Quick: no recording is opened. Nothing is compared unless 102 people are listed.
-    """
-    people = subjects(folder)
+    """Compare what the files say about people with what was published, if 102 people are listed."""
+    people = subjects(folder).values()
     if len(people) != N_PEOPLE:
         return ()
-    files = _files(folder)
-    men = sum(person.gender == "male" for person in people.values())
-    dry = sum(person.first_electrode == "dry" for person in people.values())
-    same = sum(a == b for a, b in zip(paper_folds(people.values()), PAPER_FOLDS, strict=True))
-    checks = [
-        Check("men", 64, men),
-        Check("people who wore dry electrodes first", 53, dry),
+    same = sum(a == b for a, b in zip(paper_folds(people), PAPER_FOLDS, strict=True))
+    digest = hashlib.sha256(metadata_csv(people).encode()).hexdigest()
+    return (
+        Check("men", 64, sum(person.gender == "male" for person in people)),
+        Check("people who wore dry electrodes first", 53, sum(p.first_electrode == "dry" for p in people)),
         Check(f"people in their folds of seed {FOLD_SEED}", N_PEOPLE, same),
-        Check(
-            "SHA-256 of the table of trials", METADATA_SHA256, _sha256(metadata_csv(people.values()).encode())
-        ),
-    ]
-    if IMPEDANCE in files:
-        means = {name: round(float(values.mean()), 2) for name, values in read_impedance(folder).items()}
-        checks += [
-            Check(f"mean impedance of {name} electrodes, kOhm", published, means[name])
-            for name, published in (("dry", 261.67), ("wet", 19.63))
-        ]
-    for name, published in DOCUMENTS.items():
-        if (Path(folder) / name).is_file():
-            checks.append(Check(f"SHA-256 of {name}", published, _sha256((Path(folder) / name).read_bytes())))
-    return tuple(checks)
+        Check("SHA-256 of the table of trials", METADATA_SHA256, digest),
+    )
 
 
 def paper_folds(people: Iterable[Subject]) -> str:
@@ -211,26 +141,17 @@ def paper_folds(people: Iterable[Subject]) -> str:
 
 
 def metadata_csv(people: Iterable[Subject]) -> str:
-    """Return the paper's table of trials: a line for each person, electrode, block and target.
-
-    Examples
-    --------
-    >>> lines = metadata_csv([Subject("S001", "female", "wet")]).splitlines()
-    >>> len(lines), lines[8]
-    (241, 'S001/e0/b00/t07,1,female,wet,0,0,7,1,2')
-    """
+    """Return the paper's table of trials: a line for each person, electrode, block and target."""
     lines = [
-        "sample_id,subject,gender,first_electrode,source,block,target,frequency_binary,phase_class",
-        *(
-            f"{person.id}/e{e}/b{b:02}/t{t:02},{int(person.id[1:])},{person.gender},{person.first_electrode},"
-            f"{e},{b},{t},{int(FREQUENCIES[t] >= FAST)},{int(2 * PHASES[t])}"
-            for person in people
-            for e in range(len(ELECTRODES))
-            for b in range(BLOCKS)
-            for t in range(len(FREQUENCIES))
-        ),
+        f"{person.id}/e{e}/b{b:02}/t{t:02},{int(person.id[1:])},{person.gender},{person.first_electrode},"
+        f"{e},{b},{t},{int(FREQUENCIES[t] >= FAST)},{int(2 * PHASES[t])}"
+        for person in people
+        for e in range(len(ELECTRODES))
+        for b in range(BLOCKS)
+        for t in range(len(FREQUENCIES))
     ]
-    return "\n".join([*lines, ""])
+    header = "sample_id,subject,gender,first_electrode,source,block,target,frequency_binary,phase_class"
+    return "\n".join([header, *lines, ""])
 
 
 def read_wearable_ssvep(
@@ -264,27 +185,27 @@ def read_wearable_ssvep(
     """
     files = _files(folder)
     electrodes = [electrodes] if isinstance(electrodes, str) else list(electrodes)
-    unknown = [name for name in electrodes if name not in ELECTRODES]
-    if unknown or not electrodes or len(set(electrodes)) != len(electrodes):
-        raise ValueError(f"electrodes are {electrodes}; expected dry, wet or both.")
-    people = _listed(folder) if participants is None else list(participants)
+    if not electrodes or len(set(electrodes)) != len(electrodes) or not set(electrodes) <= set(ELECTRODES):
+        raise ValueError(f"electrodes is {electrodes}; expected dry, wet or both.")
+    people = _listed(files, folder) if participants is None else list(participants)
     if not people or len(set(people)) != len(people):
-        raise ValueError(f"participants are {people}; expected different ids, at least one.")
+        raise ValueError(f"participants is {people}; expected different ids, at least one.")
     if missing := [f"{person}.mat" for person in people if f"{person}.mat" not in files]:
-        advice = "".join(f" {text}" for text in _misnamed(files, missing).values())
-        raise FileNotFoundError(f"{folder} has no {first_few(missing)}.{advice}")
+        raise FileNotFoundError(
+            f"{folder} has no {first_few(missing)}; files are called S001.mat, S002.mat, …."
+        )
     each = len(electrodes) * blocks * len(FREQUENCIES)
     data = np.empty((len(people) * each, len(CHANNELS), SAMPLES), np.float32)
     index = [ELECTRODES.index(name) for name in electrodes]
     seen: dict[bytes, str] = {}
     for i in progress(range(len(people)), "reading", verbose):
         microvolts = _read_person(files, people[i], blocks, seen)[:, :, index]
-        data[i * each : (i + 1) * each] = (microvolts.transpose(2, 3, 4, 0, 1) * 1e-6).reshape(
-            each, *data.shape[1:]
-        )
+        volts = microvolts.transpose(2, 3, 4, 0, 1) * 1e-6
+        data[i * each : (i + 1) * each] = volts.reshape(each, *data.shape[1:])
     grid = np.meshgrid(people, electrodes, np.arange(blocks), np.arange(len(FREQUENCIES)), indexing="ij")
     person, source, block, target = (values.reshape(-1) for values in grid)
     frequency = np.array(FREQUENCIES)[target]
+    trial = [f"{p}-{s}-{b}-{t}" for p, s, b, t in zip(person, source, block, target, strict=True)]
     columns = {
         "participant": person,
         "source": source,
@@ -292,35 +213,23 @@ def read_wearable_ssvep(
         "block": block,
         "target": target,
         "frequency": frequency,
-        "trial": np.array(
-            [f"{p}-{s}-{b}-{t}" for p, s, b, t in zip(person, source, block, target, strict=True)]
-        ),
+        "trial": np.array(trial),
     }
     info = {"dataset": "Wearable SSVEP", "doi": "10.3390/s21041256"}
     return Trials(data, CHANNELS, SFREQ, TMIN, columns, info)
 
 
-def _files(folder: str | Path) -> dict[str, ProviderFile]:
-    """Return data files by their names: in the folder, else in a folder in it, else in a zip archive."""
+def _files(folder: str | Path) -> dict[str, Path]:
+    """Return data files by their names: in the folder, else in a folder in it."""
     folder = Path(folder)
     if not folder.is_dir():
-        raise FileNotFoundError(f"There is no folder {folder}.")
-    files: dict[str, ProviderFile] = {}
+        raise FileNotFoundError(f"No folder {folder}.")
+    files: dict[str, Path] = {}
     # Hidden names are of files that are still being written, or of the operating system.
     paths = [path for path in folder.rglob("[!.]*") if path.is_file()]
     for path in sorted(paths, key=lambda path: (len(path.parts), path)):
         if path.suffix.lower() == ".mat":
             files.setdefault(path.name, path)
-    for path in sorted(paths):
-        if path.suffix.lower() == ".zip":
-            try:
-                members = zipfile.ZipFile(path).namelist()
-            except (zipfile.BadZipFile, OSError) as error:
-                raise OSError(f"{path} is damaged or incomplete ({error}); fetch it again.") from error
-            for member in members:
-                name = PurePosixPath(member).name
-                if name.lower().endswith(".mat") and not name.startswith("."):
-                    files.setdefault(name, zipfile.Path(path, member))
     return files
 
 
@@ -328,40 +237,27 @@ def _id(number: int) -> str:
     return f"S{number:03d}"
 
 
-def _listed(folder: str | Path) -> list[str]:
+def _listed(files: Mapping[str, Path], folder: str | Path) -> list[str]:
+    """Return the people that Subjects_Information.mat lists, who must be all there are."""
+    there = sorted(name[:4] for name in files if re.fullmatch(r"S\d{3}\.mat", name))
+    if not there:
+        raise FileNotFoundError(f"{folder} has no files S001.mat, S002.mat, ….")
     listed = list(subjects(folder))
-    unlisted = sorted(set(participants(folder)) - set(listed))
-    if unlisted:
-        names = ", ".join(f"{person}.mat" for person in unlisted)
-        raise ValueError(f"{INFORMATION} in {folder} does not list {names}; pass participants to read them.")
+    if unlisted := [f"{person}.mat" for person in there if person not in listed]:
+        raise RecordingError(
+            f"{INFORMATION} in {folder} does not list {', '.join(unlisted)}; pass participants to read them."
+        )
     return listed
 
 
-def _misnamed(files: Mapping[str, ProviderFile], missing: Sequence[str]) -> dict[str, str]:
-    """Return files with nearly the name of a missing one, and what to do."""
-    advice = {}
-    for name in sorted(files):
-        like = re.fullmatch(r"s(?:ub(?:ject)?)?[\W_]*0*(\d+)(\D.*)?\.mat", name, re.IGNORECASE)
-        if like and (right := f"{_id(int(like[1]))}.mat") in missing:
-            advice[name] = f"{files[name]} looks like the file of {right[:4]}; rename it to {right}."
-    return advice
-
-
-def _read_person(
-    files: Mapping[str, ProviderFile], person: str, blocks: int, seen: dict[bytes, str]
-) -> NDArray[Any]:
-    """Return somebody's signals, which nobody of those seen before may have."""
-    shape = (len(CHANNELS), SAMPLES, len(ELECTRODES), blocks, len(FREQUENCIES))
+def _read_person(files: Mapping[str, Path], person: str, blocks: int, seen: dict[bytes, str]) -> NDArray[Any]:
+    """Return a participant's signals, which nobody of those seen before may have."""
     path = files[f"{person}.mat"]
-    signals = read_array(path, "data", shape)
+    signals = read_array(path, "data", (len(CHANNELS), SAMPLES, len(ELECTRODES), blocks, len(FREQUENCIES)))
     # One person under two names would be on both sides of every split.
     digest = hashlib.sha256(signals.tobytes(order="A")).digest()
     if seen.setdefault(digest, person) != person:
-        raise ValueError(
+        raise RecordingError(
             f"{path} holds the same signals as {seen[digest]}.mat; one of them is a copy. Fetch both again."
         )
     return signals
-
-
-def _sha256(content: bytes) -> str:
-    return hashlib.sha256(content).hexdigest()

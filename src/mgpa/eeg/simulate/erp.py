@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,10 +20,8 @@ from ..._common.progress import progress
 from ..datasets.flex_files import CHANNELS, FLEX_RATE, MARKER_DELAY
 from ..datasets.neuroscan_flex import KINDS, PARTICIPANTS, RAW, TASKS
 from ..pairing import MIN_SIDE
-from .brain import Sources, background, in_head
-from .curry import IMPEDANCE, write_curry
-from .edf import write_flex_edf
-from .head import beneath, outward
+from .brain import Sources, background, below
+from .files import IMPEDANCE, write_curry, write_flex_edf
 from .people import Device, Person, draw_people, record
 
 Array = NDArray[np.float64]
@@ -43,52 +41,23 @@ _MORE = (
 NEUROSCAN = Device(
     "neuroscan", CHANNELS + _MORE, SFREQ, "FCz", white=0.5e-6, pink=1e-6, gain_spread=0.02, lowpass=200.0
 )
-FLEX = Device(
-    "flex",
-    CHANNELS,
-    FLEX_RATE,
-    "average",
-    white=1.5e-6,
-    pink=3e-6,
-    gain_spread=0.08,
-    attenuation=0.2,
-    highpass=0.2,
-    lowpass=43.0,
-)
+_DRY = Device("flex", CHANNELS, FLEX_RATE, "average", white=1.5e-6, pink=3e-6, gain_spread=0.08)
+FLEX = replace(_DRY, attenuation=0.2, highpass=0.2, lowpass=43.0)
 
-
-@dataclass(frozen=True)
-class Component:
-    """A peak of the response: what a few dipoles do after every event.
-
-    Parameters
-    ----------
-    beneath : tuple of str
-        Electrodes that the dipoles lie under.
-    latency, width : float
-        Peak and standard deviation of its Gaussian, in seconds.
-    moment : (float, float)
-        Of each dipole after events of label 0 and 1, in ampere metres; positive points outward.
-    """
-
-    beneath: tuple[str, ...]
-    latency: float
-    width: float
-    moment: tuple[float, float]
-
-
-COMPONENTS = {
+# Peaks of the response: electrodes that its dipoles lie under; latency and width of its Gaussian, in seconds;
+# moment of each dipole after events of label 0 and 1, in ampere metres, positive outward.
+COMPONENTS: dict[str, tuple[tuple[tuple[str, ...], float, float, tuple[float, float]], ...]] = {
     "N170": (
-        Component(("O1", "O2"), 0.105, 0.018, (15e-9, 15e-9)),
-        Component(("P7", "P8"), 0.170, 0.020, (-12e-9, -45e-9)),
+        (("O1", "O2"), 0.105, 0.018, (15e-9, 15e-9)),
+        (("P7", "P8"), 0.170, 0.020, (-12e-9, -45e-9)),
     ),
     "oddball_active": (
-        Component(("Cz",), 0.100, 0.020, (-20e-9, -20e-9)),
-        Component(("Pz", "CP3", "CP4"), 0.350, 0.070, (6e-9, 40e-9)),
+        (("Cz",), 0.100, 0.020, (-20e-9, -20e-9)),
+        (("Pz", "CP3", "CP4"), 0.350, 0.070, (6e-9, 40e-9)),
     ),
     "oddball_passive": (
-        Component(("Cz",), 0.100, 0.020, (-20e-9, -20e-9)),
-        Component(("Fz", "F3", "F4"), 0.170, 0.035, (-4e-9, -28e-9)),
+        (("Cz",), 0.100, 0.020, (-20e-9, -20e-9)),
+        (("Fz", "F3", "F4"), 0.170, 0.035, (-4e-9, -28e-9)),
     ),
 }
 # What the amplifier receives for an event: of a category and an orientation, or of a tone.
@@ -97,26 +66,14 @@ CATEGORIES = ("watch", "face")
 TONES = (1, 3)
 
 
-@dataclass(frozen=True)
-class Defects:
+class Defects(NamedTuple):
     """What goes wrong in one recording. Events are counted from 1.
 
-    Parameters
-    ----------
-    artifacts : tuple of int
-        Events in which the headset's front electrodes jump by 300 µV.
-    cut_last : bool
-        The amplifier stops 0.3 s after the last event.
-    missing : tuple of int
-        Events whose trigger the amplifier missed, in one run.
-    impedance : bool
-        If these are not the first: it notes an impedance check just before the first event after them.
-    clock_break : float
-        Seconds by which its clock then jumps ahead.
-    extra : int
-        Triggers of an earlier run that was broken off, and that only the amplifier recorded.
-    stray_csv : bool
-        The headset's own csv file lies beside its recording.
+    In the events ``artifacts`` the headset's front electrodes jump by 300 µV. ``cut_last``: the amplifier
+    stops 0.3 s after the last event. It missed the triggers of the events ``missing``, in one run; if these
+    are not the first, it notes an ``impedance`` check just before the first event after them, and its clock
+    then jumps ahead by ``clock_break`` seconds. ``extra`` triggers are of an earlier run that was broken off,
+    and that only the amplifier recorded. ``stray_csv``: the headset's own csv file lies beside its recording.
     """
 
     artifacts: tuple[int, ...] = ()
@@ -133,22 +90,16 @@ def recorded_defects(n_events: Mapping[str, int]) -> dict[tuple[str, str], Defec
 
     1016 was started twice, 1034's amplifier missed four events in the middle of N170 and the first three of
     the passive oddball. Sessions too short for a gap that leaves enough on either side have none.
-
-    Examples
-    --------
-    >>> recorded_defects({"N170": 300})["1034", "N170"].missing
-    (151, 152, 153, 154)
     """
     n = n_events.get("N170", 0)
-    there = {
+    gap = tuple(range(n // 2 + 1, n // 2 + 5)) if n - n // 2 - 4 >= MIN_SIDE else ()
+    defects = {
         ("1016", "N170"): Defects(extra=min(23, n // 4)),
         ("1018", "N170"): Defects(stray_csv=True),
+        ("1034", "N170"): Defects(missing=gap, clock_break=5.0 if gap else 0.0),
         ("1034", "oddball_passive"): Defects(missing=(1, 2, 3)),
     }
-    before = n // 2
-    if n - before - 4 >= MIN_SIDE:
-        there["1034", "N170"] = Defects(missing=tuple(range(before + 1, before + 5)), clock_break=5.0)
-    return {key: defects for key, defects in there.items() if key[1] in n_events}
+    return {key: one for key, one in defects.items() if key[1] in n_events}
 
 
 def simulate_flex(
@@ -158,7 +109,6 @@ def simulate_flex(
     tasks: Sequence[str] = tuple(TASKS),
     random_state: int = 0,
     n_events: int | Mapping[str, int] = 40,
-    population: float = 0.0,
     crosstalk: float = 0.0,
     defects: Mapping[tuple[str, str], Defects] | None = None,
     verbose: bool = False,
@@ -179,8 +129,6 @@ def simulate_flex(
         Seed; a participant's files do not depend on which others there are.
     n_events : int, or dict of task to int
         Events of a recording; ``FULL_EVENTS`` is the size of the recorded data set.
-    population : float
-        See :func:`mgpa.eeg.simulate.people.draw_people`.
     crosstalk : float
         What each marker leaves in the headset's channels, in volts: a deflection that decays within a second,
         the same for every event and, but for a tenth, for every person. It gives the device away, and says
@@ -192,7 +140,7 @@ def simulate_flex(
 
     Returns
     -------
-    truth : dict
+    dict
         Settings, and for every participant and task the events, labels and clocks; as in ``truth.json``.
 
     Examples
@@ -205,12 +153,12 @@ def simulate_flex(
     (6, [1, 1, 0, 0, 0, 1, 1, 1, 0, 0])
     """
     folder = Path(folder)
-    unknown = [task for task in tasks if task not in TASKS]
-    if unknown or not tasks:
-        raise ValueError(f"tasks has {unknown}; there are {', '.join(TASKS)}.")
-    wrong = [name for name in participants if not (name.isdecimal() and len(name) == 4)]
-    if wrong or not participants:
-        raise ValueError(f"participants has {wrong}; ids have four digits, as {PARTICIPANTS[0]}.")
+    if not tasks or not set(tasks) <= set(TASKS):
+        raise ValueError(f"tasks is {tasks}; expected some of {', '.join(TASKS)}.")
+    if not participants or not all(name.isdecimal() and len(name) == 4 for name in participants):
+        raise ValueError(
+            f"participants is {participants}; expected ids of four digits, as {PARTICIPANTS[0]}."
+        )
     counts = {task: n_events if isinstance(n_events, int) else n_events[task] for task in tasks}
     if defects is None:
         defects = recorded_defects(counts)
@@ -221,10 +169,9 @@ def simulate_flex(
         "tasks": list(tasks),
         "random_state": random_state,
         "n_events": counts,
-        "population": population,
         "crosstalk": crosstalk,
     }
-    people = draw_people(ids=participants, random_state=random_state, population=population)
+    people = draw_people(participants, random_state)
     plans = {
         person.id: {
             task: _plan(person, task, counts[task], defects.get((person.id, task), Defects()))
@@ -244,35 +191,28 @@ def _write_truth(folder: Path, settings: dict[str, Any], plans: dict[str, Any]) 
     """Put what is about to be simulated beside it, with what was; refuse to mix settings."""
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / "truth.json"
-    there: dict[str, Any] = {}
+    earlier: dict[str, Any] = {}
     if path.exists():
         try:
             before = json.loads(path.read_text(encoding="utf-8"))
-            there = before["participants"]
+            was, earlier = before["settings"], before["participants"]
         except (ValueError, KeyError, TypeError) as error:
             raise ValueError(f"{path} cannot be read: {error!r}. Name another folder.") from error
-        for name, value in settings.items():
-            if before["settings"].get(name) != value:
-                raise ValueError(
-                    f"{path} was simulated with {name} {before['settings'].get(name)!r}, not {value!r}. "
-                    "Use the same settings, or another folder."
-                )
-        for person, plan in plans.items():
-            if person in there and there[person] != plan:
-                raise ValueError(f"{path} has {person} with other defects; use another folder.")
-    truth = {"settings": settings, "participants": dict(sorted((there | plans).items()))}
+        other = [f"{name} {was.get(name)!r}, not {v!r}" for name, v in settings.items() if was.get(name) != v]
+        other += [f"other defects of {p}" for p, plan in plans.items() if earlier.get(p, plan) != plan]
+        if other:
+            raise ValueError(f"{path} has {'; '.join(other)}. Use the same settings, or another folder.")
+    truth = {"settings": settings, "participants": dict(sorted((earlier | plans).items()))}
     write_atomically(path, (json.dumps(truth, indent=1) + "\n").encode())
     return truth
 
 
 def _plan(person: Person, task: str, n: int, defects: Defects) -> dict[str, Any]:
     """Return everything that is decided before a brain does anything: events, labels, clocks."""
-    if n < 5:
-        raise ValueError(f"{task} has {n} events; five are needed at least.")
-    if bad := [k for k in (*defects.artifacts, *defects.missing) if not 1 <= k <= n]:
-        raise ValueError(f"defects name event {bad[0]} of {person.id} {task}, which has events 1 to {n}.")
-    if defects.extra < 0:
-        raise ValueError(f"extra is {defects.extra}; it cannot be negative.")
+    if n < 5 or not all(1 <= k <= n for k in (*defects.artifacts, *defects.missing)):
+        raise ValueError(
+            f"{person.id} {task}: {n} events, {defects}; expected five or more, and defects of these."
+        )
     rng = person.rng(list(TASKS).index(task), 0)
     # Short sessions have more deviants than their share, so that there are enough to tell what they evoke.
     ones = max(round(FULL_ONES[task] / FULL_EVENTS[task] * n), min(n // 5, 10))
@@ -295,7 +235,7 @@ def _plan(person: Person, task: str, n: int, defects: Defects) -> dict[str, Any]
         "neuroscan": {"start": 3.0, "drift": 0.0, "stop": stop},
         "flex": {"start": flex_start, "drift": float(rng.uniform(-1.5e-3, 1.5e-3)), "stop": end},
         # As json has them, to compare with a file.
-        "defects": json.loads(json.dumps(asdict(defects))),
+        "defects": json.loads(json.dumps(defects._asdict())),
     }
 
 
@@ -308,9 +248,8 @@ def _write_session(folder: Path, person: Person, task: str, plan: dict[str, Any]
         file.parent.mkdir(parents=True, exist_ok=True)
     rng = person.rng(list(TASKS).index(task), 1)
     onset, label = np.array(plan["onset"]), np.array(plan["label"])
-    brain = background(person, int(SFREQ * plan["end"]), SFREQ, rng) + _response(
-        person, task, onset, label, plan
-    )
+    brain = background(person, int(SFREQ * plan["end"]), SFREQ, rng)
+    brain = brain.joined(*_responses(person, task, onset, label, plan["end"]))
     volts = {}
     for device in (NEUROSCAN, FLEX):
         clock = plan[device.name]
@@ -341,18 +280,15 @@ def _codes(task: str, plan: dict[str, Any]) -> list[int]:
 def _behaviour(task: str, times: Array, codes: list[int], plan: dict[str, Any]) -> bytes:
     """Return the experiment's csv file, with the byte order mark and the blanks that such files may have."""
     if task == "N170":
+        words = [
+            f"{CATEGORIES[a]}, {ORIENTATIONS[b]}, "
+            for a, b in zip(plan["label"], plan["orientation"], strict=True)
+        ]
         lines = ["trial, eventCode, stimCat, stimOrient, stimElapsedTime"]
-        lines += [
-            f"{i}, {code}, {CATEGORIES[kind]}, {ORIENTATIONS[side]}, {t:.4f}"
-            for i, (code, kind, side, t) in enumerate(
-                zip(codes, plan["label"], plan["orientation"], times, strict=True), start=1
-            )
-        ]
     else:
-        lines = ["trial, tone, elapsed_time"]
-        lines += [
-            f"{i}, {code}, {t:.4f}" for i, (code, t) in enumerate(zip(codes, times, strict=True), start=1)
-        ]
+        words, lines = [""] * len(codes), ["trial, tone, elapsed_time"]
+    events = enumerate(zip(codes, words, times, strict=True), start=1)
+    lines += [f"{i}, {code}, {word}{t:.4f}" for i, (code, word, t) in events]
     return "\n".join([*lines, ""]).encode("utf-8-sig")
 
 
@@ -367,22 +303,18 @@ def _add_crosstalk(volts: Array, times: Array, size: float, person: Person) -> N
         part += size * pattern[:, None] * decay[: part.shape[1]]
 
 
-def _response(person: Person, task: str, onset: Array, label: Any, plan: dict[str, Any]) -> Sources:
-    times = np.arange(int(SFREQ * plan["end"])) / SFREQ
+def _responses(person: Person, task: str, onset: Array, label: Any, end: float) -> list[Sources]:
+    times = np.arange(int(SFREQ * end)) / SFREQ
     parts = []
-    for part in COMPONENTS[task]:
+    for beneath, latency, width, moment in COMPONENTS[task]:
         course = np.zeros(len(times))
         for start, kind in zip(onset, label, strict=True):
-            peak = start + part.latency + person.latency
-            near = slice(*np.searchsorted(times, [peak - 5 * part.width, peak + 5 * part.width]))
-            course[near] += part.moment[kind] * np.exp(-0.5 * ((times[near] - peak) / part.width) ** 2)
-        below = beneath(part.beneath)
-        at, towards = in_head(person, below, outward(below))
-        parts.append(Sources(at, towards, np.tile(person.gain * course, (len(at), 1))))
-    total = parts[0]
-    for more in parts[1:]:
-        total = total + more
-    return total
+            peak = start + latency + person.latency
+            near = slice(*np.searchsorted(times, [peak - 5 * width, peak + 5 * width]))
+            course[near] += moment[kind] * np.exp(-0.5 * ((times[near] - peak) / width) ** 2)
+        at = below(person, beneath)
+        parts.append(Sources(*at, np.tile(person.gain * course, (len(at[0]), 1))))
+    return parts
 
 
 def _write_neuroscan(path: Path, volts: Array, times: Array, codes: list[int], plan: dict[str, Any]) -> None:

@@ -17,50 +17,22 @@ from numpy.typing import NDArray
 from ..._common.files import replacing, write_atomically
 from ..._common.progress import progress
 from ...errors import ParameterError
-from ..datasets.wearable_ssvep import (
-    AGE,
-    CHANNELS,
-    ELECTRODES,
-    FIRST_ELECTRODE,
-    FREQUENCIES,
-    GENDER,
-    IMPEDANCE,
-    INFORMATION,
-    SAMPLES,
-    SFREQ,
-    TMIN,
-)
-from .brain import Sources, background, in_head
-from .head import beneath, outward
+from ..datasets import wearable_ssvep as files
+from ..datasets.wearable_ssvep import CHANNELS, ELECTRODES, FREQUENCIES, SAMPLES, SFREQ, TMIN
+from .brain import Sources, background, below
 from .people import Device, Person, draw_people, record
 
 Array = NDArray[np.float64]
 
+_DRY = Device("dry", CHANNELS, SFREQ, "Fz", white=2e-6, pink=10e-6, gain_spread=0.15, attenuation=0.2)
+_WET = Device("wet", CHANNELS, SFREQ, "Fz", white=0.5e-6, pink=1.5e-6, gain_spread=0.03, attenuation=0.05)
 DEVICES = {
-    "dry": Device(
-        *("dry", CHANNELS, SFREQ, "Fz"),
-        white=2e-6,
-        pink=10e-6,
-        gain_spread=0.15,
-        attenuation=0.2,
-        highpass=0.5,
-        lowpass=60.0,
-    ),
-    "wet": Device(
-        *("wet", CHANNELS, SFREQ, "Fz"),
-        white=0.5e-6,
-        pink=1.5e-6,
-        gain_spread=0.03,
-        attenuation=0.05,
-        highpass=0.15,
-        lowpass=90.0,
-    ),
+    "dry": replace(_DRY, highpass=0.5, lowpass=60.0),
+    "wet": replace(_WET, highpass=0.15, lowpass=90.0),
 }
 # Sources are computed at twice the devices' rate, well above what responses hold.
 OVERSAMPLING = 2
-FLICKER = 2.0
-VISUAL_LATENCY = 0.14
-RISE = 0.1
+FLICKER, VISUAL_LATENCY, RISE = 2.0, 0.14, 0.1
 RESPONSE = 12e-9
 GENERATORS = ("Oz", "O1", "O2")
 HARMONICS = (1.0, 0.5, 0.2)
@@ -74,12 +46,9 @@ def simulate_ssvep(
     n_people: int = 102,
     random_state: int = 0,
     blocks: int = 10,
-    population: float = 0.0,
-    state: float = 0.0,
-    response: float = 1.0,
     verbose: bool = False,
 ) -> dict[str, Any]:
-    """Write S001.mat, …, Subjects_Information.mat, Impedance.mat, and what was planted: truth.json.
+    """Write S001.mat, …, Subjects_Information.mat, and what was planted: truth.json.
 
     Files that are there already are left alone, if settings.json says that they were made alike; so an
     interrupted run goes on where it stopped. Read them with :mod:`mgpa.eeg.datasets.wearable_ssvep`.
@@ -94,90 +63,56 @@ def simulate_ssvep(
         Seed.
     blocks : int
         Of twelve trials, with each electrode; the provider's files have ten.
-    population : float
-        How much people who begin with wet electrodes differ from those who begin with dry ones: see
-        :func:`mgpa.eeg.simulate.people.draw_people`.
-    state : float
-        Alpha is 2 ** ``state`` times as strong while wet electrodes are worn: physiology that goes with the
-        electrode without being its effect.
-    response : float
-        Strength of responses to the flicker; 0 is none.
     verbose : bool
         Show progress.
 
     Returns
     -------
     dict
-        The content of truth.json: settings, devices, and of every person the traits, response phases, cap
-        tilts and channel gains.
+        The content of truth.json: settings, devices, and the traits of every person.
 
     Examples
     --------
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     truth = simulate_ssvep(folder, n_people=1, blocks=1)
-    >>> len(truth["people"]["S001"]["gains"]["dry"])
-    8
+    >>> list(truth["people"])
+    ['S001']
     """
     for name, value in (("n_people", n_people), ("blocks", blocks)):
         if value < 1:
-            raise ParameterError(name, value, "a whole number, 1 or more")
+            raise ParameterError(name, value, "an integer, 1 or more")
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
-    settings = {
-        "version": VERSION,
-        "n_people": n_people,
-        "random_state": random_state,
-        "blocks": blocks,
-        "population": population,
-        "state": state,
-        "response": response,
-    }
-    _same_settings(folder, settings)
-    people = draw_people(n_people, random_state=random_state, population=population)
+    settings = {"version": VERSION, "n_people": n_people, "random_state": random_state, "blocks": blocks}
+    _require_same(folder, settings)
+    people = draw_people([f"S{i + 1:03d}" for i in range(n_people)], random_state)
     for i in progress(range(n_people), "simulating", verbose):
         path = folder / f"{people[i].id}.mat"
         if not path.exists():
-            _write_mat(
-                path, {"data": 1e6 * simulate_person(people[i], blocks, state=state, response=response)}
-            )
-    _write_mat(folder / INFORMATION, {"Subjects_Information": _information(people)})
-    _write_mat(folder / IMPEDANCE, {"Impedance": _impedances(people, blocks)})
+            _write_mat(path, {"data": 1e6 * simulate_person(people[i], blocks)})
+    _write_mat(folder / files.INFORMATION, {"Subjects_Information": _information(people)})
     truth = {
         "settings": settings,
         "devices": {name: asdict(device) for name, device in DEVICES.items()},
-        "people": {person.id: _truth(person) for person in people},
+        "people": {person.id: asdict(person) for person in people},
     }
     _write_json(folder / "truth.json", truth)
     return truth
 
 
-def simulate_person(person: Person, blocks: int, *, state: float = 0.0, response: float = 1.0) -> Array:
-    """Return one person's trials, (channels, samples, electrodes, blocks, targets), in volts.
-
-    Examples
-    --------
-    >>> simulate_person(draw_people(1)[0], blocks=1).shape
-    (8, 710, 2, 1, 12)
-    """
+def simulate_person(person: Person, blocks: int) -> Array:
+    """Return one person's trials, (channels, samples, electrodes, blocks, targets), in volts."""
     sfreq = OVERSAMPLING * SFREQ
-    per_trial = OVERSAMPLING * SAMPLES
     data = np.empty((len(CHANNELS), SAMPLES, len(ELECTRODES), blocks, len(FREQUENCIES)))
     for e, electrode in enumerate(ELECTRODES):
         device, tilt = worn(person, electrode)
-        now = replace(person, alpha=person.alpha * 2.0 ** (state * e))
         # Trials in the order of a session: blocks of all targets, one after the other.
-        n_trials = blocks * len(FREQUENCIES)
-        brain = background(now, n_trials * per_trial, sfreq, person.rng(e, 1))
-        if response:
-            brain += flicker_response(person, np.tile(FREQUENCIES, blocks), person.rng(e, 2), response)
-        volts = record(
-            brain.moments,
-            brain.leadfield(device.electrodes, tilt=tilt),
-            device,
-            person.rng(e, 3),
-            sfreq=sfreq,
-        )
+        n_samples = blocks * len(FREQUENCIES) * OVERSAMPLING * SAMPLES
+        brain = background(person, n_samples, sfreq, person.rng(e, 1))
+        brain = brain.joined(flicker_response(person, np.tile(FREQUENCIES, blocks), person.rng(e, 2)))
+        field = brain.leadfield(device.electrodes, tilt=tilt)
+        volts = record(brain.moments, field, device, person.rng(e, 3), sfreq=sfreq)
         trials = volts.reshape(len(CHANNELS), blocks, len(FREQUENCIES), SAMPLES)
         data[:, :, e] = trials.transpose(0, 3, 1, 2)
     return data
@@ -189,21 +124,15 @@ def worn(person: Person, electrode: str) -> tuple[Device, Array]:
     return DEVICES[electrode].worn(rng), rng.normal(0.0, 0.03, 3)
 
 
-def flicker_response(
-    person: Person, frequencies: Any, rng: np.random.Generator, strength: float = 1.0
-) -> Sources:
+def flicker_response(person: Person, frequencies: Any, rng: np.random.Generator) -> Sources:
     """Return what flickering targets evoke in the visual cortex, trial after trial.
 
     A sum of harmonics that begins after the visual latency and lasts as long as the flicker; people differ in
     gain, latency, phases and which hemisphere responds more, and trials in strength.
-
-    Examples
-    --------
-    >>> person = draw_people(1)[0]
-    >>> flicker_response(person, [9.25, 11.25], person.rng(1)).moments.shape
-    (3, 2840)
     """
-    phases, balance = _response_traits(person)
+    traits = person.rng(len(ELECTRODES))
+    phases = traits.uniform(0, 2 * np.pi, len(HARMONICS))
+    balance = np.exp(0.3 * traits.normal(size=len(GENERATORS)))
     sfreq = OVERSAMPLING * SFREQ
     since = TMIN + np.arange(OVERSAMPLING * SAMPLES) / sfreq - VISUAL_LATENCY - person.latency
     envelope = np.clip(np.minimum(since, FLICKER + RISE - since) / RISE, 0.0, 1.0)
@@ -215,37 +144,17 @@ def flicker_response(
         )
         # Responses grow weaker towards higher frequencies.
         waves.append(np.exp(0.25 * rng.normal()) * np.sqrt(10.0 / frequency) * envelope * wave)
-    below = beneath(GENERATORS)
-    at, towards = in_head(person, below, outward(below))
-    moments = strength * RESPONSE * person.gain * balance[:, None] * np.concatenate(waves)
-    return Sources(at, towards, moments)
+    moments = RESPONSE * person.gain * balance[:, None] * np.concatenate(waves)
+    return Sources(*below(person, GENERATORS), moments)
 
 
-def _response_traits(person: Person) -> tuple[Array, Array]:
-    """Return the phase of each harmonic, and how much each generator contributes."""
-    rng = person.rng(len(ELECTRODES))
-    return rng.uniform(0, 2 * np.pi, len(HARMONICS)), np.exp(0.3 * rng.normal(size=len(GENERATORS)))
-
-
-def _truth(person: Person) -> dict[str, Any]:
-    phases, balance = _response_traits(person)
-    sets = {electrode: worn(person, electrode) for electrode in ELECTRODES}
-    return asdict(person) | {
-        "first_electrode": person.first_electrode,
-        "phases": phases.tolist(),
-        "generators": dict(zip(GENERATORS, balance.tolist(), strict=True)),
-        "gains": {electrode: list(device.gains or ()) for electrode, (device, _) in sets.items()},
-        "tilt": {electrode: tilt.tolist() for electrode, (_, tilt) in sets.items()},
-    }
-
-
-def _same_settings(folder: Path, settings: dict[str, Any]) -> None:
+def _require_same(folder: Path, settings: dict[str, Any]) -> None:
     """Note the settings, or raise if what is there was made with others."""
     path = folder / "settings.json"
     if not path.exists():
         foreign = sorted(folder.glob("*.mat"))
         if foreign:
-            raise FileExistsError(f"{foreign[0]} is not of a simulation; name another folder.")
+            raise FileExistsError(f"{foreign[0]} is not simulated; name another folder.")
         _write_json(path, settings)
         return
     try:
@@ -261,21 +170,12 @@ def _same_settings(folder: Path, settings: dict[str, Any]) -> None:
 def _information(people: list[Person]) -> NDArray[Any]:
     """Return the provider's cell array: a row of names, the first of them empty, and a row a person."""
     questions = [f"Question {i + 1}" for i in range(6)]
-    rows: list[list[Any]] = [["", GENDER, AGE, "Handedness", *questions, FIRST_ELECTRODE]]
+    rows: list[list[Any]] = [["", files.GENDER, files.AGE, "Handedness", *questions, files.FIRST_ELECTRODE]]
     rows += [
         [f"sub{i}", p.gender.title(), float(p.age), "Right", *[3.0] * 6, p.first_electrode.title()]
         for i, p in enumerate(people, start=1)
     ]
     return np.array(rows, dtype=object)
-
-
-def _impedances(people: list[Person], blocks: int) -> Array:
-    """Return kOhm of (channel, block, electrode, person), dry electrodes first."""
-    impedances = np.empty((len(CHANNELS), blocks, len(ELECTRODES), len(people)))
-    for i, person in enumerate(people):
-        for e, mean in enumerate((260.0, 20.0)):
-            impedances[:, :, e, i] = mean * person.rng(e, 4).lognormal(0.0, 0.3, impedances.shape[:2])
-    return impedances
 
 
 def _write_mat(path: Path, content: dict[str, Any]) -> None:

@@ -1,7 +1,8 @@
-"""Curry 7 recordings, the files a Neuroscan amplifier leaves: data, header, sensors and events.
+"""The files that devices leave: Curry 7 of a Neuroscan amplifier, EDF of an Emotiv Flex.
 
-Only what readers need, in the places where they look for it: ``.dat`` holds 32-bit floats in microvolts,
-sample by sample; ``.dap`` how many of them, and how fast; ``.rs3`` which electrodes; ``.ceo`` the events.
+Only what readers need, in the places where they look for it. Curry: ``.dat`` holds 32-bit floats in
+microvolts, sample by sample; ``.dap`` how many of them, and how fast; ``.rs3`` which electrodes; ``.ceo`` the
+events.
 """
 
 from __future__ import annotations
@@ -12,11 +13,17 @@ from typing import Any
 
 import numpy as np
 
-from ..._common.files import write_atomically
-from .head import electrode_positions
+from ..._common.files import replacing, write_atomically
+from ..datasets.flex_files import FLEX_HEADER_RATE, FLEX_RATE
+from ..trials import standard_montage
+from .brain import electrode_positions
 
 # Curry's own type of the note that impedances were measured, far from the small numbers of triggers.
 IMPEDANCE = 1200002
+# What a Flex's header says; it samples a little faster (FLEX_RATE).
+HEADER_RATE = int(FLEX_HEADER_RATE)
+# Electrodes of a Flex sit on half of the converter's range.
+MIDDLE, RANGE = 4200.0, (0.0, 8400.0)
 
 _LIST = """{name} START
    ListDescription      = {description}
@@ -77,43 +84,12 @@ def write_curry(
     sfreq: float,
     events: Sequence[tuple[int, int, str]] = (),
 ) -> Path:
-    """Write a continuous recording as Curry 7 files, which :func:`mne.io.read_raw_curry` opens.
-
-    Parameters
-    ----------
-    path : path
-        The ``.dat`` file; the others go beside it.
-    data : (channels, samples) array
-        In volts.
-    channels : sequence of str
-        Names; electrodes of the 10-05 system in any case, as in FP1 and Fp1. Others, as VEO, are put at Fpz.
-    sfreq : float
-        Samples per second.
-    events : sequence of (sample, type, text)
-        Triggers and notes, in order; all of a type have one text, empty for a plain trigger. Without any
-        there is no ``.ceo`` file.
-
-    Examples
-    --------
-    >>> import mne, tempfile
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     path = Path(folder) / "one.dat"
-    ...     _ = write_curry(path, np.full((2, 500), 1e-6), ["CZ", "PZ"], 250.0, [(90, 3, "")])
-    ...     raw = mne.io.read_raw_curry(path, preload=True, verbose="error")
-    >>> raw.ch_names, raw.annotations.description.tolist(), raw.annotations.onset.round(3).tolist()
-    (['CZ', 'PZ'], ['3'], [0.36])
-    """
+    """Write a continuous recording as Curry 7 files, which :func:`mne.io.read_raw_curry` opens."""
     path, volts = Path(path), np.asarray(data, dtype=np.float64)
-    if path.suffix != ".dat":
-        raise ValueError(f"{path} must end in .dat, as Curry 7 names its data.")
-    if volts.ndim != 2 or len(volts) != len(channels):
-        raise ValueError(f"data has shape {volts.shape}; expected ({len(channels)}, samples).")
     n, samples = volts.shape
     header = _HEADER.format(samples=samples, channels=n, sfreq=sfreq, interval=1e6 / sfreq)
     numbers = _list("CHAN_IN_FILE", [str(i + 1) for i in range(n)], "number of channel in file", kind=3)
     write_atomically(path.with_suffix(".dap"), (header + numbers).encode())
-
-    from ..trials import standard_montage
 
     standard = {name.lower(): name for name in standard_montage().ch_names}
     # Curry measures in millimetres.
@@ -125,7 +101,11 @@ def write_curry(
     write_atomically(path.with_suffix(".rs3"), f"\n{labels}{sensors}".encode())
 
     if events:
-        write_atomically(path.with_suffix(".ceo"), _events(events).encode())
+        # Sample, eyes closed, type, colour, start, stop, and five numbers that continuous data leave at zero.
+        rows = ["\t".join(map(str, (at, 0, kind, 0, at, at, 0, 0, 0, 0, 0))) for at, kind, _ in events]
+        listed = _list("NUMBER_LIST", rows, "event list", columns=11, kind=3)
+        texts = _list("REMARK_LIST", [text for _, _, text in events], "event annotations", columns=40, kind=5)
+        write_atomically(path.with_suffix(".ceo"), f"\n{listed}{texts}".encode())
     else:
         # Readers take no file for no events, and an empty list for a mistake.
         path.with_suffix(".ceo").unlink(missing_ok=True)
@@ -133,26 +113,41 @@ def write_curry(
     return write_atomically(path, np.ascontiguousarray(1e6 * volts.T, dtype="<f4").tobytes())
 
 
-def _events(events: Sequence[tuple[int, int, str]]) -> str:
-    # Sample, eyes closed, type, colour, start, stop, and five numbers that continuous data leave at zero.
-    rows = [
-        "\t".join(map(str, (sample, 0, kind, 0, sample, sample, 0, 0, 0, 0, 0))) for sample, kind, _ in events
-    ]
-    listed = _list("NUMBER_LIST", rows, "event list", columns=11, kind=3)
-    remarks = _list("REMARK_LIST", [text for _, _, text in events], "event annotations", columns=40, kind=5)
-    return f"\n{listed}{remarks}"
-
-
 def _list(
     name: str, lines: Sequence[str], description: str, *, columns: int = 1, units: str = "", kind: int
 ) -> str:
     text = "".join(f"{line}\n" for line in lines)
-    return _LIST.format(
-        name=name,
-        description=description,
-        units=units,
-        columns=columns,
-        rows=len(lines),
-        type=kind,
-        lines=text,
-    )
+    settings = {"columns": columns, "rows": len(lines), "type": kind, "lines": text}
+    return _LIST.format(name=name, description=description, units=units, **settings)
+
+
+def write_flex_edf(path: str | Path, data: Any, channels: Sequence[str], markers: Any) -> Path:
+    """Write a recording of a Flex, which :func:`mne.io.read_raw_edf` opens."""
+    import edfio
+
+    path, volts = Path(path), np.asarray(data, dtype=np.float64)
+    n = volts.shape[1] // HEADER_RATE * HEADER_RATE
+
+    def signal(name: str, values: Any, limits: tuple[float, float] = (-32768.0, 32767.0)) -> Any:
+        # Its own channels, too, are in "microvolts" to the device.
+        return edfio.EdfSignal(
+            np.asarray(values[:n], dtype=np.float64),
+            HEADER_RATE,
+            label=name,
+            physical_dimension="uV",
+            physical_range=limits,
+        )
+
+    milliseconds = np.round(1000 * np.arange(n) / FLEX_RATE)
+    microvolts = np.clip(MIDDLE + 1e6 * volts, *RANGE)
+    signals = [
+        signal("TIME_STAMP_s", milliseconds // 1000),
+        signal("TIME_STAMP_ms", milliseconds % 1000),
+        signal("COUNTER", np.arange(n) % HEADER_RATE),
+        signal("INTERPOLATED", np.zeros(n)),
+        *(signal(name, values, RANGE) for name, values in zip(channels, microvolts, strict=True)),
+        signal("MARKER_HARDWARE", np.asarray(markers)),
+    ]
+    with replacing(path) as temporary:
+        edfio.Edf(signals, data_record_duration=1).write(temporary)
+    return path

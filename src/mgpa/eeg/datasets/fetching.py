@@ -1,0 +1,292 @@
+"""Public files: what a repository lists, and fetching it into a folder. pooch compares the checksums.
+
+A file is in its place only once it is whole and right, and nothing that is there already is ever replaced;
+so an interrupted fetch is run again, and goes on with the next file.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import unicodedata
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from ..._common.extras import missing
+from ..._common.progress import progress
+from ...errors import DownloadError
+
+#: Where the repositories answer; the environment variable of each, MGPA_OSF_API and so on, names a mirror.
+APIS = {
+    "osf": "https://api.osf.io/v2",
+    "figshare": "https://api.figshare.com/v2",
+    "zenodo": "https://zenodo.org/api",
+}
+FORMS = "osf:abcde, figshare:12345.v1 or zenodo:12345"
+_NUMBERS = {"osf": r"[0-9a-z]{5,}", "figshare": r"\d+\.v\d+", "zenodo": r"\d+"}
+TIMEOUT = 60  # seconds without a byte
+RETRIES = 2
+MAX_PAGES, MAX_LISTING = 10_000, 2**26  # no repository comes near these
+#: Bytes that all files of unknown size may have together.
+MAX_UNANNOUNCED = 10 * 10**9
+# What Windows has no files by: characters, blanks or dots at the ends, and names of devices.
+_FORBIDDEN = re.compile(r'[\x00-\x1f\x7f<>:"|?*\\]')
+_NO_NAME = re.compile(
+    r"|[ .].*|.*[ .]|(con|prn|aux|nul|(com|lpt)[0-9\u00b9\u00b2\u00b3])(\..*)?", re.I | re.DOTALL
+)
+
+
+@dataclass(frozen=True)
+class RemoteFile:
+    """A file in a repository: its name, with folders by ``/``; bytes; a checksum as "sha256:…" or "md5:…"."""
+
+    name: str
+    url: str
+    size: int | None = None
+    checksum: str | None = None
+
+
+def listing(address: str) -> list[RemoteFile]:
+    """Return the files behind an address, sorted by name.
+
+    Parameters
+    ----------
+    address : str
+        ``osf:abcde`` (a project with its components), ``figshare:12345.v1`` (a version of an article) or
+        ``zenodo:12345`` (a record).
+
+    Examples
+    --------
+    >>> listing("dropbox:1")
+    Traceback (most recent call last):
+    ...
+    ValueError: 'dropbox:1' is not an address of files; expected osf:abcde, figshare:12345.v1 or zenodo:12345.
+    """
+    readers: dict[str, Callable[[str, str], list[RemoteFile]]]
+    readers = {"osf": _osf, "figshare": _figshare, "zenodo": _zenodo}
+    kind, _, number = address.partition(":")
+    if kind not in readers or not re.fullmatch(_NUMBERS[kind], number):
+        raise ValueError(f"{address!r} is not an address of files; expected {FORMS}.")
+    base = (os.environ.get(f"MGPA_{kind.upper()}_API") or APIS[kind]).rstrip("/")
+    try:
+        files = readers[kind](base, number)
+    except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
+        raise DownloadError(f"{address}: unknown form of the answer ({repr(error)[:200]}).") from None
+    if not files:
+        raise DownloadError(f"{address} has no files.")
+    require_safe(files, "https://" if base.startswith("https://") else ("http://", "https://"))
+    return sorted(files, key=lambda file: file.name)
+
+
+def _osf(base: str, project: str) -> list[RemoteFile]:
+    """Read a project's storage, folder by folder and page by page, then its components, each in a folder."""
+    files, seen = [], set[str]()
+
+    def entries(page: str | None) -> Iterator[Any]:
+        while page:
+            if page in seen or len(seen) >= MAX_PAGES:
+                raise ValueError(f"pages without end, at {page}")
+            seen.add(page)
+            answer = _json(page)
+            yield from answer["data"]
+            page = answer["links"].get("next")
+
+    nodes = [(project, "")]
+    while nodes:
+        node, inside = nodes.pop()
+        folders = [f"{base}/nodes/{node}/files/osfstorage/?page[size]=100"]
+        while folders:
+            for entry in entries(folders.pop()):
+                facts = entry["attributes"]
+                if facts["kind"] == "folder":
+                    folders.append(entry["relationships"]["files"]["links"]["related"]["href"])
+                    continue
+                sums = (facts.get("extra") or {}).get("hashes") or {}
+                checksum = next(
+                    (f"{kind}:{sums[kind]}" for kind in ("sha256", "md5") if sums.get(kind)), None
+                )
+                name = inside + facts["materialized_path"].lstrip("/")
+                files.append(RemoteFile(name, entry["links"]["download"], facts["size"], checksum))
+        for child in entries(f"{base}/nodes/{node}/children/?page[size]=100"):
+            title = _FORBIDDEN.sub("-", child["attributes"]["title"]).replace("/", "-").strip(" .")
+            nodes.append((child["id"], f"{inside}{title}/"))
+    return files
+
+
+def _figshare(base: str, article: str) -> list[RemoteFile]:
+    number, _, version = article.partition(".v")
+    entries = _json(f"{base}/articles/{number}/versions/{version}")["files"]
+    sums = [entry.get("computed_md5") or entry.get("supplied_md5") for entry in entries]
+    return [
+        RemoteFile(entry["name"], entry["download_url"], entry["size"], md5 and f"md5:{md5}")
+        for entry, md5 in zip(entries, sums, strict=True)
+    ]
+
+
+def _zenodo(base: str, record: str) -> list[RemoteFile]:
+    return [
+        RemoteFile(entry["key"], entry["links"]["self"], entry["size"], entry.get("checksum") or None)
+        for entry in _json(f"{base}/records/{record}")["files"]
+    ]
+
+
+def _json(url: str) -> Any:
+    return json.loads(_content(url))
+
+
+def _content(url: str) -> bytes:
+    require_pooch()
+    import requests
+
+    try:
+        return b"".join(_received(url, MAX_LISTING))
+    except requests.RequestException as error:
+        raise DownloadError(_explain(url, error)) from None
+
+
+def require_safe(
+    files: Sequence[RemoteFile], schemes: str | tuple[str, ...] = ("http://", "https://")
+) -> None:
+    """Raise unless every name is that of one file inside a folder on any system, and facts make sense."""
+    names: dict[str, str] = {}
+    for file in files:
+        parts = file.name.split("/") if isinstance(file.name, str) else [""]
+        if any(_NO_NAME.fullmatch(part) or _FORBIDDEN.search(part) for part in parts):
+            raise DownloadError(
+                f"{file.name!r} is not a safe file name; fetch it by hand, under another name."
+            )
+        # One file to systems that ignore case, or how an accent is written.
+        same = unicodedata.normalize("NFC", file.name.casefold())
+        if same in names:
+            raise DownloadError(
+                f"{names[same]!r} and {file.name!r} are the same name on some systems; fetch one by hand."
+            )
+        names[same] = file.name
+        checksum = file.checksum is None or re.fullmatch(
+            r"sha256:[0-9a-fA-F]{64}|md5:[0-9a-fA-F]{32}", str(file.checksum)
+        )
+        size = file.size is None or (type(file.size) is int and file.size >= 0)
+        if not (checksum and size and str(file.url).startswith(schemes)):
+            raise DownloadError(f"{file.name}: unknown form of its address, size or checksum: {file}.")
+
+
+def fetch_files(
+    files: Sequence[RemoteFile],
+    folder: str | os.PathLike[str],
+    *,
+    limit: float = MAX_UNANNOUNCED,
+    verbose: bool = False,
+) -> int:
+    """Download files into a folder and return how many were not there before.
+
+    A file that is there is compared and kept; one that differs is an error, and stays.
+
+    Parameters
+    ----------
+    files : list of RemoteFile
+        As :func:`listing` gives them; folders in their names are made.
+    folder : path
+        Where to put them. Links in it that lead elsewhere are not followed.
+    limit : float
+        Bytes that all files of unknown size may have together.
+    verbose : bool
+        Show progress.
+    """
+    pooch = require_pooch()
+    import requests
+
+    require_safe(files)
+    folder = Path(folder)
+    if folder.exists() and not folder.is_dir():
+        raise DownloadError(f"{folder} is a file; name a folder to put the data in.")
+    new = [file for file in files if not is_fetched(file, folder)]
+    folder.mkdir(parents=True, exist_ok=True)
+    needed, free = sum(file.size or 0 for file in new), shutil.disk_usage(folder).free
+    if needed > free:
+        raise DownloadError(
+            f"{folder} has {free / 1e9:.1f} GB of free space; {needed / 1e9:.1f} GB are still to be fetched."
+        )
+    registry = pooch.create(
+        folder,
+        "",
+        registry={file.name: file.checksum for file in new},
+        urls={file.name: file.url for file in new},
+        retry_if_failed=RETRIES,
+    )
+    pooch.get_logger().setLevel("WARNING")
+    for i in progress(range(len(new)), "fetching", verbose):
+        size = new[i].size
+        try:
+            path = registry.fetch(new[i].name, downloader=partial(_download, size=size, limit=limit))
+        except (requests.RequestException, ValueError) as error:
+            raise DownloadError(_explain(new[i].url, error)) from None
+        limit -= os.path.getsize(path) if size is None else 0
+    return len(new)
+
+
+def _download(url: str, path: Any, _: Any, *, size: int | None, limit: float) -> None:
+    """Write a file as pooch asks for it."""
+    with open(path, "wb") as stream:
+        for piece in _received(url, limit if size is None else size):
+            stream.write(piece)
+        if size not in (None, stream.tell()):
+            raise ValueError(f"{stream.tell()} bytes instead of {size}")
+
+
+def is_fetched(file: RemoteFile, folder: Path) -> bool:
+    """Return whether a file is there; raise if something else is in its place, or a link leads elsewhere."""
+    path = folder / file.name
+    if path.is_symlink() or not path.parent.resolve().is_relative_to(folder.resolve()):
+        raise DownloadError(f"{path} is reached by a link that leads out of {folder}; remove the link.")
+    if not path.exists():
+        return False
+    right = path.is_file() and file.size in (None, path.stat().st_size)
+    if right and file.checksum is not None:
+        kind, _, value = file.checksum.partition(":")
+        right = require_pooch().file_hash(str(path), alg=kind) == value.lower()
+    if not right:
+        raise DownloadError(f"{path} is there and is not the published file; move it away, and fetch again.")
+    return True
+
+
+def _received(url: str, limit: float) -> Iterator[bytes]:
+    """Yield what an address sends, up to so many bytes; never from http where it is https."""
+    import requests
+
+    n = 0
+    with requests.get(url, stream=True, timeout=TIMEOUT) as response:
+        response.raise_for_status()
+        for step in (*response.history, response):
+            if url.startswith("https://") and not step.url.startswith("https://"):
+                raise DownloadError(f"{url} leads to {step.url}, which is not https; nothing was fetched.")
+        for piece in response.iter_content(2**18):
+            n += len(piece)
+            if n > limit:
+                raise DownloadError(f"{url} sends more than the {limit:.0f} bytes expected; it was left.")
+            yield piece
+
+
+def _explain(url: str, error: Exception) -> str:
+    """Return what went wrong with a request, and what to do about it."""
+    response = getattr(error, "response", None)
+    if response is not None:
+        code = response.status_code
+        advice = {401: "it needs a login; download it by hand", 404: "no such file; check the address"}
+        return f"{url}: the server answered {code}: {advice.get(code, 'try again later')}."
+    if isinstance(error, ValueError) and "hash" in str(error):
+        return f"{url} is not the file that was expected: its checksum differs. Try again later."
+    return f"{url}: {error}. Check your network and run it again; what has arrived is kept."
+
+
+def require_pooch() -> Any:
+    """Return pooch, or say how to install it."""
+    try:
+        import pooch
+    except ImportError:
+        raise missing("A download", "pooch") from None
+    return pooch

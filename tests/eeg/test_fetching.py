@@ -1,0 +1,339 @@
+"""Public files: how repositories list them, and how they arrive, whole, checked, and only where they may."""
+
+import os
+import subprocess
+import sys
+from dataclasses import replace
+
+import pytest
+
+from server import (
+    FILES,
+    as_json,
+    md5,
+    serve_figshare,
+    serve_osf,
+    serve_osf_components,
+    sha256,
+)
+
+pytest.importorskip("pooch")
+
+from mgpa.eeg.checkpoints import EEGPT_WEIGHTS
+from mgpa.eeg.datasets import fetching, neuroscan_flex
+from mgpa.eeg.datasets.catalogue import DATASETS, dataset_files, verify_dataset
+from mgpa.eeg.datasets.fetching import RemoteFile, fetch_files, listing
+from mgpa.errors import DownloadError
+
+
+@pytest.fixture(autouse=True)
+def once(monkeypatch):
+    monkeypatch.setattr(fetching, "RETRIES", 0)
+
+
+def contents(folder):
+    return {str(p.relative_to(folder)): p.read_bytes() for p in folder.rglob("*") if p.is_file()}
+
+
+def test_an_osf_project_is_listed_with_its_folders_and_pages(server, monkeypatch):
+    monkeypatch.setenv("MGPA_OSF_API", serve_osf(server))
+    listed = listing("osf:ab3de")
+    assert [file.name for file in listed] == sorted(FILES)
+    for file in listed:
+        assert (file.size, file.checksum) == (len(FILES[file.name]), f"sha256:{sha256(FILES[file.name])}")
+
+
+SALINE = "Emotiv EPOC Flex Saline Validation"
+RAW = {
+    "Saline Raw Data/N170/behav/1013_N170.csv": b"csv",
+    "Saline Raw Data/N170/eeg/emotiv/1013_N170.edf": b"edf",
+    "Saline Raw Data/oddball_active/behav/1013_P300.csv": b"other",
+    "Saline Raw Data/resting/1013_rest.edf": b"rest",
+}
+NODES = {
+    "zj3f5": ("A Validation of Emotiv Flex", {"readme.txt": b"hello"}, ["saln1", "gel11"]),
+    "saln1": (SALINE, RAW, ["deep1"]),
+    "deep1": ("scripts", {"code/read.m": b"code"}, []),
+    "gel11": ("Gel / Validation", {"Gel Raw Data/N170/behav/1013_N170.csv": b"gel"}, []),
+}
+
+
+def test_components_of_an_osf_project_are_followed_page_by_page(server, monkeypatch):
+    monkeypatch.setenv("MGPA_OSF_API", serve_osf_components(server, NODES))
+    assert {file.name: file.size for file in listing("osf:zj3f5")} == {
+        **{f"{SALINE}/{name}": len(content) for name, content in RAW.items()},
+        f"{SALINE}/scripts/code/read.m": 4,
+        "Gel - Validation/Gel Raw Data/N170/behav/1013_N170.csv": 3,
+        "readme.txt": 5,
+    }
+
+
+@pytest.mark.parametrize("is_component", [True, False])
+def test_of_the_flex_project_only_what_is_read_is_fetched(server, monkeypatch, tmp_path, is_component):
+    flat = {"zj3f5": ("Flex", {f"{SALINE}/{path}": content for path, content in RAW.items()}, [])}
+    monkeypatch.setenv("MGPA_OSF_API", serve_osf_components(server, NODES if is_component else flat))
+    files = dataset_files("neuroscan-flex")
+    assert fetch_files(files, tmp_path) == 3
+    assert sorted(contents(tmp_path).values()) == [b"csv", b"edf", b"other"]
+    assert set(neuroscan_flex.find(tmp_path)) == {("1013", "N170"), ("1013", "oddball_active")}
+
+
+ARTICLE = {"S001.mat": b"first", "S002.mat": os.urandom(300_000), "Subjects_Information.mat": b"who"}
+
+
+@pytest.fixture
+def article(server, monkeypatch):
+    """The pinned version of the article, as small as it is here."""
+    pinned = replace(DATASETS["wearable_ssvep"], pinned=(len(ARTICLE), sum(map(len, ARTICLE.values()))))
+    monkeypatch.setitem(DATASETS, "wearable_ssvep", pinned)
+    monkeypatch.setenv("MGPA_FIGSHARE_API", serve_figshare(server, ARTICLE))
+
+
+def test_identifiers_are_pinned():
+    assert DATASETS["wearable_ssvep"].address == "figshare:13560281.v4"
+    assert DATASETS["wearable_ssvep"].pinned == (106, 973_933_622)
+    assert DATASETS["neuroscan_flex"].address == "osf:zj3f5"
+    assert DATASETS["eegpt"].address == EEGPT_WEIGHTS
+
+
+def test_a_version_of_a_figshare_article_is_fetched_checked_and_kept(server, article, tmp_path):
+    files = dataset_files("wearable-ssvep")
+    assert server.requests == [("/fs/articles/13560281/versions/4", None)]
+    assert [(f.name, f.checksum) for f in files] == [(n, f"md5:{md5(ARTICLE[n])}") for n in sorted(ARTICLE)]
+    assert fetch_files(files, tmp_path) == 3
+    assert contents(tmp_path) == ARTICLE
+    n = len(server.requests)
+    assert fetch_files(files, tmp_path) == 0
+    assert len(server.requests) == n
+
+
+def test_a_listing_of_other_files_than_the_pinned_ones_is_refused(server, article):
+    serve_figshare(server, ARTICLE | {"S003.mat": b"new"})
+    with pytest.raises(DownloadError, match=r"v4 lists 4 files of 300011 bytes; expected 3 of 300008"):
+        dataset_files("wearable_ssvep")
+
+
+def test_a_zenodo_record_is_listed(server, monkeypatch):
+    entry = {"key": "a b.mat", "size": 5, "checksum": f"md5:{md5(b'x')}", "links": {"self": "http://a/b"}}
+    server.files["/z/records/9"] = as_json({"files": [entry]})
+    monkeypatch.setenv("MGPA_ZENODO_API", f"{server.url}/z/")
+    assert listing("zenodo:9") == [RemoteFile("a b.mat", "http://a/b", 5, f"md5:{md5(b'x')}")]
+
+
+def test_weights_are_fetched_like_data_and_verified(server, tmp_path, monkeypatch):
+    monkeypatch.setenv("HF_ENDPOINT", server.url)
+    small = replace(EEGPT_WEIGHTS, sha256=sha256(b"weights"), size=7)
+    monkeypatch.setitem(DATASETS, "eegpt", replace(DATASETS["eegpt"], address=small))
+    server.files[f"/{small.repo}/resolve/{small.revision}/model.safetensors"] = b"weights"
+    assert not verify_dataset("eegpt", tmp_path).complete
+    assert fetch_files(dataset_files("eegpt"), tmp_path) == 1
+    assert verify_dataset("eegpt", tmp_path).complete
+    (tmp_path / "model.safetensors").write_bytes(b"another")
+    assert "is not the published file" in str(verify_dataset("eegpt", tmp_path))
+
+
+# What must never happen
+
+
+@pytest.mark.parametrize(
+    "file",
+    [
+        RemoteFile("S001.mat", "", 5, f"md5:{md5(b'right')}"),
+        RemoteFile("S001.mat", "", 4),
+        RemoteFile("S001.mat", "", None, f"sha256:{sha256(b'right')}"),
+    ],
+)
+def test_files_that_it_did_not_write_are_never_replaced(server, tmp_path, file):
+    server.files["/x"] = b"right"
+    (tmp_path / "S001.mat").write_bytes(b"mine!")
+    with pytest.raises(DownloadError, match="is not the published file; move it away"):
+        fetch_files([replace(file, url=f"{server.url}/x")], tmp_path)
+    assert contents(tmp_path) == {"S001.mat": b"mine!"}
+    assert server.requests == []
+
+
+@pytest.mark.parametrize("name", ["out/x", "x"])
+def test_links_that_lead_out_of_the_folder_are_not_followed(server, tmp_path, name):
+    server.files["/x"] = b"x"
+    inside, outside = tmp_path / "in", tmp_path / "outside"
+    inside.mkdir(), outside.mkdir()
+    (inside / name.split("/")[0]).symlink_to(outside if "/" in name else outside / "x")
+    with pytest.raises(DownloadError, match="link that leads out"):
+        fetch_files([RemoteFile(name, f"{server.url}/x")], inside)
+    assert contents(outside) == {}
+
+
+ODD_NAMES = [
+    *(
+        "../x.mat",
+        "/etc/x.mat",
+        "a/../../x",
+        "..\\x",
+        "D:x.exe",
+        "CON",
+        "a/NUL.txt",
+        "com1.mat",
+        "aux.tar.gz",
+    ),
+    *("x.", "x ", "a./x", "a /x", " x", "a//x", "./x", "x?.mat", "x\x1b[2J.mat", "x\n.mat", "COM¹", ""),
+    *(".bashrc", 3, None),
+]
+
+
+@pytest.mark.parametrize("name", ODD_NAMES)
+def test_names_that_are_no_file_inside_the_folder_on_every_system_are_refused(server, tmp_path, name):
+    with pytest.raises(DownloadError, match="is not a safe file name"):
+        fetch_files([RemoteFile(name, f"{server.url}/x")], tmp_path)
+    assert os.listdir(tmp_path) == server.requests == []
+
+
+@pytest.mark.parametrize("names", [("S1.mat", "s1.MAT"), ("Lu\u0308cke", "L\u00fccke"), ("x", "x")])
+def test_names_that_are_one_file_somewhere_are_refused(server, tmp_path, names):
+    with pytest.raises(DownloadError, match="same name on some systems"):
+        fetch_files([RemoteFile(name, f"{server.url}/x") for name in names], tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("size", "checksum", "match"),
+    [
+        (None, f"md5:{'0' * 32}", "checksum differs"),
+        (4, None, "sends more than the 4 bytes"),
+        (9, None, "5 bytes instead of 9"),
+        (None, None, "sends more than the 3 bytes"),
+    ],
+)
+def test_a_file_that_is_not_what_was_announced_is_not_kept(server, tmp_path, size, checksum, match):
+    server.files["/x"] = b"hello"
+    with pytest.raises(DownloadError, match=match):
+        fetch_files(
+            [RemoteFile("x", f"{server.url}/x", size, checksum)],
+            tmp_path,
+            limit=3 if size is checksum else 99,
+        )
+    assert contents(tmp_path) == {}
+
+
+def test_files_of_unknown_size_share_one_limit(server, tmp_path):
+    server.files["/x"] = b"hello"
+    files = [RemoteFile(name, f"{server.url}/x") for name in "ab"]
+    with pytest.raises(DownloadError, match="sends more than the 2 bytes"):
+        fetch_files(files, tmp_path, limit=7)
+    assert contents(tmp_path) == {"a": b"hello"}
+
+
+def test_a_server_that_stalls_is_left(server, tmp_path, monkeypatch):
+    server.files["/x"] = bytes(1_000_000)
+    server.go.clear()
+    monkeypatch.setattr(fetching, "TIMEOUT", 0.3)
+    with pytest.raises(DownloadError, match="timed out"):
+        fetch_files([RemoteFile("x", f"{server.url}/x", 1_000_000)], tmp_path)
+    assert contents(tmp_path) == {}
+
+
+def test_a_lost_connection_is_tried_again(server, tmp_path, monkeypatch):
+    monkeypatch.setattr(fetching, "RETRIES", 1)
+    monkeypatch.setattr("time.sleep", lambda _: None)
+    server.files["/x"] = bytes(1_000_000)
+    server.break_after = 300_000
+    fetch_files([RemoteFile("x", f"{server.url}/x", 1_000_000)], tmp_path)
+    assert contents(tmp_path) == {"x": bytes(1_000_000)}
+
+
+def test_a_full_disk_is_told_before_anything_is_fetched(server, tmp_path):
+    with pytest.raises(DownloadError, match=r"of free space; 1000000\.0 GB are still to be fetched"):
+        fetch_files([RemoteFile("x", f"{server.url}/x", 10**15)], tmp_path)
+    (tmp_path / "file").touch()
+    with pytest.raises(DownloadError, match="is a file; name a folder"):
+        fetch_files([], tmp_path / "file")
+
+
+def test_a_killed_fetch_is_run_again(server, article, tmp_path):
+    code = (
+        "from mgpa.eeg.datasets.fetching import fetch_files, listing; "
+        "fetch_files(listing('figshare:13560281.v4'), 'o')"
+    )
+    server.go.clear()
+    process = subprocess.Popen([sys.executable, "-c", code], cwd=tmp_path)
+    for _ in range(3):  # the list stops half way too: let it and the first file pass, and stop the second
+        assert server.half_way.wait(30)
+        server.half_way.clear()
+        server.go.set()
+        server.go.clear()
+    process.kill()
+    process.wait()
+    server.go.set()
+    assert "S002.mat" not in os.listdir(tmp_path / "o")
+    subprocess.run([sys.executable, "-c", code], cwd=tmp_path, check=True)
+    assert contents(tmp_path / "o").items() >= ARTICLE.items()
+    assert [path for path, _ in server.requests].count("/storage/S001.mat?signature=1") == 1
+
+
+# Repositories that answer oddly
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        *(
+            {"size": -1},
+            {"size": "5"},
+            {"size": 5.0},
+            {"size": True},
+            {"checksum": "md5:xyz"},
+            {"checksum": 3},
+        ),
+        *({"links": {"self": "file:///etc/passwd"}}, {"links": {"self": 3}}, {"links": []}, {"key": 3}),
+    ],
+)
+def test_odd_entries_of_a_listing_are_an_error(server, monkeypatch, change):
+    entry = {"key": "a", "size": 5, "checksum": f"md5:{md5(b'x')}", "links": {"self": "http://a/b"}}
+    server.files["/z/records/9"] = as_json({"files": [entry | change]})
+    monkeypatch.setenv("MGPA_ZENODO_API", f"{server.url}/z")
+    with pytest.raises(DownloadError, match=r"unknown form|not a safe file name"):
+        listing("zenodo:9")
+
+
+@pytest.mark.parametrize("content", [b"[" * 100_000, b"\xff\xfe", b"null", b"[]", b'{"files": {"a": 1}}'])
+def test_json_of_another_shape_is_an_error(server, monkeypatch, content):
+    server.files["/z/records/9"] = content
+    monkeypatch.setenv("MGPA_ZENODO_API", f"{server.url}/z")
+    with pytest.raises(DownloadError, match="unknown form of the answer"):
+        listing("zenodo:9")
+
+
+def test_lists_that_never_end_are_left(server, monkeypatch):
+    nodes = {"abcde": ("a", {"x": b"x"}, ["fghij"]), "fghij": ("b", {"y": b"y"}, ["abcde"])}
+    monkeypatch.setenv("MGPA_OSF_API", serve_osf_components(server, nodes))
+    with pytest.raises(DownloadError, match="pages without end"):
+        listing("osf:abcde")
+    monkeypatch.setattr(fetching, "MAX_LISTING", 10)
+    with pytest.raises(DownloadError, match="sends more than the 10 bytes"):
+        listing("osf:abcde")
+
+
+def test_what_is_private_stays_private(monkeypatch):
+    entry = {"key": "a", "size": 5, "links": {"self": "http://a/b"}}
+    monkeypatch.setattr(fetching, "_content", lambda _: as_json({"files": [entry]}))
+    with pytest.raises(DownloadError, match="unknown form of its address"):
+        listing("zenodo:9")
+
+
+def test_a_repository_without_the_files_is_explained(server, monkeypatch):
+    monkeypatch.setenv("MGPA_ZENODO_API", f"{server.url}/z")
+    with pytest.raises(DownloadError, match="the server answered 404: no such file"):
+        listing("zenodo:9")
+    server.files["/z/records/9"] = as_json({"files": []})
+    with pytest.raises(DownloadError, match="has no files"):
+        listing("zenodo:9")
+
+
+@pytest.mark.parametrize("address", ["dropbox:1", "osf:A", "figshare:1", "zenodo:x", "https://a.org/x", ""])
+def test_other_addresses_are_told_what_is_expected(address):
+    with pytest.raises(ValueError, match=r"expected osf:abcde, figshare:12345\.v1 or zenodo:12345"):
+        listing(address)
+
+
+def test_patterns_that_match_nothing_show_what_there_is(server, monkeypatch):
+    monkeypatch.setenv("MGPA_OSF_API", serve_osf(server))
+    with pytest.raises(ValueError, match=r"None of the 4 files matches X\*\. Files: Readme\.txt"):
+        dataset_files("wearable_ssvep", ["X*"], "osf:ab3de")
