@@ -1,23 +1,21 @@
-"""What each method buys and costs in fifteen real settings where source goes with task.
+"""What each method buys and costs in open settings: the tables of docs/do_no_harm.md.
 
-    python benchmarks/trade_off.py --tool ../shared/tools/trade_off.py --out trade_off.json
+    python benchmarks/trade_off.py --tools ../shared/tools --out trade_off.json
     python benchmarks/trade_off.py --table trade_off.json
 
-The measuring is not ours: a script beside the data judges every correction alike, by four source readers (two
-of them networks) and by heads fitted before and after. Finished cells are kept, so that a run can be
-interrupted. ``--table`` prints the table of docs/do_no_harm.md.
+Fifteen simulated worlds, eight settings of real epochs seen by two simulated amplifiers, fifteen real ones,
+and, with ``--electrodes``, twelve of electrodes. The measuring is not ours: scripts beside the data judge all
+corrections alike. Finished cells are kept, so that a run can be interrupted.
 
     pip download --no-deps --no-binary :all: neurokit2==0.2.13 && tar xzf neurokit2-0.2.13.tar.gz
     python benchmarks/trade_off.py --electrodes neurokit2-0.2.13/studies/complexity_eeg/data_complexity.csv
-
-measures twelve settings that are not ours either: complexity of resting EEG at one set of electrodes and at
-another, with open or closed eyes as the task.
 """
 
 import argparse
-import importlib.util
+import importlib
 import itertools
 import json
+import sys
 import time
 import warnings
 from pathlib import Path
@@ -26,17 +24,20 @@ import numpy as np
 import pandas as pd
 
 import mgpa
-from mgpa.baselines import make
+from mgpa.baselines import available, make
 
 METHODS = {
     "identity": lambda: make("identity"),
     "LEACE": lambda: make("leace"),
+    "CORAL (told)": lambda: make("coral"),
+    "FEATMAP (told)": lambda: make("featmap"),
+    "published closed form": mgpa.ClosedFormMGPA.paper,
+    "published 48 stages": mgpa.IterativeMGPA.paper,
     "closed form": lambda: mgpa.ClosedFormMGPA(on_missing="warn"),
-    "closed form, pairs alone": lambda: mgpa.ClosedFormMGPA(do_no_harm=False, on_missing="warn"),
-    "closed form, published": mgpa.ClosedFormMGPA.paper,
-    "closed form, four directions": lambda: mgpa.ClosedFormMGPA(mgpa.MeasurementGate(rank=4), n_directions=4),
-    "48 stages, published": mgpa.IterativeMGPA.paper,
+    "MGPA": mgpa.MGPA,
 }
+if "epo" in {method.name for method in available()}:
+    METHODS["EPO"] = lambda: make("epo")
 
 # Electrodes that are one view of a recording, and those that are the other.
 VIEWS = {
@@ -47,17 +48,12 @@ VIEWS = {
 }
 
 
-def load(tool):
-    spec = importlib.util.spec_from_file_location("trade_off_tool", tool)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
 def fitter(make_model):
     def fit(X, source, pairs):
         model = make_model().fit(X, source=source, pairs=pairs)
-        return lambda rows, _: model.transform(rows)
+        if model.tags.source_blind:
+            return lambda rows, _: model.transform(rows)
+        return lambda rows, told: model.transform(rows, source=np.full(len(rows), told))
 
     return fit
 
@@ -83,60 +79,84 @@ def electrode_sets(tool, path):
         yield f"{recorded.replace('|', '+')}-{title}", (first, second, task, who, rotations, None)
 
 
-def measure(tool, sets, out, methods, settings):
+def settings(electrodes):
+    """Yield the group and name of every setting, and a function from a fit to its measures."""
+    worlds, tool = (importlib.import_module(name) for name in ("worlds", "trade_off"))  # beside the data
+
+    def real(data):
+        return lambda fit: tool.evaluate(data, {"": fit})[""]
+
+    def world(arguments, options):
+        def run(fit):
+            runs = [
+                worlds.trial(worlds.World(seed, **arguments), {"": fit}, **options)[""] for seed in range(3)
+            ]
+            runs = [found for found in runs if not isinstance(found, str)]  # what a method refuses
+            return {key: float(np.mean([found[key] for found in runs])) for key in runs[0]} if runs else {}
+
+        return run
+
+    for name, arguments, options in worlds.worlds():
+        yield "world", name, world(arguments, options)
+    for name, data in worlds.amplifiers():
+        yield "amplifiers", name, real(data)
+    for name, data in tool.open_sets():
+        yield "real", name, real(data)
+    for name, data in electrode_sets(tool, electrodes) if electrodes else ():
+        yield "electrodes", name, real(data)
+
+
+def measure(out, methods, electrodes, groups):
     results = json.loads(out.read_text()) if out.exists() else {}
-    for name, data in sets:
-        if not name.startswith(tuple(settings)):
-            continue
-        for method in methods:
-            if method in results.get(name, {}):
+    for group, name, run in settings(electrodes):
+        for method in methods if group in groups else ():
+            if method in results.setdefault(group, {}).setdefault(name, {}):
                 continue
             start = time.time()
-            found = tool.evaluate(data, {method: fitter(METHODS[method])})[method]
-            results.setdefault(name, {})[method] = found
+            results[group][name][method] = found = run(fitter(METHODS[method]))
             out.write_text(json.dumps(results, indent=1))
             numbers = "  ".join(f"{key} {value:.3f}" for key, value in found.items())
-            print(f"{name:24s} {method:24s} {numbers}  ({time.time() - start:.0f} s)", flush=True)
+            print(f"{name:34s} {method:22s} {numbers}  ({time.time() - start:.0f} s)", flush=True)
 
 
 def table(results):
-    """Print S / T_f / T_r / M of every setting, and what is asked of the default."""
-    methods = [m for m in METHODS if all(m in cells for cells in results.values())]
-    print("| setting | " + " | ".join(methods) + " |")
-    print("|---" * (len(methods) + 1) + "|")
-    for name, cells in results.items():
-        print(f"| {name.replace('-', ' ')} | " + " | ".join(_cell(cells[m]) for m in methods) + " |")
-    mean = {m: {k: np.mean([c[m][k] for c in results.values()]) for k in cells[m]} for m in methods}
-    print("| mean | " + " | ".join(_cell(mean[m]) for m in methods) + " |")
-    for m in methods[1:]:
-        change = np.array([c[m]["T_f"] - c["identity"]["T_f"] for c in results.values()])
-        print(f"{m}: T_f within .01 of uncorrected in {np.sum(change >= -0.01)} of {len(change)}, ", end="")
-        print(f"mean {change.mean():+.3f}, worst {change.min():+.3f}")
+    """Print S / T_f of every setting (in worlds also accuracy), means with M, and changes of T_f."""
 
+    def cell(found, keys):
+        return " / ".join(f"{found[key]:.3f}".removeprefix("0") for key in keys) if found else "refused"
 
-def _cell(found):
-    return " / ".join(f"{found[key]:.3f}".removeprefix("0") for key in ("S", "T_f", "T_r", "M"))
+    for group, settings in results.items():
+        methods = [m for m in METHODS if any(m in cells for cells in settings.values())]
+        keys = ("S", "T_f", "A") if group == "world" else ("S", "T_f")
+        print(f"\n| {group} | " + " | ".join(methods) + " |\n" + "|---" * (len(methods) + 1) + "|")
+        for name, cells in settings.items():
+            print(f"| {name} | " + " | ".join(cell(cells.get(m), keys) for m in methods) + " |")
+        means, changes = [], []
+        for m in methods:
+            found = [c[m] for c in settings.values() if c.get(m)]
+            means.append(cell({k: np.mean([f[k] for f in found]) for k in found[0]}, (*keys, "M")))
+            change = [c[m]["T_f"] - c["identity"]["T_f"] for c in settings.values() if c.get(m)]
+            changes.append(f"{np.mean(change):+.3f}, worst {min(change):+.3f}")
+        print("| **mean** | " + " | ".join(means) + " |\n| T_f | " + " | ".join(changes) + " |")
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("settings", nargs="*", default=[""], help="beginnings of the settings' names; all")
-    parser.add_argument("--tool", type=Path, default=Path("../shared/tools/trade_off.py"))
-    parser.add_argument("--electrodes", type=Path, help="data_complexity.csv: measure its settings instead")
+    parser.add_argument("--tools", type=Path, default=Path("../shared/tools"))
+    parser.add_argument("--electrodes", type=Path, help="data_complexity.csv")
     parser.add_argument("--out", type=Path, default=Path("trade_off.json"))
+    parser.add_argument("--groups", nargs="+", default=["world", "amplifiers", "real", "electrodes"])
     parser.add_argument("--methods", nargs="+", default=list(METHODS), choices=list(METHODS))
     parser.add_argument("--table", type=Path, help="print the table of these results, and measure nothing")
     asked = parser.parse_args()
     if asked.table is not None:
         return table(json.loads(asked.table.read_text()))
-    if not asked.tool.exists():
-        raise SystemExit(
-            f"There is no {asked.tool}: the measuring script and its data are not in this checkout."
-        )
+    if not (asked.tools / "worlds.py").exists():
+        raise SystemExit(f"There is no {asked.tools}/worlds.py: measuring scripts and data are not here.")
     warnings.filterwarnings("ignore")
-    tool = load(asked.tool)
-    sets = electrode_sets(tool, asked.electrodes) if asked.electrodes else tool.open_sets()
-    return measure(tool, sets, asked.out, asked.methods, asked.settings)
+    sys.path.insert(0, str(asked.tools))
+    sys.modules.pop("trade_off", None)
+    return measure(asked.out, asked.methods, asked.electrodes, asked.groups)
 
 
 if __name__ == "__main__":

@@ -24,6 +24,8 @@ for (const e of page.querySelectorAll("body *")) {
   const edge = container.getBoundingClientRect();
   if (box.right > edge.right + 1 || box.left < edge.left - 1) found.push(said(e));
 }
+for (const e of page.querySelectorAll(".big, td"))
+  if (e.scrollWidth > e.clientWidth + 1) found.push(said(e));
 const wide = page.documentElement.scrollWidth;
 if (wide > view.innerWidth) found.push(`the page: ${wide}`);
 return found;

@@ -8,6 +8,7 @@ which label sorts first then does not matter. Only the network needs torch, impo
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,7 +22,7 @@ from ._common.arrays import cast, namespace
 Array = Any  # numpy array or torch tensor
 Floats = NDArray[np.float64]
 
-CRITICS = ("linear", "gelu")
+CRITICS = ("linear", "lbfgs", "gelu")
 HIDDEN_WIDTH = 128
 # On a GPU, up to this many features Newton's d x d matrices cost less than the many small steps of L-BFGS.
 MOST_NEWTON_FEATURES = 2048
@@ -49,9 +50,9 @@ class LinearCritic:
 class NetworkCritic:
     """Scores of a one-hidden-layer GELU network, held as torch tensors."""
 
-    hidden_weight: Array  # (128, d)
+    hidden_weight: Array  # (h, d)
     hidden_bias: Array
-    output_weight: Array  # (J, 128)
+    output_weight: Array  # (J, h)
     output_bias: Array
 
     def scores(self, H: Array) -> Array:
@@ -132,10 +133,13 @@ def fit_logistic(
     return LinearCritic(model.coef_, model.intercept_)
 
 
-def fit_linear(H: Array, codes: Any, n_sources: int, sample_weight: Any = None) -> LinearCritic:
-    """Fit the balanced logistic critic (C = 1) on the current rows."""
-    if isinstance(H, np.ndarray) or H.device.type == "cpu":
-        fitted = fit_logistic(H, codes, n_sources, sample_weight=sample_weight)
+def fit_linear(
+    H: Array, codes: Any, n_sources: int, sample_weight: Any = None, *, lbfgs: bool = False
+) -> LinearCritic:
+    """Fit the balanced logistic critic (C = 1) on the current rows; ``lbfgs``: published, anywhere."""
+    on_cpu = isinstance(H, np.ndarray) or H.device.type == "cpu"
+    if on_cpu or lbfgs:
+        fitted = fit_logistic(H if on_cpu else H.cpu(), codes, n_sources, sample_weight=sample_weight)
     else:
         fitted = fit_logistic_on_device(H, codes, n_sources, sample_weight)
     weight, bias = fitted.weight, fitted.bias
@@ -225,20 +229,22 @@ def fit_network(
     codes: Any,
     n_sources: int,
     *,
-    seed: int,
+    seeds: Sequence[int],
     epochs: int,
     learning_rate: float,
     sample_weight: Any = None,
     held: tuple[Array, Any] | None = None,
     patience: int = 10,
 ) -> NetworkCritic:
-    """Train a d → 128 → K GELU network with AdamW and return the contrasts of its logits.
+    """Train d → 128 → K GELU networks with AdamW and return the contrasts of their mean logits.
 
-    With ``held`` (rows, codes) the weights of the epoch with the lowest cross-entropy on them are kept, and
-    training stops after ``patience`` epochs without improvement. The loss is not balanced. Initialisation and
-    shuffling follow the published recipe draw for draw: of two sources the first output is the first label's.
-    With more, outputs are given to sources in the order in which the rows show them, so that initial weights
-    do not depend on what the sources are called.
+    Networks that differ in their seeds only read somewhat different things; their mean, which is one wider
+    network, reads what they have in common. With ``held`` (rows, codes) the weights of the epoch with the
+    lowest cross-entropy on them are kept, and training stops after ``patience`` epochs without improvement.
+    The loss is not balanced. Initialisation and shuffling of a single network follow the published recipe
+    draw for draw: of two sources the first output is the first label's. Of more sources, or networks, outputs
+    are given to sources in the order in which the rows show them, so that initial weights do not depend on
+    what the sources are called.
     """
     import torch
     import torch.nn.functional as F
@@ -246,14 +252,14 @@ def fit_network(
     from .networks import AdamW, HiddenLayerNetwork, Training
 
     output = np.arange(n_sources)  # the output of each source
-    if n_sources > 2:
+    if n_sources > 2 or len(seeds) > 1:
         first_rows = np.unique(codes, return_index=True)[1]
         output = np.argsort(np.argsort(first_rows))
     training = Training(
         HiddenLayerNetwork(H.shape[1], HIDDEN_WIDTH, n_sources),
         H,
         output[codes],
-        [seed],
+        seeds,
         AdamW(learning_rate),
         sample_weight=sample_weight,
     )
@@ -263,12 +269,14 @@ def fit_network(
         if held is not None:
             rows, held_codes = held
             target = torch.as_tensor(output[held_codes], device=H.device)
-            loss = float(F.cross_entropy(training.logits(rows)[0], target))
+            loss = float(F.cross_entropy(training.logits(rows).mean(0), target))
             if loss < best_loss:
                 best, best_loss, stale = training.parameters(), loss, 0
             else:
                 stale += 1
                 if stale >= patience:
                     break
-    W1, b1, W2, b2 = (p[0] for p in best or training.parameters())
+    W1, b1, W2, b2 = best or training.parameters()
+    W1, b1 = W1.flatten(0, 1), b1.flatten()
+    W2, b2 = W2.transpose(0, 1).flatten(1) / len(seeds), b2.mean(0)
     return NetworkCritic(W1, b1, logit_contrasts(W2[output]), logit_contrasts(b2[output]))

@@ -1,11 +1,17 @@
-"""What pairs and rows show, judged by those that did not choose it.
+"""What pairs and rows show, over people.
+
+Devices are worn by people, in sessions: rows of one person rise and fall together, and what differs between
+sources may be the people. So every decision (whether to act, along which directions, how far to go) compares
+a number with its spread over people, as a t-test of few units should: :class:`Measured`. Where people are
+not known, rows or pairs are the units.
 
 The published gate takes the directions that hold 90 % of the contrasts' energy. Where paired views differ by
-noise, those are the noise's. ``MeasurementGate(rank="auto")`` therefore asks pairs that were held out.
+noise, those are the noise's. ``MeasurementGate(rank="auto")`` therefore asks pairs of other people.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -20,6 +26,8 @@ from .moments import Scatter
 Floats = NDArray[np.float64]
 Folds = list[tuple[NDArray[np.intp], NDArray[np.intp]]]  # (train, test)
 
+# How often a decision may go wrong that is asked once.
+LEVEL = 0.05
 # The published share of directional energy that a gate retains.
 ENERGY = 0.9
 # How often noise may look like a direction that pairs support, in a t-test over participants.
@@ -27,6 +35,93 @@ CHANCE = 0.01
 
 # A contrast shorter than this (in standardised units) is two copies of the same embedding.
 ZERO_NORM = 1e-10
+
+
+@dataclass(frozen=True)
+class Measured:
+    """A number, its standard error over independent units, and how many of those there were.
+
+    Attributes
+    ----------
+    value, error : float or (k,) array
+        The error is infinite where the units cannot tell, as with one person in a source.
+    df : float
+        Degrees of freedom of the error.
+    units : str
+        What the units were: "12 people", "800 rows".
+
+    Examples
+    --------
+    >>> Measured(2.0, 0.5, 5, "6 people").is_clear(), Measured(2.0, 0.5, 1, "2 people").is_clear()
+    (True, False)
+    """
+
+    value: Any
+    error: Any
+    df: float
+    units: str = ""
+
+    def is_clear(self, level: float = LEVEL) -> Any:
+        """Return whether the number differs from zero, with this chance of error where it does not."""
+        return np.abs(self.value) > self.quantile(level / 2) * self.error
+
+    def exceeds(self, level: float = LEVEL, least: float = 0.0) -> Any:
+        """Return whether the number is above ``least``, with this chance of error where it is not."""
+        return self.value - least > self.quantile(level) * self.error
+
+    def quantile(self, level: float) -> float:
+        """Return how many standard errors chance exceeds with this probability."""
+        return float(scipy.stats.t.isf(level, self.df)) if self.df > 0 else np.inf
+
+
+def count_units(n: int, what: str) -> str:
+    """Return a number of units in words."""
+    return f"{n} {what}" if n != 1 else f"1 {'person' if what == 'people' else what.rstrip('s')}"
+
+
+def mean_over_units(values: Any, units: Any = None, what: str = "people") -> Measured:
+    """Return the mean of values (m,) or (m, k) and its error, whose rows belong to units that go together.
+
+    Parameters
+    ----------
+    values : array
+        One row for each pair, or each row of an embedding.
+    units : (m,) array or None
+        Participants; None: every row is a unit.
+    what : str
+        What to call the units.
+    """
+    values = np.asarray(values, dtype=np.float64)
+    codes = np.arange(len(values)) if units is None else np.unique(units, return_inverse=True)[1]
+    mean = values.mean(axis=0)
+    sums = np.zeros((int(codes.max()) + 1, *values.shape[1:]))
+    np.add.at(sums, codes, values - mean)
+    n = len(sums)
+    spread = np.sqrt(np.sum(sums**2, axis=0) * (n / (n - 1) if n > 1 else np.inf)) / len(values)
+    return Measured(mean, spread, n - 1, count_units(n, "rows" if units is None else what))
+
+
+def jackknife(value: Any, left_out: Any, n_sources: int, crossed: bool, what: str = "people") -> Measured:
+    """Return an estimate and its error, from the estimates without each unit.
+
+    Parameters
+    ----------
+    value : float or (k,) array
+        From all units.
+    left_out : (P,) or (P, k) array
+        Without each of them; NaN where a source had that one unit only: then nothing is known of its error.
+    n_sources : int
+        Number of sources K.
+    crossed : bool
+        Whether every unit has all sources: one mean was taken from P units. If not, K were.
+    what : str
+        What to call the units.
+    """
+    left_out = np.asarray(left_out, dtype=np.float64)
+    P = len(left_out)
+    error = np.sqrt((P - 1) / P * np.sum((left_out - value) ** 2, axis=0))
+    df = P - 1 if crossed else P - n_sources
+    return Measured(value, np.where(np.isnan(error), np.inf, error), df, count_units(P, what))
 
 
 def row_norms(rows: Floats) -> Floats:
@@ -130,28 +225,29 @@ def supported_directions(
         return leading
     m, n_leading = len(contrasts), leading.shape[1]
     people = np.zeros(m, np.int64) if groups is None else np.unique(groups, return_inverse=True)[1]
-    # Two people's means have one product, which cannot tell how far it varies: their contrasts have to.
-    units = people if people.max() > 1 else np.arange(m)
+    # One person's contrasts are all there is; of several, people are the units.
+    units = people if people.max() > 0 else np.arange(m)
     between = np.tile([0, 1], (m, 1)) if kind is None else np.asarray(kind)
     kinds, kind = np.unique(between, axis=0, return_inverse=True)
     held_out = _HeldOut(contrasts, kind.ravel(), folds, rows, norm_quantile)
-    agreed, error = _mean_of_units(held_out.along_mean(), units)
-    # Folds share contrasts, which makes chance look a little surer than it is: few units must be very sure.
-    errors = float(scipy.stats.t.ppf(1.0 - CHANCE, units.max()))
-    errors *= np.sqrt(2.0) if people.max() == 1 else 1.0  # of two people, all products are of the same two
-    has_mean = bool(agreed[0] > errors * error[0])
+    agreed = mean_over_units(held_out.along_mean(), units)
+    # Both factors of a product of means are of the same few units: its variance is twice what they show.
+    errors = np.sqrt(2.0) * agreed.quantile(CHANCE / 2)
+    # Two questions, each at half the chance: do units agree along one direction, and do they in all together?
+    along_one = agreed.df > 1 and bool(agreed.value[0] > errors * agreed.error[0])
+    has_mean = along_one or held_out.mean_chance(units, count_effects(kinds)) < CHANCE / 2
     means = held_out.means_of(np.arange(m), held_out.directions)
     n_effects = count_effects(kinds) if has_mean else 0
-    effects = [_mean_of_units(held_out.along_effect(j), units) for j in range(n_effects)]
-    shown = np.array([mean[0] if mean[0] > error[0] else 0.0 for mean, error in effects])
+    effects = [mean_over_units(held_out.along_effect(j), units) for j in range(n_effects)]
+    shown = np.array([e.value[0] if e.value[0] > e.error[0] else 0.0 for e in effects])
     n_shared = 1 + int(np.argmax(cumulative_share(shown) >= ENERGY)) if has_mean else 0
     n_supported, k = 0, 0
     while n_supported == k < n_leading:  # more directions are looked at only if all so far are supported
         k = min(max(64, 2 * k), n_leading)
         energy, noise, shared = held_out.along_leading(k)
-        excess, error = _mean_of_units(energy - 2.0 * noise, units)
-        supported = excess > errors * error
-        enough = np.cumsum(shared.mean(axis=0)) >= ENERGY * agreed[0]
+        # What two people share is one number: it cannot tell how far it varies.
+        supported = mean_over_units(energy - 2.0 * noise, units).exceeds(CHANCE) & (agreed.df > 1)
+        enough = np.cumsum(shared.mean(axis=0)) >= ENERGY * agreed.value[0]
         n_mean = int(np.argmax(enough)) + 1 if enough.any() else n_leading + 1
         if n_mean <= n_shared:
             supported[:n_mean] = True
@@ -160,8 +256,7 @@ def supported_directions(
     if has_mean and n_mean > n_supported:
         chosen = orthonormal(principal_directions(means, contrasts.shape[1])[0][:, :n_shared], chosen)
     for j in range(min(n_mean, n_shared), n_effects):
-        agreed, error = effects[j]
-        if agreed[0] <= errors * np.sqrt(2.0) * error[0]:  # both factors are of the same few units
+        if effects[j].value[0] <= errors * effects[j].error[0]:
             break
         effect = held_out.effect(np.arange(m), j)
         if np.sum((chosen.T @ effect) ** 2) < ENERGY:  # what little is outside of a gate that has it is noise
@@ -182,6 +277,14 @@ def count_effects(kinds: NDArray[Any]) -> int:
     sources = np.unique(kinds)
     between = (kinds[:, 1:] == sources).astype(int) - (kinds[:, :1] == sources)
     return int(np.linalg.matrix_rank(between))
+
+
+def effective_dimensions(rows: Scatter | int) -> float:
+    """Return in how many directions rows vary: (tr S)² / tr S², d where all vary alike."""
+    if isinstance(rows, int):
+        return float(rows)
+    gram = rows.gram() if rows.factored else rows.matrix
+    return max(1.0, float(np.trace(gram) ** 2 / np.sum(gram**2)))
 
 
 class _HeldOut:
@@ -214,6 +317,30 @@ class _HeldOut:
         for means, (_, test) in zip(self.others_means, self.folds, strict=True):
             along[test, 0] = (self.directions[test] @ means.T)[np.arange(len(test)), self.kind[test]]
         return along
+
+    def mean_chance(self, units: NDArray[np.intp], n_effects: int) -> float:
+        """Return how often units without a common mean would agree as well as these (Dempster's test).
+
+        The length of the mean over units is compared with the spread of units about it. Both add up about as
+        many independent squares as rows have dimensions, so that two people can agree by more than chance.
+        """
+        dimensions = effective_dimensions(self.directions.shape[1] if self.rows is None else self.rows)
+        common, spread, n_units = 0.0, 0.0, len(np.unique(units))
+        for kind in range(self.kind.max() + 1):
+            members = np.flatnonzero(self.kind == kind)
+            codes = np.unique(units[members], return_inverse=True)[1]
+            means = np.zeros((codes.max() + 1, self.directions.shape[1]))
+            np.add.at(means, codes, self.directions[members])
+            means /= np.bincount(codes)[:, None]
+            center = means.mean(axis=0)
+            common += len(means) * float(center @ center)
+            spread += float(np.sum((means - center) ** 2))
+        if not spread > 0:
+            return 0.0 if n_units > 1 and common > 0 else 1.0
+        n_kinds = self.kind.max() + 1
+        ratio = (common / n_kinds) / (spread / (n_kinds * (n_units - 1)))
+        df = dimensions * n_effects
+        return float(scipy.stats.f.sf(ratio, df, df * (n_units - 1)))
 
     def effect(self, some: NDArray[np.intp], j: int) -> Floats:
         """Return the direction, (d, 1), of which mean contrasts of some pairs have most but for j others."""
@@ -272,12 +399,3 @@ def contrast_folds(contrasts: Floats, groups: Any = None) -> Folds:
         units = np.unique(groups, return_inverse=True)[1]
     n_folds = min(5, len(np.unique(units)))
     return list(GroupKFold(n_folds).split(contrasts, groups=units)) if n_folds > 1 else []
-
-
-def _mean_of_units(values: Floats, units: NDArray[np.int64]) -> tuple[Floats, Floats]:
-    """Return the mean of rows and its standard error, whose rows belong to units that go together."""
-    mean = values.mean(axis=0)
-    sums = np.zeros((units.max() + 1, values.shape[1]))
-    np.add.at(sums, units, values - mean)
-    n = len(sums)
-    return mean, np.sqrt(n / (n - 1) * np.sum(sums**2, axis=0)) / len(values)

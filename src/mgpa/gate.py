@@ -419,7 +419,7 @@ def _require_direction(gate: Any, n_contrasts: int) -> None:
         )
     if gate.rank == "auto":
         raise MissingEvidence(
-            f"The {n_contrasts} pairs show no common difference: neither a mean nor a direction that some of "
-            "them differ along is found in the others. Check that ids join views of the same event, and add "
-            "pairs; MeasurementGate(rank=1) takes a direction unchecked."
+            f"The {n_contrasts} pairs show no common difference in position: neither a mean nor a direction "
+            "that some of them differ along is found in the others. MGPA() corrects gains and rotations too. "
+            "Or check that ids join views of the same event, and add pairs."
         )

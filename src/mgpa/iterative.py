@@ -29,8 +29,9 @@ from ._common.progress import progress
 from .anchor import TARGETS
 from .critics import CRITICS
 from .errors import MissingEvidence, UsageError
-from .estimators.base import NO_PAIRS, FitData, GatedEstimator, require_several
+from .estimators.base import FitData, GatedEstimator, require_several
 from .estimators.staged import SequentialEstimator, complete_stages_kept, torch_device
+from .estimators.streamed import Evidence
 from .gate import MeasurementGate, fit_gate
 from .maps import MapInfo, PathMap, StagedMap
 from .moments import Means, Moments, Scatter, Standardizer
@@ -43,9 +44,11 @@ Floats = NDArray[np.float64]
 ClosedForm = Callable[[Moments], tuple[PathMap, Effect]]
 
 ONE_THREAD_SIZE = 2**22  # numbers in X up to which one thread is fastest
-# What the closed form needs to be the first stage: it and the critics' own evidence together err in less than
-# one of twenty fits without an effect.
-START_ERRORS = 3.0
+# The GELU critic is the mean of this many networks, so that maps hardly depend on its seed.
+N_NETWORKS = 4
+# How often the closed form may be the first stage without an effect: less than it may act alone, because the
+# critics' own evidence may begin stages, too.
+START_LEVEL = 0.01
 
 
 class IterativeMGPA(SequentialEstimator, GatedEstimator):
@@ -57,11 +60,13 @@ class IterativeMGPA(SequentialEstimator, GatedEstimator):
         Where the correction may act; None is ``MeasurementGate()``.
     n_stages : int
         At most this many stages.
-    critics : sequence of {"linear", "gelu"}
+    critics : sequence of {"linear", "lbfgs", "gelu"}
         Source critics refitted at every stage. With one of them the damping is halved, which keeps the price
-        of movement relative to the mean critic loss. ``("linear",)`` needs no torch. A critic of two sources
-        has one score, the logit of the second against the first; one of K > 2 sources has K, each source's
-        logit against the mean of the others, so that what the sources are called does not matter.
+        of movement relative to the mean critic loss. ``("linear",)`` needs no torch. On a GPU "linear" is
+        solved to the end by Newton steps; "lbfgs" is the published, early-stopped solver everywhere. A critic
+        of two sources has one score, the logit of the second against the first; one of K > 2 sources has K,
+        each source's logit against the mean of the others, so that what the sources are called does not
+        matter.
     target : {"within", "conditional", "mean", "zero"}
         What the scores aim for: the critics' own scores where the gate coordinates are those expected from
         the preserved ones within sources, which does not learn how source goes with task; their conditional
@@ -87,7 +92,7 @@ class IterativeMGPA(SequentialEstimator, GatedEstimator):
         that are no rows are all held out, and the critics see every row. Of rows, a fifth (whole groups or
         events) is kept from the critics, or, with few rows, five cross-fitted runs decide and the critics
         see all. ``history_`` and the map's summary say what was judged on. The closed form needs evidence of
-        its own: an effect along the mean contrast of more than three standard errors.
+        its own: an effect along the mean contrast that chance gives in one of a hundred fits.
     standardize : bool
         As in :class:`~mgpa.ClosedFormMGPA`; radius and movement are in standardised units.
     anchor_gate : gate estimator or None
@@ -96,7 +101,8 @@ class IterativeMGPA(SequentialEstimator, GatedEstimator):
     device : {"auto", "cpu", "cuda", ...}
         Where critics are trained; "auto" takes CUDA if torch sees it.
     random_state : int, RandomState or None
-        Seed of the critics; the same seed gives the same map.
+        Seed of the critics of the published targets. With "within" a GELU critic is the mean of four networks
+        with seeds of their own, and the map is a function of the data alone.
     verbose : bool
         Show progress.
     on_missing : {"raise", "warn"}
@@ -243,20 +249,22 @@ class IterativeMGPA(SequentialEstimator, GatedEstimator):
         """Fit standardisation and gate, then the stages (Algorithm 1)."""
         weight = data.sample_weight
         require_several(data.sources, None if weight is None else np.bincount(data.codes, weight))
-        contrasts, (X_val, held_codes) = given_contrasts(data), self._held_out_rows(data)
+        contrasts, (X_val, held_codes) = Evidence.from_data(data).contrasts(), self._held_out_rows(data)
         standardizer = Standardizer.from_rows(data.X, weight, self.standardize)
         H = standardizer.apply(data.X)
 
         def spread() -> Scatter:
-            rows = H.astype(np.float64)
-            return Scatter.of_rows(rows - rows.mean(axis=0))
+            return Moments.from_rows(H, data.codes, weight).within
 
         self.gate_ = self.anchor_gate_ = fit_gate(self.gate, contrasts, standardizer, lambda: H, spread)
         if self.anchor_gate is not None:
             self.anchor_gate_ = fit_gate(self.anchor_gate, contrasts, standardizer, lambda: H, spread)
         self.sources_, self.history_, rank = data.sources, [], self.gate_.rank_
-        to_backend = self._backend()
-        recipe = self._recipe(to_backend)
+        to_backend, basis, anchor_basis = self._backend(), self.gate_.basis_, self.anchor_gate_.basis_
+        if self.do_no_harm and rank:
+            basis = supported_basis(self.gate_, contrasts, standardizer, spread)
+            anchor_basis = basis if self.anchor_gate is None else anchor_basis
+        recipe = self._recipe(to_backend, basis, anchor_basis)
         info = self._info(
             standardizer,
             random_state=recipe.seed,
@@ -269,7 +277,7 @@ class IterativeMGPA(SequentialEstimator, GatedEstimator):
         held = None if X_val is None else Rows(to_backend(standardizer.apply(X_val)), held_codes)
         run, rule, first, effect = Trajectory(recipe, rows, held), None, None, None
         if rank and (self.do_no_harm or self.target == "within"):
-            first = closed_form(data, contrasts, standardizer, self.gate_.basis_, self.ridge)
+            first = closed_form(data, contrasts, standardizer, basis, self.ridge)
             effect = None if first is None else first(rows.moments)[1]
         if rank and self.do_no_harm:
             pair_id, views = data.pair_id, None
@@ -284,22 +292,22 @@ class IterativeMGPA(SequentialEstimator, GatedEstimator):
             run, rule = judged_run(recipe, rows, held, groups=data.groups, pair_id=pair_id, views=views)
             judged = "X_val" if held is not None else f"held-out {rule.evidence}"
             info = replace(info, evidence=f"{effect or 'no mean contrast'}; stages judged on {judged}")
-        with complete_stages_kept(lambda: self._finish(run, standardizer, info)):
+        with complete_stages_kept(lambda: self._finish(run, basis, standardizer, info)):
             if first is not None and effect is not None and self._starts_with(effect):
-                self._start(first, run, rule)
+                self._start(first, basis, run, rule)
             self._fit_stages(run, rule)
 
     def _starts_with(self, effect: Effect) -> bool:
         """Return whether the closed form is the first stage."""
         if self.target != "within" or self.anchor_gate is not None or not self.n_stages:
             return False
-        return not self.do_no_harm or abs(effect.size) > START_ERRORS * effect.error
+        return not self.do_no_harm or effect.is_clear(START_LEVEL)
 
-    def _start(self, first: ClosedForm, run: Trajectory, rule: StoppingRule | None) -> None:
+    def _start(self, first: ClosedForm, basis: Floats, run: Trajectory, rule: StoppingRule | None) -> None:
         """Take the closed form as the first stage; each run takes that of its own rows."""
         for each in (run, *(() if rule is None else rule.witnesses)):
             path, like = first(each.rows.moments)[0], run.recipe.basis
-            along = path.direction @ self.gate_.basis_  # (k, r)
+            along = path.direction @ basis  # (k, r)
             each.advance(Start(cast(-path.readout.T @ along, like), cast(-path.offset @ along, like)))
         moved = None if run.held is None else run.held.movement()
         self.history_.append({"stage": 0, "evidence": "effect", "kept": True, "held_movement": moved})
@@ -318,13 +326,21 @@ class IterativeMGPA(SequentialEstimator, GatedEstimator):
             if not kept:
                 break
 
-    def _finish(self, run: Trajectory, standardizer: Standardizer, info: MapInfo) -> None:
+    def _finish(self, run: Trajectory, basis: Floats, standardizer: Standardizer, info: MapInfo) -> None:
         self.n_stages_ = len(run.stages)
         anchored = run.anchor if self.target == "within" and self.gate_.rank_ else None
         assert anchored is None or isinstance(anchored, AnchoredPoint)
-        basis, step, K = self.gate_.basis_, run.recipe.step, len(self.sources_)
+        step, K = run.recipe.step, len(self.sources_)
         self.map_ = staged_map(
-            run.stages, self.critics, K, basis, step, standardizer, anchored=anchored, info=info
+            run.stages,
+            self.critics,
+            K,
+            basis,
+            step,
+            standardizer,
+            anchored=anchored,
+            n_networks=run.recipe.n_networks,
+            info=info,
         )
 
     def _held_out_rows(self, data: FitData) -> tuple[Any, Any]:
@@ -336,7 +352,8 @@ class IterativeMGPA(SequentialEstimator, GatedEstimator):
             sources_needed=self.early_stopping or self.do_no_harm,
         )
 
-    def _recipe(self, to_backend: Callable[[Any], Any]) -> Recipe:
+    def _recipe(self, to_backend: Callable[[Any], Any], basis: Floats, anchor_basis: Floats) -> Recipe:
+        within = self.target == "within"
         return Recipe(
             critics=tuple(self.critics),
             target=self.target,
@@ -345,10 +362,11 @@ class IterativeMGPA(SequentialEstimator, GatedEstimator):
             epochs=self.critic_epochs,
             learning_rate=self.learning_rate,
             patience=self.patience if self.early_stopping else None,
-            seed=read_seed(self.random_state),
+            seed=0 if within else read_seed(self.random_state),
             sources=self.sources_,
-            basis=to_backend(self.gate_.basis_),
-            anchor_basis=to_backend(self.anchor_gate_.basis_),
+            basis=to_backend(basis),
+            anchor_basis=to_backend(anchor_basis),
+            n_networks=N_NETWORKS if within else 1,
         )
 
     def _step(self, n_features: int) -> Step:
@@ -369,16 +387,25 @@ class IterativeMGPA(SequentialEstimator, GatedEstimator):
         return lambda array: torch.as_tensor(np.asarray(array), dtype=torch.float32, device=device)
 
 
-def given_contrasts(data: FitData) -> Contrasts:
-    """Return the contrasts of the pairs that were given, in either form."""
-    contrasts = None
-    if data.pair_id is not None:
-        contrasts = Contrasts.from_ids(data.X, data.codes, data.pair_id)
-    elif data.pairs is not None:
-        contrasts = Contrasts.from_pairs(data.pairs, data.X.shape[1])
-    if contrasts is None or not len(contrasts):
-        raise MissingEvidence(NO_PAIRS)
-    return contrasts
+def supported_basis(
+    gate: Any, contrasts: Contrasts, standardizer: Standardizer, spread: Callable[[], Scatter]
+) -> Floats:
+    """Return the part of a gate that held-out pairs support: a gate set by hand says where a map may act.
+
+    Without any support the mean contrast is left, which the rows are asked about.
+    """
+    B: Floats = gate.basis_
+    if getattr(gate, "rank", None) == "auto":
+        return B
+    inside = contrasts.values / standardizer.scale @ B @ B.T * standardizer.scale
+    try:
+        narrow = fit_gate(
+            MeasurementGate(), replace(contrasts, values=inside), standardizer, lambda: B.T, spread
+        )
+        return np.asarray(narrow.basis_)
+    except MissingEvidence:
+        mean = inside.mean(axis=0) / standardizer.scale
+        return np.asarray(mean[:, None] / np.linalg.norm(mean)) if mean.any() else B[:, :0]
 
 
 def closed_form(

@@ -573,3 +573,28 @@ class Standardizer:
         H = np.asarray((X - self.center) / self.scale, dtype=np.float32)
         H[:, ~self.varies] = 0.0
         return H
+
+
+SAMPLE_ROWS, SAMPLE_NUMBERS, HASHED = 1000, 2**22, 16  # rows of a sample, its numbers, features that choose
+
+
+def sample_rows(X: Any, more: NDArray[np.float64] | None = None) -> NDArray[np.float64]:
+    """Return up to a thousand rows of X and of an earlier sample, the same ones however X was split.
+
+    A row stays by a number computed from its bits, so that samples of parts can be merged in any order.
+    """
+    _, d = X.shape
+    most = max(8, min(SAMPLE_ROWS, SAMPLE_NUMBERS // d))
+    kept = to_numpy(X[_first_by_hash(to_numpy(X[:, :HASHED]), most)]).astype(np.float64)
+    if more is None:
+        return kept
+    both = np.concatenate([more, kept])
+    return np.asarray(both[_first_by_hash(both[:, :HASHED], most)])
+
+
+def _first_by_hash(rows: Floats, most: int) -> NDArray[np.int64]:
+    bits = np.ascontiguousarray(rows, dtype=np.float64).view(np.uint64)
+    factors = np.random.default_rng(0).integers(2**62, 2**63, bits.shape[1], dtype=np.uint64) * 2 + 1
+    mixed = (bits ^ (bits >> np.uint64(29))) * factors
+    number = mixed.sum(axis=1, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15)
+    return np.argsort(number ^ (number >> np.uint64(32)), kind="stable")[:most]

@@ -17,6 +17,8 @@ from ._common.checks import as_float_matrix, is_tensor, refuse_masked, require_f
 
 Floats = NDArray[np.float64]
 
+# What labels are of, where that is not X.
+LABELLED = {"source_val": "X_val", "pair_groups": "the paired views"}
 # What pandas makes of missing values where a column is turned into text.
 GAPS_AS_TEXT = ("nan", "<NA>", "NaT")
 
@@ -38,11 +40,11 @@ class Contrasts:
         return len(self.values)
 
     @classmethod
-    def from_pairs(cls, pairs: Any, n_features: int) -> Self:
+    def from_pairs(cls, pairs: Any, n_features: int, people: NDArray[Any] | None = None) -> Self:
         """Make contrasts from ``(A, B)``: row i of A and row i of B are two views of one thing."""
         A, B = check_views(pairs, n_features)
         A, B = A.astype(np.float64), B.astype(np.float64)
-        return cls(B - A, np.zeros(len(A), np.int64), np.ones(len(A), np.int64), (A + B) / 2)
+        return cls(B - A, np.zeros(len(A), np.int64), np.ones(len(A), np.int64), (A + B) / 2, people)
 
     @classmethod
     def from_ids(
@@ -251,7 +253,7 @@ def check_labels(values: Any, n: int, name: str) -> NDArray[Any]:
     if labels.shape != (n,):
         raise ValueError(
             f"{name} has shape {labels.shape}; expected one label for each of the {n} rows of "
-            f"{'X_val' if name == 'source_val' else 'X'}."
+            f"{LABELLED.get(name, 'X')}."
         )
     if labels.dtype.kind == "O" and set(map(type, labels)) <= {str, np.str_}:
         labels = np.array(labels.tolist())  # the usual case, without a look at every label below

@@ -149,6 +149,7 @@ class Recipe:
     sources: NDArray[Any]  # labels, sorted
     basis: Array
     anchor_basis: Array
+    n_networks: int = 1  # whose mean is the GELU critic
 
     def move(self, stage: Stage | Start, H: Array, original: Array) -> Array:
         """Return h + B Δz for the current rows H of inputs ``original``."""
@@ -242,8 +243,9 @@ class Trajectory:
     def _fit_critics(self) -> Critics:
         recipe, rows, K = self.recipe, self.rows, len(self.recipe.sources)
         critics: list[LinearCritic | NetworkCritic] = []
-        if "linear" in recipe.critics:
-            critics.append(fit_linear(rows.H, rows.codes, K, rows.weight))
+        if {"linear", "lbfgs"} & set(recipe.critics):
+            lbfgs = "lbfgs" in recipe.critics
+            critics.append(fit_linear(rows.H, rows.codes, K, rows.weight, lbfgs=lbfgs))
         if "gelu" in recipe.critics:
             judges = None
             if recipe.patience is not None and self.held is not None:
@@ -253,7 +255,10 @@ class Trajectory:
                     rows.H,
                     rows.codes,
                     K,
-                    seed=recipe.seed + 20001 + 1009 * len(self.stages),
+                    seeds=[
+                        recipe.seed + 20001 + 1009 * len(self.stages) + 7919 * i
+                        for i in range(recipe.n_networks)
+                    ],
                     epochs=recipe.epochs,
                     learning_rate=recipe.learning_rate,
                     sample_weight=rows.weight,
@@ -273,6 +278,7 @@ def staged_map(
     standardizer: Standardizer,
     *,
     anchored: AnchoredPoint | None = None,
+    n_networks: int = 1,
     info: MapInfo,
 ) -> StagedMap:
     """Return fitted stages as a stored map.
@@ -287,12 +293,14 @@ def staged_map(
         The coordinates that the stages were fitted in.
     anchored : AnchoredPoint or None
         The point at which scores are what those of all stages aim for; None: each stage has targets.
+    n_networks : int
+        How many networks make a GELU critic.
     info : MapInfo
         Provenance.
     """
     d, J = len(basis), n_scores(n_sources)
-    n_linear, n_network = J * ("linear" in critics), J * ("gelu" in critics)
-    n_hidden = HIDDEN_WIDTH if n_network else 0
+    n_linear, n_network = J * bool({"linear", "lbfgs"} & set(critics)), J * ("gelu" in critics)
+    n_hidden = HIDDEN_WIDTH * n_networks if n_network else 0
     n_anchors = n_linear + n_network if anchored is None else 0
     starts = [stage for stage in stages if isinstance(stage, Start)]
     fitted = [stage for stage in stages if isinstance(stage, Stage)]

@@ -17,11 +17,12 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.stats import norm, rankdata
+from scipy.stats import rankdata, t
 from sklearn.model_selection import StratifiedGroupKFold
 
 from ._common.arrays import double
 from .errors import UsageError
+from .evidence import LEVEL
 from .pairs import is_paired, to_numpy
 from .stages import Recipe, Rows, Stage, Trajectory
 
@@ -32,10 +33,9 @@ FEW_ROWS = 2000
 N_FOLDS = 5
 # Fewer events than this in two views say too little.
 FEW_EVENTS = 20
-# The first stage needs evidence that there is anything to remove (5 % error, all scores together). Once
-# there was, stages go on until, twice in a row, no score exceeds chance by a standard error: a single quiet
-# stage is often a dip.
-ERROR_RATE = 0.05
+# The first stage needs evidence that there is anything to remove (:data:`~mgpa.evidence.LEVEL`, all scores
+# together). Once there was, stages go on until, twice in a row, no score exceeds chance by a standard error:
+# a single quiet stage is often a dip.
 CONTINUE_Z = 1.0
 REVERSED_Z = 2.5
 PATIENCE = 2
@@ -115,6 +115,7 @@ class StoppingRule:
             )
         self.held, self.witnesses, self.n_sources, self.evidence = held, witnesses, len(sources), evidence
         self.units = units or [np.arange(len(rows.codes)) for rows in held]
+        self.df = unit_freedom(np.concatenate(self.units), np.concatenate([rows.codes for rows in held]))
         self.started, self.quiet = False, 0
 
     def weigh(self, stage: Stage) -> dict[str, Any]:
@@ -142,7 +143,7 @@ class StoppingRule:
     def _goes_on(self, z: list[float]) -> bool:
         if not self.started:
             spread = CROSS_FIT_SPREAD if len(self.held) > 1 else 1.0
-            self.started = max(z) > spread * float(norm.isf(ERROR_RATE / len(z)))
+            self.started = max(z) > spread * float(t.isf(LEVEL / len(z), self.df)) if self.df > 0 else False
             return self.started
         # After a step too far a critic ranks new rows backwards: the source can still be read. Cross-
         # fitting alone makes small negative z, so this way round the evidence must be strong.
@@ -173,7 +174,7 @@ def judged_run(
         units = np.unique(views.event, return_inverse=True)[1]
         rule = StoppingRule(recipe.sources, [views.rows], units=[units], evidence="pairs")
         return Trajectory(recipe, rows, views.rows), rule
-    folds, units = held_out_folds(rows.codes, groups, pair_id, recipe.seed, ", or do_no_harm=False")
+    folds, units = held_out_folds(rows.codes, groups, pair_id, 0, ", or do_no_harm=False")
     judges, judge_units = [rows.take(test) for _, test in folds], [units[test] for _, test in folds]
     evidence = "rows"
     if views is not None and pair_id is not None:
@@ -235,8 +236,18 @@ def rank_evidence(
     sums = np.bincount(
         np.unique(np.concatenate(units), return_inverse=True)[1], np.concatenate(contributions)
     )
-    clustered = float(np.sum(sums**2))
+    clustered = float(np.sum(sums**2)) * len(sums) / max(1, len(sums) - 1)
     return float(0.5 + wins / pairs), float(wins / np.sqrt(max(variance, clustered)))
+
+
+def unit_freedom(units: NDArray[Any], codes: NDArray[np.int64]) -> int:
+    """Return the degrees of freedom of a difference between sources over units.
+
+    One less than units where each has rows of all sources; otherwise as many less as there are sources.
+    """
+    cells = len(np.unique(np.stack([np.unique(units, return_inverse=True)[1], codes]), axis=1).T)
+    n_units, n_sources = len(np.unique(units)), len(np.unique(codes))
+    return n_units - 1 if cells == n_units * n_sources else n_units - n_sources
 
 
 def held_out_folds(

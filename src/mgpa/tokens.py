@@ -20,6 +20,7 @@ from ._common.checks import as_float_matrix, is_tensor, require_finite
 from ._common.parameters import Constraint, check_parameters, having
 from .estimators.base import Provenance, forget, validate_rows
 from .maps import CorrectionMap
+from .maps.base import token_rows as token_rows
 from .pairs import to_numpy
 
 
@@ -77,16 +78,9 @@ def _is_tokens(X: Any) -> bool:
     return len(X.shape if hasattr(X, "shape") else np.asarray(X).shape) == 3
 
 
-def token_rows(X: Any, layout: str) -> Any:
-    """Return one row for each sequence of tokens: their mean, or ("joint") all of them one after another."""
-    return token_mean(X) if layout == "mean" else X.reshape(len(X), -1)
-
-
 def token_mean(X: Any) -> Any:
     """Return the mean over tokens, accumulated in float64, in the tokens' own type."""
-    if isinstance(X, np.ndarray):
-        return X.mean(axis=1, dtype=np.float64).astype(X.dtype)
-    return X.double().mean(dim=1).to(X.dtype)
+    return token_rows(X, "mean")
 
 
 class TokenEstimator(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc]
@@ -119,6 +113,7 @@ class TokenEstimator(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # 
         source_val: Any = None,
         sample_weight: Any = None,
         groups: Any = None,
+        pair_groups: Any = None,
     ) -> Self:
         """Fit on tokens X (n, t, d).
 
@@ -144,6 +139,7 @@ class TokenEstimator(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # 
             source_val=source_val,
             sample_weight=sample_weight,
             groups=groups,
+            pair_groups=pair_groups,
         )
         return self
 
@@ -160,7 +156,7 @@ class TokenEstimator(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # 
         self.estimator_.partial_fit(rows, y, **evidence)
         return self
 
-    def add_pairs(self, pairs: Any) -> Self:
+    def add_pairs(self, pairs: Any, groups: Any = None) -> Self:
         """Add pairs that are no rows of X; see :meth:`mgpa.estimators.streamed.MomentEstimator.add_pairs`."""
         check_is_fitted(self, "estimator_")
         if isinstance(pairs, (tuple, list)):
@@ -168,7 +164,7 @@ class TokenEstimator(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # 
         elif _is_tokens(pairs.X):
             self._check_n_tokens(pairs.X.shape[1], "pairs")
             pairs = replace(pairs, X=token_rows(pairs.X, self.layout))
-        self.estimator_.add_pairs(pairs)
+        self.estimator_.add_pairs(pairs, groups)
         return self
 
     def merge(self, other: Any) -> Self:

@@ -6,49 +6,64 @@ mean of its own source, from the moments of each source alone:
 
     z' = z - Σⱼ pⱼ pⱼᵀC⁻¹ [z - ẑ(q)],   ẑ(q) = z̄ + βᵀ(q - q̄),
 
-with z̄ and q̄ the unweighted means of the sources' means, C the residual covariance within sources, and
-p₁, p₂, … ordered directions, C⁻¹-orthonormal: first the mean contrasts, which makes eq. (3), then those along
-which contrasts vary. The data are asked first whether the rows show an effect at all
-(:func:`measured_effect`), and along how many directions (:func:`supported`). No task label is used.
+with z̄ and q̄ the unweighted means of the sources' means, C the residual covariance within sources, and pⱼ the
+directions of the mean contrasts, C⁻¹-orthonormal, which makes eq. (3). The data are asked first whether pairs
+agree on a shift (:func:`pairs_agree`) and rows show it (:func:`measured_effect`). No task label is used.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
 
 import numpy as np
 import scipy.linalg
 from numpy.typing import NDArray
 
-from .evidence import contrast_folds
+from .evidence import LEVEL, Measured, contrast_folds, jackknife, mean_over_units
 from .maps import MapInfo, PathMap
 from .moments import Means, Moments, PrincipalAxes, Scatter, Standardizer, outside
 from .pairs import Contrasts
 
 Floats = NDArray[np.float64]
 
-# A direction is worth correcting if sources differ in variance along it by a fifth or more.
-MATERIAL = 0.1
 # Volts and millivolts are a thousand apart, but views that keep .005 of a contrast are in the paper.
 UNITS = 500.0
-QUIET = 2  # directions in a row without support that end the path
+MOST_PEOPLE = 64
 
 
 @dataclass(frozen=True)
 class Effect:
-    """The rows' own source effect along the mean contrast, as a multiple of it, and its standard error.
+    """The rows' own source effect along the mean contrast, as a multiple of it, over people.
 
-    Given what is preserved, and within sources: what goes with the source in q is not part of it.
+    Given what is preserved, and within sources: what differs between sources in q is not part of it.
+
+    Attributes
+    ----------
+    size, error : float
+        The effect and its standard error: over people where they are known, over rows where not.
+    df : float
+        Degrees of freedom of the error.
+    units : str
+        What the units were.
+    in_pairs : bool
+        Whether the pairs themselves agree on a shift. If not, the mean contrast is noise, and so is what rows
+        show of it.
     """
 
     size: float
     error: float
+    df: float = np.inf
+    units: str = ""
+    in_pairs: bool = True
+
+    def is_clear(self, level: float) -> bool:
+        """Return whether chance gives such an effect in fewer than this share of fits without any."""
+        return self.in_pairs and bool(Measured(self.size, self.error, self.df).is_clear(level))
 
     @property
     def exists(self) -> bool:
-        """Whether it exceeds two standard errors."""
-        return abs(self.size) > 2.0 * self.error
+        """Whether the effect is clear enough to act on: chance gives it in fewer than one of twenty fits."""
+        return self.is_clear(LEVEL)
 
     @property
     def matches_pairs(self) -> bool:
@@ -57,16 +72,16 @@ class Effect:
 
     @property
     def units_differ(self) -> bool:
-        """Whether pairs and rows show effects so different in size that units are in doubt."""
+        """Whether pairs and rows show effects of such different sizes that their units are in doubt."""
         return self.exists and not 1 / UNITS < abs(self.size) < UNITS
 
     def __str__(self) -> str:
-        if self.units_differ:
-            return (
-                f"effect {self.size:.1e} ± {self.error:.1e} of the contrast (are pairs and rows in the same "
-                "units?)"
-            )
-        return f"effect {self.size:.4f} ± {self.error:.4f} of the contrast"
+        if not self.in_pairs:
+            return "pairs do not agree on a shift between sources"
+        doubt = " (are pairs and rows in the same units?)" if self.units_differ else ""
+        over = f" over {self.units}" if self.units else ""
+        error = f"{100 * self.error:.2g} %" if np.isfinite(self.error) else "unknown"
+        return f"rows show {100 * self.size:.3g} % (± {error}{over}) of the shift seen in pairs{doubt}"
 
 
 def solve_within(
@@ -78,13 +93,12 @@ def solve_within(
     B: Floats,
     delta: Floats,
     *,
-    n_directions: int | str = "auto",
     strength: float = 1.0,
     ridge: float | str = "auto",
     shrinkage: float = 0.01,
     do_no_harm: bool = True,
 ) -> tuple[PathMap, Floats, Effect]:
-    """Return the path of directions, the residual covariance and the rows' effect.
+    """Return the map along the mean contrasts, the residual covariance and the rows' effect.
 
     Parameters
     ----------
@@ -98,7 +112,7 @@ def solve_within(
         Of the rows.
     B, delta : (d, r), (K - 1, r)
         Gate basis, and mean contrasts in it.
-    n_directions, strength, ridge, shrinkage, do_no_harm
+    strength, ridge, shrinkage, do_no_harm
         As in :class:`~mgpa.ClosedFormMGPA`.
     """
     scale = np.where(standardizer.varies, standardizer.scale, np.inf)  # what never varied takes no part
@@ -108,20 +122,16 @@ def solve_within(
     anchor = within_anchor(spread, B, n, K, None if ridge == "auto" else float(ridge))
     C = shrink_or_raise(anchor.covariance, shrinkage, moments.n_rows)
     effect = measured_effect(moments, people, delta, anchor, C, scale)
+    effect = replace(effect, in_pairs=pairs_agree(contrasts, C, B / scale[:, None], K))
     if calibration.parts and effect.matches_pairs:
         # Both views of the same events: rows in which the source is associated with nothing.
         spread = spread + calibration.within.scaled(scale)
         n_views, n_means = calibration.weights.sum(), len(calibration.sources)
         anchor = within_anchor(spread, B, n + n_views, K + n_means, anchor.ridge)
         C = shrink_or_raise(anchor.covariance, shrinkage, moments.n_rows)
-    path = ordered_directions(C, delta, contrasts, B / scale[:, None])
-    told = "acted"
+    path, told = mean_directions(C, delta), "correction applied"
     if do_no_harm and not effect.exists:
-        path, told = path[:, :0], "not clear in these rows, nothing was done"
-    elif n_directions == "auto":
-        path = path[:, : supported(moments, contrasts, delta, anchor, C, scale, effect)]
-    else:
-        path = path[:, : int(n_directions)]
+        path, told = path[:, :0], "not clear, nothing is corrected"
     readout = (anchor.residual @ scipy.linalg.cho_solve(scipy.linalg.cho_factor(C), path)) / scale[:, None]
     stored = PathMap(
         center=standardizer.center,
@@ -130,7 +140,7 @@ def solve_within(
         direction=(B @ path * standardizer.scale[:, None]).T,
         offset=(standardizer.center - moments.means.mean(axis=0)) @ readout,
         strength=float(strength),
-        info=MapInfo(evidence=f"{effect}; {told}"),
+        info=MapInfo(evidence=f"{effect}: {told}"),
     )
     return stored, C, effect
 
@@ -162,6 +172,8 @@ class GateAnchor:
         B.
     axes : PrincipalAxes
         Of the rows' scatter once B is taken out of their columns: the preserved coordinates'.
+    products : (p, r)
+        Of these axes with the gate coordinates.
     """
 
     residual: Floats
@@ -170,11 +182,20 @@ class GateAnchor:
     n_free: float
     basis: Floats
     axes: PrincipalAxes
+    products: Floats
 
     def leverage(self, rows: Floats) -> Floats:
-        """Return q (S + λI)⁻¹ qᵀ for rows: how uncertain the regression is at (and between) them."""
-        along = self.axes.along(outside(self.basis, rows.T))
-        return np.asarray((along.T / (self.axes.values + self.ridge)) @ along)
+        """Return q (S + λI)⁻¹ qᵀ for rows: how uncertain the regression is at (and between) them.
+
+        Where rows are fewer than features, most of q lies outside the span of the rows: there the regression
+        knows nothing but its penalty.
+        """
+        preserved = outside(self.basis, rows.T)
+        along = self.axes.along(preserved)
+        inside = (along.T / (self.axes.values + self.ridge)) @ along
+        if not self.ridge > 0:
+            return np.asarray(inside)
+        return np.asarray(inside + (preserved.T @ preserved - along.T @ along) / self.ridge)
 
 
 def preserved_axes(spread: Scatter, B: Floats) -> tuple[Floats, Floats, PrincipalAxes]:
@@ -233,7 +254,7 @@ def within_anchor(spread: Scatter, B: Floats, n: float, n_means: int, ridge: flo
     covariance = (total - explained) / n_free
     residual = B - outside(B, axes.back(products / shrunk[:, None]))
     covariance = (covariance + covariance.T) / 2
-    return GateAnchor(residual, covariance, float(ridge), n_free, B, axes)
+    return GateAnchor(residual, covariance, float(ridge), n_free, B, axes, products)
 
 
 def cross_validated_ridge(values: Floats, products: Floats, total: float, n: float) -> float:
@@ -268,90 +289,104 @@ def measured_effect(
 ) -> Effect:
     """Return how much of the mean contrast the rows of different sources differ by, given q.
 
-    The standard error is the larger of two: of independent rows, and, where participants are known, of
-    participants, whose rows rise and fall together.
+    Where participants are known, the standard error is a jackknife over them: means and regression without
+    each of them in turn, with the penalty and C as they are. Otherwise rows are independent.
     """
     gaps = (moments.means[1:] - moments.means[0]) / scale  # (K - 1, d)
     weights = scipy.linalg.cho_solve(scipy.linalg.cho_factor(C), delta.T).T  # (K - 1, r): C⁻¹δ
-    total = float(np.sum(weights * delta))
-    size = float(np.sum(weights * (gaps @ anchor.residual))) / total
-    uncertain = np.diag(1.0 / moments.counts[1:]) + 1.0 / moments.counts[0] + anchor.leverage(gaps)
-    variance = float(np.sum((weights @ delta.T) * uncertain)) / total**2
+    weights = weights / float(np.sum(weights * delta))
+    size = float(np.sum(weights * (gaps @ anchor.residual)))
     if len({person for _, person in people.parts}) > 1:
-        by_source = np.concatenate([-weights.sum(axis=0, keepdims=True), weights]) / total  # (K, r)
-        sums = zip(moments.means, moments.weights, by_source, strict=True)
-        means = dict(zip(moments.sources, sums, strict=True))
-        influence: dict[Any, float] = {}
-        for (source, person), (weight, mean) in people.parts.items():
-            center, total_weight, direction = means[source]
-            residual = ((mean - center) / scale) @ anchor.residual @ direction
-            influence[person] = influence.get(person, 0.0) + weight / total_weight * float(residual)
-        count = len(influence)
-        variance = max(variance, count / (count - 1) * float(np.sum(np.square(list(influence.values())))))
-    return Effect(size, float(np.sqrt(variance)))
+        left_out, crossed = effects_without_each(moments, people, weights, anchor, scale)
+        found = jackknife(size, left_out, len(moments.sources), crossed)
+        return Effect(size, float(found.error), found.df, found.units)
+    uncertain = np.diag(1.0 / moments.counts[1:]) + 1.0 / moments.counts[0] + anchor.leverage(gaps)
+    variance = float(np.sum((weights @ C @ weights.T) * uncertain))
+    return Effect(size, float(np.sqrt(variance)), np.inf, f"{moments.n_rows} rows")
 
 
-def ordered_directions(C: Floats, delta: Floats, contrasts: Contrasts, basis: Floats) -> Floats:
-    """Return all directions of the gate, (r, r), C⁻¹-orthonormal: mean contrasts first, then their spread.
+def pairs_agree(contrasts: Contrasts, C: Floats, basis: Floats, n_sources: int) -> bool:
+    """Return whether, over people, contrasts point along the mean contrasts of other people's pairs.
 
-    ``basis`` takes contrasts in the input's units to gate coordinates.
+    ``basis`` takes contrasts in the input's units to gate coordinates. Two people, and pairs too few to hold
+    any out, are taken at their word: their gate has been asked already.
     """
-    L = np.linalg.cholesky(C)
-    _, sizes, mean_axes = np.linalg.svd(scipy.linalg.solve_triangular(L, delta.T, lower=True).T)
-    mean_axes = mean_axes[: int(np.sum(sizes > sizes[0] * 1e-10))].T  # (r, k)
-    projected = scipy.linalg.solve_triangular(L, (contrasts.values @ basis).T, lower=True).T
-    effects = np.concatenate([np.zeros((1, len(C))), scipy.linalg.solve_triangular(L, delta.T, lower=True).T])
-    projected -= effects[contrasts.second] - effects[contrasts.first]
-    projected -= projected @ mean_axes @ mean_axes.T
-    axes = np.linalg.svd(np.concatenate([projected, np.zeros_like(C)]), full_matrices=False)[2].T
-    # The mean's axes have no spread left: they come out last, and go first.
-    rest = axes[:, : len(C) - mean_axes.shape[1]]
-    rest = rest - mean_axes @ (mean_axes.T @ rest)
-    return np.asarray(L @ np.concatenate([mean_axes, np.linalg.qr(rest)[0]], axis=1))
-
-
-def supported(
-    moments: Moments,
-    contrasts: Contrasts,
-    delta: Floats,
-    anchor: GateAnchor,
-    C: Floats,
-    scale: Floats,
-    effect: Effect,
-) -> int:
-    """Return how many directions to correct along: the mean's, then those along which sources vary unequally.
-
-    Directions are chosen on four fifths of the pairs (of the people, where known). A further one is supported
-    if the rows' variances along it differ between sources, by more than two standard errors and by more than
-    :data:`MATERIAL`, and the other pairs agree which source varies more: an association of source and task
-    shows in the rows, but not in two views of the same events.
-    """
-    r = len(C)
-    n_mean, n_sources = int(np.linalg.matrix_rank(delta)), len(moments.sources)
-    folds = contrast_folds(contrasts.values / scale, contrasts.people) if r > n_mean else []
-    if not folds:
-        return n_mean
-    inverse = np.linalg.inv(C)
-    scatters = [part.spread.scaled(scale).inside(anchor.residual) for part in moments.parts.values()]
-    views, codes = contrasts.views()
-    residuals = (views / scale) @ anchor.residual
-    agreement = np.zeros(r)
+    values = contrasts.values @ basis
+    folds = contrast_folds(values, contrasts.people)
+    if not folds or (contrasts.people is not None and len(np.unique(contrasts.people)) == 2):
+        return True
+    whiten = np.linalg.inv(np.linalg.cholesky(C)).T
+    along = np.zeros(len(values))
     for train, test in folds:
-        chosen = ordered_directions(C, delta, contrasts.take(train), anchor.basis / scale[:, None])
-        G = inverse @ chosen  # residuals to scores along the directions
-        of_rows = [np.sum(G * (S @ G), axis=0) / w for S, w in zip(scatters, moments.weights, strict=True)]
-        tested = np.isin(np.arange(len(codes)) % len(contrasts), test)
-        of_pairs = [(residuals[tested & (codes == k)] @ G).var(axis=0) for k in range(n_sources)]
-        # Rows that differ against the contrast say that the views were given in the other order.
-        wider = np.sign(effect.size) * np.sign(of_pairs / np.mean(of_pairs, axis=0) - 1.0)
-        agreement += np.mean(wider * (of_rows / np.mean(of_rows, axis=0) - 1.0), axis=0) / len(folds)
-    # The variance of n rows has a relative standard error of √(2/n).
-    error = np.sqrt(2.0 * np.sum(1.0 / moments.counts)) / n_sources
-    good = agreement > max(MATERIAL, 2.0 * error)
-    last, quiet = n_mean, 0
-    for j in range(n_mean, r):
-        quiet = 0 if good[j] else quiet + 1
-        last = j + 1 if good[j] else last
-        if quiet == QUIET:
-            break
-    return last
+        try:
+            effects = contrasts.take(train).source_effects(n_sources) @ basis @ whiten
+        except ValueError:  # the others' pairs do not connect all sources
+            return True
+        effects = np.concatenate([np.zeros((1, len(C))), effects])
+        expected = effects[contrasts.second[test]] - effects[contrasts.first[test]]
+        along[test] = np.sum((values[test] @ whiten) * expected, axis=1)
+    agreed = mean_over_units(along, contrasts.people)
+    # Both factors of a product of means are of the same few people: its variance is twice what they show.
+    return bool(agreed.value > np.sqrt(2.0) * agreed.quantile(LEVEL) * agreed.error)
+
+
+def effects_without_each(
+    moments: Moments, people: Means, weights: Floats, anchor: GateAnchor, scale: Floats
+) -> tuple[Floats, bool]:
+    """Return the effect without each person, and whether every person has all sources.
+
+    The scatter of a person's rows about their own mean is taken to be like all others', so that people's
+    means are all that must be kept of them. With E the deviations of those means from their sources', the
+    scatter without a person is then (1 - share) S + E A Eᵀ with a small matrix A, and the regression
+    follows from that of all rows in the coordinates of its principal axes.
+    """
+    sources, names = list(moments.sources), sorted({person for _, person in people.parts}, key=repr)
+    # More people than this are left out in groups.
+    group = {name: i % MOST_PEOPLE for i, name in enumerate(names)}
+    cells = Means({})
+    for (source, person), (weight, mean) in people.parts.items():
+        if weight:
+            cells += Means({(source, group[person]): (weight, mean)})
+    source = np.array([sources.index(s) for s, _ in cells.parts])
+    unit = np.array([u for _, u in cells.parts])
+    n_units, K = len(set(unit.tolist())), len(sources)
+    E = (np.stack([m for _, m in cells.parts.values()]) - moments.means[source]) / scale  # (M, d)
+    gaps = (moments.means[1:] - moments.means[0]) / scale
+    B, values, products = anchor.basis, anchor.axes.values, anchor.products
+    Ez, Eq = E @ B, anchor.axes.along(outside(B, E.T)).T  # (M, r), (M, p)
+    gaps_z, gaps_q = gaps @ B, anchor.axes.along(outside(B, gaps.T)).T
+    # Weights as in the anchor's scatter.
+    omega = np.array([w for w, _ in cells.parts.values()]) * moments.count / moments.weights.sum()
+    members = source[:, None] == np.arange(K)  # (M, K)
+    ridge = max(anchor.ridge, 1e-10 * float(values.max(initial=1.0)))
+    effects = []
+    for left in np.unique(unit):
+        out = unit == left
+        remaining = members.T @ (omega * ~out)  # (K,)
+        if not remaining.all():
+            effects.append(np.nan)
+            continue
+        # Deviations of the others from the means that are left: rows of N @ E.
+        move = members * ((omega * out)[:, None] / remaining)  # (M, K): minus the shift of each source's mean
+        N = (np.eye(len(E)) + members @ move.T)[~out]
+        share = float(np.sum(omega[out]) / np.sum(omega))
+        A = (N.T * omega[~out]) @ N - (1.0 - share) * np.diag(omega)
+        shift = -move.T @ np.concatenate([Ez, Eq], axis=1)  # of each source's mean: gate and preserved part
+        change = shift[1:] - shift[0]
+        r = Ez.shape[1]
+        here_z, here_q = gaps_z + change[:, :r], gaps_q + change[:, r:]
+        # Solve [(1 - share) S + ridge + Eqᵀ A Eq] x = (products + Eqᵀ A Ez) weights.
+        target = ((1.0 - share) * products + Eq.T @ (A @ Ez)) @ weights.T  # (p, K - 1)
+        plain = (1.0 - share) * values + ridge
+        solved, spread = target / plain[:, None], Eq.T / plain[:, None]
+        inner = np.eye(len(E)) + A @ (Eq @ spread)
+        x = solved - spread @ np.linalg.solve(inner, A @ (Eq @ solved))
+        effects.append(float(np.sum(here_z * weights) - np.sum(here_q * x.T)))
+    return np.array(effects), len(E) == n_units * K
+
+
+def mean_directions(C: Floats, delta: Floats) -> Floats:
+    """Return the span of the mean contrasts as C⁻¹-orthonormal columns, (r, k), the longest first."""
+    L = np.linalg.cholesky(C)
+    _, sizes, axes = np.linalg.svd(scipy.linalg.solve_triangular(L, delta.T, lower=True).T)
+    return np.asarray(L @ axes[: int(np.sum(sizes > sizes[0] * 1e-10))].T)

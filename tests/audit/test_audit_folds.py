@@ -10,7 +10,7 @@ from audited import LINEAR, assert_same
 from mgpa import audit
 from mgpa.audit import AuditPlan
 from mgpa.audit.design import is_crossed as everybody_can_judge
-from mgpa.audit.report import html_report, snippet
+from mgpa.audit.report import html_report
 from mgpa.audit.verdict import text
 from mgpa.baselines import make
 from mgpa.errors import MissingEvidenceWarning, UsageError
@@ -71,7 +71,7 @@ def test_folds_without_evidence_can_be_told_with_those_that_have_some():
         alike = (table.participant == unmoved) & (table.source == "wet")
         X = table.X - 3.0 * alike[:, None] * np.eye(5)[0]
         table = replace(table, X=X, pair_id=np.arange(len(table)) // 2)
-        with pytest.warns(MissingEvidenceWarning, match="show no common difference"):
+        with pytest.warns(MissingEvidenceWarning, match="show no common difference in position"):
             result = audit.run(table, ["closed_form_mgpa"], **QUICK)["closed_form_mgpa"]
         assert ["missing_evidence" in fact for fact in result.facts].count(True) == 1
         assert not result.has("floor")
@@ -183,27 +183,16 @@ def test_folds_are_kept_and_counted_as_pending(tmp_path):
     assert_same(first, AuditPlan(few(), ["leace"], cache=tmp_path, **QUICK).run())
 
 
-def test_the_code_to_run_it_again_says_the_folds():
-    result = audit.run(few(), ["leace"], **QUICK)
-    assert "    folds=5,\n" in snippet(result)
-    assert few().digest.startswith(result.settings["data"])
-    assert "    folds=1,\n" in snippet(audit.run(few(), ["leace"], folds=1, **QUICK))
-
-
 def test_what_is_shown_of_folds_is_about_everybody_or_says_that_it_is_not():
     with_roles = few(8).with_columns(pair_id=np.arange(8 * 32) // 2)
     assert audit.run(with_roles, [], **QUICK).check_pairs().n_pairs == len(with_roles) // 2
     table = few(4, roles=False).with_columns(pair_id=np.arange(4 * 32) // 2)
     result = audit.run(table, ["closed_form_mgpa"], **QUICK)
-    code = snippet(result)
-    assert "pair_id=pair_id)\n" in code
     assert table.digest.startswith(result.settings["data"])
     assert sum(sum(row.values()) for row in result.confounding.counts.values()) == len(table)
     assert result.check_pairs().n_pairs == len(table) // 2
     page = html_report(result)
     assert page.count("This is the first fold&#x27;s.") >= 2
-    assert "<td>4 in all</td>" in page
-    assert "participant" not in result["identity"].variance_shares()  # each is alone in their fold
 
 
 def test_the_command_makes_folds_of_few_people(tmp_path):

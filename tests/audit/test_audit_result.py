@@ -28,20 +28,14 @@ def test_the_verdicts_are_right_on_a_problem_with_a_known_answer(found):
     assert "strong association" in found.confounding.sentences()[0]
 
 
-def test_frames(found):
+def test_participants_come_as_a_frame(found):
     pytest.importorskip("pandas")
-    frame = found.table()
-    assert list(frame.index) == list(found.methods)
-    assert frame.loc["mgpa", ("S", "value")] == found.estimates["mgpa"]["S"].value
-    differences = found.table("leace")
-    assert "leace" not in differences.index
-    assert differences.loc["mgpa", ("S", "value")] == found.contrast("mgpa", "leace", "S").value
     people = found.participants()
     one = people[(people.method == "leace") & (people.metric == "source") & (people.part == "linear")]
     np.testing.assert_array_equal(one.value, found["leace"].source_auroc[0, :, 0])
 
 
-def test_influence(found):
+def test_influence_is_the_metric_without_each_participant(found):
     influence = found["mgpa"].influence("T_f")
     assert influence.shape == (len(found["mgpa"].participants),)
     without_first = found["mgpa"].values("T_f")[1][:, 1:].mean()

@@ -55,7 +55,7 @@ def test_readers_and_intervals_have_the_numbers_that_were_used(found):
     text = found.methods_text()
     assert f"AUROC of {len(found['identity'].readers)} readers" in text
     assert "(logistic; logistic, whitened; network (1 restart, read after 3 epochs))" in text
-    assert f"{chance.DRAWS} permutations of source labels within participants (seed {chance.SEED})" in text
+    assert f"{chance.DRAWS} permutations of source labels (seed {chance.SEED})" in text
     n_draws = sum(len(block) for block in bootstrap.draws(4))
     assert f"95 % percentile bootstrap over participants, {n_draws:,} draws, seed {bootstrap.SEED}" in text
     assert text.startswith(found.warnings[0])
@@ -76,7 +76,7 @@ def test_what_was_chosen_otherwise_is_said_otherwise(found):
 
     assert "standardised by mean and spread of the FIT rows" in said()
     assert "without standardisation" in said(standardize=False)
-    assert "relative movement of 0.05 of VAL rows" in said(budget=0.05)
+    assert "relative movement of VAL rows: all maps 0.05." in said(budget=0.05)
     each = said(budget={"leace": 0.05, "igbp": 0.1})
     assert "cut back to a relative movement of VAL rows: LEACE 0.05 and IGBP 0.1." in each
     assert "relative movement" not in said()

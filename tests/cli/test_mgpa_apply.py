@@ -102,3 +102,26 @@ def test_a_full_disk_leaves_nothing_half_written(folder, tmp_path):
     assert "mgpa:" in result.stderr
     assert "Traceback" not in result.stderr
     assert not list(tmp_path.iterdir())
+
+
+def test_apply_says_when_rows_are_not_like_the_fitted_ones_and_strict_writes_nothing(tmp_path):
+    import json
+    from dataclasses import replace
+
+    from mgpa.baselines import make
+    from mgpa.tables import simulate_table
+
+    table = simulate_table(12, random_state=0)
+    make("leace").fit(table.X, source=table.source).to_map().save(tmp_path / "m.safetensors")
+    write_table(table, tmp_path / "same.parquet")
+    write_table(replace(table, X=5 * table.X), tmp_path / "drift.parquet")
+    out = done(
+        "apply", tmp_path / "m.safetensors", tmp_path / "same.parquet", "--out", tmp_path / "a.parquet"
+    ).stdout
+    assert "rows are like those the map was fitted on" in out
+    given = ("apply", tmp_path / "m.safetensors", tmp_path / "drift.parquet", "--out", tmp_path / "b.parquet")
+    assert "outside what the map was fitted on" in refused(*given, "--strict")
+    assert not (tmp_path / "b.parquet").exists()
+    check = json.loads(done(*given, "--json").stdout)["check"]
+    assert not check["ok"]
+    assert check["n_outside"] > 0

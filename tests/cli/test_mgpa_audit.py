@@ -5,7 +5,7 @@ import json
 import pytest
 
 from mgpa.tables import write_table
-from terminal import done, refused
+from terminal import done, here, refused
 
 pytest.importorskip("cyclopts")
 pytest.importorskip("pyarrow")
@@ -35,6 +35,13 @@ def test_an_audit_writes_its_report_and_differences_and_computes_cells_once(fold
     text = done(*command, "--against", "leace", folder=folder).stdout
     assert "difference from leace" in text
     assert text.rstrip().endswith("report.html")
+    assert len(done(*command, folder=folder).stdout.splitlines()) <= 16
+    assert "Refitted heads (T_r): " in done(*command, "--verbose", folder=folder).stdout
+    strict = here(*command, "--require", "S<=.1 and loss<=.5", folder=folder)
+    assert strict.returncode == 1
+    assert "LEACE: S is ." in strict.stdout
+    assert here(*command, "--require", "S<=1", folder=folder).returncode == 0
+    assert refused(*command, "--require", "S=1", folder=folder).startswith("Cannot read 'S=1'.")
 
 
 @pytest.mark.parametrize("command", ["audit rec.npz", "study run controlled-ssvep --quick", "demo"])

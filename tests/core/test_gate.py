@@ -434,7 +434,7 @@ def test_an_estimator_says_that_pairs_show_nothing():
     X, source = rng.normal(size=(400, 20)), np.tile([0, 1], 200)
     pairs = tuple(rng.normal(size=(2, 100, 20)))
     for model in (ClosedFormMGPA(), linear(gate=MeasurementGate())):
-        with pytest.raises(MissingEvidence, match="The 100 pairs show no common difference"):
+        with pytest.raises(MissingEvidence, match="The 100 pairs show no common difference in position"):
             model.fit(X, source=source, pairs=pairs)
     with pytest.warns(UserWarning, match="show no common difference.*identity"):
         model = ClosedFormMGPA(on_missing="warn").fit(X, source=source, pairs=pairs)

@@ -15,7 +15,7 @@ from sklearn.metrics import roc_auc_score
 
 import mgpa
 from factories import Data, assert_close, both, linear, new_rows, same_tensors, several_sources, two_sources
-from mgpa import IterativeMGPA, MeasurementGate, transform_tokens
+from mgpa import FixedGate, IterativeMGPA, MeasurementGate, transform_tokens
 from mgpa import critics as critic_module
 from mgpa.critics import fit_network
 from mgpa.moments import Moments
@@ -76,13 +76,15 @@ def test_threads_change_rounding_only_and_one_thread_changes_nothing(tmp_path):
 def test_fits_in_threads_are_the_fits_alone():
     data = two_sources(n=300)
     H = torch.as_tensor(data.X, dtype=torch.float32)
-    alone = fit_network(H, data.source, 2, seed=5, epochs=1, learning_rate=1e-3).hidden_weight
+    alone = fit_network(H, data.source, 2, seeds=[5], epochs=1, learning_rate=1e-3).hidden_weight
     state = torch.get_rng_state()
     fitted = []
 
     def fit():
         for _ in range(5):
-            fitted.append(fit_network(H, data.source, 2, seed=5, epochs=1, learning_rate=1e-3).hidden_weight)
+            fitted.append(
+                fit_network(H, data.source, 2, seeds=[5], epochs=1, learning_rate=1e-3).hidden_weight
+            )
 
     threads = [threading.Thread(target=fit) for _ in range(4)]
     for thread in threads:
@@ -196,9 +198,9 @@ def test_rows_approach_their_anchored_points_and_do_not_pass_them(critics):
 @pytest.mark.parametrize("critics", [("linear",), ("linear", "gelu")])
 def test_the_first_stage_is_the_closed_form(K, critics):
     data = two_sources(23, n=300, effect=3.0) if K == 2 else several_sources(23, K=3, events=80)
-    stages = IterativeMGPA(MeasurementGate(rank=2), critics=critics, device="cpu", random_state=0, n_stages=3)
+    stages = IterativeMGPA(critics=critics, device="cpu", n_stages=3)
     model, m = data.fit(stages), stages.to_map()
-    closed = data.fit(mgpa.ClosedFormMGPA(MeasurementGate(rank=2), anchor="within")).to_map()
+    closed = data.fit(mgpa.ClosedFormMGPA()).to_map()
     X = new_rows(data)
     assert_close(m[:1].transform(X), closed.transform(X), 1e-5)
     assert_close(m.prefix(1, 0.3).transform(X), X + 0.3 * (closed.transform(X) - X), 1e-5)
@@ -331,7 +333,7 @@ def test_networks_of_three_sources_have_the_same_bits_whatever_the_sources_are_c
     data = several_sources(15, events=60)
     H = torch.as_tensor(data.X, dtype=torch.float32)
     first, renamed = (
-        fit_network(H, codes, 3, seed=5, epochs=3, learning_rate=1e-3)
+        fit_network(H, codes, 3, seeds=[5], epochs=3, learning_rate=1e-3)
         for codes in (data.source, np.array([2, 0, 1])[data.source])
     )
     assert torch.equal(first.hidden_weight, renamed.hidden_weight)
@@ -340,14 +342,13 @@ def test_networks_of_three_sources_have_the_same_bits_whatever_the_sources_are_c
 
 def test_the_rule_sees_which_of_three_sources_differs_and_leaves_three_that_do_not():
     rng = np.random.default_rng(0)
-    source, first = np.arange(450) % 3, rng.normal(size=(40, 8))
-    pairs = (first, first + rng.normal(size=(40, 2)) @ np.eye(8)[:2])
+    source, pair_id = np.arange(450) % 3, np.arange(450) // 3
     noise = rng.normal(size=(450, 8))
-    model = linear(do_no_harm=True, n_stages=1)
-    different = Data(noise + np.outer(source == 1, np.eye(8)[0]), source, pairs).fit(clone(model))
+    model = linear(do_no_harm=True, n_stages=1, gate=FixedGate(np.eye(8)[:, :2]))
+    different = Data(noise + np.outer(source == 1, np.eye(8)[0]), source, pair_id=pair_id).fit(clone(model))
     assert different.history_[0]["kept"]
     assert np.argmax(different.history_[0]["z"]) == 1
-    alike = Data(noise, source, pairs).fit(clone(model))
+    alike = Data(noise, source, pair_id=pair_id).fit(clone(model))
     assert len(alike.history_[0]["z"]) == 3
     assert alike.n_stages_ == 0
 
@@ -395,5 +396,5 @@ def test_a_network_that_no_longer_improves_on_held_out_rows_stops_after_its_pati
     rng = np.random.default_rng(0)
     H, codes = torch.as_tensor(rng.normal(size=(40, 6)), dtype=torch.float32), np.arange(40) % 2
     # Labels that are wrong in the held-out rows: every epoch makes them less likely.
-    fit_network(H, codes, 2, epochs=50, learning_rate=1e-2, seed=0, held=(H, 1 - codes), patience=3)
+    fit_network(H, codes, 2, epochs=50, learning_rate=1e-2, seeds=[0], held=(H, 1 - codes), patience=3)
     assert len(epochs) == 1 + 3

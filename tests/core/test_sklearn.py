@@ -21,6 +21,7 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from mgpa import (
+    MGPA,
     ClosedFormMGPA,
     FullGate,
     IterativeMGPA,
@@ -82,6 +83,7 @@ KINDS = pytest.mark.parametrize("kind", ["closed", "iterative"])
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.SkipTestWarning")
 @parametrize_with_checks(
     [
+        MGPA(on_missing="warn"),
         ClosedFormMGPA(on_missing="warn"),
         IterativeMGPA(n_stages=2, on_missing="warn"),
         TokenMean(ClosedFormMGPA(on_missing="warn")),
@@ -475,7 +477,7 @@ def test_cross_validate_with_prefixed_parameters():
     assert scores["test_score"].mean() > 0.7
 
 
-@pytest.mark.parametrize("model", [ClosedFormMGPA(), IterativeMGPA(), TokenMean(ClosedFormMGPA())])
+@pytest.mark.parametrize("model", [MGPA(), ClosedFormMGPA(), IterativeMGPA(), TokenMean(ClosedFormMGPA())])
 def test_aligned_pairs_are_not_routed_unasked(model):
     data = recordings()
     pairs = (data["X"][:10], data["X"][:10] + 1.0)

@@ -181,8 +181,8 @@ def test_pairs_are_judged_where_they_show_the_effect_at_the_scale_of_the_rows(fa
     expected = "pairs" if factor == 1.0 else "rows"
     assert [record["evidence"] for record in model.history_] == [expected] * len(model.history_)
     assert model.to_map().info.evidence.endswith(f"stages judged on held-out {expected}")
-    shown = float(model.to_map().info.evidence.split()[1])
-    assert shown == pytest.approx(1 / factor, rel=0.1)
+    shown = float(model.to_map().info.evidence.split()[2])
+    assert shown == pytest.approx(100 / factor, rel=0.1)
 
 
 def test_few_pairs_and_given_rows_leave_it_to_rows():

@@ -76,7 +76,9 @@ def require_output(out: Any, X: Floats) -> None:
 
 
 def refuse_masked(values: Any, name: str) -> None:
-    """Raise if some values of a masked array are masked: numpy hands them over as if they were data."""
+    """Raise if values are masked, which numpy hands over as if they were data, or sparse."""
+    if hasattr(values, "toarray"):
+        raise ValueError(f"{name} is sparse; a correction makes rows dense. Pass {name}.toarray().")
     if isinstance(values, np.ma.MaskedArray) and np.any(values.mask):
         raise ValueError(
             f"{name} has {int(np.sum(values.mask))} masked values; drop those rows, or fill them in yourself."

@@ -323,17 +323,6 @@ class MethodResult:
         lowest, xi = curve_minimum(curve)
         return curve, float(lowest), float(xi)
 
-    def stage_movement(self) -> list[Floats]:
-        """Return each fit's movement after 0, 1, 2, … stages; an empty list for maps without stages."""
-        paths = (fit.get("stage_movement", ()) for fit in self.facts)
-        return [np.concatenate([[0.0], path]) for path in paths if len(path)]
-
-    def variance_shares(self) -> dict[str, tuple[float, float]]:
-        """Return each factor's share of the variance, averaged over fits, and its share by chance."""
-        shares = np.mean([cell["variance_share"] for cell in self.cells], axis=0)
-        factors = self.cells[0]["variance_factor"].tolist()
-        return {f: (float(row[0]), float(row[1])) for f, row in zip(factors, shares, strict=True)}
-
     def best_reader(self) -> str:
         """Return the reader that sets S."""
         return self.readers[int(self.reader_means().argmax())]

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 from ..baselines.registry import references
 from ..errors import printable
 from . import bootstrap, chance
-from .metrics import METRICS
-from .verdict import shortcut_note
+from .verdict import shortcut_note, task_metric
 from .words import READERS, label, listed, reader_parts
 
 if TYPE_CHECKING:
@@ -20,44 +19,37 @@ PAPER = (
     "Attenuation for Frozen EEG Representations."
 )
 _CITED = "Aimoldin et al. 2026"
-# Intervals of all outputs have the same draws.
-INTERVALS = (
-    f"{100 * bootstrap.LEVEL:g} % percentile bootstrap over participants, {bootstrap.DRAWS:,} draws, "
-    f"seed {bootstrap.SEED}"
-)
 
 
 def methods_text(audit: Audit) -> str:
     """Return one paragraph: data, roles, methods, readers, heads, intervals, versions, and the reference."""
-    s = audit.settings
-    versions = ", ".join(f"{name} {version}" for name, version in s["versions"].items())
+    s, readers = audit.settings, audit["identity"].readers
+    # Each row of a table is EVAL in one fold; without folds it has one role in all.
+    rows = s["rows"]["EVAL"] if "folds" in s else None if "splits" in s else sum(s["rows"].values())
+    size = f"{rows} embeddings" if rows is not None else "Embeddings"
+    width = " tokens of ".join(map(str, s["features"])) + " features"
+    units = f"the maps' coordinates (checksum {s['coordinates']})" if s["coordinates"] else "their own units"
+    scaled = f"Embeddings in {units} were standardised by mean and spread of the FIT rows for all measures."
     sentences = [
         *audit.warnings,
-        _table(audit),
+        f"{size} ({width}; checksum {s['data']}) of the sources {listed(s['sources'])} were audited with "
+        f"mgpa {s['version']}, which implements {_CITED}.",
         _roles(audit),
         _methods(audit),
-        *_exceptions(audit),
-        _coordinates(audit),
-        _source(audit),
+        scaled if s["standardize"] else f"Embeddings were measured in {units}, without standardisation.",
+        f"Source accessibility S is the largest participant-mean AUROC of {len(readers)} readers trained on "
+        f"corrected HEAD rows ({_readers(readers)}); it was compared with {chance.DRAWS} permutations of "
+        f"source labels (seed {chance.SEED}), and the source called readable where the permutation p was at "
+        f"most {chance.LEVEL:g}.",
         *_task(audit),
-        f"Intervals are {INTERVALS} (n = {audit.n_people}); every statistic is computed again in each draw, "
-        "draws are the same for all methods, and maps and readers stay as they were fitted.",
-        f"Software: mgpa {s['version']}, {versions}; networks on {s['device']}.",
+        f"Intervals are {100 * bootstrap.LEVEL:g} % percentile bootstrap over participants, "
+        f"{bootstrap.DRAWS:,} draws, seed {bootstrap.SEED} (n = {audit.n_people}); draws are the same for "
+        "all methods, and maps and readers stay as they were fitted.",
+        f"Software: mgpa {s['version']}, {', '.join(f'{n} {v}' for n, v in s['versions'].items())}; networks "
+        f"on {s['device']}.",
         f"Reference: {PAPER}",
     ]
     return printable(" ".join(sentences))
-
-
-def _table(audit: Audit) -> str:
-    s = audit.settings
-    # Each row of a table is EVAL in one fold; without folds it has one role in all.
-    rows = s["rows"]["EVAL"] if "folds" in s else None if "splits" in s else sum(s["rows"].values())
-    width = " tokens of ".join(map(str, s["features"])) + " features"
-    size = f"{rows} embeddings" if rows is not None else "Embeddings"
-    return (
-        f"{size} ({width}; checksum {s['data']}) of the sources {listed(s['sources'])} were audited with "
-        f"mgpa {s['version']}, which implements {_CITED}."
-    )
 
 
 def _roles(audit: Audit) -> str:
@@ -76,19 +68,22 @@ def _roles(audit: Audit) -> str:
 
 
 def _methods(audit: Audit) -> str:
-    names = audit.methods[1:]
-    if not names:
+    if len(audit.methods) == 1:
         return "No correction was applied."
-    given = listed(_method(audit, name) for name in names)
     budget = audit.settings["budget"]
-    if isinstance(budget, dict):
-        cut = listed(f"{label(name)} {value:g}" for name, value in budget.items())
-        how = f" Maps were cut back to a relative movement of VAL rows: {cut}."
-    else:
-        how = (
-            "" if budget is None else f" Maps were cut back to a relative movement of {budget:g} of VAL rows."
-        )
-    return f"Uncorrected embeddings were compared with {given}.{how}"
+    lines = [
+        f"Uncorrected embeddings were compared with {listed(_method(audit, m) for m in audit.methods[1:])}."
+    ]
+    if budget is not None:
+        cut = {label(m): v for m, v in budget.items()} if isinstance(budget, dict) else {"all maps": budget}
+        limits = listed(f"{name} {value:g}" for name, value in cut.items())
+        lines.append(f"Maps were cut back to a relative movement of VAL rows: {limits}.")
+    for name, result in audit.results.items():
+        if result.fitted_on:
+            count = len(result.fitted_on)
+            lines.append(f"{label(name)} was fitted on {count} of the participants it was scored on.")
+    lines += [f"{label(m)} was left out: {why}." for m, why in audit.settings.get("omitted", {}).items()]
+    return " ".join(lines)
 
 
 def _method(audit: Audit, name: str) -> str:
@@ -115,36 +110,6 @@ def _method(audit: Audit, name: str) -> str:
     facts.append("" if result.source_blind else "told the source of every row")
     said = "; ".join(fact for fact in facts if fact)
     return f"{label(name)} ({said})" if said else label(name)
-
-
-def _exceptions(audit: Audit) -> list[str]:
-    """Return methods that were fitted on EVAL participants, and those that were left out."""
-    lines = [
-        f"{label(name)} was fitted on {len(result.fitted_on)} of the participants it was scored on."
-        for name, result in audit.results.items()
-        if result.fitted_on
-    ]
-    return lines + [
-        f"{label(name)} was left out: {why}." for name, why in audit.settings.get("omitted", {}).items()
-    ]
-
-
-def _coordinates(audit: Audit) -> str:
-    s = audit.settings
-    where = f"the maps' coordinates (checksum {s['coordinates']})" if s["coordinates"] else "their own units"
-    if s["standardize"]:
-        return f"Embeddings in {where} were standardised by mean and spread of the FIT rows for all measures."
-    return f"Embeddings were measured in {where}, without standardisation."
-
-
-def _source(audit: Audit) -> str:
-    readers = audit["identity"].readers
-    return (
-        f"Source accessibility S is the largest participant-mean AUROC of {len(readers)} readers trained on "
-        f"corrected HEAD rows ({_readers(readers)}); it was compared with {chance.DRAWS} permutations of "
-        f"source labels within participants (seed {chance.SEED}), and the source called readable where the "
-        f"permutation p was at most {chance.LEVEL:g}."
-    )
 
 
 def _readers(readers: Sequence[str]) -> str:
@@ -176,18 +141,16 @@ def _readers(readers: Sequence[str]) -> str:
 
 
 def _task(audit: Audit) -> list[str]:
-    if "T_f" not in audit.columns:
+    s, task = audit.settings, task_metric(audit)
+    if task is None:
         return []
-    s = audit.settings
-    head = s["head"] or (
-        "the paper's network of tokens" if len(s["features"]) > 1 else "the paper's ridge head"
-    )
+    paper = "the paper's network of tokens" if len(s["features"]) > 1 else "the paper's ridge head"
     lines = [
-        f"Task heads ({' '.join(head.split())}) were trained on HEAD rows of one source and scored on EVAL "
-        "rows of another by AUROC, trained before the correction (T_f) or after it (T_r); the task counts as "
-        f"kept where any loss is below {METRICS['T_f'].kept:g} (95 %)."
+        f"Task heads ({' '.join((s['head'] or paper).split())}) were trained on HEAD rows of one source and "
+        "scored on EVAL rows of another, trained before the correction (T_f) or after it (T_r); the task "
+        f"counts as kept where any loss of {task.name} is below {task.kept:g} (95 %)."
     ]
-    if audit.settings["directions"]:
+    if s["directions"]:
         what = shortcut_note(audit).partition(": ")[2]
         lines.append(f"Association shift: {what[0].upper()}{what[1:]}")
     return lines

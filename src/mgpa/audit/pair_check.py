@@ -90,7 +90,7 @@ class PairCheck:
                 f"{shown}, but the rows do not clearly differ by it ({self.effect}): there is nothing to "
                 "remove, or rows are too few to tell. A fit leaves them as they are."
             )
-        text = f"{shown}, and the rows differ by it: {self.effect}, more than two standard errors."
+        text = f"{shown}, and the rows differ by it: {self.effect}."
         if self.closeness > NO_CLOSER:
             text += (
                 " But views of one event are no closer than views of different events: their mean can be "

@@ -162,8 +162,7 @@ class Audit:
             # Several variants with the same seeds each, such as random gates: fit i corresponds to fit i.
             first, second = (v.reshape(-1, few, *v.shape[1:]) if few > 1 else v for v in (first, second))
             self._cache[key] = contrast(first, second, statistic, drawn)
-        found: Estimate = self._cache[key]
-        return found
+        return self._cache[key]  # type: ignore[no-any-return]
 
     def outcome(self, method: str, metric: str) -> str | None:
         """Return what became of a metric: "improved", "kept", "suffered", "unclear"; None if not measured."""
@@ -175,31 +174,12 @@ class Audit:
         """Return the contrast without each participant in turn: does one participant drive the result?"""
         return self[a].influence(metric) - self[b].influence(metric)
 
-    def table(self, contrasts_with: str | None = None) -> Any:
-        """Return a pandas frame: a row per method; value, low and high of every metric.
-
-        With ``contrasts_with``, differences from that method instead.
-        """
-        pandas = _pandas()
-        rows = {}
-        for name in self.methods:
-            if name == contrasts_with:
-                continue
-            estimates = self.estimates[name]
-            if contrasts_with is not None:
-                estimates = {m: self.contrast(name, contrasts_with, m) for m in self.metrics}
-            rows[name] = {
-                (metric, part): getattr(e, part)
-                for metric, e in estimates.items()
-                for part in ("value", "low", "high")
-            }
-        frame = pandas.DataFrame.from_dict(rows, orient="index")
-        frame.columns = pandas.MultiIndex.from_tuples(list(frame.columns), names=["metric", ""])
-        return frame
-
     def participants(self) -> Any:
         """Return a pandas frame with one row per method, fit, participant, metric and its parts."""
-        pandas = _pandas()
+        try:
+            import pandas
+        except ImportError:
+            raise missing("A table of results", "pandas") from None
         rows = []
         for name, result in self.results.items():
             parts: list[tuple[str, Floats | None, tuple[Any, ...]]] = [
@@ -229,8 +209,7 @@ class Audit:
             if self.paired_rows is not None:
                 with suppress(MissingEvidence):
                     self._cache["pairs"] = check_pairs(self.paired_rows, verbose=verbose)
-        check: PairCheck | None = self._cache["pairs"]
-        return check
+        return self._cache["pairs"]  # type: ignore[no-any-return]
 
     def verdict(self, method: str | None = None) -> list[str]:
         """Return the verdict in three sentences or, of one method, what it did and how sure that is."""
@@ -275,9 +254,9 @@ class Audit:
         self, folder: Any, formats: Sequence[str] = ("pdf", "svg", "png"), *, verbose: bool = False
     ) -> list[Path]:
         """Write every chart that applies to a folder, in every format, and return the paths."""
-        from .plots import save_all
+        from .plots import draw_all, save_figures
 
-        return save_all(self, folder, formats, verbose=verbose)
+        return save_figures(draw_all(self), folder, formats, verbose=verbose)
 
     def report(self, path: Any, title: str = "Correction audit", **options: Any) -> Path:
         """Write everything as one HTML file that opens offline (:func:`mgpa.audit.report.report`)."""
@@ -311,11 +290,3 @@ def _added(parts: Iterable[dict[str, list[int]]]) -> dict[str, list[int]]:
         for name, counts in part.items():
             total[name] = [a + b for a, b in zip(total.get(name, [0, 0]), counts, strict=True)]
     return total
-
-
-def _pandas() -> Any:
-    try:
-        import pandas
-    except ImportError:
-        raise missing("A table of results", "pandas") from None
-    return pandas

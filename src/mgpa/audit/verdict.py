@@ -1,18 +1,23 @@
-"""What an audit says in words: a headline, what each method did, how sure that is, and how many more units
-would settle what is open. Plain functions of an audit; every output takes its sentences from here."""
+"""What an audit says in words: a headline, what each method did, how sure that is, what would help.
+
+Plain functions of an audit; every output takes its sentences from here.
+"""
 
 from __future__ import annotations
 
 import math
+import operator
+import re
 from itertools import dropwhile
 from textwrap import wrap
 from typing import TYPE_CHECKING, Any
 
 from .._common.markup import text_table
 from ..errors import printable
+from .bootstrap import Estimate
 from .design import FEW, TOO_FEW
 from .metrics import METRICS, Metric
-from .words import label, listed, number
+from .words import interval, label, listed, number
 
 if TYPE_CHECKING:
     from .result import Audit
@@ -20,11 +25,13 @@ if TYPE_CHECKING:
 # Share of contrast energy in a gate that is proposed where a narrower one leaves the source readable.
 WIDE = 0.99
 # Characters of a printed table, and the columns that come first in it.
-LINE = 100
-FIRST = ("S", "A_f", "T_f", "M")
-ALONE = "Only uncorrected embeddings were audited; there is nothing to compare."
+LINE = 110
+FIRST = ("S", "A_f", "RMSEP_f", "T_f", "M")
+# What users' heads would notice, in the order in which it is told.
+HEADS = ("A_f", "RMSEP_f", "bias_f", "T_f", "T_r", "RMSEP_r")
 # More units than this many times the present number are not worth asking for.
 MOST_MORE = 50
+OPERATORS = {"<=": operator.le, ">=": operator.ge, "<": operator.lt, ">": operator.gt}
 
 
 # ------------------------------------------------------------------------------------------ what is best
@@ -32,41 +39,52 @@ MOST_MORE = 50
 
 def task_metric(audit: Audit) -> Metric | None:
     """Return the metric that says whether a method kept the task; None without labels."""
-    return next((METRICS[m] for m in audit.metrics if METRICS[m].kept is not None), None)
+    return next((METRICS[m] for m in ("T_f", "RMSEP_f") if m in audit.metrics), None)
+
+
+def too_few(audit: Audit) -> bool:
+    """Return whether a cell of the design has fewer participants than anything can be concluded from."""
+    people = audit["identity"].participants
+    return (len(people) if audit.design is None else audit.design.smallest_cell(people)[1]) < TOO_FEW
 
 
 def ranking(audit: Audit) -> tuple[list[str], tuple[tuple[str, ...], ...]]:
     """Return the methods, the best first, and the leaders: source-blind ones, then source-aware ones.
 
-    Leaders lowered S and kept (or improved) the task. One leader means that its S is below the others' by
-    its interval; several are tied. Methods that harmed the task come last, however low their S. Source-aware
-    methods are told more and compete among themselves. With too few participants there are no leaders.
+    Leaders lowered S (or improved ``settings["outcome"]``, where a study names another metric) and kept the
+    task. One leader is better than the others by its interval; several are tied. Methods that harmed the
+    task come last. Source-aware methods are told more and compete among themselves. With too few participants
+    there are no leaders.
     """
     places = {"improved": 0, "kept": 0, None: 0, "unclear": 1, "suffered": 2}
-    task = task_metric(audit)
+    task, metric = task_metric(audit), METRICS[audit.settings.get("outcome", "S")]
 
     def place(name: str) -> tuple[int, bool, float]:
-        fell = audit.outcome(name, "S") == "improved"
+        improved = audit.outcome(name, metric.name) == "improved"
         # Numbers of a map that was fitted on its EVAL participants do not count.
         last = 3 if audit[name].fitted_on else places[audit.outcome(name, task.name) if task else None]
-        return last, not fell, audit[name].S
+        value = audit[name].estimate(metric.name).value
+        return last, not improved, value if metric.better == "lower" else -value
 
     names = sorted(audit.methods[1:], key=place)
-    good = [name for name in names if place(name)[:2] == (0, False) and audit.n_people >= TOO_FEW]
+    good = [name for name in names if place(name)[:2] == (0, False) and not too_few(audit)]
     groups = ([name for name in good if audit[name].source_blind == blind] for blind in (True, False))
     return names, tuple(
-        tuple(name for name in group if name == group[0] or not _is_lower(audit, group[0], name))
+        tuple(name for name in group if name == group[0] or not _beats(audit, group[0], name, metric.name))
         for group in groups
         if group
     )
 
 
-def _is_lower(audit: Audit, a: str, b: str, metric: str = "S") -> bool:
-    """Return whether a metric of a is below that of b by its interval."""
+def _beats(audit: Audit, a: str, b: str, metric: str) -> bool:
+    """Return whether a is better than b by its interval; of movement, whether it moves less."""
+    sign = -1 if METRICS[metric].better == "higher" else 1
     try:
-        return audit.contrast(a, b, metric).high < 0
+        change = audit.contrast(a, b, metric)
+        return max(sign * change.low, sign * change.high) < 0
     except ValueError:  # different numbers of fits have no paired difference
-        return audit[a].estimate(metric).high < audit[b].estimate(metric).low
+        ends = [sorted((sign * e.low, sign * e.high)) for e in (audit[m].estimate(metric) for m in (a, b))]
+        return ends[0][1] < ends[1][0]
 
 
 # -------------------------------------------------------------------------------------------- the verdict
@@ -74,17 +92,18 @@ def _is_lower(audit: Audit, a: str, b: str, metric: str = "S") -> bool:
 
 def verdict(audit: Audit) -> list[str]:
     """Return three sentences: what the embeddings reveal, what the best methods did, how sure that is."""
-    return [_uncorrected(audit), _led_by(audit), certainty(audit)]
+    return [_uncorrected(audit), " ".join(led_by(audit)), certainty(audit)]
 
 
 def headline(audit: Audit) -> str:
-    """Return the verdict without how sure it is."""
-    return f"{_uncorrected(audit)} {_led_by(audit)}"
+    """Return what the embeddings reveal, and what the best source-blind methods did."""
+    return f"{_uncorrected(audit)} {led_by(audit)[0]}"
 
 
 def named(audit: Audit, column: str) -> str:
     """Return what the user's table calls the source or the participant, without "_id"."""
-    name = str(audit.settings.get("names", {}).get(column, column))
+    unit = audit.design.unit if audit.design and column == "participant" else column
+    name = str(audit.settings.get("names", {}).get(column, unit))
     return name.replace("_", " ").removesuffix(" id") or column
 
 
@@ -95,66 +114,67 @@ def units(audit: Audit, n: int | None = None) -> str:
 
 
 def _uncorrected(audit: Audit) -> str:
-    identity = audit["identity"]
+    identity, source = audit["identity"], named(audit, "source")
     reaches = f"S {number(identity.S)}; chance reaches {number(identity.chance.high)}"
     if identity.chance.excluded:
-        return f"Your embeddings reveal the {named(audit, 'source')} ({reaches})."
-    return f"Your embeddings do not reveal the {named(audit, 'source')} beyond chance ({reaches})."
+        return f"Your embeddings reveal the {source} ({reaches})."
+    return f"Your embeddings do not reveal the {source} beyond chance ({reaches})."
 
 
-def _led_by(audit: Audit) -> str:
+def led_by(audit: Audit) -> list[str]:
+    """Return a sentence for leading source-blind methods, and one for leading source-aware ones."""
     names, leaders = ranking(audit)
     if not names:
-        return ALONE
-    return " ".join(_leader(audit, group) for group in leaders) or _no_leader(audit, names)
+        return ["Only uncorrected embeddings were audited; there is nothing to compare."]
+    return [_leader(audit, group) for group in leaders] or [_no_leader(audit, names)]
 
 
 def _leader(audit: Audit, group: tuple[str, ...]) -> str:
     """Return what a leader did, or that several are tied and what tells them apart."""
     told = "" if audit[group[0]].source_blind else ", told the source of every row,"
+    metric = audit.settings.get("outcome", "S")
+    values = [number(audit[name].estimate(metric).value) for name in group]
     if len(group) == 1:
-        (name,) = group
-        did = "lowers it to" if audit[name].chance.excluded else "hides it"
-        S = number(audit[name].S)
-        source = f"{did} {S if did != 'hides it' else f'({S})'}"
-        return f"{label(name)}{told} {listed([source, *_task_words(audit, name)])}."
-    values = listed(number(audit[name].S) for name in group)
-    said = f"{listed(map(label, group))}{told} are tied on S ({values})"
-    words = {listed(_task_words(audit, name)) for name in group} if task_metric(audit) else set()
+        (name,), (value,) = group, values
+        did = f"lowers it to {value}" if audit[name].chance.excluded else f"hides it ({value})"
+        did = did if metric == "S" else f"is best on {metric} ({value})"
+        return f"{label(name)}{told} {listed([did, *_task_words(audit, name)])}."
+    said = f"{listed(map(label, group))}{told} are tied on {metric} ({listed(values)})"
+    hidden = [] if metric != "S" or any(audit[name].chance.excluded for name in group) else ["hides it"]
+    words = {listed([*hidden, *_task_words(audit, name)] or [""]) for name in group} - {""}
     said += f"; each of them {words.pop()}" if len(words) == 1 else ""
     moved = {name: audit[name].estimate("M").value for name in group}
     calmest, *others = sorted(group, key=moved.__getitem__)
-    if all(
-        moved[other] - moved[calmest] > 0.01 and _is_lower(audit, calmest, other, "M") for other in others
-    ):
+    if all(moved[other] - moved[calmest] > 0.01 and _beats(audit, calmest, other, "M") for other in others):
         said += f"; {label(calmest)} moves rows less"
     return f"{said}."
 
 
 def _task_words(audit: Audit, name: str) -> list[str]:
-    """Return what became of the task after a method, as ends of a sentence."""
-    task = task_metric(audit)
-    if task is None:
-        return []
-    words = {"kept": "keeps the task", "improved": "improves the task"}
-    said = [words[outcome]] if (outcome := audit.outcome(name, task.name)) in words else []
-    head = "A_f" if "A_f" in audit.metrics else None
-    if head and audit.outcome(name, head) == "improved":
-        points = 100 * audit.contrast(name, metric=head).value
-        said.append(f"existing heads gain {points:.0f} points of accuracy")
+    """Return what became of the task and of the user's head, as ends of a sentence."""
+    task, said = task_metric(audit), []
+    if task is not None and (outcome := audit.outcome(name, task.name)) in ("kept", "improved"):
+        said.append("keeps the task" if outcome == "kept" else "improves the task")
+    if audit.outcome(name, "A_f") == "improved":
+        gain = 100 * audit.contrast(name, metric="A_f").value
+        said.append(f"existing heads gain {gain:.0f} points of accuracy")
+    if audit.outcome(name, "RMSEP_f") == "improved":
+        before, after = (number(audit[n].estimate("RMSEP_f").value) for n in ("identity", name))
+        said.append(f"existing heads err by {after} instead of {before} (RMSEP)")
     return said
 
 
 def _no_leader(audit: Audit, names: list[str]) -> str:
     """Return why no method is best, and what would help."""
     floors = [name for name in names if audit[name].floor_explains]
-    if audit.n_people < TOO_FEW:
-        needed = f"at least {TOO_FEW} are needed{_folds_help(audit)}"
-        return f"No method is called best with {units(audit)}; {needed}."
+    if too_few(audit):
+        fitted = "folds" in audit.settings or any(r.fitted_elsewhere for r in audit.results.values())
+        help_ = "" if fitted else ", or folds, which score every participant once"
+        cell = "" if audit.n_people < TOO_FEW else " for every source and label"
+        return f"No method is called best with {units(audit)}; at least {TOO_FEW} are needed{cell}{help_}."
     if not audit["identity"].chance.excluded:
         return "There is nothing to remove that these readers find."
-    task = " while clearly keeping the task" if task_metric(audit) else ""
-    said = f"No method clearly lowered it{task}."
+    said = f"No method clearly lowered it{' while clearly keeping the task' * bool(task_metric(audit))}."
     if floors:
         return (
             f"{said} What the gate of {listed(map(label, floors))} preserves is as readable as the result: "
@@ -164,22 +184,13 @@ def _no_leader(audit: Audit, names: list[str]) -> str:
     return f"{said} The lowest S is {number(audit[lowest].S)} ({label(lowest)})."
 
 
-def _folds_help(audit: Audit) -> str:
-    fitted = any(result.fitted_elsewhere for result in audit.results.values())
-    return "" if fitted or "folds" in audit.settings else ", or folds, which score every participant once"
-
-
 def certainty(audit: Audit, *, warn: bool = True) -> str:
-    """Return in one line how much to believe: the number of participants, and how many more would help.
-
-    Warnings come first, unless they stand elsewhere.
-    """
-    marks = {"Preliminary": "Preliminary: few, briefly trained readers, so S may be too low."}
-    said = [marks.get(badge, sentence) for badge, sentence in warnings(audit).items() if warn]
-    if audit.n_people >= TOO_FEW:
+    """Return in one line how much to believe: warnings, participants, how many more would help."""
+    short = {"Preliminary": "Preliminary: few, briefly trained readers, so S may be too low."}
+    said = [short.get(badge, sentence) for badge, sentence in warnings(audit).items() if warn]
+    if not too_few(audit):
         said.append(f"Intervals are over {units(audit)}.")
-    said += [entry["sentence"] for entry in plan(audit)[:1]]
-    return " ".join(said)
+    return " ".join([*said, *(entry["sentence"] for entry in plan(audit)[:1])])
 
 
 def warnings(audit: Audit) -> dict[str, str]:
@@ -190,8 +201,13 @@ def warnings(audit: Audit) -> dict[str, str]:
             "Preliminary: fewer or shorter-trained source readers than in a full audit, so S may be too low. "
             "Audit with the full bank before believing a number."
         )
-    if audit.n_people < TOO_FEW:
-        said["Exploratory"] = f"Only {units(audit)}: exploratory."
+    if too_few(audit):
+        cell, n = (
+            ("", audit.n_people)
+            if audit.design is None
+            else audit.design.smallest_cell(audit["identity"].participants)
+        )
+        said["Exploratory"] = f"Only {units(audit, n)}{f' in the cell {cell}' * bool(cell)}: exploratory."
     if s.get("corrected_by"):
         said["Corrected before"] = (
             f"The rows came corrected (by map {s['corrected_by']}), perhaps by a map fitted on these "
@@ -210,11 +226,9 @@ def findings(audit: Audit, method: str) -> list[str]:
     """Return what a method did: to heads, to the source, to the rows; and what to try next."""
     if method == "identity":
         return [_uncorrected(audit)]
-    lines = [*_evidence(audit, method), *_held_out(audit, method)]
-    for name in audit.metrics:
-        if (metric := METRICS[name]).kept is not None:
-            lines.append(_head_sentence(audit, method, metric))
-    lines += [_source_sentence(audit, method), *_floor(audit, method), *_left(audit, method)]
+    measured = dict.fromkeys([*HEADS, *(m for m in audit.metrics if METRICS[m].kept is not None)])
+    heads = [_head_sentence(audit, method, METRICS[m]) for m in measured if m in audit.metrics]
+    lines = [*_caution(audit, method), *heads, _source_sentence(audit, method), *_left(audit, method)]
     if "worst" in audit.metrics:
         lines.append(
             f"Worst-case AUROC of a head trained on the shortcut: {_change(audit, method, 'worst')}."
@@ -225,23 +239,25 @@ def findings(audit: Audit, method: str) -> list[str]:
 
 def _change(audit: Audit, method: str, metric: str) -> str:
     before, after = (number(audit[name].estimate(metric).value) for name in ("identity", method))
-    return f"{before} → {after} ({audit.contrast(method, metric=metric):+.3f})"
+    return f"{before} → {after} ({interval(audit.contrast(method, metric=metric), sign=True)})"
 
 
 def _head_sentence(audit: Audit, method: str, metric: Metric) -> str:
-    subject = f"{metric.subject[0].upper()}{metric.subject[1:]} ({metric.name})"
     outcome = {
-        "improved": "the task improved",
-        "kept": f"the task was kept, any loss is below {number(metric.kept or 0, 2)} (95 %)",
-        "suffered": "the task suffered",
-        "unclear": f"not clear; a loss of more than {number(metric.kept or 0, 2)} cannot be excluded",
+        "improved": "improved",
+        "kept": f"kept, any loss is below {number(metric.kept or 0, 2)} (95 %)",
+        "suffered": "worse",
+        "unclear": f"not clear; a loss of more than {number(metric.kept, 2)} cannot be excluded"
+        if metric.kept
+        else "no clear change",
     }[str(audit.outcome(method, metric.name))]
+    subject = f"{metric.subject[0].upper()}{metric.subject[1:]} ({metric.name})"
     return f"{subject}: {_change(audit, method, metric.name)}; {outcome}."
 
 
 def _source_sentence(audit: Audit, method: str) -> str:
     """Return whether the source can be read, compared with what the best reader reaches by chance."""
-    readable, outcome = audit[method].chance.excluded, audit.outcome(method, "S")
+    readable, outcome = audit[method].chance.excluded, str(audit.outcome(method, "S"))
     now = {
         ("improved", True): "harder to read, but still readable",
         ("improved", False): "hidden (indistinguishable from chance)",
@@ -249,65 +265,58 @@ def _source_sentence(audit: Audit, method: str) -> str:
         ("suffered", False): "easier to read, but indistinguishable from chance",
         ("unclear", True): "still readable, no clear change",
         ("unclear", False): "indistinguishable from chance, but the change is not clear",
-    }[str(outcome), readable]
+    }[outcome, readable]
     if not readable and not audit["identity"].chance.excluded:
         now = "indistinguishable from chance, as before the correction"
     reaches = f"chance reaches {number(audit[method].chance.high)}"
-    said = f"Source (S): {_change(audit, method, 'S')}; {reaches}: {now}."
-    if audit[method].estimate("S").high < 0.5:
-        said += (
-            " S is below chance: readers learned a rule that reverses on new participants, as happens when a "
-            "map was fitted on its EVAL participants, or overshoots."
+    below = (
+        " S is below chance: readers learned a rule that reverses on new participants, as happens when a map "
+        "was fitted on its EVAL participants, or overshoots."
+    ) * (audit[method].estimate("S").high < 0.5)
+    return f"Source (S): {_change(audit, method, 'S')}; {reaches}: {now}.{below}"
+
+
+def _caution(audit: Audit, method: str) -> list[str]:
+    """Return that a method had no evidence, or was not held out."""
+    result = audit[method]
+    missing = [str(fit["missing_evidence"]) for fit in result.facts if "missing_evidence" in fit]
+    fits = f" in {len(missing)} of {len(result.facts)} fits" if len(result.facts) > 1 else ""
+    said = [f"No evidence to act on: rows are left as they are{fits}. {missing[0]}"] if missing else []
+    if result.fitted_on:
+        who = ", ".join(result.fitted_on[:5]) + (", …" if len(result.fitted_on) > 5 else "")
+        said.append(
+            f"Not held out: it was fitted on {len(result.fitted_on)} of the participants it is scored on "
+            f"({who}), which flatters it. Fit it on FIT participants only."
         )
+    elif result.fitted_elsewhere and result.fitted_on is None:
+        said.append("It was fitted elsewhere, perhaps on these participants.")
     return said
 
 
-def _evidence(audit: Audit, method: str) -> list[str]:
-    facts = audit[method].facts
-    missing = [str(fit["missing_evidence"]) for fit in facts if "missing_evidence" in fit]
-    fits = f" in {len(missing)} of {len(facts)} fits" if len(facts) > 1 else ""
-    return [f"No evidence to act on: rows are left as they are{fits}. {missing[0]}"] if missing else []
-
-
-def _held_out(audit: Audit, method: str) -> list[str]:
-    result = audit[method]
-    if result.fitted_on:
-        who = ", ".join(result.fitted_on[:5]) + (", …" if len(result.fitted_on) > 5 else "")
-        return [
-            f"Not held out: it was fitted on {len(result.fitted_on)} of the participants it is scored on "
-            f"({who}), which flatters it. Fit it on FIT participants only."
-        ]
-    if result.fitted_elsewhere and result.fitted_on is None:
-        return ["It was fitted elsewhere, perhaps on these participants."]
-    return []
-
-
-def _floor(audit: Audit, method: str) -> list[str]:
-    if not audit[method].has("floor"):
-        return []
-    floor = audit[method].estimate("floor")
-    said = f"From what the gate preserves, readers reach {floor:.3f} (the floor)"
-    if audit[method].floor_explains:
-        return [f"{said}: neither another correction inside this gate nor more data would lower S."]
-    return [f"{said}; no correction inside this gate removes that."]
-
-
 def _left(audit: Audit, method: str) -> list[str]:
-    """Return which readers still read the source: linear ones, others, or both."""
-    result = audit[method]
-    if not result.chance.excluded or not result.has("L"):
-        return []
-    said = f"Linear readers reach {result.estimate('L'):.3f}"
-    said += "" if result.linear_chance.excluded else ", no more than chance"
-    if result.beyond_linear:
-        said += f"; the rest is in spread and shape (best reader: {result.best_reader()})"
-    return [f"{said}."]
+    """Return what the gate preserves, and which readers still read the source."""
+    result, said = audit[method], []
+    if result.has("floor"):
+        floor = (
+            f"From what the gate preserves, readers reach {interval(result.estimate('floor'))} (the floor)"
+        )
+        if result.floor_explains:
+            said.append(f"{floor}: neither another correction inside this gate nor more data would lower S.")
+        else:
+            said.append(f"{floor}; no correction inside this gate removes that.")
+    if result.chance.excluded and result.has("L"):
+        linear = f"Linear readers reach {interval(result.estimate('L'))}"
+        linear += "" if result.linear_chance.excluded else ", no more than chance"
+        if result.beyond_linear:
+            linear += f"; the rest is in spread and shape (best reader: {result.best_reader()})"
+        said.append(f"{linear}.")
+    return said
 
 
 def _advice(audit: Audit, method: str) -> list[str]:
     """Return what to try where a map with a gate has left the source readable."""
     result = audit[method]
-    if not result.chance.excluded or audit.n_people < TOO_FEW or not result.provenance:
+    if not result.chance.excluded or too_few(audit) or not result.provenance:
         return []
     info, tries = result.provenance[0], []
     if not info.gate_rank:
@@ -329,7 +338,9 @@ def caveats(audit: Audit) -> list[str]:
     """Return how sure the findings are; the same for every method."""
     s, n = audit.settings, audit.n_people
     lines = [*warnings(audit).values()]
-    if s["nested_readers"]:
+    if audit.design is not None:
+        lines += [audit.design.sentence, *audit.design.notes]
+    if s["nested_readers"] and (audit.design is None or audit.design.kind == "crossed"):
         lines.append(
             f"{s['nested_readers']} of {s['participants']['HEAD']} HEAD participants have one source only: "
             "readers may have learned who they are instead of how they were measured, so S may be too low."
@@ -339,12 +350,11 @@ def caveats(audit: Audit) -> list[str]:
             f"Each participant was scored once, by models trained on others, in {s['folds']} folds; models "
             "differ from fold to fold."
         )
+    few = " Intervals over so few tend to be too narrow." if TOO_FEW <= n < FEW else ""
     lines.append(
         f"Intervals are over {units(audit)}, for these fitted maps and readers; a stronger reader may find "
-        "more. Chance comes from source labels permuted within participants."
+        f"more. Chance comes from permuted source labels.{few}"
     )
-    if TOO_FEW <= n < FEW:
-        lines.append(f"{n} is few: such intervals tend to be too narrow.")
     lines += [entry["sentence"] for entry in plan(audit)]
     if len(audit.methods) > 2 and any(len(group) == 1 for group in ranking(audit)[1]):
         lines.append(
@@ -359,11 +369,9 @@ def readers_note(audit: Audit) -> str:
     n, s = len(audit["identity"].readers), audit.settings
     if s["bank"] == "paper":
         return f"S: the best of {n} readers, all of them the paper's."
-    alone = ", ".join(
-        f"{printable(name)} {number(r.estimate('S_paper').value)}" for name, r in audit.results.items()
-    )
+    alone = (f"{printable(name)} {number(r.estimate('S_paper').value)}" for name, r in audit.results.items())
     size = "a small bank" if s["preliminary"] else "the full bank"
-    return f"S: the best of {n} readers ({size}). By the paper's alone (S_paper): {alone}."
+    return f"S: the best of {n} readers ({size}). By the paper's alone (S_paper): {', '.join(alone)}."
 
 
 def shortcut_note(audit: Audit) -> str:
@@ -380,7 +388,7 @@ def shortcut_note(audit: Audit) -> str:
     )
 
 
-# ------------------------------------------------------------------------------------------- how many more
+# ------------------------------------------------------------------------------ how many more, requirements
 
 
 def plan(audit: Audit) -> list[dict[str, Any]]:
@@ -391,48 +399,81 @@ def plan(audit: Audit) -> list[dict[str, Any]]:
     Returns
     -------
     list of dict
-        ``question``, ``methods``, ``metric``; ``now`` and ``needed`` participants (None: more will hardly
-        help); and a ``sentence``.
+        ``question`` ("separate" or "kept"), ``methods``, ``metric``; ``now`` and ``needed`` participants
+        (None: more will hardly help); and a ``sentence``.
     """
     names, leaders = ranking(audit)
-    entries, task = [], task_metric(audit)
-    for group in leaders:
-        for other in group[1:]:
-            change = audit.contrast(group[0], other)
-            entries.append(
-                _needed(audit, "separate", (group[0], other), "S", -change.value, change.high - change.value)
-            )
+    task, metric = task_metric(audit), audit.settings.get("outcome", "S")
+    open_: list[tuple[tuple[str, ...], str, float, float]] = []
+    for best, other in ((group[0], name) for group in leaders for name in group[1:]):
+        change = audit.contrast(best, other, metric)
+        spread = (change.high - change.low) / 2
+        open_.append(((best, other), metric, abs(change.value), spread))
     for name in names:
-        if task is None or task.kept is None or audit.outcome(name, task.name) != "unclear":
-            continue
-        change, sign = audit.contrast(name, metric=task.name), -1 if task.better == "lower" else 1
-        spread = change.value - change.low if sign > 0 else change.high - change.value
-        entries.append(_needed(audit, "kept", (name,), task.name, sign * change.value + task.kept, spread))
+        if task is not None and task.kept and audit.outcome(name, task.name) == "unclear":
+            loss = _loss(audit, name)
+            open_.append(((name,), task.name, task.kept - loss.value, loss.high - loss.value))
+    entries, now, unit = [], audit.n_people, named(audit, "participant")
+    for methods, measured, margin, spread in open_:
+        who, needed = listed(map(label, methods)), now * (spread / margin) ** 2 if margin > 0 else math.inf
+        goal = (
+            f"tell {who} apart on {measured}"
+            if len(methods) > 1
+            else f"show that {who} keeps the task within {number(METRICS[measured].kept or 0, 2)}"
+        )
+        enough = max(math.ceil(needed), now + 1) if needed <= MOST_MORE * now else None
+        entries.append({
+            "question": "separate" if len(methods) > 1 else "kept", "methods": methods, "metric": measured,
+            "now": now, "needed": enough,
+            "sentence": f"About {enough} {unit}s would {goal}." if enough
+            else f"More {unit}s will hardly {goal}.",
+        })  # fmt: skip
     return entries
 
 
-def _needed(
-    audit: Audit, question: str, methods: tuple[str, ...], metric: str, margin: float, spread: float
-) -> dict[str, Any]:
-    """Return how many participants bring a spread below a margin."""
-    now, who = audit.n_people, listed(map(label, methods))
-    needed = math.ceil(now * (spread / margin) ** 2) if margin > 0 else None
-    if needed is not None and needed > MOST_MORE * now:
-        needed = None
-    goal = (
-        f"tell {who} apart on {metric}"
-        if question == "separate"
-        else f"show that {who} keeps the task within {number(METRICS[metric].kept or 0, 2)}"
-    )
-    sentence = (
-        f"More {named(audit, 'participant')}s will hardly {goal}."
-        if needed is None
-        else f"About {max(needed, now + 1)} {named(audit, 'participant')}s would {goal}."
-    )
-    return {
-        "question": question, "methods": methods, "metric": metric, "now": now,
-        "needed": None if needed is None else max(needed, now + 1), "sentence": sentence,
-    }  # fmt: skip
+def _loss(audit: Audit, method: str) -> Estimate:
+    """Return what a method costs the task."""
+    task = task_metric(audit)
+    if task is None:
+        raise ValueError("There are no labels, so the loss of the task was not measured.")
+    change = audit.contrast(method, metric=task.name)
+    if task.better == "lower":
+        return change
+    return Estimate(-change.value, -change.high, -change.low)
+
+
+def read_requirement(text: str) -> list[tuple[str, str, str, float]]:
+    """Return the clauses of a requirement: name, part ("value", "low" or "high"), comparison and bound.
+
+    Examples
+    --------
+    >>> read_requirement("S<=.6 and loss.high<=.01")
+    [('S', 'value', '<=', 0.6), ('loss', 'high', '<=', 0.01)]
+    """
+    clauses = []
+    for clause in re.split(r"\band\b", text):
+        match = re.fullmatch(r"\s*(\w+)(?:\.(low|high))?\s*(<=|>=|<|>)\s*(-?\d*\.?\d+)\s*", clause)
+        if match is None or match[1] not in {*METRICS, "loss"}:
+            known = ", ".join(["loss", *METRICS])
+            raise ValueError(
+                f"Cannot read {clause.strip()!r}. Write comparisons joined by 'and', such as "
+                f"'S<=.6 and loss<=.01' or 'loss.high<=.01' (the interval's end). Names: {known}."
+            )
+        clauses.append((match[1], match[2] or "value", match[3], float(match[4])))
+    return clauses
+
+
+def unmet(audit: Audit, requirement: str) -> list[str]:
+    """Return in sentences which methods do not meet a requirement; empty if every method meets it."""
+    said = []
+    for metric, part, sign, bound in read_requirement(requirement):
+        for name in audit.methods[1:]:
+            e = _loss(audit, name) if metric == "loss" else audit[name].estimate(metric)
+            value = round(getattr(e, part), 9)
+            if not OPERATORS[sign](value, bound):
+                of = metric if part == "value" else f"{metric}.{part}"
+                said.append(f"{label(name)}: {of} is {number(value)}, required {sign} {number(bound)}.")
+    return said
 
 
 # --------------------------------------------------------------------------------------------- as plain text
@@ -442,12 +483,10 @@ def text(audit: Audit, *, verbose: bool = False) -> str:
     """Return three lines of verdict and one table; with ``verbose``, every column and every sentence."""
     lines = [*verdict(audit), "", *table_lines(audit, everything=verbose)]
     if verbose:
-        names, _ = ranking(audit)
-        for name in names:
+        for name in ranking(audit)[0]:
             lines += ["", label(name), *(f"  {sentence}" for sentence in findings(audit, name))]
-        notes = (readers_note(audit), shortcut_note(audit))
-        lines += ["", "How sure is this?", *(f"  {line}" for line in caveats(audit))]
-        lines += [f"  {note}" for note in notes if note]
+        notes = (*caveats(audit), readers_note(audit), shortcut_note(audit))
+        lines += ["", "How sure is this?", *(f"  {note}" for note in notes if note)]
     return printable("\n".join(lines), lines=True)
 
 
@@ -456,12 +495,11 @@ def table_lines(audit: Audit, *, everything: bool = False) -> list[str]:
     columns: list[tuple[str, ...]] = []
     for m in dict.fromkeys([*(m for m in FIRST if m in audit.columns), *audit.columns]):
         estimates = (audit.estimates[name].get(m) for name in audit.methods)
-        cells = (METRICS[m].wanted, *("" if e is None else f"{e:.3f}" for e in estimates))
-        words = wrap(METRICS[m].subject, max(map(len, cells)))
-        columns.append((*[""] * (2 - len(words)), *words[:2], *cells))
+        cells = (METRICS[m].wanted, *("" if e is None else interval(e) for e in estimates))
+        words = wrap(METRICS[m].subject, max(map(len, cells)))[:2]
+        columns.append((*[""] * (2 - len(words)), *words, *cells))
         if m == "S":
-            reached = (number(audit[name].chance.high) for name in audit.methods)
-            columns.append(("", "chance", "up to", *reached))
+            columns.append(("", "chance", "up to", *(number(r.chance.high) for r in audit.results.values())))
     first = ("", "", "method", *map(printable, audit.methods))
     blocks: list[list[tuple[str, ...]]] = [[]]
     for column in columns:
@@ -471,6 +509,5 @@ def table_lines(audit: Audit, *, everything: bool = False) -> list[str]:
         blocks[-1].append(column)
     lines: list[str] = []
     for block in blocks if everything else blocks[:1]:
-        table = text_table(zip(first, *block, strict=True))
-        lines += ["", *dropwhile(lambda line: not line, table)]
+        lines += ["", *dropwhile(lambda line: not line, text_table(zip(first, *block, strict=True)))]
     return lines[1:]

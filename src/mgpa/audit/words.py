@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 from .further_readers import FURTHER
+
+if TYPE_CHECKING:
+    from .bootstrap import Estimate
 
 #: How methods of this package are written; other names are shown as they are.
 LABELS = {
     "identity": "Identity", "leace": "LEACE", "oracle_leace": "Oracle LEACE",
     "quadratic_leace": "Quadratic LEACE", "mgpa": "MGPA", "closed_form_mgpa": "Closed-form MGPA",
     "iterative_mgpa": "Iterative MGPA", "splince": "SPLINCE", "inlp": "INLP", "igbp": "IGBP",
-    "mance": "MANCE", "ncm": "NCM", "pisco": "PISCO", "featmap": "FEATMAP",
-    "coral": "CORAL", "combat": "ComBat",
+    "mance": "MANCE", "ncm": "NCM", "epo": "EPO", "sst": "SST", "pds": "PDS", "pisco": "PISCO",
+    "featmap": "FEATMAP", "coral": "CORAL", "combat": "ComBat",
 }  # fmt: skip
 READER_GROUPS = {"mean": "Token mean", "tokens": "All tokens", "residual": "Token residuals"}
 READERS = {
@@ -47,6 +51,12 @@ def number(x: float, digits: int = 3, sign: bool = False) -> str:
     if float(text) == 0:
         text = text.replace("-", "+" if sign else "")
     return re.sub(r"^([+-]?)0\.", r"\1.", text)
+
+
+def interval(e: Estimate, digits: int = 3, sign: bool = False) -> str:
+    """Return a value and its interval."""
+    value, low, high = (number(x, digits, sign) for x in (e.value, e.low, e.high))
+    return f"{value} [{low}, {high}]"
 
 
 def listed(items: Iterable[object]) -> str:

@@ -77,17 +77,19 @@ def audit(
     table: AnyPlace,
     *,
     out: Folder,
-    methods: Names = ["leace", "closed_form_mgpa"],  # noqa: B006
+    methods: Names = ["leace", "mgpa"],  # noqa: B006
     against: str | None = None,
     cache: Annotated[Path | None, Parameter(validator=validators.Path(file_okay=False))] = None,
     options: AuditOptions = AuditOptions(),
     reading: TableOptions = AS_IT_IS,
+    require: str | None = None,
+    verbose: Annotated[bool, Parameter(negative="")] = False,
     open_: Annotated[bool, Parameter(name="--open", negative="")] = False,
     json_: AsJson = False,
 ) -> None:
     """Measure what corrections do, on participants they were not fitted on, and write a report.
 
-    Example: mgpa audit recordings.parquet --out audit --methods leace closed_form_mgpa iterative_mgpa
+    Example: mgpa audit recordings.parquet --out audit --methods leace mgpa iterative_mgpa
 
     Parameters
     ----------
@@ -102,16 +104,22 @@ def audit(
         Also write how the others differ from this method, with paired intervals: contrasts.csv and .tex.
     cache
         Folder of finished cells; by default inside the output folder. Running again continues there.
+    require
+        What every method must reach, such as "S<=.6 and loss<=.01"; otherwise the exit status is 1.
+    verbose
+        Print every column and every sentence; the report has them anyway.
     open_
         Open the report in a browser when it is written.
     """
+    from ..audit.plots import draw_all, save_figures
+    from ..audit.report import contrast_csv, latex_table
+    from ..audit.verdict import findings, read_requirement, text, unmet
+
     names = {"identity", *_named(methods)}
     if against is not None and against not in names:
         raise UserError(f"--against is {against!r}; choose one of {', '.join(sorted(names))}.")
+    read_requirement(require or "S<=1")  # before anything is computed
     result = run_audit(reading.open(table), out, methods, options, cache)
-    from ..audit.plots import draw_all, save_figures
-    from ..audit.report import contrast_csv, latex_table
-    from ..audit.verdict import findings, text
 
     with waiting("audit: drawing figures"):
         drawn = draw_all(result)
@@ -130,7 +138,7 @@ def audit(
         "folds": result.settings.get("folds", 1),
         "warnings": result.warnings,
     }
-    lines = [text(result)]
+    lines = [text(result, verbose=verbose)]
     if against is not None:
         csv, tex = claim(out, "contrasts.csv", "contrasts.tex")
         write_atomically(csv, contrast_csv(result, against).encode())
@@ -142,9 +150,13 @@ def audit(
         lines += [
             f"  {name:<20}" + "  ".join(f"{m} {e:+.3f}" for m, e in row.items()) for name, row in rows.items()
         ]
-    show(facts, "\n".join([*lines, f"\n{page}"]), json_)
+    failed = unmet(result, require) if require else []
+    facts |= {"unmet": failed} if require else {}
+    show(facts, "\n".join([*lines, "", *failed, str(page)]), json_)
     if open_:
         webbrowser.open(page.resolve().as_uri())
+    if failed:
+        raise SystemExit(1)
 
 
 def run_audit(
@@ -153,7 +165,7 @@ def run_audit(
     """Return the audit of named methods and stored maps; finished cells are kept in the output folder."""
     claim(out)  # before the work
     with waiting("audit: reading"):
-        from ..audit import run
+        from ..audit import AuditPlan
         from ..baselines import make
         from ..maps import load_map
 
@@ -164,9 +176,8 @@ def run_audit(
             for name, entry in _named(methods).items()
         }
         rows = file.read().require("source", "participant")
-    claim(out, "report.html")
     quick = {"bank": options.readers, "restarts": 1, "checkpoints": (12,)}
-    return run(
+    plan = AuditPlan(
         rows,
         entries,
         seeds=options.seeds,
@@ -177,6 +188,8 @@ def run_audit(
         n_jobs=options.jobs,
         readers=quick if options.quick else options.readers,
     )
+    claim(out, "report.html")  # after all options were checked
+    return plan.run()
 
 
 def _named(entries: list[str]) -> dict[str, str]:

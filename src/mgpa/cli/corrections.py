@@ -43,7 +43,7 @@ def fit(
     table: AnyPlace,
     *,
     out: AnyOut,
-    method: str = "closed_form_mgpa",
+    method: str = "mgpa",
     rank: Rank = None,
     pairs: MaybePlace = None,
     components: int | None = None,
@@ -57,7 +57,7 @@ def fit(
 ) -> None:
     """Fit a correction to a table and store it.
 
-    Example: mgpa fit recordings.parquet --out adapter.safetensors --method closed_form_mgpa
+    Example: mgpa fit recordings.parquet --out adapter.safetensors
 
     Parameters
     ----------
@@ -128,6 +128,7 @@ def apply(
     reading: TableOptions = AS_IT_IS,
     overwrite: Overwrite = False,
     force: bool = False,
+    strict: bool = False,
     scheduler: Scheduler = None,
     json_: AsJson = False,
 ) -> None:
@@ -150,18 +151,24 @@ def apply(
         Apply this multiple of the correction.
     force
         Correct a table that was corrected before, or whose sources the map does not know.
+    strict
+        Write nothing, and fail, if rows are not like those the map was fitted on. Without it, that is said.
     """
     from ..maps import load_map
-    from ..tables import correct_file
+    from ..tables import check_table, correct_file
     from ..tables.scale import connect
 
     m = load_map(map)
     if strength is not None:
         m = m.with_strength(strength)
     file = reading.open(table, m.info.feature_names)
+    check = check_table(m, file)
+    if strict and not check.ok:
+        raise UserError(" ".join(check.problems))
     with connect(scheduler) as client:
         n_rows = correct_file(m, file, out, overwrite=overwrite, force=force, client=client, verbose=True)
-    show({"table": str(out), "rows": n_rows}, f"{n_rows} rows corrected into {out}", json_)
+    facts = {"table": str(out), "rows": n_rows, "check": check.to_dict()}
+    show(facts, f"{n_rows} rows corrected into {out}\n{check}", json_)
 
 
 @app.command

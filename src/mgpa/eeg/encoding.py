@@ -57,4 +57,7 @@ def encode(trials: Any, encoder: Encoder, *, verbose: bool = False) -> Table:
         )
     if X.dtype == np.float16:
         X = X.astype(np.float32)  # half precision is for storing; nothing is lost
-    return given.table(X, encoder=encoder.identity)
+    info: dict[str, Any] = {"encoder": encoder.identity}
+    if X.ndim == 2 and hasattr(encoder, "feature_names"):
+        info["feature_names"] = encoder.feature_names(given.channels)
+    return given.table(X, **info)

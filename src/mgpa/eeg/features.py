@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from itertools import pairwise
 from typing import Any, Literal
@@ -18,6 +19,7 @@ MICROVOLTS = 1e6
 # Trials at a time, so that spectra of many do not fill the memory.
 BLOCK = 512
 RHYTHMS = ((1.0, 4.0), (4.0, 8.0), (8.0, 13.0), (13.0, 30.0), (30.0, 45.0))
+NAMES = dict(zip(RHYTHMS, ("delta", "theta", "alpha", "beta", "gamma"), strict=True))
 
 
 @dataclass(frozen=True)
@@ -64,6 +66,11 @@ class TemporalBins:
     def identity(self) -> dict[str, Any]:
         """What the features depend on besides the trials."""
         return {"name": "temporal bins", **asdict(self), "layout": "channel-major"}
+
+    def feature_names(self, channels: Sequence[str]) -> list[str]:
+        """Return a name for every feature, as "Cz 0.050 s"."""
+        starts = self.start + np.arange(self.n_bins) * self.width
+        return [f"{channel} {start:.3f} s" for channel in channels for start in starts]
 
     def embed(self, trials: Any, *, verbose: bool = False) -> NDArray[np.float32]:
         """Return the features, (n, channels × bins), of trials or MNE epochs."""
@@ -142,6 +149,11 @@ class BandPower:
             "unit": "uV^2",
             "layout": "tokens of channels" if self.per_token else "channel-major",
         }
+
+    def feature_names(self, channels: Sequence[str]) -> list[str]:
+        """Return a name for every feature, as "Cz alpha" or "Cz 8-12 Hz"."""
+        bands = [NAMES.get(band, f"{band[0]:g}-{band[1]:g} Hz") for band in self.bands]
+        return [f"{channel} {band}" for channel in channels for band in bands]
 
     def embed(self, trials: Any, *, verbose: bool = False) -> NDArray[np.float32]:
         """Return the features, (n, channels × bands) or (n, channels, bands), of trials or MNE epochs."""

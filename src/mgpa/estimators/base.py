@@ -16,7 +16,8 @@ from .._common.checks import is_tensor, refuse_masked, require_finite
 from .._common.parameters import Constraint, check_parameters
 from ..errors import MissingEvidence, MissingEvidenceWarning, UsageError
 from ..maps import CorrectionMap, MapInfo
-from ..moments import Moments, Standardizer
+from ..maps.check import FittedRange
+from ..moments import Moments, Standardizer, sample_rows
 from ..pairs import (
     Contrasts,
     check_labels,
@@ -57,11 +58,12 @@ class Provenance:
     people: tuple[str, ...] = ()
     row_sample: str = ""
     notes: str = ""
+    source_column: str = ""
     coordinates: Any = None
 
     def added_to(self, m: CorrectionMap) -> CorrectionMap:
         """Return the map with these facts; what is not known here stays as it is there."""
-        names = ("feature_names", "encoder", "people", "row_sample", "notes")
+        names = ("feature_names", "encoder", "people", "row_sample", "notes", "source_column")
         facts = {name: getattr(self, name) for name in names}
         facts = {name: value for name, value in facts.items() if value}
         if not facts and self.coordinates is None:
@@ -78,6 +80,7 @@ class FitData:
     codes: NDArray[np.int64]
     pairs: tuple[Floats, Floats] | None
     pair_id: NDArray[Any] | None
+    pair_groups: NDArray[Any] | None = None  # people of ``pairs``
     sample_weight: Floats | None = None
     task: NDArray[Any] | None = None
     groups: NDArray[Any] | None = None  # labels, so that batches can be put together
@@ -171,6 +174,7 @@ class CorrectionEstimator(OneToOneFeatureMixin, TransformerMixin, BaseEstimator)
     n_features_in_: int
     map_: Any  # a CorrectionMap
     _provenance: Provenance = Provenance()
+    _rows_seen: Any = None
 
     def fit(
         self,
@@ -184,6 +188,7 @@ class CorrectionEstimator(OneToOneFeatureMixin, TransformerMixin, BaseEstimator)
         source_val: Any = None,
         sample_weight: Any = None,
         groups: Any = None,
+        pair_groups: Any = None,
     ) -> Self:
         """Fit the correction.
 
@@ -210,14 +215,20 @@ class CorrectionEstimator(OneToOneFeatureMixin, TransformerMixin, BaseEstimator)
             Row weights. A weight of 2 equals a repeated row, except to :class:`~mgpa.ClosedFormMGPA`'s
             within-source anchor, to which weights are relative. Pairs are not weighted.
         groups : (n,) array or None
-            Participants. Methods that hold rows out never have rows of one participant on both sides.
+            Participants of the rows. Evidence is weighed over participants, because rows of one of them rise
+            and fall together; methods that hold rows out never have one on both sides.
+        pair_groups : (m,) array or None
+            Participants of ``pairs``. With ``pair_id``, ``groups`` tells.
         """
         check_parameters(self)
         self._forget()
         evidence = {"source": source, "pairs": pairs, "pair_id": pair_id, "groups": groups}
+        evidence["pair_groups"] = pair_groups
         held = {"X_val": X_val, "source_val": source_val}
         try:
-            self._fit(self._read(X, y, sample_weight=sample_weight, **evidence, **held))
+            data = self._read(X, y, sample_weight=sample_weight, **evidence, **held)
+            self._fit(data)
+            self._rows_seen = sample_rows(data.X)
         except MissingEvidence as reason:
             self._tolerate(reason, "Returning the identity map")
             self._become_identity()
@@ -238,7 +249,7 @@ class CorrectionEstimator(OneToOneFeatureMixin, TransformerMixin, BaseEstimator)
     def _forget(self) -> None:
         """Become unfitted."""
         forget(self)
-        self._provenance = Provenance()
+        self._provenance, self._rows_seen = Provenance(), None
 
     @property
     def _looks_at_pairs(self) -> bool:
@@ -263,6 +274,7 @@ class CorrectionEstimator(OneToOneFeatureMixin, TransformerMixin, BaseEstimator)
         pair_id: Any = None,
         sample_weight: Any = None,
         groups: Any = None,
+        pair_groups: Any = None,
         X_val: Any = None,
         source_val: Any = None,
         reset: bool = True,
@@ -287,6 +299,11 @@ class CorrectionEstimator(OneToOneFeatureMixin, TransformerMixin, BaseEstimator)
         if pairs is not None and pair_id is not None:
             raise ValueError("Pass pairs=(A, B) or pair_id=, not both.")
         views = None if pairs is None else check_views(pairs, X.shape[1])
+        whose = None
+        if pair_groups is not None and self._looks_at_pairs:
+            if views is None:
+                raise ValueError("pair_groups are participants of pairs=(A, B); with pair_id pass groups.")
+            whose = check_labels(pair_groups, len(views[0]), "pair_groups")
         names = list(getattr(self, "feature_names_in_", []))
         for i, side in enumerate(pairs or ()):
             if names and names != list(getattr(side, "columns", names)):
@@ -299,6 +316,7 @@ class CorrectionEstimator(OneToOneFeatureMixin, TransformerMixin, BaseEstimator)
             codes,
             views,
             None if pair_id is None else check_pair_id(pair_id, len(X)),
+            whose,
             weight,
             self._read_task(y, len(X)),
             None if groups is None else check_labels(groups, len(X), "groups"),
@@ -393,7 +411,8 @@ class CorrectionEstimator(OneToOneFeatureMixin, TransformerMixin, BaseEstimator)
     def to_map(self) -> Any:
         """Return the frozen correction: save it, send it, apply it with numpy alone."""
         check_is_fitted(self)
-        return self._provenance.added_to(self.map_)
+        m = self._provenance.added_to(self.map_)
+        return m if self._rows_seen is None else replace(m, fitted=FittedRange.of_rows(self._rows_seen))
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

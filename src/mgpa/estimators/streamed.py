@@ -18,8 +18,17 @@ from .._common.checks import on_cuda
 from .._common.parameters import check_parameters
 from ..errors import MissingEvidence
 from ..maps import CorrectionMap
-from ..moments import Means, Moments, Standardizer
-from ..pairs import Contrasts, check_views, is_paired, matched_rows, require_distinct, source_names, to_numpy
+from ..moments import Means, Moments, Standardizer, sample_rows
+from ..pairs import (
+    Contrasts,
+    check_labels,
+    check_views,
+    is_paired,
+    matched_rows,
+    require_distinct,
+    source_names,
+    to_numpy,
+)
 from .base import NO_PAIRS, CorrectionEstimator, FitData, require_several
 
 Floats = NDArray[np.float64]
@@ -54,8 +63,8 @@ class Evidence:
     ----------
     moments : Moments
         Of all rows, by source.
-    pairs, calibration : tuples of (A, B), of LabelledPairs
-        Pairs that are no rows: aligned arrays, and rows with their sources and ids.
+    pairs, calibration : tuples of (A, B, people), of LabelledPairs
+        Pairs that are not among the rows: aligned arrays, and rows with their sources and ids.
     paired_rows : tuple of LabelledPairs
         The rows that have pair ids.
     people, task : Means
@@ -65,7 +74,7 @@ class Evidence:
     """
 
     moments: Moments = field(default_factory=lambda: Moments({}))
-    pairs: tuple[tuple[NDArray[Any], NDArray[Any]], ...] = ()
+    pairs: tuple[tuple[NDArray[Any], NDArray[Any], NDArray[Any] | None], ...] = ()
     calibration: tuple[LabelledPairs, ...] = ()
     paired_rows: tuple[LabelledPairs, ...] = ()
     people: Means = field(default_factory=lambda: Means({}))
@@ -85,7 +94,7 @@ class Evidence:
         weight = data.sample_weight
         return cls(
             Moments.from_rows(data.X, labels, weight),
-            pairs=() if data.pairs is None else (data.pairs,),
+            pairs=() if data.pairs is None else ((*data.pairs, data.pair_groups),),
             paired_rows=rows,
             people=people_means(data, labels),
             task=Means({}) if data.task is None else Means.from_rows(data.X, data.task, sample_weight=weight),
@@ -121,7 +130,7 @@ class Evidence:
 
     def contrasts(self) -> Contrasts:
         """Return every contrast seen, from aligned arrays and from pair ids; none at all is an error."""
-        contrasts = [Contrasts.from_pairs(pair, pair[0].shape[1]) for pair in self.pairs]
+        contrasts = [Contrasts.from_pairs((A, B), A.shape[1], people) for A, B, people in self.pairs]
         if self._labelled:
             X, codes, ids, people = self._paired()
             contrasts.append(Contrasts.from_ids(X, codes, ids, people))
@@ -135,7 +144,7 @@ class Evidence:
         """Return matched rows of two sources (positions among :attr:`sources`), one row per shared event."""
         self._require_two_for_arrays()
         order = 1 if first < second else -1
-        found = [pair[::order] for pair in self.pairs]
+        found = [(A, B)[::order] for A, B, _ in self.pairs]
         if self._labelled:
             X, codes, ids, _ = self._paired()
             a, b = matched_rows(codes, ids, first, second)
@@ -168,8 +177,8 @@ class Evidence:
 
     def _array_moments(self) -> Moments:
         total = Moments({})
-        for pair in self.pairs:
-            for label, side in zip(self.sources, pair, strict=True):
+        for *views, _ in self.pairs:
+            for label, side in zip(self.sources, views, strict=True):
                 total = total + Moments.from_rows(side, np.full(len(side), label))
         return total
 
@@ -258,6 +267,7 @@ class MomentEstimator(CorrectionEstimator):
         pair_id: Any = None,
         sample_weight: Any = None,
         groups: Any = None,
+        pair_groups: Any = None,
     ) -> Self:
         """Add rows and pairs. The map equals one fit on everything seen, to rounding.
 
@@ -272,23 +282,30 @@ class MomentEstimator(CorrectionEstimator):
             self._forget()
         try:
             evidence = {"source": source, "pairs": pairs, "pair_id": pair_id, "groups": groups}
+            evidence["pair_groups"] = pair_groups
             data = self._read(X, y, sample_weight=sample_weight, **evidence, reset=first)
             self._data = seen + Evidence.from_data(data)
+            self._rows_seen = sample_rows(data.X, self._rows_seen)
         except MissingEvidence as reason:
             self._tolerate(reason, "This batch is not used")
             self._data = replace(seen, n_features=self.n_features_in_)
         self._solved = None
         return self
 
-    def add_pairs(self, pairs: LabelledPairs | tuple[Any, Any]) -> Self:
-        """Add pairs that are no rows of X: aligned arrays (A, B), or rows with their sources and ids."""
+    def add_pairs(self, pairs: LabelledPairs | tuple[Any, Any], groups: Any = None) -> Self:
+        """Add pairs that are not among the rows: aligned arrays (A, B), or rows with sources and ids.
+
+        ``groups`` are the participants of aligned arrays.
+        """
         check_is_fitted(self)
         if self._looks_at_pairs:
             if isinstance(pairs, LabelledPairs):
                 check_views((pairs.X, pairs.X), self.n_features_in_)
                 more = Evidence(calibration=(pairs,))
             else:
-                more = Evidence(pairs=(check_views(pairs, self.n_features_in_),))
+                A, B = check_views(pairs, self.n_features_in_)
+                people = None if groups is None else check_labels(groups, len(A), "pair_groups")
+                more = Evidence(pairs=((A, B, people),))
             self._data = self._data + more
             self._solved = None
         return self
@@ -313,6 +330,8 @@ class MomentEstimator(CorrectionEstimator):
         elif seen.moments.n_rows and seen.moments.fingerprint == other._data.moments.fingerprint:
             raise ValueError("Both estimators have seen the same rows; merging would count them twice.")
         self._data = seen + other._data
+        if other._rows_seen is not None:
+            self._rows_seen = sample_rows(other._rows_seen, self._rows_seen)
         self._solved = None
         return self
 

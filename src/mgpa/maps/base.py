@@ -18,6 +18,7 @@ from .._common.markup import facts_html
 from .._common.remote import Given, Place, as_place
 from ..errors import MapError
 from ..pairs import to_numpy
+from .check import FittedRange, RowCheck, check_rows
 from .info import MapInfo, facts_of
 
 if TYPE_CHECKING:
@@ -41,6 +42,8 @@ class CorrectionMap:
         Provenance: method, parameters, fitting-data fingerprint, encoder, versions, notes.
     coordinates : Coordinates or None
         How raw features become the embeddings that this map corrects; see :meth:`from_raw`.
+    fitted : FittedRange or None
+        What the fitting rows were like, for :meth:`check`.
     """
 
     center: Floats
@@ -48,6 +51,7 @@ class CorrectionMap:
     strength: float = 1.0
     info: MapInfo = field(default_factory=MapInfo)
     coordinates: Coordinates | None = None
+    fitted: FittedRange | None = None
     # Prepared forms (per dtype, per torch device); rebuilt on demand, never copied or stored.
     _cache: dict[Any, Any] = field(default_factory=dict, init=False)
 
@@ -107,6 +111,8 @@ class CorrectionMap:
         if layout == "joint" and (n_tokens is None or n_tokens < 1 or d % n_tokens):
             raise MapError(f"token_layout is 'joint', but {d} features are not those of {n_tokens} tokens.")
         width = d // n_tokens if layout == "joint" and n_tokens else d
+        if self.fitted is not None and self.fitted.features.shape[1] != d:
+            raise MapError(f"Ranges of {self.fitted.features.shape[1]} features for a map of {d}.")
         if self.coordinates is not None and self.coordinates.n_coordinates != width:
             raise MapError(f"{self.coordinates.n_coordinates} coordinates for a map of {width} features.")
 
@@ -177,7 +183,7 @@ class CorrectionMap:
 
         Parameters
         ----------
-        X : array of shape (n, d)
+        X : array of shape (n, d), or (n, t, d) where the map was fitted on tokens
             numpy array, anything numpy can read (a pandas frame, a list), or a torch tensor.
         strength : float or None
             Apply this strength instead of the map's own.
@@ -194,6 +200,18 @@ class CorrectionMap:
         if strength is not None and strength != self.strength:
             return self.with_strength(strength).transform(X, out=out)
         return self._correct(X, self._apply, out)
+
+    def _token_rows(self, X: Any) -> Any:
+        """Return tokens (n, t, d) of a map fitted on tokens as rows; anything else as it is."""
+        n_tokens, layout = self.info.n_tokens, self.info.token_layout
+        if n_tokens is None or getattr(X, "ndim", 2) != 3:
+            return X
+        if X.shape[1] != n_tokens:
+            why = (
+                " A mean over another number of tokens has another distribution." if layout == "mean" else ""
+            )
+            raise ValueError(f"X has {X.shape[1]} tokens per row; fitted on {n_tokens}.{why}")
+        return token_rows(X, layout)
 
     def warm_up(self, dtype: Any = np.float32) -> Self:
         """Do now what the first transform would have to: prepare the weights, and load or compile code.
@@ -226,6 +244,14 @@ class CorrectionMap:
 
     def _correct(self, X: Any, apply: Callable[[Floats, Floats], bool], out: Any) -> Any:
         """Correct arrays by ``apply`` and tensors by the map's module; without one, tensors on the CPU."""
+        if getattr(X, "ndim", 2) == 3 and self.info.n_tokens is not None:
+            if out is not None:
+                raise TypeError("out is for rows (n, d); tokens are corrected into a new array. Omit out.")
+            rows = self._token_rows(X)
+            corrected = self._correct(rows, apply, None)
+            if self.info.token_layout == "joint":
+                return corrected.reshape(X.shape)
+            return X + (corrected - rows)[:, None]
         if not is_tensor(X):
             return self._run(X, apply, out)
         if out is not None:
@@ -288,6 +314,43 @@ class CorrectionMap:
         X = as_float_matrix(X, n_features=self.n_features)
         return np.asarray((self.transform(X, **options) - X) / self.scale)
 
+    def check(self, X: Any, source: Any = None) -> RowCheck:
+        """Say whether rows are like those the map was fitted on, before or after it is deployed.
+
+        Parameters
+        ----------
+        X : (n, d) array, or (n, t, d) tokens where the map was fitted on tokens
+            Uncorrected rows, as for :meth:`transform`.
+        source : (n,) array or None
+            Their sources, where known: names that the fit never saw are reported.
+
+        Returns
+        -------
+        RowCheck
+            Prints as sentences; has ``ok``, and ``to_dict()`` for JSON.
+
+        Examples
+        --------
+        >>> import numpy as np, mgpa
+        >>> rng = np.random.default_rng(0)
+        >>> X = rng.normal(size=(200, 3)); X[::2] += 1.0
+        >>> m = mgpa.baselines.LEACE().fit(X, source=np.arange(200) % 2).to_map()
+        >>> m.check(X).ok, m.check(X + 9.0).ok
+        (True, False)
+        """
+        X = as_float_matrix(self._token_rows(X), n_features=self.n_features)
+        require_finite(X, "X")
+        names = self.info.feature_names if self.coordinates is None else None
+        names = names if names is not None and len(names) == self.n_features else None
+        return check_rows(
+            X,
+            self.fitted,
+            source,
+            fitted_sources=self.info.source_names,
+            column=self.info.source_column or "source",
+            names=names,
+        )
+
     def save(self, path: Given, *, overwrite: bool = True) -> Place:
         """Write the map to one safetensors file, atomically: the file is complete or not there.
 
@@ -340,6 +403,15 @@ class CorrectionMap:
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__}: {self._describe()}, {self.n_features} features>"
+
+
+def token_rows(X: Any, layout: str) -> Any:
+    """Return tokens (n, t, d) as rows: their mean, summed in float64, or ("joint") one after another."""
+    if layout == "joint":
+        return X.reshape(len(X), -1)
+    if is_tensor(X):
+        return X.double().mean(dim=1).to(X.dtype)
+    return np.asarray(X).mean(axis=1, dtype=np.float64).astype(X.dtype)
 
 
 def _shorten(names: tuple[Any, ...] | None) -> str:

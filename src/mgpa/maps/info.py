@@ -32,6 +32,8 @@ class MapInfo:
     constant_features : tuple of int
         Positions of the features that never varied in the fit. Their scale is 1, they are never edited, and
         they do not count in the size that movement is relative to.
+    source_column : str
+        What the user's table called the sources ("hospital"); empty if unknown.
     evidence : str
         What the fit found before it acted, and whether it did.
     """
@@ -42,6 +44,7 @@ class MapInfo:
     feature_names: tuple[str, ...] | None = None
     constant_features: tuple[int, ...] = ()
     source_names: tuple[str, ...] = ()
+    source_column: str = ""
     n_rows: int | None = None
     n_contrasts: int | None = None
     fingerprint: str | None = None

@@ -13,7 +13,7 @@ from .._common.lazy import lazy_names
 if TYPE_CHECKING:
     from ..errors import TableError
     from .columns import COLUMNS, ROLES, Columns
-    from .correcting import correct_file
+    from .correcting import check_table, correct_file
     from .files import Part, TableFile, open_table, write_table
     from .fitting import fit_table
     from .roles import assign_roles
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 _HOMES: dict[str, tuple[str, ...]] = {
     "..errors": ("TableError",),
     ".columns": ("COLUMNS", "Columns", "ROLES"),
-    ".correcting": ("correct_file",),
+    ".correcting": ("check_table", "correct_file"),
     ".files": ("Part", "TableFile", "open_table", "write_table"),
     ".fitting": ("fit_table",),
     ".roles": ("assign_roles",),
@@ -45,6 +45,7 @@ __all__ = [
     "TableFile",
     "TableWriter",
     "assign_roles",
+    "check_table",
     "correct",
     "correct_file",
     "fit_table",

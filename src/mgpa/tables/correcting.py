@@ -11,12 +11,15 @@ import numpy as np
 from .._common.files import require_distinct_paths
 from .._common.remote import Given, as_place
 from ..maps import CorrectionMap
+from ..maps.check import RowCheck
 from ..maps.io.mapfile import map_digest
 from .columns import require_columns
 from .files import Part, TableFile, format_from_name, open_table, require_place, write_table
-from .rows import correct, require_correctable
+from .rows import correct, require_correctable, rows_for, vectors
 from .scale import RETRIES, batches, watched
 from .table import Table
+
+CHECKED_ROWS = 200_000
 
 
 def correct_file(
@@ -82,6 +85,19 @@ def correct_file(
             ]
             writer.written.update(enumerate(client.gather(futures)))
     return file.n_rows
+
+
+def check_table(m: CorrectionMap, table: Given | TableFile) -> RowCheck:
+    """Say whether a table's rows are like those a map was fitted on: all of them, or of parts spread evenly.
+
+    See :meth:`mgpa.CorrectionMap.check`.
+    """
+    file = table if isinstance(table, TableFile) else open_table(table)
+    every = -(-file.n_rows // CHECKED_ROWS) or 1
+    tables = [rows_for(m, batch) for part in file.parts[::every] for batch in batches(part)]
+    X = np.concatenate([vectors(t, m.info.token_layout) for t in tables] or [np.zeros((0, m.n_features))])
+    known = [t.source for t in tables if t.source is not None]
+    return m.check(X, np.concatenate(known) if known and len(known) == len(tables) else None)
 
 
 def _corrected(m: CorrectionMap, file: TableFile, like: Table, verbose: bool) -> Iterator[Table]:

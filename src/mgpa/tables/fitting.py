@@ -112,6 +112,7 @@ def fit_table(
         people=tuple(sorted(people)),
         row_sample=(fitted + seen).encode(),
         notes="; ".join(notes),
+        source_column=str(rows.table.info.get("source_column") or ""),
         coordinates=coordinates,
     )
     model.to_map()  # what cannot be solved is said here, not when the map is first used
@@ -263,7 +264,7 @@ def _fit_rows(
     if calibration is None:
         evidence["pair_id"] = fit.pair_id
     else:
-        evidence["pairs"] = as_views(calibration)
+        evidence["pairs"], evidence["pair_groups"] = as_views(calibration)
     if len(judges):
         val = in_coordinates(coordinates, rows.read(judges))
         evidence |= {"X_val": val.X, "source_val": val.source}
@@ -276,12 +277,13 @@ def _fit_rows(
     return model, SeenRows.from_rows(raw.X, raw.participant), notes
 
 
-def as_views(calibration: Pairs) -> tuple[Any, Any]:
-    """Return pairs as two aligned arrays: of every two sources, the one that comes first in order first."""
+def as_views(calibration: Pairs) -> tuple[tuple[Any, Any], Any]:
+    """Return pairs as two aligned arrays, the source that comes first in order first, and whose they are."""
     if not isinstance(calibration, LabelledPairs):
-        return calibration
+        return calibration, None
     first, second = calibration.matched()
-    return calibration.X[first], calibration.X[second]
+    people = calibration.participant
+    return (calibration.X[first], calibration.X[second]), None if people is None else people[first]
 
 
 def _draw_fit_rows(

@@ -254,14 +254,15 @@ def _epoch_columns(epochs: Any) -> Columns:
 def subject_of(epochs: Any) -> Any:
     """Return the ``his_id`` of the subject of MNE epochs, or None; warn if that may be one of several people.
 
-    ``mne.concatenate_epochs`` keeps the first subject for all epochs. What is left of the seam is the event
-    after it: no sooner than ten seconds after the end of the epoch before, or with an earlier time.
+    ``mne.concatenate_epochs`` keeps the first subject for all epochs, and begins the next recording ten
+    seconds after the end of the last epoch; a gap as long as that and the wait for the first event is a seam.
     """
     person = (epochs.info.get("subject_info") or {}).get("his_id")
     if person is not None and type(epochs).__name__ == "EpochsArray":
         rate = np.asarray(getattr(epochs, "_raw_sfreq", epochs.info["sfreq"]), dtype=np.float64).item()
         seconds = np.diff(epochs.events[:, 0]) / rate
-        seams = int(np.sum((seconds < 0) | (seconds >= 10 + epochs.times[-1])))
+        seam = 10 + epochs.times[-1] + epochs.events[0, 0] / rate
+        seams = int(np.sum((seconds < 0) | (np.abs(seconds - seam) < 5)))
         if seams:
             warnings.warn(
                 f"All {len(epochs.events)} epochs are taken for those of subject {person!r}, by their "

@@ -4,7 +4,6 @@ import hashlib
 import io
 import json
 import pickle
-import shutil
 import zipfile
 from pathlib import Path
 
@@ -47,27 +46,6 @@ def test_the_stored_closed_form_replays_the_authors_outputs(fixture):
     np.testing.assert_allclose(m.transform(arrays["X_new"]), arrays["closed_form"], rtol=0, atol=1e-12)
     stronger = m.with_strength(1.1).transform(arrays["X_new"])
     np.testing.assert_allclose(stronger, arrays["closed_form_alpha_1_1"], rtol=0, atol=1e-12)
-
-
-@needs_shared
-@pytest.mark.parametrize("name", ["closed_form_adapter", *(f"iterative_{name}" for name in ITERATIVE)])
-def test_precision_and_batching_do_not_matter(fixture, name):
-    folder, arrays = fixture
-    m, X = load_map(folder / name), arrays["X_new"]
-    together = m.transform(X)
-    alone = np.concatenate([m.transform(row[None]) for row in X])
-    np.testing.assert_allclose(alone, together, rtol=0, atol=1e-12)
-    np.testing.assert_allclose(m.transform(X.astype(np.float32)), together, rtol=0, atol=1e-5)
-
-
-@needs_shared
-@pytest.mark.parametrize("name", ["closed_form_adapter", "iterative_pca_permission"])
-def test_a_release_saved_as_a_map_file_is_the_same_map(fixture, name, tmp_path):
-    folder, arrays = fixture
-    m = load_map(folder / name)
-    loaded = load_map(m.save(tmp_path / "m.safetensors"))
-    assert np.array_equal(loaded.transform(arrays["X_new"]), m.transform(arrays["X_new"]))
-    assert loaded.info == m.info
 
 
 @needs_shared
@@ -182,22 +160,18 @@ def test_an_iterative_folder_gives_its_map(tmp_path, sizes):
     assert np.array_equal(loaded.transform(X), X) == (len(m) == 0)
 
 
-@pytest.mark.parametrize("r", [1, 2, 3, 6])
+@pytest.mark.parametrize("r", [0, 1, 2, 6])
 def test_a_closed_form_folder_gives_its_map(tmp_path, r):
     model, arrays = closed_form(r=r)
     m = load_map(write_folder(tmp_path / "m", model, arrays))
     B, complement, inverse, delta, intercept, coef = arrays.values()
     x = np.random.default_rng(1).normal(size=6)
+    if r == 0:  # without a gate, the identity
+        assert np.array_equal(m.transform(x[None])[0], x)
+        return
     residual = B.T @ x - (intercept + x @ complement @ coef)
     expected = x - B @ delta * (delta @ inverse @ residual) / (delta @ inverse @ delta)
     np.testing.assert_allclose(m.transform(x[None])[0], expected, rtol=0, atol=1e-12)
-
-
-def test_a_closed_form_without_a_gate_is_the_identity(tmp_path):
-    model, arrays = closed_form(r=0)
-    m = load_map(write_folder(tmp_path / "m", model, arrays))
-    X = np.ones((2, 6))
-    assert np.array_equal(m.transform(X), X)
 
 
 def stage_fields(model, k=0):
@@ -260,24 +234,14 @@ DAMAGED = {
         change_iterative(lambda m, a: m.update(kind="LEACE")),
         "supported: ClosedFormMGPA and IterativeMGPA",
     ),
-    "kind is a list": (change_iterative(lambda m, a: m.update(kind=[])), "damaged"),
     "no state": (change_iterative(lambda m, a: m.pop("state")), "damaged"),
-    "missing array": (change_iterative(lambda m, a: a.pop("array_00000")), "damaged"),
     "stages that differ in damping": (
         change_iterative(lambda m, a: stage_fields(m, 1).update(damping=0.5)),
         "stages differ in damping",
     ),
-    "stages that differ in step": (
-        change_iterative(lambda m, a: stage_fields(m, 1).update(max_step=0.5)),
-        "stages differ in",
-    ),
     "negative floor": (
         change_iterative(lambda m, a: [stage_fields(m, k).update(floor=-1.0) for k in range(4)]),
         "must be positive",
-    ),
-    "damping beyond floats": (
-        change_iterative(lambda m, a: [stage_fields(m, k).update(damping=10**400) for k in range(4)]),
-        "damaged",
     ),
     "other record": (
         change_iterative(lambda m, a: m["state"]["stages_"][0].update(__record__="os.system")),
@@ -287,16 +251,7 @@ DAMAGED = {
         change_iterative(lambda m, a: stage_fields(m)["full"][0]["fields"].update(kind="svm")),
         "affine critics and at most one gelu",
     ),
-    "network as an anchor": (
-        change_iterative(lambda m, a: stage_fields(m)["anchors"][0]["fields"].update(kind="gelu")),
-        "anchor must be affine",
-    ),
     "two networks": (change_iterative(add_network), "at most one gelu"),
-    "an anchor too few": (change_iterative(lambda m, a: stage_fields(m)["anchors"].pop()), "damaged"),
-    "no critics": (
-        change_iterative(lambda m, a: stage_fields(m).update(full=[], anchors=[])),
-        "damaged",
-    ),
     "stages with other critics": (change_iterative(drop_network), "differ in their critics"),
     "moving anchor": (change_iterative(move_anchor), "anchors move with the edit"),
     "two gates": (change_iterative(other_edit), "one gate"),
@@ -304,15 +259,9 @@ DAMAGED = {
         change_iterative(lambda m, a: weight_array(m, a, np.ones(3, np.float32))),
         r"expected floats of shape \(10,\)",
     ),
-    "integer weights": (change_iterative(lambda m, a: weight_array(m, a, np.ones(10, int))), "int64"),
-    "text weights": (change_iterative(lambda m, a: weight_array(m, a, np.array(["x"] * 10))), "<U1"),
     "weights that are not finite": (
         change_iterative(lambda m, a: weight_array(m, a, np.full(10, np.inf, np.float32))),
         "NaN or infinite",
-    ),
-    "another width": (
-        change_iterative(lambda m, a: m["state"].update(n_features_in_=11)),
-        "expected floats of shape",
     ),
     "width as text": (change_iterative(lambda m, a: m["state"].update(n_features_in_="10")), "integer"),
     "endless width": (
@@ -325,21 +274,7 @@ DAMAGED = {
         "integer from 1",
     ),
     "skewed basis": (change_closed_form(set_array("basis_", np.ones((6, 2)))), "not orthonormal"),
-    "basis that is not finite": (
-        change_closed_form(set_array("basis_", np.full((6, 2), np.nan))),
-        "not orthonormal",
-    ),
-    "turned complement": (change_closed_form(set_array("complement_", np.eye(6)[:, :4])), "not orthonormal"),
     "no direction": (change_closed_form(set_array("direction_", np.zeros(2))), "no length"),
-    "direction that is not finite": (
-        change_closed_form(set_array("direction_", np.full(2, np.nan))),
-        "no length",
-    ),
-    "negative metric": (change_closed_form(set_array("metric_inverse_", -np.eye(2))), "no length"),
-    "transposed anchor": (
-        change_closed_form(set_array("anchor_coef_", np.ones((2, 4)))),
-        r"expected floats of shape \(4, 2\)",
-    ),
     "overflowing anchor": (
         change_closed_form(set_array("anchor_coef_", np.full((4, 2), 1e308))),
         "NaN or infinite",
@@ -359,15 +294,10 @@ def test_inconsistent_models_are_refused(tmp_path, name):
 DOCUMENTS = {
     "other schema": ({"schema": "mgpa-release-model-v2"}, "schema mgpa-release-model-v1"),
     "wrong checksum": ({"state_sha256": "0" * 64}, "does not match its checksum"),
-    "checksum of another type": ({"state_sha256": None}, "does not match its checksum"),
     "path up": ({"state_file": "../m/model.npz"}, "plain file name"),
-    "path up on Windows": ({"state_file": "..\\m\\model.npz"}, "plain file name"),
     "absolute path": ({"state_file": "/etc/passwd"}, "plain file name"),
-    "the folder above": ({"state_file": ".."}, "has no file"),
-    "nothing": ({"state_file": ""}, "has no file"),
     "absent file": ({"state_file": "other.npz"}, "has no file other.npz"),
     "null byte": ({"state_file": "model.npz\0"}, "has no file|damaged"),
-    "number": ({"state_file": 3}, "damaged"),
     "model is a list": ({"model": []}, "damaged"),
 }
 
@@ -417,11 +347,11 @@ def test_missing_pieces_are_named(tmp_path):
 def test_a_cut_or_changed_array_file_is_refused(tmp_path):
     folder = write_folder(tmp_path / "m", *closed_form())
     content = (folder / "model.npz").read_bytes()
-    for n in range(0, len(content), 37):
+    for n in range(0, len(content), 211):
         (folder / "model.npz").write_bytes(content[:n])
         with pytest.raises(MapError, match="checksum"):
             load_map(folder)
-    for n in range(0, len(content), 37):
+    for n in range(0, len(content), 211):
         with pytest.raises(MapError, match="damaged"):
             load_map(with_content(folder, content[:n]))
 
@@ -479,13 +409,6 @@ def test_a_zip_bomb_that_lies_about_its_size_is_refused(tmp_path):
         load_map(with_content(folder, honest.replace(size, (200).to_bytes(4, "little"))))
 
 
-@pytest.mark.parametrize("shape", [(2**60,), (6, 2**40), (6, 2), (-6, 2)])
-def test_an_array_that_claims_more_than_it_holds_is_refused(tmp_path, shape):
-    folder = write_folder(tmp_path / "m", *closed_form())
-    with pytest.raises(MapError):
-        load_map(with_content(folder, zip_of({"array_00000.npy": npy_header(shape) + bytes(8)})))
-
-
 def test_many_references_to_one_array_are_bounded(tmp_path, monkeypatch):
     model, arrays = iterative(standardised())
     stages = model["state"]["stages_"]
@@ -495,16 +418,3 @@ def test_many_references_to_one_array_are_bounded(tmp_path, monkeypatch):
     monkeypatch.setattr(release, "MAX_ARRAY_BYTES", 2**17)
     with pytest.raises(MapError, match="unpack to more than"):
         load_map(folder)
-
-
-@needs_shared
-def test_a_changed_copy_of_a_stored_map_is_refused(fixture, tmp_path):
-    folder, _ = fixture
-    copy = Path(shutil.copytree(folder / "iterative_linear", tmp_path / "copy"))
-    load_map(copy)
-    content = bytearray((copy / "model.npz").read_bytes())
-    content[len(content) // 2] ^= 1
-    (copy / "model.npz").chmod(0o644)
-    (copy / "model.npz").write_bytes(content)
-    with pytest.raises(MapError, match=r"model\.npz does not match its checksum"):
-        load_map(copy)

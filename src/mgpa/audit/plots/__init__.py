@@ -1,60 +1,36 @@
 """Figures of an audit, for papers: plain functions that take the audit, draw, and return the figure.
 
-Three need no audit: :func:`plot_changes` draws numbers, and :func:`plot_clouds` rows, before and after, and
-:func:`plot_lines` numbers along a setting.
-
-Every function takes ``ax`` (or ``axes``) to draw into, and otherwise makes a figure of ``width`` inches:
-3.4 is one column of most journals, 7.0 the full page. A method has the same colour and marker everywhere;
-source-aware methods are hollow, as in the paper. Text stays text in PDF and SVG.
-
->>> from mgpa.audit import plots
->>> plots.plot_tradeoff(audit, width=plots.PAGE).savefig("tradeoff.pdf")                 # doctest: +SKIP
+:func:`plot_changes`, :func:`plot_clouds` and :func:`plot_lines` need no audit. Every function takes ``ax``
+(or ``axes``) to draw into, and otherwise makes a figure of ``width`` inches: 3.4 is one column of most
+journals, 7.0 the full page. A method has the same colour and marker everywhere; source-aware methods are
+hollow.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ..._common.files import write_atomically
 from ..._common.progress import progress
 from ..verdict import warnings
 from .changes import plot_changes, plot_clouds, plot_lines
+from .charts import (
+    gates,
+    plot_association,
+    plot_embedding,
+    plot_gate,
+    plot_pairs,
+    plot_participants,
+    plot_readers,
+    plot_tradeoff,
+)
 from .drawing import COLORS, COLUMN, MARKERS, PAGE, SOURCE_COLORS, grid, looks, style
-from .maps import gates, plot_gate, plot_movement, plot_pairs
-from .outcomes import plot_association, plot_readers, plot_tradeoff
-from .rows import plot_embedding, plot_participants, plot_variance
 
 if TYPE_CHECKING:
     from ..result import Audit
-
-__all__ = [
-    "CHARTS",
-    "COLORS",
-    "COLUMN",
-    "MARKERS",
-    "PAGE",
-    "SOURCE_COLORS",
-    "draw_all",
-    "grid",
-    "looks",
-    "plot",
-    "plot_association",
-    "plot_changes",
-    "plot_clouds",
-    "plot_embedding",
-    "plot_gate",
-    "plot_lines",
-    "plot_movement",
-    "plot_pairs",
-    "plot_participants",
-    "plot_readers",
-    "plot_tradeoff",
-    "plot_variance",
-    "save_all",
-    "save_figures",
-    "style",
-]
 
 #: Every chart of an audit by its name.
 CHARTS: dict[str, Callable[..., Any]] = {
@@ -64,10 +40,15 @@ CHARTS: dict[str, Callable[..., Any]] = {
     "association": plot_association,
     "pairs": plot_pairs,
     "gate": plot_gate,
-    "movement": plot_movement,
     "embedding": plot_embedding,
-    "variance": plot_variance,
 }
+
+
+__all__ = [
+    "CHARTS", "COLORS", "COLUMN", "MARKERS", "PAGE", "SOURCE_COLORS", "draw_all", "grid", "looks", "plot",
+    "plot_association", "plot_changes", "plot_clouds", "plot_embedding", "plot_gate", "plot_lines",
+    "plot_pairs", "plot_participants", "plot_readers", "plot_tradeoff", "save_figures", "style",
+]  # fmt: skip
 
 
 def plot(audit: Audit, chart: str = "tradeoff", *arguments: Any, **options: Any) -> Any:
@@ -88,7 +69,7 @@ def draw_all(audit: Audit) -> dict[str, Any]:
     """Return a figure of every chart that applies to an audit, by their names."""
     several = len(audit.methods) > 1
     applies = {
-        **dict.fromkeys(("tradeoff", "readers", "participants", "movement"), several),
+        **dict.fromkeys(("tradeoff", "readers", "participants"), several),
         "association": "worst" in audit.metrics,
         "pairs": audit.check_pairs() is not None,
         "gate": bool(gates(audit)),
@@ -100,13 +81,6 @@ def draw_all(audit: Audit) -> dict[str, Any]:
         figure.draw_without_rendering()
         figure.set_layout_engine("none")
     return drawn
-
-
-def save_all(
-    audit: Audit, folder: Any, formats: Iterable[str] = ("pdf", "svg", "png"), *, verbose: bool = False
-) -> list[Path]:
-    """Write every chart that applies to ``folder``, in every format, and return the paths."""
-    return save_figures(draw_all(audit), folder, formats, verbose=verbose)
 
 
 def save_figures(
@@ -124,7 +98,7 @@ def save_figures(
     folder.mkdir(parents=True, exist_ok=True)
     files = [(name, kind) for name in figures for kind in formats]
     for i in progress(range(len(files)), "writing figures", verbose):
-        name, kind = files[i]
-        paths.append(folder / f"{name}.{kind}")
-        figures[name].savefig(paths[-1], format=kind, metadata=undated.get(kind))
+        (name, kind), stream = files[i], BytesIO()
+        figures[name].savefig(stream, format=kind, metadata=undated.get(kind))
+        paths.append(write_atomically(folder / f"{name}.{kind}", stream.getvalue()))
     return paths

@@ -7,20 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from ..words import label
-from .drawing import (
-    BEFORE,
-    CHANCE,
-    COLORS,
-    FAINT,
-    MARKERS,
-    PAGE,
-    SOURCE_COLORS,
-    canvas,
-    plain,
-    rows,
-    style,
-)
+from . import drawing as draw
+from .drawing import COLORS, MARKERS, PAGE, SOURCE_COLORS, canvas, plain, style
 
 
 def plot_changes(
@@ -32,18 +20,6 @@ def plot_changes(
     width: float = PAGE,
 ) -> Any:
     """Draw numbers before (circles) and after (squares), one row a name.
-
-    Parameters
-    ----------
-    values : dict of name to (before, after)
-    ax : Axes or None
-        Where to draw; None makes a figure.
-    xlabel : str
-        What the numbers are.
-    legend : str or None
-        Where the legend stands; None draws none.
-    width : float
-        Of a new figure, in inches.
 
     Examples
     --------
@@ -57,11 +33,10 @@ def plot_changes(
             ax.plot([before, after], [row, row], color=COLORS[1], lw=1.2, alpha=0.5)
             ax.plot(before, row, "o", ms=7, mfc="white", color=COLORS[0], label="" if row else "before")
             ax.plot(after, row, "s", color=COLORS[1], label="" if row else "after")
-        ax.axvline(0.5, **CHANCE)
+        ax.axvline(0.5, **draw.CHANCE)
         ax.set_yticks(range(len(values)), [plain(name) for name in values])
-        ax.set_ylim(len(values) - 0.5, -0.5)
-        ax.set_xlabel(xlabel)
-        rows(ax)
+        ax.set(ylim=(len(values) - 0.5, -0.5), xlabel=xlabel)
+        draw.rows(ax)
         if legend is not None:
             ax.legend(loc=legend)
     return figure
@@ -82,31 +57,17 @@ def plot_lines(
     Parameters
     ----------
     panels : dict of title to dict of name to (x, y)
-        Points of every line. If y has several columns (repetitions), their mean is drawn and their range
-        shaded. A name has the same colour and marker in all panels; "Identity" is grey.
-    axes : Axes or None
-        One for every panel; None makes a figure.
-    xlabel : str
-        What the setting is.
+        If y has several columns (repetitions), their mean is drawn and their range shaded. A name has the
+        same colour and marker in all panels; "Identity" is grey.
     chance : titles
         Panels that get a dotted line at .5, the AUROC of guessing.
     before : dict of title to float, or None
         Values without correction, dashed.
     mark : float or None
         A setting to point out.
-    width : float
-        Of a new figure, in inches.
-
-    Examples
-    --------
-    >>> ranks = [1, 2, 4]
-    >>> lines = {"Closed form": (ranks, [0.8, 0.6, 0.55]), "Iterative": (ranks, [0.8, 0.7, 0.5])}
-    >>> figure = plot_lines({"Headset AUROC": lines}, xlabel="Gate rank", chance=["Headset AUROC"])
-    >>> [text.get_text() for text in figure.axes[0].get_legend().get_texts()]
-    ['Closed form', 'Iterative']
     """
-    others = dict.fromkeys(name for lines in panels.values() for name in lines if name != label("identity"))
-    hues = {label("identity"): 0} | {name: i for i, name in enumerate(others, start=1)}
+    others = dict.fromkeys(name for lines in panels.values() for name in lines if name != "Identity")
+    hues = {"Identity": 0} | {name: i for i, name in enumerate(others, start=1)}
     with style():
         figure, drawn = canvas(axes, width, max(2.4, 0.3 * width), len(panels), len(panels))
         for (title, lines), ax in zip(panels.items(), drawn, strict=True):
@@ -118,11 +79,11 @@ def plot_lines(
                     y = y.mean(axis=1)
                 ax.plot(x, y, "-" + marker, ms=3.2, color=color, label=plain(name))
             if title in tuple(chance):
-                ax.axhline(0.5, **CHANCE)
+                ax.axhline(0.5, **draw.CHANCE)
             if before is not None and title in before:
-                ax.axhline(before[title], **BEFORE, label="without correction")
+                ax.axhline(before[title], **draw.BEFORE, label="without correction")
             if mark is not None:
-                ax.axvline(mark, color=FAINT, lw=4, zorder=0)
+                ax.axvline(mark, color=draw.FAINT, lw=4, zorder=0)
             ax.set_title(plain(title), loc="left")
             ax.set_xlabel(xlabel)
         # Where most lines are, so that every name is in it.
@@ -139,27 +100,7 @@ def plot_clouds(
     ylabel: str = "",
     width: float = 5.8,
 ) -> Any:
-    """Draw rows in two directions, a panel a name, coloured by source; large markers are the sources' means.
-
-    Parameters
-    ----------
-    clouds : dict of name to (n, 2) array
-        The same rows, say before and after; all panels have one scale.
-    source : array of n labels
-    axes : Axes or None
-        One for every panel; None makes a figure.
-    xlabel, ylabel : str
-        What the two directions are.
-    width : float
-        Of a new figure, in inches.
-
-    Examples
-    --------
-    >>> rng = np.random.default_rng(0)
-    >>> X, source = rng.normal(size=(40, 2)), np.repeat(["dry", "wet"], 20)
-    >>> [ax.get_title(loc="left") for ax in plot_clouds({"Before": X, "After": X / 2}, source).axes]
-    ['Before', 'After']
-    """
+    """Draw the same rows, (n, 2) arrays, in a panel a name, coloured by source; large markers are means."""
     source = np.asarray(source)
     labels = np.unique(source)
     with style():
@@ -173,11 +114,9 @@ def plot_clouds(
                 size, mean = 10 - 4 * i / max(len(labels) - 1, 1), part.mean(axis=0)
                 ax.plot(*mean, "o", ms=size, mec="white", mew=1.2, color=color, label=plain(f"{name} (mean)"))
             ax.set_title(plain(title), loc="left", fontweight="bold")
-            ax.set_xlabel(xlabel)
-            ax.set_aspect("equal", adjustable="box")
+            ax.set(xlabel=xlabel, aspect="equal", adjustable="box")
         panels[0].set_ylabel(ylabel)
         if axes is None:
-            figure.legend(
-                *panels[0].get_legend_handles_labels(), loc="outside upper right", ncols=len(labels)
-            )
+            legend = panels[0].get_legend_handles_labels()
+            figure.legend(*legend, loc="outside upper right", ncols=len(labels))
     return figure

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from contextlib import AbstractContextManager
 from functools import cache
 from io import BytesIO
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..._common.extras import missing
-from ..._common.files import write_atomically
 from ..bootstrap import Estimate
 from ..words import label
 
@@ -72,41 +69,22 @@ def _figure_class() -> Any:
     from matplotlib.figure import Figure
 
     class AuditFigure(Figure):
-        """A figure that saves with :func:`style`'s fonts, whole or not at all, and shows in notebooks."""
+        """A figure that saves with :func:`style`'s fonts, and shows in notebooks."""
 
         def savefig(self, fname: Any, **options: Any) -> None:
             with style():
-                if not isinstance(fname, str | os.PathLike):
-                    super().savefig(fname, **options)
-                    return
-                path, stream = Path(fname), BytesIO()
-                kind = path.suffix.removeprefix(".") or self.canvas.get_default_filetype()
-                super().savefig(stream, **{"format": kind, **options})
-                write_atomically(path if path.suffix else path.with_suffix(f".{kind}"), stream.getvalue())
+                super().savefig(fname, **options)
 
         def _repr_png_(self) -> bytes:
             stream = BytesIO()
             self.savefig(stream, format="png", dpi=160)
             return stream.getvalue()
 
-    AuditFigure.__qualname__ = "AuditFigure"  # by which pickles find it, see below
     return AuditFigure
 
 
-def __getattr__(name: str) -> Any:
-    if name == "AuditFigure":
-        return _figure_class()
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-
-
 def canvas(
-    axes: Any,
-    width: float,
-    height: float,
-    count: int = 1,
-    columns: int = 1,
-    extra: float = 0.0,
-    **options: Any,
+    axes: Any, width: float, height: float, count: int = 1, columns: int = 1, extra: float = 0, **options: Any
 ) -> tuple[Any, NDArray[Any]]:
     """Return the figure and ``count`` axes: the ones passed, or new ones in that many columns.
 
@@ -179,24 +157,11 @@ def mark(artist: Any, titles: str | Iterable[str], method: str = "", people: Ite
 
 
 def points(
-    ax: Any,
-    x: Any,
-    y: Any,
-    look: Look,
-    titles: str | Sequence[str] = "",
-    people: Iterable[int] = (),
-    **options: Any,
+    ax: Any, x: Any, y: Any, look: Look, titles: Any = "", people: Iterable[int] = (), **options: Any
 ) -> None:
     """Draw a method's markers, with what they show."""
-    settings = {
-        "ms": 5.0,
-        "mfc": look.face,
-        "mec": look.color,
-        "mew": 1.1,
-        "zorder": 3,
-        "ls": "none",
-    } | options
-    (line,) = ax.plot(x, y, marker=settings.pop("marker", look.marker), **settings)
+    default = {"ms": 5.0, "mfc": look.face, "mec": look.color, "mew": 1.1, "zorder": 3, "ls": "none"}
+    (line,) = ax.plot(x, y, **default | {"marker": look.marker} | options)
     mark(line, titles or look.label, look.name, people)
 
 
@@ -231,77 +196,13 @@ def forest(ax: Any, audit: Audit, values: list[tuple[str, Estimate]], names: boo
     rows(ax)
 
 
-def label_points(
-    ax: Any, places: list[tuple[float, float, Look]], lines: Iterable[tuple[float, ...]]
-) -> None:
-    """Write each method's name beside its point, where it covers least of points, lines and other names."""
-    ax.figure.draw_without_rendering()
-    frame, dot = ax.get_window_extent(), ax.figure.dpi / 72
-    at = [ax.transData.transform((x, y)) for x, y, _ in places]
-    taken = [(x - 4 * dot, y - 4 * dot, x + 4 * dot, y + 4 * dot, 4.0) for x, y in at]
-    for x0, y0, x1, y1 in lines:
-        (a, b), (c, d) = ax.transData.transform([(x0, y0), (x1, y1)])
-        taken.append((a - dot, b - dot, c + dot, d + dot, 1.0))
+def legend(ax: Any, audit: Audit, columns: int) -> None:
+    """Write below a chart which marker is which method."""
+    from matplotlib.lines import Line2D
 
-    def cost(box: tuple[float, ...], point: int) -> float:
-        covered = sum(
-            max(0.0, min(box[2], b[2]) - max(box[0], b[0]))
-            * max(0.0, min(box[3], b[3]) - max(box[1], b[1]))
-            * b[4]
-            for b in taken
-        )
-        edge = 2 * dot
-        beyond = (
-            frame.x0 + edge - box[0], frame.y0 + edge - box[1],
-            box[2] - frame.x1 + edge, box[3] - frame.y1 + edge,
-        )  # fmt: skip
-        # A name nearer to another point than to its own would be read as that one's.
-        gaps = [np.hypot(max(box[0] - x, x - box[2], 0), max(box[1] - y, y - box[3], 0)) / dot for x, y in at]
-        stolen = max(0.0, gaps[point] + 3 - min([g for i, g in enumerate(gaps) if i != point], default=99.0))
-        return float(covered / dot**2 + 40 * sum(max(0.0, e) for e in beyond) + 25 * stolen + 2 * gaps[point])
-
-    for point, ((x, y, look), (px, py)) in enumerate(zip(places, at, strict=True)):
-        text = ax.annotate(look.short, (0, 0), xycoords="figure pixels", fontsize=7)
-        w, h = text.get_window_extent().size
-        text.remove()
-        choices = []
-        for reach in (6, 10, 15, 21, 28, 36, 46, 58):
-            for angle in np.radians(np.arange(0, 360, 30)):
-                cx = px + np.cos(angle) * (reach * dot + w / 2)
-                cy = py + np.sin(angle) * (reach * dot + h / 2)
-                place = (cx - w / 2, cy - h / 2, cx + w / 2, cy + h / 2)
-                choices.append((cost(place, point), reach, cx, cy, place))
-        _, reach, cx, cy, place = min(choices)
-        taken.append((*place, 6.0))
-        lead = {"arrowstyle": "-", "color": look.color, "lw": 0.6, "shrinkA": 1, "shrinkB": 3}
-        ax.annotate(
-            look.short, (x, y), ((cx - px) / dot, (cy - py) / dot), textcoords="offset points",
-            ha="center", va="center", fontsize=7, zorder=4, arrowprops=lead if reach >= 10 else None,
-            bbox={"facecolor": "white", "edgecolor": "none", "alpha": 0.75, "pad": 0.4},
-        )  # fmt: skip
-
-
-def label_ends(ax: Any, ends: list[tuple[float, float, Look]]) -> None:
-    """Write names to the right of the ends of lines, moved apart where they would touch."""
-    ax.figure.draw_without_rendering()
-    heights = np.array([ax.transData.transform((x, y))[1] for x, y, _ in ends]) / (ax.figure.dpi / 72)
-    for (x, y, look), up in zip(ends, _spread(heights, 8.5) - heights, strict=True):
-        ax.annotate(
-            look.short, (x, y), (9, up), textcoords="offset points", va="center", fontsize=7,
-            annotation_clip=False,
-            arrowprops={"arrowstyle": "-", "color": look.color, "lw": 0.7, "shrinkA": 0, "shrinkB": 2},
-        )  # fmt: skip
-
-
-def _spread(positions: NDArray[np.float64], gap: float) -> NDArray[np.float64]:
-    """Return positions moved as little as needed to lie ``gap`` apart, in the order given."""
-    order = np.argsort(positions, kind="stable")
-    placed = positions[order]
-    for _ in range(200):
-        close = np.flatnonzero(np.diff(placed) < gap - 1e-9)
-        for i in close:
-            middle = (placed[i] + placed[i + 1]) / 2
-            placed[i], placed[i + 1] = middle - gap / 2, middle + gap / 2
-        if not len(close):
-            break
-    return placed[np.argsort(order)]
+    shape: dict[str, Any] = {"ls": "none", "ms": 4.6, "mew": 1.1}
+    marks = [
+        Line2D([], [], marker=look.marker, mfc=look.face, mec=look.color, label=look.short, **shape)
+        for look in looks(audit).values()
+    ]
+    ax.figure.legend(handles=marks, loc="outside lower center", ncols=columns, handletextpad=0.2)

@@ -7,7 +7,6 @@ and changes the theme. Names of methods, sources and participants are other peop
 from __future__ import annotations
 
 from .page import html_report, inline_verdict, report
-from .settings import snippet
 from .tables import contrast_csv, csv_table, latex_table, write_csv, write_latex
 
 __all__ = [
@@ -17,7 +16,6 @@ __all__ = [
     "inline_verdict",
     "latex_table",
     "report",
-    "snippet",
     "write_csv",
     "write_latex",
 ]

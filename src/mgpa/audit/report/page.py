@@ -16,10 +16,30 @@ from ..._common.files import write_atomically
 from ..metrics import METRICS
 from ..plots import draw_all
 from ..plots.drawing import COLORS, DARK_COLORS, DARK_SOURCE_COLORS, SOURCE_COLORS
-from ..verdict import caveats, certainty, findings, headline, ranking, task_metric, units, verdict, warnings
+from ..verdict import (
+    caveats,
+    certainty,
+    findings,
+    headline,
+    led_by,
+    ranking,
+    task_metric,
+    units,
+    verdict,
+    warnings,
+)
 from ..words import label
-from .pieces import brackets, bullets, facts_list, method, plain_table, printed, sentence, subscript
-from .settings import confounding_section, settings
+from .pieces import (
+    brackets,
+    bullets,
+    facts_list,
+    method,
+    plain_table,
+    printed,
+    sentence,
+    subscript,
+    with_interval,
+)
 from .svg import svg
 from .tables import html_table
 
@@ -48,14 +68,11 @@ CAPTIONS = {
         "follow that participant through the charts.",
     ),
     "participants_task": ("Participant by participant: task", "The same for existing heads."),
-    "movement": (
-        "How far rows moved",
-        "Relative movement after every stage (validation rows) for maps that have stages, and on EVAL rows.",
-    ),
     "gate": (
         "The gate",
         "Share of the differences between paired recordings that the leading directions hold. Ring: the rank "
-        "of the gate. Diamond: its coverage for participants it was not fitted on.",
+        "of the gate. Diamond: its coverage for participants it was not fitted on. Further panels, if "
+        "features have names: how far the gate lets each of them change.",
     ),
     "pairs": (
         "Do the pairs show anything?",
@@ -66,11 +83,6 @@ CAPTIONS = {
         "The rows, before and after",
         "EVAL rows in the two directions in which they varied most before correction; large markers are the "
         "sources' means. Clouds that overlap here may still be told apart in other directions.",
-    ),
-    "variance": (
-        "What the variance is due to",
-        "Share of the EVAL rows' variance between the groups of each factor. Dotted: the share of unrelated "
-        "groups. Dashed: before correction.",
     ),
 }
 # Charts of one fit, which is the first fold's where there are folds.
@@ -118,11 +130,8 @@ def html_report(
 ) -> str:
     """Return the whole report as one HTML document."""
     s = audit.settings
-    drawn = {
-        name: _figure(audit, name, figure)
-        for name, figure in (draw_all(audit) if figures is None else figures).items()
-        if name in CAPTIONS
-    }
+    figures = draw_all(audit) if figures is None else figures
+    drawn = {name: _figure(audit, name, figures[name]) for name in CAPTIONS if name in figures}
     script = f"\n{_read('script.js')}"
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     return _fill(
@@ -137,7 +146,7 @@ def html_report(
                 for badge, text in warnings(audit).items()
             ),
             "headline": sentence(headline(audit)),
-            "certainty": sentence(certainty(audit, warn=False)),
+            "certainty": sentence(" ".join([*led_by(audit)[1:], certainty(audit, warn=False)])),
             "tiles": _tiles(audit),
             "hero": drawn.pop("tradeoff", ""),
             "links": "".join(
@@ -151,8 +160,8 @@ def html_report(
             "sections": "\n".join(_section(*section) for section in sections),
             "bar": _bar(audit),
             "charts": "\n".join(drawn.values()),
-            "confounding": confounding_section(audit),
-            "settings": settings(audit),
+            "confounding": _confounding(audit),
+            "settings": _settings(audit),
             "methods_text": escape(audit.methods_text()),
             "measured": escape(
                 f"{units(audit)} with the role EVAL; sources {', '.join(s['sources'])}; data {s['data']}"
@@ -167,7 +176,7 @@ def inline_verdict(audit: Audit) -> str:
     columns = ["Method", *(f"{METRICS[m].subject}: {METRICS[m].wanted}" for m in audit.columns)]
     space = "\N{NO-BREAK SPACE}"  # an interval stays in one line
     rows = [
-        [label(name), *(f"{e[m]:.3f}".replace(" ", space) if m in e else "–" for m in audit.columns)]
+        [label(name), *(with_interval(e[m]).replace(" ", space) if m in e else "–" for m in audit.columns)]
         for name, e in audit.estimates.items()
     ]
     parts = [f"<p><strong>{sentence(line)}</strong></p>" for line in verdict(audit)[:-1]]
@@ -239,11 +248,47 @@ def _figure(audit: Audit, name: str, figure: Any) -> str:
         more = (
             f"<p>{escape(check.verdict)}</p><details><summary>What this rests on</summary>{facts}</details>"
         )
+    kind = "card narrow" if figure.get_figwidth() < 4 else "card"
     return (
-        f'<figure class="card" id="figure-{name}"><figcaption><h3>{escape(title)}</h3>{more}'
+        f'<figure class="{kind}" id="figure-{name}"><figcaption><h3>{escape(title)}</h3>{more}'
         f'<p class="how">{escape(words)}</p></figcaption>'
         f'<div class="chart">{svg(figure, name, f"{title}. {words}")}</div></figure>'
     )
+
+
+def _confounding(audit: Audit) -> str:
+    """Return how source, task and participants are associated in the fitting rows."""
+    c = audit.confounding
+    if c.source_label is None:
+        lines = [*c.sentences(), "The table has no labels, so source and task cannot be compared."]
+        return bullets(lines)
+    labels = list(dict.fromkeys(label for row in c.counts.values() for label in row))
+    rows = [[source, *(row.get(label, 0) for label in labels)] for source, row in c.counts.items()]
+    return bullets(c.sentences()) + plain_table(["Source", *labels], rows, "Fitting rows")
+
+
+def _settings(audit: Audit) -> str:
+    """Return the roles, the settings that are not defaults, and the fitted maps."""
+    s = audit.settings
+    roles = [[what, *s[what].values()] for what in ("rows", "participants")]
+    caption = f"Roles; rows over all {s['splits']} folds" if "splits" in s else "Roles"
+    bank = "a small bank" if s["preliminary"] else f"the {s['bank']} bank"
+    facts = {
+        "Data": f"checksum {s['data']}",
+        "Features": " tokens × ".join(map(str, s["features"])),
+        "Readers": f"{len(audit['identity'].readers)}, {bank}",
+        "Seeds": ", ".join(map(str, s["seeds"])),
+        "Coordinates": s["coordinates"] or "",
+        "Movement budget": "" if s["budget"] is None else f"{s['budget']} on validation rows",
+        "Task head": s["head"],
+        "Device": s["device"] if s["device"] != "cpu" else "",
+    }
+    maps = "".join(
+        f"<details><summary>{escape(label(name))}</summary><pre>{escape(result.summary)}</pre></details>"
+        for name, result in audit.results.items()
+    )
+    stated = facts_list((name, text) for name, text in facts.items() if text)
+    return f"{plain_table(['', *s['rows']], roles, caption)}{stated}<h3>The fitted maps</h3>{maps}"
 
 
 def _section(name: str, heading: str, content: str) -> str:

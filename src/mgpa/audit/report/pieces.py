@@ -8,7 +8,7 @@ from html import escape
 from typing import TYPE_CHECKING, Any
 
 from ..plots.drawing import COLORS, looks
-from ..words import label, number
+from ..words import interval, label, number
 
 if TYPE_CHECKING:
     from ..bootstrap import Estimate
@@ -22,12 +22,12 @@ def printed(x: float | None, digits: int = 3, sign: bool = False) -> str:
 
 def brackets(e: Estimate, digits: int = 3, sign: bool = False) -> str:
     """Return an interval."""
-    return f"[{printed(e.low, digits, sign)}, {printed(e.high, digits, sign)}]"
+    return with_interval(e, digits, sign).partition(" ")[2]
 
 
 def with_interval(e: Estimate, digits: int = 3, sign: bool = False) -> str:
     """Return a value and its interval."""
-    return f"{printed(e.value, digits, sign)} {brackets(e, digits, sign)}"
+    return interval(e, digits, sign).replace("-", "−")
 
 
 def method(audit: Audit, name: str) -> str:

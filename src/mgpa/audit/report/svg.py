@@ -55,7 +55,7 @@ def _rewritten(key: str, value: str, name: str) -> str:
     if key == "id":
         return f"{name}-{value}"
     if key == "href":
-        return value.replace("#", f"#{name}-", 1)
+        return f"#{name}-{value[1:]}" if value.startswith("#") else value
     if key in ("d", "x", "y"):
         return re.sub(r"(\.\d\d)\d+", r"\1", value)
     value = value.replace("url(#", f"url(#{name}-")

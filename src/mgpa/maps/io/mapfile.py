@@ -37,9 +37,10 @@ from .. import (
     SpreadMap,
     StagedMap,
 )
+from ..check import FittedRange
 
-FORMAT_VERSION = 3
-COORDINATES = "coordinates."
+FORMAT_VERSION = 4
+COORDINATES, FITTED = "coordinates.", "fitted."
 
 KINDS: dict[str, type[CorrectionMap]] = {
     cls.kind: cls for cls in (AffineMap, ManifoldMap, PathMap, ProjectiveMap, RoutedMap, SpreadMap, StagedMap)
@@ -60,7 +61,15 @@ def _json_types(hint: Any) -> tuple[type, ...]:
 
 _INFO_TYPES = {name: _json_types(hint) for name, hint in get_type_hints(MapInfo).items()}
 # What older versions do not know is left out where there is nothing to say.
-_LATER_INFO = ("constant_features", "token_layout", "encoder", "people", "row_sample", "evidence")
+_LATER_INFO = (
+    "source_column",
+    "constant_features",
+    "token_layout",
+    "encoder",
+    "people",
+    "row_sample",
+    "evidence",
+)
 _NOTHING_TO_SAY = MapInfo()
 
 
@@ -106,7 +115,7 @@ def read_map(path: Place) -> CorrectionMap:
     except MapError as error:
         raise MapError(f"{path}: {error}") from error.__cause__
     except StoreError as error:
-        raise MapError(*error.parts) from None
+        raise MapError(str(error)) from None
     except OSError as error:
         raise MapError(f"{path}: cannot be read ({error.strerror or error}).") from error
     # One kind of error for every bad file is the promise, and a file can be bad in three parsers' ways.
@@ -120,6 +129,8 @@ def _encode(m: CorrectionMap) -> bytes:
     if m.coordinates is not None:
         arrays = {name: getattr(m.coordinates, name) for name in ("origin", "scale", "components")}
         tensors |= {COORDINATES + name: values for name, values in arrays.items() if values is not None}
+    if m.fitted is not None:
+        tensors |= {FITTED + "features": m.fitted.features, FITTED + "distance": m.fitted.distance}
     document = _plain(
         {
             "format": _first_version(m),
@@ -148,6 +159,8 @@ def _encode(m: CorrectionMap) -> bytes:
 
 def _first_version(m: CorrectionMap) -> int:
     """Return the first version of the format that reads a map: no greater one is asked of readers."""
+    if m.fitted is not None:
+        return 4
     plain = m.tensors.keys() <= set(m.tensor_names) and m.info.token_layout == "mean"
     if not plain:
         return 3
@@ -187,8 +200,10 @@ def _decode(path: Place) -> CorrectionMap:
     cls = KINDS.get(document["kind"])
     if cls is None or document.keys() != {"format", "kind", "scalars", "info"}:
         raise MapError(f"holds an unknown kind of map; this library reads {' and '.join(KINDS)} maps.")
-    located = {name: values for name, values in tensors.items() if name.startswith(COORDINATES)}
-    tensors = {name: values for name, values in tensors.items() if name not in located}
+    located, ranges = (
+        {name.removeprefix(prefix): tensors.pop(name) for name in list(tensors) if name.startswith(prefix)}
+        for prefix in (COORDINATES, FITTED)
+    )
     optional = set(chain(*cls.optional_tensors)) & tensors.keys()
     if unmatched := sorted(tensors.keys() ^ (set(cls.tensor_names) | optional)):
         raise MapError(f"lacks arrays it needs or has others ({', '.join(unmatched[:4])}).")
@@ -197,7 +212,9 @@ def _decode(path: Place) -> CorrectionMap:
         raise MapError(f"scalars must be {', '.join(cls.scalar_names)}, all of them floats.")
     arguments: dict[str, Any] = {**tensors, **scalars, "info": _info(document["info"])}
     if located:
-        arguments["coordinates"] = Coordinates(**{k.removeprefix(COORDINATES): v for k, v in located.items()})
+        arguments["coordinates"] = Coordinates(**located)
+    if ranges:
+        arguments["fitted"] = FittedRange(**ranges)
     return cls(**arguments)
 
 

@@ -1,0 +1,177 @@
+"""How often is an audit wrong? Error rates of "readable", "kept" and "improved", and coverage of intervals.
+
+python benchmarks/calibration_audit.py readable --audits 200 --jobs 16
+"""
+
+from __future__ import annotations
+
+import argparse
+import resource
+import time
+import warnings
+
+import numpy as np
+from joblib import Parallel, delayed
+from scipy.stats import norm
+
+import mgpa
+from mgpa.audit.bootstrap import Resampling, contrast, estimate
+from mgpa.audit.ranks import between_auroc
+from mgpa.tables import Table, assign_roles
+
+
+def crossed_table(seed: int, n_people: int, offset: float, events: int = 16, d: int = 8) -> Table:
+    """Return rows without a source effect in which every person has an offset in every session."""
+    rng = np.random.default_rng(seed)
+    person, source = np.repeat(np.arange(n_people), 2 * events), np.tile(["dry", "wet"], n_people * events)
+    label = np.arange(len(person)) // 2 % 2
+    X = (
+        rng.normal(size=(len(person), d))
+        + offset * rng.normal(size=(n_people, 2, d))[person, (source == "wet").astype(int)]
+    )
+    X[:, 0] += label
+    return Table(X, source=source, participant=person, label=label)
+
+
+def nested_table(
+    seed: int,
+    n_units: int = 64,
+    rows: int = 12,
+    d: int = 10,
+    shift: float = 1.5,
+    association: float = 0.75,
+    trait: float = 1.0,
+    travelled: int = 0,
+) -> Table:
+    """Return units with one source and label each, which go together; the first ones travelled.
+
+    A source moves rows by ``shift``, units differ by traits of this standard deviation.
+    """
+    rng = np.random.default_rng(seed)
+    direction, task = rng.normal(size=(2, d))
+    direction *= shift * np.sqrt(d) / 2 / np.linalg.norm(direction)
+    parts = {name: [] for name in ("X", "source", "participant", "label", "pair_id")}
+    event = 0
+    for unit in range(n_units):
+        own = unit % 2
+        label = int(rng.uniform() < (1 - association if own else association))
+        base = trait / 2 * rng.normal(size=d) + 0.8 * label * task
+        for _ in range(rows):
+            common = base + rng.normal(size=d)
+            for source in (0, 1) if unit < travelled else (own,):
+                parts["X"].append(common + source * direction + 0.2 * rng.normal(size=d))
+                parts["source"].append("AB"[source])
+                parts["participant"].append(f"u{unit:03d}")
+                parts["label"].append(("well", "ill")[label])
+                parts["pair_id"].append(event if unit < travelled else -1)
+            event += 1
+    return Table(**{name: np.array(values) for name, values in parts.items()})
+
+
+def is_readable(design: str, seed: int, n: int, spread: float) -> bool:
+    """Return whether a source without an effect is called readable."""
+    if design == "crossed":
+        table = crossed_table(seed, n, spread)
+    else:
+        table = nested_table(seed, n, rows=8, d=8, shift=0.0, trait=spread)
+    return mgpa.audit.run(table, [], readers={"restarts": 0}, verbose=False)["identity"].chance.excluded
+
+
+def readable(audits: int, jobs: int) -> None:
+    """Print how often an absent source is called readable (nominal .025)."""
+    for design, sizes, spreads in (
+        ("crossed", (6, 8, 12, 24), (0.0, 0.2, 0.5, 1.0)),
+        ("nested", (32, 64), (0.0, 1.0)),
+    ):
+        for n in sizes:
+            for spread in spreads:
+                calls = (delayed(is_readable)(design, 1000 * n + i, n, spread) for i in range(audits))
+                share = np.mean(Parallel(jobs)(calls))
+                print(f"{design} n={n} spread={spread}: readable {share:.3f}", flush=True)
+
+
+def changes(seed: int, n: int, spread: str) -> tuple[bool, bool, bool]:
+    """Return whether a task is called kept at a true loss of .01 (now, and by percentiles), improved at 0."""
+    rng = np.random.default_rng(seed)
+    draws = {
+        "normal": rng.normal(size=n),
+        "heavy": rng.standard_t(3, n) / 3**0.5,
+        "skewed": rng.exponential(size=n) - 1,
+    }
+    loss, zero, wide = 0.02 * draws[spread] - 0.01, np.zeros(n), Resampling(widen=True)
+    kept, percentiles = (
+        contrast(loss, zero, "mean", how, n_draws=2000).low >= -0.01 for how in (wide, Resampling())
+    )
+    return kept, percentiles, contrast(loss + 0.01, zero, "mean", wide, n_draws=2000).low > 0
+
+
+def kept(audits: int, jobs: int) -> None:
+    """Print how often "kept" and "improved" are said wrongly (nominal .025)."""
+    for spread in ("normal", "heavy", "skewed"):
+        for n in (4, 6, 8, 12, 24):
+            calls = (delayed(changes)(seed, n, spread) for seed in range(audits))
+            rates = np.mean(Parallel(jobs)(calls), axis=0)
+            print(
+                f"{spread} n={n}: kept {rates[0]:.3f} (percentiles {rates[1]:.3f}), improved {rates[2]:.3f}",
+                flush=True,
+            )
+
+
+def covers(seed: int, per_cell: int, trait: float, shift: float) -> tuple[bool, bool]:
+    """Return whether a nested interval of S covers the true one: now, and without widening."""
+    rng = np.random.default_rng(seed)
+    source, label = np.repeat([0, 1], 2 * per_cell), np.tile(np.repeat([0, 1], per_cell), 2)
+    unit = np.repeat(np.arange(4 * per_cell), rng.integers(3, 12, 4 * per_cell))
+    levels = trait * rng.normal(size=4 * per_cell) + shift * source + 0.8 * label
+    scores = levels[unit] + rng.normal(size=len(unit))
+    values = between_auroc(scores[:, None], source[unit], unit, label[unit])[:, 0]
+    truth = norm.cdf(shift / np.sqrt(2 * (1 + trait**2)))
+    intervals = (
+        estimate(values, "mean", Resampling(2 * source + label, 2.0, wide), n_draws=1000)
+        for wide in (True, False)
+    )
+    return tuple(e.low <= truth <= e.high for e in intervals)
+
+
+def coverage(audits: int, jobs: int) -> None:
+    """Print how often nested intervals of S cover the truth (nominal .95)."""
+    for per_cell in (3, 6, 12, 25):
+        for trait, shift in ((0.5, 0.0), (1.0, 0.0), (1.0, 1.0), (1.0, 2.5)):
+            calls = (delayed(covers)(seed, per_cell, trait, shift) for seed in range(audits))
+            rates = np.mean(Parallel(jobs)(calls), axis=0)
+            print(
+                f"{per_cell} per cell, trait {trait}, shift {shift}: covered {rates[0]:.3f} ({rates[1]:.3f})",
+                flush=True,
+            )
+
+
+def memory(rows: int, features: int) -> None:
+    """Print the time of an audit and its largest memory, relative to the table in single precision."""
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((rows, features), dtype=np.float32)
+    source, person = np.tile(["a", "b"], rows // 2), np.repeat(np.arange(100), rows // 100)
+    label = np.arange(rows) // 2 % 2
+    X[source == "b", :5] += 0.5
+    X[label == 1, 5:10] += 0.5
+    table = Table(X, source=source, participant=person, label=label, role=assign_roles(person))
+    size, started = X.nbytes, time.monotonic()
+    del X
+    audit = mgpa.audit.run(table, ["leace"], readers={"restarts": 1, "checkpoints": (2,)}, folds=1)
+    peak = 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    took, S = time.monotonic() - started, [audit[name].S for name in audit]
+    print(f"{rows} x {features}: S {S}, {took:.0f} s, {peak / 1e9:.2f} GB, {peak / size:.1f} x the table")
+
+
+if __name__ == "__main__":
+    warnings.filterwarnings("ignore")
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("what", choices=["readable", "kept", "coverage", "memory"])
+    parser.add_argument("--audits", type=int, default=200)
+    parser.add_argument("--jobs", type=int, default=1)
+    parser.add_argument("--rows", type=int, default=100_000)
+    parser.add_argument("--features", type=int, default=256)
+    options = parser.parse_args()
+    if options.what == "memory":
+        memory(options.rows, options.features)
+    else:
+        {"readable": readable, "kept": kept, "coverage": coverage}[options.what](options.audits, options.jobs)

@@ -1,0 +1,143 @@
+"""Whether new rows are like those a map was fitted on: a few stored quantiles, and a result in sentences."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..errors import MapError
+from ..pairs import encode_source, source_names
+
+Floats = NDArray[Any]
+
+LEVELS = (0.01, 0.5, 0.99)
+FAR = 0.95
+MOST_FAR = 0.2  # share of rows beyond the distance of 95 % of the fitting rows that is not drift yet
+MOST_OUTSIDE = 0.01
+MOST_ODD = 0.05  # share of rows outside a feature's range, widened by half of it on both sides
+
+
+@dataclass(frozen=True)
+class FittedRange:
+    """What the fitting rows were like.
+
+    Attributes
+    ----------
+    features : (3, d)
+        Quantiles .01, .5 and .99 of every feature.
+    distance : (3,)
+        Of the rows' distances from the medians, in units of the features' ranges: the quantile .95, the
+        largest, and the number of rows these were computed from.
+    """
+
+    features: Floats
+    distance: Floats
+
+    def __post_init__(self) -> None:
+        if self.features.ndim != 2 or len(self.features) != 3 or self.distance.shape != (3,):
+            raise MapError("The ranges of the fitting rows have unexpected shapes.")
+        if not (np.isfinite(self.features).all() and np.isfinite(self.distance).all()):
+            raise MapError("The ranges of the fitting rows hold NaN or infinite values.")
+
+    @classmethod
+    def of_rows(cls, rows: Floats) -> FittedRange:
+        """Return the ranges of a sample of the fitting rows."""
+        features = np.quantile(rows, LEVELS, axis=0)
+        distance = row_distance(rows, features)
+        return cls(features, np.array([np.quantile(distance, FAR), distance.max(), len(rows)]))
+
+
+def row_distance(rows: Floats, features: Floats) -> Floats:
+    """Return the root mean square over features of (row - median) / range; constant features do not count."""
+    low, middle, high = features
+    varies = high > low
+    scaled = (rows[:, varies] - middle[varies]) / (high - low)[varies]
+    return np.asarray(np.sqrt(np.square(scaled).mean(axis=1))) if varies.any() else np.zeros(len(rows))
+
+
+@dataclass(frozen=True)
+class RowCheck:
+    """What :meth:`mgpa.CorrectionMap.check` says about rows; prints as sentences.
+
+    Attributes
+    ----------
+    n_rows, n_outside : int
+        Rows checked, and rows farther from the medians than any fitting row sampled.
+    far_share : float
+        Share of rows beyond the distance of 95 % of the fitting rows: .05 without drift.
+    features : dict
+        Features outside their fitted range in more than 5 % of the rows, with that share.
+    unseen : tuple of str
+        Sources never seen in the fit.
+    problems : tuple of str
+        Everything that is not as fitted, a sentence each.
+    """
+
+    n_rows: int
+    n_outside: int = 0
+    far_share: float = 0.0
+    features: dict[str, float] | None = None
+    unseen: tuple[str, ...] = ()
+    problems: tuple[str, ...] = ()
+
+    @property
+    def ok(self) -> bool:
+        """Whether nothing was found."""
+        return not self.problems
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return everything as JSON can hold it, with ``ok``."""
+        return {"ok": self.ok, **asdict(self), "unseen": list(self.unseen), "problems": list(self.problems)}
+
+    def __str__(self) -> str:
+        return "\n".join(self.problems) or f"{self.n_rows} rows are like those the map was fitted on."
+
+
+def check_rows(
+    X: Floats,
+    fitted: FittedRange | None,
+    source: Any = None,
+    *,
+    fitted_sources: Sequence[str] = (),
+    column: str = "source",
+    names: Sequence[str] | None = None,
+) -> RowCheck:
+    """Compare rows with the fitting rows; see :meth:`mgpa.CorrectionMap.check`."""
+    problems: list[str] = []
+    unseen: tuple[str, ...] = ()
+    if source is not None:
+        present = source_names(encode_source(source, len(X))[0])
+        unseen = tuple(name for name in present if name not in fitted_sources)
+        if unseen:
+            shown = ", ".join(map(repr, unseen[:5])) + (", …" if len(unseen) > 5 else "")
+            problems.append(f"{column} {shown} was never seen in the fit ({', '.join(fitted_sources)}).")
+    if fitted is None:
+        reason = "This map holds no ranges of its fitting rows, so rows cannot be checked. Fit it again."
+        return RowCheck(len(X), unseen=unseen, problems=(*problems, reason))
+    if not len(X):
+        return RowCheck(0, unseen=unseen, problems=tuple(problems))
+    low, _, high = fitted.features
+    margin = (high - low) / 2
+    odd = ((low - margin > X) | (high + margin < X)).mean(axis=0)
+    distance = row_distance(X, fitted.features)
+    outside, far = distance > fitted.distance[1], float((distance > fitted.distance[0]).mean())
+    features = {
+        names[i] if names is not None else f"feature {i}": round(float(odd[i]), 4)
+        for i in np.argsort(-odd, kind="stable")
+        if odd[i] > MOST_ODD
+    }
+    if outside.sum() > len(X) * max(MOST_OUTSIDE, 3 / fitted.distance[2]):
+        first = int(np.flatnonzero(outside)[0])
+        share = f"{int(outside.sum())} of {len(X)} rows ({outside.mean():.1%})"
+        problems.append(f"{share} lie outside what the map was fitted on (first: row {first}).")
+    if far > MOST_FAR + 2 * np.sqrt(MOST_FAR * (1 - MOST_FAR) / len(X)):
+        problems.append(f"Drift: {far:.0%} of the rows are farther out than 95 % of the fitting rows.")
+    if features:
+        shown = ", ".join(f"{name} ({share:.0%} of the rows)" for name, share in list(features.items())[:3])
+        more = f", and {len(features) - 3} more" if len(features) > 3 else ""
+        problems.append(f"Outside their fitted range: {shown}{more}.")
+    return RowCheck(len(X), int(outside.sum()), far, features, unseen, tuple(problems))

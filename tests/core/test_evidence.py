@@ -1,0 +1,211 @@
+"""Evidence over people: how often decisions go wrong, and what they must not depend on."""
+
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import mgpa
+from mgpa.evidence import Measured, jackknife, mean_over_units
+from mgpa.moments import Moments, Standardizer
+from mgpa.pairs import Contrasts
+from mgpa.within import solve_within
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
+
+import calibration
+
+D = 12
+
+
+def test_errors_over_units_are_those_of_their_means():
+    rng = np.random.default_rng(0)
+    values, units = rng.normal(size=(60, 2)), np.repeat(np.arange(6), 10)
+    found = mean_over_units(values, units)
+    means = values.reshape(6, 10, 2).mean(axis=1)
+    np.testing.assert_allclose(found.error, means.std(axis=0, ddof=1) / np.sqrt(6))
+    assert (found.df, found.units) == (5, "6 people")
+    assert mean_over_units(values).units == "60 rows"
+    left_out = (means.sum(axis=0) - means) / 5
+    again = jackknife(means.mean(axis=0), left_out, 2, crossed=True)
+    np.testing.assert_allclose(again.error, found.error)
+    assert (again.df, jackknife(0.0, left_out, 2, crossed=False).df) == (5, 4)
+
+
+def test_few_units_must_be_surer_and_a_lost_source_says_nothing():
+    assert Measured(2.5, 1.0, 100).is_clear()
+    assert not Measured(2.5, 1.0, 3).is_clear()
+    assert not Measured(1e9, 1.0, 0).is_clear()
+    assert not jackknife(5.0, [4.9, 5.1, np.nan], 2, crossed=False).is_clear()
+
+
+def test_leaving_people_out_equals_refitting_without_them():
+    """Where people's rows scatter alike about their means, to what that leaves open."""
+    rng = np.random.default_rng(1)
+    P, n, d = 5, 40, 6
+    scatter = rng.normal(size=(n, d))
+    scatter = (scatter - scatter.mean(axis=0)) @ rng.normal(size=(d, d))
+    means = rng.normal(size=(P, 2, d)) + np.array([0.0, 1.0])[:, None] * np.eye(d)[0]
+    X = (means[:, :, None] + scatter).reshape(-1, d)
+    person, source = np.repeat(np.arange(P), 2 * n), np.tile(np.repeat([0, 1], n), P)
+    contrasts = Contrasts.from_pairs((np.zeros((9, d)), np.eye(d)[0] + 0.01 * rng.normal(size=(9, d))), d)
+    one = Standardizer(np.zeros(d), np.ones(d), np.ones(d, bool))
+
+    def effect(rows, groups=None, ridge=3.0):
+        moments = Moments.from_rows(X[rows], source[rows])
+        people = calibration.means(X, source, person) if groups else calibration.means(X[:0], source[:0], [])
+        B, delta = np.eye(d)[:, :1], contrasts.source_effects(2)[:, :1]
+        return solve_within(moments, people, Moments({}), contrasts, one, B, delta, ridge=ridge)[2]
+
+    whole = effect(np.ones(len(X), bool), groups=True)
+    left_out = [effect(person != p).size for p in range(P)]
+    expected = jackknife(whole.size, left_out, 2, crossed=True)
+    assert whole.error == pytest.approx(float(expected.error), rel=1e-6)
+
+
+# Pairs know their people
+
+
+def offsets_without_effect(rng, n_people=6, n=30):
+    """Return rows of people whose sessions with either device differ, and a device that does nothing."""
+    person = np.repeat(np.arange(n_people), n)
+    events = rng.normal(size=(len(person), D)) + rng.normal(size=(n_people, D))[person]
+    views = [events + 0.5 * rng.normal(size=(n_people, D))[person] for _ in range(2)]
+    views = [view + 0.2 * rng.normal(size=view.shape) for view in views]
+    return views, person
+
+
+@pytest.mark.filterwarnings("ignore:.*Returning the identity map")
+@pytest.mark.parametrize("way", ["pair_id", "pairs", "streamed", "tokens"])
+@pytest.mark.parametrize(
+    "make", [mgpa.ClosedFormMGPA, lambda **k: mgpa.IterativeMGPA(critics=("linear",), **k)]
+)
+def test_session_offsets_of_people_are_not_taken_for_a_device(make, way):
+    rng, moved = np.random.default_rng(2), 0
+    for _ in range(6):
+        (A, B), person = offsets_without_effect(rng)
+        X, source = np.concatenate([A, B]), np.repeat([0, 1], len(A))
+        model, groups = make(on_missing="warn"), np.tile(person, 2)
+        evidence = {"source": source, "groups": groups}
+        if way == "pair_id":
+            evidence["pair_id"] = np.tile(np.arange(len(A)), 2)
+        else:
+            evidence |= {"pairs": (A, B), "pair_groups": person}
+        if way == "tokens":
+            model, X = mgpa.TokenMean(model), np.stack([X, X], axis=1)
+            evidence["pairs"] = tuple(np.stack([side, side], axis=1) for side in (A, B))
+        streams = way == "streamed" and hasattr(model, "partial_fit")
+        fitted = (model.partial_fit if streams else model.fit)(X, **evidence)
+        moved += not np.array_equal(fitted.transform(X), X)
+    assert moved <= 1  # 6 of 6, where pairs forget whose they are
+
+
+# The gate
+
+
+def test_two_people_with_offsets_seldom_support_a_direction_and_agree_on_a_clear_one():
+    rng, found, missed = np.random.default_rng(3), 0, 0
+    for _ in range(40):
+        (A, B), person = offsets_without_effect(rng, n_people=2)
+        found += mgpa.MeasurementGate().fit(B - A, groups=person).rank_ > 0
+        missed += mgpa.MeasurementGate().fit(B - A + 4.0 * np.eye(D)[0], groups=person).rank_ == 0
+    assert found <= 2
+    assert missed <= 10
+
+
+# The path
+
+
+def test_the_length_of_a_path_depends_on_neither_signs_nor_names():
+    """Gains without a shift: the sign of the effect means nothing, and nothing is corrected along it."""
+    rng = np.random.default_rng(4)
+    for _ in range(8):
+        X, source = rng.normal(size=(600, D)), np.arange(600) % 2
+        X[source == 1, :4] *= 2.0
+        first = rng.normal(size=(60, D))
+        second = first * np.r_[[2.0] * 4, [1.0] * (D - 4)] + 0.1 * rng.normal(size=(60, D))
+        model = mgpa.ClosedFormMGPA(mgpa.MeasurementGate(rank=4))
+        here = len(model.fit(X, source=source, pairs=(first, second)).to_map())
+        assert here == len(model.fit(X, source=1 - source, pairs=(second, first)).to_map())
+        assert here == len(model.fit(-X, source=source, pairs=(-first, -second)).to_map())
+        assert here <= 1  # 1 or 4, by that sign, before
+
+
+# Gates that are wider than what pairs support
+
+
+@pytest.mark.parametrize(
+    "make", [mgpa.ClosedFormMGPA, lambda gate: mgpa.IterativeMGPA(gate, critics=("linear",))]
+)
+def test_a_wide_gate_does_not_make_a_map_collapse_what_is_content(make):
+    """One device amplifies everything: along every direction spreads differ, and all of it is content."""
+    rng = np.random.default_rng(5)
+    mix, task, shift = rng.normal(size=(D, D)), rng.normal(size=D), 4.0 * np.eye(D)[0]
+
+    def content(n):
+        y = np.arange(n) % 2
+        return rng.normal(size=(n, D)) @ mix + np.outer(y, task), y
+
+    def see(c, k):
+        return (c + k * shift) * (1.0 + 0.5 * k) + 0.1 * rng.normal(size=c.shape)
+
+    (c, _), (events, _), (new, _) = content(600), content(80), content(400)
+    source = np.arange(600) % 2
+    X = np.where(source[:, None] == 1, see(c, 1), see(c, 0))
+    model = make(gate=mgpa.MeasurementGate(rank=0.99)).fit(
+        X, source=source, pairs=(see(events, 0), see(events, 1))
+    )
+    after = model.transform(see(new, 0))
+    kept = np.linalg.matrix_rank(after - after.mean(axis=0), tol=0.2 * np.sqrt(400))
+    assert kept >= D - 2
+
+
+# Iterative maps are functions of the data
+
+
+@pytest.mark.slow
+def test_iterative_maps_depend_on_neither_seed_nor_label_order():
+    pytest.importorskip("torch")
+    rng = np.random.default_rng(6)
+    U = np.linalg.qr(rng.normal(size=(D, 2)))[0]
+    c, events = rng.normal(size=(300, D)), rng.normal(size=(60, D))
+    source = np.arange(300) % 2
+    X = np.where(source[:, None] == 1, c + (c @ U) @ U.T + 1.0, c)
+    pairs = events, events + (events @ U) @ U.T + 1.0 + 0.1 * rng.normal(size=events.shape)
+    made = [
+        mgpa.IterativeMGPA(random_state=seed, n_stages=6, device="cpu").fit(X, source=labels, pairs=views)
+        for seed, labels, views in ((0, source, pairs), (1, source, pairs), (0, 1 - source, pairs[::-1]))
+    ]
+    assert made[0].n_stages_ > 1
+    for other in made[1:]:
+        np.testing.assert_allclose(other.transform(X), made[0].transform(X), atol=1e-3)
+
+
+# More features than rows
+
+
+def test_more_features_than_rows_act_seldom_without_an_effect():
+    rng, acted = np.random.default_rng(7), 0
+    for _ in range(60):
+        mix = rng.normal(size=(8, 80))
+        X = rng.normal(size=(40, 8)) @ mix + 0.5 * rng.normal(size=(40, 80))
+        first = rng.normal(size=(30, 8)) @ mix
+        pairs = first, first + 3.0 * np.eye(80)[0] + 0.1 * rng.normal(size=first.shape)
+        model = mgpa.ClosedFormMGPA().fit(X, source=np.arange(40) % 2, pairs=pairs)
+        acted += len(model.to_map()) > 0
+    assert acted <= 6
+
+
+# The table of docs/how_often_wrong.md, small
+
+
+@pytest.mark.parametrize("cell", calibration.SMALL, ids=str)
+def test_false_acting_is_near_its_nominal_rate(cell):
+    assert calibration.false_rate(cell, n_fits=40) <= 0.15  # nominal .05; 40 fits
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("cell", calibration.CELLS, ids=str)
+def test_false_acting_holds_in_every_design(cell):
+    assert calibration.false_rate(cell, n_fits=400) <= 1.5 * 0.05 + 0.02

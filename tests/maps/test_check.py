@@ -1,0 +1,145 @@
+"""A map says whether rows are like those it was fitted on, and takes tokens if it was fitted on tokens."""
+
+import json
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+import scipy.sparse
+
+import mgpa
+from factories import random_affine_map, two_sources
+from mgpa.baselines import make
+from mgpa.maps import MapError
+from mgpa.maps.check import FittedRange
+from mgpa.moments import sample_rows
+
+RNG = np.random.default_rng(0)
+SOURCE = np.tile(["A", "B"], 300)
+X = RNG.normal(size=(600, 8)) + (SOURCE == "B")[:, None] + 50.0
+NEW = np.random.default_rng(1).normal(size=(400, 8)) + np.tile([0.0, 1.0], 200)[:, None] + 50.0
+
+
+@pytest.fixture(scope="module")
+def m():
+    return make("leace").fit(X, source=SOURCE).to_map()
+
+
+def test_rows_of_the_same_kind_are_fine(m):
+    check = m.check(NEW, source=SOURCE[:400])
+    assert check.ok
+    assert str(check) == "400 rows are like those the map was fitted on."
+    assert check.far_share == pytest.approx(0.05, abs=0.05)
+    assert m.check(NEW[:0]).ok
+    assert all(m.check(NEW[i : i + 1]).ok for i in range(20))
+
+
+@pytest.mark.parametrize(
+    ("rows", "problem"),
+    [
+        (NEW + 40.0, r"400 of 400 rows \(100.0%\) lie outside what the map was fitted on \(first: row 0\)"),
+        (np.where(np.arange(400)[:, None] % 10 == 3, NEW * 3, NEW), r"41 of 400 rows .*first: row 3"),
+        (50 + 2.2 * (NEW - 50.0), r"Drift: \d\d% of the rows are farther out than 95 % of the fitting rows"),
+        (NEW + 9.0 * np.eye(8)[2], r"Outside their fitted range: feature 2 \(100% of the rows\)"),
+        (NEW / 1000.0, "outside"),
+    ],
+    ids=["shifted", "some rows", "wider", "one feature", "other units"],
+)
+def test_rows_of_another_kind_are_described(m, rows, problem):
+    check = m.check(rows)
+    assert not check.ok
+    assert any(re.search(problem, sentence) for sentence in check.problems), check.problems
+    as_json = json.loads(json.dumps(check.to_dict()))
+    assert (as_json["ok"], as_json["n_rows"], as_json["problems"]) == (False, 400, list(check.problems))
+
+
+def test_sources_never_seen_are_named_under_the_user_s_own_name(m):
+    from dataclasses import replace
+
+    known = replace(m, info=replace(m.info, source_column="hospital"))
+    check = known.check(NEW[:4], source=["A", "C", "B", "C"])
+    assert check.problems == ("hospital 'C' was never seen in the fit (A, B).",)
+    assert check.unseen == ("C",)
+    assert "source 'C'" in str(m.check(NEW[:1], source=["C"]))
+
+
+def test_constant_features_that_vary_later_are_named():
+    rows = X.copy()
+    rows[:, 3] = 7.0
+    m = make("leace").fit(rows, source=SOURCE).to_map()
+    assert m.check(rows).ok
+    assert m.check(X).features == {"feature 3": 1.0}
+
+
+def test_a_file_keeps_the_ranges_and_an_old_one_says_it_has_none(m, tmp_path):
+    loaded = mgpa.load_map(m.save(tmp_path / "m.safetensors"))
+    assert loaded.check(NEW + 40).to_dict() == m.check(NEW + 40).to_dict()
+    assert (
+        loaded[:1].check(NEW).ok
+        if hasattr(loaded, "__getitem__")
+        else loaded.with_strength(0.5).check(NEW).ok
+    )
+    old = mgpa.load_map(Path(__file__).parent / "io" / "data" / "staged_0.1.0.safetensors")
+    check = old.check(np.zeros((2, old.n_features)))
+    assert not check.ok
+    assert "cannot be checked" in str(check)
+    with pytest.raises(MapError, match="unexpected shapes"):
+        FittedRange(np.ones((2, 3)), np.ones(3))
+
+
+@pytest.mark.parametrize("name", ["leace", "closed_form_mgpa", "inlp", "coral"])
+def test_every_way_to_fit_gives_the_same_ranges(name):
+    data = two_sources(n=300)
+    whole = data.fit(make(name))
+    expected = whole.to_map().fitted
+    if hasattr(whole, "partial_fit"):
+        parts = [slice(0, 100), slice(100, 130), slice(130, 300)]
+        streamed, merged = make(name), make(name)
+        for part in parts:
+            evidence = {"source": data.source[part], "pairs": data.pairs if part.start == 0 else None}
+            streamed.partial_fit(data.X[part], **evidence)
+            merged.merge(make(name).partial_fit(data.X[part], **evidence))
+        for model in (streamed, merged):
+            np.testing.assert_array_equal(model.to_map().fitted.features, expected.features)
+    assert (
+        whole.fit(data.X[:200], source=data.source[:200], pairs=data.pairs).to_map().fitted.distance[2] == 200
+    )
+
+
+def test_samples_do_not_depend_on_how_rows_were_split():
+    rows = np.random.default_rng(2).normal(size=(5000, 40))
+    whole = sample_rows(rows)
+    assert whole.shape == (1000, 40)
+    parts = [sample_rows(part) for part in np.array_split(rows, 7)]
+    merged = parts[-1]
+    for part in parts[:-1]:
+        merged = sample_rows(part, merged)
+    np.testing.assert_array_equal(np.sort(whole, axis=0), np.sort(merged, axis=0))
+    assert np.abs(np.quantile(whole, 0.9, axis=0) - np.quantile(rows, 0.9, axis=0)).max() < 0.25
+    assert sample_rows(np.ones((300, 2**18))).size <= 2**22
+
+
+@pytest.mark.parametrize("kind", ["TokenMean", "JointTokens"])
+def test_a_loaded_map_of_tokens_takes_tokens(kind, tmp_path):
+    tokens = X[:, None, :] + RNG.normal(size=(600, 3, 8))
+    model = getattr(mgpa, kind)(make("leace")).fit(tokens, source=SOURCE)
+    m = mgpa.load_map(model.to_map().save(tmp_path / "m.safetensors"))
+    np.testing.assert_allclose(m.transform(tokens), model.transform(tokens), atol=1e-12)
+    half = m.transform(tokens.astype(np.float32), strength=0.5)
+    assert half.dtype == np.float32
+    assert m.check(tokens).ok
+    torch = pytest.importorskip("torch")
+    np.testing.assert_allclose(
+        m.transform(torch.from_numpy(tokens)).numpy(), model.transform(tokens), atol=1e-9
+    )
+    with pytest.raises(ValueError, match="X has 2 tokens per row; fitted on 3"):
+        m.transform(tokens[:, :2])
+    with pytest.raises(TypeError, match="Omit out"):
+        m.transform(tokens, out=tokens)
+
+
+def test_sparse_rows_get_one_clear_error():
+    m = random_affine_map()
+    with pytest.raises(ValueError, match=r"X is sparse; a correction makes rows dense. Pass X.toarray\(\)"):
+        m.transform(scipy.sparse.csr_array(np.ones((3, 10))))
