@@ -105,7 +105,7 @@ class ViewsSection(Section):
 class EncoderSection(Section):
     """What turns signals into embeddings; ``parameters`` are its own."""
 
-    name: Literal["eegpt", "labram", "temporal_bins", "band_power", "windowed_power"]
+    name: Literal["eegpt", "temporal_bins", "band_power", "windowed_power"]
     checkpoint: str | None = None
     pool: bool = False
     flatten: bool = False
@@ -196,6 +196,7 @@ class ReadersSection(Section):
     bank: Literal["paper", "full"] = "paper"
     restarts: int = 3
     checkpoints: Integers = (12, 50, 200)
+    seed: int = 98
 
 
 class ReuseSection(Section):
