@@ -286,7 +286,7 @@ def test_events_that_begin_again_are_told_apart_by_session():
         return [record("s0", ["O1"], rate, session=[k] * EVENTS, event=range(EVENTS)) for k in (1, 2)]
 
     devices = {"a": sessions(128.0), "b": sessions(256.0)}
-    with pytest.raises(PairingError, match=r"event 0 is there twice on a.*pair_by=\('session', 'event'\)"):
+    with pytest.raises(PairingError, match=r"event 0 is twice on a.*pair_by=\('session', 'event'\)"):
         align_devices(devices)
     trials, report = align_devices(devices, pair_by=("session", "event"))
     assert report.pairs == 2 * EVENTS
@@ -308,10 +308,20 @@ def failing():
         (record("s0", ["O2"], 128.0), {}, ValueError, r"No channel is common.*rename_channels"),
         (late, {}, ValueError, r"no time in common"),
         (empty, {}, ValueError, r"Epochs\.drop_log"),
-        (coded, {}, PairingError, r"no event is on two devices.*500.*mgpa\.eeg\.match_events"),
+        (
+            coded,
+            {},
+            PairingError,
+            r"No event of a participant is on two devices.*500.*mgpa\.eeg\.match_events",
+        ),
         (nobody, {}, ValueError, r"no column 'participant'.*participant=.*his_id"),
         (coded, {"participant": "subject"}, ValueError, r"leave that out: the subject's his_id is 's0'"),
-        (record("s1", ["O1"], 128.0), {}, PairingError, r"No participant is on two devices: .*has s1\. "),
+        (
+            record("s1", ["O1"], 128.0),
+            {},
+            PairingError,
+            r"No event of a participant is on two devices: .*has participants s1 and",
+        ),
         (broken, {}, ValueError, r" \(s0\) contains NaN or infinite values in 1 of 20 rows \(first: row 3\)"),
         (coded, {"label": "kind"}, ValueError, r"no column 'kind'\. Metadata columns: none\..*label="),
         (
