@@ -114,12 +114,6 @@ def test_offsets_of_part_of_a_sample_are_interpolated_and_reported(share):
     assert any("b interpolated" in note for note in report.notes)
 
 
-def test_another_rate_and_other_channels_can_be_asked_for():
-    trials, _ = align_devices(both(["s0"]), sfreq=64.0, channels=["o1", "O2"], reference="average")
-    assert (trials.sfreq, trials.channels) == (64.0, ("o1", "O2"))
-    np.testing.assert_allclose(trials.data.sum(axis=1), 0, atol=1e-15)
-
-
 def test_names_in_capitals_and_of_the_old_system_are_the_same_channels():
     old = record("s0", ["O1", "T7", "P8"], 128.0).rename_channels({"O1": "O1 ", "T7": "T3", "P8": "t6"})
     trials, _ = align_devices({"a": record("s0", ["P8", "T7", "O1"], 128.0), "b": old})
@@ -167,13 +161,6 @@ def test_clocks_are_compared_and_reported(aligned):
     assert timing.slope == pytest.approx(1.0005, abs=1e-4)
     assert timing.offset == pytest.approx(-3.7 * 1.0005, abs=0.01)
     assert timing.max_residual < 0.01
-
-
-def test_resampled_epochs_keep_their_clock():
-    devices = both(["s0"])
-    devices["biosemi"][0].resample(256.0, verbose="error")
-    _, report = align_devices(devices)
-    assert report["s0"].timing["epoc against biosemi"].slope == pytest.approx(1.0005, abs=1e-4)
 
 
 def test_epochs_read_from_files_are_those_that_were_saved(tmp_path):
@@ -351,16 +338,6 @@ def test_errors_name_what_helps(second, settings, error, message):
         align_devices(devices, **settings)
 
 
-def test_devices_without_names_are_refused():
-    with pytest.raises(ValueError, match=r"Expected epochs of two devices or more by name"):
-        align_devices([record("s0", ["O1"], 128.0)] * 2)
-
-
-def test_one_device_alone_is_told_about_views():
-    with pytest.raises(ValueError, match=r"mgpa\.eeg\.measure_views"):
-        align_devices({"a": record("s0", ["O1"], 128.0)})
-
-
 def test_people_who_are_too_few_for_the_roles_take_turns_in_an_audit():
     with pytest.warns(UserWarning, match="3 participants are too few for the roles.*take turns"):
         table = table_from_epochs(both(["s0", "s1", "s2"]), encoder=BandPower())
@@ -394,3 +371,12 @@ def test_devices_whose_people_mne_has_put_together_are_not_one_person_in_silence
     }
     with pytest.warns(UserWarning, match="All 40 epochs are taken for those of subject 's0'"):
         align_devices(together)
+
+
+def test_another_rate_channels_and_reference_can_be_asked_for_of_two_devices_by_name():
+    trials, _ = align_devices(both(["s0"]), sfreq=64.0, channels=["o1", "O2"], reference="average")
+    assert (trials.sfreq, trials.channels) == (64.0, ("o1", "O2"))
+    np.testing.assert_allclose(trials.data.sum(axis=1), 0, atol=1e-15)
+    for alone in ([record("s0", ["O1"], 128.0)] * 2, {"a": record("s0", ["O1"], 128.0)}):
+        with pytest.raises(ValueError, match=r"two devices or more by name.*mgpa\.eeg\.measure_views"):
+            align_devices(alone)
