@@ -8,9 +8,8 @@ export PIP_DISABLE_PIP_VERSION_CHECK = 1
 help:  ## Show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
 
-demo: .venv/installed  ## Correct simulated embeddings; then audit simulated EEG, from raw files to S, T_f, T_r, M and floor (half a minute; before it, once, minutes of installation)
-	$(BIN)/python examples/demo.py
-	$(BIN)/python examples/raw_eeg.py
+demo: .venv/installed  ## One case from a file to a report and a map (seconds; before it, once, minutes of installation)
+	$(BIN)/mgpa demo --out mgpa-demo
 
 test: .venv/installed lint  ## Lint, type-check and run the test suite
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --dist worksteal -m "not slow"

@@ -23,7 +23,7 @@ from mgpa.estimators.streamed import LabelledPairs
 from mgpa.moments import Means
 
 N_FITS = 400
-NOMINAL = {"act": 0.05, "gate": 0.01, "path": 0.05, "begin": 0.05, "go on": 0.16}
+NOMINAL = {"act": 0.05, "gate": 0.01, "begin": 0.05, "go on": 0.16, "spread": 0.05}
 PERSON, SESSION = 1.0, 0.5  # spread of people, and of their sessions with one device, in spreads of rows
 
 
@@ -104,27 +104,6 @@ def takes_a_direction(cell: Cell, rng: np.random.Generator, effect: float) -> bo
     return bool(mgpa.MeasurementGate().fit(contrasts + 4.0 * effect * np.eye(d)[0], groups=person).rank_ > 0)
 
 
-def goes_further(cell: Cell, rng: np.random.Generator, effect: float) -> bool:
-    """Return whether a path has more than the mean's direction; with an effect, two others are noisy."""
-    d, n = cell.features, 30
-    noise = np.ones(d) * 0.3
-    noise[1:3] += 4.0 * effect
-
-    def see(events: Any, k: int) -> Any:
-        return (
-            events
-            + k * np.eye(d)[0] * 2.0
-            + (1.0 + 2.0 * k * (effect > 0)) * noise * rng.normal(size=events.shape)
-        )
-
-    person = np.repeat(np.arange(cell.people), n)
-    events = rng.normal(size=(len(person), d)) + PERSON * rng.normal(size=(cell.people, d))[person]
-    X = np.concatenate([see(events, 0), see(events, 1)])
-    source, ids = np.repeat([0, 1], len(person)), np.tile(np.arange(len(person)), 2)
-    model = mgpa.ClosedFormMGPA(mgpa.MeasurementGate(rank=4), do_no_harm=False)
-    return len(model.fit(X, source=source, pair_id=ids, groups=np.tile(person, 2)).to_map()) > 1
-
-
 def iterative(cell: Cell, rng: np.random.Generator, effect: float, most: int) -> Any:
     data = draw(cell, rng, effect)
     labelled = data["pairs"]
@@ -149,12 +128,32 @@ def goes_on(cell: Cell, rng: np.random.Generator, effect: float) -> bool:
     return bool(iterative(cell, rng, 1.0, 3).n_stages_ > 1)
 
 
+def corrects_spread(cell: Cell, rng: np.random.Generator, effect: float) -> bool:
+    """Return whether MGPA corrects spread: sessions have offsets and gains of their own, device 1 a gain."""
+    d, n, known = cell.features, 15, cell.rows != "alone"
+
+    def seen(device: int) -> Any:
+        noise = rng.standard_t(3, events.shape) if cell.rows == "heavy" else rng.normal(size=events.shape)
+        session = SESSION * rng.normal(size=(cell.people, d)) * known
+        own = 0.3 * rng.normal(size=(cell.people, d)) * (np.arange(d) < 3) * known
+        gain = 1.0 + own + effect * device * (np.arange(d) < 3)
+        return events * gain[person] + session[person] + 0.3 * noise
+
+    person = np.repeat(np.arange(cell.people), n)
+    mix = rng.normal(size=(d, d)) / np.sqrt(d) + 0.5 * np.eye(d)
+    events = rng.normal(size=(len(person), d)) @ mix + PERSON * rng.normal(size=(cell.people, d))[person]
+    rows, pairs, source = (seen(0), seen(1)), (seen(0), seen(1)), np.repeat([0, 1], len(person))
+    people = {"groups": np.tile(person, 2), "pair_groups": person} if known else {}
+    model = mgpa.MGPA().fit(np.concatenate(rows), source=source, pairs=pairs, **people)
+    return isinstance(model.to_map(), mgpa.SpreadMap)
+
+
 DECISIONS: dict[str, Callable[[Cell, np.random.Generator, float], bool]] = {
     "act": acts,
     "gate": takes_a_direction,
-    "path": goes_further,
     "begin": begins,
     "go on": goes_on,
+    "spread": corrects_spread,
 }
 
 PEOPLE = (3, 4, 6, 8, 12, 24)
@@ -175,9 +174,10 @@ CELLS = (
 SMALL = [Cell(people=4), Cell(design="nested", people=8), Cell(design="mixed", people=6), Cell(sources=3)]
 OTHERS = (
     [Cell("gate", people=P) for P in (2, *PEOPLE)]
-    + [Cell("path", people=P) for P in (3, 6, 12)]
     + [Cell("begin", design=design, people=P) for design in ("crossed", "nested") for P in (6, 12)]
     + [Cell("go on", people=P) for P in (6, 12)]
+    + [Cell("spread", people=P, features=20) for P in PEOPLE]
+    + [Cell("spread", people=8, features=20, rows=rows) for rows in ("heavy", "alone")]
 )
 
 
@@ -210,7 +210,7 @@ def main(arguments: list[str]) -> None:
     for cell in [*CELLS, *OTHERS]:
         if wanted and cell.decision not in wanted:
             continue
-        fits = n_fits if cell.decision in ("act", "gate") else max(20, n_fits // 4)
+        fits = n_fits if cell.decision in ("act", "gate", "spread") else max(20, n_fits // 4)
         false = rate(cell, 0.0, fits)
         power = "" if cell.decision == "go on" else f"{rate(replace(cell), 0.5, max(20, fits // 4)):.2f}"
         rows = ", ".join(filter(None, [cell.rows * (cell.rows != "normal"), "unequal" * cell.unequal,

@@ -9,7 +9,7 @@ of the mean.
 
 Either way, how far to go is a decision of its own. This page shows the whole path of both, then three ways
 of choosing a point on it. Both have the anchors of the paper here, so that they can be seen apart: by
-default the closed form goes on along further directions, and the iterative map begins where it ends.
+default the iterative map begins where the closed form ends.
 """
 
 import matplotlib.pyplot as plt

@@ -17,8 +17,8 @@ projected contrast, toward what is expected given the preserved coordinates:
 
 :math:`\widehat m_Z(q)` is the ridge regression of :math:`z` on :math:`q`, and :math:`C` the regularised
 covariance of what is left of :math:`z` once :math:`q` *and the source* are accounted for. The estimator is
-``mgpa.ClosedFormMGPA``; its parts are ``mgpa.closed_form.anchor_and_covariance``, ``mgpa.anchor.shrink`` and
-``mgpa.closed_form.projection``.
+``mgpa.ClosedFormMGPA``; its parts are ``mgpa.closed_form.anchor_and_covariance``,
+``mgpa.within.shrink_or_raise`` and ``mgpa.closed_form.projection``.
 """
 
 import matplotlib.pyplot as plt

@@ -21,7 +21,7 @@ import numpy as np
 import scipy.linalg
 from numpy.typing import NDArray
 
-from ._common.parameters import Constraint, flag, gate, number, one_of, whole
+from ._common.parameters import Constraint, flag, gate, number, one_of
 from .errors import MissingEvidence
 from .estimators.base import GatedEstimator
 from .estimators.streamed import Evidence, MomentEstimator
@@ -122,10 +122,6 @@ class ClosedFormMGPA(GatedEstimator, MomentEstimator):
         learn an association of source and task, or over the rows of all sources, as published. Pairs that are
         not among the rows help the first where they show the effect at the rows' own scale. Its row weights
         are relative; to the second, a weight of 2 is a repeated row.
-    n_directions : int or "auto"
-        With ``anchor="within"``: directions to correct along, the mean contrast first (K - 1 of them), then
-        those in which contrasts vary most. "auto" adds directions while, on pairs that did not choose them
-        and on the rows, sources differ in their spread along them.
     strength : float
         α. 1 is the full step; values above 1 overshoot; any α ≠ 1 is invertible given Q.
     ridge : float or "auto"
@@ -134,8 +130,8 @@ class ClosedFormMGPA(GatedEstimator, MomentEstimator):
     shrinkage : float
         Shrinkage of the residual covariance toward its mean diagonal.
     do_no_harm : bool
-        With ``anchor="within"``: return the identity unless the rows of different sources differ along the
-        mean contrast by more than two standard errors (over participants, where ``groups`` are known).
+        With ``anchor="within"``: return the identity unless pairs agree on a shift and the rows show it more
+        clearly than chance does in one of twenty fits, over participants where ``groups`` are known.
     standardize : bool
         Work in features scaled to zero mean and unit variance on the fitting rows. Output is in the input's
         units either way.
@@ -147,7 +143,7 @@ class ClosedFormMGPA(GatedEstimator, MomentEstimator):
     gate_ : fitted gate
         With ``basis_`` (d, r), ``rank_``, ``cumulative_energy_`` and ``mean_contrast_``.
     map_ : AffineMap or PathMap
-        The stored correction: an affine map of rank K - 1 or, with ``anchor="within"``, ordered directions.
+        The stored correction, along the K - 1 directions of the mean contrasts.
     sources_ : array
         Source labels seen.
     direction_ : (K - 1, r) array
@@ -175,7 +171,6 @@ class ClosedFormMGPA(GatedEstimator, MomentEstimator):
     _parameter_constraints: ClassVar[dict[str, Constraint]] = {
         "gate": gate,
         "anchor": one_of("within", "pooled"),
-        "n_directions": whole(1) | one_of("auto"),
         "strength": number(0),
         "ridge": number(0) | one_of("auto"),
         "shrinkage": number(0, 1),
@@ -189,7 +184,6 @@ class ClosedFormMGPA(GatedEstimator, MomentEstimator):
         gate: Any = None,
         *,
         anchor: str = "within",
-        n_directions: int | str = "auto",
         strength: float = 1.0,
         ridge: float | str = "auto",
         shrinkage: float = 0.01,
@@ -199,7 +193,6 @@ class ClosedFormMGPA(GatedEstimator, MomentEstimator):
     ) -> None:
         self.gate = gate
         self.anchor = anchor
-        self.n_directions = n_directions
         self.strength = strength
         self.ridge = ridge
         self.shrinkage = shrinkage
@@ -209,7 +202,7 @@ class ClosedFormMGPA(GatedEstimator, MomentEstimator):
 
     @classmethod
     def paper(cls, gate: Any = None, **changes: Any) -> Self:
-        """Return the published settings: a pooled anchor with ridge 10, one direction, no look at evidence.
+        """Return the published settings: a pooled anchor with ridge 10, no look at evidence.
 
         Parameters
         ----------

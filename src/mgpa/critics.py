@@ -22,7 +22,7 @@ from ._common.arrays import cast, namespace
 Array = Any  # numpy array or torch tensor
 Floats = NDArray[np.float64]
 
-CRITICS = ("linear", "gelu")
+CRITICS = ("linear", "lbfgs", "gelu")
 HIDDEN_WIDTH = 128
 # On a GPU, up to this many features Newton's d x d matrices cost less than the many small steps of L-BFGS.
 MOST_NEWTON_FEATURES = 2048
@@ -133,10 +133,13 @@ def fit_logistic(
     return LinearCritic(model.coef_, model.intercept_)
 
 
-def fit_linear(H: Array, codes: Any, n_sources: int, sample_weight: Any = None) -> LinearCritic:
-    """Fit the balanced logistic critic (C = 1) on the current rows."""
-    if isinstance(H, np.ndarray) or H.device.type == "cpu":
-        fitted = fit_logistic(H, codes, n_sources, sample_weight=sample_weight)
+def fit_linear(
+    H: Array, codes: Any, n_sources: int, sample_weight: Any = None, *, lbfgs: bool = False
+) -> LinearCritic:
+    """Fit the balanced logistic critic (C = 1) on the current rows; ``lbfgs``: published, anywhere."""
+    on_cpu = isinstance(H, np.ndarray) or H.device.type == "cpu"
+    if on_cpu or lbfgs:
+        fitted = fit_logistic(H if on_cpu else H.cpu(), codes, n_sources, sample_weight=sample_weight)
     else:
         fitted = fit_logistic_on_device(H, codes, n_sources, sample_weight)
     weight, bias = fitted.weight, fitted.bias

@@ -1,15 +1,12 @@
 """Everything this package raises on purpose; each is an ordinary ValueError, OSError or RuntimeError, too.
 
-Errors say what to do, and often that is to pass a parameter. Python calls it ``overwrite=True``, the command
-line ``--overwrite``; so a message is kept in parts, and every parameter in it is a :class:`Mention`, which
-whoever shows the message puts into words.
+Messages name parameters as Python does; options of the command line are called like them.
 """
 
 from __future__ import annotations
 
 import unicodedata
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -55,64 +52,11 @@ def first_few(names: Sequence[str], most: int = 8) -> str:
     return ", ".join(names[:most]) + more
 
 
-@dataclass(frozen=True)
-class Mention:
-    """A parameter in a message; as text, in Python's words.
-
-    Parameters
-    ----------
-    name : str
-        Of the parameter.
-    value : object
-        What to pass, or what was passed; left out, the message is about the parameter as such.
-    python : str
-        Python's words, where they are not ``name`` or ``name=value``.
-
-    Examples
-    --------
-    >>> str(Mention("eb", False)), str(Mention("ridge"))
-    ('eb=False', 'ridge')
-    """
-
-    name: str
-    value: Any = ...
-    python: str = ""
-
-    def __str__(self) -> str:
-        return self.python or (self.name if self.value is ... else f"{self.name}={self.value!r}")
-
-
-class Worded(Exception):
-    """A message in parts: text, and a :class:`Mention` wherever it speaks of a parameter.
-
-    Examples
-    --------
-    >>> error = UsageError("The priors did not settle; try ", Mention("eb", False), ".")
-    >>> str(error)
-    'The priors did not settle; try eb=False.'
-    >>> error.worded(lambda mention: f"--set.{mention.name} false")
-    'The priors did not settle; try --set.eb false.'
-    """
-
-    @property
-    def parts(self) -> tuple[Any, ...]:
-        """Text and mentions, in order."""
-        return self.args
-
-    def worded(self, say: Callable[[Mention], str]) -> str:
-        """Return the message with its mentions in other words, and nothing in it that a terminal obeys."""
-        text = "".join(say(part) if isinstance(part, Mention) else str(part) for part in self.parts)
-        return printable(text, lines=True)
-
-    def __str__(self) -> str:
-        return self.worded(str)
-
-
-class UsageError(Worded, ValueError):
+class UsageError(ValueError):
     """Arguments that do not go together, or are not enough; the message says which would be."""
 
 
-class ParameterError(Worded, ValueError):
+class ParameterError(ValueError):
     """A parameter whose value will not do.
 
     Parameters
@@ -129,15 +73,13 @@ class ParameterError(Worded, ValueError):
         super().__init__(parameter, value, expected)
         self.parameter, self.value, self.expected = parameter, value, expected
 
-    @property
-    def parts(self) -> tuple[Any, ...]:
-        """Text and mentions, in order."""
+    def __str__(self) -> str:
         got = " ".join(repr(self.value).split())  # an array's takes several lines
         got = got if len(got) <= 100 else f"{got[:97]}..."
-        return Mention(self.parameter), f" must be {self.expected}; got {got}."
+        return f"{self.parameter} must be {self.expected}; got {got}."
 
 
-class OutputExists(Worded, FileExistsError):
+class OutputExists(FileExistsError):
     """Something is where the output should go, and nobody said that it may be replaced.
 
     Parameters
@@ -150,59 +92,57 @@ class OutputExists(Worded, FileExistsError):
         super().__init__(path)
         self.path = path
 
-    @property
-    def parts(self) -> tuple[Any, ...]:
-        """Text and mentions, in order."""
-        return f"{self.path} exists; pass ", Mention("overwrite", True), " to replace it."
+    def __str__(self) -> str:
+        return f"{self.path} exists; pass overwrite=True (--overwrite) to replace it."
 
 
-class MissingEvidence(Worded, ValueError):
+class MissingEvidence(ValueError):
     """Nothing to fit from: no source labels, no pairs, or pairs whose views are identical."""
 
 
-class MissingEvidenceWarning(Worded, UserWarning):
+class MissingEvidenceWarning(UserWarning):
     """The same, where it was asked for a correction that then moves nothing."""
 
 
-class MapError(Worded, ValueError):
+class MapError(ValueError):
     """A stored correction that is damaged, inconsistent, too new or something else entirely."""
 
 
-class TableError(Worded, ValueError):
+class TableError(ValueError):
     """A table, or a file with one, that is incomplete, damaged or not what was asked for."""
 
 
-class BudgetNotAttained(Worded, RuntimeError):
+class BudgetNotAttained(RuntimeError):
     """The map never moves the validation rows that far; there is no map at this budget."""
 
 
-class PairingError(Worded, ValueError):
+class PairingError(ValueError):
     """Events of two devices that cannot be matched with certainty."""
 
 
-class RecordingError(Worded, ValueError):
+class RecordingError(ValueError):
     """A recording that is incomplete, damaged or not what its name says."""
 
 
-class CheckpointError(Worded, ValueError):
+class CheckpointError(ValueError):
     """Weights that do not fit the encoder they are meant for, or are not the ones expected."""
 
 
-class DownloadError(Worded, OSError):
+class DownloadError(OSError):
     """A download that failed, or brought something else than promised."""
 
 
-class StoreError(Worded, RuntimeError):
+class StoreError(RuntimeError):
     """A store of objects or a web server that did not do what it was asked, or cannot."""
 
 
-class ClusterError(Worded, RuntimeError):
+class ClusterError(RuntimeError):
     """A cluster that lost its scheduler, or one worker after another, in the middle of the work."""
 
 
-class NotEnoughMemory(Worded, RuntimeError):
+class NotEnoughMemory(RuntimeError):
     """More memory would be needed than there is; said before any of it is taken."""
 
 
-class StudyError(Worded, ValueError):
+class StudyError(ValueError):
     """A study that cannot be run as it is written."""

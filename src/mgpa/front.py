@@ -104,7 +104,8 @@ class MGPA(GatedEstimator, MomentEstimator):
         self.on_missing = on_missing
 
     def _solve(self, data: Evidence) -> Correction:
-        K, contrasts = data.require_sources(), data.contrasts()
+        data.require_sources()
+        contrasts = data.contrasts()
         standardizer, moments = data.standardizer(self.standardize), data.moments
         if not contrasts.values.any():
             raise MissingEvidence(
@@ -115,7 +116,7 @@ class MGPA(GatedEstimator, MomentEstimator):
         position: Any = AffineMap.identity(len(scale), center=center, scale=scale)
         gate, effect, words = _no_gate(len(scale)), None, "pairs show no common shift"
         try:
-            settings = {"n_directions": K - 1, "shrinkage": 0.01, "do_no_harm": True, "strength": 1.0}
+            settings = {"shrinkage": 0.01, "do_no_harm": True, "strength": 1.0}
             solution = solve(
                 data, gate=self.gate, anchor="within", standardize=self.standardize, ridge="auto", **settings
             )
@@ -123,7 +124,8 @@ class MGPA(GatedEstimator, MomentEstimator):
             pass
         else:
             gate, position, effect = solution.gate, solution.map, solution.effect
-            words = position.info.evidence or words
+            if effect is not None:
+                words = f"{effect}: {'correction applied' if len(position) else 'not corrected'}"
         evidence, stored = None, position
         if self.spread != "never":
             affine = position.affine if isinstance(position, PathMap) else position
@@ -131,14 +133,14 @@ class MGPA(GatedEstimator, MomentEstimator):
             within = moments.within.scaled(divided * np.sqrt(moments.weights.sum() / moments.count))
             views = read_views(contrasts, within, moments.count, standardizer, affine)
             rows = unpaired_scatters(moments, _paired_rows(data), views.axes, divided)
-            spread = fit_spread(views, rows, always=self.spread == "always")
-            evidence, words = spread.evidence, f"{words}; {spread.evidence}"
-            if spread.posterior is not None:
+            evidence, posterior, edits = fit_spread(views, rows, always=self.spread == "always")
+            words = f"{words}; {evidence}"
+            if posterior is not None:
                 shift = effect is not None and effect.matches_pairs and effect.error < PRECISE
                 matches = evidence.matches_rows or shift
                 words += f"; {evidence.outcome() if matches else 'rows do not show it: not corrected'}"
                 if self.spread == "always" or (evidence.helps and matches):
-                    stored = spread_map(spread, affine, standardizer)
+                    stored = spread_map(views, posterior, edits, affine, standardizer)
                     span = np.eye(len(scale)) if stored.direction is None else stored.direction.T
                     gate = FixedGate(span).fit(contrasts.values)
                     gate.mean_contrast_ = (contrasts.values / divided).mean(axis=0)

@@ -60,11 +60,13 @@ class IterativeMGPA(SequentialEstimator, GatedEstimator):
         Where the correction may act; None is ``MeasurementGate()``.
     n_stages : int
         At most this many stages.
-    critics : sequence of {"linear", "gelu"}
+    critics : sequence of {"linear", "lbfgs", "gelu"}
         Source critics refitted at every stage. With one of them the damping is halved, which keeps the price
-        of movement relative to the mean critic loss. ``("linear",)`` needs no torch. A critic of two sources
-        has one score, the logit of the second against the first; one of K > 2 sources has K, each source's
-        logit against the mean of the others, so that what the sources are called does not matter.
+        of movement relative to the mean critic loss. ``("linear",)`` needs no torch. On a GPU "linear" is
+        solved to the end by Newton steps; "lbfgs" is the published, early-stopped solver everywhere. A critic
+        of two sources has one score, the logit of the second against the first; one of K > 2 sources has K,
+        each source's logit against the mean of the others, so that what the sources are called does not
+        matter.
     target : {"within", "conditional", "mean", "zero"}
         What the scores aim for: the critics' own scores where the gate coordinates are those expected from
         the preserved ones within sources, which does not learn how source goes with task; their conditional

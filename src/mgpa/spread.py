@@ -123,66 +123,60 @@ class SpreadEvidence:
 
 @dataclass(frozen=True)
 class Views:
-    """Both views of every pair in r coordinates: principal axes of rows and views, in standardised units.
+    """Both views of every pair in r coordinates: principal axes of rows and views, in standardised units."""
 
-    Attributes
-    ----------
-    axes, variance : (d, r), (r,)
-        V, orthonormal, and the variance of rows and views along each column, within sources.
-    typical : float
-        Mean variance of a feature.
-    raw, moved : (2 m, r)
-        The views before and after the correction of position: all first views, then all second ones.
-    codes : (2 m,)
-        Their sources.
-    pairs : Contrasts
-        Sources and people of the m pairs; ``values`` are the corrected contrasts in r coordinates.
-    """
-
-    axes: Floats
-    variance: Floats
-    typical: float
-    raw: Floats
-    moved: Floats
-    codes: NDArray[np.int64]
-    pairs: Contrasts
+    axes: Floats  # V (d, r), orthonormal
+    variance: Floats  # (r,): of rows and views along the axes, within sources
+    typical: float  # mean variance of a feature
+    raw: Floats  # (2 m, r): all first views, then all second ones
+    moved: Floats  # the same after the correction of position
+    codes: NDArray[np.int64]  # (2 m,): their sources
+    pairs: Contrasts  # of the moved views, in r coordinates
 
     @property
     def n_sources(self) -> int:
         """K."""
         return int(self.codes.max()) + 1
 
+    @property
+    def kind(self) -> NDArray[np.int64]:
+        """Which two sources each pair is of, counted."""
+        between = np.column_stack([self.pairs.first, self.pairs.second])
+        return np.unique(between, axis=0, return_inverse=True)[1].ravel()
+
+    @property
+    def has_people(self) -> bool:
+        """Whether pairs are of more than two participants, who then are what is compared."""
+        return self.pairs.people is not None and len(np.unique(self.pairs.people)) > 2
+
     def folds(self) -> list[tuple[NDArray[np.intp], NDArray[np.intp]]]:
         """Return up to five splits of the pairs: whole people where known, else whole events."""
-        one_kind = len(np.unique(self.codes)) == 2
-        people = self.pairs.people if one_kind or self.pairs.people is not None else self._position() % 5
-        return contrast_folds(self.pairs.values, people)
+        several = self.pairs.people is None and self.kind.any()
+        return contrast_folds(self.pairs.values, self._place() % 5 if several else self.pairs.people)
 
     def units(self) -> NDArray[np.int64]:
         """Return which unit each pair belongs to: a participant, or some pairs where those are unknown."""
-        people = self.pairs.people
-        if people is not None and len(np.unique(people)) > 2:
-            return np.unique(people, return_inverse=True)[1]
-        order = self._position()
-        if len(np.unique(self.codes)) == 2:
-            order = np.empty(len(order), np.int64)
-            order[np.argsort(np.linalg.norm(self.pairs.values, axis=1), kind="stable")] = np.arange(
-                len(order)
-            )
-        n_units = min(MOST_UNITS, (order.max() + 1) // UNIT_PAIRS)
-        return np.asarray(order % max(1, n_units))
+        if self.has_people:
+            return np.asarray(np.unique(np.asarray(self.pairs.people), return_inverse=True)[1])
+        place = self._place()
+        return np.asarray(place % max(1, min(MOST_UNITS, (place.max() + 1) // UNIT_PAIRS)))
 
-    def _position(self) -> NDArray[np.int64]:
-        """Return each pair's place among those of its two sources: events come in the same order in all."""
-        kind = _kinds(self.pairs)
-        place = np.empty(len(kind), np.int64)
-        for k in np.unique(kind):
+    def _place(self) -> NDArray[np.int64]:
+        """Return each pair's place among those of its kind, by length; of several kinds, by event."""
+        place, kind = np.empty(len(self.pairs), np.int64), self.kind
+        if not kind.any():
+            place[np.argsort(np.linalg.norm(self.pairs.values, axis=1), kind="stable")] = np.arange(len(kind))
+        for k in np.unique(kind) if kind.any() else ():
             place[kind == k] = np.arange(np.sum(kind == k))
         return place
 
 
-def _kinds(pairs: Contrasts) -> NDArray[np.int64]:
-    return np.unique(np.column_stack([pairs.first, pairs.second]), axis=0, return_inverse=True)[1].ravel()
+def _centred(rows: Floats, labels: NDArray[Any]) -> Floats:
+    """Return rows less the mean of those with the same label."""
+    _, group = np.unique(labels, return_inverse=True)
+    sums = np.zeros((group.max() + 1, rows.shape[1]))
+    np.add.at(sums, group, rows)
+    return np.asarray(rows - (sums / np.bincount(group)[:, None])[group])
 
 
 def read_views(
@@ -190,31 +184,16 @@ def read_views(
 ) -> Views:
     """Return the paired views in the coordinates that everything here is computed in.
 
-    Parameters
-    ----------
-    contrasts : Contrasts
-        In the input's units, with midpoints.
-    within : Scatter
-        Of the standardised rows about their sources' means, as ``n_rows`` rows of weight one would scatter.
-    n_rows : float
-        Effective number of rows.
-    standardizer : Standardizer
-    position : AffineMap
-        The correction of position.
+    ``within`` is the scatter of the standardised rows about their sources' means, of ``n_rows`` in effect.
     """
     scale = np.where(standardizer.varies, standardizer.scale, np.inf)
     views, codes = contrasts.views()
     raw, moved = ((rows - standardizer.center) / scale for rows in (views, position.transform(views)))
-    centred = raw.copy()
-    for code in np.unique(codes):
-        centred[codes == code] -= raw[codes == code].mean(axis=0)
-    axes = (within + Scatter.of_rows(centred)).axes()
+    axes = (within + Scatter.of_rows(_centred(raw, codes))).axes()
     V = axes.vectors if axes.factor is None else axes.back(np.eye(len(axes.values)))
-    m, kind = len(contrasts), _kinds(contrasts)
-    shifts = [(raw[m:] - raw[:m])[kind == k].mean(axis=0) for k in np.unique(kind)]
-    V = orthonormal(V, np.stack(shifts, axis=1))  # of few rows, which need not vary along them
-    variance = np.zeros(V.shape[1])
-    variance[: len(axes.values)] = axes.values / (n_rows + len(raw))
+    m, scatter = len(contrasts), axes.values / (n_rows + len(raw))
+    V = orthonormal(V, contrasts.source_effects(int(codes.max()) + 1).T / scale[:, None])  # of few rows
+    variance = np.concatenate([scatter, np.zeros(V.shape[1] - len(scatter))])
     raw, moved = raw @ V, moved @ V
     pairs = replace(contrasts, values=moved[m:] - moved[:m], midpoints=(moved[m:] + moved[:m]) / 2)
     return Views(V, variance, float(variance.sum() / standardizer.varies.sum()), raw, moved, codes, pairs)
@@ -243,14 +222,7 @@ def shared_slope(
     n_units = int(units.max()) + 1
     if n_units < 3:
         return 1.0
-    group = units * (kind.max() + 1) + kind
-    member = (group[:, None] == np.unique(group)).astype(np.float64)
-    member /= member.sum(axis=0)
-
-    def centred(rows: Floats) -> Floats:
-        return np.asarray(rows - (member > 0) @ (member.T @ rows))
-
-    C, M = centred(contrasts), centred(midpoints)
+    C, M = (_centred(rows, units * (kind.max() + 1) + kind) for rows in (contrasts, midpoints))
     of_unit = (units == np.arange(n_units)[:, None]).astype(np.float64)
     products = np.zeros((n_units, n_units))
     for k in np.unique(kind):
@@ -273,41 +245,28 @@ def shared_slope(
 
 def show_spread(views: Views) -> float:
     """Return :func:`shared_slope` of the pairs, with directions of much variance scaled down."""
-    kind = _kinds(views.pairs)
-    centred = views.pairs.values.copy()
-    for k in np.unique(kind):
-        centred[kind == k] -= centred[kind == k].mean(axis=0)
+    centred = _centred(views.pairs.values, views.kind)
     scatter = centred.T @ centred / len(centred)
+    if not np.trace(scatter) > np.finfo(np.float64).eps * views.variance.sum():
+        return 1.0  # a shift is all there is
     scatter[np.diag_indices_from(scatter)] += SMALL * np.trace(scatter) / len(views.axes)
     whitened = scipy.linalg.solve_triangular(np.linalg.cholesky(scatter), centred.T, lower=True).T
     midpoints = views.pairs.midpoints / np.sqrt(views.variance + SMALL * views.typical)
-    return shared_slope(whitened, midpoints, kind, views.units())
+    return shared_slope(whitened, midpoints, views.kind, views.units())
 
 
 @dataclass(frozen=True)
 class Posterior:
-    """Gaussians of K sources in whitened coordinates y, k of the r coordinates.
-
-    Attributes
-    ----------
-    kept, origin, whiten : (k,), (k,), (k,)
-        y = (x[kept] - origin) whiten.
-    means, precisions, offsets : (K, k), (K, k, k), (K,)
-        Of every source; offsets are half the logarithms of the precisions' determinants.
-    temperature : float
-        What scores are divided by.
-    held_out : (2 m, K)
-        Posteriors of the paired views, each by Gaussians of other pairs (of other people, where known).
-    """
+    """Gaussians of K sources in whitened coordinates y = (x[kept] - origin) whiten, (k,)."""
 
     kept: NDArray[np.intp]
     origin: Floats
     whiten: Floats
-    means: Floats
-    precisions: Floats
-    offsets: Floats
-    temperature: float
-    held_out: Floats
+    means: Floats  # (K, k)
+    precisions: Floats  # (K, k, k)
+    offsets: Floats  # (K,): half the logarithms of the precisions' determinants
+    temperature: float  # that scores are divided by
+    held_out: Floats  # (2 m, K): posteriors of the views, by Gaussians of other pairs
 
     def coordinates(self, X: Floats) -> Floats:
         """Return y of rows in r coordinates."""
@@ -315,14 +274,7 @@ class Posterior:
 
 
 def fit_posterior(views: Views, rows: list[tuple[float, Floats]]) -> Posterior:
-    """Return the posterior of the source given an uncorrected row.
-
-    Parameters
-    ----------
-    views : Views
-    rows : list of (n, (r, r) array)
-        Of every source, the number and scatter of rows that are not paired, in r coordinates.
-    """
+    """Return the posterior of the source given an uncorrected row; ``rows`` are :func:`unpaired_scatters`."""
     K, m, every = views.n_sources, len(views.pairs), np.arange(len(views.pairs))
     # Directions with next to no variance, and no shift, are all ball, to every source alike.
     shifts = _source_means(views.raw, views, every)
@@ -332,36 +284,32 @@ def fit_posterior(views: Views, rows: list[tuple[float, Floats]]) -> Posterior:
     origin, whiten = views.raw[:, kept].mean(axis=0), 1.0 / np.sqrt(variance)
     Y = (views.raw[:, kept] - origin) * whiten
     folds = [(test, _source_means(Y, views, train)) for train, test in views.folds()]
-    covariances, held_out = [], np.zeros((len(POOLED), 2 * m, K))
+    axes, held_out = [], np.zeros((len(POOLED), 2 * m, K))
     for code, (n, scatter) in enumerate(rows):
         mine = np.flatnonzero(views.codes == code)
         center, free = Y[mine].mean(axis=0), max(1.0, n + len(mine) - 1.0)
         C = scatter[np.ix_(kept, kept)] * whiten * whiten[:, None]
         C = (1.0 - BALL) * (C + (Y[mine] - center).T @ (Y[mine] - center)) / free
         C[np.diag_indices_from(C)] += BALL * views.typical / variance
-        covariances.append(C)
         values, U = np.linalg.eigh(C)
+        axes.append((values, U))
         turned = Y @ U
         for test, means in folds:
             both = np.concatenate([test, test + m])
             points, left = turned[both] - means[code] @ U, free - np.sum(views.codes[both] == code)
             out = (turned[both[views.codes[both] == code]] - center @ U) * np.sqrt((1.0 - BALL) / left)
             for j, pooled in enumerate(POOLED):
-                scaled = (1.0 - pooled) * values * free / left + pooled
-                held_out[j, both, code] = _log_density(points, scaled, out * np.sqrt(1.0 - pooled))
+                spread = (1.0 - pooled) * values * free / left + pooled
+                held_out[j, both, code] = _log_density(points, spread, out * np.sqrt(1.0 - pooled))
     weight = 1.0 / np.bincount(views.codes, minlength=K)[views.codes]
     own = np.arange(2 * m), views.codes
-    losses = np.array(
-        [
-            [-weight @ scipy.special.log_softmax(scores / t, axis=1)[own] for t in TEMPERATURES]
-            for scores in held_out
-        ]
-    )
+    scaled = held_out[:, None] / TEMPERATURES[:, None, None]  # (pooled, temperature, 2 m, K)
+    losses = -scipy.special.log_softmax(scaled, axis=3)[(..., *own)] @ weight
     best, t = np.unravel_index(int(losses.argmin()), losses.shape)
     means = _source_means(Y, views, every)
-    shrunk = [(1.0 - POOLED[best]) * C + POOLED[best] * np.eye(len(C)) for C in covariances]
-    precisions = np.stack([np.linalg.inv(C) for C in shrunk])
-    offsets = np.array([-0.5 * np.linalg.slogdet(C)[1] for C in shrunk])
+    shrunk = [((1.0 - POOLED[best]) * values + POOLED[best], U) for values, U in axes]
+    precisions = np.stack([(U / values) @ U.T for values, U in shrunk])
+    offsets = np.array([-0.5 * np.sum(np.log(values)) for values, _ in shrunk])
     temperature = float(TEMPERATURES[t])
     p = scipy.special.softmax(held_out[best] / temperature, axis=1)
     return Posterior(kept, origin, whiten, means, precisions, offsets, temperature, p)
@@ -398,25 +346,16 @@ def _source_means(Y: Floats, views: Views, train: NDArray[np.intp]) -> Floats:
 class Way:
     """A ridge regression from views of one source to what another source's views differ from them by.
 
-    Attributes
-    ----------
-    rows, points : (n,), (n, r)
-        Positions among all views of those it was fitted on, and those views, less ``center``.
-    center, slope, offset : (r,), (r, r), (r,)
-        The difference expected for x is (x - center) slope + offset.
-    influence : (r, n)
-        P, so that (x - center) P is how much each fitted target counts for x.
-    residuals : (n, r)
-        Of the fitted targets.
+    The difference expected for x is (x - center) slope + offset.
     """
 
-    rows: NDArray[np.intp]
-    points: Floats
+    rows: NDArray[np.intp]  # (n,): positions among all views of those it was fitted on
+    points: Floats  # (n, r): those views, less the center
     center: Floats
     slope: Floats
     offset: Floats
-    influence: Floats
-    residuals: Floats
+    influence: Floats  # P (r, n): (x - center) P is how much each target counts for x
+    residuals: Floats  # (n, r): of the targets
 
     @classmethod
     def fit(cls, rows: NDArray[np.intp], X: Floats, differences: Floats) -> Way:
@@ -472,8 +411,9 @@ def expected_edit(
     return np.asarray(sum(at.values()) / len(at) - X)
 
 
-def affine_edit(ways: dict[tuple[int, int], Way], source: int, r: int) -> Affine:
+def affine_edit(ways: dict[tuple[int, int], Way], source: int) -> Affine:
     """Return D_s as a matrix and an offset."""
+    r = len(next(iter(ways.values())).center)
     at: dict[int, Affine] = {source: (np.eye(r), np.zeros(r))}
     for t, u in routes(ways, source):
         (M, v), way = at[t], ways[t, u]
@@ -555,35 +495,15 @@ def describe_spread(views: Views, ways: dict[tuple[int, int], Way]) -> tuple[flo
     return (1.0 - noise) * stretched / both, (1.0 - noise) * turned / both, noise
 
 
-@dataclass(frozen=True)
-class Spread:
-    """A correction of spread in r coordinates, and what held-out pairs say about it."""
-
-    evidence: SpreadEvidence
-    views: Views
-    posterior: Posterior | None = None
-    edits: tuple[Affine, ...] = ()
-
-
-def fit_spread(views: Views, rows: list[tuple[float, Floats]], *, always: bool = False) -> Spread:
-    """Fit the correction of spread, if pairs show that there is one to correct.
-
-    Parameters
-    ----------
-    views : Views
-    rows : list of (n, (r, r) array)
-        Unpaired rows of every source: :func:`unpaired_scatters`.
-    always : bool
-        Fit it whatever the evidence.
-    """
+def fit_spread(
+    views: Views, rows: list[tuple[float, Floats]], *, always: bool = False
+) -> tuple[SpreadEvidence, Posterior | None, list[Affine]]:
+    """Return what pairs show, and, if they show something or ``always``, the posterior and the D_s."""
     units, m = views.units(), len(views.pairs)
-    people = views.pairs.people
-    whole = people is not None and len(np.unique(people)) > 2
-    evidence = SpreadEvidence(
-        show_spread(views), int(units.max()) + 1, "participants" if whole else "groups of pairs"
-    )
+    unit = "participants" if views.has_people else "groups of pairs"
+    evidence = SpreadEvidence(show_spread(views), int(units.max()) + 1, unit)
     if not (evidence.is_shown or always) or not views.folds():
-        return Spread(evidence, views)
+        return evidence, None, []
     posterior, ways = fit_posterior(views, rows), fit_ways(views)
     gain, rotation, noise = describe_spread(views, ways)
     moved = views.moved.copy()
@@ -593,8 +513,8 @@ def fit_spread(views: Views, rows: list[tuple[float, Floats]], *, always: bool =
             edit = expected_edit(ways, code, views.moved[both], both)
             moved[both] += posterior.held_out[both, code, None] * edit
     before, after = (np.sum((a[m:] - a[:m]) ** 2, axis=1) for a in (views.moved, moved))
-    closer = np.bincount(units if whole else np.arange(m), before - after)
-    error = np.sqrt(len(closer) * np.var(closer, ddof=1)) / before.sum()
+    closer = np.bincount(units if views.has_people else np.arange(m), before - after)
+    total = max(float(before.sum()), np.finfo(np.float64).tiny)
     right = posterior.held_out.argmax(axis=1) == views.codes
     evidence = replace(
         evidence,
@@ -602,13 +522,12 @@ def fit_spread(views: Views, rows: list[tuple[float, Floats]], *, always: bool =
         gain=gain,
         rotation=rotation,
         noise=noise,
-        removed=float(closer.sum() / before.sum()),
-        error=float(error),
+        removed=float(closer.sum()) / total,
+        error=float(np.sqrt(len(closer) * np.var(closer, ddof=1))) / total,
         readable=float(np.mean([right[views.codes == code].mean() for code in range(views.n_sources)])),
         by_length=_read_by_length(posterior.coordinates(moved), views.codes),
     )
-    edits = tuple(affine_edit(ways, code, views.moved.shape[1]) for code in range(views.n_sources))
-    return Spread(evidence, views, posterior, edits)
+    return evidence, posterior, [affine_edit(ways, code) for code in range(views.n_sources)]
 
 
 def _read_by_length(Y: Floats, codes: NDArray[np.int64]) -> float:
@@ -622,37 +541,26 @@ def _read_by_length(Y: Floats, codes: NDArray[np.int64]) -> float:
     return float(best)
 
 
-def spread_map(spread: Spread, position: AffineMap, standardizer: Standardizer, **facts: Any) -> SpreadMap:
-    """Return position and spread as one stored map.
-
-    Parameters
-    ----------
-    spread : Spread
-    position : AffineMap
-    standardizer : Standardizer
-    **facts
-        ``strength`` and ``info`` of the map.
-    """
-    views, posterior = spread.views, spread.posterior
-    assert posterior is not None
+def spread_map(
+    views: Views, posterior: Posterior, edits: list[Affine], position: AffineMap, standardizer: Standardizer
+) -> SpreadMap:
+    """Return position and spread as one stored map."""
     V, scale = views.axes, standardizer.scale
     readout, along = position.readout * scale[:, None], (position.direction / scale[:, None]).T @ V
     offset = position.offset + (standardizer.center - position.center) @ position.readout
-    edit, edit_offset = [], []
-    for M, v in spread.edits:  # E_s(h) = pos(h) + D_s(h + pos(h)), pos(h) = -(h readout + offset) along
-        stays = along @ (np.eye(len(M)) + M)
-        edit.append(V @ M - readout @ stays)
-        edit_offset.append(v - offset @ stays)
-    edits, offsets = np.stack(edit), np.stack(edit_offset)
+    # E_s(h) = pos(h) + D_s(h + pos(h)), pos(h) = -(h readout + offset) along
+    stays = [along + along @ M for M, _ in edits]
+    edit = np.stack([V @ M - readout @ S for (M, _), S in zip(edits, stays, strict=True)])
+    edit_offset = np.stack([v - offset @ S for (_, v), S in zip(edits, stays, strict=True)])
     # Rows move in the span of the contrasts: too small to see is not too small to read, so all of it is kept.
     direction = V.T
     if len(views.pairs) < FULL * len(scale):
         _, sizes, turn = np.linalg.svd(np.concatenate([views.pairs.values, along]), full_matrices=False)
         turn = turn[sizes > sizes[0] * V.shape[1] * np.finfo(np.float64).eps].T
-        edits, offsets, direction = edits @ turn, offsets @ turn, (V @ turn).T
+        edit, edit_offset, direction = edit @ turn, edit_offset @ turn, (V @ turn).T
     full = len(direction) > FULL * len(scale)  # where two thin products cost more than one
     if full:
-        edits, offsets = edits @ direction, offsets @ direction
+        edit, edit_offset = edit @ direction, edit_offset @ direction
     square, square_weight, linear, bias = score_form(posterior, views)
     return SpreadMap(
         center=standardizer.center,
@@ -661,10 +569,9 @@ def spread_map(spread: Spread, position: AffineMap, standardizer: Standardizer, 
         square_weight=square_weight,
         linear=linear,
         bias=bias,
-        edit=edits,
-        edit_offset=offsets,
+        edit=edit,
+        edit_offset=edit_offset,
         direction=None if full else direction,
-        **facts,
     )
 
 

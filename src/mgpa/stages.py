@@ -243,8 +243,9 @@ class Trajectory:
     def _fit_critics(self) -> Critics:
         recipe, rows, K = self.recipe, self.rows, len(self.recipe.sources)
         critics: list[LinearCritic | NetworkCritic] = []
-        if "linear" in recipe.critics:
-            critics.append(fit_linear(rows.H, rows.codes, K, rows.weight))
+        if {"linear", "lbfgs"} & set(recipe.critics):
+            lbfgs = "lbfgs" in recipe.critics
+            critics.append(fit_linear(rows.H, rows.codes, K, rows.weight, lbfgs=lbfgs))
         if "gelu" in recipe.critics:
             judges = None
             if recipe.patience is not None and self.held is not None:
@@ -298,7 +299,7 @@ def staged_map(
         Provenance.
     """
     d, J = len(basis), n_scores(n_sources)
-    n_linear, n_network = J * ("linear" in critics), J * ("gelu" in critics)
+    n_linear, n_network = J * bool({"linear", "lbfgs"} & set(critics)), J * ("gelu" in critics)
     n_hidden = HIDDEN_WIDTH * n_networks if n_network else 0
     n_anchors = n_linear + n_network if anchored is None else 0
     starts = [stage for stage in stages if isinstance(stage, Start)]

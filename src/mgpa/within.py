@@ -6,10 +6,9 @@ mean of its own source, from the moments of each source alone:
 
     z' = z - Σⱼ pⱼ pⱼᵀC⁻¹ [z - ẑ(q)],   ẑ(q) = z̄ + βᵀ(q - q̄),
 
-with z̄ and q̄ the unweighted means of the sources' means, C the residual covariance within sources, and
-p₁, p₂, … ordered directions, C⁻¹-orthonormal: first the mean contrasts, which makes eq. (3), then those along
-which contrasts vary. The data are asked first whether the rows show an effect at all
-(:func:`measured_effect`), and along how many directions (:func:`supported`). No task label is used.
+with z̄ and q̄ the unweighted means of the sources' means, C the residual covariance within sources, and pⱼ the
+directions of the mean contrasts, C⁻¹-orthonormal, which makes eq. (3). The data are asked first whether pairs
+agree on a shift (:func:`pairs_agree`) and rows show it (:func:`measured_effect`). No task label is used.
 """
 
 from __future__ import annotations
@@ -27,14 +26,9 @@ from .pairs import Contrasts
 
 Floats = NDArray[np.float64]
 
-# A direction is worth correcting if sources differ in variance along it by a fifth or more.
-MATERIAL = 0.1
-# Two views of one event that share more of their variance than this show content, not measurement.
-SHARE = 0.5
 # Volts and millivolts are a thousand apart, but views that keep .005 of a contrast are in the paper.
 UNITS = 500.0
 MOST_PEOPLE = 64
-QUIET = 2  # directions in a row without support that end the path
 
 
 @dataclass(frozen=True)
@@ -99,13 +93,12 @@ def solve_within(
     B: Floats,
     delta: Floats,
     *,
-    n_directions: int | str = "auto",
     strength: float = 1.0,
     ridge: float | str = "auto",
     shrinkage: float = 0.01,
     do_no_harm: bool = True,
 ) -> tuple[PathMap, Floats, Effect]:
-    """Return the path of directions, the residual covariance and the rows' effect.
+    """Return the map along the mean contrasts, the residual covariance and the rows' effect.
 
     Parameters
     ----------
@@ -119,7 +112,7 @@ def solve_within(
         Of the rows.
     B, delta : (d, r), (K - 1, r)
         Gate basis, and mean contrasts in it.
-    n_directions, strength, ridge, shrinkage, do_no_harm
+    strength, ridge, shrinkage, do_no_harm
         As in :class:`~mgpa.ClosedFormMGPA`.
     """
     scale = np.where(standardizer.varies, standardizer.scale, np.inf)  # what never varied takes no part
@@ -136,14 +129,9 @@ def solve_within(
         n_views, n_means = calibration.weights.sum(), len(calibration.sources)
         anchor = within_anchor(spread, B, n + n_views, K + n_means, anchor.ridge)
         C = shrink_or_raise(anchor.covariance, shrinkage, moments.n_rows)
-    path = ordered_directions(C, delta, contrasts, B / scale[:, None])
-    told = "correction applied"
+    path, told = mean_directions(C, delta), "correction applied"
     if do_no_harm and not effect.exists:
         path, told = path[:, :0], "not clear, nothing is corrected"
-    elif n_directions == "auto":
-        path = path[:, : supported(moments, contrasts, delta, anchor, C, scale, effect)]
-    else:
-        path = path[:, : int(n_directions)]
     readout = (anchor.residual @ scipy.linalg.cho_solve(scipy.linalg.cho_factor(C), path)) / scale[:, None]
     stored = PathMap(
         center=standardizer.center,
@@ -397,77 +385,8 @@ def effects_without_each(
     return np.array(effects), len(E) == n_units * K
 
 
-def ordered_directions(C: Floats, delta: Floats, contrasts: Contrasts, basis: Floats) -> Floats:
-    """Return all directions of the gate, (r, r), C⁻¹-orthonormal: mean contrasts first, then their spread.
-
-    ``basis`` takes contrasts in the input's units to gate coordinates.
-    """
+def mean_directions(C: Floats, delta: Floats) -> Floats:
+    """Return the span of the mean contrasts as C⁻¹-orthonormal columns, (r, k), the longest first."""
     L = np.linalg.cholesky(C)
-    _, sizes, mean_axes = np.linalg.svd(scipy.linalg.solve_triangular(L, delta.T, lower=True).T)
-    mean_axes = mean_axes[: int(np.sum(sizes > sizes[0] * 1e-10))].T  # (r, k)
-    projected = scipy.linalg.solve_triangular(L, (contrasts.values @ basis).T, lower=True).T
-    effects = np.concatenate([np.zeros((1, len(C))), scipy.linalg.solve_triangular(L, delta.T, lower=True).T])
-    projected -= effects[contrasts.second] - effects[contrasts.first]
-    projected -= projected @ mean_axes @ mean_axes.T
-    axes = np.linalg.svd(np.concatenate([projected, np.zeros_like(C)]), full_matrices=False)[2].T
-    # The mean's axes have no spread left: they come out last, and go first.
-    rest = axes[:, : len(C) - mean_axes.shape[1]]
-    rest = rest - mean_axes @ (mean_axes.T @ rest)
-    return np.asarray(L @ np.concatenate([mean_axes, np.linalg.qr(rest)[0]], axis=1))
-
-
-def supported(
-    moments: Moments,
-    contrasts: Contrasts,
-    delta: Floats,
-    anchor: GateAnchor,
-    C: Floats,
-    scale: Floats,
-    effect: Effect,
-) -> int:
-    """Return how many directions to correct along: the mean's, then those that sources vary along unequally.
-
-    Directions are chosen on four fifths of the pairs (of the people, where known). A further one is supported
-    if three things hold:
-
-    - the rows' variances along it differ between sources, by more than two standard errors and by more than
-      :data:`MATERIAL`;
-    - over people, the other pairs' variances differ in the same sense: an association of source and task
-      shows in the rows, but not in two views of the same events;
-    - along it two views of one event have less in common than :data:`SHARE` of the less variable view.
-      Otherwise what a correction would collapse is mostly content.
-    """
-    r, n_mean, n_sources = len(C), int(np.linalg.matrix_rank(delta)), len(moments.sources)
-    folds = contrast_folds(contrasts.values / scale, contrasts.people) if r > n_mean else []
-    if not folds:
-        return n_mean
-    inverse = np.linalg.inv(C)
-    scatters = [part.spread.scaled(scale).inside(anchor.residual) for part in moments.parts.values()]
-    views, codes = contrasts.views()
-    means = np.stack([views[codes == k].mean(axis=0) for k in range(n_sources)])
-    first, second = np.split(((views - means[codes]) / scale) @ anchor.residual, 2)  # residuals of both views
-    unequal, common = np.zeros((len(contrasts), r)), np.zeros((len(contrasts), r))
-    material = np.zeros(r)
-    # Rows that clearly differ against the contrast say that the views were given in the other order.
-    order = -1.0 if effect.exists and effect.size < 0 else 1.0
-    for train, test in folds:
-        chosen = ordered_directions(C, delta, contrasts.take(train), anchor.basis / scale[:, None])
-        G = inverse @ chosen  # residuals to scores along the directions
-        of_rows = np.stack([np.sum(G * (S @ G), axis=0) for S in scatters]) / moments.weights[:, None]
-        excess = of_rows / of_rows.mean(axis=0) - 1.0  # (K, r)
-        material += np.mean(np.abs(excess), axis=0) / len(folds)
-        a, b = first[test] @ G, second[test] @ G
-        wider = np.sign(excess[contrasts.second[test]] - excess[contrasts.first[test]])
-        unequal[test] = order * wider * (b**2 - a**2)
-        common[test] = a * b - SHARE * np.minimum(np.mean(a**2, axis=0), np.mean(b**2, axis=0))
-    # The variance of n rows has a relative standard error of √(2/n).
-    error = np.sqrt(2.0 * np.sum(1.0 / moments.counts)) / n_sources
-    good = (material > max(MATERIAL, 2.0 * error)) & (common.mean(axis=0) < 0)
-    good &= mean_over_units(unequal, contrasts.people).exceeds()
-    last, quiet = n_mean, 0
-    for j in range(n_mean, r):
-        quiet = 0 if good[j] else quiet + 1
-        last = j + 1 if good[j] else last
-        if quiet == QUIET:
-            break
-    return last
+    _, sizes, axes = np.linalg.svd(scipy.linalg.solve_triangular(L, delta.T, lower=True).T)
+    return np.asarray(L @ axes[: int(np.sum(sizes > sizes[0] * 1e-10))].T)

@@ -3,19 +3,8 @@
 import numpy as np
 import pytest
 
-from mgpa.audit.diagnostics import confounding, cramers_v, variance_shares
+from mgpa.audit.diagnostics import confounding, cramers_v
 from mgpa.audit.measure import movement_by_group
-
-
-def test_variance_shares_split_what_they_should():
-    rng = np.random.default_rng(0)
-    source, person = np.repeat(["a", "b"], 500), np.tile(np.arange(10), 100)
-    H = rng.normal(size=(1000, 6))
-    H[:, 0] += 6.0 * (source == "b")
-    shares = {s.factor: s for s in variance_shares(H, source=source, participant=person, label=None)}
-    assert set(shares) == {"source", "participant"}
-    assert shares["source"].share == pytest.approx(9 / 15, abs=0.02)
-    assert shares["participant"].share == pytest.approx(shares["participant"].chance, abs=0.01)
 
 
 def test_confounding_counts_nested_people():

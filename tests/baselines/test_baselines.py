@@ -36,7 +36,14 @@ from mgpa.moments import Scatter
 from shared import FIXTURES, needs_shared
 
 CLOSED = ["leace", "oracle_leace", "quadratic_leace", "splince", "ncm", "pisco", "featmap", "coral", "combat"]
-SETTINGS = {"ncm": {"rank": 2}, "pisco": {"keep": 0.9}, "inlp": {"n_rounds": 5}}
+CLOSED += ["sst", "pds"]  # EPO is NCM in other units
+SETTINGS = {
+    "sst": {"standardize": True},
+    "pds": {"standardize": True},
+    "ncm": {"rank": 2},
+    "pisco": {"keep": 0.9},
+    "inlp": {"n_rounds": 5},
+}
 LINEAR_PROJECTORS = ["leace", "splince", "ncm", "pisco", "inlp"]
 
 
@@ -381,7 +388,7 @@ def test_coral_takes_calibration_moments():
 @pytest.mark.parametrize("name", [*CLOSED, "inlp"])
 def test_renaming_or_reordering_sources_changes_nothing(name):
     problem = Problem(3)
-    settings = {"reference": "s1"} if name in ("coral", "featmap") else {}
+    settings = {"reference": "s1"} if name in ("coral", "featmap", "sst", "pds") else {}
     expected = problem.apply(problem.fit(build(name, **settings)))
     renamed = Problem(3, labels=["z", "a", "m"])  # sorts otherwise
     settings = {"reference": "a"} if settings else {}
@@ -425,7 +432,7 @@ def test_weights_are_repetitions(problem, name):
     weight = np.repeat(np.random.default_rng(0).integers(1, 4, size=200), len(problem.X) // 200)
     repeated = np.repeat(np.arange(len(problem.X)), weight)
     kept = {"pair_id": None, "pairs": None}
-    if name in ("ncm", "pisco", "featmap"):
+    if name in ("ncm", "pisco", "featmap", "sst", "pds"):
         # Pairs are not weighted: give both fits the same ones.
         if len(problem.labels) > 2:
             pytest.skip("pairs as arrays need two sources")
@@ -546,7 +553,7 @@ def test_units_do_not_matter(name):
 def test_the_registry_lists_every_method_once():
     table = available()
     names = [method.name for method in table]
-    assert len(set(names)) == len(names) == 18
+    assert len(set(names)) == len(names) == 22
     for method in table:
         model = make(method.name)
         assert (model.tags.source_blind, model.tags.needs_pairs) == (method.source_blind, method.needs_pairs)
@@ -616,3 +623,64 @@ def test_under_association_matching_distributions_costs_task_too(gaussian, name)
 def test_pairs_are_what_tells_device_from_task(gaussian, name):
     assert abs(gaussian[name]["S"] - 0.5) < 0.05
     assert gaussian[name]["T_f"] > gaussian["identity"]["T_f"] - 0.02
+
+
+# --- calibration transfer ----------------------------------------------------------------------------------
+
+
+def two_instruments(m=60, d=12, seed=0):
+    """Return views of the same samples on an old and a new instrument, of smooth spectra."""
+    rng = np.random.default_rng(seed)
+    old = np.cumsum(rng.normal(size=(m, d)), axis=1)
+    return old, old @ (np.eye(d) + 0.2 * np.eye(d, k=1)) * 1.3 + 0.5 + 0.01 * rng.normal(size=(m, d))
+
+
+def fit_transfer(name, **settings):
+    old, new = two_instruments()
+    X, source = np.concatenate([old, new]), np.repeat(["a old", "b new"], len(old))
+    return make(name, **settings).fit(X, source=source, pairs=(old, new)), old, new
+
+
+@pytest.mark.parametrize("k", [1, 3])
+def test_epo_and_direct_standardisation_equal_pycaltransfer(k):
+    package = pytest.importorskip("pycaltransfer.caltransfer")
+    model, old, new = fit_transfer("epo", rank=k)
+    E, _ = package.epo_fit(old, new, epo_ncp=k)
+    X, mean = np.concatenate([old, new]), np.concatenate([old, new]).mean(axis=0)
+    np.testing.assert_allclose(model.transform(X), mean + (X - mean) @ E, atol=1e-10)
+    model, old, new = fit_transfer("pds", window=None, n_components=k)
+    F, a = package.ds_pc_transfer_fit(old, new, k)
+    np.testing.assert_allclose(model.transform(new, source="b new"), new @ F + a, atol=1e-8)
+
+
+def test_piecewise_direct_standardisation_is_a_regression_per_feature():
+    from sklearn.decomposition import PCA
+    from sklearn.linear_model import LinearRegression
+    from sklearn.pipeline import make_pipeline
+
+    model, old, new = fit_transfer("pds", window=2, n_components=2)
+    for j in (0, 5, 11):
+        near = slice(max(0, j - 2), j + 3)
+        expected = (
+            make_pipeline(PCA(2), LinearRegression()).fit(new[:, near], old[:, j]).predict(new[:, near])
+        )
+        np.testing.assert_allclose(model.transform(new, source="b new")[:, j], expected, atol=1e-10)
+    wide = fit_transfer("pds", window=20, n_components=12)[0]
+    whole = fit_transfer("featmap", standardize=False)[0]  # all components of all features: least squares
+    np.testing.assert_allclose(
+        wide.transform(new, source="b new"), whole.transform(new, source="b new"), atol=1e-8
+    )
+
+
+def test_spectral_space_transformation_is_its_formula_and_maps_new_samples():
+    model, old, new = fit_transfer("sst", n_components=4)
+    A, B = new - new.mean(axis=0), old - old.mean(axis=0)
+    loadings = np.linalg.svd(np.hstack([B, A]), full_matrices=False)[2][:4]
+    P1, P2 = loadings[:, :12], loadings[:, 12:]
+    expected = old.mean(axis=0) + A + A @ np.linalg.pinv(P2) @ (P1 - P2)
+    np.testing.assert_allclose(model.transform(new, source="b new"), expected, atol=1e-10)
+    for name, settings in {"sst": {"n_components": 12}, "pds": {"window": 2}}.items():
+        model = fit_transfer(name, **settings)[0]
+        later_old, later_new = two_instruments(seed=5)
+        error = np.abs(model.transform(later_new, source="b new") - later_old).mean()
+        assert error < 0.2 * np.abs(later_new - later_old).mean(), name

@@ -22,7 +22,7 @@ COMMANDS = "fit apply audit select inspect export convert check-pairs demo metho
 GROUPS = {
     "simulate": "ssvep flex",
     "data": "list fetch verify",
-    "study": "list show run plan paper",
+    "study": "list show run plan paper attack",
 }
 
 
@@ -37,7 +37,7 @@ def test_every_command_teaches_by_an_example(command, capsys):
 def test_the_program_lists_its_commands_methods_and_packages():
     listed = done("--help").stdout
     assert all(command in listed for command in (*COMMANDS.split(), *GROUPS))
-    assert json.loads(done("methods", "--json").stdout)["methods"][0]["name"] == "closed_form_mgpa"
+    assert json.loads(done("methods", "--json").stdout)["methods"][0]["name"] == "mgpa"
     assert "leace" in done("methods").stdout
     assert done("--version").stdout.strip() == mgpa.__version__
 
@@ -58,10 +58,11 @@ def test_the_doctor_lists_packages_that_do_not_load_and_whether_stages_are_compi
     assert text.splitlines()[-1].startswith("Does not load: ")
 
 
-def test_the_documented_commands_are_understood(tmp_path, monkeypatch):
-    page = (Path(__file__).parents[2] / "docs" / "command_line.md").read_text()
-    lines = [line for line in page.splitlines() if line.startswith("mgpa ") and "--install" not in line]
-    assert len(lines) > 15
+@pytest.mark.parametrize(("page", "n"), [("command_line", 15), ("reproduce", 10), ("attack", 2)])
+def test_the_documented_commands_are_understood(tmp_path, monkeypatch, page, n):
+    text = (Path(__file__).parents[2] / "docs" / f"{page}.md").read_text()
+    lines = [line for line in text.splitlines() if line.startswith("mgpa ") and "--install" not in line]
+    assert len(lines) > n
     monkeypatch.chdir(tmp_path)
     for line in lines:
         words = shlex.split(line, comments=True)[1:]

@@ -1,6 +1,7 @@
 """`mgpa convert`, `simulate` and `demo`: tables and recordings made."""
 
 import json
+import re
 
 import numpy as np
 import pytest
@@ -64,7 +65,21 @@ def test_simulated_erp_recordings_lie_as_the_providers(tmp_path):
     assert "No task N17. Tasks: N170" in said
 
 
-def test_the_demo_ends_with_a_report(tmp_path):
-    done("demo", "--out", tmp_path / "demo")
+def test_the_demo_ends_with_the_source_at_chance_and_a_better_decoder(tmp_path):
+    pytest.importorskip("torch")
+    text = done("demo", "--out", "demo", folder=tmp_path).stdout
+    assert len(text.splitlines()) <= 20
+    changes = [tuple(map(float, pair)) for pair in re.findall(r"(\.\d\d) → (\.\d\d)", text)]
+    (source, hidden), (misled, right), (task, still) = changes
+    assert source > 0.9
+    assert abs(hidden - 0.5) < 0.05
+    assert right > misled + 0.3
+    assert abs(still - task) < 0.02
     for name in ("recordings.parquet", "adapter.safetensors", "corrected.parquet", "audit/report.html"):
         assert (tmp_path / "demo" / name).exists()
+    assert mgpa.load_map(tmp_path / "demo" / "adapter.safetensors").info.method == "MGPA"
+    commands = [line.split()[1:] for line in text.splitlines() if line.startswith("  mgpa ")]
+    assert len(commands) == 3
+    before = (tmp_path / "demo" / "adapter.safetensors").read_bytes()
+    done(*commands[0], folder=tmp_path)  # to copy: the same map comes out
+    assert (tmp_path / "demo" / "adapter.safetensors").read_bytes() == before

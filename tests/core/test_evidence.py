@@ -118,20 +118,18 @@ def test_two_people_with_offsets_seldom_support_a_direction_and_agree_on_a_clear
 
 
 def test_the_length_of_a_path_depends_on_neither_signs_nor_names():
+    """Gains without a shift: the sign of the effect means nothing, and nothing is corrected along it."""
     rng = np.random.default_rng(4)
-    lengths = []
-    for _ in range(12):
+    for _ in range(8):
         X, source = rng.normal(size=(600, D)), np.arange(600) % 2
         X[source == 1, :4] *= 2.0
         first = rng.normal(size=(60, D))
         second = first * np.r_[[2.0] * 4, [1.0] * (D - 4)] + 0.1 * rng.normal(size=(60, D))
-        options = {"gate": mgpa.MeasurementGate(rank=4), "do_no_harm": True}
-        here = mgpa.ClosedFormMGPA(**options).fit(X, source=source, pairs=(first, second))
-        turned = mgpa.ClosedFormMGPA(**options).fit(X, source=1 - source, pairs=(second, first))
-        mirrored = mgpa.ClosedFormMGPA(**options).fit(-X, source=source, pairs=(-first, -second))
-        assert len(here.to_map()) == len(turned.to_map()) == len(mirrored.to_map())
-        lengths.append((np.sign(here.effect_.size), len(here.to_map())))
-    assert len(set(dict(lengths).values())) == 1  # as long with a positive effect as with a negative one
+        model = mgpa.ClosedFormMGPA(mgpa.MeasurementGate(rank=4))
+        here = len(model.fit(X, source=source, pairs=(first, second)).to_map())
+        assert here == len(model.fit(X, source=1 - source, pairs=(second, first)).to_map())
+        assert here == len(model.fit(-X, source=source, pairs=(-first, -second)).to_map())
+        assert here <= 1  # 1 or 4, by that sign, before
 
 
 # Gates that are wider than what pairs support

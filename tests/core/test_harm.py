@@ -146,7 +146,7 @@ def test_what_is_left_to_read_on_corn_is_the_error_of_the_mean_contrast(instrume
     for n, (fit, _, _) in enumerate(rotations(people, sizes)):
         u = (np.random.default_rng(n).random(fit.sum()) < np.where(task[fit] == 1, 0.9, 0.1)).astype(int)
         X, pairs = np.where(u[:, None] == 1, views[1][fit], views[0][fit]), [view[fit] for view in whole]
-        model = mgpa.ClosedFormMGPA(mgpa.MeasurementGate(rank=10), n_directions=1)
+        model = mgpa.ClosedFormMGPA(mgpa.MeasurementGate(rank=10))
         model.fit(X, source=u, pairs=tuple(pairs))
         contrasts = (pairs[1] - pairs[0]) / model.map_.scale @ model.gate_.basis_
         whitened = np.linalg.solve(np.linalg.cholesky(model.covariance_), contrasts.T).T

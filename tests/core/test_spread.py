@@ -72,8 +72,10 @@ def test_views_of_new_events_come_together_though_the_source_is_not_told(device)
 
 def test_a_pure_shift_is_the_closed_form_and_no_difference_is_the_identity():
     world = World("shift")
-    closed = mgpa.ClosedFormMGPA(n_directions=1).fit(world.X, source=world.source, pairs=world.pairs)
+    closed = mgpa.ClosedFormMGPA().fit(world.X, source=world.source, pairs=world.pairs)
     np.testing.assert_array_equal(world.fit().transform(world.X), closed.transform(world.X))
+    world.pairs = world.pairs[0], world.pairs[0] + SHIFT  # nothing but a shift, without noise
+    assert "no difference in spread (p = 1," in world.fit().to_map().summary()
     same = World("nothing")
     np.testing.assert_array_equal(same.fit().transform(same.X), same.X)
 

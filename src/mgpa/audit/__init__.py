@@ -15,7 +15,7 @@ from .association import (
     fit_association_heads,
 )
 from .bootstrap import Estimate, contrast, draws, estimate, leave_one_out
-from .diagnostics import confounding, variance_shares
+from .diagnostics import confounding
 from .fits import complement_drift
 from .heads import fit_heads, ridge_head, transfer_scores
 from .measure import movement_by_group
@@ -63,5 +63,4 @@ __all__ = [
     "ridge_head",
     "run",
     "transfer_scores",
-    "variance_shares",
 ]

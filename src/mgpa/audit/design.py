@@ -38,8 +38,10 @@ TOO_FEW = 6
 FOLDS = 5
 FEWEST = 4
 #: Roles that fewer people take in turn, each in a fold alone. No audit is without the first three roles; the
-#: fourth person decides how far iterative maps go, and from six on two people train the readers.
-ALONE = ("EVAL", "HEAD", "FIT", "VAL", "FIT", "HEAD", "FIT")
+#: fourth person decides how far iterative maps go. From six on two people train the readers, and never those
+#: whose readers they score: what two sessions share by chance would count twice.
+ALONE = ("EVAL", "HEAD", "FIT", "VAL", "FIT")
+ALONE_OF_SIX = ("EVAL", "HEAD", "HEAD", "FIT", "VAL", "FIT", "FIT")
 FEWEST_PEOPLE = 3
 # Numbers are classes up to so many distinct ones.
 MOST_CLASSES = 20
@@ -270,7 +272,7 @@ def fold_tables(table: Table, design: Design, folds: int | None, *, can_rotate: 
     """
     people, n, unit = sorted(design.units), len(design.units), design.unit
     crossed = design.kind == "crossed" and design.labels != "between"
-    least, most = (FEWEST, n // 2) if n > len(ALONE) or not crossed else (n, n)
+    least, most = (FEWEST, n // 2) if n > len(ALONE_OF_SIX) or not crossed else (n, n)
     if folds is None:
         scored = 0 if table.role is None else len(np.unique(table.rows("EVAL").participant))
         possible = n >= FEWEST_PEOPLE and (not crossed or is_crossed(table))
@@ -301,10 +303,11 @@ def fold_tables(table: Table, design: Design, folds: int | None, *, can_rotate: 
     if not crossed:
         require_balanced(design, folds)
         turns = [_turn(design, fold, folds) for fold in range(folds)]
-    elif n > len(ALONE):
+    elif n > len(ALONE_OF_SIX):
         turns = [rotated(dict.fromkeys(people, ""), fold, folds) for fold in range(folds)]
     else:
-        turns = [{who: ALONE[(i - f) % folds] for i, who in enumerate(people)} for f in range(folds)]
+        roles = ALONE if n < 6 else ALONE_OF_SIX
+        turns = [{who: roles[(i - f) % folds] for i, who in enumerate(people)} for f in range(folds)]
     return [with_roles(table, roles) for roles in turns]
 
 

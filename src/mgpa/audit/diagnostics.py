@@ -16,51 +16,6 @@ UNASSOCIATED = 0.1
 
 
 @dataclass(frozen=True)
-class VarianceShare:
-    """How much of the embedding's variance lies between the groups of one factor.
-
-    Attributes
-    ----------
-    share : float
-        Σ n_g‖m_g - m‖² / Σ‖h - m‖². Factors overlap where they are associated.
-    chance : float
-        What (G - 1)/(n - 1) unrelated groups of these sizes would take.
-    """
-
-    factor: str
-    share: float
-    chance: float
-
-
-def variance_shares(H: Any, **factors: NDArray[Any] | None) -> tuple[VarianceShare, ...]:
-    """Return the variance share of each factor (source, participant, label) in rows H.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> H = np.array([[0.0], [0.2], [5.0], [5.2]])
-    >>> [share] = variance_shares(H, source=np.array(["a", "a", "b", "b"]))
-    >>> round(share.share, 3), round(share.chance, 3)
-    (0.998, 0.333)
-    """
-    H = np.asarray(H, dtype=np.float64).reshape(len(H), -1)
-    H = H - H.mean(axis=0)
-    n, total = len(H), float(np.square(H).sum())
-    shares = []
-    for factor, values in factors.items():
-        if values is None:
-            continue
-        names, codes = np.unique(values, return_inverse=True)
-        G = len(names)
-        sums = np.zeros((G, H.shape[1]))
-        np.add.at(sums, codes, H)
-        between = float((np.square(sums).sum(axis=1) / np.bincount(codes)).sum())
-        share = between / total if total else 0.0
-        shares.append(VarianceShare(factor, share, (G - 1) / max(n - 1, 1)))
-    return tuple(shares)
-
-
-@dataclass(frozen=True)
 class Confounding:
     """How far the source goes together with the task and with the people in the fitting rows.
 

@@ -8,6 +8,7 @@ Two readers, because these two catch the most a second of those that were tried 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 Floats = NDArray[np.float64]
+Reader = Callable[[Floats], Floats]
 
 #: Their names.
 FURTHER = ("boosted_trees", "spread")
@@ -31,6 +33,8 @@ SPREAD_DIRECTIONS = 256
 # Directions kept of each source, and how far its covariance is shrunk towards a multiple of I.
 KEPT = 12
 SHRINKAGE = 0.05
+# Rows that these readers are trained on, at most, and rows that are scored at a time.
+MOST_ROWS, BLOCK = 20_000, 8192
 # Further out, a standardised value says no more than that it is far out.
 FAR = 6.0
 
@@ -42,21 +46,33 @@ def further_scores(
 
     As everywhere, these are (n,), larger for the second source, or probabilities (n, K) of more sources.
     """
+    if len(head) > MOST_ROWS:
+        chosen = np.sort(np.random.default_rng(seed).permutation(len(head))[:MOST_ROWS])
+        head, codes = head[chosen], codes[chosen]
     scaler = StandardScaler().fit(head.astype(np.float64))
-    Z, Z_held = (np.clip(scaler.transform(X.astype(np.float64)), -FAR, FAR) for X in (head, held))
-    readers = zip(FURTHER, (tree_scores, spread_scores), strict=True)
-    return {name: reader(Z, codes, Z_held, seed) for name, reader in readers}
+
+    def scaled(X: NDArray[Any]) -> Floats:
+        return np.clip(scaler.transform(X.astype(np.float64)), -FAR, FAR)
+
+    Z = scaled(head)
+    readers = [fit(Z, codes, seed) for fit in (boosted_trees, spread)]
+    blocks = [
+        [reader(block) for reader in readers]
+        for start in range(0, len(held), BLOCK)
+        for block in [scaled(held[start : start + BLOCK])]
+    ]
+    return {name: np.concatenate([block[i] for block in blocks]) for i, name in enumerate(FURTHER)}
 
 
-def tree_scores(Z: Floats, codes: NDArray[np.int64], held: Floats, seed: int) -> Floats:
-    """Return the scores of a hundred boosted trees of depth three."""
+def boosted_trees(Z: Floats, codes: NDArray[np.int64], seed: int) -> Reader:
+    """Return a reader of a hundred boosted trees of depth three."""
     chosen = telling_features(Z, codes)
     # Without class weights, which AUROC hardly notices and which take scikit-learn twenty times as long.
     model = HistGradientBoostingClassifier(
         max_iter=100, max_depth=3, max_features=0.3, early_stopping=False, random_state=seed
     )
     model.fit(Z[:, chosen], codes)
-    return _scores(model, held[:, chosen])
+    return lambda held: _scores(model, held[:, chosen])
 
 
 def telling_features(Z: Floats, codes: NDArray[np.int64], at_most: int = TREE_FEATURES) -> NDArray[np.intp]:
@@ -80,29 +96,35 @@ def telling_features(Z: Floats, codes: NDArray[np.int64], at_most: int = TREE_FE
     return np.sort(np.argsort(-telling, kind="stable")[:at_most])
 
 
-def spread_scores(Z: Floats, codes: NDArray[np.int64], held: Floats, seed: int) -> Floats:
-    """Return logistic scores of sizes along the directions in which the sources' spreads differ most.
+def spread(Z: Floats, codes: NDArray[np.int64], seed: int) -> Reader:
+    """Return a logistic reader of sizes along the directions in which the sources' spreads differ most.
 
     Directions are found on one half of the rows and sizes weighed on the other, then the other way round:
     directions that fit the rows they were found on would seem to tell more than they do.
     """
+    leading = None
     if Z.shape[1] > SPREAD_DIRECTIONS:
         leading = PCA(min(SPREAD_DIRECTIONS, len(Z) - 1), svd_solver="randomized", random_state=seed).fit(Z)
-        Z, held = leading.transform(Z), leading.transform(held)
+        Z = leading.transform(Z)
     half = np.empty(len(Z), np.int64)
     rng = np.random.default_rng(seed)
     for k in range(codes.max() + 1):  # of every source
         rows = rng.permutation(np.flatnonzero(codes == k))
         half[rows] = np.arange(len(rows)) % 2
-    total: Any = 0.0
+    fitted = []
     for found, weighed in ((0, 1), (1, 0)):
         directions = spread_directions(Z[half == found], codes[half == found])
         model = make_pipeline(
             StandardScaler(), LogisticRegression(C=0.1, max_iter=1000, class_weight="balanced")
         )
-        model.fit(_sizes(Z[half == weighed], directions), codes[half == weighed])
-        total = total + _scores(model, _sizes(held, directions))
-    return np.asarray(total / 2)
+        fitted.append((directions, model.fit(_sizes(Z[half == weighed], directions), codes[half == weighed])))
+
+    def scores(held: Floats) -> Floats:
+        held = held if leading is None else leading.transform(held)
+        total: Any = sum(_scores(model, _sizes(held, directions)) for directions, model in fitted)
+        return np.asarray(total / 2)
+
+    return scores
 
 
 def spread_directions(Z: Floats, codes: NDArray[np.int64]) -> Floats:

@@ -21,7 +21,6 @@ from ..tables.table import Table
 from ..tokens import token_mean
 from .association import AssociationHeads, Direction, association_auroc, fit_association_heads
 from .design import Design, require_everyone
-from .diagnostics import variance_shares
 from .fits import is_fitted
 from .heads import Heads, Transfer, fit_heads, transfer_scores
 from .ranks import between_auroc, within_auroc
@@ -212,15 +211,11 @@ class Ground:
 
     @cached_property
     def picture(self) -> tuple[NDArray[np.int64], NDArray[Any], NDArray[Any]]:
-        """Rows to draw, their mean, and the two leading directions of the original EVAL rows."""
-        H = self.sized(self.H_eval).astype(np.float64)
-        rows = np.random.default_rng(0).permutation(len(H))[:PICTURE_ROWS]
+        """EVAL rows to draw, their mean and their two leading directions before any correction."""
+        rows = np.sort(np.random.default_rng(0).permutation(len(self.evaluation))[:PICTURE_ROWS])
+        H = self.sized(self.H_eval[rows]).astype(np.float64)
         mean = H.mean(axis=0)
-        if len(H) < H.shape[1]:  # features may be very many, and then their products no matrix to decompose
-            leading = np.linalg.svd(H - mean, full_matrices=False)[2][:2].T
-        else:
-            leading = np.linalg.eigh((H - mean).T @ (H - mean))[1][:, :-3:-1]
-        return np.sort(rows), mean, leading
+        return rows, mean, np.linalg.svd(H - mean, full_matrices=False)[2][:2].T
 
     @property
     def banks_together(self) -> int:
@@ -277,19 +272,9 @@ def measure(ground: Ground, rows: Rows, reading: SourceReading | None = None) ->
     result |= task_utility(ground, C_head, C_eval)
     held, varies = ground.evaluation, ground.standardizer.varies
     people, result["movement"] = movement_by_group(ground.H_eval, C_eval, held.participant, varies)
-    result["movement_by_source"] = movement_by_group(ground.H_eval, C_eval, held.source, varies)[1]
     result |= association(ground, C_eval)
-    shares = variance_shares(
-        ground.sized(C_eval),
-        source=held.source,
-        # In a fold one person may judge alone, and nothing lies between people.
-        participant=held.participant if len(people) > 1 else None,
-        label=held.label,
-    )
-    result["variance_factor"] = np.array([s.factor for s in shares])
-    result["variance_share"] = np.array([[s.share, s.chance] for s in shares])
     drawn, mean, axes = ground.picture
-    result["picture"] = ((ground.sized(C_eval)[drawn] - mean) @ axes).astype(np.float32)
+    result["picture"] = ((ground.sized(C_eval[drawn]) - mean) @ axes).astype(np.float32)
     result["participants"] = np.array(people)
     return result
 

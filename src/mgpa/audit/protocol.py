@@ -13,6 +13,7 @@ from typing import Any, Literal, Self, TypeVar
 
 import numpy as np
 from joblib import delayed
+from threadpoolctl import threadpool_limits
 
 from .. import __version__
 from .._common.progress import waiting
@@ -49,6 +50,9 @@ from .readers import CHECKPOINTS, SourceReading, reader_bank
 from .result import Audit
 from .store import LIBRARIES, Arrays, Store, array_digest, cell_key, installed, resolve_device
 from .words import label as shown_as
+
+# Values of HEAD rows up to which a cell is measured by one thread.
+SMALL = 2**22
 
 DEFAULT_METHODS = ("identity", "leace", "mgpa")
 
@@ -538,6 +542,7 @@ def _cell(
     key: str,
 ) -> Arrays:
     """Measure a cell and keep it."""
-    with explain(f"measuring {what}", store):
+    # Of few rows, libraries that compute in parallel cost each other more than they gain.
+    with explain(f"measuring {what}", store), threadpool_limits(1 if ground.head.X.size < SMALL else None):
         arrays = measures(ground, rows(), reading)
     return store.put(key, arrays)

@@ -40,6 +40,7 @@ SHRINKAGE = 0.01
 RIDGE = 1e-8
 WIDE = 4096  # features whose products are a matrix too large to decompose
 EVAL_BLOCK = 2048
+BLOCK = 8192  # EVAL rows that linear readers score at a time
 
 
 @dataclass(frozen=True)
@@ -246,12 +247,18 @@ def train_networks(
 
 def _linear_scores(head: Array, codes: NDArray[np.int64], n_sources: int, held: Array) -> Scores:
     """Return the scores of the two logistic readers, fitted in float64 where the rows are."""
-    head, held = double(head), double(held)
+    head = double(head)
     fit = fit_logistic if isinstance(head, np.ndarray) else fit_logistic_on_device
-    plain = logistic_scores(fit(head, codes, n_sources), held)
+    plain = fit(head, codes, n_sources)
     center, whitener = _whitening(head)
-    whitened = fit((head - center) @ whitener, codes, n_sources)
-    return {"linear": plain, "whitened_linear": logistic_scores(whitened, (held - center) @ whitener)}
+    head = (head - center) @ whitener
+    whitened = fit(head, codes, n_sources)
+    scores: dict[str, list[NDArray[np.float64]]] = {"linear": [], "whitened_linear": []}
+    for start in range(0, max(len(held), 1), BLOCK):
+        block = double(held[start : start + BLOCK])
+        scores["linear"].append(logistic_scores(plain, block))
+        scores["whitened_linear"].append(logistic_scores(whitened, (block - center) @ whitener))
+    return {name: np.concatenate(parts) for name, parts in scores.items()}
 
 
 def _whitening(X: Array) -> tuple[Array, Array]:
@@ -344,13 +351,18 @@ def check_bank(bank: str) -> None:
 
 
 def reader_bank(
-    bank: str = "full", restarts: int = 3, checkpoints: Sequence[int] = CHECKPOINTS, **other: Any
+    bank: str = "full",
+    restarts: int = 3,
+    checkpoints: Sequence[int] = CHECKPOINTS,
+    seed: int = SEED,
+    **other: Any,
 ) -> dict[str, Any]:
     """Return the settings of the bank of readers that an audit asks for."""
     if other:
-        raise TypeError(f"readers has {sorted(other)}; it takes bank, restarts and checkpoints.")
+        raise TypeError(f"readers has {sorted(other)}; it takes bank, restarts, checkpoints and seed.")
     check_bank(bank)
-    return {"bank": bank, "restarts": int(restarts), "checkpoints": check_schedule(restarts, checkpoints)}
+    settings = {"bank": bank, "restarts": int(restarts), "checkpoints": check_schedule(restarts, checkpoints)}
+    return settings if seed == SEED else settings | {"seed": int(seed)}
 
 
 def as_input(X: NDArray[Any], device: Any) -> Array:

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from .calibration_transfer import EPO, PDS, SST
 from .combat import ComBat
 from .coral import CORAL
 from .euclidean_alignment import EuclideanAlignment
@@ -26,14 +27,17 @@ from .splince import SPLINCE
 __all__ = [
     "CMMN",
     "CORAL",
+    "EPO",
     "FEATMAP",
     "IGBP",
     "INLP",
     "LEACE",
     "MANCE",
     "NCM",
+    "PDS",
     "PISCO",
     "SPLINCE",
+    "SST",
     "ComBat",
     "EuclideanAlignment",
     "Identity",

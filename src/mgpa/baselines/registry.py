@@ -11,6 +11,7 @@ from ..closed_form import ClosedFormMGPA
 from ..estimators.streamed import MomentEstimator
 from ..front import MGPA
 from ..iterative import IterativeMGPA
+from .calibration_transfer import EPO, PDS, SST
 from .combat import ComBat
 from .coral import CORAL
 from .euclidean_alignment import EuclideanAlignment
@@ -43,6 +44,9 @@ _METHODS: tuple[tuple[str, Any, str, str], ...] = (
     ("mance", MANCE, "Avitan et al. 2026", "torch"),
     ("ncm", NCM, "Bai et al. 2025", ""),
     ("pisco", PISCO, "Ngweta et al. 2023", ""),
+    ("epo", EPO, "Roger et al. 2003", ""),
+    ("sst", SST, "Du et al. 2011", ""),
+    ("pds", PDS, "Wang et al. 1991", ""),
     ("featmap", FEATMAP, "Donle et al. 2026", ""),
     ("coral", CORAL, "Sun et al. 2016", ""),
     ("combat", ComBat, "Johnson et al. 2007", ""),
@@ -108,7 +112,7 @@ def available() -> MethodTable:
     Examples
     --------
     >>> [method.name for method in available() if method.needs_pairs and method.source_blind]
-    ['mgpa', 'closed_form_mgpa', 'iterative_mgpa', 'ncm', 'pisco']
+    ['mgpa', 'closed_form_mgpa', 'iterative_mgpa', 'ncm', 'pisco', 'epo']
     """
     tags = ("source_blind", "needs_source", "needs_pairs", "needs_task", "acts_on")
     return MethodTable(

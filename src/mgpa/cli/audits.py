@@ -162,7 +162,7 @@ def run_audit(
     """Return the audit of named methods and stored maps; finished cells are kept in the output folder."""
     claim(out)  # before the work
     with waiting("audit: reading"):
-        from ..audit import run
+        from ..audit import AuditPlan
         from ..baselines import make
         from ..maps import load_map
         from ..tables.files import open_table
@@ -174,9 +174,8 @@ def run_audit(
             for name, entry in _named(methods).items()
         }
         rows = open_table(table).read().require("source", "participant")
-    claim(out, "report.html")
     quick = {"bank": options.readers, "restarts": 1, "checkpoints": (12,)}
-    return run(
+    plan = AuditPlan(
         rows,
         entries,
         seeds=options.seeds,
@@ -187,6 +186,8 @@ def run_audit(
         n_jobs=options.jobs,
         readers=quick if options.quick else options.readers,
     )
+    claim(out, "report.html")  # after all options were checked
+    return plan.run()
 
 
 def _named(entries: list[str]) -> dict[str, str]:

@@ -137,7 +137,7 @@ def run(
 
 
 @study.command
-def paper(*folders: Path, out: Folder) -> None:
+def paper(*folders: Path, out: Folder, published: Annotated[bool, Parameter(negative="")] = False) -> None:
     """Write the paper's tables 1 to 11 and figures 3 and 4, with the numbers of runs beside its own.
 
     Example: mgpa study paper controlled temporal recorded reuse --out paper
@@ -148,8 +148,45 @@ def paper(*folders: Path, out: Folder) -> None:
         Where the packaged studies were run. A study that was not run leaves its columns to the paper.
     out
         Folder for paper.html, table_1.tex, .csv, numbers.csv, figure_3.pdf and so on.
+    published
+        Compute tables 3, 10 and 11 from the published participant values, without recordings.
     """
     from ..studies.paper import write_paper
 
-    paths = write_paper(folders, out)
+    paths = write_paper(folders, out, published=published)
     print(f"{out / 'paper.html'} and {len(paths) - 1} more files")
+
+
+@study.command
+def attack(
+    which: Which,
+    *variations: str,
+    out: Folder,
+    data: Recordings = None,
+    checkpoint: Weights = None,
+    quick: bool = False,
+    device: str = "auto",
+) -> None:
+    """Vary seeds, effect, gate, anchor and readers of a study, and list which conclusions stay.
+
+    Example: mgpa study attack temporal-n170 --quick --out attack
+
+    Parameters
+    ----------
+    variations
+        Names of variations, as 'gate energy 0.8'; by default all of them, and one participant left out.
+    out
+        Folder for attack.csv; finished cells are kept in it.
+    quick, device
+        As in `mgpa study run`.
+    """
+    from ..studies.attack import attack_study
+
+    rows = attack_study(
+        which, out, names=variations, device=device, recordings=data, checkpoint=checkpoint, quick=quick
+    )
+    for row in rows:
+        name = f"{row['task']} {row['method']} − {row['against']}, {row['metric']}".strip()
+        numbers = f"{row['value']:+.3f} [{row['low']:+.3f}, {row['high']:+.3f}]"
+        print(f"{row['conclusion']:<6} {row['variation']:<26} {name:<44} {numbers}")
+    print(f"{rows[0]['run']}; {out / 'attack.csv'}")

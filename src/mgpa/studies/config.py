@@ -196,6 +196,7 @@ class ReadersSection(Section):
     bank: Literal["paper", "full"] = "paper"
     restarts: int = 3
     checkpoints: Integers = (12, 50, 200)
+    seed: int = 98
 
 
 class ReuseSection(Section):

@@ -65,9 +65,13 @@ class Runs:
                 self.paper[name, task, method, against, metric] = Number(*ends)
 
     @classmethod
-    def read(cls, folders: Iterable[Path]) -> Runs:
-        """Return what studies wrote into their folders."""
+    def read(cls, folders: Iterable[Path], *, published: bool = False) -> Runs:
+        """Return what studies wrote into their folders, and the reuse study's published values if asked."""
         results = []
+        if published:
+            from .published import published_reuse
+
+            results.append(published_reuse())
         for folder in folders:
             path = Path(folder) / "results.json"
             if not path.is_file():
@@ -90,7 +94,9 @@ class Runs:
         return " ".join(said)
 
 
-def write_paper(folders: Iterable[Path], out: Path, *, all_tables: bool = True) -> list[Path]:
+def write_paper(
+    folders: Iterable[Path], out: Path, *, all_tables: bool = True, published: bool = False
+) -> list[Path]:
     """Write the paper's tables and figures, with the numbers of runs beside those it prints.
 
     Parameters
@@ -102,12 +108,14 @@ def write_paper(folders: Iterable[Path], out: Path, *, all_tables: bool = True) 
         and ``.csv`` and so on, ``numbers.csv`` (every printed number), ``figure_3.pdf``, ``figure_4.pdf``.
     all_tables : bool
         Also tables that no study here has a number for; those show the paper's alone.
+    published : bool
+        Compute tables 3, 10 and 11 from the published participant values, without a run of the reuse study.
 
     Returns
     -------
     list of path
     """
-    runs = Runs.read(folders)
+    runs = Runs.read(folders, published=published)
     tables = [t for t in TABLES if all_tables or t.studies & set(runs.results)]
     if all_tables:
         tables += word_tables(runs.results)

@@ -78,7 +78,7 @@ class StudyResult:
     @cached_property
     def deviations(self) -> list[str]:
         """How the run differs from the packaged study of its name."""
-        return deviations(self.study, self.files, self.weights)
+        return deviations(self.study, self.files, self.weights, self.device)
 
     @property
     def heading(self) -> str:

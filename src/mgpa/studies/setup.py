@@ -15,7 +15,7 @@ from .arms import recipes, unfitted
 from .config import FIXED, Study, load_study, presets
 
 #: What does not change a number, or is compared in another way.
-_IGNORED = ("name", "title", "about", "overlays", "paper", "contrasts")
+_IGNORED = ("name", "title", "about", "overlays", "paper", "contrasts", "needs")
 
 
 def effective_settings(study: Study) -> dict[str, Any]:
@@ -52,7 +52,7 @@ def weights_of(tables: dict[str, dict[str, Any]]) -> str:
     return "none"
 
 
-def deviations(study: Study, files: str, weights: str) -> list[str]:
+def deviations(study: Study, files: str, weights: str, device: str = "cpu") -> list[str]:
     """Return how a run differs from the packaged study of its name, a phrase each.
 
     Parameters
@@ -63,6 +63,8 @@ def deviations(study: Study, files: str, weights: str) -> list[str]:
         "published", "simulated", or how they differ (``Recordings.origin``).
     weights : str
         From :func:`weights_of`.
+    device : str
+        Where networks and critics were trained.
 
     Examples
     --------
@@ -82,6 +84,11 @@ def deviations(study: Study, files: str, weights: str) -> list[str]:
         elif study.encoder.name == "eegpt" and weights != EEGPT_WEIGHTS.sha256:
             lines.append("encoder weights are not the published file")
     ours, theirs = _flat(study), _flat(preset)
+    solved = [m for m in study.methods.values() if m.method == "iterative_mgpa"]
+    if device.startswith("cuda") and any("lbfgs" not in m.parameters.get("critics", ()) for m in solved):
+        lines.append(
+            "logistic critics are converged Newton solutions on a GPU (published: early-stopped lbfgs)"
+        )
     if "quick" in study.overlays:
         lines.append("quick settings")
     if ours["encoder.name"] != theirs["encoder.name"]:  # whose parameters are then others, too
@@ -97,7 +104,9 @@ def deviations(study: Study, files: str, weights: str) -> list[str]:
             tuple(f"{n}." for n in absent + added)
         ):
             continue
-        if ours.get(key) != theirs.get(key):
+        if ours.get(key) != theirs.get(key) and not (
+            key.endswith(".critics") and "lbfgs" in (ours.get(key) or ())
+        ):
             lines.append(f"{key} is {_short(ours.get(key))} (preset: {_short(theirs.get(key))})")
     return lines
 

@@ -115,7 +115,7 @@ def read_map(path: Place) -> CorrectionMap:
     except MapError as error:
         raise MapError(f"{path}: {error}") from error.__cause__
     except StoreError as error:
-        raise MapError(*error.parts) from None
+        raise MapError(str(error)) from None
     except OSError as error:
         raise MapError(f"{path}: cannot be read ({error.strerror or error}).") from error
     # One kind of error for every bad file is the promise, and a file can be bad in three parsers' ways.

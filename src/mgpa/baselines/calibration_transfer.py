@@ -1,0 +1,196 @@
+"""Calibration transfer, as spectroscopists do it: EPO, spectral space transformation, (piecewise) direct
+standardisation. They learn from samples that were measured on both instruments: pairs."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import numpy as np
+
+from .._common.parameters import Constraint, flag, nothing, share, source_label, whole
+from ..estimators.base import MethodTags
+from ..estimators.streamed import Evidence
+from ..maps import RoutedMap
+from ._base import Floats, SourceAware, Transport, reference_index, require_matrices, routed_map
+from .ncm import NCM
+
+
+class EPO(NCM):
+    """External parameter orthogonalisation: project out the leading directions of paired differences.
+
+    Reference: Roger, Chauchard, Bellon-Maurel, "EPO-PLS external parameter orthogonalisation of PLS",
+    Chemometrics and Intelligent Laboratory Systems 66, 2003. The same projection as :class:`NCM`, in the
+    features' own units, as spectra have them, and about the mean of all rows.
+
+    Needs pairs. Source labels only say which rows are paired with what. No task. Source-blind.
+
+    What it cannot do: spare anything inside the removed span.
+
+    Parameters
+    ----------
+    rank : int or float
+        How many directions to remove, or, as a float in (0, 1], the share of squared differences they hold.
+    standardize : bool
+        Work in features scaled to unit variance.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> A = np.random.default_rng(0).normal(size=(20, 3)); B = A + [1.0, 0.0, 0.0]
+    >>> X, source = np.concatenate([A, B]), np.repeat([0, 1], 20)
+    >>> Y = EPO(rank=1).fit(X, source=source, pairs=(A, B)).transform(X)
+    >>> bool(np.allclose(Y[:, 0], X[:, 0].mean())), bool(np.allclose(Y[:, 1:], X[:, 1:]))
+    (True, True)
+    """
+
+    _parameter_constraints: ClassVar[dict[str, Constraint]] = {"rank": whole(1) | share, "standardize": flag}
+
+    def __init__(self, *, rank: int | float = 0.9, standardize: bool = False) -> None:
+        super().__init__(rank=rank, standardize=standardize)
+
+
+class PairedTransfer(SourceAware):
+    """Base of methods that map each source to the reference by a matrix of centred paired views."""
+
+    tags: ClassVar[MethodTags] = MethodTags(source_blind=False, needs_pairs=True)
+
+    reference: Any
+    standardize: bool
+
+    def _matrix(self, A: Floats, B: Floats) -> Floats:
+        """Return the matrix, from centred views A of a source and B of the reference, both (m, d)."""
+        raise NotImplementedError
+
+    def _solve(self, data: Evidence) -> RoutedMap:
+        K, d = data.require_sources(), data.moments.n_features
+        target, standardizer = (
+            reference_index(self.reference, data.sources),
+            data.standardizer(self.standardize),
+        )
+        require_matrices(2 * K, d, type(self).__name__)
+        transports: list[Transport] = [None] * K
+        n_pairs = 0
+        for s in range(K):
+            if s != target:
+                A, B = ((view - standardizer.center) / standardizer.scale for view in data.views(s, target))
+                start, end = A.mean(axis=0), B.mean(axis=0)
+                transports[s] = self._matrix(A - start, B - end), start, end
+                n_pairs += len(A)
+        return routed_map(standardizer, transports, self._evidence_info(data, n_contrasts=n_pairs))
+
+
+class SST(PairedTransfer):
+    """Spectral space transformation: from one instrument's loadings to the other's.
+
+    Reference: Du, Chen, Chen, Yu, Huang, Wang, "Maintaining the predictive abilities of multivariate
+    calibration models by spectral space transformation", Analytica Chimica Acta 690, 2011. The views side by
+    side have loadings P₁ (reference) and P₂; x' = x + x (P₂ᵀ)⁺ (P₁ - P₂)ᵀ, here for centred views.
+
+    Needs pairs and source labels, and the source again at application. No task.
+
+    What it cannot do: correct what the leading components do not hold, or a row of an unknown source.
+
+    Parameters
+    ----------
+    reference : label or int
+        The source to map to: a label, or a position among the sorted labels.
+    n_components : int
+        Components of the views side by side.
+    standardize : bool
+        Work in features scaled to unit variance.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> rng = np.random.default_rng(0)
+    >>> B = rng.normal(size=(30, 2)) @ rng.normal(size=(2, 6)); A = 1.5 * B + 1.0
+    >>> X, source = np.concatenate([A, B]), np.repeat(["new", "old"], 30)
+    >>> model = SST(reference="old", n_components=2).fit(X, source=source, pairs=(A, B))
+    >>> bool(np.allclose(model.transform(A, source="new"), B))
+    True
+    """
+
+    _parameter_constraints: ClassVar[dict[str, Constraint]] = {
+        "reference": source_label,
+        "n_components": whole(1),
+        "standardize": flag,
+    }
+
+    def __init__(self, *, reference: Any = 0, n_components: int = 5, standardize: bool = False) -> None:
+        self.reference = reference
+        self.n_components = n_components
+        self.standardize = standardize
+
+    def _matrix(self, A: Floats, B: Floats) -> Floats:
+        d = A.shape[1]
+        _, values, rows = np.linalg.svd(np.hstack([B, A]), full_matrices=False)
+        kept = rows[: min(self.n_components, int((values > 1e-10 * values[0]).sum()))]
+        P1, P2 = kept[:, :d], kept[:, d:]
+        return np.asarray(np.eye(d) + np.linalg.pinv(P2) @ (P1 - P2))
+
+
+class PDS(PairedTransfer):
+    """Piecewise direct standardisation: regress each feature of the reference on its neighbourhood.
+
+    Reference: Wang, Veltkamp, Kowalski, "Multivariate instrument standardization", Analytical Chemistry 63,
+    1991. Regressions are on principal components. With ``window=None`` all features are the neighbourhood:
+    direct standardisation (DS).
+
+    Needs pairs and source labels, and the source again at application. No task. Features must be ordered, as
+    wavelengths are, unless ``window=None``.
+
+    What it cannot do: correct a row of an unknown source. Noisy pairs shrink what it maps.
+
+    Parameters
+    ----------
+    reference : label or int
+        The source to map to: a label, or a position among the sorted labels.
+    window : int or None
+        Neighbours on each side of a feature; None is all features.
+    n_components : int
+        Principal components of a neighbourhood at most.
+    standardize : bool
+        Work in features scaled to unit variance.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> rng = np.random.default_rng(0)
+    >>> B = rng.normal(size=(30, 5)); A = 2.0 * B + 1.0
+    >>> X, source = np.concatenate([A, B]), np.repeat(["new", "old"], 30)
+    >>> model = PDS(reference="old", window=0, n_components=1).fit(X, source=source, pairs=(A, B))
+    >>> bool(np.allclose(model.transform(A, source="new"), B))
+    True
+    """
+
+    _parameter_constraints: ClassVar[dict[str, Constraint]] = {
+        "reference": source_label,
+        "window": whole() | nothing,
+        "n_components": whole(1),
+        "standardize": flag,
+    }
+
+    def __init__(
+        self, *, reference: Any = 0, window: int | None = 3, n_components: int = 3, standardize: bool = False
+    ) -> None:
+        self.reference = reference
+        self.window = window
+        self.n_components = n_components
+        self.standardize = standardize
+
+    def _matrix(self, A: Floats, B: Floats) -> Floats:
+        d = A.shape[1]
+        if self.window is None:
+            return component_regression(A, B, self.n_components)
+        matrix = np.zeros((d, d))
+        for j in range(d):
+            near = slice(max(0, j - self.window), j + self.window + 1)
+            matrix[near, j] = component_regression(A[:, near], B[:, j], self.n_components)
+        return matrix
+
+
+def component_regression(A: Floats, B: Floats, n_components: int) -> Floats:
+    """Return the slope of B on the leading principal components of A, in terms of A's features."""
+    left, values, rows = np.linalg.svd(A, full_matrices=False)
+    kept = min(n_components, int((values > 1e-10 * values.max(initial=0.0)).sum()))
+    return np.asarray((rows[:kept].T / values[:kept]) @ (left[:, :kept].T @ B))

@@ -1,0 +1,68 @@
+"""The paper's reuse study from its published participant values: tables 3, 10 and 11 without recordings."""
+
+from __future__ import annotations
+
+import csv
+from importlib.resources import files
+from typing import Any
+
+import numpy as np
+
+from ..audit.bootstrap import contrast, estimate
+from .config import load_study
+from .paper_tables import REUSE, TASKS
+
+_PARTS = ("reversed", "independent", "aligned")
+
+
+def published_reuse() -> dict[str, Any]:
+    """Return the reuse study's results as ``mgpa study run`` would, from published participant values.
+
+    Examples
+    --------
+    >>> rows = published_reuse()["contrasts"]
+    >>> [round(r["value"], 4) for r in rows if r["task"] == "N170" and r["metric"] == "worst"][:2]
+    [0.0364, 0.0574]
+    """
+    text = files(__package__).joinpath("published_reuse.csv").read_text("utf-8")
+    fits: dict[tuple[str, str], dict[str, list[Any]]] = {}
+    for row in csv.DictReader(line for line in text.splitlines() if not line.startswith("#")):
+        fits.setdefault((row["task"], row["method"]), {}).setdefault(row["fit"], []).append(row)
+
+    def values(task: str, method: str, metric: str) -> Any:
+        heads = _PARTS if metric == "worst" else (metric,)
+        rows = [
+            [[float(row[head]) for head in heads] for row in sorted(fit, key=lambda row: row["participant"])]
+            for fit in fits[task, method].values()
+        ]
+        return np.array(rows) if metric == "worst" else np.array(rows)[..., 0]
+
+    def entry(task: str, method: str, against: str, metric: str) -> dict[str, Any]:
+        statistic: Any = "worst" if metric == "worst" else "mean"
+        first = values(task, method, metric)
+        e = (
+            contrast(first, values(task, against, metric), statistic)
+            if against
+            else estimate(first, statistic)
+        )
+        names = {"task": task, "method": method, "against": against, "metric": metric}
+        return names | {"value": e.value, "low": e.low, "high": e.high}
+
+    study = load_study(REUSE)
+    contrasts = [(c.a, c.b, metric) for c in study.contrasts for metric in c.metrics]
+    return {
+        "study": REUSE,
+        "heading": "Published participant values",
+        "deviations": ["recomputed from the public release's participant values; no recordings were read"],
+        "digest": "published",
+        "settings": {"methods": {}},
+        "protocol": {},
+        "words": {"protocol": "published participant values", "settings": [""] * 8, "readers": [""] * 3},
+        "estimates": [
+            entry(task, method, "", metric)
+            for task, method in fits
+            for metric in ("worst", "control", *_PARTS)
+        ],
+        "contrasts": [entry(task, a, b, metric) for task in TASKS for a, b, metric in contrasts],
+        "omitted": {},
+    }

@@ -1,0 +1,232 @@
+"""Crossed, nested and mixed designs, numbers as labels, and the user's own head."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from sklearn.cross_decomposition import PLSRegression
+from sklearn.linear_model import LinearRegression, LogisticRegression
+from sklearn.metrics import balanced_accuracy_score, roc_auc_score
+from sklearn.preprocessing import StandardScaler
+
+from mgpa import audit
+from mgpa.audit import AuditPlan
+from mgpa.audit.design import find_design
+from mgpa.audit.ranks import between_auroc
+from mgpa.errors import TableError
+from mgpa.tables import Table, assign_roles
+from shared import SHARED, needs_shared
+
+QUICK = {"readers": {"restarts": 0}, "verbose": False}
+
+
+def patients(
+    n=64, rows=8, d=8, shift=2.0, association=0.75, travelled=0, sources="AB", trait=0.5, seed=0, **columns
+):
+    """Return units with one source and one label each, which go together; the first ones travelled."""
+    rng = np.random.default_rng(seed)
+    own = np.arange(n) % len(sources)
+    label = (rng.uniform(size=n) < np.where(own == 0, association, 1 - association)).astype(int)
+    moves = np.eye(len(sources), d) * shift - np.eye(1, d) * shift
+    unit = np.repeat(np.arange(n), rows)
+    base = trait * rng.normal(size=(n, d))[unit] + rng.normal(size=(n * rows, d))
+    base[:, -1] += 1.5 * label[unit]
+    parts = []
+    for k in range(len(sources)):
+        seen = (own[unit] == k) | (unit < travelled)
+        X = base[seen] + moves[k] + 0.2 * rng.normal(size=(seen.sum(), d))
+        event = np.where(unit < travelled, np.arange(n * rows), -1)[seen]
+        parts.append((X, np.full(seen.sum(), sources[k]), unit[seen], label[unit[seen]], event))
+    X, source, unit, label, event = (np.concatenate(part) for part in zip(*parts, strict=True))
+    return Table(X, **{"source": source, "participant": unit, "label": label, "pair_id": event} | columns)
+
+
+def grouped_probe(table, folds=5):
+    """Return AUROC of the source by hand: other units train, classes apart, every unit weighing the same."""
+    found = []
+    for plan in AuditPlan(table, [], **QUICK).folds:
+        head, held = plan.ground.head, plan.ground.evaluation
+        scaler = StandardScaler().fit(plan.data.fit.X)
+        reader = LogisticRegression(class_weight="balanced", max_iter=2000)
+        scores = reader.fit(scaler.transform(head.X), head.source).decision_function(scaler.transform(held.X))
+        _, unit, counts = np.unique(held.participant, return_inverse=True, return_counts=True)
+        found += [
+            roc_auc_score(held.source[rows] == "B", scores[rows], sample_weight=1 / counts[unit[rows]])
+            for rows in (held.label == 0, held.label == 1)
+        ]
+    return np.mean(found)
+
+
+@pytest.mark.parametrize("n_sources", [2, 3])
+def test_values_of_units_average_to_the_auroc_of_rows(n_sources):
+    rng = np.random.default_rng(0)
+    unit = np.repeat(np.arange(24), rng.integers(2, 6, 24))
+    source, label = np.arange(24) % n_sources, np.arange(24) // n_sources % 2
+    scores = rng.normal(size=(len(unit), 2, n_sources)) + np.eye(n_sources)[source[unit]][:, None]
+    scores = scores[..., 1] - scores[..., 0] if n_sources == 2 else scores
+    values = between_auroc(scores, source[unit], unit, label[unit])
+    cells = [values[(source == s) & (label == c)].mean(axis=0) for s in range(n_sources) for c in (0, 1)]
+    weight = 1 / np.bincount(unit)[unit]
+    for r in range(2):
+        by_hand = [
+            roc_auc_score(
+                source[unit][rows] == k,
+                scores[rows, r] if n_sources == 2 else scores[rows, r, k],
+                sample_weight=weight[rows],
+            )
+            for rows in (label[unit] == 0, label[unit] == 1)
+            for k in ([1] if n_sources == 2 else range(n_sources))
+        ]
+        assert np.mean(cells, axis=0)[r] == pytest.approx(np.mean(by_hand), abs=1e-12)
+
+
+def test_a_nested_study_has_its_known_answer():
+    table = patients()
+    result = audit.run(table, ["leace"], **QUICK)
+    assert result.design.kind == "nested"
+    assert "each of 64 participants has one source (A 32, B 32)" in result.design.sentence
+    linear = result["identity"].readers.index("linear")
+    S = result["identity"].reader_means()[linear]
+    assert pytest.approx(grouped_probe(table), abs=0.02) == S
+    assert result["identity"].chance.excluded
+    assert result["identity"].estimate("T_f").value > 0.8
+    assert 0.5 < result["identity"].estimate("A_f").value <= 1
+    assert result.contrast("leace", metric="S").high < 0
+
+
+def test_a_label_that_goes_with_the_source_does_not_count_as_one():
+    result = audit.run(patients(shift=0.0, association=0.85, seed=3), [], **QUICK)["identity"]
+    assert not result.chance.excluded
+    assert result.S < 0.62
+    assert result.estimate("T_f").value > 0.8
+
+
+def test_the_same_study_crossed_nested_and_mixed_agrees():
+    everyone = patients(48, travelled=48, association=0.5, shift=1.2, rows=10, trait=0.1)
+    unit = everyone.participant.astype(int)
+    own = everyone.source == np.array(list("AB"))[unit % 2]
+    tables = {"crossed": everyone, "nested": everyone.take(own), "mixed": everyone.take(own | (unit < 16))}
+    found = {}
+    for kind, table in tables.items():
+        result = audit.run(table.with_columns(pair_id=None), [], **QUICK)
+        assert result.design.kind == kind
+        found[kind] = {metric: result["identity"].estimate(metric) for metric in ("S", "T_f", "A_f")}
+    found["travelled"] = {"S": result["identity"].estimate("S_travelled")}
+    for metric in ("S", "T_f", "A_f"):
+        estimates = [values[metric] for values in found.values() if metric in values]
+        assert max(e.low for e in estimates) <= min(e.high for e in estimates), metric
+
+
+def test_units_that_travelled_are_a_second_opinion():
+    table = patients(60, travelled=16, sources="ABC", info={"unit": "patient"})
+    result = audit.run(table, ["closed_form_mgpa"], **QUICK)
+    assert result.design.kind == "mixed"
+    assert "16 of 60 patients have several sources" in result.design.sentence
+    for method, readable in (("identity", True), ("closed_form_mgpa", False)):
+        both = [result[method].estimate(name).value for name in ("S", "S_travelled")]
+        assert (min(both) > 0.75) == result[method].chance.excluded == readable
+    assert result["identity"].estimate("S") == result["identity"].estimate("S_stayed")
+    assert not result["identity"].has("worst")
+
+
+def test_folds_are_balanced_over_sources_and_labels():
+    table = patients(40, association=0.5)
+    design, folds = find_design(table), AuditPlan(table, [], **QUICK).folds
+    judged = [set(plan.ground.evaluation.participant) for plan in folds]
+    assert set.union(*judged) == set(design.units)
+    assert sum(map(len, judged)) == 40
+    for people in judged:
+        strata = [design.stratum(unit) for unit in people]
+        assert len(set(strata)) == 4
+        assert max(map(strata.count, strata)) <= 3
+
+
+def test_what_cannot_be_balanced_is_said_before_anything_runs():
+    table = patients(40)
+    confounded = table.take((table.source == "A") == (table.label == 0))
+    with pytest.raises(TableError, match="no participant of source 'A' has label 1"):
+        AuditPlan(confounded, [], **QUICK)
+    rare = table.take((table.source == "A") | (table.participant.astype(int) < 6))
+    with pytest.raises(TableError, match="Source 'B' has 3 participants; 4 folds need"):
+        AuditPlan(rare, [], **QUICK)
+    empty = table.take((table.source == "A") | (table.label == 1))
+    assert "No participant of source B has label 0" in find_design(empty).notes[0]
+    assert AuditPlan(empty, [], **QUICK).run().metrics == ("S", "M")
+
+
+def test_a_diagnosis_in_a_crossed_design_is_a_task_between_people():
+    table = patients(40, travelled=40, association=0.5)
+    result = audit.run(table, [], **QUICK)
+    assert (result.design.kind, result.design.labels) == ("crossed", "between")
+    assert result["identity"].estimate("T_f").value > 0.8
+
+
+# Numbers as labels.
+
+
+def quantities(n=60, d=4, seed=0):
+    """Return samples on two instruments, one of which adds to what the label is read from."""
+    rng = np.random.default_rng(seed)
+    label = np.tile(rng.normal(10, 2, n), 2)
+    X = np.concatenate([0.3 * rng.normal(size=(n, d))] * 2) + 0.1 * rng.normal(size=(2 * n, d))
+    X[:, :2] += label[:, None]
+    X[n:, 0] += 3.0
+    return Table(X, source=np.repeat(["m5", "mp6"], n), participant=np.tile(np.arange(n), 2), label=label,
+                 pair_id=np.tile(np.arange(n), 2), info={"unit": "sample"})  # fmt: skip
+
+
+def test_many_numbers_are_a_regression_unless_told_otherwise():
+    table = quantities()
+    assert find_design(table).task == "regression"
+    assert find_design(replace(table, label=np.round(table.label / 5))).task == "classification"
+    assert find_design(table, "classification").task == "classification"
+    source, person, frequency = np.tile(["a", "b"], 200), np.repeat(np.arange(4), 100), np.arange(50) / 5
+    everybody = Table(np.zeros((400, 2)), source=source, participant=person, label=np.tile(frequency, 8))
+    assert find_design(everybody).task == "classification"  # each has all of the fifty
+    with pytest.raises(TableError, match="labels are <U"):
+        find_design(replace(table, label=table.label.astype(str)), "regression")
+
+
+def test_errors_of_frozen_and_refitted_heads_from_one_source_to_the_other():
+    result = audit.run(quantities(), ["closed_form_mgpa"], head=LinearRegression(), **QUICK)
+    before, after = result["identity"], result["closed_form_mgpa"]
+    assert before.estimate("bias_f m5 → mp6").value == pytest.approx(1.5, abs=0.6)
+    assert before.estimate("bias_f mp6 → m5").value == pytest.approx(-1.5, abs=0.6)
+    assert before.estimate("bias_f").value == pytest.approx(1.5, abs=0.6)
+    assert before.estimate("RMSEP_f").value > before.estimate("bias_f").value
+    assert result.contrast("closed_form_mgpa", metric="RMSEP_f").high < 0
+    assert after.estimate("R2_r").value > 0.7 > before.estimate("R2_f").value
+    assert not before.has("T_f")
+    assert "RMSEP_r" in result.metrics
+
+
+@needs_shared
+def test_corn_moisture_between_two_instruments():
+    data = np.load(SHARED / "real" / "corn_nir.npz")
+    X = np.concatenate([data["spectra"][:, 0, ::10], data["spectra"][:, 2, ::10]])
+    table = Table(X, source=np.repeat(["m5", "mp6"], 80), participant=np.tile(np.arange(80), 2),
+                  label=np.tile(data["targets"][:, 0], 2), pair_id=np.tile(np.arange(80), 2))  # fmt: skip
+    result = audit.run(table, ["leace", "featmap"], head=PLSRegression(8), **QUICK)
+    error = {name: result[name].estimate("RMSEP_f m5 → mp6").value for name in result}
+    assert error["identity"] > 1.0 > error["leace"] > 0.5 > error["featmap"]
+    assert result["identity"].estimate("bias_f m5 → mp6").high < -1.0
+    assert result["leace"].estimate("RMSEP_r").value < 0.4
+
+
+# The user's own head.
+
+
+def test_a_deployed_head_is_scored_as_it_is_in_its_own_units():
+    table = patients(40, travelled=40, association=0.5)
+    table = replace(table, X=100 + 5 * table.X, role=assign_roles(table.participant))
+    of_a = table.take(table.source == "A")
+    head = LogisticRegression(max_iter=5000).fit(of_a.X, of_a.label)
+    weights = head.coef_.copy()
+    result = audit.run(table, ["closed_form_mgpa"], head=head, folds=1, **QUICK)
+    held = table.rows("EVAL")
+    rows = held.source == "B"
+    by_hand = balanced_accuracy_score(held.label[rows], head.predict(held.X[rows]))
+    assert result["identity"].estimate("A_f A → B").value == pytest.approx(by_hand, abs=1e-9)
+    np.testing.assert_array_equal(head.coef_, weights)
+    with pytest.raises(ValueError, match="was fitted on labels"):
+        audit.run(replace(table, label=table.label + 5), [], head=head, folds=1, **QUICK)
