@@ -143,8 +143,7 @@ def _leader(audit: Audit, group: tuple[str, ...]) -> str:
     values = [number(audit[name].estimate(metric).value) for name in group]
     if len(group) == 1:
         (name,), (value,) = group, values
-        did = f"lowers it to {value}" if audit[name].chance.excluded else f"hides it ({value})"
-        did = did if metric == "S" else f"is best on {metric} ({value})"
+        did = _hides(audit, name) if metric == "S" else f"is best on {metric} ({value})"
         return f"{label(name)}{told} {listed([did, *_task_words(audit, name)])}."
     said = f"{listed(map(label, group))}{told} are tied on {metric} ({listed(values)})"
     hidden = not any(audit[name].chance.excluded for name in group)
@@ -157,6 +156,11 @@ def _leader(audit: Audit, group: tuple[str, ...]) -> str:
     if all(moved[other] - moved[calmest] > 0.01 and _beats(audit, calmest, other, "M") for other in others):
         said += f"; {label(calmest)} moves rows less"
     return f"{said}."
+
+
+def _hides(audit: Audit, name: str) -> str:
+    S = number(audit[name].S)
+    return f"lowers it to {S}" if audit[name].chance.excluded else f"hides it ({S})"
 
 
 def _task_words(audit: Audit, name: str) -> list[str]:
@@ -183,7 +187,13 @@ def _no_leader(audit: Audit, names: list[str]) -> str:
         return f"No method is called best with {units(audit)}; at least {TOO_FEW} are needed{cell}{help_}."
     if not audit["identity"].chance.excluded:
         return "There is nothing to remove that these readers find."
-    said = f"No method clearly lowered it{' while clearly keeping the task' * bool(task_metric(audit))}."
+    lowered = [name for name in names if audit.outcome(name, "S") == "improved" and not audit[name].fitted_on]
+    if lowered and (task := task_metric(audit)):
+        outcome, change = audit.outcome(lowered[0], task.name), audit.contrast(lowered[0], metric=task.name)
+        but = "it harms the task" if outcome == "suffered" else "whether it keeps the task is not clear"
+        said = f"{label(lowered[0])} {_hides(audit, lowered[0])}, but {but}"
+        return f"{said} ({task.name} {interval(change, sign=True)})."
+    said = "No method clearly lowered it."
     if floors:
         return (
             f"{said} What the gate of {listed(map(label, floors))} preserves is as readable as the result: "
