@@ -475,7 +475,8 @@ def read_requirement(text: str) -> list[tuple[str, str, str, float]]:
         if match is None or match[1] not in {*METRICS, "loss"}:
             raise ValueError(
                 f"Cannot read {clause.strip()!r}. Write comparisons joined by 'and', such as "
-                f"'S<=.6 and loss<=.01' or 'loss.high<=.01' (the interval's end). Names: loss, {', '.join(METRICS)}."
+                "'S<=.6 and loss<=.01' or 'loss.high<=.01' (the interval's end). Names: loss, "
+                f"{', '.join(METRICS)}."
             )
         clauses.append((match[1], match[2] or "value", match[3], float(match[4])))
     return clauses
