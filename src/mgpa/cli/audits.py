@@ -123,7 +123,7 @@ def audit(
 
     with waiting("audit: drawing figures"):
         drawn = draw_all(result)
-        save_figures(drawn, out / "figures", verbose=True)
+        save_figures(drawn, out / "figures", ("pdf", "svg"), verbose=True)
     with waiting("audit: writing the report"):
         page, csv, tex = claim(out, "report.html", "table.csv", "table.tex")
         result.report(page, figures=drawn)
