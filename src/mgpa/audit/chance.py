@@ -86,7 +86,7 @@ def permuted_auroc(scores: NDArray[Any], codes: Codes, people: Codes, draws: int
     ((999, 2, 3), True)
     """
     rng = np.random.default_rng(SEED)
-    columns = score_columns(scores, scores.shape[-1] if scores.ndim == 3 else 2)
+    columns = score_columns(scores)
     areas = np.empty((draws, int(people.max()) + 1, scores.shape[1]))
     for person in range(areas.shape[1]):
         mine = people == person
@@ -150,7 +150,7 @@ def permuted_between(
     ((1000, 3), True)
     """
     rng = np.random.default_rng(SEED)
-    columns = score_columns(scores, scores.shape[-1] if scores.ndim == 3 else 2)
+    columns = score_columns(scores)
     total, n_classes = np.zeros((1 + draws, scores.shape[1])), 0
     for label in np.unique(classes):
         rows = classes == label

@@ -34,7 +34,7 @@ SPREAD_DIRECTIONS = 256
 KEPT = 12
 SHRINKAGE = 0.05
 # Rows that these readers are trained on, at most, and rows that are scored at a time.
-MOST_ROWS, BLOCK = 20_000, 8192
+MOST_ROWS, BLOCK = 40_000, 8192
 # Further out, a standardised value says no more than that it is far out.
 FAR = 6.0
 
@@ -52,7 +52,7 @@ def further_scores(
     scaler = StandardScaler().fit(head.astype(np.float64))
 
     def scaled(X: NDArray[Any]) -> Floats:
-        return np.clip(scaler.transform(X.astype(np.float64)), -FAR, FAR)
+        return np.asarray(np.clip(scaler.transform(X.astype(np.float64)), -FAR, FAR))
 
     Z = scaled(head)
     readers = [fit(Z, codes, seed) for fit in (boosted_trees, spread)]
