@@ -1,32 +1,16 @@
-"""Everything this package raises on purpose; each is an ordinary ValueError, OSError or RuntimeError, too.
-
-Errors say what to do, and often that is to pass a parameter. Python calls it ``overwrite=True``, the command
-line ``--overwrite``; so a message is kept in parts, and every parameter in it is a :class:`Mention`, which
-whoever shows the message puts into words.
-"""
+"""Everything this package raises on purpose; each is an ordinary ValueError, OSError or RuntimeError, too."""
 
 from __future__ import annotations
 
 import unicodedata
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from ._common.remote import Place
+from collections.abc import Sequence
+from typing import Any
 
 
 def printable(text: str, *, lines: bool = False) -> str:
-    """Return a text with control and invisible characters as Python writes them.
+    """Return a text with control and invisible characters escaped; with ``lines``, line ends are kept.
 
     A terminal obeys some of these: they clear it, rename its window, or turn the reading direction around.
-
-    Parameters
-    ----------
-    text : str
-        From a file, or with something from a file in it.
-    lines : bool
-        It has several lines, and line ends are kept.
 
     Examples
     --------
@@ -55,154 +39,88 @@ def first_few(names: Sequence[str], most: int = 8) -> str:
     return ", ".join(names[:most]) + more
 
 
-@dataclass(frozen=True)
-class Mention:
-    """A parameter in a message; as text, in Python's words.
-
-    Parameters
-    ----------
-    name : str
-        Of the parameter.
-    value : object
-        What to pass, or what was passed; left out, the message is about the parameter as such.
-    python : str
-        Python's words, where they are not ``name`` or ``name=value``.
-
-    Examples
-    --------
-    >>> str(Mention("eb", False)), str(Mention("ridge"))
-    ('eb=False', 'ridge')
-    """
-
-    name: str
-    value: Any = ...
-    python: str = ""
+class Printable(Exception):
+    """A message with nothing in it that a terminal obeys."""
 
     def __str__(self) -> str:
-        return self.python or (self.name if self.value is ... else f"{self.name}={self.value!r}")
+        return printable("".join(map(str, self.args)), lines=True)
 
 
-class Worded(Exception):
-    """A message in parts: text, and a :class:`Mention` wherever it speaks of a parameter.
-
-    Examples
-    --------
-    >>> error = UsageError("The priors did not settle; try ", Mention("eb", False), ".")
-    >>> str(error)
-    'The priors did not settle; try eb=False.'
-    >>> error.worded(lambda mention: f"--set.{mention.name} false")
-    'The priors did not settle; try --set.eb false.'
-    """
-
-    @property
-    def parts(self) -> tuple[Any, ...]:
-        """Text and mentions, in order."""
-        return self.args
-
-    def worded(self, say: Callable[[Mention], str]) -> str:
-        """Return the message with its mentions in other words, and nothing in it that a terminal obeys."""
-        text = "".join(say(part) if isinstance(part, Mention) else str(part) for part in self.parts)
-        return printable(text, lines=True)
-
-    def __str__(self) -> str:
-        return self.worded(str)
-
-
-class UsageError(Worded, ValueError):
+class UsageError(Printable, ValueError):
     """Arguments that do not go together, or are not enough; the message says which would be."""
 
 
-class ParameterError(Worded, ValueError):
-    """A parameter whose value will not do.
-
-    Parameters
-    ----------
-    parameter : str
-        Its name.
-    value : object
-        What it was.
-    expected : str
-        What it may be, in words: "a number, 0 or more".
-    """
+class ParameterError(Printable, ValueError):
+    """A parameter that has another value than ``expected``, in words: "a number, 0 or more"."""
 
     def __init__(self, parameter: str, value: Any, expected: str) -> None:
         super().__init__(parameter, value, expected)
         self.parameter, self.value, self.expected = parameter, value, expected
 
-    @property
-    def parts(self) -> tuple[Any, ...]:
-        """Text and mentions, in order."""
+    def __str__(self) -> str:
         got = " ".join(repr(self.value).split())  # an array's takes several lines
         got = got if len(got) <= 100 else f"{got[:97]}..."
-        return Mention(self.parameter), f" must be {self.expected}; got {got}."
+        return printable(f"{self.parameter} must be {self.expected}; got {got}.")
 
 
-class OutputExists(Worded, FileExistsError):
-    """Something is where the output should go, and nobody said that it may be replaced.
+class OutputExists(Printable, FileExistsError):
+    """Something is at ``path``, where the output should go, and may not be replaced."""
 
-    Parameters
-    ----------
-    path : Path or RemotePath
-        Where.
-    """
-
-    def __init__(self, path: Place) -> None:
+    def __init__(self, path: Any) -> None:
         super().__init__(path)
         self.path = path
 
-    @property
-    def parts(self) -> tuple[Any, ...]:
-        """Text and mentions, in order."""
-        return f"{self.path} exists; pass ", Mention("overwrite", True), " to replace it."
+    def __str__(self) -> str:
+        return printable(f"{self.path} exists; pass overwrite=True to replace it.")
 
 
-class MissingEvidence(Worded, ValueError):
+class MissingEvidence(Printable, ValueError):
     """Nothing to fit from: no source labels, no pairs, or pairs whose views are identical."""
 
 
-class MissingEvidenceWarning(Worded, UserWarning):
-    """The same, where it was asked for a correction that then moves nothing."""
+class MissingEvidenceWarning(Printable, UserWarning):
+    """Missing evidence, where a map that moves nothing was asked for."""
 
 
-class MapError(Worded, ValueError):
-    """A stored correction that is damaged, inconsistent, too new or something else entirely."""
+class MapError(Printable, ValueError):
+    """A stored correction that is damaged, inconsistent or too new."""
 
 
-class TableError(Worded, ValueError):
+class TableError(Printable, ValueError):
     """A table, or a file with one, that is incomplete, damaged or not what was asked for."""
 
 
-class BudgetNotAttained(Worded, RuntimeError):
-    """The map never moves the validation rows that far; there is no map at this budget."""
+class BudgetNotAttained(Printable, RuntimeError):
+    """The map never moves the validation rows that far."""
 
 
-class PairingError(Worded, ValueError):
+class PairingError(Printable, ValueError):
     """Events of two devices that cannot be matched with certainty."""
 
 
-class RecordingError(Worded, ValueError):
+class RecordingError(Printable, ValueError):
     """A recording that is incomplete, damaged or not what its name says."""
 
 
-class CheckpointError(Worded, ValueError):
+class CheckpointError(Printable, ValueError):
     """Weights that do not fit the encoder they are meant for, or are not the ones expected."""
 
 
-class DownloadError(Worded, OSError):
+class DownloadError(Printable, OSError):
     """A download that failed, or brought something else than promised."""
 
 
-class StoreError(Worded, RuntimeError):
+class StoreError(Printable, RuntimeError):
     """A store of objects or a web server that did not do what it was asked, or cannot."""
 
 
-class ClusterError(Worded, RuntimeError):
+class ClusterError(Printable, RuntimeError):
     """A cluster that lost its scheduler, or one worker after another, in the middle of the work."""
 
 
-class NotEnoughMemory(Worded, RuntimeError):
+class NotEnoughMemory(Printable, RuntimeError):
     """More memory would be needed than there is; said before any of it is taken."""
 
 
-class StudyError(Worded, ValueError):
+class StudyError(Printable, ValueError):
     """A study that cannot be run as it is written."""

@@ -320,12 +320,6 @@ def failing():
             ValueError,
             r"no column 'code'.*pair_by=.*match_events",
         ),
-        (
-            coded,
-            {"participant": np.arange(3)},
-            TypeError,
-            r"participant is a ndarray; expected a column of Epochs\.metadata",
-        ),
         (coded, {"channels": ["O1", "Cz"]}, ValueError, r"no channel Cz"),
         (twice, {}, ValueError, r"another source, z"),
         (other, {}, ValueError, r"no EEG channels"),
@@ -348,7 +342,7 @@ def test_errors_name_what_helps(second, settings, error, message):
 
 
 def test_devices_without_names_are_refused():
-    with pytest.raises(TypeError, match=r"devices is a list; expected epochs by name"):
+    with pytest.raises(ValueError, match=r"Expected epochs of two devices or more by name"):
         align_devices([record("s0", ["O1"], 128.0)] * 2)
 
 

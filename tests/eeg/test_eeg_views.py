@@ -77,7 +77,7 @@ def test_a_new_reference_forgets_the_old_one_and_keeps_dtype_and_columns(referen
 
 @pytest.mark.parametrize(
     ("reference", "message"),
-    [("Fz", "no channel Fz; there are POz"), ([], "names no channel"), (["Oz", "XX"], "no channel XX")],
+    [("Fz", r"No channel Fz\. Channels: POz"), ([], "names no channel"), (["Oz", "XX"], "No channel XX")],
 )
 def test_references_that_are_not_there_are_refused(reference, message):
     with pytest.raises(ValueError, match=message):
@@ -188,7 +188,7 @@ def test_views_that_cannot_be_compared_are_refused(view, error, message):
 
 
 def test_no_views_are_refused():
-    with pytest.raises(ValueError, match="no views"):
+    with pytest.raises(ValueError, match="Expected views"):
         measure_views(noise(), {})
 
 

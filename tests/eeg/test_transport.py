@@ -214,7 +214,7 @@ def test_a_transport_is_learned_from_people_who_are_fitted_on():
 def test_trials_a_transport_does_not_know_are_refused():
     trials = two_sources()
     fitted = fit_transport(trials)
-    with pytest.raises(ValueError, match="There is no source gel"):
+    with pytest.raises(ValueError, match="No source gel"):
         fitted.spatial(trials.with_columns(source="gel"))
     with pytest.raises(ValueError, match="fitted on POz, PO3, Oz at 250 Hz"):
         fitted.spectral(trials.pick(["Oz", "PO3", "POz"]))

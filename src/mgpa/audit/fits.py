@@ -152,9 +152,7 @@ def require_applicable(jobs: list[Job], table: Table, pairs: Any) -> None:
         if name not in named and getattr(model, "tags", None) and model.tags.needs_pairs
     ]
     if needy and not has_pairs(table.rows("FIT")):
-        raise MissingEvidence(
-            f"{', '.join(needy)}: ", *NO_PAIRS, " In a table, pair_id has to join FIT rows."
-        )
+        raise MissingEvidence(f"{', '.join(needy)}: {NO_PAIRS} In a table, pair_id has to join FIT rows.")
 
 
 def has_pairs(rows: Table) -> bool:

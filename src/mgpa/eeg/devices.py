@@ -35,16 +35,10 @@ def table_from_epochs(
     devices: Mapping[str, Any],
     *,
     encoder: Encoder,
-    pair_by: str | Sequence[str] = "event",
-    participant: str = "participant",
-    label: str = "label",
-    channels: Sequence[str] | None = None,
-    sfreq: float | None = None,
-    reference: str | Sequence[str] | None = None,
-    limits: TimingLimits | None = None,
     roles: Mapping[str, float] | None = None,
     random_state: int = 0,
     verbose: bool = False,
+    **alignment: Any,
 ) -> Table:
     """Make one table of the epochs of several devices: at common samples, paired, embedded, with roles.
 
@@ -54,8 +48,6 @@ def table_from_epochs(
         Two or more devices that recorded the same events. The names become ``source``.
     encoder : Encoder
         What embeds the trials; see :func:`mgpa.eeg.encode`.
-    pair_by, participant, label, channels, sfreq, reference, limits
-        How epochs are brought together; see :func:`align_devices`.
     roles : dict of role to share of participants, or None
         See :func:`mgpa.tables.assign_roles`; None is its default, and no roles with fewer than four people.
         A metadata column ``role`` is taken as it is.
@@ -63,6 +55,9 @@ def table_from_epochs(
         Who gets which role.
     verbose : bool
         Show progress.
+    **alignment
+        How epochs are brought together, as for :func:`align_devices`: pair_by, participant, label, channels,
+        sfreq, reference and limits.
 
     Returns
     -------
@@ -88,16 +83,7 @@ def table_from_epochs(
     >>> table_from_epochs({"cap": cap, "headset": headset}, encoder=mgpa.eeg.BandPower())
     <Table: 160 rows of 10 float32, with source, participant, role, label, pair_id, onset, event>
     """
-    trials, report = align_devices(
-        devices,
-        pair_by=pair_by,
-        participant=participant,
-        label=label,
-        channels=channels,
-        sfreq=sfreq,
-        reference=reference,
-        limits=limits,
-    )
+    trials, report = align_devices(devices, **alignment)
     trials = replace(trials, info=trials.info | {"pairing": str(report)})
     return encode(with_drawn_roles(trials, roles, random_state), encoder, verbose=verbose)
 
@@ -151,41 +137,31 @@ def align_devices(
     report : PairingReport
         What was left out, which channels are bad or flat, and how the clocks compare.
     """
-    given: dict[str, tuple[Any, type]] = {
-        "devices": (devices, Mapping),
-        "participant": (participant, str),
-        "label": (label, str),
-    }
-    for name, (value, kind) in given.items():
-        if not isinstance(value, kind):
-            expected = "epochs by name, as {'lab': …}" if kind is Mapping else "a column of Epochs.metadata"
-            raise TypeError(f"{name} is a {type(value).__name__}; expected {expected}.")
     by = (pair_by,) if isinstance(pair_by, str) else tuple(pair_by)
-    if len(devices) < 2 or not by:
+    if not isinstance(devices, Mapping) or len(devices) < 2 or not by:
         raise UsageError(
-            f"Got {len(devices)} devices and pair_by={pair_by!r}; expected epochs of two devices or more by "
-            "name, and the columns that name an event. Several views of one recording are made by "
-            "mgpa.eeg.measure_views."
+            "Expected epochs of two devices or more by name, as {'lab': …}, and the columns that "
+            "name an event. Several views of one recording are made by mgpa.eeg.measure_views."
         )
     parts = [
         _read(str(name), epochs, by, participant, label)
-        for name, given in devices.items()
-        for epochs in _listed(given, name)
+        for name, several in devices.items()
+        for epochs in _listed(several, name)
     ]
     names, notes = common_channels(parts, channels)
     grid, words = common_times(parts, sfreq)
     notes += [*about_units(parts), words]
     shared = [name for name in parts[0].columns if all(name in part.columns for part in parts)]
-    left = sorted({name for part in parts for name in part.columns} - set(shared))
-    if left:
-        notes.append(f"metadata that not all have, and that are left out: {', '.join(left)}")
+    others = sorted({name for part in parts for name in part.columns} - set(shared))
+    if others:
+        notes.append(f"metadata that not all have, and that are left out: {', '.join(others)}")
     trials = Trials.concatenate(align(part, names, grid, shared) for part in parts)
     pair_id, sessions, untimed = _pair(trials.columns, tuple(map(str, devices)), by, limits)
     if untimed:
         _require_one_day(parts, limits)
-        notes.append(f"clocks not compared, for want of onsets or of three pairs: {some(untimed)}")
+        notes.append(f"clocks not compared, without onsets or three pairs: {some(untimed)}")
         warnings.warn(
-            f"Clocks cannot be compared, for want of onsets or of three pairs ({some(untimed)}): that events "
+            f"Clocks cannot be compared, without onsets or three pairs ({some(untimed)}): that events "
             f"of one number are the same event rests on {', '.join(by)} alone.",
             stacklevel=2,
         )
@@ -214,7 +190,7 @@ def _require_one_day(parts: Sequence[DeviceEpochs], limits: TimingLimits | None)
 
 
 def with_drawn_roles(trials: Trials, shares: Mapping[str, float] | None, random_state: int) -> Trials:
-    """Return the trials with everybody's role: their own, or assigned, if people suffice."""
+    """Return the trials with a role for each participant: theirs, or assigned if there are enough."""
     if "role" in trials.columns:
         if shares is not None:
             raise UsageError("There is a column role already; leave roles out, or rename that column.")
@@ -224,7 +200,7 @@ def with_drawn_roles(trials: Trials, shares: Mapping[str, float] | None, random_
         warnings.warn(
             f"{len(np.unique(people))} participants are too few for the roles {', '.join(ROLES)}, so the "
             "table has none: mgpa.audit.run lets three people or more take turns in them, and a fit is on "
-            "everybody.",
+            "all participants.",
             stacklevel=3,
         )
         return trials
@@ -267,7 +243,7 @@ def _read(device: str, epochs: Any, by: tuple[str, ...], participant: str, label
         implied["participant"] = np.full(len(epochs), person)
         whose = f"or leave that out: the subject's his_id is {person!r}"
     columns = {"source": np.full(len(epochs), device)}
-    for kept, name, advice in (
+    for column, name, advice in (
         ("participant", participant, f"Name the participant's column with participant=, {whose}."),
         ("label", label, "Name the task's column with label=."),
         ("onset", "onset", ""),
@@ -275,7 +251,7 @@ def _read(device: str, epochs: Any, by: tuple[str, ...], participant: str, label
     ):
         if name not in metadata and name not in implied:
             raise UsageError(f"{device}: no column {name!r}. Metadata columns: {present}. {advice}")
-        columns[kept] = metadata.pop(name) if name in metadata else implied[name]
+        columns[column] = metadata.pop(name) if name in metadata else implied[name]
     source = metadata.pop("source", None)
     if source is not None and set(source.tolist()) != {device}:
         raise UsageError(f"{device}: the metadata have another source, {some(set(source.tolist()))}.")
@@ -307,9 +283,9 @@ def _pair(
     for name, rows in _sessions(columns, by):
         row_of = {device: _rows_of_events(columns, rows, device, by[-1], name) for device in devices}
         paired, dropped = 0, []
-        events = list(dict.fromkeys(event for of_device in row_of.values() for event in of_device))
+        events = list(dict.fromkeys(event for events in row_of.values() for event in events))
         for event in events:
-            views = {device: of_device[event] for device, of_device in row_of.items() if event in of_device}
+            views = {device: rows[event] for device, rows in row_of.items() if event in rows}
             if len(views) > 1:
                 _require_one_label(columns["label"], list(views.values()), event, name)
                 pair_id[list(views.values())] = f"{name}/{event}"
@@ -339,7 +315,7 @@ def _why_no_pairs(columns: Columns, devices: tuple[str, ...], by: tuple[str, ...
     )
     strangers = len(set().union(*people)) == sum(map(len, people))
     values = zip(devices, people if strangers else events, strict=True)
-    listed = "; ".join(f"{device} has {some(of_device)}" for device, of_device in values)
+    listed = "; ".join(f"{device} has {some(names)}" for device, names in values)
     if strangers:
         return (
             f"No participant is on two devices: {listed}. Name the column of participants with participant=, "

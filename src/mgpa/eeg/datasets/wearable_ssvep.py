@@ -77,7 +77,6 @@ def wearable_ssvep_inventory(folder: str | Path, *, check: bool = False) -> Inve
         Path(folder),
         tuple(name for name in expected if name in files),
         tuple(missing),
-        tuple(sorted(set(files) - {*expected, "Impedance.mat"})),
         tuple(problems),
         checks,
     )
@@ -169,7 +168,7 @@ def read_wearable_ssvep(
     folder : path
         With the provider's files.
     participants : sequence of str or None
-        Ids as S001. None: everybody in Subjects_Information.mat, each of whom must have a file.
+        Ids as S001. None: all in Subjects_Information.mat, each of whom must have a file.
     electrodes : sequence of str
         "dry", "wet" or both.
     blocks : int
@@ -239,11 +238,11 @@ def _id(number: int) -> str:
 
 def _listed(files: Mapping[str, Path], folder: str | Path) -> list[str]:
     """Return the people that Subjects_Information.mat lists, who must be all there are."""
-    there = sorted(name[:4] for name in files if re.fullmatch(r"S\d{3}\.mat", name))
-    if not there:
+    people = sorted(name[:4] for name in files if re.fullmatch(r"S\d{3}\.mat", name))
+    if not people:
         raise FileNotFoundError(f"{folder} has no files S001.mat, S002.mat, ….")
     listed = list(subjects(folder))
-    if unlisted := [f"{person}.mat" for person in there if person not in listed]:
+    if unlisted := [f"{person}.mat" for person in people if person not in listed]:
         raise RecordingError(
             f"{INFORMATION} in {folder} does not list {', '.join(unlisted)}; pass participants to read them."
         )
@@ -251,7 +250,7 @@ def _listed(files: Mapping[str, Path], folder: str | Path) -> list[str]:
 
 
 def _read_person(files: Mapping[str, Path], person: str, blocks: int, seen: dict[bytes, str]) -> NDArray[Any]:
-    """Return a participant's signals, which nobody of those seen before may have."""
+    """Return a participant's signals; the same signals seen before are an error."""
     path = files[f"{person}.mat"]
     signals = read_array(path, "data", (len(CHANNELS), SAMPLES, len(ELECTRODES), blocks, len(FREQUENCIES)))
     # One person under two names would be on both sides of every split.

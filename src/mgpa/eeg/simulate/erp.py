@@ -262,7 +262,7 @@ def _write_session(folder: Path, person: Person, task: str, plan: dict[str, Any]
         _add_crosstalk(volts["flex"], times["flex"], crosstalk, person)
     codes = _codes(task, plan)
     _write_neuroscan(path["neuroscan"], volts["neuroscan"], times["neuroscan"], codes, plan)
-    # The headset's software puts the year into names; four digits that are nobody's id.
+    # The headset's software puts the year into names; four digits that are not an id.
     headset = path["flex"].with_stem(f"{person.id}_{task}_2018")
     _write_flex(headset, volts["flex"], times["flex"], codes, plan)
     if plan["defects"]["stray_csv"]:
@@ -349,7 +349,7 @@ def _write_flex(path: Path, volts: Array, times: Array, codes: list[int], plan: 
         jump = 300e-6 * np.hanning(32)
         volts[front, start : start + len(jump)] += jump
     markers = np.zeros(volts.shape[1])
-    # High when it is switched on, which is no event.
+    # High when it is switched on, which readers must not take for an event.
     markers[:3] = 1
     for t, code in zip(times, codes, strict=True):
         at = round(t * FLEX_RATE) - MARKER_DELAY

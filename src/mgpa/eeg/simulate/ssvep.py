@@ -1,6 +1,6 @@
 """Simulated wearable SSVEP: the files of that collection, with people and electrodes that are known.
 
-Everybody looks at twelve flickering targets in each block, once with dry and once with wet electrodes. Dry
+Participants look at twelve flickering targets in each block, once with dry and once with wet electrodes. Dry
 ones are noisier, lose more of the signal and filter more narrowly; caps never sit twice in the same way.
 """
 
@@ -119,7 +119,7 @@ def simulate_person(person: Person, blocks: int) -> Array:
 
 
 def worn(person: Person, electrode: str) -> tuple[Device, Array]:
-    """Return an electrode set as it sits on somebody: with its gains, and the tilt of the cap."""
+    """Return an electrode set as it sits on a person: with its gains, and the tilt of the cap."""
     rng = person.rng(ELECTRODES.index(electrode), 0)
     return DEVICES[electrode].worn(rng), rng.normal(0.0, 0.03, 3)
 

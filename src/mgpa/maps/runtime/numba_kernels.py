@@ -9,16 +9,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numba
 import numpy as np
 from numpy.typing import NDArray
 
+from .folding import Stages
 from .gelu import ERFC, LOG_DENSITY, P
-
-if TYPE_CHECKING:
-    from .compiled import Stages
 
 Floats = NDArray[Any]
 

@@ -10,19 +10,16 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from itertools import repeat
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..._common.arrays import cast, double, namespace
 from ...trust_region import smooth_weights, step_coefficients
-from .compiled import Stages, kernels, n_threads, one_blas_thread
-from .folding import FoldedStages, fold_stages, linear_gram
+from .compiled import kernels, n_threads, one_blas_thread
+from .folding import FoldedStages, Stages, fold_stages, linear_gram
 from .gelu import gelu_and_slope
-
-if TYPE_CHECKING:
-    from .. import StagedMap
 
 Floats = NDArray[Any]
 Array = Any  # numpy array or torch tensor
@@ -107,7 +104,7 @@ def weighted_coefficients(gram: Array, e: Array, damping: float, radius: float, 
 class Replay:
     """The arrays a :class:`~mgpa.maps.StagedMap` needs at application, in one floating-point type."""
 
-    def __init__(self, m: StagedMap, dtype: np.dtype[Any]) -> None:
+    def __init__(self, m: Any, dtype: np.dtype[Any]) -> None:
         S, L, H, N = m.sizes
         self.weights = w = fold_stages(m).cast(partial(np.ascontiguousarray, dtype=dtype))
         # The last row meets a column of ones; what starts the stages comes last.
