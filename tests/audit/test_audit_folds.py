@@ -13,7 +13,7 @@ from mgpa.audit.design import is_crossed as everybody_can_judge
 from mgpa.audit.report import html_report
 from mgpa.audit.verdict import text
 from mgpa.baselines import make
-from mgpa.errors import MissingEvidenceWarning, UsageError
+from mgpa.errors import UsageError
 from mgpa.tables import Table, TableError, assign_roles, fit_table, write_table
 from terminal import done
 

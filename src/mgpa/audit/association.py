@@ -161,8 +161,8 @@ def assign_endpoints(
 def association_auroc(scores0: Any, scores1: Any, y: Any, participants: Any) -> ByParticipant:
     """Return each participant's AUROC at ξ = -1, 0 and 1, exactly, as values (P, 3): no endpoint is drawn.
 
-    ``scores0[i]`` and ``scores1[i]`` are a head's scores of two recordings of event i, with label 0 or 1. Both
-    count, each with the probability of being the one seen.
+    ``scores0[i]`` and ``scores1[i]`` are a head's scores of two recordings of event i, with label 0 or 1.
+    Both count, each with the probability of being the one seen.
 
     Examples
     --------

@@ -249,13 +249,12 @@ class Ground:
         _ = self.frozen_heads, self.association_heads, self.H_head, self.H_eval, self.picture
         if self.tokens:
             _ = self.residual_reading
-        views = self.evaluation.paired_views()
-        if self.directions and views is not None:
-            seen, labels = (self.evaluation.columns[name][views[0]] for name in ("participant", "label"))
-            require_everyone(seen, self.evaluation, "paired events (which association shift needs)")
-            for label in np.unique(labels).tolist():
+        views = self.evaluation.paired_views() if self.directions else None
+        if views is not None:
+            seen = self.evaluation.take(views[0])
+            for label in np.unique(self.evaluation.label).tolist():
                 what = f"paired events with label {label!r} (which association shift needs)"
-                require_everyone(seen[labels == label], self.evaluation, what)
+                require_everyone(seen.participant[seen.label == label], self.evaluation, what)
 
 
 def _flat_mean(H: NDArray[Any]) -> NDArray[Any]:
@@ -412,17 +411,16 @@ def association(ground: Ground, C_eval: NDArray[Any]) -> Arrays:
     for direction, heads in zip(ground.directions, ground.association_heads, strict=True):
         X0, X1, y, people = _paired_events(ground.evaluation, flat, direction)
         for name, head in (("shortcut", heads.shortcut), ("control", heads.control)):
-            found = association_auroc(head.scores(X0), head.scores(X1), y, people)
-            require_everyone(found.participants, ground.evaluation, "paired events")
-            curves.setdefault(name, []).append(found.values)
+            curves.setdefault(name, []).append(
+                association_auroc(head.scores(X0), head.scores(X1), y, people).values
+            )
     return {name: np.mean(values, axis=0) for name, values in curves.items()}
 
 
 def _paired_events(table: Table, flat: NDArray[Any], direction: Direction) -> tuple[Any, Any, Any, Any]:
     """Return events through the other source and the direction's, which have its label, and whose."""
     views = table.paired_views()
-    if views is None or table.label is None:
-        raise ValueError("Association shift needs labels and events that both sources saw.")
+    assert views is not None  # else there is no direction
     first, second = views if table.sources[1] == direction.source else views[::-1]
     return flat[first], flat[second], table.label[first] == direction.label, table.participant[first]
 

@@ -132,7 +132,7 @@ def between_auroc(scores: NDArray[Any], codes: Codes, units: Codes, classes: Cod
 
 
 def placements(scores: NDArray[Any], reference: NDArray[Any], weight: Floats) -> Floats:
-    """Return the share of the reference's weight below each score, ties counting half; columns are readers."""
+    """Return the share of the reference below each score, by weight, ties counting half."""
     return np.asarray(_beaten(scores, reference, weight) / (2 * weight.sum()))
 
 
