@@ -41,9 +41,9 @@ C_GRID: tuple[float, ...] = tuple(10.0**k for k in range(-6, 2))
 
 @dataclass(frozen=True)
 class Direction:
-    """A source and the label that goes with it where a shortcut is learned (ξ = 1).
+    """A source and the label associated with it where a shortcut is learned (ξ = 1).
 
-    The other label then goes with the other source.
+    The other label is then associated with the other source.
     """
 
     source: Any
@@ -77,7 +77,7 @@ def find_directions(source: Any, label: Any) -> tuple[Direction, ...]:
 def choose_directions(
     stated: tuple[Any, Any] | None, fit: Table, head: Table, evaluation: Table
 ) -> tuple[tuple[Direction, ...], str]:
-    """Return which label goes with which source where shortcuts are learned, and where that is from.
+    """Return which label is associated with which source where shortcuts are learned, and where that is from.
 
     No direction, where association shift cannot be measured: it needs events of two sources and two classes
     that both sources saw, in HEAD and in EVAL, and two HEAD participants or more.
@@ -147,10 +147,10 @@ def assign_endpoints(
     device = np.zeros(len(labels), np.int64)
     people = _people(participants, len(labels))
     for name in np.unique(people):
-        mine = np.flatnonzero(people == name)
-        positives = rng.permutation(mine[labels[mine]])
-        negatives = rng.permutation(mine[~labels[mine]])
-        n_second = len(mine) // 2
+        events = np.flatnonzero(people == name)
+        positives = rng.permutation(events[labels[events]])
+        negatives = rng.permutation(events[~labels[events]])
+        n_second = len(events) // 2
         quota = int(np.floor(probability[positives].sum() + 0.5))
         quota = min(max(quota, n_second - len(negatives)), len(positives), n_second)
         device[positives[:quota]] = 1

@@ -205,9 +205,14 @@ def contrast(
         raise ValueError(
             f"a has fits of shape {fits_a} and b {fits_b}; pass the same fits of both, or one fit of either."
         ) from None
-    of_a, of_b = (_evaluator(side, statistic, resampling) for side in (first, second))
+    first_side, second_side = (_evaluator(side, statistic, resampling) for side in (first, second))
     return _interval(
-        lambda counts: of_a(counts) - of_b(counts), first.shape[1], resampling, n_draws, seed, level
+        lambda counts: first_side(counts) - second_side(counts),
+        first.shape[1],
+        resampling,
+        n_draws,
+        seed,
+        level,
     )
 
 

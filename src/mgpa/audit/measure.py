@@ -57,8 +57,8 @@ class Ground:
     bank : dict
         ``bank``, ``restarts`` and ``checkpoints`` of the source readers; empty is the paper's.
     directions : tuple of Direction
-        Which label goes with which source where shortcut heads are trained. Of several, association curves
-        are averaged; without any there are none.
+        Which label is associated with which source where shortcut heads are trained; curves of several are
+        averaged.
     """
 
     head: Table
@@ -182,10 +182,11 @@ class Ground:
     def _deployed_classes(self) -> NDArray[Any] | None:
         if self.design.task == "regression":
             return None
-        known, classes = set(np.asarray(self.task_head.classes_).tolist()), np.unique(self.head.label)
-        if known != set(classes.tolist()):
+        trained, classes = set(np.asarray(self.task_head.classes_).tolist()), np.unique(self.head.label)
+        if trained != set(classes.tolist()):
             raise UsageError(
-                f"The head was fitted on labels {sorted(map(str, known))}; the table has {classes.tolist()}."
+                f"The head was fitted on labels {sorted(map(str, trained))}; the table has "
+                f"{classes.tolist()}."
             )
         return classes
 
@@ -272,8 +273,8 @@ def measure(ground: Ground, rows: Rows, reading: SourceReading | None = None) ->
     held, varies = ground.evaluation, ground.standardizer.varies
     people, result["movement"] = movement_by_group(ground.H_eval, C_eval, held.participant, varies)
     result |= association(ground, C_eval)
-    drawn, mean, axes = ground.picture
-    result["picture"] = ((ground.sized(C_eval[drawn]) - mean) @ axes).astype(np.float32)
+    rows_shown, mean, axes = ground.picture
+    result["picture"] = ((ground.sized(C_eval[rows_shown]) - mean) @ axes).astype(np.float32)
     result["participants"] = np.array(people)
     return result
 
@@ -420,7 +421,7 @@ def association(ground: Ground, C_eval: NDArray[Any]) -> Arrays:
 def _paired_events(table: Table, flat: NDArray[Any], direction: Direction) -> tuple[Any, Any, Any, Any]:
     """Return events through the other source and the direction's, which have its label, and whose."""
     views = table.paired_views()
-    assert views is not None  # else there is no direction
+    assert views is not None
     first, second = views if table.sources[1] == direction.source else views[::-1]
     return flat[first], flat[second], table.label[first] == direction.label, table.participant[first]
 

@@ -341,8 +341,8 @@ def find_metric(name: str) -> Metric:
     task, _, direction = name.partition(" ")
     what = {"T": "", "A": "_accuracy", "RMSEP": "_square", "bias": "_bias"}.get(task[:-2])
     if " → " not in direction or what is None or task not in METRICS:
-        known = f"{', '.join(METRICS)}, and directions, as 'T_f dry → wet'"
-        raise ValueError(f"There is no metric {name!r}; known: {known}.")
+        names = f"{', '.join(METRICS)}, and directions, as 'T_f dry → wet'"
+        raise ValueError(f"No metric {name!r}. Metrics: {names}.")
     whole, values = METRICS[task], _transfer(f"{_HEADS[task[-1]][0]}{what}", direction)
     one = replace(whole, name=name, title=f"{whole.title}, {direction}", part_of=task,
                   subject=f"{whole.subject}, {direction}", values=values,

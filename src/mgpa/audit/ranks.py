@@ -49,24 +49,24 @@ def participant_auroc(
     """
     scores, n = check_scores(scores), len(scores)
     names, who = encode_source(participants, n, name="participants")
-    found, codes = encode_source(labels, n, name="labels")
-    known = found.tolist() if classes is None else np.asarray(classes).tolist()
-    unknown = [label for label in found.tolist() if label not in known]
-    if unknown or len(known) < 2:
+    present, codes = encode_source(labels, n, name="labels")
+    classes_scored = present.tolist() if classes is None else np.asarray(classes).tolist()
+    unknown = [label for label in present.tolist() if label not in classes_scored]
+    if unknown or len(classes_scored) < 2:
         raise ValueError(
-            f"labels has {found.tolist()}, classes are {known}; AUROC needs two or more of them."
+            f"labels has {present.tolist()}, classes are {classes_scored}; AUROC needs two or more of them."
         )
-    codes = np.array([known.index(label) for label in found.tolist()])[codes]
+    codes = np.array([classes_scored.index(label) for label in present.tolist()])[codes]
     weights = np.ones(n) if weight is None else to_numpy(weight).astype(np.float64)
-    totals = np.zeros((len(names), len(known)))
+    totals = np.zeros((len(names), len(classes_scored)))
     np.add.at(totals, (who, codes), weights)
     if not (totals > 0).all():
         person, k = np.argwhere(~(totals > 0))[0]
         raise ValueError(
-            f"Participant {str(names[person])!r} has no rows of class {known[k]!r}; AUROC needs every class "
-            "for every participant. Leave the participant or the class out of all methods."
+            f"Participant {str(names[person])!r} has no rows of class {classes_scored[k]!r}; AUROC needs "
+            "every class for every participant. Leave the participant or the class out of all methods."
         )
-    several = scores.ndim == (2 if len(known) == 2 else 3)
+    several = scores.ndim == (2 if len(classes_scored) == 2 else 3)
     readers = scores if several else scores[:, None]
     values = within_auroc(readers, codes, who, weights)
     people = [str(name) for name in names.tolist()]
