@@ -514,7 +514,7 @@ def test_no_epoch_spans_the_note_of_a_break(tmp_path):
     # Half a second after the last event before the gap, whose epoch lasts longer.
     rewritten(path, sorted([*events, (onset[11] + 500, 1200002, "Impedance check")]))
     _, report = dataset.read_neuroscan_flex(tmp_path, "N170")
-    assert truth["participants"]["1034"]["N170"]["defects"]["missing"] == [13, 14]
+    assert truth["participants"]["1034"]["N170"]["defects"]["missing"] == (13, 14)
     assert report["1034"].dropped[-1] == "event 12: its epoch spans the break"
     assert report["1034"].pairs == 27
 
@@ -661,7 +661,6 @@ def test_simulating_again_adds_only_what_is_not_there(tmp_path):
     truth = simulate_flex(tmp_path, participants=["1013", "1016"], **settings)
     assert {path: path.stat().st_mtime_ns for path in tmp_path.rglob("1013_*")} == before
     assert set(truth["participants"]) == {"1013", "1016"}
-    assert json.loads((tmp_path / "truth.json").read_text()) == truth
     assert len(dataset.find(tmp_path)) == 2
 
 
@@ -686,8 +685,8 @@ def test_a_folder_of_other_settings_is_refused(tmp_path):
     simulate_flex(tmp_path, **settings)
     with pytest.raises(ValueError, match="random_state 0, not 1"):
         simulate_flex(tmp_path, **settings, random_state=1)
-    with pytest.raises(ValueError, match="other defects of 1019"):
+    with pytest.raises(ValueError, match=r"defects.*1019 N170"):
         simulate_flex(tmp_path, **settings, defects={("1019", "N170"): Defects(extra=1)})
-    (tmp_path / "truth.json").write_text("{}")
-    with pytest.raises(ValueError, match=r"truth\.json cannot be read"):
+    (tmp_path / "settings.json").write_text("[]")
+    with pytest.raises(ValueError, match=r"settings\.json cannot be read"):
         simulate_flex(tmp_path, **settings)

@@ -139,14 +139,6 @@ class MANCE(SequentialEstimator):
     ----------
     history_ : list of dict
         Per round: ``scorer`` and, from the fifth, ``logistic``, accuracies on the held-out rows.
-
-    Examples
-    --------
-    >>> rng = np.random.default_rng(0)
-    >>> source = np.repeat(["dry", "wet"], 100)
-    >>> X = rng.normal(size=(200, 4)) * np.where(source == "wet", 2.0, 1.0)[:, None]
-    >>> MANCE(n_rounds=2, n_steps=20, hidden=8, random_state=0).fit(X, source=source).map_
-    <ManifoldMap: rank-3 erasure and 2 rounds along 160 STORED FITTING ROWS, 4 features>
     """
 
     tags: ClassVar[MethodTags] = MethodTags(source_blind=True)

@@ -8,7 +8,7 @@ events on two clocks then have to lie on a straight line. What was left out or l
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
@@ -279,76 +279,47 @@ def _pair(
     A row has an empty id where no other device has its event.
     """
     pair_id = np.full(len(columns["source"]), "", dtype=object)
-    sessions, untimed = [], []
-    for name, rows in _sessions(columns, by):
-        row_of = {device: _rows_of_events(columns, rows, device, by[-1], name) for device in devices}
-        paired, dropped = 0, []
-        events = list(dict.fromkeys(event for events in row_of.values() for event in events))
-        for event in events:
-            views = {device: rows[event] for device, rows in row_of.items() if event in rows}
+    # Rows by session (participant and whatever else comes before the event), event and device.
+    sessions: dict[str, dict[Any, dict[str, int]]] = {}
+    keys = zip(*(columns[name].tolist() for name in ("participant", *by, "source")), strict=True)
+    for row, (*session, event, device) in enumerate(keys):
+        views = sessions.setdefault("/".join(map(str, session)), {}).setdefault(event, {})
+        if views.setdefault(device, row) != row:
+            raise PairingError(
+                f"{'/'.join(map(str, session))}: {by[-1]} {event!r} is twice on {device}. Where numbers "
+                f"begin again, say where first: pair_by=('session', {by[-1]!r})."
+            )
+    reports, untimed = [], []
+    for name, events in sessions.items():
+        dropped = []
+        for event, views in events.items():
             if len(views) > 1:
                 _require_one_label(columns["label"], list(views.values()), event, name)
                 pair_id[list(views.values())] = f"{name}/{event}"
-                paired += 1
-            if len(views) < len(devices):
-                absent = ", ".join(device for device in devices if device not in views)
-                dropped.append(f"{by[-1]} {event}: no epoch on {absent}")
+            if absent := [device for device in devices if device not in views]:
+                dropped.append(f"{by[-1]} {event}: no epoch on {', '.join(absent)}")
         timing = {}
         for device in devices[1:]:
             what = f"{device} against {devices[0]}"
-            shared = [event for event in row_of[devices[0]] if event in row_of[device]]
-            onsets = [columns["onset"][[row_of[d][e] for e in shared]] for d in (devices[0], device)]
-            if len(shared) < 3 or not np.isfinite(onsets).all():
+            rows = [(v[devices[0]], v[device]) for v in events.values() if {devices[0], device} <= v.keys()]
+            onsets = columns["onset"][np.array(rows, dtype=int).reshape(-1, 2)]
+            if len(rows) < 3 or not np.isfinite(onsets).all():
                 untimed.append(f"{what}, {name}")
             else:
-                timing[what] = _compare(onsets[0], onsets[1], f"{name}: {what}", limits)
-        sessions.append(SessionPairing(name, len(events), paired, tuple(dropped), timing))
-    if not any(session.pairs for session in sessions):
-        raise PairingError(_why_no_pairs(columns, devices, by))
-    return pair_id.astype(str), sessions, untimed
-
-
-def _why_no_pairs(columns: Columns, devices: tuple[str, ...], by: tuple[str, ...]) -> str:
-    people, events = (
-        [set(columns[name][columns["source"] == device].tolist()) for device in devices]
-        for name in ("participant", by[-1])
-    )
-    strangers = len(set().union(*people)) == sum(map(len, people))
-    values = zip(devices, people if strangers else events, strict=True)
-    listed = "; ".join(f"{device} has {some(names)}" for device, names in values)
-    if strangers:
-        return (
-            f"No participant is on two devices: {listed}. Name the column of participants with participant=, "
-            "or give them one name each in info['subject_info']['his_id']."
+                timing[what] = _compare(onsets[:, 0], onsets[:, 1], f"{name}: {what}", limits)
+        n_pairs = sum(len(views) > 1 for views in events.values())
+        reports.append(SessionPairing(name, len(events), n_pairs, tuple(dropped), timing))
+    if not any(report.pairs for report in reports):
+        described = "; ".join(
+            f"{device} has participants {some(set(columns['participant'][columns['source'] == device]))} and "
+            f"{by[-1]} {some(set(columns[by[-1]][columns['source'] == device]))}"
+            for device in devices
         )
-    return (
-        f"By participant and {', '.join(by)}, no event is on two devices: {listed}. Name other columns with "
-        "pair_by=; mgpa.eeg.match_events numbers events by their times."
-    )
-
-
-def _sessions(columns: Columns, by: tuple[str, ...]) -> Iterator[tuple[str, NDArray[np.int64]]]:
-    """Yield participants, or their sessions, and their rows."""
-    keys = [columns[name].astype(str) for name in ("participant", *by[:-1])]
-    joined = np.array(["/".join(values) for values in zip(*keys, strict=True)])
-    for name in dict.fromkeys(joined.tolist()):
-        yield name, np.flatnonzero(joined == name)
-
-
-def _rows_of_events(
-    columns: Columns, rows: NDArray[np.int64], device: str, by: str, session: str
-) -> dict[Any, int]:
-    """Return the row of every event that a device has."""
-    row_of: dict[Any, int] = {}
-    for row in rows[columns["source"][rows] == device].tolist():
-        event = columns[by][row].item()
-        if event in row_of:
-            raise PairingError(
-                f"{session}: {by} {event!r} is there twice on {device}. Where numbers begin again, say where "
-                f"first: pair_by=('session', {by!r})."
-            )
-        row_of[event] = row
-    return row_of
+        raise PairingError(
+            f"No event of a participant is on two devices: {described}. Name the columns of both with "
+            "participant= and pair_by=; mgpa.eeg.match_events numbers events by their times."
+        )
+    return pair_id.astype(str), reports, untimed
 
 
 def _require_one_label(label: NDArray[Any], rows: list[int], event: Any, session: str) -> None:

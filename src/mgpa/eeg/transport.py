@@ -146,7 +146,6 @@ def fit_transport(trials: Trials, prestimulus: int | None = None) -> Transport:
     prestimulus : int or None
         How many samples from the start of a trial to use; None: all before the event. The paper's 125 are
         half a second.
-
     """
     from scipy.ndimage import gaussian_filter1d
 
@@ -209,17 +208,8 @@ def virtual_views(
 ) -> list[tuple[str, Trials]]:
     """Return the trials moved toward the other source in every way, each with its name.
 
-    Parameters
-    ----------
-    trials : Trials
-        Of the two sources.
-    transport : Transport
-        Learned from FIT people.
-    strengths : sequence of float
-        The paper's are .5 and 1. Spectral, spatial and combined, each at every strength: "spectral 0.5" is
-        the first.
-    power_once : bool
-        See :meth:`Transport.combined`; the paper's is False.
+    Spectral, spatial and combined, each at every strength: "spectral 0.5" is the first. ``power_once`` is
+    that of :meth:`Transport.combined`; the paper's is False.
     """
     views = [(f"spectral {a:g}", transport.spectral(trials, a)) for a in strengths]
     views += [(f"spatial {a:g}", transport.spatial(trials, a)) for a in strengths]
@@ -228,15 +218,9 @@ def virtual_views(
 
 
 def oriented_pairs(recorded: Any, virtual: Any, source: Any) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Return embeddings of trials and of one virtual view as pairs, the first source first.
+    """Return embeddings of trials and of one virtual view of them as pairs, the first source first.
 
-    Parameters
-    ----------
-    recorded, virtual : arrays of one shape
-        Embeddings of the same trials, as they were and as moved toward the other source.
-    source : (n,) array
-        Where each was recorded; of two sources, the first of the sorted labels is the first.
-
+    ``source`` (n,) says where each trial was recorded; the first source is the first of the sorted labels.
     """
     recorded, virtual = np.asarray(recorded), np.asarray(virtual)
     if recorded.shape != virtual.shape:
@@ -254,16 +238,7 @@ def oriented_pairs(recorded: Any, virtual: Any, source: Any) -> tuple[NDArray[An
 def calibration_subset(participant: Any, source: Any, n: int, random_state: int) -> NDArray[np.int64]:
     """Return at most n rows, in order, about as many of every participant in every source.
 
-    Parameters
-    ----------
-    participant, source : (m,) arrays
-        Who was measured, and how.
-    n : int
-        Each participant in each source gives n / groups rows, rounded down, or all it has; the rest are
-        drawn from the remaining rows.
-    random_state : int
-        Seed.
-
+    Each gives n / groups rows, rounded down, or all it has; the rest are drawn from the remaining rows.
     """
     _, people = encode_source(participant, len(participant), "participant")
     sources, codes = encode_source(source, len(people))

@@ -57,15 +57,8 @@ def rereference(trials: Trials, reference: str | Sequence[str]) -> Trials:
 def bandpass(trials: Trials, low: float | None, high: float | None) -> Trials:
     """Return the trials filtered by MNE's zero-phase FIR filter.
 
-    MNE warns where the filter is longer than a trial, which distorts it; filter the recording then, before
-    it is cut.
-
-    Parameters
-    ----------
-    trials : Trials
-        Signals.
-    low, high : float or None
-        Edges of the pass band in Hz; None leaves that side open.
+    ``low`` and ``high`` are the edges of the pass band in Hz; None leaves that side open. MNE warns where the
+    filter is longer than a trial, which distorts it; filter the recording then, before it is cut.
     """
     from mne.filter import filter_data
 
@@ -79,14 +72,8 @@ def resample(trials: Trials, sfreq: float) -> Trials:
     """Return the trials at another sampling rate; frequencies the new rate cannot show are removed.
 
     By :func:`scipy.signal.resample_poly`, which puts every sample at its exact time. (Resampling by FFT
-    does so only where the number of samples stays whole, and trials are short enough for it to matter.)
-
-    Parameters
-    ----------
-    trials : Trials
-        Signals.
-    sfreq : float
-        Samples per second from now on; the first sample keeps its time.
+    does so only where the number of samples stays whole, and trials are short enough for it to matter.) The
+    first sample keeps its time.
 
     Examples
     --------

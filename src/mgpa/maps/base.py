@@ -181,7 +181,7 @@ class CorrectionMap:
         return self.transform(self.coordinates.transform(X), **options)
 
     def transform(self, X: Any, *, strength: float | None = None, out: Floats | None = None) -> Any:
-        """Correct embeddings. No source label is needed or accepted.
+        """Correct embeddings; no source label is needed or accepted. Returns the type and kind of X.
 
         Parameters
         ----------
@@ -190,14 +190,8 @@ class CorrectionMap:
         strength : float or None
             Apply this strength instead of the map's own.
         out : array of shape (n, d) or None
-            Where to write the corrected rows, in the type of X: another numpy array, or X itself. Rows are
-            checked first: if X has NaN or infinite values, nothing is written. Only where a correction
-            overflows (:class:`MapError`) is ``out`` left half written.
-
-        Returns
-        -------
-        array of shape (n, d)
-            Same floating-point type as X; a torch tensor on the same device if X was one; ``out`` if given.
+            Where to write the corrected rows: a numpy array of the type of X, or X itself. If X has NaN or
+            infinite values nothing is written; a correction that overflows leaves it half written.
         """
         if strength is not None and strength != self.strength:
             return self.with_strength(strength).transform(X, out=out)
@@ -300,17 +294,8 @@ class CorrectionMap:
     def check(self, X: Any, source: Any = None) -> RowCheck:
         """Say whether rows are like those the map was fitted on, before or after it is deployed.
 
-        Parameters
-        ----------
-        X : (n, d) array, or (n, t, d) tokens where the map was fitted on tokens
-            Uncorrected rows, as for :meth:`transform`.
-        source : (n,) array or None
-            Their sources, where known: names that the fit never saw are reported.
-
-        Returns
-        -------
-        RowCheck
-            Prints as sentences; has ``ok``, and ``to_dict()`` for JSON.
+        ``X`` are uncorrected rows, as for :meth:`transform`; ``source`` their sources, if known: names the
+        fit never saw are reported. The result prints as sentences and has ``ok`` and ``to_dict()``.
 
         Examples
         --------
@@ -328,12 +313,8 @@ class CorrectionMap:
     def save(self, path: Given, *, overwrite: bool = True) -> Place:
         """Write the map to one safetensors file, atomically: the file is complete or not there.
 
-        Parameters
-        ----------
-        path : path or address
-            By convention ``*.safetensors``; also ``s3://bucket/adapter.safetensors``.
-        overwrite : bool
-            With False, an existing file is an error.
+        ``path`` may be an address such as ``s3://bucket/adapter.safetensors``. Unless ``overwrite``, an
+        existing file is an error.
         """
         from .io.mapfile import write_map
 

@@ -63,18 +63,9 @@ def row_distance(rows: Floats, features: Floats) -> Floats:
 class RowCheck:
     """What :meth:`mgpa.CorrectionMap.check` says about rows; prints as sentences.
 
-    Attributes
-    ----------
-    n_rows, n_outside : int
-        Rows checked, and rows farther from the medians than any fitting row sampled.
-    far_share : float
-        Share of rows beyond the distance of 95 % of the fitting rows: .05 without drift.
-    features : dict
-        Features outside their fitted range in more than 5 % of the rows, with that share.
-    unseen : tuple of str
-        Sources never seen in the fit.
-    problems : tuple of str
-        Everything that is not as fitted, a sentence each.
+    ``n_outside`` rows are farther from the medians than any fitting row sampled; ``far_share`` of them are
+    beyond 95 % of the fitting rows (.05 without drift); ``features`` leave their fitted range in more than
+    5 % of the rows; sources ``unseen`` were not fitted; ``problems`` has a sentence for each of these.
     """
 
     n_rows: int

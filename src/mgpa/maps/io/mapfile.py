@@ -112,7 +112,7 @@ def _encode(m: CorrectionMap) -> bytes:
             },
         }
     )
-    _info(document["info"])  # better to fail now than when somebody reads the file
+    _info(document["info"])  # better to fail now than when the file is read
     text = _canonical(document)
     content = safetensors.save(tensors)
     # safetensors shuffles metadata keys; writing them here makes equal maps equal files.

@@ -38,26 +38,12 @@ def run_stages(
     gelu: Callable[[Array], tuple[Array, Array]],
     after: Callable[[int, Array], None] | None = None,
 ) -> Array:
-    """Return Δz after the last stage.
+    """Return Δz after the last stage, of which ``fraction`` is applied; ``after(k, Δz)`` follows each.
 
-    Parameters
-    ----------
-    first : (n, S (H + L + N))
-        ``h₀ @ weights.first + weights.constant`` without what follows the stages' columns.
-    point : (n, a) or None
-        Coordinates of the anchored point, where there is one.
-    z : (n, r)
-        Δz at the start.
-    weights : FoldedStages
-        Of the kind, type and device of the rows.
-    fraction : float
-        How much of the last stage is applied.
-    solve : callable
-        y, with Δz = -Aᵀy, from float64 Gram matrices (n, J, J) and residuals (n, J).
-    gelu : callable
-        GELU and its derivative.
-    after : callable or None
-        Called with each stage and Δz after it.
+    ``first`` (n, S (H + L + N)) is ``h₀ @ weights.first + weights.constant`` without what follows the stages'
+    columns, ``point`` (n, a) the coordinates of the anchored point or None, ``z`` (n, r) Δz at the start.
+    ``solve`` gives y, with Δz = -Aᵀy, from float64 Gram matrices (n, J, J) and residuals (n, J); ``gelu``
+    GELU and its derivative.
     """
     xp = namespace(z)
     n_stages, rank, n_hidden = weights.hidden_gate.shape
