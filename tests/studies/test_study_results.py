@@ -136,4 +136,4 @@ def test_results_without_what_a_contrast_asks_for_are_still_written(tmp_path):
     result = run(study, tmp_path / "work")
     assert list(contrasts(result)) == []
     write_results(result, tmp_path / "out")
-    assert "Differences" not in (tmp_path / "out" / "report.html").read_text("utf-8")
+    assert "Differences that the study is about" not in (tmp_path / "out" / "report.html").read_text("utf-8")
