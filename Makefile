@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
-.PHONY: help demo test test-slow test-lowest test-packages fuzz chaos lint bench docs clean
+.PHONY: help demo test test-slow test-lowest test-packages chaos mutants lint bench docs clean
 
 help:  ## Show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -29,12 +29,12 @@ test-packages:  ## Build the wheel and the source archive; install each on its o
 	PYTHON=$(PYTHON) tools/try_package.sh dist/*.whl
 	PYTHON=$(PYTHON) tools/try_package.sh dist/*.tar.gz
 
-fuzz: .venv/installed  ## Damaged files of every kind, 100 000 of them (FUZZ="--mutations N --minutes M --seed S")
-	$(BIN)/python tests/fuzz/fuzz.py $(FUZZ)
+chaos: .venv/installed  ## Kill commands at random moments; nothing is lost (minutes; CHAOS="--kills N --seed S")
+	$(BIN)/python tests/chaos.py $(CHAOS)
 
-chaos: .venv/installed  ## Kills at random, full disks, two writers, a cluster that loses its parts (minutes)
-	$(BIN)/python tests/chaos/chaos.py
-	$(BIN)/python tests/chaos/cluster.py
+mutants: .venv/installed  ## Change the mathematics at random (mutmut) and see that a test fails (hours)
+	$(BIN)/python -m pip install --quiet 'mutmut>=3.3'
+	$(BIN)/mutmut run
 
 lint: .venv/installed
 	$(BIN)/ruff check .

@@ -83,7 +83,7 @@ def bare(encoder, trials):
     batches = scaled(whole, encoder.scaling).split(encoder.batch_size)
 
     def run():
-        with torch.inference_mode(), arithmetic(encoder.device.type, encoder.chosen):
+        with torch.inference_mode(), arithmetic(encoder.device.type, encoder.precision):
             for batch in batches:
                 encoder.module(batch)
         if encoder.device.type == "cuda":

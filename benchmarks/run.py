@@ -132,9 +132,9 @@ def bench_transform(device):
 
 
 def how_stages_run():
-    from mgpa.maps.runtime.compiled import why_not
+    from mgpa.maps.runtime.compiled import unavailable_reason
 
-    reason = why_not()
+    reason = unavailable_reason()
     return "run compiled" if reason is None else f"run in numpy ({reason})"
 
 

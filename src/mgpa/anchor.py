@@ -44,17 +44,6 @@ class ConditionalMean:
     """Ridge regression of scores on the preserved coordinates Q of rows.
 
     What estimating the anchor adds to the cost of a correction is eq. (12).
-
-    Parameters
-    ----------
-    H : array of shape (n, d)
-        Original (standardised) rows.
-    basis : array of shape (d, r)
-        Gate basis whose complement is Q.
-    ridge : float
-        Penalty on the coefficients (not on the intercept), on the sum-of-squares scale.
-    sample_weight : array of shape (n,) or None
-        Row weights.
     """
 
     def __init__(self, H: Array, basis: Array, ridge: float, sample_weight: Array | None = None) -> None:

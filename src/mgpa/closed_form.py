@@ -36,22 +36,10 @@ Floats = NDArray[np.float64]
 def anchor_and_covariance(
     total: Scatter, B: Floats, between: Floats, overlap: Floats, ridge: float, n: float
 ) -> tuple[Floats, Floats]:
-    """Return the anchor's coefficients β (d, r) and the residual covariance C (r, r).
+    """Return the anchor's coefficients β (d, r) and the residual covariance C (r, r) of n rows.
 
-    Parameters
-    ----------
-    total : Scatter
-        Centred scatter of the standardised rows.
-    B : (d, r)
-        Gate basis.
-    between : (d, K - 1)
-        Centred cross-products of the rows with the source indicators.
-    overlap : (K - 1, K - 1)
-        Centred scatter of the indicators.
-    ridge : float
-        Penalty on Q only; intercept and source coefficients are free.
-    n : float
-        Number of rows (total weight).
+    ``between`` and ``overlap`` are the cross-products of the centred source indicators with the rows,
+    (d, K - 1), and with each other. The ridge penalises Q only.
     """
     Szz, Sqz, axes = preserved_axes(total, B)  # q is meant along its principal axes
     Squ, Szu = axes.along(outside(B, between)), B.T @ between
@@ -92,8 +80,8 @@ def projection(C: Floats, Delta: Floats) -> tuple[Floats, Floats]:
         solved = np.linalg.pinv(C, hermitian=True) @ Delta
     gram = Delta.T @ solved
     values, vectors = np.linalg.eigh((gram + gram.T) / 2)
-    kept = values > max(values[-1] * 1e-12, np.finfo(np.float64).tiny)
-    whiten = vectors[:, kept] / np.sqrt(values[kept])
+    positive = values > max(values[-1] * 1e-12, np.finfo(np.float64).tiny)
+    whiten = vectors[:, positive] / np.sqrt(values[positive])
     return np.asarray(Delta @ whiten), np.asarray(solved @ whiten)
 
 
@@ -218,13 +206,13 @@ class ClosedFormMGPA(GatedEstimator, MomentEstimator):
     def _solve(self, data: Evidence) -> Solution:
         parameters = {k: v for k, v in self.get_params(deep=False).items() if k != "on_missing"}
         solved = solve(data, **parameters)
-        gate, told = solved.gate, solved.map.info.evidence
+        gate = solved.gate
         info = self._evidence_info(
             data,
             n_contrasts=solved.n_contrasts,
             gate_rank=gate.rank_,
             gate_energy=float(gate.cumulative_energy_[gate.rank_ - 1]) if gate.rank_ else 0.0,
-            evidence=told,
+            evidence=solved.map.info.evidence,
         )
         return replace(solved, map=replace(solved.map, info=info))
 

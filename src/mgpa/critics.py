@@ -24,7 +24,7 @@ Floats = NDArray[np.float64]
 
 CRITICS = ("linear", "lbfgs", "gelu")
 HIDDEN_WIDTH = 128
-# On a GPU, up to this many features Newton's d x d matrices cost less than the many small steps of L-BFGS.
+# Up to this many features Newton's d x d matrices are cheap on a GPU.
 MOST_NEWTON_FEATURES = 2048
 MAX_NEWTON_STEPS, MAX_HALVINGS = 50, 30
 
@@ -74,7 +74,7 @@ class NetworkCritic:
 
 
 def n_scores(n_sources: int) -> int:
-    """Return how many scores a critic of so many sources gives."""
+    """Return how many scores a critic of ``n_sources`` sources gives."""
     return n_sources if n_sources > 2 else 1
 
 
@@ -149,14 +149,20 @@ def fit_linear(
 
 
 def fit_logistic_on_device(H: Array, codes: Any, n_sources: int, sample_weight: Any = None) -> LinearCritic:
-    """Fit the regression of :func:`fit_logistic` (C = 1) where the rows are, in float64."""
+    """Fit the regression of :func:`fit_logistic` (C = 1) where the rows are, in float64.
+
+    More than two sources, and many features, are fitted on the host.
+    """
     import torch
 
+    if n_sources > 2 or H.shape[1] > MOST_NEWTON_FEATURES:
+        fitted = fit_logistic(H.cpu(), codes, n_sources, sample_weight=sample_weight)
+        return LinearCritic(
+            *(torch.as_tensor(part, device=H.device) for part in (fitted.weight, fitted.bias))
+        )
     target = torch.as_tensor(codes, device=H.device)
     weight = torch.as_tensor(balanced_weights(codes, sample_weight), device=H.device)
-    if n_sources == 2 and H.shape[1] <= MOST_NEWTON_FEATURES:
-        return _newton(H.double(), target.double(), weight)
-    return _lbfgs(H.double(), target, weight, n_sources)
+    return _newton(H.double(), target.double(), weight)
 
 
 def _newton(rows: Array, target: Array, weight: Array) -> LinearCritic:
@@ -194,34 +200,6 @@ def _newton(rows: Array, target: Array, weight: Array) -> LinearCritic:
             break
         w, loss, logits = w - step, trial, trial_logits
     return LinearCritic(w[None, :-1], w[-1:])
-
-
-def _lbfgs(rows: Array, target: Array, weight: Array, n_sources: int) -> LinearCritic:
-    """Minimise the same of any number of sources and features, by torch's L-BFGS."""
-    import torch
-    import torch.nn.functional as F
-
-    total = weight.sum()
-    # As scikit-learn: one score for two sources, a symmetric softmax beyond; intercept unpenalised.
-    n_rows = 1 if n_sources == 2 else n_sources
-    W = torch.zeros((n_rows, rows.shape[1]), dtype=rows.dtype, device=rows.device, requires_grad=True)
-    b = torch.zeros(n_rows, dtype=rows.dtype, device=rows.device, requires_grad=True)
-    optimizer = torch.optim.LBFGS(
-        [W, b], max_iter=2500, tolerance_grad=1e-4, tolerance_change=1e-14, line_search_fn="strong_wolfe"
-    )
-
-    def closure() -> Any:
-        optimizer.zero_grad()
-        logits = rows @ W.T + b
-        if n_rows == 1:
-            logits = torch.cat([torch.zeros_like(logits), logits], dim=1)
-        loss = (F.cross_entropy(logits, target, reduction="none") * weight).sum() / total
-        loss = loss + 0.5 * (W * W).sum() / total
-        loss.backward()
-        return loss
-
-    optimizer.step(closure)
-    return LinearCritic(W.detach(), b.detach())
 
 
 def fit_network(

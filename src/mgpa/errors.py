@@ -1,29 +1,16 @@
-"""Everything this package raises on purpose; each is an ordinary ValueError, OSError or RuntimeError, too.
-
-Messages name parameters as Python does; options of the command line are called like them.
-"""
+"""Everything this package raises on purpose; each is an ordinary ValueError, OSError or RuntimeError, too."""
 
 from __future__ import annotations
 
 import unicodedata
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from ._common.remote import Place
+from typing import Any
 
 
 def printable(text: str, *, lines: bool = False) -> str:
-    """Return a text with control and invisible characters as Python writes them.
+    """Return a text with control and invisible characters escaped; with ``lines``, line ends are kept.
 
     A terminal obeys some of these: they clear it, rename its window, or turn the reading direction around.
-
-    Parameters
-    ----------
-    text : str
-        From a file, or with something from a file in it.
-    lines : bool
-        It has several lines, and line ends are kept.
 
     Examples
     --------
@@ -52,22 +39,19 @@ def first_few(names: Sequence[str], most: int = 8) -> str:
     return ", ".join(names[:most]) + more
 
 
-class UsageError(ValueError):
+class Printable(Exception):
+    """A message with nothing in it that a terminal obeys."""
+
+    def __str__(self) -> str:
+        return printable("".join(map(str, self.args)), lines=True)
+
+
+class UsageError(Printable, ValueError):
     """Arguments that do not go together, or are not enough; the message says which would be."""
 
 
-class ParameterError(ValueError):
-    """A parameter whose value will not do.
-
-    Parameters
-    ----------
-    parameter : str
-        Its name.
-    value : object
-        What it was.
-    expected : str
-        What it may be, in words: "a number, 0 or more".
-    """
+class ParameterError(Printable, ValueError):
+    """A parameter that has another value than ``expected``, in words: "a number, 0 or more"."""
 
     def __init__(self, parameter: str, value: Any, expected: str) -> None:
         super().__init__(parameter, value, expected)
@@ -76,73 +60,67 @@ class ParameterError(ValueError):
     def __str__(self) -> str:
         got = " ".join(repr(self.value).split())  # an array's takes several lines
         got = got if len(got) <= 100 else f"{got[:97]}..."
-        return f"{self.parameter} must be {self.expected}; got {got}."
+        return printable(f"{self.parameter} must be {self.expected}; got {got}.")
 
 
-class OutputExists(FileExistsError):
-    """Something is where the output should go, and nobody said that it may be replaced.
+class OutputExists(Printable, FileExistsError):
+    """Something is at ``path``, where the output should go, and may not be replaced."""
 
-    Parameters
-    ----------
-    path : Path or RemotePath
-        Where.
-    """
-
-    def __init__(self, path: Place) -> None:
+    def __init__(self, path: Any) -> None:
         super().__init__(path)
         self.path = path
 
     def __str__(self) -> str:
-        return f"{self.path} exists; pass overwrite=True (--overwrite) to replace it."
+        return printable(f"{self.path} exists; pass overwrite=True to replace it.")
 
 
-class MissingEvidence(ValueError):
+class MissingEvidence(Printable, ValueError):
     """Nothing to fit from: no source labels, no pairs, or pairs whose views are identical."""
 
 
-class MissingEvidenceWarning(UserWarning):
-    """The same, where it was asked for a correction that then moves nothing."""
+class MissingEvidenceWarning(Printable, UserWarning):
+    """Missing evidence, where a map that moves nothing was asked for."""
 
 
-class MapError(ValueError):
-    """A stored correction that is damaged, inconsistent, too new or something else entirely."""
+class MapError(Printable, ValueError):
+    """A stored correction that is damaged, inconsistent or too new."""
 
 
-class TableError(ValueError):
+class TableError(Printable, ValueError):
     """A table, or a file with one, that is incomplete, damaged or not what was asked for."""
 
 
-class BudgetNotAttained(RuntimeError):
-    """The map never moves the validation rows that far; there is no map at this budget."""
+class BudgetNotAttained(Printable, RuntimeError):
+    """The map never moves the validation rows that far."""
 
 
-class PairingError(ValueError):
+class PairingError(Printable, ValueError):
     """Events of two devices that cannot be matched with certainty."""
 
 
-class RecordingError(ValueError):
+class RecordingError(Printable, ValueError):
     """A recording that is incomplete, damaged or not what its name says."""
 
 
-class CheckpointError(ValueError):
+class CheckpointError(Printable, ValueError):
     """Weights that do not fit the encoder they are meant for, or are not the ones expected."""
 
 
-class DownloadError(OSError):
+class DownloadError(Printable, OSError):
     """A download that failed, or brought something else than promised."""
 
 
-class StoreError(RuntimeError):
+class StoreError(Printable, RuntimeError):
     """A store of objects or a web server that did not do what it was asked, or cannot."""
 
 
-class ClusterError(RuntimeError):
+class ClusterError(Printable, RuntimeError):
     """A cluster that lost its scheduler, or one worker after another, in the middle of the work."""
 
 
-class NotEnoughMemory(RuntimeError):
+class NotEnoughMemory(Printable, RuntimeError):
     """More memory would be needed than there is; said before any of it is taken."""
 
 
-class StudyError(ValueError):
+class StudyError(Printable, ValueError):
     """A study that cannot be run as it is written."""

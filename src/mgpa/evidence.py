@@ -239,8 +239,8 @@ def supported_directions(
     means = held_out.means_of(np.arange(m), held_out.directions)
     n_effects = count_effects(kinds) if has_mean else 0
     effects = [mean_over_units(held_out.along_effect(j), units) for j in range(n_effects)]
-    shown = np.array([e.value[0] if e.value[0] > e.error[0] else 0.0 for e in effects])
-    n_shared = 1 + int(np.argmax(cumulative_share(shown) >= ENERGY)) if has_mean else 0
+    clear = np.array([e.value[0] if e.value[0] > e.error[0] else 0.0 for e in effects])
+    n_shared = 1 + int(np.argmax(cumulative_share(clear) >= ENERGY)) if has_mean else 0
     n_supported, k = 0, 0
     while n_supported == k < n_leading:  # more directions are looked at only if all so far are supported
         k = min(max(64, 2 * k), n_leading)
@@ -390,7 +390,7 @@ def contrast_folds(contrasts: Floats, groups: Any = None) -> Folds:
     """Return up to five (train, test) splits of contrasts, by participant where several are known.
 
     Without participants, or of a single one, contrasts are dealt out by their length, so that their order
-    does not matter. There is no split of a single contrast.
+    does not matter. A single contrast cannot be split.
     """
     if groups is None or len(np.unique(groups)) < 2:
         units = np.empty(len(contrasts), np.int64)

@@ -367,19 +367,6 @@ def fit_gate(
     """Fit a clone of ``gate`` on the features that vary, then express it in all features.
 
     A feature that never varied in the fitting data gets exact zeros in the basis, so it is never edited.
-
-    Parameters
-    ----------
-    gate : gate estimator or None
-        None is ``MeasurementGate()``.
-    contrasts : Contrasts
-        In the input's units.
-    standardizer : Standardizer
-        Of the fitting rows.
-    rows : callable
-        Returns standardised rows, for the gates that are fitted on rows.
-    spread : callable
-        Returns the scatter of the standardised rows, for a gate that chooses its rank by held-out pairs.
     """
     gate = MeasurementGate() if gate is None else clone(gate)
     editable = standardizer.require_variation().varies

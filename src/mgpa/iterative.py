@@ -6,11 +6,11 @@ anchors of their scores inside the gate:
     h ← h + B Δz,   Δz = argmin_{‖Δz‖ ≤ ρ} ½‖W(A Δz + e)‖² + ½ τ‖Δz‖²,   e = s(h) - a(q(h)).
 
 The paper's anchor a(q) is a regression of the score on the preserved coordinates, over the rows of all
-sources (``target="conditional"``). It learns how source goes with task, and of a network's score it leaves
-what the network reads from q, which is noise with few rows, to be compensated by moving z. The default is the
-critic's own score at the anchored point, a(q) = s(q + B ẑ(q)), with ẑ the regression of the gate coordinates
-within sources (:func:`mgpa.within.within_anchor`): no row is ever asked to move past ẑ(q). Its first stage is
-the closed form, which needs no critics to know what the pairs show; the others correct what that leaves.
+sources (``target="conditional"``). It learns associations of source and task, and of a network's score it
+leaves what the network reads from q, which is noise with few rows, to be compensated by moving z. The default
+is the critic's own score at the anchored point, a(q) = s(q + B ẑ(q)), with ẑ the regression of the gate
+coordinates within sources (:func:`mgpa.within.within_anchor`): no row is asked to move past ẑ(q). Its first
+stage is the closed form, which needs no critics; the others correct what that leaves.
 """
 
 from __future__ import annotations
@@ -69,9 +69,10 @@ class IterativeMGPA(SequentialEstimator, GatedEstimator):
         matter.
     target : {"within", "conditional", "mean", "zero"}
         What the scores aim for: the critics' own scores where the gate coordinates are those expected from
-        the preserved ones within sources, which does not learn how source goes with task; their conditional
-        mean given the preserved coordinates over the rows of all sources, as published; their mean on the
-        fitting rows; or zero. With "within" (and no ``anchor_gate``) the first stage is the closed form's.
+        the preserved ones within sources, which learns no association of source and task; their
+        conditional mean given the preserved coordinates over the rows of all sources, as published; their
+        mean on the fitting rows; or zero. With "within" (and no ``anchor_gate``) the first stage is the
+        closed form's.
     radius : float
         Longest step of a stage, per √d.
     damping, stabilizer : float
@@ -85,14 +86,12 @@ class IterativeMGPA(SequentialEstimator, GatedEstimator):
         Keep the epoch of each GELU critic with the lowest source cross-entropy on (X_val, source_val); give
         up after ``patience`` epochs without improvement. ``critic_epochs`` is then a maximum.
     do_no_harm : bool
-        Stop adding stages when, on held-out rows, the critics no longer predict the source beyond what the
-        preserved coordinates predict; with nothing to remove at the start the map is the identity. Held-out
-        rows are X_val if given. Otherwise they are paired views, in which source goes with nothing, if pairs
-        and rows show one effect (of the mean contrast, the rows show half to twice), and rows if not. Pairs
-        that are no rows are all held out, and the critics see every row. Of rows, a fifth (whole groups or
-        events) is kept from the critics, or, with few rows, five cross-fitted runs decide and the critics
-        see all. ``history_`` and the map's summary say what was judged on. The closed form needs evidence of
-        its own: an effect along the mean contrast that chance gives in one of a hundred fits.
+        Add stages only while, on held-out rows, critics predict the source beyond what the preserved
+        coordinates predict, more clearly than chance does over participants; with nothing to remove the map
+        is the identity. Held-out rows are X_val if given; otherwise paired views, if pairs and rows show one
+        effect, or else rows: a fifth of many, five cross-fitted runs of few. A gate set by hand is an upper
+        bound: stages act where held-out pairs support directions in it. ``history_`` and the map's summary
+        say what was judged on.
     standardize : bool
         As in :class:`~mgpa.ClosedFormMGPA`; radius and movement are in standardised units.
     anchor_gate : gate estimator or None
@@ -117,11 +116,9 @@ class IterativeMGPA(SequentialEstimator, GatedEstimator):
     n_stages_ : int
         Stages fitted.
     history_ : list of dict
-        Per stage: the movement of the held-out rows after it, if any, and what it was judged by
-        (``evidence``): the closed form by its "effect", the others with ``do_no_harm`` by held-out "rows" or
-        "pairs". Then also the residual AUROC of each score on them (``auroc``,
-        with more than two sources of its source against all others), its standardised excess over chance
-        (``z``) and whether the stage was ``kept``. Scores come critic by critic and source by source.
+        Per stage: what it was judged by (``evidence``: "effect", "rows" or "pairs"), the residual AUROC of
+        each score (``auroc``) and its excess over chance (``z``), whether it was ``kept``, and the movement
+        of held-out rows after it. Scores come critic by critic and source by source.
     sources_ : array
         Source labels.
 

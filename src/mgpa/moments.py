@@ -45,14 +45,6 @@ def outside(basis: Array, columns: Array) -> Array:
 class Scatter:
     """A sum of squares FᵀF: the matrix itself or, while F has fewer rows than features, F, which is smaller.
 
-    Attributes
-    ----------
-    dense : (d, d) or None
-        The matrix.
-    factors : tuple of (rows, scale)
-        Or F: blocks of rows, (m, d), of features still to be divided by a scale, (d,), if there is one.
-        Blocks are the arrays that were given, not copies.
-
     Examples
     --------
     >>> import numpy as np
@@ -62,7 +54,7 @@ class Scatter:
     """
 
     dense: Floats | None
-    factors: tuple[tuple[Floats, Floats | None], ...] = ()
+    factors: tuple[tuple[Floats, Floats | None], ...] = ()  # rows of F, and what to divide their features by
 
     @classmethod
     def of_rows(cls, F: Floats) -> Scatter:
@@ -184,21 +176,11 @@ class Scatter:
 
 @dataclass(frozen=True)
 class PrincipalAxes:
-    """Eigenvalues of a scatter, and the products with its eigenvectors V, (d, p).
+    """Eigenvalues of a scatter, and the products with its eigenvectors V, (d, p)."""
 
-    Attributes
-    ----------
-    values : (p,)
-        Eigenvalues, all positive.
-    vectors : (d, p) or (m, p)
-        V; or, of fewer rows than features, M with V = FᵀM, which is as large as F and never formed.
-    factor : Scatter or None
-        FᵀF, in that case.
-    """
-
-    values: Floats
-    vectors: Floats
-    factor: Scatter | None = None
+    values: Floats  # (p,), all positive
+    vectors: Floats  # V; or, of fewer rows than features, M with V = FᵀM, which is never formed
+    factor: Scatter | None = None  # FᵀF, in that case
 
     def along(self, columns: Floats) -> Floats:
         """Return Vᵀ columns."""
@@ -224,15 +206,6 @@ class SourceMoments:
     @classmethod
     def from_rows(cls, X: Any, weight: Floats | None, rows: NDArray[np.intp] | None = None) -> SourceMoments:
         """Summarise the rows of one source in float64, a block at a time: one pass, or two with weights.
-
-        Parameters
-        ----------
-        X : (n, d) array or tensor
-            In any precision. Of a tensor only sums leave its device, unless rows are fewer than features.
-        weight : (m,) array or None
-            Of this source's rows.
-        rows : (m,) array or None
-            Where they are in X; None: X has no others.
 
         Notes
         -----

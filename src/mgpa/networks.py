@@ -1,7 +1,7 @@
 """Training of small source networks, draw for draw as the published recipes do it.
 
 Critics and IGBP train one network a stage, the readers of an audit several restarts side by side. All are
-small and many. So there is no data loader, the gradients are written out (automatic differentiation would be
+small and many. So no data loader is used, the gradients are written out (automatic differentiation would be
 a third of the time), the optimiser sees one flat vector, and on a GPU a step is one recorded graph.
 """
 
@@ -146,22 +146,6 @@ class Training:
 
     Each starts from torch's own draws for its seed and meets the rows in the order of a DataLoader whose
     generator has its shuffle seed: up to rounding, the result is that of training them one by one.
-
-    Parameters
-    ----------
-    network : Architecture
-        What is trained.
-    X, codes : tensor with n rows, (n,) integers
-        Rows, where the training is to happen, and their classes from 0 to K - 1.
-    seeds, shuffle_seeds : sequences of ints
-        Of each network's initial weights, and of the order of its rows (None: the same).
-    optimizer : AdamW
-        Its settings.
-    sample_weight : (n,) array or None
-        Weights of the rows' losses.
-    n_sets : int
-        X holds so many versions of the n rows, one after the other, and every version gets networks of its
-        own, one for each seed: R = ``n_sets · len(seeds)`` networks, version by version.
     """
 
     def __init__(
@@ -256,7 +240,7 @@ def network_logits(network: Architecture, parameters: list[Array], X: Array) -> 
 
 
 def parameters_of(flat: Array, gradient: Array, n_parts: int) -> list[Any]:
-    """Return a vector and its gradient as so many parameters, which share their memory."""
+    """Return a vector and its gradient as ``n_parts`` parameters, which share their memory."""
     size = -(-len(flat) // n_parts)
     parameters = []
     for part, its_gradient in zip(flat.split(size), gradient.split(size), strict=True):

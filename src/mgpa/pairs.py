@@ -85,8 +85,8 @@ class Contrasts:
     @classmethod
     def none(cls, n_features: int) -> Self:
         """Return no contrasts."""
-        nothing, nobody = np.zeros((0, n_features)), np.zeros(0, np.int64)
-        return cls(nothing, nobody, nobody, nothing)
+        values, codes = np.zeros((0, n_features)), np.zeros(0, np.int64)
+        return cls(values, codes, codes, values)
 
     @classmethod
     def concatenate(cls, many: list[Contrasts]) -> Contrasts:
@@ -177,7 +177,8 @@ def require_distinct(codes: NDArray[np.int64], pair_id: NDArray[Any]) -> None:
             f"pair_id {ids[first].item()!r} occurs more than once in the same source "
             f"({len(np.unique(ids[again]))} such ids), as in rows {rows[first]} and {rows[first + 1]}; "
             "a pair is one row per source. Is source the acquisition condition, not the task? Or do ids "
-            "restart for every participant? They must be unique across participants."
+            "restart for every participant? They must be unique across participants. Replicates are averaged "
+            "or numbered by open_table(…, replicates='mean' or 'pair')."
         )
 
 
@@ -207,7 +208,7 @@ def refuse_gaps_as_text(labels: NDArray[Any], name: str) -> None:
     unpaired = name == "pair_id"  # is what an empty one says
     rows = np.flatnonzero(np.isin(labels, GAPS_AS_TEXT if unpaired else ("", *GAPS_AS_TEXT)))
     if len(rows):
-        remedy = "leave it empty where there is no pair" if unpaired else "drop those rows or label them"
+        remedy = "leave it empty for unpaired rows" if unpaired else "drop those rows or label them"
         raise ValueError(
             f"{name} is {labels[rows[0]].item()!r}, a missing value as text, in {len(rows)} of {len(labels)} "
             f"rows (first: row {rows[0]}); {remedy}."
@@ -286,7 +287,7 @@ def source_names(sources: NDArray[Any]) -> tuple[str, ...]:
 
 
 def _labels(values: Any, name: str) -> NDArray[Any]:
-    """Return labels as an array; a list is read entry by entry, lest numpy turn all of it into strings."""
+    """Return labels as an array; a list is read entry by entry: numpy would turn all of it into strings."""
     labels = to_numpy(values, name)
     if labels.dtype.kind == "U" and isinstance(values, (list, tuple)):
         labels = np.array(values, dtype=object)

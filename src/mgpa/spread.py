@@ -16,6 +16,7 @@ midpoints, Var B - Var A = 2 Cov(B - A, (A + B) / 2), and one participant's slop
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -49,38 +50,19 @@ LOST = 1e-3  # what a posterior may change by where a map keeps fewer squares
 
 @dataclass(frozen=True)
 class SpreadEvidence:
-    """What held-out pairs say about spread, and about correcting it.
+    """What held-out pairs say about spread, and about correcting it."""
 
-    Attributes
-    ----------
-    p_value : float
-        Of the slope of contrasts on midpoints that units share; 1 where there are too few units to tell.
-    n_units, unit : int, str
-        What was compared: participants, or groups of pairs.
-    removed, error : float
-        Share of the squared difference between held-out views that the correction removes; standard error.
-    scale : float
-        The rows' difference in spread as a multiple of the pairs'; NaN where all rows are pairs.
-    readable : float
-        Share of held-out views whose source is read from the uncorrected embedding.
-    by_length : float
-        AUROC of the source by the length of corrected held-out views: noise and saturation change it.
-    gain, rotation, noise : float
-        Shares of what contrasts differ by, beyond their mean: gains along directions, mixing of directions,
-        and what midpoints do not predict.
-    """
-
-    p_value: float
+    p_value: float  # of a slope of contrasts on midpoints that units share; 1: too few units to tell
     n_units: int
-    unit: str
-    removed: float = 0.0
-    error: float = np.inf
-    scale: float = np.nan
-    readable: float = np.nan
-    by_length: float = 0.5
-    gain: float = 0.0
-    rotation: float = 0.0
-    noise: float = 1.0
+    unit: str  # what was compared: "participants", or "groups of pairs"
+    removed: float = 0.0  # share of the squared difference between held-out views that the correction removes
+    error: float = np.inf  # its standard error
+    scale: float = np.nan  # rows' difference in spread as a multiple of the pairs'; NaN: all rows are pairs
+    readable: float = np.nan  # share of held-out views whose source is read from the uncorrected embedding
+    by_length: float = 0.5  # AUROC of the source by the length of corrected held-out views
+    gain: float = 0.0  # shares of what pairs differ by beyond the shift: gains along directions,
+    rotation: float = 0.0  # mixing of directions,
+    noise: float = 1.0  # and what a view does not predict
 
     @property
     def is_shown(self) -> bool:
@@ -149,26 +131,25 @@ class Views:
         """Whether pairs are of more than two participants, who then are what is compared."""
         return self.pairs.people is not None and len(np.unique(self.pairs.people)) > 2
 
+    @property
+    def place(self) -> NDArray[np.int64]:
+        """Each pair's place among those of its kind: by length or, of several kinds, by event."""
+        kind, place = self.kind, np.empty(len(self.pairs), np.int64)
+        length = np.linalg.norm(self.pairs.values, axis=1) * (kind.max() == 0)
+        place[np.lexsort((length, kind))] = np.concatenate([np.arange(n) for n in np.bincount(kind)])
+        return place
+
     def folds(self) -> list[tuple[NDArray[np.intp], NDArray[np.intp]]]:
         """Return up to five splits of the pairs: whole people where known, else whole events."""
-        several = self.pairs.people is None and self.kind.any()
-        return contrast_folds(self.pairs.values, self._place() % 5 if several else self.pairs.people)
+        people = self.pairs.people
+        return contrast_folds(self.pairs.values, self.place % 5 if people is None else people)
 
     def units(self) -> NDArray[np.int64]:
         """Return which unit each pair belongs to: a participant, or some pairs where those are unknown."""
         if self.has_people:
             return np.asarray(np.unique(np.asarray(self.pairs.people), return_inverse=True)[1])
-        place = self._place()
-        return np.asarray(place % max(1, min(MOST_UNITS, (place.max() + 1) // UNIT_PAIRS)))
-
-    def _place(self) -> NDArray[np.int64]:
-        """Return each pair's place among those of its kind, by length; of several kinds, by event."""
-        place, kind = np.empty(len(self.pairs), np.int64), self.kind
-        if not kind.any():
-            place[np.argsort(np.linalg.norm(self.pairs.values, axis=1), kind="stable")] = np.arange(len(kind))
-        for k in np.unique(kind) if kind.any() else ():
-            place[kind == k] = np.arange(np.sum(kind == k))
-        return place
+        n_units = min(MOST_UNITS, (int(self.place.max()) + 1) // UNIT_PAIRS)
+        return np.asarray(self.place % max(1, n_units))
 
 
 def _centred(rows: Floats, labels: NDArray[Any]) -> Floats:
@@ -210,14 +191,7 @@ def shared_slope(
     slopes is compared with its values under exchanged signs: exactly, but for six units and fewer, whose
     signs are too few; those are compared by their standard error and a t-quantile.
 
-    Parameters
-    ----------
-    contrasts, midpoints : (m, r), (m, r)
-        In coordinates in which all directions count alike.
-    kind : (m,)
-        Which two sources a contrast is between.
-    units : (m,)
-        Participants, or groups of pairs.
+    ``kind`` is which two sources a contrast is between; ``units`` are participants, or groups of pairs.
     """
     n_units = int(units.max()) + 1
     if n_units < 3:
@@ -413,14 +387,9 @@ def expected_edit(
 
 def affine_edit(ways: dict[tuple[int, int], Way], source: int) -> Affine:
     """Return D_s as a matrix and an offset."""
-    r = len(next(iter(ways.values())).center)
-    at: dict[int, Affine] = {source: (np.eye(r), np.zeros(r))}
-    for t, u in routes(ways, source):
-        (M, v), way = at[t], ways[t, u]
-        turned = way.slope if t == source else M @ way.slope
-        at[u] = M + turned, v + (v - way.center) @ way.slope + way.offset
-    M, v = (np.asarray(sum(part) / len(at)) for part in zip(*at.values(), strict=True))
-    return M - np.eye(r), v
+    r, nobody = len(ways[next(iter(ways))].center), np.zeros(0, np.intp)
+    at = expected_edit(ways, source, np.eye(r + 1, r, k=-1), nobody)  # at the origin, then at every axis
+    return at[1:] - at[0], at[0]
 
 
 def unpaired_scatters(
@@ -460,19 +429,15 @@ def rows_scale(views: Views, rows: list[tuple[float, Floats]]) -> float:
         stack = np.stack(covariances) * whiten * whiten[:, None]
         return np.asarray(stack - stack.mean(axis=0))
 
-    halves = []
-    for half in (0, 1):
-        mine = np.tile(units % 2 == half, 2)
-        covariances = []
-        for code in range(views.n_sources):
-            Y = views.raw[mine & (views.codes == code)]
-            if len(Y) < 2:
-                return float("nan")
-            covariances.append(np.cov(Y.T).reshape(Y.shape[1], -1))
-        halves.append(differences(covariances))
-    common = float(np.sum(halves[0] * halves[1]))
-    of_rows = differences([S / (n - 1.0) for n, S in rows])
-    return float(np.sum(of_rows * (halves[0] + halves[1]))) / (2.0 * common) if common > 0 else float("nan")
+    views_of = [
+        [views.raw[np.tile(units % 2 == half, 2) & (views.codes == code)] for code in range(views.n_sources)]
+        for half in (0, 1)
+    ]
+    if min(len(Y) for half in views_of for Y in half) < 2:
+        return float("nan")
+    one, other = (differences([np.atleast_2d(np.cov(Y.T)) for Y in half]) for half in views_of)
+    common, of_rows = float(np.sum(one * other)), differences([S / (n - 1.0) for n, S in rows])
+    return float(np.sum(of_rows * (one + other))) / (2.0 * common) if common > 0 else float("nan")
 
 
 def describe_spread(views: Views, ways: dict[tuple[int, int], Way]) -> tuple[float, float, float]:
@@ -533,12 +498,9 @@ def fit_spread(
 def _read_by_length(Y: Floats, codes: NDArray[np.int64]) -> float:
     """Return the AUROC of the source by the length of rows; of several sources, of the best two."""
     lengths = [np.sum(Y[codes == code] ** 2, axis=1) for code in np.unique(codes)]
-    best = 0.5
-    for i, one in enumerate(lengths):
-        for other in lengths[:i]:
-            auroc = scipy.stats.mannwhitneyu(one, other).statistic / (len(one) * len(other))
-            best = max(best, auroc, 1.0 - auroc)
-    return float(best)
+    pairs = itertools.combinations(lengths, 2)
+    aurocs = [scipy.stats.mannwhitneyu(a, b).statistic / (len(a) * len(b)) for a, b in pairs]
+    return float(max(max(a, 1.0 - a) for a in aurocs))
 
 
 def spread_map(
@@ -586,17 +548,13 @@ def score_form(posterior: Posterior, views: Views) -> tuple[Floats, Floats, Floa
     linear = np.stack([P @ mean for P, mean in zip(posterior.precisions, posterior.means, strict=True)])
     bias = posterior.offsets - 0.5 * np.sum(linear * posterior.means, axis=1)
     linear, bias = (linear - linear[0]) / temperature, (bias - bias[0]) / temperature
-    directions, weights = [], []
-    for s in range(1, K):
-        values, vectors = np.linalg.eigh(posterior.precisions[s] - posterior.precisions[0])
-        weight = np.zeros((len(values), K))
-        weight[:, s] = -0.5 * values / temperature
-        directions.append(vectors.T)
-        weights.append(weight)
-    G, w = np.concatenate(directions), np.concatenate(weights)
+    axes = [np.linalg.eigh(P - posterior.precisions[0]) for P in posterior.precisions[1:]]
+    G = np.concatenate([vectors.T for _, vectors in axes])
+    w = np.zeros((len(G), K))
+    w[np.arange(len(G)), np.repeat(np.arange(1, K), Y.shape[1])] = np.concatenate([v for v, _ in axes])
+    w *= -0.5 / temperature
     squares = (Y @ G.T) ** 2
-    influence = np.max(np.abs(w), axis=1) * squares.std(axis=0)
-    order = np.argsort(-influence, kind="stable")
+    order = np.argsort(-np.max(np.abs(w), axis=1) * squares.std(axis=0), kind="stable")
     G, w, squares = G[order], w[order], squares[:, order]
     means = squares.mean(axis=0)
     exact = scipy.special.softmax(Y @ linear.T + bias + squares @ w, axis=1)

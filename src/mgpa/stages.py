@@ -161,15 +161,7 @@ class Recipe:
 
 
 class Rows:
-    """Standardised rows on their way through the stages.
-
-    Parameters
-    ----------
-    H : array of shape (n, d)
-        Where the rows are: at first the original inputs, which ``original`` remembers.
-    codes, weight : (n,) arrays or None
-        Their sources and weights, where known.
-    """
+    """Standardised rows on their way through the stages."""
 
     def __init__(self, H: Array, codes: Any = None, weight: Any = None) -> None:
         self.H = self.original = H
@@ -199,17 +191,7 @@ class Rows:
 
 
 class Trajectory:
-    """A run of the construction: rows that stages are fitted on, and the stages so far.
-
-    Parameters
-    ----------
-    recipe : Recipe
-        How stages are fitted.
-    rows : Rows
-        What critics and anchors are fitted on.
-    held : Rows or None
-        Rows that only follow.
-    """
+    """A run of the construction: rows that stages are fitted on, and the stages so far."""
 
     def __init__(self, recipe: Recipe, rows: Rows, held: Rows | None = None) -> None:
         self.recipe, self.rows, self.held = recipe, rows, held
@@ -281,23 +263,7 @@ def staged_map(
     n_networks: int = 1,
     info: MapInfo,
 ) -> StagedMap:
-    """Return fitted stages as a stored map.
-
-    Parameters
-    ----------
-    stages : sequence of Stage or Start
-        A start, if there is one, comes first.
-    critics, n_sources, basis, step
-        Those that the stages have; known also where there are no stages.
-    standardizer : Standardizer
-        The coordinates that the stages were fitted in.
-    anchored : AnchoredPoint or None
-        The point at which scores are what those of all stages aim for; None: each stage has targets.
-    n_networks : int
-        How many networks make a GELU critic.
-    info : MapInfo
-        Provenance.
-    """
+    """Return fitted stages as a stored map."""
     d, J = len(basis), n_scores(n_sources)
     n_linear, n_network = J * bool({"linear", "lbfgs"} & set(critics)), J * ("gelu" in critics)
     n_hidden = HIDDEN_WIDTH * n_networks if n_network else 0

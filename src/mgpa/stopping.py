@@ -4,8 +4,8 @@ On rows the critics were not fitted on, the residual e = s(h) - a(q) is what a c
 expectation given the preserved coordinates. Once it no longer ranks the sources (Mann-Whitney against
 chance), another stage would chase noise: it costs movement and task information and removes nothing.
 
-Where source goes with task, rows of different sources differ in what they are about, and a critic that reads
-that ranks them too. Two views of the same events cannot differ so: where they show the effect at the rows'
+Where source and task are associated, rows of different sources differ in content, and a critic that reads
+content ranks them too. Two views of the same events cannot differ so: where they show the effect at the rows'
 own scale, they are what the residual is judged on.
 """
 
@@ -81,23 +81,7 @@ class PairedViews:
 
 
 class StoppingRule:
-    """Weighs the held-out residuals of stage after stage and says which is the last.
-
-    Parameters
-    ----------
-    sources : array
-        The K source labels.
-    held : list of Rows
-        The held-out rows of the run that is judged or, if there are any, of each witness. Residuals are
-        ranked within each only, since every run has critics, hence offsets, of its own.
-    witnesses : sequence of Trajectory
-        Runs beside the one that is judged, which take a stage whenever it does.
-    units : list of int arrays or None
-        Participant (or event) of each held-out row: rows of one unit are not independent evidence. None: all
-        rows are.
-    evidence : str
-        What the held-out rows are, for the record: "rows", or "pairs".
-    """
+    """Weighs the held-out residuals of stage after stage and says which is the last."""
 
     def __init__(
         self,
@@ -200,11 +184,6 @@ def rank_evidence(
     The standard error is the larger of two: that of independent rows without any difference, and the
     one that sums each unit's contribution first (rows of one participant rise and fall together).
 
-    Parameters
-    ----------
-    runs : list of (scores, is_positive, unit)
-        A run that lacks positives or negatives says nothing.
-
     Examples
     --------
     >>> import numpy as np
@@ -221,10 +200,10 @@ def rank_evidence(
         if not n1 or not n0:
             continue
         ranks = rankdata(scores)
-        own = np.empty(len(scores))  # rank among rows of the same source
-        own[positive], own[~positive] = rankdata(scores[positive]), rankdata(scores[~positive])
+        among = np.empty(len(scores))  # rank among rows of the same source
+        among[positive], among[~positive] = rankdata(scores[positive]), rankdata(scores[~positive])
         # For a positive row: negatives below it, minus the half expected. For a negative one: the reverse.
-        excess = np.where(positive, ranks - own - n0 / 2, n1 / 2 - (ranks - own))
+        excess = np.where(positive, ranks - among - n0 / 2, n1 / 2 - (ranks - among))
         won = excess[positive].sum()
         wins += won
         pairs += n1 * n0

@@ -157,7 +157,7 @@ class TokenEstimator(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # 
         return self
 
     def add_pairs(self, pairs: Any, groups: Any = None) -> Self:
-        """Add pairs that are no rows of X; see :meth:`mgpa.estimators.streamed.MomentEstimator.add_pairs`."""
+        """Add pairs that are not among the rows, as the wrapped estimator does."""
         check_is_fitted(self, "estimator_")
         if isinstance(pairs, (tuple, list)):
             pairs = self._pair_rows(pairs)
@@ -213,8 +213,8 @@ class TokenEstimator(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # 
 
     def fit_transform(self, X: Any, y: Any = None, *, source: Any = None, **evidence: Any) -> Any:
         """Fit, then correct the same tokens."""
-        known = {"source": source} if self._is_source_aware() else {}
-        return self.fit(X, y, source=source, **evidence).transform(X, **known)
+        aware = {"source": source} if self._is_source_aware() else {}
+        return self.fit(X, y, source=source, **evidence).transform(X, **aware)
 
     def get_metadata_routing(self) -> Any:
         """Return what scikit-learn should route here: sources reach ``transform`` where they are needed."""

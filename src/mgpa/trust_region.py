@@ -131,18 +131,7 @@ def two_scores(
 
 
 def step_coefficients(gram: Array, e: Array, *, damping: float, radius: float) -> Array:
-    """Return y, shape (n, J), such that Δz = -Aᵀ y solves eq. (5), as in eq. (14).
-
-    Parameters
-    ----------
-    gram : array of shape (n, J, J)
-        Gram matrices A Aᵀ of the (weighted) gated Jacobians. Float64 is advised: the equation squares
-        the condition of A.
-    e : array of shape (n, J)
-        (Weighted) score residuals.
-    damping, radius : float
-        τ > 0 and ρ > 0.
-    """
+    """Return y, shape (n, J), such that Δz = -Aᵀ y solves eq. (5), as in eq. (14)."""
     xp = functions_for(e)
     n_scores = e.shape[-1]
     if n_scores == 1:

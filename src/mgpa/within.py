@@ -100,20 +100,8 @@ def solve_within(
 ) -> tuple[PathMap, Floats, Effect]:
     """Return the map along the mean contrasts, the residual covariance and the rows' effect.
 
-    Parameters
-    ----------
-    moments, people : Moments, Means
-        Of the rows by source, and by source and participant where those are known.
-    calibration : Moments
-        By source, of paired views that are not among the rows.
-    contrasts : Contrasts
-        In the rows' units.
-    standardizer : Standardizer
-        Of the rows.
-    B, delta : (d, r), (K - 1, r)
-        Gate basis, and mean contrasts in it.
-    strength, ridge, shrinkage, do_no_harm
-        As in :class:`~mgpa.ClosedFormMGPA`.
+    ``people`` are means by source and participant, ``calibration`` views that are not among the rows, B the
+    gate's basis and delta, (K - 1, r), the mean contrasts in it.
     """
     scale = np.where(standardizer.varies, standardizer.scale, np.inf)  # what never varied takes no part
     n, K = moments.count, len(moments.sources)
@@ -129,9 +117,9 @@ def solve_within(
         n_views, n_means = calibration.weights.sum(), len(calibration.sources)
         anchor = within_anchor(spread, B, n + n_views, K + n_means, anchor.ridge)
         C = shrink_or_raise(anchor.covariance, shrinkage, moments.n_rows)
-    path, told = mean_directions(C, delta), "correction applied"
+    path, outcome = mean_directions(C, delta), "correction applied"
     if do_no_harm and not effect.exists:
-        path, told = path[:, :0], "not clear, nothing is corrected"
+        path, outcome = path[:, :0], "not clear, nothing is corrected"
     readout = (anchor.residual @ scipy.linalg.cho_solve(scipy.linalg.cho_factor(C), path)) / scale[:, None]
     stored = PathMap(
         center=standardizer.center,
@@ -140,7 +128,7 @@ def solve_within(
         direction=(B @ path * standardizer.scale[:, None]).T,
         offset=(standardizer.center - moments.means.mean(axis=0)) @ readout,
         strength=float(strength),
-        info=MapInfo(evidence=f"{effect}: {told}"),
+        info=MapInfo(evidence=f"{effect}: {outcome}"),
     )
     return stored, C, effect
 
@@ -158,31 +146,15 @@ def shrink_or_raise(C: Floats, shrinkage: float, n_rows: int) -> Floats:
 
 @dataclass(frozen=True)
 class GateAnchor:
-    """ẑ(q), the gate coordinates expected given the preserved ones, and how rows scatter about it.
+    """ẑ(q), the gate coordinates expected given the preserved ones, and how rows scatter about it."""
 
-    Attributes
-    ----------
-    residual : (d, r)
-        G with z - ẑ(q) = (h - center) G, so that Gᵀ S G is the residual scatter of rows with scatter S.
-    covariance : (r, r)
-        C, of the residuals within sources.
-    ridge, n_free : float, float
-        The penalty, and the degrees of freedom that the regression leaves.
-    basis : (d, r)
-        B.
-    axes : PrincipalAxes
-        Of the rows' scatter once B is taken out of their columns: the preserved coordinates'.
-    products : (p, r)
-        Of these axes with the gate coordinates.
-    """
-
-    residual: Floats
-    covariance: Floats
+    residual: Floats  # G, (d, r), with z - ẑ(q) = (h - center) G
+    covariance: Floats  # C, (r, r), of the residuals within sources
     ridge: float
-    n_free: float
-    basis: Floats
-    axes: PrincipalAxes
-    products: Floats
+    n_free: float  # degrees of freedom that the regression leaves
+    basis: Floats  # B, (d, r)
+    axes: PrincipalAxes  # of the preserved coordinates' scatter
+    products: Floats  # (p, r), of these axes with the gate coordinates
 
     def leverage(self, rows: Floats) -> Floats:
         """Return q (S + λI)⁻¹ qᵀ for rows: how uncertain the regression is at (and between) them.
@@ -222,22 +194,11 @@ def preserved_axes(spread: Scatter, B: Floats) -> tuple[Floats, Floats, Principa
 
 
 def within_anchor(spread: Scatter, B: Floats, n: float, n_means: int, ridge: float | None) -> GateAnchor:
-    """Regress z on q within sources: every row is compared with the mean of its own source.
+    """Regress z on q within sources, from the scatter of n rows about the means taken from them.
 
     Regressed on rows of all sources together, an anchor learns that q tells the task, the task tells the
     source and the source shifts z, and writes that association into the embeddings. Differences within a
     source know nothing of it.
-
-    Parameters
-    ----------
-    spread : Scatter
-        Of the standardised rows about their sources' means.
-    B : (d, r)
-        Gate basis.
-    n, n_means : float, int
-        Number of rows (total weight), and of the means taken from them.
-    ridge : float or None
-        Penalty on the sum-of-squares scale; None takes :func:`cross_validated_ridge`.
     """
     total, products, axes = preserved_axes(spread, B)
     values = axes.values
@@ -262,17 +223,6 @@ def cross_validated_ridge(values: Floats, products: Floats, total: float, n: flo
 
     Degrees of freedom count 1.4 times, the usual guard (Kim and Gu, 2004) against the too small penalties
     that plain cross-validation now and then prefers.
-
-    Parameters
-    ----------
-    values : (p,)
-        Scatter of the regressors along their principal axes.
-    products : (p, r)
-        Their products with the targets.
-    total : float
-        Sum of squares of the targets.
-    n : float
-        Rows, less the means taken from them.
     """
     if not len(values):
         return 1.0
@@ -298,8 +248,8 @@ def measured_effect(
     size = float(np.sum(weights * (gaps @ anchor.residual)))
     if len({person for _, person in people.parts}) > 1:
         left_out, crossed = effects_without_each(moments, people, weights, anchor, scale)
-        found = jackknife(size, left_out, len(moments.sources), crossed)
-        return Effect(size, float(found.error), found.df, found.units)
+        estimate = jackknife(size, left_out, len(moments.sources), crossed)
+        return Effect(size, float(estimate.error), estimate.df, estimate.units)
     uncertain = np.diag(1.0 / moments.counts[1:]) + 1.0 / moments.counts[0] + anchor.leverage(gaps)
     variance = float(np.sum((weights @ C @ weights.T) * uncertain))
     return Effect(size, float(np.sqrt(variance)), np.inf, f"{moments.n_rows} rows")
@@ -360,8 +310,8 @@ def effects_without_each(
     members = source[:, None] == np.arange(K)  # (M, K)
     ridge = max(anchor.ridge, 1e-10 * float(values.max(initial=1.0)))
     effects = []
-    for left in np.unique(unit):
-        out = unit == left
+    for each in np.unique(unit):
+        out = unit == each
         remaining = members.T @ (omega * ~out)  # (K,)
         if not remaining.all():
             effects.append(np.nan)

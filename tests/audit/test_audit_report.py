@@ -25,13 +25,14 @@ from mgpa import ClosedFormMGPA, audit
 from mgpa.audit import plots
 from mgpa.audit.plots.drawing import COLORS, DARK_COLORS, DARK_SOURCE_COLORS, SOURCE_COLORS
 from mgpa.audit.report import contrast_csv, csv_table, html_report
-from mgpa.audit.report.page import CAPTIONS, _confounding
+from mgpa.audit.report.page import _confounding, captions
 from mgpa.audit.verdict import caveats, certainty, findings, headline, text
 from mgpa.baselines import CORAL, LEACE
 from mgpa.tables import Table, assign_roles
 
 pytest.importorskip("matplotlib")
 
+CAPTIONS = captions()
 HOSTILE = "<script>alert(1)</script>"
 CLOSING = "</script><img src=x onerror=alert(2)>"
 WHICH = ["full", "partial", "hostile"]

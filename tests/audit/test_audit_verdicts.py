@@ -264,6 +264,28 @@ def test_how_many_more_follows_from_the_spread(labelled, loss, needed):
         assert entry["sentence"] in caveats(result)
 
 
+def test_numbers_as_labels_and_the_users_words_are_in_the_verdict():
+    rng = np.random.default_rng(0)
+    moisture = rng.normal(10, 2, 40)
+    spectra = rng.normal(size=(40, 2)) @ rng.normal(size=(2, 12)) + moisture[:, None] * np.eye(12)[3]
+    X = np.concatenate([spectra, spectra + np.eye(12)[3] + 4 * np.eye(12)[7]]) + 0.05 * rng.normal(
+        size=(80, 12)
+    )
+    table = Table(
+        X, source=np.repeat(["m5", "mp6"], 40), participant=np.tile([f"s{i}" for i in range(40)], 2),
+        label=np.tile(moisture, 2), pair_id=np.tile(np.arange(40), 2), info={"unit": "sample_id"},
+    )  # fmt: skip
+    result = audit.run(table, ["closed_form_mgpa"], readers={"restarts": 0}, verbose=False)
+    assert "existing heads err by ." in result.verdict()[1]
+    assert "Intervals are over 40 samples." in result.verdict()[2]
+    assert "RMSEP_f (want low)" in str(result)
+    assert findings(result, "closed_form_mgpa")[0].startswith("Error, existing heads (RMSEP_f): ")
+    assert findings(result, "closed_form_mgpa")[0].endswith("; improved.")
+    page = cells_of(result)
+    assert "Crossed design: all 40" in page
+    assert "error, existing heads" in page
+
+
 def test_a_study_may_name_another_metric_that_decides(labelled):
     shape = labelled["leace"].source_auroc.shape[:2]
     worst = {n: {"shortcut": np.full((*shape, 3), v)} for n, v in (("identity", 0.3), ("leace", 0.6))}

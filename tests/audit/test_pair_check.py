@@ -108,3 +108,19 @@ def test_the_command_says_it_and_draws_it(table, tmp_path, capsys):
     facts = json.loads(capsys.readouterr().out)
     assert facts["shows_something"] is True
     assert len(facts["shuffled"]) == 20
+
+
+def test_pairs_that_differ_in_spread_alone_show_something():
+    rng = np.random.default_rng(0)
+    person, event = np.repeat(np.arange(12), 20), np.arange(240)
+    content = rng.normal(size=(240, 6))
+    views = [content * gain + 0.1 * rng.normal(size=content.shape) for gain in (1.0, np.r_[2.5, np.ones(5)])]
+    table = Table(
+        np.concatenate(views),
+        source=np.repeat(["dry", "wet"], 240),
+        pair_id=np.tile(event, 2),
+        participant=np.tile(person, 2).astype(str),
+    )
+    found = check_pairs(table, n_shuffles=2)
+    assert found.shows_something
+    assert "12 participants): gain" in str(found)

@@ -112,23 +112,19 @@ def test_twonn_finds_the_dimension(dimension):
     assert intrinsic_dimension(np.eye(12)) == 12.0
 
 
-@pytest.mark.parametrize(("variant", "rank"), [("+", 1), ("++", 3)])
-def test_the_erasure_equalises_means_and_the_most_unequal_variances(variant, rank):
+def test_the_erasure_equalises_means_and_the_most_unequal_variances():
     X, source = data(2000, d=8)
     H = X - 3
-    readout, direction, offset = first_erasure(H, source, variant)
+    readout, direction, offset = first_erasure(H, source)
     erased = H - (H @ readout + offset) @ direction.T
     np.testing.assert_allclose(erased[source == 1].mean(0), erased[source == 0].mean(0), atol=1e-9)
     np.testing.assert_allclose(erased.mean(0), H.mean(0), atol=1e-9)
-    assert np.linalg.matrix_rank(np.cov(erased.T), tol=1e-9) == 8 - rank
-    if variant == "++":
-        leace = first_erasure(H, source, "+")
-        after = H - (H @ leace[0] + leace[2]) @ leace[1].T
-        values = np.linalg.eigvalsh(np.cov(after[source == 1].T) - np.cov(after[source == 0].T))
-        left = np.linalg.eigvalsh(np.cov(erased[source == 1].T) - np.cov(erased[source == 0].T))
-        assert np.abs(left).max() < np.sort(np.abs(values))[-2]
+    assert np.linalg.matrix_rank(np.cov(erased.T), tol=1e-9) == 8 - 3
+    leace = H - (H @ readout[:, :1] + offset[:1]) @ direction[:, :1].T
+    gaps = [np.linalg.eigvalsh(np.cov(R[source == 1].T) - np.cov(R[source == 0].T)) for R in (leace, erased)]
+    assert np.abs(gaps[1]).max() < np.sort(np.abs(gaps[0]))[-2]
     twice, equal = np.vstack([H, H]), np.repeat([0, 1], len(H))
-    assert first_erasure(twice, equal, "++")[0].shape[1] == 1  # equal covariances: nothing more to remove
+    assert first_erasure(twice, equal)[0].shape[1] == 1  # equal covariances: nothing more to remove
 
 
 # The map
@@ -232,10 +228,9 @@ def test_the_same_seed_gives_the_same_map(settings):
     assert len(one.reference) == settings.get("reference_size", 120)
 
 
-@pytest.mark.parametrize("variant", ["", "++"])
-def test_swapping_the_labels_changes_nothing(variant):
+def test_swapping_the_labels_changes_nothing():
     (X, source), (new, _) = data(), data(seed=1)
-    one, other = (MANCE(variant=variant, **QUICK).fit(X, source=labels) for labels in (source, 1 - source))
+    one, other = (MANCE(**QUICK).fit(X, source=labels) for labels in (source, 1 - source))
     a, b = one.transform(new), other.transform(new)
     assert np.quantile(np.abs(a - b), 0.99) < 1e-3 * np.abs(a - new).mean()
 
@@ -259,9 +254,8 @@ def test_a_fresh_network_reads_far_less_of_the_source():
         return fit_scorer((rows, source), (new_rows, new_source), None, "cpu", 5, 64, 200)[1]
 
     assert readable(lambda A: A) > 0.77
-    for variant in ("", "+", "++"):
-        model = MANCE(variant=variant, n_rounds=20, random_state=0, n_steps=200, hidden=64)
-        assert readable(model.fit(X, source=source).transform) < 0.62, variant
+    model = MANCE(n_rounds=20, random_state=0, n_steps=200, hidden=64)
+    assert readable(model.fit(X, source=source).transform) < 0.62
 
 
 def test_rounds_stop_once_held_out_rows_tell_nothing():
@@ -276,29 +270,11 @@ def test_rounds_stop_once_held_out_rows_tell_nothing():
 
 def test_held_out_rows_of_x_fit_nothing_and_events_stay_together():
     X, source = data(200)
-    model = MANCE(**QUICK | {"n_rounds": 0, "variant": ""}).fit(X, source=source, pair_id=np.arange(200) // 2)
+    model = MANCE(**QUICK | {"n_rounds": 0}).fit(X, source=source, pair_id=np.arange(200) // 2)
     stored = model.map_.reference * model.map_.scale + model.map_.center
-    inside = (np.abs(X[:, None] - stored[None]).max(axis=2) < 1e-4).any(axis=1)
+    inside = (np.abs(model.transform(X)[:, None] - stored[None]).max(axis=2) < 1e-4).any(axis=1)
     assert inside.sum() == len(stored) == 160
     assert (inside[::2] == inside[1::2]).all()
-
-
-def test_an_interrupt_keeps_the_rounds_so_far(monkeypatch):
-    X, source = data(100)
-    real, calls = mance.tangent_step, []
-
-    def interrupted(*args):
-        calls.append(0)
-        if len(calls) > 4:
-            raise KeyboardInterrupt
-        return real(*args)
-
-    monkeypatch.setattr(mance, "tangent_step", interrupted)
-    model = MANCE(**QUICK)
-    with pytest.raises(KeyboardInterrupt):
-        model.fit(X, source=source)
-    assert model.n_rounds_ == 2
-    assert len(model.map_) == 3
 
 
 @pytest.mark.parametrize(
@@ -328,9 +304,8 @@ def test_without_torch_the_error_says_what_to_install(monkeypatch):
         MANCE(**QUICK).fit(X, source=source)
 
 
-@pytest.mark.parametrize("variant", ["", "++"])
 @pytest.mark.parametrize("case", ["duplicates", "constant feature", "all constant", "one feature", "wide"])
-def test_degenerate_rows_give_finite_corrections(case, variant):
+def test_degenerate_rows_give_finite_corrections(case):
     X, source = data(100, d=40 if case == "wide" else 6)
     if case == "duplicates":
         X = np.repeat(X[:20], 5, axis=0)
@@ -340,7 +315,7 @@ def test_degenerate_rows_give_finite_corrections(case, variant):
         X[:] = 3.0
     elif case == "one feature":
         X = X[:, :1]
-    model = MANCE(**QUICK | {"variant": variant}).fit(X, source=source)
+    model = MANCE(**QUICK).fit(X, source=source)
     out = model.transform(X)
     assert np.isfinite(out).all()
     if case == "constant feature":

@@ -36,21 +36,6 @@ def test_constant_features_are_divided_by_one_unless_a_floor_is_given():
     assert fit_coordinates(X, floor=1e-5).scale[1] == 1e-5
 
 
-def test_components_without_variance_are_divided_by_one():
-    X = np.outer(np.arange(6.0), [1.0, 2.0, 2.0])
-    c = fit_coordinates(X, n_components=3)
-    assert c.scale.tolist() == [pytest.approx(3 * np.arange(6.0).std()), 1.0, 1.0]
-    assert np.abs(c.transform(X)[:, 1:]).max() < 1e-12
-
-
-def test_without_standardising_components_keep_their_spread():
-    X = np.random.default_rng(0).normal(size=(50, 4)) * [1.0, 2.0, 3.0, 4.0]
-    c = fit_coordinates(X, n_components=2, standardize=False)
-    assert c.scale.tolist() == [1.0, 1.0]
-    np.testing.assert_allclose(c.transform(X), PCA(2, svd_solver="full").fit_transform(X), atol=1e-12)
-    assert (c.n_raw, c.n_coordinates) == (4, 2)
-
-
 def test_the_digest_knows_every_number():
     rng = np.random.default_rng(1)
     origin, scale, components = rng.normal(size=3), np.ones(2), np.linalg.qr(rng.normal(size=(3, 2)))[0].T
@@ -105,21 +90,6 @@ def test_embeddings_of_another_encoder_are_refused(raw):
         corrected_rows(m, other)
     silent = Table.from_columns({"X": raw.X, **raw.columns})
     assert corrected_rows(m, silent).shape == raw.X.shape
-
-
-def test_what_a_run_found_out_and_where_weights_lay_make_no_other_encoder(raw):
-    def encoder(sha256="ab" * 32, **facts):
-        weights = {"file": facts.pop("file", "w.safetensors"), "sha256": sha256}
-        return {"encoder": {"name": "EEGPT", "precision": "auto", "checkpoint": weights, **facts}}
-
-    told = Table.from_columns({"X": raw.X, **raw.columns}, encoder(precision_difference=4e-4))
-    m = fit_table(ClosedFormMGPA(), told).to_map()
-    again = encoder(file="copy.safetensors", precision_used="float16", precision_difference=5e-4)
-    expected = m.transform(raw.X)
-    columns = {"X": raw.X, **raw.columns}
-    np.testing.assert_array_equal(corrected_rows(m, Table.from_columns(columns, again)), expected)
-    with pytest.raises(ValueError, match=r"checkpoint \"cdcd.*\" instead of \"abab"):
-        corrected_rows(m, Table.from_columns(columns, encoder("cd" * 32)))
 
 
 @pytest.mark.parametrize(

@@ -182,10 +182,6 @@ def test_modules_load_without_cycles():
     assert cycle(edges) is None
 
 
-def test_packages_do_not_need_each_other_in_turn():
-    assert cycle(between_units(("load",))) is None
-
-
 def test_the_front_door_loads_a_table_of_names_and_gives_the_version():
     assert {i.of for i in IMPORTS if i.by == "mgpa" and i.when != "types"} == {"mgpa._common.lazy"}
     for name in {i.by for i in IMPORTS if i.of == "mgpa"}:

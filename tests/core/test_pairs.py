@@ -10,11 +10,7 @@ from factories import several_sources
 from mgpa import ClosedFormMGPA
 from mgpa.pairs import (
     Contrasts,
-    check_labels,
-    encode_source,
-    is_paired,
     matched_rows,
-    require_distinct,
     source_names,
 )
 
@@ -78,38 +74,6 @@ def test_matched_rows_are_those_of_events_that_both_have_seen():
     for pair, rows in (((0, 1), ([0, 4], [1, 3])), ((1, 0), ([1, 3], [0, 4])), ((2, 0), ([2], [0]))):
         first, second = matched_rows(codes, ids, *pair)
         assert (first.tolist(), second.tolist()) == rows
-
-
-def test_an_id_may_occur_once_in_every_source():
-    require_distinct(np.array([0, 1, 0, 0]), np.array([4, 4, -1, -1]))
-    with pytest.raises(
-        ValueError, match=r"pair_id 4 occurs more than once in the same source \(1 such ids\)"
-    ):
-        require_distinct(np.array([0, 1, 1]), np.array([4, 4, 4]))
-    with pytest.raises(ValueError, match=r"\(2 such ids\), as in rows 1 and 3"):
-        require_distinct(np.array([0, 0, 1, 0, 1]), np.array(["b", "a", "b", "a", "b"]))
-
-
-def test_zero_is_an_id_and_empty_text_is_none():
-    assert is_paired(np.array([-1, 0, 3])).tolist() == [False, True, True]
-    assert is_paired(np.array(["", "0", "a"])).tolist() == [False, True, True]
-
-
-def test_labels_of_any_usual_kind_come_back_as_one_array():
-    assert check_labels(["b", "a"], 2, "source").tolist() == ["b", "a"]
-    assert check_labels(np.array([b"b", b"a"]), 2, "source").tolist() == ["b", "a"]
-    assert check_labels(np.array(["b", np.str_("a")], dtype=object), 2, "source").tolist() == ["b", "a"]
-    assert check_labels([True, False], 2, "source").dtype == bool
-    assert check_labels(np.array([1, 2], dtype=object), 2, "source").dtype == np.int64
-    sources, codes = encode_source(["wet", "dry", "wet"], 3)
-    assert (sources.tolist(), codes.tolist(), codes.dtype) == (["dry", "wet"], [1, 0, 1], np.int64)
-
-
-@pytest.mark.parametrize("missing", [None, np.nan, pd.NA, pd.NaT])
-def test_a_missing_label_is_counted_and_its_row_named(missing):
-    labels = np.array(["a", missing, "b", missing], dtype=object)
-    with pytest.raises(ValueError, match=r"site is missing \(None or NaN\) in 2 of 4 rows \(first: row 1\)"):
-        check_labels(labels, 4, "site")
 
 
 def test_whole_numbers_are_named_alike_whatever_their_type():

@@ -8,7 +8,7 @@ import pytest
 from sklearn.linear_model import LinearRegression
 
 import mgpa
-from mgpa import ClosedFormMGPA, FixedGate, IterativeMGPA, MeasurementGate, PCAGate, RandomGate, TokenMean
+from mgpa import ClosedFormMGPA, FixedGate, IterativeMGPA, MeasurementGate, PCAGate, TokenMean
 from mgpa._common.parameters import (
     flag,
     gate,
@@ -230,14 +230,6 @@ def test_a_refused_setting_leaves_an_earlier_fit_alone(name):
     np.testing.assert_array_equal(answer(model), before)
 
 
-def test_a_refused_setting_of_the_gate_leaves_an_earlier_fit_alone():
-    model = fit(ClosedFormMGPA(gate=MeasurementGate()))
-    before = answer(model)
-    with pytest.raises(ParameterError, match="gate__rank must be"):
-        fit(model.set_params(gate__rank=-1))
-    np.testing.assert_array_equal(answer(model), before)
-
-
 def test_every_batch_and_every_solution_is_checked():
     model = LEACE().partial_fit(X, source=SOURCE)
     with pytest.raises(ParameterError, match="ridge must be"):
@@ -253,25 +245,3 @@ def test_every_batch_and_every_solution_is_checked():
     tokens = TokenMean(LEACE()).partial_fit(X, source=SOURCE)
     with pytest.raises(ParameterError, match="estimator__ridge must be"):
         tokens.set_params(estimator__ridge=None).partial_fit(X, source=SOURCE)
-
-
-def test_a_parameter_that_the_table_forgot_is_a_mistake_of_the_class():
-    class Forgetful(LEACE):
-        def __init__(self, *, ridge=0.0, standardize=True, extra=1):
-            super().__init__(ridge=ridge, standardize=standardize)
-            self.extra = extra
-
-    with pytest.raises(TypeError, match=r"Forgetful\._parameter_constraints says nothing about extra"):
-        Forgetful().fit(X, source=SOURCE)
-
-
-def test_numbers_of_numpy_are_numbers():
-    model = LEACE(ridge=np.float32(0.5), standardize=np.True_).fit(X, source=SOURCE)
-    np.testing.assert_array_equal(answer(model), answer(LEACE(ridge=0.5).fit(X, source=SOURCE)))
-
-
-@pytest.mark.parametrize("random_state", [3, np.random.RandomState(3), None])
-def test_a_random_gate_takes_every_kind_of_seed(random_state):
-    first = RandomGate(rank=2, random_state=random_state).fit(X).basis_
-    second = RandomGate(rank=2, random_state=random_state).fit(X).basis_
-    assert np.array_equal(first, second) == isinstance(random_state, int)

@@ -69,19 +69,3 @@ def test_what_is_waited_for_is_said_on_a_terminal_and_leaves_nothing(monkeypatch
         time.sleep(0.2)
     assert "\rreading … 0 s" in terminal.getvalue()
     assert terminal.getvalue().endswith(f"\r{' ' * len('reading … 0 s')}\r")
-
-
-def test_what_is_over_at_once_or_in_a_log_is_not_said(monkeypatch):
-    for stream in (Terminal(), io.StringIO()):
-        monkeypatch.setattr("sys.stderr", stream)
-        with waiting("reading"):
-            pass
-        assert stream.getvalue() == ""
-
-
-def test_of_lines_within_lines_the_innermost_is_shown(monkeypatch):
-    terminal = impatient(monkeypatch)
-    with waiting("outer"), waiting("inner"):
-        time.sleep(0.2)
-        assert "outer" not in terminal.getvalue()
-        assert "inner" in terminal.getvalue()

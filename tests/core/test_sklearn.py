@@ -15,9 +15,8 @@ import sklearn
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError, UnsetMetadataPassedError
 from sklearn.linear_model import LogisticRegression
-from sklearn.model_selection import GridSearchCV, GroupKFold, cross_validate
+from sklearn.model_selection import GridSearchCV, GroupKFold
 from sklearn.pipeline import Pipeline, make_pipeline
-from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from mgpa import (
@@ -132,15 +131,6 @@ def test_nested_parameters_reach_the_gate():
 
 
 @KINDS
-def test_fitting_changes_neither_the_parameters_nor_the_given_gate(kind):
-    gate = MeasurementGate(rank=2)
-    model, _ = fitted(kind, gate=gate)
-    assert model.gate is gate
-    assert not hasattr(gate, "basis_")
-    assert model.gate_.rank_ == 2
-
-
-@KINDS
 def test_refitting_forgets_the_first_fit(kind):
     model, data = fitted(kind)
     again = clone(model)
@@ -181,35 +171,6 @@ def test_other_or_reordered_columns_are_an_error(kind):
 
 
 @KINDS
-def test_paired_frames_must_have_the_columns_of_X(kind):
-    data = recordings()
-    frame = pd.DataFrame(data["X"], columns=list("abcdef"))
-    first, second = frame[:20], frame[:20] + 1.0
-    model = fitted(kind)[0]
-    with pytest.raises(ValueError, match=r"pairs\[1\] has other columns than X"):
-        model.fit(frame, source=data["source"], pairs=(first, second[list("bacdef")]))
-    model.fit(frame, source=data["source"], pairs=(first, second))
-    model.fit(frame, source=data["source"], pairs=(first.to_numpy(), second.to_numpy()))
-
-
-@KINDS
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
-def test_floating_types_are_kept(kind, dtype):
-    model, data = fitted(kind)
-    model.fit(data["X"].astype(dtype), source=data["source"], pair_id=data["pair_id"])
-    assert model.transform(data["X"].astype(dtype)).dtype == dtype
-
-
-@KINDS
-def test_lists_are_accepted(kind):
-    model, data = fitted(kind)
-    expected = model.transform(data["X"])
-    as_lists = {name: values.tolist() for name, values in data.items()}
-    model.fit(as_lists["X"], source=as_lists["source"], pair_id=as_lists["pair_id"])
-    np.testing.assert_array_equal(model.transform(as_lists["X"]), expected)
-
-
-@KINDS
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_tensors_in_tensors_out(kind, dtype):
     model, data = fitted(kind)
@@ -228,32 +189,7 @@ def test_tensors_in_tensors_out(kind, dtype):
     np.testing.assert_allclose(model.transform(X).numpy(), fitted(kind)[0].transform(X.numpy()), atol=1e-3)
 
 
-def test_token_tensors_in_tensors_out():
-    rng = np.random.default_rng(0)
-    source = np.repeat([0, 1], 40)
-    X = rng.normal(size=(80, 3, 5)) + source[:, None, None] * np.eye(5)[0]
-    pairs = (X[:20], X[:20] + np.eye(5)[0])
-    model = TokenMean(ClosedFormMGPA()).fit(X, source=source, pairs=pairs)
-    as_tensors = TokenMean(ClosedFormMGPA()).fit(
-        torch.tensor(X), source=source, pairs=tuple(map(torch.tensor, pairs))
-    )
-    out = as_tensors.transform(torch.tensor(X))
-    assert isinstance(out, torch.Tensor)
-    np.testing.assert_allclose(out.numpy(), model.transform(X), atol=1e-12)
-    np.testing.assert_array_equal(model.transform(X.tolist()), model.transform(X))
-    assert as_tensors.to_map().info.n_tokens == 3
-
-
 # What fit uses
-
-
-@KINDS
-def test_fit_transform_is_fit_then_transform(kind):
-    model, data = fitted(kind)
-    evidence = {"source": data["source"], "pair_id": data["pair_id"]}
-    np.testing.assert_array_equal(
-        clone(model).fit_transform(data["X"], data["y"], **evidence), model.transform(data["X"])
-    )
 
 
 @KINDS
@@ -291,16 +227,6 @@ def test_fitted_estimators_survive_copies(kind, how, tmp_path):
     np.testing.assert_array_equal(copied.transform(data["X"]), expected)
     np.testing.assert_array_equal(copied.to_map().transform(data["X"]), expected)
     np.testing.assert_array_equal(copied.gate_.basis_, model.gate_.basis_)
-
-
-def test_a_partially_fitted_closed_form_continues_after_pickling():
-    model, data = fitted("closed")
-    half = slice(0, 96), slice(96, None)
-    streamed = ClosedFormMGPA()
-    for rows in half:
-        streamed = pickle.loads(pickle.dumps(streamed))
-        streamed.partial_fit(data["X"][rows], source=data["source"][rows], pair_id=data["pair_id"][rows])
-    np.testing.assert_allclose(streamed.transform(data["X"]), model.transform(data["X"]), atol=1e-10)
 
 
 # Pipelines and cross-validation
@@ -384,20 +310,6 @@ def test_routing_slices_source_and_pair_id_by_fold(contrasts_made):
     assert_each_fit_saw_only_its_fold(data, contrasts_made, training_folds(data), n_candidates=2)
 
 
-def test_prefixed_fit_parameters_are_sliced_by_fold_without_routing(contrasts_made):
-    data = recordings()
-    assert not sklearn.get_config()["enable_metadata_routing"]
-    found = search(SpiedClosedForm(gate=MeasurementGate())).fit(
-        data["X"],
-        data["y"],
-        mgpa__source=data["source"],
-        mgpa__pair_id=data["pair_id"],
-        groups=data["groups"],
-    )
-    assert found.best_estimator_[0].gate_.rank_ == found.best_params_["mgpa__gate__rank"]
-    assert_each_fit_saw_only_its_fold(data, contrasts_made, training_folds(data), n_candidates=2)
-
-
 @pytest.mark.filterwarnings("ignore:.*pair ids have a single row:UserWarning")
 def test_a_pair_split_between_folds_gives_no_contrast(contrasts_made):
     data = recordings()
@@ -410,12 +322,6 @@ def test_a_pair_split_between_folds_gives_no_contrast(contrasts_made):
         data["X"], data["y"], mgpa__source=data["source"], mgpa__pair_id=ids, groups=data["groups"]
     )
     assert_each_fit_saw_only_its_fold(data, contrasts_made, folds, n_candidates=2)
-
-
-def test_a_split_pair_is_mentioned():
-    data = recordings()
-    with pytest.warns(UserWarning, match="pair ids have a single row and form no pair"):
-        ClosedFormMGPA().fit(data["X"][:100], source=data["source"][:100], pair_id=data["pair_id"][:100])
 
 
 def test_routing_brings_participants_to_the_iterative_estimator(contrasts_made):
@@ -449,32 +355,6 @@ def test_routing_reaches_estimators_inside_token_mean():
     TokenMean(ClosedFormMGPA()).fit(
         data["X"], source=data["source"], pair_id=data["pair_id"], groups=data["groups"]
     )
-
-
-def test_a_pipeline_equals_its_parts():
-    data = recordings()
-    scaler, model = StandardScaler(), ClosedFormMGPA()
-    pipe = Pipeline([("scale", scaler), ("mgpa", model), ("task", LogisticRegression())])
-    pipe.fit(data["X"], data["y"], mgpa__source=data["source"], mgpa__pair_id=data["pair_id"])
-    scaled = StandardScaler().fit_transform(data["X"])
-    alone = ClosedFormMGPA().fit(scaled, source=data["source"], pair_id=data["pair_id"])
-    np.testing.assert_array_equal(pipe[:-1].transform(data["X"]), alone.transform(scaled))
-    assert pipe.score(data["X"], data["y"]) > 0.7
-
-
-def test_cross_validate_with_prefixed_parameters():
-    data = recordings()
-    pipe = Pipeline([("mgpa", ClosedFormMGPA()), ("task", LogisticRegression())])
-    scores = cross_validate(
-        pipe,
-        data["X"],
-        data["y"],
-        groups=data["groups"],
-        cv=GroupKFold(3),
-        params={"mgpa__source": data["source"], "mgpa__pair_id": data["pair_id"]},
-        error_score="raise",
-    )
-    assert scores["test_score"].mean() > 0.7
 
 
 @pytest.mark.parametrize("model", [MGPA(), ClosedFormMGPA(), IterativeMGPA(), TokenMean(ClosedFormMGPA())])
@@ -540,26 +420,6 @@ def test_importing_everything_changes_nothing_global():
     assert json.loads(out.stdout.splitlines()[-1]) == []
 
 
-def test_fitting_changes_nothing_global():
-    def state():
-        return (
-            sklearn.get_config(),
-            np.geterr(),
-            str(np.random.mtrand._rand.get_state()),
-            torch.get_default_dtype(),
-            torch.get_num_threads(),
-            torch.is_grad_enabled(),
-            torch.get_rng_state().tolist(),
-        )
-
-    before = state()
-    _, data = fitted("closed")
-    IterativeMGPA(n_stages=1, critic_epochs=1, do_no_harm=False, random_state=3).fit(
-        data["X"], source=data["source"], pair_id=data["pair_id"]
-    )
-    assert state() == before
-
-
 # The iterative fit as seen by its user
 
 
@@ -596,40 +456,6 @@ def test_progress_goes_to_stderr_when_asked(capsys):
     assert re.fullmatch(r"MGPA stages done in .* s\n", err)
 
 
-def test_a_fit_is_silent_by_default(capfd):
-    data = recordings()
-    model, evidence = fit_iterative(data, n_stages=2)
-    model.fit(data["X"], **evidence).transform(data["X"])
-    fitted("closed")[0].transform(data["X"])
-    assert capfd.readouterr() == ("", "")
-
-
-def test_published_settings():
-    native, reuse = IterativeMGPA.paper(), IterativeMGPA.paper("reuse")
-    common = {"n_stages": 48, "critics": ("linear", "gelu"), "target": "conditional", "damping": 1e-3}
-    common |= {"stabilizer": 0.1, "ridge": 10.0, "do_no_harm": False, "random_state": 17, "standardize": True}
-    for model in (native, reuse):
-        assert {name: model.get_params(deep=False)[name] for name in common} == common
-    assert (native.critic_epochs, native.learning_rate, native.radius) == (12, 1e-3, 0.05)
-    assert (native.early_stopping, native.gate.rank) == (False, 0.9)
-    assert (reuse.critic_epochs, reuse.learning_rate, reuse.radius) == (100, 3e-4, 0.025)
-    assert (reuse.early_stopping, reuse.patience, reuse.gate.rank) == (True, 10, 8)
-    assert IterativeMGPA.paper(random_state=29).random_state == 29
-    assert IterativeMGPA.paper("reuse", radius=0.1).radius == 0.1
-    with pytest.raises(ValueError, match="study must be 'native' or 'reuse'; got 'other'"):
-        IterativeMGPA.paper("other")
-    assert repr(native.paper()) == repr(native)
-
-
-def test_early_stopping_needs_held_out_rows():
-    data = recordings()
-    model, evidence = fit_iterative(data, early_stopping=True)
-    with pytest.raises(ValueError, match="early_stopping=True needs X_val and source_val"):
-        model.fit(data["X"], **evidence)
-    with pytest.raises(ValueError, match="X_val without source_val"):
-        model.fit(data["X"], X_val=data["X"][:50], **evidence)
-
-
 def test_early_stopping_is_decided_by_held_out_rows():
     data, held = recordings(), recordings(4, seed=5)
     # The first stage is the closed form, without critics.
@@ -663,16 +489,6 @@ def test_held_out_rows_without_sources_are_only_followed():
 def no_effect(seed: int = 0, **changes):
     """Return data whose sources do not differ; the pairs say that they might."""
     return recordings(seed=seed, shift=0.0, **changes)
-
-
-def test_do_no_harm_stops_on_the_given_rows():
-    data, held = recordings(), recordings(6, seed=5)
-    model, evidence = fit_iterative(data, n_stages=48, do_no_harm=True)
-    model.fit(data["X"], X_val=held["X"], source_val=held["source"], **evidence)
-    assert 0 < model.n_stages_ < 48
-    assert [record["evidence"] for record in model.history_[:2]] == ["effect", "rows"]
-    assert not model.history_[-1]["kept"]
-    assert len(model.history_) == model.n_stages_ + 1
 
 
 @pytest.mark.parametrize("given", ["X_val", "groups", "pair_id", "nothing"])
@@ -743,19 +559,3 @@ def test_many_rows_hold_out_one_fifth(monkeypatch):
     np.testing.assert_array_equal(np.sort(np.concatenate([train, held])), np.arange(FEW_ROWS))
     assert len(held) == pytest.approx(FEW_ROWS / 5, rel=0.1)
     assert not set(data["groups"][train]) & set(data["groups"][held])
-
-
-def test_given_held_out_rows_leave_all_others_to_the_critics(monkeypatch):
-    data = recordings()
-    SplitSpy.log = []
-    monkeypatch.setattr("mgpa.stopping.Trajectory", SplitSpy)
-    held = recordings(4, seed=5)
-    IterativeMGPA(n_stages=1, **LINEAR).fit(
-        data["X"],
-        source=data["source"],
-        pair_id=data["pair_id"],
-        X_val=held["X"],
-        source_val=held["source"],
-    )
-    ((train, seen),) = SplitSpy.log
-    assert (len(train), len(seen)) == (192, len(held["X"]))

@@ -70,19 +70,6 @@ def test_rows_can_be_added_after_a_fit():
     assert_close(model.transform(data.X), data.fit(ClosedFormMGPA()).transform(data.X), 1e-10)
 
 
-@examples(20)
-@given(SEEDS, st.floats(-1e6, 1e6), st.integers(2, 6))
-def test_constant_features_stay_constant_when_streamed(seed, value, n_batches):
-    data = two_sources(seed)
-    data.X[:, 2] = value
-    model = ClosedFormMGPA()
-    for batch in split(data, np.random.default_rng(seed), n_batches):
-        model.partial_fit(batch.X, **batch.evidence())
-    X = new_rows(data)
-    assert model.map_.scale[2] == 1.0
-    assert np.array_equal(model.transform(X)[:, 2], X[:, 2])
-
-
 def test_merging_checks_what_it_merges():
     data = two_sources()
     X, source, pairs = data.X, data.source, data.pairs
@@ -147,12 +134,6 @@ def test_pairs_that_are_no_rows_of_x_can_come_with_ids():
         model.add_pairs(replace(labelled, X=labelled.X[:, :5]))
 
 
-def test_methods_that_do_not_look_at_pairs_keep_none():
-    data = two_sources()
-    model = LEACE().partial_fit(data.X, **data.evidence()).add_pairs(data.pairs)
-    assert model._data.pairs == model._data.paired_rows == ()
-
-
 def test_sources_are_those_of_all_batches():
     data = several_sources(K=3)
     model = LEACE()
@@ -161,16 +142,6 @@ def test_sources_are_those_of_all_batches():
     assert model.sources_.tolist() == [0, 1, 2]
     with pytest.raises(NotFittedError, match="This LEACE is not fitted yet"):
         _ = LEACE().sources_
-
-
-def test_only_like_merges_with_like():
-    data = two_sources()
-    model = data.fit(ClosedFormMGPA())
-    with pytest.raises(TypeError, match="Cannot merge LEACE into ClosedFormMGPA"):
-        model.merge(LEACE().fit(data.X, source=data.source))
-    narrow = data.map_features(lambda X: X[:, :4]).fit(ClosedFormMGPA())
-    with pytest.raises(ValueError, match="Cannot merge fits on 6 and 4 features"):
-        model.merge(narrow)
 
 
 def evidence(data):
@@ -190,16 +161,6 @@ def test_views_of_two_sources_are_matched_by_event():
     assert len(evidence(lonely).views(0, 2)[0]) == len(shared)
     with pytest.raises(MissingEvidence, match="No pair joins 0 and 1"):
         evidence(lonely).views(0, 1)
-
-
-def test_aligned_views_come_in_the_order_asked_for():
-    data = two_sources()
-    A, B = data.pairs
-    for asked, expected in (((0, 1), (A, B)), ((1, 0), (B, A))):
-        for side, values in zip(evidence(data).views(*asked), expected, strict=True):
-            np.testing.assert_array_equal(side, values)
-    with pytest.raises(MissingEvidence, match="No pairs"):
-        evidence(replace(data, pairs=None)).views(0, 1)
 
 
 def test_paired_moments_are_those_of_events_seen_more_than_once():

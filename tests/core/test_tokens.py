@@ -14,14 +14,12 @@ from mgpa import (
     IterativeMGPA,
     JointTokens,
     MapError,
-    MeasurementGate,
     TokenMean,
     load_map,
     transform_tokens,
 )
 from mgpa.baselines import CORAL
 from mgpa.estimators.streamed import LabelledPairs
-from mgpa.tokens import token_mean
 from random_cases import SEEDS, examples
 
 
@@ -50,18 +48,6 @@ def test_tokens_move_with_their_mean(seed, n_tokens, dtype):
         ClosedFormMGPA.paper()
     )
     assert_close(m.transform(new.mean(axis=1)), direct.transform(new.mean(axis=1)), 10 * tolerance)
-
-
-@pytest.mark.parametrize("Tokens", [TokenMean, JointTokens])
-def test_another_number_of_tokens_is_refused(Tokens):
-    data, rng = two_sources(19), np.random.default_rng(19)
-    X = data.X[:, None] + rng.normal(size=(len(data.X), 3, data.X.shape[1]))
-    pairs = tuple(np.repeat(side[:, None], 3, axis=1) for side in data.pairs)
-    model = Tokens(ClosedFormMGPA()).fit(X, source=data.source, pairs=pairs)
-    for apply in (model.transform, lambda Y: transform_tokens(model.to_map(), Y)):
-        assert apply(X).shape == X.shape
-        with pytest.raises(ValueError, match="2 tokens per row"):
-            apply(X[:, :2])
 
 
 def tokens_of(rows, seed=0, t=3):
@@ -113,21 +99,6 @@ def test_rows_of_a_single_token_are_rows(Tokens):
     np.testing.assert_array_equal(model.transform(data.X), expected)
     assert_close(model.transform(data.X[:, None]), expected[:, None], 1e-12)
     assert model.n_tokens_ == 1
-
-
-def test_a_token_fit_shows_what_its_estimator_learnt():
-    data = with_tokens(two_sources())
-    model = data.fit(TokenMean(ClosedFormMGPA(MeasurementGate(rank=1))))
-    assert model.estimator_.gate_.rank_ == 1
-    means = tuple(side.mean(axis=1) for side in data.pairs)
-    assert model.coverage(data.pairs) == pytest.approx(model.estimator_.coverage(means))
-
-
-def test_token_means_are_accumulated_in_float64():
-    X = np.full((1, 3, 1), 1.0, np.float32)
-    X[0, 0] = 2.0**24  # next to which float32 has no room for 1
-    assert token_mean(X)[0, 0] == np.float32((2.0**24 + 2) / 3)
-    assert token_mean(X).dtype == np.float32
 
 
 def test_source_aware_corrections_of_tokens_are_told_the_sources():
@@ -187,34 +158,6 @@ def test_a_stored_map_of_tokens_says_how_it_takes_them(Tokens, dtype, tmp_path):
     if Tokens is not TokenMean:
         assert m.info.constant_features == (1 * 6 + 2,)
         np.testing.assert_array_equal(corrected[:, 1, 2], X[:, 1, 2])
-
-
-def test_joint_tokens_of_tensors_are_tensors():
-    torch = pytest.importorskip("torch")
-    data = with_tokens(two_sources())
-    model = data.fit(JointTokens(ClosedFormMGPA()))
-    X = torch.from_numpy(data.X)
-    for corrected in (model.transform(X), transform_tokens(model.to_map(), X)):
-        assert_close(corrected.numpy(), model.transform(data.X), 1e-10)
-
-
-def test_tokens_are_corrected_by_an_estimator_of_means_as_by_its_map():
-    data = two_sources()
-    model = data.fit(ClosedFormMGPA())
-    tokens = np.stack([data.X, 2 * data.X], axis=1)
-    corrected = transform_tokens(model, tokens)
-    assert np.abs(corrected - tokens).max() > 0.5
-    np.testing.assert_array_equal(corrected, transform_tokens(model.to_map(), tokens))
-
-
-def test_a_tensor_may_have_one_token_a_row_and_must_have_some():
-    torch = pytest.importorskip("torch")
-    data = two_sources()
-    m = data.fit(ClosedFormMGPA()).to_map()
-    X = torch.from_numpy(data.X)
-    assert_close(transform_tokens(m, X[:, None])[:, 0].numpy(), m.transform(data.X), 1e-12)
-    with pytest.raises(ValueError, match=r"shape \(80, 0, 6\); expected tokens"):
-        transform_tokens(m, X[:, None][:, :0])
 
 
 def test_staged_maps_take_all_tokens_together():

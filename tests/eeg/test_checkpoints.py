@@ -104,14 +104,6 @@ def test_extra_names_are_allowed_by_prefix(net, trained, tmp_path):
     assert torch.equal(net.first.bias, trained.first.bias)
 
 
-def test_the_leading_part_of_a_longer_table_is_used_where_asked(trained, path):
-    shorter, longer = Net(n_times=2), Net(n_times=4)
-    refused(shorter, path, r"times is \(1, 3, 2\)")
-    assert load_checkpoint(shorter, path, leading=("times",))["leading"] == {"times": [2, 3]}
-    assert torch.equal(shorter.times, trained.times[:, :2])
-    refused(longer, path, r"times is \(1, 3, 2\)", leading=("times",))
-
-
 def test_another_checksum_is_refused(net, trained, path):
     whole = hashlib.sha256(path.read_bytes()).hexdigest()
     refused(net, path, f"sha256 is {whole}, not 0000.*pass its sha256", sha256="0" * 64)

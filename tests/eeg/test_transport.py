@@ -103,16 +103,6 @@ def test_spatial_transport_gives_the_other_sources_covariance():
         np.testing.assert_allclose(fitted.mixing(name, 0.5), 0.5 * np.eye(3) + 0.5 * M)
 
 
-def test_spatial_transport_of_signals_is_that_matrix_on_each_sample():
-    trials = two_sources()
-    fitted = fit_transport(trials)
-    moved = fitted.spatial(trials, 0.5)
-    for i in (0, 1):
-        mean = trials.data[i].mean(axis=1, keepdims=True)
-        M = fitted.mixing(trials.columns["source"][i], 0.5)
-        np.testing.assert_allclose(moved.data[i], M @ (trials.data[i] - mean) + mean, rtol=1e-9, atol=1e-18)
-
-
 @pytest.mark.parametrize("way", ["spectral", "spatial", "combined"])
 def test_strength_zero_is_the_identity_and_means_are_kept(way):
     trials = two_sources()
@@ -125,14 +115,6 @@ def test_strength_zero_is_the_identity_and_means_are_kept(way):
     assert {k: v.tolist() for k, v in moved.columns.items()} == {
         k: v.tolist() for k, v in trials.columns.items()
     }
-
-
-@pytest.mark.parametrize("n", [709, 710])
-def test_dtype_and_length_are_kept(n):
-    trials = two_sources(dtype=np.float32)
-    trials = Trials(trials.data[:, :, :n], CHANNELS, 250.0, -0.5, trials.columns)
-    moved = fit_transport(trials).combined(trials)
-    assert (moved.data.dtype, moved.data.shape) == (np.float32, (60, 3, n))
 
 
 def test_combined_transport_carries_amplitude_once_or_as_the_paper_twice():
@@ -214,7 +196,7 @@ def test_a_transport_is_learned_from_people_who_are_fitted_on():
 def test_trials_a_transport_does_not_know_are_refused():
     trials = two_sources()
     fitted = fit_transport(trials)
-    with pytest.raises(ValueError, match="There is no source gel"):
+    with pytest.raises(ValueError, match="No source gel"):
         fitted.spatial(trials.with_columns(source="gel"))
     with pytest.raises(ValueError, match="fitted on POz, PO3, Oz at 250 Hz"):
         fitted.spectral(trials.pick(["Oz", "PO3", "POz"]))

@@ -104,7 +104,7 @@ def test_metadata_that_would_take_the_embeddings_name_are_refused(raw):
     with pytest.raises(TableError, match="X"):
         Table.from_epochs(epochs, np.zeros((6, 2)))
     assert Trials.from_epochs(epochs, rename={"X": "x"}).columns["x"].tolist() == list(range(6))
-    with pytest.raises(TableError, match="called gaze, gaze: names differ"):
+    with pytest.raises(TableError, match="called gaze"):
         Trials.from_epochs(epochs, rename={"X": "gaze"})
     with pytest.raises(ValueError, match="A column is called 'X'"):
         Trials(np.zeros((2, 1, 4)), ["Oz"], 100.0, columns={"X": [1, 2]})

@@ -147,8 +147,12 @@ def _task(audit: Audit) -> list[str]:
     paper = "the paper's network of tokens" if len(s["features"]) > 1 else "the paper's ridge head"
     lines = [
         f"Task heads ({' '.join((s['head'] or paper).split())}) were trained on HEAD rows of one source and "
-        "scored on EVAL rows of another, trained before the correction (T_f) or after it (T_r); the task "
-        f"counts as kept where any loss of {task.name} is below {task.kept:g} (95 %)."
+        "scored on EVAL rows of another, trained before the correction (subscript f) or after it (r)"
+        + (
+            f"; the task counts as kept where any loss of {task.name} is below {task.kept:g} (95 %)."
+            if task.kept
+            else "."
+        )
     ]
     if s["directions"]:
         what = shortcut_note(audit).partition(": ")[2]

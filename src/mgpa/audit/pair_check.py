@@ -13,8 +13,10 @@ from ..closed_form import ClosedFormMGPA
 from ..coordinates import Coordinates
 from ..errors import MissingEvidence
 from ..estimators.streamed import LabelledPairs
+from ..front import MGPA
 from ..gate import held_out_coverage
 from ..pairs import is_paired, source_names
+from ..spread import SpreadEvidence
 from ..tables import fit_table
 from ..tables.columns import require_columns
 from ..tables.fitting import FitRows, draw_rows, read_pairs
@@ -54,6 +56,8 @@ class PairCheck:
         How much of the mean contrast the rows of different sources differ by; None if the pairs show none.
     inside : float
         Share of the difference between the sources' means that lies inside the gate.
+    spread : SpreadEvidence or None
+        What pairs show beyond a shift: gain, rotation, noise.
     """
 
     sources: dict[str, int]
@@ -65,6 +69,7 @@ class PairCheck:
     size: float
     effect: Effect | None
     inside: float
+    spread: SpreadEvidence | None = None
 
     @property
     def n_pairs(self) -> int:
@@ -74,11 +79,13 @@ class PairCheck:
     @property
     def shows_something(self) -> bool:
         """Whether held-out pairs support what the others show."""
-        return self.effect is not None
+        return self.effect is not None or (self.spread is not None and self.spread.is_shown)
 
     @property
     def verdict(self) -> str:
         """The answer in a sentence."""
+        if self.effect is None and self.shows_something:
+            return f"The pairs show no common shift, but {self.spread}. MGPA() corrects that."
         if self.effect is None:
             return (
                 f"These {self.n_pairs} pairs show nothing: what some of them differ by is not found in the "
@@ -111,6 +118,7 @@ class PairCheck:
             "matched": f"{self.closeness:.2f} of the spread that mismatched pairs have",
             "size": f"the mean contrast is {self.size:.2f} of the distance between two rows of a source",
             "rows": f"{self.inside:.1%} of the difference between the sources' means lies inside the gate",
+            "spread": str(self.spread),
         }
 
     def __str__(self) -> str:
@@ -166,6 +174,8 @@ def check_pairs(
     except MissingEvidence:
         effect, gate = None, None
         scale = np.where((spread := X.std(axis=0)) > 0, spread, 1.0)
+    both = fit_table(MGPA(), table, pairs=pairs)
+    spread = getattr(both, "estimator_", both).spread_
     A, B = views[first] / scale, views[second] / scale
     names = (source_names(paired.source[side]) for side in (first, second))
     kind = np.array([f"{a}/{b}" for a, b in zip(*names, strict=True)])
@@ -193,6 +203,7 @@ def check_pairs(
         size=_mean_length(B - A, kind) / _distance(X / scale, source),
         effect=effect,
         inside=inside,
+        spread=spread,
     )
 
 

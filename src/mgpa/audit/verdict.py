@@ -42,10 +42,17 @@ def task_metric(audit: Audit) -> Metric | None:
     return next((METRICS[m] for m in ("T_f", "RMSEP_f") if m in audit.metrics), None)
 
 
+def smallest_cell(audit: Audit) -> tuple[str, int]:
+    """Return the cell with the fewest of the participants by which sources are compared, and how many."""
+    design, people = audit.design, audit["identity"].participants
+    if design is None:
+        return "", len(people)
+    return design.smallest_cell([who for who in people if design.travelled(who) == design.within])
+
+
 def too_few(audit: Audit) -> bool:
-    """Return whether a cell of the design has fewer participants than anything can be concluded from."""
-    people = audit["identity"].participants
-    return (len(people) if audit.design is None else audit.design.smallest_cell(people)[1]) < TOO_FEW
+    """Return whether a cell has fewer participants than anything can be concluded from."""
+    return smallest_cell(audit)[1] < TOO_FEW
 
 
 def ranking(audit: Audit) -> tuple[list[str], tuple[tuple[str, ...], ...]]:
@@ -136,13 +143,14 @@ def _leader(audit: Audit, group: tuple[str, ...]) -> str:
     values = [number(audit[name].estimate(metric).value) for name in group]
     if len(group) == 1:
         (name,), (value,) = group, values
-        did = f"lowers it to {value}" if audit[name].chance.excluded else f"hides it ({value})"
-        did = did if metric == "S" else f"is best on {metric} ({value})"
+        did = _hides(audit, name) if metric == "S" else f"is best on {metric} ({value})"
         return f"{label(name)}{told} {listed([did, *_task_words(audit, name)])}."
     said = f"{listed(map(label, group))}{told} are tied on {metric} ({listed(values)})"
-    hidden = [] if metric != "S" or any(audit[name].chance.excluded for name in group) else ["hides it"]
-    words = {listed([*hidden, *_task_words(audit, name)] or [""]) for name in group} - {""}
-    said += f"; each of them {words.pop()}" if len(words) == 1 else ""
+    hidden = not any(audit[name].chance.excluded for name in group)
+    shared = ["hides it" if hidden else "lowers it"] if metric == "S" else []
+    words = [_task_words(audit, name) for name in group]
+    shared += [word for word in words[0] if all(word in others for others in words)]
+    said += f"; each of them {listed(shared)}" if shared else ""
     moved = {name: audit[name].estimate("M").value for name in group}
     calmest, *others = sorted(group, key=moved.__getitem__)
     if all(moved[other] - moved[calmest] > 0.01 and _beats(audit, calmest, other, "M") for other in others):
@@ -150,10 +158,15 @@ def _leader(audit: Audit, group: tuple[str, ...]) -> str:
     return f"{said}."
 
 
+def _hides(audit: Audit, name: str) -> str:
+    S = number(audit[name].S)
+    return f"lowers it to {S}" if audit[name].chance.excluded else f"hides it ({S})"
+
+
 def _task_words(audit: Audit, name: str) -> list[str]:
     """Return what became of the task and of the user's head, as ends of a sentence."""
-    task, said = task_metric(audit), []
-    if task is not None and (outcome := audit.outcome(name, task.name)) in ("kept", "improved"):
+    outcome, said = audit.outcome(name, task.name) if (task := task_metric(audit)) else None, []
+    if outcome in ("kept", "improved"):
         said.append("keeps the task" if outcome == "kept" else "improves the task")
     if audit.outcome(name, "A_f") == "improved":
         gain = 100 * audit.contrast(name, metric="A_f").value
@@ -174,7 +187,13 @@ def _no_leader(audit: Audit, names: list[str]) -> str:
         return f"No method is called best with {units(audit)}; at least {TOO_FEW} are needed{cell}{help_}."
     if not audit["identity"].chance.excluded:
         return "There is nothing to remove that these readers find."
-    said = f"No method clearly lowered it{' while clearly keeping the task' * bool(task_metric(audit))}."
+    lowered = [name for name in names if audit.outcome(name, "S") == "improved" and not audit[name].fitted_on]
+    if lowered and (task := task_metric(audit)):
+        outcome, change = audit.outcome(lowered[0], task.name), audit.contrast(lowered[0], metric=task.name)
+        but = "it harms the task" if outcome == "suffered" else "whether it keeps the task is not clear"
+        said = f"{label(lowered[0])} {_hides(audit, lowered[0])}, but {but}"
+        return f"{said} ({task.name} {interval(change, sign=True)})."
+    said = "No method clearly lowered it."
     if floors:
         return (
             f"{said} What the gate of {listed(map(label, floors))} preserves is as readable as the result: "
@@ -189,8 +208,8 @@ def certainty(audit: Audit, *, warn: bool = True) -> str:
     short = {"Preliminary": "Preliminary: few, briefly trained readers, so S may be too low."}
     said = [short.get(badge, sentence) for badge, sentence in warnings(audit).items() if warn]
     if not too_few(audit):
-        said.append(f"Intervals are over {units(audit)}.")
-    return " ".join([*said, *(entry["sentence"] for entry in plan(audit)[:1])])
+        said += [f"Intervals are over {units(audit)}.", *(entry["sentence"] for entry in plan(audit)[:1])]
+    return " ".join(said)
 
 
 def warnings(audit: Audit) -> dict[str, str]:
@@ -202,11 +221,7 @@ def warnings(audit: Audit) -> dict[str, str]:
             "Audit with the full bank before believing a number."
         )
     if too_few(audit):
-        cell, n = (
-            ("", audit.n_people)
-            if audit.design is None
-            else audit.design.smallest_cell(audit["identity"].participants)
-        )
+        cell, n = smallest_cell(audit)
         said["Exploratory"] = f"Only {units(audit, n)}{f' in the cell {cell}' * bool(cell)}: exploratory."
     if s.get("corrected_by"):
         said["Corrected before"] = (
@@ -296,6 +311,10 @@ def _caution(audit: Audit, method: str) -> list[str]:
 def _left(audit: Audit, method: str) -> list[str]:
     """Return what the gate preserves, and which readers still read the source."""
     result, said = audit[method], []
+    for part in ("S_travelled", "S_stayed"):
+        if result.has(part) and audit["identity"].has(part):
+            who = units(audit).partition(" ")[2].capitalize()
+            said.append(f"{who} that {part[2:]}: S {_change(audit, method, part)}.")
     if result.has("floor"):
         floor = (
             f"From what the gate preserves, readers reach {interval(result.estimate('floor'))} (the floor)"
@@ -347,15 +366,15 @@ def caveats(audit: Audit) -> list[str]:
         )
     if "folds" in s:
         lines.append(
-            f"Each participant was scored once, by models trained on others, in {s['folds']} folds; models "
-            "differ from fold to fold."
+            f"Each {named(audit, 'participant')} was scored once, by models trained on others, in "
+            f"{s['folds']} folds; models differ from fold to fold."
         )
     few = " Intervals over so few tend to be too narrow." if TOO_FEW <= n < FEW else ""
     lines.append(
         f"Intervals are over {units(audit)}, for these fitted maps and readers; a stronger reader may find "
         f"more. Chance comes from permuted source labels.{few}"
     )
-    lines += [entry["sentence"] for entry in plan(audit)]
+    lines += [entry["sentence"] for entry in plan(audit) if not too_few(audit)]
     if len(audit.methods) > 2 and any(len(group) == 1 for group in ranking(audit)[1]):
         lines.append(
             "The best method was chosen on the participants it is reported on, which flatters it a little; "

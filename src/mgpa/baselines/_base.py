@@ -99,9 +99,9 @@ def require_variance(moments: Moments) -> None:
 
 
 def require_matrices(number: int, d: int, method: str) -> None:
-    """Raise if a method's d × d matrices, of which it holds so many at a time, exceed the memory.
+    """Raise if a method's d × d matrices, of which it holds ``number`` at a time, exceed the memory.
 
-    For methods that are such matrices: with fewer rows than features there is no smaller form of them.
+    For methods that are such matrices: with fewer rows than features they have no smaller form.
     """
     require_memory(
         8.0 * number * d**2,
@@ -118,18 +118,9 @@ class SourceAware(MomentEstimator):
     __metadata_request__transform: ClassVar[dict[str, bool]] = {"source": True}
 
     def transform(self, X: Any, *, source: Any = None, strength: float | None = None, out: Any = None) -> Any:
-        """Correct embeddings whose sources are known.
+        """Correct embeddings whose sources are known: one label per row, or one for all rows.
 
-        Parameters
-        ----------
-        X : (n, d) array or torch tensor
-            Embeddings.
-        source : (n,) array of labels, or one label for all rows
-            Where each row comes from. Missing or unseen labels are errors.
-        strength : float or None
-            Apply this multiple of the displacement instead of the map's own strength.
-        out : (n, d) numpy array or None
-            Where to write the corrected rows; X itself corrects in place.
+        Missing or unseen labels are errors; the other parameters are those of every ``transform``.
         """
         return self._transform(X, self.map_, source=source, strength=strength, out=out)
 

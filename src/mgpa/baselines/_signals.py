@@ -48,20 +48,10 @@ class SignalBaseline(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         sample_weight: Any = None,
         groups: Any = None,
     ) -> Self:
-        """Learn each source's transformation.
+        """Learn each source's transformation from trials X (n, channels, times) and their ``source`` (n,).
 
-        Parameters
-        ----------
-        X : (n, channels, times) array
-            Trials, float32 or float64.
-        y : (n,) array or None
-            Task labels; only RiemannianProcrustes(rotate=True) uses them.
-        source : (n,) array
-            Acquisition condition of each trial.
-        pairs, pair_id, X_val, source_val, groups : ignored
-            Accepted so that all methods are called alike.
-        sample_weight : None
-            Weights are not supported.
+        Only RiemannianProcrustes(rotate=True) uses task labels ``y``. The other parameters are accepted so
+        that all methods are called alike; weights are refused.
         """
         check_parameters(self)
         forget(self)
@@ -75,15 +65,7 @@ class SignalBaseline(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         return self
 
     def transform(self, X: Any, *, source: Any = None) -> Floats:
-        """Apply to every trial what was learned for its source.
-
-        Parameters
-        ----------
-        X : (n, channels, times) array
-            Trials.
-        source : (n,) array
-            Acquisition condition of each trial, all of them fitted.
-        """
+        """Apply to every trial what was learned for its source, which must have been fitted."""
         check_is_fitted(self)
         X = self._check(X)
         sources, codes = self._sources(source, len(X))

@@ -35,16 +35,6 @@ class EuclideanAlignment(SignalBaseline):
     ----------
     filters_ : dict of (channels, channels) arrays
         R^(-1/2) of every source.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> rng = np.random.default_rng(0)
-    >>> X = rng.normal(size=(40, 3, 50))
-    >>> X[20:] *= np.array([5.0, 1.0, 0.2])[:, None]
-    >>> aligned = EuclideanAlignment().fit_transform(X, source=np.repeat(["gel", "dry"], 20))
-    >>> aligned[20:].std(axis=(0, 2)).round(1)
-    array([1., 1., 1.])
     """
 
     _parameter_constraints: ClassVar[dict[str, Constraint]] = {"ridge": number(0)}

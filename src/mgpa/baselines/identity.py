@@ -20,13 +20,6 @@ class Identity(CorrectionEstimator):
     ----------
     standardize : bool
         Store the mean and standard deviation of the fitting rows.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> X = np.arange(6.0).reshape(3, 2)
-    >>> bool((Identity().fit(X).transform(X) == X).all())
-    True
     """
 
     tags: ClassVar[MethodTags] = MethodTags(source_blind=True, needs_source=False)

@@ -42,7 +42,7 @@ class IGBP(SequentialEstimator):
     Parameters
     ----------
     n_stages : int
-        Networks, and projections; there is no stopping rule.
+        Networks, and projections; all are fitted.
     learning_rate, batch_size : float, int
         AdamW.
     max_epochs : int
@@ -65,17 +65,6 @@ class IGBP(SequentialEstimator):
     history_ : list of dict
         Per stage: ``epochs`` trained, the last ``accuracy``, and the ``movement`` of the rows it is measured
         on, ‖H' - H‖ / ‖H‖ in standardised coordinates.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> rng = np.random.default_rng(0)
-    >>> source = np.repeat([0, 1], 300)
-    >>> X = rng.normal(size=(600, 6)) + source[:, None] * np.array([2.0, 0, 0, 0, 0, 0])
-    >>> model = IGBP(n_stages=5, learning_rate=1e-2, max_epochs=5, random_state=0).fit(X, source=source)
-    >>> Xc = model.transform(X)
-    >>> bool(abs(np.diff([Xc[source == s, 0].mean() for s in (0, 1)])[0]) < 0.5)
-    True
     """
 
     tags: ClassVar[MethodTags] = MethodTags(source_blind=True)

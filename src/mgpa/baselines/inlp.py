@@ -22,8 +22,8 @@ Floats = NDArray[np.float64]
 def row_space(weights: Floats, removed: Floats) -> Floats:
     """Return an orthonormal basis (d, k) of what classifier weights add to the directions removed so far."""
     fresh = weights.T - removed @ (removed.T @ weights.T)
-    left, values, _ = np.linalg.svd(fresh, full_matrices=False)
-    return np.asarray(left[:, values > 1e-8 * np.linalg.norm(weights, 2)])
+    U, values, _ = np.linalg.svd(fresh, full_matrices=False)
+    return np.asarray(U[:, values > 1e-8 * np.linalg.norm(weights, 2)])
 
 
 class INLP(CorrectionEstimator):
@@ -52,16 +52,6 @@ class INLP(CorrectionEstimator):
     history_ : list of float
         Balanced accuracy of each round's classifier, on (X_val, source_val) if given, else on the fitting
         rows.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> rng = np.random.default_rng(0)
-    >>> source = np.repeat([0, 1], 200)
-    >>> X = rng.normal(size=(400, 6)); X[:, 0] += 3 * source
-    >>> model = INLP(n_rounds=3, tolerance=0.1).fit(X, source=source)
-    >>> model.history_[0] > 0.9, model.history_[-1] < 0.6
-    (True, True)
     """
 
     tags: ClassVar[MethodTags] = MethodTags(source_blind=True)

@@ -16,7 +16,7 @@ from ._base import blind_map
 
 Floats = NDArray[np.float64]
 
-# Squared whitened covariance below which a source indicator goes with nothing: rounding has directions too.
+# Squared whitened covariance below which a source indicator has no effect: rounding has directions too.
 NO_EFFECT = 1e-15
 
 
@@ -74,7 +74,7 @@ class LEACE(MomentEstimator):
 
     Needs source labels. No pairs, no task. Source-blind at application.
 
-    What it cannot do: tell a measurement effect from anything else that goes with the source. Where source
+    What it cannot do: tell a measurement effect from anything else associated with the source. Where source
     and task are associated in the fitting rows it removes task along with source. Nonlinear readers are not
     its concern.
 

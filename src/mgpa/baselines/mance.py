@@ -9,10 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.linear_model import LogisticRegression
 
-from .._common.parameters import Constraint, nothing, one_of, read_seed, seed, text, whole
+from .._common.parameters import Constraint, nothing, read_seed, seed, text, whole
 from ..estimators.base import FitData, MethodTags, require_several
-from ..estimators.staged import SequentialEstimator, complete_stages_kept, torch_device
-from ..maps import ManifoldMap, MapInfo
+from ..estimators.staged import SequentialEstimator, torch_device
+from ..maps import ManifoldMap
 from ..maps.manifold import ERASURE, blocks_of, neighbour_offsets, tangent_step
 from ..moments import Scatter, Standardizer
 from ..stopping import held_out_folds
@@ -45,26 +45,22 @@ def intrinsic_dimension(rows: Floats) -> float:
     return min(len(rows) / total, float(rows.shape[1])) if total > 0 else float(rows.shape[1])
 
 
-def first_erasure(H: Floats, codes: NDArray[np.int64], variant: str) -> tuple[Floats, Floats, Floats]:
+def first_erasure(H: Floats, codes: NDArray[np.int64]) -> tuple[Floats, Floats, Floats]:
     """Return readout, direction and offset of the erasure before the rounds: h - (h G + offset) Dᵀ.
 
-    LEACE for "+"; "++" also removes the two directions in which the sources' variances then differ most.
+    LEACE, and the removal of the two directions in which the sources' variances then differ most.
     """
     mean = H.mean(axis=0)
     C = H - mean
-    if variant == "":
-        return np.zeros((len(mean), 0)), np.zeros((len(mean), 0)), np.zeros(0)
     cross = C.T @ (codes - codes.mean())[:, None] / len(C)
     readout, direction = erasure_along(Scatter.of_rows(C / np.sqrt(len(C))).axes(), cross)
-    if variant == "++":
-        erased = C - (C @ readout) @ direction.T
-        first, second = (np.cov(erased[codes == k].T, ddof=0).reshape(len(mean), -1) for k in (0, 1))
-        values, vectors = np.linalg.eigh(second - first)
-        chosen = np.argsort(-np.abs(values), kind="stable")[:2]
-        E = vectors[:, chosen[np.abs(values[chosen]) > 1e-12 * np.trace(first + second)]]
-        readout = np.hstack([readout, E - readout @ (direction.T @ E)])
-        direction = np.hstack([direction, E])
-    return readout, direction, -mean @ readout
+    erased = C - (C @ readout) @ direction.T
+    first, second = (np.cov(erased[codes == k].T, ddof=0).reshape(len(mean), -1) for k in (0, 1))
+    values, vectors = np.linalg.eigh(second - first)
+    chosen = np.argsort(-np.abs(values), kind="stable")[:2]
+    E = vectors[:, chosen[np.abs(values[chosen]) > 1e-12 * np.trace(first + second)]]
+    readout = np.hstack([readout, E - readout @ (direction.T @ E)])
+    return readout, np.hstack([direction, E]), -mean @ readout
 
 
 def fit_scorer(
@@ -115,12 +111,11 @@ def fit_scorer(
 class MANCE(SequentialEstimator):
     """Erase a binary source by small steps inside the local tangent spaces of the data.
 
-    Reference: Avitan, Goldberg, Elazar, "MANCE", 2026, arXiv 2607.03973; written from a description of it.
-    Departures: after LEACE the (rounding-noise) direction between class means is not removed; held-out rows,
-    never test rows, stop the rounds; rows are centred; LEACE is without shrinkage.
+    Reference: Avitan, Goldberg, Elazar, "MANCE", 2026, arXiv 2607.03973 (its variant ++); written from a
+    description. Departures: after LEACE the (rounding-noise) direction between class means is not removed;
+    held-out rows, never test rows, stop the rounds; rows are centred; LEACE is without shrinkage.
 
-    Needs source labels (two sources) and torch to fit; no pairs, no task. Source-blind at application, which
-    needs numpy only.
+    Needs source labels (two sources) and torch to fit; no pairs, no task. Source-blind at application.
 
     What it cannot do: promise anything. Steps stay near the data, but no reader is guaranteed to fail
     afterwards, and what is associated with the source is removed with it. It is slow, in fitting and in
@@ -128,9 +123,6 @@ class MANCE(SequentialEstimator):
 
     Parameters
     ----------
-    variant : {"++", "+", ""}
-        What precedes the rounds: LEACE and the removal of the two directions in which the sources' variances
-        then differ most; LEACE; nothing.
     n_rounds : int
         At most this many rounds. They end earlier, after five or more, once a fresh logistic regression and
         the scorer read the source of held-out rows no better than the majority share plus .01.
@@ -141,29 +133,18 @@ class MANCE(SequentialEstimator):
     device : {"auto", "cpu", "cuda", ...}
         Where the scorer is trained; "auto" takes CUDA if torch sees it.
     random_state : int, RandomState or None
-        Seed of the scorer, the held-out rows and the reference subset; the same seed gives the same map.
+        The same seed gives the same map.
 
     Attributes
     ----------
-    map_ : ManifoldMap
-        Its stages are the erasure, if any, and the rounds.
     history_ : list of dict
         Per round: ``scorer`` and, from the fifth, ``logistic``, accuracies on the held-out rows.
-
-    Examples
-    --------
-    >>> rng = np.random.default_rng(0)
-    >>> source = np.repeat(["dry", "wet"], 100)
-    >>> X = rng.normal(size=(200, 4)) * np.where(source == "wet", 2.0, 1.0)[:, None]
-    >>> MANCE(n_rounds=2, n_steps=20, hidden=8, random_state=0).fit(X, source=source).map_
-    <ManifoldMap: rank-3 erasure and 2 rounds along 160 STORED FITTING ROWS, 4 features>
     """
 
     tags: ClassVar[MethodTags] = MethodTags(source_blind=True)
     map_: ManifoldMap
 
     _parameter_constraints: ClassVar[dict[str, Constraint]] = {
-        "variant": one_of("++", "+", ""),
         "n_rounds": whole(),
         "n_steps": whole(1),
         "hidden": whole(1),
@@ -175,7 +156,6 @@ class MANCE(SequentialEstimator):
     def __init__(
         self,
         *,
-        variant: str = "++",
         n_rounds: int = 60,
         n_steps: int = 800,
         hidden: int = 512,
@@ -183,7 +163,6 @@ class MANCE(SequentialEstimator):
         device: str = "auto",
         random_state: Any = None,
     ) -> None:
-        self.variant = variant
         self.n_rounds = n_rounds
         self.n_steps = n_steps
         self.hidden = hidden
@@ -204,52 +183,56 @@ class MANCE(SequentialEstimator):
                 "binary source. Fit on two of them, or use a method for several sources."
             )
         seed, device = read_seed(self.random_state), torch_device(self.device, "MANCE")
-        train, held = self._split(data, seed)
-        standardizer = Standardizer.from_rows(train[0], None, True)
-        (H, codes), (V, held_codes) = (
-            (
-                np.where(
-                    standardizer.varies,
-                    (X.astype(np.float64) - standardizer.center) / standardizer.scale,
-                    0.0,
-                ),
-                c,
-            )
-            for X, c in (train, held)
-        )
-        erasure = first_erasure(H, codes, self.variant)
-        readout, direction, offset = erasure
-        direction[~standardizer.varies] = readout[~standardizer.varies] = 0.0
+        (X, codes), (X_held, held_codes) = self._split(data, seed)
+        standardizer = Standardizer.from_rows(X, None, True)
+        center, scale, varies = standardizer.center, standardizer.scale, standardizer.varies
+        H, V = (np.where(varies, (rows.astype(np.float64) - center) / scale, 0.0) for rows in (X, X_held))
+        readout, direction, offset = first_erasure(H, codes)
+        direction[~varies] = readout[~varies] = 0.0
         for rows in (H, V):
             rows -= (rows @ readout + offset) @ direction.T
         reference, k = self._reference(H, seed)
-        chance = np.bincount(held_codes).max() / len(held_codes) + MARGIN
-        wide = reference.astype(np.float64)
-        self.sources_, self.history_ = data.sources, []
-        info = self._info(standardizer, random_state=seed, **data.facts)
+        wide, chance = reference.astype(np.float64), np.bincount(held_codes).max() / len(held_codes) + MARGIN
+        history: list[dict[str, Any]] = []
         scorers: list[list[Floats]] = []
-        with complete_stages_kept(lambda: self._finish(standardizer, erasure, reference, k, scorers, info)):
-            for i in range(self.n_rounds):
-                if i % REFIT_EVERY == 0:
-                    last = scorers[-1] if scorers else None
-                    sizes = self.hidden, self.n_steps
-                    weights, accuracy = fit_scorer(
-                        (H, codes), (V, held_codes), last, device, seed + i, *sizes
-                    )
-                    weights[0] *= standardizer.varies  # what never varied must not steer the map later
-                    scorers.append(weights)
-                scorer = tuple(w.astype(np.float64) for w in scorers[-1][:-1])
-                for rows in (H, V):
-                    for block in blocks_of(len(rows), wide, k):
-                        offsets = neighbour_offsets(rows[block], wide, k)
-                        rows[block] += tangent_step(rows[block], offsets, scorer, STEP, 1.0)
-                record: dict[str, Any] = {"round": i, "scorer": accuracy}
-                if i + 1 >= FEWEST_ROUNDS:
-                    probe = LogisticRegression(max_iter=2500).fit(H, codes)
-                    record["logistic"] = float(probe.score(V, held_codes))
-                self.history_.append(record)
-                if max(record["scorer"], record.get("logistic", 1.0)) <= chance:
-                    break
+        for i in range(self.n_rounds):
+            if i % REFIT_EVERY == 0:
+                last, sizes = scorers[-1] if scorers else None, (self.hidden, self.n_steps)
+                weights, accuracy = fit_scorer((H, codes), (V, held_codes), last, device, seed + i, *sizes)
+                weights[0] *= varies  # what never varied must not steer the map later
+                scorers.append(weights)
+            scorer = tuple(w.astype(np.float64) for w in scorers[-1][:-1])
+            for rows in (H, V):
+                for block in blocks_of(len(rows), wide, k):
+                    offsets = neighbour_offsets(rows[block], wide, k)
+                    rows[block] += tangent_step(rows[block], offsets, scorer, STEP, 1.0)
+            history.append({"round": i, "scorer": accuracy})
+            if i + 1 >= FEWEST_ROUNDS:
+                probe = LogisticRegression(max_iter=2500).fit(H, codes)
+                history[-1]["logistic"] = float(probe.score(V, held_codes))
+            if max(accuracy, history[-1].get("logistic", 1.0)) <= chance:
+                break
+        self.sources_, self.history_, self.n_rounds_ = data.sources, history, len(history)
+        d, hidden = H.shape[1], self.hidden
+        shapes = ((hidden, d), (hidden,), (hidden, hidden), (hidden,), (hidden,))
+        stacks: dict[str, Any] = {
+            name: np.array([weights[j] for weights in scorers], dtype=np.float32).reshape(-1, *shape)
+            for j, (name, shape) in enumerate(zip(ManifoldMap.scorer_names, shapes, strict=True))
+        }
+        self.map_ = ManifoldMap(
+            center=center,
+            scale=scale,
+            stage=np.concatenate([[ERASURE], np.arange(len(history)) // REFIT_EVERY]).astype(np.float64),
+            readout=readout,
+            direction=direction,
+            offset=offset,
+            reference=reference,
+            **stacks,
+            n_neighbors=float(k),
+            step=STEP,
+            power=1.0,
+            info=self._info(standardizer, random_state=seed, **data.facts),
+        )
 
     def _split(self, data: FitData, seed: int) -> tuple[Rows, Rows]:
         """Return rows to fit on and held-out rows, each with its codes."""
@@ -274,35 +257,3 @@ class MANCE(SequentialEstimator):
         if m <= k:
             raise ValueError(f"{m} reference rows are too few for {k} neighbours; use at least {k + 1}.")
         return reference, k
-
-    def _finish(
-        self,
-        standardizer: Standardizer,
-        erasure: tuple[Floats, Floats, Floats],
-        reference: Floats,
-        k: int,
-        scorers: list[list[Floats]],
-        info: MapInfo,
-    ) -> None:
-        self.n_rounds_ = len(self.history_)
-        (d, rank), hidden = erasure[0].shape, self.hidden
-        rounds = np.arange(self.n_rounds_) // REFIT_EVERY
-        shapes = ((hidden, d), (hidden,), (hidden, hidden), (hidden,), (hidden,))
-        stacks: dict[str, Any] = {
-            name: np.array([weights[i] for weights in scorers], dtype=np.float32).reshape(-1, *shape)
-            for i, (name, shape) in enumerate(zip(ManifoldMap.scorer_names, shapes, strict=True))
-        }
-        self.map_ = ManifoldMap(
-            center=standardizer.center,
-            scale=standardizer.scale,
-            stage=np.concatenate([[ERASURE] * (rank > 0), rounds]).astype(np.float64),
-            readout=erasure[0],
-            direction=erasure[1],
-            offset=erasure[2],
-            reference=reference,
-            **stacks,
-            n_neighbors=float(k),
-            step=STEP,
-            power=1.0,
-            info=info,
-        )

@@ -64,17 +64,6 @@ class CMMN(SignalBaseline):
         p̄ = (Σ √p_k / K)², per unit sampling rate.
     filters_ : dict of (channels, F or F + 1) arrays
         Zero-phase filters of every source.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> rng = np.random.default_rng(0)
-    >>> X = rng.normal(size=(40, 2, 400))
-    >>> X[20:] *= 3
-    >>> source = np.repeat(["A", "B"], 20)
-    >>> Y = CMMN(filter_size=32).fit_transform(X, source=source)
-    >>> [round(float(Y[source == s].std()), 1) for s in ("A", "B")]
-    [2.0, 2.0]
     """
 
     barycenter_: Floats

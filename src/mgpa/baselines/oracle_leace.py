@@ -29,13 +29,6 @@ class OracleLEACE(SourceAware):
     ----------
     standardize : bool
         Report movement in features scaled to unit variance; the edit itself is the same.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> X, source = np.array([[0.0], [2.0], [10.0], [12.0]]), np.array(["dry", "dry", "wet", "wet"])
-    >>> OracleLEACE().fit(X, source=source).transform(X, source=source).ravel()
-    array([5., 7., 5., 7.])
     """
 
     _parameter_constraints: ClassVar[dict[str, Constraint]] = {"standardize": flag}

@@ -37,16 +37,6 @@ class PISCO(MomentEstimator):
         η, the share of dimensions kept (before K - 1 style directions are taken off).
     standardize : bool
         Work in features scaled to unit variance.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> rng = np.random.default_rng(0)
-    >>> A = rng.normal(size=(40, 4)); B = A + [3.0, 0.0, 0.0, 0.0]
-    >>> X, source = np.concatenate([A, B]), np.repeat([0, 1], 40)
-    >>> model = PISCO(keep=1.0, standardize=False).fit(X, source=source, pairs=(A, B))
-    >>> model.to_map()
-    <AffineMap: affine, rank 1, strength 1, 4 features>
     """
 
     tags: ClassVar[MethodTags] = MethodTags(source_blind=True, needs_pairs=True)
@@ -66,22 +56,24 @@ class PISCO(MomentEstimator):
         K = data.require_sources()
         contrasts, standardizer = data.contrasts(), data.standardizer(self.standardize)
         moments, scale = data.moments, standardizer.scale
-        kept = np.flatnonzero(standardizer.varies)  # constant features are neither kept nor removed
-        n_content = int(self.keep * len(kept) + 1e-9) - (K - 1)
+        varying = np.flatnonzero(standardizer.varies)  # constant features are left alone
+        n_content = int(self.keep * len(varying) + 1e-9) - (K - 1)
         if n_content < 1:
             raise ValueError(
-                f"keep={self.keep} leaves {n_content} of {len(kept)} dimensions as content after removing "
+                f"keep={self.keep} leaves {n_content} of {len(varying)} dimensions as content after removing "
                 f"{K - 1} style direction(s); keep more."
             )
-        differences = (contrasts.values / scale)[:, kept]
+        differences = (contrasts.values / scale)[:, varying]
         if not differences.any():
             raise ValueError("All paired differences are zero: the two views are identical.")
         require_matrices(4, len(scale), "PISCO")
         mean = (moments.mean - standardizer.center) / scale
         second = moments.scatter / np.outer(scale, scale) / moments.weights.sum() + np.outer(mean, mean)
-        objective = self.penalty * differences.T @ differences / len(differences) - second[np.ix_(kept, kept)]
+        objective = (
+            self.penalty * differences.T @ differences / len(differences) - second[np.ix_(varying, varying)]
+        )
         vectors: Floats = np.linalg.eigh(objective)[1]
-        removed = np.zeros((len(scale), len(kept) - n_content))
-        removed[kept] = vectors[:, n_content:]
+        removed = np.zeros((len(scale), len(varying) - n_content))
+        removed[varying] = vectors[:, n_content:]
         info = self._evidence_info(data, n_contrasts=len(contrasts), gate_rank=removed.shape[1])
         return projector_map(standardizer, moments.mean, removed, info)

@@ -60,22 +60,9 @@ _METHODS: tuple[tuple[str, Any, str, str], ...] = (
 class Method:
     """One method and what a comparison has to grant it.
 
-    Attributes
-    ----------
-    name : str
-        For :func:`make`.
-    source_blind : bool
-        Corrects new rows without their source. Methods that do not are told more than those that do.
-    needs_source, needs_pairs, needs_task : bool
-        What ``fit`` needs.
-    acts_on : {"embeddings", "signals"}
-        Signals (n, channels, times) must be embedded again afterwards.
-    streams : bool
-        Has ``partial_fit`` and ``merge``.
-    extra : str
-        What to install: ``pip install 'mgpa[extra]'``.
-    reference : str
-        Where it comes from; the class's docstring has the rest.
+    ``source_blind`` methods correct new rows without their source. The ``needs_`` are for ``fit``. Signals
+    (n, channels, times) must be embedded after a correction. What streams has ``partial_fit`` and ``merge``;
+    ``extra`` is what to install beyond mgpa.
     """
 
     name: str
@@ -133,32 +120,19 @@ def references() -> dict[str, str]:
 
 
 def canonical_name(name: Any) -> str:
-    """Return a name as methods are listed under: lower case, with underscores.
-
-    Examples
-    --------
-    >>> canonical_name("Closed-form MGPA")
-    'closed_form_mgpa'
-    """
+    """Return a name as methods are listed under: lower case, with underscores ("closed_form_mgpa")."""
     return str(name).lower().replace("-", "_").replace(" ", "_")
 
 
 def make(name: str, **params: Any) -> Any:
-    """Return an unfitted estimator by name.
-
-    Parameters
-    ----------
-    name : str
-        As listed by :func:`available`; upper case and hyphens are fine.
-    **params
-        Its parameters.
+    """Return an unfitted estimator by name, as listed by :func:`available`; upper case and hyphens are fine.
 
     Examples
     --------
     >>> make("leace", ridge=0.1)
     LEACE(ridge=0.1)
     """
-    classes = {known: cls for known, cls, _, _ in _METHODS}
+    classes = {entry: cls for entry, cls, _, _ in _METHODS}
     key = canonical_name(name)
     if key not in classes:
         close = difflib.get_close_matches(key, classes, n=3)

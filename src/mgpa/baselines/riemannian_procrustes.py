@@ -50,18 +50,6 @@ class RiemannianProcrustes(SignalBaseline):
         an orthogonal rotation Q, I for the reference.
     reference_ : label
         The reference.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> rng = np.random.default_rng(0)
-    >>> X, y = rng.normal(size=(40, 3, 60)), np.tile([0, 1], 20)
-    >>> X[y == 1, 0] *= 2
-    >>> X[20:] = np.array([[0.0, 1, 0], [2, 0, 0], [0, 0, 1]]) @ X[20:]
-    >>> source = np.repeat(["gel", "dry"], 20)
-    >>> aligned = RiemannianProcrustes(reference="gel").fit_transform(X, y, source=source)
-    >>> aligned.shape, bool((aligned[y == 1, 0, 0] > 1).mean() > 0.9)
-    ((40, 3, 3), True)
     """
 
     tags: ClassVar[MethodTags] = MethodTags(source_blind=False, needs_task=True, acts_on="signals")

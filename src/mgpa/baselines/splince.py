@@ -40,8 +40,8 @@ def oblique_erasure(covariance: PrincipalAxes, source: Floats, task: Floats) -> 
 
 
 def _span(columns: Floats) -> Floats:
-    left, values, _ = np.linalg.svd(columns, full_matrices=False)
-    return np.asarray(left[:, values > max(RELATIVE_RANK * values.max(initial=0.0), NO_EFFECT**0.5)])
+    U, values, _ = np.linalg.svd(columns, full_matrices=False)
+    return np.asarray(U[:, values > max(RELATIVE_RANK * values.max(initial=0.0), NO_EFFECT**0.5)])
 
 
 class SPLINCE(MomentEstimator):

@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import os
 import re
+import sys
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args, get_origin
 
@@ -14,7 +16,7 @@ from cyclopts import App, Parameter, Token, convert, validators
 from .. import __version__
 from .._common.files import lies_there, require_distinct_paths, require_replaceable
 from .._common.remote import Place, RemotePath, as_place
-from ..errors import OutputExists, printable
+from ..errors import OutputExists, first_few, printable
 
 
 def _read_value(kind: Any, tokens: Sequence[Token] | dict[str, Any]) -> Any:
@@ -91,6 +93,60 @@ Seeds = Annotated[list[int], Parameter(consume_multiple=True, validator=validato
 Names = Annotated[list[str], Parameter(consume_multiple=True)]
 
 
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class TableOptions:
+    """Which columns of a file are what.
+
+    Parameters
+    ----------
+    embedding
+        The column with the embedding, what its columns begin with (f for f0, f1, …), a range (1100:2492),
+        several columns (--embedding alpha beta), or numeric for all columns of numbers.
+    rename
+        As --rename.device source; a name with a dot as --rename '{"Sample No.": "pair_id"}'; an id made of
+        several columns as --rename.site+subject participant.
+    columns
+        Keep only these columns besides the embedding, by the names they have in the file.
+    replicates
+        Rows of one source that share a pair_id: average them (mean), or pair the first of one source with
+        the first of another, and so on (pair).
+    """
+
+    embedding: Names | None = None
+    rename: dict[str, str] | None = None
+    columns: Names | None = None
+    replicates: Literal["mean", "pair"] | None = None
+
+    def open(self, table: Place, features: Sequence[str] | None = None) -> Any:
+        """Open a table; without --embedding, the columns of a map's features if nothing else can be it."""
+        from ..tables import TableError, open_table
+        from ..tables.columns import COLUMNS
+
+        rest: dict[str, Any] = {"rename": self.rename, "columns": self.columns, "replicates": self.replicates}
+        named: Any = self.embedding
+        if named is not None and len(named) == 1:
+            named = named[0]
+        try:
+            file = open_table(table, embedding=named, **rest)
+        except TableError as error:
+            if named is not None or features is None or "No column holds embeddings" not in str(error):
+                raise
+            file = open_table(table, embedding=list(features), **rest)
+        if "feature_names" in file.info:
+            kinds = file.columns.items()
+            numbers = [n for n, kind in kinds if kind not in ("text", "bool") and n not in COLUMNS]
+            if numbers:
+                print(
+                    f"mgpa: columns of numbers that are not part of the embedding: {first_few(numbers)}.",
+                    file=sys.stderr,
+                )
+        return file
+
+
+AS_IT_IS = TableOptions()
+
+
 class UserError(Exception):
     """Something the user can put right; its text says what."""
 
@@ -119,13 +175,12 @@ def with_rank(model: Any, rank: Rank) -> Any:
     return model
 
 
-def with_tokens(model: Any, tokens: str, table: Place) -> Any:
-    """Return a method that corrects the tokens of a table together, each, or by their mean."""
-    from ..tables import open_table
+def with_tokens(model: Any, tokens: str, file: Any) -> Any:
+    """Return a method that corrects the tokens of an opened table together, or by their mean."""
     from ..tokens import TOKENS
 
     if tokens == "mean":  # how tables of tokens are fitted anyway
         return model
-    if len(open_table(table).shape) != 2:
-        raise UserError(f"{table} holds vectors, not tokens; leave --tokens out.")
+    if len(file.shape) != 2:
+        raise UserError(f"{file.path} holds vectors, not tokens; leave --tokens out.")
     return TOKENS[tokens](model)

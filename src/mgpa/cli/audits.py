@@ -12,14 +12,16 @@ from cyclopts import Parameter, validators
 from .._common.files import write_atomically
 from .._common.outputs import claim
 from .._common.progress import waiting
-from .._common.remote import Place, as_place, is_address
+from .._common.remote import as_place, is_address
 from .application import (
+    AS_IT_IS,
     AnyPlace,
     AsJson,
     Folder,
     Names,
     Rank,
     Seeds,
+    TableOptions,
     Tokens,
     UserError,
     app,
@@ -79,6 +81,7 @@ def audit(
     against: str | None = None,
     cache: Annotated[Path | None, Parameter(validator=validators.Path(file_okay=False))] = None,
     options: AuditOptions = AuditOptions(),
+    reading: TableOptions = AS_IT_IS,
     require: str | None = None,
     verbose: Annotated[bool, Parameter(negative="")] = False,
     open_: Annotated[bool, Parameter(name="--open", negative="")] = False,
@@ -116,11 +119,11 @@ def audit(
     if against is not None and against not in names:
         raise UserError(f"--against is {against!r}; choose one of {', '.join(sorted(names))}.")
     read_requirement(require or "S<=1")  # before anything is computed
-    result = run_audit(table, out, methods, options, cache)
+    result = run_audit(reading.open(table), out, methods, options, cache)
 
     with waiting("audit: drawing figures"):
         drawn = draw_all(result)
-        save_figures(drawn, out / "figures", verbose=True)
+        save_figures(drawn, out / "figures", ("pdf", "svg"), verbose=True)
     with waiting("audit: writing the report"):
         page, csv, tex = claim(out, "report.html", "table.csv", "table.tex")
         result.report(page, figures=drawn)
@@ -157,7 +160,7 @@ def audit(
 
 
 def run_audit(
-    table: Place, out: Path, methods: list[str], options: AuditOptions, cache: Path | None = None
+    file: Any, out: Path, methods: list[str], options: AuditOptions, cache: Path | None = None
 ) -> Any:
     """Return the audit of named methods and stored maps; finished cells are kept in the output folder."""
     claim(out)  # before the work
@@ -165,15 +168,14 @@ def run_audit(
         from ..audit import AuditPlan
         from ..baselines import make
         from ..maps import load_map
-        from ..tables.files import open_table
 
         entries = {
             name: load_map(entry)
             if _is_map(entry)
-            else with_tokens(with_rank(make(entry), options.rank), options.tokens, table)
+            else with_tokens(with_rank(make(entry), options.rank), options.tokens, file)
             for name, entry in _named(methods).items()
         }
-        rows = open_table(table).read().require("source", "participant")
+        rows = file.read().require("source", "participant")
     quick = {"bank": options.readers, "restarts": 1, "checkpoints": (12,)}
     plan = AuditPlan(
         rows,

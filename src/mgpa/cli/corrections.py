@@ -12,6 +12,7 @@ from cyclopts import Parameter
 from .._common.progress import waiting
 from ..errors import first_few, printable
 from .application import (
+    AS_IT_IS,
     AnyOut,
     AnyPlace,
     AsJson,
@@ -21,6 +22,7 @@ from .application import (
     Rank,
     Scheduler,
     Seed,
+    TableOptions,
     Tokens,
     UserError,
     app,
@@ -48,6 +50,7 @@ def fit(
     tokens: Tokens = "mean",
     seed: Seed | None = None,
     parameters: Params = None,
+    reading: TableOptions = AS_IT_IS,
     overwrite: Overwrite = False,
     scheduler: Scheduler = None,
     json_: AsJson = False,
@@ -59,7 +62,7 @@ def fit(
     Parameters
     ----------
     table
-        Embeddings with a source for every row (.npz, .parquet, a folder of .parquet), also by an
+        Embeddings with a source for every row (.npz, .parquet, .csv, a folder of .parquet), also by an
         address (s3://…, gs://…, https://…, hf://…). With a role column only FIT rows are fitted on, and VAL
         rows decide when iterative methods stop.
     out
@@ -83,7 +86,7 @@ def fit(
     """
     with waiting("fit: loading"):
         from ..baselines import make
-        from ..tables import fit_table, open_table
+        from ..tables import fit_table
         from ..tables.scale import connect
 
     refuse_existing(out, overwrite, table, pairs)
@@ -101,11 +104,12 @@ def fit(
             raise UserError(f"{method} has no rank; leave --rank out.")
     if "verbose" in model.get_params():
         model.set_params(verbose=True)
-    model = with_tokens(model, tokens, table)
+    file = reading.open(table)
+    model = with_tokens(model, tokens, file)
     with connect(scheduler) as client, waiting("fit: fitting"):
-        m = fit_table(model, table, pairs=pairs, components=components, client=client, verbose=True).to_map()
+        m = fit_table(model, file, pairs=pairs, components=components, client=client, verbose=True).to_map()
     m.save(out, overwrite=overwrite)
-    if "role" not in open_table(table).columns:
+    if "role" not in file.columns:
         print(
             "mgpa: the table has no roles, so all rows were fitted on; an audit of the same participants "
             "would not be held out (mgpa convert --roles gives each participant a role).",
@@ -121,6 +125,7 @@ def apply(
     *,
     out: AnyOut,
     strength: float | None = None,
+    reading: TableOptions = AS_IT_IS,
     overwrite: Overwrite = False,
     force: bool = False,
     strict: bool = False,
@@ -156,11 +161,12 @@ def apply(
     m = load_map(map)
     if strength is not None:
         m = m.with_strength(strength)
-    check = check_table(m, table)
+    file = reading.open(table, m.info.feature_names)
+    check = check_table(m, file)
     if strict and not check.ok:
         raise UserError(" ".join(check.problems))
     with connect(scheduler) as client:
-        n_rows = correct_file(m, table, out, overwrite=overwrite, force=force, client=client, verbose=True)
+        n_rows = correct_file(m, file, out, overwrite=overwrite, force=force, client=client, verbose=True)
     facts = {"table": str(out), "rows": n_rows, "check": check.to_dict()}
     show(facts, f"{n_rows} rows corrected into {out}\n{check}", json_)
 

@@ -115,15 +115,14 @@ def verify(
         "complete": inventory.complete,
         "present": len(inventory.present),
         "missing": list(inventory.missing),
-        "unexpected": list(inventory.unexpected),
         "problems": list(inventory.problems),
         "checks": {one.what: [one.published, one.computed] for one in inventory.checks},
     }
     n = len(inventory.present) + len(inventory.missing)
     lines = [f"{inventory.dataset} in {folder}: {len(inventory.present)} of {n} files"]
-    for word, names in (("missing", inventory.missing), ("unexpected", inventory.unexpected)):
-        if names:
-            lines.append(f"{word:<12}{first_few(list(names), 10)}" + (" (--json)" if names[10:] else ""))
+    if inventory.missing:
+        more = " (--json)" if inventory.missing[10:] else ""
+        lines.append(f"missing     {first_few(list(inventory.missing), 10)}{more}")
     lines += [f"problem     {problem}" for problem in inventory.problems]
     lines += [f"{'ok' if one.passed else 'differs':<12}{one}" for one in inventory.checks]
     lines.append("complete" if inventory.complete else "not complete")

@@ -46,7 +46,7 @@ def doctor(*, json_: AsJson = False) -> None:
     import importlib.metadata as metadata
     import platform
 
-    from ..maps.runtime.compiled import why_not
+    from ..maps.runtime.compiled import unavailable_reason
 
     versions: dict[str, str | None] = {}
     for name in (name for names in PURPOSES.values() for name in names):
@@ -61,7 +61,7 @@ def doctor(*, json_: AsJson = False) -> None:
             import torch
 
             devices += [f"cuda:{i} {torch.cuda.get_device_name(i)}" for i in range(torch.cuda.device_count())]
-    reason, threads = why_not(), os.environ.get("OMP_NUM_THREADS")
+    reason, threads = unavailable_reason(), os.environ.get("OMP_NUM_THREADS")
     facts = {
         "mgpa": __version__,
         "python": platform.python_version(),

@@ -10,20 +10,19 @@ from cyclopts import Parameter
 from .._common.progress import waiting
 from ..errors import printable
 from .application import (
+    AS_IT_IS,
     AnyOut,
     AnyPlace,
     AsJson,
     MaybePlace,
-    Names,
     Overwrite,
     Seed,
+    TableOptions,
     UserError,
     app,
     refuse_existing,
     show,
 )
-
-RENAME = """As --rename.device source; a name with a dot in it as --rename '{"Sample No.": "pair_id"}'."""
 
 
 @app.command
@@ -31,9 +30,7 @@ def convert(
     table: AnyPlace,
     *,
     out: AnyOut,
-    embedding: Names | None = None,
-    rename: Annotated[dict[str, str] | None, Parameter(help=RENAME)] = None,
-    columns: Names | None = None,
+    reading: TableOptions = AS_IT_IS,
     roles: bool = False,
     seed: Seed = 0,
     overwrite: Overwrite = False,
@@ -48,11 +45,6 @@ def convert(
         A .csv, .tsv or .txt file, or any table; also by an address (s3://…, gs://…, https://…, hf://…).
     out
         A .parquet, .npz or .csv file; also by an address (s3://…, gs://…).
-    embedding
-        The column with the embedding, what its columns begin with (f for f0, f1, …), or several columns
-        (--embedding alpha beta).
-    columns
-        Keep only these columns besides the embedding, by the names they have in the file.
     roles
         Give every participant one role: 40 % FIT, 20 % each VAL, HEAD and EVAL.
     seed
@@ -61,13 +53,12 @@ def convert(
     from dataclasses import replace
 
     from ..tables import assign_roles
-    from ..tables.files import format_from_name, open_table, write_table
+    from ..tables.files import format_from_name, write_table
 
     refuse_existing(out, overwrite, table)
     format_from_name(out)  # before the work, not after it
-    named = embedding[0] if embedding is not None and len(embedding) == 1 else embedding
     with waiting("convert: reading"):
-        read = open_table(table, embedding=named, rename=rename, columns=columns).read()
+        read = reading.open(table).read()
     if roles:
         read.require("participant")
         read = replace(read, role=assign_roles(read.participant, random_state=seed))

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from .datasets.neuroscan_flex import read_neuroscan_flex
     from .datasets.wearable_ssvep import read_wearable_ssvep
     from .devices import align_devices, table_from_epochs
-    from .encoders import eegpt, labram
+    from .encoders import eegpt
     from .encoding import Encoder, as_trials, encode
     from .features import BandPower, TemporalBins, WindowedPower
     from .moabb import from_moabb, table_from_moabb
@@ -38,7 +38,7 @@ _NAMES = {
     ".datasets.neuroscan_flex": "read_neuroscan_flex",
     ".datasets.wearable_ssvep": "read_wearable_ssvep",
     ".devices": "align_devices table_from_epochs",
-    ".encoders": "eegpt labram",
+    ".encoders": "eegpt",
     ".encoding": "Encoder as_trials encode",
     ".features": "BandPower TemporalBins WindowedPower",
     ".moabb": "from_moabb table_from_moabb",

@@ -73,7 +73,6 @@ def load_checkpoint(
     sha256: str | None = None,
     allow_missing: Sequence[str] = ("chans_id",),
     allow_extra: Sequence[str] = (),
-    leading: Sequence[str] = (),
 ) -> dict[str, Any]:
     """Load trained weights into a torch module: all of them, or none and an error.
 
@@ -89,8 +88,6 @@ def load_checkpoint(
         Names that stay as the model has them, whatever the file says: EEGPT's table of the channels in use.
     allow_extra : sequence of str
         What names in the file may begin with that the model has no use for.
-    leading : sequence of str
-        Names of which the file may have more along axis 1, where the model uses the first ones only.
 
     Returns
     -------
@@ -112,17 +109,11 @@ def load_checkpoint(
     content = check_file(path, sha256)
     stored = _tensors(content, path)
     wanted = {name: value for name, value in model.state_dict().items() if name not in allow_missing}
-    cut = {}
-    for name in leading:
-        theirs, ours = (list(side[name].shape) if name in side else [0, 0] for side in (stored, wanted))
-        if theirs[:1] + theirs[2:] == ours[:1] + ours[2:] and theirs[1] > ours[1]:
-            cut[name] = [ours[1], theirs[1]]
-            stored[name] = stored[name][:, : ours[1]]
     _require_equal(stored, wanted, path, type(model).__name__, (*allow_extra, *allow_missing))
     # Not strict, because of allow_missing only; everything else has been compared.
     model.load_state_dict({name: stored[name] for name in wanted}, strict=False)
     record = {"file": path.name, "sha256": hashlib.sha256(content).hexdigest(), "size": len(content)}
-    return record | source | ({"leading": cut} if cut else {})
+    return record | source
 
 
 def check_file(path: str | os.PathLike[str], sha256: str | None = None) -> bytes:

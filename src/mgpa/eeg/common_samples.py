@@ -67,7 +67,7 @@ def _plain(name: str) -> str:
 def common_channels(
     parts: list[DeviceEpochs], wanted: Sequence[str] | None
 ) -> tuple[tuple[str, ...], list[str]]:
-    """Return the channels to keep, as the first device spells them, and what is to be said about others."""
+    """Return the channels to keep, as the first device spells them, and notes about the others."""
     for part in parts:
         missing = [name for name in wanted or () if _plain(name) not in part.channels]
         if missing:
@@ -114,19 +114,19 @@ def _poor_channels(parts: list[DeviceEpochs]) -> dict[str, list[str]]:
 
 def about_units(parts: list[DeviceEpochs]) -> list[str]:
     """Return which epochs cannot be in volts, as MNE takes them to be; warn of them."""
-    said = []
+    loud = []
     for part in parts:
         data = part.epochs.get_data(picks=list(part.channels.values()), copy=False)
         size = float(np.median(np.ptp(data, axis=2)))
         if size > LOUD:
-            said.append(f"{part} has signals of {size:.3g} V from peak to peak")
-    if said:
+            loud.append(f"{part} has signals of {size:.3g} V from peak to peak")
+    if loud:
         warnings.warn(
-            f"{some(said)}. MNE takes numbers for volts; if they are microvolts, multiply them by 1e-6 "
-            "(apply_function), lest the unit be taken for an effect of the device.",
+            f"{some(loud)}. MNE takes numbers for volts; if they are microvolts, multiply them by 1e-6 "
+            "(apply_function); else the unit looks like an effect of the device.",
             stacklevel=4,
         )
-    return said
+    return loud
 
 
 class Grid(NamedTuple):
@@ -151,11 +151,11 @@ def common_times(parts: list[DeviceEpochs], sfreq: float | None) -> tuple[Grid, 
         raise UsageError(f"The epochs have no time in common ({spans}); cut all of them around the event.")
     words = [f"{rate:g} Hz from {start:.4g} to {start + (samples - 1) / rate:.4g} s"]
     for device in dict.fromkeys(part.device for part in parts):
-        of_device = [part for part in parts if part.device == device]
-        rates = sorted({part.rate for part in of_device})
+        same = [part for part in parts if part.device == device]
+        rates = sorted({part.rate for part in same})
         if rates != [rate]:
             words.append(f"{device} resampled from {' and '.join(f'{r:g}' for r in rates)} Hz")
-        moved = max(abs(_offset(part, start, rate)[1]) for part in of_device)
+        moved = max(abs(_offset(part, start, rate)[1]) for part in same)
         if moved > _WHOLE:
             words.append(f"{device} interpolated, by {moved:.2f} of a sample")
     return Grid(start, rate, samples), "; ".join(words)

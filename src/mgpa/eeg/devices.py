@@ -8,7 +8,7 @@ events on two clocks then have to lie on a straight line. What was left out or l
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
@@ -35,16 +35,10 @@ def table_from_epochs(
     devices: Mapping[str, Any],
     *,
     encoder: Encoder,
-    pair_by: str | Sequence[str] = "event",
-    participant: str = "participant",
-    label: str = "label",
-    channels: Sequence[str] | None = None,
-    sfreq: float | None = None,
-    reference: str | Sequence[str] | None = None,
-    limits: TimingLimits | None = None,
     roles: Mapping[str, float] | None = None,
     random_state: int = 0,
     verbose: bool = False,
+    **alignment: Any,
 ) -> Table:
     """Make one table of the epochs of several devices: at common samples, paired, embedded, with roles.
 
@@ -54,8 +48,6 @@ def table_from_epochs(
         Two or more devices that recorded the same events. The names become ``source``.
     encoder : Encoder
         What embeds the trials; see :func:`mgpa.eeg.encode`.
-    pair_by, participant, label, channels, sfreq, reference, limits
-        How epochs are brought together; see :func:`align_devices`.
     roles : dict of role to share of participants, or None
         See :func:`mgpa.tables.assign_roles`; None is its default, and no roles with fewer than four people.
         A metadata column ``role`` is taken as it is.
@@ -63,6 +55,9 @@ def table_from_epochs(
         Who gets which role.
     verbose : bool
         Show progress.
+    **alignment
+        How epochs are brought together, as for :func:`align_devices`: pair_by, participant, label, channels,
+        sfreq, reference and limits.
 
     Returns
     -------
@@ -88,16 +83,7 @@ def table_from_epochs(
     >>> table_from_epochs({"cap": cap, "headset": headset}, encoder=mgpa.eeg.BandPower())
     <Table: 160 rows of 10 float32, with source, participant, role, label, pair_id, onset, event>
     """
-    trials, report = align_devices(
-        devices,
-        pair_by=pair_by,
-        participant=participant,
-        label=label,
-        channels=channels,
-        sfreq=sfreq,
-        reference=reference,
-        limits=limits,
-    )
+    trials, report = align_devices(devices, **alignment)
     trials = replace(trials, info=trials.info | {"pairing": str(report)})
     return encode(with_drawn_roles(trials, roles, random_state), encoder, verbose=verbose)
 
@@ -151,41 +137,31 @@ def align_devices(
     report : PairingReport
         What was left out, which channels are bad or flat, and how the clocks compare.
     """
-    given: dict[str, tuple[Any, type]] = {
-        "devices": (devices, Mapping),
-        "participant": (participant, str),
-        "label": (label, str),
-    }
-    for name, (value, kind) in given.items():
-        if not isinstance(value, kind):
-            expected = "epochs by name, as {'lab': …}" if kind is Mapping else "a column of Epochs.metadata"
-            raise TypeError(f"{name} is a {type(value).__name__}; expected {expected}.")
     by = (pair_by,) if isinstance(pair_by, str) else tuple(pair_by)
-    if len(devices) < 2 or not by:
+    if not isinstance(devices, Mapping) or len(devices) < 2 or not by:
         raise UsageError(
-            f"Got {len(devices)} devices and pair_by={pair_by!r}; expected epochs of two devices or more by "
-            "name, and the columns that name an event. Several views of one recording are made by "
-            "mgpa.eeg.measure_views."
+            "Expected epochs of two devices or more by name, as {'lab': …}, and the columns that "
+            "name an event. Several views of one recording are made by mgpa.eeg.measure_views."
         )
     parts = [
         _read(str(name), epochs, by, participant, label)
-        for name, given in devices.items()
-        for epochs in _listed(given, name)
+        for name, several in devices.items()
+        for epochs in _listed(several, name)
     ]
     names, notes = common_channels(parts, channels)
     grid, words = common_times(parts, sfreq)
     notes += [*about_units(parts), words]
     shared = [name for name in parts[0].columns if all(name in part.columns for part in parts)]
-    left = sorted({name for part in parts for name in part.columns} - set(shared))
-    if left:
-        notes.append(f"metadata that not all have, and that are left out: {', '.join(left)}")
+    others = sorted({name for part in parts for name in part.columns} - set(shared))
+    if others:
+        notes.append(f"metadata that not all have, and that are left out: {', '.join(others)}")
     trials = Trials.concatenate(align(part, names, grid, shared) for part in parts)
     pair_id, sessions, untimed = _pair(trials.columns, tuple(map(str, devices)), by, limits)
     if untimed:
         _require_one_day(parts, limits)
-        notes.append(f"clocks not compared, for want of onsets or of three pairs: {some(untimed)}")
+        notes.append(f"clocks not compared, without onsets or three pairs: {some(untimed)}")
         warnings.warn(
-            f"Clocks cannot be compared, for want of onsets or of three pairs ({some(untimed)}): that events "
+            f"Clocks cannot be compared, without onsets or three pairs ({some(untimed)}): that events "
             f"of one number are the same event rests on {', '.join(by)} alone.",
             stacklevel=2,
         )
@@ -214,7 +190,7 @@ def _require_one_day(parts: Sequence[DeviceEpochs], limits: TimingLimits | None)
 
 
 def with_drawn_roles(trials: Trials, shares: Mapping[str, float] | None, random_state: int) -> Trials:
-    """Return the trials with everybody's role: their own, or assigned, if people suffice."""
+    """Return the trials with a role for each participant: theirs, or assigned if there are enough."""
     if "role" in trials.columns:
         if shares is not None:
             raise UsageError("There is a column role already; leave roles out, or rename that column.")
@@ -224,7 +200,7 @@ def with_drawn_roles(trials: Trials, shares: Mapping[str, float] | None, random_
         warnings.warn(
             f"{len(np.unique(people))} participants are too few for the roles {', '.join(ROLES)}, so the "
             "table has none: mgpa.audit.run lets three people or more take turns in them, and a fit is on "
-            "everybody.",
+            "all participants.",
             stacklevel=3,
         )
         return trials
@@ -267,7 +243,7 @@ def _read(device: str, epochs: Any, by: tuple[str, ...], participant: str, label
         implied["participant"] = np.full(len(epochs), person)
         whose = f"or leave that out: the subject's his_id is {person!r}"
     columns = {"source": np.full(len(epochs), device)}
-    for kept, name, advice in (
+    for column, name, advice in (
         ("participant", participant, f"Name the participant's column with participant=, {whose}."),
         ("label", label, "Name the task's column with label=."),
         ("onset", "onset", ""),
@@ -275,7 +251,7 @@ def _read(device: str, epochs: Any, by: tuple[str, ...], participant: str, label
     ):
         if name not in metadata and name not in implied:
             raise UsageError(f"{device}: no column {name!r}. Metadata columns: {present}. {advice}")
-        columns[kept] = metadata.pop(name) if name in metadata else implied[name]
+        columns[column] = metadata.pop(name) if name in metadata else implied[name]
     source = metadata.pop("source", None)
     if source is not None and set(source.tolist()) != {device}:
         raise UsageError(f"{device}: the metadata have another source, {some(set(source.tolist()))}.")
@@ -303,76 +279,47 @@ def _pair(
     A row has an empty id where no other device has its event.
     """
     pair_id = np.full(len(columns["source"]), "", dtype=object)
-    sessions, untimed = [], []
-    for name, rows in _sessions(columns, by):
-        row_of = {device: _rows_of_events(columns, rows, device, by[-1], name) for device in devices}
-        paired, dropped = 0, []
-        events = list(dict.fromkeys(event for of_device in row_of.values() for event in of_device))
-        for event in events:
-            views = {device: of_device[event] for device, of_device in row_of.items() if event in of_device}
+    # Rows by session (participant and whatever else comes before the event), event and device.
+    sessions: dict[str, dict[Any, dict[str, int]]] = {}
+    keys = zip(*(columns[name].tolist() for name in ("participant", *by, "source")), strict=True)
+    for row, (*session, event, device) in enumerate(keys):
+        views = sessions.setdefault("/".join(map(str, session)), {}).setdefault(event, {})
+        if views.setdefault(device, row) != row:
+            raise PairingError(
+                f"{'/'.join(map(str, session))}: {by[-1]} {event!r} is twice on {device}. Where numbers "
+                f"begin again, say where first: pair_by=('session', {by[-1]!r})."
+            )
+    reports, untimed = [], []
+    for name, events in sessions.items():
+        dropped = []
+        for event, views in events.items():
             if len(views) > 1:
                 _require_one_label(columns["label"], list(views.values()), event, name)
                 pair_id[list(views.values())] = f"{name}/{event}"
-                paired += 1
-            if len(views) < len(devices):
-                absent = ", ".join(device for device in devices if device not in views)
-                dropped.append(f"{by[-1]} {event}: no epoch on {absent}")
+            if absent := [device for device in devices if device not in views]:
+                dropped.append(f"{by[-1]} {event}: no epoch on {', '.join(absent)}")
         timing = {}
         for device in devices[1:]:
             what = f"{device} against {devices[0]}"
-            shared = [event for event in row_of[devices[0]] if event in row_of[device]]
-            onsets = [columns["onset"][[row_of[d][e] for e in shared]] for d in (devices[0], device)]
-            if len(shared) < 3 or not np.isfinite(onsets).all():
+            rows = [(v[devices[0]], v[device]) for v in events.values() if {devices[0], device} <= v.keys()]
+            onsets = columns["onset"][np.array(rows, dtype=int).reshape(-1, 2)]
+            if len(rows) < 3 or not np.isfinite(onsets).all():
                 untimed.append(f"{what}, {name}")
             else:
-                timing[what] = _compare(onsets[0], onsets[1], f"{name}: {what}", limits)
-        sessions.append(SessionPairing(name, len(events), paired, tuple(dropped), timing))
-    if not any(session.pairs for session in sessions):
-        raise PairingError(_why_no_pairs(columns, devices, by))
-    return pair_id.astype(str), sessions, untimed
-
-
-def _why_no_pairs(columns: Columns, devices: tuple[str, ...], by: tuple[str, ...]) -> str:
-    people, events = (
-        [set(columns[name][columns["source"] == device].tolist()) for device in devices]
-        for name in ("participant", by[-1])
-    )
-    strangers = len(set().union(*people)) == sum(map(len, people))
-    values = zip(devices, people if strangers else events, strict=True)
-    listed = "; ".join(f"{device} has {some(of_device)}" for device, of_device in values)
-    if strangers:
-        return (
-            f"No participant is on two devices: {listed}. Name the column of participants with participant=, "
-            "or give them one name each in info['subject_info']['his_id']."
+                timing[what] = _compare(onsets[:, 0], onsets[:, 1], f"{name}: {what}", limits)
+        n_pairs = sum(len(views) > 1 for views in events.values())
+        reports.append(SessionPairing(name, len(events), n_pairs, tuple(dropped), timing))
+    if not any(report.pairs for report in reports):
+        described = "; ".join(
+            f"{device} has participants {some(set(columns['participant'][columns['source'] == device]))} and "
+            f"{by[-1]} {some(set(columns[by[-1]][columns['source'] == device]))}"
+            for device in devices
         )
-    return (
-        f"By participant and {', '.join(by)}, no event is on two devices: {listed}. Name other columns with "
-        "pair_by=; mgpa.eeg.match_events numbers events by their times."
-    )
-
-
-def _sessions(columns: Columns, by: tuple[str, ...]) -> Iterator[tuple[str, NDArray[np.int64]]]:
-    """Yield participants, or their sessions, and their rows."""
-    keys = [columns[name].astype(str) for name in ("participant", *by[:-1])]
-    joined = np.array(["/".join(values) for values in zip(*keys, strict=True)])
-    for name in dict.fromkeys(joined.tolist()):
-        yield name, np.flatnonzero(joined == name)
-
-
-def _rows_of_events(
-    columns: Columns, rows: NDArray[np.int64], device: str, by: str, session: str
-) -> dict[Any, int]:
-    """Return the row of every event that a device has."""
-    row_of: dict[Any, int] = {}
-    for row in rows[columns["source"][rows] == device].tolist():
-        event = columns[by][row].item()
-        if event in row_of:
-            raise PairingError(
-                f"{session}: {by} {event!r} is there twice on {device}. Where numbers begin again, say where "
-                f"first: pair_by=('session', {by!r})."
-            )
-        row_of[event] = row
-    return row_of
+        raise PairingError(
+            f"No event of a participant is on two devices: {described}. Name the columns of both with "
+            "participant= and pair_by=; mgpa.eeg.match_events numbers events by their times."
+        )
+    return pair_id.astype(str), reports, untimed
 
 
 def _require_one_label(label: NDArray[Any], rows: list[int], event: Any, session: str) -> None:

@@ -48,16 +48,17 @@ def encode(trials: Any, encoder: Encoder, *, verbose: bool = False) -> Table:
     >>> encode(trials, TemporalBins(0, 0.75, 0.05))
     <Table: 2 rows of 45 float32, with label>
     """
-    given = as_trials(trials)
-    X = np.asarray(encoder.embed(given, verbose=verbose))
-    if X.ndim not in (2, 3) or len(X) != len(given):
+    trials = as_trials(trials)
+    X = np.asarray(encoder.embed(trials, verbose=verbose))
+    if X.ndim not in (2, 3) or len(X) != len(trials):
         raise ValueError(
-            f"{type(encoder).__name__}.embed returned shape {X.shape} for {len(given)} trials; expected "
+            f"{type(encoder).__name__}.embed returned shape {X.shape} for {len(trials)} trials; expected "
             "one embedding (n, d) or one set of tokens (n, t, d) per trial."
         )
     if X.dtype == np.float16:
         X = X.astype(np.float32)  # half precision is for storing; nothing is lost
     info: dict[str, Any] = {"encoder": encoder.identity}
     if X.ndim == 2 and hasattr(encoder, "feature_names"):
-        info["feature_names"] = encoder.feature_names(given.channels)
-    return given.table(X, **info)
+        info["feature_names"] = encoder.feature_names(trials.channels)
+    table: Table = trials.table(X, **info)
+    return table

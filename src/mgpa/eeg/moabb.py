@@ -48,7 +48,6 @@ def from_moabb(
     -------
     Trials
         With the columns participant, label (names of events), session, run, the additional ones and source.
-
     """
     wanted = {"additional_metadata": list(additional)} if additional else {}
     epochs, labels, metadata = paradigm.get_data(dataset, subjects=subjects, return_epochs=True, **wanted)
@@ -103,16 +102,6 @@ def table_from_moabb(
         Who gets which role.
     verbose : bool
         Show progress.
-
-    Examples
-    --------
-    >>> from moabb.datasets import Kalunga2016  # doctest: +SKIP
-    >>> from moabb.paradigms import SSVEP  # doctest: +SKIP
-    >>> from mgpa.eeg import BandPower, rereference, table_from_moabb
-    >>> views = {"average": lambda t: rereference(t, "average"), "Oz": lambda t: rereference(t, "Oz")}
-    >>> table = table_from_moabb(
-    ...     Kalunga2016(), SSVEP(fmin=4, fmax=45), encoder=BandPower(), views=views
-    ... )  # doctest: +SKIP
     """
     if (views is None) == (source is None):
         raise UsageError(

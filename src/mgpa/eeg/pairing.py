@@ -241,13 +241,13 @@ def match_events(
             f"{len(events)} events; the list of events seems to be cut short. {WAY_OUT}"
         )
     a, b = _times(times_a, names[0]), _times(times_b, names[1])
-    of_a, dropped_a = _match_one(a, events, breaks, names[0], limits)
-    of_b, dropped_b = _match_one(b, events, None, names[1], limits)
-    index = np.flatnonzero((of_a >= 0) & (of_b >= 0))
-    clocks = events[index], a[of_a[index]], b[of_b[index]]
+    markers_a, dropped_a = _match_one(a, events, breaks, names[0], limits)
+    markers_b, dropped_b = _match_one(b, events, None, names[1], limits)
+    index = np.flatnonzero((markers_a >= 0) & (markers_b >= 0))
+    clocks = events[index], a[markers_a[index]], b[markers_b[index]]
     sides = [np.arange(len(index))]
     if breaks is not None and len(a) < len(events):
-        sides = np.split(sides[0], [np.searchsorted(index, np.flatnonzero(of_a < 0)[0])])
+        sides = np.split(sides[0], [np.searchsorted(index, np.flatnonzero(markers_a < 0)[0])])
 
     def test(i: int, j: int, stretches: list[NDArray[Any]], what: str) -> tuple[Timing, ...]:
         tests = tuple(timing_test(clocks[i][s], clocks[j][s], limits=limits) for s in stretches)
@@ -259,8 +259,8 @@ def match_events(
 
     return EventMatch(
         index + 1,
-        of_a[index],
-        of_b[index],
+        markers_a[index],
+        markers_b[index],
         test(0, 1, sides, f"{names[0]} against the events' own times"),
         test(0, 2, [np.arange(len(index))], f"{names[1]} against the events' own times"),
         test(1, 2, sides, f"{names[1]} against {names[0]}"),
@@ -295,8 +295,8 @@ def _match_one(
             f"must. {WAY_OUT}"
         )
     extra = [i for i in range(m) if not starts[0] <= i < starts[0] + n]
-    left = tuple(f"marker {i + 1} of {name}, at {times[i]:.3f} s, belongs to no event" for i in extra)
-    return np.arange(starts[0], starts[0] + n), left
+    unused = tuple(f"marker {i + 1} of {name}, at {times[i]:.3f} s, belongs to no event" for i in extra)
+    return np.arange(starts[0], starts[0] + n), unused
 
 
 def _find_gap(

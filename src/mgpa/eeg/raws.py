@@ -28,7 +28,7 @@ _ENTITIES = ("session", "acquisition", "run", "recording", "description")
 def find_markers(raw: Any) -> Markers:
     """Return the events of a recording and their names: its annotations or, without any, its triggers.
 
-    Annotations that begin with BAD or EDGE are no events, as everywhere in MNE.
+    Annotations that begin with BAD or EDGE are not events, as everywhere in MNE.
     """
     import mne
 
@@ -99,24 +99,17 @@ def table_from_raws(
         recordings[str(name)] = {(_person(raw, name),): raw for raw in several}
         if len(recordings[str(name)]) < len(several):
             raise UsageError(f"{name} has two recordings of one participant; table_from_bids knows sessions.")
-    cut = {"tmin": tmin, "tmax": tmax, "baseline": baseline}
-    settings |= {"encoder": encoder, "limits": limits}
-    return _join(recordings, (), cut, band, markers, onsets, labels_from, settings)
+    settings |= {"encoder": encoder, "limits": limits, "band": band, "markers": markers, "onsets": onsets}
+    settings |= {"tmin": tmin, "tmax": tmax, "baseline": baseline, "labels_from": labels_from}
+    return _join(recordings, **settings)
 
 
 def table_from_bids(
     root: str | os.PathLike[str],
     *,
-    encoder: Encoder,
-    tmin: float,
-    tmax: float,
     source: str = "acquisition",
     task: str | None = None,
     subjects: Sequence[str] | None = None,
-    band: tuple[float | None, float | None] | None = None,
-    baseline: tuple[float | None, float | None] | None = None,
-    markers: Callable[[Any], Markers] = find_markers,
-    labels_from: str | None = None,
     **settings: Any,
 ) -> Table:
     """Make one table of an EEG data set in BIDS, in which several devices recorded the same events.
@@ -127,17 +120,15 @@ def table_from_bids(
     ----------
     root : path
         Of the data set.
-    encoder, tmin, tmax, band, baseline, markers, labels_from
-        As for :func:`table_from_raws`.
     source : str
         The BIDS entity that tells devices apart: acquisition, recording, session, run or description.
         Recordings of a subject that agree in all the others were made at once.
     task : str or None
         Which task; None, if there is only one.
     subjects : sequence of str or None
-        Without "sub-"; None is everybody.
+        Without "sub-"; None is all.
     **settings
-        As for :func:`table_from_epochs`.
+        As for :func:`table_from_raws`, among them encoder, tmin and tmax.
     """
     try:
         import mne_bids
@@ -167,9 +158,7 @@ def table_from_bids(
         if key in recordings.setdefault(str(device), {}):
             raise UsageError(f"{path.basename} is there twice; keep one of its files.")
         recordings[str(device)][key] = mne_bids.read_raw_bids(path, verbose="error")
-    cut = {"tmin": tmin, "tmax": tmax, "baseline": baseline}
-    settings |= {"encoder": encoder}
-    return _join(recordings, others, cut, band, markers, None, labels_from, settings)
+    return _join(recordings, others, **settings)
 
 
 def _person(raw: Any, device: str) -> str:
@@ -186,20 +175,24 @@ def _person(raw: Any, device: str) -> str:
 
 def _join(
     recordings: Recordings,
-    sessions: tuple[str, ...],
-    cut: dict[str, Any],
-    band: Any,
-    markers: Callable[[Any], Markers],
-    onsets: Mapping[str, Any] | None,
-    labels_from: str | None,
-    settings: dict[str, Any],
+    sessions: tuple[str, ...] = (),
+    *,
+    tmin: float,
+    tmax: float,
+    baseline: Any = None,
+    band: Any = None,
+    markers: Callable[[Any], Markers] = find_markers,
+    onsets: Mapping[str, Any] | None = None,
+    labels_from: str | None = None,
+    **settings: Any,
 ) -> Table:
     """Return the table of recordings by device, each a dict of (participant, *sessions) to a recording."""
     if labels_from is not None and labels_from not in recordings:
         raise UsageError(f"labels_from is {labels_from!r}; the devices are {', '.join(recordings)}.")
+    cut = {"tmin": tmin, "tmax": tmax, "baseline": baseline}
     epochs: dict[str, list[Any]] = {device: [] for device in recordings}
-    for key in dict.fromkeys(key for of_device in recordings.values() for key in of_device):
-        raws = {device: of_device[key] for device, of_device in recordings.items() if key in of_device}
+    for key in dict.fromkeys(key for by_key in recordings.values() for key in by_key):
+        raws = {device: by_key[key] for device, by_key in recordings.items() if key in by_key}
         events, times = {}, {}
         for device, raw in raws.items():
             try:
@@ -213,8 +206,8 @@ def _join(
         numbers = {d: _number(times[d], reference, d, "/".join(key), settings.get("limits")) for d in raws}
         labels: dict[int, str] | None = None
         if labels_from is not None:
-            known = zip(numbers.get(labels_from, ()), events.get(labels_from, ()), strict=True)
-            labels = {int(k): name for k, (_, name) in known if k}
+            named = zip(numbers.get(labels_from, ()), events.get(labels_from, ()), strict=True)
+            labels = {int(k): name for k, (_, name) in named if k}
         facts = {"participant": key[0], **dict(zip(sessions, key[1:], strict=True))}
         for device, raw in raws.items():
             if band is not None:
@@ -251,17 +244,17 @@ def _epochs(
     import mne
     import pandas
 
-    kept = [
+    chosen = [
         (event, name, int(k))
         for (event, name), k in zip(events, numbers, strict=True)
         if k and (labels is None or int(k) in labels)
     ]
-    ordinal = [k for _, _, k in kept]
-    label = [name if labels is None else labels[k] for _, name, k in kept]
+    ordinal = [k for _, _, k in chosen]
+    label = [name if labels is None else labels[k] for _, name, k in chosen]
     return mne.Epochs(
         raw,
-        np.array([event for event, _, _ in kept]),
-        {name: int(event[2]) for event, name, _ in kept},
+        np.array([event for event, _, _ in chosen]),
+        {name: int(event[2]) for event, name, _ in chosen},
         metadata=pandas.DataFrame({"event": ordinal, "label": label, **facts}),
         preload=True,
         verbose="error",

@@ -66,13 +66,13 @@ class Transport:
         signals whose variances the spectral step has moved already, and changes only how channels covary.
         """
         code = self._code(source)
-        here, there = self.covariance[code], self.covariance[1 - code]
+        here, other = self.covariance[code], self.covariance[1 - code]
         if not variances:
-            sd_here, sd_there = np.sqrt(np.diag(here)), np.sqrt(np.diag(there))
-            reached = sd_here ** (1 - strength) * sd_there**strength
+            sd_here, sd_other = np.sqrt(np.diag(here)), np.sqrt(np.diag(other))
+            reached = sd_here ** (1 - strength) * sd_other**strength
             here = here * np.outer(reached / sd_here, reached / sd_here)
-            there = there * np.outer(reached / sd_there, reached / sd_there)
-        mixing = _power(there, 0.5) @ _power(here, -0.5)
+            other = other * np.outer(reached / sd_other, reached / sd_other)
+        mixing = _power(other, 0.5) @ _power(here, -0.5)
         return (1 - strength) * np.eye(len(here)) + strength * mixing
 
     def spectral(self, trials: Trials, strength: float = 1.0) -> Trials:
@@ -131,7 +131,7 @@ class Transport:
         at = np.flatnonzero(self.sources == source)
         if not len(at):
             names = " and ".join(map(str, self.sources))
-            raise ValueError(f"There is no source {source!s} in this transport, which is between {names}.")
+            raise ValueError(f"No source {source!s} in this transport, which is between {names}.")
         return int(at[0])
 
 
@@ -146,17 +146,6 @@ def fit_transport(trials: Trials, prestimulus: int | None = None) -> Transport:
     prestimulus : int or None
         How many samples from the start of a trial to use; None: all before the event. The paper's 125 are
         half a second.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> noise = np.random.default_rng(0).normal(size=(40, 2, 500)) * 1e-5
-    >>> source = np.tile(["dry", "wet"], 20)
-    >>> noise[source == "wet"] *= 0.5
-    >>> trials = Trials(noise, ["Oz", "O1"], 250.0, tmin=-0.5, columns={"source": source})
-    >>> moved = fit_transport(trials).spectral(trials)
-    >>> bool(np.isclose(moved.data[source == "dry"].std() / noise[source == "wet"].std(), 1, atol=0.05))
-    True
     """
     from scipy.ndimage import gaussian_filter1d
 
@@ -219,17 +208,8 @@ def virtual_views(
 ) -> list[tuple[str, Trials]]:
     """Return the trials moved toward the other source in every way, each with its name.
 
-    Parameters
-    ----------
-    trials : Trials
-        Of the two sources.
-    transport : Transport
-        Learned from FIT people.
-    strengths : sequence of float
-        The paper's are .5 and 1. Spectral, spatial and combined, each at every strength: "spectral 0.5" is
-        the first.
-    power_once : bool
-        See :meth:`Transport.combined`; the paper's is False.
+    Spectral, spatial and combined, each at every strength: "spectral 0.5" is the first. ``power_once`` is
+    that of :meth:`Transport.combined`; the paper's is False.
     """
     views = [(f"spectral {a:g}", transport.spectral(trials, a)) for a in strengths]
     views += [(f"spatial {a:g}", transport.spatial(trials, a)) for a in strengths]
@@ -238,22 +218,9 @@ def virtual_views(
 
 
 def oriented_pairs(recorded: Any, virtual: Any, source: Any) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Return embeddings of trials and of one virtual view as pairs, the first source first.
+    """Return embeddings of trials and of one virtual view of them as pairs, the first source first.
 
-    Parameters
-    ----------
-    recorded, virtual : arrays of one shape
-        Embeddings of the same trials, as they were and as moved toward the other source.
-    source : (n,) array
-        Where each was recorded; of two sources, the first of the sorted labels is the first.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> oriented_pairs(np.array([[1.0], [2.0]]), np.array([[10.0], [20.0]]), ["dry", "wet"])
-    (array([[ 1.],
-           [20.]]), array([[10.],
-           [ 2.]]))
+    ``source`` (n,) says where each trial was recorded; the first source is the first of the sorted labels.
     """
     recorded, virtual = np.asarray(recorded), np.asarray(virtual)
     if recorded.shape != virtual.shape:
@@ -271,23 +238,7 @@ def oriented_pairs(recorded: Any, virtual: Any, source: Any) -> tuple[NDArray[An
 def calibration_subset(participant: Any, source: Any, n: int, random_state: int) -> NDArray[np.int64]:
     """Return at most n rows, in order, about as many of every participant in every source.
 
-    Parameters
-    ----------
-    participant, source : (m,) arrays
-        Who was measured, and how.
-    n : int
-        Each participant in each source gives n / groups rows, rounded down, or all it has; the rest are
-        drawn from the remaining rows.
-    random_state : int
-        Seed.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> person, source = np.repeat(["a", "b"], 50), np.tile(["dry", "wet"], 50)
-    >>> rows = calibration_subset(person, source, 8, random_state=0)
-    >>> [int(((person == p) & (source == s))[rows].sum()) for p in "ab" for s in ("dry", "wet")]
-    [2, 2, 2, 2]
+    Each gives n / groups rows, rounded down, or all it has; the rest are drawn from the remaining rows.
     """
     _, people = encode_source(participant, len(participant), "participant")
     sources, codes = encode_source(source, len(people))
@@ -299,10 +250,10 @@ def calibration_subset(participant: Any, source: Any, n: int, random_state: int)
     group = people * len(sources) + codes
     groups = np.unique(group)
     share = n // len(groups)
-    drawn = []
+    parts = []
     for one in groups:
         rows = np.flatnonzero(group == one)
-        drawn.append(rng.choice(rows, min(share, len(rows)), replace=False))
-    chosen = np.concatenate(drawn)
-    left = np.setdiff1d(np.arange(len(people)), chosen)
-    return np.sort(np.concatenate([chosen, rng.choice(left, n - len(chosen), replace=False)]))
+        parts.append(rng.choice(rows, min(share, len(rows)), replace=False))
+    chosen = np.concatenate(parts)
+    rest = np.setdiff1d(np.arange(len(people)), chosen)
+    return np.sort(np.concatenate([chosen, rng.choice(rest, n - len(chosen), replace=False)]))

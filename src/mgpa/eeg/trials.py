@@ -121,9 +121,7 @@ class Trials:
         """Return the positions of channels, or raise and say which are missing."""
         missing = [name for name in channels if name not in self.channels]
         if missing:
-            raise ValueError(
-                f"There is no channel {', '.join(missing)}; there are {', '.join(self.channels)}."
-            )
+            raise ValueError(f"No channel {', '.join(missing)}. Channels: {', '.join(self.channels)}.")
         return [self.channels.index(name) for name in channels]
 
     def pick(self, channels: Sequence[str]) -> Self:
@@ -139,7 +137,7 @@ class Trials:
         """Join several trials into one, with the ``info`` of the first."""
         trials = list(trials)
         if not trials:
-            raise ValueError("There are no trials to join.")
+            raise ValueError("Expected trials to join; got none.")
         first = trials[0]
         for i, other in enumerate(trials):
             wanted = first._layout()
@@ -233,7 +231,7 @@ def eeg_channels(epochs: Any) -> list[str]:
 
 
 def warn_of_projectors(epochs: Any) -> None:
-    """Warn if MNE epochs carry projectors, as of an average reference, that their signals have not seen."""
+    """Warn if MNE epochs carry projectors (an average reference, say) that were not applied."""
     waiting = [projector["desc"] for projector in epochs.info["projs"] if not projector["active"]]
     if waiting:
         warnings.warn(

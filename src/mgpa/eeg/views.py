@@ -57,15 +57,8 @@ def rereference(trials: Trials, reference: str | Sequence[str]) -> Trials:
 def bandpass(trials: Trials, low: float | None, high: float | None) -> Trials:
     """Return the trials filtered by MNE's zero-phase FIR filter.
 
-    MNE warns where the filter is longer than a trial, which distorts it; filter the recording then, before
-    it is cut.
-
-    Parameters
-    ----------
-    trials : Trials
-        Signals.
-    low, high : float or None
-        Edges of the pass band in Hz; None leaves that side open.
+    ``low`` and ``high`` are the edges of the pass band in Hz; None leaves that side open. MNE warns where the
+    filter is longer than a trial, which distorts it; filter the recording then, before it is cut.
     """
     from mne.filter import filter_data
 
@@ -79,14 +72,8 @@ def resample(trials: Trials, sfreq: float) -> Trials:
     """Return the trials at another sampling rate; frequencies the new rate cannot show are removed.
 
     By :func:`scipy.signal.resample_poly`, which puts every sample at its exact time. (Resampling by FFT
-    does so only where the number of samples stays whole, and trials are short enough for it to matter.)
-
-    Parameters
-    ----------
-    trials : Trials
-        Signals.
-    sfreq : float
-        Samples per second from now on; the first sample keeps its time.
+    does so only where the number of samples stays whole, and trials are short enough for it to matter.) The
+    first sample keeps its time.
 
     Examples
     --------
@@ -101,7 +88,7 @@ def resample(trials: Trials, sfreq: float) -> Trials:
     ratio = Fraction(sfreq / trials.sfreq).limit_denominator(10_000)
     if abs(float(ratio) * trials.sfreq - sfreq) > 1e-6 * sfreq:
         raise ValueError(
-            f"{trials.sfreq:g} to {sfreq:g} Hz is no ratio of whole numbers up to 10000; take a rounder rate."
+            f"{trials.sfreq:g} to {sfreq:g} Hz must be a ratio of integers up to 10000; take a rounder rate."
         )
     # Trials have offsets and slopes; padding with a line through their ends keeps those from ringing.
     signal = resample_poly(
@@ -143,7 +130,7 @@ def measure_views(
     [1.0, 2.0, 2.0, 4.0]
     """
     if not measured:
-        raise ValueError("There are no views; give a dict of name to function.")
+        raise ValueError("Expected views, as a dict of name to function; got none.")
     columns = dict(trials.columns)
     pair_id = columns.pop("pair_id", None)
     if pair_id is not None and is_paired(pair_id).any():
@@ -205,7 +192,7 @@ def scaled_endpoints(A: Any, B: Any, gamma: float) -> tuple[NDArray[Any], NDArra
     Parameters
     ----------
     A, B : arrays of one shape
-        Embeddings or tokens of the same events in two views; float32 stays float32.
+        Embeddings or tokens of the same events in two views.
     gamma : float
         1 returns the views, 0 their midpoint twice.
 

@@ -116,9 +116,9 @@ def _in_words(value: Any) -> str:
     """Return a parameter as one line of text; of arrays, and of gates made of them, the shapes."""
     if isinstance(value, np.ndarray):
         return f"<{' x '.join(map(str, value.shape))} array>"
-    given = value.get_params(deep=False) if isinstance(value, BaseEstimator) else {}
-    if any(isinstance(part, np.ndarray) for part in given.values()):
-        return f"{type(value).__name__}({', '.join(f'{k}={_in_words(v)}' for k, v in given.items())})"
+    parts = value.get_params(deep=False) if isinstance(value, BaseEstimator) else {}
+    if any(isinstance(part, np.ndarray) for part in parts.values()):
+        return f"{type(value).__name__}({', '.join(f'{k}={_in_words(v)}' for k, v in parts.items())})"
     return " ".join(repr(value).split())
 
 
@@ -279,7 +279,7 @@ class CorrectionEstimator(OneToOneFeatureMixin, TransformerMixin, BaseEstimator)
         source_val: Any = None,
         reset: bool = True,
     ) -> FitData:
-        """Validate what is looked at of one call's data. Raises MissingEvidence where there is no source."""
+        """Validate one call's data. Raises MissingEvidence without a source."""
         X = self._validate_rows(X, reset=reset)
         if not self.tags.needs_source:
             return FitData(X, np.array([]), np.array([], dtype=np.int64), None, None)
@@ -287,9 +287,9 @@ class CorrectionEstimator(OneToOneFeatureMixin, TransformerMixin, BaseEstimator)
         pair_id = pair_id if self._looks_at_events else None
         weight = None
         if sample_weight is not None:
-            given = to_numpy(sample_weight, "sample_weight") if is_tensor(sample_weight) else sample_weight
+            weights = to_numpy(sample_weight, "sample_weight") if is_tensor(sample_weight) else sample_weight
             rows = np.empty(len(X))  # X may be a tensor, of which only its length matters
-            weight = _check_sample_weight(given, rows, dtype=np.float64, ensure_non_negative=True)
+            weight = _check_sample_weight(weights, rows, dtype=np.float64, ensure_non_negative=True)
         if source is None:
             raise MissingEvidence(
                 "source is missing: pass source=, one acquisition label per row of X "
@@ -327,19 +327,7 @@ class CorrectionEstimator(OneToOneFeatureMixin, TransformerMixin, BaseEstimator)
     def _read_held_out(
         self, data: FitData, purpose: str, *, every_source: bool = False, sources_needed: bool = True
     ) -> tuple[Floats | None, NDArray[np.int64] | None]:
-        """Return held-out rows and their codes among the fitted sources; None for what was not given.
-
-        Parameters
-        ----------
-        data : FitData
-            With ``X_val`` and ``source_val`` as given.
-        purpose : str
-            What the rows are for, as errors say it.
-        every_source : bool
-            Whether rows of every source are needed.
-        sources_needed : bool
-            Whether rows without their sources are an error.
-        """
+        """Return held-out rows and their codes among the fitted sources; None for what was not given."""
         if data.X_val is None:
             if data.source_val is not None:
                 raise ValueError("source_val without X_val: pass the held-out rows too.")
@@ -372,7 +360,7 @@ class CorrectionEstimator(OneToOneFeatureMixin, TransformerMixin, BaseEstimator)
 
     def _info(self, standardizer: Standardizer | None = None, **facts: Any) -> MapInfo:
         """Return a map's provenance; features that never varied are the standardisation's to tell."""
-        # How much was shown on the way is no property of the result.
+        # Progress messages do not change the result.
         parameters = {k: v for k, v in self.get_params(deep=False).items() if k != "verbose"}
         names = getattr(self, "feature_names_in_", None)
         return MapInfo(

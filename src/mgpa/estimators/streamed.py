@@ -46,40 +46,27 @@ class LabelledPairs:
     def matched(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Return the rows of all pairs' first views and of their second: sources in order, two at a time."""
         sources, codes = np.unique(self.source, return_inverse=True)
-        found = [
+        matches = [
             matched_rows(codes, self.pair_id, first, second)
             for second in range(len(sources))
             for first in range(second)
         ]
-        first, second = (np.concatenate(side) for side in zip(*found, strict=True))
+        first, second = (np.concatenate(side) for side in zip(*matches, strict=True))
         return first, second
 
 
 @dataclass(frozen=True)
 class Evidence:
-    """Everything kept of the data seen so far. ``a + b`` merges.
+    """Everything kept of the data seen so far. ``a + b`` merges."""
 
-    Attributes
-    ----------
-    moments : Moments
-        Of all rows, by source.
-    pairs, calibration : tuples of (A, B, people), of LabelledPairs
-        Pairs that are not among the rows: aligned arrays, and rows with their sources and ids.
-    paired_rows : tuple of LabelledPairs
-        The rows that have pair ids.
-    people, task : Means
-        Of the rows by (source, participant), and by task label, where they are known and needed.
-    n_features : int or None
-        None before anything was seen.
-    """
-
-    moments: Moments = field(default_factory=lambda: Moments({}))
+    moments: Moments = field(default_factory=lambda: Moments({}))  # of all rows, by source
+    # Pairs that are not among the rows: aligned arrays with their people, and rows with sources and ids.
     pairs: tuple[tuple[NDArray[Any], NDArray[Any], NDArray[Any] | None], ...] = ()
     calibration: tuple[LabelledPairs, ...] = ()
-    paired_rows: tuple[LabelledPairs, ...] = ()
-    people: Means = field(default_factory=lambda: Means({}))
+    paired_rows: tuple[LabelledPairs, ...] = ()  # rows that have pair ids
+    people: Means = field(default_factory=lambda: Means({}))  # by (source, participant)
     task: Means = field(default_factory=lambda: Means({}))
-    n_features: int | None = None
+    n_features: int | None = None  # None before anything was seen
 
     @classmethod
     def from_data(cls, data: FitData) -> Self:
@@ -144,16 +131,16 @@ class Evidence:
         """Return matched rows of two sources (positions among :attr:`sources`), one row per shared event."""
         self._require_two_for_arrays()
         order = 1 if first < second else -1
-        found = [(A, B)[::order] for A, B, _ in self.pairs]
+        views = [(A, B)[::order] for A, B, _ in self.pairs]
         if self._labelled:
             X, codes, ids, _ = self._paired()
             a, b = matched_rows(codes, ids, first, second)
-            found.append((X[a], X[b]))
-        if not sum(len(a) for a, _ in found):
+            views.append((X[a], X[b]))
+        if not sum(len(a) for a, _ in views):
             labels = self.sources.tolist()
             joined = f"No pair joins {labels[first]!r} and {labels[second]!r}."
-            raise MissingEvidence(joined if found else NO_PAIRS)
-        A, B = (np.concatenate(side).astype(np.float64) for side in zip(*found, strict=True))
+            raise MissingEvidence(joined if views else NO_PAIRS)
+        A, B = (np.concatenate(side).astype(np.float64) for side in zip(*views, strict=True))
         return A, B
 
     def paired_moments(self) -> Moments:
@@ -168,7 +155,7 @@ class Evidence:
         return total
 
     def calibration_moments(self) -> Moments:
-        """Return the moments of the paired views that are no rows; there may be none."""
+        """Return the moments of the paired views that are not among the rows."""
         self._require_two_for_arrays()
         total = self._array_moments()
         for rows in self.calibration:
@@ -215,7 +202,7 @@ def people_means(data: FitData, labels: NDArray[Any]) -> Means:
 def is_cuda_matrix(X: Any) -> bool:
     """Return whether X is a matrix of finite floats on a CUDA device, whose sums can be made there.
 
-    Everything else is read as an array, and what is wrong with it is said of that.
+    Everything else is read as an array.
     """
     if not on_cuda(X) or X.ndim != 2 or not X.numel():
         return False

@@ -39,23 +39,10 @@ __all__ = [
 
 
 def load_map(path: Given) -> CorrectionMap:
-    """Open a stored correction.
+    """Open a stored correction: a file, also by an address such as ``s3://bucket/m.safetensors``.
 
-    Parameters
-    ----------
-    path : path or address
-        A file written by :meth:`CorrectionMap.save`, also by an address as ``s3://bucket/m.safetensors``; or
-        a directory (``model.json`` + ``model.npz``) written by the paper authors' code.
-
-    Returns
-    -------
-    AffineMap, PathMap, SpreadMap, StagedMap, RoutedMap, ProjectiveMap or ManifoldMap
-
-    Raises
-    ------
-    MapError
-        If the file is damaged, inconsistent, too new or something else entirely. Files are data: opening
-        one never runs code from it.
+    A directory (``model.json`` + ``model.npz``) written by the paper authors' code is opened too. What is
+    damaged, inconsistent, too new or something else is a :class:`MapError`; opening never runs code.
     """
     path = as_place(path)
     if isinstance(path, Path) and path.is_dir():

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from ..coordinates import Coordinates
 
 Floats = NDArray[Any]
-PathLike = str | Path
+KINDS: dict[str, type[CorrectionMap]] = {}  # filled as the classes are defined
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -68,6 +68,8 @@ class CorrectionMap:
         optional = set(chain(*cls.optional_tensors))
         named = (name for name in getattr(cls, "shapes", ()) if name not in optional)
         cls.tensor_names = ("center", "scale", *named)
+        if "kind" in vars(cls):
+            KINDS[cls.kind] = cls
 
     def __post_init__(self) -> None:
         for group in self.optional_tensors:
@@ -179,7 +181,7 @@ class CorrectionMap:
         return self.transform(self.coordinates.transform(X), **options)
 
     def transform(self, X: Any, *, strength: float | None = None, out: Floats | None = None) -> Any:
-        """Correct embeddings. No source label is needed or accepted.
+        """Correct embeddings; no source label is needed or accepted. Returns the type and kind of X.
 
         Parameters
         ----------
@@ -188,14 +190,8 @@ class CorrectionMap:
         strength : float or None
             Apply this strength instead of the map's own.
         out : array of shape (n, d) or None
-            Where to write the corrected rows, in the type of X: another numpy array, or X itself. Rows are
-            checked first: if X has NaN or infinite values, nothing is written. Only where a correction
-            overflows (:class:`MapError`) is ``out`` left half written.
-
-        Returns
-        -------
-        array of shape (n, d)
-            Same floating-point type as X; a torch tensor on the same device if X was one; ``out`` if given.
+            Where to write the corrected rows: a numpy array of the type of X, or X itself. If X has NaN or
+            infinite values nothing is written; a correction that overflows leaves it half written.
         """
         if strength is not None and strength != self.strength:
             return self.with_strength(strength).transform(X, out=out)
@@ -207,35 +203,16 @@ class CorrectionMap:
         if n_tokens is None or getattr(X, "ndim", 2) != 3:
             return X
         if X.shape[1] != n_tokens:
-            why = (
-                " A mean over another number of tokens has another distribution." if layout == "mean" else ""
-            )
-            raise ValueError(f"X has {X.shape[1]} tokens per row; fitted on {n_tokens}.{why}")
+            raise ValueError(f"X has {X.shape[1]} tokens per row; fitted on {n_tokens}.")
         return token_rows(X, layout)
 
     def warm_up(self, dtype: Any = np.float32) -> Self:
         """Do now what the first transform would have to: prepare the weights, and load or compile code.
 
-        Staged maps run compiled where numba is installed. Compiling takes several seconds, once on a machine:
-        numba keeps the result beside the package, or in the user's own cache folder (``NUMBA_CACHE_DIR``).
-        Loading it takes half a second in every process.
+        Staged maps run compiled where numba is installed: compiling takes several seconds, once on a machine
+        (numba keeps the result, ``NUMBA_CACHE_DIR``), and loading half a second in every process.
 
-        Parameters
-        ----------
-        dtype : float32 or float64
-            Type of the rows to come.
-
-        Returns
-        -------
-        CorrectionMap
-            This map.
-
-        Examples
-        --------
-        >>> import numpy as np
-        >>> from mgpa.maps import AffineMap
-        >>> AffineMap.identity(2).warm_up().transform(np.ones((1, 2), np.float32))
-        array([[1., 1.]], dtype=float32)
+        ``dtype`` is the type of the rows to come. Returns this map.
         """
         X = as_float_matrix(self.center[None].astype(dtype))
         if self.source_blind:  # maps by source have nothing to prepare
@@ -317,17 +294,8 @@ class CorrectionMap:
     def check(self, X: Any, source: Any = None) -> RowCheck:
         """Say whether rows are like those the map was fitted on, before or after it is deployed.
 
-        Parameters
-        ----------
-        X : (n, d) array, or (n, t, d) tokens where the map was fitted on tokens
-            Uncorrected rows, as for :meth:`transform`.
-        source : (n,) array or None
-            Their sources, where known: names that the fit never saw are reported.
-
-        Returns
-        -------
-        RowCheck
-            Prints as sentences; has ``ok``, and ``to_dict()`` for JSON.
+        ``X`` are uncorrected rows, as for :meth:`transform`; ``source`` their sources, if known: names the
+        fit never saw are reported. The result prints as sentences and has ``ok`` and ``to_dict()``.
 
         Examples
         --------
@@ -340,26 +308,13 @@ class CorrectionMap:
         """
         X = as_float_matrix(self._token_rows(X), n_features=self.n_features)
         require_finite(X, "X")
-        names = self.info.feature_names if self.coordinates is None else None
-        names = names if names is not None and len(names) == self.n_features else None
-        return check_rows(
-            X,
-            self.fitted,
-            source,
-            fitted_sources=self.info.source_names,
-            column=self.info.source_column or "source",
-            names=names,
-        )
+        return check_rows(X, self.fitted, source, self.info)
 
     def save(self, path: Given, *, overwrite: bool = True) -> Place:
         """Write the map to one safetensors file, atomically: the file is complete or not there.
 
-        Parameters
-        ----------
-        path : path or address
-            By convention ``*.safetensors``; also ``s3://bucket/adapter.safetensors``.
-        overwrite : bool
-            With False, an existing file is an error.
+        ``path`` may be an address such as ``s3://bucket/adapter.safetensors``. Unless ``overwrite``, an
+        existing file is an error.
         """
         from .io.mapfile import write_map
 
@@ -375,7 +330,7 @@ class CorrectionMap:
             raise missing("A torch module", "torch") from None
         return as_module(self)
 
-    def to_onnx(self, path: PathLike) -> Path:
+    def to_onnx(self, path: str | Path) -> Path:
         """Write the map as an ONNX model with input ``X`` and output ``Y``, both (n, d) float32."""
         if self.no_export:
             raise MapError(self.no_export)

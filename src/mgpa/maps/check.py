@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -11,6 +10,7 @@ from numpy.typing import NDArray
 
 from ..errors import MapError
 from ..pairs import encode_source, source_names
+from .info import MapInfo
 
 Floats = NDArray[Any]
 
@@ -63,18 +63,9 @@ def row_distance(rows: Floats, features: Floats) -> Floats:
 class RowCheck:
     """What :meth:`mgpa.CorrectionMap.check` says about rows; prints as sentences.
 
-    Attributes
-    ----------
-    n_rows, n_outside : int
-        Rows checked, and rows farther from the medians than any fitting row sampled.
-    far_share : float
-        Share of rows beyond the distance of 95 % of the fitting rows: .05 without drift.
-    features : dict
-        Features outside their fitted range in more than 5 % of the rows, with that share.
-    unseen : tuple of str
-        Sources never seen in the fit.
-    problems : tuple of str
-        Everything that is not as fitted, a sentence each.
+    ``n_outside`` rows are farther from the medians than any fitting row sampled; ``far_share`` of them are
+    beyond 95 % of the fitting rows (.05 without drift); ``features`` leave their fitted range in more than
+    5 % of the rows; sources ``unseen`` were not fitted; ``problems`` has a sentence for each of these.
     """
 
     n_rows: int
@@ -97,36 +88,30 @@ class RowCheck:
         return "\n".join(self.problems) or f"{self.n_rows} rows are like those the map was fitted on."
 
 
-def check_rows(
-    X: Floats,
-    fitted: FittedRange | None,
-    source: Any = None,
-    *,
-    fitted_sources: Sequence[str] = (),
-    column: str = "source",
-    names: Sequence[str] | None = None,
-) -> RowCheck:
+def check_rows(X: Floats, fitted: FittedRange | None, source: Any, info: MapInfo) -> RowCheck:
     """Compare rows with the fitting rows; see :meth:`mgpa.CorrectionMap.check`."""
     problems: list[str] = []
     unseen: tuple[str, ...] = ()
     if source is not None:
         present = source_names(encode_source(source, len(X))[0])
-        unseen = tuple(name for name in present if name not in fitted_sources)
+        unseen = tuple(name for name in present if name not in info.source_names)
         if unseen:
             shown = ", ".join(map(repr, unseen[:5])) + (", …" if len(unseen) > 5 else "")
-            problems.append(f"{column} {shown} was never seen in the fit ({', '.join(fitted_sources)}).")
+            column, fitted_on = info.source_column or "source", ", ".join(info.source_names)
+            problems.append(f"{column} {shown} was never seen in the fit ({fitted_on}).")
     if fitted is None:
         reason = "This map holds no ranges of its fitting rows, so rows cannot be checked. Fit it again."
         return RowCheck(len(X), unseen=unseen, problems=(*problems, reason))
     if not len(X):
         return RowCheck(0, unseen=unseen, problems=tuple(problems))
+    names = info.feature_names or ()
     low, _, high = fitted.features
     margin = (high - low) / 2
     odd = ((low - margin > X) | (high + margin < X)).mean(axis=0)
     distance = row_distance(X, fitted.features)
     outside, far = distance > fitted.distance[1], float((distance > fitted.distance[0]).mean())
     features = {
-        names[i] if names is not None else f"feature {i}": round(float(odd[i]), 4)
+        names[i] if len(names) == X.shape[1] else f"feature {i}": round(float(odd[i]), 4)
         for i in np.argsort(-odd, kind="stable")
         if odd[i] > MOST_ODD
     }

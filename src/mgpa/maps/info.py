@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from .. import __version__
 from ..errors import printable
-
-if TYPE_CHECKING:
-    from .base import CorrectionMap
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,7 +57,7 @@ class MapInfo:
     notes: str = ""
 
 
-def facts_of(m: CorrectionMap) -> dict[str, str]:
+def facts_of(m: Any) -> dict[str, str]:
     """Return everything that a map's summary tells, by short names; what is not known is left out."""
     info, coordinates, constant = m.info, m.coordinates, len(m.info.constant_features)
     energy = "" if info.gate_energy is None else f", {info.gate_energy:.1%} of contrast energy"

@@ -102,18 +102,9 @@ class RoutedMap(CorrectionMap):
     def transform(
         self, X: Any, *, source: Any = None, strength: float | None = None, out: Floats | None = None
     ) -> Any:
-        """Correct embeddings whose sources are known.
+        """Correct embeddings whose sources are known: one label per row, or one for all rows.
 
-        Parameters
-        ----------
-        X : (n, d) array or torch tensor
-            Embeddings.
-        source : (n,) array of labels, or one label for all rows
-            Which of the fitted sources each row comes from.
-        strength : float or None
-            Apply this strength instead of the map's own.
-        out : array of shape (n, d) or None
-            Where to write the corrected rows, as for every map.
+        The other parameters are as for every map.
         """
         if strength is not None and strength != self.strength:
             return self.with_strength(strength).transform(X, source=source, out=out)

@@ -74,19 +74,10 @@ class SequentialMap(CorrectionMap):
         fraction: float = 1.0,
         out: Floats | None = None,
     ) -> Any:
-        """Correct embeddings with this map, or with a prefix of it.
+        """Correct embeddings with this map, or with its first ``n_stages`` stages, the last by ``fraction``.
 
-        Parameters
-        ----------
-        X : array of shape (n, d)
-            As for every map.
-        strength : float or None
-            Apply this strength instead of the map's own.
-        n_stages, fraction : int or None, float
-            Apply only the first ``n_stages`` stages, the last of them by ``fraction``. To apply a prefix many
-            times, keep it: ``m.prefix(n_stages, fraction)``.
-        out : array of shape (n, d) or None
-            Where to write the corrected rows, as for every map.
+        ``X``, ``strength`` and ``out`` are as for every map. To apply a prefix many times, keep it:
+        ``m.prefix(n_stages, fraction)``.
         """
         if n_stages is None and fraction == 1.0:
             return super().transform(X, strength=strength, out=out)

@@ -3,7 +3,7 @@
     h' = h + Σ_s p_s(h) E_s(h),   p = softmax((h G)² w + h L + b),   E_s(h) = (e_s + h D_s) O
 
 in standardised coordinates h. The scores are log-densities of Gaussians with unequal covariances, up to a
-common term: squares of a few readings, and a linear part. Nobody tells the map a source.
+common term: squares of a few readings, and a linear part. The map is never told a source.
 """
 
 from __future__ import annotations

@@ -104,7 +104,7 @@ class ViewsSection(Section):
 class EncoderSection(Section):
     """What turns signals into embeddings; ``parameters`` are its own."""
 
-    name: Literal["eegpt", "labram", "temporal_bins", "band_power", "windowed_power"]
+    name: Literal["eegpt", "temporal_bins", "band_power", "windowed_power"]
     checkpoint: str | None = None
     pool: bool = False
     flatten: bool = False

@@ -7,17 +7,18 @@ import itertools
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from io import TextIOWrapper
 from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
+from numpy.typing import NDArray
 
-from .._common.extras import missing
 from .._common.remote import Place
 from ..errors import TableError
 from .columns import COLUMNS, Columns, feature_names
-from .layout import Field, find_embedding, require_different
+from .layout import Field, Layout, require_different
 
 # What the names of such files end in.
 SUFFIXES = (".csv", ".tsv", ".txt")
@@ -25,132 +26,77 @@ SEPARATORS = (",", ";", "\t", "|")
 # A first line in which a file says to Excel what separates its fields.
 DECLARATION = re.compile(r'"?sep=(.)"?[\r\n]*', re.IGNORECASE)
 # What stands for a missing value.
-MISSING = ("", "NA", "N/A", "n/a", "#N/A", "<NA>", "NaN", "nan", "NULL", "null", "None")
+MISSING = {"", "NA", "N/A", "n/a", "#N/A", "<NA>", "NaN", "nan", "NULL", "null", "None"}
 # Numbers as a program writes them: 007, +1 and -0 are codes, and so is what has more digits than a number
 # can hold.
 WHOLE = re.compile(r"0|-?[1-9][0-9]{0,17}")
-NUMBER = re.compile(r"-?((0|[1-9][0-9]{0,14})([.][0-9]*)?|[.][0-9]+)(e[+-]?[0-9]{1,3})?", re.IGNORECASE)
-INFINITE = re.compile(r"[+-]?inf(inity)?", re.IGNORECASE)
+NUMBER = re.compile(
+    r"-?((0|[1-9][0-9]{0,14})([.][0-9]*)?|[.][0-9]+)(e[+-]?[0-9]{1,3})?|[+-]?inf(inity)?", re.IGNORECASE
+)
 THOUSANDS = re.compile(r"[+-]?[1-9][0-9]{0,2}(,[0-9]{3})+([.][0-9]*)?")
-BOOLEAN = re.compile("true|false", re.IGNORECASE)
+UNPAIRED = re.compile(r"-[0-9]+(\.0*)?")
 
 
-def read_csv(path: Place, embedding: Any, rename: Mapping[str, str] | None) -> Any:
-    """Return a CSV file as a data frame: numbers in the embedding, text wherever a number would change it.
+def read_csv(path: Place, **choice: Any) -> tuple[Layout, Columns]:
+    """Return the layout and the columns of a CSV file: text wherever a number would change it.
 
-    Parameters
-    ----------
-    path : Path or RemotePath
-        Fields are separated by what a first line ``sep=;`` says, or by whatever separates most names; where
-        that is not a comma, numbers may have decimal commas, if those of the embedding do. Spaces around
-        names and values belong to neither: 7 and 7 with a space after it are one participant.
-    embedding : str, list of str, or compiled regular expression
-        As in :meth:`mgpa.tables.Table.from_frame`.
-    rename : dict or None
-        Names in the file, and what they are called in the table. Participants and pair ids stay text; a pair
-        id that is missing or negative becomes empty.
+    Fields are separated by what a first line ``sep=;`` says, or by whatever separates most names; where that
+    is not a comma, numbers may have decimal commas, if those of the embedding do. Spaces around names and
+    values belong to neither. Participants, and columns that make one id, stay text; a pair id that is missing
+    or negative becomes empty. ``choice`` is that of :meth:`mgpa.tables.layout.Layout.choose`.
     """
-    try:
-        import pandas
-    except ImportError:
-        raise missing("CSV", "pandas") from None
     with _refusing_other_encodings():
-        names, how = _header(path)
-        how |= {"dtype": str, "keep_default_na": False, "index_col": False}
-        with path.open("rb") as stream:
-            texts = pandas.read_csv(stream, **how)
-    if not len(texts):
+        names, separator = _header(path)
+        every = choice.get("embedding") == "numeric" and "numeric" not in names
+        numeric = _numeric_columns(path, len(names), separator) if every else [True] * len(names)
+        called = {name: (choice.get("rename") or {}).get(name, name) for name in names}
+        fits = [a and not (every and called[n] in COLUMNS) for n, a in zip(names, numeric, strict=True)]
+        types = [np.dtype(np.float64 if fit else "U") for fit in fits]
+        fields = [Field(name, (), dtype, "column") for name, dtype in zip(names, types, strict=True)]
+        layout = Layout.choose(fields, **choice)
+        position = {name: i for i, name in enumerate(names)}
+        inside = [position[name] for name in layout.embedding]
+        others = [position[name] for name in layout.stored(*layout.columns)]
+        X, texts, decimal_comma = _read_rows(path, names, separator, inside, others)
+    if not len(X):
         raise TableError("it has names of columns, but no rows.")
-    matrix = texts.to_numpy(dtype=object)
-    if any("\0" in text for text in matrix.ravel() if isinstance(text, str)):
-        raise TableError("it has a zero byte; it is damaged, or not text.")
-    named = {i: (rename or {}).get(name, name) for i, name in enumerate(names)}
-    number, every = np.dtype(np.float64), embedding == "numeric" and "numeric" not in names
-    fields = {}
-    for i, name in enumerate(names):
-        fits = not every or (named[i] not in COLUMNS and _is_numeric(matrix[:, i], how["sep"]))
-        fields[name] = Field(name, (), number if fits else None, "column")
-    chosen = set(find_embedding(fields, embedding))
-    numbers = [i for i, name in enumerate(names) if name in chosen]
-    values, decimal_comma = _numbers(matrix[:, numbers], [names[i] for i in numbers], how["sep"])
-    made: dict[str, Any] = dict(zip([names[i] for i in numbers], values.T, strict=True))
-    for i, name in enumerate(names):
-        if name not in chosen:
-            column = pandas.Series(matrix[:, i], dtype=object, name=name).str.strip()
-            made[name] = _column(column, named[i], decimal_comma)
-    return pandas.DataFrame({name: made[name] for name in names})
+    joined = {part for parts in layout.combined.values() for part in parts}
+    made: Columns = dict(zip(layout.embedding, X.T, strict=True))
+    for i, column in zip(others, texts, strict=True):
+        name = names[i]
+        as_text = name in joined
+        made[name] = np.array(column) if as_text else _column(column, name, called[name], decimal_comma)
+    stored = {name: made[source].dtype for name, source in layout.columns.items() if source in made}
+    kinds = {name: "text" if dtype.kind == "U" else str(dtype) for name, dtype in stored.items()}
+    return replace(layout, kinds=dict.fromkeys(layout.columns, "text") | kinds), made
 
 
-def _column(column: Any, name: str, decimal_comma: bool) -> Any:
-    """Return a column that is not part of the embedding, by what it is called in the table."""
-    if name == "participant":  # a participant's code may be NA
-        blank = np.flatnonzero(column == "")
-        if len(blank):
-            raise TableError(f"{column.name} is missing in {len(blank)} rows (first: row {blank[0]}).")
-        return column
-    if name == "pair_id":
-        return column.mask(column.isin(MISSING) | column.str.fullmatch(r"-[0-9]+(\.0*)?"), "")
-    return _typed(column, decimal_comma)
-
-
-def _is_numeric(column: Any, separator: str) -> bool:
-    """Return whether all of a column's texts are numbers or missing, and some are numbers."""
-    texts = [text.strip() for text in column]
-    if separator != ",":
-        texts = [text.replace(",", ".", 1) for text in texts]
-    present = [text for text in texts if text not in MISSING]
-    return bool(present) and all(map(NUMBER.fullmatch, present))
-
-
-def _numbers(texts: Any, names: list[str], separator: str) -> tuple[Any, bool]:
-    """Return the numbers of the embedding, and whether they have decimal commas."""
-    try:
-        return texts.astype(np.float64), False
-    except ValueError:
-        pass
-    flat = [text.strip() for text in texts.ravel()]
-    commas = separator != "," and any("," in text for text in flat)
-    if commas:
-        with_comma = [(i, text) for i, text in enumerate(flat) if "," in text]
-        if all(THOUSANDS.fullmatch(text) for _, text in with_comma):
-            i, text = with_comma[0]
-            raise TableError(
-                f"{names[i % len(names)]} has {text!r}, a thousand or more, or a little more than one; write "
-                "numbers without commas between thousands, or with decimal points."
-            )
-        flat = [text.replace(",", ".", 1) for text in flat]
-    absent = set(MISSING)
-    for i, text in enumerate(flat):
-        try:
-            float(text or "nan")
-        except ValueError:
-            if text not in absent:
-                row, column = divmod(i, len(names))
-                raise TableError(
-                    f"{names[column]} is {text!r} in row {row}; an embedding has numbers."
-                ) from None
-            flat[i] = "nan"
-    return np.array([float(text or "nan") for text in flat]).reshape(texts.shape), commas
-
-
-def _header(path: Place) -> tuple[list[str], dict[str, Any]]:
-    """Return the names of the columns, and how pandas is told to read what follows."""
+def _rows(path: Place, separator: str) -> Iterator[list[str]]:
+    """Yield the names and then the rows of a file, without empty lines."""
     with path.open("rb") as stream:
         start = stream.read(2)
     # Excel writes "Unicode text" in UTF-16.
     encoding = "utf-16" if start in (b"\xff\xfe", b"\xfe\xff") else "utf-8-sig"
     csv.field_size_limit(2**24)
-    with path.open("rb") as stream:
-        text = TextIOWrapper(cast(Any, stream), encoding, newline="")
+    with path.open("rb") as stream, TextIOWrapper(cast(Any, stream), encoding, newline="") as text:
         declared = DECLARATION.fullmatch(text.readline())
         text.seek(0)
-        first = next((line for line in text if line.strip()), "")
-        unquoted = re.sub('"[^"]*"', "", first)
-        separator, skipped = (declared[1], 1) if declared else (max(SEPARATORS, key=unquoted.count), 0)
-        text.seek(0)
-        lines = itertools.islice(text, skipped, None)
-        records = csv.reader(lines, delimiter=separator, skipinitialspace=True)
-        names, row = ([*next((r for r in records if r), [])] for _ in range(2))
+        lines = itertools.islice(text, 1 if declared else 0, None)
+        if not separator:
+            yield [declared[1] if declared else "", next((line for line in lines if line.strip()), "")]
+            return
+        for row in csv.reader(lines, delimiter=separator, skipinitialspace=True):
+            if row:
+                yield row
+
+
+def _header(path: Place) -> tuple[list[str], str]:
+    """Return the names of the columns, and what separates them."""
+    declared, first = next(_rows(path, ""))
+    unquoted = re.sub('"[^"]*"', "", first)
+    separator = declared or max(SEPARATORS, key=unquoted.count)
+    rows = _rows(path, separator)
+    names, row = next(rows, []), next(rows, [])
     if not names:
         raise TableError("it is empty.")
     if len(row) > len(names):
@@ -159,28 +105,102 @@ def _header(path: Place) -> tuple[list[str], dict[str, Any]]:
             f"and end no line in {separator!r}."
         )
     names = [name.strip() or f"Unnamed: {i}" for i, name in enumerate(names)]
-    _refuse_a_row_for_names(names)
-    require_different(names)
-    return names, {
-        "sep": separator,
-        "encoding": encoding,
-        "skipinitialspace": True,
-        "skiprows": skipped,
-        "header": 0,
-        "names": names,
-    }
-
-
-def _refuse_a_row_for_names(names: list[str]) -> None:
-    """Raise if a file begins with its first row: all numbers, and not in order, as wavelengths are."""
     numbers = [name.replace(",", ".", 1) for name in names]
     if len(names) > 1 and all(map(NUMBER.fullmatch, numbers)):
         steps = np.diff(np.array(numbers, dtype=np.float64))
-        if not ((steps > 0).all() or (steps < 0).all()):
+        if not ((steps > 0).all() or (steps < 0).all()):  # in order, as wavelengths are
             raise TableError(
                 f"its first line is all numbers ({', '.join(names[:3])}, …) and would be lost as names; name "
                 "the columns in a line before it."
             )
+    require_different(names)
+    return names, separator
+
+
+def _numeric_columns(path: Place, n: int, separator: str) -> list[bool]:
+    """Return which columns have numbers, and nothing else but missing values."""
+    fits, filled = [True] * n, [False] * n
+    for row in itertools.islice(_rows(path, separator), 1, None):
+        for i, text in enumerate(row[:n]):
+            if fits[i] and (text := text.strip()) not in MISSING:
+                filled[i] = True
+                text = text if separator == "," else text.replace(",", ".", 1)
+                fits[i] = NUMBER.fullmatch(text) is not None
+    return [a and b for a, b in zip(fits, filled, strict=True)]
+
+
+def _read_rows(
+    path: Place, names: list[str], separator: str, inside: list[int], others: list[int]
+) -> tuple[NDArray[Any], list[list[str]], bool]:
+    """Return the embedding, the texts of the other columns, and whether numbers have decimal commas."""
+    X: list[NDArray[Any]] = []
+    texts: list[list[str]] = [[] for _ in others]
+    commas: list[str] = []
+    for number, row in enumerate(itertools.islice(_rows(path, separator), 1, None)):
+        if len(row) > len(names):
+            raise TableError(f"row {number} has {len(row)} fields for {len(names)} names.")
+        row += [""] * (len(names) - len(row))
+        if "\0" in "".join(row):
+            raise TableError(f"row {number} has a zero byte; the file is damaged, or not text.")
+        cells = [row[i] for i in inside]
+        together = "".join(cells)
+        try:
+            if "_" in together or not together.isascii():  # Python would read 1_0 and other scripts' digits
+                raise ValueError
+            X.append(np.array([*map(float, cells)]))
+        except ValueError:
+            if separator != ",":
+                commas += [cell.strip() for cell in cells if "," in cell]
+                cells = [cell.replace(",", ".", 1) for cell in cells]
+            X.append(
+                np.array([_number(cell, names[i], number) for cell, i in zip(cells, inside, strict=True)])
+            )
+        for column, i in zip(texts, others, strict=True):
+            column.append(row[i].strip())
+    if commas and all(map(THOUSANDS.fullmatch, commas)):
+        raise TableError(
+            f"an embedding has {commas[0]!r}, a thousand or more, or a little more than one; write numbers "
+            "without commas between thousands, or with decimal points."
+        )
+    return np.array(X).reshape(len(X), len(inside)), texts, bool(commas)
+
+
+def _number(text: str, name: str, row: int) -> float:
+    """Return the number that a cell of the embedding has."""
+    text = text.strip()
+    try:
+        if not text or "_" in text or not text.isascii():
+            raise ValueError
+        return float(text)
+    except ValueError:
+        what = "missing" if text in MISSING else repr(text)
+        raise TableError(f"{name} is {what} in row {row}; an embedding has numbers.") from None
+
+
+def _column(texts: list[str], stored: str, name: str, decimal_comma: bool) -> NDArray[Any]:
+    """Return a column that is not part of the embedding, by what it is called in the table."""
+    if name == "pair_id":
+        return np.array(["" if text in MISSING or UNPAIRED.fullmatch(text) else text for text in texts])
+    if name == "participant":  # a participant's code may be NA
+        gaps = [i for i, text in enumerate(texts) if not text]
+    else:
+        gaps = [i for i, text in enumerate(texts) if text in MISSING]
+        present = [text for text in texts if text not in MISSING] if gaps else texts
+        if not gaps and all(text.lower() in ("true", "false") for text in texts):
+            return np.array([text.lower() == "true" for text in texts])
+        if not gaps and all(map(WHOLE.fullmatch, texts)):
+            return np.array(texts, dtype=np.int64)
+        points = [text.replace(",", ".", 1) for text in present] if decimal_comma else present
+        # Codes that would become one number, as 1.1 and 1.10, stay text.
+        if all(map(NUMBER.fullmatch, points)) and len({*map(float, points)}) == len({*present}):
+            numbers = iter(points)
+            return np.array([np.nan if text in MISSING else float(next(numbers)) for text in texts])
+    if gaps:
+        raise TableError(
+            f"{stored} is missing in {len(gaps)} rows (first: row {gaps[0]}); drop those rows, fill them "
+            "in, or leave the column out (columns=)."
+        )
+    return np.array(texts)
 
 
 @contextmanager
@@ -192,25 +212,6 @@ def _refusing_other_encodings() -> Iterator[None]:
         raise TableError(
             "it is not UTF-8; save it as UTF-8 (iconv -f latin1 -t utf-8, for example)."
         ) from None
-
-
-def _typed(column: Any, decimal_comma: bool) -> Any:
-    """Return a column of text as booleans or numbers if all of it is, and as text with gaps if not.
-
-    Codes that would become one number, as 1.1 and 1.10, stay text.
-    """
-    gaps = column.isin(MISSING)
-    values = column[~gaps]
-    if len(values) and values.str.fullmatch(BOOLEAN).all():
-        return (column.str.lower() == "true").astype(object).mask(gaps, None)
-    if len(values) == len(column) and values.str.fullmatch(WHOLE).all():
-        return values.astype(np.int64)
-    texts = values.str.replace(",", ".", n=1) if decimal_comma else values
-    if (texts.str.fullmatch(NUMBER) | texts.str.fullmatch(INFINITE)).all():
-        numbers = texts.astype(np.float64)
-        if values.nunique() == numbers.nunique():
-            return numbers.reindex(column.index)
-    return column.mask(gaps, None)
 
 
 def write_csv(path: Path, blocks: Iterable[Columns], info: Mapping[str, Any], separator: str = ",") -> None:

@@ -14,7 +14,7 @@ import re
 import zipfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain, pairwise
 from pathlib import Path
 from typing import Any
@@ -25,7 +25,7 @@ from numpy.lib import format as npy
 from .._common.files import lies_there, replacing, require_replaceable, special_kind
 from .._common.remote import Given, Place, RemotePath, as_place, redacted
 from ..errors import OutputExists, TableError
-from ..pairs import is_paired
+from ..pairs import check_pair_id, is_paired
 from . import csv_file
 from .columns import COLUMNS, Columns, check_columns, require_columns
 from .layout import Field, Layout, find_embedding, read_head, require_plausible, write_head
@@ -156,7 +156,7 @@ class TableFile:
             inside = distinct[slice(*np.searchsorted(distinct, [a, b]))]
             first, last = (int(inside[0]), int(inside[-1]) + 1) if len(inside) else (0, 0)
             if first < last or not len(distinct):
-                for start, columns in self.scan(first, last, self.layout.names, self.block_rows):
+                for start, columns in self.scan(first, last, self.layout.names, 8 * self.block_rows):
                     here = inside[slice(*np.searchsorted(inside, [start, start + len(columns["X"])]))] - start
                     every = len(here) == len(columns["X"])
                     pieces.append(columns if every else {n: v[here] for n, v in columns.items()})
@@ -168,7 +168,7 @@ class TableFile:
     def read_columns(self, *names: str) -> Columns:
         """Return some columns of all rows (none named: all), but not the embedding."""
         require_columns(names, self.columns, self.path)
-        stored = [self.layout.columns[name] for name in names or self.layout.columns]
+        stored = self.layout.stored(*(names or self.layout.columns))
         pieces = [c for _, c in self.scan(0, self.n_rows, stored, 4 * MAX_CHUNK_ROWS)] if stored else [{}]
         joined = _joined(pieces)
         return {name: joined[name] for name in names or self.layout.columns}
@@ -180,7 +180,7 @@ class TableFile:
         file, from which sources, and whether any participant or event is there twice.
         """
         names = [name for name in COLUMNS if name in self.layout.columns]
-        stored = [self.layout.columns[name] for name in names]
+        stored = self.layout.stored(*names)
         pieces = []
         with reading(self.path):
             for _, raw in self.scan(0, self.n_rows, stored, 4 * MAX_CHUNK_ROWS) if names else ():
@@ -224,6 +224,7 @@ def open_table(
     tokens: int | None = None,
     columns: Sequence[str] | None = None,
     rename: Mapping[str, str] | None = None,
+    replicates: str | None = None,
 ) -> TableFile:
     """Open a table; of Parquet, without reading its embeddings.
 
@@ -244,7 +245,11 @@ def open_table(
     columns : list of str or None
         Other columns to keep, by their name in the file; None keeps all.
     rename : dict or None
-        Names in the file, and what they are called here: ``{"subject": "participant"}``.
+        Names in the file, and what they are called here: ``{"subject": "participant"}``. Several columns make
+        one id with ``{"site+subject": "participant"}``.
+    replicates : {"mean", "pair"} or None
+        What to do with rows of one source that share a pair id, which otherwise is an error: average them, or
+        pair the first of one source with the first of another, and so on. The table is read into memory.
 
     Raises
     ------
@@ -266,6 +271,8 @@ def open_table(
     """
     place = as_place(path)
     choice = {"embedding": embedding, "tokens": tokens, "columns": columns, "rename": rename}
+    if replicates is not None:
+        return _settle_replicates(open_table(place, **choice), replicates)  # type: ignore[arg-type]
     with reading(place):
         kind = _format_of(place)
         if kind != "parquet":
@@ -276,21 +283,48 @@ def open_table(
         return TableFile(place, groups.layout, groups.layout.info(info), groups.bounds, verified, groups)
 
 
+def _settle_replicates(file: TableFile, how: str) -> TableFile:
+    """Return the table in memory with rows of one source and pair id averaged, or paired by their order."""
+    if how not in ("mean", "pair"):
+        raise TableError(f"replicates must be 'mean' or 'pair'; got {how!r}.")
+    require_columns(["source", "pair_id"], file.columns, file.path)
+    columns = _joined([c for _, c in file.scan(0, file.n_rows, file.layout.names, file.block_rows)])
+    ids, n = check_pair_id(columns["pair_id"], file.n_rows), file.n_rows
+    codes = np.stack([np.unique(values, return_inverse=True)[1] for values in (columns["source"], ids)])
+    rows = np.arange(n)
+    codes[1] = np.where(is_paired(ids), codes[1], n + rows)  # what is unpaired stands alone
+    _, first, group, counts = np.unique(
+        codes, axis=1, return_index=True, return_inverse=True, return_counts=True
+    )
+    group = group.ravel()
+    if how == "mean":
+        sums = np.zeros((len(first), *columns["X"].shape[1:]))
+        np.add.at(sums, group, columns["X"])
+        X = (sums.T / counts).T.astype(columns["X"].dtype)
+        order = np.argsort(first)
+        columns = {name: values[first[order]] for name, values in columns.items()} | {"X": X[order]}
+    else:
+        by_group = np.argsort(group, kind="stable")
+        number = np.empty(n, int)
+        number[by_group] = rows - np.repeat(np.cumsum(counts) - counts, counts)
+        text = np.char.add(np.char.add(ids.astype(str), "/"), number.astype(str))
+        columns["pair_id"] = np.where(is_paired(ids), text, "")
+    names = {name: name for name in columns if name != "X"}
+    layout = replace(file.layout, embedding=("X",), columns=names, combined={})
+    return replace(file, layout=layout, bounds=(0, len(columns["X"])), content=InMemory(columns))
+
+
 def open_csv(path: Given, **choice: Any) -> TableFile:
     """Open a CSV file, whatever its name ends in; see :func:`open_table`."""
-    from .frames import arrow, fields_of, read_arrow
-
     place = as_place(path)
     if not lies_there(place):
         raise FileNotFoundError(f"There is no file {place}.")
     if kind := "a folder" if place.is_dir() else special_kind(place):
         raise TableError(f"{place} is {kind}, not a file.")
     with reading(place):
-        frame = csv_file.read_csv(place, choice.get("embedding"), choice.get("rename"))
-        data = arrow().Table.from_pandas(frame, preserve_index=False)
-        layout = Layout.choose(fields_of(data.schema), **choice)
-        content = InMemory(read_arrow(data, layout, layout.names, 0))
-    return TableFile(place, layout, layout.info({}), (0, len(data)), False, content)
+        layout, columns = csv_file.read_csv(place, **choice)
+    n = len(columns[layout.embedding[0]])
+    return TableFile(place, layout, layout.info({}), (0, n), False, InMemory(columns))
 
 
 def _open_npz(path: Place, choice: dict[str, Any]) -> TableFile:

@@ -6,6 +6,7 @@ import math
 import re
 import warnings
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -37,8 +38,12 @@ def fields_of(schema: Any, first_row: Any = None) -> list[Field]:
     pa = arrow()
     entries = [entry for entry in schema if not _PANDAS_INDEX.fullmatch(entry.name)]
     require_different([entry.name for entry in entries])
-    fields = []
+    fields: list[Field] = []
+    known: dict[str, Field] = {}  # a hundred thousand columns have few types
     for entry in entries:
+        if str(entry.type) in known:
+            fields.append(replace(known[str(entry.type)], name=entry.name))
+            continue
         item, shape = entry.type, []
         if isinstance(item, pa.FixedShapeTensorType):
             item, shape = item.value_type, [*item.shape]
@@ -54,6 +59,8 @@ def fields_of(schema: Any, first_row: Any = None) -> list[Field]:
                 row = row[0] if isinstance(row, list) and row else []
         size, kind = " × ".join(map(str, shape)), "text" if _is_text(item) else str(item)
         fields.append(Field(entry.name, tuple(shape), _dtype(item), f"{size} {kind}" if size else kind))
+        if not shape:
+            known[str(entry.type)] = fields[-1]
     return fields
 
 
@@ -62,8 +69,9 @@ def read_arrow(batch: Any, layout: Layout, names: Iterable[str], first_row: int)
     pa = arrow()
     called = {stored: name for name, stored in layout.columns.items()}
     inside, made = set(layout.embedding), {}
+    columns = dict(zip(batch.schema.names, batch.columns, strict=True))  # by name each takes a search
     for stored in names:
-        column = batch[stored]
+        column = columns[stored]
         if isinstance(column, pa.ChunkedArray):
             column = column.combine_chunks()
         axes = getattr(column.type, "permutation", None)
@@ -74,7 +82,7 @@ def read_arrow(batch: Any, layout: Layout, names: Iterable[str], first_row: int)
         if stored in inside:
             made[stored] = _read_numbers(column, math.prod(layout.shape), stored, first_row)
         else:
-            made[stored] = read_column(column, called[stored], first_row)
+            made[stored] = read_column(column, called.get(stored, stored), first_row)
     return made
 
 

@@ -43,8 +43,9 @@ class Layout:
         One field with embeddings, or many with a number each.
     shape, dtype
         Of one row of X, as stored.
-    columns, kinds : dict
-        A column's name in the table, and its name in the file; and its type in words.
+    columns, kinds, combined : dict
+        A column's name in the table, and its name in the file; its type in words; and, of a column made of
+        several ("site+subject"), their names in the file.
     """
 
     embedding: tuple[str, ...]
@@ -52,6 +53,7 @@ class Layout:
     dtype: np.dtype[Any]
     columns: dict[str, str]
     kinds: dict[str, str]
+    combined: dict[str, tuple[str, ...]]
 
     @classmethod
     def choose(
@@ -80,14 +82,23 @@ class Layout:
             one = shape
         inside = set(chosen)
         others = {name: field for name, field in by_name.items() if name not in inside}
-        stored = _find_columns(others, columns, rename)
-        kinds = {name: by_name[source].kind for name, source in stored.items()}
-        return cls(chosen, one or (1,), dtype, stored, kinds)
+        joined = {name: tuple(name.split("+")) for name in rename or {} if name not in others}
+        joined = {name: parts for name, parts in joined.items() if all(part in others for part in parts)}
+        text = Field("", (), np.dtype("U"), "text")
+        stored = _find_columns(others | dict.fromkeys(joined, text), columns, rename)
+        kinds = {name: others.get(source, text).kind for name, source in stored.items()}
+        combined = {name: joined[source] for name, source in stored.items() if source in joined}
+        return cls(chosen, one or (1,), dtype, stored, kinds, combined)
 
     @property
     def names(self) -> list[str]:
         """Every field of the table, by its name in the file."""
-        return [*self.embedding, *self.columns.values()]
+        return [*self.embedding, *self.stored(*self.columns)]
+
+    def stored(self, *names: str) -> list[str]:
+        """Return the fields that some columns are read from: a name in the file, or several joined by +."""
+        parts = [p for n in names for p in self.combined.get(n, (self.columns[n],))]
+        return list(dict.fromkeys(parts))
 
     def info(self, noted: dict[str, Any]) -> dict[str, Any]:
         """Return what is noted about a table, with what the file calls its features and participants."""
@@ -105,7 +116,13 @@ class Layout:
             if len(self.embedding) > 1:
                 X = np.stack([raw[name] for name in self.embedding], axis=1)
             made["X"] = X.reshape(len(X), *self.shape)
-        return made | {name: raw[stored] for name, stored in self.columns.items() if stored in raw}
+        for name, stored in self.columns.items():
+            parts = self.combined.get(name, (stored,))
+            if all(part in raw for part in parts):
+                made[name] = raw[parts[0]]
+                for part in parts[1:]:
+                    made[name] = np.char.add(np.char.add(made[name].astype(str), "+"), raw[part].astype(str))
+        return made
 
 
 def find_embedding(fields: Mapping[str, Field], wanted: Any = None) -> tuple[str, ...]:

@@ -83,7 +83,9 @@ class Groups:
         """Yield arrays, at most ``max_rows`` rows at a time; no rows are one batch without rows."""
         if start >= stop:
             yield read_arrow(self.schema.empty_table(), self.layout, names, start)
-        texts = [name for name in names if pa.types.is_string(self.schema.field(name).type)]
+        wanted = set(names)
+        types = zip(self.schema.names, self.schema.types, strict=True)
+        texts = [name for name, type_ in types if pa.types.is_string(type_) and name in wanted]
         inside = range(bisect_right(self.bounds, start) - 1, bisect_left(self.bounds, stop))
         for path, numbers in groupby(inside, key=lambda i: self.groups[i][0]):
             # Text that repeats itself stays what the file has: once, and numbers that stand for it.

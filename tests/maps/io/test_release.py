@@ -334,8 +334,6 @@ def with_content(folder, content):
 def test_missing_pieces_are_named(tmp_path):
     with pytest.raises(FileNotFoundError):
         load_map(tmp_path / "nowhere")
-    with pytest.raises(FileNotFoundError, match="no folder"):
-        release.read_release(tmp_path / "nowhere")
     with pytest.raises(MapError, match=r"has no file model\.json"):
         load_map(tmp_path)
     folder = write_folder(tmp_path / "m", *closed_form())

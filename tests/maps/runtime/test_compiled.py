@@ -8,15 +8,15 @@ import numpy as np
 import pytest
 
 from factories import random_staged_map
-from mgpa.maps.runtime.compiled import VARIABLE, kernels, n_threads, one_blas_thread, why_not
+from mgpa.maps.runtime.compiled import VARIABLE, kernels, n_threads, one_blas_thread, unavailable_reason
 
 
 def test_the_environment_can_decline(monkeypatch):
     monkeypatch.setenv(VARIABLE, "0")
     assert kernels() is None
-    assert why_not() == "MGPA_NUMBA is 0"
+    assert unavailable_reason() == "MGPA_NUMBA is 0"
     monkeypatch.setenv(VARIABLE, "1")
-    assert (kernels() is None) == (why_not() is not None)
+    assert (kernels() is None) == (unavailable_reason() is not None)
 
 
 @pytest.mark.parametrize(
@@ -35,10 +35,10 @@ def test_without_numba_numpy_does_the_work_and_the_reason_is_told(tmp_path, bloc
     code = f"""
 import sys; sys.path.insert(0, {str(tmp_path)!r})
 import numpy, mgpa
-from mgpa.maps.runtime.compiled import why_not
+from mgpa.maps.runtime.compiled import unavailable_reason
 numpy.save({str(tmp_path / "Y.npy")!r}, mgpa.load_map({str(tmp_path / "map")!r}).transform(
     numpy.load({str(tmp_path / "X.npy")!r})))
-print(why_not())
+print(unavailable_reason())
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.startswith(reason)

@@ -8,7 +8,7 @@ hollow.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -84,11 +84,7 @@ def draw_all(audit: Audit) -> dict[str, Any]:
 
 
 def save_figures(
-    figures: Mapping[str, Any],
-    folder: Any,
-    formats: Iterable[str] = ("pdf", "svg", "png"),
-    *,
-    verbose: bool = False,
+    figures: Mapping[str, Any], folder: Any, formats: Any = ("pdf", "svg", "png"), verbose: bool = False
 ) -> list[Path]:
     """Write figures to a folder by their names, in every format, and return the paths."""
     formats = [formats] if isinstance(formats, str) else list(formats)

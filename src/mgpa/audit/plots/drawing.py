@@ -110,7 +110,7 @@ def plain(text: str) -> str:
 
 def axis_label(metric: Metric) -> str:
     """Return a metric's title and unit without math, which would not stay text in SVG."""
-    return metric.axis.replace("$", "")
+    return metric.axis.replace("$", "").replace("^", "")
 
 
 class Look(NamedTuple):

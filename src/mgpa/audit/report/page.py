@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import json
 import re
 import webbrowser
 from collections.abc import Mapping, Sequence
@@ -13,78 +14,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..._common.files import write_atomically
+from .. import verdict as words
 from ..metrics import METRICS
 from ..plots import draw_all
 from ..plots.drawing import COLORS, DARK_COLORS, DARK_SOURCE_COLORS, SOURCE_COLORS
-from ..verdict import (
-    caveats,
-    certainty,
-    findings,
-    headline,
-    led_by,
-    ranking,
-    task_metric,
-    units,
-    verdict,
-    warnings,
-)
 from ..words import label
-from .pieces import (
-    brackets,
-    bullets,
-    facts_list,
-    method,
-    plain_table,
-    printed,
-    sentence,
-    subscript,
-    with_interval,
-)
+from . import pieces
+from .pieces import bullets, method, plain_table, printed, sentence
 from .svg import svg
 from .tables import html_table
 
 if TYPE_CHECKING:
     from ..result import Audit
 
-#: Titles of the charts, and how to read them.
-CAPTIONS = {
-    "tradeoff": (
-        "Source against task",
-        "Further left, the source is harder to read; further up, the task is better kept. Lines are 95 % "
-        "intervals, dotted is guessing, dashed the task without correction.",
-    ),
-    "readers": (
-        "Reader by reader",
-        "Each reader's source AUROC before (grey) and after. The ringed reader is the best one and sets S.",
-    ),
-    "association": (
-        "When source and label are no longer associated",
-        "AUROC of a head as the association ξ of source and label changes from that of its training (1) to "
-        "its reverse (−1). Markers are the minima. Dashed: source-aware.",
-    ),
-    "participants": (
-        "Participant by participant: source",
-        "Every thin line is a participant, before and after; the thick one is the mean. Click a point to "
-        "follow that participant through the charts.",
-    ),
-    "participants_task": ("Participant by participant: task", "The same for existing heads."),
-    "gate": (
-        "The gate",
-        "Share of the differences between paired recordings that the leading directions hold. Ring: the rank "
-        "of the gate. Diamond: its coverage for participants it was not fitted on. Further panels, if "
-        "features have names: how far the gate lets each of them change.",
-    ),
-    "pairs": (
-        "Do the pairs show anything?",
-        "Share of held-out pairs' differences inside gates fitted on other pairs, by rank. Grey: coverage of "
-        "permuted pairs (line: median, band: 95 %).",
-    ),
-    "embedding": (
-        "The rows, before and after",
-        "EVAL rows in the two directions in which they varied most before correction; large markers are the "
-        "sources' means. Clouds that overlap here may still be told apart in other directions.",
-    ),
-}
 # Charts of one fit, which is the first fold's where there are folds.
 ONE_FIT = ("gate", "embedding")
 
@@ -101,19 +43,8 @@ def report(
 ) -> Path:
     """Write everything as one HTML file that opens offline, and return its path.
 
-    Parameters
-    ----------
-    audit : Audit
-    path : path
-    title : str
-    sections : sequence of (id, heading, HTML)
-        Sections of your own, after the numbers; the HTML is put in as it is.
-    figures : dict or None
-        What :func:`mgpa.audit.plots.draw_all` returned, to draw them once; None draws them.
-    browser : bool
-        Open the file in a browser.
-    verbose : bool
-        Show progress.
+    ``sections`` are yours: for each an id, a heading, and HTML that is put in as it is. ``figures``, what
+    :func:`mgpa.audit.plots.draw_all` returned, are drawn unless passed. ``browser`` opens the file.
     """
     audit.check_pairs(verbose=verbose)  # the one part that takes time
     written = write_atomically(Path(path), html_report(audit, title, sections, figures).encode())
@@ -131,7 +62,7 @@ def html_report(
     """Return the whole report as one HTML document."""
     s = audit.settings
     figures = draw_all(audit) if figures is None else figures
-    drawn = {name: _figure(audit, name, figures[name]) for name in CAPTIONS if name in figures}
+    drawn = {name: _figure(audit, name, figures[name]) for name in captions() if name in figures}
     script = f"\n{_read('script.js')}"
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     return _fill(
@@ -143,10 +74,10 @@ def html_report(
             "script": script,
             "badges": "".join(
                 f'<span class="badge" title="{escape(text)}">{escape(badge)}</span>'
-                for badge, text in warnings(audit).items()
+                for badge, text in words.warnings(audit).items()
             ),
-            "headline": sentence(headline(audit)),
-            "certainty": sentence(" ".join([*led_by(audit)[1:], certainty(audit, warn=False)])),
+            "headline": sentence(words.headline(audit)),
+            "certainty": sentence(" ".join([*words.led_by(audit)[1:], words.certainty(audit, warn=False)])),
             "tiles": _tiles(audit),
             "hero": drawn.pop("tradeoff", ""),
             "links": "".join(
@@ -156,7 +87,7 @@ def html_report(
                 html_table(audit, differences) for differences in (False, True)[: len(audit.methods)]
             ),
             "methods": _methods(audit),
-            "caveats": bullets(caveats(audit)),
+            "caveats": bullets(words.caveats(audit)),
             "sections": "\n".join(_section(*section) for section in sections),
             "bar": _bar(audit),
             "charts": "\n".join(drawn.values()),
@@ -164,7 +95,7 @@ def html_report(
             "settings": _settings(audit),
             "methods_text": escape(audit.methods_text()),
             "measured": escape(
-                f"{units(audit)} with the role EVAL; sources {', '.join(s['sources'])}; data {s['data']}"
+                f"{words.units(audit)} with role EVAL, sources {', '.join(s['sources'])}, data {s['data']}"
             ),
             "version": escape(s["version"]),
         },
@@ -176,21 +107,27 @@ def inline_verdict(audit: Audit) -> str:
     columns = ["Method", *(f"{METRICS[m].subject}: {METRICS[m].wanted}" for m in audit.columns)]
     space = "\N{NO-BREAK SPACE}"  # an interval stays in one line
     rows = [
-        [label(name), *(with_interval(e[m]).replace(" ", space) if m in e else "–" for m in audit.columns)]
+        [
+            label(name),
+            *(pieces.with_interval(e[m]).replace(" ", space) if m in e else "–" for m in audit.columns),
+        ]
         for name, e in audit.estimates.items()
     ]
-    parts = [f"<p><strong>{sentence(line)}</strong></p>" for line in verdict(audit)[:-1]]
-    parts += [f"<p>{sentence(certainty(audit))}</p>", plain_table(columns, rows, "Means with 95 % intervals")]
+    parts = [f"<p><strong>{sentence(line)}</strong></p>" for line in words.verdict(audit)[:-1]]
+    parts += [
+        f"<p>{sentence(words.certainty(audit))}</p>",
+        plain_table(columns, rows, "Means with 95 % intervals"),
+    ]
     parts += [f"<details><summary>Method by method</summary>{_methods(audit)}</details>"]
     return f'<div class="mgpa">{"".join(parts)}</div>'
 
 
 def _tiles(audit: Audit) -> str:
     """Return at most four numbers of the first leader, or of the method with the lowest S."""
-    names, leaders = ranking(audit)
+    names, leaders = words.ranking(audit)
     if not names:
         return ""
-    name, task = leaders[0][0] if leaders else names[0], task_metric(audit)
+    name, task = leaders[0][0] if leaders else names[0], words.task_metric(audit)
     shown = ["S", *(m for m in ("A_f", task.name if task else "", "T_r") if m in audit.metrics), "M"]
     tiles = "".join(_tile(audit, name, metric) for metric in [*[*dict.fromkeys(shown[:-1])][:3], "M"])
     return f'<p class="eyebrow">{escape(label(name))}</p><div class="tiles">{tiles}</div>'
@@ -203,10 +140,10 @@ def _tile(audit: Audit, name: str, metric: str) -> str:
         big, small = f"{100 * after.value:.1f} %", "of the rows' size"
     else:
         big = f"{printed(before.value)} → {printed(after.value)}"
-        small = f"change {brackets(audit.changes[name][metric], 3, True)}"
+        small = f"change {pieces.brackets(audit.changes[name][metric], 3, True)}"
     small = small.replace(", ", ",\N{NO-BREAK SPACE}")
     return (
-        f'<div class="tile"><div class="what">{subscript(METRICS[metric].subject)}</div>'
+        f'<div class="tile"><div class="what">{pieces.subscript(METRICS[metric].subject)}</div>'
         f'<div class="big">{escape(big)}</div><div class="ci">{escape(small)}</div></div>'
     )
 
@@ -214,8 +151,8 @@ def _tile(audit: Audit, name: str, metric: str) -> str:
 def _methods(audit: Audit) -> str:
     """Return what each method did, the best first."""
     return "".join(
-        f'<article class="card"><h3>{method(audit, name)}</h3>{bullets(findings(audit, name))}</article>'
-        for name in ranking(audit)[0]
+        f'<article class="card"><h3>{method(audit, m)}</h3>{bullets(words.findings(audit, m))}</article>'
+        for m in words.ranking(audit)[0]
     )
 
 
@@ -235,24 +172,24 @@ def _bar(audit: Audit) -> str:
 
 def _figure(audit: Audit, name: str, figure: Any) -> str:
     """Return a chart with its caption."""
-    title, words = CAPTIONS[name]
-    if name == "tradeoff" and task_metric(audit) is None:
+    title, how = captions()[name]
+    if name == "tradeoff" and words.task_metric(audit) is None:
         title = "Source against movement"
-        words = (
+        how = (
             "Further left, the source is harder to read; further down, rows moved less. There are no labels."
         )
-    words += " This is the first fold's." if name in ONE_FIT and audit.settings.get("splits", 1) > 1 else ""
+    how += " This is the first fold's." if name in ONE_FIT and audit.settings.get("splits", 1) > 1 else ""
     more, check = "", audit.check_pairs() if name == "pairs" else None
     if check is not None:
-        facts = facts_list(check.facts.items())
+        facts = pieces.facts_list(check.facts.items())
         more = (
             f"<p>{escape(check.verdict)}</p><details><summary>What this rests on</summary>{facts}</details>"
         )
     kind = "card narrow" if figure.get_figwidth() < 4 else "card"
     return (
         f'<figure class="{kind}" id="figure-{name}"><figcaption><h3>{escape(title)}</h3>{more}'
-        f'<p class="how">{escape(words)}</p></figcaption>'
-        f'<div class="chart">{svg(figure, name, f"{title}. {words}")}</div></figure>'
+        f'<p class="how">{escape(how)}</p></figcaption>'
+        f'<div class="chart">{svg(figure, name, f"{title}. {how}")}</div></figure>'
     )
 
 
@@ -287,7 +224,7 @@ def _settings(audit: Audit) -> str:
         f"<details><summary>{escape(label(name))}</summary><pre>{escape(result.summary)}</pre></details>"
         for name, result in audit.results.items()
     )
-    stated = facts_list((name, text) for name, text in facts.items() if text)
+    stated = pieces.facts_list((name, text) for name, text in facts.items() if text)
     return f"{plain_table(['', *s['rows']], roles, caption)}{stated}<h3>The fitted maps</h3>{maps}"
 
 
@@ -303,6 +240,11 @@ def _style_sheet() -> str:
     )
     classes = "\n".join(f".m{i} {{ --c: var(--m{i}); }}" for i in range(len(COLORS)))
     return _fill("style.css", {"light": light, "dark": dark, "classes": classes})
+
+
+def captions() -> dict[str, tuple[str, str]]:
+    """Return the charts' titles, and how to read them, in the order of the page."""
+    return json.loads(_read("captions.json"))  # type: ignore[no-any-return]
 
 
 def _fill(template: str, filled: Mapping[str, str]) -> str:

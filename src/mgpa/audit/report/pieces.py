@@ -46,7 +46,7 @@ def sentence(text: str) -> str:
 
 def subscript(text: str) -> str:
     """Return escaped text with T_f, A_r and the like as they are printed."""
-    return re.sub(r"\b([AT])_([fr])\b", r"\1<sub>\2</sub>", escape(text))
+    return re.sub(r"\b(A|T|RMSEP|bias|R2)_([fr])\b", r"\1<sub>\2</sub>", escape(text))
 
 
 def bullets(lines: Iterable[str]) -> str:

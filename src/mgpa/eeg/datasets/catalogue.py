@@ -100,8 +100,8 @@ def dataset_files(name: str, only: Sequence[str] = (), address: str | None = Non
         or any(fnmatchcase(text, p) for p in patterns for text in (file.name, file.name.rpartition("/")[2]))
     ]
     if not chosen:
-        shown = ", ".join(file.name for file in files[:5])
-        raise ValueError(f"None of the {len(files)} files matches {' '.join(patterns)}. Files: {shown}, ….")
+        first = ", ".join(file.name for file in files[:5])
+        raise ValueError(f"None of the {len(files)} files matches {' '.join(patterns)}. Files: {first}, ….")
     return chosen
 
 
@@ -123,15 +123,15 @@ def verify_dataset(
     if isinstance(source.address, HubFile):
         file, problems = source.address.remote, []
         try:
-            there = is_fetched(file, folder)
+            present = is_fetched(file, folder)
         except DownloadError as error:
-            there, problems = True, [str(error)]
+            present, problems = True, [str(error)]
         names = (file.name,)
         return Inventory(
-            source.name, folder, names if there else (), () if there else names, (), tuple(problems)
+            source.name, folder, names if present else (), () if present else names, tuple(problems)
         )
     reader = importlib.import_module(f"{__package__}.{source.name}")
     inventory = getattr(reader, f"{source.name}_inventory")
     options = ({"tasks": tasks} if tasks else {}) | ({"check": True} if check else {})
-    found: Inventory = inventory(folder, **options)
-    return found
+    result: Inventory = inventory(folder, **options)
+    return result

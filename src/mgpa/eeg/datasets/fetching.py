@@ -54,18 +54,8 @@ class RemoteFile:
 def listing(address: str) -> list[RemoteFile]:
     """Return the files behind an address, sorted by name.
 
-    Parameters
-    ----------
-    address : str
-        ``osf:abcde`` (a project with its components), ``figshare:12345.v1`` (a version of an article) or
-        ``zenodo:12345`` (a record).
-
-    Examples
-    --------
-    >>> listing("dropbox:1")
-    Traceback (most recent call last):
-    ...
-    ValueError: 'dropbox:1' is not an address of files; expected osf:abcde, figshare:12345.v1 or zenodo:12345.
+    It is ``osf:abcde`` (a project with its components), ``figshare:12345.v1`` (a version of an article) or
+    ``zenodo:12345`` (a record).
     """
     readers: dict[str, Callable[[str, str], list[RemoteFile]]]
     readers = {"osf": _osf, "figshare": _figshare, "zenodo": _zenodo}
@@ -141,11 +131,11 @@ def _json(url: str) -> Any:
 
 def _content(url: str) -> bytes:
     require_pooch()
-    import requests
-
     try:
         return b"".join(_received(url, MAX_LISTING))
-    except requests.RequestException as error:
+    except DownloadError:
+        raise
+    except OSError as error:  # what requests raises
         raise DownloadError(_explain(url, error)) from None
 
 
@@ -186,16 +176,8 @@ def fetch_files(
 
     A file that is there is compared and kept; one that differs is an error, and stays.
 
-    Parameters
-    ----------
-    files : list of RemoteFile
-        As :func:`listing` gives them; folders in their names are made.
-    folder : path
-        Where to put them. Links in it that lead elsewhere are not followed.
-    limit : float
-        Bytes that all files of unknown size may have together.
-    verbose : bool
-        Show progress.
+    Links in the folder that lead elsewhere are not followed. All files of unknown size together may have
+    ``limit`` bytes.
     """
     pooch = require_pooch()
     import requests
@@ -255,7 +237,7 @@ def is_fetched(file: RemoteFile, folder: Path) -> bool:
 
 
 def _received(url: str, limit: float) -> Iterator[bytes]:
-    """Yield what an address sends, up to so many bytes; never from http where it is https."""
+    """Yield what an address sends, up to ``limit`` bytes; never from http where it is https."""
     import requests
 
     n = 0

@@ -71,26 +71,9 @@ class Recording(NamedTuple):
 def read_behaviour(path: str | Path, task: str) -> Behaviour:
     """Read when events happened and which they were, from the experiment's csv file.
 
-    The file is comma separated UTF-8, with or without a byte order mark; blanks around names and values do
-    not count, and neither do other columns.
-
-    Parameters
-    ----------
-    path : path
-        With the columns trial, eventCode, stimCat, stimOrient and stimElapsedTime (N170), or trial, tone and
-        elapsed_time (oddballs). Trials are counted from 1.
-    task : str
-        N170, oddball_active or oddball_passive.
-
-    Examples
-    --------
-    >>> import tempfile
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     path = Path(folder) / "1013_oddball.csv"
-    ...     _ = path.write_text("trial, tone, elapsed_time\\n1, 1, 1.5\\n2, 3, 2.75\\n")
-    ...     behaviour = read_behaviour(path, "oddball_active")
-    >>> behaviour.onset.tolist(), behaviour.label.tolist()
-    ([1.5, 2.75], [0, 1])
+    It has the columns trial (counted from 1), eventCode, stimCat, stimOrient and stimElapsedTime (N170), or
+    trial, tone and elapsed_time (oddballs). It is comma separated UTF-8, with or without a byte order mark;
+    blanks around names and values do not count, and neither do other columns.
     """
     path, labels = Path(path), LABELS[task]
     onset: list[float] = []

@@ -38,7 +38,6 @@ class Inventory:
     folder: Path
     present: tuple[str, ...] = ()
     missing: tuple[str, ...] = ()
-    unexpected: tuple[str, ...] = ()
     problems: tuple[str, ...] = ()
     checks: tuple[Check, ...] = ()
 
@@ -50,7 +49,6 @@ class Inventory:
     def __str__(self) -> str:
         n = len(self.present) + len(self.missing)
         lines = [f"{self.dataset} in {self.folder}: {len(self.present)} of {n} files."]
-        for word, names in (("Missing", self.missing), ("Unexpected", self.unexpected)):
-            if names:
-                lines.append(f"{word} ({len(names)}): {first_few(names)}")
+        if self.missing:
+            lines.append(f"Missing ({len(self.missing)}): {first_few(self.missing)}")
         return "\n".join(map(printable, [*lines, *self.problems, *map(str, self.checks)]))

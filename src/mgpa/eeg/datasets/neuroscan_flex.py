@@ -78,7 +78,7 @@ BREAK_NOTE = "impedance"
 
 def find(folder: str | Path) -> dict[tuple[str, str], dict[str, Path]]:
     """Return the files of every participant and task that the paper uses."""
-    files, _, problems = _scan(folder)
+    files, problems = _scan(folder)
     if problems:
         raise RecordingError(" ".join(problems))
     return files
@@ -88,7 +88,7 @@ def neuroscan_flex_inventory(
     folder: str | Path, tasks: Iterable[str] = tuple(TASKS), *, check: bool = False
 ) -> Inventory:
     """Return which of the recordings that the paper uses are in a folder."""
-    files, unexpected, problems = _scan(folder)
+    files, problems = _scan(folder)
     present: list[str] = []
     missing: list[str] = []
     checks: list[Check] = []
@@ -104,7 +104,7 @@ def neuroscan_flex_inventory(
                 checks += count_checks(read_neuroscan_flex(folder, task)[0])
             except (OSError, ValueError) as error:
                 problems.append(str(error))
-    lists = tuple(present), tuple(missing), tuple(unexpected), tuple(problems)
+    lists = tuple(present), tuple(missing), tuple(problems)
     return Inventory("Neuroscan/Flex", Path(folder), *lists, tuple(checks))
 
 
@@ -143,7 +143,7 @@ def read_neuroscan_flex(
         event, from 1), onset (s, on the device's own clock), artifact; of N170 also orientation and
         event_code.
     report : PairingReport
-        How events were paired, what was dropped, and counts beside the published ones if everybody was read.
+        How events were paired, what was dropped, and counts beside the published ones if all were read.
     """
     task = _task(task)
     files = find(folder)
@@ -178,7 +178,7 @@ def read_neuroscan_flex(
 def count_checks(trials: Trials) -> tuple[Check, ...]:
     """Compare how many events there are with what the paper counts.
 
-    Of N170, clean pairs of each role. Of P300, FIT events that are left when everybody's first hundred
+    Of N170, clean pairs of each role. Of P300, FIT events that are left when each participant's first hundred
     calibrate and those less than a second from them are purged, and events of the people who choose.
     """
     task = str(trials.columns["task"][0])
@@ -292,11 +292,11 @@ def _epochs(device: Recording, onsets: NDArray[np.float64]) -> tuple[NDArray[np.
     return baseline(epochs, TMIN + np.arange(POINTS) / SFREQ), valid
 
 
-def _scan(folder: str | Path) -> tuple[dict[tuple[str, str], dict[str, Path]], list[str], list[str]]:
-    """Return files by participant, task and kind; names of files beside them that are none; and problems."""
+def _scan(folder: str | Path) -> tuple[dict[tuple[str, str], dict[str, Path]], list[str]]:
+    """Return files by participant, task and kind; and problems."""
     root = _root(Path(folder))
     files: dict[tuple[str, str], dict[str, Path]] = {}
-    unexpected, problems = [], []
+    problems = []
     places = [(task, kind, *KINDS[kind]) for task in TASKS for kind in KINDS]
     for task, kind, place, suffix in places:
         # Hidden names are of files that are still being written, or of the operating system.
@@ -304,18 +304,14 @@ def _scan(folder: str | Path) -> tuple[dict[tuple[str, str], dict[str, Path]], l
         # A copy, as "1013_N170 (1).edf", has the longer name.
         for path in sorted(beside, key=lambda p: (len(p.name), p.name)):
             person = re.match(r"(\d{4})_", path.name)
-            ending = path.suffix.lower()
-            if ending != suffix or person is None:
-                if ending in (".csv", ".edf", ".dat"):
-                    unexpected.append(str(path.relative_to(folder)))
-            elif person[1] in USED[task]:
+            if path.suffix.lower() == suffix and person is not None and person[1] in USED[task]:
                 first = files.setdefault((person[1], task), {}).setdefault(kind, path)
                 if first != path and not filecmp.cmp(first, path, shallow=False):
                     problems.append(
                         f"{first} and {path} are both the {kind} of {person[1]} {task}, and differ; move "
                         "one of them away."
                     )
-    return files, unexpected, problems
+    return files, problems
 
 
 def _root(folder: Path) -> Path:

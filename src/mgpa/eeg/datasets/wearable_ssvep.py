@@ -25,9 +25,8 @@ from .matlab import read_array, read_cell
 
 CHANNELS = ("POz", "PO3", "PO4", "PO5", "PO6", "Oz", "O1", "O2")
 ELECTRODES = ("dry", "wet")
-# Of the twelve targets, in the order of the files: Hz, and phases in units of pi.
+# Of the twelve targets, in the order of the files, in Hz.
 FREQUENCIES = (9.25, 11.25, 13.25, 9.75, 11.75, 13.75, 10.25, 12.25, 14.25, 10.75, 12.75, 14.75)
-PHASES = (0.0, 0.0, 0.0, 0.5, 0.5, 0.5, 1.0, 1.0, 1.0, 1.5, 1.5, 1.5)
 SFREQ, TMIN, SAMPLES, BLOCKS, N_PEOPLE = 250.0, -0.5, 710, 10, 102
 FAST = 12.0
 INFORMATION = "Subjects_Information.mat"
@@ -39,8 +38,6 @@ FOLD_SEED = 20260903
 PAPER_FOLDS = (
     "142312310402333022210433440402131234324104001112112432443020210312114134334040023330140242304102120140"
 )
-# SHA-256 of the paper's table of trials.
-METADATA_SHA256 = "1c0421fdb710d87a524f06df0cc81d294f26127d736ec35fc2f7516d7c0950b5"
 
 
 class Subject(NamedTuple):
@@ -77,7 +74,6 @@ def wearable_ssvep_inventory(folder: str | Path, *, check: bool = False) -> Inve
         Path(folder),
         tuple(name for name in expected if name in files),
         tuple(missing),
-        tuple(sorted(set(files) - {*expected, "Impedance.mat"})),
         tuple(problems),
         checks,
     )
@@ -116,12 +112,10 @@ def published_checks(folder: str | Path) -> tuple[Check, ...]:
     if len(people) != N_PEOPLE:
         return ()
     same = sum(a == b for a, b in zip(paper_folds(people), PAPER_FOLDS, strict=True))
-    digest = hashlib.sha256(metadata_csv(people).encode()).hexdigest()
     return (
         Check("men", 64, sum(person.gender == "male" for person in people)),
         Check("people who wore dry electrodes first", 53, sum(p.first_electrode == "dry" for p in people)),
         Check(f"people in their folds of seed {FOLD_SEED}", N_PEOPLE, same),
-        Check("SHA-256 of the table of trials", METADATA_SHA256, digest),
     )
 
 
@@ -140,20 +134,6 @@ def paper_folds(people: Iterable[Subject]) -> str:
     return "".join(map(str, fold))
 
 
-def metadata_csv(people: Iterable[Subject]) -> str:
-    """Return the paper's table of trials: a line for each person, electrode, block and target."""
-    lines = [
-        f"{person.id}/e{e}/b{b:02}/t{t:02},{int(person.id[1:])},{person.gender},{person.first_electrode},"
-        f"{e},{b},{t},{int(FREQUENCIES[t] >= FAST)},{int(2 * PHASES[t])}"
-        for person in people
-        for e in range(len(ELECTRODES))
-        for b in range(BLOCKS)
-        for t in range(len(FREQUENCIES))
-    ]
-    header = "sample_id,subject,gender,first_electrode,source,block,target,frequency_binary,phase_class"
-    return "\n".join([header, *lines, ""])
-
-
 def read_wearable_ssvep(
     folder: str | Path,
     participants: Sequence[str] | None = None,
@@ -169,7 +149,7 @@ def read_wearable_ssvep(
     folder : path
         With the provider's files.
     participants : sequence of str or None
-        Ids as S001. None: everybody in Subjects_Information.mat, each of whom must have a file.
+        Ids as S001. None: all in Subjects_Information.mat, each of whom must have a file.
     electrodes : sequence of str
         "dry", "wet" or both.
     blocks : int
@@ -239,11 +219,11 @@ def _id(number: int) -> str:
 
 def _listed(files: Mapping[str, Path], folder: str | Path) -> list[str]:
     """Return the people that Subjects_Information.mat lists, who must be all there are."""
-    there = sorted(name[:4] for name in files if re.fullmatch(r"S\d{3}\.mat", name))
-    if not there:
+    people = sorted(name[:4] for name in files if re.fullmatch(r"S\d{3}\.mat", name))
+    if not people:
         raise FileNotFoundError(f"{folder} has no files S001.mat, S002.mat, ….")
     listed = list(subjects(folder))
-    if unlisted := [f"{person}.mat" for person in there if person not in listed]:
+    if unlisted := [f"{person}.mat" for person in people if person not in listed]:
         raise RecordingError(
             f"{INFORMATION} in {folder} does not list {', '.join(unlisted)}; pass participants to read them."
         )
@@ -251,7 +231,7 @@ def _listed(files: Mapping[str, Path], folder: str | Path) -> list[str]:
 
 
 def _read_person(files: Mapping[str, Path], person: str, blocks: int, seen: dict[bytes, str]) -> NDArray[Any]:
-    """Return a participant's signals, which nobody of those seen before may have."""
+    """Return a participant's signals; the same signals seen before are an error."""
     path = files[f"{person}.mat"]
     signals = read_array(path, "data", (len(CHANNELS), SAMPLES, len(ELECTRODES), blocks, len(FREQUENCIES)))
     # One person under two names would be on both sides of every split.

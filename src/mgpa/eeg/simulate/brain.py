@@ -55,7 +55,7 @@ def leadfield(channels: Sequence[str], dipoles: Any, orientations: Any, *, tilt:
 
     names, places, directions = list(channels), np.asarray(dipoles, float), np.asarray(orientations, float)
     info = mne.create_info(names, 1000.0, "eeg", verbose="error")
-    # The standard head is no sphere: its electrodes are moved onto ours, where the solution holds.
+    # The standard head is not a sphere: its electrodes are moved onto ours, where the solution holds.
     on_sphere = CENTRE + RADIUS * outward(electrode_positions(names, tilt=tilt))
     positions = dict(zip(names, on_sphere, strict=True))
     info.set_montage(mne.channels.make_dig_montage(positions, coord_frame="head"), verbose="error")
@@ -88,7 +88,7 @@ def outward(places: Any) -> Array:
 
 
 def below(person: Person, channels: Sequence[str]) -> tuple[Array, Array]:
-    """Return where dipoles beneath electrodes lie, and how they point, in somebody's own head."""
+    """Return where dipoles beneath electrodes lie, and how they point, in a person's own head."""
     from scipy.spatial.transform import Rotation
 
     average = beneath(channels)
@@ -105,7 +105,7 @@ def background(person: Person, n_samples: int, sfreq: float, rng: np.random.Gene
     anatomy = person.rng(ANATOMY)
     depth = anatomy.uniform(0.6, 0.85, (DIPOLES, 1))
     towards = anatomy.normal(size=(DIPOLES, 3))
-    # Few sources lie below the centre of the head, where there is no cortex near the scalp.
+    # Few sources lie below the centre of the head, far from the cortex near the scalp.
     towards[:, 2] = np.abs(towards[:, 2]) - 0.3
     places = CENTRE + depth * BRAIN_RADIUS * (towards / np.linalg.norm(towards, axis=1, keepdims=True))
     directions = anatomy.normal(size=(DIPOLES, 3))

@@ -6,7 +6,6 @@ rate, and a headset with a clock, noise, reference and filter of its own.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -21,7 +20,7 @@ from ..datasets.flex_files import CHANNELS, FLEX_RATE, MARKER_DELAY
 from ..datasets.neuroscan_flex import KINDS, PARTICIPANTS, RAW, TASKS
 from ..pairing import MIN_SIDE
 from .brain import Sources, background, below
-from .files import IMPEDANCE, write_curry, write_flex_edf
+from .files import IMPEDANCE, note_settings, write_curry, write_flex_edf, write_json
 from .people import Device, Person, draw_people, record
 
 Array = NDArray[np.float64]
@@ -164,13 +163,8 @@ def simulate_flex(
         defects = recorded_defects(counts)
     elif misplaced := [key for key in defects if key[0] not in participants or key[1] not in tasks]:
         raise ValueError(f"defects names {misplaced[0]}, which is not simulated.")
-    settings = {
-        "version": VERSION,
-        "tasks": list(tasks),
-        "random_state": random_state,
-        "n_events": counts,
-        "crosstalk": crosstalk,
-    }
+    settings = {"version": VERSION, "tasks": list(tasks), "random_state": random_state, "n_events": counts}
+    settings |= {"crosstalk": crosstalk, "defects": {" ".join(key): one for key, one in defects.items()}}
     people = draw_people(participants, random_state)
     plans = {
         person.id: {
@@ -179,31 +173,12 @@ def simulate_flex(
         }
         for person in people
     }
-    truth = _write_truth(folder, settings, plans)
+    note_settings(folder, settings, f"{RAW}/**/*.*")
+    truth = {"settings": settings, "participants": plans}
+    write_json(folder / "truth.json", truth)
     for i in progress(range(len(people)), "Participants", verbose):
         for task in tasks:
-            plan = truth["participants"][people[i].id][task]
-            _write_session(folder / RAW / task, people[i], task, plan, crosstalk)
-    return truth
-
-
-def _write_truth(folder: Path, settings: dict[str, Any], plans: dict[str, Any]) -> dict[str, Any]:
-    """Put what is about to be simulated beside it, with what was; refuse to mix settings."""
-    folder.mkdir(parents=True, exist_ok=True)
-    path = folder / "truth.json"
-    earlier: dict[str, Any] = {}
-    if path.exists():
-        try:
-            before = json.loads(path.read_text(encoding="utf-8"))
-            was, earlier = before["settings"], before["participants"]
-        except (ValueError, KeyError, TypeError) as error:
-            raise ValueError(f"{path} cannot be read: {error!r}. Name another folder.") from error
-        other = [f"{name} {was.get(name)!r}, not {v!r}" for name, v in settings.items() if was.get(name) != v]
-        other += [f"other defects of {p}" for p, plan in plans.items() if earlier.get(p, plan) != plan]
-        if other:
-            raise ValueError(f"{path} has {'; '.join(other)}. Use the same settings, or another folder.")
-    truth = {"settings": settings, "participants": dict(sorted((earlier | plans).items()))}
-    write_atomically(path, (json.dumps(truth, indent=1) + "\n").encode())
+            _write_session(folder / RAW / task, people[i], task, plans[people[i].id][task], crosstalk)
     return truth
 
 
@@ -234,8 +209,7 @@ def _plan(person: Person, task: str, n: int, defects: Defects) -> dict[str, Any]
         "behaviour": {"start": round(float(rng.uniform(-600.0, -60.0)), 3), "drift": 0.0},
         "neuroscan": {"start": 3.0, "drift": 0.0, "stop": stop},
         "flex": {"start": flex_start, "drift": float(rng.uniform(-1.5e-3, 1.5e-3)), "stop": end},
-        # As json has them, to compare with a file.
-        "defects": json.loads(json.dumps(defects._asdict())),
+        "defects": defects._asdict(),
     }
 
 
@@ -262,7 +236,7 @@ def _write_session(folder: Path, person: Person, task: str, plan: dict[str, Any]
         _add_crosstalk(volts["flex"], times["flex"], crosstalk, person)
     codes = _codes(task, plan)
     _write_neuroscan(path["neuroscan"], volts["neuroscan"], times["neuroscan"], codes, plan)
-    # The headset's software puts the year into names; four digits that are nobody's id.
+    # The headset's software puts the year into names; four digits that are not an id.
     headset = path["flex"].with_stem(f"{person.id}_{task}_2018")
     _write_flex(headset, volts["flex"], times["flex"], codes, plan)
     if plan["defects"]["stray_csv"]:
@@ -349,7 +323,7 @@ def _write_flex(path: Path, volts: Array, times: Array, codes: list[int], plan: 
         jump = 300e-6 * np.hanning(32)
         volts[front, start : start + len(jump)] += jump
     markers = np.zeros(volts.shape[1])
-    # High when it is switched on, which is no event.
+    # High when it is switched on, which readers must not take for an event.
     markers[:3] = 1
     for t, code in zip(times, codes, strict=True):
         at = round(t * FLEX_RATE) - MARKER_DELAY

@@ -1,4 +1,4 @@
-"""The files that devices leave: Curry 7 of a Neuroscan amplifier, EDF of an Emotiv Flex.
+"""The files that simulations write: Curry 7 of a Neuroscan amplifier, EDF of an Emotiv Flex, and settings.
 
 Only what readers need, in the places where they look for it. Curry: ``.dat`` holds 32-bit floats in
 microvolts, sample by sample; ``.dap`` how many of them, and how fast; ``.rs3`` which electrodes; ``.ceo`` the
@@ -7,6 +7,7 @@ events.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -151,3 +152,29 @@ def write_flex_edf(path: str | Path, data: Any, channels: Sequence[str], markers
     with replacing(path) as temporary:
         edfio.Edf(signals, data_record_duration=1).write(temporary)
     return path
+
+
+def note_settings(folder: Path, settings: dict[str, Any], pattern: str) -> None:
+    """Note the settings of a simulation in a folder, or raise if what is there was made with others."""
+    path = folder / "settings.json"
+    if not path.exists():
+        foreign = sorted(folder.glob(pattern))
+        if foreign:
+            raise FileExistsError(f"{foreign[0]} is not simulated; name another folder.")
+        folder.mkdir(parents=True, exist_ok=True)
+        write_json(path, settings)
+        return
+    try:
+        before = json.loads(path.read_text())
+        wanted = json.loads(json.dumps(settings))
+        differ = [name for name, value in wanted.items() if before.get(name) != value]
+    except (ValueError, AttributeError) as error:
+        raise ValueError(f"{path} cannot be read: {error}. Name another folder.") from error
+    if differ:
+        was = ", ".join(f"{name} {before.get(name)!r}, not {wanted[name]!r}" for name in differ)
+        raise ValueError(f"{folder} was simulated with {was}; use the same settings or another folder.")
+
+
+def write_json(path: Path, content: dict[str, Any]) -> None:
+    """Write JSON at once."""
+    write_atomically(path, (json.dumps(content, indent=1) + "\n").encode())

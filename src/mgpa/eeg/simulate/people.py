@@ -120,7 +120,7 @@ class Device:
         return (*self.channels, self.reference) if extra else self.channels
 
     def worn(self, rng: np.random.Generator) -> Self:
-        """Return the device as it sits on somebody: with a gain of its own for every channel."""
+        """Return the device as it sits on a person: with a gain of its own for every channel."""
         gains = np.exp(self.gain_spread * rng.normal(size=len(self.channels)))
         gains *= 1 - self.attenuation * rng.random(len(self.channels))
         return replace(self, gains=tuple(gains.tolist()))

@@ -1,12 +1,11 @@
 """Simulated wearable SSVEP: the files of that collection, with people and electrodes that are known.
 
-Everybody looks at twelve flickering targets in each block, once with dry and once with wet electrodes. Dry
+Participants look at twelve flickering targets in each block, once with dry and once with wet electrodes. Dry
 ones are noisier, lose more of the signal and filter more narrowly; caps never sit twice in the same way.
 """
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -14,12 +13,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..._common.files import replacing, write_atomically
+from ..._common.files import replacing
 from ..._common.progress import progress
 from ...errors import ParameterError
 from ..datasets import wearable_ssvep as files
 from ..datasets.wearable_ssvep import CHANNELS, ELECTRODES, FREQUENCIES, SAMPLES, SFREQ, TMIN
 from .brain import Sources, background, below
+from .files import note_settings, write_json
 from .people import Device, Person, draw_people, record
 
 Array = NDArray[np.float64]
@@ -83,9 +83,8 @@ def simulate_ssvep(
         if value < 1:
             raise ParameterError(name, value, "an integer, 1 or more")
     folder = Path(folder)
-    folder.mkdir(parents=True, exist_ok=True)
     settings = {"version": VERSION, "n_people": n_people, "random_state": random_state, "blocks": blocks}
-    _require_same(folder, settings)
+    note_settings(folder, settings, "*.mat")
     people = draw_people([f"S{i + 1:03d}" for i in range(n_people)], random_state)
     for i in progress(range(n_people), "simulating", verbose):
         path = folder / f"{people[i].id}.mat"
@@ -97,7 +96,7 @@ def simulate_ssvep(
         "devices": {name: asdict(device) for name, device in DEVICES.items()},
         "people": {person.id: asdict(person) for person in people},
     }
-    _write_json(folder / "truth.json", truth)
+    write_json(folder / "truth.json", truth)
     return truth
 
 
@@ -119,7 +118,7 @@ def simulate_person(person: Person, blocks: int) -> Array:
 
 
 def worn(person: Person, electrode: str) -> tuple[Device, Array]:
-    """Return an electrode set as it sits on somebody: with its gains, and the tilt of the cap."""
+    """Return an electrode set as it sits on a person: with its gains, and the tilt of the cap."""
     rng = person.rng(ELECTRODES.index(electrode), 0)
     return DEVICES[electrode].worn(rng), rng.normal(0.0, 0.03, 3)
 
@@ -148,25 +147,6 @@ def flicker_response(person: Person, frequencies: Any, rng: np.random.Generator)
     return Sources(*below(person, GENERATORS), moments)
 
 
-def _require_same(folder: Path, settings: dict[str, Any]) -> None:
-    """Note the settings, or raise if what is there was made with others."""
-    path = folder / "settings.json"
-    if not path.exists():
-        foreign = sorted(folder.glob("*.mat"))
-        if foreign:
-            raise FileExistsError(f"{foreign[0]} is not simulated; name another folder.")
-        _write_json(path, settings)
-        return
-    try:
-        before = json.loads(path.read_text())
-        differ = [name for name, value in settings.items() if before.get(name) != value]
-    except (ValueError, AttributeError) as error:
-        raise ValueError(f"{path} cannot be read: {error}. Name another folder.") from error
-    if differ:
-        was = ", ".join(f"{name} {before.get(name)!r}, not {settings[name]!r}" for name in differ)
-        raise ValueError(f"{folder} was simulated with {was}; use the same settings or another folder.")
-
-
 def _information(people: list[Person]) -> NDArray[Any]:
     """Return the provider's cell array: a row of names, the first of them empty, and a row a person."""
     questions = [f"Question {i + 1}" for i in range(6)]
@@ -186,7 +166,3 @@ def _write_mat(path: Path, content: dict[str, Any]) -> None:
         # The header says when it was written; without that, the same simulation gives the same bytes.
         with open(temporary, "r+b") as stream:
             stream.write(b"MATLAB 5.0 MAT-file, simulated by mgpa".ljust(116))
-
-
-def _write_json(path: Path, content: dict[str, Any]) -> None:
-    write_atomically(path, (json.dumps(content, indent=1) + "\n").encode())

@@ -25,26 +25,12 @@ from ..._common.files import lies_there, require_replaceable, write_atomically
 from ..._common.remote import Place
 from ...coordinates import Coordinates
 from ...errors import MapError, OutputExists, StoreError
-from .. import (
-    AffineMap,
-    CorrectionMap,
-    Floats,
-    ManifoldMap,
-    MapInfo,
-    PathMap,
-    ProjectiveMap,
-    RoutedMap,
-    SpreadMap,
-    StagedMap,
-)
+from ..base import KINDS, CorrectionMap, Floats
 from ..check import FittedRange
+from ..info import MapInfo
 
 FORMAT_VERSION = 4
 COORDINATES, FITTED = "coordinates.", "fitted."
-
-KINDS: dict[str, type[CorrectionMap]] = {
-    cls.kind: cls for cls in (AffineMap, ManifoldMap, PathMap, ProjectiveMap, RoutedMap, SpreadMap, StagedMap)
-}
 
 # Bounds on what an unknown file can make us allocate; real maps stay far below all of them.
 MAX_HEADER_BYTES = 2**24
@@ -76,17 +62,7 @@ _NOTHING_TO_SAY = MapInfo()
 def write_map(m: CorrectionMap, path: Place, *, overwrite: bool) -> Place:
     """Write a map so that, whatever happens meanwhile, ``path`` holds a complete file or its old content.
 
-    Parameters
-    ----------
-    m : CorrectionMap
-    path : Path or RemotePath
-        The folder must exist.
-    overwrite : bool
-        With False, an existing file is a FileExistsError.
-
-    Returns
-    -------
-    path : Path or RemotePath
+    The folder must exist. Unless ``overwrite``, an existing file is a FileExistsError.
     """
     if isinstance(path, Path) and not path.parent.is_dir():
         raise FileNotFoundError(f"The folder {path.parent} does not exist; create it, then save {path.name}.")
@@ -99,17 +75,9 @@ def write_map(m: CorrectionMap, path: Place, *, overwrite: bool) -> Place:
 
 
 def read_map(path: Place) -> CorrectionMap:
-    """Read a map written by :func:`write_map`.
-
-    Raises
-    ------
-    FileNotFoundError
-        If there is no such file.
-    MapError
-        If the file is anything but a complete, unchanged and consistent map.
-    """
+    """Read a map written by :func:`write_map`; anything but a complete, unchanged map is a MapError."""
     if not path.exists():
-        raise FileNotFoundError(f"There is no file {path}.")
+        raise FileNotFoundError(f"No file {path}.")
     try:
         return _decode(path)
     except MapError as error:
@@ -144,7 +112,7 @@ def _encode(m: CorrectionMap) -> bytes:
             },
         }
     )
-    _info(document["info"])  # better to fail now than when somebody reads the file
+    _info(document["info"])  # better to fail now than when the file is read
     text = _canonical(document)
     content = safetensors.save(tensors)
     # safetensors shuffles metadata keys; writing them here makes equal maps equal files.

@@ -18,8 +18,10 @@ from typing import Any
 import numpy as np
 
 from ...errors import MapError
-from .. import AffineMap, CorrectionMap, Floats, MapInfo, StagedMap
-from ..staged import ORTHONORMAL_TOLERANCE, is_orthonormal
+from ..affine import AffineMap
+from ..base import CorrectionMap, Floats
+from ..info import MapInfo
+from ..staged import ORTHONORMAL_TOLERANCE, StagedMap, is_orthonormal
 
 SCHEMA = "mgpa-release-model-v1"
 
@@ -30,27 +32,11 @@ MAX_FEATURES = 2**20
 
 
 def read_release(folder: Path) -> CorrectionMap:
-    """Open a model written by the paper authors' code.
+    """Open a model written by the paper authors' code: an AffineMap or a StagedMap of standardised features.
 
-    Parameters
-    ----------
-    folder : Path
-        Directory with ``model.json`` and the array file it names.
-
-    Returns
-    -------
-    AffineMap or StagedMap
-        For ``ClosedFormMGPA`` and ``IterativeMGPA``. Input and output are standardised features.
-
-    Raises
-    ------
-    FileNotFoundError
-        If there is no such folder.
-    MapError
-        If anything in it is missing, damaged, inconsistent or of another kind.
+    ``folder`` has ``model.json`` and the array file it names. Anything missing, damaged, inconsistent or of
+    another kind is a MapError.
     """
-    if not folder.is_dir():
-        raise FileNotFoundError(f"There is no folder {folder}.")
     try:
         return _read(folder)
     except MapError as error:
@@ -67,7 +53,7 @@ def _read(folder: Path) -> CorrectionMap:
     model = document["model"]
     read = {"ClosedFormMGPA": _closed_form, "IterativeMGPA": _iterative}.get(model["kind"])
     if read is None:
-        raise MapError("holds a kind of model that is no map; supported: ClosedFormMGPA and IterativeMGPA.")
+        raise MapError("holds another kind of model; supported: ClosedFormMGPA and IterativeMGPA.")
     name = document["state_file"]
     if not PurePosixPath(name).name == PureWindowsPath(name).name == name:
         raise MapError("state_file must be a plain file name.")
@@ -126,7 +112,8 @@ def _closed_form(model: dict[str, Any], arrays: _Arrays) -> AffineMap:
     if r == 0:
         return AffineMap.identity(d, info=info)
     complement = arrays.get(state["complement_"], d, d - r).astype(np.float64)
-    _require_orthonormal(np.hstack([B, complement]))
+    if not is_orthonormal(np.hstack([B, complement])):
+        raise MapError("its basis is not orthonormal.")
     delta = arrays.get(state["direction_"], r).astype(np.float64)
     readout = arrays.get(state["metric_inverse_"], r, r).astype(np.float64).T @ delta
     length2 = float(readout @ delta)
@@ -208,13 +195,14 @@ def _stage(stage: dict[str, Any], basis: Floats, arrays: _Arrays) -> dict[str, F
     targets = [critic[2:] for critic in linear] + network
     # Their anchors read q, the part of the input outside the anchor basis; ours read the input.
     anchor_basis = arrays.get(stage["anchor_basis"], d, None).astype(np.float64)
-    _require_orthonormal(anchor_basis)
+    if not is_orthonormal(anchor_basis):
+        raise MapError("its anchor basis is not orthonormal.")
     coefficients = np.stack([weight for weight, _ in targets])
     weight = coefficients - (coefficients @ anchor_basis) @ anchor_basis.T
     # An anchor that is not frozen reads the current row, which is the same only if edits do not reach it.
     reach = np.abs(weight @ basis).max(initial=0.0)
     if not stage["frozen_original_q"] and reach > ORTHONORMAL_TOLERANCE * np.linalg.norm(coefficients):
-        raise MapError("its anchors move with the edit; such a model is no map.")
+        raise MapError("its anchors move with the edit; it cannot be a map.")
     tensors["anchor_weight"] = weight.astype(coefficients.dtype)
     tensors["anchor_bias"] = np.stack([bias for _, bias in targets])
     return tensors
@@ -232,11 +220,6 @@ def _fields(record: dict[str, Any], kind: str) -> dict[str, Any]:
         raise MapError(f"model.json has another record where a {kind} belongs.")
     fields: dict[str, Any] = record["fields"]
     return fields
-
-
-def _require_orthonormal(basis: Floats) -> None:
-    if not is_orthonormal(basis):
-        raise MapError("a basis in it is not orthonormal.")
 
 
 def _info(method: str, model: dict[str, Any], *, gate_rank: int) -> MapInfo:

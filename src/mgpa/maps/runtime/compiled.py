@@ -9,49 +9,21 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import cache
 from types import ModuleType
-from typing import Any, NamedTuple
-
-from numpy.typing import NDArray
+from typing import Any
 
 from ..._common.extras import requirement
 
 VARIABLE = "MGPA_NUMBA"
 
-Floats = NDArray[Any]
-
-
-class Stages(NamedTuple):
-    """What compiled stages read: arrays of :class:`~.folding.FoldedStages` in one type, numbers of the step.
-
-    ``output`` is (S, N, H), ``gradient_gate`` (S, H, N r), ``anchor_gate`` (S, 0, H) if nothing is anchored.
-    """
-
-    hidden_gate: Floats
-    linear_gate: Floats
-    linear_gram: Floats
-    output: Floats
-    gradient_gate: Floats
-    anchor_gate: Floats
-    damping: float
-    radius: float
-    stabilizer: float
-    last_fraction: float
-
 
 def kernels() -> ModuleType | None:
     """Return the module of compiled functions, or None where numpy does their work."""
-    if os.environ.get(VARIABLE) == "0":
-        return None
-    module, _ = _load()
-    return module
+    return None if os.environ.get(VARIABLE) == "0" else _load()[0]
 
 
-def why_not() -> str | None:
+def unavailable_reason() -> str | None:
     """Return what keeps stages from running compiled and what to do about it, or None if they do."""
-    if os.environ.get(VARIABLE) == "0":
-        return f"{VARIABLE} is 0"
-    _, reason = _load()
-    return reason
+    return f"{VARIABLE} is 0" if os.environ.get(VARIABLE) == "0" else _load()[1]
 
 
 @cache

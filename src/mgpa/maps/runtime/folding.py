@@ -15,14 +15,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 
 from ..._common.arrays import double, namespace
-
-if TYPE_CHECKING:
-    from .. import AffineMap, RoutedMap, SpreadMap, StagedMap
 
 Array = Any  # numpy array, torch tensor, value of an ONNX graph; or None where there is nothing to do
 
@@ -92,7 +89,25 @@ class FoldedStages(Folded):
     start_constant: Array = None
 
 
-def fold_affine(m: AffineMap) -> FoldedAffine:
+class Stages(NamedTuple):
+    """What compiled stages read: arrays of :class:`~.folding.FoldedStages` in one type, numbers of the step.
+
+    ``output`` is (S, N, H), ``gradient_gate`` (S, H, N r), ``anchor_gate`` (S, 0, H) if nothing is anchored.
+    """
+
+    hidden_gate: Array
+    linear_gate: Array
+    linear_gram: Array
+    output: Array
+    gradient_gate: Array
+    anchor_gate: Array
+    damping: float
+    radius: float
+    stabilizer: float
+    last_fraction: float
+
+
+def fold_affine(m: Any) -> FoldedAffine:
     """Fold an affine map; with k near d its two factors are multiplied out."""
     readout, offset, back = double(m.readout), double(m.offset), -double(m.direction.T)
     if 2 * len(back) > m.n_features:
@@ -100,12 +115,12 @@ def fold_affine(m: AffineMap) -> FoldedAffine:
     return FoldedAffine(center=double(m.center), readout=readout, offset=offset, back=back)
 
 
-def fold_routed(m: RoutedMap) -> FoldedAffine:
+def fold_routed(m: Any) -> FoldedAffine:
     """Fold a routed map: the affine displacements of its sources, stacked."""
     return FoldedAffine(center=double(m.center), readout=-double(m.readout), offset=-double(m.offset))
 
 
-def fold_stages(m: StagedMap) -> FoldedStages:
+def fold_stages(m: Any) -> FoldedStages:
     """Fold a staged map."""
     S, L, H, N = m.sizes
     basis, output = double(m.basis), double(m.output_weight)
@@ -171,7 +186,7 @@ class FoldedSpread(Folded):
     edit_offset: Array
 
 
-def fold_spread(m: SpreadMap) -> FoldedSpread:
+def fold_spread(m: Any) -> FoldedSpread:
     """Fold a map of posterior and edits."""
     scale = double(m.scale)
     unit = scale if m.direction is None else 1.0

@@ -9,16 +9,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numba
 import numpy as np
 from numpy.typing import NDArray
 
+from .folding import Stages
 from .gelu import ERFC, LOG_DENSITY, P
-
-if TYPE_CHECKING:
-    from .compiled import Stages
 
 Floats = NDArray[Any]
 
@@ -34,7 +32,7 @@ INVERSE_P, DENSITY_AT_0 = 1.0 / P, math.exp(LOG_DENSITY)
 # exp(x) = 2ⁿ exp(r), r = x - n log 2, with log 2 in two parts and exp(r) by its series.
 LOG2_E, LOG_2_HIGH, LOG_2_LOW = 1.0 / math.log(2.0), 0.693359375, -2.12194440054690583e-4
 C2, C3, C4, C5, C6, C7, C8, C9, C10, C11 = (1.0 / math.factorial(i) for i in range(2, 12))
-SMALLEST = -87.0  # below, 2ⁿ is no normal float32, and the density is as good as zero
+SMALLEST = -87.0  # below, 2ⁿ underflows in float32; the density is practically zero
 
 
 def _compiled(function: Callable[..., Any], *, lanes: bool = False) -> Any:
@@ -44,7 +42,7 @@ def _compiled(function: Callable[..., Any], *, lanes: bool = False) -> Any:
     options = {"nogil": True, "error_model": "numpy", "fastmath": fastmath}
     try:
         return numba.njit(cache=True, **options)(function)
-    except RuntimeError:  # there is no folder that numba may write to: compile in every process
+    except RuntimeError:  # numba has no folder to write to: compile in every process
         return numba.njit(**options)(function)
 
 
@@ -99,20 +97,11 @@ def add_multiple(row: Floats, factor: Any, direction: Floats) -> None:
 def run_stages(
     stages: Stages, first: Floats, point: Floats, z: Floats, metric: Floats, squares: Floats
 ) -> None:
-    """Move Δz through all stages, in place.
+    """Move Δz, ``z`` (n, r), through all stages, in place.
 
-    Parameters
-    ----------
-    stages : Stages
-        Weights of the stages, in the type of the rows.
-    first : (n, …)
-        ``h₀ @ first``: H + L + N columns for each stage, and whatever follows.
-    point : (n, a)
-        Coordinates of the anchored point; a is 0 if there is none.
-    z : (n, r)
-        Δz before, then after.
-    metric, squares : (r, r), (S,)
-        ``squares`` receives the sums of Δzᵀ metric Δz after each stage, unless it is empty.
+    ``first`` is ``h₀ @ first``, H + L + N columns for each stage and whatever follows; ``point`` (n, a) the
+    coordinates of the anchored point, if a > 0. ``squares`` (S,), unless it is empty, receives the sums of
+    Δzᵀ metric Δz after each stage.
     """
     n, r = z.shape
     n_stages, n_network, n_hidden = stages.output.shape
@@ -152,18 +141,18 @@ def network_scores(
     n_network, n_hidden = stages.output.shape[1:]
     n_linear, width = residual.shape[1] - n_network, n_hidden + residual.shape[1]
     hidden, work = np.empty((len(z), n_hidden), z.dtype), np.empty((3, n_hidden), z.dtype)
-    value, there, unused = work[0], work[1], work[2]
+    value, at_anchor, unused = work[0], work[1], work[2]
     np.dot(z, stages.hidden_gate[k], hidden)
     anchored = point.shape[1] > 0
     if anchored:
-        hidden_there = np.dot(point, stages.anchor_gate[k])
+        anchored_hidden = np.dot(point, stages.anchor_gate[k])
     for i in range(len(z)):
         before = first[i][k * width : k * width + n_hidden]
         gelu_and_slope(hidden[i], before, value, slope[i])
         if anchored:
-            gelu_and_slope(hidden_there[i], before, there, unused)
+            gelu_and_slope(anchored_hidden[i], before, at_anchor, unused)
             for h in range(n_hidden):
-                value[h] -= there[h]
+                value[h] -= at_anchor[h]
         for j in range(n_network):
             residual[i, n_linear + j] += inner(value, stages.output[k, j])
 

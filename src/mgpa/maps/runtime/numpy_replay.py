@@ -10,19 +10,16 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from itertools import repeat
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..._common.arrays import cast, double, namespace
 from ...trust_region import smooth_weights, step_coefficients
-from .compiled import Stages, kernels, n_threads, one_blas_thread
-from .folding import FoldedStages, fold_stages, linear_gram
+from .compiled import kernels, n_threads, one_blas_thread
+from .folding import FoldedStages, Stages, fold_stages, linear_gram
 from .gelu import gelu_and_slope
-
-if TYPE_CHECKING:
-    from .. import StagedMap
 
 Floats = NDArray[Any]
 Array = Any  # numpy array or torch tensor
@@ -41,26 +38,12 @@ def run_stages(
     gelu: Callable[[Array], tuple[Array, Array]],
     after: Callable[[int, Array], None] | None = None,
 ) -> Array:
-    """Return Δz after the last stage.
+    """Return Δz after the last stage, of which ``fraction`` is applied; ``after(k, Δz)`` follows each.
 
-    Parameters
-    ----------
-    first : (n, S (H + L + N))
-        ``h₀ @ weights.first + weights.constant`` without what follows the stages' columns.
-    point : (n, a) or None
-        Coordinates of the anchored point, where there is one.
-    z : (n, r)
-        Δz at the start.
-    weights : FoldedStages
-        Of the kind, type and device of the rows.
-    fraction : float
-        How much of the last stage is applied.
-    solve : callable
-        y, with Δz = -Aᵀy, from float64 Gram matrices (n, J, J) and residuals (n, J).
-    gelu : callable
-        GELU and its derivative.
-    after : callable or None
-        Called with each stage and Δz after it.
+    ``first`` (n, S (H + L + N)) is ``h₀ @ weights.first + weights.constant`` without what follows the stages'
+    columns, ``point`` (n, a) the coordinates of the anchored point or None, ``z`` (n, r) Δz at the start.
+    ``solve`` gives y, with Δz = -Aᵀy, from float64 Gram matrices (n, J, J) and residuals (n, J); ``gelu``
+    GELU and its derivative.
     """
     xp = namespace(z)
     n_stages, rank, n_hidden = weights.hidden_gate.shape
@@ -107,7 +90,7 @@ def weighted_coefficients(gram: Array, e: Array, damping: float, radius: float, 
 class Replay:
     """The arrays a :class:`~mgpa.maps.StagedMap` needs at application, in one floating-point type."""
 
-    def __init__(self, m: StagedMap, dtype: np.dtype[Any]) -> None:
+    def __init__(self, m: Any, dtype: np.dtype[Any]) -> None:
         S, L, H, N = m.sizes
         self.weights = w = fold_stages(m).cast(partial(np.ascontiguousarray, dtype=dtype))
         # The last row meets a column of ones; what starts the stages comes last.

@@ -12,6 +12,7 @@ import math
 import operator
 from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,7 +20,6 @@ from numpy.typing import NDArray
 from ... import __version__
 from ..._common.extras import missing
 from ..._common.files import require_replaceable, write_atomically
-from .. import AffineMap, CorrectionMap, PathMap, SpreadMap, StagedMap
 from .folding import fold_affine, fold_spread, fold_stages, linear_gram
 
 try:
@@ -37,7 +37,7 @@ IR_VERSION = 8
 MAX_NEWTON_STEPS = 50
 
 
-def write_onnx(m: CorrectionMap, path: Path) -> Path:
+def write_onnx(m: Any, path: Path) -> Path:
     """Write ``m`` as an ONNX model, input ``X`` and output ``Y``, both (n, d) float32; return the path.
 
     The file is complete or not there. A row of X that is not finite comes out as NaN: a graph cannot raise.
@@ -47,14 +47,9 @@ def write_onnx(m: CorrectionMap, path: Path) -> Path:
     X = Tensor(graph, "X", "float32")
     shape = ["n", m.n_features]
     inputs = [X.declare(shape)]
-    if isinstance(m, StagedMap):
-        Y = _staged(X, m)
-    elif isinstance(m, SpreadMap):
-        Y = _spread(X, m)
-    elif isinstance(m, (AffineMap, PathMap)):
-        Y = _affine(X, m.affine if isinstance(m, PathMap) else m)
-    else:
-        raise TypeError(f"Cannot export {type(m).__name__}.")
+    if m.kind == "path":
+        m = m.affine
+    Y: Tensor = {"affine": _affine, "spread": _spread, "staged": _staged}[m.kind](X, m)
     model = helper.make_model(
         graph.close("correction", inputs, [Y.named("Y").declare(shape)]),
         producer_name="mgpa",
@@ -73,7 +68,7 @@ def write_onnx(m: CorrectionMap, path: Path) -> Path:
     return write_atomically(path, model.SerializeToString())
 
 
-def _affine(X: Tensor, m: AffineMap) -> Tensor:
+def _affine(X: Tensor, m: Any) -> Tensor:
     if m.strength == 0 or m.readout.shape[1] == 0:
         return X
     weights = fold_affine(m).cast(lambda array: X.graph.constant(array.astype(np.float32)))
@@ -81,7 +76,7 @@ def _affine(X: Tensor, m: AffineMap) -> Tensor:
     return X + (edit if weights.back is None else edit @ weights.back)
 
 
-def _spread(X: Tensor, m: SpreadMap) -> Tensor:
+def _spread(X: Tensor, m: Any) -> Tensor:
     if m.strength == 0:
         return X
     folded = fold_spread(m)
@@ -99,14 +94,15 @@ def _spread(X: Tensor, m: SpreadMap) -> Tensor:
         squares = product(0, q)
         scores = scores + (squares * squares) @ constant(folded.square_weight)
     p = scores.op("Softmax", axis=1)
-    edit = p @ constant(folded.edit_offset)
+    edit: Tensor = p @ constant(folded.edit_offset)
     for s in range(K):
         edit = edit + p @ constant(np.eye(K)[:, s : s + 1]) * product(q + K + s * r, q + K + (s + 1) * r)
     edit = edit * m.strength
-    return X + (edit if folded.back is None else edit @ constant(folded.back))
+    edit = edit if folded.back is None else edit @ constant(folded.back)
+    return X + edit
 
 
-def _staged(X: Tensor, m: StagedMap) -> Tensor:
+def _staged(X: Tensor, m: Any) -> Tensor:
     n_stages, _, _, n_network = m.sizes
     if m.strength == 0 or n_stages == 0 or m.rank == 0:
         return X
@@ -138,10 +134,11 @@ def _staged(X: Tensor, m: StagedMap) -> Tensor:
         z = h @ constant(weights.start) + constant(weights.start_constant)
     z = X.graph.scan(lambda z, now: _stage(z, now, m, point), z, scanned, ["n", m.rank])
     # The start is part of the first stage: a fraction of that is one of all there is.
-    return X + (z * (m.strength * (m.fraction if n_stages == 1 else 1.0))) @ constant(weights.back)
+    strength = float(m.strength * (m.fraction if n_stages == 1 else 1.0))
+    return X + (z * strength) @ constant(weights.back)
 
 
-def _stage(z: Tensor, now: dict[str, Tensor], m: StagedMap, point: Tensor | None) -> Tensor:
+def _stage(z: Tensor, now: dict[str, Tensor], m: Any, point: Tensor | None) -> Tensor:
     """Return the gate coordinates after one stage: one pass of the loop in ``Replay._rows``.
 
     Scores, residuals and Gram entries are separate columns, shape (n, 1), or (1, 1) where all rows agree.

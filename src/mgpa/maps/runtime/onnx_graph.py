@@ -134,14 +134,6 @@ class Tensor:
         # A sum, because onnxruntime 1.18 to 1.20 refuse the maximum of no rows.
         return self.cast("int32").op("ReduceSum", keepdims=0).cast("bool")
 
-    def where(self, yes: Tensor, no: Tensor) -> Tensor:
-        """Return ``yes`` where this is true and ``no`` elsewhere."""
-        return self.op("Where", yes, no, dtype=yes.dtype)
-
-    def column(self) -> Tensor:
-        """Return a vector as a column."""
-        return self.op("Unsqueeze", self.graph.constant(np.array([1])))
-
     def cast(self, dtype: str) -> Tensor:
         """Return the same numbers in another type."""
         return self.op("Cast", dtype=dtype, to=helper.np_dtype_to_tensor_dtype(np.dtype(dtype)))

@@ -17,7 +17,6 @@ import torch
 from ..._common.checks import require_finite
 from ...errors import MapError
 from ...trust_region import multiplier, smooth_weights
-from .. import AffineMap, CorrectionMap, PathMap, SpreadMap, StagedMap
 from .folding import (
     Folded,
     FoldedAffine,
@@ -38,17 +37,9 @@ DEVICE_BYTES = 2**31
 WITHOUT_FLOAT64 = ("mps",)
 
 
-def as_module(m: CorrectionMap) -> MapModule:
-    """Return ``m`` as a module: buffers instead of parameters, differentiable in its input.
-
-    Examples
-    --------
-    >>> import numpy as np, torch
-    >>> module = as_module(AffineMap.identity(3))
-    >>> module(torch.ones(2, 3)).shape
-    torch.Size([2, 3])
-    """
-    if isinstance(m, PathMap):
+def as_module(m: Any) -> MapModule:
+    """Return a map as a module: buffers instead of parameters, differentiable in its input."""
+    if m.kind == "path":
         m = m.affine
     modules: dict[str, Any] = {"affine": AffineModule, "spread": SpreadModule, "staged": StagedModule}
     module: MapModule = modules[m.kind](m)
@@ -62,7 +53,7 @@ class MapModule(torch.nn.Module):  # type: ignore[misc]
     The weights are cast once per type and device.
     """
 
-    def __init__(self, m: CorrectionMap, folded: Folded) -> None:
+    def __init__(self, m: Any, folded: Folded) -> None:
         super().__init__()
         self.n_features = m.n_features
         self.folded_type = type(folded)
@@ -169,7 +160,7 @@ class MapModule(torch.nn.Module):  # type: ignore[misc]
 class AffineModule(MapModule):
     """:class:`~mgpa.maps.AffineMap` as a module."""
 
-    def __init__(self, m: AffineMap) -> None:
+    def __init__(self, m: Any) -> None:
         super().__init__(m, fold_affine(m))
 
     def _is_identity(self) -> bool:
@@ -190,7 +181,7 @@ class AffineModule(MapModule):
 class SpreadModule(MapModule):
     """:class:`~mgpa.maps.SpreadMap` as a module."""
 
-    def __init__(self, m: SpreadMap) -> None:
+    def __init__(self, m: Any) -> None:
         super().__init__(m, fold_spread(m))
 
     def _is_identity(self) -> bool:
@@ -208,7 +199,7 @@ class SpreadModule(MapModule):
 class StagedModule(MapModule):
     """:class:`~mgpa.maps.StagedMap` as a module."""
 
-    def __init__(self, m: StagedMap) -> None:
+    def __init__(self, m: Any) -> None:
         super().__init__(m, fold_stages(m))
 
     def _is_identity(self) -> bool:

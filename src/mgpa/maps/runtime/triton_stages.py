@@ -43,19 +43,10 @@ def fits(weights: FoldedStages) -> bool:
 
 
 def run_stages(first: Tensor, z: Tensor, weights: FoldedStages, constants: Tensor) -> None:
-    """Move Δz, in place, from its start through all stages.
+    """Move Δz, ``z`` (n, r), in place through all stages that :func:`fits` accepts.
 
-    Parameters
-    ----------
-    first : Tensor of shape (n, S (H + L + N) + a)
-        ``h₀ @ weights.first + weights.constant``.
-    z : Tensor of shape (n, r)
-        Δz at the start.
-    weights : FoldedStages
-        Stages that :func:`fits` accepts, on the same device.
-    constants : Tensor of shape (4,)
-        Damping, radius, stabilizer and the fraction of the last stage, in float64: as plain arguments they
-        would arrive in float32.
+    ``first`` is ``h₀ @ weights.first + weights.constant``. ``constants`` (4,) are damping, radius, stabilizer
+    and the fraction of the last stage, in float64: as plain arguments they would arrive in float32.
     """
     if not len(z):
         return
