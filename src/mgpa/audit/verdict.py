@@ -22,8 +22,6 @@ from .words import interval, label, listed, number
 if TYPE_CHECKING:
     from .result import Audit
 
-# Share of contrast energy in a gate that is proposed where a narrower one leaves the source readable.
-WIDE = 0.99
 # Characters of a printed table, and the columns that come first in it.
 LINE = 110
 FIRST = ("S", "A_f", "RMSEP_f", "T_f", "M")
@@ -32,9 +30,6 @@ HEADS = ("A_f", "RMSEP_f", "bias_f", "T_f", "T_r", "RMSEP_r")
 # More units than this many times the present number are not worth asking for.
 MOST_MORE = 50
 OPERATORS = {"<=": operator.le, ">=": operator.ge, "<": operator.lt, ">": operator.gt}
-
-
-# ------------------------------------------------------------------------------------------ what is best
 
 
 def task_metric(audit: Audit) -> Metric | None:
@@ -94,9 +89,6 @@ def _beats(audit: Audit, a: str, b: str, metric: str) -> bool:
         return ends[0][1] < ends[1][0]
 
 
-# -------------------------------------------------------------------------------------------- the verdict
-
-
 def verdict(audit: Audit) -> list[str]:
     """Return three sentences: what the embeddings reveal, what the best methods did, how sure that is."""
     return [_uncorrected(audit), " ".join(led_by(audit)), certainty(audit)]
@@ -145,17 +137,17 @@ def _leader(audit: Audit, group: tuple[str, ...]) -> str:
         (name,), (value,) = group, values
         did = _hides(audit, name) if metric == "S" else f"is best on {metric} ({value})"
         return f"{label(name)}{told} {listed([did, *_task_words(audit, name)])}."
-    said = f"{listed(map(label, group))}{told} are tied on {metric} ({listed(values)})"
+    sentence = f"{listed(map(label, group))}{told} are tied on {metric} ({listed(values)})"
     hidden = not any(audit[name].chance.excluded for name in group)
     shared = ["hides it" if hidden else "lowers it"] if metric == "S" else []
     words = [_task_words(audit, name) for name in group]
     shared += [word for word in words[0] if all(word in others for others in words)]
-    said += f"; each of them {listed(shared)}" if shared else ""
+    sentence += f"; each of them {listed(shared)}" if shared else ""
     moved = {name: audit[name].estimate("M").value for name in group}
     calmest, *others = sorted(group, key=moved.__getitem__)
     if all(moved[other] - moved[calmest] > 0.01 and _beats(audit, calmest, other, "M") for other in others):
-        said += f"; {label(calmest)} moves rows less"
-    return f"{said}."
+        sentence += f"; {label(calmest)} moves rows less"
+    return f"{sentence}."
 
 
 def _hides(audit: Audit, name: str) -> str:
@@ -165,16 +157,16 @@ def _hides(audit: Audit, name: str) -> str:
 
 def _task_words(audit: Audit, name: str) -> list[str]:
     """Return what became of the task and of the user's head, as ends of a sentence."""
-    outcome, said = audit.outcome(name, task.name) if (task := task_metric(audit)) else None, []
+    outcome, words = audit.outcome(name, task.name) if (task := task_metric(audit)) else None, []
     if outcome in ("kept", "improved"):
-        said.append("keeps the task" if outcome == "kept" else "improves the task")
-    if audit.outcome(name, "A_f") == "improved":
-        gain = 100 * audit.contrast(name, metric="A_f").value
-        said.append(f"existing heads gain {gain:.0f} points of accuracy")
-    if audit.outcome(name, "RMSEP_f") == "improved":
+        words.append("keeps the task" if outcome == "kept" else "improves the task")
+    if (accuracy := audit.outcome(name, "A_f")) in ("improved", "suffered"):
+        points = abs(100 * audit.contrast(name, metric="A_f").value)
+        words.append(f"your decoder {'gains' if accuracy == 'improved' else 'loses'} {points:.0f} points")
+    if audit.outcome(name, "RMSEP_f") in ("improved", "suffered"):
         before, after = (number(audit[n].estimate("RMSEP_f").value) for n in ("identity", name))
-        said.append(f"existing heads err by {after} instead of {before} (RMSEP)")
-    return said
+        words.append(f"your model errs by {after} instead of {before} (RMSEP)")
+    return words
 
 
 def _no_leader(audit: Audit, names: list[str]) -> str:
@@ -191,50 +183,47 @@ def _no_leader(audit: Audit, names: list[str]) -> str:
     if lowered and (task := task_metric(audit)):
         outcome, change = audit.outcome(lowered[0], task.name), audit.contrast(lowered[0], metric=task.name)
         but = "it harms the task" if outcome == "suffered" else "whether it keeps the task is not clear"
-        said = f"{label(lowered[0])} {_hides(audit, lowered[0])}, but {but}"
-        return f"{said} ({task.name} {interval(change, sign=True)})."
-    said = "No method clearly lowered it."
+        sentence = f"{label(lowered[0])} {_hides(audit, lowered[0])}, but {but}"
+        return f"{sentence} ({task.name} {interval(change, sign=True)})."
+    sentence = "No method clearly lowered it."
     if floors:
         return (
-            f"{said} What the gate of {listed(map(label, floors))} preserves is as readable as the result: "
-            "a wider gate may help, more data will not."
+            f"{sentence} What the gate of {listed(map(label, floors))} preserves is as readable as the "
+            "result: a wider gate may help, more data will not."
         )
     lowest = min(names, key=lambda name: audit[name].S)
-    return f"{said} The lowest S is {number(audit[lowest].S)} ({label(lowest)})."
+    return f"{sentence} The lowest S is {number(audit[lowest].S)} ({label(lowest)})."
 
 
 def certainty(audit: Audit, *, warn: bool = True) -> str:
     """Return in one line how much to believe: warnings, participants, how many more would help."""
     short = {"Preliminary": "Preliminary: few, briefly trained readers, so S may be too low."}
-    said = [short.get(badge, sentence) for badge, sentence in warnings(audit).items() if warn]
+    lines = [short.get(badge, sentence) for badge, sentence in warnings(audit).items() if warn]
     if not too_few(audit):
-        said += [f"Intervals are over {units(audit)}.", *(entry["sentence"] for entry in plan(audit)[:1])]
-    return " ".join(said)
+        lines += [f"Intervals are over {units(audit)}.", *(entry["sentence"] for entry in plan(audit)[:1])]
+    return " ".join(lines)
 
 
 def warnings(audit: Audit) -> dict[str, str]:
     """Return what every output says before its numbers are believed: a sentence by a short badge."""
-    s, said = audit.settings, {}
+    s, marks = audit.settings, {}
     if s["preliminary"]:
-        said["Preliminary"] = (
+        marks["Preliminary"] = (
             "Preliminary: fewer or shorter-trained source readers than in a full audit, so S may be too low. "
             "Audit with the full bank before believing a number."
         )
     if too_few(audit):
         cell, n = smallest_cell(audit)
-        said["Exploratory"] = f"Only {units(audit, n)}{f' in the cell {cell}' * bool(cell)}: exploratory."
+        marks["Exploratory"] = f"Only {units(audit, n)}{f' in the cell {cell}' * bool(cell)}: exploratory."
     if s.get("corrected_by"):
-        said["Corrected before"] = (
+        marks["Corrected before"] = (
             f"The rows came corrected (by map {s['corrected_by']}), perhaps by a map fitted on these "
             "participants. Audit the table it was applied to, and pass the map as a method."
         )
     if s["duplicates"]:
         copies = "; ".join(f"{count} {what}" for what, count in s["duplicates"].items())
-        said["Duplicate rows"] = f"The same rows stand in two roles ({copies}), which flatters every method."
-    return said
-
-
-# ----------------------------------------------------------------------------------------- method by method
+        marks["Duplicate rows"] = f"The same rows stand in two roles ({copies}), which flatters every method."
+    return marks
 
 
 def findings(audit: Audit, method: str) -> list[str]:
@@ -249,7 +238,7 @@ def findings(audit: Audit, method: str) -> list[str]:
             f"Worst-case AUROC of a head trained on the shortcut: {_change(audit, method, 'worst')}."
         )
     lines.append(f"Rows moved by {100 * audit[method].estimate('M').value:.1f} % of their size.")
-    return lines + _advice(audit, method)
+    return lines
 
 
 def _change(audit: Audit, method: str, metric: str) -> str:
@@ -296,80 +285,57 @@ def _caution(audit: Audit, method: str) -> list[str]:
     result = audit[method]
     missing = [str(fit["missing_evidence"]) for fit in result.facts if "missing_evidence" in fit]
     fits = f" in {len(missing)} of {len(result.facts)} fits" if len(result.facts) > 1 else ""
-    said = [f"No evidence to act on: rows are left as they are{fits}. {missing[0]}"] if missing else []
+    lines = [f"No evidence to act on: rows are left as they are{fits}. {missing[0]}"] if missing else []
     if result.fitted_on:
         who = ", ".join(result.fitted_on[:5]) + (", …" if len(result.fitted_on) > 5 else "")
-        said.append(
+        lines.append(
             f"Not held out: it was fitted on {len(result.fitted_on)} of the participants it is scored on "
             f"({who}), which flatters it. Fit it on FIT participants only."
         )
     elif result.fitted_elsewhere and result.fitted_on is None:
-        said.append("It was fitted elsewhere, perhaps on these participants.")
-    return said
+        lines.append("It was fitted elsewhere, perhaps on these participants.")
+    return lines
 
 
 def _left(audit: Audit, method: str) -> list[str]:
     """Return what the gate preserves, and which readers still read the source."""
-    result, said = audit[method], []
+    result, lines = audit[method], []
     for part in ("S_travelled", "S_stayed"):
         if result.has(part) and audit["identity"].has(part):
             who = units(audit).partition(" ")[2].capitalize()
-            said.append(f"{who} that {part[2:]}: S {_change(audit, method, part)}.")
+            lines.append(f"{who} that {part[2:]}: S {_change(audit, method, part)}.")
     if result.has("floor"):
         floor = (
             f"From what the gate preserves, readers reach {interval(result.estimate('floor'))} (the floor)"
         )
         if result.floor_explains:
-            said.append(f"{floor}: neither another correction inside this gate nor more data would lower S.")
+            lines.append(f"{floor}: more data would not lower S; a gate of higher rank may.")
         else:
-            said.append(f"{floor}; no correction inside this gate removes that.")
+            lines.append(f"{floor}; no correction inside this gate removes that.")
     if result.chance.excluded and result.has("L"):
         linear = f"Linear readers reach {interval(result.estimate('L'))}"
         linear += "" if result.linear_chance.excluded else ", no more than chance"
         if result.beyond_linear:
-            linear += f"; the rest is in spread and shape (best reader: {result.best_reader()})"
-        said.append(f"{linear}.")
-    return said
-
-
-def _advice(audit: Audit, method: str) -> list[str]:
-    """Return what to try where a map with a gate has left the source readable."""
-    result = audit[method]
-    if not result.chance.excluded or too_few(audit) or not result.provenance:
-        return []
-    info, tries = result.provenance[0], []
-    if not info.gate_rank:
-        return []
-    inside = not result.floor_explains  # a correction inside the gate may help
-    if inside and audit.settings["budget"] is not None:
-        tries.append("a larger budget, or none")
-    if inside and info.method == "ClosedFormMGPA" and result.has("L") and result.beyond_linear:
-        tries.append("iterative_mgpa (mgpa.IterativeMGPA), which is not one affine map for all rows")
-    if info.gate_energy is not None and info.gate_energy < WIDE:
-        tries.append(
-            f"a gate of rank {WIDE} instead of {info.gate_rank} (--rank {WIDE}; in Python "
-            f"gate=mgpa.MeasurementGate(rank={WIDE}))"
-        )
-    return [f"Next: {'; with it '.join(tries)}. Check T_f afterwards."] if tries else []
+            linear += (
+                f"; the rest is in spread and shape (best reader: {result.best_reader()}). Try mgpa.MGPA"
+            )
+        lines.append(f"{linear}.")
+    return lines
 
 
 def caveats(audit: Audit) -> list[str]:
     """Return how sure the findings are; the same for every method."""
-    s, n = audit.settings, audit.n_people
-    lines = [*warnings(audit).values()]
-    if audit.design is not None:
-        lines += [audit.design.sentence, *audit.design.notes]
-    if s["nested_readers"] and (audit.design is None or audit.design.kind == "crossed"):
+    s, lines, design = audit.settings, [*warnings(audit).values()], audit.design
+    lines += [] if design is None else [design.sentence, *design.notes]
+    if s["nested_readers"] and (design is None or design.kind == "crossed"):
         lines.append(
             f"{s['nested_readers']} of {s['participants']['HEAD']} HEAD participants have one source only: "
             "readers may have learned who they are instead of how they were measured, so S may be too low."
         )
     if "folds" in s:
-        lines.append(
-            f"Each {named(audit, 'participant')} was scored once, by models trained on others, in "
-            f"{s['folds']} folds; models differ from fold to fold."
-        )
-    few = " Intervals over so few tend to be too narrow." if TOO_FEW <= n < FEW else ""
+        unit = named(audit, "participant")
+        lines.append(f"Each {unit} was scored once, by models trained on others, in {s['folds']} folds.")
+    few = " Intervals over so few tend to be too narrow." if audit.n_people < FEW else ""
     lines.append(
         f"Intervals are over {units(audit)}, for these fitted maps and readers; a stronger reader may find "
         f"more. Chance comes from permuted source labels.{few}"
@@ -377,14 +343,13 @@ def caveats(audit: Audit) -> list[str]:
     lines += [entry["sentence"] for entry in plan(audit) if not too_few(audit)]
     if len(audit.methods) > 2 and any(len(group) == 1 for group in ranking(audit)[1]):
         lines.append(
-            "The best method was chosen on the participants it is reported on, which flatters it a little; "
-            "confirm it on new ones."
+            "The best method was chosen on the participants it is reported on; confirm it on new ones."
         )
     return lines
 
 
 def readers_note(audit: Audit) -> str:
-    """Return who read the source, and what the paper's readers alone make of it, if there were others."""
+    """Return who read the source, and what the paper's readers alone reach, if there were others."""
     n, s = len(audit["identity"].readers), audit.settings
     if s["bank"] == "paper":
         return f"S: the best of {n} readers, all of them the paper's."
@@ -398,28 +363,16 @@ def shortcut_note(audit: Audit) -> str:
     ways, origin = audit.settings["directions"], audit.settings["directions_of"]
     if not ways:
         return f"worst and control were not measured: {origin}." if origin else ""
-    if len(ways) == 1:
-        how = "as stated" if origin == "stated" else f"as in the {origin} rows"
-        return f"worst: heads learned the shortcut that {ways[0]} ({how})."
-    return (
-        f"worst: source and task are not clearly associated in the {origin} rows, so heads learned each of "
-        f"the {len(ways)} possible shortcuts, and their curves are averaged."
-    )
-
-
-# ------------------------------------------------------------------------------ how many more, requirements
+    how = "as stated" if origin == "stated" else f"as in the {origin} rows"
+    which = f"the shortcut that {ways[0]} ({how})" if len(ways) == 1 else "each possible shortcut, averaged"
+    return f"worst: heads learned {which}."
 
 
 def plan(audit: Audit) -> list[dict[str, Any]]:
-    """Return how many participants in all would settle what intervals leave open.
+    """Return how many participants in all would settle what intervals leave open, from their spread.
 
-    From the spread over participants: an interval becomes narrower by the square root of their number.
-
-    Returns
-    -------
-    list of dict
-        ``question`` ("separate" or "kept"), ``methods``, ``metric``; ``now`` and ``needed`` participants
-        (None: more will hardly help); and a ``sentence``.
+    Each entry has ``question`` ("separate" or "kept"), ``methods``, ``metric``, participants ``now`` and
+    ``needed`` (None: more will hardly help), and a ``sentence``.
     """
     names, leaders = ranking(audit)
     task, metric = task_metric(audit), audit.settings.get("outcome", "S")
@@ -434,19 +387,15 @@ def plan(audit: Audit) -> list[dict[str, Any]]:
             open_.append(((name,), task.name, task.kept - loss.value, loss.high - loss.value))
     entries, now, unit = [], audit.n_people, named(audit, "participant")
     for methods, measured, margin, spread in open_:
-        who, needed = listed(map(label, methods)), now * (spread / margin) ** 2 if margin > 0 else math.inf
-        goal = (
-            f"tell {who} apart on {measured}"
-            if len(methods) > 1
-            else f"show that {who} keeps the task within {number(METRICS[measured].kept or 0, 2)}"
-        )
+        needed = now * (spread / margin) ** 2 if margin > 0 else math.inf
         enough = max(math.ceil(needed), now + 1) if needed <= MOST_MORE * now else None
-        entries.append({
-            "question": "separate" if len(methods) > 1 else "kept", "methods": methods, "metric": measured,
-            "now": now, "needed": enough,
-            "sentence": f"About {enough} {unit}s would {goal}." if enough
-            else f"More {unit}s will hardly {goal}.",
-        })  # fmt: skip
+        who, kept = listed(map(label, methods)), METRICS[measured].kept or 0
+        goal = f"show that {who} keeps the task within {number(kept, 2)}"
+        goal = f"tell {who} apart on {measured}" if len(methods) > 1 else goal
+        sentence = f"About {enough} {unit}s would {goal}." if enough else f"More {unit}s will hardly {goal}."
+        question = "separate" if len(methods) > 1 else "kept"
+        entry = {"question": question, "methods": methods, "metric": measured, "now": now, "needed": enough}
+        entries.append(entry | {"sentence": sentence})
     return entries
 
 
@@ -473,10 +422,10 @@ def read_requirement(text: str) -> list[tuple[str, str, str, float]]:
     for clause in re.split(r"\band\b", text):
         match = re.fullmatch(r"\s*(\w+)(?:\.(low|high))?\s*(<=|>=|<|>)\s*(-?\d*\.?\d+)\s*", clause)
         if match is None or match[1] not in {*METRICS, "loss"}:
-            known = ", ".join(["loss", *METRICS])
             raise ValueError(
                 f"Cannot read {clause.strip()!r}. Write comparisons joined by 'and', such as "
-                f"'S<=.6 and loss<=.01' or 'loss.high<=.01' (the interval's end). Names: {known}."
+                "'S<=.6 and loss<=.01' or 'loss.high<=.01' (the interval's end). Names: loss, "
+                f"{', '.join(METRICS)}."
             )
         clauses.append((match[1], match[2] or "value", match[3], float(match[4])))
     return clauses
@@ -484,18 +433,15 @@ def read_requirement(text: str) -> list[tuple[str, str, str, float]]:
 
 def unmet(audit: Audit, requirement: str) -> list[str]:
     """Return in sentences which methods do not meet a requirement; empty if every method meets it."""
-    said = []
+    lines = []
     for metric, part, sign, bound in read_requirement(requirement):
         for name in audit.methods[1:]:
             e = _loss(audit, name) if metric == "loss" else audit[name].estimate(metric)
             value = round(getattr(e, part), 9)
             if not OPERATORS[sign](value, bound):
                 of = metric if part == "value" else f"{metric}.{part}"
-                said.append(f"{label(name)}: {of} is {number(value)}, required {sign} {number(bound)}.")
-    return said
-
-
-# --------------------------------------------------------------------------------------------- as plain text
+                lines.append(f"{label(name)}: {of} is {number(value)}, required {sign} {number(bound)}.")
+    return lines
 
 
 def text(audit: Audit, *, verbose: bool = False) -> str:
