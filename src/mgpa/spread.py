@@ -145,11 +145,16 @@ class Views:
         return contrast_folds(self.pairs.values, self.place % 5 if people is None else people)
 
     def units(self) -> NDArray[np.int64]:
-        """Return which unit each pair belongs to: a participant, or some pairs where those are unknown."""
+        """Return which unit each pair belongs to: a participant, or some pairs of one where those are few."""
         if self.has_people:
             return np.asarray(np.unique(np.asarray(self.pairs.people), return_inverse=True)[1])
-        n_units = min(MOST_UNITS, (int(self.place.max()) + 1) // UNIT_PAIRS)
-        return np.asarray(self.place % max(1, n_units))
+        n_units = max(1, min(MOST_UNITS, (int(self.place.max()) + 1) // UNIT_PAIRS))
+        if self.pairs.people is None:
+            return np.asarray(self.place % n_units)
+        person = np.unique(self.pairs.people, return_inverse=True)[
+            1
+        ]  # of two: units are one's or the other's
+        return np.asarray(2 * (self.place % max(1, n_units // 2)) + person)
 
 
 def _centred(rows: Floats, labels: NDArray[Any]) -> Floats:
@@ -181,7 +186,11 @@ def read_views(
 
 
 def shared_slope(
-    contrasts: Floats, midpoints: Floats, kind: NDArray[np.int64], units: NDArray[np.int64]
+    contrasts: Floats,
+    midpoints: Floats,
+    kind: NDArray[np.int64],
+    units: NDArray[np.int64],
+    two_people: bool = False,
 ) -> float:
     """Return the p-value of a slope of contrasts on midpoints that units have in common.
 
@@ -191,7 +200,8 @@ def shared_slope(
     slopes is compared with its values under exchanged signs: exactly, but for six units and fewer, whose
     signs are too few; those are compared by their standard error and a t-quantile.
 
-    ``kind`` is which two sources a contrast is between; ``units`` are participants, or groups of pairs.
+    ``kind`` is which two sources a contrast is between; ``units`` are participants, or groups of pairs. Even
+    and odd ones may be of ``two_people``: then only products of one's with the other's count.
     """
     n_units = int(units.max()) + 1
     if n_units < 3:
@@ -206,6 +216,8 @@ def shared_slope(
             block = (C[rows] @ C[same].T) * (M[rows] @ M[same].T)
             products[unit] += of_unit[:, same] @ block.sum(axis=0)
     np.fill_diagonal(products, 0.0)
+    if two_people:
+        products[::2, ::2] = products[1::2, 1::2] = 0.0
     total = float(products.sum())
     if n_units < 7:
         of_each = products.sum(axis=1)
@@ -226,7 +238,8 @@ def show_spread(views: Views) -> float:
     scatter[np.diag_indices_from(scatter)] += SMALL * np.trace(scatter) / len(views.axes)
     whitened = scipy.linalg.solve_triangular(np.linalg.cholesky(scatter), centred.T, lower=True).T
     midpoints = views.pairs.midpoints / np.sqrt(views.variance + SMALL * views.typical)
-    return shared_slope(whitened, midpoints, views.kind, views.units())
+    two_people = not views.has_people and len(np.unique(np.asarray(views.pairs.people))) == 2
+    return shared_slope(whitened, midpoints, views.kind, views.units(), two_people)
 
 
 @dataclass(frozen=True)

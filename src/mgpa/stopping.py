@@ -17,12 +17,12 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.stats import rankdata, t
+from scipy.stats import norm, t
 from sklearn.model_selection import StratifiedGroupKFold
 
 from ._common.arrays import double
 from .errors import UsageError
-from .evidence import LEVEL
+from .evidence import LEVEL, jackknife
 from .pairs import is_paired, to_numpy
 from .stages import Recipe, Rows, Stage, Trajectory
 
@@ -31,6 +31,8 @@ HELD_OUT = "X_val and source_val"
 # Below this many rows a single held-out fifth says too little: five cross-fitted runs decide together.
 FEW_ROWS = 2000
 N_FOLDS = 5
+# More units than this are taken in groups.
+MOST_UNITS = 64
 # Fewer events than this in two views say too little.
 FEW_EVENTS = 20
 # The first stage needs evidence that there is anything to remove (:data:`~mgpa.evidence.LEVEL`, all scores
@@ -99,7 +101,6 @@ class StoppingRule:
             )
         self.held, self.witnesses, self.n_sources, self.evidence = held, witnesses, len(sources), evidence
         self.units = units or [np.arange(len(rows.codes)) for rows in held]
-        self.df = unit_freedom(np.concatenate(self.units), np.concatenate([rows.codes for rows in held]))
         self.started, self.quiet = False, 0
 
     def weigh(self, stage: Stage) -> dict[str, Any]:
@@ -127,7 +128,7 @@ class StoppingRule:
     def _goes_on(self, z: list[float]) -> bool:
         if not self.started:
             spread = CROSS_FIT_SPREAD if len(self.held) > 1 else 1.0
-            self.started = max(z) > spread * float(t.isf(LEVEL / len(z), self.df)) if self.df > 0 else False
+            self.started = max(z) > spread * float(norm.isf(LEVEL / len(z)))
             return self.started
         # After a step too far a critic ranks new rows backwards: the source can still be read. Cross-
         # fitting alone makes small negative z, so this way round the evidence must be strong.
@@ -179,10 +180,11 @@ def judged_run(
 def rank_evidence(
     runs: list[tuple[NDArray[Any], NDArray[np.bool_], NDArray[np.int64]]],
 ) -> tuple[float, float]:
-    """Return the AUROC of scores, pooled over runs, and its distance from 1/2 in standard errors.
+    """Return the AUROC of scores (scores, is_positive, unit), pooled over runs, and z of its excess over 1/2.
 
-    The standard error is the larger of two: that of independent rows without any difference, and the
-    one that sums each unit's contribution first (rows of one participant rise and fall together).
+    The standard error is the larger of two: that of independent rows without any difference, and a jackknife
+    over units, since rows of one participant rise and fall together. With few units z is smaller: it is the
+    normal quantile of the t statistic. A run that lacks positives or negatives says nothing.
 
     Examples
     --------
@@ -190,43 +192,37 @@ def rank_evidence(
     >>> scores, positive = np.array([2.0, 3.0, 4.0, 1.0, 0.0, 2.0]), np.arange(6) < 3
     >>> area, z = rank_evidence([(scores, positive, np.arange(6))])
     >>> round(area, 3), round(z, 2)
-    (0.944, 1.75)
+    (0.944, 1.42)
     """
-    wins = pairs = variance = 0.0
-    contributions: list[NDArray[Any]] = []
-    units: list[NDArray[Any]] = []
+    wins: list[tuple[Any, Any, float, int]] = []  # unit of the positives, of the negatives, wins, comparisons
+    variance = 0.0
     for scores, positive, unit in runs:
         n1, n0 = int(positive.sum()), int((~positive).sum())
-        if not n1 or not n0:
-            continue
-        ranks = rankdata(scores)
-        among = np.empty(len(scores))  # rank among rows of the same source
-        among[positive], among[~positive] = rankdata(scores[positive]), rankdata(scores[~positive])
-        # For a positive row: negatives below it, minus the half expected. For a negative one: the reverse.
-        excess = np.where(positive, ranks - among - n0 / 2, n1 / 2 - (ranks - among))
-        won = excess[positive].sum()
-        wins += won
-        pairs += n1 * n0
         variance += n1 * n0 * (n1 + n0 + 1) / 12.0
-        contributions.append(excess - won / np.where(positive, n1, n0))
-        units.append(unit)
-    if not pairs:
+        many = (
+            len(np.unique(unit)) > MOST_UNITS
+        )  # then rows of a unit are few, and units are dealt into groups
+        groups = unit % MOST_UNITS if many else unit
+        negatives = {v: np.sort(scores[~positive & (groups == v)]) for v in np.unique(groups[~positive])}
+        for u in np.unique(groups[positive]):
+            above = scores[positive & (groups == u)]
+            for v, below in negatives.items():
+                won = np.searchsorted(below, above) + np.searchsorted(below, above, side="right")
+                wins.append((u, v, float(won.sum()) / 2, len(above) * len(below)))
+    if not wins:
         return 0.5, 0.0
-    sums = np.bincount(
-        np.unique(np.concatenate(units), return_inverse=True)[1], np.concatenate(contributions)
-    )
-    clustered = float(np.sum(sums**2)) * len(sums) / max(1, len(sums) - 1)
-    return float(0.5 + wins / pairs), float(wins / np.sqrt(max(variance, clustered)))
-
-
-def unit_freedom(units: NDArray[Any], codes: NDArray[np.int64]) -> int:
-    """Return the degrees of freedom of a difference between sources over units.
-
-    One less than units where each has rows of all sources; otherwise as many less as there are sources.
-    """
-    cells = len(np.unique(np.stack([np.unique(units, return_inverse=True)[1], codes]), axis=1).T)
-    n_units, n_sources = len(np.unique(units)), len(np.unique(codes))
-    return n_units - 1 if cells == n_units * n_sources else n_units - n_sources
+    units = sorted({u for u, *_ in wins} | {v for _, v, *_ in wins})
+    first, second = (np.array([units.index(w[i]) for w in wins]) for i in (0, 1))
+    won, compared = (np.array([w[i] for w in wins], dtype=np.float64) for i in (2, 3))
+    area = float(won.sum() / compared.sum())
+    without = [(first != u) & (second != u) for u in range(len(units))]
+    left_out = [won[rest].sum() / compared[rest].sum() if rest.any() else np.nan for rest in without]
+    crossed = set(first.tolist()) == set(second.tolist())
+    over = jackknife(area, left_out, 2, crossed)
+    error = max(float(np.sqrt(variance)) / float(compared.sum()), float(over.error))
+    if over.df < 1 or not np.isfinite(error):
+        return area, 0.0
+    return area, float(norm.isf(t.sf((area - 0.5) / error, over.df)))
 
 
 def held_out_folds(

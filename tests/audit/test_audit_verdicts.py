@@ -276,7 +276,7 @@ def test_numbers_as_labels_and_the_users_words_are_in_the_verdict():
         label=np.tile(moisture, 2), pair_id=np.tile(np.arange(40), 2), info={"unit": "sample_id"},
     )  # fmt: skip
     result = audit.run(table, ["closed_form_mgpa"], readers={"restarts": 0}, verbose=False)
-    assert "existing heads err by ." in result.verdict()[1]
+    assert "your model errs by ." in result.verdict()[1]
     assert "Intervals are over 40 samples." in result.verdict()[2]
     assert "RMSEP_f (want low)" in str(result)
     assert findings(result, "closed_form_mgpa")[0].startswith("Error, existing heads (RMSEP_f): ")

@@ -52,7 +52,7 @@ def further_scores(
     scaler = StandardScaler().fit(head.astype(np.float64))
 
     def scaled(X: NDArray[Any]) -> Floats:
-        return np.clip(scaler.transform(X.astype(np.float64)), -FAR, FAR)
+        return np.asarray(np.clip(scaler.transform(X.astype(np.float64)), -FAR, FAR))
 
     Z = scaled(head)
     readers = [fit(Z, codes, seed) for fit in (boosted_trees, spread)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -9,7 +10,7 @@ from ..baselines.registry import references
 from ..errors import printable
 from . import bootstrap, chance
 from .verdict import shortcut_note, task_metric
-from .words import READERS, label, listed, reader_parts
+from .words import label, listed, reader_rows
 
 if TYPE_CHECKING:
     from .result import Audit
@@ -108,8 +109,8 @@ def _method(audit: Audit, name: str) -> str:
         gate += "" if first.n_contrasts is None else f", {first.n_contrasts} contrasts of pairs"
         facts.append(gate + (" (first fold)" if "folds" in s else " (first split)" if "splits" in s else ""))
     facts.append("" if result.source_blind else "told the source of every row")
-    said = "; ".join(fact for fact in facts if fact)
-    return f"{label(name)} ({said})" if said else label(name)
+    details = "; ".join(fact for fact in facts if fact)
+    return f"{label(name)} ({details})" if details else label(name)
 
 
 def _readers(readers: Sequence[str]) -> str:
@@ -118,26 +119,19 @@ def _readers(readers: Sequence[str]) -> str:
     Examples
     --------
     >>> _readers(["linear", "gelu r0 e12", "gelu r0 e50", "gelu r1 e12", "gelu r1 e50", "spread"])
-    'logistic; network (2 restarts, read after 12 and 50 epochs); spread'
-    >>> _readers(["mean linear", "residual grid_gelu r0 e12"])
-    'token mean: logistic / token residuals: token network (1 restart, read after 12 epochs)'
+    'Linear: logistic; Networks: 4 readings after 12 and 50 epochs; Further: spread'
     """
-    banks: dict[str, dict[str, list[tuple[int, int]]]] = {}
-    for group, family, run in map(reader_parts, readers):
-        runs = banks.setdefault(group, {}).setdefault(family, [])
-        runs += [] if run is None else [run]
-    said = []
-    for group, families in banks.items():
-        words = []
-        for family, runs in families.items():
-            text = READERS.get(family, family)
-            if runs:
-                restarts, epochs = (sorted(set(numbers)) for numbers in zip(*runs, strict=True))
-                many = "s" * (len(restarts) > 1)
-                text += f" ({len(restarts)} restart{many}, read after {listed(epochs)} epochs)"
-            words.append(text)
-        said.append((f"{group.lower()}: " if group else "") + "; ".join(words))
-    return " / ".join(said)
+    groups: dict[str, list[str]] = {}
+    for group, name in reader_rows(readers):
+        groups.setdefault(group, []).append(name)
+    sentences = []
+    for group, names in groups.items():
+        epochs = sorted({int(n[1]) for name in names if (n := re.search(r"(\d+) epochs", name))})
+        trained = [name for name in names if "epochs" in name]
+        words = [name for name in names if name not in trained]
+        words += [f"{len(trained)} readings after {listed(epochs)} epochs"] if trained else []
+        sentences.append(f"{group}: {', '.join(words)}")
+    return "; ".join(sentences)
 
 
 def _task(audit: Audit) -> list[str]:

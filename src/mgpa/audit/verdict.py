@@ -145,17 +145,17 @@ def _leader(audit: Audit, group: tuple[str, ...]) -> str:
         (name,), (value,) = group, values
         did = _hides(audit, name) if metric == "S" else f"is best on {metric} ({value})"
         return f"{label(name)}{told} {listed([did, *_task_words(audit, name)])}."
-    said = f"{listed(map(label, group))}{told} are tied on {metric} ({listed(values)})"
+    sentence = f"{listed(map(label, group))}{told} are tied on {metric} ({listed(values)})"
     hidden = not any(audit[name].chance.excluded for name in group)
     shared = ["hides it" if hidden else "lowers it"] if metric == "S" else []
     words = [_task_words(audit, name) for name in group]
     shared += [word for word in words[0] if all(word in others for others in words)]
-    said += f"; each of them {listed(shared)}" if shared else ""
+    sentence += f"; each of them {listed(shared)}" if shared else ""
     moved = {name: audit[name].estimate("M").value for name in group}
     calmest, *others = sorted(group, key=moved.__getitem__)
     if all(moved[other] - moved[calmest] > 0.01 and _beats(audit, calmest, other, "M") for other in others):
-        said += f"; {label(calmest)} moves rows less"
-    return f"{said}."
+        sentence += f"; {label(calmest)} moves rows less"
+    return f"{sentence}."
 
 
 def _hides(audit: Audit, name: str) -> str:
@@ -165,16 +165,16 @@ def _hides(audit: Audit, name: str) -> str:
 
 def _task_words(audit: Audit, name: str) -> list[str]:
     """Return what became of the task and of the user's head, as ends of a sentence."""
-    outcome, said = audit.outcome(name, task.name) if (task := task_metric(audit)) else None, []
+    outcome, words = audit.outcome(name, task.name) if (task := task_metric(audit)) else None, []
     if outcome in ("kept", "improved"):
-        said.append("keeps the task" if outcome == "kept" else "improves the task")
-    if audit.outcome(name, "A_f") == "improved":
-        gain = 100 * audit.contrast(name, metric="A_f").value
-        said.append(f"existing heads gain {gain:.0f} points of accuracy")
-    if audit.outcome(name, "RMSEP_f") == "improved":
+        words.append("keeps the task" if outcome == "kept" else "improves the task")
+    if (accuracy := audit.outcome(name, "A_f")) in ("improved", "suffered"):
+        points = abs(100 * audit.contrast(name, metric="A_f").value)
+        words.append(f"your decoder {'gains' if accuracy == 'improved' else 'loses'} {points:.0f} points")
+    if audit.outcome(name, "RMSEP_f") in ("improved", "suffered"):
         before, after = (number(audit[n].estimate("RMSEP_f").value) for n in ("identity", name))
-        said.append(f"existing heads err by {after} instead of {before} (RMSEP)")
-    return said
+        words.append(f"your model errs by {after} instead of {before} (RMSEP)")
+    return words
 
 
 def _no_leader(audit: Audit, names: list[str]) -> str:
@@ -191,47 +191,47 @@ def _no_leader(audit: Audit, names: list[str]) -> str:
     if lowered and (task := task_metric(audit)):
         outcome, change = audit.outcome(lowered[0], task.name), audit.contrast(lowered[0], metric=task.name)
         but = "it harms the task" if outcome == "suffered" else "whether it keeps the task is not clear"
-        said = f"{label(lowered[0])} {_hides(audit, lowered[0])}, but {but}"
-        return f"{said} ({task.name} {interval(change, sign=True)})."
-    said = "No method clearly lowered it."
+        sentence = f"{label(lowered[0])} {_hides(audit, lowered[0])}, but {but}"
+        return f"{sentence} ({task.name} {interval(change, sign=True)})."
+    sentence = "No method clearly lowered it."
     if floors:
         return (
-            f"{said} What the gate of {listed(map(label, floors))} preserves is as readable as the result: "
-            "a wider gate may help, more data will not."
+            f"{sentence} What the gate of {listed(map(label, floors))} preserves is as readable as the "
+            "result: a wider gate may help, more data will not."
         )
     lowest = min(names, key=lambda name: audit[name].S)
-    return f"{said} The lowest S is {number(audit[lowest].S)} ({label(lowest)})."
+    return f"{sentence} The lowest S is {number(audit[lowest].S)} ({label(lowest)})."
 
 
 def certainty(audit: Audit, *, warn: bool = True) -> str:
     """Return in one line how much to believe: warnings, participants, how many more would help."""
     short = {"Preliminary": "Preliminary: few, briefly trained readers, so S may be too low."}
-    said = [short.get(badge, sentence) for badge, sentence in warnings(audit).items() if warn]
+    lines = [short.get(badge, sentence) for badge, sentence in warnings(audit).items() if warn]
     if not too_few(audit):
-        said += [f"Intervals are over {units(audit)}.", *(entry["sentence"] for entry in plan(audit)[:1])]
-    return " ".join(said)
+        lines += [f"Intervals are over {units(audit)}.", *(entry["sentence"] for entry in plan(audit)[:1])]
+    return " ".join(lines)
 
 
 def warnings(audit: Audit) -> dict[str, str]:
     """Return what every output says before its numbers are believed: a sentence by a short badge."""
-    s, said = audit.settings, {}
+    s, marks = audit.settings, {}
     if s["preliminary"]:
-        said["Preliminary"] = (
+        marks["Preliminary"] = (
             "Preliminary: fewer or shorter-trained source readers than in a full audit, so S may be too low. "
             "Audit with the full bank before believing a number."
         )
     if too_few(audit):
         cell, n = smallest_cell(audit)
-        said["Exploratory"] = f"Only {units(audit, n)}{f' in the cell {cell}' * bool(cell)}: exploratory."
+        marks["Exploratory"] = f"Only {units(audit, n)}{f' in the cell {cell}' * bool(cell)}: exploratory."
     if s.get("corrected_by"):
-        said["Corrected before"] = (
+        marks["Corrected before"] = (
             f"The rows came corrected (by map {s['corrected_by']}), perhaps by a map fitted on these "
             "participants. Audit the table it was applied to, and pass the map as a method."
         )
     if s["duplicates"]:
         copies = "; ".join(f"{count} {what}" for what, count in s["duplicates"].items())
-        said["Duplicate rows"] = f"The same rows stand in two roles ({copies}), which flatters every method."
-    return said
+        marks["Duplicate rows"] = f"The same rows stand in two roles ({copies}), which flatters every method."
+    return marks
 
 
 # ----------------------------------------------------------------------------------------- method by method
@@ -296,40 +296,40 @@ def _caution(audit: Audit, method: str) -> list[str]:
     result = audit[method]
     missing = [str(fit["missing_evidence"]) for fit in result.facts if "missing_evidence" in fit]
     fits = f" in {len(missing)} of {len(result.facts)} fits" if len(result.facts) > 1 else ""
-    said = [f"No evidence to act on: rows are left as they are{fits}. {missing[0]}"] if missing else []
+    lines = [f"No evidence to act on: rows are left as they are{fits}. {missing[0]}"] if missing else []
     if result.fitted_on:
         who = ", ".join(result.fitted_on[:5]) + (", …" if len(result.fitted_on) > 5 else "")
-        said.append(
+        lines.append(
             f"Not held out: it was fitted on {len(result.fitted_on)} of the participants it is scored on "
             f"({who}), which flatters it. Fit it on FIT participants only."
         )
     elif result.fitted_elsewhere and result.fitted_on is None:
-        said.append("It was fitted elsewhere, perhaps on these participants.")
-    return said
+        lines.append("It was fitted elsewhere, perhaps on these participants.")
+    return lines
 
 
 def _left(audit: Audit, method: str) -> list[str]:
     """Return what the gate preserves, and which readers still read the source."""
-    result, said = audit[method], []
+    result, lines = audit[method], []
     for part in ("S_travelled", "S_stayed"):
         if result.has(part) and audit["identity"].has(part):
             who = units(audit).partition(" ")[2].capitalize()
-            said.append(f"{who} that {part[2:]}: S {_change(audit, method, part)}.")
+            lines.append(f"{who} that {part[2:]}: S {_change(audit, method, part)}.")
     if result.has("floor"):
         floor = (
             f"From what the gate preserves, readers reach {interval(result.estimate('floor'))} (the floor)"
         )
         if result.floor_explains:
-            said.append(f"{floor}: neither another correction inside this gate nor more data would lower S.")
+            lines.append(f"{floor}: neither another correction inside this gate nor more data would lower S.")
         else:
-            said.append(f"{floor}; no correction inside this gate removes that.")
+            lines.append(f"{floor}; no correction inside this gate removes that.")
     if result.chance.excluded and result.has("L"):
         linear = f"Linear readers reach {interval(result.estimate('L'))}"
         linear += "" if result.linear_chance.excluded else ", no more than chance"
         if result.beyond_linear:
             linear += f"; the rest is in spread and shape (best reader: {result.best_reader()})"
-        said.append(f"{linear}.")
-    return said
+        lines.append(f"{linear}.")
+    return lines
 
 
 def _advice(audit: Audit, method: str) -> list[str]:
@@ -473,10 +473,10 @@ def read_requirement(text: str) -> list[tuple[str, str, str, float]]:
     for clause in re.split(r"\band\b", text):
         match = re.fullmatch(r"\s*(\w+)(?:\.(low|high))?\s*(<=|>=|<|>)\s*(-?\d*\.?\d+)\s*", clause)
         if match is None or match[1] not in {*METRICS, "loss"}:
-            known = ", ".join(["loss", *METRICS])
             raise ValueError(
                 f"Cannot read {clause.strip()!r}. Write comparisons joined by 'and', such as "
-                f"'S<=.6 and loss<=.01' or 'loss.high<=.01' (the interval's end). Names: {known}."
+                "'S<=.6 and loss<=.01' or 'loss.high<=.01' (the interval's end). Names: loss, "
+                f"{', '.join(METRICS)}."
             )
         clauses.append((match[1], match[2] or "value", match[3], float(match[4])))
     return clauses
@@ -484,15 +484,15 @@ def read_requirement(text: str) -> list[tuple[str, str, str, float]]:
 
 def unmet(audit: Audit, requirement: str) -> list[str]:
     """Return in sentences which methods do not meet a requirement; empty if every method meets it."""
-    said = []
+    lines = []
     for metric, part, sign, bound in read_requirement(requirement):
         for name in audit.methods[1:]:
             e = _loss(audit, name) if metric == "loss" else audit[name].estimate(metric)
             value = round(getattr(e, part), 9)
             if not OPERATORS[sign](value, bound):
                 of = metric if part == "value" else f"{metric}.{part}"
-                said.append(f"{label(name)}: {of} is {number(value)}, required {sign} {number(bound)}.")
-    return said
+                lines.append(f"{label(name)}: {of} is {number(value)}, required {sign} {number(bound)}.")
+    return lines
 
 
 # --------------------------------------------------------------------------------------------- as plain text

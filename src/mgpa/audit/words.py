@@ -43,8 +43,8 @@ def number(x: float, digits: int = 3, sign: bool = False) -> str:
 
     Examples
     --------
-    >>> number(0.8975), number(0.8975 + 1e-15), number(-0.02, sign=True), number(-1e-5)
-    ('.898', '.898', '-.020', '.000')
+    >>> number(0.8123), number(-0.02, sign=True), number(-1e-5), number(0.8975) == number(0.8975 + 1e-15)
+    ('.812', '-.020', '.000', True)
     """
     # Equal values that were summed in another order must print alike.
     text = f"{round(x, 9):{'+' if sign else ''}.{digits}f}"
@@ -76,31 +76,16 @@ def reader_rows(readers: Iterable[str]) -> list[tuple[str, str]]:
 
     Examples
     --------
-    >>> reader_rows(["whitened_linear", "gelu r0 e12"])
-    [('Linear', 'logistic, whitened'), ('Networks', 'network 1, 12 epochs')]
-    >>> reader_rows(["tokens linear_raw"])
-    [('All tokens', 'logistic, raw')]
+    >>> reader_rows(["whitened_linear", "gelu r0 e12", "tokens linear_raw"])
+    [('Linear', 'logistic, whitened'), ('Networks', 'network 1, 12 epochs'), ('All tokens', 'logistic, raw')]
     """
     rows = []
-    for group, family, run in map(reader_parts, readers):
-        title = group or ("Networks" if run else "Further" if family in FURTHER else "Linear")
-        when = f" {run[0] + 1}, {run[1]} epochs" if run else ""
+    for reader in readers:
+        group, _, name = reader.partition(" ")
+        tokens, name = (READER_GROUPS[group], name) if group in READER_GROUPS else ("", reader)
+        run = re.fullmatch(r"(.*) r(\d+) e(\d+)", name, re.DOTALL)
+        family = run[1] if run else name
+        title = tokens or ("Networks" if run else "Further" if family in FURTHER else "Linear")
+        when = f" {int(run[2]) + 1}, {run[3]} epochs" if run else ""
         rows.append((title, READERS.get(family, family) + when))
     return rows
-
-
-def reader_parts(reader: str) -> tuple[str, str, tuple[int, int] | None]:
-    """Return a token reader's group, its family, and a network's restart and epochs.
-
-    Examples
-    --------
-    >>> reader_parts("linear"), reader_parts("tokens grid_gelu r0 e12")
-    (('', 'linear', None), ('All tokens', 'grid_gelu', (0, 12)))
-    """
-    group, _, name = reader.partition(" ")
-    if group not in READER_GROUPS:
-        group, name = "", reader
-    run = re.fullmatch(r"(.*) r(\d+) e(\d+)", name, re.DOTALL)
-    if run is None:
-        return READER_GROUPS.get(group, ""), name, None
-    return READER_GROUPS.get(group, ""), run[1], (int(run[2]), int(run[3]))

@@ -62,11 +62,11 @@ def latex_table(audit: Audit, against: str | None = None) -> str:
     With ``against``, of the differences from that method.
     """
     metrics = audit.columns if against is None else audit.metrics
-    said = (*warnings(audit).values(), readers_note(audit), shortcut_note(audit))
-    notes = [f"% {latex_text(note)}" for note in said if note]
+    notes = (*warnings(audit).values(), readers_note(audit), shortcut_note(audit))
+    comments = [f"% {latex_text(note)}" for note in notes if note]
     lines = [
         r"% needs \usepackage{booktabs}",
-        *notes,
+        *comments,
         rf"\begin{{tabular}}{{@{{}}l{'r' * len(metrics)}@{{}}}}",
         r"\toprule",
         " & ".join(["Method", *(METRICS[m].latex for m in metrics)]) + r" \\",
