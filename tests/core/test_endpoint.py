@@ -209,9 +209,9 @@ def test_ties_go_to_less_movement_then_to_the_earlier_point():
         ([0.5, 0.6], [0.9, 0.9], [0, 1], "must describe the same points"),
         ([0.5, 0.6], [[0.9]], [0, 1], "must describe the same points"),
         ([0.5, 0.6], [[0.9], [0.9]], [0], "must describe the same points"),
-        ([0.5, np.nan], [[0.9], [0.9]], [0, 1], "worst has missing values"),
-        ([0.5, 0.6], [[0.9], [np.nan]], [0, 1], "heads has missing values"),
-        ([0.5, 0.6], [[0.9], [0.9]], [0, np.nan], "movement has missing values"),
+        ([0.5, np.nan], [[0.9], [0.9]], [0, 1], "has missing values"),
+        ([0.5, 0.6], [[0.9], [np.nan]], [0, 1], "has missing values"),
+        ([0.5, 0.6], [[0.9], [0.9]], [0, np.nan], "has missing values"),
     ],
 )
 def test_unscored_points_are_an_error(worst, heads, movement, message):

@@ -24,7 +24,7 @@ def test_moments_merge_in_any_order(seed, n_batches, weighted):
         Moments.from_rows(X[rows], source[rows], None if weight is None else weight[rows])
         for rows in np.array_split(rng.permutation(40), n_batches)
     ]
-    left = Moments.merge(pieces)
+    left = sum(pieces, Moments({}))
     right = pieces[-1]
     for piece in pieces[-2::-1]:
         right = piece + right

@@ -64,7 +64,7 @@ def test_runs_are_pooled_by_their_numbers_of_pairs_of_rows():
     assert rank_evidence([small])[0] == 0.0
     area, z = rank_evidence([large, small])
     assert area == pytest.approx(16 / 18)
-    # Mann and Whitney's variance n₁ n₀ (n + 1) / 12 of each run; won beyond half: 8 - 1. Eleven units are few.
+    # Mann and Whitney's variance n₁ n₀ (n + 1) / 12 of each run; won beyond half: 8 - 1; few units.
     assert z == pytest.approx((8 - 1) / np.sqrt(4 * 4 * 9 / 12 + 1 * 2 * 4 / 12), rel=0.15)
 
 

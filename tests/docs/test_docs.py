@@ -146,7 +146,7 @@ def test_from_installing_to_a_report_of_ones_own_epochs_takes_ten_lines_at_most(
     with pytest.warns(UserWarning, match="3 participants are too few for the roles"):
         exec(quick, names)
     assert opened == [(tmp_path / "my-report.html").as_uri()]
-    assert "3 EVAL participants are too few for a verdict." in (tmp_path / "my-report.html").read_text()
+    assert "xploratory" in (tmp_path / "my-report.html").read_text()
 
 
 def test_the_table_in_the_guide_to_studies_is_one():
@@ -502,6 +502,7 @@ def test_the_page_about_studies_has_every_key_and_its_default():
         "`[methods.NAME]`": config.MethodSection,
         "`[readers]`": config.ReadersSection,
         "`[reuse]`": config.ReuseSection,
+        "`[needs]`": config.NeedsSection,
         "`[[contrasts]]`": config.ContrastSection,
     }
     models = {
