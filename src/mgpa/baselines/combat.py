@@ -72,12 +72,7 @@ class ComBat(SourceAware):
     }
 
     def __init__(
-        self,
-        *,
-        eb: bool = True,
-        mean_only: bool = False,
-        reference: Any = None,
-        standardize: bool = True,
+        self, *, eb: bool = True, mean_only: bool = False, reference: Any = None, standardize: bool = True
     ) -> None:
         self.eb = eb
         self.mean_only = mean_only
