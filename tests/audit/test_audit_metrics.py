@@ -72,7 +72,6 @@ def test_a_metric_that_is_added_to_the_list_is_everywhere(table, tmp_path, monke
 @pytest.mark.parametrize("metric", METRICS.values(), ids=METRICS)
 def test_every_metric_has_its_words(metric):
     assert metric.axis.endswith("(AUROC)") is (metric.unit == "AUROC")
-    assert metric.short.startswith(f"{metric.name}, ")
     assert metric.hint.endswith("is better") is (metric.better != "neither")
     assert metric.latex.startswith("$")
     assert not metric.part_of or metric.part_of in METRICS
@@ -95,7 +94,7 @@ def test_outcomes_follow_the_direction_and_what_counts_as_kept(metric, change, o
 
 
 def test_a_metric_that_is_none_is_named_and_one_that_is_missing_says_why():
-    with pytest.raises(ValueError, match="There is no metric 'AUC'; known: S, T_f"):
+    with pytest.raises(ValueError, match="No metric 'AUC'. Metrics: S, T_f"):
         find_metric("AUC")
     alone = run(simulated_table(label=None), ["leace"])["leace"]
     for name, why in (("T_f", "no classes as labels"), ("worst", "paired events"), ("floor", "with a gate")):

@@ -203,7 +203,7 @@ def test_bad_calls_are_refused(table):
     found = run(table, ["leace"])
     with pytest.raises(KeyError, match="No method 'mgpa'"):
         found.contrast("mgpa")
-    with pytest.raises(ValueError, match="There is no metric 'AUC'"):
+    with pytest.raises(ValueError, match="No metric 'AUC'"):
         found.contrast("leace", metric="AUC")
 
 

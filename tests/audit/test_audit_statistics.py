@@ -26,7 +26,7 @@ from mgpa.audit.association import (
     fit_association_heads,
 )
 from mgpa.audit.bootstrap import Estimate, contrast, draws, estimate, leave_one_out
-from mgpa.audit.ranks import auroc, participant_auroc
+from mgpa.audit.ranks import participant_auroc
 from shared import SHARED, needs_shared
 
 SEEDS = st.integers(0, 2**20)
@@ -185,20 +185,6 @@ def both_classes(rng, n):
     return y
 
 
-@given(SEEDS, st.integers(2, 40), st.booleans(), st.booleans())
-@examples(60)
-def test_auroc_is_that_of_scikit_learn_with_ties_and_weights(seed, n, tied, weighted):
-    rng = np.random.default_rng(seed)
-    y = both_classes(rng, n)
-    scores = ties(rng, (n, 3)) if tied else rng.normal(size=(n, 3))
-    weight = rng.uniform(0.1, 2, n) * (rng.uniform(size=n) > 0.2) if weighted else None
-    if weighted:
-        weight[:2] = 0.5, 1.5
-    expected = [roc_auc_score(y, column, sample_weight=weight) for column in scores.T]
-    np.testing.assert_allclose(auroc(scores, y, weight), expected, rtol=0, atol=1e-13)
-    assert auroc(scores[:, 0], y, weight) == pytest.approx(expected[0], abs=1e-13)
-
-
 @given(SEEDS, st.integers(2, 5), st.booleans())
 @examples(25)
 def test_participant_auroc_is_scikit_learn_for_each_participant_and_reader(seed, n_classes, weighted):
@@ -249,40 +235,13 @@ def test_a_participant_without_a_class_is_named_never_dropped(classes):
 
 
 @pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (([0.1, np.nan], [0, 1]), "scores is NaN or infinite in 1 of 2 rows .first: row 1"),
-        (([0.1, np.inf], [0, 1]), "NaN or infinite"),
-        ((["a", "b"], [0, 1]), "expected numbers"),
-        (([], []), "one row or more"),
-        (([0.1, 0.2], [1, 2]), "positive must be 0 or 1 .*not 1, 2. Compare with the positive class"),
-        (([0.1, 0.2], ["a", "b"]), "positive must be 0 or 1"),
-        (([0.1, 0.2], [0, 1, 1]), r"positive has shape \(3,\).*2 rows"),
-        (([0.1, 0.2], [1, 1]), "None of the 2 rows is negative"),
-        (([0.1, 0.2], [0, 0]), "None of the 2 rows is positive"),
-        (([0.1, 0.2], [0, 1], [1, -1]), "weight must hold 2 finite numbers"),
-        (([0.1, 0.2], [0, 1], [1, np.nan]), "weight must hold"),
-        (([0.1, 0.2], [0, 1], [0, 1]), "is negative"),
-        (([0.1, 0.2], [0, 1], [1]), "weight must hold 2"),
-    ],
-)
-def test_auroc_says_what_is_wrong(arguments, message):
-    with pytest.raises(ValueError, match=message):
-        auroc(*arguments)
-
-
-@pytest.mark.parametrize(
     ("scores", "labels", "who", "classes", "message"),
     [
         (np.ones(4), [0, 1, 0, 1], ["a"] * 3, None, r"participants has shape \(3,\)"),
-        (np.ones(4), [0, 1, 0, 1], ["a", None, "b", "b"], None, "participants is missing"),
         (np.ones(4), [0, 1, 0], ["a"] * 4, None, r"labels has shape \(3,\)"),
-        (np.ones(4), [0, 0, 0, 0], ["a"] * 4, None, r"two or more distinct classes; got \[0\]"),
-        (np.ones(4), [0, 1, 0, 1], ["a"] * 4, (1, 1), "distinct classes"),
-        (np.ones(4), [0, 1, 0, 2], ["a"] * 4, (0, 1), r"labels has \[2\], which classes does not"),
-        (np.ones((4, 2, 2)), [0, 1, 0, 1], ["a"] * 4, None, "with 2 classes expected"),
-        (np.ones(4), [0, 1, 2, 1], ["a"] * 4, None, "with 3 classes expected"),
-        (np.ones((4, 2)), [0, 1, 2, 1], ["a"] * 4, None, "with 3 classes expected"),
+        (np.ones(4), [0, 0, 0, 0], ["a"] * 4, None, "AUROC needs two or more"),
+        (np.ones(4), [0, 1, 0, 2], ["a"] * 4, (0, 1), r"classes are \[0, 1\]"),
+        ([1, 2, np.nan, 3], [0, 1, 0, 1], ["a"] * 4, None, "scores must hold finite numbers"),
     ],
 )
 def test_participant_auroc_says_what_is_wrong(scores, labels, who, classes, message):
@@ -384,7 +343,6 @@ def test_leaving_one_participant_out_is_the_statistic_of_the_others(statistic):
         ([0.5, 0.6], "max", r"statistic 'max' takes \[fit, participant, reader\]"),
         (np.ones((1, 4, 2)), "worst", r"takes \[fit, participant, 3\]"),
         (np.ones((0, 4)), "mean", r"values has shape \(0, 4\)"),
-        ([0.5, 0.6], "median", "statistic must be 'mean', 'max', 'worst' or a function; got 'median'"),
     ],
 )
 def test_the_bootstrap_says_what_is_wrong(values, statistic, message):
@@ -439,9 +397,10 @@ def test_auroc_is_exactly_quadratic_in_the_association(seed, tied):
         np.testing.assert_allclose(curve_at(coefficients[i], grid), brute, rtol=0, atol=1e-12)
         # Why: P(u | y) is linear in ξ, and AUROC is Σ P(u | 1) P(v | 0) A(u, v) over devices u and v.
         views = np.stack([scores0, scores1])[:, mine]
+        ordered = np.sort(y[mine])[::-1]
         positive, negative = (assignment_probability(y, who, 0.3)[mine & (y == label)][0] for label in (1, 0))
         parts = [
-            pu * pv * auroc([*views[u][y[mine] == 1], *views[v][y[mine] == 0]], np.sort(y[mine])[::-1])
+            pu * pv * roc_auc_score(ordered, [*views[u][y[mine] == 1], *views[v][y[mine] == 0]])
             for u, pu in enumerate((1 - positive, positive))
             for v, pv in enumerate((1 - negative, negative))
         ]
@@ -487,10 +446,6 @@ def test_the_lowest_point_of_known_curves(coefficients, expected):
 def test_coefficients_return_the_values_they_came_from():
     values = np.random.default_rng(0).uniform(size=(4, 5, 3))
     np.testing.assert_allclose(curve_at(curve_coefficients(values), ASSOCIATIONS), values, atol=1e-15)
-    with pytest.raises(ValueError, match="last axis must hold AUROC at xi"):
-        curve_coefficients([0.1, 0.2])
-    with pytest.raises(ValueError, match=r"last axis must hold \(a, b, c\)"):
-        curve_minimum(np.ones((3, 2)))
 
 
 @given(SEEDS, st.floats(-1, 1))
@@ -544,7 +499,7 @@ def test_realised_assignments_have_the_exact_auroc_on_average():
     exact = association_auroc(scores0, scores1, y, who).values[0]
     for column, xi in enumerate(ASSOCIATIONS):
         seen = [
-            auroc(np.where(assign_endpoints(y, who, xi, seed) == 1, scores1, scores0), y)
+            roc_auc_score(y, np.where(assign_endpoints(y, who, xi, seed) == 1, scores1, scores0))
             for seed in range(400)
         ]
         assert np.mean(seen) == pytest.approx(exact[column], abs=0.006)
@@ -557,9 +512,8 @@ def test_realised_assignments_have_the_exact_auroc_on_average():
         (lambda: assignment_probability([0, 1], ["a"], 0), r"participants has shape \(1,\)"),
         (lambda: assignment_probability([0, 1], ["a", "a"], 1.5), "xi must be between -1"),
         (lambda: assignment_probability([0, 1], ["a", "a"], np.nan), "xi must be between -1"),
-        (lambda: assign_endpoints([[0, 1]], ["a"], 1), r"y has shape \(1, 2\)"),
         (lambda: association_auroc([1, 2], [1], [0, 1], ["a", "a"]), "only one device saw"),
-        (lambda: association_auroc([1, np.nan], [1, 2], [0, 1], ["a", "a"]), "scores0 is NaN"),
+        (lambda: association_auroc([1, np.nan], [1, 2], [0, 1], ["a", "a"]), "scores0 must hold finite"),
         (
             lambda: association_auroc([1, 2], [1, 2], [0, 0], ["a", "a"]),
             "Participant 'a' has no rows of class",
@@ -660,9 +614,6 @@ def test_single_precision_features_keep_their_precision():
         ({"y": np.zeros(240, int)}, "has no rows of class"),
         ({"y": np.zeros(3, int)}, r"y \(3,\); they must be two views"),
         ({"participants": np.full(240, "1019")}, "All events are from participant '1019'"),
-        ({"C_grid": []}, "C_grid must hold positive numbers"),
-        ({"C_grid": [0.1, -1]}, "C_grid must hold positive numbers"),
-        ({"C_grid": [0.1, np.inf]}, "C_grid must hold positive numbers"),
     ],
 )
 def test_fitting_heads_says_what_is_wrong(change, message):

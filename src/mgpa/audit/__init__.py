@@ -23,7 +23,7 @@ from .method_result import MethodResult
 from .metrics import METRICS, Metric, find_metric
 from .pair_check import PairCheck, check_pairs
 from .protocol import AuditPlan, run
-from .ranks import ByParticipant, auroc, participant_auroc
+from .ranks import ByParticipant, participant_auroc
 from .readers import SourceReading, read_sources
 from .result import Audit
 from .token_readers import ResidualReaders, read_token_sources
@@ -42,7 +42,6 @@ __all__ = [
     "assign_endpoints",
     "assignment_probability",
     "association_auroc",
-    "auroc",
     "check_pairs",
     "complement_drift",
     "confounding",

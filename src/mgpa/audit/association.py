@@ -5,8 +5,7 @@ depends on the label, makes the device predict the label: one way (ξ = 1), not 
 way (ξ = -1). The signals never change. A head trained at ξ = 1 learns the shortcut; its AUROC over ξ in
 [-1, 1], and above all the lowest point of that curve, tells how much the shortcut costs.
 
-Everything here needs **both views of every event**. Rows seen by one device only have no association shift,
-because there is no other recording to choose.
+Everything here needs both views of every event.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ from ..errors import UsageError
 from ..pairs import encode_source, to_numpy
 from ..tables.table import Table
 from .diagnostics import UNASSOCIATED, confounding
-from .ranks import ByParticipant, check_binary, check_scores, participant_auroc, participant_rows
+from .ranks import ByParticipant, check_scores, participant_auroc
 
 Floats = NDArray[np.float64]
 
@@ -42,9 +41,9 @@ C_GRID: tuple[float, ...] = tuple(10.0**k for k in range(-6, 2))
 
 @dataclass(frozen=True)
 class Direction:
-    """A source and the label that goes with it where a shortcut is learned (ξ = 1).
+    """A source and the label associated with it where a shortcut is learned (ξ = 1).
 
-    The other label then goes with the other source.
+    The other label is then associated with the other source.
     """
 
     source: Any
@@ -57,25 +56,17 @@ class Direction:
 def find_directions(source: Any, label: Any) -> tuple[Direction, ...]:
     """Return the direction in which two sources and two labels go together; both, if they do not.
 
-    Which way an association goes cannot depend on how labels or sources are called. Here it is the one that
-    the rows have. Rows whose association is none to speak of (Cramér's V, corrected for chance, below .1)
-    have no direction, and both are returned. The label is the rarer one, or that of the first row.
+    Rows whose association is none to speak of (Cramér's V, corrected for chance, below .1) have no direction.
+    The label is the rarer one, or that of the first row, so that names do not matter.
 
     Examples
     --------
     >>> find_directions(["dry", "wet", "dry", "wet"], ["left", "right", "left", "right"])
     (Direction(source='dry', label='left'),)
-    >>> [str(way) for way in find_directions(["dry", "wet", "dry", "wet"], ["rest", "rest", "task", "task"])]
-    ['rest goes with dry', 'rest goes with wet']
     """
     sources, labels = to_numpy(source), to_numpy(label)
     names, first = np.unique(sources, return_index=True)
     classes, counts = np.unique(labels, return_counts=True)
-    if len(names) != 2 or len(classes) != 2:
-        raise ValueError(
-            f"There are {len(names)} sources and {len(classes)} labels; a direction of association is one of "
-            "two sources and two labels."
-        )
     rare = labels[0] if counts[0] == counts[1] else classes[counts.argmin()]
     share = [np.mean(labels[sources == name] == rare) for name in names]
     if (confounding(sources, np.zeros(len(sources)), labels).source_label or 0.0) >= UNASSOCIATED:
@@ -86,7 +77,7 @@ def find_directions(source: Any, label: Any) -> tuple[Direction, ...]:
 def choose_directions(
     stated: tuple[Any, Any] | None, fit: Table, head: Table, evaluation: Table
 ) -> tuple[tuple[Direction, ...], str]:
-    """Return which label goes with which source where shortcuts are learned, and where that is from.
+    """Return which label is associated with which source where shortcuts are learned, and where that is from.
 
     No direction, where association shift cannot be measured: it needs events of two sources and two classes
     that both sources saw, in HEAD and in EVAL, and two HEAD participants or more.
@@ -118,17 +109,8 @@ def choose_directions(
 def assignment_probability(y: Any, participants: Any, xi: float) -> Floats:
     """Return Pr(U = 1 | y, p; ξ), the probability that an event is seen through device 1.
 
-    ½ + .4 ξ (y - π) / max(π, 1 - π), where π is the share of positive events of the participant: at most .9
-    and at least .1. Half of each participant's events are expected on each device at every ξ.
-
-    Parameters
-    ----------
-    y : (n,) array
-        Task labels, 0 or 1.
-    participants : (n,) array
-        Who each event is from.
-    xi : float
-        Association, from -1 (reversed) over 0 (independent) to 1 (aligned).
+    ½ + .4 ξ (y - π) / max(π, 1 - π), where π is the share of positive events (label 1) of the participant and
+    ξ the association, from -1 to 1. Half of each participant's events are expected on each device at every ξ.
 
     Examples
     --------
@@ -138,11 +120,9 @@ def assignment_probability(y: Any, participants: Any, xi: float) -> Floats:
     labels = _labels(y)
     if not -1 <= xi <= 1:
         raise ValueError(f"xi must be between -1 (reversed) and 1 (aligned); got {xi!r}.")
-    probability = np.empty(len(labels))
-    for mine in participant_rows(participants, len(labels))[1]:
-        positive = labels[mine].mean()
-        probability[mine] = 0.5 + DEPARTURE * xi * (labels[mine] - positive) / max(positive, 1 - positive)
-    return probability
+    _, who = encode_source(participants, len(labels), name="participants")
+    positive = (np.bincount(who, labels) / np.bincount(who))[who]
+    return np.asarray(0.5 + DEPARTURE * xi * (labels - positive) / np.maximum(positive, 1 - positive))
 
 
 def assign_endpoints(
@@ -165,10 +145,12 @@ def assign_endpoints(
     probability = assignment_probability(labels, participants, xi)
     rng = np.random.default_rng(seed)
     device = np.zeros(len(labels), np.int64)
-    for mine in participant_rows(participants, len(labels))[1]:
-        positives = rng.permutation(mine[labels[mine]])
-        negatives = rng.permutation(mine[~labels[mine]])
-        n_second = len(mine) // 2
+    people = _people(participants, len(labels))
+    for name in np.unique(people):
+        events = np.flatnonzero(people == name)
+        positives = rng.permutation(events[labels[events]])
+        negatives = rng.permutation(events[~labels[events]])
+        n_second = len(events) // 2
         quota = int(np.floor(probability[positives].sum() + 0.5))
         quota = min(max(quota, n_second - len(negatives)), len(positives), n_second)
         device[positives[:quota]] = 1
@@ -177,24 +159,10 @@ def assign_endpoints(
 
 
 def association_auroc(scores0: Any, scores1: Any, y: Any, participants: Any) -> ByParticipant:
-    """Return each participant's AUROC at ξ = -1, 0 and 1, exactly: no endpoint is drawn.
+    """Return each participant's AUROC at ξ = -1, 0 and 1, exactly, as values (P, 3): no endpoint is drawn.
 
-    Both views of every event count, each with the probability of being the one seen. Events that
-    only one device saw cannot enter: ``scores0[i]`` and ``scores1[i]`` are two recordings of event i.
-
-    Parameters
-    ----------
-    scores0, scores1 : (n,) arrays
-        One head's scores of the events, seen through device 0 and through device 1.
-    y : (n,) array
-        Task labels, 0 or 1.
-    participants : (n,) array
-        Who each event is from.
-
-    Returns
-    -------
-    ByParticipant
-        Values of shape (P, 3), for ``statistic="worst"`` of :mod:`mgpa.audit.bootstrap`.
+    ``scores0[i]`` and ``scores1[i]`` are a head's scores of two recordings of event i, with label 0 or 1.
+    Both count, each with the probability of being the one seen.
 
     Examples
     --------
@@ -221,31 +189,19 @@ def association_auroc(scores0: Any, scores1: Any, y: Any, participants: Any) -> 
 
 
 def curve_coefficients(values: Any) -> Floats:
-    """Return (a, b, c) of the AUROC curve aξ² + bξ + c through the values at ξ = -1, 0 and 1.
+    """Return (a, b, c) of the AUROC curve aξ² + bξ + c through the values (..., 3) at ξ = -1, 0 and 1.
 
     The curve is exactly quadratic: a positive event's weight is linear in ξ, a negative one's too, their
     totals do not depend on ξ, and AUROC adds up products of the two.
-
-    Examples
-    --------
-    >>> curve_coefficients([0.3, 0.5, 0.8]).round(3).tolist()
-    [0.05, 0.25, 0.5]
     """
-    values = _triples(values, "values", "AUROC at xi = -1, 0, 1")
-    reverse, independent, aligned = np.moveaxis(values, -1, 0)
+    reverse, independent, aligned = np.moveaxis(np.asarray(values, dtype=np.float64), -1, 0)
     half = (aligned + reverse) / 2
     return np.stack([half - independent, (aligned - reverse) / 2, independent], axis=-1)
 
 
 def curve_at(coefficients: Any, xi: Any) -> Any:
-    """Return aξ² + bξ + c: shape (...) for coefficients (..., 3) and one ξ, (..., m) for m of them.
-
-    Examples
-    --------
-    >>> curve_at([0.05, 0.25, 0.5], [-1, 0, 1]).round(3).tolist()
-    [0.3, 0.5, 0.8]
-    """
-    coefficients = _triples(coefficients, "coefficients", "(a, b, c)")
+    """Return aξ² + bξ + c: shape (...) for coefficients (..., 3) and one ξ, (..., m) for m of them."""
+    coefficients = np.asarray(coefficients, dtype=np.float64)
     xi = np.asarray(xi, dtype=np.float64)
     a, b, c = (x.reshape(x.shape + (1,) * xi.ndim) for x in np.moveaxis(coefficients, -1, 0))
     return (a * xi + b) * xi + c
@@ -257,23 +213,13 @@ def curve_minimum(coefficients: Any) -> tuple[Any, Any]:
     The candidates are -1, 0, 1 and, if a > 0 and -2a ≤ b ≤ 2a, the vertex -b / 2a; the first of them wins a
     tie.
 
-    Parameters
-    ----------
-    coefficients : (..., 3) array
-        From :func:`curve_coefficients`.
-
-    Returns
-    -------
-    minimum, xi : (...) arrays
-        Worst-association AUROC and where.
-
     Examples
     --------
     >>> minimum, xi = curve_minimum([1.0, -0.5, 0.5])    # an interior minimum
     >>> float(minimum), float(xi)
     (0.4375, 0.25)
     """
-    coefficients = _triples(coefficients, "coefficients", "(a, b, c)")
+    coefficients = np.asarray(coefficients, dtype=np.float64)
     a, b = coefficients[..., 0], coefficients[..., 1]
     interior = (a > 0) & (np.abs(b) <= 2 * a)
     vertex = np.where(interior, -b / np.where(interior, 2 * a, 1.0), 0.0)
@@ -298,18 +244,9 @@ class AssociationHead:
 
 
 class AssociationHeads(NamedTuple):
-    """Two heads of one task, trained on the same events and seeing them through different devices.
+    """Heads trained at ξ = 1 (shortcut) and ξ = 0 (control) on the same events, and how C was chosen.
 
-    Attributes
-    ----------
-    shortcut : AssociationHead
-        Trained at ξ = 1: the device goes with the label.
-    control : AssociationHead
-        Trained at ξ = 0: the device says nothing about the label.
-    C : float
-        Inverse regularisation, shared by both.
-    C_grid, auroc : tuples of float
-        What was tried, and the leave-one-participant-out AUROC of the control head at each.
+    ``auroc`` is the leave-one-participant-out AUROC of the control head at each C of ``C_grid``.
     """
 
     shortcut: AssociationHead
@@ -338,10 +275,8 @@ def fit_association_heads(
     ----------
     X0, X1 : (n, d) arrays
         Original features of the events through device 0 and device 1; row i of both is the same event.
-    y : (n,) array
-        Task labels, 0 or 1; every participant needs both.
-    participants : (n,) array
-        Who each event is from; two or more.
+    y, participants : (n,) arrays
+        Task labels, 0 or 1, and who each event is from: two or more, each with both labels.
     C_grid : sequence of float
         Inverse regularisations to try.
     seed : int
@@ -357,8 +292,6 @@ def fit_association_heads(
     require_finite(X0, "X0")
     require_finite(X1, "X1")
     grid = sorted({float(C) for C in C_grid})
-    if not grid or not (np.isfinite(grid).all() and grid[0] > 0):
-        raise ValueError(f"C_grid must hold positive numbers; got {grid}.")
     people = _people(participants, len(labels))
     shortcut, control = (
         np.where(assign_endpoints(labels, people, xi, seed)[:, None] == 1, X1, X0) for xi in (1, 0)
@@ -429,15 +362,8 @@ def _people(participants: Any, n: int) -> NDArray[np.str_]:
 
 
 def _labels(y: Any) -> NDArray[np.bool_]:
-    y = to_numpy(y)
-    if y.ndim != 1 or not len(y):
-        raise ValueError(f"y has shape {y.shape}; expected one label, 0 or 1, for each event.")
-    return check_binary(y, len(y), "y")
-
-
-def _triples(values: Any, name: str, meaning: str) -> Floats:
-    values = np.asarray(values, dtype=np.float64)
-    if values.ndim == 0 or values.shape[-1] != 3:
-        raise ValueError(f"{name} has shape {values.shape}; its last axis must hold {meaning}.")
-    checked: Floats = values
-    return checked
+    labels = to_numpy(y)
+    if labels.ndim != 1 or not len(labels) or not np.isin(labels, (0, 1)).all():
+        raise ValueError(f"y must be 0 or 1 for each event; got shape {labels.shape}.")
+    flags: NDArray[np.bool_] = labels.astype(bool)
+    return flags

@@ -1,7 +1,7 @@
 """What the best of many readers reaches by chance: sources exchanged, the maximum taken again in every draw.
 
 S is a maximum over readers, so guessing does not give .5 but somewhat more. Readers stay as they were
-trained; which rows or units have which source is drawn anew, as if scores knew nothing of the source.
+trained; which rows or units have which source is exchanged anew, as if scores knew nothing of the source.
 
 Within units (every unit has several sources) there are two nulls. *Rows*: sources swapped among the rows of a
 unit; the paper's, right if rows are independent. *Units*: whole units flipped, AUROC → 1 - AUROC; right if
@@ -53,7 +53,7 @@ class Chance:
         return self.p <= LEVEL
 
 
-def compare(measured: float, drawn: Floats) -> Chance:
+def compare(measured: float, exchanged: Floats) -> Chance:
     """Return where a value lies among draws of it by chance.
 
     Examples
@@ -61,9 +61,9 @@ def compare(measured: float, drawn: Floats) -> Chance:
     >>> compare(0.61, np.linspace(0.49, 0.55, 999)).p
     0.001
     """
-    at_least = int((drawn >= measured - 1e-9).sum())
-    p = (1 + at_least) / (1 + len(drawn))
-    return Chance(p, float(drawn.mean()), float(np.quantile(drawn, 1 - LEVEL)))
+    at_least = int((exchanged >= measured - 1e-9).sum())
+    p = (1 + at_least) / (1 + len(exchanged))
+    return Chance(p, float(exchanged.mean()), float(np.quantile(exchanged, 1 - LEVEL)))
 
 
 def permuted_auroc(scores: NDArray[Any], codes: Codes, people: Codes, draws: int = DRAWS) -> Floats:
@@ -81,20 +81,20 @@ def permuted_auroc(scores: NDArray[Any], codes: Codes, people: Codes, draws: int
     Examples
     --------
     >>> scores = np.random.default_rng(0).normal(size=(40, 3))
-    >>> drawn = permuted_auroc(scores, np.arange(40) % 2, np.arange(40) // 20)
-    >>> drawn.shape, bool(abs(drawn.mean() - 0.5) < 0.01)
+    >>> exchanged = permuted_auroc(scores, np.arange(40) % 2, np.arange(40) // 20)
+    >>> exchanged.shape, bool(abs(exchanged.mean() - 0.5) < 0.01)
     ((999, 2, 3), True)
     """
     rng = np.random.default_rng(SEED)
-    columns = score_columns(scores, scores.shape[-1] if scores.ndim == 3 else 2)
+    columns = score_columns(scores)
     areas = np.empty((draws, int(people.max()) + 1, scores.shape[1]))
     for person in range(areas.shape[1]):
-        mine = people == person
-        n = int(mine.sum())
-        swapped = rng.permuted(np.tile(codes[mine], (draws, 1)), axis=1)
+        rows = people == person
+        n = int(rows.sum())
+        swapped = rng.permuted(np.tile(codes[rows], (draws, 1)), axis=1)
         by_class = []
         for k, column in columns:
-            ranks, m = rankdata(column[mine], axis=0), int((codes[mine] == k).sum())
+            ranks, m = rankdata(column[rows], axis=0), int((codes[rows] == k).sum())
             if 0 < m < n:
                 by_class.append(((swapped == k) @ ranks - m * (m + 1) / 2) / (m * (n - m)))
         areas[:, person] = np.mean(by_class, axis=0)
@@ -145,12 +145,12 @@ def permuted_between(
     --------
     >>> rng = np.random.default_rng(0)
     >>> units = np.repeat(np.arange(20), 5)
-    >>> drawn = permuted_between(rng.normal(size=(100, 3)), units % 2, units, units // 10)
-    >>> drawn.shape, bool(abs(drawn[1:].mean() - 0.5) < 0.01)
+    >>> exchanged = permuted_between(rng.normal(size=(100, 3)), units % 2, units, units // 10)
+    >>> exchanged.shape, bool(abs(exchanged[1:].mean() - 0.5) < 0.01)
     ((1000, 3), True)
     """
     rng = np.random.default_rng(SEED)
-    columns = score_columns(scores, scores.shape[-1] if scores.ndim == 3 else 2)
+    columns = score_columns(scores)
     total, n_classes = np.zeros((1 + draws, scores.shape[1])), 0
     for label in np.unique(classes):
         rows = classes == label

@@ -43,9 +43,9 @@ FEWEST = 4
 ALONE = ("EVAL", "HEAD", "FIT", "VAL", "FIT")
 ALONE_OF_SIX = ("EVAL", "HEAD", "HEAD", "FIT", "VAL", "FIT", "FIT")
 FEWEST_PEOPLE = 3
-# Numbers are classes up to so many distinct ones.
+# Numbers are classes if at most this many are distinct.
 MOST_CLASSES = 20
-# Numbers as labels are compared within so many parts of their range.
+# Numbers as labels are compared within this many parts of their range.
 PARTS = 3
 
 Kind = Literal["crossed", "nested", "mixed"]
@@ -212,8 +212,8 @@ def find_design(table: Table, task: str | None = None) -> Design:
         has[unit][0].add(source)
         has[unit][1].add(label)
     units = {
-        unit: (tuple(sorted(sources, key=str)), tuple(sorted(found, key=str)))
-        for unit, (sources, found) in has.items()
+        unit: (tuple(sorted(sources, key=str)), tuple(sorted(labelled, key=str)))
+        for unit, (sources, labelled) in has.items()
     }
     all_sources, all_classes = table.sources.tolist(), np.unique(classes).tolist()
     cells = dict.fromkeys(itertools.product(all_sources, all_classes), 0)
@@ -224,15 +224,13 @@ def find_design(table: Table, task: str | None = None) -> Design:
     kind: Kind = "crossed" if complete == len(units) else "mixed" if n_travelled else "nested"
     full = sum((unit, s, c) in combined for unit, (ss, _) in units.items() for s in ss for c in all_classes)
     wanted = sum(len(sources) for sources, _ in units.values()) * len(all_classes)
-    labelled = "" if labels is None else "between"
+    across = "" if labels is None else "between"
     if kind_of_task == "classification" and full > wanted / 2 and len(all_classes) > 1:
-        labelled = "within"  # a few that lack a class are an error, and named
+        across = "within"  # a few that lack a class are an error, and named
     if kind_of_task == "regression" and kind == "crossed":
-        labelled = "within"
+        across = "within"
     heads = tuple(source for source in all_sources if all(cells[source, label] for label in all_classes))
-    return Design(
-        kind, str(table.info.get("unit", "participant")), kind_of_task, labelled, units, cells, heads
-    )
+    return Design(kind, str(table.info.get("unit", "participant")), kind_of_task, across, units, cells, heads)
 
 
 def _are_numbers(labels: NDArray[Any], units: NDArray[Any]) -> bool:
@@ -256,7 +254,7 @@ def label_parts(labels: NDArray[Any], units: NDArray[Any]) -> NDArray[np.int64]:
 
 
 def fold_tables(table: Table, design: Design, folds: int | None, *, can_rotate: bool) -> list[Table]:
-    """Return the table with the roles of every fold; nothing, if its own roles are to be kept.
+    """Return the table with the roles of every fold; nothing, if its own roles stay.
 
     Parameters
     ----------
@@ -265,7 +263,7 @@ def fold_tables(table: Table, design: Design, folds: int | None, *, can_rotate: 
         Folds of a nested or mixed design are balanced over its cells.
     folds : int or None
         How many; 1 keeps the table's roles. None makes folds where fewer than twelve units have the role
-        EVAL, or there are no roles, and every unit can take every role.
+        EVAL, or the table has no roles, and every unit can take every role.
     can_rotate : bool
         Whether everything is fitted here, from the table alone: a map that came fitted, or pairs from
         elsewhere, may be of units that would be scored.
@@ -346,7 +344,7 @@ def require_balanced(design: Design, folds: int) -> None:
 
 
 def is_crossed(table: Table) -> bool:
-    """Return whether everybody has rows of every source and label and, if anybody has, pairs of each."""
+    """Return whether every unit has rows of every source and label and, if any has, pairs of each."""
     keys: list[Any] = [table.source] if table.label is None else [table.source, table.label]
     if table.label is not None and _are_numbers(table.label, table.participant):
         keys = [table.source]
@@ -363,7 +361,7 @@ def is_crossed(table: Table) -> bool:
 
 
 def _has_all(people: Any, keys: list[Any]) -> bool:
-    """Return whether everybody has every combination of the keys' values."""
+    """Return whether every unit has every combination of the keys' values."""
     codes = [np.unique(values, return_inverse=True) for values in (people, *keys)]
     combined = np.ravel_multi_index([code for _, code in codes], [len(names) for names, _ in codes])
     return len(np.unique(combined)) == int(np.prod([len(names) for names, _ in codes]))
@@ -377,26 +375,26 @@ def require_measurable(design: Design, head: Table, evaluation: Table, fewest: i
             f"EVAL has one {design.unit} ({people[0]!r}); an interval over {design.plural} needs two or "
             f"more. Give another {design.unit} the role EVAL; VAL may be empty."
         )
-    of_classes = [("labels", head.label, evaluation.label)] if design.task == "classification" else []
-    for name, known, new in (("sources", head.source, evaluation.source), *of_classes):
-        lacking = np.setdiff1d(new, known).tolist()
+    labels = [("labels", head.label, evaluation.label)] if design.task == "classification" else []
+    for name, trained, scored in (("sources", head.source, evaluation.source), *labels):
+        lacking = np.setdiff1d(scored, trained).tolist()
         if lacking:
             few = first_few(list(map(repr, lacking)), 4)
             raise ValueError(f"EVAL has {name} that HEAD lacks: {few}; no reader or head could learn them.")
     if design.task and len(np.unique(head.label)) < 2:
-        raise TableError("label is the same in all HEAD rows, so there is no task; drop the column.")
+        raise TableError("label is the same in all HEAD rows, so nothing can be learned; drop the column.")
     if design.kind != "crossed":
         require_balanced(design, 1)
         return
     for source in head.sources.tolist():
-        mine = evaluation.source == source
-        require_everyone(evaluation.participant[mine], evaluation, f"source {source!r}")
+        rows = evaluation.source == source
+        require_everyone(evaluation.participant[rows], evaluation, f"source {source!r}")
         if design.labels != "within" or design.task != "classification":
             continue
         for label in np.unique(head.label).tolist():
-            rows = mine & (evaluation.label == label)
+            both = rows & (evaluation.label == label)
             what = f"source {source!r} with label {label!r}"
-            require_everyone(evaluation.participant[rows], evaluation, what)
+            require_everyone(evaluation.participant[both], evaluation, what)
 
 
 def require_everyone(present: Any, table: Table, what: str) -> None:

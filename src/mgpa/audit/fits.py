@@ -119,10 +119,10 @@ def is_fitted(model: Any) -> bool:
     return True
 
 
-def common_coordinates(jobs: list[Job], of_table: Coordinates | None) -> Coordinates | None:
+def common_coordinates(jobs: list[Job], table_coordinates: Coordinates | None) -> Coordinates | None:
     """Return the coordinates of the table, or of maps that came fitted; they must be the same for all."""
     where = [(job.method, m.coordinates) for job in jobs if (m := job.fitted) is not None]
-    where += [] if of_table is None else [("the table", of_table)]
+    where += [] if table_coordinates is None else [("the table", table_coordinates)]
     digests = [None if coordinates is None else coordinates.digest for _, coordinates in where]
     if len(set(digests)) > 1:
         listed = (f"{name} {digest or 'none'}" for (name, _), digest in zip(where, digests, strict=True))

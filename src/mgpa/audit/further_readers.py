@@ -34,7 +34,7 @@ SPREAD_DIRECTIONS = 256
 KEPT = 12
 SHRINKAGE = 0.05
 # Rows that these readers are trained on, at most, and rows that are scored at a time.
-MOST_ROWS, BLOCK = 20_000, 8192
+MOST_ROWS, BLOCK = 40_000, 8192
 # Further out, a standardised value says no more than that it is far out.
 FAR = 6.0
 
@@ -90,8 +90,8 @@ def telling_features(Z: Floats, codes: NDArray[np.int64], at_most: int = TREE_FE
     for values in (Z, np.abs(Z)):
         mean, spread = values.mean(axis=0), values.std(axis=0)
         for k in range(codes.max() + 1):
-            mine = values[codes == k]
-            distance = np.abs(mine.mean(axis=0) - mean) * np.sqrt(len(mine))
+            rows_of_k = values[codes == k]
+            distance = np.abs(rows_of_k.mean(axis=0) - mean) * np.sqrt(len(rows_of_k))
             telling = np.maximum(telling, distance / np.where(spread > 0, spread, 1.0))
     return np.sort(np.argsort(-telling, kind="stable")[:at_most])
 
@@ -112,12 +112,12 @@ def spread(Z: Floats, codes: NDArray[np.int64], seed: int) -> Reader:
         rows = rng.permutation(np.flatnonzero(codes == k))
         half[rows] = np.arange(len(rows)) % 2
     fitted = []
-    for found, weighed in ((0, 1), (1, 0)):
-        directions = spread_directions(Z[half == found], codes[half == found])
+    for first, second in ((0, 1), (1, 0)):
+        directions = spread_directions(Z[half == first], codes[half == first])
         model = make_pipeline(
             StandardScaler(), LogisticRegression(C=0.1, max_iter=1000, class_weight="balanced")
         )
-        fitted.append((directions, model.fit(_sizes(Z[half == weighed], directions), codes[half == weighed])))
+        fitted.append((directions, model.fit(_sizes(Z[half == second], directions), codes[half == second])))
 
     def scores(held: Floats) -> Floats:
         held = held if leading is None else leading.transform(held)

@@ -209,7 +209,7 @@ def _class_labels(y: Any, codes: NDArray[np.int64], names: list[Any]) -> tuple[N
                 f"Source {name!r} has no rows of class {missing.tolist()} in HEAD; its head could not score "
                 "it. Pass such rows, or leave the class out."
             )
-    # To scikit-learn 12.5 and 13.5 Hz are no classes; their numbers in order are.
+    # scikit-learn refuses 12.5 and 13.5 Hz as classes; it takes their numbers in order.
     return classes, targets if _are_fractions(classes) else classes[targets]
 
 
@@ -247,27 +247,27 @@ def transfer_scores(heads: Heads, X_eval: Any, source_eval: Any) -> dict[tuple[A
     rows = _check_rows(X_eval, "X_eval")
     sources, codes = encode_source(source_eval, len(rows), "source_eval")
     members = {name: np.flatnonzero(codes == k) for k, name in enumerate(sources.tolist())}
-    found = {}
+    transfers = {}
     for a, b in permutations(heads.by_source, 2):
         if b in members:
             head, chosen = heads.by_source[a], rows[members[b]]
             if heads.classes is None:
                 predicted = np.asarray(head.predict(chosen), dtype=np.float64).reshape(len(chosen))
-                found[a, b] = Transfer(members[b], predicted, predicted)
+                transfers[a, b] = Transfer(members[b], predicted, predicted)
             else:
                 scores = head_scores(head, chosen, heads.classes)
-                found[a, b] = Transfer(members[b], scores, _predicted(head, chosen, heads.classes))
-    return found
+                transfers[a, b] = Transfer(members[b], scores, _predicted(head, chosen, heads.classes))
+    return transfers
 
 
 def _predicted(head: Any, X: Any, classes: NDArray[Any]) -> NDArray[np.int64]:
     """Return the number of the class that a head predicts for each row; -1: none of these classes."""
     names = np.arange(len(classes)) if _are_fractions(classes) else classes
-    said = np.asarray(head.predict(X))
-    if names.dtype.kind in "OUS" or said.dtype.kind in "OUS":
-        names, said = names.astype(str), said.astype(str)
-    codes = np.minimum(np.searchsorted(names, said), len(names) - 1)
-    return np.where(names[codes] == said, codes, -1)
+    labels = np.asarray(head.predict(X))
+    if names.dtype.kind in "OUS" or labels.dtype.kind in "OUS":
+        names, labels = names.astype(str), labels.astype(str)
+    codes = np.minimum(np.searchsorted(names, labels), len(names) - 1)
+    return np.where(names[codes] == labels, codes, -1)
 
 
 def head_scores(head: Any, X: Any, classes: Sequence[Any] | NDArray[Any]) -> NDArray[np.float64]:

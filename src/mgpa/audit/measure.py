@@ -57,8 +57,8 @@ class Ground:
     bank : dict
         ``bank``, ``restarts`` and ``checkpoints`` of the source readers; empty is the paper's.
     directions : tuple of Direction
-        Which label goes with which source where shortcut heads are trained. Of several, association curves
-        are averaged; without any there are none.
+        Which label is associated with which source where shortcut heads are trained; curves of several are
+        averaged.
     """
 
     head: Table
@@ -182,10 +182,11 @@ class Ground:
     def _deployed_classes(self) -> NDArray[Any] | None:
         if self.design.task == "regression":
             return None
-        known, classes = set(np.asarray(self.task_head.classes_).tolist()), np.unique(self.head.label)
-        if known != set(classes.tolist()):
+        trained, classes = set(np.asarray(self.task_head.classes_).tolist()), np.unique(self.head.label)
+        if trained != set(classes.tolist()):
             raise UsageError(
-                f"The head was fitted on labels {sorted(map(str, known))}; the table has {classes.tolist()}."
+                f"The head was fitted on labels {sorted(map(str, trained))}; the table has "
+                f"{classes.tolist()}."
             )
         return classes
 
@@ -249,13 +250,12 @@ class Ground:
         _ = self.frozen_heads, self.association_heads, self.H_head, self.H_eval, self.picture
         if self.tokens:
             _ = self.residual_reading
-        views = self.evaluation.paired_views()
-        if self.directions and views is not None:
-            seen, labels = (self.evaluation.columns[name][views[0]] for name in ("participant", "label"))
-            require_everyone(seen, self.evaluation, "paired events (which association shift needs)")
-            for label in np.unique(labels).tolist():
+        views = self.evaluation.paired_views() if self.directions else None
+        if views is not None:
+            seen = self.evaluation.take(views[0])
+            for label in np.unique(self.evaluation.label).tolist():
                 what = f"paired events with label {label!r} (which association shift needs)"
-                require_everyone(seen[labels == label], self.evaluation, what)
+                require_everyone(seen.participant[seen.label == label], self.evaluation, what)
 
 
 def _flat_mean(H: NDArray[Any]) -> NDArray[Any]:
@@ -273,8 +273,8 @@ def measure(ground: Ground, rows: Rows, reading: SourceReading | None = None) ->
     held, varies = ground.evaluation, ground.standardizer.varies
     people, result["movement"] = movement_by_group(ground.H_eval, C_eval, held.participant, varies)
     result |= association(ground, C_eval)
-    drawn, mean, axes = ground.picture
-    result["picture"] = ((ground.sized(C_eval[drawn]) - mean) @ axes).astype(np.float32)
+    rows_shown, mean, axes = ground.picture
+    result["picture"] = ((ground.sized(C_eval[rows_shown]) - mean) @ axes).astype(np.float32)
     result["participants"] = np.array(people)
     return result
 
@@ -412,17 +412,16 @@ def association(ground: Ground, C_eval: NDArray[Any]) -> Arrays:
     for direction, heads in zip(ground.directions, ground.association_heads, strict=True):
         X0, X1, y, people = _paired_events(ground.evaluation, flat, direction)
         for name, head in (("shortcut", heads.shortcut), ("control", heads.control)):
-            found = association_auroc(head.scores(X0), head.scores(X1), y, people)
-            require_everyone(found.participants, ground.evaluation, "paired events")
-            curves.setdefault(name, []).append(found.values)
+            curves.setdefault(name, []).append(
+                association_auroc(head.scores(X0), head.scores(X1), y, people).values
+            )
     return {name: np.mean(values, axis=0) for name, values in curves.items()}
 
 
 def _paired_events(table: Table, flat: NDArray[Any], direction: Direction) -> tuple[Any, Any, Any, Any]:
     """Return events through the other source and the direction's, which have its label, and whose."""
     views = table.paired_views()
-    if views is None or table.label is None:
-        raise ValueError("Association shift needs labels and events that both sources saw.")
+    assert views is not None
     first, second = views if table.sources[1] == direction.source else views[::-1]
     return flat[first], flat[second], table.label[first] == direction.label, table.participant[first]
 

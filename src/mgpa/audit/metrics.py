@@ -30,14 +30,8 @@ class Metric:
 
     Attributes
     ----------
-    name : str
-        How it is asked for.
-    title : str
-        What it is, for an axis; math as matplotlib and LaTeX write it.
-    subject : str
-        What it is about, in a word or two: for menus, heads of columns, and sentences.
-    symbol : str
-        In LaTeX's math mode.
+    name, title, subject, symbol : str
+        How it is asked for; what it is, for an axis; what it is about, for sentences; in LaTeX's math mode.
     unit : str
         "AUROC", for which .5 is guessing, "balanced accuracy", "units of the label", or nothing: a share.
     better : "lower", "higher" or "neither"
@@ -47,7 +41,7 @@ class Metric:
     statistic : "mean", "max", "worst" or function
         What is computed of the values, in every draw of :mod:`mgpa.audit.bootstrap`.
     values : function of a MethodResult
-        The values: fits first, then participants; None if they were not measured.
+        The values: fits first, then units; None if they were not measured, NaN for units without any.
     missing : str
         Why they may not have been measured.
     part_of : str
@@ -63,7 +57,7 @@ class Metric:
     kept: float | None = None
     statistic: Statistic = "mean"
     values: Values
-    missing: str
+    missing: str = ""
     part_of: str = ""
 
     @property
@@ -74,12 +68,7 @@ class Metric:
     @property
     def axis(self) -> str:
         """The title with its unit."""
-        return self._with_unit(self.title)
-
-    @property
-    def short(self) -> str:
-        """Name, subject and unit, for menus."""
-        return self._with_unit(f"{self.name}, {self.subject}")
+        return f"{self.title} ({self.unit})" if self.unit else self.title
 
     @property
     def hint(self) -> str:
@@ -95,19 +84,14 @@ class Metric:
         >>> METRICS["S"].wanted, METRICS["T_f"].wanted, METRICS["M"].wanted
         ('S (want .5)', 'T_f (want high)', 'M')
         """
-        want = {"lower": ".5" if self.unit == "AUROC" else "low", "higher": "high", "neither": ""}[
-            self.better
-        ]
-        return f"{self.name} (want {want})" if want else self.name
+        low = ".5" if self.unit == "AUROC" else "low"
+        return self.name + {"lower": f" (want {low})", "higher": " (want high)", "neither": ""}[self.better]
 
     @property
     def latex(self) -> str:
         """The symbol with the paper's arrow."""
         arrow = {"lower": r"\downarrow", "higher": r"\uparrow", "neither": ""}[self.better]
         return f"${self.symbol}{arrow}$"
-
-    def _with_unit(self, text: str) -> str:
-        return f"{text} ({self.unit})" if self.unit else text
 
     def outcome(self, change: Estimate) -> Literal["improved", "kept", "suffered", "unclear"]:
         """Return what a change of this metric amounts to.
@@ -116,8 +100,6 @@ class Metric:
         --------
         >>> METRICS["T_f"].outcome(Estimate(-0.002, -0.009, 0.004))
         'kept'
-        >>> METRICS["S"].outcome(Estimate(-0.2, -0.3, -0.1))
-        'improved'
         """
         gain = (-change.high, -change.low) if self.better == "lower" else (change.low, change.high)
         if gain[0] > 0:
@@ -148,19 +130,25 @@ def _transfer(heads: str, direction: str | None = None) -> Values:
 
     def values(result: MethodResult) -> Floats | None:
         measured = result.heads.get(heads)
-        if measured is None or direction is None:
-            return None if measured is None else nan_mean(measured)
-        at = [i for i, name in enumerate(result.directions) if name == direction]
-        return measured[..., at[0]] if at else None
+        if measured is None or (direction is not None and direction not in result.directions):
+            return None
+        if direction is not None:
+            return np.asarray(measured[..., result.directions.index(direction)])
+        present = ~np.isnan(measured)
+        with np.errstate(invalid="ignore"):
+            return np.asarray(np.where(present, measured, 0.0).sum(axis=-1) / present.sum(axis=-1))
 
     return values
 
 
-def nan_mean(values: Floats) -> Floats:
-    """Return the mean over the last axis of what there is; NaN where there is nothing."""
-    present = ~np.isnan(values)
-    with np.errstate(invalid="ignore"):
-        return np.asarray(np.where(present, values, 0.0).sum(axis=-1) / present.sum(axis=-1))
+def _column(values: Values) -> Values:
+    """Return values as a single column, for statistics that are functions."""
+
+    def column(result: MethodResult) -> Floats | None:
+        measured = values(result)
+        return None if measured is None else measured[..., None]
+
+    return column
 
 
 def _each_direction(heads: str) -> Values:
@@ -170,19 +158,10 @@ def _each_direction(heads: str) -> Values:
         measured = result.heads.get(heads)
         if measured is None:
             return None
-        present = ~np.isnan(measured[0])
-        weight = result.resampling.weights(measured.shape[1])
+        present, weight = ~np.isnan(measured[0]), result.resampling.weights(measured.shape[1])
         return np.asarray(np.where(present, measured, 0.0) / (weight @ present))
 
     return values
-
-
-def _column(values: Values) -> Values:
-    def column(result: MethodResult) -> Floats | None:
-        found = values(result)
-        return None if found is None else found[..., None]
-
-    return column
 
 
 def _root_mean(means: Floats) -> Floats:
@@ -201,11 +180,10 @@ def _group(travelled: bool, values: Values) -> Values:
     """Return values of units that travelled, or that did not; NaN for the others, None if all are alike."""
 
     def chosen(result: MethodResult) -> Floats | None:
-        found, went = values(result), result.travelled
-        if found is None or went.all() or not went.any() or (went == travelled).sum() < 2:
+        measured, group = values(result), result.travelled == travelled
+        if measured is None or group.all() or group.sum() < 2:
             return None
-        mask = (went == travelled).reshape(1, -1, *[1] * (found.ndim - 2))
-        return np.where(mask, found, np.nan)
+        return np.where(group.reshape(1, -1, *[1] * (measured.ndim - 2)), measured, np.nan)
 
     return chosen
 
@@ -224,17 +202,21 @@ def _association(head: str, xi: float) -> Values:
     """Return the AUROC of the shortcut or the control head at one association."""
 
     def values(result: MethodResult) -> Floats | None:
-        found: Floats | None = getattr(result, head)
-        return None if found is None else found[..., ASSOCIATIONS.index(xi)]
+        curve: Floats | None = getattr(result, head)
+        return None if curve is None else curve[..., ASSOCIATIONS.index(xi)]
 
     return values
+
+
+def _source(result: MethodResult) -> Floats:
+    return result.source_auroc
 
 
 #: What linear readers are called.
 LINEAR = r"(.* )?(whitened_)?linear(_raw|_standardized)?"
 _NO_LABELS = "the table has no classes as labels, or no two sources have all of them."
 _NO_NUMBERS = "the labels of the table are not numbers."
-_NOT_MIXED = "the design is not mixed, or this is the larger group."
+_NOT_MIXED = "the design is not mixed."
 _NO_READERS = "its bank has no such readers."
 _PAPER_BANK = "all its readers are the paper's, so S itself is that number."
 _NO_SHIFT = (
@@ -244,18 +226,28 @@ _NO_SHIFT = (
 _NO_GATE = "only methods with a gate preserve something by design, and floor=False leaves it out."
 # The paper's selection rule: a task is kept if a loss of more than this is excluded.
 _KEPT = 0.01
-# Which of a MethodResult's ``heads`` a task metric is of.
-_HEADS = {
-    f"{metric}_{letter}": f"{heads}{what}"
-    for letter, heads in (("f", "frozen"), ("r", "refitted"))
-    for metric, what in (("T", ""), ("A", "_accuracy"), ("RMSEP", "_square"), ("bias", "_bias"))
-}
+_HEADS = {"f": ("frozen", "existing heads"), "r": ("refitted", "refitted heads")}
+
+
+def _source_metric(name: str, title: str, subject: str, values: Values, missing: str = "") -> Metric:
+    """Return a metric of source readers; all but S are parts of it."""
+    symbol = name if len(name) == 1 else rf"S_{{\mathrm{{{name[2:]}}}}}"
+    part_of = "" if name == "S" else "S"
+    return Metric(name=name, title=title, subject=subject, symbol=symbol, better="lower", statistic="max",
+                  values=values, missing=missing, part_of=part_of)  # fmt: skip
 
 
 def _head_metrics(letter: str) -> tuple[Metric, ...]:
-    """Return the measures of existing ("f") or refitted ("r") heads besides AUROC."""
-    heads, subject = {"f": ("frozen", "existing heads"), "r": ("refitted", "refitted heads")}[letter]
+    """Return the measures of existing ("f") or refitted ("r") heads."""
+    heads, subject = _HEADS[letter]
+    kind = "Frozen" if letter == "f" else "Refitted"
+    task = Metric(
+        name=f"T_{letter}", title=f"{kind}-head task $T_{letter}$", subject=subject, symbol=f"T_{letter}",
+        kept=_KEPT, values=_primary(_transfer(heads)), missing=_NO_LABELS,
+    )  # fmt: skip
+    numbers = {"unit": "units of the label", "better": "lower", "missing": _NO_NUMBERS}
     return (
+        task,
         Metric(
             name=f"A_{letter}", title=f"Balanced accuracy of {subject} $A_{letter}$",
             subject=f"accuracy, {subject}", symbol=f"A_{letter}", unit="balanced accuracy",
@@ -263,40 +255,24 @@ def _head_metrics(letter: str) -> tuple[Metric, ...]:
         ),
         Metric(
             name=f"RMSEP_{letter}", title=f"Root mean squared error of {subject}",
-            subject=f"error, {subject}", symbol=rf"\mathrm{{RMSEP}}_{letter}", unit="units of the label",
-            better="lower", statistic=_root_mean, values=_column(_transfer(f"{heads}_square")),
-            missing=_NO_NUMBERS,
+            subject=f"error, {subject}", symbol=rf"\mathrm{{RMSEP}}_{letter}", statistic=_root_mean,
+            values=_column(_transfer(f"{heads}_square")), **numbers,  # type: ignore[arg-type]
         ),
         Metric(
             name=f"bias_{letter}", title=f"Size of the bias of {subject}", subject=f"bias, {subject}",
-            symbol=rf"|\mathrm{{bias}}|_{letter}", unit="units of the label", better="lower",
-            statistic=_mean_size, values=_each_direction(f"{heads}_bias"), missing=_NO_NUMBERS,
+            symbol=rf"|\mathrm{{bias}}|_{letter}", statistic=_mean_size,
+            values=_each_direction(f"{heads}_bias"), **numbers,  # type: ignore[arg-type]
         ),
         Metric(
             name=f"R2_{letter}", title=f"$R^2$ of {subject}", subject=f"explained, {subject}",
             symbol=f"R^2_{letter}", unit="", statistic=_explained,
             values=_column(_transfer(f"{heads}_relative")), missing=_NO_NUMBERS,
         ),
-    )  # fmt: skip
-
-
-def _group_metrics(word: str) -> tuple[Metric, ...]:
-    """Return source and task of the units that travelled, or stayed, in a mixed design."""
-    travelled = word == "travelled"
-    return (
-        Metric(
-            name=f"S_{word}", title=f"Source accessibility $S$, units that {word}", subject=f"source, {word}",
-            symbol=rf"S_{{\mathrm{{{word}}}}}", better="lower", statistic="max",
-            part_of="S", missing=_NOT_MIXED, values=_group(travelled, lambda result: result.source_auroc),
-        ),
         *(
-            Metric(
-                name=f"T_{letter}_{word}", title=f"Task $T_{letter}$, units that {word}",
-                subject=f"{subject}, {word}", symbol=rf"T_{{{letter},\mathrm{{{word}}}}}", kept=_KEPT,
-                part_of=f"T_{letter}", missing=_NOT_MIXED,
-                values=_group(travelled, _transfer(_HEADS[f"T_{letter}"])),
-            )
-            for letter, subject in (("f", "existing heads"), ("r", "refitted heads"))
+            replace(task, name=f"T_{letter}_{word}", title=f"{task.title}, units that {word}",
+                    subject=f"{subject}, {word}", part_of=f"T_{letter}", missing=_NOT_MIXED,
+                    values=_group(word == "travelled", _transfer(heads)))
+            for word in ("travelled", "stayed")
         ),
     )  # fmt: skip
 
@@ -305,22 +281,11 @@ def _group_metrics(word: str) -> tuple[Metric, ...]:
 METRICS: dict[str, Metric] = {
     metric.name: metric
     for metric in (
-        Metric(
-            name="S", title="Source accessibility $S$", subject="source readable", symbol="S", better="lower",
-            statistic="max", values=_primary(lambda result: result.source_auroc), missing="",
-        ),
-        Metric(
-            name="T_f", title="Frozen-head task $T_f$", subject="existing heads", symbol="T_f", kept=_KEPT,
-            values=_primary(_transfer(_HEADS["T_f"])), missing=_NO_LABELS,
-        ),
-        Metric(
-            name="T_r", title="Refitted-head task $T_r$", subject="refitted heads", symbol="T_r", kept=_KEPT,
-            values=_primary(_transfer(_HEADS["T_r"])), missing=_NO_LABELS,
-        ),
-        *(metric for letter in "fr" for metric in _head_metrics(letter)),
+        _source_metric("S", "Source accessibility $S$", "source readable", _primary(_source)),
+        *(metric for pair in zip(_head_metrics("f"), _head_metrics("r"), strict=True) for metric in pair),
         Metric(
             name="M", title="Relative movement $M$", subject="relative movement", symbol="M", unit="",
-            better="neither", values=lambda result: result.movement, missing="",
+            better="neither", values=lambda result: result.movement,
         ),
         Metric(
             name="worst", title="Shortcut head, worst association", subject="shortcut head",
@@ -336,32 +301,21 @@ METRICS: dict[str, Metric] = {
             symbol=r"\mathrm{Floor}", better="neither", statistic="max",
             values=_primary(lambda result: result.floor_auroc), missing=_NO_GATE,
         ),
-        *(metric for word in ("travelled", "stayed") for metric in _group_metrics(word)),
-        Metric(
-            name="S_paper", title="Source accessibility $S$, the paper's readers",
-            subject="source, the paper's readers", symbol=r"S_{\mathrm{paper}}", better="lower",
-            statistic="max", part_of="S", missing=_PAPER_BANK, values=_primary(_paper_readers),
+        *(
+            _source_metric(f"S_{word}", f"Source accessibility $S$, units that {word}", f"source, {word}",
+                           _group(word == "travelled", _source), _NOT_MIXED)
+            for word in ("travelled", "stayed")
         ),
-        Metric(
-            name="L", title="Linear source accessibility $L$", subject="source, linear readers", symbol="L",
-            better="lower", statistic="max", part_of="S", missing=_NO_READERS,
-            values=_readers(LINEAR),
-        ),
-        Metric(
-            name="S_mean", title="Source accessibility of token means", subject="source, token means",
-            symbol=r"S_{\mathrm{mean}}", better="lower", statistic="max", part_of="S", missing=_NO_READERS,
-            values=_readers(r"mean .*"),
-        ),
-        Metric(
-            name="S_direct", title="Source accessibility of all tokens", subject="source, all tokens",
-            symbol=r"S_{\mathrm{direct}}", better="lower", statistic="max", part_of="S", missing=_NO_READERS,
-            values=_readers(r"tokens .*"),
-        ),
-        Metric(
-            name="S_residual", title="Source accessibility of token differences",
-            subject="source, token differences", symbol=r"S_{\mathrm{residual}}", better="lower",
-            statistic="max", part_of="S", missing=_NO_READERS, values=_readers(r"residual .*"),
-        ),
+        _source_metric("S_paper", "Source accessibility $S$, the paper's readers",
+                       "source, the paper's readers", _primary(_paper_readers), _PAPER_BANK),
+        _source_metric("L", "Linear source accessibility $L$", "source, linear readers", _readers(LINEAR),
+                       _NO_READERS),
+        _source_metric("S_mean", "Source accessibility of token means", "source, token means",
+                       _readers(r"mean .*"), _NO_READERS),
+        _source_metric("S_direct", "Source accessibility of all tokens", "source, all tokens",
+                       _readers(r"tokens .*"), _NO_READERS),
+        _source_metric("S_residual", "Source accessibility of token differences",
+                       "source, token differences", _readers(r"residual .*"), _NO_READERS),
         *(
             Metric(
                 name=name, title=f"Shortcut head, {name} association", subject=f"shortcut head, {name}",
@@ -375,7 +329,7 @@ METRICS: dict[str, Metric] = {
 
 
 def find_metric(name: str) -> Metric:
-    """Return a metric by its name: one of ``METRICS``, or one direction of transfer.
+    """Return a metric by its name: one of ``METRICS``, or one direction of transfer; a bias has a sign then.
 
     Examples
     --------
@@ -385,22 +339,14 @@ def find_metric(name: str) -> Metric:
     if name in METRICS:
         return METRICS[name]
     task, _, direction = name.partition(" ")
-    if task in _HEADS and " → " in direction:
-        whole = METRICS[task]
-        values, statistic = _transfer(_HEADS[task], direction), whole.statistic
-        if task.startswith("RMSEP"):  # functions take a column
-            values, statistic = _column(values), _root_mean
-        return replace(
-            whole,
-            name=name,
-            title=f"{whole.title}, {direction}",
-            subject=f"{whole.subject}, {direction}",
-            statistic="mean" if task.startswith("bias") else statistic,
-            better="neither" if task.startswith("bias") else whole.better,
-            values=values,
-            missing="the table has no labels, or no heads go that way.",
-            part_of=task,
-        )
-    raise ValueError(
-        f"There is no metric {name!r}; known: {', '.join(METRICS)}, and directions, as 'T_f dry → wet'."
-    )
+    what = {"T": "", "A": "_accuracy", "RMSEP": "_square", "bias": "_bias"}.get(task[:-2])
+    if " → " not in direction or what is None or task not in METRICS:
+        names = f"{', '.join(METRICS)}, and directions, as 'T_f dry → wet'"
+        raise ValueError(f"No metric {name!r}. Metrics: {names}.")
+    whole, values = METRICS[task], _transfer(f"{_HEADS[task[-1]][0]}{what}", direction)
+    one = replace(whole, name=name, title=f"{whole.title}, {direction}", part_of=task,
+                  subject=f"{whole.subject}, {direction}", values=values,
+                  missing="the table has no labels, or no heads go that way.")  # fmt: skip
+    if what == "_bias":
+        return replace(one, statistic="mean", better="neither")
+    return replace(one, values=_column(values)) if what == "_square" else one

@@ -46,7 +46,7 @@ class PairCheck:
     coverage : (k,) array
         Share of held-out contrasts' directions inside gates of rank 1, 2, …
     shuffled : (n, k) array
-        The same of pairs whose views were exchanged between events, n times.
+        Coverage of permuted pairs, whose views were exchanged between events, n times.
     closeness : float
         Spread of the contrasts about their mean, relative to that of mismatched pairs; 1: the ids say
         nothing about which views belong together.
@@ -100,7 +100,7 @@ class PairCheck:
         text = f"{shown}, and the rows differ by it: {self.effect}."
         if self.closeness > NO_CLOSER:
             text += (
-                " But views of one event are no closer than views of different events: their mean can be "
+                " But views of one event are as far apart as views of different events: their mean can be "
                 "trusted, the ids cannot."
             )
         return text

@@ -115,8 +115,8 @@ def run(
         trees and a reader of spread besides ("full"). A dict has ``bank``, one of these names, and
         ``restarts`` and ``checkpoints`` for smaller ones.
     association : tuple (source, label), or None
-        Which source a label goes with where the heads behind ``worst`` learn their shortcut. None takes the
-        direction that FIT rows have; where they have none, the curves of both are averaged.
+        Which source a label is associated with where the heads behind ``worst`` learn their shortcut. None:
+        as in the FIT rows; where these show no association, the curves of both directions are averaged.
     floor : bool
         Also read the source from what each gate preserves.
     standardize : bool
@@ -127,7 +127,7 @@ def run(
         killed goes on where it was. Code is not among the settings: after changing a class of your own,
         take another folder.
     folds : int or None
-        Let roles rotate over so many folds, so that each participant is EVAL once, scored by models trained
+        Let roles rotate over this many folds, so that each participant is EVAL once, scored by models trained
         on others; 1 keeps the table's roles. None makes five (four with eight or nine people, one a person
         with three to seven) where fewer than twelve people are EVAL or the table has no roles, if all
         methods are fitted here.
@@ -155,9 +155,9 @@ def run(
     >>> bool(audit["closed_form_mgpa"].estimate("S").value < audit["identity"].estimate("S").value)
     True
     """
-    given = locals()
+    settings = locals()
     with waiting("audit: preparing", verbose):
-        plan = AuditPlan(**given)
+        plan = AuditPlan(**settings)
     return plan.run()
 
 
@@ -207,9 +207,9 @@ class AuditPlan:
             torch_device(self.device, "The bank of source readers")
         self.jobs = list(list_jobs(methods, seeds, self.device))
         names = list(dict.fromkeys(job.method for job in self.jobs))
-        shown: dict[str, str] = {}
+        by_label: dict[str, str] = {}
         for name in names:
-            other = shown.setdefault(shown_as(name), name)
+            other = by_label.setdefault(shown_as(name), name)
             if other != name:
                 raise ValueError(f"{other!r} and {name!r} are both shown as {shown_as(name)}; rename one.")
         for what, by_method in (("budget", budget), ("pairs", pairs)):
@@ -255,8 +255,8 @@ class AuditPlan:
             self._say(line)
         self.folds = [self._fold(fold) for fold in rotated]
         if self.folds:
-            of_all = {"folds": len(self.folds), "data": table.digest[:16], "roles": table.role is not None}
-            self.settings = self.folds[0].settings | of_all
+            whole = {"folds": len(self.folds), "data": table.digest[:16], "roles": table.role is not None}
+            self.settings = self.folds[0].settings | whole
         else:
             self._take_roles(table, fewest=2)
 
@@ -307,6 +307,7 @@ class AuditPlan:
             "sources": [str(s) for s in table.sources.tolist()],
             "design": self.design.sentence,
             "unit": self.design.unit,
+            "names": {"source": str(table.info.get("source_column", "source"))},
             "task": self.design.task,
             "features": list(rows.X.shape[1:]),
             "nested_readers": confounding(head.source, head.participant).nested_participants,
@@ -326,7 +327,7 @@ class AuditPlan:
             measured = point is not None and all(
                 self.store.get(cell) is not None for cell in self._measured_keys(point)
             )
-            # Nothing is left to do where there is no point to measure.
+            # A budget beyond the fit leaves nothing to measure.
             measured = measured or (whole is not None and self._beyond(job, whole) is not None)
             done = {"fitted": whole is not None, "measured": measured}
             cells.append({"method": job.method, "fit": job.fit, **done})
@@ -498,8 +499,8 @@ class AuditPlan:
         for i, key in enumerate(missing, start=1):
             with waiting(f"audit: {i}/{len(missing)} {what}: {calls[key][0]}", self.verbose):
                 results[key] = next(computed)
-            left = (time.monotonic() - started) / i * (len(missing) - i)
-            about = f", about {left:.0f} s left" if left >= 1 else ""
+            seconds = (time.monotonic() - started) / i * (len(missing) - i)
+            about = f", about {seconds:.0f} s left" if seconds >= 1 else ""
             self._say(f"{done} {i}/{len(missing)}: {calls[key][0]}{about}")
         return results
 

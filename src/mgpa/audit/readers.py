@@ -61,7 +61,7 @@ class SourceReading:
 
 @dataclass(frozen=True)
 class TrainedNetworks:
-    """The networks of all restarts after so many epochs."""
+    """The networks of all restarts after a number of epochs."""
 
     network: Any  # mgpa.networks.Architecture
     epochs: int
@@ -182,7 +182,9 @@ def read_many_sources(
         if not restarts:
             return [{} for _ in part]
         trained = train_networks("gelu", [head for head, _ in part], codes, seeds, checkpoints, device=place)
-        return [network_scores("gelu", own, held) for own, (_, held) in zip(trained, part, strict=True)]
+        return [
+            network_scores("gelu", networks, held) for networks, (_, held) in zip(trained, part, strict=True)
+        ]
 
     def linear_of(head: NDArray[Any], held: NDArray[Any], place: Callable[[Any], Any] = np.asarray) -> Scores:
         return _linear_scores(place(head), codes, n_sources, place(held))
@@ -240,8 +242,8 @@ def train_networks(
         training.epoch()
         if epoch in checkpoints:
             by_set = zip(*(p.chunk(n_sets) for p in training.parameters()), strict=True)
-            for own, parameters in zip(trained, by_set, strict=True):
-                own.append(TrainedNetworks(network, epoch, list(parameters)))
+            for networks, parameters in zip(trained, by_set, strict=True):
+                networks.append(TrainedNetworks(network, epoch, list(parameters)))
     return trained
 
 

@@ -118,13 +118,13 @@ class Store:
 
     def get(self, key: str) -> Arrays | None:
         """Return a finished cell, or None; a damaged or exchanged file is reported and counts as none."""
-        found = self._open(key, with_map=False)
-        return None if found is None else found[0]
+        cell = self._open(key, with_map=False)
+        return None if cell is None else cell[0]
 
     def get_fit(self, key: str) -> tuple[CorrectionMap, Arrays] | None:
         """Return the map of a finished cell and the arrays kept with it, or None, as :meth:`get` does."""
-        found = self._open(key, with_map=True)
-        return None if found is None or found[1] is None else (found[1], found[0])
+        cell = self._open(key, with_map=True)
+        return None if cell is None or cell[1] is None else (cell[1], cell[0])
 
     def _open(self, key: str, *, with_map: bool) -> tuple[Arrays, CorrectionMap | None] | None:
         path = self.path(key)
@@ -133,11 +133,11 @@ class Store:
         try:
             with open(path, "rb") as stream:
                 arrays = dict(np.load(stream, allow_pickle=False))
-            name, digest, of_map = arrays.pop(SEAL).tolist()
+            name, digest, map_sum = arrays.pop(SEAL).tolist()
             if name != key or digest != _digest(arrays):
                 raise ValueError("its content is not that of this cell")
             m = load_map(path.with_suffix(".safetensors")) if with_map else None
-            if m is not None and map_digest(m) != of_map:
+            if m is not None and map_digest(m) != map_sum:
                 raise ValueError("the map beside it is not that of this cell")
         except Exception as error:  # truncated, altered or something else entirely
             warnings.warn(f"{path} cannot be read ({error}); computing it again.", stacklevel=3)

@@ -155,8 +155,8 @@ def read_token_sources(
     check_bank(bank)
     how: dict[str, Any] = {"device": device, "seed": seed, "bank": bank}
     how |= {"restarts": restarts, "checkpoints": checkpoints}
-    of_mean = read_sources(token_mean(head), source_head, token_mean(held), **how)
-    readings = {f"mean {name}": of_mean.scores[:, i] for i, name in enumerate(of_mean.readers)}
+    mean_reading = read_sources(token_mean(head), source_head, token_mean(held), **how)
+    readings = {f"mean {name}": mean_reading.scores[:, i] for i, name in enumerate(mean_reading.readers)}
 
     raw = _fit_logistic("tokens linear_raw", head, codes, n_sources, C=1.0)
     readings["tokens linear_raw"] = logistic_scores(raw, _flat(held))
