@@ -20,10 +20,10 @@ from small_studies import RECORDED, run, written
     [
         (
             {"methods": {"X": {"method": "leaze"}}},
-            "methods.X: there is no method 'leaze'; see `mgpa methods`",
+            "methods.X: no method 'leaze'; see `mgpa methods`",
         ),
         ({"methods": {"X": {"method": "cmmn"}}}, "methods.X: cmmn corrects signals"),
-        ({"methods": {"X": {"method": "leace", "gate": "pca"}}}, "methods.X: leace has no gate"),
+        ({"methods": {"X": {"method": "leace", "gate": "pca"}}}, "methods.X: control gates are"),
         ({"methods": {"X": {"method": "closed_form_mgpa", "gate": "full"}}}, "methods.X: control gates are"),
         (
             {"methods": {"X": {"method": "leace", "parameters": {"rigde": 1}}}},
