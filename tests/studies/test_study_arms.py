@@ -67,7 +67,7 @@ def test_control_gates_have_the_measured_rank_and_its_anchors(associated, tmp_pa
     assert pairs["C"] is split.endpoints
     assert pairs["CF"] is split.contrasts
     without = replace(split, endpoints=None)
-    with pytest.raises(StudyError, match=r"methods\.C: pairs = 'endpoints' needs endpoints"):
+    with pytest.raises(StudyError, match=r"pairs = 'endpoints' needs endpoints"):
         pairs_by_method(study, without)
 
 

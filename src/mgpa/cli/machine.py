@@ -99,7 +99,7 @@ def _conclusion(versions: dict[str, str | None], broken: dict[str, str]) -> str:
 _IMPORT_ALL = """
 import importlib, sys
 for name in sys.argv[1:]:
-    try: importlib.import_module(name); print(flush=True)
+    try: getattr(importlib.import_module(name), "import_braindecode", int)(); print(flush=True)
     except Exception as error: print(" ".join(f"{type(error).__name__}: {error}".split()), flush=True)
 """
 
