@@ -1,6 +1,6 @@
 """What a closed-form fit and its application cost: bytes, operations, minutes and price, from 10^6 rows on.
 
-python benchmarks/cost_model.py                       # the table of docs/past_one_machine.md
+python benchmarks/cost_model.py                       # the table of docs/reliability.md
 python benchmarks/cost_model.py --measure             # rates of one core here, instead of those below
 python benchmarks/cost_model.py --check 1e6 1e7 1e8   # predicted against measured, on simulated rows
 

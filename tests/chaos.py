@@ -113,8 +113,8 @@ def main():
                     counts[name] += 1
                     there = content(out) if "audit" not in name and "study" not in name else None
                     lost += there not in (None, expected[name])
-                finished = run(folder, command)  # 1: what was killed had just finished
-                lost += finished not in (0, 1) or content(out) != expected[name]
+                finished = run(folder, command)  # 2: what was killed had just finished
+                lost += finished not in (0, 2) or content(out) != expected[name]
                 now = digests(folder)
                 lost += any(now.get(file) != digest for file, digest in inputs.items())
                 print(f"{name}: {counts[name]} kills, {lost} lost", flush=True)

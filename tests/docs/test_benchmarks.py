@@ -48,12 +48,12 @@ def test_the_product_is_what_wide_rows_cost(benchmark):
 
 @pytest.mark.parametrize("features", [64, 512])
 def test_the_page_has_the_table_that_the_cost_model_prints(benchmark, features):
-    page = (ROOT / "docs" / "past_one_machine.md").read_text("utf-8")
+    page = (ROOT / "docs" / "reliability.md").read_text("utf-8")
     assert "\n".join(benchmark("cost_model").table(features)) in page
 
 
 def test_the_page_has_the_rates_of_the_cost_model(benchmark):
-    page = (ROOT / "docs" / "past_one_machine.md").read_text("utf-8")
+    page = (ROOT / "docs" / "reliability.md").read_text("utf-8")
     rates = benchmark("cost_model").RATES
     for value, unit in (
         (rates.fit_number * 1e9, "ns a number"),

@@ -59,7 +59,7 @@ def test_every_page_with_code_is_run_by_a_test():
         "audit.md",
         "baselines.md",
         "tables.md",
-        "where_data_live.md",
+        "reliability.md",
     }
     with_code = {str(page.relative_to(DOCS)) for page in PAGES if "```python" in page.read_text()}
     assert {page for page in with_code if not page.startswith("maintainers/")} == run

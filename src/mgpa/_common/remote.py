@@ -292,12 +292,8 @@ class WebFile(io.RawIOBase):
         """The file's size, and what tells this version from others if the server says so."""
         with self._get(0, 1) as answer:
             total = answer.headers.get("Content-Range", "").rpartition("/")[2]
-            if answer.status_code == 416 and total == "0":
-                return 0, None
-            if answer.status_code != 206 or not total.isdigit():
-                raise StoreError(
-                    f"{self.place}: the server does not send parts of a file; download it first."
-                )
+            if answer.status_code not in (206, 416) or not total.isdigit():
+                raise StoreError(f"{self.place}: the server sends no parts of a file; download it first.")
             return int(total), answer.headers.get("ETag") or answer.headers.get("Last-Modified")
 
     @property
@@ -316,7 +312,7 @@ class WebFile(io.RawIOBase):
             raise FileNotFoundError(self.place._address)
         if answer.status_code in (401, 403):
             raise PermissionError(f"the server answered {answer.status_code}")
-        if answer.status_code >= 400 and answer.status_code != 416:
+        if answer.status_code not in (200, 206, 416):
             raise StoreError(f"{self.place}: the server answered {answer.status_code} {answer.reason}.")
         return answer
 
@@ -324,9 +320,7 @@ class WebFile(io.RawIOBase):
         """Return True."""
         return True
 
-    def seekable(self) -> bool:
-        """Return True."""
-        return True
+    seekable = readable
 
     def tell(self) -> int:
         """Return the position."""
@@ -335,9 +329,7 @@ class WebFile(io.RawIOBase):
     def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
         """Go to a position."""
         base = {os.SEEK_SET: 0, os.SEEK_CUR: self._at, os.SEEK_END: self.size}[whence]
-        if base + offset < 0:
-            raise OSError(f"{self.place}: position {base + offset} is before its beginning.")
-        self._at = base + offset
+        self._at = max(0, base + offset)
         return self._at
 
     def read(self, size: int | None = -1) -> bytes:
@@ -365,7 +357,6 @@ class WebFile(io.RawIOBase):
 
     def readinto(self, buffer: Any) -> int:
         """Read into memory that is there."""
-        view = memoryview(buffer).cast("B")
-        content = self.read(len(view))
-        view[: len(content)] = content
+        content = self.read(len(buffer))
+        buffer[: len(content)] = content
         return len(content)

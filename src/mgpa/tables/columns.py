@@ -58,6 +58,7 @@ def check_columns(given: Mapping[str, Any], n: int) -> Columns:
     columns: Columns = {}
     for name in COLUMNS:
         if name in given:
+            _refuse_zero_characters(given[name], name)
             check = check_pair_id(given[name], n) if name == "pair_id" else check_labels(given[name], n, name)
             refuse_gaps_as_text(check, name)
             columns[name] = _tidy(check)
@@ -79,6 +80,13 @@ def check_columns(given: Mapping[str, Any], n: int) -> Columns:
             if name in columns:
                 _require_same(columns[name], columns["pair_id"], name)
     return columns
+
+
+def _refuse_zero_characters(values: Any, name: str) -> None:
+    """Raise if a text has a zero character, which numpy would drop from its end: "p" and "p\\0" are two."""
+    kept = getattr(getattr(values, "dtype", None), "kind", "O") != "O" or np.ndim(values) != 1
+    if not kept and any(isinstance(value, str) and "\0" in value for value in values):
+        raise ValueError(f"{name} has a text with a zero character; remove it.")
 
 
 def require_matched(pair_id: NDArray[Any]) -> None:
@@ -140,10 +148,13 @@ def _require_one_role_each(participant: NDArray[Any], role: NDArray[Any]) -> Non
 
 def check_other(values: Any, n: int, name: Any) -> NDArray[Any]:
     """Return a column that tables do not know: numbers, booleans or text."""
-    if not isinstance(name, str) or not name:
-        raise ValueError(f"other has a column named {name!r}; names are text.")
+    if not isinstance(name, str) or not name or not name.isprintable():
+        raise ValueError(f"other has a column named {name!r}; names are printable Unicode text.")
+    _refuse_zero_characters(values, name)
     found = to_numpy(values, name)
     if found.dtype.kind == "M":
+        if np.isnat(found).any():
+            raise ValueError(f"{name} has a missing time in row {int(np.isnat(found).argmax())}; fill it in.")
         found = np.datetime_as_string(found)
     # Unlike labels, a measurement may be NaN.
     if found.dtype.kind == "f" and found.shape == (n,) and found.dtype.itemsize <= 8:

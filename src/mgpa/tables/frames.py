@@ -108,6 +108,8 @@ def read_column(column: Any, name: str, first_row: int = 0) -> NDArray[Any]:
     # Text repeats itself; each distinct one is converted once.
     column = column if coded else column.cast(pa.large_string()).dictionary_encode()
     distinct = column.dictionary.to_pylist()
+    if any("\0" in text for text in distinct):
+        raise TableError(f"{name} has a text with a zero character; remove it.")
     size = 4 * max(map(len, distinct), default=0) * len(column)
     if size > MAX_TEXT_BYTES:
         raise TableError(f"{name} has texts so long that all rows take {size} bytes; leave it out.")

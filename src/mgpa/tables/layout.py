@@ -102,8 +102,10 @@ class Layout:
 
     def info(self, noted: dict[str, Any]) -> dict[str, Any]:
         """Return what is noted about a table, with what the file calls its features and participants."""
-        unit = self.columns.get("participant", "participant")
-        more: dict[str, Any] = {} if unit == "participant" else {"unit": unit}
+        more: dict[str, Any] = {}
+        for key, name in (("unit", "participant"), ("source_column", "source")):
+            if self.columns.get(name, name) != name:
+                more[key] = self.columns[name]
         if len(self.embedding) > 1 and len(self.shape) == 1:
             more["feature_names"] = list(self.embedding)
         return noted | more

@@ -58,18 +58,17 @@ def simulate_table(
     >>> table.X.shape[1], table.sources.tolist()
     (16, ['dry', 'wet'])
     """
-    for name, value, limits in (
-        ("n_people", n_people, whole(1)),
-        ("events", events, whole(1)),
-        ("d", d, whole(2)),
-        ("n_classes", n_classes, whole(1)),
-        ("tokens", tokens, whole()),
-        ("association", association, number(0, 1)),
-        ("device_effect", device_effect, number()),
-        ("random_state", random_state, whole()),
-    ):
-        if not limits.accepts(value):
-            raise ParameterError(name, value, limits.words)
+    limits = {"n_people": whole(1), "events": whole(1), "d": whole(2), "n_classes": whole(1)}
+    limits |= {
+        "tokens": whole(),
+        "association": number(0, 1),
+        "device_effect": number(),
+        "random_state": whole(),
+    }
+    given = locals()
+    for name, limit in limits.items():
+        if not limit.accepts(given[name]):
+            raise ParameterError(name, given[name], limit.words)
     if not 2 <= n_sources <= len(DEVICES):
         raise UsageError(f"n_sources must be 2 to {len(DEVICES)}; got {n_sources}.")
     rng = np.random.default_rng(random_state)

@@ -17,7 +17,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .._common.checks import as_float_matrix, require_finite
-from .._common.markup import facts_html
 from .._common.remote import Given
 from ..errors import TableError, printable
 from ..pairs import matched_rows, to_numpy
@@ -35,9 +34,6 @@ from .columns import (
     require_matched,
     require_same_types,
 )
-
-# Columns with at most so many values are shown with all of them.
-MOST_SHOWN = 8
 
 
 @dataclass(frozen=True, repr=False)
@@ -109,11 +105,6 @@ class Table:
     def __repr__(self) -> str:
         shape, names = " x ".join(map(str, self.X.shape[1:])), ", ".join(self.columns) or "no columns"
         return printable(f"<Table: {len(self)} rows of {shape} {self.X.dtype}, with {names}>")
-
-    def _repr_html_(self) -> str:
-        shape = " x ".join(map(str, self.X.shape[1:]))
-        facts = {printable(name): _values_line(values) for name, values in self.columns.items()}
-        return facts_html(f"Table: {len(self)} rows of {shape} {self.X.dtype}", facts)
 
     @property
     def columns(self) -> Columns:
@@ -307,18 +298,3 @@ class Table:
             digest.update(f"{name}:{values.dtype.str}:{values.shape};".encode())
             digest.update(np.ascontiguousarray(values).tobytes())
         return digest.hexdigest()
-
-
-def _values_line(values: NDArray[Any]) -> str:
-    """Return how often each value of a column is there; of many, how many there are and the first.
-
-    Examples
-    --------
-    >>> _values_line(np.array(["wet", "dry", "wet"])), _values_line(np.arange(20))
-    ('dry (1), wet (2)', '20 values: 0, 1, 2, …')
-    """
-    distinct, counts = np.unique(values, return_counts=True)
-    if len(distinct) > MOST_SHOWN:
-        return printable(f"{len(distinct)} values: {', '.join(map(str, distinct[:3].tolist()))}, …")
-    counted = zip(distinct.tolist(), counts.tolist(), strict=True)
-    return printable(", ".join(f"{value} ({count})" for value, count in counted))

@@ -84,11 +84,10 @@ class TableWriter:
         left = [file for file in self._files() if file.name.startswith(start)]
         digest = made_from().encode() if left else b""
         for file in left:
-            with opened(file) as (parquet, footer, sealed):
-                metadata = parquet.metadata
-            made = (metadata.metadata or {}).get(MADE_FROM)
-            if sealed and made == digest and metadata.num_rows == self.rows[part]:
-                return self._note(part, IndexedPart(file.name, metadata.num_rows, footer))
+            with suppress(TableError, OSError), opened(file) as (parquet, footer, sealed):
+                rows, made = parquet.metadata.num_rows, (parquet.metadata.metadata or {}).get(MADE_FROM)
+                if sealed and made == digest and rows == self.rows[part]:
+                    return self._note(part, IndexedPart(file.name, rows, footer))
         return None
 
     def write(

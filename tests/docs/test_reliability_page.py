@@ -1,0 +1,48 @@
+"""The page about addresses is true: its code runs, and its numbers and commands are those of the package."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGE = (ROOT / "docs" / "reliability.md").read_text("utf-8")
+BLOCKS = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
+
+
+def run(names, *blocks):
+    for block in blocks:
+        exec(block, names)
+    return names
+
+
+def block_with(word):
+    (block,) = (block for block in BLOCKS if word in block)
+    return block
+
+
+@pytest.fixture
+def names(memory, capsys):
+    pytest.importorskip("pyarrow")
+    run_so_far = run({}, BLOCKS[0])
+    assert int(capsys.readouterr().out) > 100
+    return run_so_far
+
+
+def test_every_address_on_the_page_is_one_that_is_known_here():
+    from mgpa._common.remote import READ_ONLY, SCHEMES
+    from mgpa.maps.io.mapfile import MAX_FILE_BYTES
+    from mgpa.tables.parquet import BUFFER_REMOTE
+
+    rows = re.findall(r"^\| (`\w+://.*)$", PAGE, re.MULTILINE)
+    listed = {}
+    for row in rows:
+        addresses, _, writes, needs = (cell.strip() for cell in row.strip("|").split("|"))
+        for scheme in re.findall(r"`(\w+)://", addresses):
+            listed[scheme] = (writes, needs)
+    assert listed.keys() == {*SCHEMES, "file"}
+    for scheme, package in SCHEMES.items():
+        assert (listed[scheme][0] == "no") == (scheme in READ_ONLY)
+        assert package in listed[scheme][1] or scheme == "memory"
+    assert f"refused beyond {MAX_FILE_BYTES // 2**30} GiB" in PAGE
+    assert f"at most {BUFFER_REMOTE // 2**20} MiB" in " ".join(PAGE.split())
