@@ -25,14 +25,7 @@ and only the second is the correction's to change. The first is the *floor*.
 
 import matplotlib.pyplot as plt
 import numpy as np
-from scipy.stats import multivariate_normal, norm
-from sklearn.linear_model import LogisticRegression
-
-from mgpa import ClosedFormMGPA, IterativeMGPA, MeasurementGate
-from mgpa.audit import plots
-from mgpa.audit.plots import COLORS, SOURCE_COLORS
-from mgpa.audit.plots.drawing import FAINT, INK, MUTED, PAGE, canvas, style
-from mgpa.studies.gaussian import (
+from gaussian import (
     completion_map,
     context_information,
     costs,
@@ -41,6 +34,13 @@ from mgpa.studies.gaussian import (
     separation_left,
     target_map,
 )
+from scipy.stats import multivariate_normal, norm
+from sklearn.linear_model import LogisticRegression
+
+from mgpa import ClosedFormMGPA, IterativeMGPA, MeasurementGate
+from mgpa.audit import plots
+from mgpa.audit.plots import COLORS, SOURCE_COLORS
+from mgpa.audit.plots.drawing import FAINT, INK, MUTED, PAGE, canvas, style
 
 
 def agree(what, package, independent, within=1e-9):
@@ -291,7 +291,7 @@ for name, after in outputs.items():
 # -----------------------
 # Two contexts :math:`q` occur equally often. In one of them, four in five rows come from source 1, in the
 # other one in five. Over both, the sources are balanced, and still the context informs about the source:
-# balanced counts do not make the floor vanish. ``mgpa.studies.gaussian`` has both terms exactly (the second
+# balanced counts do not make the floor vanish. ``gaussian.py`` has both terms exactly (the second
 # by one integral, since the log likelihood ratio is sufficient). By hand: the first from the joint table of
 # context and source, the sum by averaging :math:`\log_2 p(u\mid h)/p(u)` over simulated rows with the
 # densities of scipy.

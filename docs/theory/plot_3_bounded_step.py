@@ -74,7 +74,7 @@ H = H + (u[:, None] * np.column_stack([np.full(n, 1.2), 0.8 * Z[:, 0], np.zeros(
 Z, Q = H @ B, H - H @ B @ B.T
 
 linear = fit_linear(H, u, 2)
-network = fit_network(torch.as_tensor(H, dtype=torch.float32), u, 2, seed=0, epochs=12, learning_rate=1e-3)
+network = fit_network(torch.as_tensor(H, dtype=torch.float32), u, 2, seeds=[0], epochs=12, learning_rate=1e-3)
 # In double precision, so that derivatives can be checked by differences.
 network = NetworkCritic(*(part.double() for part in vars(network).values()))
 

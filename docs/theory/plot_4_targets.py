@@ -28,6 +28,16 @@ so that the conditional mean :math:`\mu(q)=\mathrm E[s\mid Q=q]` is the cheapest
 
 import matplotlib.pyplot as plt
 import numpy as np
+from gaussian import (
+    completion_map,
+    costs,
+    expected_movement,
+    gaussian_model,
+    information,
+    linear_part,
+    separation_left,
+    target_map,
+)
 from scipy.optimize import minimize
 from scipy.special import logit
 from scipy.stats import multivariate_normal
@@ -38,16 +48,6 @@ from mgpa import AffineMap, ClosedFormMGPA, MeasurementGate
 from mgpa.audit import plots
 from mgpa.audit.plots import COLORS, SOURCE_COLORS, grid
 from mgpa.closed_form import projection
-from mgpa.studies.gaussian import (
-    completion_map,
-    costs,
-    expected_movement,
-    gaussian_model,
-    information,
-    linear_part,
-    separation_left,
-    target_map,
-)
 
 
 def agree(what, package, independent, within=1e-9):
@@ -250,7 +250,7 @@ with plots.style():
 # %%
 # The model
 # ---------
-# ``mgpa.studies.gaussian.gaussian_model``: three contexts, of which the last says nothing about the source,
+# ``gaussian.gaussian_model``: three contexts, of which the last says nothing about the source,
 # and three editable coordinates that are correlated.
 
 Sigma = np.array([[1.0, 0.5, 0.2], [0.5, 1.5, -0.3], [0.2, -0.3, 0.8]])
@@ -293,7 +293,7 @@ agree(
 # -------------------
 # The linear part of :math:`R_\kappa` is :math:`L=I-\delta\delta^\top\Sigma^{-1}/D`. It maps :math:`\delta` to
 # zero, so that both sources get the same mean, and they have the same covariance :math:`L\Sigma L^\top`
-# anyway: two Gaussian laws with equal moments are one. ``mgpa.studies.gaussian.target_map`` is the map,
+# anyway: two Gaussian laws with equal moments are one. ``gaussian.target_map`` is the map,
 # ``separation_left`` what is left of :math:`D`, and ``information`` what that is worth. By hand: the matrix,
 # and a quadratic reader of the corrected block that is fitted on half of the rows and judged on the other
 # half.
@@ -456,7 +456,7 @@ with plots.style():
 # %%
 # Equations (9) and (10)
 # ----------------------
-# ``mgpa.studies.gaussian.costs`` knows none of these formulas: it takes the matrices of the package's maps
+# ``gaussian.costs`` knows none of these formulas: it takes the matrices of the package's maps
 # and the first two moments of :math:`Z`. The targets have the names of ``mgpa.IterativeMGPA``. By hand: the
 # equations, and simulated rows, moved.
 
@@ -523,7 +523,7 @@ agree("   mean after mean anchoring; mean before", output[0], model.mean[k, 0])
 # %%
 # Completion: replacing the whole block
 # -------------------------------------
-# ``mgpa.studies.gaussian.completion_map`` writes :math:`\mathrm E[Z\mid q]` over all :math:`r` coordinates.
+# ``gaussian.completion_map`` writes :math:`\mathrm E[Z\mid q]` over all :math:`r` coordinates.
 # That erases the source, too, and costs :math:`r+Dp(1-p)`; selective anchoring costs :math:`1+Dp(1-p)` and
 # leaves the other :math:`r-1` directions, which are independent of the source given :math:`q` and may carry
 # the task, as they are.

@@ -96,14 +96,14 @@ Where it is, and what checks it
 -------------------------------
 
 Tests are in ``tests/core/test_theory.py``, ``tests/core/test_trust_region.py`` and
-``tests/studies/test_study_theory.py``.
+``tests/docs/test_gaussian_theory.py``.
 
 Equation (1)
    ``mgpa.gate.Gate.preserved``. Page: :ref:`theory-gate`. Test:
    ``test_what_the_context_says_about_the_source_stays``.
 
 Equation (2)
-   ``mgpa.studies.gaussian.context_information``, ``mgpa.studies.gaussian.information``. Page:
+   ``gaussian.context_information``, ``gaussian.information``. Page:
    :ref:`theory-gate`. Test: ``test_information_is_what_simulated_posteriors_say``.
 
 Equation (3)
@@ -135,24 +135,24 @@ Proposition 1, equations (6) and (7)
    ``test_the_cost_of_an_affine_score_needs_no_gaussian_data``.
 
 Equations (8) and (11)
-   ``mgpa.studies.gaussian.gaussian_model``, ``mgpa.studies.gaussian.GaussianModel.residual_score``. Page:
-   :ref:`theory-targets`. Test: ``test_simulated_rows_agree_with_every_number_that_can_be_simulated``.
+   ``gaussian.gaussian_model``, ``gaussian.GaussianModel.residual_score``. Page:
+   :ref:`theory-targets`. Test: ``test_the_costs_at_the_captions_setting``.
 
 The theorem, erasure
-   ``mgpa.studies.gaussian.target_map``, ``mgpa.studies.gaussian.separation_left``. Page:
+   ``gaussian.target_map``, ``gaussian.separation_left``. Page:
    :ref:`theory-targets`. Tests: ``test_every_target_erases_the_source_given_the_context``,
    ``test_a_direction_that_is_off_leaves_the_part_it_does_not_cover``.
 
 The theorem, costs: equations (9) and (10)
-   ``mgpa.studies.gaussian.costs``. Page: :ref:`theory-targets`. Tests:
+   ``gaussian.costs``. Page: :ref:`theory-targets`. Tests:
    ``test_the_cost_of_a_target_at_fixed_context``, ``test_aiming_at_zero_pays_the_stated_excess``.
 
 The theorem, least movement, A.4
-   ``mgpa.studies.gaussian.target_map``. Page: :ref:`theory-targets`. Test:
+   ``gaussian.target_map``. Page: :ref:`theory-targets`. Test:
    ``test_no_other_affine_eraser_moves_less``.
 
 Completion, A.4
-   ``mgpa.studies.gaussian.completion_map``. Page: :ref:`theory-targets`. Test:
+   ``gaussian.completion_map``. Page: :ref:`theory-targets`. Test:
    ``test_replacing_the_whole_block_costs_r_minus_one_more``.
 
 Equation (12)
@@ -170,11 +170,7 @@ moments, from the paper's equations, and from simulated rows with their standard
 
 import matplotlib.pyplot as plt
 import numpy as np
-
-from mgpa.audit import plots
-from mgpa.audit.plots import COLORS
-from mgpa.audit.plots.drawing import rows as as_rows
-from mgpa.studies.gaussian import (
+from gaussian import (
     completion_map,
     context_information,
     costs,
@@ -184,6 +180,10 @@ from mgpa.studies.gaussian import (
     separation_left,
     target_map,
 )
+
+from mgpa.audit import plots
+from mgpa.audit.plots import COLORS
+from mgpa.audit.plots.drawing import rows as as_rows
 
 
 def entry_of(ours, paper, where, draws=None):

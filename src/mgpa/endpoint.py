@@ -226,16 +226,8 @@ def select_by_development(
     Maximise worst-association AUROC among points that lose at most ``max_loss`` of every head's AUROC under
     independent association; ties go to less movement, then to the earlier point.
 
-    Parameters
-    ----------
-    worst : (n_points,) array
-        Worst-association AUROC of the shortcut head on development data.
-    heads : (n_points, n_heads) array
-        AUROC of each head at independent association.
-    movement : (n_points,) array
-        Development movement.
-    identity : int
-        Which point is the uncorrected one; losses are relative to it.
+    ``worst`` (n,) is the shortcut head's AUROC at its worst association, ``heads`` (n, n_heads) every head's
+    AUROC at independent association, ``identity`` the uncorrected point.
 
     Examples
     --------
@@ -248,9 +240,8 @@ def select_by_development(
             f"worst {worst.shape}, heads {heads.shape} and movement {movement.shape} must describe the same "
             "points: (n,), (n, n_heads) and (n,)."
         )
-    for name, values in (("worst", worst), ("heads", heads), ("movement", movement)):
-        if not np.isfinite(values).all():
-            raise ValueError(f"{name} has missing values; every point must be scored.")
+    if not all(np.isfinite(values).all() for values in (worst, heads, movement)):
+        raise ValueError("worst, heads or movement has missing values; every point must be scored.")
     slack = 4 * np.finfo(np.float64).eps
     admissible = np.flatnonzero((heads >= heads[identity] - max_loss - slack).all(axis=1))
     best = worst[admissible].max()

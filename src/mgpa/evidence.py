@@ -74,11 +74,6 @@ class Measured:
         return float(scipy.stats.t.isf(level, self.df)) if self.df > 0 else np.inf
 
 
-def count_units(n: int, what: str) -> str:
-    """Return a number of units in words."""
-    return f"{n} {what}" if n != 1 else f"1 {'person' if what == 'people' else what.rstrip('s')}"
-
-
 def mean_over_units(values: Any, units: Any = None, what: str = "people") -> Measured:
     """Return the mean of values (m,) or (m, k) and its error, whose rows belong to units that go together.
 
@@ -87,18 +82,19 @@ def mean_over_units(values: Any, units: Any = None, what: str = "people") -> Mea
     values : array
         One row for each pair, or each row of an embedding.
     units : (m,) array or None
-        Participants; None: every row is a unit.
+        Participants. None, or a single one: every row is a unit.
     what : str
         What to call the units.
     """
     values = np.asarray(values, dtype=np.float64)
-    codes = np.arange(len(values)) if units is None else np.unique(units, return_inverse=True)[1]
-    mean = values.mean(axis=0)
-    sums = np.zeros((int(codes.max()) + 1, *values.shape[1:]))
+    names, codes = np.unique(np.zeros(len(values)) if units is None else units, return_inverse=True)
+    if len(names) == 1:  # of one person, or of unknown people, rows are all there is
+        codes, what = np.arange(len(values)), "rows"
+    mean, n = values.mean(axis=0), int(codes.max()) + 1
+    sums = np.zeros((n, *values.shape[1:]))
     np.add.at(sums, codes, values - mean)
-    n = len(sums)
-    spread = np.sqrt(np.sum(sums**2, axis=0) * (n / (n - 1) if n > 1 else np.inf)) / len(values)
-    return Measured(mean, spread, n - 1, count_units(n, "rows" if units is None else what))
+    error = np.sqrt(n / max(n - 1, 1) * np.sum(sums**2, axis=0)) / len(values)
+    return Measured(mean, error if n > 1 else error + np.inf, n - 1, f"{n} {what}")
 
 
 def jackknife(value: Any, left_out: Any, n_sources: int, crossed: bool, what: str = "people") -> Measured:
@@ -121,7 +117,7 @@ def jackknife(value: Any, left_out: Any, n_sources: int, crossed: bool, what: st
     P = len(left_out)
     error = np.sqrt((P - 1) / P * np.sum((left_out - value) ** 2, axis=0))
     df = P - 1 if crossed else P - n_sources
-    return Measured(value, np.where(np.isnan(error), np.inf, error), df, count_units(P, what))
+    return Measured(value, np.where(np.isnan(error), np.inf, error), df, f"{P} {what}")
 
 
 def row_norms(rows: Floats) -> Floats:
@@ -200,25 +196,9 @@ def supported_directions(
     beside theirs, and readers need no more. So the other directions in which mean contrasts differ are taken
     as long as held-out contrasts share them: of means, K - 1 directions in all.
 
-    Parameters
-    ----------
-    contrasts : (m, d) array
-        In standardised coordinates.
-    leading : (d, k) array
-        Their principal directions to consider, in the order of their energy.
-    kind : (m, 2) array or None
-        Which two sources a contrast is between, since each two have a mean of their own; None: all the same.
-    groups : (m,) array or None
-        Participants, who are held out as a whole. None, or a single one: contrasts are held out.
-    rows : Scatter or None
-        Of standardised rows about their sources' means; None: all directions are alike.
-    norm_quantile : float
-        As in :class:`MeasurementGate`.
-
-    Returns
-    -------
-    (d, r) array
-        r = 0 if the pairs show nothing; all that lead if there are too few pairs to hold any out.
+    ``leading`` (d, k) are the principal directions of the standardised contrasts (m, d), ``kind`` (m, 2) the
+    two sources of each, ``groups`` its participant, ``rows`` the scatter of rows about their sources' means.
+    All that lead are returned if there are too few pairs to hold any out, and none if the pairs show nothing.
     """
     folds = contrast_folds(contrasts, groups)
     if not folds:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import operator
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -205,16 +205,7 @@ class SourceMoments:
 
     @classmethod
     def from_rows(cls, X: Any, weight: Floats | None, rows: NDArray[np.intp] | None = None) -> SourceMoments:
-        """Summarise the rows of one source in float64, a block at a time: one pass, or two with weights.
-
-        Notes
-        -----
-        Rows are centred about c, the mean of a few of them; the scatter about the mean of all is then
-        Σ w (x - c)(x - c)ᵀ - W (mean - c)(mean - c)ᵀ. What this difference costs in digits is nothing where c
-        is near the mean and, for f of n rows wherever they are, at most a factor of n / f. With weights that
-        does not hold: rows of weight zero, which may have any values, could be among the few. There c is the
-        mean, found in a pass of its own.
-        """
+        """Summarise the rows of one source in float64, a block at a time: one pass, or two with weights."""
         rows = np.arange(len(X)) if rows is None else rows
         n, d = len(rows), X.shape[1]
         if is_tensor(X) and n < d:
@@ -338,14 +329,6 @@ class Moments:
         for label, part in other.parts.items():
             parts[label] = parts[label] + part if label in parts else part
         return Moments(_sorted(parts, "source"))
-
-    @classmethod
-    def merge(cls, many: Iterable[Moments]) -> Moments:
-        """Merge any number of moments."""
-        total = cls({})
-        for moments in many:
-            total = total + moments
-        return total
 
     @property
     def sources(self) -> tuple[Any, ...]:

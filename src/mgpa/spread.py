@@ -127,11 +127,6 @@ class Views:
         return np.unique(between, axis=0, return_inverse=True)[1].ravel()
 
     @property
-    def has_people(self) -> bool:
-        """Whether pairs are of more than two participants, who then are what is compared."""
-        return self.pairs.people is not None and len(np.unique(self.pairs.people)) > 2
-
-    @property
     def place(self) -> NDArray[np.int64]:
         """Each pair's place among those of its kind: by length or, of several kinds, by event."""
         kind, place = self.kind, np.empty(len(self.pairs), np.int64)
@@ -145,16 +140,11 @@ class Views:
         return contrast_folds(self.pairs.values, self.place % 5 if people is None else people)
 
     def units(self) -> NDArray[np.int64]:
-        """Return which unit each pair belongs to: a participant, or some pairs of one where those are few."""
-        if self.has_people:
-            return np.asarray(np.unique(np.asarray(self.pairs.people), return_inverse=True)[1])
-        n_units = max(1, min(MOST_UNITS, (int(self.place.max()) + 1) // UNIT_PAIRS))
-        if self.pairs.people is None:
-            return np.asarray(self.place % n_units)
-        person = np.unique(self.pairs.people, return_inverse=True)[
-            1
-        ]  # of two: units are one's or the other's
-        return np.asarray(2 * (self.place % max(1, n_units // 2)) + person)
+        """Return which unit each pair belongs to: a participant, or some pairs where those are unknown."""
+        if self.pairs.people is not None:
+            return np.asarray(np.unique(self.pairs.people, return_inverse=True)[1])
+        n_units = min(MOST_UNITS, (int(self.place.max()) + 1) // UNIT_PAIRS)
+        return np.asarray(self.place % max(1, n_units))
 
 
 def _centred(rows: Floats, labels: NDArray[Any]) -> Floats:
@@ -186,11 +176,7 @@ def read_views(
 
 
 def shared_slope(
-    contrasts: Floats,
-    midpoints: Floats,
-    kind: NDArray[np.int64],
-    units: NDArray[np.int64],
-    two_people: bool = False,
+    contrasts: Floats, midpoints: Floats, kind: NDArray[np.int64], units: NDArray[np.int64]
 ) -> float:
     """Return the p-value of a slope of contrasts on midpoints that units have in common.
 
@@ -200,8 +186,8 @@ def shared_slope(
     slopes is compared with its values under exchanged signs: exactly, but for six units and fewer, whose
     signs are too few; those are compared by their standard error and a t-quantile.
 
-    ``kind`` is which two sources a contrast is between; ``units`` are participants, or groups of pairs. Even
-    and odd ones may be of ``two_people``: then only products of one's with the other's count.
+    ``kind`` is which two sources a contrast is between; ``units`` are participants, or groups of pairs. Fewer
+    than three cannot tell.
     """
     n_units = int(units.max()) + 1
     if n_units < 3:
@@ -216,8 +202,6 @@ def shared_slope(
             block = (C[rows] @ C[same].T) * (M[rows] @ M[same].T)
             products[unit] += of_unit[:, same] @ block.sum(axis=0)
     np.fill_diagonal(products, 0.0)
-    if two_people:
-        products[::2, ::2] = products[1::2, 1::2] = 0.0
     total = float(products.sum())
     if n_units < 7:
         of_each = products.sum(axis=1)
@@ -238,8 +222,7 @@ def show_spread(views: Views) -> float:
     scatter[np.diag_indices_from(scatter)] += SMALL * np.trace(scatter) / len(views.axes)
     whitened = scipy.linalg.solve_triangular(np.linalg.cholesky(scatter), centred.T, lower=True).T
     midpoints = views.pairs.midpoints / np.sqrt(views.variance + SMALL * views.typical)
-    two_people = not views.has_people and len(np.unique(np.asarray(views.pairs.people))) == 2
-    return shared_slope(whitened, midpoints, views.kind, views.units(), two_people)
+    return shared_slope(whitened, midpoints, views.kind, views.units())
 
 
 @dataclass(frozen=True)
@@ -478,7 +461,8 @@ def fit_spread(
 ) -> tuple[SpreadEvidence, Posterior | None, list[Affine]]:
     """Return what pairs show, and, if they show something or ``always``, the posterior and the D_s."""
     units, m = views.units(), len(views.pairs)
-    unit = "participants" if views.has_people else "groups of pairs"
+    people = views.pairs.people
+    unit = "groups of pairs" if people is None else "participants"
     evidence = SpreadEvidence(show_spread(views), int(units.max()) + 1, unit)
     if not (evidence.is_shown or always) or not views.folds():
         return evidence, None, []
@@ -491,7 +475,7 @@ def fit_spread(
             edit = expected_edit(ways, code, views.moved[both], both)
             moved[both] += posterior.held_out[both, code, None] * edit
     before, after = (np.sum((a[m:] - a[:m]) ** 2, axis=1) for a in (views.moved, moved))
-    closer = np.bincount(units if views.has_people else np.arange(m), before - after)
+    closer = np.bincount(units if people is not None and units.max() > 1 else np.arange(m), before - after)
     total = max(float(before.sum()), np.finfo(np.float64).tiny)
     right = posterior.held_out.argmax(axis=1) == views.codes
     evidence = replace(

@@ -14,7 +14,7 @@ from ._common.arrays import cast, double, namespace
 from .anchor import ConditionalMean, fit_anchor
 from .critics import HIDDEN_WIDTH, LinearCritic, NetworkCritic, fit_linear, fit_network, n_scores
 from .maps import MapInfo, StagedMap
-from .moments import Moments, Standardizer, blocks
+from .moments import Moments, Standardizer
 from .pairs import to_numpy
 from .trust_region import smooth_weights, step_coefficients
 from .within import within_anchor
@@ -22,7 +22,6 @@ from .within import within_anchor
 Array = Any  # numpy array or torch tensor
 STEP_ROWS = 16384  # rows that take a step together, to bound memory
 PUBLISHED_RIDGE = 10.0
-MOMENT_ROWS = 65536  # rows that are held in float64 at a time
 
 Critics = tuple[LinearCritic | NetworkCritic, ...]
 
@@ -175,14 +174,7 @@ class Rows:
     @cached_property
     def moments(self) -> Moments:
         """Moments of the original rows by source."""
-        return Moments.merge(
-            Moments.from_rows(
-                to_numpy(self.original[rows]),
-                self.codes[rows],
-                None if self.weight is None else self.weight[rows],
-            )
-            for rows in blocks(len(self.codes), MOMENT_ROWS)
-        )
+        return Moments.from_rows(self.original, self.codes, self.weight)
 
     def movement(self) -> float:
         """Return how far the rows have come, ‖H' - H‖ / ‖H‖."""

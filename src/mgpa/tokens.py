@@ -109,11 +109,9 @@ class TokenEstimator(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # 
         source: Any = None,
         pairs: Any = None,
         pair_id: Any = None,
-        X_val: Any = None,
-        source_val: Any = None,
-        sample_weight: Any = None,
         groups: Any = None,
-        pair_groups: Any = None,
+        X_val: Any = None,
+        **evidence: Any,
     ) -> Self:
         """Fit on tokens X (n, t, d).
 
@@ -129,18 +127,8 @@ class TokenEstimator(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # 
         if X_val is not None:
             X_val, n_tokens = self._rows(X_val, reset=False, name="X_val")
             self._check_n_tokens(n_tokens, "X_val")
-        self.estimator_ = clone(self.estimator).fit(
-            rows,
-            y,
-            source=source,
-            pairs=pairs,
-            pair_id=pair_id,
-            X_val=X_val,
-            source_val=source_val,
-            sample_weight=sample_weight,
-            groups=groups,
-            pair_groups=pair_groups,
-        )
+        evidence |= {"source": source, "pairs": pairs, "pair_id": pair_id, "groups": groups, "X_val": X_val}
+        self.estimator_ = clone(self.estimator).fit(rows, y, **evidence)
         return self
 
     def partial_fit(self, X: Any, y: Any = None, **evidence: Any) -> Self:
@@ -238,17 +226,8 @@ class TokenEstimator(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # 
 class TokenMean(TokenEstimator):
     """Fit a correction on token means and apply it to whole token sequences.
 
-    Parameters
-    ----------
-    estimator : estimator of this package
-        For instance ``ClosedFormMGPA()``.
-
-    Attributes
-    ----------
-    estimator_ : fitted estimator
-        The correction of the mean.
-    n_tokens_ : int
-        Tokens per row seen in fit.
+    ``estimator`` is one of this package, for instance ``ClosedFormMGPA()``; ``estimator_`` is the fitted one
+    and ``n_tokens_`` the number of tokens per row.
 
     Examples
     --------
@@ -272,17 +251,8 @@ class JointTokens(TokenEstimator):
     What single tokens tell about the source is corrected too. There are mostly more numbers than rows, which
     the closed form does not mind: it then works with the rows' products, not the features'.
 
-    Parameters
-    ----------
-    estimator : estimator of this package
-        For instance ``ClosedFormMGPA()``.
-
-    Attributes
-    ----------
-    estimator_ : fitted estimator
-        The correction of the t·d numbers.
-    n_tokens_ : int
-        Tokens per row seen in fit.
+    ``estimator`` is one of this package, for instance ``ClosedFormMGPA()``; ``estimator_`` is the fitted one
+    and ``n_tokens_`` the number of tokens per row.
 
     Examples
     --------

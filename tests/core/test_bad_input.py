@@ -124,11 +124,6 @@ def test_unusable_new_rows_are_refused(make, why):
                 call(rows)
 
 
-@BOTH
-def test_a_map_takes_no_rows_and_gives_none(make):
-    assert fit(make).to_map().transform(X[:0]).shape == (0, D)
-
-
 BAD_TOKENS = {
     "nan": ({"rows": spoilt(TOKENS, (5, 1, 1))}, "X contains NaN or infinite values in 1 of 60", "row 5"),
     "nan in pairs": ({"pairs": (TOKEN_PAIRS[0], spoilt(TOKEN_PAIRS[1], 2))}, "pairs[1] contains NaN"),
@@ -183,16 +178,6 @@ def test_integers_are_never_silent_and_come_back_as_float64(make, container):
     assert out.dtype == np.float64
     expected = fit(make, integers.astype(float), pairs=pairs).transform(integers.astype(float))
     np.testing.assert_allclose(out, expected, atol=1e-12)
-
-
-def test_other_integers_are_never_silent():
-    with pytest.warns(UserWarning, match=r"pairs\[[01]\] has integer dtype"):
-        fit(closed, pairs=(np.round(10 * A).astype(int), np.round(10 * B).astype(int)))
-    with pytest.warns(UserWarning, match="X has integer dtype"):
-        assert fit(closed).to_map().transform(X.astype(int)).dtype == np.float64
-    whole = np.round(10 * TOKENS).astype(int)
-    with pytest.warns(UserWarning, match="X has integer dtype"):
-        assert transform_tokens(fit(tokens).to_map(), whole).dtype == np.float64
 
 
 # Sources, pairs, ids, weights, held-out rows
@@ -365,15 +350,6 @@ def test_a_dead_feature_is_never_edited(make):
     model = fit(make, rows, pairs=(first, second))
     new = RNG.normal(size=(10, D))
     np.testing.assert_array_equal(model.transform(new)[:, 2], new[:, 2])
-
-
-@BOTH
-def test_fewer_rows_than_features_work(make):
-    wide, few = RNG.normal(size=(D, 90)), slice(20, 40)
-    model = fit(make, X[few] @ wide, source=SOURCE[few], pairs=(A @ wide, B @ wide))
-    out = model.transform(X @ wide)
-    assert np.isfinite(out).all()
-    assert not np.array_equal(out, X @ wide)
 
 
 def test_unusable_operating_points_are_refused():

@@ -51,14 +51,6 @@ def test_the_digest_knows_every_number():
     assert Coordinates(origin.copy(), scale, components).digest in digests
 
 
-def test_tokens_are_rows_and_keep_their_shape_and_precision():
-    X = np.random.default_rng(0).normal(size=(10, 3, 5)).astype(np.float32)
-    c = fit_coordinates(X, floor=1e-6, dtype=np.float32)
-    np.testing.assert_allclose(c.origin, X.reshape(-1, 5).mean(axis=0), atol=1e-6)
-    assert c.transform(X).shape == X.shape
-    assert c.transform(X).dtype == np.float32
-
-
 def test_a_map_stored_with_coordinates_corrects_raw_features(tmp_path, raw):
     c = fit_coordinates(raw.rows("FIT").X, n_components=5)
     inside = in_coordinates(c, raw)
@@ -131,15 +123,3 @@ def test_a_map_without_coordinates_is_written_as_older_versions_read_it():
     document = json.loads(json.loads(content[8 : 8 + n])["__metadata__"]["mgpa"])
     assert document["format"] == 1
     assert "encoder" not in document["info"]
-
-
-@pytest.mark.parametrize("magnitude", [1e-8, 1.0, 1e8])
-def test_components_without_variance_are_not_divided_by_rounding_noise(magnitude):
-    rng = np.random.default_rng(0)
-    rows = (
-        magnitude * rng.normal(size=(30, 4)) @ rng.normal(size=(4, 20))
-    )  # four directions in twenty features
-    coordinates = fit_coordinates(rows, n_components=20)
-    assert (coordinates.scale[4:] == 1.0).all()
-    new = coordinates.transform(magnitude * rng.normal(size=(5, 20)))
-    assert np.abs(new).max() < 100 * max(magnitude, 1.0)

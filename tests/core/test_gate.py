@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 
 from factories import assert_close, linear, two_sources
 from mgpa import ClosedFormMGPA, FixedGate, MeasurementGate, PCAGate, RandomGate
-from mgpa.evidence import orthonormal
 from mgpa.gate import held_out_coverage
 from mgpa.moments import Scatter
 from random_cases import SEEDS, examples
@@ -21,20 +20,6 @@ def noisy_contrasts(seed, m=200, d=10, rank=3, noise=0.02):
     response = rng.normal(size=(m, rank))
     response *= rng.uniform(0.5, 2.0, size=(m, 1)) / np.linalg.norm(response, axis=1, keepdims=True)
     return response @ span.T + noise * rng.normal(size=(m, d)), span
-
-
-@pytest.mark.parametrize("rank", [1, 2, 4])
-@pytest.mark.parametrize("grouped", [True, False])
-def test_held_out_coverage_rises_and_flattens_at_the_true_rank(rank, grouped):
-    contrasts, _ = noisy_contrasts(rank, rank=rank)
-    groups = np.arange(len(contrasts)) // 10 if grouped else None
-    curve = held_out_coverage(contrasts, groups=groups)
-    assert len(curve) == 10
-    assert (np.diff(curve) >= 0).all()
-    assert (np.diff(curve[:rank]) > 0.05).all()
-    assert curve[rank - 1] > 0.97
-    assert np.diff(curve[rank - 1 :]).max() < 0.01
-    assert curve[-1] == pytest.approx(1.0)
 
 
 def test_the_gate_finds_the_span_and_covers_new_pairs():
@@ -88,13 +73,6 @@ def test_the_sign_of_single_contrasts_does_not_matter_to_the_gate(seed):
     assert_close(gates[1].cumulative_energy_, gates[0].cumulative_energy_, 1e-12)
 
 
-def test_editable_and_preserved_coordinates_rebuild_the_rows():
-    gate = MeasurementGate(rank=2).fit(noisy_contrasts(22)[0])
-    H = np.random.default_rng(0).normal(size=(20, 10))
-    assert_close(gate.preserved(H) + gate.editable(H) @ gate.basis_.T, H, 1e-14)
-    assert_close(gate.preserved(H) @ gate.basis_, 0.0, 1e-14)
-
-
 def test_short_contrasts_are_left_out_and_zero_ones_do_not_count():
     rng = np.random.default_rng(23)
     long = rng.normal(size=(75, 1)) * np.eye(4)[0]
@@ -112,20 +90,6 @@ def test_short_contrasts_are_left_out_and_zero_ones_do_not_count():
     for bad in (-0.1, 1.0):
         with pytest.raises(ValueError, match="norm_quantile"):
             MeasurementGate(norm_quantile=bad).fit(contrasts)
-
-
-def test_too_many_contrasts_are_thinned_evenly():
-    contrasts = np.random.default_rng(24).normal(size=(103, 5))
-    thinned = MeasurementGate(rank=2, max_contrasts=10, norm_quantile=0.0).fit(contrasts)
-    rows = [0, 11, 22, 34, 45, 56, 68, 79, 90, 102]
-    direct = MeasurementGate(rank=2, norm_quantile=0.0).fit(contrasts[rows])
-    assert thinned.n_contrasts_ == 10
-    assert np.array_equal(thinned.basis_, direct.basis_)
-    assert_close(thinned.mean_contrast_, contrasts.mean(axis=0), 1e-15)
-    unthinned = MeasurementGate(rank=2, max_contrasts=103).fit(contrasts)
-    assert np.array_equal(unthinned.basis_, MeasurementGate(rank=2).fit(contrasts).basis_)
-    with pytest.raises(ValueError, match="max_contrasts"):
-        MeasurementGate(max_contrasts=0).fit(contrasts)
 
 
 @pytest.mark.parametrize("make", [MeasurementGate, PCAGate])
@@ -198,15 +162,6 @@ def test_a_given_gate_is_used_as_it_is():
             ClosedFormMGPA(gate=FixedGate(bad)).fit(X, source=source, pairs=pairs)
 
 
-def test_coverage_is_asked_in_the_users_units():
-    data, units = two_sources(), np.r_[1000.0, np.ones(5)]
-    in_other_units = data.map_features(lambda X: X * units)
-    coverage = data.fit(ClosedFormMGPA(MeasurementGate(rank=1))).coverage(data.pairs)
-    assert 0.1 < coverage < 0.99
-    other = in_other_units.fit(ClosedFormMGPA(MeasurementGate(rank=1)))
-    assert other.coverage(in_other_units.pairs) == pytest.approx(coverage)
-
-
 # The rank by held-out pairs.
 
 
@@ -250,13 +205,6 @@ def test_directions_in_which_pairs_answer_differently_are_supported_without_a_me
     assert np.linalg.norm(gate.basis_[:3]) ** 2 == pytest.approx(3.0, abs=0.05)
 
 
-def test_a_clean_effect_has_the_published_rank():
-    for seed in range(5):
-        rng = np.random.default_rng(seed)
-        contrasts = 2.0 * rng.normal(size=12) + rng.normal(size=(60, 2)) @ rng.normal(size=(2, 12))
-        assert MeasurementGate().fit(contrasts).rank_ == MeasurementGate(rank=0.9).fit(contrasts).rank_
-
-
 def test_the_mean_of_every_two_sources_counts_and_their_order_does_not():
     rng = np.random.default_rng(4)
     effects = 0.4 * rng.normal(size=(3, 40))
@@ -286,24 +234,6 @@ def test_two_sources_that_differ_by_little_beside_a_third_have_their_direction(s
     assert gate.cumulative_energy_[0] > 0.9
 
 
-def test_sources_that_are_paired_with_one_of_them_alone_have_a_direction_each():
-    kinds = np.repeat([[0, k] for k in range(1, 6)], 200, axis=0)
-    noise = np.random.default_rng(0).normal(size=(1000, 16))
-    gate = MeasurementGate().fit(
-        np.eye(16)[kinds[:, 1]] + 0.5 * noise, kind=kinds, groups=np.arange(1000) % 12
-    )
-    assert gate.rank_ == 5
-    assert np.sum(gate.basis_[1:6] ** 2) > 4.5
-
-
-def test_directions_are_added_at_right_angles_with_their_largest_entry_positive():
-    first, second = np.eye(4)[:, :1], np.array([[3.0, 0.2, -0.9, 0.1], [2.0, 0.0, 0.0, 0.0]]).T
-    basis = orthonormal(first, second)  # the second adds nothing
-    assert_close(basis[:, :1], first, 0)
-    assert_close(basis[:, 1], np.array([0.0, -0.2, 0.9, -0.1]) / np.sqrt(0.86), 1e-12)
-    assert basis.shape == (4, 2)
-
-
 @pytest.mark.parametrize("n_people", [1, 2, 3, 5])
 def test_noise_of_few_people_seldom_supports_a_direction(n_people):
     taken = 0
@@ -311,11 +241,6 @@ def test_noise_of_few_people_seldom_supports_a_direction(n_people):
         noise = np.random.default_rng(seed).normal(size=(40, 16))
         taken += MeasurementGate().fit(noise, groups=np.arange(40) % n_people).rank_ > 0
     assert taken <= 5
-
-
-def test_too_few_pairs_to_hold_any_out_are_taken_as_they_are():
-    contrasts = np.random.default_rng(5).normal(size=(1, 6))
-    assert MeasurementGate().fit(contrasts).rank_ == 1
 
 
 @pytest.mark.parametrize("n_people", [3, 6])

@@ -71,23 +71,9 @@ def test_a_stored_map_needs_numpy_and_safetensors_only(tmp_path):
     assert np.array_equal(mgpa.load_map(path).transform(np.ones((1, 3))), np.ones((1, 3)))
 
 
-@pytest.mark.parametrize("name", ["eeg", "scale", "simulate", "studies"])
-def test_a_module_is_there_after_importing_the_package_alone(name):
-    loaded_after(f"import mgpa; assert mgpa.{name}.__doc__ and {name!r} in dir(mgpa)")
-
-
 @pytest.mark.parametrize("package", ["eeg", "studies"])
 def test_importing_a_package_of_many_parts_loads_nothing_heavy(package):
     assert not loaded_after(f"import mgpa.{package}; dir(mgpa.{package})") & {*HEAVY, *OPTIONAL}
-
-
-def test_trials_and_features_need_neither_mne_nor_torch():
-    code = """
-import mgpa, numpy
-trials = mgpa.eeg.Trials(numpy.ones((2, 1, 200)), ["Oz"], 250.0)
-mgpa.eeg.encode(mgpa.eeg.crop(trials, 0, 100), mgpa.eeg.TemporalBins(0, 0.4, 0.1))
-"""
-    assert not loaded_after(code) & {"mne", "torch", "braindecode", "pandas", "matplotlib"}
 
 
 def names_of(package):

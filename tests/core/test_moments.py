@@ -24,7 +24,7 @@ def test_moments_merge_in_any_order(seed, n_batches, weighted):
         Moments.from_rows(X[rows], source[rows], None if weight is None else weight[rows])
         for rows in np.array_split(rng.permutation(40), n_batches)
     ]
-    left = Moments.merge(pieces)
+    left = sum(pieces, Moments({}))
     right = pieces[-1]
     for piece in pieces[-2::-1]:
         right = piece + right
@@ -38,21 +38,6 @@ def test_moments_merge_in_any_order(seed, n_batches, weighted):
     weights = np.ones(40) if weight is None else weight
     assert_close(whole.mean, np.average(X, axis=0, weights=weights), 1e-12)
     assert_close(whole.scatter, np.cov(X.T, aweights=weights, ddof=0) * weights.sum(), 1e-10)
-
-
-def test_rows_without_weight_count_as_rows_and_change_nothing_else():
-    X = np.random.default_rng(0).normal(size=(6, 3))
-    seen = SourceMoments.from_rows(X, None)
-    weightless = SourceMoments.from_rows(X + 5, np.zeros(6))
-    assert (weightless.weight, weightless.n_rows) == (0.0, 6)
-    for both in (seen + weightless, weightless + seen):
-        assert (both.n_rows, both.weight) == (12, 6.0)
-        assert_close(both.mean, X.mean(axis=0), 1e-12)
-        assert_close(both.scatter, seen.scatter, 1e-12)
-    neither = weightless + SourceMoments.from_rows(X, np.zeros(6))
-    assert (neither.n_rows, neither.weight) == (12, 0.0)
-    assert not neither.mean.any()
-    assert not neither.scatter.any()
 
 
 @pytest.mark.parametrize("weighted", [True, False])
@@ -190,17 +175,3 @@ def test_moments_made_on_a_device_are_those_of_the_array(monkeypatch, n, weighte
     for key, (total, mean) in array.parts.items():
         assert tensor.parts[key][0] == total
         assert_close(tensor.parts[key][1], mean, 1e-12)
-
-
-@pytest.mark.parametrize("weighted", [False, True])
-def test_a_tensor_in_memory_has_the_moments_of_its_array_to_the_last_bit(weighted):
-    torch = pytest.importorskip("torch")
-    rng = np.random.default_rng(0)
-    X, source = (3 + rng.normal(size=(500, 6))).astype(np.float32), rng.choice(["a", "b"], 500)
-    weight = rng.uniform(size=500) if weighted else None
-    tensor = torch.as_tensor(X).requires_grad_()
-    for one, other in (
-        [Moments.from_rows(rows, source, weight).scatter for rows in (X, tensor)],
-        [Means.from_rows(rows, source, sample_weight=weight).parts["a"][1] for rows in (X, tensor)],
-    ):
-        np.testing.assert_array_equal(one, other)

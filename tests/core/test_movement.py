@@ -5,7 +5,7 @@ import pytest
 
 import mgpa
 from mgpa.baselines import make
-from mgpa.endpoint import movement, movement_budget, relative_movement, stage_movement
+from mgpa.endpoint import movement_budget, relative_movement, stage_movement
 
 
 @pytest.fixture(scope="module")
@@ -64,16 +64,3 @@ def test_history_and_endpoint_agree(silent):
     model.fit(X, source=source, pairs=pairs, X_val=new, source_val=np.tile([0, 1], 100))
     history = [stage["held_movement"] for stage in model.history_]
     np.testing.assert_allclose(stage_movement(model.to_map(), new), history, rtol=1e-4)
-
-
-def test_coverage_counts_features_that_have_a_scale(silent):
-    X, source, (A, B), _ = silent
-    model = MODELS["closed_form"]().fit(X, source=source, pairs=(A, B))
-    loud = B.copy()
-    loud[:, 5] = 1000.0
-    assert model.coverage((A, loud)) == pytest.approx(model.coverage((A, B)))
-
-
-def test_rows_without_size_have_no_movement():
-    with pytest.raises(ValueError, match="empty or all at the fitting mean"):
-        movement(np.ones((2, 3)), np.zeros((2, 3)), np.ones(3, bool))

@@ -46,15 +46,6 @@ def test_ids_give_one_contrast_for_every_two_views_of_an_event():
     assert len(Contrasts.from_ids(X, codes, np.full(7, -1))) == 0
 
 
-def test_contrasts_of_several_batches_are_put_together():
-    one = Contrasts(np.ones((2, 3)), np.zeros(2, int), np.ones(2, int))
-    both = Contrasts.concatenate([one, Contrasts(np.zeros((1, 3)), np.ones(1, int), np.full(1, 2))])
-    assert both.values.tolist() == [[1] * 3, [1] * 3, [0] * 3]
-    assert (both.first.tolist(), both.second.tolist()) == ([0, 0, 1], [1, 1, 2])
-    nothing = Contrasts.concatenate([])
-    assert len(nothing) == len(nothing.first) == len(nothing.second) == 0
-
-
 def test_effects_are_relative_to_the_first_source_and_least_squares():
     effects = np.array([[0.0, 0.0], [1.0, -2.0], [5.0, 3.0]])
     first, second = np.array([0, 0, 1, 2]), np.array([1, 2, 2, 1])

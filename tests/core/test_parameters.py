@@ -1,7 +1,6 @@
 """Parameters: one table per class, one check before anything is computed, one sentence of refusal."""
 
 import inspect
-import pickle
 
 import numpy as np
 import pytest
@@ -65,13 +64,6 @@ def parameters(name):
 @EVERY
 def test_the_table_has_every_parameter_and_nothing_else(name):
     assert set(CLASSES[name]._parameter_constraints) == set(parameters(name))
-
-
-@EVERY
-def test_defaults_are_accepted(name):
-    for parameter, known in inspect.signature(CLASSES[name]).parameters.items():
-        if known.default is not inspect.Parameter.empty:
-            assert CLASSES[name]._parameter_constraints[parameter].accepts(known.default), parameter
 
 
 @EVERY
@@ -166,20 +158,6 @@ def test_a_refusal_says_what_was_expected_and_what_came(model, sentence):
     with pytest.raises(ParameterError) as refusal:
         model.fit(None)
     assert str(refusal.value) == sentence
-
-
-def test_long_values_are_shortened_to_one_line():
-    error = ParameterError("basis", np.arange(400.0).reshape(20, 20), "an array")
-    assert str(error).startswith("basis must be an array; got array([[ 0., 1., 2.,")
-    assert str(error).endswith("....")
-    assert len(str(error)) < 150
-    assert "\n" not in str(error)
-
-
-def test_a_refusal_survives_another_process():
-    error = pickle.loads(pickle.dumps(ParameterError("ridge", -1, "a number, 0 or more")))
-    assert (error.parameter, error.value, error.expected) == ("ridge", -1, "a number, 0 or more")
-    assert str(error) == "ridge must be a number, 0 or more; got -1."
 
 
 # When they are checked

@@ -3,7 +3,6 @@
 import copy
 import json
 import pickle
-import re
 import subprocess
 import sys
 
@@ -13,7 +12,7 @@ import pandas as pd
 import pytest
 import sklearn
 from sklearn.base import clone
-from sklearn.exceptions import NotFittedError, UnsetMetadataPassedError
+from sklearn.exceptions import UnsetMetadataPassedError
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import GridSearchCV, GroupKFold
 from sklearn.pipeline import Pipeline, make_pipeline
@@ -102,24 +101,6 @@ def test_scikit_learn_checks(estimator, check):
 # Parameters
 
 
-@pytest.mark.parametrize(
-    "estimator",
-    [
-        ClosedFormMGPA(gate=MeasurementGate(rank=2), strength=0.5, ridge=3.0),
-        IterativeMGPA(gate=PCAGate(rank=2), anchor_gate=MeasurementGate(), n_stages=5),
-        TokenMean(ClosedFormMGPA(gate=RandomGate(rank=2, random_state=1))),
-    ],
-)
-def test_clone_keeps_parameters_and_is_unfitted(estimator):
-    copied = clone(estimator)
-    assert repr(copied) == repr(estimator)
-    assert repr(copied.get_params()) == repr(estimator.get_params())
-    with pytest.raises(NotFittedError):
-        copied.transform(np.zeros((2, 3)))
-    with pytest.raises(NotFittedError):
-        copied.to_map()
-
-
 def test_nested_parameters_reach_the_gate():
     model = IterativeMGPA(gate=MeasurementGate(), anchor_gate=MeasurementGate())
     model.set_params(gate__rank=3, anchor_gate__rank=0.5, gate__norm_quantile=0.0)
@@ -130,32 +111,7 @@ def test_nested_parameters_reach_the_gate():
         model.set_params(gate__rnk=3)
 
 
-@KINDS
-def test_refitting_forgets_the_first_fit(kind):
-    model, data = fitted(kind)
-    again = clone(model)
-    X, evidence = data["X"][:, :5], {"source": data["source"], "pair_id": data["pair_id"]}
-    model.fit(X, **evidence)
-    again.fit(X, **evidence)
-    assert model.n_features_in_ == 5
-    np.testing.assert_array_equal(model.transform(X), again.transform(X))
-
-
 # Frames, names, output types
-
-
-@KINDS
-def test_frames_in_and_names_out(kind):
-    data = recordings()
-    frame = pd.DataFrame(data["X"], columns=[f"c{i}" for i in range(6)], index=np.arange(1000, 1192))
-    model = fitted(kind)[0].fit(frame, source=pd.Series(data["source"]), pair_id=pd.Series(data["pair_id"]))
-    assert list(model.feature_names_in_) == list(frame.columns)
-    assert list(model.get_feature_names_out()) == list(frame.columns)
-    assert model.to_map().info.feature_names == tuple(frame.columns)
-    out = model.set_output(transform="pandas").transform(frame)
-    assert list(out.columns) == list(frame.columns)
-    assert list(out.index) == list(frame.index)
-    np.testing.assert_allclose(out.to_numpy(), fitted(kind)[0].transform(data["X"]), atol=1e-12)
 
 
 @KINDS
@@ -168,25 +124,6 @@ def test_other_or_reordered_columns_are_an_error(kind):
             model.transform(wrong)
         with pytest.raises(ValueError, match="columns"):
             model.to_map().transform(wrong)
-
-
-@KINDS
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_tensors_in_tensors_out(kind, dtype):
-    model, data = fitted(kind)
-    X = torch.tensor(data["X"], dtype=dtype)
-    A = X[:20].clone().requires_grad_()
-    shift = torch.eye(6, dtype=dtype)[0]
-    codes = torch.tensor(data["source"] == "wet")
-    model.fit(X, source=codes, pairs=(A, A + shift))
-    out = model.transform(X)
-    assert isinstance(out, torch.Tensor)
-    assert out.dtype == dtype
-    assert out.device == X.device
-    tolerance = 1e-4 if dtype == torch.float32 else 1e-8
-    np.testing.assert_allclose(out.numpy(), model.transform(X.numpy()), atol=tolerance)
-    model.fit(X, source=data["source"], pair_id=torch.tensor(data["pair_id"]))
-    np.testing.assert_allclose(model.transform(X).numpy(), fitted(kind)[0].transform(X.numpy()), atol=1e-3)
 
 
 # What fit uses
@@ -244,10 +181,6 @@ class Spy:
 
 class SpiedClosedForm(Spy, ClosedFormMGPA):
     pass
-
-
-class SpiedIterative(Spy, IterativeMGPA):
-    __metadata_request__fit = {"source": True, "pair_id": True, "groups": True}  # noqa: RUF012
 
 
 @pytest.fixture
@@ -310,36 +243,6 @@ def test_routing_slices_source_and_pair_id_by_fold(contrasts_made):
     assert_each_fit_saw_only_its_fold(data, contrasts_made, training_folds(data), n_candidates=2)
 
 
-@pytest.mark.filterwarnings("ignore:.*pair ids have a single row:UserWarning")
-def test_a_pair_split_between_folds_gives_no_contrast(contrasts_made):
-    data = recordings()
-    # The second view of every event "belongs" to another participant, so that folds cut through pairs.
-    data["groups"] = np.where(data["source"] == "wet", (data["groups"] + 5) % 12, data["groups"])
-    folds = training_folds(data)
-    ids = data["pair_id"]
-    assert any((np.unique(ids[train], return_counts=True)[1] == 1).any() for train in folds)
-    search(SpiedClosedForm(gate=MeasurementGate())).fit(
-        data["X"], data["y"], mgpa__source=data["source"], mgpa__pair_id=ids, groups=data["groups"]
-    )
-    assert_each_fit_saw_only_its_fold(data, contrasts_made, folds, n_candidates=2)
-
-
-def test_routing_brings_participants_to_the_iterative_estimator(contrasts_made):
-    data = recordings()
-    model = SpiedIterative(gate=MeasurementGate(), n_stages=2, **LINEAR)
-    with sklearn.config_context(enable_metadata_routing=True):
-        search(model).fit(
-            data["X"],
-            data["y"],
-            source=data["source"],
-            pair_id=data["pair_id"],
-            groups=data["groups"],
-        )
-    for seen, train in zip(Spy.log, [*training_folds(data) * 2, np.arange(192)], strict=True):
-        np.testing.assert_array_equal(seen["groups"], data["groups"][train])
-    assert_each_fit_saw_only_its_fold(data, contrasts_made, training_folds(data), n_candidates=2)
-
-
 def test_routing_reaches_estimators_inside_token_mean():
     data = recordings()
     model = TokenMean(IterativeMGPA(n_stages=2, **LINEAR))
@@ -365,17 +268,6 @@ def test_aligned_pairs_are_not_routed_unasked(model):
         pipe = make_pipeline(model, LogisticRegression())
         with pytest.raises(UnsetMetadataPassedError, match="pairs"):
             pipe.fit(data["X"], data["y"], source=data["source"], pairs=pairs)
-
-
-def test_aligned_pairs_can_be_requested():
-    data = recordings()
-    pairs = (data["X"][:10], data["X"][:10] + 1.0)
-    with sklearn.config_context(enable_metadata_routing=True):
-        model = ClosedFormMGPA().set_fit_request(pairs=True)
-        pipe = make_pipeline(model, LogisticRegression())
-        pipe.fit(data["X"], data["y"], source=data["source"], pairs=pairs)
-    expected = ClosedFormMGPA().fit(data["X"], source=data["source"], pairs=pairs)
-    np.testing.assert_array_equal(pipe[0].transform(data["X"]), expected.transform(data["X"]))
 
 
 # Nothing global
@@ -445,68 +337,6 @@ def test_an_interrupt_keeps_the_complete_stages(monkeypatch):
     assert len(model.to_map()) == model.n_stages_ == len(model.history_) == 3
     np.testing.assert_array_equal(model.transform(data["X"]), whole.transform(data["X"], n_stages=3))
     assert pickle.loads(pickle.dumps(model)).n_stages_ == 3
-
-
-def test_progress_goes_to_stderr_when_asked(capsys):
-    data = recordings()
-    model, evidence = fit_iterative(data, verbose=True, n_stages=2)
-    model.fit(data["X"], **evidence)
-    out, err = capsys.readouterr()
-    assert out == ""
-    assert re.fullmatch(r"MGPA stages done in .* s\n", err)
-
-
-def test_early_stopping_is_decided_by_held_out_rows():
-    data, held = recordings(), recordings(4, seed=5)
-    # The first stage is the closed form, without critics.
-    settings = {"critics": ("linear", "gelu"), "n_stages": 2, "critic_epochs": 30, "learning_rate": 0.01}
-    model, evidence = fit_iterative(data, **settings)
-    validation = {"X_val": held["X"], "source_val": held["source"]}
-    without = clone(model).fit(data["X"], **evidence, **validation).to_map()
-    stopped = (
-        clone(model).set_params(early_stopping=True, patience=1).fit(data["X"], **evidence, **validation)
-    )
-    assert not np.array_equal(without.hidden_weight, stopped.to_map().hidden_weight)
-    np.testing.assert_array_equal(
-        without.hidden_weight, clone(model).fit(data["X"], **evidence).to_map().hidden_weight
-    )
-
-
-def test_held_out_rows_without_sources_are_only_followed():
-    data, held = recordings(), recordings(4, seed=5)
-    model, evidence = fit_iterative(data, n_stages=3)
-    followed = clone(model).fit(data["X"], X_val=held["X"], **evidence)
-    np.testing.assert_array_equal(
-        followed.transform(data["X"]), model.fit(data["X"], **evidence).transform(data["X"])
-    )
-    movement = [record["held_movement"] for record in followed.history_]
-    assert all(isinstance(value, float) and value > 0 for value in movement)
-    assert [record["held_movement"] for record in model.history_] == [None] * 3
-    with pytest.raises(ValueError, match="X_val without source_val"):
-        model.set_params(do_no_harm=True).fit(data["X"], X_val=held["X"], **evidence)
-
-
-def no_effect(seed: int = 0, **changes):
-    """Return data whose sources do not differ; the pairs say that they might."""
-    return recordings(seed=seed, shift=0.0, **changes)
-
-
-@pytest.mark.parametrize("given", ["X_val", "groups", "pair_id", "nothing"])
-def test_do_no_harm_leaves_sources_that_do_not_differ(given):
-    data = no_effect()
-    model, evidence = fit_iterative(data, do_no_harm=True)
-    if given == "X_val":
-        held = no_effect(seed=9)
-        evidence |= {"X_val": held["X"], "source_val": held["source"]}
-    elif given == "groups":
-        evidence |= {"groups": data["groups"]}
-    elif given == "nothing":
-        order = np.lexsort((data["source"], data["pair_id"]))
-        rows = data["X"][order]
-        evidence = {"source": evidence["source"], "pairs": (rows[::2], rows[1::2])}
-    model.fit(data["X"], **evidence)
-    assert model.n_stages_ == 0
-    np.testing.assert_array_equal(model.transform(data["X"]), data["X"])
 
 
 class SplitSpy(Trajectory):

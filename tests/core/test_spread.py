@@ -189,6 +189,15 @@ def test_units_without_a_common_slope_rarely_show_one(n_units):
     assert shown < 12
 
 
+def test_one_participant_cannot_tell_devices_from_themselves():
+    world, people = World("gain and shift"), np.zeros(60)
+    arguments = {"source": world.source, "pairs": world.pairs, "pair_groups": people}
+    assert (
+        "p = 1, 1 participants" in mgpa.MGPA(on_missing="warn").fit(world.X, **arguments).to_map().summary()
+    )
+    assert isinstance(mgpa.MGPA(spread="always").fit(world.X, **arguments).to_map(), mgpa.SpreadMap)
+
+
 def test_a_common_gain_is_shown_by_few_units():
     rng = np.random.default_rng(1)
     A = rng.normal(size=(60, 5))

@@ -1,6 +1,5 @@
 """Fits from sufficient statistics: in one call, batch by batch, or merged, they are one fit."""
 
-import warnings
 from dataclasses import replace
 
 import numpy as np
@@ -8,12 +7,10 @@ import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from sklearn.exceptions import NotFittedError
 
 from factories import assert_close, new_rows, several_sources, two_sources
 from mgpa import AffineMap, ClosedFormMGPA
 from mgpa._common.arrays import is_tensor
-from mgpa.baselines import LEACE
 from mgpa.errors import MissingEvidence
 from mgpa.estimators.base import FitData
 from mgpa.estimators.streamed import Evidence, LabelledPairs
@@ -55,19 +52,6 @@ def test_batch_streamed_and_merged_fits_are_one(seed, n_batches, kind, weighted)
         assert_close(other.covariance_, whole.covariance_, 1e-10)
         info, expected = (replace(model.to_map().info, gate_energy=None) for model in (other, whole))
         assert info == expected
-
-
-def test_rows_can_be_added_after_a_fit():
-    data = several_sources(5, K=2)
-    rng = np.random.default_rng(5)
-    first, second = split(data, rng, 2)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # some pairs are still incomplete
-        model = first.fit(ClosedFormMGPA())
-        early = model.transform(data.X)
-    model.partial_fit(second.X, **second.evidence())
-    assert np.abs(model.transform(data.X) - early).max() > 1e-6
-    assert_close(model.transform(data.X), data.fit(ClosedFormMGPA()).transform(data.X), 1e-10)
 
 
 def test_merging_checks_what_it_merges():
@@ -132,16 +116,6 @@ def test_pairs_that_are_no_rows_of_x_can_come_with_ids():
     assert all(rows.participant is None for rows in model._data.paired_rows)  # nobody's name is kept
     with pytest.raises(ValueError, match="The pairs have 5 features, and the rows 6"):
         model.add_pairs(replace(labelled, X=labelled.X[:, :5]))
-
-
-def test_sources_are_those_of_all_batches():
-    data = several_sources(K=3)
-    model = LEACE()
-    for k in (2, 0, 1):
-        model.partial_fit(data.X[data.source == k], source=data.source[data.source == k])
-    assert model.sources_.tolist() == [0, 1, 2]
-    with pytest.raises(NotFittedError, match="This LEACE is not fitted yet"):
-        _ = LEACE().sources_
 
 
 def evidence(data):
@@ -212,22 +186,3 @@ def test_rows_on_an_accelerator_stay_there(monkeypatch, make, by_id, device):
     assert stayed.info == replace(expected.info, gate_energy=stayed.info.gate_energy)
     assert_close(stayed.info.gate_energy, expected.info.gate_energy, 1e-12)
     assert_close(stayed.transform(X), expected.transform(X), 1e-5)
-
-
-@pytest.mark.parametrize("problem", ["a number that is none", "another width", "no rows"])
-def test_bad_rows_on_an_accelerator_get_the_errors_of_arrays(problem):
-    """Whatever is not plainly good is read as an array, so that there is one set of errors."""
-    torch = pytest.importorskip("torch")
-    if not torch.cuda.is_available():
-        pytest.skip("no CUDA device")
-    X, source, pairs, _ = rows_of_two_devices()
-    model = ClosedFormMGPA().fit(X, source=source, pairs=pairs)
-    bad = {"a number that is none": X * np.where(np.arange(len(X)) == 3, np.nan, 1)[:, None]}
-    bad |= {"another width": X[:, :5], "no rows": X[:0]}
-    rows = bad[problem]
-    said = []
-    for given_rows in (rows, torch.as_tensor(rows, device="cuda")):
-        with pytest.raises(ValueError, match=r"X|sample") as error:
-            model.partial_fit(given_rows, source=source[: len(rows)])
-        said.append(str(error.value))
-    assert said[0] == said[1]

@@ -11,9 +11,7 @@ from hypothesis import strategies as st
 from factories import Data, assert_close, new_rows, several_sources, two_sources
 from mgpa import (
     ClosedFormMGPA,
-    IterativeMGPA,
     JointTokens,
-    MapError,
     TokenMean,
     load_map,
     transform_tokens,
@@ -91,16 +89,6 @@ def test_labelled_token_pairs_of_three_sources_can_be_added(Tokens):
         model.add_pairs(replace(labelled, X=labelled.X[:, :2]))
 
 
-@pytest.mark.parametrize("Tokens", [TokenMean, JointTokens])
-def test_rows_of_a_single_token_are_rows(Tokens):
-    data = two_sources()
-    model = data.fit(Tokens(ClosedFormMGPA()))
-    expected = data.fit(ClosedFormMGPA()).transform(data.X)
-    np.testing.assert_array_equal(model.transform(data.X), expected)
-    assert_close(model.transform(data.X[:, None]), expected[:, None], 1e-12)
-    assert model.n_tokens_ == 1
-
-
 def test_source_aware_corrections_of_tokens_are_told_the_sources():
     data = with_tokens(two_sources())
     model = TokenMean(CORAL(reference=0))
@@ -159,31 +147,6 @@ def test_a_stored_map_of_tokens_says_how_it_takes_them(Tokens, dtype, tmp_path):
     if Tokens is not TokenMean:
         assert m.info.constant_features == (1 * 6 + 2,)
         np.testing.assert_array_equal(corrected[:, 1, 2], X[:, 1, 2])
-
-
-def test_staged_maps_take_all_tokens_together():
-    data = with_tokens(two_sources(effect=4.0))
-    stages = IterativeMGPA(critics=("linear",), n_stages=3, do_no_harm=False)
-    model = data.fit(JointTokens(stages))
-    assert_close(transform_tokens(model.to_map(), data.X), model.transform(data.X), 1e-12)
-    assert_close(
-        transform_tokens(model.to_map(), data.X, n_stages=1), model.transform(data.X, n_stages=1), 1e-12
-    )
-
-
-@pytest.mark.parametrize(
-    ("changes", "words"),
-    [
-        ({"token_layout": "sum"}, "token_layout is 'sum'; expected 'mean' or 'joint'"),
-        ({"token_layout": "joint", "n_tokens": None}, "not those of None tokens"),
-        ({"token_layout": "joint", "n_tokens": 4}, "18 features are not those of 4 tokens"),
-    ],
-)
-def test_a_layout_that_does_not_fit_is_refused(changes, words):
-    data = with_tokens(two_sources())
-    m = data.fit(JointTokens(ClosedFormMGPA())).to_map()
-    with pytest.raises(MapError, match=words):
-        replace(m, info=replace(m.info, **changes))
 
 
 def test_many_more_numbers_than_rows_take_no_square_matrix():

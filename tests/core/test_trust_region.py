@@ -100,33 +100,6 @@ def test_steps_equal_an_independent_solver(kind, radius):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("radius", [0.01, 0.6, 1e3])
-def test_gram_coefficients_give_the_same_steps(kind, radius):
-    rng = np.random.default_rng(1)
-    for J, r in SIZES:
-        A, e = kind(rng, 40, J, r)
-        expected, _ = reference(A, e, 1e-3, radius)
-        y = step_coefficients(A @ np.swapaxes(A, 1, 2), e, damping=1e-3, radius=radius)
-        assert y.shape == e.shape
-        step = -np.einsum("nj,njr->nr", y, A)
-        # The Gram matrix squares the condition: singular values below 1e-8 drown in it.
-        np.testing.assert_allclose(step, expected, rtol=0, atol=1e-9 * max(1.0, np.abs(expected).max()))
-
-
-@pytest.mark.parametrize("log_gradient", [-12, -6, -3, 3, 6, 12])
-@pytest.mark.parametrize("log_residual", [-12, -6, 0, 6, 12])
-def test_neither_huge_nor_small_scales_disturb_the_step(log_gradient, log_residual):
-    rng = np.random.default_rng(2)
-    for J, r in SIZES:
-        A, e = generic(rng, 20, J, r)
-        A, e = A * 10.0**log_gradient, e * 10.0**log_residual
-        step = trust_region_step(A, e, damping=1e-3, radius=0.6)
-        expected, nu = reference(A, e, 1e-3, 0.6)
-        assert_same_step(step, expected, A, e, 1e-3 + nu)
-        assert (np.linalg.norm(step, axis=1) <= 0.6 * (1 + 1e-15)).all()
-
-
-@pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize(("damping", "radius"), [(1e-3, 0.05), (1e-3, 0.6), (1.0, 0.3), (1e-3, 50.0)])
 def test_steps_meet_the_optimality_conditions(kind, damping, radius):
     rng = np.random.default_rng(3)
@@ -204,27 +177,6 @@ def test_torch_tensors_give_the_same_steps(kind):
             y = step_coefficients(torch.tensor(gram), torch.tensor(e), damping=1e-3, radius=radius).numpy()
             step = -np.einsum("nj,njr->nr", y, A)
             np.testing.assert_allclose(step, expected, rtol=0, atol=1e-9 * max(1.0, np.abs(expected).max()))
-
-
-@pytest.mark.parametrize("radius", [0.05, 0.6, 1e3])
-def test_float32_gives_the_step_to_its_own_precision(radius):
-    rng = np.random.default_rng(8)
-    for J, r in SIZES:
-        A, e = (a.astype(np.float32) for a in weighted(rng, 40, J, r))
-        expected, _ = reference(A.astype(float), e.astype(float), 0.1, radius)
-        step = trust_region_step(A, e, damping=0.1, radius=radius)
-        assert step.dtype == np.float32
-        np.testing.assert_allclose(step, expected, rtol=0, atol=1e-4 * max(1.0, np.abs(expected).max()))
-
-
-@pytest.mark.parametrize("J", [1, 2, 4])
-def test_a_row_alone_takes_the_same_step(J):
-    A, e = weighted(np.random.default_rng(9), 50, J, 4)
-    together = trust_region_step(A, e, damping=1e-3, radius=0.3)
-    alone = np.concatenate(
-        [trust_region_step(a[None], b[None], damping=1e-3, radius=0.3) for a, b in zip(A, e, strict=True)]
-    )
-    np.testing.assert_allclose(alone, together, rtol=0, atol=1e-12)
 
 
 @pytest.mark.parametrize("J", [1, 2, 4])

@@ -89,7 +89,7 @@ def test_the_quickstart_has_ten_lines_and_says_what_its_commands_print(tmp_path,
     output += capsys.readouterr().out
     for line in re.findall(r"^(?:pairs|mispaired) +rank .*$", text, re.MULTILINE):
         assert line in output
-    for line in ("96.1% of contrast energy", "896 rows, 128 contrasts", "95.9% of contrast energy, 5-fold"):
+    for line in ("96.1% of contrast energy", "896 rows, 128 contrasts"):
         assert line in text
         assert line in output
 

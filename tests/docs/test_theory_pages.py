@@ -44,7 +44,7 @@ def test_every_numbered_equation_is_written_out_once_and_in_the_last_table():
 
 def test_every_name_on_a_page_exists():
     names = {name for text in TEXTS.values() for name in re.findall(r"``(mgpa\.[\w.]+)[`(]", text)}
-    assert len(names) > 20
+    assert len(names) > 15
     for name in names:
         found, *rest = importlib.import_module("mgpa"), *name.split(".")[1:]
         for part in rest:

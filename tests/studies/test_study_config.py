@@ -64,7 +64,7 @@ WRONG = {
     "[encoder]\nname = 'band_power'": r"a table holds embeddings already; leave \[encoder\] and",
     "[views]\nzscore = true": r"a table holds embeddings already",
     "[reuse]\ndevelopment = 'a'\ntasks = ['b']": r"reuse: development is 'a', which is not among tasks",
-    "[reuse]\ndevelopment = 'a'\ntasks = ['a']": r"reuse\.tasks names 'a'",
+    "[reuse]\ndevelopment = 'a'\ntasks = ['a']": r"reuse\.tasks are a; the data have",
     "[paper.CF2]\nQ = 1.0": r"there is no metric 'Q' here",
     "[readers]\nrestarts = 'many'": r"readers\.restarts: .*integer.*got 'many'",
 }

@@ -3,19 +3,16 @@
 import csv
 import json
 import re
-import shutil
-import subprocess
 from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
 
 import numpy as np
-import pytest
 
 import mgpa
 from layout import COLLIDING, OVERFLOWING, measure
 from mgpa.studies import load_study, write_results
-from mgpa.studies.results import SIMULATED, latex, provenance
+from mgpa.studies.results import SIMULATED, provenance
 from mgpa.studies.rows import contrasts, estimates
 from mgpa.tables.files import write_table
 from simulated import simulated_table
@@ -71,39 +68,6 @@ def test_the_papers_values_stand_beside_ours(finished):
     found = {(r["method"], r["metric"]): r for r in read_rows(folder / "table.csv")}
     assert float(found["CF", "M"]["difference"]) == row.difference
     assert found["CF", "T_f"]["paper"] == found["CF", "T_f"]["difference"] == ""
-
-
-@pytest.mark.parametrize("name", ["table.tex", "contrasts.tex"])
-def test_latex_has_the_same_columns_in_every_line(finished, name):
-    text = (finished[1] / name).read_text("utf-8")
-    begin, *lines, end = text.splitlines()[2:]
-    assert begin == r"\begin{longtable}{@{}llrlrr@{}}"
-    assert end == r"\end{longtable}}"
-    body = [line for line in lines if not line.endswith(("rule", "head")) and "caption" not in line]
-    assert len(body) > 5
-    for line in body:
-        assert line.endswith(r" \\")
-        assert len(re.findall(r"(?<!\\)&", line)) == 5
-        assert not re.search(r"(?<!\\)[%_#]", line)
-    assert r"LEACE\_50 \%" in text
-
-
-@pytest.mark.skipif(shutil.which("pdflatex") is None, reason="pdflatex is not installed")
-def test_latex_sets_a_table_of_several_pages(finished, tmp_path):
-    rows = list(contrasts(finished[0]))
-    (tmp_path / "table.tex").write_text(latex(rows * (200 // len(rows))), "utf-8")
-    document = (
-        r"\documentclass{article}\usepackage{booktabs,longtable}\begin{document}\input{table}\end{document}"
-    )
-    (tmp_path / "all.tex").write_text(document, "utf-8")
-    command = ["pdflatex", "-interaction=nonstopmode", "-halt-on-error", "all.tex"]
-    for _ in range(2):  # widths of columns are known the second time
-        done = subprocess.run(
-            command, cwd=tmp_path, capture_output=True, text=True, errors="replace", check=False
-        )
-    assert done.returncode == 0, done.stdout[-2000:]
-    assert "Overfull" not in done.stdout
-    assert int(re.search(r"Output written on all.pdf \((\d+) pages", done.stdout)[1]) > 2
 
 
 def test_the_report_tells_about_the_study_and_loads_nothing(finished):
@@ -172,4 +136,4 @@ def test_results_without_what_a_contrast_asks_for_are_still_written(tmp_path):
     result = run(study, tmp_path / "work")
     assert list(contrasts(result)) == []
     write_results(result, tmp_path / "out")
-    assert not (tmp_path / "out" / "figures" / "contrasts.pdf").exists()
+    assert "Differences that the study is about" not in (tmp_path / "out" / "report.html").read_text("utf-8")

@@ -7,11 +7,9 @@ import numpy as np
 import pytest
 
 from mgpa.audit.measure import movement_by_group
-from mgpa.audit.store import Store
 from mgpa.studies import StudyError, load_study, plan_study, write_results
-from mgpa.studies.material import prepare
 from mgpa.studies.recordings import Recordings
-from mgpa.studies.reuse import _candidates, run_reuse
+from mgpa.studies.reuse import prepare, run_reuse, select_method
 from mgpa.studies.rows import estimates
 from mgpa.tables.files import open_table, write_table
 from mgpa.tables.rows import corrected_rows
@@ -98,10 +96,12 @@ def test_reuse_is_measured_in_the_coordinates_that_its_tasks_share(uneven, tmp_p
     study = load_study(uneven)
     result = run(study, tmp_path / "work")
     material = prepare(study, Recordings(study, tmp_path / "work"))
-    [chosen] = _candidates(study, material, "CF", Store(tmp_path / "work" / "cells"), "cpu")
+    _, [(_, chosen)], _ = select_method(
+        study, material, "CF", cache=tmp_path / "work" / "cells", device="cpu"
+    )
     for task in ("easy", "hard"):
         rows = material.tables[task].rows("EVAL")
-        expected = movement_by_group(rows.X, corrected_rows(chosen.chosen.map, rows), rows.participant)[1]
+        expected = movement_by_group(rows.X, corrected_rows(chosen.map, rows), rows.participant)[1]
         np.testing.assert_allclose(result.audits[task]["CF"].movement[0], expected, rtol=1e-9)
 
 
@@ -126,12 +126,12 @@ def test_those_who_are_judged_are_no_part_of_a_selection(uneven, tmp_path):
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"floor": True}, r"\[reuse\] has neither floor nor gate.tokens"),
-        ({"gate": {"tokens": True}}, r"\[reuse\] has neither floor nor gate.tokens"),
-        ({"methods": {"CF": {"pairs": "endpoints"}}}, r"methods.CF.pairs: \[reuse\] has calibration pairs"),
-        ({"methods": {"CF": {"budget": 0.1}}}, r"methods\.CF\.budget: in \[reuse\], development people"),
+        ({"floor": True}, r"\[reuse\] has no \[endpoints\]"),
+        ({"gate": {"tokens": True}}, r"\[reuse\] has no \[endpoints\]"),
+        ({"methods": {"CF": {"pairs": "endpoints"}}}, r"methods.CF: \[reuse\] has neither pairs nor budget"),
+        ({"methods": {"CF": {"budget": 0.1}}}, r"methods\.CF: \[reuse\] has neither pairs nor budget"),
         ({"endpoints": {"association": 0.9}}, r"\[reuse\] has no \[endpoints\]"),
-        ({"reuse": {"tasks": ["easy", "harder"]}}, "reuse.tasks names 'harder'; the data have easy, hard"),
+        ({"reuse": {"tasks": ["easy", "harder"]}}, "reuse.tasks are easy, harder; the data have easy, hard"),
         ({"data": {"artifact": 1e-4}}, "artifact is for neuroscan_flex"),
     ],
 )
@@ -178,7 +178,7 @@ def test_people_who_are_fitted_on_are_needed_on_the_development_task_alone(uneve
     assert set(found.tables["hard"].role) == {"HEAD", "EVAL"}
     # What they measure on the other task is the same with and without.
     audits = [
-        run_reuse(study, recordings, cache=tmp_path / name, n_jobs=1, device="cpu", verbose=False)[0]["hard"]
+        run_reuse(study, recordings, cache=tmp_path / name, device="cpu", verbose=False)[0]["hard"][0]
         for name, recordings in (("a", complete), ("b", Lacking(complete, "hard", fitted_on)))
     ]
     for name in audits[0]:

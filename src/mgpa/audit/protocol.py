@@ -307,6 +307,7 @@ class AuditPlan:
             "sources": [str(s) for s in table.sources.tolist()],
             "design": self.design.sentence,
             "unit": self.design.unit,
+            "names": {"source": str(table.info.get("source_column", "source"))},
             "task": self.design.task,
             "features": list(rows.X.shape[1:]),
             "nested_readers": confounding(head.source, head.participant).nested_participants,

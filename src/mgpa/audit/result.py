@@ -170,10 +170,6 @@ class Audit:
             return None
         return METRICS[metric].outcome(self.contrast(method, metric=metric))
 
-    def influence(self, a: str, b: str = "identity", metric: str = "S") -> Floats:
-        """Return the contrast without each participant in turn: does one participant drive the result?"""
-        return self[a].influence(metric) - self[b].influence(metric)
-
     def participants(self) -> Any:
         """Return a pandas frame with one row per method, fit, participant, metric and its parts."""
         try:

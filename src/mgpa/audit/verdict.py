@@ -22,8 +22,6 @@ from .words import interval, label, listed, number
 if TYPE_CHECKING:
     from .result import Audit
 
-# Share of contrast energy in a gate that is proposed where a narrower one leaves the source readable.
-WIDE = 0.99
 # Characters of a printed table, and the columns that come first in it.
 LINE = 110
 FIRST = ("S", "A_f", "RMSEP_f", "T_f", "M")
@@ -32,9 +30,6 @@ HEADS = ("A_f", "RMSEP_f", "bias_f", "T_f", "T_r", "RMSEP_r")
 # More units than this many times the present number are not worth asking for.
 MOST_MORE = 50
 OPERATORS = {"<=": operator.le, ">=": operator.ge, "<": operator.lt, ">": operator.gt}
-
-
-# ------------------------------------------------------------------------------------------ what is best
 
 
 def task_metric(audit: Audit) -> Metric | None:
@@ -92,9 +87,6 @@ def _beats(audit: Audit, a: str, b: str, metric: str) -> bool:
     except ValueError:  # different numbers of fits have no paired difference
         ends = [sorted((sign * e.low, sign * e.high)) for e in (audit[m].estimate(metric) for m in (a, b))]
         return ends[0][1] < ends[1][0]
-
-
-# -------------------------------------------------------------------------------------------- the verdict
 
 
 def verdict(audit: Audit) -> list[str]:
@@ -234,9 +226,6 @@ def warnings(audit: Audit) -> dict[str, str]:
     return marks
 
 
-# ----------------------------------------------------------------------------------------- method by method
-
-
 def findings(audit: Audit, method: str) -> list[str]:
     """Return what a method did: to heads, to the source, to the rows; and what to try next."""
     if method == "identity":
@@ -249,7 +238,7 @@ def findings(audit: Audit, method: str) -> list[str]:
             f"Worst-case AUROC of a head trained on the shortcut: {_change(audit, method, 'worst')}."
         )
     lines.append(f"Rows moved by {100 * audit[method].estimate('M').value:.1f} % of their size.")
-    return lines + _advice(audit, method)
+    return lines
 
 
 def _change(audit: Audit, method: str, metric: str) -> str:
@@ -320,56 +309,33 @@ def _left(audit: Audit, method: str) -> list[str]:
             f"From what the gate preserves, readers reach {interval(result.estimate('floor'))} (the floor)"
         )
         if result.floor_explains:
-            lines.append(f"{floor}: neither another correction inside this gate nor more data would lower S.")
+            lines.append(f"{floor}: more data would not lower S; a gate of higher rank may.")
         else:
             lines.append(f"{floor}; no correction inside this gate removes that.")
     if result.chance.excluded and result.has("L"):
         linear = f"Linear readers reach {interval(result.estimate('L'))}"
         linear += "" if result.linear_chance.excluded else ", no more than chance"
         if result.beyond_linear:
-            linear += f"; the rest is in spread and shape (best reader: {result.best_reader()})"
+            linear += (
+                f"; the rest is in spread and shape (best reader: {result.best_reader()}). Try mgpa.MGPA"
+            )
         lines.append(f"{linear}.")
     return lines
 
 
-def _advice(audit: Audit, method: str) -> list[str]:
-    """Return what to try where a map with a gate has left the source readable."""
-    result = audit[method]
-    if not result.chance.excluded or too_few(audit) or not result.provenance:
-        return []
-    info, tries = result.provenance[0], []
-    if not info.gate_rank:
-        return []
-    inside = not result.floor_explains  # a correction inside the gate may help
-    if inside and audit.settings["budget"] is not None:
-        tries.append("a larger budget, or none")
-    if inside and info.method == "ClosedFormMGPA" and result.has("L") and result.beyond_linear:
-        tries.append("iterative_mgpa (mgpa.IterativeMGPA), which is not one affine map for all rows")
-    if info.gate_energy is not None and info.gate_energy < WIDE:
-        tries.append(
-            f"a gate of rank {WIDE} instead of {info.gate_rank} (--rank {WIDE}; in Python "
-            f"gate=mgpa.MeasurementGate(rank={WIDE}))"
-        )
-    return [f"Next: {'; with it '.join(tries)}. Check T_f afterwards."] if tries else []
-
-
 def caveats(audit: Audit) -> list[str]:
     """Return how sure the findings are; the same for every method."""
-    s, n = audit.settings, audit.n_people
-    lines = [*warnings(audit).values()]
-    if audit.design is not None:
-        lines += [audit.design.sentence, *audit.design.notes]
-    if s["nested_readers"] and (audit.design is None or audit.design.kind == "crossed"):
+    s, lines, design = audit.settings, [*warnings(audit).values()], audit.design
+    lines += [] if design is None else [design.sentence, *design.notes]
+    if s["nested_readers"] and (design is None or design.kind == "crossed"):
         lines.append(
             f"{s['nested_readers']} of {s['participants']['HEAD']} HEAD participants have one source only: "
             "readers may have learned who they are instead of how they were measured, so S may be too low."
         )
     if "folds" in s:
-        lines.append(
-            f"Each {named(audit, 'participant')} was scored once, by models trained on others, in "
-            f"{s['folds']} folds; models differ from fold to fold."
-        )
-    few = " Intervals over so few tend to be too narrow." if TOO_FEW <= n < FEW else ""
+        unit = named(audit, "participant")
+        lines.append(f"Each {unit} was scored once, by models trained on others, in {s['folds']} folds.")
+    few = " Intervals over so few tend to be too narrow." if audit.n_people < FEW else ""
     lines.append(
         f"Intervals are over {units(audit)}, for these fitted maps and readers; a stronger reader may find "
         f"more. Chance comes from permuted source labels.{few}"
@@ -377,14 +343,13 @@ def caveats(audit: Audit) -> list[str]:
     lines += [entry["sentence"] for entry in plan(audit) if not too_few(audit)]
     if len(audit.methods) > 2 and any(len(group) == 1 for group in ranking(audit)[1]):
         lines.append(
-            "The best method was chosen on the participants it is reported on, which flatters it a little; "
-            "confirm it on new ones."
+            "The best method was chosen on the participants it is reported on; confirm it on new ones."
         )
     return lines
 
 
 def readers_note(audit: Audit) -> str:
-    """Return who read the source, and what the paper's readers alone make of it, if there were others."""
+    """Return who read the source, and what the paper's readers alone reach, if there were others."""
     n, s = len(audit["identity"].readers), audit.settings
     if s["bank"] == "paper":
         return f"S: the best of {n} readers, all of them the paper's."
@@ -398,28 +363,16 @@ def shortcut_note(audit: Audit) -> str:
     ways, origin = audit.settings["directions"], audit.settings["directions_of"]
     if not ways:
         return f"worst and control were not measured: {origin}." if origin else ""
-    if len(ways) == 1:
-        how = "as stated" if origin == "stated" else f"as in the {origin} rows"
-        return f"worst: heads learned the shortcut that {ways[0]} ({how})."
-    return (
-        f"worst: source and task are not clearly associated in the {origin} rows, so heads learned each of "
-        f"the {len(ways)} possible shortcuts, and their curves are averaged."
-    )
-
-
-# ------------------------------------------------------------------------------ how many more, requirements
+    how = "as stated" if origin == "stated" else f"as in the {origin} rows"
+    which = f"the shortcut that {ways[0]} ({how})" if len(ways) == 1 else "each possible shortcut, averaged"
+    return f"worst: heads learned {which}."
 
 
 def plan(audit: Audit) -> list[dict[str, Any]]:
-    """Return how many participants in all would settle what intervals leave open.
+    """Return how many participants in all would settle what intervals leave open, from their spread.
 
-    From the spread over participants: an interval becomes narrower by the square root of their number.
-
-    Returns
-    -------
-    list of dict
-        ``question`` ("separate" or "kept"), ``methods``, ``metric``; ``now`` and ``needed`` participants
-        (None: more will hardly help); and a ``sentence``.
+    Each entry has ``question`` ("separate" or "kept"), ``methods``, ``metric``, participants ``now`` and
+    ``needed`` (None: more will hardly help), and a ``sentence``.
     """
     names, leaders = ranking(audit)
     task, metric = task_metric(audit), audit.settings.get("outcome", "S")
@@ -434,19 +387,15 @@ def plan(audit: Audit) -> list[dict[str, Any]]:
             open_.append(((name,), task.name, task.kept - loss.value, loss.high - loss.value))
     entries, now, unit = [], audit.n_people, named(audit, "participant")
     for methods, measured, margin, spread in open_:
-        who, needed = listed(map(label, methods)), now * (spread / margin) ** 2 if margin > 0 else math.inf
-        goal = (
-            f"tell {who} apart on {measured}"
-            if len(methods) > 1
-            else f"show that {who} keeps the task within {number(METRICS[measured].kept or 0, 2)}"
-        )
+        needed = now * (spread / margin) ** 2 if margin > 0 else math.inf
         enough = max(math.ceil(needed), now + 1) if needed <= MOST_MORE * now else None
-        entries.append({
-            "question": "separate" if len(methods) > 1 else "kept", "methods": methods, "metric": measured,
-            "now": now, "needed": enough,
-            "sentence": f"About {enough} {unit}s would {goal}." if enough
-            else f"More {unit}s will hardly {goal}.",
-        })  # fmt: skip
+        who, kept = listed(map(label, methods)), METRICS[measured].kept or 0
+        goal = f"show that {who} keeps the task within {number(kept, 2)}"
+        goal = f"tell {who} apart on {measured}" if len(methods) > 1 else goal
+        sentence = f"About {enough} {unit}s would {goal}." if enough else f"More {unit}s will hardly {goal}."
+        question = "separate" if len(methods) > 1 else "kept"
+        entry = {"question": question, "methods": methods, "metric": measured, "now": now, "needed": enough}
+        entries.append(entry | {"sentence": sentence})
     return entries
 
 
@@ -493,9 +442,6 @@ def unmet(audit: Audit, requirement: str) -> list[str]:
                 of = metric if part == "value" else f"{metric}.{part}"
                 lines.append(f"{label(name)}: {of} is {number(value)}, required {sign} {number(bound)}.")
     return lines
-
-
-# --------------------------------------------------------------------------------------------- as plain text
 
 
 def text(audit: Audit, *, verbose: bool = False) -> str:

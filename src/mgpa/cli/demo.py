@@ -54,7 +54,7 @@ def demo(
 
 def _from_table(rows: Any, out: Path) -> tuple[list[str], Path]:
     """Fit, apply and audit; return what to print, and the report."""
-    from .. import MGPA
+    from ..front import MGPA
     from ..audit import run
     from ..tables import correct_file, fit_table, write_table
 

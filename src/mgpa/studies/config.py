@@ -36,7 +36,6 @@ def _text(value: Any) -> Any:
 
 Texts = Annotated[tuple[Annotated[str, BeforeValidator(_text)], ...], BeforeValidator(_tuple)]
 Integers = Annotated[tuple[int, ...], BeforeValidator(_tuple)]
-Share = Annotated[float, Field(gt=0, lt=1)]
 
 
 class Section(BaseModel):
@@ -266,46 +265,39 @@ class Study(Section):
 
     @model_validator(mode="after")
     def _consistent(self) -> Study:
-        if self.data.kind != "table" and self.encoder is None:
-            raise ValueError("recordings need an [encoder]")
-        if self.data.kind == "table" and (self.encoder is not None or self.views != ViewsSection()):
-            raise ValueError("a table holds embeddings already; leave [encoder] and [views] out")
-        names = {"identity", *self.methods}
-        for contrast in self.contrasts:
-            for name in (contrast.a, contrast.b):
-                if name not in names:
-                    raise ValueError(f"contrasts name {name!r}; the methods are {', '.join(sorted(names))}")
-        if "identity" in self.methods:
-            raise ValueError("'identity' is always measured; leave it out of [methods]")
+        data, reuse, methods = self.data, self.reuse, self.methods
+        table, tasks = data.kind == "table", data.named_tasks
+        names = sorted({"identity", *methods})
         for values in self.paper.values():
             _require_metrics(values)
-        self._require_reuse() if self.reuse is not None else self._require_one_task()
-        return self
-
-    def _require_reuse(self) -> None:
-        """Raise if a reuse study has settings that reuse does not use."""
-        assert self.reuse is not None
-        tasks = self.data.named_tasks
-        unknown = [task for task in self.reuse.tasks if task not in tasks]
-        if unknown:
-            raise ValueError(f"reuse.tasks names {unknown[0]!r}; the data have {', '.join(tasks)}")
-        if self.endpoints != EndpointsSection() or self.views.transport is not None:
-            raise ValueError("[reuse] has no [endpoints] or [views.transport]")
-        if self.floor or self.gate.tokens:
-            raise ValueError("[reuse] has neither floor nor gate.tokens")
-        for name, method in self.methods.items():
-            if method.pairs != "contrasts":
-                raise ValueError(f"methods.{name}.pairs: [reuse] has calibration pairs only")
-            if method.budget is not None:
-                raise ValueError(f"methods.{name}.budget: in [reuse], development people choose how much")
-
-    def _require_one_task(self) -> None:
-        """Raise if a study has settings that only reuse uses; one recording may have several labels."""
-        if len(self.data.tasks) > 1:
-            raise ValueError(f"{', '.join(self.data.tasks)}: only [reuse] has several recorded tasks")
-        for name, method in self.methods.items():
-            if method.grid:
+        for wrong, why in (
+            (not table and self.encoder is None, "recordings need an [encoder]"),
+            (
+                table and (self.encoder is not None or self.views != ViewsSection()),
+                "a table holds embeddings already; leave [encoder] and [views] out",
+            ),
+            ("identity" in methods, "'identity' is always measured; leave it out of [methods]"),
+            *(
+                (name not in names, f"contrasts name {name!r}; the methods are {', '.join(names)}")
+                for contrast in self.contrasts
+                for name in (contrast.a, contrast.b)
+            ),
+        ):
+            if wrong:
+                raise ValueError(why)
+        if reuse is None:
+            if len(data.tasks) > 1:
+                raise ValueError(f"{', '.join(data.tasks)}: only [reuse] has several recorded tasks")
+        elif not set(reuse.tasks) <= set(tasks):
+            raise ValueError(f"reuse.tasks are {', '.join(reuse.tasks)}; the data have {', '.join(tasks)}")
+        elif self.endpoints != EndpointsSection() or self.views.transport or self.floor or self.gate.tokens:
+            raise ValueError("[reuse] has no [endpoints], [views.transport], floor or gate.tokens")
+        for name, method in methods.items():
+            if reuse is None and method.grid:
                 raise ValueError(f"methods.{name}.grid: only [reuse] chooses among recipes")
+            if reuse is not None and (method.pairs != "contrasts" or method.budget is not None):
+                raise ValueError(f"methods.{name}: [reuse] has neither pairs nor budget; development decides")
+        return self
 
     @property
     def description(self) -> str:

@@ -1,4 +1,4 @@
-"""Figures of a study: differences beside the paper's, and the paper's figures 3 and 4."""
+"""The paper's figures 3 and 4, with its values beside a run's."""
 
 from __future__ import annotations
 
@@ -6,13 +6,9 @@ from pathlib import Path
 from textwrap import fill
 from typing import TYPE_CHECKING, Any
 
-from ..audit.metrics import find_metric
 from ..audit.plots import save_figures
 from ..audit.plots.drawing import CHANCE, INK, MUTED, PAGE, canvas, plain, rows, style
-from ..audit.words import label
 from .paper_tables import CONTROLLED, REUSE, TASKS
-from .rows import Row, contrasts
-from .run import StudyResult
 
 if TYPE_CHECKING:
     from .paper import Number, Runs
@@ -20,37 +16,9 @@ if TYPE_CHECKING:
 GATES = ("Measurement gate", "PCA gate", "Random gates", "Ungated")
 
 
-def save_study_figures(result: StudyResult, folder: Path) -> list[Path]:
-    """Write the figures that apply to a folder, as PDF, SVG and PNG, and return the paths."""
-    return save_figures({"contrasts": plot_contrasts(result)} if any(contrasts(result)) else {}, folder)
-
-
 def save_study_figure(figure: Any, path: Path) -> Path:
     """Write one figure as PDF."""
     return save_figures({path.stem: figure}, path.parent, ("pdf",))[0]
-
-
-def plot_contrasts(result: StudyResult, width: float = PAGE) -> Any:
-    """Draw the declared differences, a panel a metric: the run's with intervals, the paper's hollow."""
-    differences = list(contrasts(result))
-    metrics = list(dict.fromkeys(row.metric for row in differences))
-    names = list(dict.fromkeys(_title(row) for row in differences))
-    with style():
-        figure, axes = canvas(None, width, 0.22 * len(names) + 1.2, len(metrics), len(metrics), sharey=True)
-        for ax, metric in zip(axes, metrics, strict=True):
-            for row in (r for r in differences if r.metric == metric):
-                y = names.index(_title(row))
-                _mark(ax, (row.value, row.low, row.high), y)
-                if row.paper is not None:
-                    _mark(ax, (row.paper, row.paper_low, row.paper_high), y + 0.3, paper=True)
-            ax.axvline(0, **CHANCE)
-            rows(ax)
-            ax.set_xlabel(fill(f"difference in {find_metric(metric).title}", 18))  # panels are narrow
-        axes[0].set_yticks(range(len(names)), [plain(name) for name in names])
-        axes[0].set_ylim(len(names) - 0.4, -0.6)
-        paper = "    ◇ the paper" if any(row.paper is not None for row in differences) else ""
-        _note(figure, f"● {result.heading}, 95 % intervals{paper}    ┈ no difference", result.deviations)
-    return figure
 
 
 def gate_figure(runs: Runs) -> Any:
@@ -139,8 +107,3 @@ def _note(figure: Any, line: str, deviations: list[str]) -> None:
     figure.suptitle(line, fontsize=7, color=MUTED)
     if deviations:
         figure.supxlabel(fill(plain("; ".join(deviations)), 170), fontsize=5.5, color=MUTED)
-
-
-def _title(row: Row) -> str:
-    name = f"{label(row.method)} − {label(row.against)}"
-    return f"{row.task}: {name}" if row.task else name

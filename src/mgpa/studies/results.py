@@ -14,11 +14,9 @@ from .._common.files import write_atomically
 from .._common.outputs import claim
 from ..audit import Estimate
 from ..audit.report.pieces import bullets, plain_table
-from ..audit.report.tables import latex_text
 from ..audit.store import versions
 from ..audit.words import label
 from .config import presets
-from .figures import save_study_figures
 from .paper import write_paper
 from .recordings import checksum_of, reader_versions
 from .rows import Row, contrasts, estimates, slug
@@ -46,15 +44,12 @@ def write_results(result: StudyResult, folder: Path, *, command: str = "") -> Pa
         "provenance.json": _json(provenance(result, command)),
         "table.csv": _csv(rows, result),
         "contrasts.csv": _csv(differences, result),
-        "table.tex": latex(rows, result),
-        "contrasts.tex": latex(differences, result),
         "participants.csv": _participants(result),
         "results.json": _json(as_json(result, rows, differences)),
     }
     for name, text in texts.items():
         write_atomically(claim(folder, name)[0], text.encode())
     folder = Path(folder)
-    save_study_figures(result, folder / "figures")
     if result.study.name in presets():
         write_paper([folder], folder / "paper", all_tables=False)
     reports = {task: f"report-{slug(task)}.html" if task else "report.html" for task in result.audits}
@@ -206,36 +201,6 @@ def provenance(result: StudyResult, command: str) -> dict[str, Any]:
         "device": result.device,
         "rows": {task: audit.settings["rows"] for task, audit in result.audits.items()},
     }
-
-
-def latex(rows: list[Row], result: StudyResult) -> str:
-    """Return rows as a table of some pages: a line for every method, or difference, and metric."""
-    caption = f"{result.study.title}. {result.heading}: {'; '.join(result.deviations) or 'as planned'}."
-    lines = [
-        r"% needs \usepackage{booktabs,longtable}",
-        r"{\footnotesize\setlength{\tabcolsep}{4pt}",
-        r"\begin{longtable}{@{}llrlrr@{}}",
-        rf"\caption{{{latex_text(caption)}}}\\",
-        r"\toprule",
-        rf"Method & Metric & {result.heading} & 95\% interval & Paper & Difference \\",
-        r"\midrule",
-        r"\endhead",
-    ]
-    for row in rows:
-        sign = "+" if row.against else ""
-        value, _, interval = f"{row.estimate:{sign}.3f}".partition(" ")
-        paper = "--" if row.paper is None else f"{row.paper:{sign}.3f}"
-        difference = "--" if row.difference is None else f"{row.difference:+.3f}"
-        cells = [latex_text(_name(row)), latex_text(row.metric), value, interval, paper, difference]
-        lines.append(
-            " & ".join(cell.replace("-0.", "$-$0.").replace("-.", "$-$.") for cell in cells) + r" \\"
-        )
-    return "\n".join([*lines, r"\bottomrule", r"\end{longtable}}", ""])
-
-
-def _name(row: Row) -> str:
-    name = label(row.method) + (f" minus {label(row.against)}" if row.against else "")
-    return f"{row.task}: {name}" if row.task else name
 
 
 def _csv(rows: list[Row], result: StudyResult) -> str:

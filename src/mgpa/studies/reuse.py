@@ -1,13 +1,13 @@
-"""Reuse: a correction is selected on one task's development people, then used unchanged on every task.
+"""Reuse: a correction is selected on one task's development participants, then used unchanged on every task.
 
-Which of a method's recipes, and how much of it, the development rule of the paper decides (appendix B): the
+The paper's development rule (appendix B) decides which of a method's recipes is used, and how much of it: the
 best worst-association AUROC of the shortcut head, among points that cost neither head more than .01 where
 there is no association.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -19,47 +19,60 @@ from .._common.workers import in_processes
 from ..audit import (
     Audit,
     AuditPlan,
+    assign_endpoints,
     association_auroc,
     curve_coefficients,
     curve_minimum,
     fit_association_heads,
 )
 from ..audit.fits import Fitted, FittingData, explain, list_jobs, stored_fit
-from ..audit.store import Store, cell_key, resolve_device
+from ..audit.store import Store, cell_key, key_of, resolve_device
+from ..coordinates import Coordinates
 from ..endpoint import operating_points, select_by_development, select_within_family
+from ..errors import StudyError
 from ..maps import CorrectionMap, SequentialMap
 from ..tables.fitting import fit_table
+from ..tables.roles import with_roles
+from ..tables.rows import in_coordinates
 from ..tables.table import Table
 from .arms import make_arm, recipes
 from .config import ReuseSection, Study
-from .material import Material, events, prepare, reuse_plan
 from .recordings import Recordings
-from .splits import Split, shortcut, split_names
+from .splits import Split, coordinates_of, pairs_of, roles_of, shortcut, split_names
 
 
 @dataclass(frozen=True)
-class Candidate:
-    """One recipe of a method with one seed.
+class Material:
+    """What a reuse study works with, in its shared coordinates.
 
     Attributes
     ----------
-    recipe : dict
-    model : estimator
-        To be fitted.
-    key : str
-        The name of its cell.
-    chosen : Fitted or None
-        The map at the point that development people chose, and what it did to them; None before it is fitted.
+    tables : dict of task to Table
+        Both views of every event, with roles.
+    bank : Table
+        What maps are fitted on: one view of every FIT event of the development task, and both views of those
+        that calibrate.
+    val : Table
+        One view of every development event, for critics that stop by it.
+    pairs : tuple (A, B)
+        Calibration pairs.
+    coordinates : Coordinates
+    development : str
+        The task that operating points are selected by.
     """
 
-    recipe: dict[str, Any]
-    model: Any
-    key: str
-    chosen: Any = None
+    tables: dict[str, Table]
+    bank: Table
+    val: Table
+    pairs: tuple[Any, Any]
+    coordinates: Coordinates
+    development: str
 
-    def on_development(self, outcome: str) -> float:
-        """Return what the chosen point did to development people: "worst" (AUROC) or "movement"."""
-        return float(self.chosen.facts[outcome])
+    @property
+    def digest(self) -> str:
+        """A checksum of everything that a selection depends on; EVAL rows are not part of it."""
+        development = self.tables[self.development].rows("HEAD", "VAL").digest
+        return key_of(development, self.bank.digest, self.val.digest, *self.pairs)
 
 
 def run_reuse(
@@ -67,122 +80,151 @@ def run_reuse(
 ) -> tuple[dict[str, list[Audit]], dict[str, Any]]:
     """Select every method on the development task, and audit the selected maps on all tasks.
 
-    Parameters
-    ----------
-    study : Study
-        With a [reuse] section.
-    recordings : Recordings
-        Tables of all its tasks.
-    **options
-        ``cache``, ``n_jobs``, ``device`` and ``verbose``, as for :func:`mgpa.audit.run`.
-
-    Returns
-    -------
-    audits : dict of task to list of Audit
-        One for every split; tasks go by the names that the study prints.
-    selection : dict
-        For every method (and rotation of roles): the recipe, and for every seed the point and what it did to
-        development people.
+    Returns an audit for every task (by its printed name) and split; and, for every method and split, the
+    recipe, and for every seed the point and what it did to development participants. ``options`` are those
+    of :func:`mgpa.audit.run`.
     """
-    plan, splits = reuse_plan(study), split_names(study)
-    device, store = resolve_device(options["device"]), Store(options["cache"]).create()
+    plan, splits = _plan(study), split_names(study)
     audits: dict[str, list[Audit]] = {}
     selection: dict[str, Any] = {}
     for split, rotation in splits.items():
         material = prepare(study, recordings, rotation)
         chosen: dict[str, list[CorrectionMap]] = {}
         for name in study.methods:
-            family = _candidates(study, material, name, store, device, options["n_jobs"])
-            best = _family_choice(family, plan)
-            chosen[name] = [candidate.chosen.map for candidate in best]
+            recipe, fits, count = select_method(study, material, name, **options)
+            chosen[name] = [fitted.map for _, fitted in fits]
             selection[name if len(splits) == 1 else f"{name}, {split}"] = {
-                "recipe": best[0].recipe,
-                "fits": [_facts(candidate) for candidate in best],
-                "candidates": len(family),
+                "recipe": recipe,
+                "fits": [_facts(model, fitted) for model, fitted in fits],
+                "candidates": count,
             }
+        fit = material.tables[material.development].rows("FIT")
         for task in plan.tasks:
-            found = _audit_plan(study, material, task, chosen, **options).run()
+            table = material.tables[task]
+            audit = AuditPlan(
+                _with_fit(table, fit),
+                chosen,
+                seeds=study.seeds,
+                readers=study.readers.model_dump(),
+                association=shortcut(table),
+                folds=1,
+                floor=False,
+                # All tasks are measured in the coordinates that they share, those of the development task.
+                standardize=not study.coordinates.standardize,
+                **options,
+            ).run()
             # The outcome is the worst association; the source is read by two readers, only to look at.
             more = {"preliminary": "quick" in study.overlays, "outcome": "worst"}
-            found = replace(found, settings=found.settings | more)
-            audits.setdefault(plan.labels.get(task, task), []).append(found)
+            audit = replace(audit, settings=audit.settings | more)
+            audits.setdefault(plan.labels.get(task, task), []).append(audit)
     return audits, selection
 
 
-def _audit_plan(
-    study: Study, material: Material, task: str, chosen: dict[str, list[CorrectionMap]], **options: Any
-) -> AuditPlan:
-    """Return how the chosen maps are audited on one task."""
-    table = material.tables[task]
-    return AuditPlan(
-        _with_fit(table, material.tables[material.development].rows("FIT")),
-        chosen,
-        seeds=study.seeds,
-        readers=study.readers.model_dump(),
-        association=shortcut(table),
-        folds=1,
-        floor=False,
-        # All tasks are measured in the coordinates that they share, those of the development task.
-        standardize=not study.coordinates.standardize,
-        **options,
+def _plan(study: Study) -> ReuseSection:
+    if study.reuse is None:
+        raise StudyError("The study has no [reuse] section.")
+    return study.reuse
+
+
+def prepare(study: Study, recordings: Recordings, rotation: int | None = None) -> Material:
+    """Return a reuse study's tables in coordinates of the development task, and what maps are fitted on."""
+    plan = _plan(study)
+    raw = {task: recordings.table(task) for task in plan.tasks}
+    roles = roles_of(raw[plan.development], study.roles, rotation)
+    _require_judges(raw, roles)
+    tables = {task: with_roles(table, roles) for task, table in raw.items()}
+    for table in tables.values():
+        _views(table)
+    development = tables[plan.development]
+    fit = development.rows("FIT")
+    calibration, purged = _calibration(fit, plan)
+    remaining = fit.take(~calibration & ~purged)
+    coordinates = coordinates_of(remaining, study.coordinates)
+    pairs = in_coordinates(coordinates, fit.take(calibration))
+    observed = _one_view(in_coordinates(coordinates, remaining), plan.fit_seed)
+    return Material(
+        {task: in_coordinates(coordinates, table) for task, table in tables.items()},
+        Table.concatenate([observed, pairs]),
+        _one_view(in_coordinates(coordinates, development.rows("VAL")), plan.development_seed),
+        pairs_of(pairs),
+        coordinates,
+        plan.development,
     )
 
 
-def _with_fit(table: Table, fit: Table) -> Table:
-    """Return a task's rows; where FIT people were not recorded on it, with those that maps are fitted on."""
-    if len(table.rows("FIT")):
-        return table
-    shared = [name for name in table.columns if name in fit.columns]
-    parts = [
-        Table.from_columns({"X": part.X} | {name: part.columns[name] for name in shared}, table.info)
-        for part in (table, fit)
-    ]
-    return Table.concatenate(parts)
+def select_method(
+    study: Study,
+    material: Material,
+    name: str,
+    *,
+    cache: Any,
+    device: str = "auto",
+    n_jobs: int = 1,
+    verbose: bool = False,
+) -> tuple[dict[str, Any], list[tuple[Any, Fitted]], int]:
+    """Fit every recipe and seed of a method; return the chosen recipe, its models and fits, and the count.
 
-
-def _unfitted(study: Study, material: Material, name: str, device: str) -> Iterator[Candidate]:
-    """Yield every recipe and seed of a method, to be fitted."""
-    method = study.methods[name]
+    Each fit is cut to the point that development participants choose; recipes compete by their mean over
+    seeds.
+    """
+    method, plan, store = study.methods[name], _plan(study), Store(cache).create()
     split = Split(name, material.bank, material.coordinates, material.pairs)
     data = FittingData(material.bank, material.val, material.pairs)
-    for recipe in recipes(method):
-        for job in list_jobs({name: make_arm(study, split, name, method, recipe)}, study.seeds, device):
-            if job.method == name:
-                key = cell_key("selection", data.key(job), material.digest, reuse_plan(study).max_loss)
-                yield Candidate(recipe, job.model, key)
-
-
-def _candidates(
-    study: Study, material: Material, name: str, store: Store, device: str, n_jobs: int = 1
-) -> list[Candidate]:
-    """Return every recipe and seed of a method, fitted, at the point that development people choose."""
-    candidates = list(_unfitted(study, material, name, device))
-    chosen = {candidate.key: stored_fit(store, candidate.key) for candidate in candidates}
-    missing = [candidate for candidate in candidates if chosen[candidate.key] is None]
-    if missing:
-        plan = reuse_plan(study)
-        # The development task's shortcut and control heads, of original HEAD events.
-        heads = fit_association_heads(*events(material.tables[material.development].rows("HEAD")))
-        calls = (delayed(_fit_one)(name, one, material, heads, plan, store) for one in missing)
-        made = list(in_processes(calls, n_jobs))
-        chosen |= {candidate.key: fitted for candidate, fitted in zip(missing, made, strict=True)}
-    return [replace(candidate, chosen=chosen[candidate.key]) for candidate in candidates]
+    # The development task's shortcut and control heads, of original HEAD events.
+    heads = fit_association_heads(*events(material.tables[material.development].rows("HEAD")))
+    jobs = [
+        (recipe, job)
+        for recipe in recipes(method)
+        for job in list_jobs(
+            {name: make_arm(study, split, name, method, recipe)}, study.seeds, resolve_device(device)
+        )
+        if job.method == name
+    ]
+    keys = [cell_key("selection", data.key(job), material.digest, plan.max_loss) for _, job in jobs]
+    fits = [stored_fit(store, key) for key in keys]
+    calls = (
+        delayed(_fit_one)(name, job.model, key, material, heads, plan, store)
+        for (_, job), key, fitted in zip(jobs, keys, fits, strict=True)
+        if fitted is None
+    )
+    made = iter(list(in_processes(calls, n_jobs)))
+    families: list[tuple[dict[str, Any], list[tuple[Any, Fitted]]]] = []
+    for (recipe, job), fitted in zip(jobs, fits, strict=True):
+        if not families or families[-1][0] is not recipe:
+            families.append((recipe, []))
+        families[-1][1].append((job.model, next(made) if fitted is None else fitted))
+    worst, moved = (
+        [float(np.mean([fitted.facts[outcome] for _, fitted in fits])) for _, fits in families]
+        for outcome in ("worst", "movement")
+    )
+    recipe, best = families[select_within_family(worst, moved, tolerance=plan.tolerance)]
+    return recipe, best, len(jobs)
 
 
 def _fit_one(
-    name: str, candidate: Candidate, material: Material, heads: Any, plan: ReuseSection, store: Store
+    name: str, model: Any, key: str, material: Material, heads: Any, plan: ReuseSection, store: Store
 ) -> Fitted:
     with explain(f"fitting {name}", store):
         rows = Table.concatenate([material.bank, material.val])
-        model = fit_table(candidate.model, rows, pairs=material.pairs)
-        m, facts = _select(model.to_map().with_coordinates(material.coordinates), material, heads, plan)
-    return Fitted(m, store.put(candidate.key, facts, m))
+        fitted = fit_table(model, rows, pairs=material.pairs).to_map().with_coordinates(material.coordinates)
+        m, facts = _select(fitted, material, heads, plan)
+    return Fitted(m, store.put(key, facts, m))
+
+
+def _facts(model: Any, fitted: Fitted) -> dict[str, Any]:
+    m = fitted.map
+    return {
+        "seed": model.get_params().get("random_state"),
+        **({"n_stages": len(m)} if isinstance(m, SequentialMap) else {}),
+        "strength": m.strength,
+        **{outcome: float(fitted.facts[outcome]) for outcome in ("worst", "movement")},
+    }
 
 
 def _select(
     fitted: CorrectionMap, material: Material, heads: Any, plan: ReuseSection
 ) -> tuple[CorrectionMap, dict[str, Any]]:
-    """Return the map at the point that development people choose, and what it did to them."""
+    """Return the map at the point that development participants choose, and what it did to them."""
     table = material.tables[material.development].rows("VAL")
     X0, X1, positive, people = events(table)
     sources = table.sources
@@ -220,24 +262,90 @@ def _pair_movement(X0: Any, X1: Any, C0: Any, C1: Any, people: NDArray[Any]) -> 
     return float(np.mean([step[people == p].mean() / size[people == p].mean() for p in np.unique(people)]))
 
 
-def _family_choice(family: list[Candidate], plan: ReuseSection) -> list[Candidate]:
-    """Return the chosen recipe's fits; recipes compete by their mean over seeds."""
-    recipes: list[list[Candidate]] = []
-    for candidate in family:
-        if recipes and recipes[-1][0].recipe == candidate.recipe:
-            recipes[-1].append(candidate)
-        else:
-            recipes.append([candidate])
-    worst = [float(np.mean([c.on_development("worst") for c in fits])) for fits in recipes]
-    moved = [float(np.mean([c.on_development("movement") for c in fits])) for fits in recipes]
-    return recipes[select_within_family(worst, moved, tolerance=plan.tolerance)]
+def _with_fit(table: Table, fit: Table) -> Table:
+    """Return a task's rows; where FIT people were not recorded on it, with those that maps are fitted on."""
+    if len(table.rows("FIT")):
+        return table
+    shared = [name for name in table.columns if name in fit.columns]
+    parts = [
+        Table.from_columns({"X": part.X} | {name: part.columns[name] for name in shared}, table.info)
+        for part in (table, fit)
+    ]
+    return Table.concatenate(parts)
 
 
-def _facts(candidate: Candidate) -> dict[str, Any]:
-    m = candidate.chosen.map
-    return {
-        "seed": candidate.model.get_params().get("random_state"),
-        **({"n_stages": len(m)} if isinstance(m, SequentialMap) else {}),
-        "strength": m.strength,
-        **{outcome: candidate.on_development(outcome) for outcome in ("worst", "movement")},
-    }
+def _require_judges(raw: Mapping[str, Table], roles: Mapping[str, str]) -> None:
+    """Raise if a HEAD or EVAL participant has no rows on a task; FIT and VAL need the development task."""
+    for task, table in raw.items():
+        absent = set(roles) - set(table.participant.tolist())
+        for role in ("HEAD", "EVAL"):
+            people = sorted(person for person in absent if roles[person] == role)
+            if people:
+                raise StudyError(
+                    f"Task {task} has no rows of {', '.join(people)}, whose role is {role}. HEAD and EVAL "
+                    "people must be present on every task: add their recordings, or give them no role."
+                )
+
+
+def events(table: Table) -> tuple[Any, Any, NDArray[np.bool_], NDArray[Any]]:
+    """Return both views of every event, whether it has the second label, and whose it is."""
+    views = _views(table)
+    label = np.asarray(table.columns["label"])
+    positive = label[views[0]] == np.unique(label)[1]
+    return table.X[views[0]], table.X[views[1]], positive, table.participant[views[0]]
+
+
+def _calibration(fit: Table, plan: ReuseSection) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+    """Return which rows calibrate (everybody's first events), and which overlap those in time."""
+    from ..eeg.preprocessing import exclude_overlap
+
+    if "ordinal" in fit.columns:
+        ordinal = fit.columns["ordinal"]
+        calibration = (ordinal >= 1) & (ordinal <= plan.calibration)
+    else:
+        calibration = np.zeros(len(fit), bool)
+        ids = np.asarray(fit.columns["pair_id"])
+        for person in np.unique(fit.participant):
+            events = np.unique(ids[fit.participant == person])[: plan.calibration]
+            calibration |= (fit.participant == person) & np.isin(ids, events)
+    overlapping = np.zeros(len(fit), bool)
+    if "onset" in fit.columns:
+        for person in np.unique(fit.participant):
+            for source in fit.sources:
+                mine = (fit.participant == person) & (fit.source == source)
+                near = exclude_overlap(
+                    fit.columns["onset"][mine & ~calibration],
+                    fit.columns["onset"][mine & calibration],
+                    plan.purge,
+                )
+                overlapping[np.flatnonzero(mine & ~calibration)[~near]] = True
+        # An event is left out on both devices if it overlaps on either.
+        ids = np.asarray(fit.columns["pair_id"])
+        overlapping = np.isin(ids, ids[overlapping]) & ~calibration
+    if calibration.all() or not calibration.any():
+        raise StudyError(f"reuse.calibration = {plan.calibration} leaves no events on one side of it.")
+    return calibration, overlapping
+
+
+def _one_view(table: Table, seed: int) -> Table:
+    """Return one view of every event, drawn where the device goes with the label."""
+    views = _views(table.require("label"))
+    label = np.asarray(table.columns["label"])[views[0]]
+    labels = np.unique(label)
+    if len(labels) != 2:
+        raise StudyError(f"Reuse needs two labels; there are {len(labels)}.")
+    device = assign_endpoints(label == labels[1], table.participant[views[0]], 1.0, seed)
+    seen = table.take(np.sort(np.where(device == 1, views[1], views[0])))
+    ids = np.asarray(seen.columns["pair_id"])
+    return replace(seen, pair_id=np.full(len(seen), -1 if ids.dtype.kind in "iu" else ""))
+
+
+def _views(table: Table) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return both views of every event; no row is left out."""
+    views = table.paired_views()
+    alone = len(table) - (0 if views is None else 2 * len(views[0]))
+    if views is None or alone:
+        raise StudyError(
+            f"Reuse needs events that two sources saw at once; {alone} of {len(table)} rows have no partner."
+        )
+    return views

@@ -37,15 +37,13 @@ class StudyResult:
         As it was run.
     audits : dict of task to Audit
         Pooled over splits. A study of one task calls it by the empty text.
-    checksums : dict of file to SHA-256
-        Of everything that was read.
+    checksums, tables : dict
+        SHA-256 of every input file; what the tables of embeddings say about themselves.
     selection : dict
         For reuse: what was chosen of every method on development participants.
-    tables : dict of task to dict
-        What the tables of embeddings say about themselves: encoder, pairing, what was left out.
     files : str
         "published", "simulated", or how the recordings differ from the published ones.
-    splits : list of dict
+    splits : tuple of dict
         How many participants have each role, in every split.
     device : str
         Where networks were trained.

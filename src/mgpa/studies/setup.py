@@ -19,10 +19,7 @@ _IGNORED = ("name", "title", "about", "overlays", "paper", "contrasts", "needs")
 
 
 def effective_settings(study: Study) -> dict[str, Any]:
-    """Return everything that defines a study's numbers, without where files are on this machine.
-
-    Every method has all its parameters, also those that the study leaves at their defaults.
-    """
+    """Return everything that defines a study's numbers; methods with all parameters, files by name alone."""
     settings: dict[str, Any] = study.model_dump(mode="json", exclude={"paper", "contrasts", "about"})
     for section, name in (("data", "folder"), ("data", "table"), ("encoder", "checkpoint")):
         if settings[section] is not None and settings[section][name] is not None:

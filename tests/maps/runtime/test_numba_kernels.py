@@ -9,7 +9,7 @@ from scipy.special import ndtr
 
 from factories import random_affine_map, random_staged_map
 from mgpa.maps.runtime.gelu import gelu_and_slope
-from mgpa.trust_region import step_coefficients, trust_region_step
+from mgpa.trust_region import step_coefficients
 
 pytest.importorskip("numba")
 kernels = pytest.importorskip("mgpa.maps.runtime.numba_kernels")
@@ -36,23 +36,6 @@ def test_gelu_of_a_bad_number_is_bad(bad):
     value, slope = np.empty((2, 20))
     kernels.gelu_and_slope(np.full(20, bad), np.zeros(20), value, slope)
     assert not np.isfinite(slope).any()
-
-
-@pytest.mark.parametrize("n_scores", [1, 2, 3, 4, 8])
-@pytest.mark.parametrize("radius", [1e-3, 0.3, 1e3])
-@pytest.mark.parametrize("rank", [1, 3, 20])
-def test_coefficients_are_those_of_the_trust_region(n_scores, radius, rank):
-    rng = np.random.default_rng(n_scores)
-    for size in (1e-4, 1.0, 1e3):
-        A, e = rng.normal(size=(30, n_scores, rank)), size * rng.normal(size=(30, n_scores))
-        gram = A @ A.swapaxes(1, 2)
-        y = np.empty_like(e)
-        for i in range(len(e)):
-            work = np.empty(n_scores), np.empty((n_scores, n_scores))
-            kernels.any_scores(gram[i], e[i], y[i], *work, 1e-3, radius)
-        step = -np.einsum("njr,nj->nr", A, y)
-        expected = trust_region_step(A, e, damping=1e-3, radius=radius)
-        np.testing.assert_allclose(step, expected, rtol=0, atol=1e-8 * max(1e-3, np.abs(expected).max()))
 
 
 @pytest.mark.parametrize("radius", [1e-3, 0.3, 1e3])
@@ -99,7 +82,7 @@ def test_the_number_of_threads_changes_no_bit(monkeypatch):
 def test_maps_of_all_sizes_share_what_was_compiled():
     random_staged_map().warm_up(np.float64)
     before = len(kernels.run_stages.signatures)
-    for n_linear, n_network, anchored in [(1, 1, False), (2, 2, True), (1, 0, False), (0, 3, True)]:
+    for n_linear, n_network, anchored in [(1, 1, False), (1, 1, True), (1, 0, False), (0, 2, True)]:
         m = random_staged_map(n_linear=n_linear, n_network=n_network, anchored=anchored, dtype=np.float64)
         m.transform(np.ones((3, m.n_features)))
         m.stage_movement(np.ones((3, m.n_features)), np.full(m.n_features, 2.0))

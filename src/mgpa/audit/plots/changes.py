@@ -16,8 +16,7 @@ def plot_changes(
     ax: Any = None,
     *,
     xlabel: str = "AUROC (dotted: guessing)",
-    legend: str | None = "lower right",
-    width: float = PAGE,
+    legend: str = "lower right",
 ) -> Any:
     """Draw numbers before (circles) and after (squares), one row a name.
 
@@ -28,7 +27,7 @@ def plot_changes(
     ['headset', 'task']
     """
     with style():
-        figure, [ax] = canvas(ax, width, 0.35 * len(values) + 0.65)
+        figure, [ax] = canvas(ax, PAGE, 0.35 * len(values) + 0.65)
         for row, (before, after) in enumerate(values.values()):
             ax.plot([before, after], [row, row], color=COLORS[1], lw=1.2, alpha=0.5)
             ax.plot(before, row, "o", ms=7, mfc="white", color=COLORS[0], label="" if row else "before")
@@ -37,8 +36,7 @@ def plot_changes(
         ax.set_yticks(range(len(values)), [plain(name) for name in values])
         ax.set(ylim=(len(values) - 0.5, -0.5), xlabel=xlabel)
         draw.rows(ax)
-        if legend is not None:
-            ax.legend(loc=legend)
+        ax.legend(loc=legend)
     return figure
 
 
@@ -52,19 +50,10 @@ def plot_lines(
     mark: float | None = None,
     width: float = PAGE,
 ) -> Any:
-    """Draw how numbers change with a setting: a panel a title, a line a name.
+    """Draw how numbers change with a setting: a panel a title, a line (x, y) a name, "Identity" grey.
 
-    Parameters
-    ----------
-    panels : dict of title to dict of name to (x, y)
-        If y has several columns (repetitions), their mean is drawn and their range shaded. A name has the
-        same colour and marker in all panels; "Identity" is grey.
-    chance : titles
-        Panels that get a dotted line at .5, the AUROC of guessing.
-    before : dict of title to float, or None
-        Values without correction, dashed.
-    mark : float or None
-        A setting to point out.
+    Of y in several columns (repetitions), the mean is drawn and the range shaded. Panels in ``chance`` have
+    a dotted line at .5, those in ``before`` a dashed one at the value without correction.
     """
     others = dict.fromkeys(name for lines in panels.values() for name in lines if name != "Identity")
     hues = {"Identity": 0} | {name: i for i, name in enumerate(others, start=1)}
@@ -91,24 +80,17 @@ def plot_lines(
     return figure
 
 
-def plot_clouds(
-    clouds: Mapping[str, Any],
-    source: Any,
-    axes: Any = None,
-    *,
-    xlabel: str = "",
-    ylabel: str = "",
-    width: float = 5.8,
-) -> Any:
+def plot_clouds(clouds: Mapping[str, Any], source: Any, *, xlabel: str = "", ylabel: str = "") -> Any:
     """Draw the same rows, (n, 2) arrays, in a panel a name, coloured by source; large markers are means."""
-    source = np.asarray(source)
-    labels = np.unique(source)
+    labels, count = np.unique(np.asarray(source)), len(clouds)
     with style():
-        count = len(clouds)
-        figure, panels = canvas(axes, width, 0.53 * width, count, count, sharex=True, sharey=True)
+        figure, panels = canvas(None, 5.8, 3.1, count, count, sharex=True, sharey=True)
         for (title, cloud), ax in zip(clouds.items(), panels, strict=True):
             for i, name in enumerate(labels):
-                color, part = SOURCE_COLORS[i % len(SOURCE_COLORS)], np.asarray(cloud)[source == name]
+                color, part = (
+                    SOURCE_COLORS[i % len(SOURCE_COLORS)],
+                    np.asarray(cloud)[np.asarray(source) == name],
+                )
                 ax.plot(*part.T, "o", ms=2.4, mew=0, alpha=0.45, color=color)
                 # Of several sizes, so that all means are seen where they coincide.
                 size, mean = 10 - 4 * i / max(len(labels) - 1, 1), part.mean(axis=0)
@@ -116,7 +98,6 @@ def plot_clouds(
             ax.set_title(plain(title), loc="left", fontweight="bold")
             ax.set(xlabel=xlabel, aspect="equal", adjustable="box")
         panels[0].set_ylabel(ylabel)
-        if axes is None:
-            legend = panels[0].get_legend_handles_labels()
-            figure.legend(*legend, loc="outside upper right", ncols=len(labels))
+        legend = panels[0].get_legend_handles_labels()
+        figure.legend(*legend, loc="outside upper right", ncols=len(labels))
     return figure

@@ -185,17 +185,6 @@ def rows(ax: Any) -> None:
     grid(ax, "x")
 
 
-def forest(ax: Any, audit: Audit, values: list[tuple[str, Estimate]], names: bool = True) -> None:
-    """Draw one row a method: a point and its interval."""
-    styles = looks(audit)
-    for row, (name, e) in enumerate(values):
-        whisker(ax, e, row, styles[name])
-        points(ax, e.value, row, styles[name], f"{styles[name].label}: {e}")
-    ax.set_yticks(range(len(values)), [styles[n].short if names else "" for n, _ in values])
-    ax.set_ylim(len(values) - 0.5, -0.5)
-    rows(ax)
-
-
 def legend(ax: Any, audit: Audit, columns: int) -> None:
     """Write below a chart which marker is which method."""
     from matplotlib.lines import Line2D

@@ -1,4 +1,4 @@
-"""The stages of a staged map, compiled: the arithmetic of :mod:`mgpa.maps.runtime.numpy_replay` row by row.
+"""Stages of up to two scores, compiled: the arithmetic of :mod:`mgpa.maps.runtime.numpy_replay` row by row.
 
 Products stay with a BLAS; what numpy does in some fifty passes over arrays between them is one pass here. The
 functions do not hold the interpreter's lock, so that threads can take blocks of rows each.
@@ -194,32 +194,19 @@ def linearize(stages: Stages, k: int, z: Floats, gradients: Floats, residual: Fl
 
 @_compiled
 def coefficients(stages: Stages, gram: Floats, e: Floats, y: Floats) -> None:
-    """Write y with Δz = -Aᵀy, as :func:`~.numpy_replay.weighted_coefficients`, from lower triangles.
-
-    ``gram`` and ``e`` are overwritten.
-    """
-    n, n_scores = e.shape
+    """Write y with Δz = -Aᵀy, as :func:`~.numpy_replay.weighted_coefficients`, of one or two scores."""
     damping, radius, stabilizer = stages.damping, stages.radius, stages.stabilizer
-    if n_scores == 2:
-        for i in range(n):
-            w1 = 1.0 / math.sqrt(gram[i, 0, 0] + stabilizer * stabilizer)
+    for i in range(len(e)):
+        w1 = 1.0 / math.sqrt(gram[i, 0, 0] + stabilizer * stabilizer)
+        g11 = gram[i, 0, 0] * w1 * w1
+        if e.shape[1] == 1:
+            y1, _ = two_scores(g11, 0.0, 0.0, e[i, 0] * w1, 0.0, damping, radius)
+            y[i, 0] = y1 * w1
+        else:
             w2 = 1.0 / math.sqrt(gram[i, 1, 1] + stabilizer * stabilizer)
-            g11, g22, g12 = gram[i, 0, 0] * w1 * w1, gram[i, 1, 1] * w2 * w2, gram[i, 1, 0] * w1 * w2
+            g22, g12 = gram[i, 1, 1] * w2 * w2, gram[i, 1, 0] * w1 * w2
             y1, y2 = two_scores(g11, g22, g12, e[i, 0] * w1, e[i, 1] * w2, damping, radius)
             y[i, 0], y[i, 1] = y1 * w1, y2 * w2
-        return
-    weight, work, factor = np.empty(n_scores), np.empty(n_scores), np.empty((n_scores, n_scores))
-    for i in range(n):
-        for a in range(n_scores):
-            weight[a] = 1.0 / math.sqrt(gram[i, a, a] + stabilizer * stabilizer)
-        for a in range(n_scores):
-            e[i, a] *= weight[a]
-            for b in range(a + 1):
-                gram[i, a, b] *= weight[a] * weight[b]
-                gram[i, b, a] = gram[i, a, b]
-        any_scores(gram[i], e[i], y[i], work, factor, damping, radius)
-        for a in range(n_scores):
-            y[i, a] *= weight[a]
 
 
 @_compiled
@@ -310,76 +297,3 @@ def two_scores(
     t = damping + nu
     determinant = (g11 + t) * (g22 + t) - g12 * g12
     return ((g22 + t) * e1 - g12 * e2) / determinant, ((g11 + t) * e2 - g12 * e1) / determinant
-
-
-@_compiled
-def any_scores(
-    gram: Floats, e: Floats, y: Floats, work: Floats, factor: Floats, damping: float, radius: float
-) -> None:
-    """Write y = (G + (τ + ν) I)⁻¹ e of one row, with the ν of :func:`mgpa.trust_region.multiplier`.
-
-    Where that one has eigenvalues, this one factorises G + (τ + ν) I in each Newton step on ‖Δz(ν)‖² = yᵀGy:
-    the same equation, and for few scores less work. √(eᵀGe) / (trace G + τ + ν) ≤ ‖Δz(ν)‖ gives a start left
-    of the root.
-    """
-    n = e.size
-    trace = 0.0
-    for i in range(n):
-        trace += gram[i, i]
-    nu = max(0.0, math.sqrt(max(form(e, gram, e), 0.0)) / radius - trace - damping)
-    for _ in range(MAX_NEWTON_STEPS):
-        factorize(gram, damping + nu, factor)
-        solve(factor, e, y)
-        length2 = form(y, gram, y)
-        length = math.sqrt(max(length2, 0.0))
-        if nu == 0.0 and length <= radius:
-            return
-        solve(factor, y, work)
-        newton = length2 / (form(y, gram, work) + TINY) * (length / radius - 1.0)
-        nu = max(nu + newton, 0.0)
-        if newton <= 1e-9 * (nu + damping):
-            break
-    factorize(gram, damping + nu, factor)
-    solve(factor, e, y)
-
-
-@_compiled
-def form(a: Floats, gram: Floats, b: Floats) -> float:
-    """Return aᵀGb."""
-    total = 0.0
-    for i in range(a.size):
-        total += a[i] * inner(gram[i], b)
-    return total
-
-
-@_compiled
-def factorize(gram: Floats, shift: float, factor: Floats) -> None:
-    """Write Cholesky's factor of G + shift I."""
-    for j in range(len(gram)):
-        pivot = gram[j, j] + shift
-        for k in range(j):
-            pivot -= factor[j, k] * factor[j, k]
-        if pivot < shift:  # only by rounding: G has no negative eigenvalues
-            pivot = shift
-        factor[j, j] = math.sqrt(pivot)
-        for i in range(j + 1, len(gram)):
-            entry = gram[i, j]
-            for k in range(j):
-                entry -= factor[i, k] * factor[j, k]
-            factor[i, j] = entry / factor[j, j]
-
-
-@_compiled
-def solve(factor: Floats, right: Floats, out: Floats) -> None:
-    """Write (C Cᵀ)⁻¹ right for the lower triangle C in ``factor``."""
-    n = right.size
-    for i in range(n):
-        entry = right[i]
-        for k in range(i):
-            entry -= factor[i, k] * out[k]
-        out[i] = entry / factor[i, i]
-    for i in range(n - 1, -1, -1):
-        entry = out[i]
-        for k in range(i + 1, n):
-            entry -= factor[k, i] * out[k]
-        out[i] = entry / factor[i, i]

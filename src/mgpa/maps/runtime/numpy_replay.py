@@ -1,7 +1,8 @@
 """Replaying a staged map: the loop over its stages for numpy and torch, and its application with numpy alone.
 
 The weights are those of :mod:`mgpa.maps.runtime.folding`: one product for all stages, and a loop over them in
-the r coordinates of the gate. Where numba is installed that loop is :mod:`mgpa.maps.runtime.numba_kernels`.
+the r coordinates of the gate. Where numba is installed, that loop is compiled for stages of up to two scores,
+as two sources have them: :mod:`mgpa.maps.runtime.numba_kernels`.
 """
 
 from __future__ import annotations
@@ -97,7 +98,7 @@ class Replay:
         self.first = np.vstack([w.first, w.constant])
         if w.start is not None:
             self.first = np.hstack([self.first, np.vstack([w.start, w.start_constant])])
-        self.n_columns, self.fraction = S * (H + L + N), m.fraction
+        self.n_columns, self.n_scores, self.fraction = S * (H + L + N), L + N, m.fraction
         self.solve = partial(
             weighted_coefficients, damping=m.damping, radius=m.radius, stabilizer=m.stabilizer
         )
@@ -128,7 +129,7 @@ class Replay:
         Δzᵀ metric Δz, or ‖Δz‖² without one. Each thread takes parts from product to output; the parts do not
         depend on the number of threads, so neither does a bit of the result.
         """
-        compiled = kernels()
+        compiled = kernels() if self.n_scores <= 2 else None
         parts = [slice(i, i + CACHE_ROWS) for i in range(0, len(X), CACHE_ROWS)]
         sums = np.zeros((len(parts), 0 if squares is None else len(squares)))
         metric = np.eye(len(self.weights.back)) if metric is None else metric

@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..closed_form import projection
-from ..maps import AffineMap
+from mgpa.closed_form import projection
+from mgpa.maps import AffineMap
 
 Floats = NDArray[np.float64]
 
@@ -187,7 +187,9 @@ def expected_movement(mapping: AffineMap, mean: Floats, covariance: Floats, metr
 
 
 def costs(model: GaussianModel) -> dict[str, Floats]:
-    """Return each target's expected squared movement in every context, (k,), in the metric Σ⁻¹: eq. (7).
+    """Return each target's expected squared movement in every context, (k,), in the metric Σ⁻¹.
+
+    Eq. (7), at the model's setting eqs. (9) and (10).
 
     The names are those of :class:`~mgpa.IterativeMGPA`: ``conditional`` aims at E[s | q], ``mean`` at E[s],
     ``zero`` at 0. ``completion`` replaces the whole block by E[z | q]."""
