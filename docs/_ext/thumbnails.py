@@ -16,9 +16,7 @@ from sphinx_gallery.scrapers import matplotlib_scraper
 
 SIZE, DPI = (2.0, 1.4), 200  # 400 by 280 pixels, which is what the gallery shows
 # Of examples whose first panel is not the one: which figure, and which panel of it.
-PANELS = {
-    "plot_07_mne_to_map": (0, 1),
-}
+PANELS: dict[str, tuple[int, int]] = {}
 
 _figures_before: dict[str, int] = {}
 

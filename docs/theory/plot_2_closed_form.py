@@ -444,27 +444,6 @@ with plots.style():
     axes[0].legend(frameon=False, loc="lower left")
 
 # %%
-# Theory and package
-# ------------------
-# The same in numbers, with the task in z along the association (:math:`b>0`) and against it (:math:`b<0`).
-
-print(f"{'shift, task in z, association':<34} {'package':>17}  {'by hand':>17}")
-print(f"{'':<34} {'pooled':>8} {'within':>8}  {'pooled':>8} {'within':>8}")
-for a in (2.0, 10.0, 30.0):
-    for b in (0.6, -0.6):
-        for rho in RHO:
-            found, expected = simulate(a, b, rho, rng), theory(a, b, rho)
-            print(
-                f"a = {a:>4g}, b = {b:+.1f}, ρ = {rho:<14g}",
-                " ".join(f"{found[name]:>8.3f}" for name in ("pooled", "within")),
-                "",
-                " ".join(f"{expected[name]:>8.3f}" for name in ("pooled", "within")),
-            )
-            # Four standard errors of an AUROC of 20 000 rows, and what the fitted slopes err by.
-            for name in found:
-                assert abs(found[name] - expected[name]) < 0.03, (a, b, rho, name)
-
-# %%
 # What is kept, and what is given up
 # ----------------------------------
 # *Kept*: the correction stays inside the gate, so that it is admissible in the paper's sense; and every

@@ -44,9 +44,9 @@ from scipy.stats import multivariate_normal
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import roc_auc_score
 
-from mgpa import AffineMap, ClosedFormMGPA, MeasurementGate
+from mgpa import AffineMap
 from mgpa.audit import plots
-from mgpa.audit.plots import COLORS, SOURCE_COLORS, grid
+from mgpa.audit.plots import COLORS, grid
 from mgpa.closed_form import projection
 
 
@@ -181,49 +181,6 @@ for name, read in (
     assert abs(left - (0.5 if name == "along the shift" else before)) < 1e-6
 
 # %%
-# The picture
-# -----------
-# Left: two coordinates of a skewed law, three targets. Rows travel along :math:`v` to parallel levels; the
-# order of the rows along a level, :math:`N`, is the same on each. Right: measured cost (dots) and equation
-# (7).
-
-cloud = np.random.default_rng(2).exponential(size=(400, 2)) - [1.0, 1.0]
-w2, metric = np.array([1.0, 0.6]), np.array([[1.0, 0.3], [0.3, 0.5]])
-s2 = cloud @ w2
-grid_of_targets = np.linspace(-3, 3, 121)
-measured = []
-for a in grid_of_targets[::10]:
-    step = reach(a, w2, 0.0, metric).transform(cloud) - cloud
-    measured.append(np.einsum("ni,ij,nj->n", step, metric, step).mean())
-formula = (s2.var() + (s2.mean() - grid_of_targets) ** 2) / (w2 @ np.linalg.solve(metric, w2))
-agree("cost at the middle dot", measured[6], formula[60])
-
-with plots.style():
-    figure, [left_panel, right_panel] = plt.subplots(1, 2, figsize=(plots.PAGE, 2.6), layout="constrained")
-    left_panel.plot(*cloud.T, "o", ms=2.4, mew=0, color="#bdbdbd")
-    shown = np.random.default_rng(3).choice(len(cloud), 14, replace=False)
-    for a, color, name in (
-        (-2.2, COLORS[2], "$a=-2.2$"),
-        (float(s2.mean()), COLORS[1], r"$a=\mu$"),
-        (2.2, COLORS[3], "$a=2.2$"),
-    ):
-        ends = reach(a, w2, 0.0, metric).transform(cloud[shown])
-        across = np.array([-4, 5.0])
-        left_panel.plot(across, (a - across * w2[0]) / w2[1], color=color, lw=0.8)
-        left_panel.plot(*ends.T, "o", ms=3, color=color)
-        right_panel.axvline(a, color=color, lw=0.8)
-        right_panel.text(a + 0.08, 9.5, name, color=color, va="top")
-    for k in shown:
-        line = np.concatenate([reach(a, w2, 0.0, metric).transform(cloud[k : k + 1]) for a in (-2.2, 2.2)])
-        left_panel.plot(*line.T, color="#d9d9d9", lw=0.6, zorder=0)
-    left_panel.set(xlim=(-3, 4), ylim=(-2.6, 3.6), xlabel="$z_1$", ylabel="$z_2$", aspect="equal")
-    left_panel.set_title("Parallel levels", loc="left")
-    right_panel.plot(grid_of_targets, formula, color=COLORS[0])
-    right_panel.plot(grid_of_targets[::10], measured, "o", color=COLORS[0], ms=3.5)
-    right_panel.set(xlabel="Target $a$", ylabel="Mean squared movement", ylim=(0, 10), xlim=(-3, 3.2))
-    right_panel.set_title("Equation (7)", loc="left")
-
-# %%
 # Conditional erasure in the Gaussian model
 # -----------------------------------------
 # *Section 5.2, equations (8) and (11), the theorem's first half, appendix A.1 and A.3.*
@@ -346,89 +303,6 @@ moments = model.mean[k], model.covariance[k], model.metric
 for name, C in (("Σ", Sigma), ("I", np.eye(3))):
     agree(f"separation left, true δ, C = {name}", separation_left(model, along(delta, C)), 0.0)
     print(f"   cost {expected_movement(along(delta, C), *moments):.4f}")
-
-# %%
-# With an estimated direction, erasure need not hold
-# --------------------------------------------------
-# Along :math:`\widehat\delta` at an angle :math:`\theta` to :math:`\delta`, measured in whitened coordinates,
-# :math:`D\sin^2\theta` is left. Below, the direction is turned on purpose, and then estimated from few and
-# from many pairs by ``mgpa.ClosedFormMGPA`` (contrasts scatter about :math:`\delta` with a standard deviation
-# of 0.5).
-
-whiten = np.linalg.inv(np.linalg.cholesky(Sigma))
-
-
-def sine2(hat):
-    """Return sin² of the whitened angle between an estimate and δ."""
-    one, two = whiten @ hat, whiten @ delta
-    return 1 - (one @ two) ** 2 / (one @ one) / (two @ two)
-
-
-side = np.array([0.3, -0.8, 1.0])
-turned = [delta + t * side for t in np.concatenate([[0], np.geomspace(0.02, 30, 60)])]
-left = np.array([separation_left(model, along(hat, Sigma)) for hat in turned])
-agree(
-    "largest difference of what is left to D sin²θ",
-    np.abs(left - [D * sine2(hat) for hat in turned]).max(),
-    0.0,
-    within=1e-8,
-)
-
-fitting = model.sample(5000, random_state=4)
-numbers = np.array([3, 10, 30, 100, 300])
-remaining = np.empty((len(numbers), 20))
-for i, m_pairs in enumerate(numbers):
-    for j in range(20):
-        pairs = model.record_twice(m_pairs, random_state=100 + j)
-        gate = MeasurementGate(rank=3, norm_quantile=0.0)
-        fitted = ClosedFormMGPA.paper(gate, ridge=0.0, shrinkage=0.0, standardize=False).fit(
-            fitting.H, source=fitting.source, pairs=pairs
-        )
-        hat = (fitted.gate_.basis_ @ fitted.direction_[0])[1:]
-        block = np.eye(3) - (fitted.to_map().direction @ fitted.to_map().readout.T)[1:, 1:]
-        shift = block @ delta
-        remaining[i, j] = shift @ np.linalg.pinv(block @ Sigma @ block.T, rcond=1e-10, hermitian=True) @ shift
-    agree(
-        f"{m_pairs} pairs, the last of 20 fits: D left; D sin²θ of its δ̂",
-        remaining[i, -1],
-        D * sine2(hat),
-        within=1e-8,
-    )
-
-# %%
-# The fitted :math:`C` does not matter here either: what is left is decided by the line that is projected out.
-
-with plots.style():
-    figure, [one, two, three] = plt.subplots(1, 3, figsize=(plots.PAGE, 2.4), layout="constrained")
-    shown = rows.Z[:300], target_map(model, model.mean_score[k], k).transform(rows.Z[:300])
-    # Whitened, with the shift along the first axis: what happens across it can be seen.
-    turn = np.linalg.qr(np.column_stack([whiten @ delta, np.eye(3)[:, 1:]]))[0]
-    turn[:, 0] *= np.sign(turn[:, 0] @ whiten @ delta)
-    for ax, Z, apart, title in (
-        (one, shown[0], 0.0, "Before"),
-        (two, shown[1], 0.15, r"After $R_{\kappa_*}$ (sources drawn side by side)"),
-    ):
-        for s in (0, 1):
-            x, y, _ = ((Z - model.m[k])[rows.source[:300] == s] @ whiten.T @ turn).T
-            marks = {"ms": 2.6, "mfc": "none", "mew": 0.6, "color": SOURCE_COLORS[s], "label": f"$U={s}$"}
-            ax.plot(x + (2 * s - 1) * apart, y, "os"[s], **marks)
-        ax.set(xlim=(-4, 4), ylim=(-4, 4), aspect="equal", xlabel="Along δ, whitened")
-        ax.set_title(title, loc="left")
-    one.set_ylabel("Across")
-    one.legend(loc="lower left", handletextpad=0.1, borderpad=0)
-    three.plot(numbers, np.median(remaining, axis=1), color=COLORS[1])
-    for j in range(20):
-        three.plot(numbers, remaining[:, j], "o", ms=2.2, mew=0, alpha=0.5, color=COLORS[1])
-    three.axhline(D, color=COLORS[0], ls=":", lw=0.9)
-    three.text(numbers[-1], D * 0.93, "before", ha="right", va="top")
-    three.set(xscale="log", yscale="log", xlabel="Pairs", ylabel="Separation left", ylim=(1e-5, 5))
-    three.set_title("With an estimated direction", loc="left")
-    grid(three, "y")
-
-# %%
-# Left and middle: one context, before and after. All rows have moved to one level along :math:`\delta` and
-# kept their place across it. Right: every dot is a fit, the line their median. More pairs leave less; no
-# number of them leaves exactly nothing.
 
 # %%
 # What a target costs: the theorem, and completion

@@ -47,8 +47,8 @@ class Coordinates:
             values.flags.writeable = False
             object.__setattr__(self, name, values)
         shape = (self.n_coordinates, self.n_raw) if self.components is not None else (self.n_raw, self.n_raw)
-        found = self.components.shape if self.components is not None else (self.scale.size, self.n_raw)
-        if self.origin.ndim != 1 or self.scale.ndim != 1 or found != shape:
+        actual = self.components.shape if self.components is not None else (self.scale.size, self.n_raw)
+        if self.origin.ndim != 1 or self.scale.ndim != 1 or actual != shape:
             raise ValueError(
                 f"origin {self.origin.shape}, scale {self.scale.shape} and components "
                 f"{None if self.components is None else self.components.shape} do not fit together."

@@ -177,17 +177,17 @@ class MeasurementGate(Gate):
         some: Any = slice(None)
         if self.max_contrasts is not None and len(contrasts) > self.max_contrasts:
             some = np.linspace(0, len(contrasts) - 1, self.max_contrasts).astype(int)
-        kept = self._select(contrasts[some])
-        self.n_contrasts_ = len(kept)
-        vectors, energy = principal_directions(kept, contrasts.shape[1])
-        rank = choose_rank(ENERGY if self.rank == "auto" else self.rank, energy, len(kept), "contrasts")
+        selected = self._select(contrasts[some])
+        self.n_contrasts_ = len(selected)
+        vectors, energy = principal_directions(selected, contrasts.shape[1])
+        rank = choose_rank(ENERGY if self.rank == "auto" else self.rank, energy, len(selected), "contrasts")
         basis = vectors[:, :rank]
         if self.rank == "auto" and rank:
             kind, groups = (None if labels is None else np.asarray(labels)[some] for labels in (kind, groups))
             basis = supported_directions(contrasts[some], basis, kind, groups, rows, self.norm_quantile)
             if not np.array_equal(basis, vectors[:, : basis.shape[1]]):  # the mean came first
-                along = kept @ basis
-                _, rest = principal_directions(kept - along @ basis.T, len(energy))
+                along = selected @ basis
+                _, rest = principal_directions(selected - along @ basis.T, len(energy))
                 energy = np.concatenate([np.sum(along**2, axis=0), rest])[: len(energy)]
         return self._set_basis(basis, cumulative_share(energy), contrasts.mean(axis=0))
 

@@ -167,8 +167,8 @@ class Scatter:
     def axes(self) -> PrincipalAxes:
         """Return the principal axes along which there is more than rounding, weakest first."""
         values, vectors = np.linalg.eigh(self.gram() if self.dense is None else self.dense)
-        kept = values > self.n_features * np.finfo(np.float64).eps * values.max(initial=0.0)
-        values, vectors = values[kept], vectors[:, kept]
+        positive = values > self.n_features * np.finfo(np.float64).eps * values.max(initial=0.0)
+        values, vectors = values[positive], vectors[:, positive]
         if self.dense is None:
             return PrincipalAxes(values, vectors / np.sqrt(values), self)
         return PrincipalAxes(values, vectors)

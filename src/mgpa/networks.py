@@ -171,8 +171,8 @@ class Training:
             weight = torch.tensor(sample_weight, dtype=X.dtype, device=device)
             self._weight = (weight * (n / weight.sum())).repeat(n_sets)
         self._shuffles = [torch.Generator().manual_seed(s % MAX_SEED) for s in shuffle_seeds or seeds]
-        drawn = [network.initial(seed) for seed in seeds] * n_sets
-        initial = [torch.stack(same) for same in zip(*drawn, strict=True)]
+        initials = [network.initial(seed) for seed in seeds] * n_sets
+        initial = [torch.stack(same) for same in zip(*initials, strict=True)]
         self._shapes = [p.shape for p in initial]
         # One flat vector of parameters and one of gradients: a single fused optimiser call per step.
         self._flat = torch.cat([p.reshape(-1) for p in initial]).to(device)
@@ -209,8 +209,8 @@ class Training:
 
     def epoch(self) -> None:
         """Let every network go through all rows once."""
-        drawn = torch.stack([dataloader_order(self._n, shuffle) for shuffle in self._shuffles])
-        orders = (self._first_rows[:, None, None] + drawn).flatten(0, 1)
+        orders_by_network = torch.stack([dataloader_order(self._n, shuffle) for shuffle in self._shuffles])
+        orders = (self._first_rows[:, None, None] + orders_by_network).flatten(0, 1)
         # Batch after batch, and within a batch network after network.
         order = torch.cat([part.reshape(-1) for part in orders.split(self._settings.batch_size, dim=1)])
         if self._flat.is_cuda:  # pinned, so that the host draws the next order while the GPU is at this one

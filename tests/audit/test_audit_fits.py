@@ -45,19 +45,6 @@ def test_a_wrapped_random_method_gets_the_seeds(tokens):
     assert found["wrapped"].has("floor")
 
 
-def test_a_fitted_gated_method_has_its_floor(table):
-    fit = table.rows("FIT")
-    model = mgpa.ClosedFormMGPA().fit(fit.X, source=fit.source, pair_id=fit.pair_id)
-    found = run(table, {"fitted": model, "fresh": mgpa.ClosedFormMGPA(), "map": model.to_map()})
-    np.testing.assert_array_equal(found["fitted"].floor_auroc, found["fresh"].floor_auroc)
-    assert not found["map"].has("floor")  # a map does not say what its gate is
-
-
-def test_a_methods_own_device_is_respected(table):
-    with pytest.raises(ValueError, match="'nowhere'"):
-        run(table, {"igbp": make("igbp", n_stages=1, max_epochs=1, device="nowhere")})
-
-
 def test_budgets_compare_at_equal_movement(table):
     found = run(table, {"leace": "leace", "coral": "coral"}, budget=0.1)
     for name in ("leace", "coral"):
@@ -113,22 +100,6 @@ def test_budgets_are_in_common_coordinates(table, tokens):
         strength, mean, 0.05, coordinates=mgpa.moments.Standardizer.from_rows(rows, None, True)
     ).map
     assert m.strength == pytest.approx(0.05 * size / moved)
-
-
-def test_stage_movement_in_other_coordinates():
-    rng = np.random.default_rng(0)
-    X, source, scale = rng.normal(size=(200, 5)), np.tile([0, 1], 100), rng.uniform(0.5, 2.0, 5)
-    X += 2.0 * source[:, None] * np.eye(5)[0]
-    pairs = X[source == 0], X[source == 0] + 2.0 * np.eye(5)[0] + rng.normal(size=(100, 5))
-    models = [
-        mgpa.IterativeMGPA(n_stages=3, critic_epochs=2, do_no_harm=False, random_state=0),
-        make("igbp", n_stages=3, max_epochs=2, random_state=0),
-        make("mance", n_rounds=3, random_state=0),
-    ]
-    for model in models:
-        m = model.fit(X, source=source, pairs=pairs).to_map().with_strength(0.5)
-        expected = [np.linalg.norm((m[:k].transform(X) - X) / scale) for k in range(1, len(m) + 1)]
-        np.testing.assert_allclose(m.stage_movement(X, scale), expected, rtol=1e-6)
 
 
 def test_no_two_methods_are_shown_under_one_name(table):

@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from audited import LINEAR, assert_same
+from audited import LINEAR
 from mgpa import audit
 from mgpa.audit import AuditPlan
 from mgpa.audit.design import is_crossed as everybody_can_judge
@@ -49,12 +49,6 @@ def test_everybody_is_judged_once_by_what_was_fitted_on_others():
         roles = [set(part.participant) for part in (plan.data.fit, plan.data.val, plan.ground.head)]
         assert not set.union(*roles) & set(plan.ground.evaluation.participant)
         assert sum(map(len, roles)) == 8
-
-
-def test_a_budget_that_a_fold_does_not_reach_leaves_the_method_out_where_that_was_asked_for():
-    result = audit.run(few(), ["leace"], budget=0.9, unattained="omit", **QUICK)
-    assert result.methods == ("identity",)
-    assert "a budget of 0.9 is beyond fit 0" in result.settings["omitted"]["leace"]
 
 
 def test_a_table_without_roles_needs_none():
@@ -160,14 +154,6 @@ def test_a_number_of_folds_that_people_do_not_fill_is_an_error():
         AuditPlan(few(6), ["leace"], folds=4, **QUICK)
     with pytest.raises(UsageError, match="2 participants are too few for folds, which need 3"):
         AuditPlan(few(2, roles=False), ["leace"], folds=4, **QUICK)
-
-
-def test_folds_are_kept_and_counted_as_pending(tmp_path):
-    plan = AuditPlan(few(), ["leace"], cache=tmp_path, **QUICK)
-    assert [cell["measured"] for cell in plan.pending()] == [False] * 10
-    first = plan.run()
-    assert all(cell["measured"] for cell in plan.pending())
-    assert_same(first, AuditPlan(few(), ["leace"], cache=tmp_path, **QUICK).run())
 
 
 def test_what_is_shown_of_folds_is_about_everybody_or_says_that_it_is_not():

@@ -8,9 +8,8 @@ import pytest
 from sklearn.linear_model import LogisticRegression
 
 import mgpa
-from audited import HeadOfMeans, run
+from audited import run
 from mgpa import audit
-from mgpa.audit.verdict import text
 from mgpa.baselines import make
 from mgpa.tables import correct, fit_table
 from simulated import simulated_table
@@ -42,12 +41,6 @@ def test_a_unit_that_is_silent_in_fit_is_read_where_it_speaks(silent):
         assert reached > 0.9
         assert found[name].estimate("S").value > reached - 0.02
     assert found["mgpa"].estimate("floor").value > 0.9  # the gate keeps it, too
-
-
-def test_a_silent_unit_is_read_in_tokens_too():
-    table = with_silent_unit(simulated_table(tokens=2, d=4, n_people=12, events=12))
-    found = run(table, ["leace"], head=HeadOfMeans())
-    assert found["leace"].estimate("S").value > 0.9
 
 
 def test_a_unit_without_a_size_makes_no_movement_small(silent):
@@ -119,15 +112,6 @@ def test_a_stated_direction_is_the_one_that_is_measured():
         run(table, ["leace"], association=("foam", label))
     with pytest.raises(ValueError, match="names the label 'none'"):
         run(table, ["leace"], association=(first, "none"))
-
-
-def test_the_direction_of_association_is_named_in_every_output(tmp_path):
-    result = run(simulated_table(association=0.9), ["leace"])
-    [way] = result.settings["directions"]
-    assert f"{way} (as in the FIT rows)" in text(result, verbose=True)
-    assert way in result.report(tmp_path / "report.html").read_text(encoding="utf-8")
-    assert way in result.to_csv(tmp_path / "table.csv").read_text(encoding="utf-8")
-    assert way in result.to_latex()
 
 
 def test_many_more_features_than_rows_are_audited_in_seconds():

@@ -91,16 +91,6 @@ def test_wide_rows_are_read_by_their_telling_features():
     assert roc_auc_score(source[200:], found) > 0.85
 
 
-def test_further_readers_of_three_sources_give_probabilities():
-    rng = np.random.default_rng(0)
-    source = np.arange(600) % 3
-    X = rng.normal(size=(600, 8))
-    X[source == 2, :3] *= 3.0
-    for scores in further_scores(X[:300], source[:300], X[300:], seed=98).values():
-        np.testing.assert_allclose(scores.sum(axis=1), 1.0)
-        assert roc_auc_score(source[300:] == 2, scores[:, 2]) > 0.8
-
-
 @pytest.mark.parametrize("wide", [0, 1, 2])
 def test_spread_is_looked_for_in_every_one_of_three_sources(wide):
     rng = np.random.default_rng(wide)

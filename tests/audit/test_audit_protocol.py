@@ -150,19 +150,6 @@ def test_pairs_may_come_from_elsewhere(table):
         found["mgpa"].values("worst")
 
 
-def test_without_labels_the_source_is_still_audited():
-    found = run(simulated_table(label=None), ["leace"])
-    assert found.metrics == ("S", "M")
-    assert any(": hidden" in line or ": harder to read" in line for line in found.verdict("leace"))
-
-
-def test_three_sources_and_three_classes():
-    found = run(simulated_table(K=3, n_classes=3), {"mgpa": mgpa.ClosedFormMGPA()})
-    assert found["identity"].directions[0] == "dry → gel"
-    assert found["identity"].frozen.shape[2] == 6
-    assert found.estimates["identity"]["S"].value > 0.85 > found.estimates["mgpa"]["S"].value
-
-
 def test_tokens():
     table = simulated_table(tokens=2, d=4, n_people=12, events=12, device_effect=4.0)
     found = run(table, {"leace": "leace", "coral": "coral"}, head=HeadOfMeans())
@@ -429,16 +416,6 @@ def test_a_map_is_not_applied_where_it_says_nothing(table):
         run(said, {"map": other})
 
 
-def test_a_corrected_table_is_audited_as_it_is_and_not_corrected_again(table):
-    m = fit_table(make("leace"), table).to_map()
-    corrected = correct(m, table)
-    with pytest.raises(TableError, match="was corrected before") as caught:
-        run(corrected, {"map": m})
-    assert "force" not in str(caught.value)
-    found, expected = run(corrected, []), run(table, {"map": m})
-    np.testing.assert_allclose(found["identity"].refitted, expected["map"].refitted, atol=1e-6)
-
-
 def test_a_budget_needs_validation_rows(table):
     rows = table.rows("FIT", "HEAD", "EVAL")
     with pytest.raises(ValueError, match=r"The table has no VAL rows.*budget"):
@@ -449,13 +426,6 @@ def test_a_budget_needs_validation_rows(table):
     assert not {"validation_movement", "stage_movement"} & set(
         run(rows, {"staged": STAGED})["staged"].facts[0]
     )
-
-
-def test_an_encoder_out_of_the_cache_is_not_another(table, tmp_path):
-    encoder = {"name": "bands", "bands": ((1, 4), (4, 8)), "floor": np.float32(0.5), "missing": float("nan")}
-    said = replace(table, info={"encoder": encoder})
-    first = run(said, ["leace"], cache=tmp_path)
-    assert_same(first, run(said, ["leace"], cache=tmp_path))
 
 
 @pytest.mark.parametrize("rename", [str.upper, lambda name: f"{name} ", lambda name: f"somebody else {name}"])

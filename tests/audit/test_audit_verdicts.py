@@ -115,7 +115,7 @@ READABLE = "Your embeddings reveal the source (S "
 @pytest.mark.parametrize(
     ("table", "before", "after", "said"),
     [
-        (nothing, "Your embeddings do not reveal the source beyond chance (S ", "as before the correction",
+        (nothing, "Your embeddings do not reveal the source beyond chance (S ", "chance, as before.",
          "There is nothing to remove that these readers find."),
         (unlabelled, READABLE, ": hidden (indistinguishable from chance)", "LEACE hides it (.5"),
         (spread, READABLE, ": harder to read, but still readable", "LEACE lowers it to .6"),

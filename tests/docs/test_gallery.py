@@ -12,10 +12,9 @@ import pytest
 GALLERY = Path(__file__).resolve().parents[2] / "docs" / "gallery"
 PAGES = sorted(path.name for path in GALLERY.glob("plot_*.py"))
 # Those that train networks or embed signals; the others take a few seconds each.
-SLOW = {"plot_04_operating_point.py", "plot_07_mne_to_map.py", "plot_10_onnx.py"}
+SLOW = {"plot_04_operating_point.py", "plot_10_onnx.py"}
 NEEDS = {
     "plot_04_operating_point.py": ("torch",),
-    "plot_07_mne_to_map.py": ("mne",),
     "plot_09_streaming_and_dask.py": ("distributed", "pyarrow"),
     "plot_10_onnx.py": ("torch", "onnx", "onnxruntime"),
 }

@@ -12,7 +12,6 @@ from mgpa.eeg.views import (
     rereference,
     resample,
     scale_table,
-    scaled_endpoints,
 )
 from mgpa.tables import Table, TableError
 
@@ -175,31 +174,6 @@ def test_views_that_cannot_be_compared_are_refused(view, error, message):
         measure_views(noise(n=3, label=[0, 1, 2]), {"car": car, "bad": view})
 
 
-@pytest.mark.parametrize("shape", [(5, 4), (5, 3, 4)])
-def test_scaled_endpoints_keep_the_midpoint_and_scale_the_contrast_in_float32(shape):
-    rng = np.random.default_rng(0)
-    A, B = (rng.normal(size=shape).astype(np.float32) for _ in range(2))
-    a, b = scaled_endpoints(A, B, 0.005)
-    assert a.dtype == b.dtype == np.float32
-    np.testing.assert_allclose((a + b) / 2, (A + B) / 2, atol=1e-6)
-    np.testing.assert_allclose(b - a, 0.005 * (B - A), atol=1e-6)
-    np.testing.assert_allclose(scaled_endpoints(A, B, 1.0), (A, B), atol=1e-6)
-    np.testing.assert_array_equal(*scaled_endpoints(A, B, 0.0))
-
-
-@pytest.mark.parametrize(
-    ("B", "gamma", "message"),
-    [
-        (np.zeros((3, 2)), 0.1, "shape"),
-        (np.zeros((2, 2), int), 0.1, "int64"),
-        (np.zeros((2, 2)), -1, "gamma"),
-    ],
-)
-def test_endpoints_that_cannot_be_scaled_are_refused(B, gamma, message):
-    with pytest.raises(ValueError, match=message):
-        scaled_endpoints(np.zeros((2, 2)), B, gamma)
-
-
 def test_a_table_of_pairs_is_scaled_whatever_the_order_of_its_rows():
     rng = np.random.default_rng(0)
     X = rng.normal(size=(8, 3)).astype(np.float32)
@@ -216,9 +190,9 @@ def test_a_table_of_pairs_is_scaled_whatever_the_order_of_its_rows():
     assert scaled.X.dtype == np.float32
     assert scaled.info == {"from": "here", "gamma": 0.1}
     back = scaled.take(np.argsort(order))
-    a, b = scaled_endpoints(X[0::2], X[1::2], 0.1)
-    np.testing.assert_array_equal(back.X[0::2], a)
-    np.testing.assert_array_equal(back.X[1::2], b)
+    for side, sign in ((back.X[0::2], -0.05), (back.X[1::2], 0.05)):
+        expected = (X[0::2] + X[1::2]) / 2 + sign * (X[1::2] - X[0::2])
+        np.testing.assert_allclose(side, expected, atol=1e-6)
     assert {name: back.columns[name].tolist() for name in columns} == {
         name: values[np.argsort(order)].astype(back.columns[name].dtype).tolist()
         for name, values in columns.items()
@@ -232,5 +206,7 @@ def test_rows_without_a_partner_cannot_be_scaled():
     three = Table(np.zeros((3, 2)), source=["a", "b", "c"], pair_id=[0, 0, 0])
     with pytest.raises(TableError, match="sources are a, b, c"):
         scale_table(three, 0.1)
+    with pytest.raises(ValueError, match="gamma is -1"):
+        scale_table(table, -1)
     with pytest.raises(TableError, match="lacks pair_id"):
         scale_table(Table(np.zeros((2, 2)), source=["a", "b"]), 0.1)

@@ -9,8 +9,7 @@ import pytest
 
 from mgpa.eeg.encoding import encode
 from mgpa.eeg.features import BandPower
-from mgpa.eeg.moabb import from_moabb, table_from_moabb
-from mgpa.eeg.views import rereference
+from mgpa.eeg.moabb import from_moabb
 
 
 class Dataset:
@@ -89,25 +88,3 @@ def test_moabb_itself():
     np.testing.assert_allclose(1e6 * trials.data, microvolts, rtol=1e-12)
     assert trials.columns["label"].tolist() == labels.tolist()
     assert trials.columns["participant"].tolist() == metadata["subject"].astype(str).tolist()
-
-
-def test_a_data_set_in_two_views_is_a_table_of_pairs_with_roles():
-    views = {"average": lambda t: rereference(t, "average"), "Cz": lambda t: rereference(t, "Cz")}
-    table = table_from_moabb(
-        Dataset(), Paradigm(), encoder=BandPower([(8, 13)]), views=views, roles={"FIT": 1, "EVAL": 1}
-    )
-    assert table.require_pairs().X.shape == (32, 3)
-    assert set(table.source) == {"average", "Cz"}
-    assert set(table.role) == {"FIT", "EVAL"}
-    assert table.info["dataset"] == "Fake2026"
-
-
-def test_a_data_set_needs_views_or_a_source():
-    for settings in ({}, {"views": {"a": lambda t: t}, "source": "session"}):
-        with pytest.raises(ValueError, match=r"views=.*source="):
-            table_from_moabb(Dataset(), Paradigm(), encoder=BandPower([(8, 13)]), **settings)
-    table = table_from_moabb(
-        Dataset(), Paradigm(), encoder=BandPower([(8, 13)]), source="session", roles={"FIT": 1}
-    )
-    assert table.pair_id is None
-    assert set(table.source) == {"0", "1"}

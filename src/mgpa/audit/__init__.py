@@ -26,7 +26,7 @@ from .protocol import AuditPlan, run
 from .ranks import ByParticipant, participant_auroc
 from .readers import SourceReading, read_sources
 from .result import Audit
-from .token_readers import ResidualReaders, read_token_sources
+from .token_readers import read_residuals, read_token_sources
 
 __all__ = [
     "METRICS",
@@ -37,7 +37,6 @@ __all__ = [
     "MethodResult",
     "Metric",
     "PairCheck",
-    "ResidualReaders",
     "SourceReading",
     "assign_endpoints",
     "assignment_probability",
@@ -57,6 +56,7 @@ __all__ = [
     "leave_one_out",
     "movement_by_group",
     "participant_auroc",
+    "read_residuals",
     "read_sources",
     "read_token_sources",
     "ridge_head",

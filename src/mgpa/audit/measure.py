@@ -26,7 +26,7 @@ from .heads import Heads, Transfer, fit_heads, transfer_scores
 from .ranks import between_auroc, within_auroc
 from .readers import SourceReading, read_many_sources
 from .store import Arrays, array_digest, cell_key
-from .token_readers import ResidualReaders, moves_tokens_alike, read_token_sources
+from .token_readers import moves_tokens_alike, read_residuals, read_token_sources
 
 Rows = tuple[NDArray[Any], NDArray[Any]]  # HEAD and EVAL
 
@@ -207,8 +207,7 @@ class Ground:
     def read_residuals(self, head: NDArray[Any], held: NDArray[Any]) -> SourceReading:
         """Return what readers of centred HEAD tokens make of EVAL tokens, before or after a correction."""
         schedule = {name: value for name, value in self.bank.items() if name != "bank"}
-        readers = ResidualReaders.fit(head, self.head.source, device=self.device, **schedule)
-        return readers.scores(held)
+        return read_residuals(head, self.head.source, held, device=self.device, **schedule)
 
     @cached_property
     def picture(self) -> tuple[NDArray[np.int64], NDArray[Any], NDArray[Any]]:

@@ -25,7 +25,6 @@ from .readers import (
     CHECKPOINTS,
     SEED,
     SourceReading,
-    TrainedNetworks,
     as_reading,
     check_bank,
     check_schedule,
@@ -63,55 +62,35 @@ class TokenScaling:
         return (X - self.center) / self.scale
 
 
-@dataclass(frozen=True)
-class ResidualReaders:
-    """Readers of centred tokens, fitted once on uncorrected HEAD tokens and used for every method."""
+def read_residuals(
+    X_head: Any,
+    source_head: Any,
+    X_eval: Any,
+    *,
+    device: str = "auto",
+    seed: int = SEED,
+    restarts: int = 3,
+    checkpoints: Sequence[int] = CHECKPOINTS,
+) -> SourceReading:
+    """Read sources from centred tokens: by a standardised logistic reader and by token networks.
 
-    shape: tuple[int, int]
-    scaling: TokenScaling
-    linear: LinearCritic
-    networks: list[TrainedNetworks]
-
-    @classmethod
-    def fit(
-        cls,
-        X_head: Any,
-        source_head: Any,
-        *,
-        device: str = "auto",
-        seed: int = SEED,
-        restarts: int = 3,
-        checkpoints: Sequence[int] = CHECKPOINTS,
-    ) -> Self:
-        """Fit a standardised logistic reader and token networks on the centred tokens of HEAD rows."""
-        residuals = token_residuals(check_tokens(X_head, "X_head"))
-        codes, n_sources = source_codes(source_head, len(residuals))
-        checkpoints = check_schedule(restarts, checkpoints)
-        scaling = TokenScaling.fit(residuals)
-        standard = scaling.apply(residuals)
-        linear = _fit_logistic("residual linear_standardized", standard, codes, n_sources, C=0.01)
-        networks = []
-        if restarts:
-            networks = train_networks(
-                "grid_gelu",
-                [standard],
-                codes,
-                restart_seeds(seed, restarts),
-                checkpoints,
-                device=torch_device(device, "ResidualReaders"),
-            )[0]
-        return cls(residuals.shape[1:], scaling, linear, networks)
-
-    def scores(self, X_eval: Any) -> SourceReading:
-        """Score EVAL tokens by their centred tokens."""
-        tokens = check_tokens(X_eval, "X_eval")
-        if tokens.shape[1:] != self.shape:
-            raise ValueError(f"X_eval has tokens of shape {tokens.shape[1:]}; HEAD had {self.shape}.")
-        standard = self.scaling.apply(token_residuals(tokens))
-        scores = {"linear_standardized": logistic_scores(self.linear, _flat(standard))}
-        if self.networks:
-            scores |= network_scores("grid_gelu", self.networks, standard)
-        return as_reading({f"residual {name}": values for name, values in scores.items()})
+    A correction that shifts all tokens of a row alike leaves these as they are, so one reading of uncorrected
+    tokens serves all such corrections. The parameters are those of :func:`read_token_sources`.
+    """
+    head, held = (
+        token_residuals(check_tokens(X, name)) for X, name in ((X_head, "X_head"), (X_eval, "X_eval"))
+    )
+    codes, n_sources = source_codes(source_head, len(head))
+    scaling = TokenScaling.fit(head)
+    head, held = scaling.apply(head), scaling.apply(held)
+    linear = _fit_logistic("residual linear_standardized", head, codes, n_sources, C=0.01)
+    scores = {"linear_standardized": logistic_scores(linear, _flat(held))}
+    if restarts:
+        seeds, place = restart_seeds(seed, restarts), torch_device(device, "read_residuals")
+        epochs = check_schedule(restarts, checkpoints)
+        [trained] = train_networks("grid_gelu", [head], codes, seeds, epochs, device=place)
+        scores |= network_scores("grid_gelu", trained, held)
+    return as_reading({f"residual {name}": values for name, values in scores.items()})
 
 
 def read_token_sources(
@@ -138,8 +117,7 @@ def read_token_sources(
     X_head, source_head, X_eval : (n, t, d) array, (n,) labels, (n_eval, t, d) array
         Corrected HEAD tokens and their sources, and corrected EVAL tokens.
     residual : SourceReading or None
-        What :class:`ResidualReaders` made of the EVAL tokens. A correction that shifts all tokens of a row
-        alike leaves their differences, so one reading of uncorrected tokens serves all of these.
+        From :func:`read_residuals`; its readers are added.
     device, seed, bank, restarts, checkpoints
         As in :func:`~mgpa.audit.readers.read_sources`.
 

@@ -262,16 +262,11 @@ def _head_sentence(audit: Audit, method: str, metric: Metric) -> str:
 def _source_sentence(audit: Audit, method: str) -> str:
     """Return whether the source can be read, compared with what the best reader reaches by chance."""
     readable, outcome = audit[method].chance.excluded, str(audit.outcome(method, "S"))
-    now = {
-        ("improved", True): "harder to read, but still readable",
-        ("improved", False): "hidden (indistinguishable from chance)",
-        ("suffered", True): "easier to read",
-        ("suffered", False): "easier to read, but indistinguishable from chance",
-        ("unclear", True): "still readable, no clear change",
-        ("unclear", False): "indistinguishable from chance, but the change is not clear",
-    }[outcome, readable]
-    if not readable and not audit["identity"].chance.excluded:
-        now = "indistinguishable from chance, as before the correction"
+    kinds = {"improved": "harder to read, but still readable", "suffered": "easier to read"}
+    now = kinds.get(outcome, "still readable, no clear change")
+    if not readable:
+        was = audit["identity"].chance.excluded
+        now = "hidden (indistinguishable from chance)" if was else "indistinguishable from chance, as before"
     reaches = f"chance reaches {number(audit[method].chance.high)}"
     below = (
         " S is below chance: readers learned a rule that reverses on new participants, as happens when a map "
@@ -305,20 +300,15 @@ def _left(audit: Audit, method: str) -> list[str]:
             who = units(audit).partition(" ")[2].capitalize()
             lines.append(f"{who} that {part[2:]}: S {_change(audit, method, part)}.")
     if result.has("floor"):
-        floor = (
-            f"From what the gate preserves, readers reach {interval(result.estimate('floor'))} (the floor)"
-        )
-        if result.floor_explains:
-            lines.append(f"{floor}: more data would not lower S; a gate of higher rank may.")
-        else:
-            lines.append(f"{floor}; no correction inside this gate removes that.")
+        floor = f"From what the gate preserves, readers reach {interval(result.estimate('floor'))}"
+        explains = ": more data would not lower S; a gate of higher rank may" * result.floor_explains
+        lines.append(f"{floor} (the floor){explains}.")
     if result.chance.excluded and result.has("L"):
         linear = f"Linear readers reach {interval(result.estimate('L'))}"
         linear += "" if result.linear_chance.excluded else ", no more than chance"
         if result.beyond_linear:
-            linear += (
-                f"; the rest is in spread and shape (best reader: {result.best_reader()}). Try mgpa.MGPA"
-            )
+            best = result.best_reader()
+            linear += f"; the rest is in spread and shape (best reader: {best}). Try mgpa.MGPA"
         lines.append(f"{linear}.")
     return lines
 

@@ -23,11 +23,7 @@ Transport = tuple[Floats, Floats, Floats] | None
 
 
 def blind_map(
-    standardizer: Standardizer,
-    mean: Floats,
-    readout: Floats,
-    direction: Floats,
-    info: MapInfo,
+    standardizer: Standardizer, mean: Floats, readout: Floats, direction: Floats, info: MapInfo
 ) -> AffineMap:
     """Return h ↦ h - ((h - mean) readout) directionᵀ, given in standardised coordinates, as a stored map.
 
@@ -68,13 +64,7 @@ def routed_map(standardizer: Standardizer, transports: Sequence[Transport], info
             G = (np.eye(d) - A) * varies * varies[:, None]
             readout[i], constant = G * (scale / scale[:, None]), -start @ G
         offset[i] = np.where(varies, (constant + start - end) * scale, 0.0)
-    return RoutedMap(
-        center=standardizer.center,
-        scale=scale,
-        readout=readout,
-        offset=offset,
-        info=info,
-    )
+    return RoutedMap(center=standardizer.center, scale=scale, readout=readout, offset=offset, info=info)
 
 
 def reference_index(reference: Any, sources: NDArray[Any]) -> int:

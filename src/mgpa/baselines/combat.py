@@ -60,33 +60,20 @@ class ComBat(SourceAware):
         Leave variances as they are.
     reference : label, int or None
         A source to leave unchanged and align the others to; None aligns to the pooled mean and variance.
-    standardize : bool
-        Report movement in features scaled to unit variance; the edit itself is the same.
     """
 
     _parameter_constraints: ClassVar[dict[str, Constraint]] = {
-        "eb": flag,
-        "mean_only": flag,
-        "reference": source_label | nothing,
-        "standardize": flag,
-    }
+        "eb": flag, "mean_only": flag, "reference": source_label | nothing,
+    }  # fmt: skip
 
-    def __init__(
-        self,
-        *,
-        eb: bool = True,
-        mean_only: bool = False,
-        reference: Any = None,
-        standardize: bool = True,
-    ) -> None:
+    def __init__(self, *, eb: bool = True, mean_only: bool = False, reference: Any = None) -> None:
         self.eb = eb
         self.mean_only = mean_only
         self.reference = reference
-        self.standardize = standardize
 
     def _solve(self, data: Evidence) -> RoutedMap:
         K = data.require_sources()
-        moments, standardizer = data.moments, data.standardizer(self.standardize)
+        moments, standardizer = data.moments, data.standardizer(True)
         weights = moments.weights
         require_variance(moments)
         target = None if self.reference is None else reference_index(self.reference, data.sources)

@@ -70,12 +70,7 @@ class CORAL(SourceAware):
     }
 
     def __init__(
-        self,
-        *,
-        reference: Any = 0,
-        ridge: float = 1.0,
-        moments: str = "observed",
-        standardize: bool = True,
+        self, *, reference: Any = 0, ridge: float = 1.0, moments: str = "observed", standardize: bool = True
     ) -> None:
         self.reference = reference
         self.ridge = ridge

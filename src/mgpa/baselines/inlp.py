@@ -62,13 +62,7 @@ class INLP(CorrectionEstimator):
         "standardize": flag,
     }
 
-    def __init__(
-        self,
-        *,
-        n_rounds: int = 35,
-        tolerance: float = 0.01,
-        standardize: bool = True,
-    ) -> None:
+    def __init__(self, *, n_rounds: int = 35, tolerance: float = 0.01, standardize: bool = True) -> None:
         self.n_rounds = n_rounds
         self.tolerance = tolerance
         self.standardize = standardize

@@ -99,10 +99,7 @@ class LEACE(MomentEstimator):
 
     tags: ClassVar[MethodTags] = MethodTags(source_blind=True)
 
-    _parameter_constraints: ClassVar[dict[str, Constraint]] = {
-        "ridge": number(0),
-        "standardize": flag,
-    }
+    _parameter_constraints: ClassVar[dict[str, Constraint]] = {"ridge": number(0), "standardize": flag}
 
     def __init__(self, *, ridge: float = 0.0, standardize: bool = True) -> None:
         self.ridge = ridge

@@ -62,10 +62,7 @@ class NCM(MomentEstimator):
 
     tags: ClassVar[MethodTags] = MethodTags(source_blind=True, needs_pairs=True)
 
-    _parameter_constraints: ClassVar[dict[str, Constraint]] = {
-        "rank": whole(1) | share,
-        "standardize": flag,
-    }
+    _parameter_constraints: ClassVar[dict[str, Constraint]] = {"rank": whole(1) | share, "standardize": flag}
 
     def __init__(self, *, rank: int | float = 8, standardize: bool = True) -> None:
         self.rank = rank

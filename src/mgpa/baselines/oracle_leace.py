@@ -6,7 +6,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from .._common.parameters import Constraint, flag
+from .._common.parameters import Constraint
 from ..estimators.streamed import Evidence
 from ..maps import RoutedMap
 from ._base import SourceAware, routed_map
@@ -24,21 +24,13 @@ class OracleLEACE(SourceAware):
     What it cannot do: correct a row of an unknown or unseen source. It shifts means only: differences in
     spread stay, and the authors warn that a nonlinear reader may find the source more easily afterwards.
     A difference of population between the sources is removed like any other.
-
-    Parameters
-    ----------
-    standardize : bool
-        Report movement in features scaled to unit variance; the edit itself is the same.
     """
 
-    _parameter_constraints: ClassVar[dict[str, Constraint]] = {"standardize": flag}
-
-    def __init__(self, *, standardize: bool = True) -> None:
-        self.standardize = standardize
+    _parameter_constraints: ClassVar[dict[str, Constraint]] = {}
 
     def _solve(self, data: Evidence) -> RoutedMap:
         data.require_sources()
-        standardizer, moments = data.standardizer(self.standardize), data.moments
+        standardizer, moments = data.standardizer(True), data.moments
         shifts = (moments.mean - moments.means) / standardizer.scale
         unscaled = np.ones(len(standardizer.scale))
         transports = [(unscaled, np.zeros_like(shift), shift) for shift in shifts]

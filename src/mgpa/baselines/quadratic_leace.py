@@ -36,10 +36,7 @@ class QuadraticLEACE(SourceAware):
         Work in features scaled to unit variance.
     """
 
-    _parameter_constraints: ClassVar[dict[str, Constraint]] = {
-        "shrinkage": flag,
-        "standardize": flag,
-    }
+    _parameter_constraints: ClassVar[dict[str, Constraint]] = {"shrinkage": flag, "standardize": flag}
 
     def __init__(self, *, shrinkage: bool = True, standardize: bool = True) -> None:
         self.shrinkage = shrinkage

@@ -6,7 +6,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from .._common.parameters import Constraint, flag
+from .._common.parameters import Constraint
 from ..estimators.base import MethodTags
 from ..estimators.streamed import Evidence, MomentEstimator
 from ..maps import AffineMap
@@ -55,41 +55,22 @@ class SPLINCE(MomentEstimator):
     What it cannot do: preserve a task it was not told, or serve several tasks with one map. The more source
     and task align, the larger its movement; where they vary along one direction it has no solution and
     says so. A refitted linear head sees the same as after LEACE: the gain is for frozen or regularised heads.
-
-    Parameters
-    ----------
-    standardize : bool
-        Report movement in features scaled to unit variance.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> rng = np.random.default_rng(0)
-    >>> source, y = rng.integers(2, size=400), rng.integers(2, size=400)
-    >>> X = rng.normal(size=(400, 4)); X[:, 0] += source; X[:, :2] += y[:, None]
-    >>> Y = SPLINCE().fit(X, y, source=source).transform(X)
-    >>> bool(np.allclose(np.cov(Y.T, y)[:4, 4], np.cov(X.T, y)[:4, 4]))
-    True
     """
 
     tags: ClassVar[MethodTags] = MethodTags(source_blind=True, needs_task=True)
 
-    _parameter_constraints: ClassVar[dict[str, Constraint]] = {"standardize": flag}
-
-    def __init__(self, *, standardize: bool = True) -> None:
-        self.standardize = standardize
+    _parameter_constraints: ClassVar[dict[str, Constraint]] = {}
 
     def _solve(self, data: Evidence) -> AffineMap:
         data.require_sources()
         labels = [label for label, (weight, _) in data.task.parts.items() if weight]
         if len(labels) < 2:
             raise ValueError(f"y has 1 distinct value ({labels[0]!r}); a task needs at least two.")
-        standardizer, mean = data.standardizer(self.standardize), data.moments.mean
-        scale = data.standardizer(True).scale  # the edit is the same in all units; only rounding is not
+        standardizer, mean = data.standardizer(True), data.moments.mean
+        scale = standardizer.scale
         covariance, source = source_covariance(data, scale)
         total = data.moments.weights.sum()
         task = np.stack([w / total * (part - mean) / scale for w, part in data.task.parts.values()], axis=1)
         readout, direction, _ = oblique_erasure(covariance, source, task[:, 1:])
-        units = (standardizer.scale / scale)[:, None]
         info = self._evidence_info(data)
-        return blind_map(standardizer, mean, readout * units, direction / units, info)
+        return blind_map(standardizer, mean, readout, direction, info)

@@ -53,6 +53,8 @@ class AuditOptions:
         Rotate roles over this many folds, so that each participant is EVAL once; 1 keeps the table's roles.
         By default five where fewer than twelve participants are EVAL, or the table has no roles, if
         possible; with three to seven participants, one fold each.
+    task
+        What labels are; by default numbers of which there are many are a quantity.
     jobs
         Cells at a time.
     readers
@@ -67,6 +69,7 @@ class AuditOptions:
     budget: float | None = None
     association: tuple[str, str] | None = None
     folds: int | None = None
+    task: Literal["classification", "regression"] | None = None
     jobs: int = 1
     readers: Literal["full", "paper"] = "full"
     quick: bool = False
@@ -77,7 +80,7 @@ def audit(
     table: AnyPlace,
     *,
     out: Folder,
-    methods: Names = ["leace", "mgpa"],  # noqa: B006
+    methods: Names = [],  # noqa: B006
     against: str | None = None,
     cache: Annotated[Path | None, Parameter(validator=validators.Path(file_okay=False))] = None,
     options: AuditOptions = AuditOptions(),
@@ -94,12 +97,12 @@ def audit(
     Parameters
     ----------
     table
-        With source and participant columns; label for task utility, pair_id for pairs, and role, unless
-        participants are few. Also by an address (s3://…, gs://…, https://…, hf://…).
+        With source and participant columns; label for task utility, pair_id for pairs. Roles rotate over
+        folds if the table has none. Also by an address (s3://…, gs://…, https://…, hf://…).
     out
         Folder for report.html, table.csv, table.tex and figures.
     methods
-        Names (`mgpa methods`) or stored maps (*.safetensors).
+        Names (`mgpa methods`) or stored maps (*.safetensors); by default leace, and mgpa if there are pairs.
     against
         Also write how the others differ from this method, with paired intervals: contrasts.csv and .tex.
     cache
@@ -115,7 +118,7 @@ def audit(
     from ..audit.report import contrast_csv, latex_table
     from ..audit.verdict import findings, read_requirement, text, unmet
 
-    names = {"identity", *_named(methods)}
+    names = {"identity", *_named(methods or ["leace", "mgpa"])}
     if against is not None and against not in names:
         raise UserError(f"--against is {against!r}; choose one of {', '.join(sorted(names))}.")
     read_requirement(require or "S<=1")  # before anything is computed
@@ -169,13 +172,14 @@ def run_audit(
         from ..baselines import make
         from ..maps import load_map
 
+        rows = file.read().require("source", "participant")
+        methods = methods or ["leace", *(["mgpa"] if rows.pair_id is not None else [])]
         entries = {
             name: load_map(entry)
             if _is_map(entry)
             else with_tokens(with_rank(make(entry), options.rank), options.tokens, file)
             for name, entry in _named(methods).items()
         }
-        rows = file.read().require("source", "participant")
     quick = {"bank": options.readers, "restarts": 1, "checkpoints": (12,)}
     plan = AuditPlan(
         rows,
@@ -184,6 +188,7 @@ def run_audit(
         budget=options.budget,
         association=options.association,
         folds=options.folds,
+        task=options.task,
         cache=out / "cells" if cache is None else cache,
         n_jobs=options.jobs,
         readers=quick if options.quick else options.readers,

@@ -54,8 +54,8 @@ def demo(
 
 def _from_table(rows: Any, out: Path) -> tuple[list[str], Path]:
     """Fit, apply and audit; return what to print, and the report."""
-    from ..front import MGPA
     from ..audit import run
+    from ..front import MGPA
     from ..tables import correct_file, fit_table, write_table
 
     table, adapter, corrected = claim(out, "recordings.parquet", "adapter.safetensors", "corrected.parquet")

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from .encoders import eegpt
     from .encoding import Encoder, as_trials, encode
     from .features import BandPower, TemporalBins, WindowedPower
-    from .moabb import from_moabb, table_from_moabb
+    from .moabb import from_moabb
     from .pairing import PairingReport, TimingLimits, match_events, timing_test
     from .preprocessing import crop, zscore_channels
     from .raws import table_from_bids, table_from_raws
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from .torch_encoder import TorchEncoder
     from .transport import Transport, calibration_subset, fit_transport, oriented_pairs, virtual_views
     from .trials import Trials
-    from .views import bandpass, measure_views, rereference, resample, scale_table, scaled_endpoints
+    from .views import bandpass, measure_views, rereference, resample, scale_table
 
 _NAMES = {
     ".checkpoints": "EEGPT_WEIGHTS HubFile load_checkpoint",
@@ -41,7 +41,7 @@ _NAMES = {
     ".encoders": "eegpt",
     ".encoding": "Encoder as_trials encode",
     ".features": "BandPower TemporalBins WindowedPower",
-    ".moabb": "from_moabb table_from_moabb",
+    ".moabb": "from_moabb",
     ".pairing": "PairingReport TimingLimits match_events timing_test",
     ".preprocessing": "crop zscore_channels",
     ".raws": "table_from_bids table_from_raws",
@@ -50,7 +50,7 @@ _NAMES = {
     ".torch_encoder": "TorchEncoder",
     ".transport": "Transport calibration_subset fit_transport oriented_pairs virtual_views",
     ".trials": "Trials",
-    ".views": "bandpass measure_views rereference resample scale_table scaled_endpoints",
+    ".views": "bandpass measure_views rereference resample scale_table",
 }
 _MODULES = {module.name: f".{module.name}" for module in iter_modules(__path__) if module.name[0] != "_"}
 

@@ -85,7 +85,7 @@ def table_from_epochs(
     """
     trials, report = align_devices(devices, **alignment)
     trials = replace(trials, info=trials.info | {"pairing": str(report)})
-    return encode(with_drawn_roles(trials, roles, random_state), encoder, verbose=verbose)
+    return encode(_with_roles(trials, roles, random_state), encoder, verbose=verbose)
 
 
 def align_devices(
@@ -189,7 +189,7 @@ def _require_one_day(parts: Sequence[DeviceEpochs], limits: TimingLimits | None)
             )
 
 
-def with_drawn_roles(trials: Trials, shares: Mapping[str, float] | None, random_state: int) -> Trials:
+def _with_roles(trials: Trials, shares: Mapping[str, float] | None, random_state: int) -> Trials:
     """Return the trials with a role for each participant: theirs, or assigned if there are enough."""
     if "role" in trials.columns:
         if shares is not None:

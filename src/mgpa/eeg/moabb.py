@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from ..errors import UsageError
 from ..tables.columns import RESERVED
-from ..tables.table import Table
-from .devices import with_drawn_roles
-from .encoding import Encoder, encode
 from .trials import Trials
-from .views import View, measure_views
 
 
 def from_moabb(
@@ -70,45 +65,3 @@ def from_moabb(
     info = {"dataset": str(dataset.code), "paradigm": type(paradigm).__name__}
     # The epochs' own metadata are the same, or none.
     return replace(Trials.from_epochs(epochs, info=info), columns=columns)
-
-
-def table_from_moabb(
-    dataset: Any,
-    paradigm: Any,
-    *,
-    encoder: Encoder,
-    views: Mapping[str, View] | None = None,
-    subjects: Sequence[Any] | None = None,
-    source: str | None = None,
-    additional: Sequence[str] = (),
-    roles: Mapping[str, float] | None = None,
-    random_state: int = 0,
-    verbose: bool = False,
-) -> Table:
-    """Make one table of a MOABB data set: its trials in several views, embedded, with roles.
-
-    Parameters
-    ----------
-    dataset, paradigm, subjects, source, additional
-        As for :func:`from_moabb`.
-    encoder : Encoder
-        What embeds the trials; see :func:`mgpa.eeg.encode`.
-    views : dict of name to function, or None
-        Ways to measure each trial (:func:`mgpa.eeg.measure_views`), which make pairs. None: trials stay as
-        they are, ``source`` says what differs between them, and no two are a pair.
-    roles : dict of role to share of participants, or None
-        See :func:`mgpa.tables.assign_roles`; None is its default, and no roles with fewer than four people.
-    random_state : int
-        Who gets which role.
-    verbose : bool
-        Show progress.
-    """
-    if (views is None) == (source is None):
-        raise UsageError(
-            "Pass views=, which measure every trial in several ways and make pairs of them, or source=, the "
-            "column that tells recordings apart."
-        )
-    trials = from_moabb(dataset, paradigm, subjects, source=source, additional=additional)
-    if views is not None:
-        trials = measure_views(trials, views)
-    return encode(with_drawn_roles(trials, roles, random_state), encoder, verbose=verbose)

@@ -12,7 +12,6 @@ from fractions import Fraction
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ..errors import TableError
 from ..pairs import is_paired
@@ -116,7 +115,7 @@ def measure_views(
     -------
     Trials
         The first trial in all views, then the second: ``source`` is the name of the view, and ``pair_id``
-        is the same for all views of a trial. The other columns are repeated.
+        is the same for all views of a trial.
 
     Examples
     --------
@@ -184,45 +183,17 @@ def _require_same_trials(name: str, view: Any, trials: Trials) -> None:
         )
 
 
-def scaled_endpoints(A: Any, B: Any, gamma: float) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Return two views with their contrast scaled: midpoint ∓ γ/2 (B − A).
+def scale_table(table: Table, gamma: float) -> Table:
+    """Return a table of pairs with every pair's contrast scaled: midpoint ∓ γ/2 (B − A).
 
     The paper's controlled study makes a reference change small enough to be hard to read (γ = .005).
-
-    Parameters
-    ----------
-    A, B : arrays of one shape
-        Embeddings or tokens of the same events in two views.
-    gamma : float
-        1 returns the views, 0 their midpoint twice.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> scaled_endpoints(np.array([[0.0, 2.0]]), np.array([[4.0, 2.0]]), 0.5)
-    (array([[1., 2.]]), array([[3., 2.]]))
-    """
-    A, B = np.asarray(A), np.asarray(B)
-    if A.shape != B.shape or A.dtype.kind != "f" or B.dtype.kind != "f":
-        raise ValueError(
-            f"The views are {A.dtype} of shape {A.shape} and {B.dtype} of shape {B.shape}; expected floats "
-            "of one shape, row i of both the same event."
-        )
-    if not (np.isfinite(gamma) and gamma >= 0):
-        raise ValueError(f"gamma is {gamma!r}; expected a number that is not negative.")
-    middle, half = (A + B) * 0.5, (B - A) * (float(gamma) / 2)
-    return middle - half, middle + half
-
-
-def scale_table(table: Table, gamma: float) -> Table:
-    """Return a table of pairs with every pair's contrast scaled; see :func:`scaled_endpoints`.
 
     Parameters
     ----------
     table : Table
         Of two sources, every row in a pair.
     gamma : float
-        Kept in ``info["gamma"]``.
+        1 keeps the views, 0 gives their midpoint twice. Kept in ``info["gamma"]``.
 
     Examples
     --------
@@ -231,6 +202,8 @@ def scale_table(table: Table, gamma: float) -> Table:
     >>> scale_table(table, 0.5).X.ravel().tolist()
     [1.0, 3.0]
     """
+    if not (np.isfinite(gamma) and gamma >= 0):
+        raise ValueError(f"gamma is {gamma!r}; expected a number that is not negative.")
     table.require("source").require_pairs()
     views = table.paired_views()
     paired = 0 if views is None else 2 * len(views[0])
@@ -241,5 +214,7 @@ def scale_table(table: Table, gamma: float) -> Table:
             "paired rows of two sources only."
         )
     X = np.empty_like(table.X)
-    X[views[0]], X[views[1]] = scaled_endpoints(table.X[views[0]], table.X[views[1]], gamma)
+    A, B = table.X[views[0]], table.X[views[1]]
+    middle, half = (A + B) * 0.5, (B - A) * (float(gamma) / 2)
+    X[views[0]], X[views[1]] = middle - half, middle + half
     return replace(table, X=X, info=table.info | {"gamma": float(gamma)})

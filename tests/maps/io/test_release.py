@@ -48,18 +48,6 @@ def test_the_stored_closed_form_replays_the_authors_outputs(fixture):
     np.testing.assert_allclose(stronger, arrays["closed_form_alpha_1_1"], rtol=0, atol=1e-12)
 
 
-@needs_shared
-def test_provenance_is_kept(fixture):
-    folder, arrays = fixture
-    iterative = load_map(folder / "iterative_both").info
-    assert (iterative.method, iterative.random_state) == ("MGPA-Iter (release)", 17)
-    assert iterative.gate_rank == arrays["gate_rank"]
-    assert iterative.parameters["critic_kind"] == "both"
-    closed_form = load_map(folder / "closed_form_adapter").info
-    assert closed_form.method == "MGPA-CF (release)"
-    assert (closed_form.n_rows, closed_form.n_contrasts) == (len(arrays["X"]), len(arrays["pairs"]))
-
-
 def write_folder(folder: Path, model, arrays, /, **changes) -> Path:
     """Write a folder the way the authors' code does, with a valid checksum unless told otherwise."""
     folder.mkdir(exist_ok=True)
@@ -395,16 +383,6 @@ def test_a_zip_bomb_is_refused_before_it_is_unpacked(tmp_path, monkeypatch):
     monkeypatch.setattr(release.np, "load", lambda *args, **kwargs: pytest.fail("unpacked"))
     with pytest.raises(MapError, match="unpack to more than"):
         load_map(with_content(folder, bomb))
-
-
-def test_a_zip_bomb_that_lies_about_its_size_is_refused(tmp_path):
-    folder = write_folder(tmp_path / "m", *closed_form())
-    content = npy_header((2**18, 8)) + bytes(2**24)
-    honest = zip_of({"array_00000.npy": content})
-    size = len(content).to_bytes(4, "little")
-    assert honest.count(size) == 2
-    with pytest.raises(MapError):
-        load_map(with_content(folder, honest.replace(size, (200).to_bytes(4, "little"))))
 
 
 def test_many_references_to_one_array_are_bounded(tmp_path, monkeypatch):

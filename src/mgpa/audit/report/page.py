@@ -39,14 +39,12 @@ def report(
     sections: Sequence[tuple[str, str, str]] = (),
     figures: Mapping[str, Any] | None = None,
     browser: bool = False,
-    verbose: bool = False,
 ) -> Path:
     """Write everything as one HTML file that opens offline, and return its path.
 
     ``sections`` are yours: for each an id, a heading, and HTML that is put in as it is. ``figures``, what
     :func:`mgpa.audit.plots.draw_all` returned, are drawn unless passed. ``browser`` opens the file.
     """
-    audit.check_pairs(verbose=verbose)  # the one part that takes time
     written = write_atomically(Path(path), html_report(audit, title, sections, figures).encode())
     if browser:
         webbrowser.open(written.resolve().as_uri())

@@ -41,6 +41,7 @@ def sentence(text: str) -> str:
     """Return escaped text with minus signs before numbers, and intervals that do not break."""
     text = re.sub(r"(?<![\w.])-(?=[.\d])", "−", text)
     text = re.sub(r"\[[^\]]*\]", lambda interval: interval[0].replace(" ", "\N{NO-BREAK SPACE}"), text)
+    text = re.sub(r"(?<=\bS) (?=[.\d])", "\N{NO-BREAK SPACE}", text)
     return subscript(text)
 
 

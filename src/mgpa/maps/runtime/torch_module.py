@@ -17,15 +17,7 @@ import torch
 from ..._common.checks import require_finite
 from ...errors import MapError
 from ...trust_region import multiplier, smooth_weights
-from .folding import (
-    Folded,
-    FoldedAffine,
-    FoldedSpread,
-    FoldedStages,
-    fold_affine,
-    fold_spread,
-    fold_stages,
-)
+from .folding import Folded, FoldedAffine, FoldedSpread, FoldedStages, fold_affine, fold_spread, fold_stages
 from .numpy_replay import run_stages, weighted_coefficients
 
 Tensor = Any  # torch.Tensor
