@@ -348,7 +348,7 @@ class _HeldOut:
             V = leading_directions(self._scatter_of(train, test), k)
             along, among = self.directions[test] @ V, np.ix_(test, np.arange(V.shape[1]))
             energy[among], shared[among] = along**2, along * (means @ V)[self.kind[test]]
-            # What is remaining of a contrast, were it noise, has the shape of what is remaining of the rows' spread.
+            # If a contrast were noise, the rest of it would have the shape of the rest of the rows' spread.
             variance = np.ones(V.shape[1]) if rows is None else rows.along(V)
             remaining = np.maximum(total - _before(variance[None]), variance)
             noise[among] = (1.0 - _before(along**2)) * variance / remaining

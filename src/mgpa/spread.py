@@ -517,6 +517,7 @@ def spread_map(
         _, sizes, turn = np.linalg.svd(np.concatenate([views.pairs.values, along]), full_matrices=False)
         turn = turn[sizes > sizes[0] * V.shape[1] * np.finfo(np.float64).eps].T
         edit, edit_offset, direction = edit @ turn, edit_offset @ turn, (V @ turn).T
+    direction = np.where(standardizer.varies, direction, 0.0)  # not even by rounding
     full = len(direction) > FULL * len(scale)  # where two thin products cost more than one
     if full:
         edit, edit_offset = edit @ direction, edit_offset @ direction

@@ -72,7 +72,7 @@ def test_the_new_baselines_line_in_the_registry_is_all_it_takes(monkeypatch):
     names = run_part("baseline", n=1)
     line = eval(blocks("baseline", "python")[-1], names)
     monkeypatch.setattr(registry, "_METHODS", (*registry._METHODS, line))
-    assert isinstance(make("mean-projection", strength=0.5), names["MeanProjection"])
+    assert isinstance(make("mean-projection", standardize=False), names["MeanProjection"])
     entry = available()[-1]
     assert (entry.name, entry.streams, entry.source_blind, entry.needs_pairs) == (line[0], True, True, False)
     for promise in ("Reference", "Needs", "cannot do"):

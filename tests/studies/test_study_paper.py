@@ -52,7 +52,7 @@ def finished(name, shift=0.01, study=None, files="published", **more):
         "settings": effective_settings(study),
         "digest": "0123456789abcdef",
         "protocol": {"ranks": "3, 3, 3, 2", "participants": "4/2/4/8"},
-        "words": {"protocol": f"{name} ran", "settings": [f"{name}"] * 8, "readers": ["bank"] * 3},
+        "facts": {"protocol": f"{name} ran", "seeds": [name], "readers.bank": "paper"},
         "estimates": [
             row(key, method, "", (x, x, x)) for method, xs in preset.paper.items() for key, x in xs.items()
         ],
@@ -215,7 +215,7 @@ def test_tables_4_to_6_say_what_ran_and_the_figure_its_budget(tmp_path):
     four, five = ((tmp_path / "paper" / f"table_{i}.csv").read_text("utf-8") for i in (4, 5))
     assert "controlled-ssvep ran" in four
     assert "not run" in four
-    assert "controlled-ssvep: controlled-ssvep; temporal-n170: temporal-n170" in five
+    assert "controlled-ssvep: seeds ['controlled-ssvep']; temporal-n170: seeds ['temporal-n170']" in five
     from mgpa.studies.figures import gate_figure
 
     title = gate_figure(Runs(results)).axes[0].get_title(loc="left")

@@ -1,6 +1,5 @@
 """Recordings become tables once, named by everything that their numbers come from."""
 
-import re
 import shutil
 from hashlib import sha256
 from types import SimpleNamespace
@@ -18,7 +17,7 @@ from small_studies import RECORDED, TINY, in_process, run, written
 @pytest.mark.parametrize(
     ("text", "changes", "said"),
     [
-        (TINY, {"data": {"labels": {"x": "moisture"}}}, "data.labels names the column 'moisture' for 'x'"),
+        (TINY, {"data": {"labels": {"x": "moisture"}}}, "data.labels: no column 'moisture' for 'x'"),
         (TINY, {"coordinates": {"source": "gel"}}, "coordinates.source is 'gel'; the sources are dry, wet"),
         (TINY, {"gate": {"tokens": True}}, "gate.tokens is for embeddings of tokens"),
         (TINY, {"roles": {"people": {"FIT": ["nobody"]}}}, "roles.people names nobody"),
@@ -45,8 +44,8 @@ def test_an_encoders_weights_are_among_what_was_read(tmp_path):
     text = RECORDED.replace('name = "temporal_bins"', 'name = "eegpt"\ncheckpoint = "weights.safetensors"')
     study = load_study(written(tmp_path, text), **changes)
     (tmp_path / "recordings").mkdir()
-    with pytest.raises(StudyError, match=re.escape(f"There is no file {tmp_path / 'weights.safetensors'}.")):
-        Recordings(study, tmp_path / "work").is_kept("N170")
+    with pytest.raises(StudyError, match=r"weights\.safetensors does not exist"):
+        run(study, tmp_path / "work")
     keys = []
     for content in (b"one", b"two"):
         (tmp_path / "weights.safetensors").write_bytes(content)

@@ -96,29 +96,19 @@ def _conclusion(versions: dict[str, str | None], broken: dict[str, str]) -> str:
     return f"All that is installed loads. Not installed (fine until you need it): {', '.join(absent)}."
 
 
-# One line of output for each package, so that one that ends the process is known, too.
 _IMPORT_ALL = """
 import importlib, sys
 for name in sys.argv[1:]:
-    try:
-        if name == "braindecode":
-            from mgpa.eeg._braindecode import import_braindecode
-            import_braindecode()
-        else:
-            importlib.import_module({"scikit-learn": "sklearn"}.get(name, name.replace("-", "_")))
-        why = ""
-    except Exception as error:
-        why = " ".join(f"{type(error).__name__}: {error}".split())
-    print(f"{name}\\t{why}", flush=True)
+    try: getattr(importlib.import_module(name), "import_braindecode", int)(); print(flush=True)
+    except Exception as error: print(" ".join(f"{type(error).__name__}: {error}".split()), flush=True)
 """
 
 
 def import_failures(packages: list[str]) -> dict[str, str]:
     """Return why packages cannot be imported, tried in another process, which they may end."""
-    command = [sys.executable, "-W", "ignore", "-c", _IMPORT_ALL, *packages]
-    run = subprocess.run(command, capture_output=True, text=True)
-    lines = [line.split("\t") for line in run.stdout.splitlines() if "\t" in line]
-    failures = {name: reason for name, reason in lines if reason}
-    if len(lines) < len(packages):
-        failures[packages[len(lines)]] = f"Python ended with exit code {run.returncode}"
-    return failures
+    modules = {"scikit-learn": "sklearn", "braindecode": "mgpa.eeg._braindecode"}
+    names = [modules.get(name, name.replace("-", "_")) for name in packages]
+    command = [sys.executable, "-W", "ignore", "-c", _IMPORT_ALL, *names]
+    tried = subprocess.run(command, capture_output=True, text=True)
+    lines = [*tried.stdout.splitlines(), f"Python ended with exit code {tried.returncode}"]
+    return {name: reason for name, reason in zip(packages, lines, strict=False) if reason}

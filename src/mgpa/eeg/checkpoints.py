@@ -74,7 +74,7 @@ def load_checkpoint(
     allow_missing: Sequence[str] = ("chans_id",),
     allow_extra: Sequence[str] = (),
 ) -> dict[str, Any]:
-    """Load trained weights into a torch module: all of them, or none and an error.
+    """Load trained weights into a torch module: all of them, or none and a CheckpointError.
 
     Parameters
     ----------
@@ -83,21 +83,11 @@ def load_checkpoint(
     checkpoint : path or HubFile
         ``.safetensors``, or a state dict that torch saved, which is read without running code from it.
     sha256 : str or None
-        Checksum of the file. None accepts any and returns which it was.
+        Checksum of the file. None accepts any; the returned dict says which it was.
     allow_missing : sequence of str
         Names that stay as the model has them, whatever the file says: EEGPT's table of the channels in use.
     allow_extra : sequence of str
         What names in the file may begin with that the model has no use for.
-
-    Returns
-    -------
-    dict
-        What was loaded: file, sha256, size, and where it is from.
-
-    Raises
-    ------
-    CheckpointError
-        Another checksum, unreadable, or missing, unknown, differently shaped or not finite weights.
     """
     source = {}
     if isinstance(checkpoint, HubFile):

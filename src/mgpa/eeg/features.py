@@ -37,14 +37,6 @@ class TemporalBins:
         Of a bin, in seconds.
     unit : {"uV", "V"}
         Of the features.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from mgpa.eeg.trials import Trials
-    >>> trials = Trials(np.full((1, 2, 128), 3e-6), ["Cz", "Pz"], 128.0, tmin=-0.2)
-    >>> TemporalBins(start=0.0, stop=0.75, width=0.25).embed(trials)
-    array([[3., 3., 3., 3., 3., 3.]], dtype=float32)
     """
 
     start: float = 0.0
@@ -201,14 +193,6 @@ class WindowedPower:
         Take the logarithm of power plus ``floor``.
     floor : float
         As for :class:`BandPower`, in µV².
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from mgpa.eeg.trials import Trials
-    >>> trials = Trials(np.random.default_rng(0).normal(size=(3, 2, 500)) * 1e-5, ["Oz", "O1"], 250.0)
-    >>> WindowedPower(window=0.5, step=0.25, low=4, high=36, width=2).embed(trials).shape
-    (3, 7, 32)
     """
 
     window: float = 0.5

@@ -60,17 +60,6 @@ class TorchEncoder:
         Of the tokens returned; the paper stored float16.
     identity : dict or None
         What else identifies the module: its name, its checkpoint.
-
-    Examples
-    --------
-    >>> import numpy as np, torch
-    >>> from mgpa.eeg.trials import Trials
-    >>> pooled = torch.nn.AvgPool1d(50)
-    >>> encoder = TorchEncoder(pooled, ["O1", "Oz"], 100, sfreq=250.0, scaling=1e-6)
-    >>> encoder.embed(Trials(np.full((3, 2, 100), 5e-6), ["Oz", "O1"], 250.0)).shape
-    (3, 2, 2)
-    >>> encoder.identity["scaling"]
-    1e-06
     """
 
     def __init__(

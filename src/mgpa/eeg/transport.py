@@ -138,14 +138,9 @@ class Transport:
 def fit_transport(trials: Trials, prestimulus: int | None = None) -> Transport:
     """Learn how two sources differ before the stimulus.
 
-    Parameters
-    ----------
-    trials : Trials
-        Of two sources; where there is a role column, of FIT people only. A few thousand are plenty; see
-        :func:`calibration_subset`.
-    prestimulus : int or None
-        How many samples from the start of a trial to use; None: all before the event. The paper's 125 are
-        half a second.
+    Of FIT people only, where there is a role column; a few thousand trials are plenty
+    (:func:`calibration_subset`). ``prestimulus`` says how many samples from the start of a trial to use, None
+    all before the event; the paper's 125 are half a second.
     """
     from scipy.ndimage import gaussian_filter1d
 

@@ -54,13 +54,6 @@ class Trials:
         As in a :class:`mgpa.tables.Table`: source, participant, role, label, pair_id, and any others.
     info : dict
         Where the trials come from.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> trials = Trials(np.zeros((2, 3, 100)), ["Oz", "O1", "O2"], 250.0, columns={"label": ["a", "b"]})
-    >>> trials.pick(["O2", "Oz"]).data.shape, trials.take([1]).columns["label"].tolist()
-    ((2, 2, 100), ['b'])
     """
 
     data: NDArray[Any]

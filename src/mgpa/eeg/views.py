@@ -115,7 +115,7 @@ def measure_views(
     -------
     Trials
         The first trial in all views, then the second: ``source`` is the name of the view, and ``pair_id``
-        is the same for all views of a trial. The other columns are repeated.
+        is the same for all views of a trial.
 
     Examples
     --------

@@ -73,8 +73,8 @@ class AffineMap(CorrectionMap):
             np.copyto(out, X)
             return bool(np.isfinite(out).all())
         weights = self._weights(X.dtype)
-        if weights.back is None:
-            return self._apply_product(X, weights, out)
+        if weights.back is None:  # a (d, d) matrix: the edits themselves
+            return self._apply_blocks(X, weights, None, out)
         back = np.ascontiguousarray(self.strength * weights.back, dtype=X.dtype)
         in_order = X.flags.c_contiguous and out.flags.c_contiguous
         if k <= MOST_COMPILED and X.nbytes >= COMPILED_BYTES and in_order:
@@ -89,22 +89,10 @@ class AffineMap(CorrectionMap):
                 return all(on_threads(shift, len(X)))
         return self._apply_blocks(X, weights, back, out)
 
-    def _apply_product(self, X: Floats, weights: FoldedAffine, out: Floats) -> bool:
-        """Correct rows by a (d, d) matrix: the edits of a block, then their sum with its rows."""
-        finite = True
-        for start in range(0, len(X), PRODUCT_ROWS):
-            rows = X[start : start + PRODUCT_ROWS]
-            edit = (rows - weights.center) @ weights.readout
-            edit += weights.offset
-            edit *= self.strength
-            finite &= bool(np.isfinite(edit).all())
-            np.add(rows, edit, out=out[start : start + PRODUCT_ROWS])
-        return finite
-
-    def _apply_blocks(self, X: Floats, weights: FoldedAffine, back: Floats, out: Floats) -> bool:
-        """Correct rows by k directions; a block stays in cache between the passes over it."""
-        k, finite = len(back), True
-        block = max(1, BLOCK_BYTES // (X.itemsize * X.shape[1]))
+    def _apply_blocks(self, X: Floats, weights: FoldedAffine, back: Floats | None, out: Floats) -> bool:
+        """Correct rows block by block, which stay in cache between the passes over them."""
+        k, finite = weights.readout.shape[1], True
+        block = max(1, BLOCK_BYTES // (X.itemsize * X.shape[1])) if back is not None else PRODUCT_ROWS
         work = np.empty((min(block, len(X)), X.shape[1]), dtype=X.dtype)
         outer = np.multiply if k == 1 else np.matmul
         for start in range(0, len(X), block):
@@ -114,7 +102,10 @@ class AffineMap(CorrectionMap):
             coefficient = (centred @ weights.readout[:, 0])[:, None] if k == 1 else centred @ weights.readout
             coefficient += weights.offset
             finite &= bool(np.isfinite(coefficient).all())
-            np.add(rows, outer(coefficient, back, out=work[: len(rows)]), out=out[start : start + block])
+            if back is None:
+                coefficient *= self.strength
+            edit = coefficient if back is None else outer(coefficient, back, out=work[: len(rows)])
+            np.add(rows, edit, out=out[start : start + block])
         return finite
 
     def _describe(self) -> str:

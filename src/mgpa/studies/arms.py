@@ -11,11 +11,11 @@ from sklearn.base import clone
 from ..baselines import available, make
 from ..closed_form import ClosedFormMGPA
 from ..errors import StudyError
-from ..gate import FullGate, MeasurementGate, PCAGate, RandomGate
+from ..gate import FullGate, PCAGate, RandomGate
 from ..tables.fitting import fit_table
 from ..tokens import TOKENS, gate_of
 from .config import MethodSection, Study
-from .splits import Split
+from .splits import Split, planned_gate
 
 
 def make_arms(study: Study, split: Split) -> dict[str, Any]:
@@ -36,17 +36,14 @@ def unfitted(name: str, method: MethodSection, recipe: Mapping[str, Any] | None 
     """Return a method as an estimator that has seen no data."""
     methods = {entry.name: entry for entry in available()}
     if method.method not in methods:
-        raise StudyError(f"methods.{name}: there is no method {method.method!r}; see `mgpa methods`.")
+        raise StudyError(f"methods.{name}: no method {method.method!r}; see `mgpa methods`.")
     if methods[method.method].acts_on != "embeddings":
         raise StudyError(f"methods.{name}: {method.method} corrects signals; studies correct embeddings.")
     try:
         model = make(method.method, **method.parameters | dict(recipe or {}))
     except TypeError as error:
         raise StudyError(f"methods.{name}.parameters: {error}.") from None
-    parameters = model.get_params()
-    if "gate" not in parameters and method.gate != "measurement":
-        raise StudyError(f"methods.{name}: {method.method} has no gate.")
-    if "anchor_gate" not in parameters and method.gate != "measurement":
+    if "anchor_gate" not in model.get_params() and method.gate != "measurement":
         raise StudyError(f"methods.{name}: control gates are for iterative_mgpa.")
     return model
 
@@ -72,7 +69,7 @@ def make_arm(
         return TOKENS[method.tokens](model)
     if "gate" not in parameters:
         return model
-    measured = measurement_gate(study, split)
+    measured: Any = planned_gate(study) if split.gate is None else split.gate
     if method.gate == "measurement":
         return model.set_params(gate=measured)
     rank = measured_rank(study, split)
@@ -85,22 +82,11 @@ def make_arm(
     return fits if method.gate == "random" else fits[0]
 
 
-def measurement_gate(study: Study, split: Split) -> Any:
-    """Return the gate that the study's contrasts make, to be fitted with the method or fitted already."""
-    return planned_gate(study) if split.gate is None else split.gate
-
-
-def planned_gate(study: Study) -> MeasurementGate:
-    """Return the study's measurement gate, to be fitted with a method on whatever rows that is fitted on."""
-    plan = study.gate
-    return MeasurementGate(plan.rank, norm_quantile=plan.norm_quantile, max_contrasts=plan.max_contrasts)
-
-
 def measured_rank(study: Study, split: Split) -> int:
     """Return the rank of a split's measurement gate, as a method finds it, whatever the number of sources."""
     if split.gate is not None:
         return int(split.gate.basis.shape[1])
-    model = ClosedFormMGPA(measurement_gate(study, split), standardize=False)
+    model = ClosedFormMGPA(planned_gate(study), standardize=False)
     return int(gate_of(fit_table(model, split.table.rows("FIT"), pairs=split.contrasts)).rank_)
 
 
@@ -108,12 +94,7 @@ def pairs_by_method(study: Study, split: Split) -> dict[str, Any] | None:
     """Return each method's calibration pairs; None, if all of them find theirs among the rows."""
     if split.contrasts is None:
         return None
-    given = {}
-    for name, method in study.methods.items():
-        chosen = split.contrasts if method.pairs == "contrasts" else split.endpoints
-        if chosen is None:
-            raise StudyError(
-                f"methods.{name}: pairs = 'endpoints' needs endpoints that differ from contrasts."
-            )
-        given[name] = chosen
-    return given
+    if split.endpoints is None and any(m.pairs == "endpoints" for m in study.methods.values()):
+        raise StudyError("pairs = 'endpoints' needs endpoints that differ from contrasts.")
+    kinds = {"contrasts": split.contrasts, "endpoints": split.endpoints}
+    return {name: kinds[method.pairs] for name, method in study.methods.items()}

@@ -56,16 +56,8 @@ def attack_study(
 ) -> list[dict[str, Any]]:
     """Run a study and its variations; return and write a row for each declared contrast and variation.
 
-    Parameters
-    ----------
-    which : str or path
-        As for :func:`mgpa.studies.load_study`, like ``options`` (recordings, checkpoint, quick).
-    out : path
-        Folder, new, empty or of an earlier attack, for ``attack.csv``; all runs share its cells.
-    names : sequence of str
-        Variations to run; all of them if empty.
-    device : str
-        Where networks are trained.
+    ``which`` and ``options`` are those of :func:`mgpa.studies.load_study`; ``names`` are variations, all of
+    them if empty. ``out`` gets ``attack.csv``; all runs share its cells.
     """
     base = load_study(which, **options)
     changes = attacks(base)

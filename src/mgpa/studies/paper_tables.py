@@ -50,10 +50,10 @@ TABLES = tuple(
 
 
 def word_tables(results: Mapping[str, Mapping[str, Any]]) -> list[Table]:
-    """Return tables 4 to 6: the paper's words, and what the runs did."""
+    """Return tables 4 to 6: the paper's words, and the settings that the runs stored."""
     heads = [("Paper",), ("What ran",)]
     protocol = [
-        ([title], (paper, results[study]["words"]["protocol"] if study in results else "not run"))
+        ([title], (paper, results[study]["facts"]["protocol"] if study in results else "not run"))
         for study, title, paper in _DATA["protocol"]["rows"]
     ]
     tables = [Table("4", "Protocol map", ["Study"], heads, protocol)]
@@ -62,14 +62,19 @@ def word_tables(results: Mapping[str, Mapping[str, Any]]) -> list[Table]:
         ("6", "Independent source-reader bank", "Input", "readers"),
     ):
         rows = []
-        for i, (component, paper) in enumerate(_DATA[key]["rows"]):
+        for component, paper, settings in _DATA[key]["rows"]:
             ran: dict[str, list[str]] = {}
             for study, run in results.items():
-                if run["words"][key][i]:
-                    ran.setdefault(run["words"][key][i], []).append(study)
-            told = "; ".join(
+                if settings[0] in run["facts"]:
+                    ran.setdefault(_told(run["facts"], settings), []).append(study)
+            words_ran = "; ".join(
                 words if len(ran) == 1 else f"{', '.join(names)}: {words}" for words, names in ran.items()
             )
-            rows.append(([component], (paper, told or "not run")))
+            rows.append(([component], (paper, words_ran or "not run")))
         tables.append(Table(name, title, [label], heads, rows))
     return tables
+
+
+def _told(facts: Mapping[str, Any], settings: list[str]) -> str:
+    values = {key.rpartition(".")[2].replace("_", " "): facts[key] for key in settings if key in facts}
+    return ", ".join(f"{name} {value}" for name, value in values.items())

@@ -57,7 +57,7 @@ def published_reuse() -> dict[str, Any]:
         "digest": "published",
         "settings": {"methods": {}},
         "protocol": {},
-        "words": {"protocol": "published participant values", "settings": [""] * 8, "readers": [""] * 3},
+        "facts": {"protocol": "published participant values"},
         "estimates": [
             entry(task, method, "", metric)
             for task, method in fits

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property, partial
@@ -30,21 +29,8 @@ COMPLETE = "complete.json"
 class Recordings:
     """A study's data: files and their checksums, trials, and tables of embeddings by task.
 
-    Parameters
-    ----------
-    study : Study
-        What to read, and how to embed it.
-    workspace : path
-        Where simulated recordings and finished tables are kept.
-    device : str
-        Where networks embed, unless the encoder's parameters name a device.
-    verbose : bool
-        Show progress.
-
-    Attributes
-    ----------
-    info : dict of task to dict
-        What each table that was used says about itself: encoder, pairing, what was left out.
+    Simulated recordings and finished tables are kept in ``workspace``; networks embed on ``device``. ``info``
+    has what each table that was used says about itself: encoder, pairing, what was left out.
     """
 
     def __init__(self, study: Study, workspace: Path, *, device: str = "auto", verbose: bool = False) -> None:
@@ -57,8 +43,6 @@ class Recordings:
         """The folder of recordings; simulated now, if there are none."""
         data = self.study.data
         if data.folder is not None:
-            if not data.folder.is_dir():
-                raise StudyError(f"data: the folder {data.folder} does not exist.")
             return data.folder
         folder = self._simulated_folder()
         folder.mkdir(parents=True, exist_ok=True)
@@ -89,7 +73,7 @@ class Recordings:
             root = path if path.is_dir() else path.parent
         else:
             root = self.folder
-            # Hidden ones are no recordings: what a killed simulation was writing, or a file manager's.
+            # Hidden files are what a killed simulation was writing, or a file manager's.
             files = sorted(
                 p
                 for p in root.rglob("*")
@@ -99,9 +83,6 @@ class Recordings:
             )
         weights = self.study.encoder.checkpoint if self.study.encoder is not None else None
         checkpoints = [] if weights in (None, "paper") else [Path(str(weights))]
-        missing = [p for p in (*files, *checkpoints) if not p.is_file()]
-        if missing:
-            raise StudyError(f"There is no file {missing[0]}.")
         checksums = {str(p.relative_to(root)): _sha256(p) for p in files}
         return checksums | {f"checkpoint {p.name}": _sha256(p) for p in checkpoints}
 
@@ -176,16 +157,8 @@ class Recordings:
         )  # fmt: skip
 
     def virtual_pairs(self, roles: Mapping[str, str]) -> Table:
-        """Return FIT trials paired with their views toward the other source, if none were recorded twice.
-
-        Parameters
-        ----------
-        roles : dict of participant to role
-            Everything is fitted on, and made of, FIT participants only.
-        """
-        if self.study.views.transport is None:
-            raise StudyError("views.transport says nothing; virtual pairs need it.")
-        fit = _fitted_on(roles)
+        """Return trials of FIT participants paired with their virtual views toward the other source."""
+        fit = sorted(person for person, role in roles.items() if role == "FIT")
         return self._kept(self._key_of("virtual", fit), lambda: self._embed_virtual(fit))
 
     def _settings(self, section: str) -> Any:
@@ -220,10 +193,8 @@ class Recordings:
         """Return the table with the column that the study calls this task's label."""
         for name, wanted in self.study.data.labels.items():
             if wanted not in table.columns:
-                raise StudyError(
-                    f"data.labels names the column {wanted!r} for {name!r}; there are "
-                    f"{', '.join(table.columns)}."
-                )
+                columns = ", ".join(table.columns)
+                raise StudyError(f"data.labels: no column {wanted!r} for {name!r}. Columns: {columns}.")
         column = self.study.data.labels.get(task)
         if column is None:
             return table
@@ -252,12 +223,12 @@ class Recordings:
         trials, report = neuroscan_flex.read_neuroscan_flex(
             self.folder, task, people, artifact=data.artifact, verbose=self.verbose
         )
-        said = {"pairing": str(report)}
+        about = {"pairing": str(report)}
         if data.artifact is not None:
             clean = ~trials.columns["artifact"]
-            said["left_out"] = f"{int((~clean).sum())} of {len(trials)} rows beyond {data.artifact:g} V"
+            about["left_out"] = f"{int((~clean).sum())} of {len(trials)} rows beyond {data.artifact:g} V"
             trials = trials.take(clean)
-        return replace(trials, info=trials.info | said)
+        return replace(trials, info=trials.info | about)
 
     def _views(self, trials: Any) -> Any:
         """Return trials as they are measured: references, then crop and scaling."""
@@ -276,8 +247,7 @@ class Recordings:
         from ..eeg.encoding import encode
 
         section = self.study.encoder
-        if section is None:
-            raise StudyError("recordings need an [encoder].")
+        assert section is not None
         with waiting("study: embedding trials", self.verbose):
             table = encode(trials, make_encoder(section, trials, self.device), verbose=self.verbose)
         X = table.X
@@ -294,10 +264,12 @@ class Recordings:
         plan = self.study.views.transport
         assert plan is not None
         trials = self.trials()
-        mine = trials.take(np.isin(trials.columns["participant"], fit))
-        who, source = mine.columns["participant"], mine.columns["source"]
-        transport = fit_transport(mine.take(calibration_subset(who, source, plan.fit_trials, plan.fit_seed)))
-        chosen = mine.take(calibration_subset(who, source, plan.trials, plan.seed))
+        fitting = trials.take(np.isin(trials.columns["participant"], fit))
+        who, source = fitting.columns["participant"], fitting.columns["source"]
+        transport = fit_transport(
+            fitting.take(calibration_subset(who, source, plan.fit_trials, plan.fit_seed))
+        )
+        chosen = fitting.take(calibration_subset(who, source, plan.trials, plan.seed))
         recorded = self._embed(self._views(chosen))
         sources = np.unique(source)
         parts = []
@@ -339,10 +311,6 @@ def make_encoder(section: EncoderSection, trials: Any, device: str = "auto") -> 
         raise StudyError(f"encoder.parameters do not fit {section.name}: {error}.") from None
 
 
-def _fitted_on(roles: Mapping[str, str]) -> list[str]:
-    return sorted(person for person, role in roles.items() if role == "FIT")
-
-
 def reader_versions() -> dict[str, str]:
     """Return the libraries that recordings are read and embedded with, those of the audit aside."""
     return installed("mne", "braindecode")
@@ -351,8 +319,3 @@ def reader_versions() -> dict[str, str]:
 def _sha256(path: Path) -> str:
     with open(path, "rb") as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()
-
-
-def checksum_of(checksums: Mapping[str, str]) -> str:
-    """Return one checksum of many files."""
-    return hashlib.sha256(json.dumps(dict(sorted(checksums.items()))).encode()).hexdigest()

@@ -14,11 +14,11 @@ from .._common.files import write_atomically
 from .._common.outputs import claim
 from ..audit import Estimate
 from ..audit.report.pieces import bullets, plain_table
-from ..audit.store import versions
+from ..audit.store import key_of, versions
 from ..audit.words import label
 from .config import presets
 from .paper import write_paper
-from .recordings import checksum_of, reader_versions
+from .recordings import reader_versions
 from .rows import Row, contrasts, estimates, slug
 from .run import StudyResult
 
@@ -72,7 +72,7 @@ def as_json(result: StudyResult, rows: list[Row], differences: list[Row]) -> dic
         "settings": result.settings,
         "digest": result.digest,
         "protocol": protocol(result),
-        "words": {"protocol": _protocol_words(result), **_setting_words(result)},
+        "facts": facts_of(result),
         "estimates": [asdict(row) | {"difference": row.difference} for row in rows],
         "contrasts": [asdict(row) | {"difference": row.difference} for row in differences],
         "selection": result.selection,
@@ -113,74 +113,40 @@ def protocol(result: StudyResult) -> dict[str, str]:
     return facts
 
 
-def _protocol_words(result: StudyResult) -> str:
-    """Return what ran in the words of the paper's table 4: coordinates, calibration, gate, people, points."""
-    study, facts = result.study, protocol(result)
-    encoder = (next(iter(result.tables.values()), {}).get("encoder") or {}).get("name", "features as given")
-    if study.views.transport is not None:
-        calibration = f"virtual contrasts of {study.views.transport.trials} FIT trials"
-    elif study.reuse is not None:
-        calibration = f"first {study.reuse.calibration} pairs of each FIT participant"
-    elif study.endpoints.gamma != 1:
-        calibration = f"full contrasts, evaluated views keep {100 * study.endpoints.gamma:g} % of them"
-    else:
-        calibration = "simultaneous pairs"
-    rank = study.gate.rank
-    gate = f"{100 * rank:g} % energy, rank" if isinstance(rank, float) else "rank"
-    budgets = sorted({m.budget for m in study.methods.values() if m.budget is not None})
-    point = "selected on development participants" if study.reuse is not None else "native maps"
-    point += f"; VAL budgets {', '.join(f'{b:g}' for b in budgets)}" if budgets else ""
-    files = {"published": "recordings", "simulated": "simulated recordings"}.get(result.files, "recordings")
-    return (
-        f"{result.heading}: {files}, {facts['features']} features ({encoder}, weights {result.weights:.12}); "
-        f"{calibration}; {gate} {facts['ranks'] or 'unknown'}. {facts['participants']}, "
-        f"{facts['evaluated']} EVAL participants; {point}."
-    )
-
-
-def _setting_words(result: StudyResult) -> dict[str, list[str]]:
-    """Return what ran in the words of the paper's tables 5 and 6; empty where the study has no such part."""
+def facts_of(result: StudyResult) -> dict[str, Any]:
+    """Return what ran, by the names that tables 4 to 6 ask for."""
     from ..audit.bootstrap import DRAWS, SEED
-    from ..audit.readers import SEED as READER_SEED
     from ..audit.readers import SHRINKAGE
     from ..critics import HIDDEN_WIDTH
     from ..networks import AdamW
 
-    methods, readers = result.settings["methods"].values(), result.study.readers
-    iterative = next((m["parameters"] for m in methods if m["method"] == "iterative_mgpa"), None)
-    closed = next((m["parameters"] for m in methods if m["method"] == "closed_form_mgpa"), None)
-    settings = [""] * 8
-    adam = AdamW(1e-3)
-    optimizer = f"AdamW, batch {adam.batch_size}, weight decay {adam.weight_decay:g}"
-    if iterative is not None:
-        p = iterative
-        rule = f"at most {p['critic_epochs']}" if p["early_stopping"] else str(p["critic_epochs"])
-        patience = f", source-VAL patience {p['patience']}" if p["early_stopping"] else ""
-        solver = "converged Newton on this GPU" if result.device.startswith("cuda") else "lbfgs"
-        settings[:2] = [
-            f"seeds {', '.join(map(str, result.study.seeds))}; at most {p['n_stages']} stages",
-            f"{' and '.join(p['critics'])} (logistic: {solver}); hidden width {HIDDEN_WIDTH}",
-        ]
-        settings[3:6] = [
-            optimizer,
-            f"{p['stabilizer']:g} / {p['damping']:g}",
-            f"{rule} epochs, LR {p['learning_rate']:g}{patience}, radius {p['radius']:g} √d",
-        ]
-    ridges = {str(p["ridge"]) for p in (iterative, closed) if p is not None}
-    settings[2] = f"ridge with intercept, penalty {', '.join(sorted(ridges))}" if ridges else ""
-    if closed is not None:
-        settings[6] = f"{closed['shrinkage']} shrinkage, anchor {closed['anchor']}"
-    settings[7] = f"{DRAWS:,} percentile bootstrap resamples, seed {SEED}"
-    networks = f"{readers.restarts} restarts at {'/'.join(map(str, readers.checkpoints))} epochs"
-    tokens = result.study.reuse is None and len(next(iter(result.audits.values())).settings["features"]) > 1
-    return {
-        "settings": settings,
-        "readers": [
-            f"bank {readers.bank}: linear and whitened linear (shrinkage {SHRINKAGE:g}); GELU of width "
-            f"{HIDDEN_WIDTH}, {optimizer}, {networks}; seed {READER_SEED}",
-            f"raw and standardized linear; flat GELU and token network, {networks}" if tokens else "",
-            f"standardized linear and token network, {networks}" if tokens else "",
-        ],
+    study, exact, adam = result.study, protocol(result), AdamW(1e-3)
+    facts: dict[str, Any] = {}
+    for kind in ("closed_form_mgpa", "iterative_mgpa"):
+        methods = [m for m in result.settings["methods"].values() if m["method"] == kind]
+        facts |= {f"{kind}.{key}": value for m in methods[:1] for key, value in m["parameters"].items()}
+    facts |= {f"readers.{key}": value for key, value in result.settings["readers"].items()}
+    if " × " in exact["features"] and study.reuse is None:
+        facts["token readers"] = "raw and standardized linear, flat GELU, token network"
+    encoder = (next(iter(result.tables.values()), {}).get("encoder") or {}).get("name", "as given")
+    budgets = sorted({m.budget for m in study.methods.values() if m.budget is not None})
+    return facts | {
+        "seeds": list(study.seeds),
+        "logistic solver": "converged Newton" if result.device.startswith("cuda") else "lbfgs",
+        "hidden width": HIDDEN_WIDTH,
+        "optimizer": "AdamW",
+        "batch": adam.batch_size,
+        "weight decay": adam.weight_decay,
+        "bootstrap draws": DRAWS,
+        "bootstrap seed": SEED,
+        "whitening shrinkage": SHRINKAGE,
+        "protocol": (
+            f"{result.heading}: recordings {result.files}; {exact['features']} features ({encoder}, weights "
+            f"{result.weights:.12}); gamma {study.endpoints.gamma:g}; gate rank or energy {study.gate.rank}, "
+            f"ranks {exact['ranks'] or 'unknown'}; participants {exact['participants']}, "
+            f"{exact['evaluated']} EVAL; VAL budgets {budgets or 'none'}"
+            + (f"; first {study.reuse.calibration} events calibrate" if study.reuse else "")
+        ),
     }
 
 
@@ -194,7 +160,11 @@ def provenance(result: StudyResult, command: str) -> dict[str, Any]:
         "study": result.settings,
         "digest": result.digest,
         "weights": result.weights,
-        "data": {"are": result.files, "sha256": checksum_of(result.checksums), "files": result.checksums},
+        "data": {
+            "are": result.files,
+            "sha256": key_of(dict(sorted(result.checksums.items()))),
+            "files": result.checksums,
+        },
         "tables": result.tables,
         "versions": {"python": platform.python_version(), **versions(), **readers},
         "machine": {"system": platform.system(), "processor": platform.machine()},
@@ -239,9 +209,9 @@ def _sections(result: StudyResult, task: str, reports: dict[str, str]) -> list[t
         ("Differences that the study is about", contrasts(result)),
         ("Beside the paper's values", estimates(result)),
     ):
-        shown = [row for row in rows if row.task == task and (row.against or row.paper is not None)]
-        if shown:
-            parts.append(_beside(shown, caption, result.heading))
+        compared = [row for row in rows if row.task == task and (row.against or row.paper is not None)]
+        if compared:
+            parts.append(_beside(compared, caption, result.heading))
     return [("study", "The study", "\n".join(parts))]
 
 

@@ -116,36 +116,31 @@ def _token_gate(study: Study, contrasts: Pairs | None, table: Table) -> FixedGat
     if table.X.ndim != 3:
         raise StudyError("gate.tokens is for embeddings of tokens; these are vectors.")
     first, second = contrasts if contrasts is not None else pairs_of(table.rows("FIT"))
-    d = table.X.shape[-1]
-    moved = (second.astype(np.float64) - first).reshape(-1, d)
-    gate = MeasurementGate(
-        study.gate.rank, norm_quantile=study.gate.norm_quantile, max_contrasts=study.gate.max_contrasts
-    ).fit(moved)
-    return FixedGate(gate.basis_)
+    moved = (second.astype(np.float64) - first).reshape(-1, table.X.shape[-1])
+    return FixedGate(planned_gate(study).fit(moved).basis_)
+
+
+def planned_gate(study: Study) -> MeasurementGate:
+    """Return the study's measurement gate, to be fitted."""
+    plan = study.gate
+    return MeasurementGate(plan.rank, norm_quantile=plan.norm_quantile, max_contrasts=plan.max_contrasts)
 
 
 def roles_of(table: Table, plan: RolesSection, rotation: int | None) -> dict[str, str]:
-    """Return every participant's role.
+    """Return every participant's role: by lists, folds or shares; without them, the table's own.
 
-    Parameters
-    ----------
-    table : Table
-        With participants, and the columns to stratify by.
-    plan : RolesSection
-        Lists of people, folds, or shares; without any of them, the table's own roles count.
-    rotation : int or None
-        Which fold is EVAL, for folds; the next is HEAD, then VAL, and the others are FIT.
+    Fold ``rotation`` is EVAL, the next is HEAD, then VAL, and the others are FIT.
     """
     people = np.unique(table.participant).tolist()
     if plan.people:
-        given = {person: role for role, listed in plan.people.items() for person in listed}
-        twice = [p for role, listed in plan.people.items() for p in listed if given[p] != role]
+        roles = {person: role for role, listed in plan.people.items() for person in listed}
+        twice = [p for role, listed in plan.people.items() for p in listed if roles[p] != role]
         if twice:
-            raise StudyError(f"roles.people gives {twice[0]} two roles; everybody has one.")
-        missing = sorted(set(given) - set(people))
+            raise StudyError(f"roles.people gives {twice[0]} two roles; each participant has one.")
+        missing = sorted(set(roles) - set(people))
         if missing:
-            raise StudyError(f"roles.people names {', '.join(missing)}, of whom there are no rows.")
-        return given
+            raise StudyError(f"roles.people names {', '.join(missing)}; the table has no such rows.")
+        return roles
     if table.role is not None and rotation is None and not plan.shares:
         return dict(zip(table.participant.tolist(), table.role.tolist(), strict=True))
     strata = _strata(table, plan.stratify)
@@ -155,15 +150,12 @@ def roles_of(table: Table, plan: RolesSection, rotation: int | None) -> dict[str
         except TableError as error:
             raise StudyError(str(error)) from None
     stratify = [strata[person] for person in people] if plan.stratify else None
-    drawn = assign_roles(np.array(people), plan.shares or None, stratify=stratify, random_state=plan.seed)
-    return dict(zip(people, drawn.tolist(), strict=True))
+    assigned = assign_roles(np.array(people), plan.shares or None, stratify=stratify, random_state=plan.seed)
+    return dict(zip(people, assigned.tolist(), strict=True))
 
 
 def shortcut(table: Table) -> tuple[Any, Any] | None:
-    """Return the paper's direction of association: the second label goes with the second source.
-
-    None, where HEAD rows have other than two of each: nothing is then measured of it.
-    """
+    """Return the associated source and label, the second of each; None unless HEAD rows have two of each."""
     head = table.rows("HEAD")
     if head.label is None or len(head.sources) != 2 or len(np.unique(head.label)) != 2:
         return None
@@ -171,7 +163,7 @@ def shortcut(table: Table) -> tuple[Any, Any] | None:
 
 
 def _strata(table: Table, columns: Sequence[str]) -> dict[str, str]:
-    """Return everybody's values of some columns, as one text."""
+    """Return each participant's values of some columns, as one text."""
     missing = [name for name in columns if name not in table.columns]
     if missing:
         raise StudyError(f"roles.stratify names {missing[0]!r}; the columns are {', '.join(table.columns)}.")
@@ -190,22 +182,12 @@ def _strata(table: Table, columns: Sequence[str]) -> dict[str, str]:
 def associate(
     table: Table, roles: Mapping[str, str], plan: EndpointsSection, rotation: int
 ) -> NDArray[np.bool_]:
-    """Return which rows are seen, one view of every event, where view and label go together.
+    """Return which rows are seen, one view of every event, where view and label are associated.
 
     In every cell (a participant and the ``cells`` columns) the given share of events with the second label is
     seen in the second view, and one minus that of those with the first; half in HEAD and EVAL. Events are
     permuted cell by cell, participants and cells ascending, by a generator of the role's own: the draws do
-    not depend on how rows are sorted.
-
-    Parameters
-    ----------
-    table : Table
-        Of two views of every event, with two labels.
-    roles : dict of participant to role
-    plan : EndpointsSection
-        ``association``, ``cells`` and ``seed``.
-    rotation : int
-        Part of the seed.
+    not depend on how rows are sorted. ``rotation`` is part of the seed.
     """
     if plan.association is None:
         return np.ones(len(table), bool)
@@ -231,8 +213,8 @@ def associate(
         role = roles[person]
         share = plan.association if role in ("FIT", "VAL") else 0.5
         share = share if value == labels[1] else 1 - share
-        drawn = rng[role].permutation(events)
+        order_drawn = rng[role].permutation(events)
         n = round(len(events) * share)
-        seen[views[1][drawn[:n]]] = True
-        seen[views[0][drawn[n:]]] = True
+        seen[views[1][order_drawn[:n]]] = True
+        seen[views[0][order_drawn[n:]]] = True
     return seen

@@ -141,15 +141,6 @@ def simulate_flex(
     -------
     dict
         Settings, and for every participant and task the events, labels and clocks; as in ``truth.json``.
-
-    Examples
-    --------
-    >>> import tempfile
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     truth = simulate_flex(folder, participants=["1013"], tasks=["N170"], n_events=10)
-    ...     names = sorted(path.name for path in Path(folder).rglob("1013_*"))
-    >>> len(names), truth["participants"]["1013"]["N170"]["label"]
-    (6, [1, 1, 0, 0, 0, 1, 1, 1, 0, 0])
     """
     folder = Path(folder)
     if not tasks or not set(tasks) <= set(TASKS):

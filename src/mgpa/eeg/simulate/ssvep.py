@@ -70,14 +70,6 @@ def simulate_ssvep(
     -------
     dict
         The content of truth.json: settings, devices, and the traits of every person.
-
-    Examples
-    --------
-    >>> import tempfile
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     truth = simulate_ssvep(folder, n_people=1, blocks=1)
-    >>> list(truth["people"])
-    ['S001']
     """
     for name, value in (("n_people", n_people), ("blocks", blocks)):
         if value < 1:
