@@ -181,7 +181,7 @@ def test_bad_calls_are_refused(table):
         run(table.rows("FIT", "HEAD"), ["leace"])
     with pytest.raises(TypeError, match="single text 'leace'"):
         run(table, "leace")
-    with pytest.raises(ValueError, match="no method 'laece'"):
+    with pytest.raises(ValueError, match="No method 'laece'"):
         run(table, ["laece"])
     with pytest.raises(ValueError, match="cmmn corrects signals"):
         run(table, ["cmmn"])

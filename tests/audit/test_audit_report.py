@@ -5,14 +5,7 @@ from __future__ import annotations
 import base64
 import csv
 import hashlib
-import json
 import re
-import shutil
-import socket
-import subprocess
-import time
-import urllib.error
-import urllib.request
 from dataclasses import replace
 from html.parser import HTMLParser
 from typing import Any
@@ -469,150 +462,44 @@ def test_what_leaves_its_container_is_noticed(reports, tmp_path):
     assert any("tile" in found for found in overflowing)
 
 
-class Browser:
-    """A headless Chromium, driven by the WebDriver protocol; it cannot resolve any host."""
-
-    def __init__(self, chromium: str, driver: str, profile: Any) -> None:
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            port = free.getsockname()[1]
-        self.process = subprocess.Popen(
-            [driver, f"--port={port}"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-        )
-        self.base = f"http://127.0.0.1:{port}"
-        arguments = [
-            "--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage",
-            "--window-size=1280,900", "--host-resolver-rules=MAP * ~NOTFOUND", f"--user-data-dir={profile}",
-        ]  # fmt: skip
-        wanted = {
-            "browserName": "chrome",
-            "goog:chromeOptions": {"binary": chromium, "args": arguments},
-            "goog:loggingPrefs": {"browser": "ALL", "performance": "ALL"},
-        }
-        for _ in range(100):
-            try:
-                self.base += (
-                    "/session/" + self.call("/session", capabilities={"alwaysMatch": wanted})["sessionId"]
-                )
-                break
-            except ConnectionError:
-                time.sleep(0.1)
-
-    def call(self, path: str, **body: Any) -> Any:
-        request = urllib.request.Request(self.base + path, json.dumps(body).encode())
-        try:
-            with urllib.request.urlopen(request, timeout=30) as answer:
-                return json.load(answer)["value"]
-        except urllib.error.HTTPError as error:
-            with error:
-                raise AssertionError(error.read().decode()) from None
-        except urllib.error.URLError as error:
-            raise ConnectionError(str(error)) from None
-
-    def run(self, script: str) -> Any:
-        return self.call("/execute/sync", script=script, args=[])
-
-    def click(self, selector: str) -> None:
-        self.run(
-            f"document.querySelector({selector!r}).scrollIntoView({{block: 'center', behavior: 'instant'}})"
-        )
-        found = self.call("/element", using="css selector", value=selector)
-        self.call(f"/element/{next(iter(found.values()))}/click")
-
-    def press(self, *keys: str) -> None:
-        actions = [{"type": kind, "value": key} for key in keys for kind in ("keyDown", "keyUp")]
-        self.call("/actions", actions=[{"type": "key", "id": "keys", "actions": actions}])
-
-    def logs(self, kind: str) -> list[dict[str, Any]]:
-        return list(self.call("/se/log", type=kind))
-
-    def stop(self) -> None:
-        try:
-            urllib.request.urlopen(urllib.request.Request(self.base, method="DELETE"), timeout=10).close()
-        finally:
-            self.process.terminate()
-            self.process.wait(timeout=10)
+SORTED = """
+const rows = page.querySelector("#numbers table").tBodies[0].rows;
+const column = () => [...rows].map(row => Number(row.cells[1].dataset.value));
+const button = page.querySelector("#numbers thead th:nth-child(2) button");
+button.click(); const up = column(); button.click();
+return [up, column(), button.parentElement.ariaSort];
+"""
+HIGHLIGHTED = """
+const dim = kind => new Set([...page.querySelectorAll(`.chart .dim-${kind}`)].map(e => e.dataset[kind])).size;
+page.querySelector("[data-choose='leace']").click();
+const method = dim("method"), charts = page.querySelectorAll(".chart:has(.dim-method)").length;
+page.dispatchEvent(new view.KeyboardEvent("keydown", {key: "Escape"}));
+const after = dim("method"), point = page.querySelector("#figure-participants use[data-person='2']");
+point.dispatchEvent(new view.MouseEvent("click", {bubbles: true}));
+const followed = page.querySelectorAll("#figure-participants_task .followed").length;
+return [method, charts, after, dim("person"), page.querySelector("#person").value, followed];
+"""
+THEMED = """
+const background = () => view.getComputedStyle(page.body).backgroundColor, light = background();
+page.querySelector("button.theme").click();
+return [light !== background(), page.documentElement.dataset.theme];
+"""
+COPIED = """
+let copied = ""; page.execCommand = () => { copied = String(view.getSelection()); return true; };
+Object.defineProperty(view.navigator, "clipboard", {value: {get writeText() { throw new Error("no"); }}});
+page.querySelector("button.copy").click();
+return copied;
+"""
 
 
-@pytest.fixture(scope="module")
-def show(reports, tmp_path_factory):
-    """Return a function that opens a report in a browser."""
-    chromium = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-    driver = shutil.which("chromedriver")
-    if chromium is None or driver is None:
-        pytest.skip("no Chromium and chromedriver on this machine")
-    browser = Browser(chromium, driver, tmp_path_factory.mktemp("profile"))
-
-    def opened(which: str) -> Browser:
-        browser.logs("browser")
-        browser.logs("performance")
-        browser.call("/url", url=reports[which].as_uri())
-        return browser
-
-    yield opened
-    browser.stop()
-
-
-@pytest.mark.parametrize("which", WHICH)
-def test_browser_shows_every_chart_without_errors_or_requests(which, show):
-    page = show(which)
-    marks = page.run(
-        "return [...document.querySelectorAll('.chart')].map(c => c.querySelectorAll('svg *').length)"
-    )
-    assert len(marks) >= 4
-    assert min(marks) > 10
-    assert page.logs("browser") == []
-    messages = [json.loads(entry["message"])["message"] for entry in page.logs("performance")]
-    sent = (m["params"]["request"]["url"] for m in messages if m["method"] == "Network.requestWillBeSent")
-    assert not {"http", "https", "ws", "wss", "ftp"} & {url.partition(":")[0] for url in sent}
-    assert page.run("return document.documentElement.scrollWidth <= innerWidth")
-
-
-def test_browser_sorts_tables_by_mouse_and_keyboard(show):
-    page = show("full")
-    column = (
-        "return [...document.querySelector('#numbers table').tBodies[0].rows]"
-        ".map(row => Number(row.cells[1].dataset.value))"
-    )
-    page.click("#numbers thead th:nth-child(2) button")
-    values = page.run(column)
-    assert values == sorted(values)
-    page.press("\ue007")  # Enter, on the button that has the focus
-    values = page.run(column)
-    assert values == sorted(values, reverse=True)
-    assert page.run("return document.querySelector('#numbers th:nth-child(2)').ariaSort") == "descending"
-
-
-def test_browser_highlights_methods_and_participants_in_every_chart_and_changes_the_theme(full, show):
-    page = show("full")
-    dim = "return new Set([...document.querySelectorAll('.chart .dim-{0}')].map(e => e.dataset.{0})).size"
-    charts = "return document.querySelectorAll('.chart:has(.dim-method)').length"
-    assert page.run(dim.format("method")) == 0
-    page.click("[data-choose='leace']")
-    assert page.run(dim.format("method")) == len(full.methods) - 1
-    assert page.run(charts) >= 5
-    page.press("\ue00c")  # Escape
-    assert page.run(dim.format("method")) == 0
-    page.run("document.querySelector('#figure-participants use[data-person=\"2\"]')"
-             ".dispatchEvent(new MouseEvent('click', {bubbles: true}))")  # fmt: skip
-    assert page.run(dim.format("person")) == full.n_people - 1
-    assert page.run("return document.querySelector('#person').value") == "2"
-    assert page.run("return document.querySelectorAll('#figure-participants_task .followed').length") > 0
-    background = "return getComputedStyle(document.body).backgroundColor"
-    light = page.run(background)
-    page.click("button.theme")
-    assert page.run(background) != light
-    assert page.run("return document.documentElement.dataset.theme") == "dark"
-    assert page.logs("browser") == []
-
-
-def test_browser_copies_the_methods_paragraph_from_a_local_file(full, show):
-    page = show("full")
-    page.run(
-        "document.execCommand = () => { window.copied = String(getSelection()); return true; };"
-        "Object.defineProperty(navigator, 'clipboard', {value: undefined})"
-    )
-    page.click("button.copy")
-    assert page.run("return window.copied") == full.methods_text()
-    assert page.run("return document.querySelector('button.copy').textContent") == "Copied"
-    assert page.logs("browser") == []
+def test_a_browser_sorts_highlights_changes_the_theme_and_copies(full, reports, tmp_path):
+    found = measure(reports["full"], 1280, tmp_path, SORTED, HIGHLIGHTED, THEMED, COPIED)
+    (up, down, order), (methods, charts, after, people, chosen, followed), theme, copied = found
+    assert up == sorted(up) == down[::-1]
+    assert order == "descending"
+    assert (methods, after) == (len(full.methods) - 1, 0)
+    assert charts >= 5
+    assert (people, chosen) == (full.n_people - 1, "2")
+    assert followed > 0
+    assert theme == [True, "dark"]
+    assert copied == full.methods_text()

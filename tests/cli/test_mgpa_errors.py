@@ -116,8 +116,7 @@ def test_what_exists_is_replaced_only_if_told_and_never_if_it_is_read(place, com
     if command != "simulate":
         first = command.split()[-1] if command.startswith("apply") else command.split()[1]
         (tmp_path / first).symlink_to(place / first)
-        more = ("--format", "torch") if command.startswith("export") else ()
-        arguments = (*command.split(), "--out", tmp_path / first, "--overwrite", *more)
+        arguments = (*command.split(), "--out", tmp_path / first, "--overwrite")
         assert "name another output" in refused(*arguments, folder=place)
 
 
@@ -135,7 +134,7 @@ def test_what_exists_is_replaced_only_if_told_and_never_if_it_is_read(place, com
         ("fit whole.npz https://me:secret@host/x.npz --out x.npz", "; got https://…@host/x.npz."),
         ("audit whole.npz --out two.npz", 'Only directory is allowed, but "two.npz" is a file.'),
         ("correct", "Unknown command"),
-        ("export m.safetensors --out m.x", "m.x ends neither in .onnx nor in .pt; pass --format."),
+        ("export m.safetensors --out m.x", "m.x must end in .onnx or .pt."),
         ("fit whole.npz --out no/where.safetensors", "does not exist; create it"),
         ("audit whole.npz --out x --methods leace --against x --quick", "--against is 'x'; choose one of"),
         ("study run controlled-ssvep", "mgpa study run needs --out: Folder for report.html"),

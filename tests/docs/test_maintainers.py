@@ -168,13 +168,14 @@ def test_every_benchmark_has_its_command():
 def test_every_file_and_name_on_the_pages_exists():
     new = {"mean_projection.py", "finger_taps.py"}
     text = "\n".join(PAGES.values())
-    folders = ("src", "tests", "benchmarks")
+    folders = ("src", "tests", "benchmarks", "docs")
     every = [f"/{path.relative_to(ROOT)}" for folder in folders for path in (ROOT / folder).rglob("*.py")]
     every += [f"/{path.name}" for path in ROOT.glob("*.md")]
     for name in re.findall(r"`((?:[\w.]+/)*[\w]+\.(?:py|md))`", text):
         assert name.rpartition("/")[2] in new or any(known.endswith(f"/{name}") for known in every), name
     code = "\n".join(path.read_text("utf-8") for path in (ROOT / "src").rglob("*.py"))
-    code += "\n".join(path.read_text("utf-8") for path in (ROOT / "tests").rglob("*.py"))
+    for folder in ("tests", "docs"):
+        code += "\n".join(path.read_text("utf-8") for path in (ROOT / folder).rglob("*.py"))
     for name in re.findall(r"`(?:\w+\.)*(_?[A-Za-z]+_\w+)`", text):
         assert name in code, name
 

@@ -5,11 +5,8 @@ import json
 import os
 import pickle
 import re
-import signal
 import subprocess
 import sys
-import time
-import warnings
 import zipfile
 from types import SimpleNamespace
 
@@ -94,14 +91,6 @@ def test_every_table_survives_every_format(tmp_path, name, suffix):
     assert [entry.name for entry in tmp_path.iterdir()] == [path.name]
 
 
-def test_a_chain_of_formats_changes_nothing(tmp_path):
-    table = full(shape=(2, 3))
-    for suffix in ("", "npz", "parquet", "npz", ""):
-        table_again = open_table(write_table(table, named(tmp_path, suffix), overwrite=True)).read()
-        assert_same(table_again, table)
-        table = table_again
-
-
 @pytest.mark.parametrize("suffix", FORMATS)
 def test_an_open_file_tells_what_is_in_it(tmp_path, suffix):
     table = full(shape=(3, 4))
@@ -114,14 +103,6 @@ def test_an_open_file_tells_what_is_in_it(tmp_path, suffix):
     again = pickle.loads(pickle.dumps(file))
     assert_same(again.read(), table)
     assert_same(again.parts[0].read(), table)
-
-
-@pytest.mark.parametrize("folder", ["with space", "ünïcode 日本", "percent%20&#"])
-def test_any_path_will_do(tmp_path, folder):
-    (tmp_path / folder).mkdir()
-    for suffix in FORMATS:
-        path = write_table(full(), str(named(tmp_path / folder, suffix, folder)))
-        assert open_table(str(path)).n_rows == 40
 
 
 def cut_small(monkeypatch, rows):
@@ -238,46 +219,7 @@ def test_an_error_on_the_way_leaves_what_was_there(tmp_path, monkeypatch, suffix
         assert open_table(path).n_rows == 8
 
 
-@pytest.mark.parametrize("suffix", ["parquet", ""])
-def test_a_killed_writer_leaves_nothing_under_the_name(tmp_path, suffix):
-    path = named(tmp_path, suffix)
-    script = f"""
-import numpy as np, itertools
-from mgpa.tables.files import write_table
-from mgpa.tables import Table
-def stream():
-    for i in itertools.count():
-        yield Table(np.ones((20_000, 64)))
-        print(i, flush=True)
-write_table(stream(), {str(path)!r})
-"""
-    with subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True) as process:
-        while int(process.stdout.readline()) < 4:
-            pass
-        process.send_signal(signal.SIGKILL)
-    for folder in [tmp_path, *([path] if path.is_dir() else [])]:
-        assert all(entry.name.startswith(".") or entry == path for entry in folder.iterdir())
-    with pytest.raises((FileNotFoundError, TableError), match=r"There is no file|not a table"):
-        open_table(path)
-
-
 # Part by part.
-
-
-@pytest.mark.parametrize("suffix", [".parquet", ""])
-def test_a_table_in_parts_is_the_table(tmp_path, suffix):
-    table = full(37)
-    with TableWriter(tmp_path / f"t{suffix}", table, [16, 16, 5]) as writer:
-        assert not writer.path.exists()
-        for part in (2, 0, 1):
-            rows = range(16 * part, min(16 * part + 16, 37))
-            elsewhere = pickle.loads(pickle.dumps(writer))
-            writer.written[part] = elsewhere.write(
-                part, (table.take(slice(a, min(a + 7, rows.stop))) for a in rows[::7])
-            )
-        assert sorted(writer.written) == [0, 1, 2]
-    assert [entry.name for entry in tmp_path.iterdir()] == [f"t{suffix}"]
-    assert_same(open_table(writer.path).read(), table)
 
 
 def test_parts_that_do_not_fit_the_plan(tmp_path):
@@ -765,57 +707,6 @@ def test_newer_and_contradictory_descriptions(tmp_path):
             open_table(tmp_path / "t.npz")
 
 
-def files_of(path):
-    return sorted(file for file in path.rglob("*") if file.is_file()) if path.is_dir() else [path]
-
-
-@pytest.mark.parametrize("suffix", FORMATS)
-def test_damaged_files_are_one_kind_of_error(tmp_path, suffix):
-    """Cut short, overwritten or with a flipped bit: refused, or read as what was written; never a crash."""
-    table = full(64, other={"name": np.arange(64).astype(str)}, info={})
-    path = write_table(table, named(tmp_path, suffix))
-    rng = np.random.default_rng(1)
-    refused = 0
-    for file in files_of(path):
-        content = file.read_bytes()
-        for trial in range(60):
-            damaged = bytearray(content)
-            place = int(rng.integers(len(content)))
-            if trial % 3 == 0:
-                damaged = damaged[:place]
-            elif trial % 3 == 1:
-                damaged[place] ^= 1 << int(rng.integers(8))
-            else:
-                size = min(16, len(content) - place)
-                damaged[place : place + size] = rng.bytes(size)
-            file.write_bytes(damaged)
-            try:
-                with warnings.catch_warnings():
-                    warnings.simplefilter("ignore")
-                    opened = open_table(path)
-                    found = opened.read()
-            except TableError:
-                refused += 1
-            else:
-                # Only the loss of the manifest itself can hide that of a column; no other damage goes unseen.
-                assert found.X.tobytes() == table.X.tobytes()
-                if opened.verified:
-                    assert_same(found, table)
-        file.write_bytes(content)
-    assert_same(open_table(path).read(), table)
-    assert refused > 20
-
-
-def test_random_bytes_are_refused(tmp_path):
-    rng = np.random.default_rng(2)
-    for start in (b"", b"PAR1", b"PK\x03\x04"):
-        for size in (0, 5, 1000):
-            content = start + rng.bytes(size) + (b"PAR1" if start == b"PAR1" else b"")
-            (tmp_path / "t").write_bytes(content)
-            with pytest.raises(TableError):
-                open_table(tmp_path / "t")
-
-
 def test_an_archive_that_promises_too_much(tmp_path):
     header = io.BytesIO()
     np.lib.format.write_array_header_1_0(
@@ -825,15 +716,6 @@ def test_an_archive_that_promises_too_much(tmp_path):
         archive.writestr("X.npy", header.getvalue() + b"\0" * 64)
     with pytest.raises(TableError, match="array 'X' is damaged"):
         open_table(tmp_path / "t.npz")
-
-
-def test_unreadable_files(tmp_path):
-    path = write_table(full(), tmp_path / "t.npz")
-    path.chmod(0)
-    if os.access(path, os.R_OK):
-        pytest.skip("this user reads everything")
-    with pytest.raises(TableError, match="cannot be read"):
-        open_table(path)
 
 
 def test_without_the_scale_extra_npz_still_works(tmp_path):
@@ -853,29 +735,3 @@ for name in ("t.parquet",):
         raise SystemExit(1)
 """
     subprocess.run([sys.executable, "-c", script], check=True)
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="needs resource limits")
-@pytest.mark.parametrize("suffix", ["parquet", ""])
-def test_batches_need_little_memory(tmp_path, suffix):
-    """A table of 256 MiB passes through a process that may take 150 MiB beyond what opening it takes."""
-    n = 2**17
-    X = np.random.default_rng(0).normal(size=(n // 8, 512)).astype("f4")
-    pieces = (Table(X, source=np.arange(n // 8) % 2) for _ in range(8))
-    path = write_table(pieces, named(tmp_path, suffix))
-    script = f"""
-import resource, sys
-from mgpa.tables.files import open_table, write_table
-import mgpa.tables.parquet
-file = open_table({str(path)!r})
-next(file.batches(100))
-taken = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
-resource.setrlimit(resource.RLIMIT_AS, (taken + 150 * 2**20,) * 2)
-rows = sum(len(batch) for batch in file.batches(8192))
-assert rows == {n}, rows
-"""
-    started = time.monotonic()
-    # Not jemalloc, which pyarrow 17 takes: it keeps addresses that it has no memory behind.
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "ARROW_DEFAULT_MEMORY_POOL": "system"}
-    subprocess.run([sys.executable, "-c", script], check=True, env=environment)
-    assert time.monotonic() - started < 60

@@ -22,7 +22,7 @@ AnyPlace = TypeVar("AnyPlace", bound=Place)
 
 #: Errors of a full disk, or of a limit on what may be stored.
 NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-#: Seconds after which an unfinished file that nobody has written to is taken for a killed process's.
+#: Seconds without a write after which an unfinished file is taken for a killed process's.
 ABANDONED_AFTER = 24 * 3600
 _UNFINISHED = re.compile(r"\.mgpa-[0-9a-f]{16}\.tmp")
 
@@ -89,7 +89,7 @@ def _rename_if_free(new: Path, path: Path) -> None:
 
 @contextmanager
 def scratch_folder() -> Iterator[Path]:
-    """Yield a folder that nobody else may read, and remove it after use."""
+    """Yield a private folder, and remove it after use."""
     place = Path(tempfile.gettempdir())
     clear_abandoned(place)
     folder = place / _unfinished()
@@ -101,7 +101,7 @@ def scratch_folder() -> Iterator[Path]:
 
 
 def clear_abandoned(folder: Path) -> None:
-    """Remove unfinished files that nobody has written to for a day: their writers were killed."""
+    """Remove unfinished files that were not written to for a day: their writers were killed."""
     with os.scandir(folder) as entries:
         names = [entry.name for entry in entries if _UNFINISHED.fullmatch(entry.name)]
     for name in names:
@@ -186,5 +186,5 @@ def require_distinct_paths(output: Place, *inputs: Place) -> None:
 
 
 def _resolved(path: Place) -> PurePath:
-    """Return a path without links; an address as a path of its own kind, which is none on this machine."""
+    """Return a path without links; an address as a path of its own kind."""
     return PurePosixPath(str(path)) if isinstance(path, RemotePath) else Path(os.path.realpath(path))

@@ -37,5 +37,5 @@ def require_memory(n_bytes: float, what: str, instead: str) -> None:
     """
     total = total_memory()
     if n_bytes > total:
-        needed, there = (f"{size / 2**30:.3g} GiB" for size in (n_bytes, total))
-        raise NotEnoughMemory(f"{what} need {needed} of memory, and there are {there}. {instead}")
+        needed, available = (f"{size / 2**30:.3g} GiB" for size in (n_bytes, total))
+        raise NotEnoughMemory(f"{what} need {needed} of memory, and there are {available}. {instead}")

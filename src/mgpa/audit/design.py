@@ -273,9 +273,10 @@ def fold_tables(table: Table, design: Design, folds: int | None, *, can_rotate: 
     least, most = (FEWEST, n // 2) if n > len(ALONE_OF_SIX) or not crossed else (n, n)
     if folds is None:
         scored = 0 if table.role is None else len(np.unique(table.rows("EVAL").participant))
-        possible = n >= FEWEST_PEOPLE and (not crossed or is_crossed(table))
-        if scored >= FEW or not can_rotate or not possible:
+        if scored >= FEW or not can_rotate or (crossed and not is_crossed(table)):
             return []
+        if scored and not crossed and find_design(table.rows("EVAL"), design.task or None).kind == "crossed":
+            return []  # whoever gave the roles kept complete participants for EVAL
         folds = max(least, min(FOLDS, most))
         if not crossed:
             folds = max(least, min(folds, design.smallest_cell(people)[1]))
@@ -285,11 +286,6 @@ def fold_tables(table: Table, design: Design, folds: int | None, *, can_rotate: 
         raise UsageError(
             "Folds need methods that are fitted here, from the table's own pairs: a map that came fitted, or "
             "pairs from elsewhere, may be of people who would be scored. Pass methods by name, or folds=1."
-        )
-    if n < FEWEST_PEOPLE:
-        raise UsageError(
-            f"{n} {design.plural} are too few for folds, which need {FEWEST_PEOPLE} or more: one to fit on, "
-            "one to train readers on, one to score."
         )
     if not least <= folds <= most:
         sizes = f"{least} to {most} folds of two {design.plural} or more"

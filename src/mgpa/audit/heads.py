@@ -78,11 +78,6 @@ class TokenNetworkHead(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         "auto" is CUDA if torch sees it.
     random_state : int, RandomState or None
         Seed of the initial weights and of the order of rows.
-
-    Attributes
-    ----------
-    classes_ : array
-        Labels, sorted.
     """
 
     _parameter_constraints: ClassVar[dict[str, Constraint]] = {

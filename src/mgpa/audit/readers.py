@@ -149,22 +149,10 @@ def read_many_sources(
     restarts: int = 3,
     checkpoints: Sequence[int] = CHECKPOINTS,
 ) -> list[SourceReading]:
-    """Read the sources of the same rows after several corrections, with a bank of readers for each.
+    """Read the sources of the same rows after several corrections (X_head, X_eval), with a bank for each.
 
     On a GPU the networks of all banks train as one program, those of eight three times as fast as one after
-    the other, and trees grow beside them. Elsewhere one bank follows the other.
-
-    Parameters
-    ----------
-    corrections : sequence of (X_head, X_eval)
-        The same HEAD and EVAL rows, corrected differently.
-    source_head, device, seed, bank, restarts, checkpoints
-        As in :func:`read_sources`.
-
-    Returns
-    -------
-    list of SourceReading
-        In the order of the corrections.
+    the other, and trees grow beside them. The other parameters are those of :func:`read_sources`.
     """
     sets = [(_rows(head, "X_head"), _rows(held, "X_eval")) for head, held in corrections]
     for head, held in sets:

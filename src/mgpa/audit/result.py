@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .._common.extras import missing
+from .._common.files import write_atomically
 from ..errors import MissingEvidence
 from ..tables.table import Table
 from .bootstrap import Estimate, contrast
@@ -262,15 +263,17 @@ class Audit:
 
     def to_csv(self, path: Any) -> Path:
         """Write one row for every method and metric: value, interval and difference from the identity."""
-        from .report import write_csv
+        from .report import csv_table
 
-        return write_csv(self, path)
+        return write_atomically(Path(path), csv_table(self).encode())
 
     def to_latex(self, path: Any = None) -> str:
         """Return a booktabs table, source-blind and source-aware methods apart; also write it to a path."""
-        from .report import write_latex
+        from .report import latex_table
 
-        return write_latex(self, path)
+        if path is not None:
+            write_atomically(Path(path), latex_table(self).encode())
+        return latex_table(self)
 
     def methods_text(self) -> str:
         """Return a paragraph for a paper's methods, from the settings and results of this audit."""

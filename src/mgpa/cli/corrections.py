@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import sys
+from collections import Counter
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from cyclopts import Parameter
 
@@ -264,7 +265,6 @@ def export(
     map: AnyPlace,
     *,
     out: Out,
-    format: Literal["onnx", "torch"] | None = None,
     overwrite: Overwrite = False,
 ) -> None:
     """Write a map for other runtimes.
@@ -277,17 +277,14 @@ def export(
         A stored correction.
     out
         adapter.onnx, or adapter.pt for a torch state dict.
-    format
-        By default as the name of the output ends.
     """
     from ..maps import load_map
 
     refuse_existing(out, overwrite, map)
-    kind = format or {".onnx": "onnx", ".pt": "torch", ".pth": "torch"}.get(out.suffix)
-    if kind is None:
-        raise UserError(f"{out.name} ends neither in .onnx nor in .pt; pass --format.")
+    if out.suffix not in (".onnx", ".pt"):
+        raise UserError(f"{out.name} must end in .onnx or .pt.")
     m = load_map(map)
-    if kind == "onnx":
+    if out.suffix == ".onnx":
         m.to_onnx(out)
     else:
         import io
@@ -361,14 +358,9 @@ def _shortened(value: Any) -> Any:
 
 def _counts(file: Any) -> dict[str, dict[str, int]]:
     """Return how many rows each source, role and label has, over all parts."""
-    import numpy as np
-
-    counts: dict[str, dict[str, int]] = {
-        name: {} for name in ("source", "role", "label") if name in file.columns
-    }
+    counts = {name: Counter[str]() for name in ("source", "role", "label") if name in file.columns}
     for part in file.parts:
         rows = part.read()
         for name, total in counts.items():
-            for value, n in zip(*np.unique(getattr(rows, name), return_counts=True), strict=True):
-                total[str(value)] = total.get(str(value), 0) + int(n)
-    return counts
+            total.update(map(str, getattr(rows, name).tolist()))
+    return {name: dict(sorted(total.items())) for name, total in counts.items()}

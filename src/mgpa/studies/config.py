@@ -136,7 +136,7 @@ class RolesSection(Section):
             raise ValueError("give people, rotations (of folds) or shares, not several of them")
         unknown = sorted({*self.people, *self.shares} - {"FIT", "VAL", "HEAD", "EVAL"})
         if unknown:
-            raise ValueError(f"{', '.join(unknown)} is no role; they are FIT, VAL, HEAD and EVAL")
+            raise ValueError(f"{', '.join(unknown)} must be a role: FIT, VAL, HEAD or EVAL")
         return self
 
 
@@ -311,11 +311,11 @@ class Study(Section):
 
 
 def _require_metrics(named: Iterable[str], among: Sequence[str] = ()) -> None:
-    """Raise unless every name is a metric (of those given), or that of a task ("P300 worst")."""
+    """Raise unless every name is a metric (of those section), or that of a task ("P300 worst")."""
     for name in named:
         metric = _without_task(name)
         if metric is None or (among and metric not in among):
-            raise ValueError(f"there is no metric {name!r} here; known: {', '.join(among or METRICS)}")
+            raise ValueError(f"unknown metric {name!r}; metrics: {', '.join(among or METRICS)}")
 
 
 def _without_task(name: str) -> str | None:
@@ -374,22 +374,22 @@ def load_study(
         if not isinstance(document.setdefault(key, {}), dict):
             raise StudyError(f"{name}: {key} is {document[key]!r}; it must be a section, [{key}].")
     overlays = {key: document.pop(key) for key in OVERLAYS}
-    given = document["data"]
+    section = document["data"]
     if recordings is not None:
-        given["table" if given.get("kind") == "table" else "folder"] = str(Path(recordings).expanduser())
+        section["table" if section.get("kind") == "table" else "folder"] = str(Path(recordings).expanduser())
     else:
         for key in ("table", "folder"):
-            if isinstance(given.get(key), str):
-                given[key] = str(beside / Path(given[key]).expanduser())
+            if isinstance(section.get(key), str):
+                section[key] = str(beside / Path(section[key]).expanduser())
     encoder = document.get("encoder")
     if checkpoint is not None:
-        if not isinstance(encoder, dict) or encoder.get("name") in FIXED or "folder" not in given:
+        if not isinstance(encoder, dict) or encoder.get("name") in FIXED or "folder" not in section:
             raise StudyError(f"{name} runs no encoder with weights here; leave checkpoint out.")
         encoder["checkpoint"] = str(Path(checkpoint).expanduser().resolve())
     elif isinstance(encoder, dict) and encoder.get("checkpoint", "paper") != "paper":
         encoder["checkpoint"] = str(beside / Path(str(encoder["checkpoint"])).expanduser())
     planned = _methods(document)
-    simulated = given.get("kind") != "table" and "folder" not in given
+    simulated = section.get("kind") != "table" and "folder" not in section
     applied = [key for key, used in (("simulated", simulated), ("quick", quick)) if used]
     for key in applied:
         document = _merged(document, overlays[key])
@@ -457,7 +457,7 @@ def _place(location: tuple[Any, ...]) -> str:
 
 def _reason(error: Any) -> str:
     if error["type"] == "extra_forbidden":
-        return "there is no such setting"
+        return "unknown setting"
     if error["type"] == "missing":
         return "is missing"
     got = "" if isinstance(error["input"], dict) else f" (got {error['input']!r:.80})"

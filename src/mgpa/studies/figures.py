@@ -62,7 +62,7 @@ def reuse_figure(runs: Runs) -> Any:
     with style():
         figure, axes = canvas(None, PAGE, 2.2, 2, 2)
         for ax, task in zip(axes, TASKS[1:], strict=True):
-            shown = []
+            labels = []
             for y, name in enumerate(names):
                 aware = name in ("CORAL", "FEATMAP")
                 key = (REUSE, task, name, "", "worst")
@@ -70,12 +70,12 @@ def reuse_figure(runs: Runs) -> Any:
                 _mark(ax, runs.paper.get(key), y + 0.25, paper=True)
                 gain = runs.numbers.get((REUSE, task, name, "LEACE", "worst"))
                 clear = gain is not None and gain.low is not None and gain.low > 0
-                shown.append(f"{name} †" if clear else name)
+                labels.append(f"{name} †" if clear else name)
             leace = runs.numbers.get((REUSE, task, "LEACE", "", "worst"))
             if leace is not None:
                 ax.axvline(leace.value, color=INK, ls="--", lw=0.7)
             ax.axvline(0.5, **CHANCE)
-            _panels((ax, shown, task, "Worst-association AUROC"))
+            _panels((ax, labels, task, "Worst-association AUROC"))
         line = f"● {run['heading']}, 95 % intervals    ◇ the paper    - - LEACE    ┈ guessing"
         _note(figure, line, run["deviations"])
     return figure

@@ -81,17 +81,19 @@ class Runs:
 
     def caption(self, studies: Iterable[str], methods: Iterable[str] = ()) -> str:
         """Return what the numbers of some studies are, and how each run differs from the paper's study."""
-        said = []
+        sentences = []
         for study in studies:
             run = self.results.get(study)
             if run is None:
-                said.append(f"{study}: not run.")
+                sentences.append(f"{study}: not run.")
                 continue
             differences = "; ".join(run["deviations"]) or "no deviation from the preset"
-            said.append(f"{study}: {run['heading']} [paper]; {differences} (digest {run['digest'][:12]}).")
+            sentences.append(
+                f"{study}: {run['heading']} [paper]; {differences} (digest {run['digest'][:12]})."
+            )
             omitted = {name: why for name, why in run["omitted"].items() if name.split(": ")[-1] in methods}
-            said += [f"{study}: {name} is left out, {why}." for name, why in omitted.items()]
-        return " ".join(said)
+            sentences += [f"{study}: {name} is left out, {why}." for name, why in omitted.items()]
+        return " ".join(sentences)
 
 
 def write_paper(
@@ -230,8 +232,8 @@ def as_csv(table: Table, runs: Runs) -> str:
     caption = runs.caption(sorted(table.studies))
     for labels, cells in filled(table, runs):
         flat = [cell[0] for cell in cells] if words else [text for cell in cells for text in cell]
-        shown = ["" if text == NOTHING else text for text in flat]
-        rows.append([*labels, *shown, *([] if words else [caption])])
+        texts_shown = ["" if text == NOTHING else text for text in flat]
+        rows.append([*labels, *texts_shown, *([] if words else [caption])])
     return csv_lines(rows)
 
 

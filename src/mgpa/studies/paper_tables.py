@@ -67,10 +67,10 @@ def word_tables(results: Mapping[str, Mapping[str, Any]]) -> list[Table]:
             for study, run in results.items():
                 if settings[0] in run["facts"]:
                     ran.setdefault(_told(run["facts"], settings), []).append(study)
-            told = "; ".join(
+            words_ran = "; ".join(
                 words if len(ran) == 1 else f"{', '.join(names)}: {words}" for words, names in ran.items()
             )
-            rows.append(([component], (paper, told or "not run")))
+            rows.append(([component], (paper, words_ran or "not run")))
         tables.append(Table(name, title, [label], heads, rows))
     return tables
 

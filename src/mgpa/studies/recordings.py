@@ -223,12 +223,12 @@ class Recordings:
         trials, report = neuroscan_flex.read_neuroscan_flex(
             self.folder, task, people, artifact=data.artifact, verbose=self.verbose
         )
-        said = {"pairing": str(report)}
+        about = {"pairing": str(report)}
         if data.artifact is not None:
             clean = ~trials.columns["artifact"]
-            said["left_out"] = f"{int((~clean).sum())} of {len(trials)} rows beyond {data.artifact:g} V"
+            about["left_out"] = f"{int((~clean).sum())} of {len(trials)} rows beyond {data.artifact:g} V"
             trials = trials.take(clean)
-        return replace(trials, info=trials.info | said)
+        return replace(trials, info=trials.info | about)
 
     def _views(self, trials: Any) -> Any:
         """Return trials as they are measured: references, then crop and scaling."""
@@ -264,10 +264,12 @@ class Recordings:
         plan = self.study.views.transport
         assert plan is not None
         trials = self.trials()
-        mine = trials.take(np.isin(trials.columns["participant"], fit))
-        who, source = mine.columns["participant"], mine.columns["source"]
-        transport = fit_transport(mine.take(calibration_subset(who, source, plan.fit_trials, plan.fit_seed)))
-        chosen = mine.take(calibration_subset(who, source, plan.trials, plan.seed))
+        fitting = trials.take(np.isin(trials.columns["participant"], fit))
+        who, source = fitting.columns["participant"], fitting.columns["source"]
+        transport = fit_transport(
+            fitting.take(calibration_subset(who, source, plan.fit_trials, plan.fit_seed))
+        )
+        chosen = fitting.take(calibration_subset(who, source, plan.trials, plan.seed))
         recorded = self._embed(self._views(chosen))
         sources = np.unique(source)
         parts = []

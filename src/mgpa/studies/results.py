@@ -209,9 +209,9 @@ def _sections(result: StudyResult, task: str, reports: dict[str, str]) -> list[t
         ("Differences that the study is about", contrasts(result)),
         ("Beside the paper's values", estimates(result)),
     ):
-        shown = [row for row in rows if row.task == task and (row.against or row.paper is not None)]
-        if shown:
-            parts.append(_beside(shown, caption, result.heading))
+        compared = [row for row in rows if row.task == task and (row.against or row.paper is not None)]
+        if compared:
+            parts.append(_beside(compared, caption, result.heading))
     return [("study", "The study", "\n".join(parts))]
 
 

@@ -296,7 +296,7 @@ def events(table: Table) -> tuple[Any, Any, NDArray[np.bool_], NDArray[Any]]:
 
 
 def _calibration(fit: Table, plan: ReuseSection) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
-    """Return which rows calibrate (everybody's first events), and which overlap those in time."""
+    """Return which rows calibrate (each participant's first events), and which overlap those in time."""
     from ..eeg.preprocessing import exclude_overlap
 
     if "ordinal" in fit.columns:
@@ -312,13 +312,13 @@ def _calibration(fit: Table, plan: ReuseSection) -> tuple[NDArray[np.bool_], NDA
     if "onset" in fit.columns:
         for person in np.unique(fit.participant):
             for source in fit.sources:
-                mine = (fit.participant == person) & (fit.source == source)
+                rows = (fit.participant == person) & (fit.source == source)
                 near = exclude_overlap(
-                    fit.columns["onset"][mine & ~calibration],
-                    fit.columns["onset"][mine & calibration],
+                    fit.columns["onset"][rows & ~calibration],
+                    fit.columns["onset"][rows & calibration],
                     plan.purge,
                 )
-                overlapping[np.flatnonzero(mine & ~calibration)[~near]] = True
+                overlapping[np.flatnonzero(rows & ~calibration)[~near]] = True
         # An event is left out on both devices if it overlaps on either.
         ids = np.asarray(fit.columns["pair_id"])
         overlapping = np.isin(ids, ids[overlapping]) & ~calibration
@@ -328,7 +328,7 @@ def _calibration(fit: Table, plan: ReuseSection) -> tuple[NDArray[np.bool_], NDA
 
 
 def _one_view(table: Table, seed: int) -> Table:
-    """Return one view of every event, drawn where the device goes with the label."""
+    """Return one view of every event, drawn where device and label are associated."""
     views = _views(table.require("label"))
     label = np.asarray(table.columns["label"])[views[0]]
     labels = np.unique(label)

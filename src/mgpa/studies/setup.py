@@ -80,7 +80,7 @@ def deviations(study: Study, files: str, weights: str, device: str = "cpu") -> l
             lines.append("encoder weights are random")
         elif study.encoder.name == "eegpt" and weights != EEGPT_WEIGHTS.sha256:
             lines.append("encoder weights are not the published file")
-    ours, theirs = _flat(study), _flat(preset)
+    ours, published = _flat(study), _flat(preset)
     solved = [m for m in study.methods.values() if m.method == "iterative_mgpa"]
     if device.startswith("cuda") and any("lbfgs" not in m.parameters.get("critics", ()) for m in solved):
         lines.append(
@@ -88,23 +88,23 @@ def deviations(study: Study, files: str, weights: str, device: str = "cpu") -> l
         )
     if "quick" in study.overlays:
         lines.append("quick settings")
-    if ours["encoder.name"] != theirs["encoder.name"]:  # whose parameters are then others, too
-        for flat in (ours, theirs):
+    if ours["encoder.name"] != published["encoder.name"]:  # whose parameters are then others, too
+        for flat in (ours, published):
             for key in [key for key in flat if key.startswith("encoder.") and key != "encoder.name"]:
                 del flat[key]
     absent = [name for name in preset.methods if name not in study.methods]
     added = [name for name in study.methods if name not in preset.methods]
     lines += [f"left out: {', '.join(absent)}"] if absent else []
     lines += [f"added: {', '.join(added)}"] if added else []
-    for key in {**theirs, **ours}:
+    for key in {**published, **ours}:
         if key.startswith("methods.") and key.split(".", 1)[1].startswith(
             tuple(f"{n}." for n in absent + added)
         ):
             continue
-        if ours.get(key) != theirs.get(key) and not (
+        if ours.get(key) != published.get(key) and not (
             key.endswith(".critics") and "lbfgs" in (ours.get(key) or ())
         ):
-            lines.append(f"{key} is {_short(ours.get(key))} (preset: {_short(theirs.get(key))})")
+            lines.append(f"{key} is {_short(ours.get(key))} (preset: {_short(published.get(key))})")
     return lines
 
 

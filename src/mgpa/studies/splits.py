@@ -150,8 +150,8 @@ def roles_of(table: Table, plan: RolesSection, rotation: int | None) -> dict[str
         except TableError as error:
             raise StudyError(str(error)) from None
     stratify = [strata[person] for person in people] if plan.stratify else None
-    drawn = assign_roles(np.array(people), plan.shares or None, stratify=stratify, random_state=plan.seed)
-    return dict(zip(people, drawn.tolist(), strict=True))
+    assigned = assign_roles(np.array(people), plan.shares or None, stratify=stratify, random_state=plan.seed)
+    return dict(zip(people, assigned.tolist(), strict=True))
 
 
 def shortcut(table: Table) -> tuple[Any, Any] | None:
@@ -213,8 +213,8 @@ def associate(
         role = roles[person]
         share = plan.association if role in ("FIT", "VAL") else 0.5
         share = share if value == labels[1] else 1 - share
-        drawn = rng[role].permutation(events)
+        order_drawn = rng[role].permutation(events)
         n = round(len(events) * share)
-        seen[views[1][drawn[:n]]] = True
-        seen[views[0][drawn[n:]]] = True
+        seen[views[1][order_drawn[:n]]] = True
+        seen[views[0][order_drawn[n:]]] = True
     return seen

@@ -29,20 +29,20 @@ RESERVED = ("X", "embedding", "mgpa", *COLUMNS)
 Columns = dict[str, NDArray[Any]]
 
 
-def require_columns(wanted: Iterable[str], there: Iterable[str], table: Any = "The table") -> None:
+def require_columns(wanted: Iterable[str], columns: Iterable[str], table: Any = "The table") -> None:
     """Raise if some columns of a table are missing, naming them and those that are there."""
-    there = list(there)
-    missing = [name for name in wanted if name not in there]
+    present = list(columns)
+    missing = [name for name in wanted if name not in present]
     if not missing:
         return
     hint = " mgpa.tables.assign_roles (mgpa convert --roles) makes roles." if "role" in missing else ""
     named = next((name for name in missing if name in COLUMNS and name != "role"), None)
-    others = [name for name in there if name not in COLUMNS]
+    others = [name for name in present if name not in COLUMNS]
     if named and others:
         # Which of them it is only the user knows, unless it is the very name in other letters.
         same = next((name for name in others if name.lower() == named), "NAME")
         hint += f" If it is there under another name, pass rename={{{same!r}: {named!r}}}."
-    raise TableError(f"{table} lacks {column_names(missing)}; it has {column_names(there)}.{hint}")
+    raise TableError(f"{table} lacks {column_names(missing)}; it has {column_names(present)}.{hint}")
 
 
 def check_columns(given: Mapping[str, Any], n: int) -> Columns:
@@ -103,14 +103,13 @@ def require_matched(pair_id: NDArray[Any]) -> None:
 
 
 def check_roles(values: NDArray[Any]) -> NDArray[Any]:
-    """Return roles in capitals; anything that is no role is an error."""
-    roles, known = values, np.isin(values, ROLES)
-    if not known.all():
+    """Return roles in capitals; any other value is an error."""
+    roles = values
+    if not np.isin(values, ROLES).all():
         roles = _tidy(np.char.upper(values.astype(str)))
-        known = np.isin(roles, ROLES)
-    if not known.all():
-        unknown = sorted(set(roles[~known].tolist()))
-        first = int(np.flatnonzero(~known)[0])
+    wrong = ~np.isin(roles, ROLES)
+    if wrong.any():
+        unknown, first = sorted(set(roles[wrong].tolist())), int(np.flatnonzero(wrong)[0])
         raise ValueError(f"role has {unknown} (first: row {first}); expected {', '.join(ROLES)}.")
     return roles
 
@@ -151,26 +150,26 @@ def check_other(values: Any, n: int, name: Any) -> NDArray[Any]:
     if not isinstance(name, str) or not name or not name.isprintable():
         raise ValueError(f"other has a column named {name!r}; names are printable Unicode text.")
     _refuse_zero_characters(values, name)
-    found = to_numpy(values, name)
-    if found.dtype.kind == "M":
-        if np.isnat(found).any():
-            raise ValueError(f"{name} has a missing time in row {int(np.isnat(found).argmax())}; fill it in.")
-        found = np.datetime_as_string(found)
+    array = to_numpy(values, name)
+    if array.dtype.kind == "M":
+        if np.isnat(array).any():
+            raise ValueError(f"{name} has a missing time in row {int(np.isnat(array).argmax())}; fill it in.")
+        array = np.datetime_as_string(array)
     # Unlike labels, a measurement may be NaN.
-    if found.dtype.kind == "f" and found.shape == (n,) and found.dtype.itemsize <= 8:
-        return _tidy(found)
-    return _tidy(check_labels(found if isinstance(values, np.ndarray) else values, n, name))
+    if array.dtype.kind == "f" and array.shape == (n,) and array.dtype.itemsize <= 8:
+        return _tidy(array)
+    return _tidy(check_labels(array if isinstance(values, np.ndarray) else values, n, name))
 
 
 def changed_columns(columns: Mapping[str, Any], changes: Mapping[str, Any], n: int) -> dict[str, Any]:
     """Return the columns of n rows with some set, for each row or one value for all, or (None) left out."""
     kept = {name: values for name, values in columns.items() if name not in changes}
-    given = {name: values for name, values in changes.items() if values is not None}
-    return kept | {name: np.full(n, value) if np.ndim(value) == 0 else value for name, value in given.items()}
+    filled = {name: np.full(n, v) if np.ndim(v) == 0 else v for name, v in changes.items() if v is not None}
+    return kept | filled
 
 
 def require_same_types(first: Columns, other: Columns, what: str) -> None:
-    """Raise if arrays that are to be joined differ in type.
+    """Raise if arrays that will be joined differ in type.
 
     NumPy would turn all of them into what can hold both: numbers, for one, into text.
     """
@@ -209,8 +208,8 @@ def _require_same(values: NDArray[Any], pair_id: NDArray[Any], name: str) -> Non
     if differs.any():
         event = ids[codes[differs][0]].item()
         views = np.flatnonzero(pair_id == event)
-        found = np.unique(values[views]).tolist()
+        different = np.unique(values[views]).tolist()
         raise ValueError(
-            f"pair_id {event!r} has rows of {name} {found} (rows {', '.join(map(str, views[:4]))}); rows "
+            f"pair_id {event!r} has rows of {name} {different} (rows {', '.join(map(str, views[:4]))}); rows "
             f"that share an id are views of one event, with one {name}. Make ids unique across participants."
         )

@@ -96,8 +96,8 @@ def check_table(m: CorrectionMap, table: Given | TableFile) -> RowCheck:
     every = -(-file.n_rows // CHECKED_ROWS) or 1
     tables = [rows_for(m, batch) for part in file.parts[::every] for batch in batches(part)]
     X = np.concatenate([vectors(t, m.info.token_layout) for t in tables] or [np.zeros((0, m.n_features))])
-    known = [t.source for t in tables if t.source is not None]
-    return m.check(X, np.concatenate(known) if known and len(known) == len(tables) else None)
+    sources = [t.source for t in tables if t.source is not None]
+    return m.check(X, np.concatenate(sources) if sources and len(sources) == len(tables) else None)
 
 
 def _corrected(m: CorrectionMap, file: TableFile, like: Table, verbose: bool) -> Iterator[Table]:

@@ -16,7 +16,7 @@ import secrets
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -131,9 +131,9 @@ def open_parquet(path: Place, choice: dict[str, Any]) -> tuple[Groups, dict[str,
         footers[file], all_sealed = footer, all_sealed and sealed
         if not fields:
             fields, schema = columns, these
-        elif wrong := _differences(fields, columns):
+        elif wrong := {f.name for f in {*map(_kind, fields)} ^ {*map(_kind, columns)}}:
             raise TableError(
-                f"{file} differs from {files[0].name} in {', '.join(wrong)}; parts must be alike."
+                f"{file} differs from {files[0].name} in {', '.join(sorted(wrong))}; parts must be alike."
             )
     shape, info = read_head((schema.metadata or {}).get(HEAD))
     layout = Layout.choose(fields, shape=shape, **choice)
@@ -296,7 +296,6 @@ def _first_row(file: Any) -> Callable[[str], Any]:
     return lambda name: next((b[name] for b in file.iter_batches(1, columns=[name])), pa.array([]))
 
 
-def _differences(first: list[Field], second: list[Field]) -> list[str]:
-    """Return the columns that only one of two files has, or that have another type there."""
-    a, b = ({field.name: (field.dtype, len(field.shape)) for field in fields} for fields in (first, second))
-    return [name for name in {**a, **b} if a.get(name) != b.get(name)]
+def _kind(field: Field) -> Field:
+    """Return what parts must have alike: names, types, and whether a row is a number or a list."""
+    return replace(field, shape=(0,) * len(field.shape), kind="")

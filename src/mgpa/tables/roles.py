@@ -58,17 +58,17 @@ def assign_roles(
         order = order[np.argsort(stratum[order], kind="stable")]
     # Deal people out in turn, each to the role furthest behind its share.
     total = sum(shares.values())
-    given = dict.fromkeys(roles, 0)
+    counts = dict.fromkeys(roles, 0)
     chosen = np.empty(len(people), dtype=object)
     for i, person in enumerate(order):
-        role = max(roles, key=lambda r: (given[r] == 0, shares[r] / total * (i + 1) - given[r]))
+        role = max(roles, key=lambda r: (counts[r] == 0, shares[r] / total * (i + 1) - counts[r]))
         chosen[person] = role
-        given[role] += 1
+        counts[role] += 1
     return np.asarray(chosen[codes], dtype=str)
 
 
 def with_roles(table: Table, roles: Mapping[str, str]) -> Table:
-    """Return the rows of everybody who has a role, with it."""
+    """Return the rows of the participants that have a role, with it."""
     table = table.take(np.isin(table.participant, list(roles)))
     return replace(table, role=np.array([roles[person] for person in table.participant], dtype=str))
 

@@ -65,10 +65,10 @@ def simulate_table(
         "device_effect": number(),
         "random_state": whole(),
     }
-    given = locals()
+    arguments = locals()
     for name, limit in limits.items():
-        if not limit.accepts(given[name]):
-            raise ParameterError(name, given[name], limit.words)
+        if not limit.accepts(arguments[name]):
+            raise ParameterError(name, arguments[name], limit.words)
     if not 2 <= n_sources <= len(DEVICES):
         raise UsageError(f"n_sources must be 2 to {len(DEVICES)}; got {n_sources}.")
     rng = np.random.default_rng(random_state)
@@ -95,11 +95,11 @@ def simulate_table(
     effect = device_effect * device[:, None] * directions[1]
     # Measuring the same event twice gives nearly the same, not the same.
     effect = effect + 0.1 * rng.normal(size=effect.shape)
-    known = {
+    made = {
         "source": np.array(DEVICES)[device],
         "participant": np.array([f"p{p:02d}" for p in person])[event_of],
         "label": y[event_of],
         "role": role[event_of],
         "pair_id": np.where(np.bincount(event_of)[event_of] > 1, event_of, -1),
     }
-    return Table(content[event_of] + (effect[:, None, :] if tokens else effect), **(known | columns))
+    return Table(content[event_of] + (effect[:, None, :] if tokens else effect), **(made | columns))

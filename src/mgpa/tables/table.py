@@ -90,8 +90,8 @@ class Table:
             raise ValueError(f"X has shape {X.shape}; expected embeddings (n, d) or tokens (n, t, d).")
         X = as_float_matrix(X.reshape(len(X), int(np.prod(X.shape[1:])))).reshape(X.shape)
         require_finite(X, "X")
-        given = {name: getattr(self, name) for name in COLUMNS if getattr(self, name) is not None}
-        columns = check_columns(given, len(X))
+        columns = {name: getattr(self, name) for name in COLUMNS if getattr(self, name) is not None}
+        columns = check_columns(columns, len(X))
         taken = sorted(set(self.other) & set(RESERVED))
         if taken:
             raise ValueError(f"other has {', '.join(taken)}, which tables use themselves; rename it.")
@@ -109,8 +109,8 @@ class Table:
     @property
     def columns(self) -> Columns:
         """Every column that is there, by name, X aside."""
-        known = {name: getattr(self, name) for name in COLUMNS if getattr(self, name) is not None}
-        return known | self.other
+        standard = {name: getattr(self, name) for name in COLUMNS if getattr(self, name) is not None}
+        return standard | self.other
 
     def require(self, *columns: str) -> Self:
         """Raise unless all these columns are there; return the table itself."""
@@ -129,14 +129,14 @@ class Table:
         return np.unique(self.require("source").source)
 
     def rows(self, *roles: str) -> Self:
-        """Return the rows of some roles, in their order. A name that is no role is an error."""
+        """Return the rows of some roles, in their order. Any other name is an error."""
         return self.take(np.isin(self.require("role").role, check_roles(np.array(roles, dtype=str))))
 
     def take(self, rows: Any) -> Self:
         """Return some rows: a slice, positions or a mask."""
-        known = {name: values[rows] for name, values in self.columns.items() if name in COLUMNS}
+        standard = {name: values[rows] for name, values in self.columns.items() if name in COLUMNS}
         other = {name: values[rows] for name, values in self.other.items()}
-        return replace(self, X=self.X[rows], other=other, **known)
+        return replace(self, X=self.X[rows], other=other, **standard)
 
     def with_columns(self, **columns: Any) -> Self:
         """Return the table with columns set, for each or all of its rows, or (None) left out.
@@ -181,9 +181,9 @@ class Table:
         >>> Table.from_columns({"X": [[0.0, 1.0]], "source": ["wet"], "age": [31]}).other
         {'age': array([31])}
         """
-        known = {name: values for name, values in columns.items() if name in ("X", *COLUMNS)}
-        other = {name: values for name, values in columns.items() if name not in known}
-        return cls(**known, info=dict(info or {}), other=other)
+        standard = {name: values for name, values in columns.items() if name in ("X", *COLUMNS)}
+        other = {name: values for name, values in columns.items() if name not in standard}
+        return cls(**standard, info=dict(info or {}), other=other)
 
     @classmethod
     def from_frame(

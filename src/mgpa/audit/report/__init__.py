@@ -7,7 +7,7 @@ and changes the theme. Names of methods, sources and participants are other peop
 from __future__ import annotations
 
 from .page import html_report, inline_verdict, report
-from .tables import contrast_csv, csv_table, latex_table, write_csv, write_latex
+from .tables import contrast_csv, csv_table, latex_table
 
 __all__ = [
     "contrast_csv",
@@ -16,6 +16,4 @@ __all__ = [
     "inline_verdict",
     "latex_table",
     "report",
-    "write_csv",
-    "write_latex",
 ]

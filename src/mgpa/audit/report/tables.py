@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from dataclasses import astuple
 from html import escape
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..._common.csv_text import csv_lines
-from ..._common.files import write_atomically
 from ..metrics import METRICS
 from ..verdict import ranking, readers_note, shortcut_note, warnings
 from ..words import label, number
@@ -16,18 +14,6 @@ from .pieces import brackets, method, printed, scrolling, subscript
 
 if TYPE_CHECKING:
     from ..result import Audit
-
-
-def write_csv(audit: Audit, path: Any) -> Path:
-    """Write :func:`csv_table` to a path."""
-    return write_atomically(Path(path), csv_table(audit).encode())
-
-
-def write_latex(audit: Audit, path: Any = None) -> str:
-    """Return :func:`latex_table`; also write it to a path."""
-    if path is not None:
-        write_atomically(Path(path), latex_table(audit).encode())
-    return latex_table(audit)
 
 
 def csv_table(audit: Audit) -> str:
