@@ -79,7 +79,8 @@ def test_the_anchor_within_sources_is_ridge_regression_of_centred_rows_and_spend
     assert got.n_free == pytest.approx(n - 2 - np.trace(hat))
     assert_close(centred @ got.residual, residual, 1e-9)
     assert_close(got.covariance, residual.T @ residual / got.n_free, 1e-9)
-    _, sizes, axes = np.linalg.svd(Q, full_matrices=False)
-    axes, sizes = axes[sizes > 1e-9], sizes[sizes > 1e-9]
-    along = H[:3] @ axes.T
-    assert_close(got.leverage(H[:3]), (along / (sizes**2 + ridge)) @ along.T, 1e-8)
+    # What lies outside the span of the rows counts too: there the regression knows its penalty alone.
+    preserved = H[:3] - H[:3] @ basis @ basis.T
+    assert_close(
+        got.leverage(H[:3]), preserved @ np.linalg.solve(Q.T @ Q + ridge * np.eye(d), preserved.T), 1e-8
+    )

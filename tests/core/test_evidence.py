@@ -125,11 +125,11 @@ def test_the_length_of_a_path_depends_on_neither_signs_nor_names():
         X[source == 1, :4] *= 2.0
         first = rng.normal(size=(60, D))
         second = first * np.r_[[2.0] * 4, [1.0] * (D - 4)] + 0.1 * rng.normal(size=(60, D))
-        model = mgpa.ClosedFormMGPA(mgpa.MeasurementGate(rank=4))
+        model = mgpa.ClosedFormMGPA(mgpa.MeasurementGate(rank=4), do_no_harm=False)
         here = len(model.fit(X, source=source, pairs=(first, second)).to_map())
         assert here == len(model.fit(X, source=1 - source, pairs=(second, first)).to_map())
         assert here == len(model.fit(-X, source=source, pairs=(-first, -second)).to_map())
-        assert here <= 1  # 1 or 4, by that sign, before
+        assert here == 1  # 1 or 4, by that sign, before
 
 
 # Gates that are wider than what pairs support
@@ -164,7 +164,6 @@ def test_a_wide_gate_does_not_make_a_map_collapse_what_is_content(make):
 # Iterative maps are functions of the data
 
 
-@pytest.mark.slow
 def test_iterative_maps_depend_on_neither_seed_nor_label_order():
     pytest.importorskip("torch")
     rng = np.random.default_rng(6)
@@ -174,10 +173,12 @@ def test_iterative_maps_depend_on_neither_seed_nor_label_order():
     X = np.where(source[:, None] == 1, c + (c @ U) @ U.T + 1.0, c)
     pairs = events, events + (events @ U) @ U.T + 1.0 + 0.1 * rng.normal(size=events.shape)
     made = [
-        mgpa.IterativeMGPA(random_state=seed, n_stages=6, device="cpu").fit(X, source=labels, pairs=views)
+        mgpa.IterativeMGPA(random_state=seed, n_stages=3, do_no_harm=False, device="cpu").fit(
+            X, source=labels, pairs=views
+        )
         for seed, labels, views in ((0, source, pairs), (1, source, pairs), (0, 1 - source, pairs[::-1]))
     ]
-    assert made[0].n_stages_ > 1
+    assert made[0].n_stages_ == 3
     for other in made[1:]:
         np.testing.assert_allclose(other.transform(X), made[0].transform(X), atol=1e-3)
 
