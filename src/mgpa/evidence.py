@@ -52,7 +52,7 @@ class Measured:
 
     Examples
     --------
-    >>> Measured(2.0, 0.5, 5, "6 people").is_clear(), Measured(2.0, 0.5, 1, "2 people").is_clear()
+    >>> bool(Measured(2.0, 0.5, 5, "6 people").is_clear()), bool(Measured(2.0, 0.5, 1).is_clear())
     (True, False)
     """
 
