@@ -280,7 +280,7 @@ def test_calibration_moments_need_pairs():
 
 UNSUITED = [
     *(("splince", {}, {"task": task}, words) for task, words in (
-        (None, "SPLINCE preserves a task it is told: pass y"),
+        (None, "SPLINCE preserves a given task: pass y"),
         (TASK[:-1], "y has shape (59,); expected one label for each of the 60 rows"),
         ([None, *TASK[1:].tolist()], "y is missing (None or NaN) in 1 of 60 rows"),
         ([1, *TASK[1:].tolist()], "y mixes int and str labels"),
