@@ -127,7 +127,7 @@ Equations (5) and (14)
 
 Equation (13)
    ``mgpa.trust_region.smooth_weights``. Page: :ref:`theory-step`. Test:
-   ``test_neither_huge_nor_small_scales_disturb_the_step``.
+   ``test_critics_of_any_scale_get_about_unit_rows``.
 
 Proposition 1, equations (6) and (7)
    ``mgpa.closed_form.projection``. Page: :ref:`theory-targets`. Tests:

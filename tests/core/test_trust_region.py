@@ -187,3 +187,10 @@ def test_steps_equal_the_authors(authors, J):
     y = step_coefficients(A @ np.swapaxes(A, 1, 2), e, **settings)
     np.testing.assert_allclose(-np.einsum("nj,njr->nr", y, A), z, rtol=0, atol=1e-10)
     np.testing.assert_allclose(reference(A, e, **settings)[0], z, rtol=0, atol=1e-10)
+
+
+def test_critics_of_any_scale_get_about_unit_rows():
+    squared = np.array([[1e-12, 1.0, 1e8]])  # of gradients that are next to nothing, ordinary and steep
+    lengths = smooth_weights(squared, 0.1) * np.sqrt(squared)
+    np.testing.assert_allclose(lengths, np.sqrt(squared / (squared + 0.01)), rtol=1e-12)
+    np.testing.assert_allclose(lengths[0], [1e-5, 0.995, 1.0], rtol=1e-3)
