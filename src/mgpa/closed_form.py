@@ -137,7 +137,7 @@ class ClosedFormMGPA(GatedEstimator, MomentEstimator):
     direction_ : (K - 1, r) array
         Δ: mean projected contrast of each further source against the first.
     covariance_ : (r, r) array
-        C after shrinkage.
+        Residual covariance C, after shrinkage.
     effect_ : Effect or None
         How much of the mean contrast the rows show, with its standard error; None with ``anchor="pooled"``.
 
@@ -243,7 +243,7 @@ class ClosedFormMGPA(GatedEstimator, MomentEstimator):
 
     @property
     def covariance_(self) -> Floats:
-        """C after shrinkage."""
+        """Residual covariance C, after shrinkage."""
         return self._solution().covariance
 
     @property

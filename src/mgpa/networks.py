@@ -47,7 +47,7 @@ class Architecture(Protocol):
         """Number of logits, K."""
 
     def prepare(self, X: Array) -> Array:
-        """Return inputs as (n, features): what does not depend on parameters is done here, once."""
+        """Return inputs as (n, features), after all work that does not depend on parameters."""
 
     def initial(self, seed: int) -> list[Array]:
         """Return one network's parameters as torch draws them after ``manual_seed``."""
@@ -88,7 +88,7 @@ class HiddenLayerNetwork:
     def backward(
         self, parameters: list[Array], gradients: list[Array], x: Array, kept: Any, error: Array
     ) -> None:
-        """Write out the gradients."""
+        """Compute the gradients of all parameters in place."""
         gW1, gb1, gW2, gb2 = gradients
         u, g = kept
         torch.matmul(error.mT, g, out=gW2)
@@ -127,7 +127,7 @@ class TokenNetwork:
     def backward(
         self, parameters: list[Array], gradients: list[Array], x: Array, kept: Any, error: Array
     ) -> None:
-        """Write out the gradients."""
+        """Compute the gradients of all parameters in place."""
         scale, shift, W1, _, W2, _ = parameters
         g_scale, g_shift, gW1, gb1, gW2, gb2 = gradients
         tokens, u, g = kept
@@ -240,7 +240,7 @@ def network_logits(network: Architecture, parameters: list[Array], X: Array) -> 
 
 
 def parameters_of(flat: Array, gradient: Array, n_parts: int) -> list[Any]:
-    """Return a vector and its gradient as ``n_parts`` parameters, which share their memory."""
+    """Return ``n_parts`` parameters that are views of a vector and its gradient."""
     size = -(-len(flat) // n_parts)
     parameters = []
     for part, its_gradient in zip(flat.split(size), gradient.split(size), strict=True):

@@ -295,7 +295,7 @@ def _labels(values: Any, name: str) -> NDArray[Any]:
 
 
 def _kinds(labels: NDArray[Any]) -> dict[str, str]:
-    """Return the kinds of label in an object array, each with the name of one of its types."""
+    """Return the kinds of label in an object array, each with one example type name."""
     return {np.asarray(label).dtype.kind: type(label).__name__ for label in labels}
 
 

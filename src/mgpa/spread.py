@@ -71,7 +71,7 @@ class SpreadEvidence:
 
     @property
     def helps(self) -> bool:
-        """Whether it brings held-out views closer, by more than a standard error, and not by hiding noise."""
+        """Whether held-out views come closer by over one standard error, and not by hiding noise alone."""
         return self.removed > self.error and self.noise < ALL_NOISE
 
     @property
@@ -128,7 +128,7 @@ class Views:
 
     @property
     def place(self) -> NDArray[np.int64]:
-        """Each pair's place among those of its kind: by length or, of several kinds, by event."""
+        """Rank of each pair among pairs of its kind: by length for one kind, in event order for several."""
         kind, place = self.kind, np.empty(len(self.pairs), np.int64)
         length = np.linalg.norm(self.pairs.values, axis=1) * (kind.max() == 0)
         place[np.lexsort((length, kind))] = np.concatenate([np.arange(n) for n in np.bincount(kind)])
@@ -227,7 +227,7 @@ def show_spread(views: Views) -> float:
 
 @dataclass(frozen=True)
 class Posterior:
-    """Gaussians of K sources in whitened coordinates y = (x[kept] - origin) whiten, (k,)."""
+    """Gaussians of K sources in whitened coordinates y = (x[kept] - origin) * whiten."""
 
     kept: NDArray[np.intp]
     origin: Floats

@@ -236,7 +236,7 @@ def leave_one_out(values: Any, statistic: Statistic = "mean", resampling: Resamp
 
 
 def _read(values: Any, statistic: Statistic, name: str = "values") -> tuple[Floats, tuple[int, ...]]:
-    """Return finite values [fit, participant, k], and the shape of the fits."""
+    """Return finite values as an array indexed [fit, participant, k], and the shape of the fits."""
     # Axes after the fits: participants alone for the mean, participants and readers (or ξ) otherwise.
     inner = 1 if statistic == "mean" else 2
     array = np.asarray(values, dtype=np.float64)

@@ -417,7 +417,7 @@ def seen_by(m: CorrectionMap, forms: list[Table]) -> tuple[str, ...] | None:
 
 
 def duplicates(table: Table) -> dict[str, int]:
-    """Return how many rows of a role are exact copies of rows of another, by both roles' names."""
+    """Return, for each two roles, how many rows of one are exact copies of rows of the other."""
     digests = {role: row_digests(table.rows(role).X) for role in ROLES}
     return {
         f"{later} rows are copies of {earlier} rows": count

@@ -126,7 +126,7 @@ class Audit:
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """Metrics that some method has, without those that are parts of others."""
+        """Metrics that at least one method has, except parts of another metric."""
         whole = (name for name, metric in METRICS.items() if not metric.part_of)
         return tuple(m for m in whole if any(result.has(m) for result in self.results.values()))
 

@@ -46,7 +46,7 @@ def smallest_cell(audit: Audit) -> tuple[str, int]:
 
 
 def too_few(audit: Audit) -> bool:
-    """Return whether a cell has fewer participants than anything can be concluded from."""
+    """Return whether a cell has too few participants to conclude anything."""
     return smallest_cell(audit)[1] < TOO_FEW
 
 

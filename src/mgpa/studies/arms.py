@@ -19,7 +19,7 @@ from .splits import Split, planned_gate
 
 
 def make_arms(study: Study, split: Split) -> dict[str, Any]:
-    """Return every method of a study for one split, by name: an estimator, or several fits of one.
+    """Return the methods of a study for one split: name to an estimator, or to several fits of one.
 
     Coordinates are the study's, so nothing is standardised again. Control gates have the measurement gate's
     rank, and their anchors see its complement.

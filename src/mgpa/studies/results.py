@@ -114,7 +114,7 @@ def protocol(result: StudyResult) -> dict[str, str]:
 
 
 def facts_of(result: StudyResult) -> dict[str, Any]:
-    """Return what ran, by the names that tables 4 to 6 ask for."""
+    """Return facts about the run under the names that the paper's tables 4 to 6 use."""
     from ..audit.bootstrap import DRAWS, SEED
     from ..audit.readers import SHRINKAGE
     from ..critics import HIDDEN_WIDTH

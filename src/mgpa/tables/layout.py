@@ -96,7 +96,7 @@ class Layout:
         return [*self.embedding, *self.stored(*self.columns)]
 
     def stored(self, *names: str) -> list[str]:
-        """Return the fields that some columns are read from: a name in the file, or several joined by +."""
+        """Return the file's fields that columns are read from; "a+b" joins fields a and b."""
         parts = [p for n in names for p in self.combined.get(n, (self.columns[n],))]
         return list(dict.fromkeys(parts))
 
