@@ -43,8 +43,9 @@ def test_a_cell_that_is_a_number_or_a_word_stays(value):
 def test_errors_and_summaries_have_nothing_that_a_terminal_obeys():
     for error in (TableError, RecordingError, DownloadError):
         assert str(error(f"{ESCAPE}: damaged")) == f"{SHOWN}: damaged"
-    table = Table(np.zeros((2, 3)), other={ESCAPE: np.array([1, 2])})
-    assert SHOWN in repr(table)
+    with pytest.raises(ValueError, match="names are printable") as refused:
+        Table(np.zeros((2, 3)), other={ESCAPE: np.array([1, 2])})
+    assert "\x1b" not in str(refused.value)
     info = mgpa.AffineMap.identity(2).info
     from dataclasses import replace
 

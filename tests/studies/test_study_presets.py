@@ -34,7 +34,8 @@ def ran(name, folder, **changes):
         rows = list(csv.DictReader(stream))
     assert {(row["method"], row["against"]) for row in rows} == {(c.a, c.b) for c in study.contrasts}
     assert json.loads((folder / "results.json").read_text("utf-8"))["simulated"] is True
-    assert {path.suffix[1:] for path in (folder / "figures").iterdir()} == set(FIGURES)
+    if len(result.audits) == 1:  # one task has figures; several have a report each
+        assert {path.suffix[1:] for path in (folder / "figures").iterdir()} == set(FIGURES)
     return result.audits
 
 
@@ -68,6 +69,7 @@ def check_controlled(audit):
     assert below(audit.contrast("Conditional target", "Mean target", "M"))
 
 
+@pytest.mark.slow
 def test_controlled_ssvep_finds_what_theory_predicts(tmp_path):
     check_controlled(ran("controlled-ssvep", tmp_path)[""])
 
@@ -79,6 +81,7 @@ def test_controlled_ssvep_finds_it_for_other_people_and_seeds_too(tmp_path):
     check_controlled(audits[""])
 
 
+@pytest.mark.slow
 def test_temporal_n170_two_amplifiers_are_told_apart_less(tmp_path):
     audit = ran("temporal-n170", tmp_path)[""]
     assert above(audit["identity"].estimate("S"), 0.9)
@@ -98,6 +101,7 @@ def test_recorded_ssvep_virtual_pairs_attenuate_the_electrode(tmp_path):
         assert unchanged(audit.contrast(name, "identity", "T_f"))
 
 
+@pytest.mark.slow
 def test_p300_reuse_mends_heads_of_tasks_it_never_saw(tmp_path):
     events = {"oddball_active": 50, "N170": 40, "oddball_passive": 50}
     audits = ran("p300-reuse", tmp_path, data={"simulate": {"n_events": events}}, reuse={"calibration": 15})

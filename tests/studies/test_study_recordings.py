@@ -84,8 +84,8 @@ def test_strays_copies_and_people_without_a_role_change_no_bit_of_a_study(tmp_pa
     path, rows, audits = written(tmp_path, RECORDED), [], []
     for folder in (clean, strewn):
         study, work = load_study(path, recordings=folder), tmp_path / f"work of {folder.name}"
-        rows.append(Recordings(study, work).table("N170"))
         audits.append(run(study, work).audits[""])
+        rows.append(Recordings(study, work).table("N170"))
     assert rows[0].X.tobytes() == rows[1].X.tobytes()
     assert audits[0].estimates == audits[1].estimates
     assert {"identity", "CF"} <= set(audits[0].estimates)
