@@ -1,35 +1,39 @@
-"""How often each decision goes wrong: simulated people, sessions and devices, without an effect and with one.
+"""PYTHONPATH=src python benchmarks/calibration.py --jobs 16 --out benchmarks/calibration.json
 
-    python benchmarks/calibration.py                  # every cell, 400 fits each: the table of the docs
+How often each decision goes wrong: simulated people, sessions and devices, without an effect and with one.
+
     python benchmarks/calibration.py --fits 40 act    # some decisions, quickly
+    python benchmarks/calibration.py --markdown       # the tables of docs/how_often_wrong.md, from the file
 
 A decision is a function ``(cell, rng, effect) -> bool``: does it say yes? Without an effect the share of yes
-is its error rate, with one (half the shift that pairs show) its power.
+is its error rate, with one (half the shift that pairs show) its power. Cells that the file already has with
+as many fits are not computed again, so a run that was stopped goes on where it was.
 """
 
 from __future__ import annotations
 
-import sys
+import argparse
+import json
+import time
 import warnings
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+from joblib import Parallel, delayed
 
 import mgpa
 from mgpa.errors import MissingEvidence
 from mgpa.estimators.streamed import LabelledPairs
-from mgpa.moments import Means
+from mgpa.moments import Scatter
 
 N_FITS = 400
-NOMINAL = {"act": 0.05, "gate": 0.01, "begin": 0.05, "go on": 0.16, "spread": 0.05}
+CHUNK = 10  # fits of one task
+RECORD = Path(__file__).with_suffix(".json")
+NOMINAL = {"act": 0.05, "gate": 0.01, "more": 0.01, "begin": 0.05, "go on": 0.16, "spread": 0.05}
 PERSON, SESSION = 1.0, 0.5  # spread of people, and of their sessions with one device, in spreads of rows
-
-
-def means(X: Any, source: Any, person: Any) -> Means:
-    """Return the means of rows by source and person."""
-    return Means.from_rows(X, np.asarray(source), np.asarray(person)) if len(X) else Means({})
 
 
 @dataclass(frozen=True)
@@ -104,6 +108,29 @@ def takes_a_direction(cell: Cell, rng: np.random.Generator, effect: float) -> bo
     return bool(mgpa.MeasurementGate().fit(contrasts + 4.0 * effect * np.eye(d)[0], groups=person).rank_ > 0)
 
 
+def takes_more(cell: Cell, rng: np.random.Generator, effect: float) -> bool:
+    """Return whether a gate has a direction too many: one source differs, weakly, from the others.
+
+    The noise of contrasts has very different sizes along different directions, and so have rows. With an
+    effect, two sources differ from the others, each in a direction of its own.
+    """
+    d, K, n_events = cell.features, cell.sources, 60
+    mixing = np.geomspace(2.0, 0.3, d)[:, None] * np.linalg.qr(rng.normal(size=(d, d)))[0]
+    effects = np.zeros((K, d))
+    effects[-1] = 0.3 * rng.normal(size=d)
+    if effect:
+        effects[-2] = 0.3 * rng.normal(size=d)
+    kinds = np.array([(a, b) for a in range(K) for b in range(a + 1, K)])
+    views = rng.normal(size=(n_events, K, d)) @ mixing / np.sqrt(2) + effects
+    contrasts = np.concatenate([views[:, b] - views[:, a] for a, b in kinds])
+    people = np.tile(np.arange(n_events) % cell.people, len(kinds))
+    scatter = Scatter.of_rows(rng.normal(size=(1000, d)) @ mixing)
+    gate = mgpa.MeasurementGate().fit(
+        contrasts, kind=np.repeat(kinds, n_events, axis=0), groups=people, rows=scatter
+    )
+    return bool(gate.rank_ > 1)
+
+
 def iterative(cell: Cell, rng: np.random.Generator, effect: float, most: int) -> Any:
     data = draw(cell, rng, effect)
     labelled = data["pairs"]
@@ -151,6 +178,7 @@ def corrects_spread(cell: Cell, rng: np.random.Generator, effect: float) -> bool
 DECISIONS: dict[str, Callable[[Cell, np.random.Generator, float], bool]] = {
     "act": acts,
     "gate": takes_a_direction,
+    "more": takes_more,
     "begin": begins,
     "go on": goes_on,
     "spread": corrects_spread,
@@ -174,53 +202,104 @@ CELLS = (
 SMALL = [Cell(people=4), Cell(design="nested", people=8), Cell(design="mixed", people=6), Cell(sources=3)]
 OTHERS = (
     [Cell("gate", people=P) for P in (2, *PEOPLE)]
+    + [Cell("more", people=P, sources=4, features=40) for P in (6, 12)]
     + [Cell("begin", design=design, people=P) for design in ("crossed", "nested") for P in (6, 12)]
     + [Cell("go on", people=P) for P in (6, 12)]
     + [Cell("spread", people=P, features=20) for P in PEOPLE]
     + [Cell("spread", people=8, features=20, rows=rows) for rows in ("heavy", "alone")]
 )
+WORDS = {
+    "gate": "a gate has a direction",
+    "more": "a gate has a second direction",
+    "begin": "the iterative correction begins",
+    "go on": "it goes on after the closed form removed a shift",
+    "spread": "spread is corrected",
+}
 
 
-def rate(cell: Cell, effect: float, n_fits: int) -> float:
-    """Return how often a decision says yes."""
-    decide, said = DECISIONS[cell.decision], 0
-    for seed in range(n_fits):
+def count(cell: Cell, effect: float, seeds: range) -> int:
+    """Return in how many simulations a decision says yes."""
+    total = 0
+    for seed in seeds:
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
-                said += decide(cell, np.random.default_rng([seed, int(1000 * effect)]), effect)
+                total += DECISIONS[cell.decision](
+                    cell, np.random.default_rng([seed, int(1000 * effect)]), effect
+                )
         except (MissingEvidence, ValueError):  # nothing is done
             continue
-    return said / n_fits
+    return total
 
 
 def false_rate(cell: Cell, n_fits: int = N_FITS) -> float:
     """Return how often a decision says yes without an effect."""
-    return rate(cell, 0.0, n_fits)
+    return count(cell, 0.0, range(n_fits)) / n_fits
 
 
-def main(arguments: list[str]) -> None:
-    """Print one row of the table for each cell."""
-    n_fits = int(arguments[arguments.index("--fits") + 1]) if "--fits" in arguments else N_FITS
-    wanted = [name for name in arguments if name in DECISIONS]
-    print(
-        "| decision | design | people | sources | rows | nominal | measured | power |\n"
-        "|---|---|---|---|---|---|---|---|"
-    )
-    for cell in [*CELLS, *OTHERS]:
-        if wanted and cell.decision not in wanted:
-            continue
-        fits = n_fits if cell.decision in ("act", "gate", "spread") else max(20, n_fits // 4)
-        false = rate(cell, 0.0, fits)
-        power = "" if cell.decision == "go on" else f"{rate(replace(cell), 0.5, max(20, fits // 4)):.2f}"
-        rows = ", ".join(filter(None, [cell.rows * (cell.rows != "normal"), "unequal" * cell.unequal,
-                                       f"d = {cell.features}" * (cell.features != 10)]))  # fmt: skip
-        print(
-            f"| {cell.decision} | {cell.design} | {cell.people} | {cell.sources} | {rows} "
-            f"| {NOMINAL[cell.decision]:.2f} | {false:.3f} | {power} |",
-            flush=True,
+def measure(cells: list[Cell], n_fits: int, jobs: int, out: Path) -> None:
+    """Measure cells that the file does not have with as many fits, and write it after each of them."""
+    record = json.loads(out.read_text()) if out.exists() else {}
+    started = time.monotonic()
+    with Parallel(jobs, return_as="generator") as workers:
+        for cell in cells:
+            if record.get(str(cell), {}).get("fits", 0) >= n_fits:
+                continue
+            tasks = [
+                (effect, range(first, min(first + CHUNK, n_fits)))
+                for effect in ((0.0,) if cell.decision == "go on" else (0.0, 0.5))
+                for first in range(0, n_fits, CHUNK)
+            ]
+            totals = {0.0: 0, 0.5: 0}
+            counts = workers(delayed(count)(cell, *task) for task in tasks)
+            for (effect, _), yes in zip(tasks, counts, strict=True):
+                totals[effect] += yes
+            power = None if cell.decision == "go on" else totals[0.5] / n_fits
+            record[str(cell)] = {"fits": n_fits, "false": totals[0.0] / n_fits, "power": power}
+            out.write_text(json.dumps(record, indent=1) + "\n")
+            print(f"{time.monotonic() - started:6.0f} s  {cell}: {record[str(cell)]}", flush=True)
+
+
+def number(value: float | None, digits: int) -> str:
+    """Return a rate as the page writes it: .050, 1.00."""
+    return "" if value is None else f"{value:.{digits}f}".removeprefix("0")
+
+
+def markdown(record: dict[str, Any]) -> str:
+    """Return the two tables of docs/how_often_wrong.md."""
+    lines = ["| design | people | sources | rows | acts without an effect | acts on half the pairs' shift |"]
+    lines.append("|---|---|---|---|---|---|")
+    for cell in CELLS:
+        extra = [cell.rows] * (cell.rows != "normal") + ["unequal"] * cell.unequal
+        rows = ", ".join(extra + [f"d = {cell.features}"] * (cell.features != 10)) or "normal"
+        people = "unknown" if cell.rows == "alone" else cell.people
+        rates = record[str(cell)]
+        lines.append(
+            f"| {cell.design} | {people} | {cell.sources} | {rows} | {number(rates['false'], 3)} "
+            f"| {number(rates['power'], 2)} |"
         )
+    lines += ["", "| decision | design | people | nominal | measured | power |", "|---|---|---|---|---|---|"]
+    for cell in OTHERS:
+        rates, people = record[str(cell)], "unknown" if cell.rows == "alone" else str(cell.people)
+        people += ", heavy-tailed" * (cell.rows == "heavy") + ", four sources" * (cell.sources == 4)
+        lines.append(
+            f"| {WORDS[cell.decision]} | {cell.design} | {people} | {number(NOMINAL[cell.decision], 2)} "
+            f"| {number(rates['false'], 3)} | {number(rates['power'], 2)} |"
+        )
+    return "\n".join(lines)
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    parser = argparse.ArgumentParser(description="Error rates and power of every decision of a fit.")
+    parser.add_argument("decisions", nargs="*", help=f"some of: {', '.join(DECISIONS)}; none: all")
+    parser.add_argument("--fits", type=int, default=N_FITS, help="simulations for each rate and each power")
+    parser.add_argument("--jobs", type=int, default=1, help="processes")
+    parser.add_argument("--out", type=Path, default=RECORD, help="where rates are kept (JSON)")
+    parser.add_argument("--markdown", action="store_true", help="print the page's tables from --out")
+    options = parser.parse_args()
+    if not options.markdown:
+        chosen = options.decisions or list(DECISIONS)
+        cells = [cell for cell in (*CELLS, *OTHERS) if cell.decision in chosen]
+        measure(cells, options.fits, options.jobs, options.out)
+    else:
+        print(markdown(json.loads(options.out.read_text())))

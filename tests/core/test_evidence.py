@@ -8,7 +8,7 @@ import pytest
 
 import mgpa
 from mgpa.evidence import Measured, jackknife, mean_over_units
-from mgpa.moments import Moments, Standardizer
+from mgpa.moments import Means, Moments, Standardizer
 from mgpa.pairs import Contrasts
 from mgpa.within import solve_within
 
@@ -54,7 +54,7 @@ def test_leaving_people_out_equals_refitting_without_them():
 
     def effect(rows, groups=None, ridge=3.0):
         moments = Moments.from_rows(X[rows], source[rows])
-        people = calibration.means(X, source, person) if groups else calibration.means(X[:0], source[:0], [])
+        people = Means.from_rows(X, source, person) if groups else Means({})
         B, delta = np.eye(d)[:, :1], contrasts.source_effects(2)[:, :1]
         return solve_within(moments, people, Moments({}), contrasts, one, B, delta, ridge=ridge)[2]
 
