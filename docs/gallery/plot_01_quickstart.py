@@ -58,13 +58,16 @@ device_axis = m.direction[0] / np.linalg.norm(m.direction[0])
 task_axis = task_head.coef_[0] - (task_head.coef_[0] @ device_axis) * device_axis
 axes_shown = np.stack([device_axis, task_axis / np.linalg.norm(task_axis)], axis=1)
 
-figure = plots.plot_clouds(
-    {"Before": evaluation.X @ axes_shown, "After": corrected @ axes_shown},
-    evaluation.source,
-    xlabel="Along the device direction",
-    ylabel="Along the task direction",
-)
-plt.figure(figure)  # drawn without pyplot; this hands it over
+with plots.style():
+    figure, panels = plt.subplots(1, 2, figsize=(5.8, 2.9), sharex=True, sharey=True, layout="constrained")
+    for ax, title, rows in zip(panels, ("Before", "After"), (evaluation.X, corrected), strict=True):
+        for headset, color in zip(("dry", "wet"), plots.SOURCE_COLORS, strict=False):
+            cloud = (rows @ axes_shown)[evaluation.source == headset]
+            ax.plot(*cloud.T, "o", ms=2.4, mew=0, alpha=0.45, color=color)
+            ax.plot(*cloud.mean(axis=0), "o", ms=8, mec="white", color=color, label=f"{headset} (mean)")
+        ax.set(title=title, xlabel="Along the device direction")
+    panels[0].set_ylabel("Along the task direction")
+    panels[0].legend()
 
 # %%
 # The two clouds lie on top of each other. Every row has moved sideways only: what is plotted upward is
@@ -102,7 +105,14 @@ for name, (before, after) in found.items():
     print(f"{name:<24}{before:.3f} before, {after:.3f} after")
 print(f"rows moved by {mgpa.endpoint.relative_movement(m, evaluation.X):.0%} of their size")
 
-plt.figure(plots.plot_changes(found))
+with plots.style():
+    figure, ax = plt.subplots(figsize=(plots.PAGE, 1.3), layout="constrained")
+    before, after = np.transpose(list(found.values()))
+    ax.hlines(list(found), before, after, color=plots.COLORS[1], alpha=0.5)
+    ax.plot(before, list(found), "o", color=plots.COLORS[0], label="before")
+    ax.plot(after, list(found), "s", color=plots.COLORS[1], label="after")
+    ax.set(xlabel="AUROC (.5 is guessing)", ylim=(1.5, -0.5))
+    ax.legend(loc="lower center")
 
 # %%
 # Store and apply

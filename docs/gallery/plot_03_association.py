@@ -71,13 +71,16 @@ titles = (
     "Existing task head, AUROC change",
     "Share of the edit along the task",
 )
-lines = {
-    title: {label(name): (ASSOCIATIONS, found[i, :, :, k]) for i, name in enumerate(METHODS)}
-    for k, title in enumerate(titles)
-}
-del lines[titles[2]][label("identity")]  # which edits nothing
-figure = plots.plot_lines(lines, xlabel="Association in the fitting rows", chance=titles[:1])
-plt.figure(figure)  # drawn without pyplot; this hands it over
+with plots.style():
+    figure, panels = plt.subplots(1, 3, figsize=(plots.PAGE, 2.4), layout="constrained")
+    for k, (ax, title) in enumerate(zip(panels, titles, strict=True)):
+        for i, name in enumerate(METHODS):
+            y, color = found[i, :, :, k], plots.COLORS[i]
+            ax.fill_between(ASSOCIATIONS, y.min(axis=1), y.max(axis=1), color=color, alpha=0.15, lw=0)
+            ax.plot(ASSOCIATIONS, y.mean(axis=1), "-o", ms=3, color=color, label=label(name))
+        ax.set_title(title, loc="left")
+        ax.set_xlabel("Association in the fitting rows")
+    panels[0].legend()
 
 for a in (0.0, 0.8, 0.96):
     print(f"association {a:.2f}")

@@ -114,16 +114,17 @@ print(f"iterative: stage {points['Iterative'].n_stages}, {points['Iterative'].fr
 at_budget = {name: judge(point.map) for name, point in points.items()}
 
 titles = ("Headset, linear reader", "Headset, quadratic reader", "Task, existing head")
-lines = {
-    title: {name: (path[:, 0], path[:, k]) for name, path in paths.items()}
-    for k, title in enumerate(titles, start=1)
-}
-figure = plots.plot_lines(lines, xlabel="Relative movement of VAL rows", chance=titles[:2], mark=budget)
-for k, ax in enumerate(figure.axes, start=1):
-    for name, line in zip(paths, ax.lines, strict=False):
-        ax.plot(at_budget[name][0], at_budget[name][k], "o", ms=8, mfc="none", color=line.get_color())
-    ax.set_ylabel("AUROC" if k == 1 else "")
-plt.figure(figure)  # drawn without pyplot; this hands it over
+with plots.style():
+    figure, panels = plt.subplots(1, 3, figsize=(plots.PAGE, 2.4), layout="constrained")
+    for k, (ax, title) in enumerate(zip(panels, titles, strict=True), start=1):
+        for (name, path), color in zip(paths.items(), plots.COLORS[1:], strict=False):
+            ax.plot(path[:, 0], path[:, k], "-o", ms=3, color=color, label=name)
+            ax.plot(at_budget[name][0], at_budget[name][k], "o", ms=8, mfc="none", color=color)
+        ax.axvline(budget, color="#d9d9d9", lw=4, zorder=0)
+        ax.set_title(title, loc="left")
+        ax.set_xlabel("Relative movement of VAL rows")
+    panels[0].set_ylabel("AUROC")
+    panels[0].legend()
 
 # %%
 # Look at the blue line on the left first. Any strength below one is a change of scale along one direction,
@@ -173,13 +174,13 @@ lines = {
     "shortcut head, no association": (moved, [c[0] for c in control]),
     "control head, no association": (moved, [c[1] for c in control]),
 }
-figure = plots.plot_lines(
-    {"Development AUROC": lines},
-    xlabel="Relative movement of VAL rows",
-    mark=moved[chosen],
-    width=plots.COLUMN,
-)
-plt.figure(figure)
+with plots.style():
+    figure, ax = plt.subplots(figsize=(plots.COLUMN, 2.4), layout="constrained")
+    for (name, line), color in zip(lines.items(), plots.COLORS[1:], strict=False):
+        ax.plot(*line, "-o", ms=3, color=color, label=name)
+    ax.axvline(moved[chosen], color="#d9d9d9", lw=4, zorder=0)
+    ax.set(xlabel="Relative movement of VAL rows", ylabel="Development AUROC")
+    ax.legend()
 
 # %%
 # The defaults

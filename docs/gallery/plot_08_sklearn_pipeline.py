@@ -126,7 +126,11 @@ with plots.style():
         ax.set_xlim(-0.5, 2.5)
         ax.set_ylabel(f"{target.capitalize()} AUROC, ten folds of people")
     lines = {name: (ranks, values) for name, values in covered.items()}
-    plots.plot_lines({"Coverage of test people's pairs": lines}, panels[2], xlabel="Gate rank")
+    for (name, line), color in zip(lines.items(), COLORS[1:], strict=False):
+        panels[2].plot(*line, "-o", ms=3, color=color, label=name)
+    panels[2].set_title("Coverage of test people's pairs", loc="left")
+    panels[2].set_xlabel("Gate rank")
+    panels[2].legend()
     panels[2].set_ylim(0, 1)
 
 # %%

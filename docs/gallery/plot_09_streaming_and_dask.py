@@ -107,7 +107,11 @@ with plots.style():
         "the rows themselves": (seen, megabytes),
         "paired rows alone": (seen, megabytes * np.count_nonzero(fit.pair_id >= 0) / len(fit)),
     }
-    plots.plot_lines({"What is kept, in MB": lines}, panels[1], xlabel="FIT rows seen")
+    for (name, line), color in zip(lines.items(), COLORS[1:], strict=False):
+        panels[1].plot(*line, "-o", ms=3, color=color, label=name)
+    panels[1].set_title("What is kept, in MB", loc="left")
+    panels[1].set_xlabel("FIT rows seen")
+    panels[1].legend()
 folder.cleanup()
 print(f"estimator after {seen[0]} rows {kept[0] / 1e6:.2f} MB, after {seen[-1]} rows {kept[-1] / 1e6:.2f} MB")
 print(f"distance from the final map after {seen[len(seen) // 4]} rows: {moved[len(seen) // 4]:.1%}")

@@ -113,7 +113,11 @@ with plots.style():
         for name in maps
         for where in ("numpy", "onnxruntime")
     }
-    plots.plot_lines({"Milliseconds (best of 30)": lines}, panels[1], xlabel="Rows in a call")
+    for (name, line), color in zip(lines.items(), COLORS[1:], strict=False):
+        panels[1].plot(*line, "-o", ms=3, color=color, label=name)
+    panels[1].set_title("Milliseconds (best of 30)", loc="left")
+    panels[1].set_xlabel("Rows in a call")
+    panels[1].legend()
     panels[1].set(xscale="log", yscale="log")
 
 # %%

@@ -194,20 +194,6 @@ def test_figures_draw_into_axes_of_others(full):
         full.plot("readers", ax)
 
 
-def test_lines_keep_their_colours_over_panels_and_repetitions_are_averaged():
-    x, several = [1, 2, 3], np.array([[0.9, 0.7], [0.8, 0.6], [0.5, 0.5]])
-    panels = {
-        "Headset": {"Identity": (x, [1, 1, 1]), "LEACE": (x, several)},
-        "Edit": {"LEACE": (x, [3, 2, 1]), "MGPA": (x, [1, 2, 3])},
-    }
-    figure = plots.plot_lines(panels, chance=["Headset"], before={"Edit": 2.0}, mark=2)
-    headset, edit = ({line.get_label(): line for line in ax.lines} for ax in figure.axes)
-    np.testing.assert_allclose(headset["LEACE"].get_ydata(), [0.8, 0.7, 0.5])
-    assert headset["LEACE"].get_color() == edit["LEACE"].get_color() != edit["MGPA"].get_color()
-    assert [line.get_ydata() for line in figure.axes[0].lines if list(line.get_ydata()) == [0.5, 0.5]]
-    assert list(edit["without correction"].get_ydata()) == [2.0, 2.0]
-
-
 @pytest.mark.parametrize(
     ("names", "panels"),
     [

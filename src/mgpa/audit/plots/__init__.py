@@ -1,6 +1,6 @@
 """Figures of an audit, for papers: plain functions that take the audit, draw, and return the figure.
 
-:func:`plot_changes`, :func:`plot_clouds` and :func:`plot_lines` need no audit. Every function takes ``ax``
+Every function takes ``ax``
 (or ``axes``) to draw into, and otherwise makes a figure of ``width`` inches: 3.4 is one column of most
 journals, 7.0 the full page. A method has the same colour and marker everywhere; source-aware methods are
 hollow.
@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any
 from ..._common.files import write_atomically
 from ..._common.progress import progress
 from ..verdict import warnings
-from .changes import plot_changes, plot_clouds, plot_lines
 from .charts import (
     gates,
     plot_association,
@@ -46,8 +45,8 @@ CHARTS: dict[str, Callable[..., Any]] = {
 
 __all__ = [
     "CHARTS", "COLORS", "COLUMN", "MARKERS", "PAGE", "SOURCE_COLORS", "draw_all", "grid", "looks", "plot",
-    "plot_association", "plot_changes", "plot_clouds", "plot_embedding", "plot_gate", "plot_lines",
-    "plot_pairs", "plot_participants", "plot_readers", "plot_tradeoff", "save_figures", "style",
+    "plot_association", "plot_embedding", "plot_gate", "plot_pairs", "plot_participants", "plot_readers",
+    "plot_tradeoff", "save_figures", "style",
 ]  # fmt: skip
 
 
