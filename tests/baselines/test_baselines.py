@@ -264,7 +264,7 @@ def test_with_fewer_rows_than_features_erasers_are_solved_in_rows(make_model):
 @pytest.mark.parametrize("name", ["pisco", "featmap", "coral", "quadratic_leace"])
 def test_matrices_larger_than_memory_are_refused_before_they_are_made(name, monkeypatch):
     problem = Problem(2)
-    monkeypatch.setattr("mgpa._common.memory.total_memory", lambda: 1000.0)
+    monkeypatch.setattr("mgpa._common.checks.total_memory", lambda: 1000.0)
     with pytest.raises(NotEnoughMemory, match=r"matrices of 8 x 8 need .* GiB of memory"):
         problem.fit(build(name)).to_map()
 

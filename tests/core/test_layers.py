@@ -178,7 +178,7 @@ def test_modules_load_without_cycles():
 
 
 def test_the_front_door_loads_a_table_of_names_and_gives_the_version():
-    assert {i.of for i in IMPORTS if i.by == "mgpa" and i.when != "types"} == {"mgpa._common.lazy"}
+    assert {i.of for i in IMPORTS if i.by == "mgpa" and i.when != "types"} == {"mgpa._common.extras"}
     for name in {i.by for i in IMPORTS if i.of == "mgpa"}:
         package = MODULES[name].name == "__init__.py"
         dots = re.escape("." * (name.count(".") + package))

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import mgpa
-from mgpa._common.csv_text import csv_cell, csv_lines
+from mgpa._common.files import csv_cell, csv_lines
 from mgpa.errors import DownloadError, RecordingError, TableError, printable
 from mgpa.tables import Table
 

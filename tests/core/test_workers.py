@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from joblib import delayed
 
-from mgpa._common.workers import in_processes
+from mgpa._common.progress import in_processes
 
 kept = []
 

@@ -4,7 +4,7 @@ import unicodedata
 
 import pytest
 
-from mgpa._common.outputs import MARKER, claim
+from mgpa._common.files import MARKER, claim
 
 
 def test_a_folder_of_ours_is_written_again_and_nothing_else_is_touched(tmp_path):

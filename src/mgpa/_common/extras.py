@@ -1,9 +1,11 @@
-"""Optional packages: what needs them, and the command that installs them wherever mgpa came from."""
+"""What is imported when it is first used: names of a package, and optional packages."""
 
 from __future__ import annotations
 
-import re
-from importlib import metadata
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from importlib import import_module
+from typing import Any
 
 CPU_TORCH = "on Linux without a GPU add --index-url https://download.pytorch.org/whl/cpu, or it brings CUDA"
 
@@ -27,6 +29,9 @@ def missing(purpose: str, *packages: str) -> ImportError:
 
 def requirement(package: str) -> str:
     """Return a package with the versions that mgpa declares for it, as pip takes it."""
+    import re
+    from importlib import metadata  # slow to load, and seldom needed
+
     try:
         declared = metadata.requires("mgpa") or []
     except metadata.PackageNotFoundError:  # a source tree that was never installed
@@ -36,3 +41,42 @@ def requirement(package: str) -> str:
         if re.split(r"[^\w.-]", wanted)[0].lower() == package.lower():
             return wanted
     return package
+
+
+def lazy_names(
+    package: str, homes: Mapping[str, Sequence[str]], modules: Mapping[str, str] | None = None
+) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
+    """Return ``__getattr__`` and ``__dir__`` of a package.
+
+    Parameters
+    ----------
+    package : str
+        Its ``__name__``.
+    homes : dict of module to names
+        Which of its names each module, relative to the package, defines.
+    modules : dict of name to module
+        Modules that are attributes of the package.
+
+    Examples
+    --------
+    >>> get, names = lazy_names("mgpa", {".gate": ["MeasurementGate"]}, {"tables": ".tables"})
+    >>> get("MeasurementGate"), names()
+    (<class 'mgpa.gate.MeasurementGate'>, ['MeasurementGate', 'tables'])
+    """
+    modules = modules or {}
+    home_of = {name: module for module, names in homes.items() for name in names}
+
+    def get(name: str) -> Any:
+        if name in modules:
+            value: Any = import_module(modules[name], package)
+        elif name in home_of:
+            value = getattr(import_module(home_of[name], package), name)
+        else:
+            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        setattr(sys.modules[package], name, value)
+        return value
+
+    def names() -> list[str]:
+        return sorted([*home_of, *modules])
+
+    return get, names

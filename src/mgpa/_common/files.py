@@ -1,8 +1,10 @@
-"""Writing files so that, whatever happens meanwhile, a path holds a complete file or its old content."""
+"""Writing files: a path holds a complete file or its old content, and only our own files are replaced."""
 
 from __future__ import annotations
 
+import csv
 import errno
+import io
 import os
 import re
 import secrets
@@ -10,10 +12,11 @@ import shutil
 import stat
 import tempfile
 import time
-from collections.abc import Iterator
+import unicodedata
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path, PurePath, PurePosixPath
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from ..errors import OutputExists
 from .remote import Place, RemotePath
@@ -24,6 +27,9 @@ AnyPlace = TypeVar("AnyPlace", bound=Place)
 NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 #: Seconds without a write after which an unfinished file is taken for a killed process's.
 ABANDONED_AFTER = 24 * 3600
+#: Lists, one a line, the files that mgpa wrote into the folder it is in.
+MARKER = ".mgpa-files"
+_FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n", "\uff1d", "\uff0b", "\uff0d", "\uff20")
 _UNFINISHED = re.compile(r"\.mgpa-[0-9a-f]{16}\.tmp")
 
 
@@ -188,3 +194,117 @@ def require_distinct_paths(output: Place, *inputs: Place) -> None:
 def _resolved(path: Place) -> PurePath:
     """Return a path without links; an address as a path of its own kind."""
     return PurePosixPath(str(path)) if isinstance(path, RemotePath) else Path(os.path.realpath(path))
+
+
+def claim(folder: str | os.PathLike[str], *names: str) -> list[Path]:
+    """Return the paths of files that may be written into a folder, which must be new, empty or ours.
+
+    Every name is put on the list of our files (``.mgpa-files``) before its file is written, so a run that is
+    killed can be repeated. Several processes may add to one list.
+
+    Parameters
+    ----------
+    folder : path
+        Created, with its parents, when there are names. Without names the folder is only checked.
+    *names : str
+        Files relative to the folder, with "/" between folders. Their folders are created.
+
+    Raises
+    ------
+    FileExistsError
+        If the folder holds files of somebody else and none of ours, if a name exists that we did not write,
+        or if a name differs from another one only in case or in how its letters are encoded.
+    ValueError
+        If a name leads out of the folder.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as parent:
+    ...     [table] = claim(parent + "/audit", "table.csv")
+    ...     _ = table.write_text("S,.5")
+    ...     [again] = claim(parent + "/audit", "table.csv")
+    >>> again == table
+    True
+    """
+    folder = Path(folder)
+    listed = _listed(folder)
+    if not names:
+        return []
+    folder.mkdir(parents=True, exist_ok=True)
+    root, paths, added = folder.resolve(), [], []
+    twins = {_folded(name): name for name in listed}
+    for name in names:
+        path = folder / name
+        if Path(name).is_absolute() or ".." in Path(name).parts or not Path(name).name or "\n" in name:
+            raise ValueError(f"{name!r} leads out of the folder {folder}.")
+        if path.is_symlink() or not path.parent.resolve().is_relative_to(root):
+            raise FileExistsError(f"{path} is a link, or lies behind one; remove it or name another folder.")
+        twin = twins.setdefault(_folded(name), name)
+        if twin != name:
+            raise FileExistsError(f"{name!r} and {twin!r} are the same file on some systems; rename one.")
+        if name not in listed and path.exists():
+            raise FileExistsError(f"{path} was not written by mgpa; move it, or name another output folder.")
+        if name not in listed:
+            added.append(name)
+        paths.append(path)
+    if added:
+        with open(folder / MARKER, "a", encoding="utf-8") as marker:
+            marker.write("".join(f"{name}\n" for name in dict.fromkeys(added)))
+            marker.flush()
+            os.fsync(marker.fileno())
+    for path in paths:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    return paths
+
+
+def _listed(folder: Path) -> set[str]:
+    """Return the names on a folder's list; raise if the folder is somebody else's."""
+    marker = folder / MARKER
+    if marker.is_file() and not marker.is_symlink():
+        return set(marker.read_text(encoding="utf-8").splitlines())
+    if os.path.lexists(folder) and not folder.is_dir():
+        raise FileExistsError(f"{folder} is not a folder; name another output folder.")
+    # A folder that holds nothing but folders of ours is ours.
+    others = (
+        [name for name in os.listdir(folder) if not (folder / name / MARKER).is_file()]
+        if folder.is_dir()
+        else []
+    )
+    if others:
+        raise FileExistsError(
+            f"The folder {folder} holds files that mgpa did not write ({min(others)}); name another one."
+        )
+    return set()
+
+
+def _folded(name: str) -> str:
+    return unicodedata.normalize("NFC", name).casefold()
+
+
+def csv_cell(value: Any) -> Any:
+    """Return what to write in a cell: a text that a spreadsheet would take for a formula gets a quote.
+
+    Numbers, and texts that are numbers, stay as they are.
+
+    Examples
+    --------
+    >>> csv_cell("=HYPERLINK(1)"), csv_cell("-1.5"), csv_cell(-1.5), csv_cell("leace")
+    ("'=HYPERLINK(1)", '-1.5', -1.5, 'leace')
+    """
+    if not isinstance(value, str) or not value.startswith(_FORMULA):
+        return value
+    try:
+        float(value)
+    except ValueError:
+        return f"'{value}"
+    return value if value.strip() == value else f"'{value}"
+
+
+def csv_lines(rows: Iterable[Sequence[Any]]) -> str:
+    """Return rows as CSV: None is empty, and no text is a formula."""
+    stream = io.StringIO()
+    writer = csv.writer(stream, lineterminator="\n")
+    for row in rows:
+        writer.writerow([csv_cell(value) for value in row])
+    return stream.getvalue()

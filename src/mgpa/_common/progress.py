@@ -1,11 +1,15 @@
-"""A line on stderr that says how far a loop is, or what is being waited for."""
+"""Work that takes long: a line on stderr that says how far it is, and several processes."""
 
 from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterator
+import warnings
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from typing import Any
+
+from ..errors import ParameterError
 
 
 def _show(text: str, end: str = "\r") -> None:
@@ -43,3 +47,24 @@ def waiting(label: str, enabled: bool = True) -> Iterator[None]:
     finally:
         if shown:
             _show("")
+
+
+def in_processes(calls: Iterable[Any], n_jobs: int) -> Iterator[Any]:
+    """Yield the results of :func:`joblib.delayed` calls in their order, up to ``n_jobs`` of them at a time.
+
+    joblib replaces a process that has grown by 300 MB, for which loading torch and numba is enough. Nothing
+    is lost by that, so its warning is not shown; made an error, it would end the thread that awaits results.
+
+    Examples
+    --------
+    >>> from joblib import delayed
+    >>> list(in_processes([delayed(abs)(-1), delayed(abs)(2)], n_jobs=1))
+    [1, 2]
+    """
+    from joblib import Parallel
+
+    if n_jobs == 0:
+        raise ParameterError("n_jobs", n_jobs, "1 or more, or -1 for all cores")
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "A worker stopped while some jobs", UserWarning)
+        yield from Parallel(n_jobs=n_jobs, return_as="generator")(calls)

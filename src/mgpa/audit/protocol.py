@@ -16,8 +16,7 @@ from joblib import delayed
 from threadpoolctl import threadpool_limits
 
 from .. import __version__
-from .._common.progress import waiting
-from .._common.workers import in_processes
+from .._common.progress import in_processes, waiting
 from ..coordinates import Coordinates
 from ..errors import ParameterError, TableError, UsageError, printable
 from ..estimators.staged import torch_device

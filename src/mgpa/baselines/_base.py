@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from .._common.memory import require_memory
+from .._common.checks import require_memory
 from ..errors import ParameterError
 from ..estimators.base import MethodTags
 from ..estimators.streamed import MomentEstimator

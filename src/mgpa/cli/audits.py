@@ -9,8 +9,7 @@ from typing import Annotated, Any, Literal
 
 from cyclopts import Parameter, validators
 
-from .._common.files import write_atomically
-from .._common.outputs import claim
+from .._common.files import claim, write_atomically
 from .._common.progress import waiting
 from .._common.remote import as_place, is_address
 from .application import (

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 from cyclopts import Parameter
 
-from .._common.outputs import claim
+from .._common.files import claim
 from .._common.progress import waiting
 from .application import Folder, app
 

@@ -74,7 +74,7 @@ def plan(
     quick, device
         As in `mgpa study run`.
     """
-    from .._common.outputs import claim
+    from .._common.files import claim
     from ..studies import load_study, plan_study
 
     claim(out)
@@ -118,7 +118,7 @@ def run(
         Where networks are trained: auto, cpu, cuda.
     """
     with waiting("study: loading"):
-        from .._common.outputs import claim
+        from .._common.files import claim
         from ..studies import load_study, run_study, write_results
         from ..tables.scale import connect
 

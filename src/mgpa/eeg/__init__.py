@@ -12,7 +12,7 @@ from __future__ import annotations
 from pkgutil import iter_modules
 from typing import TYPE_CHECKING
 
-from .._common.lazy import lazy_names
+from .._common.extras import lazy_names
 
 if TYPE_CHECKING:
     from .checkpoints import EEGPT_WEIGHTS, HubFile, load_checkpoint

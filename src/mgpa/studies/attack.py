@@ -8,9 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from .._common.csv_text import csv_lines
-from .._common.files import write_atomically
-from .._common.outputs import claim
+from .._common.files import claim, csv_lines, write_atomically
 from .config import Study, load_study
 from .run import StudyResult, run_study
 

@@ -14,9 +14,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from .._common.csv_text import csv_lines
-from .._common.files import write_atomically
-from .._common.outputs import claim
+from .._common.files import claim, csv_lines, write_atomically
 from ..audit.report.tables import latex_text
 from ..errors import StudyError
 from .config import load_study, presets

@@ -9,9 +9,7 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
-from .._common.csv_text import csv_cell, csv_lines
-from .._common.files import write_atomically
-from .._common.outputs import claim
+from .._common.files import claim, csv_cell, csv_lines, write_atomically
 from ..audit import Estimate
 from ..audit.report.pieces import bullets, plain_table
 from ..audit.store import key_of, versions

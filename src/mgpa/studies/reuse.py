@@ -15,7 +15,7 @@ import numpy as np
 from joblib import delayed
 from numpy.typing import NDArray
 
-from .._common.workers import in_processes
+from .._common.progress import in_processes
 from ..audit import (
     Audit,
     AuditPlan,

@@ -13,8 +13,7 @@ from typing import Any
 import joblib
 import numpy as np
 
-from .._common.files import write_atomically
-from .._common.outputs import claim
+from .._common.files import claim, write_atomically
 from ..audit import Audit, AuditPlan
 from ..audit.store import resolve_device
 from ..tables.table import Table

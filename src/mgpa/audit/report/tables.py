@@ -6,7 +6,7 @@ from dataclasses import astuple
 from html import escape
 from typing import TYPE_CHECKING, Any
 
-from ..._common.csv_text import csv_lines
+from ..._common.files import csv_lines
 from ..metrics import METRICS
 from ..verdict import ranking, readers_note, shortcut_note, warnings
 from ..words import label, number
