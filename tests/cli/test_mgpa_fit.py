@@ -146,8 +146,7 @@ def test_escapes_out_of_files_are_shown_and_do_not_act(tmp_path, table):
     assert "\x1b" not in text + error
 
 
-@pytest.mark.parametrize(("name", "package"), [("map.onnx", "onnx"), ("map.pt", "torch")])
-def test_a_map_is_written_for_another_runtime(folder, tmp_path, name, package):
-    pytest.importorskip(package)
-    done("export", folder / "map one.safetensors", "--out", tmp_path / name)
-    assert (tmp_path / name).stat().st_size > 100
+def test_a_map_is_written_for_another_runtime(folder, tmp_path):
+    pytest.importorskip("onnx")
+    done("export", folder / "map one.safetensors", "--out", tmp_path / "map.onnx")
+    assert (tmp_path / "map.onnx").stat().st_size > 100

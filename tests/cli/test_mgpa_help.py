@@ -19,11 +19,7 @@ from mgpa.cli import app, main
 from mgpa.cli.machine import import_failures
 
 COMMANDS = "fit apply audit select inspect export convert check-pairs demo methods doctor simulate"
-GROUPS = {
-    "simulate": "ssvep flex",
-    "data": "list fetch verify",
-    "study": "list show run plan paper attack",
-}
+GROUPS = {"data": "list fetch verify", "study": "list show run plan paper attack"}
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,5 @@
-"""`mgpa convert`, `simulate` and `demo`: tables and recordings made."""
+"""`mgpa convert` and `demo`: tables made, and one case from file to report."""
 
-import json
 import re
 
 import numpy as np
@@ -8,7 +7,7 @@ import pytest
 
 import mgpa
 from simulated import simulated_table
-from terminal import done, here, refused
+from terminal import done
 
 pytest.importorskip("cyclopts")
 pytest.importorskip("pyarrow")
@@ -39,30 +38,6 @@ def test_columns_are_named_one_by_one_and_renamed_whatever_their_names(tmp_path)
     table = open_table(tmp_path / "t.npz").read()
     np.testing.assert_array_equal(table.X, [[1.5, 2.5], [3.5, 4.5]])
     assert table.pair_id.tolist() == ["001", "001"]
-
-
-def test_simulated_ssvep_recordings_are_complete_and_lack_what_is_taken_away(tmp_path):
-    pytest.importorskip("mne")
-    done("simulate", "ssvep", "--out", "ss vep", "--people", "2", "--blocks", "1", folder=tmp_path)
-    done("data", "verify", "wearable_ssvep", "ss vep", folder=tmp_path)
-    (tmp_path / "ss vep" / "S002.mat").unlink()
-    found = here("data", "verify", "wearable_ssvep", "ss vep", "--json", folder=tmp_path)
-    assert found.returncode == 2
-    assert json.loads(found.stdout)["missing"] == ["S002.mat"]
-
-
-def test_simulated_erp_recordings_lie_as_the_providers(tmp_path):
-    pytest.importorskip("mne")
-    arguments = ("--people", "1", "--tasks", "N170", "--events", "8")
-    assert (
-        "1 participants, N170"
-        in done("simulate", "flex", "--out", "flex", *arguments, folder=tmp_path).stdout
-    )
-    task = tmp_path / "flex" / "Saline Raw Data" / "N170"
-    assert sorted(path.name for path in task.glob("behav/*")) == ["1013_N170.csv"]
-    assert sorted(path.suffix for path in task.glob("eeg/*/*")) == [".ceo", ".dap", ".dat", ".edf", ".rs3"]
-    said = refused("simulate", "flex", "--out", "y", "--tasks", "N17", folder=tmp_path)
-    assert "No task N17. Tasks: N170" in said
 
 
 def test_the_demo_ends_with_the_source_at_chance_and_a_better_decoder(tmp_path):

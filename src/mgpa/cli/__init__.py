@@ -19,11 +19,10 @@ from .._common.remote import redacted
 from ..errors import BudgetNotAttained, ClusterError, NotEnoughMemory, StoreError, StudyError, printable
 
 # Importing a module adds its commands.
-from . import audits, corrections, data, demo, machine, simulations, studies, tables
+from . import audits, corrections, data, machine, studies
 from .application import UserError, app
 
-__all__ = ["app", "audits", "corrections", "data", "demo", "machine", "main"]
-__all__ += ["simulations", "studies", "tables"]
+__all__ = ["app", "audits", "corrections", "data", "machine", "main", "studies"]
 
 RUNTIME = (BudgetNotAttained, ClusterError, NotEnoughMemory, StoreError)
 
@@ -70,25 +69,15 @@ def _about_options(error: CycloptsError) -> str:
     # Only here are options read together with what the docstring says about them.
     options = error.app.assemble_argument_collection(parse_docstring=True)
     typed = {word.partition("=")[0] for word in error.root_input_tokens or ()}
-    missing = [error.argument.name]
-    missing += [
-        option.name
-        for option in options
-        if option.required and option.index is None and not typed & {*option.names, error.argument.name}
-    ]
-    needs = [_described(name, options) for name in dict.fromkeys(missing)]
-    lines = [f"{command} needs {needs[0]}", *(f"and {other}" for other in needs[1:])]
+    needs = []
+    for option in options:
+        if option.name == error.argument.name or (
+            option.required and option.index is None and not typed & {*option.names, error.argument.name}
+        ):
+            shown = option.name if option.index is None else option.name.removeprefix("--").upper()
+            needs.append(f"{shown}: {' '.join((option.parameter.help or '').split())}")
     names = {name for option in options for name in option.names}
     unknown = [word for word in error.unused_tokens or () if word.startswith("--") and word not in names]
+    lines = [f"{command} needs {needs[0]}", *(f"and {other}" for other in needs[1:])]
     lines += [f"Unknown option: {', '.join(unknown)}."] if unknown else []
     return "\n".join(lines + re.findall(r"Example: .*", getattr(error.target, "__doc__", None) or ""))
-
-
-def _described(name: str, options: Any) -> str:
-    """Return an option as it is typed, or an argument in capitals, and what it is for."""
-    option = options.get(name)
-    if option is None:
-        return name
-    about = " ".join((option.parameter.help or "").split())
-    shown = name if option.index is None else name.removeprefix("--").upper()
-    return f"{shown}: {about}" if about else shown

@@ -18,6 +18,9 @@ from .._common.files import lies_there, require_distinct_paths, require_replacea
 from .._common.remote import Place, RemotePath, as_place
 from ..errors import OutputExists, first_few, printable
 
+INTEGER = r"[+-]?\d+"
+NUMBER = r"[+-]?((\d+\.?\d*|\.\d+)(e[+-]?\d+)?|inf|nan)"
+
 
 def _read_value(kind: Any, tokens: Sequence[Token] | dict[str, Any]) -> Any:
     """Return what was typed as the type an option has.
@@ -42,25 +45,15 @@ def _read_value(kind: Any, tokens: Sequence[Token] | dict[str, Any]) -> Any:
             raise ValueError(f"{text!r} has no name and value; type {option}.NAME VALUE.") from None
     words = {word for part in kinds if get_origin(part) is Literal for word in get_args(part)}
     if kinds & {int, float} and not {token.value for token in tokens} <= words:
+        number, wanted = (NUMBER, "a number") if float in kinds else (INTEGER, "an integer")
         for token in tokens:
-            # Cyclopts does not say which option several values belong to.
-            value = token.value if len(tokens) == 1 else f"{token.keyword}: {token.value}"
-            whole = re.fullmatch(r"[+-]?\d+", token.value)
-            if not whole and float not in kinds:
-                raise ValueError(f"{value} is not an integer.")
-            if not whole and not _is_number(token.value):
-                raise ValueError(f"{value} is not a number.")
+            if not re.fullmatch(number, token.value, re.IGNORECASE):
+                # Cyclopts does not say which option several values belong to.
+                value = token.value if len(tokens) == 1 else f"{token.keyword}: {token.value}"
+                raise ValueError(f"{value} is not {wanted}.")
         if {int, float} <= kinds:  # 1 is a number of directions, and 1.0 a share
-            return (int if whole else float)(tokens[0].value)
+            return (int if re.fullmatch(INTEGER, tokens[0].value) else float)(tokens[0].value)
     return convert(kind, tokens)
-
-
-def _is_number(text: str) -> bool:
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True
 
 
 app = App(
@@ -75,6 +68,7 @@ app = App(
 app.register_install_completion_command()
 
 AsJson = Annotated[bool, Parameter(name="--json", negative="", help="Print JSON instead of text.")]
+Flag = Annotated[bool, Parameter(negative="")]
 Out = Annotated[Path, Parameter(name=["--out", "-o"])]
 # Local paths and addresses (s3://bucket/table.parquet).
 AnyPlace = Annotated[Place, Parameter(accepts_keys=False, n_tokens=1)]
@@ -88,7 +82,7 @@ Scheduler = Annotated[
     str | None,
     Parameter(help='Address of a Dask scheduler (tcp://…), or "local" for a cluster on this machine.'),
 ]
-Seed = Annotated[int, Parameter(validator=validators.Number(gte=0))]
+Seed = Annotated[int, Parameter(validator=validators.Number(gte=0), help="Seed of the random numbers.")]
 Seeds = Annotated[list[int], Parameter(consume_multiple=True, validator=validators.Number(gte=0))]
 Names = Annotated[list[str], Parameter(consume_multiple=True)]
 
@@ -124,23 +118,22 @@ class TableOptions:
         from ..tables.columns import COLUMNS
 
         rest: dict[str, Any] = {"rename": self.rename, "columns": self.columns, "replicates": self.replicates}
-        named: Any = self.embedding
-        if named is not None and len(named) == 1:
-            named = named[0]
+        embedding: Any = self.embedding
+        if embedding is not None and len(embedding) == 1:
+            embedding = embedding[0]
         try:
-            file = open_table(table, embedding=named, **rest)
+            file = open_table(table, embedding=embedding, **rest)
         except TableError as error:
-            if named is not None or features is None or "No column holds embeddings" not in str(error):
+            if embedding is not None or features is None or "No column holds embeddings" not in str(error):
                 raise
             file = open_table(table, embedding=list(features), **rest)
         if "feature_names" in file.info:
-            kinds = file.columns.items()
-            numbers = [n for n, kind in kinds if kind not in ("text", "bool") and n not in COLUMNS]
-            if numbers:
-                print(
-                    f"mgpa: columns of numbers that are not part of the embedding: {first_few(numbers)}.",
-                    file=sys.stderr,
-                )
+            numeric = [
+                n for n, kind in file.columns.items() if kind not in ("text", "bool") and n not in COLUMNS
+            ]
+            if numeric:
+                text = f"mgpa: numeric columns that are not part of the embedding: {first_few(numeric)}."
+                print(text, file=sys.stderr)
         return file
 
 

@@ -1,9 +1,9 @@
-"""Commands that measure what corrections do."""
+"""Commands that measure: an audit of corrections, a check of pairs, and the demonstration."""
 
 from __future__ import annotations
 
+import sys
 import webbrowser
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -12,66 +12,10 @@ from cyclopts import Parameter, validators
 from .._common.files import claim, write_atomically
 from .._common.progress import waiting
 from .._common.remote import as_place, is_address
-from .application import (
-    AS_IT_IS,
-    AnyPlace,
-    AsJson,
-    Folder,
-    Names,
-    Rank,
-    Seeds,
-    TableOptions,
-    Tokens,
-    UserError,
-    app,
-    show,
-    with_rank,
-    with_tokens,
-)
+from . import application as shared
+from .application import AS_IT_IS, AnyPlace, AsJson, Flag, Folder, Names, TableOptions, UserError, app
 
-
-@Parameter(name="*")
-@dataclass(frozen=True, kw_only=True)
-class AuditOptions:
-    """How an audit measures.
-
-    Parameters
-    ----------
-    seeds
-        Fits of methods that draw random numbers.
-    rank
-        For MGPA: directions in the gate (3), the share of contrast energy they hold (0.9), or auto.
-    tokens
-        As in `mgpa fit`, for all methods; stored maps know how they take tokens.
-    budget
-        Compare at this relative movement of the VAL rows instead of with complete maps.
-    association
-        A source and the label it is associated with in the HEAD rows that the shortcut head (metric
-        `worst`) learns from; by default as in the FIT rows.
-    folds
-        Rotate roles over this many folds, so that each participant is EVAL once; 1 keeps the table's roles.
-        By default five where fewer than twelve participants are EVAL, or the table has no roles, if
-        possible; with three to seven participants, one fold each.
-    task
-        What labels are; by default numbers of which there are many are a quantity.
-    jobs
-        Cells at a time.
-    readers
-        Which readers try to read the source: `full`, or `paper` for the paper's eleven alone.
-    quick
-        One reader network and 12 epochs: a preliminary look.
-    """
-
-    seeds: Seeds = (17, 29, 43)  # type: ignore[assignment]
-    rank: Rank = None
-    tokens: Tokens = "mean"
-    budget: float | None = None
-    association: tuple[str, str] | None = None
-    folds: int | None = None
-    task: Literal["classification", "regression"] | None = None
-    jobs: int = 1
-    readers: Literal["full", "paper"] = "full"
-    quick: bool = False
+QUICK = {"restarts": 1, "checkpoints": (12,)}
 
 
 @app.command
@@ -81,11 +25,20 @@ def audit(
     out: Folder,
     methods: Names = [],  # noqa: B006
     against: str | None = None,
-    cache: Annotated[Path | None, Parameter(validator=validators.Path(file_okay=False))] = None,
-    options: AuditOptions = AuditOptions(),
+    quick: bool = False,
+    readers: Literal["full", "paper"] = "full",
+    folds: int | None = None,
+    seeds: shared.Seeds = (17, 29, 43),  # type: ignore[assignment]
+    rank: shared.Rank = None,
+    tokens: shared.Tokens = "mean",
+    budget: float | None = None,
+    association: tuple[str, str] | None = None,
+    task: Literal["classification", "regression"] | None = None,
     reading: TableOptions = AS_IT_IS,
+    cache: Annotated[Path | None, Parameter(validator=validators.Path(file_okay=False))] = None,
+    jobs: int = 1,
     require: str | None = None,
-    verbose: Annotated[bool, Parameter(negative="")] = False,
+    verbose: Flag = False,
     open_: Annotated[bool, Parameter(name="--open", negative="")] = False,
     json_: AsJson = False,
 ) -> None:
@@ -104,8 +57,31 @@ def audit(
         Names (`mgpa methods`) or stored maps (*.safetensors); by default leace, and mgpa if there are pairs.
     against
         Also write how the others differ from this method, with paired intervals: contrasts.csv and .tex.
+    quick
+        One reader network and 12 epochs: a preliminary look.
+    readers
+        Which readers try to read the source: `full`, or `paper` for the paper's eleven alone.
+    folds
+        Rotate roles over this many folds, so that each participant is EVAL once; 1 keeps the table's roles.
+        By default five where fewer than twelve participants are EVAL, or the table has no roles, if
+        possible; with three to seven participants, one fold each.
+    seeds
+        Fits of methods that draw random numbers.
+    rank
+        For MGPA: directions in the gate (3), the share of contrast energy they hold (0.9), or auto.
+    tokens
+        As in `mgpa fit`, for all methods; stored maps know how they take tokens.
+    budget
+        Compare at this relative movement of the VAL rows instead of with complete maps.
+    association
+        A source and the label it is associated with in the HEAD rows that the shortcut head (metric
+        `worst`) learns from; by default as in the FIT rows.
+    task
+        What labels are; by default numbers of which there are many are a quantity.
     cache
         Folder of finished cells; by default inside the output folder. Running again continues there.
+    jobs
+        Cells at a time.
     require
         What every method must reach, such as "S<=.6 and loss<=.01"; otherwise the exit status is 1.
     verbose
@@ -113,16 +89,41 @@ def audit(
     open_
         Open the report in a browser when it is written.
     """
+    from ..audit import AuditPlan
     from ..audit.plots import draw_all, save_figures
-    from ..audit.report import contrast_csv, latex_table
     from ..audit.verdict import findings, read_requirement, text, unmet
+    from ..baselines import make
+    from ..maps import load_map
 
     names = {"identity", *_named(methods or ["leace", "mgpa"])}
     if against is not None and against not in names:
         raise UserError(f"--against is {against!r}; choose one of {', '.join(sorted(names))}.")
     read_requirement(require or "S<=1")  # before anything is computed
-    result = run_audit(reading.open(table), out, methods, options, cache)
-
+    claim(out)
+    file = reading.open(table)
+    with waiting("audit: reading"):
+        rows = file.read().require("source", "participant")
+        methods = methods or ["leace", *(["mgpa"] if rows.pair_id is not None else [])]
+        entries = {
+            name: load_map(entry)
+            if _is_map(entry)
+            else shared.with_tokens(shared.with_rank(make(entry), rank), tokens, file)
+            for name, entry in _named(methods).items()
+        }
+    plan = AuditPlan(
+        rows,
+        entries,
+        seeds=seeds,
+        budget=budget,
+        association=association,
+        folds=folds,
+        task=task,
+        cache=out / "cells" if cache is None else cache,
+        n_jobs=jobs,
+        readers={"bank": readers, **QUICK} if quick else readers,
+    )
+    claim(out, "report.html")  # after all options were checked
+    result = plan.run()
     with waiting("audit: drawing figures"):
         drawn = draw_all(result)
         save_figures(drawn, out / "figures", ("pdf", "svg"), verbose=True)
@@ -142,58 +143,28 @@ def audit(
     }
     lines = [text(result, verbose=verbose)]
     if against is not None:
-        csv, tex = claim(out, "contrasts.csv", "contrasts.tex")
-        write_atomically(csv, contrast_csv(result, against).encode())
-        write_atomically(tex, latex_table(result, against).encode())
-        others = [name for name in result.methods if name != against]
-        rows = {name: {m: result.contrast(name, against, m) for m in result.metrics} for name in others}
-        facts["contrasts"] = {name: _triples(row) for name, row in rows.items()}
+        facts["contrasts"] = _write_contrasts(result, against, out)
         lines.append(f"\ndifference from {against}")
-        lines += [
-            f"  {name:<20}" + "  ".join(f"{m} {e:+.3f}" for m, e in row.items()) for name, row in rows.items()
-        ]
+        for name, row in facts["contrasts"].items():
+            lines.append(f"  {name:<20}" + "  ".join(f"{m} {e[0]:+.3f}" for m, e in row.items()))
     failed = unmet(result, require) if require else []
     facts |= {"unmet": failed} if require else {}
-    show(facts, "\n".join([*lines, "", *failed, str(page)]), json_)
+    shared.show(facts, "\n".join([*lines, "", *failed, str(page)]), json_)
     if open_:
         webbrowser.open(page.resolve().as_uri())
     if failed:
         raise SystemExit(1)
 
 
-def run_audit(
-    file: Any, out: Path, methods: list[str], options: AuditOptions, cache: Path | None = None
-) -> Any:
-    """Return the audit of named methods and stored maps; finished cells are kept in the output folder."""
-    claim(out)  # before the work
-    with waiting("audit: reading"):
-        from ..audit import AuditPlan
-        from ..baselines import make
-        from ..maps import load_map
+def _write_contrasts(result: Any, against: str, out: Path) -> dict[str, dict[str, list[float]]]:
+    """Write how methods differ from one of them; return the same."""
+    from ..audit.report import contrast_csv, latex_table
 
-        rows = file.read().require("source", "participant")
-        methods = methods or ["leace", *(["mgpa"] if rows.pair_id is not None else [])]
-        entries = {
-            name: load_map(entry)
-            if _is_map(entry)
-            else with_tokens(with_rank(make(entry), options.rank), options.tokens, file)
-            for name, entry in _named(methods).items()
-        }
-    quick = {"bank": options.readers, "restarts": 1, "checkpoints": (12,)}
-    plan = AuditPlan(
-        rows,
-        entries,
-        seeds=options.seeds,
-        budget=options.budget,
-        association=options.association,
-        folds=options.folds,
-        task=options.task,
-        cache=out / "cells" if cache is None else cache,
-        n_jobs=options.jobs,
-        readers=quick if options.quick else options.readers,
-    )
-    claim(out, "report.html")  # after all options were checked
-    return plan.run()
+    csv, tex = claim(out, "contrasts.csv", "contrasts.tex")
+    write_atomically(csv, contrast_csv(result, against).encode())
+    write_atomically(tex, latex_table(result, against).encode())
+    others = [name for name in result.methods if name != against]
+    return {name: _triples({m: result.contrast(name, against, m) for m in result.metrics}) for name in others}
 
 
 def _named(entries: list[str]) -> dict[str, str]:
@@ -222,3 +193,119 @@ def _is_map(entry: str) -> bool:
 
 def _triples(row: dict[str, Any]) -> dict[str, list[float]]:
     return {metric: [e.value, e.low, e.high] for metric, e in row.items()}
+
+
+@app.command(name="check-pairs")
+def check_pairs(
+    table: AnyPlace,
+    *,
+    pairs: shared.MaybePlace = None,
+    out: Annotated[Path | None, Parameter(name=["--out", "-o"])] = None,
+    overwrite: shared.Overwrite = False,
+    seed: shared.Seed = 0,
+    json_: AsJson = False,
+) -> None:
+    """Check whether pairs show an effect, and whether it is what differs in the rows.
+
+    Example: mgpa check-pairs recordings.parquet --out pairs.png
+
+    Parameters
+    ----------
+    table
+        Embeddings with a source for every row; if it has roles, its FIT rows are used.
+    pairs
+        A second table with paired rows (pair_id), if the pairs are not in the first.
+    out
+        A figure of how much of held-out pairs gates of growing rank hold (.png, .pdf or .svg).
+    """
+    with waiting("check-pairs: loading"):
+        from ..audit.pair_check import check_pairs as check
+        from ..audit.plots import plot_pairs
+
+    if out is not None:
+        shared.refuse_existing(out, overwrite, table, pairs)
+        if out.suffix not in (".png", ".pdf", ".svg"):
+            raise UserError(f"{out.name} must end in .png, .pdf or .svg.")
+    with waiting("check-pairs: fitting"):
+        result = check(table, pairs, random_state=seed, verbose=True)
+    if out is not None:
+        plot_pairs(result).savefig(out)
+    shared.show(result.to_dict(), str(result), json_)
+
+
+@app.command
+def demo(
+    *,
+    out: Folder = Path("mgpa-demo"),
+    eeg: Flag = False,
+    open_: Annotated[bool | None, Parameter(name="--open")] = None,
+) -> None:
+    """Correct and audit simulated recordings of two headsets, in seconds.
+
+    Example: mgpa demo
+
+    Parameters
+    ----------
+    out
+        Folder for everything that is made.
+    eeg
+        Begin with raw EEG files instead of embeddings.
+    open_
+        Open the report in a browser; by default if this is a terminal.
+    """
+    claim(out)
+    with waiting("demo: from a file to a report"):
+        from ..tables import simulate_table
+
+        if eeg:
+            from ..eeg.demo import demo_table
+
+            rows = demo_table(claim(out, "raw/truth.json")[0].parent)
+        else:
+            rows = simulate_table(60)
+        lines, page = _from_table(rows, out)
+    print("\n".join(lines))
+    if not eeg:
+        print("From raw EEG files: mgpa demo --eeg --out mgpa-demo-eeg")
+    if sys.stdout.isatty() if open_ is None else open_:
+        webbrowser.open(page.resolve().as_uri())
+
+
+def _from_table(rows: Any, out: Path) -> tuple[list[str], Path]:
+    """Fit, apply and audit; return what to print, and the report."""
+    from ..audit import run
+    from ..front import MGPA
+    from ..tables import correct_file, fit_table, write_table
+
+    table, adapter, corrected = claim(out, "recordings.parquet", "adapter.safetensors", "corrected.parquet")
+    write_table(rows, table, overwrite=True)
+    m = fit_table(MGPA(), table).to_map()
+    m.save(adapter, overwrite=True)
+    correct_file(m, table, corrected, overwrite=True)
+    [page] = claim(out / "audit", "report.html")
+    quick = {"bank": "full", **QUICK}
+    audit = run(rows, {"mgpa": MGPA()}, readers=quick, cache=out / "audit" / "cells", verbose=False)
+    audit.report(page)
+    before, after = (audit.estimates[name] for name in ("identity", "mgpa"))
+
+    def change(metric: str) -> str:
+        return f"{before[metric].value:.2f} → {after[metric].value:.2f}".replace("0.", ".")
+
+    worst = [f"Decoder that learned the device, where that misleads it          {change('worst')}"]
+    return [
+        f"{len(set(rows.participant.tolist()))} people, two devices, {len(rows)} embeddings: {table}",
+        "",
+        f"Device readable from the embedding (AUROC, .5 is chance)         {change('S')}",
+        *(worst if "worst" in before else []),
+        f"Decoder as it was, on everything else                            {change('T_f')}",
+        f"Cost: rows move by {100 * after['M'].value:.0f} % of their length",
+        "",
+        f"Report     {page}",
+        f"Map        {adapter}",
+        f"Corrected  {corrected}",
+        "",
+        "The same by hand:",
+        f"  mgpa fit {table} --out {adapter} --overwrite",
+        f"  mgpa apply {adapter} {table} --out {corrected} --overwrite",
+        f"  mgpa audit {table} --out {out / 'audit'} --methods mgpa --quick",
+    ], page

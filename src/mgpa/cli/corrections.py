@@ -1,4 +1,4 @@
-"""Commands that make, apply, look at and pass on corrections."""
+"""Commands that make, apply and pass on corrections, and that describe and convert files."""
 
 from __future__ import annotations
 
@@ -12,25 +12,18 @@ from cyclopts import Parameter
 
 from .._common.progress import waiting
 from ..errors import first_few, printable
+from . import application as shared
 from .application import (
     AS_IT_IS,
     AnyOut,
     AnyPlace,
     AsJson,
-    MaybePlace,
-    Out,
     Overwrite,
     Rank,
-    Scheduler,
     Seed,
     TableOptions,
-    Tokens,
     UserError,
     app,
-    refuse_existing,
-    show,
-    with_rank,
-    with_tokens,
 )
 
 Params = Annotated[
@@ -46,14 +39,14 @@ def fit(
     out: AnyOut,
     method: str = "mgpa",
     rank: Rank = None,
-    pairs: MaybePlace = None,
+    pairs: shared.MaybePlace = None,
     components: int | None = None,
-    tokens: Tokens = "mean",
+    tokens: shared.Tokens = "mean",
     seed: Seed | None = None,
     parameters: Params = None,
     reading: TableOptions = AS_IT_IS,
     overwrite: Overwrite = False,
-    scheduler: Scheduler = None,
+    scheduler: shared.Scheduler = None,
     json_: AsJson = False,
 ) -> None:
     """Fit a correction to a table and store it.
@@ -80,17 +73,15 @@ def fit(
         Correct this many principal components of the features, fitted on FIT rows and stored with the map:
         `mgpa apply` then takes raw features and gives corrected components. FIT rows must fit in memory.
     tokens
-        For a table of tokens: correct their mean and shift all alike (mean), all tokens of a row together
-        (joint), or each token by its own map (each).
-    seed
-        Seed of methods that draw random numbers.
+        For a table of tokens: correct their mean and shift all alike (mean), or all tokens of a row together
+        (joint).
     """
     with waiting("fit: loading"):
         from ..baselines import make
         from ..tables import fit_table
         from ..tables.scale import connect
 
-    refuse_existing(out, overwrite, table, pairs)
+    shared.refuse_existing(out, overwrite, table, pairs)
     model = make(method, **_typed(method, parameters or {}))
     if seed is not None:
         if "random_state" not in model.get_params():
@@ -98,7 +89,7 @@ def fit(
         model.set_params(random_state=seed)
     if rank is not None:
         if "gate" in model.get_params():
-            with_rank(model, rank)
+            shared.with_rank(model, rank)
         elif "rank" in model.get_params():
             model.set_params(rank=rank)
         else:
@@ -106,17 +97,14 @@ def fit(
     if "verbose" in model.get_params():
         model.set_params(verbose=True)
     file = reading.open(table)
-    model = with_tokens(model, tokens, file)
+    model = shared.with_tokens(model, tokens, file)
     with connect(scheduler) as client, waiting("fit: fitting"):
         m = fit_table(model, file, pairs=pairs, components=components, client=client, verbose=True).to_map()
     m.save(out, overwrite=overwrite)
     if "role" not in file.columns:
-        print(
-            "mgpa: the table has no roles, so all rows were fitted on; an audit of the same participants "
-            "would not be held out (mgpa convert --roles gives each participant a role).",
-            file=sys.stderr,
-        )
-    show({"map": str(out), **_map_facts(m)}, m.summary(), json_)
+        text = "mgpa: the table has no roles, so all rows were fitted on; audit other participants, or"
+        print(f"{text} give each participant a role first (mgpa convert --roles).", file=sys.stderr)
+    shared.show({"map": str(out), **_map_facts(m)}, m.summary(), json_)
 
 
 @app.command
@@ -130,7 +118,7 @@ def apply(
     overwrite: Overwrite = False,
     force: bool = False,
     strict: bool = False,
-    scheduler: Scheduler = None,
+    scheduler: shared.Scheduler = None,
     json_: AsJson = False,
 ) -> None:
     """Correct every row of a table; all other columns are kept as they are.
@@ -169,7 +157,7 @@ def apply(
     with connect(scheduler) as client:
         n_rows = correct_file(m, file, out, overwrite=overwrite, force=force, client=client, verbose=True)
     facts = {"table": str(out), "rows": n_rows, "check": check.to_dict()}
-    show(facts, f"{n_rows} rows corrected into {out}\n{check}", json_)
+    shared.show(facts, f"{n_rows} rows corrected into {out}\n{check}", json_)
 
 
 @app.command
@@ -202,7 +190,7 @@ def select(
     from ..tables import open_table
     from ..tables.rows import rows_for, vectors
 
-    refuse_existing(out, overwrite, map, table)
+    shared.refuse_existing(out, overwrite, map, table)
     m, rows = load_map(map), open_table(table).read()
     if rows.role is not None:
         rows = rows.rows("VAL")
@@ -217,7 +205,7 @@ def select(
     facts = {"map": str(out), "movement": point.movement, "strength": point.strength}
     if point.n_stages is not None:
         facts |= {"n_stages": point.n_stages, "fraction": point.fraction}
-    show(facts, "\n".join(f"{name:<10}{value}" for name, value in facts.items()), json_)
+    shared.show(facts, "\n".join(f"{name:<10}{value}" for name, value in facts.items()), json_)
 
 
 @app.command
@@ -237,7 +225,7 @@ def inspect(path: AnyPlace, *, json_: AsJson = False) -> None:
         m = load_map(path)
         verified = path.is_file()  # a map file without digests does not load; the authors' folders have none
         text = f"{m.summary()}\n  {'verified':<12}{_verified(verified)}"
-        show(_map_facts(m) | {"verified": verified}, text, json_)
+        shared.show(_map_facts(m) | {"verified": verified}, text, json_)
         return
     from ..tables.files import open_table
 
@@ -253,21 +241,14 @@ def inspect(path: AnyPlace, *, json_: AsJson = False) -> None:
     }
     counts = _counts(file)
     shown = facts | {"columns": first_few(list(file.columns)), "verified": _verified(file.verified)}
-    if file.info:
-        shown["info"] = _shortened(file.info)
-    lines = [f"{name:<12}{value}" for name, value in shown.items()]
+    lines = [f"{name:<12}{_shortened(value)}" for name, value in shown.items()]
     lines += [f"{name}: " + first_few([f"{k} {n}" for k, n in c.items()], 12) for name, c in counts.items()]
-    show(facts | {"counts": counts}, "\n".join(map(printable, lines)), json_)
+    shared.show(facts | {"counts": counts}, "\n".join(map(printable, lines)), json_)
 
 
 @app.command
-def export(
-    map: AnyPlace,
-    *,
-    out: Out,
-    overwrite: Overwrite = False,
-) -> None:
-    """Write a map for other runtimes.
+def export(map: AnyPlace, *, out: shared.Out, overwrite: Overwrite = False) -> None:
+    """Write a map as ONNX, for other runtimes.
 
     Example: mgpa export adapter.safetensors --out adapter.onnx
 
@@ -276,27 +257,55 @@ def export(
     map
         A stored correction.
     out
-        adapter.onnx, or adapter.pt for a torch state dict.
+        Where to write it, such as adapter.onnx.
     """
     from ..maps import load_map
 
-    refuse_existing(out, overwrite, map)
-    if out.suffix not in (".onnx", ".pt"):
-        raise UserError(f"{out.name} must end in .onnx or .pt.")
-    m = load_map(map)
-    if out.suffix == ".onnx":
-        m.to_onnx(out)
-    else:
-        import io
-
-        import torch
-
-        from .._common.files import write_atomically
-
-        buffer = io.BytesIO()
-        torch.save(m.to_torch().state_dict(), buffer)
-        write_atomically(out, buffer.getvalue())
+    shared.refuse_existing(out, overwrite, map)
+    if out.suffix != ".onnx":
+        raise UserError(f"{out.name} must end in .onnx.")
+    load_map(map).to_onnx(out)
     print(out)
+
+
+@app.command
+def convert(
+    table: AnyPlace,
+    *,
+    out: AnyOut,
+    reading: TableOptions = AS_IT_IS,
+    roles: bool = False,
+    seed: Seed = 0,
+    overwrite: Overwrite = False,
+) -> None:
+    """Make a table from another one, or from a CSV file: name its columns, give participants roles.
+
+    Example: mgpa convert raw.csv --out table.parquet --embedding f --rename.device source --roles
+
+    Parameters
+    ----------
+    table
+        A .csv, .tsv or .txt file, or any table; also by an address (s3://…, gs://…, https://…, hf://…).
+    out
+        A .parquet, .npz or .csv file; also by an address (s3://…, gs://…).
+    roles
+        Give every participant one role: 40 % FIT, 20 % each VAL, HEAD and EVAL.
+    """
+    from dataclasses import replace
+
+    from ..tables import assign_roles
+    from ..tables.files import format_from_name, write_table
+
+    shared.refuse_existing(out, overwrite, table)
+    format_from_name(out)  # before the work, not after it
+    with waiting("convert: reading"):
+        read = reading.open(table).read()
+    if roles:
+        read.require("participant")
+        read = replace(read, role=assign_roles(read.participant, random_state=seed))
+    with waiting("convert: writing"):
+        write_table(read, out, overwrite=overwrite)
+    print(printable(f"{len(read)} rows with {', '.join(read.columns) or 'no columns'} in {out}"))
 
 
 def _typed(method: str, settings: dict[str, str]) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Commands about public data sets: a list, fetching, and checking a folder."""
+"""Commands about data: public data sets listed, fetched and verified; a table simulated."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Annotated
 from cyclopts import App, Parameter
 
 from ..errors import first_few, printable
-from .application import AsJson, Folder, Names, app, show
+from .application import AsJson, Flag, Folder, Names, Out, Overwrite, Seed, app, show
 
 data = App(name="data", help="List, fetch and verify public data sets.")
 app.command(data)
@@ -39,7 +39,7 @@ def fetch(
     out: Folder,
     from_: Annotated[str | None, Parameter(name="--from")] = None,
     only: Names = [],  # noqa: B006
-    dry_run: Annotated[bool, Parameter(negative="")] = False,
+    dry_run: Flag = False,
     json_: AsJson = False,
 ) -> None:
     """Download a data set, each file checked; run again after an interruption, it continues.
@@ -86,7 +86,7 @@ def verify(
     folder: Path,
     *,
     tasks: Names | None = None,
-    check: Annotated[bool, Parameter(negative="")] = False,
+    check: Flag = False,
     json_: AsJson = False,
 ) -> int:
     """List which files of a data set a folder lacks, and whether they are the published ones.
@@ -128,3 +128,34 @@ def verify(
     lines.append("complete" if inventory.complete else "not complete")
     show(facts, "\n".join(map(printable, lines)), json_)
     return 0 if inventory.complete else 2
+
+
+@app.command
+def simulate(
+    *,
+    out: Out,
+    people: int = 24,
+    sources: int = 2,
+    tokens: int = 0,
+    seed: Seed = 0,
+    overwrite: Overwrite = False,
+) -> None:
+    """Write a table of simulated embeddings with a known device effect, to try things on.
+
+    Example: mgpa simulate --out recordings.parquet
+
+    Parameters
+    ----------
+    out
+        A .parquet or .npz file.
+    people, sources
+        Participants, and devices that recorded them.
+    tokens
+        Tokens per event; 0 for vectors.
+    """
+    from ..tables.files import write_table
+    from ..tables.simulate import simulate_table
+
+    made = simulate_table(people, n_sources=sources, tokens=tokens, random_state=seed)
+    write_table(made, out, overwrite=overwrite)
+    print(f"{len(made)} rows of {people} participants and {sources} devices in {out}")

@@ -13,7 +13,7 @@ from .application import AsJson, app, show
 # What each package is for. The first line is always needed.
 PURPOSES = {
     "fit, apply and load maps": ("numpy", "scipy", "scikit-learn", "safetensors"),
-    "audits, iterative maps": ("torch",),
+    "reader networks, iterative maps": ("torch",),
     "tables, figures": ("pandas", "matplotlib", "pyarrow", "dask"),
     "recordings, encoders": ("mne", "braindecode", "pooch", "curryreader", "edfio"),
     "other methods": ("concept-erasure", "pyriemann"),
@@ -54,46 +54,37 @@ def doctor(*, json_: AsJson = False) -> None:
             versions[name] = metadata.version(name)
         except metadata.PackageNotFoundError:
             versions[name] = None
+    devices, reason = ["cpu"], unavailable_reason()
     with waiting("doctor: loading packages"):
         broken = import_failures([name for name, version in versions.items() if version is not None])
-        devices = ["cpu"]
         if versions["torch"] is not None and "torch" not in broken:
             import torch
 
             devices += [f"cuda:{i} {torch.cuda.get_device_name(i)}" for i in range(torch.cuda.device_count())]
-    reason, threads = unavailable_reason(), os.environ.get("OMP_NUM_THREADS")
-    facts = {
+    machine = {
         "mgpa": __version__,
         "python": platform.python_version(),
         "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
-        "OMP_NUM_THREADS": threads,
+        "threads": os.environ.get("OMP_NUM_THREADS", "one per core"),
         "devices": devices,
         "stages": "compiled" if reason is None else f"in numpy, not compiled ({reason})",
-        "packages": versions,
-        "broken": broken,
     }
-    lines = [
-        f"{'mgpa':<18}{facts['mgpa']}, Python {facts['python']}",
-        f"{'devices':<18}{', '.join(devices)}; {facts['cores']} cores",
-        f"{'threads':<18}{'one per core' if threads is None else f'{threads} (OMP_NUM_THREADS)'}",
-        f"{'stages':<18}{facts['stages']}",
-    ]
+    lines = [f"{name:<18}{fact}" for name, fact in (machine | {"devices": ", ".join(devices)}).items()]
     for purpose, names in PURPOSES.items():
         lines += ["", purpose]
         for name in names:
             problem = f" installed, does not load: {broken[name]}" if name in broken else ""
             lines.append(f"  {name:<16}{versions[name] or '–'}{problem}")
-    show(facts, "\n".join([*lines, "", _conclusion(versions, broken)]), json_)
-
-
-def _conclusion(versions: dict[str, str | None], broken: dict[str, str]) -> str:
-    """Return in a sentence whether something needs mending."""
-    if broken:
-        return f"Does not load: {', '.join(broken)}. Reinstall it; what does not need it works."
     absent = [name for name, version in versions.items() if version is None]
-    if not absent:
-        return "Everything is installed and loads."
-    return f"All that is installed loads. Not installed (fine until you need it): {', '.join(absent)}."
+    conclusion = "Everything is installed and loads."
+    if absent:
+        conclusion = (
+            f"All that is installed loads. Not installed (fine until you need it): {', '.join(absent)}."
+        )
+    if broken:
+        conclusion = f"Does not load: {', '.join(broken)}. Reinstall it; what does not need it works."
+    facts = machine | {"packages": versions, "broken": broken}
+    show(facts, "\n".join([*lines, "", conclusion]), json_)
 
 
 _IMPORT_ALL = """
