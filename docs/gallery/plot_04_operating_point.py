@@ -160,8 +160,10 @@ worst, control, moved = [], [], []
 candidates = list(endpoint.operating_points(staged))
 for m in candidates:
     views = m.transform(A), m.transform(B)
-    shortcut = audit.association_auroc(*(heads.shortcut.scores(V) for V in views), y, person).values
-    plain = audit.association_auroc(*(heads.control.scores(V) for V in views), y, person).values
+    shortcut = audit.association_auroc(
+        *(heads.shortcut.predict_proba(V)[:, 1] for V in views), y, person
+    ).values
+    plain = audit.association_auroc(*(heads.control.predict_proba(V)[:, 1] for V in views), y, person).values
     worst.append(audit.curve_minimum(audit.curve_coefficients(shortcut.mean(axis=0)))[0])
     control.append([shortcut.mean(axis=0)[1], plain.mean(axis=0)[1]])
     moved.append(endpoint.relative_movement(m, X_val))

@@ -45,8 +45,8 @@ def grouped_probe(table, folds=5):
     """Return AUROC of the source by hand: other units train, classes apart, every unit weighing the same."""
     found = []
     for plan in AuditPlan(table, [], **QUICK).folds:
-        head, held = plan.ground.head, plan.ground.evaluation
-        scaler = StandardScaler().fit(plan.data.fit.X)
+        fit, head, held = (plan.table.rows(role) for role in ("FIT", "HEAD", "EVAL"))
+        scaler = StandardScaler().fit(fit.X)
         reader = LogisticRegression(class_weight="balanced", max_iter=2000)
         scores = reader.fit(scaler.transform(head.X), head.source).decision_function(scaler.transform(held.X))
         _, unit, counts = np.unique(held.participant, return_inverse=True, return_counts=True)
@@ -132,7 +132,7 @@ def test_units_that_travelled_are_a_second_opinion():
 def test_folds_are_balanced_over_sources_and_labels():
     table = patients(40, association=0.5)
     design, folds = find_design(table), AuditPlan(table, [], **QUICK).folds
-    judged = [set(plan.ground.evaluation.participant) for plan in folds]
+    judged = [set(plan.table.rows("EVAL").participant) for plan in folds]
     assert set.union(*judged) == set(design.units)
     assert sum(map(len, judged)) == 40
     for people in judged:

@@ -43,11 +43,11 @@ def test_everybody_is_judged_once_by_what_was_fitted_on_others():
     assert result.settings["folds"] == 5
     assert result["leace"].fitted_on == ()
     assert any("scored once, by models trained on others, in 5 folds" in s for s in result.verdict("leace"))
-    judged = [set(plan.ground.evaluation.participant) for plan in AuditPlan(table, ["leace"], **QUICK).folds]
+    judged = [set(plan.table.rows("EVAL").participant) for plan in AuditPlan(table, ["leace"], **QUICK).folds]
     assert sum(map(len, judged)) == len(set.union(*judged)) == 10
     for plan in AuditPlan(table, ["leace"], **QUICK).folds:
-        roles = [set(part.participant) for part in (plan.data.fit, plan.data.val, plan.ground.head)]
-        assert not set.union(*roles) & set(plan.ground.evaluation.participant)
+        roles = [set(plan.table.rows(role).participant) for role in ("FIT", "VAL", "HEAD")]
+        assert not set.union(*roles) & set(plan.table.rows("EVAL").participant)
         assert sum(map(len, roles)) == 8
 
 
@@ -74,8 +74,7 @@ def test_of_few_people_everybody_is_a_fold(n):
     plan = AuditPlan(table, ["leace"], **QUICK)
     assert len(plan.folds) == n
     for fold in plan.folds:
-        data, ground = fold.data, fold.ground
-        parts = [set(part.participant) for part in (data.fit, data.val, ground.head, ground.evaluation)]
+        parts = [set(fold.table.rows(role).participant) for role in ("FIT", "VAL", "HEAD", "EVAL")]
         assert sum(map(len, parts)) == len(set.union(*parts)) == n
         assert [bool(part) for part in parts] == [True, n > 3, True, True]
     result = plan.run()

@@ -11,7 +11,7 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.svm import SVC
 
 from mgpa import audit
-from mgpa.audit.further_readers import FURTHER, KEPT, further_scores, spread_directions, telling_features
+from mgpa.audit.readers import FURTHER, KEPT, further_scores, spread_directions, telling_features
 from planted import SIGNATURES, noise
 
 N = 1200

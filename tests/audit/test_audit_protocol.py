@@ -330,30 +330,19 @@ def test_maps_carry_the_coordinates_that_a_table_is_in(table, tmp_path):
     rows = in_coordinates(coordinates, table)
     found = run(rows, ["leace"], coordinates=coordinates, cache=tmp_path)
     assert_same(found, run(rows, ["leace"]))
-    (opened,) = AuditPlan(
-        rows, ["leace"], coordinates=coordinates, readers={"restarts": 0}, cache=tmp_path
-    ).finished()["leace"]
-    assert opened().coordinates.digest == coordinates.digest
+    kept = [mgpa.load_map(path) for path in tmp_path.glob("*.safetensors")]
+    assert {m.coordinates.digest for m in kept} == {coordinates.digest}
     with pytest.raises(ValueError, match="The table is in coordinates None"):
         run(table, ["leace"], coordinates=coordinates)
 
 
-def test_a_plan_knows_what_is_finished_and_makes_nothing(table, tmp_path):
+def test_a_plan_checks_everything_and_makes_nothing(table, tmp_path):
     settings = {"readers": LINEAR, "folds": 1, "verbose": False, "cache": tmp_path / "cells"}
     plan = AuditPlan(table, ["leace"], **settings)
-    assert [(cell["method"], cell["fitted"], cell["measured"]) for cell in plan.pending()] == [
-        ("identity", False, False),
-        ("leace", False, False),
-    ]
     assert not (tmp_path / "cells").exists()
     assert_same(plan.run(), run(table, ["leace"]))
-    assert all(cell["fitted"] and cell["measured"] for cell in plan.pending())
-    more = AuditPlan(table, ["leace", "coral"], budget={"leace": 0.05}, **settings).pending()
-    assert [(cell["fitted"], cell["measured"]) for cell in more] == [
-        (True, True),
-        (True, False),
-        (False, False),
-    ]
+    with pytest.raises(TypeError, match="no parameter reader"):
+        AuditPlan(table, ["leace"], reader="paper")
 
 
 # Maps are applied to what they are meant for, where they are meant to work, or not at all.

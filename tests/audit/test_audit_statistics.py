@@ -14,18 +14,25 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import roc_auc_score
 from sklearn.preprocessing import StandardScaler
 
-from mgpa.audit.association import (
+from mgpa.audit.bootstrap import (
     ASSOCIATIONS,
+    Estimate,
+    contrast,
+    curve_at,
+    curve_coefficients,
+    curve_minimum,
+    draws,
+    estimate,
+    leave_one_out,
+)
+from mgpa.audit.heads import (
     C_GRID,
     assign_endpoints,
     assignment_probability,
     association_auroc,
-    curve_at,
-    curve_coefficients,
-    curve_minimum,
     fit_association_heads,
+    shortcut_scores,
 )
-from mgpa.audit.bootstrap import Estimate, contrast, draws, estimate, leave_one_out
 from mgpa.audit.ranks import participant_auroc
 from shared import SHARED, needs_shared
 
@@ -552,7 +559,7 @@ def test_heads_follow_the_protocol_step_by_step():
     np.testing.assert_allclose(heads.C_grid, 10.0 ** np.arange(-6, 2))
     everyone = np.ones(len(y), bool)
     for head, xi in ((heads.shortcut, 1), (heads.control, 0)):
-        np.testing.assert_allclose(head.scores(X1), fit(seen[xi], everyone, heads.C)(X1), atol=1e-9)
+        np.testing.assert_allclose(shortcut_scores(head, X1), fit(seen[xi], everyone, heads.C)(X1), atol=1e-9)
 
 
 def test_the_shortcut_head_pays_for_its_shortcut_and_the_control_head_has_none():
@@ -560,7 +567,9 @@ def test_the_shortcut_head_pays_for_its_shortcut_and_the_control_head_has_none()
     heads = fit_association_heads(X0, X1, y, who)
     E0, E1, y_new, who_new = paired_features(seed=1)
     curves = {
-        name: association_auroc(head.scores(E0), head.scores(E1), y_new, who_new).values.mean(axis=0)
+        name: association_auroc(
+            shortcut_scores(head, E0), shortcut_scores(head, E1), y_new, who_new
+        ).values.mean(axis=0)
         for name, head in (("shortcut", heads.shortcut), ("control", heads.control))
     }
     reverse, independent, aligned = curves["shortcut"]

@@ -93,6 +93,7 @@ def test_a_pipe_is_no_cell(tmp_path):
 
 
 def test_a_cache_that_cannot_be_written_does_not_cost_the_result(tmp_path):
-    store = Store(tmp_path / "gone")
+    (tmp_path / "file").write_text("")
+    store = Store(tmp_path / "file")
     with pytest.warns(UserWarning, match="cannot be written"):
         assert store.put("key", {"a": np.ones(2)})["a"].sum() == 2

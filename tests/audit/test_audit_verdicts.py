@@ -8,7 +8,7 @@ import pytest
 
 import mgpa
 from mgpa import audit
-from mgpa.audit.chance import compare, permuted_auroc
+from mgpa.audit.ranks import compare, permuted_auroc
 from mgpa.audit.report import contrast_csv, html_report
 from mgpa.audit.verdict import caveats, findings, headline, ranking, unmet
 from mgpa.baselines import LEACE

@@ -5,28 +5,35 @@
 
 from __future__ import annotations
 
-from .association import (
-    assign_endpoints,
-    assignment_probability,
-    association_auroc,
+from .bootstrap import (
+    Estimate,
+    contrast,
     curve_at,
     curve_coefficients,
     curve_minimum,
-    fit_association_heads,
+    draws,
+    estimate,
+    leave_one_out,
 )
-from .bootstrap import Estimate, contrast, draws, estimate, leave_one_out
 from .diagnostics import confounding
 from .fits import complement_drift
-from .heads import fit_heads, ridge_head, transfer_scores
+from .heads import (
+    assign_endpoints,
+    assignment_probability,
+    association_auroc,
+    fit_association_heads,
+    fit_heads,
+    ridge_head,
+    transfer_scores,
+)
 from .measure import movement_by_group
 from .method_result import MethodResult
 from .metrics import METRICS, Metric, find_metric
 from .pair_check import PairCheck, check_pairs
 from .protocol import AuditPlan, run
 from .ranks import ByParticipant, participant_auroc
-from .readers import SourceReading, read_sources
+from .readers import SourceReading, read_residuals, read_sources, read_token_sources
 from .result import Audit
-from .token_readers import read_residuals, read_token_sources
 
 __all__ = [
     "METRICS",

@@ -32,11 +32,11 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import t as student
 
-from .association import curve_coefficients, curve_minimum
-
 Floats = NDArray[np.float64]
 Statistic = str | Callable[[Floats], Any]
 
+#: The associations ξ at which AUROC is evaluated: reversed, independent, aligned. They determine the curve.
+ASSOCIATIONS: tuple[float, ...] = (-1.0, 0.0, 1.0)
 BLOCK = 256
 # Draws, their seed and the coverage of intervals: the paper's.
 DRAWS = 20_000
@@ -233,6 +233,48 @@ def leave_one_out(values: Any, statistic: Statistic = "mean", resampling: Resamp
         if len(cell) > 1:
             counts[np.ix_(cell, cell)] = (1.0 - np.eye(len(cell))) * len(cell) / (len(cell) - 1)
     return _evaluator(fits, statistic, resampling)(counts)
+
+
+def curve_coefficients(values: Any) -> Floats:
+    """Return (a, b, c) of the AUROC curve aξ² + bξ + c through the values (..., 3) at ξ = -1, 0 and 1.
+
+    The curve is exactly quadratic: a positive event's weight is linear in ξ, a negative one's too, their
+    totals do not depend on ξ, and AUROC adds up products of the two.
+    """
+    reverse, independent, aligned = np.moveaxis(np.asarray(values, dtype=np.float64), -1, 0)
+    half = (aligned + reverse) / 2
+    return np.stack([half - independent, (aligned - reverse) / 2, independent], axis=-1)
+
+
+def curve_at(coefficients: Any, xi: Any) -> Any:
+    """Return aξ² + bξ + c: shape (...) for coefficients (..., 3) and one ξ, (..., m) for m of them."""
+    coefficients = np.asarray(coefficients, dtype=np.float64)
+    xi = np.asarray(xi, dtype=np.float64)
+    a, b, c = (x.reshape(x.shape + (1,) * xi.ndim) for x in np.moveaxis(coefficients, -1, 0))
+    return (a * xi + b) * xi + c
+
+
+def curve_minimum(coefficients: Any) -> tuple[Any, Any]:
+    """Return the lowest value of the curve on [-1, 1], and the ξ where it is reached.
+
+    The candidates are -1, 0, 1 and, if a > 0 and -2a ≤ b ≤ 2a, the vertex -b / 2a; the first of them wins a
+    tie.
+
+    Examples
+    --------
+    >>> minimum, xi = curve_minimum([1.0, -0.5, 0.5])    # an interior minimum
+    >>> float(minimum), float(xi)
+    (0.4375, 0.25)
+    """
+    coefficients = np.asarray(coefficients, dtype=np.float64)
+    a, b = coefficients[..., 0], coefficients[..., 1]
+    interior = (a > 0) & (np.abs(b) <= 2 * a)
+    vertex = np.where(interior, -b / np.where(interior, 2 * a, 1.0), 0.0)
+    xi = np.stack([*(np.full(vertex.shape, point) for point in ASSOCIATIONS), vertex], axis=-1)
+    a, b, c = (x[..., None] for x in np.moveaxis(coefficients, -1, 0))
+    values = (a * xi + b) * xi + c
+    where = values.argmin(axis=-1)[..., None]
+    return np.take_along_axis(values, where, -1)[..., 0], np.take_along_axis(xi, where, -1)[..., 0]
 
 
 def _read(values: Any, statistic: Statistic, name: str = "values") -> tuple[Floats, tuple[int, ...]]:

@@ -27,7 +27,7 @@ from ..pairs import is_paired
 from ..tables.columns import ROLES
 from ..tables.roles import rotated, with_roles
 from ..tables.rows import person_digest
-from ..tables.seen import row_digests, seen_people
+from ..tables.seen import seen_people
 from ..tables.table import Table
 
 # With fewer EVAL units than FEW, the paper's percentile intervals are noticeably too narrow; with fewer than
@@ -404,23 +404,21 @@ def require_everyone(present: Any, table: Table, what: str) -> None:
         )
 
 
-def seen_by(m: CorrectionMap, forms: list[Table]) -> tuple[str, ...] | None:
+def seen_by(m: CorrectionMap, people: NDArray[Any], digests: list[NDArray[Any]]) -> tuple[str, ...] | None:
     """Return which HEAD and EVAL participants a map was fitted on, by name or rows; None if it does not say.
 
-    ``forms`` are the rows as they came and, where these differ, in the audit's coordinates.
+    ``digests`` are those of the rows as they came and, where these differ, in the audit's coordinates.
     """
-    people = forms[0].participant
     seen = {name for name in np.unique(people).tolist() if person_digest(name) in m.info.people}
-    for rows in forms:
-        seen.update(seen_people(m.info.row_sample, row_digests(rows.X), people))
+    for rows in digests:
+        seen.update(seen_people(m.info.row_sample, rows, people))
     return tuple(sorted(seen)) if m.info.people or seen else None
 
 
-def duplicates(table: Table) -> dict[str, int]:
+def duplicates(role: NDArray[Any], digests: NDArray[Any]) -> dict[str, int]:
     """Return, for each two roles, how many rows of one are exact copies of rows of the other."""
-    digests = {role: row_digests(table.rows(role).X) for role in ROLES}
     return {
         f"{later} rows are copies of {earlier} rows": count
         for earlier, later in itertools.combinations(ROLES, 2)
-        if (count := int(np.isin(digests[later], digests[earlier]).sum()))
+        if (count := int(np.isin(digests[role == later], digests[role == earlier]).sum()))
     }

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,31 +31,35 @@ from ..tokens import TokenEstimator, gate_of, row_estimator
 from .store import Arrays, Store, array_digest, cell_key
 
 
-@dataclass(frozen=True)
-class Job:
-    """One fit of one method: an estimator to fit, or a fitted one, or a map."""
+@dataclass(frozen=True, eq=False)
+class Fit:
+    """One fit of one method: what is fitted, then its map and what is known about it.
+
+    Attributes
+    ----------
+    method, number : str, int
+        Whose fit, and which of them.
+    model : estimator or CorrectionMap
+        An estimator may have come fitted.
+    map : CorrectionMap
+        None before it is fitted.
+    facts : dict of arrays
+    """
 
     method: str
-    fit: int
+    number: int
     model: Any
+    map: Any = None
+    facts: Arrays = field(default_factory=dict)
 
     @property
-    def fitted(self) -> CorrectionMap | None:
-        """The map, if there is nothing left to fit."""
-        if isinstance(self.model, CorrectionMap):
-            return self.model
-        return self.model.to_map() if is_fitted(self.model) else None
+    def came_fitted(self) -> bool:
+        """Whether there was nothing left to fit."""
+        return isinstance(self.model, CorrectionMap) or is_fitted(self.model)
 
 
-class Fitted(NamedTuple):
-    """A map, and what is known about it that is not in the map."""
-
-    map: CorrectionMap
-    facts: Arrays
-
-
-def list_jobs(methods: Iterable[str] | Mapping[str, Any], seeds: Sequence[int], device: str) -> Iterable[Job]:
-    """Yield every fit of every method, the identity first."""
+def list_fits(methods: Iterable[str] | Mapping[str, Any], seeds: Sequence[int], device: str) -> Iterator[Fit]:
+    """Yield every fit of every method, the identity first; those that came fitted with their maps."""
     if isinstance(methods, str):
         raise TypeError(f"methods must be a list of names or a dict; got the single text {methods!r}.")
     if not isinstance(methods, Mapping):
@@ -79,7 +83,9 @@ def list_jobs(methods: Iterable[str] | Mapping[str, Any], seeds: Sequence[int], 
             fits += _fits_of(name, make(model) if isinstance(model, str) else model, seeds, device)
         if not fits:
             raise ValueError(f"{name} has nothing to fit; pass a method, and seeds for those that need them.")
-        yield from (Job(name, i, model) for i, model in enumerate(fits))
+        for i, model in enumerate(fits):
+            m = model if isinstance(model, CorrectionMap) else model.to_map() if is_fitted(model) else None
+            yield Fit(name, i, model, m)
 
 
 def _fits_of(name: str, model: Any, seeds: Sequence[int], device: str) -> list[Any]:
@@ -119,9 +125,9 @@ def is_fitted(model: Any) -> bool:
     return True
 
 
-def common_coordinates(jobs: list[Job], table_coordinates: Coordinates | None) -> Coordinates | None:
+def common_coordinates(fits: list[Fit], table_coordinates: Coordinates | None) -> Coordinates | None:
     """Return the coordinates of the table, or of maps that came fitted; they must be the same for all."""
-    where = [(job.method, m.coordinates) for job in jobs if (m := job.fitted) is not None]
+    where = [(fit.method, fit.map.coordinates) for fit in fits if fit.map is not None]
     where += [] if table_coordinates is None else [("the table", table_coordinates)]
     digests = [None if coordinates is None else coordinates.digest for _, coordinates in where]
     if len(set(digests)) > 1:
@@ -133,18 +139,17 @@ def common_coordinates(jobs: list[Job], table_coordinates: Coordinates | None) -
     return where[0][1] if where else None
 
 
-def require_applicable(jobs: list[Job], table: Table, pairs: Any) -> None:
-    """Raise if a fitted map does not apply to the table, or a method lacks the pairs it needs."""
-    for job in jobs:
-        m = job.fitted
-        if m is None:
+def require_applicable(fits: list[Fit], table: Table, width: int, pairs: Any) -> None:
+    """Raise if a fitted map does not apply to a table of so many features, or a method lacks its pairs."""
+    for fit in fits:
+        if fit.map is None:
             continue
-        width = table.X.shape[-1]
-        if m.n_features != width:
-            raise TableError(f"{job.method} corrects {m.n_features} features; the table has {width}.")
-        require_encoder(table.info, {"encoder": m.info.encoder}, "The table", f"{job.method} was fitted on")
-        require_correctable(m, table.info, table.source, "Audit the table that the map is meant for.")
-    models = {job.method: row_estimator(job.model) for job in jobs}
+        if fit.map.n_features != width:
+            raise TableError(f"{fit.method} corrects {fit.map.n_features} features; the table has {width}.")
+        encoder = {"encoder": fit.map.info.encoder}
+        require_encoder(table.info, encoder, "The table", f"{fit.method} was fitted on")
+        require_correctable(fit.map, table.info, table.source, "Audit the table that the map is meant for.")
+    models = {fit.method: row_estimator(fit.model) for fit in fits}
     named = set(pairs) if isinstance(pairs, Mapping) else set(models) if pairs is not None else set()
     needy = [
         name
@@ -172,16 +177,25 @@ def pairs_in(coordinates: Coordinates, pairs: Any) -> Any:
 
 @dataclass(frozen=True)
 class FittingData:
-    """What methods are fitted from: FIT and VAL rows, and the pairs of all methods or (a dict) of each.
+    """What methods are fitted from: FIT rows and after them VAL rows, and the pairs of all or of each method.
 
     Maps carry the ``coordinates`` that the rows are in, so that raw features can be taken to them.
     """
 
-    fit: Table
-    val: Table
+    rows: Table
     pairs: Any = None
     standardize: bool = True
     coordinates: Coordinates | None = None
+
+    @cached_property
+    def fit(self) -> Table:
+        """FIT rows."""
+        return self.rows.take(slice(0, int((self.rows.role == "FIT").sum())))
+
+    @cached_property
+    def val(self) -> Table:
+        """VAL rows."""
+        return self.rows.take(slice(int((self.rows.role == "FIT").sum()), None))
 
     @cached_property
     def standardizer(self) -> Standardizer:
@@ -191,7 +205,7 @@ class FittingData:
 
     def standardizer_for(self, m: CorrectionMap) -> Standardizer:
         """Return the standardizer of a map's features: those of every token, if it corrects them together."""
-        s, n = self.standardizer, m.n_features // self.fit.X.shape[-1]
+        s, n = self.standardizer, m.n_features // self.rows.X.shape[-1]
         if m.info.token_layout == "mean":
             return s
         return Standardizer(np.tile(s.center, n), np.tile(s.scale, n), np.tile(s.varies, n))
@@ -209,24 +223,24 @@ class FittingData:
         return self.pairs.get(method) if isinstance(self.pairs, Mapping) else self.pairs
 
     @cached_property
-    def _pair_digests(self) -> dict[int, str]:
-        return {}
+    def _digests(self) -> dict[int | str, str]:
+        return {"rows": self.rows.digest}
 
-    def key(self, job: Job) -> str:
-        """Return the name of a job's fit."""
-        pairs = self.pairs_for(job.method)
-        if id(pairs) not in self._pair_digests:  # several methods mostly share their pairs
+    def key(self, fit: Fit) -> str:
+        """Return the name of a fit."""
+        pairs = self.pairs_for(fit.method)
+        if id(pairs) not in self._digests:  # several methods mostly share their pairs
             sides = () if pairs is None else tuple(np.asarray(side) for side in pairs)
-            self._pair_digests[id(pairs)] = array_digest(*sides)
-        m, gate = job.fitted, gate_of(job.model)
-        model = job.model
-        if m is not None:  # what tells a fitted map from others
+            self._digests[id(pairs)] = array_digest(*sides)
+        model = fit.model
+        if fit.came_fitted:  # what tells a fitted map from others
+            gate = gate_of(model)
             spectrum = None if gate is None else [gate.basis_, gate.cumulative_energy_]
-            model = [map_digest(m), asdict(m.info), spectrum]
-        encoder = dict(self.fit.info.get("encoder") or {})
+            model = [map_digest(fit.map), asdict(fit.map.info), spectrum]
+        encoder = dict(self.rows.info.get("encoder") or {})
         where = None if self.coordinates is None else self.coordinates.digest
-        rows = (self.fit.digest, self.val.digest)
-        return cell_key("fit", model, rows, self._pair_digests[id(pairs)], encoder, self.standardize, where)
+        rows, paired = self._digests["rows"], self._digests[id(pairs)]
+        return cell_key("fit", model, rows, paired, encoder, self.standardize, where)
 
 
 @contextmanager
@@ -241,27 +255,27 @@ def explain(what: str, store: Store) -> Iterator[None]:
         raise
 
 
-def stored_fit(store: Store, key: str) -> Fitted | None:
-    """Return a fit that was made before, or None."""
+def stored_fit(fit: Fit, store: Store, key: str) -> Fit | None:
+    """Return a fit with what was made of it before, or None."""
     stored = store.get_fit(key)
-    return None if stored is None else Fitted(*stored)
+    return None if stored is None else replace(fit, map=stored[0], facts=stored[1])
 
 
-def fit_one(job: Job, data: FittingData, store: Store, key: str) -> Fitted:
-    """Fit a job's method, unless it came fitted, and keep the map and what is known about it."""
-    with explain(f"fitting {job.method}", store):
-        model, m, missing = job.model, job.fitted, ""
+def fit_one(fit: Fit, data: FittingData, store: Store, key: str) -> Fit:
+    """Fit a method, unless it came fitted, and keep the map and what is known about it."""
+    with explain(f"fitting {fit.method}", store):
+        model, m, missing = fit.model, fit.map, ""
         if m is None:
-            rows, pairs = Table.concatenate([data.fit, data.val]), data.pairs_for(job.method)
+            pairs = data.pairs_for(fit.method)
             try:
-                model = fit_table(model, rows, pairs=pairs)
+                model = fit_table(model, data.rows, pairs=pairs)
             except MissingEvidence as error:
                 # Without evidence a deployed method leaves rows as they are, and so does the audit, which
                 # says so beside its numbers.
                 missing = str(error)
                 names = [name for name in model.get_params() if name.rpartition("__")[2] == "on_missing"]
                 model = clone(model).set_params(**dict.fromkeys(names, "warn"))
-                model = fit_table(model, rows, pairs=pairs)
+                model = fit_table(model, data.rows, pairs=pairs)
             m = model.to_map().with_coordinates(data.coordinates)
         facts = _validation_facts(m, data)
         if missing:
@@ -269,17 +283,17 @@ def fit_one(job: Job, data: FittingData, store: Store, key: str) -> Fitted:
         gate = gate_of(model)
         if gate is not None and gate.rank_:
             facts |= _gate_facts(gate, m, data)
-    return Fitted(m, store.put(key, facts, m))
+    return replace(fit, map=m, facts=store.put(key, facts, m))
 
 
-def cut_back(job: Job, full: Fitted, budget: float, data: FittingData, store: Store, key: str) -> Fitted:
+def cut_back(fit: Fit, budget: float, data: FittingData, store: Store, key: str) -> Fit:
     """Return a fit that moves VAL rows as far as the budget allows; the fit itself stays as it is."""
-    with explain(f"cutting {job.method} back to a movement of {budget:g}", store):
-        val, where = data.val, data.standardizer_for(full.map)
-        H = vectors(val, full.map.info.token_layout)
-        point = movement_budget(full.map, H, budget, source=val.source, coordinates=where)
-        facts = full.facts | _validation_facts(point.map, data)
-    return Fitted(point.map, store.put(key, facts, point.map))
+    with explain(f"cutting {fit.method} back to a movement of {budget:g}", store):
+        val, where = data.val, data.standardizer_for(fit.map)
+        H = vectors(val, fit.map.info.token_layout)
+        m = movement_budget(fit.map, H, budget, source=val.source, coordinates=where).map
+        facts = fit.facts | _validation_facts(m, data)
+    return replace(fit, map=m, facts=store.put(key, facts, m))
 
 
 def _validation_facts(m: CorrectionMap, data: FittingData) -> Arrays:

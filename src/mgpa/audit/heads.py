@@ -1,7 +1,13 @@
-"""Task heads: is the task still there, across sources, after a correction?
+"""Task heads: is the task still there after a correction, and what does a learned shortcut cost?
 
 A head is trained on HEAD rows of one source and scores EVAL rows of another. Frozen heads (T_f) are fitted
 on uncorrected rows, once, and used for every method; refitted ones (T_r) on corrected rows.
+
+Association shift (appendix B): what happens to a head when device and label go together, then come apart.
+Every event was recorded by both devices. Choosing which recording a head sees, with a probability that
+depends on the label, makes the device predict the label: one way (ξ = 1), not at all (ξ = 0), or the other
+way (ξ = -1). The signals never change. A head trained at ξ = 1 learns the shortcut; its AUROC over ξ in
+[-1, 1], and above all the lowest point of that curve, tells how much the shortcut costs.
 """
 
 from __future__ import annotations
@@ -14,43 +20,32 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import softmax
 from sklearn.base import BaseEstimator, ClassifierMixin, clone, is_classifier
-from sklearn.linear_model import RidgeClassifier, RidgeCV
+from sklearn.linear_model import LogisticRegression, RidgeClassifier, RidgeCV
 from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.validation import check_is_fitted
 
 from .._common.checks import as_float_matrix, require_finite
 from .._common.parameters import Constraint, check_parameters, read_seed, seed, text, whole
+from ..critics import balanced_weights
+from ..errors import UsageError
 from ..estimators.staged import torch_device
 from ..pairs import encode_source, to_numpy
+from ..tables.table import Table
 from ..tokens import as_tokens
-from .readers import SEED, train_networks
-from .token_readers import TokenScaling, check_tokens
+from .bootstrap import ASSOCIATIONS
+from .diagnostics import UNASSOCIATED, confounding
+from .ranks import ByParticipant, check_scores, participant_auroc
+from .readers import SEED, check_tokens, token_scaling, train_networks
+
+Floats = NDArray[np.float64]
 
 # Source k's head starts from the seed + 10 + k.
 SOURCE_SEED_OFFSET = 10
-
-
-class Heads(NamedTuple):
-    """Fitted task heads by the source they were trained on.
-
-    ``classes`` are the task's, sorted: the order of multi-class scores. None: labels are numbers.
-    """
-
-    by_source: dict[Any, Any]
-    classes: NDArray[Any] | None
-
-
-class Transfer(NamedTuple):
-    """Which EVAL rows a head of another source scored, and how.
-
-    Scores have shape (n,) for two classes, higher meaning the second, and (n, K) for more; ``predicted`` are
-    numbers of classes at the head's own threshold. Of numbers, both are what the head predicts.
-    """
-
-    rows: NDArray[np.intp]
-    scores: NDArray[np.float64]
-    predicted: NDArray[Any]
+#: How far, at most, the probability of a device departs from one half.
+DEPARTURE = 0.4
+#: The inverse regularisations tried for the paper's heads: 10⁻⁶, 10⁻⁵, …, 10.
+C_GRID: tuple[float, ...] = tuple(10.0**k for k in range(-6, 2))
 
 
 def ridge_head(alpha: float = 10.0) -> Pipeline:
@@ -100,31 +95,26 @@ class TokenNetworkHead(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             raise ValueError(
                 f"y has {len(self.classes_)} distinct values; a head needs at least two classes."
             )
-        self.scaling_ = TokenScaling.fit(tokens)
-        ((self.network_,),) = train_networks(
-            "grid_gelu",
-            [self.scaling_.apply(tokens)],
-            codes,
-            [read_seed(self.random_state)],
-            [self.epochs],
-            device=torch_device(self.device, "TokenNetworkHead"),
-        )
+        self.center_, self.scale_ = token_scaling(tokens)
+        place = torch_device(self.device, "TokenNetworkHead")
+        rows, seeds = (tokens - self.center_) / self.scale_, [read_seed(self.random_state)]
+        [trained] = train_networks("grid_gelu", [rows], codes, seeds, [self.epochs], device=place)
+        self.network_ = trained[self.epochs]
         return self
 
     def _logits(self, X: Any) -> NDArray[np.float32]:
         check_is_fitted(self)
-        tokens = check_tokens(X, "X")
-        expected = self.scaling_.center.shape
+        tokens, expected = check_tokens(X, "X"), self.center_.shape
         if tokens.shape[1:] != expected:
             raise ValueError(f"X has tokens of shape {tokens.shape[1:]}; this head was fitted on {expected}.")
-        return np.asarray(self.network_.logits(self.scaling_.apply(tokens))[0])
+        return np.asarray(self.network_((tokens - self.center_) / self.scale_)[0])
 
     def decision_function(self, X: Any) -> NDArray[np.float32]:
         """Return logits (n, K), or for two classes the second minus the first (n,)."""
         logits = self._logits(X)
         return logits[:, 1] - logits[:, 0] if logits.shape[1] == 2 else logits
 
-    def predict_proba(self, X: Any) -> NDArray[np.float64]:
+    def predict_proba(self, X: Any) -> Floats:
         """Return the probability of each class, (n, K)."""
         return np.asarray(softmax(self._logits(X).astype(np.float64), axis=1))
 
@@ -142,8 +132,8 @@ def fit_heads(
     *,
     task: str = "classification",
     device: str = "auto",
-) -> Heads:
-    """Fit one head per source.
+) -> dict[Any, Any]:
+    """Fit one head per source, and return them by source.
 
     Parameters
     ----------
@@ -168,32 +158,30 @@ def fit_heads(
     >>> y, source = np.tile([0, 1], 50), np.repeat(["dry", "wet"], 50)
     >>> X = rng.normal(size=(100, 3)) + 2 * y[:, None]
     >>> heads = fit_heads(X, y, source)
-    >>> {pair: transfer.scores.shape for pair, transfer in transfer_scores(heads, X, source).items()}
+    >>> {pair: scores.shape for pair, (_, scores, _) in transfer_scores(heads, X, source).items()}
     {('dry', 'wet'): (50,), ('wet', 'dry'): (50,)}
     """
     rows = _check_rows(X, "X")
     sources, codes = encode_source(source, len(rows))
-    names = sources.tolist()
-    if len(names) < 2:
+    if len(sources) < 2:
         raise ValueError(
-            f"source has {len(names)} distinct value; transfer goes from one source to another and needs two "
-            "or more."
+            f"source has {len(sources)} distinct value; transfer goes from one source to another and needs "
+            "two or more."
         )
-    classes, labels = (None, to_numpy(y)) if task == "regression" else _class_labels(y, codes, names)
+    labels = to_numpy(y) if task == "regression" else _class_labels(y, codes, sources.tolist())
     if head is None and task == "regression":
         head = ridge_regression()
     elif head is None:
         head = TokenNetworkHead(device=device) if rows.ndim == 3 else ridge_head()
     check_head(head, task)
-    by_source = {
+    return {
         name: _seeded(head, seed + SOURCE_SEED_OFFSET + k).fit(rows[codes == k], labels[codes == k])
-        for k, name in enumerate(names)
+        for k, name in enumerate(sources.tolist())
     }
-    return Heads(by_source, classes)
 
 
-def _class_labels(y: Any, codes: NDArray[np.int64], names: list[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Return the classes, and labels as scikit-learn takes them; every source needs every class."""
+def _class_labels(y: Any, codes: NDArray[np.int64], names: list[Any]) -> NDArray[Any]:
+    """Return labels as scikit-learn takes them; every source needs every class."""
     classes, targets = encode_source(y, len(codes), "y")
     if len(classes) < 2:
         raise ValueError(f"y has {len(classes)} distinct value; a head needs two classes or more.")
@@ -205,11 +193,7 @@ def _class_labels(y: Any, codes: NDArray[np.int64], names: list[Any]) -> tuple[N
                 "it. Pass such rows, or leave the class out."
             )
     # scikit-learn refuses 12.5 and 13.5 Hz as classes; it takes their numbers in order.
-    return classes, targets if _are_fractions(classes) else classes[targets]
-
-
-def _are_fractions(classes: NDArray[Any]) -> bool:
-    return classes.dtype.kind == "f" and bool((classes % 1).any())
+    return targets if classes.dtype.kind == "f" and (classes % 1).any() else classes[targets]
 
 
 def check_head(head: Any, task: str) -> None:
@@ -224,12 +208,25 @@ def check_head(head: Any, task: str) -> None:
         )
 
 
-def transfer_scores(heads: Heads, X_eval: Any, source_eval: Any) -> dict[tuple[Any, Any], Transfer]:
+def _seeded(head: Any, seed: int) -> Any:
+    """Return an unfitted copy whose open random states are set, so that an audit can be repeated."""
+    copy = clone(head)
+    unset = {
+        name: seed
+        for name, value in copy.get_params().items()
+        if name.rpartition("__")[2] == "random_state" and value is None
+    }
+    return copy.set_params(**unset)
+
+
+def transfer_scores(
+    heads: dict[Any, Any], X_eval: Any, source_eval: Any
+) -> dict[tuple[Any, Any], tuple[NDArray[np.intp], Floats, NDArray[Any]]]:
     """Score the EVAL rows of every source with the head of every other one.
 
     Parameters
     ----------
-    heads : Heads
+    heads : dict of source to head
         From :func:`fit_heads`.
     X_eval, source_eval : (n, d) array or tokens (n, t, d), (n,) labels
         Corrected EVAL rows and their sources; sources without a head are left out.
@@ -237,40 +234,32 @@ def transfer_scores(heads: Heads, X_eval: Any, source_eval: Any) -> dict[tuple[A
     Returns
     -------
     dict
-        For each ordered pair (a, b) of sources, the rows of b and what a's head makes of them.
+        For each ordered pair (a, b) of sources, the rows of b, the scores that a's head gives them (n,) for
+        two classes, higher meaning the second, or (n, K), and the numbers of the classes that it predicts.
+        Where labels are numbers, scores and predictions are both what the head predicts.
     """
     rows = _check_rows(X_eval, "X_eval")
     sources, codes = encode_source(source_eval, len(rows), "source_eval")
     members = {name: np.flatnonzero(codes == k) for k, name in enumerate(sources.tolist())}
     transfers = {}
-    for a, b in permutations(heads.by_source, 2):
+    for a, b in permutations(heads, 2):
         if b in members:
-            head, chosen = heads.by_source[a], rows[members[b]]
-            if heads.classes is None:
-                predicted = np.asarray(head.predict(chosen), dtype=np.float64).reshape(len(chosen))
-                transfers[a, b] = Transfer(members[b], predicted, predicted)
+            head, chosen = heads[a], rows[members[b]]
+            predicted = np.asarray(head.predict(chosen)).reshape(len(chosen))
+            if hasattr(head, "classes_"):
+                scores, predicted = _scores(head, chosen), np.searchsorted(head.classes_, predicted)
             else:
-                scores = head_scores(head, chosen, heads.classes)
-                transfers[a, b] = Transfer(members[b], scores, _predicted(head, chosen, heads.classes))
+                scores = predicted = predicted.astype(np.float64)
+            transfers[a, b] = members[b], scores, predicted
     return transfers
 
 
-def _predicted(head: Any, X: Any, classes: NDArray[Any]) -> NDArray[np.int64]:
-    """Return the number of the class that a head predicts for each row; -1: none of these classes."""
-    names = np.arange(len(classes)) if _are_fractions(classes) else classes
-    labels = np.asarray(head.predict(X))
-    if names.dtype.kind in "OUS" or labels.dtype.kind in "OUS":
-        names, labels = names.astype(str), labels.astype(str)
-    codes = np.minimum(np.searchsorted(names, labels), len(names) - 1)
-    return np.where(names[codes] == labels, codes, -1)
-
-
-def head_scores(head: Any, X: Any, classes: Sequence[Any] | NDArray[Any]) -> NDArray[np.float64]:
+def _scores(head: Any, X: Any) -> Floats:
     """Return a fitted head's scores: (n,) for two classes, (n, K) for more.
 
     Two classes: ``decision_function`` if there is one. More: probabilities, if it gives them.
     """
-    K = len(classes)
+    K = len(head.classes_)
     prefers = ("decision_function", "predict_proba") if K == 2 else ("predict_proba", "decision_function")
     method = next(name for name in prefers if hasattr(head, name))
     scores = np.asarray(getattr(head, method)(X), dtype=np.float64)
@@ -285,17 +274,6 @@ def head_scores(head: Any, X: Any, classes: Sequence[Any] | NDArray[Any]) -> NDA
     return scores
 
 
-def _seeded(head: Any, seed: int) -> Any:
-    """Return an unfitted copy whose open random states are set, so that an audit can be repeated."""
-    copy = clone(head)
-    unset = {
-        name: seed
-        for name, value in copy.get_params().items()
-        if name.rpartition("__")[2] == "random_state" and value is None
-    }
-    return copy.set_params(**unset)
-
-
 def _check_rows(X: Any, name: str) -> NDArray[Any]:
     X = to_numpy(X)
     if X.ndim == 3:
@@ -303,3 +281,269 @@ def _check_rows(X: Any, name: str) -> NDArray[Any]:
     rows = as_float_matrix(X, name=name)
     require_finite(rows, name)
     return rows
+
+
+# --- association shift -----------------------------------------------------------------------------------
+
+
+def find_directions(source: Any, label: Any) -> tuple[tuple[Any, Any], ...]:
+    """Return (source, label) that go together, of two sources and two labels; both ways, if they do not.
+
+    The other label then goes with the other source. Rows whose association is none to speak of (Cramér's V,
+    corrected for chance, below .1) have no direction. The label is the rarer one, or that of the first row,
+    so that names do not matter.
+
+    Examples
+    --------
+    >>> find_directions(["dry", "wet", "dry", "wet"], ["left", "right", "left", "right"])
+    (('dry', 'left'),)
+    """
+    sources, labels = to_numpy(source), to_numpy(label)
+    names, first = np.unique(sources, return_index=True)
+    classes, counts = np.unique(labels, return_counts=True)
+    rare = labels[0] if counts[0] == counts[1] else classes[counts.argmin()]
+    share = [np.mean(labels[sources == name] == rare) for name in names]
+    if (confounding(sources, np.zeros(len(sources)), labels).source_label or 0.0) >= UNASSOCIATED:
+        return ((names[int(np.argmax(share))].item(), rare.item()),)
+    return tuple((name.item(), rare.item()) for name in names[np.argsort(first)])
+
+
+def choose_directions(
+    stated: tuple[Any, Any] | None, fit: Table, head: Table, evaluation: Table
+) -> tuple[tuple[tuple[Any, Any], ...], str]:
+    """Return which label is associated with which source where shortcuts are learned, and where that is from.
+
+    No direction, where association shift cannot be measured: it needs events of two sources and two classes
+    that both sources saw, in HEAD and in EVAL, and two HEAD participants or more.
+    """
+    views = head.paired_views()
+    if views is None or evaluation.paired_views() is None or head.label is None:
+        return (), ""
+    labels = np.unique(head.label)
+    if len(labels) != 2:
+        return (), ""
+    if len(np.unique(head.participant[views[0]])) < 2:
+        return (), "HEAD has paired events of one participant, and shortcuts are learned of two or more"
+    if stated is not None:
+        # Compared as text, as a command line states them.
+        chosen = []
+        for what, value, entries in zip(("source", "label"), stated, (head.sources, labels), strict=True):
+            same = [entry for entry in entries.tolist() if str(entry) == str(value)]
+            if not same:
+                names = ", ".join(map(str, entries.tolist()))
+                raise UsageError(f"association names the {what} {value!r}; the table has {names}.")
+            chosen.append(same[0])
+        return ((chosen[0], chosen[1]),), "stated"
+    # FIT rows may have the labels of another task; they then say nothing about this one's.
+    same_task = fit.label is not None and np.array_equal(np.unique(fit.label), labels)
+    rows, role = (fit, "FIT") if same_task and len(fit.sources) == 2 else (head, "HEAD")
+    return find_directions(rows.source, rows.label), role
+
+
+def assignment_probability(y: Any, participants: Any, xi: float) -> Floats:
+    """Return Pr(U = 1 | y, p; ξ), the probability that an event is seen through device 1.
+
+    ½ + .4 ξ (y - π) / max(π, 1 - π), where π is the share of positive events (label 1) of the participant and
+    ξ the association, from -1 to 1. Half of each participant's events are expected on each device at every ξ.
+
+    Examples
+    --------
+    >>> assignment_probability([1, 0, 0, 0], ["p", "p", "p", "p"], xi=1).round(3).tolist()
+    [0.9, 0.367, 0.367, 0.367]
+    """
+    labels = _labels(y)
+    if not -1 <= xi <= 1:
+        raise ValueError(f"xi must be between -1 (reversed) and 1 (aligned); got {xi!r}.")
+    _, who = encode_source(participants, len(labels), name="participants")
+    positive = (np.bincount(who, labels) / np.bincount(who))[who]
+    return np.asarray(0.5 + DEPARTURE * xi * (labels - positive) / np.maximum(positive, 1 - positive))
+
+
+def assign_endpoints(
+    y: Any, participants: Any, xi: float, seed: int | np.random.Generator = 1017
+) -> NDArray[np.int64]:
+    """Return the device, 0 or 1, through which each event is seen: one realised assignment.
+
+    Quotas rather than coin flips. Of each participant's n events, ⌊n / 2⌋ get device 1; among the positive
+    ones as many as :func:`assignment_probability` adds up to, rounded (half up), the rest among the negative
+    ones. Which events, chance decides: participants in string order, positives before negatives.
+
+    Examples
+    --------
+    >>> y, who = [1] * 10 + [0] * 10, ["p"] * 20
+    >>> device = assign_endpoints(y, who, xi=1)
+    >>> int(device[:10].sum()), int(device[10:].sum())
+    (9, 1)
+    """
+    labels = _labels(y)
+    probability = assignment_probability(labels, participants, xi)
+    rng = np.random.default_rng(seed)
+    device = np.zeros(len(labels), np.int64)
+    people = _people(participants, len(labels))
+    for name in np.unique(people):
+        events = np.flatnonzero(people == name)
+        positives = rng.permutation(events[labels[events]])
+        negatives = rng.permutation(events[~labels[events]])
+        n_second = len(events) // 2
+        quota = int(np.floor(probability[positives].sum() + 0.5))
+        quota = min(max(quota, n_second - len(negatives)), len(positives), n_second)
+        device[positives[:quota]] = 1
+        device[negatives[: n_second - quota]] = 1
+    return device
+
+
+def association_auroc(scores0: Any, scores1: Any, y: Any, participants: Any) -> ByParticipant:
+    """Return each participant's AUROC at ξ = -1, 0 and 1, exactly, as values (P, 3): no endpoint is drawn.
+
+    ``scores0[i]`` and ``scores1[i]`` are a head's scores of two recordings of event i, with label 0 or 1.
+    Both count, each with the probability of being the one seen.
+
+    Examples
+    --------
+    A head that only sees the device:
+
+    >>> association_auroc([0, 0, 0, 0], [1, 1, 1, 1], [1, 1, 0, 0], ["p"] * 4).values.round(3)
+    array([[0.1, 0.5, 0.9]])
+    """
+    scores0, scores1 = check_scores(scores0, "scores0"), check_scores(scores1, "scores1")
+    labels = _labels(y)
+    if not scores0.shape == scores1.shape == labels.shape:
+        raise ValueError(
+            f"scores0 {scores0.shape}, scores1 {scores1.shape} and y {labels.shape} must describe the same "
+            "events, one entry each. Leave out events that only one device saw."
+        )
+    people = _people(participants, len(labels))
+    twice = np.concatenate([scores0, scores1]), np.tile(labels, 2), np.tile(people, 2)
+    curves = []
+    for xi in ASSOCIATIONS:
+        second = assignment_probability(labels, people, xi)
+        weight = np.concatenate([1 - second, second])
+        curves.append(participant_auroc(*twice, classes=(False, True), weight=weight))
+    return ByParticipant(curves[0].participants, np.stack([curve.values for curve in curves], axis=-1))
+
+
+class AssociationHeads(NamedTuple):
+    """Heads trained at ξ = 1 (shortcut) and ξ = 0 (control) on the same events, and how C was chosen.
+
+    ``auroc`` is the leave-one-participant-out AUROC of the control head at each C of ``C_grid``.
+    """
+
+    shortcut: Pipeline
+    control: Pipeline
+    C: float
+    C_grid: tuple[float, ...]
+    auroc: tuple[float, ...]
+
+
+def fit_association_heads(
+    X0: Any,
+    X1: Any,
+    y: Any,
+    participants: Any,
+    *,
+    C_grid: Sequence[float] | Floats = C_GRID,
+    seed: int = 1017,
+) -> AssociationHeads:
+    """Fit the shortcut and the control head on one view of each event, as association decides.
+
+    Both are balanced logistic regressions on scaled features, every participant weighing the same. C is the
+    one with the best AUROC of the control head on participants left out in turn, both their views counting
+    equally; ties go to the smaller C.
+
+    Parameters
+    ----------
+    X0, X1 : (n, d) arrays
+        Original features of the events through device 0 and device 1; row i of both is the same event.
+    y, participants : (n,) arrays
+        Task labels, 0 or 1, and who each event is from: two or more, each with both labels.
+    C_grid : sequence of float
+        Inverse regularisations to try.
+    seed : int
+        Decides which events are seen through which device; both assignments start from it.
+    """
+    X0, X1 = (as_float_matrix(to_numpy(X), name=name) for X, name in ((X0, "X0"), (X1, "X1")))
+    labels = _labels(y)
+    if not (X0.shape == X1.shape and len(X0) == len(labels)):
+        raise ValueError(
+            f"X0 has shape {X0.shape}, X1 {X1.shape} and y {labels.shape}; they must be two views and the "
+            "label of the same events. Leave out events that only one device saw."
+        )
+    require_finite(X0, "X0")
+    require_finite(X1, "X1")
+    grid = sorted({float(C) for C in C_grid})
+    people = _people(participants, len(labels))
+    shortcut, control = (
+        np.where(assign_endpoints(labels, people, xi, seed)[:, None] == 1, X1, X0) for xi in (1, 0)
+    )
+    auroc = _left_out_auroc(control, X0, X1, labels, people, grid)
+    C = grid[int(np.argmax(auroc))]
+    return AssociationHeads(
+        shortcut=_fit_heads(shortcut, labels, people, [C])[0],
+        control=_fit_heads(control, labels, people, [C])[0],
+        C=C,
+        C_grid=tuple(grid),
+        auroc=tuple(auroc.tolist()),
+    )
+
+
+def _left_out_auroc(
+    X: NDArray[Any],
+    X0: NDArray[Any],
+    X1: NDArray[Any],
+    labels: NDArray[np.bool_],
+    people: NDArray[np.str_],
+    grid: list[float],
+) -> Floats:
+    """Return, for each C, the mean AUROC over participants of the head fitted on X without them."""
+    everyone = np.unique(people)
+    if len(everyone) < 2:
+        raise ValueError(
+            f"All events are from participant {str(everyone[0])!r}; choosing C leaves out each participant "
+            "in turn and needs two or more."
+        )
+    scores = np.full((2, len(labels), len(grid)), 0.5)
+    # Every participant needs both labels; better known before anything is fitted.
+    participant_auroc(scores[0], labels, people, classes=(False, True))
+    for name in everyone:
+        out = people == name
+        for k, head in enumerate(_fit_heads(X[~out], labels[~out], people[~out], grid)):
+            scores[:, out, k] = shortcut_scores(head, X0[out]), shortcut_scores(head, X1[out])
+    by_person = participant_auroc(
+        np.concatenate(scores), np.tile(labels, 2), np.tile(people, 2), classes=(False, True)
+    )
+    return np.asarray(by_person.values.mean(axis=0))
+
+
+def _fit_heads(
+    X: NDArray[Any], labels: NDArray[np.bool_], people: NDArray[np.str_], grid: list[float]
+) -> list[Pipeline]:
+    """Return a balanced, participant-weighted logistic head for each C."""
+    _, person, counts = np.unique(people, return_inverse=True, return_counts=True)
+    weight = 1.0 / counts[person]
+    weight /= weight.mean()
+    scaler = StandardScaler().fit(X, sample_weight=weight)
+    # In float64, as scikit-learn itself did up to 1.7: in float32 its solver can stop before it has begun.
+    scaled = scaler.transform(X).astype(np.float64)
+    weight = balanced_weights(labels, weight)
+    models = [LogisticRegression(C=C, max_iter=2000).fit(scaled, labels, sample_weight=weight) for C in grid]
+    return [make_pipeline(scaler, model) for model in models]
+
+
+def shortcut_scores(head: Pipeline, X: Any) -> NDArray[Any]:
+    """Return the probability of label 1 that an association head gives each row, in the rows' precision."""
+    return np.asarray(head.predict_proba(X)[:, 1], dtype=X.dtype)
+
+
+def _people(participants: Any, n: int) -> NDArray[np.str_]:
+    """Return each event's participant as text."""
+    names, codes = encode_source(participants, n, name="participants")
+    people: NDArray[np.str_] = np.array([str(name) for name in names.tolist()])[codes]
+    return people
+
+
+def _labels(y: Any) -> NDArray[np.bool_]:
+    labels = to_numpy(y)
+    if labels.ndim != 1 or not len(labels) or not np.isin(labels, (0, 1)).all():
+        raise ValueError(f"y must be 0 or 1 for each event; got shape {labels.shape}.")
+    flags: NDArray[np.bool_] = labels.astype(bool)
+    return flags

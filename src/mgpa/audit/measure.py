@@ -19,14 +19,25 @@ from ..moments import Standardizer
 from ..tables.rows import corrected_rows
 from ..tables.table import Table
 from ..tokens import token_mean
-from .association import AssociationHeads, Direction, association_auroc, fit_association_heads
 from .design import Design, require_everyone
 from .fits import is_fitted
-from .heads import Heads, Transfer, fit_heads, transfer_scores
+from .heads import (
+    AssociationHeads,
+    association_auroc,
+    fit_association_heads,
+    fit_heads,
+    shortcut_scores,
+    transfer_scores,
+)
 from .ranks import between_auroc, within_auroc
-from .readers import SourceReading, read_many_sources
+from .readers import (
+    SourceReading,
+    moves_tokens_alike,
+    read_many_sources,
+    read_residuals,
+    read_token_sources,
+)
 from .store import Arrays, array_digest, cell_key
-from .token_readers import moves_tokens_alike, read_residuals, read_token_sources
 
 Rows = tuple[NDArray[Any], NDArray[Any]]  # HEAD and EVAL
 
@@ -35,6 +46,9 @@ Rows = tuple[NDArray[Any], NDArray[Any]]  # HEAD and EVAL
 BANKS_TOGETHER, BANK_BYTES = 8, 2**33
 # Rows of the before/after picture: enough to see clouds, few enough to draw.
 PICTURE_ROWS = 1500
+# Rows that are corrected and standardised at a time: double precision of all of them would take more memory
+# than the table.
+BLOCK = 8192
 
 
 @dataclass(frozen=True)
@@ -56,7 +70,7 @@ class Ground:
         Where networks are trained.
     bank : dict
         ``bank``, ``restarts`` and ``checkpoints`` of the source readers; empty is the paper's.
-    directions : tuple of Direction
+    directions : tuple of (source, label)
         Which label is associated with which source where shortcut heads are trained; curves of several are
         averaged.
     """
@@ -68,7 +82,7 @@ class Ground:
     task_head: Any = None
     device: str = "auto"
     bank: dict[str, Any] = field(default_factory=dict)
-    directions: tuple[Direction, ...] = ()
+    directions: tuple[tuple[Any, Any], ...] = ()
 
     @cached_property
     def key(self) -> str:
@@ -76,7 +90,7 @@ class Ground:
         scaling = array_digest(self.standardizer.center, self.standardizer.scale, self.standardizer.varies)
         rows = (self.head.digest, self.evaluation.digest)
         head = joblib.hash(self.task_head) if self.deployed else self.task_head
-        settings = (head, self.device, self.bank, [repr(way) for way in self.directions])
+        settings = (head, self.device, self.bank, self.directions)
         design = (self.design.task, self.design.labels, list(self.design.heads), self.classes)
         return cell_key("ground", rows, scaling, settings, design)
 
@@ -121,78 +135,76 @@ class Ground:
         Features that were constant in FIT are there too, centred: maps leave them in the rows that users
         deploy, where readers find them.
         """
-        return np.asarray((X - self.standardizer.center) / self.standardizer.scale, dtype=X.dtype)
-
-    def raw(self, H: NDArray[Any]) -> NDArray[Any]:
-        """Return standardised rows in the input's units."""
-        return np.asarray(H * self.standardizer.scale + self.standardizer.center, dtype=H.dtype)
+        H: NDArray[Any] = np.empty_like(X)
+        for start in range(0, len(X), BLOCK):
+            block = X[start : start + BLOCK]
+            H[start : start + BLOCK] = (block - self.standardizer.center) / self.standardizer.scale
+        return H
 
     def sized(self, H: NDArray[Any]) -> NDArray[Any]:
         """Return the (mean) rows' features that varied in FIT: the units of others are arbitrary."""
         return _flat_mean(H)[:, self.standardizer.varies]
 
-    @cached_property
+    # Not kept: standardising again costs less than the memory.
+    @property
     def H_head(self) -> NDArray[Any]:
         """Original HEAD rows."""
         return self.standardized(self.head.X)
 
-    @cached_property
+    @property
     def H_eval(self) -> NDArray[Any]:
         """Original EVAL rows."""
         return self.standardized(self.evaluation.X)
 
     def corrected(self, m: CorrectionMap) -> Rows:
         """Return HEAD and EVAL rows as a map leaves them."""
-        head, held = (self.standardized(corrected_rows(m, rows)) for rows in (self.head, self.evaluation))
-        return head, held
+        corrected = []
+        for table in (self.head, self.evaluation):
+            rows = np.empty_like(table.X)
+            for start in range(0, len(rows), BLOCK):
+                block = slice(start, start + BLOCK)
+                rows[block] = self.standardized(corrected_rows(m, table.take(block)))
+            corrected.append(rows)
+        return corrected[0], corrected[1]
 
     @cached_property
-    def frozen_heads(self) -> Heads | None:
-        """Task heads that exist before any correction."""
-        if self.deployed:
-            return Heads(dict.fromkeys(self.design.heads, self.task_head), self._deployed_classes)
-        return self.fit_heads(self.H_head)
+    def frozen_heads(self) -> dict[Any, Any]:
+        """Task heads that exist before any correction, by source."""
+        if not self.deployed:
+            return self.fit_heads(self.H_head)
+        if self.design.task == "classification":
+            trained, classes = set(np.asarray(self.task_head.classes_).tolist()), np.unique(self.head.label)
+            if trained != set(classes.tolist()):
+                raise UsageError(
+                    f"The head was fitted on labels {sorted(map(str, trained))}; the table has "
+                    f"{classes.tolist()}."
+                )
+        return dict.fromkeys(self.design.heads, self.task_head)
 
-    @cached_property
-    def transfers(self) -> tuple[Any, ...]:
-        """Sources that task heads go between: those with HEAD rows of every class."""
+    def fit_heads(self, rows: NDArray[Any]) -> dict[Any, Any]:
+        """Return task heads of HEAD rows for every source that has rows of every class; none without two."""
         head, design = self.head, self.design
-        if not design.task or len(design.heads) < 2:
-            return ()
-        if design.task == "regression":
-            return design.heads
-        classes = np.unique(head.label)
-        return tuple(
+        classes = np.unique(head.label) if design.task == "classification" else ()
+        transfers = [
             source
-            for source in design.heads
-            if len(np.unique(head.label[head.source == source])) == len(classes)
-        )
-
-    def fit_heads(self, rows: NDArray[Any]) -> Heads | None:
-        """Return task heads of HEAD rows, one for every source; None without a task."""
-        if len(self.transfers) < 2:
-            return None
-        chosen = np.isin(self.head.source, self.transfers)
-        X = _flat_mean(rows) if self.design.task == "regression" else rows
-        label, source = self.head.label[chosen], self.head.source[chosen]
+            for source in (design.heads if design.task else ())
+            if design.task == "regression"
+            or len(np.unique(head.label[head.source == source])) == len(classes)
+        ]
+        if len(transfers) < 2:
+            return {}
+        X = _flat_mean(rows) if design.task == "regression" else rows
+        label, source, chosen = head.label, head.source, np.isin(head.source, transfers)
+        if not chosen.all():
+            X, label, source = X[chosen], label[chosen], source[chosen]
         template = clone(self.task_head) if self.deployed else self.task_head
-        return fit_heads(X[chosen], label, source, template, task=self.design.task, device=self.device)
-
-    @cached_property
-    def _deployed_classes(self) -> NDArray[Any] | None:
-        if self.design.task == "regression":
-            return None
-        trained, classes = set(np.asarray(self.task_head.classes_).tolist()), np.unique(self.head.label)
-        if trained != set(classes.tolist()):
-            raise UsageError(
-                f"The head was fitted on labels {sorted(map(str, trained))}; the table has "
-                f"{classes.tolist()}."
-            )
-        return classes
+        return fit_heads(X, label, source, template, task=design.task, device=self.device)
 
     @cached_property
     def association_heads(self) -> tuple[AssociationHeads, ...]:
         """Shortcut and control heads of every direction, of the events that both sources saw."""
+        if not self.directions:
+            return ()
         flat = _flat_mean(self.H_head)
         return tuple(
             fit_association_heads(*_paired_events(self.head, flat, direction))
@@ -213,7 +225,7 @@ class Ground:
     def picture(self) -> tuple[NDArray[np.int64], NDArray[Any], NDArray[Any]]:
         """EVAL rows to draw, their mean and their two leading directions before any correction."""
         rows = np.sort(np.random.default_rng(0).permutation(len(self.evaluation))[:PICTURE_ROWS])
-        H = self.sized(self.H_eval[rows]).astype(np.float64)
+        H = self.sized(self.standardized(self.evaluation.X[rows])).astype(np.float64)
         mean = H.mean(axis=0)
         return rows, mean, np.linalg.svd(H - mean, full_matrices=False)[2][:2].T
 
@@ -235,18 +247,13 @@ class Ground:
         pairs = ((self.H_head, C_head), (self.H_eval, C_eval))
         # A reading of uncorrected centred tokens serves every correction that shifts all tokens alike.
         alike = all(moves_tokens_alike(before, after) for before, after in pairs)
-        return read_token_sources(
-            C_head,
-            self.head.source,
-            C_eval,
-            residual=self.residual_reading if alike else self.read_residuals(C_head, C_eval),
-            device=self.device,
-            **self.bank,
-        )
+        residual = self.residual_reading if alike else self.read_residuals(C_head, C_eval)
+        source = self.head.source
+        return read_token_sources(C_head, source, C_eval, residual=residual, device=self.device, **self.bank)
 
     def prepare(self) -> None:
         """Fit what is shared now, so that workers receive it instead of fitting it again."""
-        _ = self.frozen_heads, self.association_heads, self.H_head, self.H_eval, self.picture
+        _ = self.frozen_heads, self.association_heads, self.picture
         if self.tokens:
             _ = self.residual_reading
         views = self.evaluation.paired_views() if self.directions else None
@@ -299,13 +306,13 @@ def movement_by_group(
     >>> movement_by_group(H, H + [[0.0, 0.5], [1.0, 0.0]], np.array(["p1", "p2"]))
     (('p1', 'p2'), array([0.1, 0.5]))
     """
-    before, after = (np.asarray(rows, dtype=np.float64) for rows in (before, after))
+    before, after = np.asarray(before), np.asarray(after)
     names, codes = np.unique(np.asarray(groups).astype(str), return_inverse=True)
     counted = np.ones(before.shape[-1], bool) if varies is None else varies
-    moved = [
-        movement(after[rows] - before[rows], before[rows], counted)
-        for rows in (codes == code for code in range(len(names)))
-    ]
+    moved = []
+    for code in range(len(names)):
+        H, C = (rows[codes == code].astype(np.float64) for rows in (before, after))
+        moved.append(movement(C - H, H, counted))
     return tuple(names.tolist()), np.array(moved)
 
 
@@ -349,10 +356,13 @@ def task_utility(ground: Ground, C_head: NDArray[Any], C_eval: NDArray[Any]) -> 
     result: Arrays = {"directions": np.array([f"{a} → {b}" for a, b in directions])}
     heads = {"frozen": ground.frozen_heads, "refitted": ground.fit_heads(C_head)}
     for name, fitted in heads.items():
-        rows = ground.raw(C_eval) if name == "frozen" and ground.deployed else C_eval
+        rows = C_eval
+        if name == "frozen" and ground.deployed:  # in the input's units
+            scaling = ground.standardizer
+            rows = (C_eval * scaling.scale + scaling.center).astype(C_eval.dtype)
         if design.task == "regression":
             rows = _flat_mean(rows)
-        transfers = {} if fitted is None else transfer_scores(fitted, rows, ground.evaluation.source)
+        transfers = transfer_scores(fitted, rows, ground.evaluation.source) if fitted else {}
         measures = _numbers_measured if design.task == "regression" else _classes_measured
         columns = [measures(ground, transfers.get(pair)) for pair in directions]
         for what in columns[0]:
@@ -360,7 +370,7 @@ def task_utility(ground: Ground, C_head: NDArray[Any], C_eval: NDArray[Any]) -> 
     return result
 
 
-def _classes_measured(ground: Ground, transfer: Transfer | None) -> Arrays:
+def _classes_measured(ground: Ground, transfer: tuple[Any, Any, Any] | None) -> Arrays:
     """Return AUROC and balanced accuracy of every unit that a head scored; labels within or between units."""
     n = len(ground.units)
     values: Arrays = {"": np.full(n, np.nan), "_accuracy": np.full(n, np.nan)}
@@ -387,13 +397,13 @@ def _classes_measured(ground: Ground, transfer: Transfer | None) -> Arrays:
     return values
 
 
-def _numbers_measured(ground: Ground, transfer: Transfer | None) -> Arrays:
+def _numbers_measured(ground: Ground, transfer: tuple[Any, Any, Any] | None) -> Arrays:
     """Return mean error, mean squared error, and that relative to the labels' variance, of every unit."""
     n = len(ground.units)
     if transfer is None:
         return dict.fromkeys(("_bias", "_square", "_relative"), np.full(n, np.nan))
-    units, label = ground.unit_codes[transfer.rows], ground.evaluation.label
-    error = transfer.predicted - label[transfer.rows]
+    rows, _, predicted = transfer
+    units, error = ground.unit_codes[rows], predicted - ground.evaluation.label[rows]
     square, spread = _unit_means(error**2, units, n), float(np.var(ground.head.label))
     return {"_bias": _unit_means(error, units, n), "_square": square, "_relative": square / spread}
 
@@ -411,18 +421,17 @@ def association(ground: Ground, C_eval: NDArray[Any]) -> Arrays:
     for direction, heads in zip(ground.directions, ground.association_heads, strict=True):
         X0, X1, y, people = _paired_events(ground.evaluation, flat, direction)
         for name, head in (("shortcut", heads.shortcut), ("control", heads.control)):
-            curves.setdefault(name, []).append(
-                association_auroc(head.scores(X0), head.scores(X1), y, people).values
-            )
+            scores = shortcut_scores(head, X0), shortcut_scores(head, X1)
+            curves.setdefault(name, []).append(association_auroc(*scores, y, people).values)
     return {name: np.mean(values, axis=0) for name, values in curves.items()}
 
 
-def _paired_events(table: Table, flat: NDArray[Any], direction: Direction) -> tuple[Any, Any, Any, Any]:
+def _paired_events(table: Table, flat: NDArray[Any], direction: tuple[Any, Any]) -> tuple[Any, Any, Any, Any]:
     """Return events through the other source and the direction's, which have its label, and whose."""
-    views = table.paired_views()
+    (source, label), views = direction, table.paired_views()
     assert views is not None
-    first, second = views if table.sources[1] == direction.source else views[::-1]
-    return flat[first], flat[second], table.label[first] == direction.label, table.participant[first]
+    first, second = views if table.sources[1] == source else views[::-1]
+    return flat[first], flat[second], table.label[first] == label, table.participant[first]
 
 
 def preserved_rows(ground: Ground, basis: NDArray[Any]) -> Rows:
@@ -431,18 +440,16 @@ def preserved_rows(ground: Ground, basis: NDArray[Any]) -> Rows:
     ``basis`` is the gate's, orthonormal in FIT's coordinates.
     """
 
-    def preserved(H: NDArray[Any]) -> NDArray[Any]:
-        return np.asarray(H - (H @ basis) @ basis.T, dtype=H.dtype)
+    tokens_alike = ground.tokens and len(basis) == ground.head.X.shape[-1]
 
-    if len(basis) != ground.H_head.shape[-1]:  # a gate of all tokens together
-        rows = (ground.H_head, ground.H_eval)
-        head, held = (preserved(H.reshape(len(H), -1)).reshape(H.shape) for H in rows)
-        return head, held
-    if not ground.tokens:
-        return preserved(ground.H_head), preserved(ground.H_eval)
-    # A correction shifts all tokens alike inside the gate, so only that part of the token mean can change.
-    shift = [
-        H - ((token_mean(H) @ basis) @ basis.T)[:, None, :].astype(H.dtype)
-        for H in (ground.H_head, ground.H_eval)
-    ]
-    return shift[0], shift[1]
+    def preserved(H: NDArray[Any]) -> NDArray[Any]:
+        for start in range(0, len(H), BLOCK):
+            rows = H[start : start + BLOCK]
+            if tokens_alike:  # a correction inside the gate shifts all tokens as it shifts their mean
+                rows -= ((token_mean(rows) @ basis) @ basis.T)[:, None, :].astype(H.dtype)
+            else:  # of vectors, or of all tokens together
+                flat = rows.reshape(len(rows), -1)
+                flat[...] = flat - (flat @ basis) @ basis.T
+        return H
+
+    return preserved(ground.H_head), preserved(ground.H_eval)

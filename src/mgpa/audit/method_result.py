@@ -12,11 +12,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..maps import MapInfo
-from .association import curve_at, curve_coefficients, curve_minimum
-from .bootstrap import Estimate, Resampling, Statistic, contrast, estimate, leave_one_out
-from .chance import FLIPPED, Chance, compare, permuted_auroc, permuted_between, with_units_flipped
+from .bootstrap import (
+    Estimate,
+    Resampling,
+    Statistic,
+    contrast,
+    curve_at,
+    curve_coefficients,
+    curve_minimum,
+    estimate,
+    leave_one_out,
+)
 from .design import Design, pooled
+from .fits import Fit
 from .metrics import LINEAR, find_metric
+from .ranks import FLIPPED, Chance, compare, permuted_auroc, permuted_between, with_units_flipped
 
 Floats = NDArray[np.float64]
 #: What is measured of a fit, by the names that its cell has for it; some of it not always.
@@ -84,33 +94,29 @@ class MethodResult:
 
     @classmethod
     def collect(
-        cls,
-        name: str,
-        fitted: list[Any],
-        cells: list[dict[str, Any]],
-        floors: list[dict[str, Any] | None],
-        **known: Any,
+        cls, fits: list[Fit], cells: list[dict[str, Any]], floors: list[dict[str, Any] | None], **fields: Any
     ) -> MethodResult:
-        """Stack the cells of a method's fits; ``known`` are further fields."""
+        """Stack the cells of a method's fits; ``fields`` are further ones."""
         arrays: dict[str, Any] = {
             key: np.stack([cell[key] for cell in cells]) for key in (*MEASURED, *HEADS) if key in cells[0]
         }
         heads = {key: arrays.pop(key) for key in HEADS if key in arrays}
         floor = None if floors[0] is None else np.stack([f["source_auroc"] for f in floors if f is not None])
         return cls(
-            name=name,
-            source_blind=fitted[0].map.source_blind,
+            name=fits[0].method,
+            source_blind=fits[0].map.source_blind,
             participants=tuple(cells[0]["participants"].tolist()),
             readers=tuple(cells[0]["readers"].tolist()),
             directions=tuple(cells[0].get("directions", np.array([])).tolist()),
             **arrays,
             heads=heads,
             floor_auroc=floor,
-            facts=[fit.facts for fit in fitted],
+            facts=[fit.facts for fit in fits],
             cells=cells,
-            summary=fitted[0].map.summary(),
-            provenance=tuple(fit.map.info for fit in fitted),
-            **known,
+            summary=fits[0].map.summary(),
+            provenance=tuple(fit.map.info for fit in fits),
+            fitted_elsewhere=any(fit.came_fitted for fit in fits),
+            **fields,
         )
 
     @classmethod
@@ -194,7 +200,7 @@ class MethodResult:
         return self._chance("L", self._linear)
 
     def _chance(self, metric: str, readers: list[int]) -> Chance:
-        """Return a metric of readers held against exchanged sources (:mod:`mgpa.audit.chance`)."""
+        """Return a metric of readers held against exchanged sources (:mod:`mgpa.audit.ranks`)."""
         drawn = self._by_chance[..., readers].max(axis=-1).mean(axis=0)
         within = 2 * self.travelled.sum() > len(self.travelled)
         if not within:  # the first draw is what was measured

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from ..baselines.registry import references
 from ..errors import printable
-from . import bootstrap, chance
+from . import bootstrap, ranks
 from .verdict import shortcut_note, task_metric
 from .words import label, listed, reader_rows
 
@@ -39,9 +39,9 @@ def methods_text(audit: Audit) -> str:
         _methods(audit),
         scaled if s["standardize"] else f"Embeddings were measured in {units}, without standardisation.",
         f"Source accessibility S is the largest participant-mean AUROC of {len(readers)} readers trained on "
-        f"corrected HEAD rows ({_readers(readers)}); it was compared with {chance.DRAWS} permutations of "
-        f"source labels (seed {chance.SEED}), and the source called readable where the permutation p was at "
-        f"most {chance.LEVEL:g}.",
+        f"corrected HEAD rows ({_readers(readers)}); it was compared with {ranks.DRAWS} permutations of "
+        f"source labels (seed {ranks.SEED}), and the source called readable where the permutation p was at "
+        f"most {ranks.LEVEL:g}.",
         *_task(audit),
         f"Intervals are {100 * bootstrap.LEVEL:g} % percentile bootstrap over participants, "
         f"{bootstrap.DRAWS:,} draws, seed {bootstrap.SEED} (n = {audit.n_people}); draws are the same for "

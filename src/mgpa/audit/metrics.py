@@ -13,9 +13,8 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from .association import ASSOCIATIONS
-from .bootstrap import Estimate, Statistic
-from .further_readers import FURTHER
+from .bootstrap import ASSOCIATIONS, Estimate, Statistic
+from .readers import FURTHER
 
 if TYPE_CHECKING:
     from .method_result import MethodResult

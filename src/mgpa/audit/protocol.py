@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import copy
 from dataclasses import replace
 from functools import partial
-from typing import Any, Literal, Self, TypeVar
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 from joblib import delayed
@@ -20,32 +20,30 @@ from .._common.progress import in_processes, waiting
 from ..coordinates import Coordinates
 from ..errors import ParameterError, TableError, UsageError, printable
 from ..estimators.staged import torch_device
-from ..maps import CorrectionMap, load_map
 from ..maps.io.mapfile import map_digest
 from ..tables.columns import ROLES
 from ..tables.rows import in_coordinates
+from ..tables.seen import row_digests
 from ..tables.table import Table
-from .association import Direction, choose_directions
 from .design import FEWEST_PEOPLE, duplicates, find_design, fold_tables, require_measurable, seen_by
 from .diagnostics import confounding
 from .fits import (
-    Fitted,
+    Fit,
     FittingData,
-    Job,
     common_coordinates,
     cut_back,
     explain,
     fit_one,
     has_pairs,
-    list_jobs,
+    list_fits,
     pairs_in,
     require_applicable,
     stored_fit,
 )
-from .heads import check_head
+from .heads import check_head, choose_directions
 from .measure import Ground, Rows, measure, preserved_rows, source_accessibility
 from .method_result import MethodResult, people_known
-from .readers import CHECKPOINTS, SourceReading, reader_bank
+from .readers import CHECKPOINTS, FURTHER, MOST_ROWS, SEED, SourceReading, check_bank
 from .result import Audit
 from .store import LIBRARIES, Arrays, Store, array_digest, cell_key, installed, resolve_device
 from .words import label as shown_as
@@ -161,219 +159,201 @@ def run(
 
 
 class AuditPlan:
-    """An audit before it runs, checked as a whole; the parameters are those of :func:`run`.
+    """An audit before it runs, checked as a whole; it takes what :func:`run` takes.
 
     Examples
     --------
     >>> from mgpa.tables import simulate_table
     >>> plan = AuditPlan(simulate_table(16), ["leace"], readers={"restarts": 0}, verbose=False)
-    >>> [(cell["method"], cell["measured"]) for cell in plan.pending()]
-    [('identity', False), ('leace', False)]
-    >>> plan.run().methods
-    ('identity', 'leace')
+    >>> plan.settings["participants"]["EVAL"], len(plan.folds)
+    (3, 5)
     """
 
     def __init__(
-        self,
-        table: Table,
-        methods: Iterable[str] | Mapping[str, Any] = DEFAULT_METHODS,
-        *,
-        pairs: Any = None,
-        seeds: Sequence[int] = (17, 29, 43),
-        budget: float | Mapping[str, float] | None = None,
-        unattained: Literal["raise", "omit"] = "raise",
-        coordinates: Coordinates | None = None,
-        head: Any = None,
-        task: str | None = None,
-        readers: str | Mapping[str, Any] = "full",
-        association: tuple[Any, Any] | None = None,
-        floor: bool = True,
-        standardize: bool = True,
-        folds: int | None = None,
-        cache: Any = None,
-        n_jobs: int = 1,
-        device: str = "auto",
-        verbose: bool = True,
+        self, table: Table, methods: Iterable[str] | Mapping[str, Any] = DEFAULT_METHODS, **settings: Any
     ) -> None:
+        unknown = sorted(set(settings) - set(run.__kwdefaults__ or ()))
+        if unknown:
+            raise TypeError(f"An audit has no parameter {', '.join(unknown)}.")
+        options = (run.__kwdefaults__ or {}) | settings
         if not isinstance(table, Table):
             raise TypeError(
                 f"table is a {type(table).__name__}; make a Table of it, as Table.from_frame does."
             )
-        table.require("source", "participant")
-        self.bank = reader_bank(**({"bank": readers} if isinstance(readers, str) else readers))
-        self.device = resolve_device(device)
+        self.table, self.options = table.require("source", "participant"), options
+        self.store, self.verbose = Store(options["cache"]), options["verbose"]
+        self.bank = _bank(options["readers"])
+        self.device = resolve_device(options["device"])
         if self.bank["restarts"]:
             torch_device(self.device, "The bank of source readers")
-        self.jobs = list(list_jobs(methods, seeds, self.device))
-        names = list(dict.fromkeys(job.method for job in self.jobs))
-        by_label: dict[str, str] = {}
-        for name in names:
-            other = by_label.setdefault(shown_as(name), name)
-            if other != name:
-                raise ValueError(f"{other!r} and {name!r} are both shown as {shown_as(name)}; rename one.")
-        for what, by_method in (("budget", budget), ("pairs", pairs)):
-            unknown = sorted(set(by_method) - set(names)) if isinstance(by_method, Mapping) else []
-            if unknown:
-                raise ValueError(f"{what} names {', '.join(unknown)}; the methods are {', '.join(names)}.")
-        if unattained not in ("raise", "omit"):
-            raise ParameterError("unattained", unattained, "'raise' or 'omit'")
-        self.budgets = _budgets(budget, names)
-        self.pairs, self.unattained, self.coordinates = pairs, unattained, coordinates
-        self.head, self.association, self.floor, self.standardize = head, association, floor, standardize
-        self.table, self.store, self.n_jobs, self.verbose = table, Store(cache), n_jobs, verbose
-        n_pairs = {k: len(a) for k, (a, _) in pairs.items()} if isinstance(pairs, Mapping) else None
-        self.settings: dict[str, Any] = {
-            "version": __version__,
-            "versions": {"Python": platform.python_version(), **installed(*LIBRARIES)},
-            "seeds": list(seeds),
-            "pairs": n_pairs if pairs is None or n_pairs is not None else len(pairs[0]),
-            "floor": floor,
-            "standardize": standardize,
-            "budget": dict(budget) if isinstance(budget, Mapping) else budget,
-            "head": repr(head) if head is not None else "",
-            "readers": readers if isinstance(readers, str) else dict(readers),
-            "bank": self.bank["bank"],
-            "rules": "paper" if self.bank["bank"] == "paper" else "default",
-            "preliminary": self.bank["restarts"] < 3 or max(self.bank["checkpoints"]) < max(CHECKPOINTS),
-            "association": None if association is None else [str(part) for part in association],
-            "device": self.device,
-        }
-        can_rotate = pairs is None and all(job.fitted is None for job in self.jobs)
-        self.design = find_design(table, task)
+        self.fits = list(list_fits(methods, options["seeds"], self.device))
+        names = list(dict.fromkeys(fit.method for fit in self.fits))
+        self._check_names(names)
+        self.budgets = _budgets(options["budget"], names)
+        coordinates = options["coordinates"]
+        if coordinates is not None and table.info.get("coordinates") != coordinates.digest:
+            raise TableError(
+                f"The table is in coordinates {table.info.get('coordinates')}, not in "
+                f"{coordinates.digest}; mgpa.tables.rows.in_coordinates brings it there."
+            )
+        self.where = common_coordinates(self.fits, coordinates)
+        self.design = find_design(table, options["task"])
         if len(self.design.units) < FEWEST_PEOPLE:
             raise TableError(
                 f"The table has {len(self.design.units)} {self.design.plural}; an audit needs "
                 f"{FEWEST_PEOPLE} or more: one to fit on, one to train readers on, one to score."
             )
-        if head is not None and self.design.task:
-            check_head(head, self.design.task)
-        rotated = fold_tables(table, self.design, folds, can_rotate=can_rotate)
-        if not rotated and table.role is not None and len(measured := table.rows("EVAL")):
+        if options["head"] is not None and self.design.task:
+            check_head(options["head"], self.design.task)
+        can_rotate = options["pairs"] is None and all(fit.map is None for fit in self.fits)
+        rotated = fold_tables(table, self.design, options["folds"], can_rotate=can_rotate)
+        if not rotated and table.role is not None and len(measured := _columns(table).rows("EVAL")):
             self.design = find_design(measured, self.design.task or None)
         for line in (self.design.sentence, *self.design.notes):
             self._say(line)
-        self.folds = [self._fold(fold) for fold in rotated]
+        # Rows are recognised as they came and, where these differ, in the audit's coordinates.
+        rows = in_coordinates(self.where, table)
+        self.digests = [row_digests(form.X) for form in ([table] if rows is table else [table, rows])]
+        self.width = rows.X.shape[-1]
+        self.settings = self._settings(names, rows.X.shape[1:])
+        self.folds: list[AuditPlan] = []
+        for fold in rotated:
+            plan = copy(self)
+            plan.folds, plan.table = [], fold
+            # One EVAL participant is enough: intervals are over the participants of all folds.
+            plan._take_roles(fewest=1)
+            self.folds.append(plan)
         if self.folds:
-            whole = {"folds": len(self.folds), "data": table.digest[:16], "roles": table.role is not None}
+            whole = {"folds": len(rotated), "data": table.digest[:16], "roles": table.role is not None}
             self.settings = self.folds[0].settings | whole
         else:
-            self._take_roles(table, fewest=2)
+            self._take_roles(fewest=2)
 
-    def _fold(self, table: Table) -> Self:
-        """Return the same plan for one fold: a table with that fold's roles.
+    def _check_names(self, names: list[str]) -> None:
+        """Raise if two methods would be shown alike, or options name methods that there are not."""
+        by_label: dict[str, str] = {}
+        for name in names:
+            other = by_label.setdefault(shown_as(name), name)
+            if other != name:
+                raise ValueError(f"{other!r} and {name!r} are both shown as {shown_as(name)}; rename one.")
+        for what in ("budget", "pairs"):
+            by_method = self.options[what]
+            unknown = sorted(set(by_method) - set(names)) if isinstance(by_method, Mapping) else []
+            if unknown:
+                raise ValueError(f"{what} names {', '.join(unknown)}; the methods are {', '.join(names)}.")
+        if self.options["unattained"] not in ("raise", "omit"):
+            raise ParameterError("unattained", self.options["unattained"], "'raise' or 'omit'")
 
-        One EVAL participant is enough in it: intervals are over the participants of all folds.
-        """
-        plan = copy(self)
-        plan.folds = []
-        plan._take_roles(table, fewest=1)
-        return plan
+    def _settings(self, names: list[str], features: tuple[int, ...]) -> dict[str, Any]:
+        """Return what the result says about how it was made; what depends on roles comes later."""
+        options, bank, info = self.options, self.bank, self.table.info
+        pairs, budget, readers = options["pairs"], options["budget"], options["readers"]
+        n_pairs = {k: len(a) for k, (a, _) in pairs.items()} if isinstance(pairs, Mapping) else None
+        association = options["association"]
+        return {
+            "version": __version__,
+            "versions": {"Python": platform.python_version(), **installed(*LIBRARIES)},
+            "seeds": list(options["seeds"]),
+            "pairs": n_pairs if pairs is None or n_pairs is not None else len(pairs[0]),
+            "floor": options["floor"],
+            "standardize": options["standardize"],
+            "budget": dict(budget) if isinstance(budget, Mapping) else budget,
+            "head": repr(options["head"]) if options["head"] is not None else "",
+            "readers": readers if isinstance(readers, str) else dict(readers),
+            "bank": bank["bank"],
+            "rules": "paper" if bank["bank"] == "paper" else "default",
+            "preliminary": bank["restarts"] < 3 or max(bank["checkpoints"]) < max(CHECKPOINTS),
+            "association": None if association is None else [str(part) for part in association],
+            "device": self.device,
+            "coordinates": None if self.where is None else self.where.digest,
+            "sources": [str(s) for s in self.table.sources.tolist()],
+            "design": self.design.sentence,
+            "unit": self.design.unit,
+            "names": {"source": str(info.get("source_column", "source"))},
+            "task": self.design.task,
+            "features": list(features),
+            "corrected_by": info.get("corrected_by"),
+        }
 
-    def _take_roles(self, table: Table, *, fewest: int) -> None:
-        """Take a table with roles, once everything asked for can be done with it; note what it has."""
-        table.require("role")
-        if self.coordinates is not None and table.info.get("coordinates") != self.coordinates.digest:
-            raise TableError(
-                f"The table is in coordinates {table.info.get('coordinates')}, not in "
-                f"{self.coordinates.digest}; mgpa.tables.rows.in_coordinates brings it there."
-            )
-        where = common_coordinates(self.jobs, self.coordinates)
-        rows = in_coordinates(where, table)
-        require_applicable(self.jobs, rows, self.pairs)
-        parts = {role: rows.rows(role) for role in ROLES}
+    def _take_roles(self, *, fewest: int) -> None:
+        """Check that everything asked for can be done with the table's roles; note what they are."""
+        table = self.table.require("role")
+        columns = _columns(table)
+        require_applicable(self.fits, columns, self.width, self.options["pairs"])
+        parts = {role: columns.rows(role) for role in ROLES}
         for role in ("FIT", "HEAD", "EVAL", *(["VAL"] if self.budgets else [])):
             if not len(parts[role]):
                 why = " A movement budget is one of VAL rows." if role == "VAL" else ""
                 raise TableError(f"The table has no {role} rows; mgpa.tables.assign_roles gives roles.{why}")
-        fit, val, head, evaluation = parts.values()
+        fit, _, head, evaluation = parts.values()
         require_measurable(self.design, head, evaluation, fewest)
-        # Pairs come in the coordinates that the table came in.
-        pairs = self.pairs if where is None or rows is table else pairs_in(where, self.pairs)
-        self.data = FittingData(fit, val, pairs, self.standardize, where)
-        directions: tuple[Direction, ...] = ()
+        self.directions: tuple[tuple[Any, Any], ...] = ()
         origin = ""
         if self.design.kind == "crossed" and self.design.labels == "within":
-            directions, origin = choose_directions(self.association, fit, head, evaluation)
-        scaling, design = self.data.standardizer, self.design
-        self.ground = Ground(head, evaluation, scaling, design, self.head, self.device, self.bank, directions)
-        self._held_out = [form.rows("HEAD", "EVAL") for form in ([table] if rows is table else [table, rows])]
+            self.directions, origin = choose_directions(self.options["association"], fit, head, evaluation)
+        sampled = {"readers": list(FURTHER), "rows": MOST_ROWS, "of": len(head)}
         self.settings = self.settings | {
-            "coordinates": None if where is None else where.digest,
-            "directions": [str(direction) for direction in directions],
+            "directions": [f"{label} goes with {source}" for source, label in self.directions],
             "directions_of": origin,
             "rows": {role: len(part) for role, part in parts.items()},
             "participants": {role: len(np.unique(part.participant)) for role, part in parts.items()},
-            "sources": [str(s) for s in table.sources.tolist()],
-            "design": self.design.sentence,
-            "unit": self.design.unit,
-            "names": {"source": str(table.info.get("source_column", "source"))},
-            "task": self.design.task,
-            "features": list(rows.X.shape[1:]),
+            # Readers that were trained on a sample of the HEAD rows.
+            "reader_sample": sampled if self.bank["bank"] == "full" and len(head) > MOST_ROWS else None,
             "nested_readers": confounding(head.source, head.participant).nested_participants,
-            "duplicates": duplicates(rows),
-            "corrected_by": table.info.get("corrected_by"),
+            "duplicates": duplicates(table.role, self.digests[-1]),
             "data": table.digest[:16],
         }
 
-    def pending(self) -> list[dict[str, Any]]:
-        """Return every fit: its ``method``, ``fit``, whether it is ``fitted`` and ``measured``."""
-        if self.folds:
-            return [cell for plan in self.folds for cell in plan.pending()]
-        cells = []
-        for job in self.jobs:
-            whole = stored_fit(self.store, self.data.key(job))
-            point = whole if job.method not in self.budgets else stored_fit(self.store, self._budget_key(job))
-            measured = point is not None and all(
-                self.store.get(cell) is not None for cell in self._measured_keys(point)
-            )
-            # A budget beyond the fit leaves nothing to measure.
-            measured = measured or (whole is not None and self._beyond(job, whole) is not None)
-            done = {"fitted": whole is not None, "measured": measured}
-            cells.append({"method": job.method, "fit": job.fit, **done})
-        return cells
-
-    def finished(self) -> dict[str, list[Callable[[], CorrectionMap]]]:
-        """Return the maps of methods whose fits are all finished, at their budgets; opened when called."""
-        opened: dict[str, list[Callable[[], CorrectionMap]]] = {}
-        unfinished = set()
-        for job in self.jobs:
-            at = self._budget_key(job) if job.method in self.budgets else self.data.key(job)
-            path = self.store.path(at)
-            if path is None or not path.exists():
-                unfinished.add(job.method)
-            else:
-                opened.setdefault(job.method, []).append(partial(load_map, path.with_suffix(".safetensors")))
-        return {name: maps for name, maps in opened.items() if name not in unfinished}
+    def rows(self) -> tuple[FittingData, Ground]:
+        """Return what methods are fitted from and measured on: slices of one copy of the table."""
+        rows, role = in_coordinates(self.where, self.table), self.table.role
+        order = np.concatenate([np.flatnonzero(role == name) for name in ROLES])
+        if not np.array_equal(order, np.arange(len(rows))):
+            rows = rows.take(order)
+        counts = [int((role == name).sum()) for name in ROLES]
+        _, fitted, head, _ = np.cumsum(counts)
+        # Pairs come in the coordinates that the table came in.
+        pairs = self.options["pairs"]
+        if self.where is not None and len(self.digests) > 1:
+            pairs = pairs_in(self.where, pairs)
+        data = FittingData(rows.take(slice(0, fitted)), pairs, self.options["standardize"], self.where)
+        head, evaluation = rows.take(slice(fitted, head)), rows.take(slice(head, None))
+        scaling, settings = data.standardizer, (self.options["head"], self.device, self.bank, self.directions)
+        return data, Ground(head, evaluation, scaling, self.design, *settings)
 
     def run(self) -> Audit:
         """Compute what is not finished, and return everything."""
         if self.folds:
             return self._run_folds()
         started = time.monotonic()
-        self.store.create()
-        maps, omitted, unattained = self._fit()
-        cells = self._measure(maps)
+        data, ground = self.rows()
+        fits, omitted, unattained = self._fit(data, ground)
+        cells = self._measure(fits, data, ground)
         self._say(f"done in {time.monotonic() - started:.0f} s")
+        held, participant = np.isin(self.table.role, ("HEAD", "EVAL")), self.table.participant
         results = {}
-        for name in dict.fromkeys(job.method for job in maps):
-            jobs = [job for job in maps if job.method == name]
+        for name in dict.fromkeys(fit.method for fit in fits):
+            chosen = [i for i, fit in enumerate(fits) if fit.method == name]
+            seen = [
+                seen_by(fits[i].map, participant[held], [digests[held] for digests in self.digests])
+                for i in chosen
+            ]
             results[name] = MethodResult.collect(
-                name,
-                [maps[job] for job in jobs],
-                [cells[job][0] for job in jobs],
-                [cells[job][1] for job in jobs],
-                fitted_elsewhere=any(job.fitted is not None for job in jobs),
-                fitted_on=people_known(seen_by(maps[job].map, self._held_out) for job in jobs),
+                [fits[i] for i in chosen],
+                [cells[i][0] for i in chosen],
+                [cells[i][1] for i in chosen],
+                fitted_on=people_known(seen),
                 design=self.design,
                 widen=self.settings["rules"] == "default",
             )
-        fit = self.data.fit
+        fit = data.fit
         return Audit(
             results,
             confounding(fit.source, fit.participant, fit.label),
             self.settings | {"omitted": omitted, "unattained": unattained},
-            self.ground.evaluation.source[self.ground.picture[0]].astype(str),
-            paired_rows=fit if self.data.pairs is None and has_pairs(fit) else None,
+            ground.evaluation.source[ground.picture[0]].astype(str),
+            # A copy, so that the rows of other roles need not be kept.
+            paired_rows=fit.take(np.arange(len(fit))) if data.pairs is None and has_pairs(fit) else None,
             design=self.design,
         )
 
@@ -382,7 +362,7 @@ class AuditPlan:
         for i, plan in enumerate(self.folds, start=1):
             self._say(f"fold {i} of {len(self.folds)}")
             try:
-                audits.append(plan.run())
+                audits.append(replace(plan.run(), paired_rows=None))
             except UsageError as error:
                 if not plan.settings["participants"]["VAL"]:
                     error.add_note(
@@ -399,89 +379,96 @@ class AuditPlan:
             paired_rows=replace(table, role=None) if has_pairs(table) else None,
         )
 
-    def _fit(self) -> tuple[dict[Job, Fitted], dict[str, str], dict[str, list[int]]]:
-        """Return every job's fit at its budget, methods to leave out with why, and how many fits miss it."""
-        keys = {job: self.data.key(job) for job in self.jobs}
+    def _fit(
+        self, data: FittingData, ground: Ground
+    ) -> tuple[list[Fit], dict[str, str], dict[str, list[int]]]:
+        """Return every fit at its budget, methods to leave out with why, and how many fits miss it."""
+        keys = [data.key(fit) for fit in self.fits]
         # Arms that differ in their operating point alone share a fit, named after the first of them.
-        first = {key: job for job, key in reversed(keys.items())}
+        first = {key: fit for fit, key in reversed(list(zip(self.fits, keys, strict=True)))}
         calls = {
-            key: (first[key].method, partial(fit_one, first[key], self.data, self.store, key))
-            for key in dict.fromkeys(keys.values())
+            key: (first[key].method, partial(fit_one, first[key], data, self.store, key))
+            for key in dict.fromkeys(keys)
         }
-        full = self._complete(calls, partial(stored_fit, self.store), "fits", "fitted")
+        made = self._complete(
+            calls, lambda key: stored_fit(first[key], self.store, key), ground, "fits", "fitted"
+        )
+        whole = [
+            replace(fit, map=made[key].map, facts=made[key].facts)
+            for fit, key in zip(self.fits, keys, strict=True)
+        ]
         omitted: dict[str, str] = {}
-        unattained = {job.method: [0, 0] for job in keys if job.method in self.budgets}
-        for job, key in keys.items():
-            moved = self._beyond(job, full[key])
-            if job.method in unattained:
-                unattained[job.method][0] += moved is not None
-                unattained[job.method][1] += 1
-            if moved is not None:
-                # A mean over the fits that do get there would be about other fits.
-                omitted[job.method] = (
-                    f"a budget of {self.budgets[job.method]:g} is beyond fit {job.fit}, which moves VAL rows "
-                    f"by {moved:.3g} at most"
-                )
-                self._say(f"{job.method} is left out: {omitted[job.method]}")
-        fits = {}
-        for job, key in keys.items():
-            if job.method in omitted:
+        unattained = {name: [0, 0] for name in self.budgets}
+        for fit in whole:
+            if fit.method not in self.budgets:
                 continue
-            fits[job] = full[key]
-            if job.method in self.budgets:
-                at = self._budget_key(job)
-                fits[job] = stored_fit(self.store, at) or cut_back(
-                    job, full[key], self.budgets[job.method], self.data, self.store, at
+            moved = np.max(fit.facts.get("stage_movement", fit.facts["validation_movement"]), initial=0)
+            beyond = self.options["unattained"] == "omit" and moved < self.budgets[fit.method]
+            unattained[fit.method][0] += bool(beyond)
+            unattained[fit.method][1] += 1
+            if beyond:
+                # A mean over the fits that do get there would be about other fits.
+                omitted[fit.method] = (
+                    f"a budget of {self.budgets[fit.method]:g} is beyond fit {fit.number}, which moves VAL "
+                    f"rows by {moved:.3g} at most"
                 )
+                self._say(f"{fit.method} is left out: {omitted[fit.method]}")
+        fits = []
+        for fit, key in zip(whole, keys, strict=True):
+            if fit.method in omitted:
+                continue
+            budget = self.budgets.get(fit.method)
+            if budget is not None:
+                at = cell_key("budget", key, budget)
+                fit = stored_fit(fit, self.store, at) or cut_back(fit, budget, data, self.store, at)
+            fits.append(fit)
         return fits, omitted, unattained
 
-    def _beyond(self, job: Job, fitted: Fitted) -> float | None:
-        """Return how far a fit moves VAL rows at most, if its budget is beyond that and may be left out."""
-        if self.unattained == "raise" or job.method not in self.budgets:
-            return None
-        moved = float(
-            np.max(fitted.facts.get("stage_movement", fitted.facts["validation_movement"]), initial=0)
-        )
-        return moved if moved < self.budgets[job.method] else None
-
-    def _measure(self, fits: dict[Job, Fitted]) -> dict[Job, tuple[Arrays, Arrays | None]]:
-        """Return each job's measurements and, for gated methods, the source floor of its gate."""
-        keys = {job: self._measured_keys(fitted) for job, fitted in fits.items()}
+    def _measure(
+        self, fits: list[Fit], data: FittingData, ground: Ground
+    ) -> list[tuple[Arrays, Arrays | None]]:
+        """Return each fit's measurements and, for gated methods, the source floor of its gate."""
         # Of each cell: what it is of, its rows, and what is measured on them.
         cells: dict[str, tuple[str, Callable[[], Rows], Callable[..., Arrays]]] = {}
-        for job, (cell, *floor) in keys.items():
-            cells[cell] = job.method, partial(self.ground.corrected, fits[job].map), measure
-            for key in floor:
-                rows = partial(preserved_rows, self.ground, self.data.gate_basis(fits[job].facts))
-                cells[key] = f"{job.method}, what its gate preserves", rows, source_accessibility
-        readings = self._read_together({key: rows for key, (_, rows, _) in cells.items()})
+        keys: list[tuple[str, str | None]] = []
+        for fit in fits:
+            key, floor = cell_key("measure", ground.key, map_digest(fit.map)), None
+            cells[key] = fit.method, partial(ground.corrected, fit.map), measure
+            if self.options["floor"] and "gate_basis" in fit.facts:
+                basis = data.gate_basis(fit.facts)
+                floor = cell_key("floor", ground.key, array_digest(basis))
+                rows = partial(preserved_rows, ground, basis)
+                cells[floor] = f"{fit.method}, what its gate preserves", rows, source_accessibility
+            keys.append((key, floor))
+        readings = self._read_together({key: rows for key, (_, rows, _) in cells.items()}, ground)
         calls = {
-            key: (what, partial(_cell, what, measures, self.ground, rows, readings.get(key), self.store, key))
+            key: (what, partial(_cell, what, measures, ground, rows, readings.get(key), self.store, key))
             for key, (what, rows, measures) in cells.items()
         }
-        done = self._complete(calls, self.store.get, "cells to measure", "measured")
-        return {job: (done[cell], done[floor[0]] if floor else None) for job, (cell, *floor) in keys.items()}
+        done = self._complete(calls, self.store.get, ground, "cells to measure", "measured")
+        return [(done[key], None if floor is None else done[floor]) for key, floor in keys]
 
-    def _read_together(self, rows: dict[str, Callable[[], Rows]]) -> dict[str, SourceReading]:
+    def _read_together(self, rows: dict[str, Callable[[], Rows]], ground: Ground) -> dict[str, SourceReading]:
         """Return what source readers make of cells' rows where all of them train as one program: on a GPU.
 
         Cells go in groups that do not depend on which of them are finished: another group could round
         differently, and a run that was stopped and taken up again would not give the same bits.
         """
         readings: dict[str, SourceReading] = {}
-        cells, together = list(rows), self.ground.banks_together
+        cells, together = list(rows), ground.banks_together
         for start in range(0, len(cells) if together > 1 else 0, together):
             group = cells[start : start + together]
             if all(self.store.get(key) is not None for key in group):
                 continue
             self._say(f"reading sources after {len(group)} corrections at once")
-            readings |= dict(zip(group, self.ground.read([rows[key]() for key in group]), strict=True))
+            readings |= dict(zip(group, ground.read([rows[key]() for key in group]), strict=True))
         return readings
 
     def _complete(
         self,
         calls: Mapping[str, tuple[str, Callable[[], T]]],
         stored: Callable[[str], T | None],
+        ground: Ground,
         what: str,
         done: str,
     ) -> dict[str, T]:
@@ -492,8 +479,8 @@ class AuditPlan:
         if missing:
             # First: that a head cannot be fitted is better known before the maps are.
             with waiting("audit: training heads on uncorrected rows", self.verbose):
-                self.ground.prepare()
-        computed = in_processes((delayed(calls[key][1])() for key in missing), self.n_jobs)
+                ground.prepare()
+        computed = in_processes((delayed(calls[key][1])() for key in missing), self.options["n_jobs"])
         started = time.monotonic()
         for i, key in enumerate(missing, start=1):
             with waiting(f"audit: {i}/{len(missing)} {what}: {calls[key][0]}", self.verbose):
@@ -503,21 +490,29 @@ class AuditPlan:
             self._say(f"{done} {i}/{len(missing)}: {calls[key][0]}{about}")
         return results
 
-    def _budget_key(self, job: Job) -> str:
-        return cell_key("budget", self.data.key(job), self.budgets[job.method])
-
-    def _measured_keys(self, fitted: Fitted) -> list[str]:
-        """Return the names of a fit's measurements and, if it is wanted and there is one, of its floor."""
-        keys = [cell_key("measure", self.ground.key, map_digest(fitted.map))]
-        if self.floor and "gate_basis" in fitted.facts:
-            basis = array_digest(self.data.gate_basis(fitted.facts))
-            keys.append(cell_key("floor", self.ground.key, basis))
-        return keys
-
     def _say(self, text: str) -> None:
         if self.verbose:
             sys.stderr.write(f"audit: {printable(text)}\n")
             sys.stderr.flush()
+
+
+def _columns(table: Table) -> Table:
+    """Return the table with its first feature alone: what is found from columns needs no copies of rows."""
+    return replace(
+        table, X=table.X[..., :1], info={k: v for k, v in table.info.items() if k != "feature_names"}
+    )
+
+
+def _bank(readers: str | Mapping[str, Any]) -> dict[str, Any]:
+    """Return the settings of the bank of readers that is asked for."""
+    settings: dict[str, Any] = {"bank": "full", "restarts": 3, "checkpoints": CHECKPOINTS, "seed": SEED}
+    asked = {"bank": readers} if isinstance(readers, str) else dict(readers)
+    other = sorted(set(asked) - set(settings))
+    if other:
+        raise TypeError(f"readers has {other}; it takes bank, restarts, checkpoints and seed.")
+    settings |= asked
+    settings["checkpoints"] = check_bank(*(settings[k] for k in ("bank", "restarts", "checkpoints")))
+    return settings
 
 
 def _budgets(budget: float | Mapping[str, float] | None, names: list[str]) -> dict[str, float]:

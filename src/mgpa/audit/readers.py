@@ -2,14 +2,23 @@
 
 A reader is trained on corrected HEAD rows and scores corrected EVAL rows of other participants. The paper's
 bank has two logistic readers and a GELU network with three restarts, each read out at 12, 50 and 200 epochs.
-The restarts train side by side as one batched program, each as it would alone. The full bank, which audits
-use, has two readers more (:mod:`mgpa.audit.further_readers`).
+The restarts train side by side as one batched program, each as it would alone.
+
+The full bank, which audits use, has two readers more. Linear readers and small networks hardly see a source
+that changes the spread of one feature of many, the sign of a product, or the shape of a distribution. Shallow
+boosted trees see what a few features say; the other reader looks along the directions in which the sources'
+spreads differ most, as common spatial patterns do (docs/audit.md says how they were chosen).
+
+Tokens (n, t, d) are read as their mean, all together, and as what a shift leaves. A correction of the token
+mean shifts all tokens of a row alike, so differences between tokens stay. Readers of the centred tokens
+R_t = H_t - mean(H) see nothing else; every such correction leaves them alike, so they are fitted once.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+import warnings
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
@@ -19,28 +28,55 @@ from typing import Any
 import numpy as np
 from joblib import cpu_count
 from numpy.typing import NDArray
+from scipy.linalg import eigh
 from scipy.special import softmax
+from sklearn.decomposition import PCA
+from sklearn.ensemble import HistGradientBoostingClassifier
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.linear_model import LogisticRegression
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
 from threadpoolctl import threadpool_limits
 
-from .._common.arrays import double, namespace
+from .._common.arrays import double, namespace, zeros
 from .._common.checks import as_float_matrix, require_finite
 from ..critics import HIDDEN_WIDTH, LinearCritic, fit_logistic, fit_logistic_on_device
 from ..estimators.staged import torch_device
 from ..pairs import encode_source, to_numpy
-from .further_readers import further_scores
+from ..tokens import as_tokens, token_mean
 
 Array = Any  # numpy array or torch.Tensor
-Scores = dict[str, NDArray[np.float64]]  # by reader
+Floats = NDArray[np.float64]
+Codes = NDArray[np.int64]
+Tokens = NDArray[np.float32]
+Scores = dict[str, Floats]  # by reader
 
 #: The banks: the paper's eleven readers (41 for tokens), and these with boosted trees and spread besides.
 BANKS = ("full", "paper")
+FURTHER = ("boosted_trees", "spread")
 SEED = 98
 CHECKPOINTS = (12, 50, 200)
 SHRINKAGE = 0.01
 RIDGE = 1e-8
 WIDE = 4096  # features whose products are a matrix too large to decompose
-EVAL_BLOCK = 2048
-BLOCK = 8192  # EVAL rows that linear readers score at a time
+BLOCK = 8192  # rows that are read at a time
+NETWORK_BLOCK = 2048
+
+# Rows that the further readers are trained on, at most: more change S by less than .002 (docs/audit.md).
+MOST_ROWS = 40_000
+# Features that trees are grown on, and principal directions in which spreads are compared: wider rows would
+# cost more than they tell.
+TREE_FEATURES = 1024
+SPREAD_DIRECTIONS = 256
+# Directions kept of each source, and how far its covariance is shrunk towards a multiple of I.
+KEPT = 12
+SPREAD_SHRINKAGE = 0.05
+# Further out, a standardised value says no more than that it is far out.
+FAR = 6.0
+
+MIN_TOKEN_SCALE = 1e-5
+TOKEN_ITERATIONS = 10_000
+RESIDUAL_TOLERANCE = 2e-4
 
 
 @dataclass(frozen=True)
@@ -56,41 +92,10 @@ class SourceReading:
     """
 
     readers: tuple[str, ...]
-    scores: NDArray[np.float64]
+    scores: Floats
 
 
-@dataclass(frozen=True)
-class TrainedNetworks:
-    """The networks of all restarts after a number of epochs."""
-
-    network: Any  # mgpa.networks.Architecture
-    epochs: int
-    parameters: list[Array]
-
-    def logits(self, X: NDArray[Any]) -> NDArray[np.float32]:
-        """Return the logits of each row, (R, n, K)."""
-        import torch
-
-        from ..networks import network_logits
-
-        blocks = [torch.zeros((len(self.parameters[0]), 0, self.network.n_outputs))]
-        for start in range(0, len(X), EVAL_BLOCK):
-            x = as_input(X[start : start + EVAL_BLOCK], self.parameters[0].device)
-            blocks.append(network_logits(self.network, self.parameters, x).cpu())
-        return np.asarray(torch.cat(blocks, dim=1).numpy())
-
-
-def read_sources(
-    X_head: Any,
-    source_head: Any,
-    X_eval: Any,
-    *,
-    device: str = "auto",
-    seed: int = SEED,
-    bank: str = "paper",
-    restarts: int = 3,
-    checkpoints: Sequence[int] = CHECKPOINTS,
-) -> SourceReading:
+def read_sources(X_head: Any, source_head: Any, X_eval: Any, **bank: Any) -> SourceReading:
     """Train the bank of source readers on HEAD rows and score EVAL rows with each.
 
     The readers are "linear", "whitened_linear" and, for each restart and checkpoint, "gelu r0 e12"; in the
@@ -102,14 +107,14 @@ def read_sources(
         Corrected HEAD rows and their sources, two or more.
     X_eval : (n_eval, d) array
         Corrected EVAL rows, of other participants. Their sources are not needed to read them.
-    device : str
-        Where the networks train; "auto" is CUDA if torch sees it.
+    bank : {"paper", "full"}
+        The paper's readers alone (the default here), or two more, as in :func:`mgpa.audit.run`.
+    restarts, checkpoints : int, increasing ints
+        Networks (3), and the epochs after which they are read. Without restarts torch is not needed.
     seed : int
         Restart r starts and shuffles from ``seed`` + 1001 + 10000 r.
-    bank : {"paper", "full"}
-        The paper's readers alone, or two more, as in :func:`mgpa.audit.run`.
-    restarts, checkpoints : int, increasing ints
-        Networks, and the epochs after which they are read. Without restarts torch is not needed.
+    device : str
+        Where the networks train; "auto" (the default) is CUDA if torch sees it.
 
     Returns
     -------
@@ -128,26 +133,18 @@ def read_sources(
     >>> round(float(roc_auc_score(source[100:], reading.scores[:, 0])), 2)
     0.75
     """
-    return read_many_sources(
-        [(X_head, X_eval)],
-        source_head,
-        device=device,
-        seed=seed,
-        bank=bank,
-        restarts=restarts,
-        checkpoints=checkpoints,
-    )[0]
+    return read_many_sources([(X_head, X_eval)], source_head, **bank)[0]
 
 
 def read_many_sources(
     corrections: Sequence[tuple[Any, Any]],
     source_head: Any,
     *,
-    device: str = "auto",
-    seed: int = SEED,
     bank: str = "paper",
     restarts: int = 3,
     checkpoints: Sequence[int] = CHECKPOINTS,
+    seed: int = SEED,
+    device: str = "auto",
 ) -> list[SourceReading]:
     """Read the sources of the same rows after several corrections (X_head, X_eval), with a bank for each.
 
@@ -161,21 +158,17 @@ def read_many_sources(
         if head.shape != sets[0][0].shape:
             raise ValueError(f"Corrected HEAD rows have shapes {head.shape} and {sets[0][0].shape}.")
     codes, n_sources = source_codes(source_head, len(sets[0][0]))
-    checkpoints = check_schedule(restarts, checkpoints)
-    check_bank(bank)
+    checkpoints = check_bank(bank, restarts, checkpoints)
     place = torch_device(device, "read_sources") if restarts else None
-    seeds = restart_seeds(seed, restarts)
 
     def networks_of(part: list[tuple[NDArray[Any], NDArray[Any]]]) -> list[Scores]:
         if not restarts:
             return [{} for _ in part]
-        trained = train_networks("gelu", [head for head, _ in part], codes, seeds, checkpoints, device=place)
+        heads, seeds = [head for head, _ in part], restart_seeds(seed, restarts)
+        trained = train_networks("gelu", heads, codes, seeds, checkpoints, device=place)
         return [
             network_scores("gelu", networks, held) for networks, (_, held) in zip(trained, part, strict=True)
         ]
-
-    def linear_of(head: NDArray[Any], held: NDArray[Any], place: Callable[[Any], Any] = np.asarray) -> Scores:
-        return _linear_scores(place(head), codes, n_sources, place(held))
 
     def further_of(head: NDArray[Any], held: NDArray[Any], threads: int | None = None) -> Scores:
         if bank != "full":
@@ -184,27 +177,41 @@ def read_many_sources(
             return further_scores(head, codes, held, seed)
 
     if place is None or place.type != "cuda":
-        return [as_reading(linear_of(*s) | networks_of([s])[0] | further_of(*s)) for s in sets]
+        return [
+            as_reading(
+                linear_scores(head, codes, n_sources, held)
+                | networks_of([(head, held)])[0]
+                | further_of(head, held)
+            )
+            for head, held in sets
+        ]
     import torch
 
     # Trees grow on the host meanwhile, those of each bank on its share of the cores.
     threads = max(1, cpu_count() // len(sets))
     with ThreadPoolExecutor(len(sets)) as pool:
         further = [pool.submit(further_of, *rows, threads) for rows in sets]
-        linear = [linear_of(*rows, partial(torch.as_tensor, device=place)) for rows in sets]
+        on_device = partial(torch.as_tensor, device=place)
+        linear = [linear_scores(on_device(head), codes, n_sources, on_device(held)) for head, held in sets]
         parts = zip(linear, networks_of(sets), (trees.result() for trees in further), strict=True)
         return [as_reading(a | b | c) for a, b, c in parts]
+
+
+# --- networks --------------------------------------------------------------------------------------------
+
+# Networks of all restarts after a number of epochs: their logits (R, n, K) of rows, by that number.
+Trained = dict[int, Callable[[NDArray[Any]], NDArray[np.float32]]]
 
 
 def train_networks(
     architecture: str,
     sets: Sequence[NDArray[Any]],
-    codes: NDArray[np.int64],
+    codes: Codes,
     seeds: Sequence[int],
     checkpoints: Sequence[int],
     *,
     device: Any,
-) -> list[list[TrainedNetworks]]:
+) -> list[Trained]:
     """Train one network per set of rows and seed, all of them side by side.
 
     ``architecture`` is "gelu" for one hidden layer over all values of a row, or "grid_gelu" for one that all
@@ -219,69 +226,45 @@ def train_networks(
     if architecture == "gelu":
         network, optimizer = HiddenLayerNetwork(math.prod(shape), HIDDEN_WIDTH, n_classes), AdamW(1e-3)
     else:
-        network, optimizer = (
-            TokenNetwork(shape[0], shape[1], n_classes),
-            AdamW(5e-4, batch_size=128, clip=5.0),
-        )
-    rows = torch.cat([as_input(X, device) for X in sets])
+        network = TokenNetwork(shape[0], shape[1], n_classes)
+        optimizer = AdamW(5e-4, batch_size=128, clip=5.0)
+    inputs = [_as_input(X, device) for X in sets]
+    rows = inputs[0] if n_sets == 1 else torch.cat(inputs)
     training = Training(network, rows, codes, seeds, optimizer, n_sets=n_sets)
-    trained: list[list[TrainedNetworks]] = [[] for _ in sets]
+    trained: list[Trained] = [{} for _ in sets]
     for epoch in range(1, max(checkpoints) + 1):
         training.epoch()
         if epoch in checkpoints:
             by_set = zip(*(p.chunk(n_sets) for p in training.parameters()), strict=True)
             for networks, parameters in zip(trained, by_set, strict=True):
-                networks.append(TrainedNetworks(network, epoch, list(parameters)))
+                networks[epoch] = partial(_logits, network, list(parameters))
     return trained
 
 
-def _linear_scores(head: Array, codes: NDArray[np.int64], n_sources: int, held: Array) -> Scores:
-    """Return the scores of the two logistic readers, fitted in float64 where the rows are."""
-    head = double(head)
-    fit = fit_logistic if isinstance(head, np.ndarray) else fit_logistic_on_device
-    plain = fit(head, codes, n_sources)
-    center, whitener = _whitening(head)
-    head = (head - center) @ whitener
-    whitened = fit(head, codes, n_sources)
-    scores: dict[str, list[NDArray[np.float64]]] = {"linear": [], "whitened_linear": []}
-    for start in range(0, max(len(held), 1), BLOCK):
-        block = double(held[start : start + BLOCK])
-        scores["linear"].append(logistic_scores(plain, block))
-        scores["whitened_linear"].append(logistic_scores(whitened, (block - center) @ whitener))
-    return {name: np.concatenate(parts) for name, parts in scores.items()}
+def _logits(network: Any, parameters: list[Array], X: NDArray[Any]) -> NDArray[np.float32]:
+    """Return the logits of each row, (R, n, K)."""
+    import torch
+
+    from ..networks import network_logits
+
+    blocks = [torch.zeros((len(parameters[0]), 0, network.n_outputs))]
+    for start in range(0, len(X), NETWORK_BLOCK):
+        x = _as_input(X[start : start + NETWORK_BLOCK], parameters[0].device)
+        blocks.append(network_logits(network, parameters, x).cpu())
+    return np.asarray(torch.cat(blocks, dim=1).numpy())
 
 
-def _whitening(X: Array) -> tuple[Array, Array]:
-    """Return the mean of the rows and S^-1/2, S their covariance shrunk towards a multiple of I.
+def _as_input(X: NDArray[Any], device: Any) -> Array:
+    """Return rows as a float32 tensor where the networks are."""
+    import torch
 
-    Of fewer rows than very many features only the directions in which they vary, (d, n): a logistic reader
-    has no weight in others, and turning the features does not change it, but for rounding.
-    """
-    center = X.mean(0)
-    centred = X - center
-    n, d = centred.shape
-    if n < d and d > WIDE:
-        _, sizes, rows = namespace(X).linalg.svd(centred, full_matrices=False)
-        values = sizes**2 / n
-        values = (1 - SHRINKAGE) * values + SHRINKAGE * values.sum() / d + RIDGE
-        return center, rows.T / values**0.5
-    covariance = centred.T @ centred / len(X)
-    values, vectors = namespace(X).linalg.eigh(covariance)
-    # Shrinking towards I leaves the eigenvectors as they are; rounding may leave a negative eigenvalue.
-    values = (1 - SHRINKAGE) * values.clip(0.0) + SHRINKAGE * covariance.trace() / len(values) + RIDGE
-    return center, (vectors / values**0.5) @ vectors.T
+    return torch.from_numpy(np.array(X, dtype=np.float32)).to(device)
 
 
-def logistic_scores(reader: LinearCritic, X: Array) -> NDArray[np.float64]:
-    """Return a logistic reader's scores: the logit difference of two sources, probabilities of more."""
-    logits = to_numpy(reader.scores(X))
-    return np.asarray(logits[:, 0]) if logits.shape[1] == 1 else source_scores(logits)
-
-
-def network_scores(name: str, trained: list[TrainedNetworks], X: NDArray[Any]) -> Scores:
+def network_scores(name: str, trained: Trained, X: NDArray[Any]) -> Scores:
     """Return the scores of every restart at every checkpoint, by reader name, restart by restart."""
-    logits = {networks.epochs: networks.logits(X) for networks in trained}
-    restarts = len(trained[0].parameters[0])
+    logits = {epochs: networks(X) for epochs, networks in trained.items()}
+    restarts = len(next(iter(logits.values())))
     return {
         f"{name} r{r} e{epochs}": source_scores(values[r])
         for r in range(restarts)
@@ -289,16 +272,11 @@ def network_scores(name: str, trained: list[TrainedNetworks], X: NDArray[Any]) -
     }
 
 
-def source_scores(logits: NDArray[Any]) -> NDArray[np.float64]:
+def source_scores(logits: NDArray[Any]) -> Floats:
     """Return logit 1 - logit 0 for two sources, (n,), and probabilities for more, (n, K)."""
     if logits.shape[1] == 2:
         return np.asarray(logits[:, 1] - logits[:, 0], dtype=np.float64)
     return np.asarray(softmax(logits.astype(np.float64), axis=1))
-
-
-def as_reading(scores: Scores) -> SourceReading:
-    """Return scores by reader name as one array."""
-    return SourceReading(tuple(scores), np.stack(list(scores.values()), axis=1))
 
 
 def restart_seeds(seed: int, restarts: int) -> list[int]:
@@ -306,60 +284,351 @@ def restart_seeds(seed: int, restarts: int) -> list[int]:
     return [seed + 1001 + 10000 * r for r in range(restarts)]
 
 
-def source_codes(source: Any, n: int) -> tuple[NDArray[np.int64], int]:
+# --- logistic readers ------------------------------------------------------------------------------------
+
+
+def linear_scores(head: Array, codes: Codes, n_sources: int, held: Array) -> Scores:
+    """Return the scores of the two logistic readers, fitted in float64 where the rows are."""
+    fit = fit_logistic if isinstance(head, np.ndarray) else fit_logistic_on_device
+    plain = fit(head, codes, n_sources)
+    center, whitener = whitening(head)
+    white = zeros((len(head), whitener.shape[1]), center)
+    for start, block in _blocks(head):
+        white[start : start + BLOCK] = (block - center) @ whitener
+    whitened = fit(white, codes, n_sources)
+    scores: dict[str, list[Floats]] = {"linear": [], "whitened_linear": []}
+    for _, block in _blocks(held):
+        scores["linear"].append(logistic_scores(plain, block))
+        scores["whitened_linear"].append(logistic_scores(whitened, (block - center) @ whitener))
+    return {name: np.concatenate(parts) for name, parts in scores.items()}
+
+
+def whitening(X: Array) -> tuple[Array, Array]:
+    """Return the mean of the rows and S^-1/2, S their covariance shrunk towards a multiple of I.
+
+    Of fewer rows than very many features only the directions in which they vary, (d, n): a logistic reader
+    has no weight in others, and turning the features does not change it, but for rounding.
+    """
+    n, d = X.shape
+    center = sum(block.sum(0) for _, block in _blocks(X)) / n
+    if n < d and d > WIDE:
+        _, sizes, rows = namespace(X).linalg.svd(double(X) - center, full_matrices=False)
+        values = sizes**2 / n
+        values = (1 - SHRINKAGE) * values + SHRINKAGE * values.sum() / d + RIDGE
+        return center, rows.T / values**0.5
+    covariance = sum((block - center).T @ (block - center) for _, block in _blocks(X)) / n
+    values, vectors = namespace(X).linalg.eigh(covariance)
+    # Shrinking towards I leaves the eigenvectors as they are; rounding may leave a negative eigenvalue.
+    values = (1 - SHRINKAGE) * values.clip(0.0) + SHRINKAGE * covariance.trace() / len(values) + RIDGE
+    return center, (vectors / values**0.5) @ vectors.T
+
+
+def _blocks(X: Array) -> Iterator[tuple[int, Array]]:
+    """Yield rows in float64, some at a time, and where they begin."""
+    for start in range(0, max(len(X), 1), BLOCK):
+        yield start, double(X[start : start + BLOCK])
+
+
+def logistic_scores(reader: LinearCritic, X: Array) -> Floats:
+    """Return a logistic reader's scores: the logit difference of two sources, probabilities of more."""
+    logits = to_numpy(reader.scores(X))
+    return np.asarray(logits[:, 0]) if logits.shape[1] == 1 else source_scores(logits)
+
+
+# --- readers beyond the paper's --------------------------------------------------------------------------
+
+
+def further_scores(head: NDArray[Any], codes: Codes, held: NDArray[Any], seed: int) -> Scores:
+    """Return what boosted trees and spread, fitted on HEAD rows with source numbers, give to EVAL rows.
+
+    As everywhere, these are (n,), larger for the second source, or probabilities (n, K) of more sources.
+    """
+    if len(head) > MOST_ROWS:
+        chosen = np.sort(np.random.default_rng(seed).permutation(len(head))[:MOST_ROWS])
+        head, codes = head[chosen], codes[chosen]
+    Z = head.astype(np.float64)
+    scaler = StandardScaler(copy=False).fit(Z)
+
+    def scale(X: Floats) -> Floats:
+        return np.clip(scaler.transform(X), -FAR, FAR, out=X)
+
+    Z = scale(Z)
+    readers = [fit(Z, codes, seed) for fit in (boosted_trees, spread)]
+    blocks = [[reader(block) for reader in readers] for block in (scale(rows) for _, rows in _blocks(held))]
+    return {name: np.concatenate([block[i] for block in blocks]) for i, name in enumerate(FURTHER)}
+
+
+def boosted_trees(Z: Floats, codes: Codes, seed: int) -> Callable[[Floats], Floats]:
+    """Return a reader of a hundred boosted trees of depth three."""
+    chosen = slice(None) if Z.shape[1] <= TREE_FEATURES else telling_features(Z, codes)
+    # Without class weights, which AUROC hardly notices and which take scikit-learn twenty times as long.
+    model = HistGradientBoostingClassifier(
+        max_iter=100, max_depth=3, max_features=0.3, early_stopping=False, random_state=seed
+    )
+    model.fit(Z[:, chosen], codes)
+    return lambda held: _model_scores(model, held[:, chosen])
+
+
+def telling_features(Z: Floats, codes: Codes, at_most: int = TREE_FEATURES) -> NDArray[np.intp]:
+    """Return the features, so many, whose mean or mean size differs most between the sources.
+
+    Examples
+    --------
+    >>> Z = np.array([[0.0, 1.0, 2.0], [0.1, 1.0, -2.0], [0.0, 1.0, 0.1], [0.1, 1.0, -0.1]])
+    >>> telling_features(Z, np.array([0, 0, 1, 1]), at_most=1)
+    array([2])
+    """
+    telling = np.zeros(Z.shape[1])
+    for values in (Z, np.abs(Z)):
+        mean, spread = values.mean(axis=0), values.std(axis=0)
+        for k in range(codes.max() + 1):
+            rows_of_k = values[codes == k]
+            distance = np.abs(rows_of_k.mean(axis=0) - mean) * np.sqrt(len(rows_of_k))
+            telling = np.maximum(telling, distance / np.where(spread > 0, spread, 1.0))
+    return np.sort(np.argsort(-telling, kind="stable")[:at_most])
+
+
+def spread(Z: Floats, codes: Codes, seed: int) -> Callable[[Floats], Floats]:
+    """Return a logistic reader of sizes along the directions in which the sources' spreads differ most.
+
+    Directions are found on one half of the rows and sizes weighed on the other, then the other way round:
+    directions that fit the rows they were found on would seem to tell more than they do.
+    """
+    leading = None
+    if Z.shape[1] > SPREAD_DIRECTIONS:
+        leading = PCA(min(SPREAD_DIRECTIONS, len(Z) - 1), svd_solver="randomized", random_state=seed).fit(Z)
+        Z = leading.transform(Z)
+    half = np.empty(len(Z), np.int64)
+    rng = np.random.default_rng(seed)
+    for k in range(codes.max() + 1):  # of every source
+        rows = rng.permutation(np.flatnonzero(codes == k))
+        half[rows] = np.arange(len(rows)) % 2
+    fitted = []
+    for first, second in ((0, 1), (1, 0)):
+        directions = spread_directions(Z[half == first], codes[half == first])
+        model = make_pipeline(
+            StandardScaler(), LogisticRegression(C=0.1, max_iter=1000, class_weight="balanced")
+        )
+        fitted.append((directions, model.fit(_sizes(Z[half == second], directions), codes[half == second])))
+
+    def scores(held: Floats) -> Floats:
+        held = held if leading is None else leading.transform(held)
+        total: Any = sum(_model_scores(model, _sizes(held, directions)) for directions, model in fitted)
+        return np.asarray(total / 2)
+
+    return scores
+
+
+def spread_directions(Z: Floats, codes: Codes) -> Floats:
+    """Return directions, in columns, along which each source's variance differs most from the others'.
+
+    For two sources the same directions serve both.
+    """
+    d, n_sources = Z.shape[1], int(codes.max()) + 1
+    level = np.eye(d) * max(float(Z.var(axis=0).mean()), np.finfo(np.float64).tiny)
+
+    def covariance(rows: Floats) -> Floats:
+        centred = rows - rows.mean(axis=0)
+        return np.asarray((1 - SPREAD_SHRINKAGE) * centred.T @ centred / len(rows) + SPREAD_SHRINKAGE * level)
+
+    directions = []
+    for k in range(1 if n_sources == 2 else 0, n_sources):
+        ratios, vectors = eigh(covariance(Z[codes == k]), covariance(Z[codes != k]))
+        order = np.argsort(-np.abs(np.log(ratios)), kind="stable")
+        directions.append(vectors[:, order[:KEPT]])
+    return np.concatenate(directions, axis=1)
+
+
+def _sizes(Z: Floats, directions: Floats) -> Floats:
+    along = np.clip(Z @ directions, -FAR, FAR)
+    return np.concatenate([np.abs(along), along**2], axis=1)
+
+
+def _model_scores(model: Any, X: Floats) -> Floats:
+    if len(model.classes_) == 2:
+        return np.asarray(model.decision_function(X), dtype=np.float64)
+    return np.asarray(model.predict_proba(X), dtype=np.float64)
+
+
+# --- tokens ----------------------------------------------------------------------------------------------
+
+
+def read_residuals(
+    X_head: Any,
+    source_head: Any,
+    X_eval: Any,
+    *,
+    restarts: int = 3,
+    checkpoints: Sequence[int] = CHECKPOINTS,
+    seed: int = SEED,
+    device: str = "auto",
+) -> SourceReading:
+    """Read sources from centred tokens: by a standardised logistic reader and by token networks.
+
+    A correction that shifts all tokens of a row alike leaves these as they are, so one reading of uncorrected
+    tokens serves all such corrections. The parameters are those of :func:`read_token_sources`.
+    """
+    head, held = (
+        token_residuals(check_tokens(X, name)) for X, name in ((X_head, "X_head"), (X_eval, "X_eval"))
+    )
+    codes, n_sources = source_codes(source_head, len(head))
+    center, scale = token_scaling(head)
+    head, held = (head - center) / scale, (held - center) / scale
+    linear = _fit_token_logistic("residual linear_standardized", head, codes, n_sources, C=0.01)
+    scores = {"linear_standardized": logistic_scores(linear, _flat(held))}
+    if restarts:
+        seeds, place = restart_seeds(seed, restarts), torch_device(device, "read_residuals")
+        epochs = check_bank("paper", restarts, checkpoints)
+        [trained] = train_networks("grid_gelu", [head], codes, seeds, epochs, device=place)
+        scores |= network_scores("grid_gelu", trained, held)
+    return as_reading({f"residual {name}": values for name, values in scores.items()})
+
+
+def read_token_sources(
+    X_head: Any,
+    source_head: Any,
+    X_eval: Any,
+    *,
+    residual: SourceReading | None = None,
+    bank: str = "paper",
+    restarts: int = 3,
+    checkpoints: Sequence[int] = CHECKPOINTS,
+    seed: int = SEED,
+    device: str = "auto",
+) -> SourceReading:
+    """Train source readers on HEAD tokens and score EVAL tokens with each.
+
+    By name: "mean " and a reader of :func:`read_sources` (11), "tokens linear_raw", "tokens
+    linear_standardized", "tokens flat_gelu r0 e12" and "tokens grid_gelu r0 e12" (20), and the "residual "
+    reading given (10). In the full bank also "boosted_trees" and "spread", of the mean and of all tokens.
+
+    Parameters
+    ----------
+    X_head, source_head, X_eval : (n, t, d) array, (n,) labels, (n_eval, t, d) array
+        Corrected HEAD tokens and their sources, and corrected EVAL tokens.
+    residual : SourceReading or None
+        From :func:`read_residuals`; its readers are added.
+    bank, restarts, checkpoints, seed, device
+        As in :func:`read_sources`.
+    """
+    head, held = check_tokens(X_head, "X_head"), check_tokens(X_eval, "X_eval")
+    if head.shape[1:] != held.shape[1:]:
+        raise ValueError(f"X_eval has tokens of shape {held.shape[1:]}; X_head has {head.shape[1:]}.")
+    codes, n_sources = source_codes(source_head, len(head))
+    checkpoints = check_bank(bank, restarts, checkpoints)
+    how: dict[str, Any] = {"bank": bank, "restarts": restarts, "checkpoints": checkpoints}
+    mean = read_sources(token_mean(head), source_head, token_mean(held), seed=seed, device=device, **how)
+    readings = {f"mean {name}": mean.scores[:, i] for i, name in enumerate(mean.readers)}
+
+    raw = _fit_token_logistic("tokens linear_raw", head, codes, n_sources, C=1.0)
+    readings["tokens linear_raw"] = logistic_scores(raw, _flat(held))
+    center, scale = token_scaling(head)
+    head, held = (head - center) / scale, (held - center) / scale
+    standard = _fit_token_logistic("tokens linear_standardized", head, codes, n_sources, C=0.01)
+    readings["tokens linear_standardized"] = logistic_scores(standard, _flat(held))
+    if restarts:
+        seeds, place = restart_seeds(seed, restarts), torch_device(device, "read_token_sources")
+        for name, architecture in (("tokens flat_gelu", "gelu"), ("tokens grid_gelu", "grid_gelu")):
+            [trained] = train_networks(architecture, [head], codes, seeds, checkpoints, device=place)
+            readings |= network_scores(name, trained, held)
+    if bank == "full":
+        further = further_scores(_flat(head), codes, _flat(held), seed)
+        readings |= {f"tokens {name}": scores for name, scores in further.items()}
+    if residual is not None:
+        readings |= {name: residual.scores[:, i] for i, name in enumerate(residual.readers)}
+    return as_reading(readings)
+
+
+def token_scaling(X: Tokens) -> tuple[Tokens, Tokens]:
+    """Return the mean and the scale of every coordinate of tokens, in float32."""
+    center = X.mean(axis=0, dtype=np.float64).astype(np.float32)
+    return center, np.maximum(X.std(axis=0, dtype=np.float64), MIN_TOKEN_SCALE).astype(np.float32)
+
+
+def token_residuals(X: Any) -> Tokens:
+    """Return tokens minus their mean over the row, taken in float64, as float32.
+
+    Examples
+    --------
+    >>> token_residuals([[[1.0], [2.0], [6.0]]]).ravel()
+    array([-2., -1.,  3.], dtype=float32)
+    """
+    tokens = np.asarray(X)
+    residuals: Tokens = (tokens - tokens.mean(axis=1, dtype=np.float64, keepdims=True)).astype(np.float32)
+    return residuals
+
+
+def moves_tokens_alike(original: Any, corrected: Any) -> bool:
+    """Return whether a correction left the centred tokens of these rows as they were, up to rounding.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> tokens = np.zeros((2, 3, 4))
+    >>> moves_tokens_alike(tokens, tokens + 1.0), moves_tokens_alike(tokens, tokens + np.eye(3, 4))
+    (True, False)
+    """
+    drift = np.abs(token_residuals(corrected) - token_residuals(original))
+    return bool(drift.max(initial=0.0) <= RESIDUAL_TOLERANCE)
+
+
+def check_tokens(X: Any, name: str) -> Tokens:
+    """Return X as (n, t, d) float32 tokens, or say what is wrong with it."""
+    return as_tokens(to_numpy(X), name).astype(np.float32, copy=False)
+
+
+def _flat(X: Tokens) -> Floats:
+    return X.reshape(len(X), -1).astype(np.float64)
+
+
+def _fit_token_logistic(name: str, X: Tokens, codes: Codes, n_sources: int, *, C: float) -> LinearCritic:
+    """Fit a balanced logistic reader of flattened tokens; raise if it does not converge."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", ConvergenceWarning)
+            return fit_logistic(_flat(X), codes, n_sources, C=C, max_iter=TOKEN_ITERATIONS)
+    except ConvergenceWarning as warning:
+        raise RuntimeError(
+            f"The reader {name!r} did not converge in {TOKEN_ITERATIONS} iterations, and half a fit would "
+            "understate what can be read. Bring the tokens to a common scale first."
+        ) from warning
+
+
+# --- what all share --------------------------------------------------------------------------------------
+
+
+def as_reading(scores: Scores) -> SourceReading:
+    """Return scores by reader name as one array."""
+    return SourceReading(tuple(scores), np.stack(list(scores.values()), axis=1))
+
+
+def source_codes(source: Any, n: int) -> tuple[Codes, int]:
     """Return each HEAD row's source as a number, and how many sources there are."""
     sources, codes = encode_source(source, n, "source_head")
-    names = sources.tolist()
-    if len(names) < 2:
+    if len(sources) < 2:
         raise ValueError(
-            f"source_head has {len(names)} distinct value{'' if len(names) else 's'}"
-            f"{f' ({names[0]!r})' if names else ''}; a reader tells sources apart and needs at least two."
+            f"source_head has {len(sources)} distinct value; a reader tells sources apart and needs at least "
+            "two."
         )
     counts = np.bincount(codes)
     if counts.min() < 2:
         raise ValueError(
-            f"Source {names[int(counts.argmin())]!r} has a single row in HEAD; no reader can learn it from "
-            "that. Pass more of its rows, or leave the source out."
+            f"Source {sources.tolist()[int(counts.argmin())]!r} has a single row in HEAD; no reader can "
+            "learn it from that. Pass more of its rows, or leave the source out."
         )
-    return codes, len(names)
+    return codes, len(sources)
 
 
-def check_schedule(restarts: int, checkpoints: Sequence[int]) -> tuple[int, ...]:
-    """Return the checkpoints as a tuple, or say what is wrong with them or with ``restarts``."""
+def check_bank(bank: str, restarts: int, checkpoints: Sequence[int]) -> tuple[int, ...]:
+    """Return the checkpoints as a tuple, or say what is wrong with a bank of readers."""
+    if bank not in BANKS:
+        raise ValueError(f"No bank of readers {bank!r}; choose {' or '.join(map(repr, BANKS))}.")
     epochs = tuple(int(epoch) for epoch in checkpoints)
     if not epochs or epochs[0] < 1 or any(a >= b for a, b in pairwise(epochs)):
         raise ValueError(f"checkpoints={tuple(checkpoints)}; expected increasing numbers of epochs, from 1.")
     if restarts < 0:
         raise ValueError(f"restarts={restarts}; expected 0 (linear readers only) or more.")
     return epochs
-
-
-def check_bank(bank: str) -> None:
-    """Raise unless there is such a bank of readers."""
-    if bank not in BANKS:
-        raise ValueError(f"No bank of readers {bank!r}; choose {' or '.join(map(repr, BANKS))}.")
-
-
-def reader_bank(
-    bank: str = "full",
-    restarts: int = 3,
-    checkpoints: Sequence[int] = CHECKPOINTS,
-    seed: int = SEED,
-    **other: Any,
-) -> dict[str, Any]:
-    """Return the settings of the bank of readers that an audit asks for."""
-    if other:
-        raise TypeError(f"readers has {sorted(other)}; it takes bank, restarts, checkpoints and seed.")
-    check_bank(bank)
-    settings = {"bank": bank, "restarts": int(restarts), "checkpoints": check_schedule(restarts, checkpoints)}
-    return settings if seed == SEED else settings | {"seed": int(seed)}
-
-
-def as_input(X: NDArray[Any], device: Any) -> Array:
-    """Return rows as a float32 tensor where the networks are."""
-    import torch
-
-    return torch.from_numpy(np.array(X, dtype=np.float32)).to(device)
 
 
 def _rows(X: Any, name: str) -> NDArray[Any]:

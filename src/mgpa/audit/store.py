@@ -10,7 +10,7 @@ import warnings
 from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 import joblib
 import numpy as np
@@ -106,28 +106,17 @@ class Store:
     def __init__(self, folder: Any = None) -> None:
         self.folder = None if folder is None else Path(folder)
 
-    def create(self) -> Self:
-        """Make the folder; looking for cells needs none."""
-        if self.folder is not None:
-            self.folder.mkdir(parents=True, exist_ok=True)
-        return self
-
-    def path(self, key: str) -> Path | None:
-        """Return where a cell's arrays are or would be kept."""
-        return None if self.folder is None else self.folder / f"{key}.npz"
-
     def get(self, key: str) -> Arrays | None:
         """Return a finished cell, or None; a damaged or exchanged file is reported and counts as none."""
         cell = self._open(key, with_map=False)
-        return None if cell is None else cell[0]
+        return None if cell is None else cell[1]
 
     def get_fit(self, key: str) -> tuple[CorrectionMap, Arrays] | None:
         """Return the map of a finished cell and the arrays kept with it, or None, as :meth:`get` does."""
-        cell = self._open(key, with_map=True)
-        return None if cell is None or cell[1] is None else (cell[1], cell[0])
+        return self._open(key, with_map=True)
 
-    def _open(self, key: str, *, with_map: bool) -> tuple[Arrays, CorrectionMap | None] | None:
-        path = self.path(key)
+    def _open(self, key: str, *, with_map: bool) -> tuple[Any, Arrays] | None:
+        path = None if self.folder is None else self.folder / f"{key}.npz"
         if path is None or not path.is_file():
             return None
         try:
@@ -142,17 +131,17 @@ class Store:
         except Exception as error:  # truncated, altered or something else entirely
             warnings.warn(f"{path} cannot be read ({error}); computing it again.", stacklevel=3)
             return None
-        return arrays, m
+        return m, arrays
 
     def put(self, key: str, arrays: Arrays, m: CorrectionMap | None = None) -> Arrays:
         """Keep a finished cell, and its map if there is one, and return the arrays."""
-        path = self.path(key)
-        if path is None:
+        if self.folder is None:
             return arrays
-        buffer = io.BytesIO()
+        path, buffer = self.folder / f"{key}.npz", io.BytesIO()
         seal = [key, _digest(arrays), "" if m is None else map_digest(m)]
         np.savez(buffer, **arrays | {SEAL: np.array(seal)})  # type: ignore[arg-type]
         try:
+            self.folder.mkdir(parents=True, exist_ok=True)
             # The map first: the cell's own file says that both are complete.
             if m is not None:
                 m.save(path.with_suffix(".safetensors"))

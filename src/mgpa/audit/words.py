@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from .further_readers import FURTHER
+from .readers import FURTHER
 
 if TYPE_CHECKING:
     from .bootstrap import Estimate

@@ -25,7 +25,8 @@ from ..audit import (
     curve_minimum,
     fit_association_heads,
 )
-from ..audit.fits import Fitted, FittingData, explain, list_jobs, stored_fit
+from ..audit.fits import Fit, FittingData, explain, list_fits, stored_fit
+from ..audit.heads import shortcut_scores
 from ..audit.store import Store, cell_key, key_of, resolve_device
 from ..coordinates import Coordinates
 from ..endpoint import operating_points, select_by_development, select_within_family
@@ -92,10 +93,10 @@ def run_reuse(
         chosen: dict[str, list[CorrectionMap]] = {}
         for name in study.methods:
             recipe, fits, count = select_method(study, material, name, **options)
-            chosen[name] = [fitted.map for _, fitted in fits]
+            chosen[name] = [fit.map for fit in fits]
             selection[name if len(splits) == 1 else f"{name}, {split}"] = {
                 "recipe": recipe,
-                "fits": [_facts(model, fitted) for model, fitted in fits],
+                "fits": [_facts(fit) for fit in fits],
                 "candidates": count,
             }
         fit = material.tables[material.development].rows("FIT")
@@ -161,63 +162,62 @@ def select_method(
     device: str = "auto",
     n_jobs: int = 1,
     verbose: bool = False,
-) -> tuple[dict[str, Any], list[tuple[Any, Fitted]], int]:
-    """Fit every recipe and seed of a method; return the chosen recipe, its models and fits, and the count.
+) -> tuple[dict[str, Any], list[Fit], int]:
+    """Fit every recipe and seed of a method; return the chosen recipe, its fits, and the count.
 
     Each fit is cut to the point that development participants choose; recipes compete by their mean over
     seeds.
     """
-    method, plan, store = study.methods[name], _plan(study), Store(cache).create()
+    method, plan, store = study.methods[name], _plan(study), Store(cache)
     split = Split(name, material.bank, material.coordinates, material.pairs)
-    data = FittingData(material.bank, material.val, material.pairs)
+    data = FittingData(Table.concatenate([material.bank, material.val]), material.pairs)
     # The development task's shortcut and control heads, of original HEAD events.
     heads = fit_association_heads(*events(material.tables[material.development].rows("HEAD")))
-    jobs = [
-        (recipe, job)
+    unfitted = [
+        (recipe, fit)
         for recipe in recipes(method)
-        for job in list_jobs(
+        for fit in list_fits(
             {name: make_arm(study, split, name, method, recipe)}, study.seeds, resolve_device(device)
         )
-        if job.method == name
+        if fit.method == name
     ]
-    keys = [cell_key("selection", data.key(job), material.digest, plan.max_loss) for _, job in jobs]
-    fits = [stored_fit(store, key) for key in keys]
+    keys = [cell_key("selection", data.key(fit), material.digest, plan.max_loss) for _, fit in unfitted]
+    stored = [stored_fit(fit, store, key) for (_, fit), key in zip(unfitted, keys, strict=True)]
     calls = (
-        delayed(_fit_one)(name, job.model, key, material, heads, plan, store)
-        for (_, job), key, fitted in zip(jobs, keys, fits, strict=True)
-        if fitted is None
+        delayed(_fit_one)(fit, key, data.rows, material, heads, plan, store)
+        for (_, fit), key, done in zip(unfitted, keys, stored, strict=True)
+        if done is None
     )
     made = iter(list(in_processes(calls, n_jobs)))
-    families: list[tuple[dict[str, Any], list[tuple[Any, Fitted]]]] = []
-    for (recipe, job), fitted in zip(jobs, fits, strict=True):
+    families: list[tuple[dict[str, Any], list[Fit]]] = []
+    for (recipe, _), done in zip(unfitted, stored, strict=True):
         if not families or families[-1][0] is not recipe:
             families.append((recipe, []))
-        families[-1][1].append((job.model, next(made) if fitted is None else fitted))
+        families[-1][1].append(next(made) if done is None else done)
     worst, moved = (
-        [float(np.mean([fitted.facts[outcome] for _, fitted in fits])) for _, fits in families]
+        [float(np.mean([fit.facts[outcome] for fit in fits])) for _, fits in families]
         for outcome in ("worst", "movement")
     )
     recipe, best = families[select_within_family(worst, moved, tolerance=plan.tolerance)]
-    return recipe, best, len(jobs)
+    return recipe, best, len(unfitted)
 
 
 def _fit_one(
-    name: str, model: Any, key: str, material: Material, heads: Any, plan: ReuseSection, store: Store
-) -> Fitted:
-    with explain(f"fitting {name}", store):
-        rows = Table.concatenate([material.bank, material.val])
-        fitted = fit_table(model, rows, pairs=material.pairs).to_map().with_coordinates(material.coordinates)
-        m, facts = _select(fitted, material, heads, plan)
-    return Fitted(m, store.put(key, facts, m))
+    fit: Fit, key: str, rows: Table, material: Material, heads: Any, plan: ReuseSection, store: Store
+) -> Fit:
+    with explain(f"fitting {fit.method}", store):
+        fitted = fit_table(fit.model, rows, pairs=material.pairs).to_map()
+        m, facts = _select(fitted.with_coordinates(material.coordinates), material, heads, plan)
+    return replace(fit, map=m, facts=store.put(key, facts, m))
 
 
-def _facts(model: Any, fitted: Fitted) -> dict[str, Any]:
-    m = fitted.map
+def _facts(fit: Fit) -> dict[str, Any]:
+    m = fit.map
     return {
-        "seed": model.get_params().get("random_state"),
+        "seed": fit.model.get_params().get("random_state"),
         **({"n_stages": len(m)} if isinstance(m, SequentialMap) else {}),
         "strength": m.strength,
-        **{outcome: float(fitted.facts[outcome]) for outcome in ("worst", "movement")},
+        **{outcome: float(fit.facts[outcome]) for outcome in ("worst", "movement")},
     }
 
 
@@ -233,7 +233,9 @@ def _select(
     for point in points:
         C0, C1 = (_corrected(point, X, s) for X, s in zip((X0, X1), sources, strict=True))
         curves = [
-            association_auroc(head.scores(C0), head.scores(C1), positive, people).values.mean(axis=0)
+            association_auroc(
+                shortcut_scores(head, C0), shortcut_scores(head, C1), positive, people
+            ).values.mean(axis=0)
             for head in (heads.shortcut, heads.control)
         ]
         worst.append(float(curve_minimum(curve_coefficients(curves[0]))[0]))

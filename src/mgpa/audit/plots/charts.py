@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..association import curve_at
+from ..bootstrap import curve_at
 from ..metrics import find_metric
 from ..words import number, reader_rows
 from . import drawing as draw
