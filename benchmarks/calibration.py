@@ -41,7 +41,8 @@ class Cell:
     """A design: how many people, each with every source or with one, and what their rows are like."""
 
     decision: str = "act"
-    design: str = "crossed"  # "nested": one source each; "mixed": half of the people travelled
+    # "nested": people have one source each; "mixed": half of them travelled; "star": pairs all with source 0
+    design: str = "crossed"
     people: int = 6
     sources: int = 2
     rows: str = "normal"  # "heavy": Student's t, 3 degrees of freedom; "alone": independent, people unknown
@@ -120,7 +121,8 @@ def takes_more(cell: Cell, rng: np.random.Generator, effect: float) -> bool:
     effects[-1] = 0.3 * rng.normal(size=d)
     if effect:
         effects[-2] = 0.3 * rng.normal(size=d)
-    kinds = np.array([(a, b) for a in range(K) for b in range(a + 1, K)])
+    every_two = [(a, b) for a in range(K) for b in range(a + 1, K)]
+    kinds = np.array([(a, b) for a, b in every_two if a == 0 or cell.design == "crossed"])
     views = rng.normal(size=(n_events, K, d)) @ mixing / np.sqrt(2) + effects
     contrasts = np.concatenate([views[:, b] - views[:, a] for a, b in kinds])
     people = np.tile(np.arange(n_events) % cell.people, len(kinds))
@@ -202,7 +204,7 @@ CELLS = (
 SMALL = [Cell(people=4), Cell(design="nested", people=8), Cell(design="mixed", people=6), Cell(sources=3)]
 OTHERS = (
     [Cell("gate", people=P) for P in (2, *PEOPLE)]
-    + [Cell("more", people=P, sources=4, features=40) for P in (6, 12)]
+    + [Cell("more", design, P, sources=4, features=40) for design in ("crossed", "star") for P in (6, 12)]
     + [Cell("begin", design=design, people=P) for design in ("crossed", "nested") for P in (6, 12)]
     + [Cell("go on", people=P) for P in (6, 12)]
     + [Cell("spread", people=P, features=20) for P in PEOPLE]

@@ -189,7 +189,7 @@ def supported_directions(
     Held-out contrasts *vary* along a direction at least twice as much as noise would, in which contrasts are
     like rows of one source. And held-out contrasts have a *mean* along the other contrasts' mean: then the
     leading directions that hold :data:`ENERGY` of what both means share are supported, if they are not more
-    than the means' own directions that hold as much; if they are, noise comes before the effects, and those
+    than the means' own clear directions that hold as much; if they are, noise comes before the effects, and those
     of the means are put in front. Leading directions count up to the first that nothing supports.
 
     Of three sources and more, two may differ by little of what the others differ by: its energy is nothing
@@ -219,7 +219,7 @@ def supported_directions(
     means = held_out.means_of(np.arange(m), held_out.directions)
     n_effects = count_effects(kinds) if has_mean else 0
     effects = [mean_over_units(held_out.along_effect(j), units) for j in range(n_effects)]
-    clear = np.array([e.value[0] if e.value[0] > e.error[0] else 0.0 for e in effects])
+    clear = np.array([e.value[0] if e.value[0] > errors * e.error[0] else 0.0 for e in effects])
     n_shared = 1 + int(np.argmax(cumulative_share(clear) >= ENERGY)) if has_mean else 0
     n_supported, k = 0, 0
     while n_supported == k < n_leading:  # more directions are looked at only if all so far are supported
