@@ -29,7 +29,6 @@ extensions = [
     "api_names",
     "command_help",
     "idea_picture",
-    "thumbnails",
 ]
 source_suffix = {".rst": "restructuredtext", ".md": "markdown"}
 exclude_patterns = ["_build", "_ext", "_templates", "gallery", "theory", "**/GALLERY_HEADER.rst"]
@@ -70,7 +69,6 @@ sphinx_gallery_conf = {
     "doc_module": ("mgpa",),
     "backreferences_dir": "auto/backreferences",
     "matplotlib_animations": False,
-    "image_scrapers": ("thumbnails",),
     "plot_gallery": True,
     "write_computation_times": False,
     "ignore_repr_types": r".*Figure",  # they are shown already

@@ -3,13 +3,9 @@ Closed form or iterative, and how much of it
 ============================================
 
 :class:`mgpa.ClosedFormMGPA` moves rows along the mean paired difference, in one affine step.
-:class:`mgpa.IterativeMGPA` takes many small steps, each guided by critics that are refitted to what is
-still readable. The first needs numbers only and is done in milliseconds; the second finds what is no shift
-of the mean.
-
-Either way, how far to go is a decision of its own. This page shows the whole path of both, then three ways
-of choosing a point on it. Both have the anchors of the paper here, so that they can be seen apart: by
-default the iterative map begins where the closed form ends.
+:class:`mgpa.IterativeMGPA` takes many small steps, guided by critics refitted to what is still readable, and
+finds what is no shift of the mean. This page shows the whole path of both (with the paper's anchors, so that
+they can be told apart), then three ways of choosing a point on it.
 """
 
 import matplotlib.pyplot as plt
@@ -26,8 +22,8 @@ from mgpa.audit import plots
 # %%
 # A device that does three things
 # -------------------------------
-# Headset B shifts the first direction, stretches the second and adds noise along the third. Only the first
-# changes the mean. Part of the task lies in the first direction, so a correction cannot be free.
+# Headset B shifts the first direction, stretches the second and adds noise along the third. Part of the task
+# lies in the first direction, so a correction cannot be free.
 
 D = 24
 rng = np.random.default_rng(0)
@@ -65,13 +61,10 @@ staged = staged.fit(X, source=source, pairs=pairs, X_val=X_val, source_val=sourc
 print(closed, staged, sep="\n")
 
 # %%
-# The iterative fit stopped by itself: its critics found nothing more on held-out rows.
-#
 # The whole path
 # --------------
-# An affine map has a strength, from 0 to 1; a staged map can be cut after any stage. For each point, two
-# readers of the headset: one linear, one that also sees squares and products, and so sees a stretch. And a
-# task head that existed before.
+# An affine map has a strength, from 0 to 1; a staged map can be cut after any stage. At each point: a linear
+# reader of the headset, a quadratic one (which sees a stretch), and a task head that existed before.
 
 linear = LogisticRegression(max_iter=1000)
 quadratic = make_pipeline(
@@ -100,9 +93,8 @@ for name, path in paths.items():
     print("{:<12} moves {:.2f}: linear {:.3f}, quadratic {:.3f}, task {:.3f}".format(name, *path[-1]))
 
 # %%
-# First way: native, all of it. Second: a **movement budget**, a share of the embedding's size that held-out
-# rows may move. The affine map is scaled to meet it, the staged map cut within a stage. Both methods are
-# then compared at the same price.
+# First way: all of it. Second: a **movement budget**, a share of the embedding's size that held-out rows may
+# move; the affine map is scaled to meet it, the staged map cut within a stage.
 
 budget = 0.15
 points = {
@@ -127,15 +119,9 @@ with plots.style():
     panels[0].legend()
 
 # %%
-# Look at the blue line on the left first. Any strength below one is a change of scale along one direction,
-# and a reader trained on the corrected rows undoes it; the headset disappears for it in the very last step
-# only. So a budget makes an affine map gentle for heads that *exist already*, and hides little from readers
-# that are trained afterwards. Stages act differently: every one of them is a map of its own, and the source
-# fades gradually.
-#
-# At full length a linear reader is satisfied by either. The quadratic reader still sees the stretch and the
-# noise after the closed form, because they change no mean; the iterative map goes on to attenuate them. The
-# existing task head pays for both (mind the axis): part of the task lay where the headset shifts.
+# A strength below one is a change of scale, which a reader trained on the corrected rows undoes: a budget
+# makes an affine map gentle for *existing* heads and hides little from new readers. Stages fade the source
+# gradually. At full length the quadratic reader still sees the stretch after the closed form.
 #
 # A budget beyond the map is not met silently:
 
@@ -149,10 +135,9 @@ except endpoint.BudgetNotAttained as error:
 # %%
 # Third way: by a development task
 # --------------------------------
-# With development events seen by both headsets one can ask what matters in the end. A head is trained while
-# headset and class go together and learns the shortcut; its AUROC at the *worst* association shows what
-# that costs. The rule of the paper's reuse study: the best worst case among points that cost no head more
-# than .01 without association.
+# A head that is trained while headset and class go together learns the shortcut. The rule of the paper's
+# reuse study, on events seen by both headsets: the best AUROC at the *worst* association, among points that
+# cost no head more than .01 without association.
 
 A, B, y, person = record(20)
 heads = audit.fit_association_heads(*record(20))
@@ -187,8 +172,8 @@ with plots.style():
 # %%
 # The defaults
 # ------------
-# Left to themselves both go further: as far as rows and pairs show an effect, the stretch and the noise
-# included. The iterative map begins with the closed form, and here found nothing left to do.
+# By default both go as far as rows and pairs show an effect; the iterative map begins where the closed form
+# ends, and here found nothing left to do.
 
 for model in (mgpa.ClosedFormMGPA(gate), mgpa.IterativeMGPA(gate, random_state=0)):
     m = model.fit(X, source=source, pairs=pairs).to_map()
@@ -197,9 +182,8 @@ for model in (mgpa.ClosedFormMGPA(gate), mgpa.IterativeMGPA(gate, random_state=0
 # %%
 # How far to trust this
 # ---------------------
-# Which construction is better depends on what your hardware does. Prefer the closed form where rows are few
-# or the effect is a shift: it cannot go looking for anything else. Take the iterative map if a nonlinear
-# reader still finds the source after it, and check *which* reader: a stronger one than ours may find more.
-# A point chosen on development data is fitted to them; report it on other people.
+# Prefer the closed form where rows are few or the effect is a shift. Take the iterative map if a nonlinear
+# reader still finds the source; a stronger reader may find more. A point chosen on development data is fitted
+# to them: report it on other people.
 
 plt.show()

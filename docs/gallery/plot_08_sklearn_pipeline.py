@@ -2,9 +2,9 @@
 A scikit-learn pipeline, cross-validated without a leak
 =======================================================
 
-A correction is fitted, so inside a cross-validation it must be fitted again in every fold, on that fold's
-people and *on that fold's pairs*. Two settings see to it: ``pair_id``, which has one entry a row and is cut
-with the rows; and metadata routing, which takes source, pair ids and participants to where they belong.
+Inside a cross-validation a correction must be fitted again in every fold, on that fold's people and *on that
+fold's pairs*. ``pair_id`` has one entry a row and is cut with the rows; metadata routing takes source and
+pair ids to where they belong.
 """
 
 import matplotlib.pyplot as plt
@@ -22,9 +22,8 @@ from mgpa.audit.plots import COLORS, MARKERS
 # %%
 # The data
 # --------
-# Thirty people, 30 events each. Headset B shifts two directions for everybody and two more differently for
-# each person. Six events of everyone were seen by both headsets; the others mostly by B if the class is 1,
-# by A if it is 0. Part of the task lies where the headset shifts.
+# Thirty people, 30 events each. Headset B shifts two directions for everybody and two more for each person.
+# Six events of everyone were seen by both headsets; the others mostly by B if the class is 1, else by A.
 
 D = 24
 rng = np.random.default_rng(0)
@@ -47,9 +46,8 @@ print(f"{len(X)} rows, {len(set(pair_id)) - 1} paired events, {len(set(person))}
 # %%
 # Cross-validate
 # --------------
-# Folds are whole people. The score is taken on events that both headsets saw, where the headset says
-# nothing about the task: a decoder that learned the headset gains nothing there. Routing is switched on for
-# this block only.
+# Folds are whole people. Scores are of events that both headsets saw, where a decoder that learned the
+# headset gains nothing.
 
 folds = [(train, test[pair_id[test] >= 0]) for train, test in GroupKFold(10).split(X, task, groups=person)]
 known = {"source": source, "pair_id": pair_id}
@@ -82,15 +80,13 @@ for settings, score in zip(search.cv_results_["params"], search.cv_results_["mea
     print(f"rank {settings['closedformmgpa__gate__rank']}: inner task AUROC {score:.3f}")
 
 # %%
-# The ranks hardly differ, as one would hope of the closed form. Do not read more into it: this inner score
-# is of all rows, most of which carry the association, so it rewards whoever keeps the shortcut. Choose a
-# rank by coverage (``mgpa.held_out_coverage``), which does not look at the task.
+# This inner score is of all rows, most of which carry the association, so it rewards whoever keeps the
+# shortcut. Choose a rank by coverage (``mgpa.held_out_coverage``), which does not look at the task.
 #
 # The leak, and what it looks like
 # --------------------------------
-# ``pairs=(A, B)`` has no entry a row, so scikit-learn cannot cut it: every fold gets *all* pairs, those of
-# its test people too. Nothing warns, and the scores look fine. What is wrong shows in the gate: it seems to
-# cover the test people's differences better than it will cover a stranger's.
+# ``pairs=(A, B)`` has no entry a row, so every fold gets *all* pairs, those of its test people too. Nothing
+# warns. The gate then seems to cover the test people's differences better than it will cover a stranger's.
 
 a, b = (np.flatnonzero((pair_id >= 0) & (source == s)) for s in ("A", "B"))
 b = b[np.argsort(pair_id[b])][np.argsort(np.argsort(pair_id[a]))]
@@ -134,18 +130,11 @@ with plots.style():
     panels[2].set_ylim(0, 1)
 
 # %%
-# What is seen
-# ------------
-# Left and middle, every grey line is a fold of people. Both corrections leave the headset at chance for a
-# reader of the same pipeline; LEACE pays with task, MGPA does not. Right, the leak: at equal rank the gate
-# that has seen the test people's pairs claims more coverage, and the claim grows with the rank, because
-# later directions are those of single people.
-#
 # How far to trust this
 # ---------------------
-# The headset reader here is trained on rows where headset and class go together and judged where they do
-# not. That is a mild test; a reader trained without association finds more after LEACE
-# (:doc:`plot_03_association`). Folds share training people, so their spread is no confidence interval; for
-# that see :doc:`../../audit`.
+# Both corrections leave the headset at chance for a reader of the same pipeline; LEACE pays with task. Right,
+# the leak grows with the rank, because later directions are those of single people. A headset reader trained
+# without association finds more after LEACE (:doc:`plot_03_association`). Folds share training people, so
+# their spread is no confidence interval; for that see :doc:`../../audit`.
 
 plt.show()

@@ -23,6 +23,7 @@ covariance of what is left of :math:`z` once :math:`q` *and the source* are acco
 
 import matplotlib.pyplot as plt
 import numpy as np
+from gaussian import agree
 from scipy.stats import norm
 from sklearn.linear_model import LinearRegression, Ridge
 from sklearn.metrics import roc_auc_score
@@ -31,24 +32,14 @@ import mgpa
 from mgpa import AffineMap, ClosedFormMGPA, MeasurementGate
 from mgpa.anchor import ConditionalMean
 from mgpa.audit import plots
-from mgpa.audit.plots import COLORS, SOURCE_COLORS, grid
+from mgpa.audit.plots import COLORS, grid
 from mgpa.closed_form import projection
-
-
-def agree(what, package, independent, within=1e-9):
-    """Print both numbers; stop if they differ by more than rounding or, of draws, four standard errors."""
-    if np.ndim(independent):
-        within = 4 * np.std(independent) / np.sqrt(len(independent))
-        independent = np.mean(independent)
-    print(f"{what:<56} {round(package, 9) + 0.0:>10.6f}  {round(independent, 9) + 0.0:>10.6f}")
-    assert abs(package - independent) <= within, (what, package, independent)
-
 
 # %%
 # Rows in which the source goes with the content
 # ----------------------------------------------
-# Seven features: five are context, two form the gate. The first context coordinate says something about the
-# source, and all of them say something about :math:`z`.
+# Five features are context, two form the gate. The first context coordinate informs about the source, and
+# all of them about :math:`z`.
 
 rng = np.random.default_rng(1)
 frame = np.linalg.qr(rng.normal(size=(7, 7)))[0]
@@ -75,9 +66,8 @@ model = ClosedFormMGPA.paper(MeasurementGate(rank=2)).fit(X, source=source, pair
 # %%
 # Equation (3) by hand
 # --------------------
-# Standardise; take the gate from the last page; ridge regression by scikit-learn; the joint regression on
-# :math:`q` and the source as least squares, with a penalty on :math:`q` only; then the formula as it is
-# written above.
+# Ridge regression by scikit-learn; the joint regression on :math:`q` and the source as least squares, with a
+# penalty on :math:`q` only; then the formula.
 
 center, scale = X.mean(0), X.std(0)
 H, contrasts = (X - center) / scale, (second - first) / scale
@@ -119,8 +109,7 @@ for alpha in (0.5, 1.0, 1.3):
 # %%
 # At full strength it is the score-level projection of Proposition 1
 # ------------------------------------------------------------------
-# With the score :math:`w^\top z`, :math:`w=C^{-1}\widehat\delta`, every output lies at the score level
-# :math:`w^\top\widehat m_Z(q)`. The map is affine, so no critic is needed to apply it.
+# With :math:`w=C^{-1}\widehat\delta`, every output has the score :math:`w^\top\widehat m_Z(q)`.
 
 w = np.linalg.solve(C, hat)
 output = (model.transform(fresh) - center) / scale
@@ -138,8 +127,7 @@ agree("   largest distance of a score to its level", np.abs(output @ B @ w - lev
 #    M_\alpha = I - \alpha\,\frac{\widehat\delta\widehat\delta^\top C^{-1}}
 #    {\widehat\delta^\top C^{-1}\widehat\delta}, \qquad \det M_\alpha = 1-\alpha .
 #
-# For :math:`\alpha\ne1` it can be undone given :math:`q`. Below, the block is read off the stored map
-# (``mgpa.AffineMap``), and the rows are recovered from their corrected versions.
+# For :math:`\alpha\ne1` it can be undone: below, rows are recovered from their corrected versions.
 
 stored = model.to_map()
 for alpha in (0.3, 0.9, 1.0, 1.2):
@@ -152,9 +140,8 @@ recovered = np.linalg.solve(linear, (partial - origin).T).T * scale + center
 agree("largest error of rows recovered from α = 0.9", np.abs(recovered - fresh).max(), 0.0)
 
 # %%
-# So the covariance-adjusted separation of the sources given :math:`q`, which a *refitted* reader can use,
-# stays what it was until the very end. A *fixed* reader, fitted before the correction, does respond: the gap
-# it sees shrinks as :math:`1-\alpha`.
+# So the separation that a *refitted* reader can use stays until :math:`\alpha=1`. For a *fixed* reader it
+# shrinks as :math:`1-\alpha`.
 
 basis_of_q = np.linalg.qr(np.column_stack([B, rng.normal(size=(7, 5))]))[0][:, 2:]
 
@@ -182,66 +169,32 @@ assert full < 0.02 * D
 
 # %%
 # At :math:`\alpha=1` a little is left, because :math:`\widehat\delta`, :math:`C` and :math:`\widehat m_Z` are
-# estimates; that the full step erases the source exactly is a statement about the true ones
-# (:ref:`theory-targets`).
+# estimates (:ref:`theory-targets`).
 
 with plots.style():
-    figure, [one, two, three] = plt.subplots(
-        1, 3, figsize=(plots.PAGE, 2.4), layout="constrained", width_ratios=[1, 1, 1.15]
-    )
-    expected = mean.predict((fresh - center) / scale @ (np.eye(7) - B @ B.T))
-    start = (fresh - center) / scale @ B - expected
-    for ax, alpha in ((one, 0.5), (two, 1.0)):
-        end = (model.transform(fresh, strength=alpha) - center) / scale @ B - expected
-        for k in range(40):
-            ax.plot(*np.stack([start[k], end[k]]).T, color="#cccccc", lw=0.6, zorder=1)
-        for s in (0, 1):
-            mine = np.flatnonzero(fresh_source == s)[:120]
-            ax.plot(*end[mine].T, "o", ms=2.6, mew=0, alpha=0.7, color=SOURCE_COLORS[s], label=f"$U={s}$")
-        arrow = {"arrowstyle": "-|>", "color": "black", "lw": 1.3, "shrinkA": 0, "shrinkB": 0}
-        ax.annotate("", hat, (0, 0), arrowprops=arrow)
-        ax.set(xlabel="First coordinate of $z'-m_Z(q)$", aspect="equal", xlim=(-3.2, 3.2), ylim=(-3.2, 3.2))
-        ax.set_title(f"After a step of α = {alpha:g}", loc="left")
-    one.set_ylabel("Second coordinate")
-    one.legend(loc="lower left", handletextpad=0.1, borderpad=0)
-    three.plot(strengths, np.abs(gap), color=COLORS[2])
-    three.plot(strengths, np.array(refitted) / D, "o", ms=3, color=COLORS[1])
-    three.text(0.3, 0.9, "refitted reader: separation $D$", color=COLORS[1])
-    three.text(0.04, 0.12, "fixed reader:\nsize of the gap", color=COLORS[2])
-    three.set(xlabel="Strength α", ylabel="Share of the value before", xlim=(0, 1.5), ylim=(-0.03, 1.1))
-    three.set_title("What readers see", loc="left")
-    grid(three, "y")
-
-# %%
-# Left and middle: the gate, seen from what each row is expected to be given :math:`q`, with
-# :math:`\widehat\delta` as an arrow and the way of some rows in grey. Everything moves parallel to the arrow;
-# at full strength all rows have arrived at the level of their anchor. Right: why strength is not a dial for
-# information. Short of 1 it sets what an existing head sees, no more.
+    figure, ax = plt.subplots(figsize=(plots.PAGE / 2, 2.4), layout="constrained")
+    ax.plot(strengths, np.abs(gap), color=COLORS[2])
+    ax.plot(strengths, np.array(refitted) / D, "o", ms=3, color=COLORS[1])
+    ax.text(0.3, 0.9, "refitted reader: separation $D$", color=COLORS[1])
+    ax.text(0.04, 0.12, "fixed reader:\nsize of the gap", color=COLORS[2])
+    ax.set(xlabel="Strength α", ylabel="Share of the value before", xlim=(0, 1.5), ylim=(-0.03, 1.1))
+    grid(ax, "y")
 
 # %%
 # Estimating the anchor: equation (12)
 # ------------------------------------
 # *Section 4, appendix A.6, equation (12).*
 #
-# The conditional mean :math:`\mu(q)=\mathrm E[s\mid Q=q]` is the cheapest target, but it has to be estimated.
-# Fix the gate, the score and the metric, and let a fitting sample :math:`\mathcal C`, independent of the rows
-# to be corrected, produce an anchor :math:`\widehat a_{\mathcal C}(q)`. What estimation adds to the
-# cost is its mean squared error:
+# The cheapest target, :math:`\mu(q)=\mathrm E[s\mid Q=q]`, has to be estimated. With gate, score and metric
+# fixed, an anchor :math:`\widehat a_{\mathcal C}(q)` from an independent sample adds its mean squared error:
 #
 # .. math::
 #
 #    \mathrm E_{\mathcal C}\,\mathcal C_{\widehat a_{\mathcal C}}(q)-\mathcal C_\mu(q)
 #    =\frac{\mathrm E_{\mathcal C}\{\widehat a_{\mathcal C}(q)-\mu(q)\}^2}{d_\Omega(q)}. \tag{12}
 #
-# So an estimated anchor beats a fixed reference :math:`a_0(q)` exactly when its mean squared error is below
-# :math:`\{a_0(q)-\mu(q)\}^2`.
-
-# %%
-# A model in which the ridge anchor can be right
-# ----------------------------------------------
-# Twenty preserved coordinates and two editable ones, as in :ref:`theory-targets` with :math:`\Sigma=I` and
-# :math:`D=4`. The score is :math:`\ell=\delta^\top z`. Both :math:`m(q)` and :math:`p(q)` are affine in
-# :math:`q`, so :math:`\mu(q)` is, too.
+# It beats a fixed reference :math:`a_0(q)` exactly when that error is below :math:`\{a_0(q)-\mu(q)\}^2`.
+# Below, :math:`m(q)` and :math:`p(q)` are affine in :math:`q`, so :math:`\mu(q)` is, too.
 
 d_Q, delta = 20, np.array([2.0, 0.0])
 D, w, B = float(delta @ delta), delta, np.eye(d_Q + 2)[:, d_Q:]
@@ -253,26 +206,21 @@ def affine(q):
     return 0.5 + 0.45 * q[:, 0]
 
 
-def steep(q):
-    """Return another: all but a step."""
-    return 1 / (1 + np.exp(-12 * q[:, 0]))
-
-
 def contexts(n, rng):
     """Draw preserved coordinates."""
     return np.column_stack([rng.uniform(-1, 1, n), rng.normal(size=(n, d_Q - 1))])
 
 
-def rows_at(q, rng, p=affine):
+def rows_at(q, rng):
     """Draw embeddings with these preserved coordinates."""
-    u = rng.random(len(q)) < p(q)
+    u = rng.random(len(q)) < affine(q)
     z = q @ slope + np.outer(u - 0.5, delta) + rng.normal(size=(len(q), 2))
     return np.column_stack([q, z])
 
 
-def mu(q, p=affine):
+def mu(q):
     """Return the conditional mean of the score."""
-    return q @ slope @ w + (p(q) - 0.5) * D
+    return q @ slope @ w + (affine(q) - 0.5) * D
 
 
 def anchor_map(coefficients, intercept):
@@ -292,9 +240,7 @@ def movement(mapping, H):
 
 
 # %%
-# The anchor
-# ----------
-# ``mgpa.anchor.ConditionalMean`` against scikit-learn's ridge regression of the score on :math:`q`.
+# ``mgpa.anchor.ConditionalMean`` against scikit-learn's ridge regression of the score on :math:`q`:
 
 rng = np.random.default_rng(1)
 H = rows_at(contexts(100, rng), rng)
@@ -307,11 +253,8 @@ agree("   largest difference of a coefficient", np.abs(coefficients[:d_Q] - ridg
 agree("   coefficient on the gate", np.abs(coefficients @ B).max(), 0.0)
 
 # %%
-# Equation (12) at one context
-# ----------------------------
-# 400 anchors, each from 40 rows of its own, are applied to the same new rows with one :math:`q`. Left, what
-# their maps move more than the map with the exact anchor. Right, their squared errors over
-# :math:`d_\Omega=D`.
+# Equation (12): what 400 anchors, each from 40 rows, move more than the exact anchor, and their squared
+# errors over :math:`d_\Omega=D`.
 
 fits = []
 for _ in range(400):
@@ -343,16 +286,10 @@ for name, q in (
 # *Beyond the paper: what* ``mgpa.ClosedFormMGPA()`` *does instead of section 4.1's pooled
 # regression.*
 #
-# A task :math:`y=\pm1` and a source :math:`u=\pm1` that goes with it, :math:`\mathrm E[yu]=\rho`. What is
-# preserved tells the task, :math:`q=my+e` with :math:`e\sim\mathcal N(0,\Sigma)`. One gate coordinate holds
-# some of the task, what q tells of it, and the source's shift :math:`a`:
-#
-# .. math::
-#
-#    z = b\,y+\gamma^\top e+\tfrac a2\,u+\varepsilon,\qquad \varepsilon\sim\mathcal N(0,1).
-#
-# A collapse to an anchor, :math:`z'=\widehat z(q)`, leaves the same information whatever function of q it is.
-# Heads that exist already are not indifferent. Regressed over all rows, and within sources, the slopes are
+# A task :math:`y=\pm1` and a source :math:`u=\pm1` with :math:`\mathrm E[yu]=\rho`; preserved is
+# :math:`q=my+e`, :math:`e\sim\mathcal N(0,\Sigma)`; the gate holds
+# :math:`z = b\,y+\gamma^\top e+\tfrac a2\,u+\varepsilon`. Regressed over all rows, and within sources, the
+# slopes of the anchor are
 #
 # .. math::
 #
@@ -361,8 +298,8 @@ for name, q in (
 #    \bigl((1-\rho^2)\,m\,b+\Sigma\gamma\bigr).
 #
 # The first has a term :math:`\tfrac a2\rho`: q tells the task, the task tells the source, and the source
-# shifts z. A head :math:`w_q^\top q+w_z z` then sees :math:`(w_q+w_z\beta)^\top q`. Where :math:`w_z` and the
-# association have opposite signs and the shift is large, the head turns round.
+# shifts z. An existing head :math:`w_q^\top q+w_z z` sees :math:`(w_q+w_z\beta)^\top q`, and where the shift
+# is large it can turn round.
 
 rng = np.random.default_rng(0)
 D_Q = 23
@@ -421,11 +358,8 @@ def simulate(a, b, rho, rng, n=20_000):
 
 
 # %%
-# Flat, or turned round
-# ---------------------
-# Heads existed before; rows are judged with source and task unrelated. Lines are the equations above, dots
-# the package. Within sources the association never enters. Pooled, it does no harm while the shift is small,
-# which is why the paper, whose shift is half a percent of a contrast, did not see it.
+# Lines are these equations, dots the package; rows are judged with source and task unrelated. Within sources
+# the association never enters. Pooled, it does no harm while the shift is small, as in the paper.
 
 RHO = (0.0, 0.5, 0.8, 0.95)
 
@@ -444,13 +378,9 @@ with plots.style():
     axes[0].legend(frameon=False, loc="lower left")
 
 # %%
-# What is kept, and what is given up
-# ----------------------------------
-# *Kept*: the correction stays inside the gate, so that it is admissible in the paper's sense; and every
-# anchor that is a function of q leaves the same information, since given q it tells nothing
-# (:ref:`theory-targets`). *Given up*: the task that only z carries, as with any collapse; under the
-# association of the fitting rows the pooled anchor is nearer to them, so the expected movement there is no
-# longer the least possible; and heads refitted on corrected rows lose the bonus that the association, written
-# into z, gave them. That bonus was leakage: it goes when the association does.
+# *Kept*: the correction stays inside the gate, and every anchor that is a function of q leaves the same
+# information. *Given up*: under the association of the fitting rows the movement is no longer the least
+# possible, and heads refitted on corrected rows lose the bonus that the association, written into z, gave
+# them. That bonus goes when the association does.
 
 plt.show()

@@ -37,6 +37,7 @@ It is unique, and has the form
 import matplotlib.pyplot as plt
 import numpy as np
 import torch
+from gaussian import agree
 from scipy.optimize import minimize
 from scipy.special import erf
 from sklearn.linear_model import Ridge
@@ -44,25 +45,14 @@ from sklearn.linear_model import Ridge
 from mgpa import IterativeMGPA, MeasurementGate
 from mgpa.anchor import ConditionalMean
 from mgpa.audit import plots
-from mgpa.audit.plots import COLORS, grid
+from mgpa.audit.plots import COLORS
 from mgpa.critics import NetworkCritic, fit_linear, fit_network
 from mgpa.trust_region import multiplier, smooth_weights, trust_region_step
-
-
-def agree(what, package, independent, within=1e-9):
-    """Print both numbers; stop if they differ by more than rounding or, of draws, four standard errors."""
-    if np.ndim(independent):
-        within = 4 * np.std(independent) / np.sqrt(len(independent))
-        independent = np.mean(independent)
-    print(f"{what:<56} {round(package, 9) + 0.0:>10.6f}  {round(independent, 9) + 0.0:>10.6f}")
-    assert abs(package - independent) <= within, (what, package, independent)
-
 
 # %%
 # Rows, a gate, and a critic
 # --------------------------
-# Eight features, three of them editable. The source shifts the gate, bends it a little, and goes with the
-# context.
+# Three of eight features are editable. The source shifts and bends the gate, and goes with the context.
 
 rng = np.random.default_rng(5)
 n, d, r = 600, 8, 3
@@ -81,8 +71,8 @@ network = NetworkCritic(*(part.double() for part in vars(network).values()))
 # %%
 # Equation (4): anchors
 # ---------------------
-# ``mgpa.anchor.ConditionalMean`` is the ridge regression of scores on :math:`q`. Its coefficients lie in the
-# complement of the gate, so an anchor does not change while the row it belongs to is being edited.
+# ``mgpa.anchor.ConditionalMean`` is the ridge regression of scores on :math:`q`, so an anchor does not change
+# while its row is edited.
 
 scores = np.column_stack([linear.scores(H)[:, 0], network.scores(torch.as_tensor(H)).numpy()[:, 0]])
 weight, bias = ConditionalMean(H, B, ridge=10.0).fit(scores)
@@ -102,8 +92,7 @@ agree(
 # %%
 # The gated Jacobian
 # ------------------
-# ``gated`` of a critic gives scores and :math:`A_j`, analytically. By hand: central differences along the
-# columns of :math:`B`.
+# ``gated`` of a critic gives scores and :math:`A_j`. By hand: central differences along :math:`B`.
 
 step = 1e-5
 A = np.concatenate(
@@ -126,28 +115,10 @@ agree(
 agree("   largest difference over rows, critics, directions", np.abs(A - differences).max(), 0.0, within=1e-7)
 
 # %%
-# The linearisation :math:`e(h+B\Delta z)\approx e(h)+A\Delta z` is exact for the linear critic. For the
-# network its error grows with the square of the step: this is what the radius is for.
-
-way = rng.normal(size=(n, r))
-way /= np.linalg.norm(way, axis=1, keepdims=True)
-tried = np.geomspace(0.03, 1, 16)
-error = np.array(
-    [
-        np.abs(residuals(H + k * way @ B.T) - residuals(H) - k * np.einsum("njr,nr->nj", A, way)).mean(0)
-        for k in tried
-    ]
-)
-order = np.polyfit(np.log(tried[:8]), np.log(error[:8, 1]), 1)[0]
-agree("largest error of the linearised score, linear critic", error[:, 0].max(), 0.0)
-agree("power of the step with which the GELU critic's grows", order, 2.0, within=0.05)
-
-# %%
 # Equations (5), (13) and (14): the step
 # --------------------------------------
-# ``mgpa.trust_region.trust_region_step`` solves (5) for all rows at once, from the singular values of
-# :math:`\bar A` and Newton's method on :math:`\nu`. Three checks by hand: bisection on :math:`\nu`, a generic
-# solver that knows nothing of the problem's structure (scipy's SLSQP), and the optimality conditions.
+# ``mgpa.trust_region.trust_region_step`` solves (5) for all rows at once by Newton's method on :math:`\nu`.
+# By hand: bisection, scipy's SLSQP, and the optimality conditions.
 
 tau, rho, lam = 1e-3, 0.6, 0.1
 e = residuals(H)
@@ -220,8 +191,7 @@ excess = [
 agree("   largest excess of our objective over SLSQP's", max(0.0, *excess), 0.0)
 
 # %%
-# And the optimality conditions, which need no other solver: stationarity, complementary slackness, and the
-# promise that no row moves further than :math:`\rho`.
+# Stationarity, complementary slackness, and no row further than :math:`\rho`:
 
 gradient = np.einsum("njr,nj->nr", A_bar, np.einsum("njr,nr->nj", A_bar, steps) + e_bar)
 gradient += (tau + nu_package)[:, None] * steps
@@ -235,9 +205,7 @@ agree("longest movement ‖h⁺ - h‖ of an embedding; the radius", np.linalg.n
 # A fitted map, replayed by hand
 # ------------------------------
 # ``mgpa.IterativeMGPA`` refits critics and anchors after every stage and stores them in a
-# ``mgpa.maps.StagedMap``. Applying it needs neither sources nor training data. Below, its stored arrays, the
-# formulas above, and bisection give the same output; each stage keeps within the radius and leaves :math:`q`
-# alone.
+# ``mgpa.maps.StagedMap``. Its arrays, the formulas above and bisection give the same output.
 
 pairs = rng.normal(size=(200, d))
 response = rng.normal(loc=(1.2, 0, 0), size=(200, r)) @ B.T
@@ -284,9 +252,8 @@ print(f"steps as long as the radius: {np.mean(np.array(lengths) > 0.999 * stored
 # %%
 # A picture of the step
 # ---------------------
-# Two critics in a plane. Left: lines of equal value of (5), and the curve of (14) from :math:`\nu=0`, where
-# the step would go without a radius, to where it meets the ball. Middle: the length of that step falls as
-# :math:`\nu` grows, so there is one root. Right: the error of the linearisation above.
+# Lines of equal value of (5), and the curve of (14) from :math:`\nu=0`, where the step would go without a
+# radius, to where it meets the ball.
 
 rho = 1.0
 plane_A, plane_e = np.array([[[1.0, 0.35], [0.2, 0.9]]]), np.array([[-1.9, 0.9]])
@@ -297,40 +264,22 @@ root = bisect(plane_A, plane_e, tau, rho)
 agree("first coordinate of the step drawn", chosen[0], step_at(root, plane_A, plane_e, tau)[0, 0])
 
 with plots.style():
-    figure, [one, two, three] = plt.subplots(1, 3, figsize=(plots.PAGE, 2.4), layout="constrained")
+    figure, ax = plt.subplots(figsize=(plots.PAGE / 2, 2.6), layout="constrained")
     x, y = np.meshgrid(np.linspace(-1.5, 3, 90), np.linspace(-2.6, 1.5, 90))
     points = np.stack([x, y], -1)
     height = 0.5 * np.sum((points @ plane_A[0].T + plane_e[0]) ** 2, -1) + 0.5 * tau * np.sum(points**2, -1)
-    one.contour(x, y, height, levels=np.geomspace(0.03, 8, 9), colors="#bdbdbd", linewidths=0.6)
-    one.add_patch(plt.Circle((0, 0), rho, fc=COLORS[1], alpha=0.12, lw=0))
-    one.plot(*path.T, color=COLORS[2])
-    one.plot(*path[0], "o", mfc="white", mec=COLORS[2])
-    one.plot(*chosen, "o", color=COLORS[1])
-    one.annotate(r"$\nu=0$", path[0], (4, -9), textcoords="offset points", color=COLORS[2])
-    one.annotate(r"$\Delta z_*$", chosen, (4, 3), textcoords="offset points", color=COLORS[1])
-    one.plot(0, 0, "+", color="black", ms=5)
-    one.set(aspect="equal", xlabel=r"$\Delta z_1$", ylabel=r"$\Delta z_2$", xticks=[-1, 0, 1, 2])
-    one.set_title("The problem (5)", loc="left")
-    two.plot(many, np.linalg.norm(path, axis=1), color=COLORS[2])
-    two.axhline(rho, color=COLORS[1], lw=0.9)
-    two.plot(root, rho, "o", color=COLORS[1])
-    two.annotate(f"ν = {root[0]:.3f}", (root[0], rho), (4, 4), textcoords="offset points", color=COLORS[1])
-    two.text(5, rho + 0.05, "radius ρ", ha="right", color=COLORS[1])
-    two.set(
-        xlabel="Multiplier ν", ylabel=r"Length of the step $\|\Delta z(\nu)\|$", ylim=(0, None), xlim=(0, 5)
-    )
-    two.set_title("One root (14)", loc="left")
-    three.loglog(tried, error[:, 1], "o", color=COLORS[0], ms=3.5)
-    three.loglog(tried, error[0, 1] * (tried / tried[0]) ** 2, color=COLORS[2], zorder=1)
-    three.text(0.12, 2 * error[0, 1], "line: square\nof the length", color=COLORS[2])
-    three.set(xlabel="Length of the step", ylabel="Mean error of the linearised score")
-    three.set_title("Why a radius: the GELU critic", loc="left")
-    grid(three, "y")
+    ax.contour(x, y, height, levels=np.geomspace(0.03, 8, 9), colors="#bdbdbd", linewidths=0.6)
+    ax.add_patch(plt.Circle((0, 0), rho, fc=COLORS[1], alpha=0.12, lw=0))
+    ax.plot(*path.T, color=COLORS[2])
+    ax.plot(*path[0], "o", mfc="white", mec=COLORS[2])
+    ax.plot(*chosen, "o", color=COLORS[1])
+    ax.annotate(r"$\nu=0$", path[0], (4, -9), textcoords="offset points", color=COLORS[2])
+    ax.annotate(r"$\Delta z_*$", chosen, (4, 3), textcoords="offset points", color=COLORS[1])
+    ax.plot(0, 0, "+", color="black", ms=5)
+    ax.set(aspect="equal", xlabel=r"$\Delta z_1$", ylabel=r"$\Delta z_2$", xticks=[-1, 0, 1, 2])
 
 # %%
-# What this does not say
-# ----------------------
-# Each step is the unique solution of its *linearised* problem. That a sequence of refitted, nonlinear stages
-# is optimal, or that it erases the source, is not claimed and not proven: see :ref:`theory-proven`.
+# Each step solves its *linearised* problem. That refitted, nonlinear stages are optimal, or erase the source,
+# is not proven (:ref:`theory-proven`).
 
 plt.show()

@@ -39,8 +39,9 @@ def test_every_step_from_a_table_to_a_corrected_one_by_address(store, table, tmp
     assert not [name for name in names_at(store) if ".partial" in name]
 
 
-def test_a_map_and_a_table_by_address_are_audited(memory, table, tmp_path):
+def test_a_map_and_a_table_by_address_are_audited(memory, table, tmp_path, monkeypatch):
     pytest.importorskip("torch")
+    monkeypatch.setattr("mgpa.audit.plots.draw_all", lambda audit: {})
     write_table(table, f"{memory}/t.parquet")
     done("fit", f"{memory}/t.parquet", "--out", f"{memory}/m.safetensors")
     done(

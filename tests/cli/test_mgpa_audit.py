@@ -1,6 +1,7 @@
 """`mgpa audit`: the files they write, and cells that are computed once."""
 
 import json
+import sys
 
 import pytest
 
@@ -11,37 +12,52 @@ pytest.importorskip("cyclopts")
 pytest.importorskip("pyarrow")
 
 
-def test_an_audit_writes_its_report_and_differences_and_computes_cells_once(folder, monkeypatch):
+@pytest.fixture
+def no_figures(monkeypatch):
+    monkeypatch.setattr("mgpa.audit.plots.draw_all", lambda audit: {})
+
+
+COMMAND = ("audit", "rec ördings.parquet", "--out", "audit", "--quick", "--folds", "1")
+COMMAND += ("--methods", "leace", "closed_form_mgpa", "map one.safetensors", "--against", "leace")
+
+
+def test_an_audit_writes_its_report_and_differences(folder, monkeypatch):
     opened = []
     monkeypatch.setattr("webbrowser.open", opened.append)
-    command = ("audit", "rec ördings.parquet", "--out", "audit", "--quick")
-    command += ("--methods", "leace", "closed_form_mgpa", "map one.safetensors")
-    facts = json.loads(done(*command, "--json", folder=folder).stdout)
-    assert not opened
+    facts = json.loads(done(*COMMAND, "--json", "--open", folder=folder).stdout)
+    assert opened == [(folder / "audit" / "report.html").resolve().as_uri()]
     assert facts["estimates"]["closed_form_mgpa"]["S"][0] < facts["estimates"]["identity"]["S"][0]
     assert set(facts["findings"]) == {"leace", "closed_form_mgpa", "map one"}
     for name in ("report.html", "table.csv", "table.tex"):
         assert (folder / "audit" / name).stat().st_size > 0
     assert list((folder / "audit" / "figures").glob("*.pdf"))
-    again = done(*command, "--against", "leace", "--json", "--open", folder=folder)
-    assert opened == [(folder / "audit" / "report.html").resolve().as_uri()]
-    contrasts = json.loads(again.stdout)["contrasts"]
-    assert contrasts["closed_form_mgpa"]["S"][2] < 0
+    assert facts["contrasts"]["closed_form_mgpa"]["S"][2] < 0
     lines = (folder / "audit" / "contrasts.csv").read_text().splitlines()
     written = {tuple(line.split(",")[:3]): float(line.split(",")[3]) for line in lines[1:]}
-    assert written["closed_form_mgpa", "leace", "S"] == contrasts["closed_form_mgpa"]["S"][0]
+    assert written["closed_form_mgpa", "leace", "S"] == facts["contrasts"]["closed_form_mgpa"]["S"][0]
     assert ("leace", "leace", "S") not in written
     assert r"\toprule" in (folder / "audit" / "contrasts.tex").read_text()
-    text = done(*command, "--against", "leace", folder=folder).stdout
-    assert "difference from leace" in text
-    assert text.rstrip().endswith("report.html")
-    assert len(done(*command, folder=folder).stdout.splitlines()) <= 16
-    assert "Refitted heads (T_r): " in done(*command, "--verbose", folder=folder).stdout
-    strict = here(*command, "--require", "S<=.1 and loss<=.5", folder=folder)
+
+
+def test_an_audit_prints_little_and_fails_where_a_requirement_is_not_met(folder, no_figures):
+    strict = here(*COMMAND, "--require", "S<=.1 and loss<=.5", folder=folder)
     assert strict.returncode == 1
     assert "LEACE: S is ." in strict.stdout
-    assert here(*command, "--require", "S<=1", folder=folder).returncode == 0
-    assert refused(*command, "--require", "S=1", folder=folder).startswith("Cannot read 'S=1'.")
+    assert "difference from leace" in strict.stdout
+    text = done(*COMMAND[:-2], "--require", "S<=1", folder=folder).stdout
+    assert len(text.splitlines()) <= 16
+    assert text.rstrip().endswith("report.html")
+    assert "Refitted heads (T_r): " in done(*COMMAND, "--verbose", folder=folder).stdout
+    assert refused(*COMMAND, "--require", "S=1", folder=folder).startswith("Cannot read 'S=1'.")
+
+
+def test_an_audit_without_torch_says_which_readers_are_missing(folder, monkeypatch, no_figures):
+    monkeypatch.setitem(sys.modules, "torch", None)
+    text = done("audit", "rec ördings.parquet", "--out", "no torch", "--folds", "1", folder=folder).stdout
+    assert "no networks tried to read the source (torch is not installed)" in text
+    assert "without networks" in (folder / "no torch" / "report.html").read_text()
+    line = refused("audit", "rec ördings.parquet", "--out", "no torch", "--readers", "paper", folder=folder)
+    assert "needs torch" in line
 
 
 @pytest.mark.parametrize("command", ["audit rec.npz", "study run controlled-ssvep --quick", "demo"])
@@ -54,28 +70,24 @@ def test_an_output_folder_of_somebody_else_is_refused_before_the_work(table, tmp
     assert (tmp_path / "mine" / "table.csv").read_text() == "mine"
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def maps(folder):
     """Two maps of the same file name, and one that is called like a method."""
     for where, method in (("A/adapter", "leace"), ("B/adapter", "closed_form_mgpa"), ("leace", "combat")):
-        path = folder / f"{where}.safetensors"
-        path.parent.mkdir(exist_ok=True)
-        if not path.exists():
-            done("fit", "rec ördings.parquet", "--method", method, "--out", path, folder=folder)
+        (folder / where).parent.mkdir(exist_ok=True)
+        done("fit", "rec ördings.parquet", "--method", method, "--out", f"{where}.safetensors", folder=folder)
 
 
-def test_stored_maps_have_names_of_their_own(folder, maps):
-    given = ("A/adapter.safetensors", "B/adapter.safetensors", "leace.safetensors", "leace")
-    arguments = ("--out", "named", "--quick", "--json", "--methods", *given)
-    found = done("audit", "rec ördings.parquet", *arguments, folder=folder)
-    estimates = json.loads(found.stdout)["estimates"]
-    assert set(estimates) == {"identity", *given}
+def test_stored_maps_have_names_of_their_own(folder, maps, no_figures):
+    entries = ("A/adapter.safetensors", "B/adapter.safetensors", "leace.safetensors", "leace")
+    arguments = ("--out", "named", "--quick", "--folds", "1", "--json", "--methods", *entries)
+    estimates = json.loads(done("audit", "rec ördings.parquet", *arguments, folder=folder).stdout)[
+        "estimates"
+    ]
+    assert set(estimates) == {"identity", *entries}
     assert estimates["A/adapter.safetensors"]["M"] == pytest.approx(estimates["leace"]["M"])
-    assert len({round(estimates[name]["M"][0], 6) for name in given}) == 3
-
-
-@pytest.mark.parametrize("given", [("leace", "LEACE"), ("A/adapter.safetensors", "A/adapter.safetensors")])
-def test_a_method_or_map_that_is_given_twice_is_an_error(folder, maps, given):
-    said = refused("audit", "rec ördings.parquet", "--out", "twice", "--methods", *given, folder=folder)
-    assert said == f"--methods has {given[1]} twice; name each method or map once."
+    assert len({round(estimates[name]["M"][0], 6) for name in entries}) == 3
+    for twice in (("leace", "LEACE"), ("A/adapter.safetensors", "A/adapter.safetensors")):
+        line = refused("audit", "rec ördings.parquet", "--out", "twice", "--methods", *twice, folder=folder)
+        assert line == f"--methods has {twice[1]} twice; name each method or map once."
     assert not (folder / "twice").exists()

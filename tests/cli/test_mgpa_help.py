@@ -16,7 +16,6 @@ from terminal import done
 
 pytest.importorskip("cyclopts")
 from mgpa.cli import app, main
-from mgpa.cli.machine import import_failures
 
 COMMANDS = "fit apply audit select inspect export convert check-pairs demo methods doctor simulate"
 GROUPS = {"data": "list fetch verify", "study": "list show run plan paper attack"}
@@ -39,19 +38,20 @@ def test_the_program_lists_its_commands_methods_and_packages():
 
 
 def test_the_doctor_lists_packages_that_do_not_load_and_whether_stages_are_compiled(monkeypatch, tmp_path):
-    facts = json.loads(done("doctor", "--json").stdout)
-    assert facts["packages"]["numpy"] == np.__version__
-    assert facts["stages"].startswith("compiled" if importlib.util.find_spec("numba") else "in numpy, not")
-    monkeypatch.setenv("MGPA_NUMBA", "0")
     (tmp_path / "pooch.py").write_text("import os; os._exit(3)")
     (tmp_path / "edfio.py").write_text("raise OSError('no codec')")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=os.pathsep)
-    broken = {"edfio": "OSError: no codec", "pooch": "Python ended with exit code 3"}
-    assert import_failures(["numpy", "edfio", "pooch", "scipy"]) == broken
+    monkeypatch.setattr("mgpa.cli.machine.PURPOSES", {"some": ("numpy", "edfio", "pooch", "scipy", "leer")})
+    facts = json.loads(done("doctor", "--json").stdout)
+    assert facts["packages"]["numpy"] == np.__version__
+    assert facts["packages"]["leer"] is None
+    assert facts["broken"] == {"edfio": "OSError: no codec", "pooch": "Python ended with exit code 3"}
+    assert facts["stages"].startswith("compiled" if importlib.util.find_spec("numba") else "in numpy, not")
+    monkeypatch.setenv("MGPA_NUMBA", "0")
     text = done("doctor").stdout
     assert "\nstages            in numpy, not compiled (MGPA_NUMBA is 0)\n" in text
     assert "installed, does not load: Python ended with exit code 3" in text
-    assert text.splitlines()[-1].startswith("Does not load: ")
+    assert text.splitlines()[-1].startswith("Does not load: edfio, pooch.")
 
 
 @pytest.mark.parametrize(("page", "n"), [("command_line", 15), ("reproduce", 10), ("attack", 2)])

@@ -40,12 +40,6 @@ def test_cost_grows_with_the_rows_and_workers_cost_nothing_but_their_share(bench
     assert idle.dollars == pytest.approx(3 * 256.0)
 
 
-def test_the_product_is_what_wide_rows_cost(benchmark):
-    model = benchmark("cost_model")
-    rates = model.Rates(fit_number=0.0, multiply_add=1.0, corrected_number=0.0)
-    assert model.fit_seconds(10, 512, rates) == 10 * 512 * 513 / 2
-
-
 @pytest.mark.parametrize("features", [64, 512])
 def test_the_page_has_the_table_that_the_cost_model_prints(benchmark, features):
     page = (ROOT / "docs" / "reliability.md").read_text("utf-8")
@@ -92,8 +86,3 @@ class SmallBlocks:
 
     def batches(self, max_rows):
         return self.part.batches(8192)
-
-
-def test_growth_is_measured_in_a_process_of_its_own(benchmark):
-    told = benchmark("growth").measure("leace", 40, 60)
-    assert re.fullmatch(r"[\d.]+ s \([\d.]+ s of processor\), \d+ MiB \(\d+\)", told), told

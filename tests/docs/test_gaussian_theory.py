@@ -13,7 +13,7 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "docs" / "theory"))
 import gaussian
 from gaussian import completion_map, costs, gaussian_model, separation_left, target_map
 
-N = 200_000
+N = 100_000
 
 
 @pytest.fixture(scope="module")
@@ -50,14 +50,6 @@ def assert_mean(values, expected, allowance=0.0):
     assert abs(values.mean() - expected) < 4 * error + allowance, (values.mean(), expected, error)
 
 
-@pytest.mark.parametrize(
-    ("target", "value"), [("conditional", 1.64), ("zero", 3.3122), ("mean", 3.3122), ("completion", 2.64)]
-)
-def test_the_costs_at_the_captions_setting(model, target, value):
-    """The page plot_5_proven compares every number of section 5; these are the paper's figure."""
-    assert costs(model)[target][0] == pytest.approx(value, abs=5e-5)
-
-
 def test_the_costs_follow_theorem_1_away_from_the_captions_setting(slanted):
     D, p, evidence = slanted.D, slanted.p, slanted.evidence
     middle = (2 * p - 1) * D / 2
@@ -69,17 +61,6 @@ def test_the_costs_follow_theorem_1_away_from_the_captions_setting(slanted):
     np.testing.assert_allclose(cost["mean"], least + (evidence + middle - overall) ** 2 / D, rtol=1e-12)
     np.testing.assert_allclose(cost["completion"], slanted.r + D * p * (1 - p), rtol=1e-12)
     assert abs(overall) > 0.05  # so that mean and zero are two targets
-
-
-def test_aiming_at_zero_costs_ever_more_as_the_sources_come_together():
-    p = np.array([0.6, 0.8, 0.95])
-    excess = []
-    for D in (100.0, 10.0, 1.0, 0.1):
-        by_target = costs(gaussian_model(p, means=np.sqrt(D) * np.array([[-0.5, 0.0], [0.5, 0.0]])))
-        excess.append(by_target["zero"] - by_target["conditional"])
-        exact = (np.log(p / (1 - p)) + (2 * p - 1) * D / 2) ** 2 / D
-        np.testing.assert_allclose(excess[-1], exact, rtol=1e-9)
-    assert (np.diff(excess[1:], axis=0) > 0).all()
 
 
 # What is left of the source.
@@ -101,13 +82,6 @@ def test_information_is_what_simulated_posteriors_say(model):
     posterior = 1 / (1 + np.exp(-(model.evidence[0] + model.residual_score(rows.Z))))
     own, prior = (np.where(rows.source == 1, p, 1 - p) for p in (posterior, model.p[0]))
     assert_mean(np.log2(own / prior), gaussian.information(model.p[0], model.D))
-
-
-def test_information_grows_from_nothing_to_the_entropy_of_the_source():
-    values = [gaussian.information(0.8, D) for D in (0.0, 0.01, 1.0, 4.0, 16.0, 100.0)]
-    assert values[0] == pytest.approx(0.0, abs=1e-12)
-    assert (np.diff(values) > 0).all()
-    assert values[-1] == pytest.approx(-(0.8 * np.log2(0.8) + 0.2 * np.log2(0.2)), abs=1e-4)
 
 
 # The estimators, fitted on many rows.
@@ -158,17 +132,3 @@ def test_completion_forgets_the_block_and_the_selective_map_keeps_the_rest(slant
     np.testing.assert_allclose(whole, np.broadcast_to(slanted.mean[0], Z.shape), rtol=0, atol=1e-12)
     kept = target_map(slanted, 1.0).transform(Z)
     assert np.linalg.matrix_rank(kept - kept.mean(0), tol=1e-8) == slanted.r - 1
-
-
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"p": [0.8, 1.0]}, "between 0 and 1"),
-        ({"weight": [0.5, 0.6]}, "add up to 1"),
-        ({"weight": [1.0]}, "2 positive numbers"),
-        ({"covariance": [[1.0, 2.0], [2.0, 1.0]]}, "positive-definite"),
-    ],
-)
-def test_a_model_that_cannot_be_is_refused(settings, message):
-    with pytest.raises(ValueError, match=message):
-        gaussian_model(**settings)

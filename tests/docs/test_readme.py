@@ -1,8 +1,6 @@
 """The README's quickstart and the demo run as printed."""
 
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -59,16 +57,6 @@ def test_installation_names_the_torch_that_the_constraints_pin(page):
     # Nothing that only a checkout has: whoever has the wheel types the same.
     assert "constraints.txt" not in text
     assert cpu_first < text.index("pip install '.[cli,torch]'", cpu_first)
-
-
-def test_every_file_the_readme_links_to_exists_and_says_something():
-    for target in re.findall(r"\]\((?!http|#)([^)]+)\)", (ROOT / "README.md").read_text()):
-        assert (ROOT / target).stat().st_size > 100, target
-
-
-def test_the_version_is_the_same_everywhere():
-    code = "import mgpa; from importlib.metadata import version; assert mgpa.__version__ == version('mgpa')"
-    subprocess.run([sys.executable, "-c", code], check=True)
 
 
 @pytest.mark.parametrize("page", ["baselines", "audit"])

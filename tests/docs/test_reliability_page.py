@@ -7,26 +7,12 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs" / "reliability.md").read_text("utf-8")
-BLOCKS = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
 
 
-def run(names, *blocks):
-    for block in blocks:
-        exec(block, names)
-    return names
-
-
-def block_with(word):
-    (block,) = (block for block in BLOCKS if word in block)
-    return block
-
-
-@pytest.fixture
-def names(memory, capsys):
+def test_the_code_runs_from_top_to_bottom(memory, capsys):
     pytest.importorskip("pyarrow")
-    run_so_far = run({}, BLOCKS[0])
+    exec("\n".join(re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)), {})
     assert int(capsys.readouterr().out) > 100
-    return run_so_far
 
 
 def test_every_address_on_the_page_is_one_that_is_known_here():

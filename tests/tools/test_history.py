@@ -2,8 +2,6 @@
 
 import importlib.util
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -56,15 +54,7 @@ def test_what_became_slower_by_more_than_a_quarter_is_named(history):
     assert history.verdict(lines[:3]) == "The first line of another machine: nothing to compare with."
 
 
-def test_the_machine_and_the_commit_are_named(tmp_path):
-    code = f"import sys; sys.path.insert(0, {str(FILE.parent)!r}); import history; print(history.machine())"
-    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
-    assert " core" in said
-
-
 def test_the_kept_history_can_be_read_and_compared(history):
-    kept = ROOT / "benchmarks" / "history.jsonl"
-    for entry in history.read(kept):
-        assert set(entry) == {"commit", "date", "machine", "ratios"}
-    done = subprocess.run([sys.executable, str(FILE), str(kept)], capture_output=True, text=True, check=True)
-    assert len(done.stdout) >= len(history.read(kept))
+    entries = history.read(ROOT / "benchmarks" / "history.jsonl")
+    assert all(set(entry) == {"commit", "date", "machine", "ratios"} for entry in entries)
+    assert history.verdict(entries)

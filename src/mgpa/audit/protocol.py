@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import copy
 from dataclasses import replace
 from functools import partial
+from importlib.util import find_spec
 from typing import Any, Literal, TypeVar
 
 import numpy as np
@@ -184,7 +185,12 @@ class AuditPlan:
         self.store, self.verbose = Store(options["cache"]), options["verbose"]
         self.bank = _bank(options["readers"])
         self.device = resolve_device(options["device"])
-        if self.bank["restarts"]:
+        self.no_networks = (
+            self.bank["bank"] == "full" and self.bank["restarts"] > 0 and find_spec("torch") is None
+        )
+        if self.no_networks:  # other readers need no torch; verdict and report say what is missing
+            self.bank["restarts"] = 0
+        elif self.bank["restarts"]:
             torch_device(self.device, "The bank of source readers")
         self.fits = list(list_fits(methods, options["seeds"], self.device))
         names = list(dict.fromkeys(fit.method for fit in self.fits))
@@ -262,6 +268,7 @@ class AuditPlan:
             "readers": readers if isinstance(readers, str) else dict(readers),
             "bank": bank["bank"],
             "rules": "paper" if bank["bank"] == "paper" else "default",
+            "no_networks": self.no_networks,
             "preliminary": bank["restarts"] < 3 or max(bank["checkpoints"]) < max(CHECKPOINTS),
             "association": None if association is None else [str(part) for part in association],
             "device": self.device,

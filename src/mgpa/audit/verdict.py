@@ -197,8 +197,7 @@ def _no_leader(audit: Audit, names: list[str]) -> str:
 
 def certainty(audit: Audit, *, warn: bool = True) -> str:
     """Return in one line how much to believe: warnings, participants, how many more would help."""
-    short = {"Preliminary": "Preliminary: few, briefly trained readers, so S may be too low."}
-    lines = [short.get(badge, sentence) for badge, sentence in warnings(audit).items() if warn]
+    lines = [*warnings(audit).values()] if warn else []
     if not too_few(audit):
         lines += [f"Intervals are over {units(audit)}.", *(entry["sentence"] for entry in plan(audit)[:1])]
     return " ".join(lines)
@@ -207,11 +206,12 @@ def certainty(audit: Audit, *, warn: bool = True) -> str:
 def warnings(audit: Audit) -> dict[str, str]:
     """Return what every output says before its numbers are believed: a sentence by a short badge."""
     s, marks = audit.settings, {}
-    if s["preliminary"]:
+    if s.get("no_networks"):
         marks["Preliminary"] = (
-            "Preliminary: fewer or shorter-trained source readers than in a full audit, so S may be too low. "
-            "Audit with the full bank before believing a number."
+            "Preliminary: no networks tried to read the source (torch is not installed), so S may be too low."
         )
+    elif s["preliminary"]:
+        marks["Preliminary"] = "Preliminary: few, briefly trained readers, so S may be too low."
     if too_few(audit):
         cell, n = smallest_cell(audit)
         marks["Exploratory"] = f"Only {units(audit, n)}{f' in the cell {cell}' * bool(cell)}: exploratory."

@@ -57,7 +57,7 @@ def doctor(*, json_: AsJson = False) -> None:
     devices, reason = ["cpu"], unavailable_reason()
     with waiting("doctor: loading packages"):
         broken = import_failures([name for name, version in versions.items() if version is not None])
-        if versions["torch"] is not None and "torch" not in broken:
+        if versions.get("torch") and "torch" not in broken:
             import torch
 
             devices += [f"cuda:{i} {torch.cuda.get_device_name(i)}" for i in range(torch.cuda.device_count())]

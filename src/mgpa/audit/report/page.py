@@ -208,6 +208,7 @@ def _settings(audit: Audit) -> str:
     roles = [[what, *s[what].values()] for what in ("rows", "participants")]
     caption = f"Roles; rows over all {s['splits']} folds" if "splits" in s else "Roles"
     bank = "a small bank" if s["preliminary"] else f"the {s['bank']} bank"
+    bank = "a bank without networks, for lack of torch" if s.get("no_networks") else bank
     facts = {
         "Data": f"checksum {s['data']}",
         "Features": " tokens × ".join(map(str, s["features"])),

@@ -45,17 +45,11 @@ from itertools import pairwise
 
 import matplotlib.pyplot as plt
 import numpy as np
+from gaussian import agree
 from scipy.stats import multivariate_normal
 
 import mgpa
 from mgpa.audit.plots import COLORS, SOURCE_COLORS
-
-
-def agree(what, package, independent, within=1e-9):
-    """Print both numbers, and stop if they differ."""
-    print(f"{what:<56} {package:>10.6f}  {independent:>10.6f}")
-    assert abs(package - independent) <= within, (what, package, independent)
-
 
 # %%
 # A gain of 2 along one of six features
