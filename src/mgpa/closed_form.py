@@ -26,7 +26,7 @@ from .errors import MissingEvidence
 from .estimators.base import GatedEstimator
 from .estimators.streamed import Evidence, MomentEstimator
 from .gate import FixedGate, MeasurementGate, fit_gate
-from .maps import AffineMap, PathMap
+from .maps import AffineMap
 from .moments import Moments, Scatter, Standardizer, outside
 from .within import Effect, preserved_axes, shrink_or_raise, solve_within
 
@@ -90,7 +90,7 @@ class Solution:
     """What solving the evidence gives; the attributes of a fitted :class:`ClosedFormMGPA`."""
 
     gate: Any
-    map: AffineMap | PathMap
+    map: AffineMap
     sources: NDArray[Any]
     direction: Floats
     covariance: Floats
@@ -130,7 +130,7 @@ class ClosedFormMGPA(GatedEstimator, MomentEstimator):
     ----------
     gate_ : fitted gate
         With ``basis_`` (d, r), ``rank_``, ``cumulative_energy_`` and ``mean_contrast_``.
-    map_ : AffineMap or PathMap
+    map_ : AffineMap
         The stored correction, along the K - 1 directions of the mean contrasts.
     sources_ : array
         Source labels seen.
@@ -151,9 +151,9 @@ class ClosedFormMGPA(GatedEstimator, MomentEstimator):
     >>> A = rng.normal(size=(30, 5)); B = A + shift + 0.1 * rng.normal(size=(30, 5))
     >>> model = ClosedFormMGPA().fit(X, source=source, pairs=(A, B))
     >>> model.transform(X).shape, model.to_map(), bool(0.9 < model.effect_.size < 1.1)
-    ((200, 5), <PathMap: 1 direction, 5 features>, True)
+    ((200, 5), <AffineMap: affine, 1 direction, 5 features>, True)
     >>> ClosedFormMGPA.paper().fit(X, source=source, pairs=(A, B)).to_map()
-    <AffineMap: affine, rank 1, strength 1, 5 features>
+    <AffineMap: affine, 1 direction, 5 features>
     """
 
     _parameter_constraints: ClassVar[dict[str, Constraint]] = {

@@ -18,7 +18,7 @@ from .errors import MissingEvidence
 from .estimators.base import GatedEstimator
 from .estimators.streamed import Evidence, MomentEstimator
 from .gate import FixedGate
-from .maps import AffineMap, CorrectionMap, PathMap
+from .maps import AffineMap, CorrectionMap
 from .moments import Moments
 from .spread import SpreadEvidence, fit_spread, read_views, spread_map, unpaired_scatters
 from .within import Effect
@@ -58,7 +58,7 @@ class MGPA(GatedEstimator, MomentEstimator):
     ----------
     gate_ : fitted gate
         Where rows move: with spread, the span of the contrasts; rank 0 where nothing is shown.
-    map_ : SpreadMap, PathMap or AffineMap
+    map_ : SpreadMap or AffineMap
         The stored correction: with spread, along the mean contrast alone, or the identity.
     effect_ : Effect or None
         How much of the mean contrast the rows show; None where pairs show no common shift.
@@ -77,7 +77,7 @@ class MGPA(GatedEstimator, MomentEstimator):
     >>> A = rng.normal(size=(60, 4))
     >>> model = MGPA().fit(X, source=source, pairs=(A, A * gain))
     >>> model.to_map()
-    <SpreadMap: 2 sources read from the row, rank 4, strength 1, 4 features>
+    <SpreadMap: edits of 2 sources read from the row, in 4 directions, 4 features>
     """
 
     _parameter_constraints: ClassVar[dict[str, Constraint]] = {
@@ -125,13 +125,12 @@ class MGPA(GatedEstimator, MomentEstimator):
         else:
             gate, position, effect = solution.gate, solution.map, solution.effect
             if effect is not None:
-                words = f"{effect}: {'correction applied' if len(position) else 'not corrected'}"
+                words = f"{effect}: {'correction applied' if position.rank else 'not corrected'}"
         evidence, stored = None, position
         if self.spread != "never":
-            affine = position.affine if isinstance(position, PathMap) else position
             divided = np.where(standardizer.varies, scale, np.inf)  # what never varied takes no part
             within = moments.within.scaled(divided * np.sqrt(moments.weights.sum() / moments.count))
-            views = read_views(contrasts, within, moments.count, standardizer, affine)
+            views = read_views(contrasts, within, moments.count, standardizer, position)
             rows = unpaired_scatters(moments, _paired_rows(data), views.axes, divided)
             evidence, posterior, edits = fit_spread(views, rows, always=self.spread == "always")
             words = f"{words}; {evidence}"
@@ -140,7 +139,7 @@ class MGPA(GatedEstimator, MomentEstimator):
                 matches = evidence.matches_rows or shift
                 words += f"; {evidence.outcome() if matches else 'rows do not show it: not corrected'}"
                 if self.spread == "always" or (evidence.helps and matches):
-                    stored = spread_map(views, posterior, edits, affine, standardizer)
+                    stored = spread_map(views, posterior, edits, position, standardizer)
                     span = np.eye(len(scale)) if stored.direction is None else stored.direction.T
                     gate = FixedGate(span).fit(contrasts.values)
                     gate.mean_contrast_ = (contrasts.values / divided).mean(axis=0)

@@ -33,7 +33,7 @@ from .estimators.base import FitData, GatedEstimator, require_several
 from .estimators.staged import SequentialEstimator, complete_stages_kept, torch_device
 from .estimators.streamed import Evidence
 from .gate import MeasurementGate, fit_gate
-from .maps import MapInfo, PathMap, StagedMap
+from .maps import AffineMap, MapInfo, StagedMap
 from .moments import Means, Moments, Scatter, Standardizer
 from .pairs import Contrasts
 from .stages import AnchoredPoint, Recipe, Rows, Start, Step, Trajectory, staged_map
@@ -41,7 +41,7 @@ from .stopping import FEW_EVENTS, HELD_OUT, PairedViews, StoppingRule, judged_ru
 from .within import Effect, solve_within
 
 Floats = NDArray[np.float64]
-ClosedForm = Callable[[Moments], tuple[PathMap, Effect]]
+ClosedForm = Callable[[Moments], tuple[AffineMap, Effect]]
 
 ONE_THREAD_SIZE = 2**22  # numbers in X up to which one thread is fastest
 # The GELU critic is the mean of this many networks, so that maps hardly depend on its seed.
@@ -304,8 +304,8 @@ class IterativeMGPA(SequentialEstimator, GatedEstimator):
         """Take the closed form as the first stage; each run takes that of its own rows."""
         for each in (run, *(() if rule is None else rule.witnesses)):
             path, like = first(each.rows.moments)[0], run.recipe.basis
-            along = path.direction @ basis  # (k, r)
-            each.advance(Start(cast(-path.readout.T @ along, like), cast(-path.offset @ along, like)))
+            along = path.direction.T @ basis  # (k, r)
+            each.advance(Start(cast(-path.readout @ along, like), cast(-path.offset @ along, like)))
         moved = None if run.held is None else run.held.movement()
         self.history_.append({"stage": 0, "evidence": "effect", "kept": True, "held_movement": moved})
 
@@ -432,7 +432,7 @@ def closed_form(
     d = len(scale)
     unit = Standardizer(np.zeros(d), np.ones(d), standardizer.varies)
 
-    def solve(moments: Moments) -> tuple[PathMap, Effect]:
+    def solve(moments: Moments) -> tuple[AffineMap, Effect]:
         by_code = Moments(dict(enumerate(moments.parts.values())))  # as pairs and people are
         path, _, effect = solve_within(
             by_code, people, calibration, standardised, unit, B, delta, ridge=ridge, do_no_harm=False

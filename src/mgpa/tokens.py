@@ -45,11 +45,9 @@ def transform_tokens(m: Any, X: Any, **operating_point: Any) -> Any:
         X = as_tokens(X)
     elif X.ndim != 3 or X.shape[1] == 0:
         raise ValueError(f"X has shape {tuple(X.shape)}; expected tokens (rows, tokens, features).")
-    if not isinstance(m, CorrectionMap):
-        return _corrected("mean", m, X, operating_point)
-    if m.info.n_tokens is not None:
-        _require_tokens(m.info.token_layout, X.shape[1], m.info.n_tokens, "X")
-    return _corrected(m.info.token_layout, m, X, operating_point)
+    if isinstance(m, CorrectionMap) and m.info.n_tokens is not None:
+        return m.transform(X, **operating_point)
+    return _corrected("mean", m, X, operating_point)
 
 
 def _corrected(layout: str, m: Any, X: Any, operating_point: dict[str, Any]) -> Any:
@@ -60,7 +58,7 @@ def _corrected(layout: str, m: Any, X: Any, operating_point: dict[str, Any]) -> 
 
 def _require_tokens(layout: str, n_tokens: int, expected: int, name: str) -> None:
     if n_tokens != expected:
-        why = " A mean over another number of tokens has another distribution." if layout == "mean" else ""
+        why = " Means over different numbers of tokens differ in distribution." if layout == "mean" else ""
         raise ValueError(f"{name} has {n_tokens} tokens per row; fitted on {expected}.{why}")
 
 

@@ -20,7 +20,7 @@ import scipy.linalg
 from numpy.typing import NDArray
 
 from .evidence import LEVEL, Measured, contrast_folds, jackknife, mean_over_units
-from .maps import MapInfo, PathMap
+from .maps import AffineMap, MapInfo
 from .moments import Means, Moments, PrincipalAxes, Scatter, Standardizer, outside
 from .pairs import Contrasts
 
@@ -97,7 +97,7 @@ def solve_within(
     ridge: float | str = "auto",
     shrinkage: float = 0.01,
     do_no_harm: bool = True,
-) -> tuple[PathMap, Floats, Effect]:
+) -> tuple[AffineMap, Floats, Effect]:
     """Return the map along the mean contrasts, the residual covariance and the rows' effect.
 
     ``people`` are means by source and participant, ``calibration`` views that are not among the rows, B the
@@ -121,11 +121,11 @@ def solve_within(
     if do_no_harm and not effect.exists:
         path, outcome = path[:, :0], "not clear, nothing is corrected"
     readout = (anchor.residual @ scipy.linalg.cho_solve(scipy.linalg.cho_factor(C), path)) / scale[:, None]
-    stored = PathMap(
+    stored = AffineMap(
         center=standardizer.center,
         scale=standardizer.scale,
-        readout=readout.T,
-        direction=(B @ path * standardizer.scale[:, None]).T,
+        readout=readout,
+        direction=B @ path * standardizer.scale[:, None],
         offset=(standardizer.center - moments.means.mean(axis=0)) @ readout,
         strength=float(strength),
         info=MapInfo(evidence=f"{effect}: {outcome}"),

@@ -298,7 +298,7 @@ def test_rows_do_not_depend_on_their_block_and_bad_ones_are_named(monkeypatch, d
     X = np.random.default_rng(1).normal(size=(50, 10)).astype(dtype)
     whole = m.transform(X)
     alone = np.concatenate([m.transform(row[None]) for row in X])
-    monkeypatch.setattr("mgpa.maps.projective.BLOCK_SIZE", 70)
+    monkeypatch.setattr("mgpa.maps.sequential.BLOCK_NUMBERS", 70)
     np.testing.assert_allclose(alone, whole, atol=tolerance, rtol=tolerance)
     np.testing.assert_allclose(m.transform(X), whole, atol=tolerance, rtol=tolerance)
     np.testing.assert_allclose(m.stage_movement(X)[-1], np.linalg.norm(m.displacement(X)), rtol=1e-4)

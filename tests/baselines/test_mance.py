@@ -11,7 +11,7 @@ from mgpa.baselines import mance
 from mgpa.baselines.mance import MANCE, first_erasure, fit_scorer, intrinsic_dimension
 from mgpa.endpoint import movement_budget, operating_points, relative_movement
 from mgpa.maps import ManifoldMap, MapError
-from mgpa.maps.manifold import LONGEST, neighbour_offsets, tangent_step
+from mgpa.maps.sequential import LONGEST, neighbour_offsets, tangent_step
 
 torch = pytest.importorskip("torch")
 

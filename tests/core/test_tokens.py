@@ -139,7 +139,7 @@ def test_a_stored_map_of_tokens_says_how_it_takes_them(Tokens, dtype, tmp_path):
     model = data.fit(Tokens(ClosedFormMGPA()))
     m = load_map(model.to_map().save(tmp_path / "m"))
     assert (m.info.n_tokens, m.info.token_layout) == (3, "mean" if Tokens is TokenMean else "joint")
-    assert ("all 3 of a row" in m.summary()) == (Tokens is not TokenMean)
+    assert ("together, all 3" in m.summary()) == (Tokens is not TokenMean)
     X = data.X.astype(dtype)
     corrected = transform_tokens(m, X)
     assert corrected.dtype == dtype

@@ -203,11 +203,6 @@ def apply_map_file(path, X, source=None):
         G = t["readout"] if t["readout"].ndim == 3 else t["readout"][:, :, None] * np.eye(X.shape[1])
         moved = [(x - t["center"]) @ G[s] + t["offset"][s] for x, s in zip(X, which, strict=True)]
         return X - scalars["strength"] * np.array(moved)
-    if kind == "path":
-        share = np.ones(len(t["offset"]))
-        share[-1:] = scalars["fraction"]
-        along = (X - t["center"]) @ t["readout"].T + t["offset"]
-        return X - scalars["strength"] * (along * share) @ t["direction"]
     step = {"staged": staged_step, "projective": projective_step, "manifold": manifold_step}[kind]
     out = []
     n_stages = len(t["stage"] if kind == "manifold" else t["hidden_weight"])

@@ -21,7 +21,7 @@ def test_constant_features_do_not_vary():
     m = AffineMap.identity(4, info=MapInfo(constant_features=(3, 1)))
     assert m.varies.dtype == bool
     np.testing.assert_array_equal(m.varies, [True, False, True, False])
-    assert "4, 2 of them constant in the fit" in m.summary()
+    assert "4; 2 constant in the fit" in m.summary()
 
 
 def test_maps_made_of_a_map_know_its_constant_features():

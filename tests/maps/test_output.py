@@ -15,17 +15,9 @@ from factories import (
     two_sources,
 )
 from mgpa.baselines import make
-from mgpa.maps import ManifoldMap, PathMap
+from mgpa.maps import ManifoldMap
 
 D = 10
-
-
-def random_path_map():
-    rng = np.random.default_rng(0)
-    return PathMap(
-        center=rng.normal(size=D), scale=np.ones(D), readout=rng.normal(size=(3, D)),
-        direction=rng.normal(size=(3, D)), offset=rng.normal(size=3),
-    )  # fmt: skip
 
 
 def random_manifold_map():
@@ -44,7 +36,6 @@ MAPS = {
     "affine-4": lambda: random_affine_map(k=4),
     "affine-wide": lambda: random_affine_map(k=9),
     "affine-none": lambda: random_affine_map(k=0),
-    "path": random_path_map,
     "staged": random_staged_map,
     "staged-anchored": lambda: random_staged_map(n_linear=2, n_network=2, anchored=True),
     "projective": random_projective_map,

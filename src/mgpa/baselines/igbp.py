@@ -17,7 +17,7 @@ from .._common.progress import progress
 from ..estimators.base import FitData, MethodTags, require_several
 from ..estimators.staged import SequentialEstimator, complete_stages_kept, torch_device
 from ..maps import MapInfo, ProjectiveMap
-from ..maps.projective import project
+from ..maps.sequential import project
 from ..moments import Standardizer
 from ..pairs import to_numpy
 

@@ -13,7 +13,7 @@ from .._common.parameters import Constraint, nothing, read_seed, seed, text, who
 from ..estimators.base import FitData, MethodTags, require_several
 from ..estimators.staged import SequentialEstimator, torch_device
 from ..maps import ManifoldMap
-from ..maps.manifold import ERASURE, blocks_of, neighbour_offsets, tangent_step
+from ..maps.sequential import ERASURE, blocks_of, neighbour_offsets, tangent_step
 from ..moments import Scatter, Standardizer
 from ..stopping import held_out_folds
 from .leace import erasure_along

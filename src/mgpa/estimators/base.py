@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import dataclass, field, replace
+from inspect import signature
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -362,11 +363,13 @@ class CorrectionEstimator(OneToOneFeatureMixin, TransformerMixin, BaseEstimator)
         """Return a map's provenance; features that never varied are the standardisation's to tell."""
         # Progress messages do not change the result.
         parameters = {k: v for k, v in self.get_params(deep=False).items() if k != "verbose"}
+        defaults = {k: p.default for k, p in signature(type(self)).parameters.items()}
         names = getattr(self, "feature_names_in_", None)
         return MapInfo(
             method=type(self).__name__,
             parameters={k: v if isinstance(v, (int, float, str, bool, type(None))) else _in_words(v)
                         for k, v in parameters.items()},
+            changed=tuple(k for k, v in parameters.items() if repr(v) != repr(defaults[k])),
             feature_names=None if names is None else tuple(map(str, names)),
             constant_features=() if standardizer is None else standardizer.constant,
             **facts,

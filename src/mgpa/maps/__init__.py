@@ -10,14 +10,9 @@ from pathlib import Path
 
 from .._common.remote import Given, as_place
 from ..errors import MapError
-from .affine import AffineMap
-from .base import CorrectionMap, Floats
-from .info import MapInfo
-from .manifold import ManifoldMap
-from .path import PathMap
-from .projective import ProjectiveMap
-from .routed import RoutedMap
-from .sequential import SequentialMap
+from .affine import AffineMap, RoutedMap
+from .base import CorrectionMap, Floats, MapInfo
+from .sequential import ManifoldMap, ProjectiveMap, SequentialMap
 from .spread import SpreadMap
 from .staged import StagedMap
 
@@ -28,7 +23,6 @@ __all__ = [
     "ManifoldMap",
     "MapError",
     "MapInfo",
-    "PathMap",
     "ProjectiveMap",
     "RoutedMap",
     "SequentialMap",

@@ -1,4 +1,4 @@
-"""Affine corrections: the closed form, and every linear eraser it is compared with."""
+"""Affine corrections: one for all rows (the closed form, linear erasers), or one for each source."""
 
 from __future__ import annotations
 
@@ -7,12 +7,14 @@ from functools import partial
 from typing import Any, ClassVar, Self
 
 import numpy as np
+from numpy.typing import NDArray
 
 from .._common.arrays import double
-from .base import CorrectionMap, Floats
-from .info import MapInfo
+from ..errors import MapError
+from ..pairs import encode_source, source_names
+from .base import CorrectionMap, Floats, MapInfo
 from .runtime.compiled import kernels, on_threads
-from .runtime.folding import FoldedAffine, fold_affine
+from .runtime.folding import Folded, fold_affine, fold_routed
 
 # Up to this many directions, arrays of many rows are corrected in one compiled pass over them. For fewer rows
 # loading the compiler would cost more than it saves.
@@ -42,33 +44,34 @@ class AffineMap(CorrectionMap):
     def identity(cls, n_features: int, *, info: MapInfo | None = None, **standardisation: Floats) -> Self:
         """Return the map that changes nothing (a zero-rank gate)."""
         nothing = np.zeros((n_features, 0))
-        center = standardisation.get("center", np.zeros(n_features))
-        scale = standardisation.get("scale", np.ones(n_features))
-        return cls(
-            center=center,
-            scale=scale,
-            readout=nothing,
-            direction=nothing,
-            offset=np.zeros(0),
-            info=info or MapInfo(method="identity"),
-        )
+        where: dict[str, Any] = {
+            "center": np.zeros(n_features),
+            "scale": np.ones(n_features),
+        } | standardisation
+        info = info or MapInfo(method="identity")
+        return cls(**where, readout=nothing, direction=nothing, offset=np.zeros(0), info=info)
 
-    def _weights(self, dtype: np.dtype[Any]) -> FoldedAffine:
+    @property
+    def rank(self) -> int:
+        """Dimension of the space that rows move in."""
+        return int(self.readout.shape[1])
+
+    def _weights(self, dtype: np.dtype[Any]) -> Folded:
         if dtype not in self._cache:
             folded = fold_affine(self)
             far = (np.abs(self.center) > FAR_FROM_ZERO * self.scale).any()
             if folded.back is not None and not (far and dtype == np.float32):
                 # Centring costs a pass over the rows, needed only where float32 sums would lose digits.
                 offset = folded.offset - folded.center @ folded.readout
-                folded = replace(folded, center=None, offset=offset)
-            cast = folded.cast(partial(np.ascontiguousarray, dtype=dtype))
-            # The strength multiplies this factor before it is rounded.
-            self._cache[dtype] = replace(cast, back=folded.back)
-        weights: FoldedAffine = self._cache[dtype]
-        return weights
+                folded.center, folded.offset = None, offset
+            weights = folded.cast(partial(np.ascontiguousarray, dtype=dtype))
+            weights.back = folded.back  # the strength multiplies this factor before it is rounded
+            self._cache[dtype] = weights
+        prepared: Folded = self._cache[dtype]
+        return prepared
 
     def _apply(self, X: Floats, out: Floats) -> bool:
-        k = self.readout.shape[1]
+        k = self.rank
         if k == 0 or self.strength == 0:
             np.copyto(out, X)
             return bool(np.isfinite(out).all())
@@ -89,7 +92,7 @@ class AffineMap(CorrectionMap):
                 return all(on_threads(shift, len(X)))
         return self._apply_blocks(X, weights, back, out)
 
-    def _apply_blocks(self, X: Floats, weights: FoldedAffine, back: Floats | None, out: Floats) -> bool:
+    def _apply_blocks(self, X: Floats, weights: Folded, back: Floats | None, out: Floats) -> bool:
         """Correct rows block by block, which stay in cache between the passes over them."""
         k, finite = weights.readout.shape[1], True
         block = max(1, BLOCK_BYTES // (X.itemsize * X.shape[1])) if back is not None else PRODUCT_ROWS
@@ -109,5 +112,120 @@ class AffineMap(CorrectionMap):
         return finite
 
     def _describe(self) -> str:
-        k = self.readout.shape[1]
-        return "identity" if k == 0 else f"affine, rank {k}, strength {self.strength:g}"
+        k = self.rank
+        return f"affine, {k} direction{'s' * (k > 1)}" if k else "identity"
+
+
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class RoutedMap(CorrectionMap):
+    """x' = x - strength · ((x - center) G_s + offset_s) for a row of source s.
+
+    Alignment methods (CORAL, FEATMAP, ComBat, …) need to know where each input comes from. Labels are
+    compared as text, so that 1 and "1" name the same source before and after a file.
+
+    Attributes
+    ----------
+    readout : (K, d, d) or (K, d)
+        G_s of each source: a matrix, or its diagonal where features are corrected one by one.
+    offset : (K, d)
+        Constant part of each source's correction. A source with zeros in both is left unchanged.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from mgpa.maps import MapInfo
+    >>> m = RoutedMap(center=np.zeros(2), scale=np.ones(2), readout=np.zeros((2, 2)),
+    ...               offset=np.array([[0.0, 0.0], [1.0, 0.0]]), info=MapInfo(source_names=("dry", "wet")))
+    >>> m.transform(np.ones((2, 2)), source=["dry", "wet"])
+    array([[1., 1.],
+           [0., 1.]])
+    """
+
+    readout: Floats
+    offset: Floats
+
+    kind: ClassVar[str] = "routed"
+    source_blind: ClassVar[bool] = False
+    shapes: ClassVar[dict[str, str]] = {"readout": "K d d or K d", "offset": "K d"}
+    scalar_names: ClassVar[tuple[str, ...]] = ("strength",)
+    no_export: ClassVar[str] = (
+        "A RoutedMap needs the source of each row. Export the map of one source: m.for_source(label)."
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        names = self.sources
+        if not names or len(set(names)) != len(names):
+            raise MapError(f"A routed map needs distinct source names; got {list(names)}.")
+        self._require_shape("offset", (len(names), self.n_features))
+
+    @property
+    def sources(self) -> tuple[str, ...]:
+        """Names of the sources it can correct."""
+        return self.info.source_names
+
+    def for_source(self, source: Any) -> AffineMap:
+        """Return the correction of one source as a map that asks for no label: for a device you know."""
+        i = int(self.route(source, 1)[0])
+        d, G = self.n_features, self.readout[i]
+        return AffineMap(
+            center=self.center,
+            scale=self.scale,
+            readout=np.diag(G) if G.ndim == 1 else G,
+            direction=np.eye(d),
+            offset=self.offset[i],
+            strength=self.strength,
+            info=replace(self.info, source_names=(self.sources[i],)),
+        )
+
+    def route(self, source: Any, n: int) -> NDArray[np.int64]:
+        """Return each row's position among :attr:`sources`; one label alone is meant for all n rows."""
+        if source is None:
+            raise ValueError(
+                f"{self.info.method or 'This correction'} is source-aware: pass source=, one label per row "
+                f"({', '.join(self.sources)}). Where sources are unknown at application, use a source-blind "
+                "method."
+            )
+        if isinstance(source, (str, bytes, int, float, np.generic)):
+            source = [source] * n
+        labels, codes = encode_source(source, n)
+        names = source_names(labels)
+        unseen = [name for name in names if name not in self.sources]
+        if unseen:
+            raise ValueError(
+                f"source has labels that were not seen in fit: {', '.join(map(repr, unseen[:4]))}; there is "
+                f"no correction for them. Fitted on {', '.join(map(repr, self.sources))}."
+            )
+        return np.array([self.sources.index(name) for name in names], dtype=np.int64)[codes]
+
+    def transform(
+        self, X: Any, *, source: Any = None, strength: float | None = None, out: Floats | None = None
+    ) -> Any:
+        """Correct embeddings whose sources are known: one label per row, or one for all rows.
+
+        The other parameters are as for every map.
+        """
+        if strength is not None and strength != self.strength:
+            return self.with_strength(strength).transform(X, source=source, out=out)
+        codes = self.route(source, len(X))
+        return self._correct(X, lambda rows, into: self._apply_routed(rows, codes, into), out)
+
+    def _apply_routed(self, X: Floats, codes: NDArray[np.int64], out: Floats) -> bool:
+        folded = fold_routed(self).cast(lambda array: array.astype(X.dtype))
+        readout, offset = self.strength * folded.readout, self.strength * folded.offset
+        for start in range(0, len(X), PRODUCT_ROWS):
+            rows = slice(start, start + PRODUCT_ROWS)
+            centred, source = X[rows] - folded.center, codes[rows]
+            if readout.ndim == 2:
+                edit = centred * readout[source] + offset[source]
+            else:
+                edit = np.empty_like(centred)
+                for s in np.unique(source):
+                    members = source == s
+                    edit[members] = centred[members] @ readout[s] + offset[s]
+            np.add(X[rows], edit, out=out[rows])
+        return bool(np.isfinite(out.sum()) or np.isfinite(out).all())
+
+    def _describe(self) -> str:
+        form = "feature by feature" if self.readout.ndim == 2 else "affine"
+        return f"{form}, one for each of {len(self.sources)} sources"

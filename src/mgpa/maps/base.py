@@ -1,4 +1,4 @@
-"""What all maps share: checks, strength, files and exports."""
+"""What all maps share: where they came from, checks, strength, tokens, files and exports."""
 
 from __future__ import annotations
 
@@ -11,21 +11,72 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from .. import __version__
 from .._common.arrays import is_tensor
 from .._common.checks import as_float_matrix, require_finite, require_output
 from .._common.extras import missing
 from .._common.markup import facts_html
 from .._common.remote import Given, Place, as_place
-from ..errors import MapError
+from ..errors import MapError, first_few, printable
 from ..pairs import to_numpy
 from .check import FittedRange, RowCheck, check_rows
-from .info import MapInfo, facts_of
 
 if TYPE_CHECKING:
     from ..coordinates import Coordinates
 
 Floats = NDArray[Any]
 KINDS: dict[str, type[CorrectionMap]] = {}  # filled as the classes are defined
+
+
+@dataclass(frozen=True, kw_only=True)
+class MapInfo:
+    """Where a map came from. None of it changes a corrected row; names and tokens only refuse other input.
+
+    A :class:`~mgpa.maps.RoutedMap` also finds its sources here.
+
+    Attributes
+    ----------
+    parameters, changed : dict, tuple of str
+        The estimator's settings, and the names of those that were not its defaults.
+    feature_names : tuple of str or None
+        Names of the features, where they have some; with coordinates, of the raw ones if there are as many.
+    people : tuple of str
+        Digests of the names of those it was fitted on.
+    row_sample : str
+        Digests of some rows of each of them, as :class:`mgpa.tables.seen.SeenRows` writes them.
+    n_tokens, token_layout : int or None, {"mean", "joint"}
+        Tokens a row had in the fit, and which of them are the map's features: those of their mean, or all,
+        one token after another.
+    constant_features : tuple of int
+        Positions of the features that never varied in the fit. Their scale is 1, they are never edited, and
+        they do not count in the size that movement is relative to.
+    source_column : str
+        What the user's table called the sources ("hospital"); empty if unknown.
+    evidence : str
+        What the fit found before it acted, and whether it did.
+    """
+
+    method: str = ""
+    parameters: dict[str, Any] = field(default_factory=dict)
+    changed: tuple[str, ...] = ()
+    random_state: int | None = None
+    feature_names: tuple[str, ...] | None = None
+    constant_features: tuple[int, ...] = ()
+    source_names: tuple[str, ...] = ()
+    source_column: str = ""
+    n_rows: int | None = None
+    n_contrasts: int | None = None
+    fingerprint: str | None = None
+    gate_rank: int | None = None
+    gate_energy: float | None = None
+    n_tokens: int | None = None
+    token_layout: str = "mean"
+    encoder: dict[str, Any] = field(default_factory=dict)
+    people: tuple[str, ...] = ()
+    row_sample: str = ""
+    library_version: str = __version__
+    evidence: str = ""
+    notes: str = ""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -91,32 +142,14 @@ class CorrectionMap:
             value = getattr(self, name)
             if not isinstance(value, float) or not np.isfinite(value):
                 raise MapError(f"{name} must be a finite number; got {value!r}.")
-        d = self.center.size
-        if d == 0:
+        if not self.n_features:
             raise MapError("A map needs at least one feature.")
         self._require_shapes()
         if not (self.scale > 0).all():
             raise MapError("scale must be positive everywhere.")
         if self.strength < 0:
             raise MapError(f"strength must not be negative; got {self.strength!r}.")
-        names = self.info.feature_names
-        if names is not None and len(names) not in (d, self.n_raw):
-            raise MapError(f"{len(names)} feature names for {d} features.")
-        constant = self.info.constant_features
-        if any(type(i) is not int or not 0 <= i < d for i in constant) or len(set(constant)) != len(constant):
-            raise MapError(
-                f"constant_features are {_shorten(constant)}; expected distinct integers (int), 0 to {d - 1}."
-            )
-        layout, n_tokens = self.info.token_layout, self.info.n_tokens
-        if layout not in ("mean", "joint"):
-            raise MapError(f"token_layout is {layout!r}; expected 'mean' or 'joint'.")
-        if layout == "joint" and (n_tokens is None or n_tokens < 1 or d % n_tokens):
-            raise MapError(f"token_layout is 'joint', but {d} features are not those of {n_tokens} tokens.")
-        width = d // n_tokens if layout == "joint" and n_tokens else d
-        if self.fitted is not None and self.fitted.features.shape[1] != d:
-            raise MapError(f"Ranges of {self.fitted.features.shape[1]} features for a map of {d}.")
-        if self.coordinates is not None and self.coordinates.n_coordinates != width:
-            raise MapError(f"{self.coordinates.n_coordinates} coordinates for a map of {width} features.")
+        self._require_info()
 
     def _require_shapes(self) -> None:
         """Raise unless every array has the axes that ``shapes`` says."""
@@ -133,6 +166,26 @@ class CorrectionMap:
         actual = getattr(self, name).shape
         if actual != shape:
             raise MapError(f"{name} has shape {actual}; expected {shape}.")
+
+    def _require_info(self) -> None:
+        """Raise unless names, tokens, ranges and coordinates are those of this many features."""
+        d, info = self.n_features, self.info
+        if info.feature_names is not None and len(info.feature_names) not in (d, self.n_raw):
+            raise MapError(f"{len(info.feature_names)} feature names for {d} features.")
+        constant = info.constant_features
+        if any(type(i) is not int or not 0 <= i < d for i in constant) or len(set(constant)) != len(constant):
+            shown = first_few(list(map(repr, constant)), 4)
+            raise MapError(f"constant_features are {shown}; expected distinct integers (int), 0 to {d - 1}.")
+        if info.token_layout not in ("mean", "joint"):
+            raise MapError(f"token_layout is {info.token_layout!r}; expected 'mean' or 'joint'.")
+        joint = info.token_layout == "joint"
+        if joint and (info.n_tokens is None or info.n_tokens < 1 or d % info.n_tokens):
+            raise MapError(f"token_layout is 'joint', but {info.n_tokens} tokens cannot have {d} features.")
+        width = d // (info.n_tokens or 1) if joint else d
+        if self.fitted is not None and self.fitted.features.shape[1] != d:
+            raise MapError(f"Ranges of {self.fitted.features.shape[1]} features for a map of {d}.")
+        if self.coordinates is not None and self.coordinates.n_coordinates != width:
+            raise MapError(f"{self.coordinates.n_coordinates} coordinates for a map of {width} features.")
 
     @property
     def tensors(self) -> dict[str, Floats]:
@@ -197,15 +250,6 @@ class CorrectionMap:
             return self.with_strength(strength).transform(X, out=out)
         return self._correct(X, self._apply, out)
 
-    def _token_rows(self, X: Any) -> Any:
-        """Return tokens (n, t, d) of a map fitted on tokens as rows; anything else as it is."""
-        n_tokens, layout = self.info.n_tokens, self.info.token_layout
-        if n_tokens is None or getattr(X, "ndim", 2) != 3:
-            return X
-        if X.shape[1] != n_tokens:
-            raise ValueError(f"X has {X.shape[1]} tokens per row; fitted on {n_tokens}.")
-        return token_rows(X, layout)
-
     def warm_up(self, dtype: Any = np.float32) -> Self:
         """Do now what the first transform would have to: prepare the weights, and load or compile code.
 
@@ -221,14 +265,13 @@ class CorrectionMap:
 
     def _correct(self, X: Any, apply: Callable[[Floats, Floats], bool], out: Any) -> Any:
         """Correct arrays by ``apply`` and tensors by the map's module; without one, tensors on the CPU."""
-        if getattr(X, "ndim", 2) == 3 and self.info.n_tokens is not None:
+        if self._takes_tokens(X):
             if out is not None:
                 raise TypeError("out is for rows (n, d); tokens are corrected into a new array. Omit out.")
             rows = self._token_rows(X)
             corrected = self._correct(rows, apply, None)
-            if self.info.token_layout == "joint":
-                return corrected.reshape(X.shape)
-            return X + (corrected - rows)[:, None]
+            joint = self.info.token_layout == "joint"
+            return corrected.reshape(X.shape) if joint else X + (corrected - rows)[:, None]
         if not is_tensor(X):
             return self._run(X, apply, out)
         if out is not None:
@@ -238,6 +281,17 @@ class CorrectionMap:
         from torch import as_tensor
 
         return as_tensor(self._run(to_numpy(X), apply), device=X.device)
+
+    def _takes_tokens(self, X: Any) -> bool:
+        return self.info.n_tokens is not None and getattr(X, "ndim", 2) == 3
+
+    def _token_rows(self, X: Any) -> Any:
+        """Return tokens (n, t, d) as rows; raise unless a row has as many as in the fit."""
+        n_tokens, layout = self.info.n_tokens, self.info.token_layout
+        if X.shape[1] != n_tokens:
+            why = " Means over different numbers of tokens differ in distribution." * (layout == "mean")
+            raise ValueError(f"X has {X.shape[1]} tokens per row; fitted on {n_tokens}.{why}")
+        return token_rows(X, layout)
 
     def _module(self, device: Any) -> Any:
         if device not in self._cache:
@@ -272,7 +326,7 @@ class CorrectionMap:
         names = self.info.feature_names
         if names is not None and len(names) == width and columns != names:
             raise ValueError(
-                f"X has columns {_shorten(columns)} but the map was fitted on {_shorten(names)}; "
+                f"X has columns {first_few(columns, 4)} but the map was fitted on {first_few(names, 4)}; "
                 "reorder or select columns to match."
             )
 
@@ -306,7 +360,8 @@ class CorrectionMap:
         >>> m.check(X).ok, m.check(X + 9.0).ok
         (True, False)
         """
-        X = as_float_matrix(self._token_rows(X), n_features=self.n_features)
+        rows = self._token_rows(X) if self._takes_tokens(X) else X
+        X = as_float_matrix(rows, n_features=self.n_features)
         require_finite(X, "X")
         return check_rows(X, self.fitted, source, self.info)
 
@@ -347,17 +402,48 @@ class CorrectionMap:
         return facts_html(*self.facts())
 
     def facts(self) -> tuple[str, dict[str, str]]:
-        """Return what this map is, in a line, and everything :meth:`summary` tells of it, by name."""
-        return f"{type(self).__name__}: {self._describe()}", facts_of(self)
+        """Return what this map is, in a line, and everything :meth:`summary` tells about it, by name."""
+        info, constant = self.info, len(self.info.constant_features)
+        where = ""
+        if self.coordinates is not None:
+            n, whole = self.coordinates.n_coordinates, self.coordinates.components is None
+            where = f"{'standardised' if whole else f'{n} principal components'} of {self.n_raw} raw features"
+        names = f": {first_few(info.feature_names, 5)}" if info.feature_names else ""
+        energy = "" if info.gate_energy is None else f", {info.gate_energy:.1%} of contrast energy"
+        counts = {"rows": info.n_rows, "contrasts": info.n_contrasts}
+        tokens = f"{'mean of' if info.token_layout == 'mean' else 'together, all'} {info.n_tokens}"
+        facts = {
+            "method": info.method,
+            "features": f"{self.n_features}{names}{f'; {constant} constant in the fit' if constant else ''}",
+            "sources": first_few(info.source_names, 5),
+            "gate": "" if info.gate_rank is None else f"rank {info.gate_rank}{energy}",
+            "fitted on": ", ".join(f"{count} {what}" for what, count in counts.items() if count is not None),
+            "found": info.evidence,
+            "tokens": "" if info.n_tokens is None else tokens,
+            "encoder": ", ".join(f"{k} {v}" for k, v in info.encoder.items()),
+            "coordinates": where,
+            "seed": "" if info.random_state is None else str(info.random_state),
+            "settings": ", ".join(f"{k}={info.parameters.get(k)}" for k in info.changed),
+            "people": f"{len(info.people)}, known by their digests" if info.people else "",
+            "data": info.fingerprint or "",
+            "written by": f"mgpa {info.library_version}",
+            "notes": info.notes,
+        }
+        heading = f"{type(self).__name__}: {self._describe()}{self._at_strength()}"
+        return heading, {name: printable(text) for name, text in facts.items() if text}
 
     def _describe(self) -> str:
+        """Return what the map does, in a few words."""
         raise NotImplementedError
+
+    def _at_strength(self) -> str:
+        return "" if self.strength == 1 else f" at strength {self.strength:g}"
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_cache": {}}
 
     def __repr__(self) -> str:
-        return f"<{type(self).__name__}: {self._describe()}, {self.n_features} features>"
+        return f"<{self.facts()[0]}, {self.n_features} features>"
 
 
 def token_rows(X: Any, layout: str) -> Any:
@@ -367,9 +453,3 @@ def token_rows(X: Any, layout: str) -> Any:
     if is_tensor(X):
         return X.double().mean(dim=1).to(X.dtype)
     return np.asarray(X).mean(axis=1, dtype=np.float64).astype(X.dtype)
-
-
-def _shorten(names: tuple[Any, ...] | None) -> str:
-    names = names or ()
-    shown = ", ".join(map(repr, names[:4]))
-    return f"[{shown}{', …' if len(names) > 4 else ''}] ({len(names)})"

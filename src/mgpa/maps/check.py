@@ -10,7 +10,6 @@ from numpy.typing import NDArray
 
 from ..errors import MapError
 from ..pairs import encode_source, source_names
-from .info import MapInfo
 
 Floats = NDArray[Any]
 
@@ -88,7 +87,7 @@ class RowCheck:
         return "\n".join(self.problems) or f"{self.n_rows} rows are like those the map was fitted on."
 
 
-def check_rows(X: Floats, fitted: FittedRange | None, source: Any, info: MapInfo) -> RowCheck:
+def check_rows(X: Floats, fitted: FittedRange | None, source: Any, info: Any) -> RowCheck:
     """Compare rows with the fitting rows; see :meth:`mgpa.CorrectionMap.check`."""
     problems: list[str] = []
     unseen: tuple[str, ...] = ()

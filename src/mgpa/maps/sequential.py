@@ -1,4 +1,4 @@
-"""Maps of stages: any prefix of one is a map, too."""
+"""Maps of stages: any prefix of one is a map, too. Those of the baselines IGBP and MANCE are here."""
 
 from __future__ import annotations
 
@@ -9,9 +9,12 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from .._common.arrays import cast, namespace
 from .._common.checks import as_float_matrix
 from ..errors import MapError
 from .base import CorrectionMap, Floats
+
+Array = Any  # numpy array or torch tensor
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
@@ -117,6 +120,243 @@ class SequentialMap(CorrectionMap):
         """Yield blocks of rows, the stage done, and their standardised rows after it and at the start."""
         raise NotImplementedError
 
-    def _extent(self) -> str:
-        last = "" if self.fraction == 1 else f" (last x {self.fraction:g})"
-        return last + ("" if self.strength == 1 else f" at strength {self.strength:g}")
+    def _last(self) -> str:
+        return "" if self.fraction == 1 else f", {self.fraction:.3g} of the last"
+
+
+# A row whose squared gradient is at most this (every hidden unit that matters is off) is not moved.
+FLAT = 1e-12
+# Hidden units of a block of rows: about a megabyte, which stays in cache between the passes over it.
+BLOCK_NUMBERS = 2**18
+
+
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class ProjectiveMap(SequentialMap):
+    """A sequence of one-hidden-layer ReLU networks; stage by stage h ← h - f ∇f / ‖∇f‖².
+
+    h is the standardised row and f the margin between its two largest logits, so that one step ends where a
+    linear f would be zero. With two sources f is their logit difference: its sign cancels in the step. Steps
+    are not bounded, and every direction may be edited.
+
+    Attributes
+    ----------
+    hidden_weight, hidden_bias : (S, H, d), (S, H)
+        Hidden layers of the S stages.
+    output_weight, output_bias : (S, K, H), (S, K)
+        Logits of the K sources.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> on = ProjectiveMap(center=np.zeros(2), scale=np.ones(2), hidden_weight=np.array([[[1.0, 0.0]]]),
+    ...                    hidden_bias=np.array([[10.0]]), output_weight=np.array([[[0.0], [1.0]]]),
+    ...                    output_bias=np.array([[0.0, -10.0]]))
+    >>> on.transform(np.array([[3.0, 1.0], [-20.0, 1.0]]))  # f = x₁ where the unit is on; else flat
+    array([[  0.,   1.],
+           [-20.,   1.]])
+    """
+
+    hidden_weight: Floats
+    hidden_bias: Floats
+    output_weight: Floats
+    output_bias: Floats
+
+    kind: ClassVar[str] = "projective"
+    shapes: ClassVar[dict[str, str]] = {
+        "hidden_weight": "S H d", "hidden_bias": "S H", "output_weight": "S K H", "output_bias": "S K",
+    }  # fmt: skip
+    scalar_names: ClassVar[tuple[str, ...]] = ("strength", "fraction")
+    no_export: ClassVar[str] = "A ProjectiveMap has no torch or ONNX form."
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        S, H, K = self.sizes
+        if S and (H < 1 or K < 2):
+            raise MapError(f"A stage needs hidden units and at least two logits; got {H} and {K}.")
+
+    @property
+    def sizes(self) -> tuple[int, int, int]:
+        """Numbers of stages, hidden units and logits: S, H, K."""
+        S, H = self.hidden_weight.shape[:2]
+        return S, H, self.output_weight.shape[1]
+
+    def _stage_by_stage(self, X: Floats) -> Iterator[tuple[slice, int, Floats, Floats]]:
+        weights = (getattr(self, name).astype(X.dtype, copy=False) for name in self.stage_tensors)
+        stages = list(zip(*weights, strict=True))
+        center, inverse_scale = self.center.astype(X.dtype), (1.0 / self.scale).astype(X.dtype)
+        size = max(1, BLOCK_NUMBERS // max(self.n_features, self.sizes[1]))
+        for first in range(0, len(X), size):
+            rows = slice(first, first + size)
+            h = start = (X[rows] - center) * inverse_scale
+            for k, stage in enumerate(stages):
+                h = project(h, *stage, fraction=self.fraction if k == len(self) - 1 else 1.0)
+                yield rows, k, h, start
+
+    def _describe(self) -> str:
+        S, H, K = self.sizes
+        return f"{S} projections{self._last()} by networks of {H} units, {K} sources" if S else "identity"
+
+
+def project(h: Array, W1: Array, b1: Array, W2: Array, b2: Array, *, fraction: float = 1.0) -> Array:
+    """Return rows h with the linearised margin taken to zero, or ``fraction`` of the way."""
+    xp = namespace(h)
+    u = h @ W1.T + b1
+    pick = top_two(u, W2, b2)
+    slope = (u > 0) * (pick @ W2)  # the margin's derivative by u
+    margin = (slope * u).sum(1) + pick @ b2
+    gradient = slope @ W1
+    length2 = (gradient * gradient).sum(1)
+    # Flat rows get a harmless 1, so that 0 / 0 does not reach a derivative.
+    flat = length2 <= FLAT
+    step = xp.where(flat, 0.0, margin) / xp.where(flat, 1.0, length2)
+    return h - (fraction * step)[:, None] * gradient
+
+
+def top_two(u: Array, W2: Array, b2: Array) -> Array:
+    """Return +1 for each row's largest logit and -1 for its second, shape (n, K); for K = 2 one row, -1, 1.
+
+    With two logits the order does not matter: margin and gradient change sign together.
+    """
+    xp, K = namespace(u), len(W2)
+    if K == 2:
+        return cast([[-1.0, 1.0]], u)
+    logits = (u * (u > 0)) @ W2.T + b2
+    positions, one = cast(list(range(K)), u), cast([1.0], u)
+    first = logits.argmax(1)[:, None] == positions
+    second = xp.where(first, -np.inf, logits).argmax(1)[:, None] == positions
+    return first * one - second * one
+
+
+Scorer = tuple[Floats, ...]  # W₁, b₁, W₂, b₂, w of wᵀ relu(W₂ relu(W₁h + b₁) + b₂)
+
+ERASURE = -1.0  # the stage that is the initial erasure; other stages name their scorer
+LONGEST = 64.0
+SAME_ROW = 1e-5  # distance, relative to a row's norm, below which a stored (float32) row is the row itself
+NO_SPREAD = 1e-6  # neighbours spread this little, relative to the widest direction, only by rounding
+SEARCHED_NUMBERS = 2**21  # in the largest array of a block of rows
+
+
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class ManifoldMap(SequentialMap):
+    """An affine erasure, then rounds of bounded steps along the manifold of the fitting rows (MANCE).
+
+    THE MAP CONTAINS FITTING ROWS (``reference``), and so do its prefixes and files: share them only with
+    those who may have the data. Every round searches the neighbours of every row, in float64: minutes
+    for tens of thousands of rows.
+
+    Attributes
+    ----------
+    stage : (S,)
+        What each stage is: -1 for the erasure, otherwise the index of the round's scorer.
+    readout, direction, offset : (d, q), (d, q), (q,)
+        The erasure h - (h G + offset) Dᵀ in standardised coordinates; q may be 0.
+    reference : (m, d)
+        The stored rows, erased and standardised.
+    hidden_weight, hidden_bias, second_weight, second_bias, output_weight : (R, H, d), (R, H), (R, H, H), …
+        Scorers: two ReLU layers of H units and an output, whose own bias has no gradient.
+    n_neighbors, step, power : float
+        k, ε and α of :func:`tangent_step`.
+    """
+
+    stage: Floats
+    readout: Floats
+    direction: Floats
+    offset: Floats
+    reference: Floats
+    hidden_weight: Floats
+    hidden_bias: Floats
+    second_weight: Floats
+    second_bias: Floats
+    output_weight: Floats
+    n_neighbors: float
+    step: float
+    power: float
+
+    kind: ClassVar[str] = "manifold"
+    shapes: ClassVar[dict[str, str]] = {
+        "stage": "S", "readout": "d q", "direction": "d q", "offset": "q", "reference": "m d",
+        "hidden_weight": "R H d", "hidden_bias": "R H", "second_weight": "R H H", "second_bias": "R H",
+        "output_weight": "R H",
+    }  # fmt: skip
+    no_export: ClassVar[str] = "A ManifoldMap searches its stored rows, which has no torch or ONNX form."
+    scorer_names: ClassVar[tuple[str, ...]] = tuple(shapes)[5:]
+    scalar_names: ClassVar[tuple[str, ...]] = ("strength", "fraction", "n_neighbors", "step", "power")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        m, R = len(self.reference), len(self.hidden_bias)
+        if not np.isin(self.stage[:1], np.arange(-1, R)).all() or not np.isin(self.stage[1:], range(R)).all():
+            raise MapError(f"stage must name one of {R} scorers, or -1 (the erasure) in the first place.")
+        if not (self.n_neighbors.is_integer() and 2 <= self.n_neighbors < m):
+            raise MapError(f"n_neighbors must be an integer from 2 to {m - 1}; got {self.n_neighbors:g}.")
+        if self.step <= 0:
+            raise MapError(f"step must be positive; got {self.step!r}.")
+
+    def _stage_by_stage(self, X: Floats) -> Iterator[tuple[slice, int, Floats, Floats]]:
+        reference, k = self.reference.astype(np.float64), int(self.n_neighbors)
+        weights = (getattr(self, name).astype(np.float64) for name in self.scorer_names)
+        scorers = list(zip(*weights, strict=True))
+        for rows in blocks_of(len(X), reference, k):
+            start = (X[rows].astype(np.float64) - self.center) / self.scale
+            H = start.copy()
+            for i, scorer in enumerate(self.stage):
+                fraction = self.fraction if i == len(self) - 1 else 1.0
+                if scorer == ERASURE:
+                    H -= fraction * ((H @ self.readout + self.offset) @ self.direction.T)
+                else:
+                    offsets = neighbour_offsets(H, reference, k)
+                    H += fraction * tangent_step(H, offsets, scorers[int(scorer)], self.step, self.power)
+                yield rows, i, H, start
+
+    def _describe(self) -> str:
+        rounds, erasure = int((self.stage >= 0).sum()), "an erasure and " if ERASURE in self.stage else ""
+        return f"{erasure}{rounds} rounds{self._last()} along {len(self.reference)} STORED FITTING ROWS"
+
+
+def blocks_of(n: int, reference: Floats, k: int) -> Iterator[slice]:
+    """Yield slices of n rows that bound what a search for k neighbours holds in memory."""
+    m, d = reference.shape
+    block = max(16, SEARCHED_NUMBERS // max(m, (k + 1) * d))
+    return (slice(start, start + block) for start in range(0, n, block))
+
+
+def neighbour_offsets(H: Floats, reference: Floats, k: int) -> Floats:
+    """Return the k nearest reference rows minus the row itself, (n, k, d); a row is not its own neighbour."""
+    H = np.where(reference.any(axis=0), H, 0.0)  # what never varied in the fit adds nothing to distances
+    nearness = 0.5 * np.einsum("md,md->m", reference, reference) - H @ reference.T
+    offsets = reference[np.argpartition(nearness, k, axis=1)[:, : k + 1]] - H[:, None]
+    distance = np.linalg.norm(offsets, axis=2)
+    itself = distance.min(axis=1) <= SAME_ROW * np.linalg.norm(H, axis=1)
+    leave = np.where(itself, distance.argmin(axis=1), distance.argmax(axis=1))
+    offsets[np.arange(len(H)), leave] = offsets[:, -1]
+    return np.asarray(offsets[:, :-1])
+
+
+def tangent_step(H: Floats, offsets: Floats, scorer: Scorer, step: float, power: float) -> Floats:
+    """Return one round's displacement: in the span of the centred neighbours, at most ``step · r`` long.
+
+    With the neighbours' centred SVD (B, σ), their mean distance r and g = ∇s / ‖∇s‖,
+
+        t = B Bᵀ g,   D = B diag(σ^α) Bᵀ (hᵀt) t,   h ← h - min(64, ε r / ‖D‖) D.
+    """
+    W1, b1, W2, b2, w = scorer
+    first = H @ W1.T + b1
+    gradient = (((np.maximum(first, 0.0) @ W2.T + b2 > 0) * w) @ W2 * (first > 0)) @ W1
+    size = np.linalg.norm(gradient, axis=1, keepdims=True)
+    g = np.divide(gradient, size, out=np.zeros_like(gradient), where=size > 0)
+    C = offsets - offsets.mean(axis=1, keepdims=True)
+    # C = U σ Bᵀ from the k x k Gram matrix; centring costs one direction, which comes first.
+    variance, U = np.linalg.eigh(C @ C.transpose(0, 2, 1))
+    spread, U = np.sqrt(np.maximum(variance[:, 1:], 0.0)), U[:, :, 1:]
+    widest = spread[:, -1:]
+    inverse = np.divide(1.0, spread, out=np.zeros_like(spread), where=spread > NO_SPREAD * widest)
+    along_g, along_h = (
+        (rows[:, None] @ C.transpose(0, 2, 1) @ U)[:, 0] * inverse for rows in (g, H)
+    )  # in the basis B
+    inner = np.einsum("nr,nr->n", along_g, along_h)[:, None]  # hᵀt
+    stretched = inner * (spread + np.maximum(1e-4 * widest, 1e-12)) ** power * along_g
+    D = ((stretched * inverse)[:, None] @ U.transpose(0, 2, 1) @ C)[:, 0]
+    length, distance = np.linalg.norm(D, axis=1), np.linalg.norm(offsets, axis=2).mean(axis=1)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        shrink = np.where(length == 0, 0.0, np.minimum(LONGEST, step * distance / length))
+    return np.asarray(-shrink[:, None] * D)

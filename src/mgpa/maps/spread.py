@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from .base import CorrectionMap, Floats
-from .runtime.folding import FoldedSpread, fold_spread
+from .runtime.folding import Folded, fold_spread
 
 BLOCK_NUMBERS = 2**18  # in the products of one block of rows, which stay in cache
 
@@ -75,7 +75,7 @@ class SpreadMap(CorrectionMap):
             return bool(np.isfinite(out).all())
         if X.dtype not in self._cache:
             self._cache[X.dtype] = fold_spread(self).cast(partial(np.ascontiguousarray, dtype=X.dtype))
-        weights: FoldedSpread = self._cache[X.dtype]
+        weights: Folded = self._cache[X.dtype]
         strength, finite = X.dtype.type(self.strength), True
         block = max(1, BLOCK_NUMBERS // (weights.first.shape[1] + 2 * X.shape[1]))
         for start in range(0, len(X), block):
@@ -89,10 +89,10 @@ class SpreadMap(CorrectionMap):
         return finite
 
     def _describe(self) -> str:
-        return f"{len(self.bias)} sources read from the row, rank {self.rank}, strength {self.strength:g}"
+        return f"edits of {len(self.bias)} sources read from the row, in {self.rank} directions"
 
 
-def blend(products: Floats, weights: FoldedSpread) -> tuple[Floats, Floats]:
+def blend(products: Floats, weights: Folded) -> tuple[Floats, Floats]:
     """Return posteriors, (n, K), and blended edits, (n, r), from all products of some rows."""
     q, K = weights.square_weight.shape
     scores = products[:, q : q + K] + weights.bias

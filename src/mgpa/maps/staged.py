@@ -128,8 +128,7 @@ class StagedMap(SequentialMap):
         S, L, H, N = self.sizes
         if S == 0 or self.rank == 0:
             return "identity"
-        critics = [f"{L} linear"] * bool(L) + [f"{N} GELU-{H}"] * bool(N)
-        first = "" if self.start_readout is None else " from a closed form"
-        scores = ", ".join(critics)
-        stages = f"{S} stage{'s' * (S != 1)}{self._extent()}{first}"
-        return f"{stages} in a rank-{self.rank} gate, scores per stage: {scores}"
+        critics = [f"{L} linear"] * bool(L) + [f"{N} by a network of {H} units"] * bool(N)
+        first = "" if self.start_readout is None else ", the first of them the closed form"
+        stages = f"{S} stage{'s' * (S != 1)}{self._last()}{first}"
+        return f"{stages}, in a gate of rank {self.rank}; scores per stage: {', '.join(critics)}"

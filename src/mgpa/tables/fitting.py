@@ -82,7 +82,7 @@ def fit_table(
     >>> import mgpa
     >>> from mgpa.tables import fit_table, simulate_table
     >>> fit_table(mgpa.ClosedFormMGPA(), simulate_table(8)).to_map()
-    <PathMap: 1 direction, 16 features>
+    <AffineMap: affine, 1 direction, 16 features>
     """
     rows = FitRows(table)
     if components is not None:

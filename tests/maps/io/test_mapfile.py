@@ -115,6 +115,17 @@ def test_a_file_from_before_constant_features_opens_and_is_written_as_it_was(tmp
     assert np.abs(m.transform(X) - X).max() > 0.01
 
 
+def test_a_path_of_directions_from_an_earlier_version_is_an_affine_map(tmp_path):
+    path = Path(__file__).parent / "path_0.1.0.safetensors"
+    with safetensors.safe_open(path, "numpy") as file:
+        stored = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    m, X = load_map(path), embeddings(dtype=np.float64, d=3)
+    coordinates = (X - stored["center"]) @ stored["readout"].T + stored["offset"]
+    expected = X - 0.8 * (coordinates * [1.0, 0.5]) @ stored["direction"]
+    np.testing.assert_allclose(m.transform(X), expected, atol=1e-12)
+    assert_same_map(load_map(m.save(tmp_path / "m")), m)
+
+
 def test_parameters_that_json_cannot_hold_are_stored_as_text(tmp_path):
     cycle: list = []
     cycle.append(cycle)

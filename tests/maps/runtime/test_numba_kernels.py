@@ -8,7 +8,7 @@ import pytest
 from scipy.special import ndtr
 
 from factories import random_affine_map, random_staged_map
-from mgpa.maps.runtime.gelu import gelu_and_slope
+from mgpa.maps.runtime.numpy_replay import gelu_and_slope
 from mgpa.trust_region import step_coefficients
 
 pytest.importorskip("numba")

@@ -40,9 +40,8 @@ def test_stages_in_one_kernel_agree_with_numpy(sizes, n):
     pytest.importorskip("triton")
     m = random_staged_map(**sizes).prefix(3, fraction=0.35).with_strength(1.3)
     module = m.to_torch().to("cuda")
-    assert torch_module._kernel("stages", module.center.float()).fits(
-        module._weights(torch.float32, module.center.device)
-    )
+    weights = module._weights(torch.float32, module.center.device)
+    assert torch_module._kernels_for(module.center).fits_stages(weights)
     X = rows(n, m.n_features)
     Y = module(torch.from_numpy(X).cuda()).cpu().numpy()
     size = np.abs(reference(m, X)).max()
@@ -55,9 +54,8 @@ def test_more_scores_than_the_kernel_takes_run_one_by_one():
     m = random_staged_map(n_linear=2, n_network=2)
     module = m.to_torch().to("cuda")
     X = rows(20, m.n_features)
-    assert not torch_module._kernel("stages", module.center).fits(
-        module._weights(torch.float32, module.center.device)
-    )
+    weights = module._weights(torch.float32, module.center.device)
+    assert not torch_module._kernels_for(module.center).fits_stages(weights)
     np.testing.assert_allclose(module(torch.from_numpy(X).cuda()).cpu(), reference(m, X), atol=1e-5)
 
 
@@ -105,9 +103,9 @@ def test_a_nan_is_refused_by_a_kernel_too(m):
 def test_without_triton_corrections_are_the_same(m, monkeypatch):
     X = torch.from_numpy(rows(40, m.n_features)).cuda()
     with_kernel = m.to_torch().to("cuda")(X)
-    monkeypatch.setattr(torch_module, "_kernels", dict)
+    monkeypatch.setattr(torch_module, "_load_kernels", lambda: None)
     np.testing.assert_allclose(m.to_torch().to("cuda")(X).cpu(), with_kernel.cpu(), atol=1e-5)
 
 
 def test_rows_on_a_cpu_need_no_triton():
-    assert torch_module._kernel("stages", torch.zeros(1)) is None
+    assert torch_module._kernels_for(torch.zeros(1)) is None

@@ -25,9 +25,8 @@ from ..._common.files import lies_there, require_replaceable, write_atomically
 from ..._common.remote import Place
 from ...coordinates import Coordinates
 from ...errors import MapError, OutputExists, StoreError
-from ..base import KINDS, CorrectionMap, Floats
+from ..base import KINDS, CorrectionMap, Floats, MapInfo
 from ..check import FittedRange
-from ..info import MapInfo
 
 FORMAT_VERSION = 4
 COORDINATES, FITTED = "coordinates.", "fitted."
@@ -48,14 +47,9 @@ def _json_types(hint: Any) -> tuple[type, ...]:
 _INFO_TYPES = {name: _json_types(hint) for name, hint in get_type_hints(MapInfo).items()}
 # What older versions do not know is left out where there is nothing to say.
 _LATER_INFO = (
-    "source_column",
-    "constant_features",
-    "token_layout",
-    "encoder",
-    "people",
-    "row_sample",
+    "changed", "source_column", "constant_features", "token_layout", "encoder", "people", "row_sample",
     "evidence",
-)
+)  # fmt: skip
 _NOTHING_TO_SAY = MapInfo()
 
 
@@ -165,6 +159,8 @@ def _decode(path: Place) -> CorrectionMap:
     # endless integers or nesting deeper than printing can follow.
     if _canonical(_plain(document)) != text or _digest(text, tensors) != metadata["sha256"]:
         raise MapError("damaged: its content does not match its checksum.")
+    if document["kind"] == "path":
+        _path_to_affine(document, tensors)
     cls = KINDS.get(document["kind"])
     if cls is None or document.keys() != {"format", "kind", "scalars", "info"}:
         raise MapError(f"holds an unknown kind of map; this library reads {' and '.join(KINDS)} maps.")
@@ -184,6 +180,16 @@ def _decode(path: Place) -> CorrectionMap:
     if ranges:
         arguments["fitted"] = FittedRange(**ranges)
     return cls(**arguments)
+
+
+def _path_to_affine(document: dict[str, Any], tensors: dict[str, Floats]) -> None:
+    """Rewrite a "path" of earlier versions as an affine map: directions were rows, the last one divisible."""
+    fraction = document["scalars"].pop("fraction")
+    if not 0.0 <= fraction <= 1.0:
+        raise MapError(f"fraction must lie in [0, 1]; got {fraction!r}.")
+    document["kind"], tensors["readout"] = "affine", tensors["readout"].T
+    tensors["direction"] = tensors["direction"].T.astype(np.float64)
+    tensors["direction"][:, -1:] *= fraction
 
 
 def _info(stored: dict[str, Any]) -> MapInfo:

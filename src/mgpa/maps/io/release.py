@@ -19,8 +19,7 @@ import numpy as np
 
 from ...errors import MapError
 from ..affine import AffineMap
-from ..base import CorrectionMap, Floats
-from ..info import MapInfo
+from ..base import CorrectionMap, Floats, MapInfo
 from ..staged import ORTHONORMAL_TOLERANCE, StagedMap, is_orthonormal
 
 SCHEMA = "mgpa-release-model-v1"
@@ -233,6 +232,7 @@ def _info(method: str, model: dict[str, Any], *, gate_rank: int) -> MapInfo:
     return MapInfo(
         method=method,
         parameters=parameters,
+        changed=tuple(parameters),
         random_state=count("seed"),
         n_rows=count("fit_rows"),
         n_contrasts=count("calibration_pairs"),

@@ -13,9 +13,10 @@ of the product too, and its hidden layer is W₁h₀ - (W₁D) p: no second prod
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
-from dataclasses import dataclass, fields, replace
-from typing import Any, NamedTuple, Self
+from types import SimpleNamespace
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -23,42 +24,67 @@ from ..._common.arrays import double, namespace
 
 Array = Any  # numpy array, torch tensor, value of an ONNX graph; or None where there is nothing to do
 
+# For GELU of numpy and of compiled stages: erfc(x) ≈ (a₁t + … + a₅t⁵) exp(-x²) with t = 1 / (1 + px),
+# Abramowitz & Stegun 7.1.26, error 1.5e-7, that is float32 rounding. It shares its exponential with the
+# derivative of GELU. The constants absorb p, the √2 of the normal density and its normalisation.
+P = 0.3275911 / math.sqrt(2.0)
+LOG_DENSITY = -0.5 * math.log(2.0 * math.pi)
+ERFC = tuple(
+    -0.5 * math.sqrt(2.0 * math.pi) * a / P**i
+    for i, a in enumerate((0.254829592, -0.284496736, 1.421413741, -1.453152027, 1.061405429), start=1)
+)
 
-@dataclass(frozen=True, kw_only=True)
-class Folded:
-    """Arrays from which a displacement is computed, at strength 1.
 
-    Attributes
-    ----------
-    center : (d,) or None
-        What is subtracted from a row first, if anything.
-    back : (k, d) or None
-        The displacement is the computed coordinates times this, or the coordinates themselves.
+class Folded(SimpleNamespace):
+    """Arrays by name, from which a displacement is computed at strength 1; each ``fold_`` says which.
+
+    All have ``center`` (d,), what is subtracted from a row first. Where there is ``back`` (k, d), the
+    displacement is the computed coordinates times it; otherwise the coordinates themselves.
     """
 
-    center: Array
-    back: Array = None
-
-    def cast(self, convert: Callable[[Array], Array]) -> Self:
+    def cast(self, convert: Callable[[Array], Array]) -> Folded:
         """Return the same weights with every array converted: to another precision, library or device."""
-        arrays = {field.name: getattr(self, field.name) for field in fields(self)}
-        return replace(self, **{name: convert(array) for name, array in arrays.items() if array is not None})
+        return Folded(
+            **{name: None if array is None else convert(array) for name, array in vars(self).items()}
+        )
 
 
-@dataclass(frozen=True, kw_only=True)
-class FoldedAffine(Folded):
-    """Coordinates (x - center) readout + offset; of a routed map, one readout and offset for each source."""
+class Stages(NamedTuple):
+    """What compiled stages read: arrays of :func:`fold_stages` in one type, numbers of the step.
 
-    readout: Array
-    offset: Array
+    ``output`` is (S, N, H), ``gradient_gate`` (S, H, N r), ``anchor_gate`` (S, 0, H) if nothing is anchored.
+    """
+
+    hidden_gate: Array
+    linear_gate: Array
+    linear_gram: Array
+    output: Array
+    gradient_gate: Array
+    anchor_gate: Array
+    damping: float
+    radius: float
+    stabilizer: float
+    last_fraction: float
 
 
-@dataclass(frozen=True, kw_only=True)
-class FoldedStages(Folded):
-    """S stages of L linear and N network scores, with H hidden units, in a gate of rank r.
+def fold_affine(m: Any) -> Folded:
+    """Fold an affine map: coordinates (x - center) readout + offset; of k near d, the displacement itself."""
+    readout, offset, back = double(m.readout), double(m.offset), -double(m.direction.T)
+    if 2 * len(back) > m.n_features:
+        return Folded(center=double(m.center), readout=readout @ back, offset=offset @ back, back=None)
+    return Folded(center=double(m.center), readout=readout, offset=offset, back=back)
 
-    Attributes
-    ----------
+
+def fold_routed(m: Any) -> Folded:
+    """Fold a routed map: the affine displacements of its sources, stacked."""
+    return Folded(center=double(m.center), readout=-double(m.readout), offset=-double(m.offset))
+
+
+def fold_stages(m: Any) -> Folded:
+    """Fold a staged map: S stages of L linear and N network scores, with H hidden units, in a gate of rank r.
+
+    Arrays
+    ------
     inverse_scale : (d,)
         h₀ = (x - center) ⊙ inverse_scale.
     first, constant : (d, S (H + L + N) + a), (S (H + L + N) + a,)
@@ -76,52 +102,6 @@ class FoldedStages(Folded):
     start, start_constant : (d, r), (r,), or None
         Δz at the beginning of the first stage, from h₀; None is zero.
     """
-
-    inverse_scale: Array
-    first: Array
-    constant: Array
-    hidden_gate: Array
-    linear_gate: Array
-    output: Array
-    gradient_gate: Array
-    anchor_gate: Array = None
-    start: Array = None
-    start_constant: Array = None
-
-
-class Stages(NamedTuple):
-    """What compiled stages read: arrays of :class:`~.folding.FoldedStages` in one type, numbers of the step.
-
-    ``output`` is (S, N, H), ``gradient_gate`` (S, H, N r), ``anchor_gate`` (S, 0, H) if nothing is anchored.
-    """
-
-    hidden_gate: Array
-    linear_gate: Array
-    linear_gram: Array
-    output: Array
-    gradient_gate: Array
-    anchor_gate: Array
-    damping: float
-    radius: float
-    stabilizer: float
-    last_fraction: float
-
-
-def fold_affine(m: Any) -> FoldedAffine:
-    """Fold an affine map; with k near d its two factors are multiplied out."""
-    readout, offset, back = double(m.readout), double(m.offset), -double(m.direction.T)
-    if 2 * len(back) > m.n_features:
-        return FoldedAffine(center=double(m.center), readout=readout @ back, offset=offset @ back)
-    return FoldedAffine(center=double(m.center), readout=readout, offset=offset, back=back)
-
-
-def fold_routed(m: Any) -> FoldedAffine:
-    """Fold a routed map: the affine displacements of its sources, stacked."""
-    return FoldedAffine(center=double(m.center), readout=-double(m.readout), offset=-double(m.offset))
-
-
-def fold_stages(m: Any) -> FoldedStages:
-    """Fold a staged map."""
     S, L, H, N = m.sizes
     basis, output = double(m.basis), double(m.output_weight)
     linear, hidden = double(m.linear_weight), double(m.hidden_weight)
@@ -141,7 +121,7 @@ def fold_stages(m: Any) -> FoldedStages:
     rows = np.concatenate([hidden, residual], axis=1).reshape(-1, m.n_features)
     constant = np.concatenate([m.hidden_bias, residual_constant], axis=1).ravel()
     gated = hidden @ basis
-    return FoldedStages(
+    return Folded(
         center=double(m.center),
         inverse_scale=1.0 / double(m.scale),
         first=np.concatenate([rows.T, readout], axis=1),
@@ -167,32 +147,22 @@ def linear_gram(linear_gate: Array) -> Array:
     return wide @ namespace(wide).swapaxes(wide, 1, 2)
 
 
-@dataclass(frozen=True, kw_only=True)
-class FoldedSpread(Folded):
-    """Edits of K sources, weighted by their posterior: all that depends on the row is one product.
+def fold_spread(m: Any) -> Folded:
+    """Fold a map of posterior and edits, of K sources: all that depends on the row is one product.
 
-    Attributes
-    ----------
+    Arrays
+    ------
     first : (d, q + K + K r)
         Readings to be squared, linear scores, and the edits of each source.
     square_weight, bias : (q, K), (K,)
         What squares add to the scores, and what is added to all rows'.
     edit_offset : (K, r)
     """
-
-    first: Array
-    square_weight: Array
-    bias: Array
-    edit_offset: Array
-
-
-def fold_spread(m: Any) -> FoldedSpread:
-    """Fold a map of posterior and edits."""
     scale = double(m.scale)
     unit = scale if m.direction is None else 1.0
     edits = (double(m.edit) * unit).swapaxes(0, 1).reshape(m.n_features, -1)
     first = np.concatenate([double(m.square).T, double(m.linear).T, edits], axis=1)
-    return FoldedSpread(
+    return Folded(
         center=double(m.center),
         first=first / scale[:, None],
         square_weight=double(m.square_weight),

@@ -15,8 +15,7 @@ import numba
 import numpy as np
 from numpy.typing import NDArray
 
-from .folding import Stages
-from .gelu import ERFC, LOG_DENSITY, P
+from .folding import ERFC, LOG_DENSITY, P, Stages
 
 Floats = NDArray[Any]
 
@@ -244,7 +243,7 @@ def inner(a: Floats, b: Floats) -> float:
 
 @_compiled
 def gelu_and_slope(u: Floats, added: Floats, value: Floats, slope: Floats) -> None:
-    """Write GELU(t) and its derivative at t = u + added, as :func:`~.gelu.gelu_and_slope` does."""
+    """Write GELU(t) and its derivative at t = u + added, as :func:`~.numpy_replay.gelu_and_slope` does."""
     real = u.dtype.type
     for i in range(u.size):
         t = u[i] + added[i]

@@ -19,8 +19,7 @@ from numpy.typing import NDArray
 from ..._common.arrays import cast, double, namespace
 from ...trust_region import smooth_weights, step_coefficients
 from .compiled import kernels, n_threads, one_blas_thread
-from .folding import FoldedStages, Stages, fold_stages, linear_gram
-from .gelu import gelu_and_slope
+from .folding import ERFC, LOG_DENSITY, Folded, P, Stages, fold_stages, linear_gram
 
 Floats = NDArray[Any]
 Array = Any  # numpy array or torch tensor
@@ -33,7 +32,7 @@ def run_stages(
     first: Array,
     point: Array,
     z: Array,
-    weights: FoldedStages,
+    weights: Folded,
     fraction: float,
     solve: Callable[[Array, Array], Array],
     gelu: Callable[[Array], tuple[Array, Array]],
@@ -187,3 +186,34 @@ class Replay:
         return np.asarray(
             run_stages(first, anchored, z, self.weights, self.fraction, self.solve, gelu_and_slope, after)
         )
+
+
+def gelu_and_slope(u: Floats) -> tuple[Floats, Floats]:
+    """Return GELU(u) = uΦ(u) and its derivative Φ(u) + uφ(u).
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> value, slope = gelu_and_slope(np.array([-1.0, 0.0, 2.0]))
+    >>> value.round(4), slope.round(4)
+    (array([-0.1587,  0.    ,  1.9545]), array([-0.0833,  0.5   ,  1.0852]))
+    """
+    t = np.abs(u)
+    t += 1.0 / P
+    np.reciprocal(t, out=t)
+    value = t * ERFC[4]
+    for coefficient in ERFC[3::-1]:
+        value += coefficient
+        value *= t
+    slope = u * u
+    slope *= -0.5
+    slope += LOG_DENSITY
+    np.exp(slope, out=slope)  # φ(u)
+    value *= slope
+    value += 0.5  # Φ(|u|) - ½
+    np.copysign(value, u, out=value)
+    value += 0.5  # Φ(u)
+    slope *= u
+    slope += value
+    value *= u
+    return value, slope

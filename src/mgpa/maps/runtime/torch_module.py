@@ -7,7 +7,6 @@ The weights are those of :mod:`mgpa.maps.runtime.folding`. The algebra is that o
 from __future__ import annotations
 
 import math
-from dataclasses import fields
 from functools import cache, partial
 from typing import Any
 
@@ -17,7 +16,7 @@ import torch
 from ..._common.checks import require_finite
 from ...errors import MapError
 from ...trust_region import multiplier, smooth_weights
-from .folding import Folded, FoldedAffine, FoldedSpread, FoldedStages, fold_affine, fold_spread, fold_stages
+from .folding import Folded, fold_affine, fold_spread, fold_stages
 from .numpy_replay import run_stages, weighted_coefficients
 
 Tensor = Any  # torch.Tensor
@@ -31,8 +30,6 @@ WITHOUT_FLOAT64 = ("mps",)
 
 def as_module(m: Any) -> MapModule:
     """Return a map as a module: buffers instead of parameters, differentiable in its input."""
-    if m.kind == "path":
-        m = m.affine
     modules: dict[str, Any] = {"affine": AffineModule, "spread": SpreadModule, "staged": StagedModule}
     module: MapModule = modules[m.kind](m)
     return module
@@ -48,14 +45,12 @@ class MapModule(torch.nn.Module):  # type: ignore[misc]
     def __init__(self, m: Any, folded: Folded) -> None:
         super().__init__()
         self.n_features = m.n_features
-        self.folded_type = type(folded)
-        tensors = folded.cast(lambda array: torch.from_numpy(np.array(array, order="C")))
-        for field in fields(tensors):
-            tensor = getattr(tensors, field.name)
-            if tensor is None:  # as a buffer, torch.export would count it
-                setattr(self, field.name, None)
+        self.array_names = tuple(vars(folded))
+        for name, array in vars(folded).items():
+            if array is None:  # as a buffer, torch.export would count it
+                setattr(self, name, None)
             else:
-                self.register_buffer(field.name, tensor)
+                self.register_buffer(name, torch.from_numpy(np.array(array, order="C")))
         self.scalar_names = m.scalar_names
         numbers = [float(getattr(m, name)) for name in m.scalar_names]
         self.register_buffer("scalars", torch.tensor(numbers, dtype=torch.float64))
@@ -120,9 +115,7 @@ class MapModule(torch.nn.Module):  # type: ignore[misc]
                 f"The correction's weights were cast to {self.center.dtype}, too coarse to correct with; "
                 "make the module again with to_torch() and keep it out of half precision."
             )
-        stored = self.folded_type(
-            **{field.name: getattr(self, field.name) for field in fields(self.folded_type)}
-        )
+        stored = Folded(**{name: getattr(self, name) for name in self.array_names})
         # Cast weights never need a graph, and a later call may want one: no inference tensors here.
         with torch.inference_mode(False), torch.no_grad():
             weights = stored.cast(lambda tensor: tensor.to(dtype).contiguous())
@@ -159,14 +152,14 @@ class AffineModule(MapModule):
         return bool(self.strength == 0 or self.readout.shape[1] == 0)
 
     def _correct(self, X: Tensor) -> Tensor:
-        kernel = None if _tracing() or self._is_identity() else _kernel("affine", X)
-        if kernel is not None and kernel.fits(weights := self._weights(X.dtype, X.device)):
+        kernels = None if _tracing() or self._is_identity() else _kernels_for(X)
+        if kernels is not None and kernels.fits_affine(weights := self._weights(X.dtype, X.device)):
             out = torch.empty_like(X)
-            self._require_finite(kernel.correct(X, out, weights, self.strength), X)
+            self._require_finite(kernels.correct(X, out, weights, self.strength), X)
             return out
         return super()._correct(X)
 
-    def _coordinates(self, X: Tensor, weights: FoldedAffine) -> Tensor:
+    def _coordinates(self, X: Tensor, weights: Folded) -> Tensor:
         return torch.addmm(weights.offset, X - weights.center, weights.readout)
 
 
@@ -179,7 +172,7 @@ class SpreadModule(MapModule):
     def _is_identity(self) -> bool:
         return bool(self.strength == 0)
 
-    def _coordinates(self, X: Tensor, weights: FoldedSpread) -> Tensor:
+    def _coordinates(self, X: Tensor, weights: Folded) -> Tensor:
         q, K = weights.square_weight.shape
         products = (X - weights.center) @ weights.first
         scores = products[:, :q].square() @ weights.square_weight + products[:, q : q + K] + weights.bias
@@ -198,25 +191,30 @@ class StagedModule(MapModule):
         n_stages, rank, _ = self.hidden_gate.shape
         return bool(self.strength == 0 or n_stages == 0 or rank == 0)
 
-    def _coordinates(self, X: Tensor, weights: FoldedStages) -> Tensor:
+    def _coordinates(self, X: Tensor, weights: Folded) -> Tensor:
         if _tracing():  # the number of blocks must not be baked into a graph
             return self._stages(X, weights)
         rows = CPU_ROWS
         if X.device.type != "cpu":
             rows = max(rows, DEVICE_BYTES // (X.element_size() * weights.constant.numel()))
-        if (kernel := _kernel("stages", X)) is not None and kernel.fits(weights):
-            return torch.cat([self._in_one_kernel(block, weights, kernel) for block in X.split(rows)])
-        return torch.cat([self._stages(block, weights) for block in X.split(rows)])
+        kernels = _kernels_for(X)
+        if kernels is not None and not kernels.fits_stages(weights):
+            kernels = None
+        return torch.cat([self._stages(block, weights, kernels) for block in X.split(rows)])
 
-    def _in_one_kernel(self, X: Tensor, weights: FoldedStages, kernel: Any) -> Tensor:
-        first, z = _before_stages(X, weights)
-        numbers = [self.damping, self.radius, self.stabilizer, self.fraction]
-        kernel.run_stages(first, z, weights, torch.tensor(numbers, dtype=torch.float64, device=X.device))
-        return z
-
-    def _stages(self, X: Tensor, weights: FoldedStages) -> Tensor:
-        """Return Δz after the last stage for one block of rows."""
-        first, z = _before_stages(X, weights)
+    def _stages(self, X: Tensor, weights: Folded, kernels: Any = None) -> Tensor:
+        """Return Δz after the last stage for one block of rows: stage by stage, or all in one kernel."""
+        h = (X - weights.center) * weights.inverse_scale
+        first = torch.addmm(weights.constant, h, weights.first)  # what all stages need, by one product
+        if weights.start is not None:
+            z = torch.addmm(weights.start_constant, h, weights.start)
+        else:
+            z = X.new_zeros(X.shape[0], weights.hidden_gate.shape[1])  # len(X) would be fixed in a trace
+        if kernels is not None:
+            constants = [self.damping, self.radius, self.stabilizer, self.fraction]
+            constants = torch.tensor(constants, dtype=torch.float64, device=X.device)
+            kernels.run_stages(first, z, weights, constants)
+            return z
         point = None
         if weights.anchor_gate is not None:
             n_anchor = weights.anchor_gate.shape[1]
@@ -232,29 +230,18 @@ def _gelu_and_slope(u: Tensor) -> tuple[Tensor, Tensor]:
     return u * below, torch.addcmul(below, u, density)
 
 
-def _kernel(name: str, X: Tensor) -> Any:
-    """Return the module whose Triton kernel may correct these rows; None where there is none."""
-    if not X.is_cuda or (torch.is_grad_enabled() and X.requires_grad):
-        return None
-    return _kernels().get(name)
+def _kernels_for(X: Tensor) -> Any:
+    """Return the module of Triton kernels if they may correct these rows, otherwise None."""
+    return _load_kernels() if X.is_cuda and not (torch.is_grad_enabled() and X.requires_grad) else None
 
 
 @cache
-def _kernels() -> dict[str, Any]:
+def _load_kernels() -> Any:
     try:
-        from . import triton_affine, triton_stages
+        from . import triton_kernels
     except ImportError:  # a build of torch without Triton
-        return {}
-    return {"affine": triton_affine, "stages": triton_stages}
-
-
-def _before_stages(X: Tensor, weights: FoldedStages) -> tuple[Tensor, Tensor]:
-    """Return what all stages need of the input, by one product, and Δz at the start."""
-    h = (X - weights.center) * weights.inverse_scale
-    first = torch.addmm(weights.constant, h, weights.first)
-    if weights.start is not None:
-        return first, torch.addmm(weights.start_constant, h, weights.start)
-    return first, X.new_zeros(X.shape[0], weights.hidden_gate.shape[1])  # len(X) would be fixed in a trace
+        return None
+    return triton_kernels
 
 
 def _tracing() -> bool:

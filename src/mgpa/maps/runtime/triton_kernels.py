@@ -1,4 +1,4 @@
-"""All stages of a staged map as one GPU kernel, after the one product that all stages share.
+"""GPU kernels: all stages of a staged map after the one product that they share, and few affine directions.
 
 Launched one by one, a stage is some two hundred kernels of a few microseconds. Here a program takes a block
 of rows, keeps its Δz in registers, and walks through the stages: two small products, GELU and its derivative,
@@ -6,8 +6,11 @@ the Gram matrix of the two scores and the bounded step. Small products are of th
 float32 but for its last bits; plain float32 takes ten times as long. The algebra is that of
 :mod:`mgpa.maps.runtime.numpy_replay`, with Gram entries, step and multiplier in float64 as everywhere.
 
-Triton comes with torch's CUDA builds; where it is missing, :mod:`mgpa.maps.runtime.torch_module` runs the
-same stages one by one.
+Affine corrections read, correct and write rows at once. With torch's own operations, a centred copy of all
+rows goes to memory and back first; here a second reading of the rows is mostly the cache's.
+
+Triton comes with torch's CUDA builds; where it is missing, :mod:`mgpa.maps.runtime.torch_module` uses torch's
+operations.
 """
 
 from __future__ import annotations
@@ -19,7 +22,7 @@ import triton
 import triton.language as tl
 
 from ...trust_region import BLIND_NEWTON_STEPS
-from .folding import FoldedStages, linear_gram
+from .folding import Folded, linear_gram
 
 Tensor = Any  # torch.Tensor
 
@@ -31,9 +34,10 @@ PREFETCHED = 64 * 128
 # Beyond these, a stage's weights do not fit at all.
 MOST_RANK = 128
 MOST_HIDDEN = 256
+MOST_DIRECTIONS = 64
 
 
-def fits(weights: FoldedStages) -> bool:
+def fits_stages(weights: Folded) -> bool:
     """Return whether the kernel runs these stages: one score of each kind, of sizes it has room for."""
     _, rank, n_hidden = weights.hidden_gate.shape
     n_linear, n_network = weights.linear_gate.shape[1], weights.output.shape[2]
@@ -42,8 +46,8 @@ def fits(weights: FoldedStages) -> bool:
     return bool(few and weights.first.dtype == torch.float32)
 
 
-def run_stages(first: Tensor, z: Tensor, weights: FoldedStages, constants: Tensor) -> None:
-    """Move Δz, ``z`` (n, r), in place through all stages that :func:`fits` accepts.
+def run_stages(first: Tensor, z: Tensor, weights: Folded, constants: Tensor) -> None:
+    """Move Δz, ``z`` (n, r), in place through all stages that :func:`fits_stages` accepts.
 
     ``first`` is ``h₀ @ weights.first + weights.constant``. ``constants`` (4,) are damping, radius, stabilizer
     and the fraction of the last stage, in float64: as plain arguments they would arrive in float32.
@@ -184,3 +188,75 @@ def _two_scores(g11, g22, g12, e1, e2, damping, radius, NEWTON: tl.constexpr):
     t = damping + nu
     determinant = (g11 + t) * (g22 + t) - g12 * g12
     return ((g22 + t) * e1 - g12 * e2) / determinant, ((g11 + t) * e2 - g12 * e1) / determinant
+
+
+def fits_affine(weights: Folded) -> bool:
+    """Return whether the kernel runs this correction: in float32, and along few directions."""
+    return (
+        weights.back is not None
+        and weights.readout.shape[1] <= MOST_DIRECTIONS
+        and weights.readout.dtype == torch.float32
+    )
+
+
+def correct(X: Tensor, out: Tensor, weights: Folded, strength: float) -> Tensor:
+    """Write corrected rows into ``out``, which may be X itself; return their coordinates, shape (n, k)."""
+    (n, d), k = X.shape, weights.readout.shape[1]
+    coordinates = X.new_empty(n, k)
+    if not n:
+        return coordinates
+    K = max(16, triton.next_power_of_2(k))
+    rows, features = (32, 128) if K == 16 else (64, 64)  # the fastest of those tried
+    _correct[(triton.cdiv(n, rows),)](
+        X, out, coordinates, weights.center, weights.readout, weights.offset, weights.back, strength,
+        n, d, *X.stride(), *out.stride(),
+        k=k, K=K, ROWS=rows, FEATURES=features, num_warps=WARPS,
+    )  # fmt: skip
+    return coordinates
+
+
+@triton.jit
+def _correct(
+    x_at, out_at, coordinates_at, center_at, readout_at, offset_at, back_at, strength,
+    n, d, x_row, x_feature, out_row, out_feature,
+    k: tl.constexpr, K: tl.constexpr, ROWS: tl.constexpr, FEATURES: tl.constexpr,
+):  # fmt: skip
+    row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
+    direction = tl.arange(0, K)
+    real, used = row < n, direction < k
+    coordinates = tl.zeros((ROWS, K), dtype=tl.float32)
+    coordinates += tl.load(offset_at + direction, mask=used, other=0.0)[None, :]
+    for start in range(0, d, FEATURES):
+        feature = start + tl.arange(0, FEATURES)
+        inside = feature < d
+        x = tl.load(
+            x_at + row[:, None] * x_row + feature[None, :] * x_feature,
+            mask=real[:, None] & inside[None, :],
+            other=0.0,
+        )
+        # Centred before the product: means may be far larger than what varies.
+        x -= tl.load(center_at + feature, mask=inside, other=0.0)[None, :]
+        readout = tl.load(
+            readout_at + feature[:, None] * k + direction[None, :],
+            mask=inside[:, None] & used[None, :],
+            other=0.0,
+        )
+        coordinates = tl.dot(x, readout, coordinates, input_precision="tf32x3")
+    tl.store(
+        coordinates_at + row[:, None] * k + direction[None, :],
+        coordinates,
+        mask=real[:, None] & used[None, :],
+    )
+    coordinates *= strength
+    for start in range(0, d, FEATURES):
+        feature = start + tl.arange(0, FEATURES)
+        inside = feature < d
+        mask = real[:, None] & inside[None, :]
+        x = tl.load(x_at + row[:, None] * x_row + feature[None, :] * x_feature, mask=mask, other=0.0)
+        back = tl.load(
+            back_at + direction[:, None] * d + feature[None, :],
+            mask=used[:, None] & inside[None, :],
+            other=0.0,
+        )
+        corrected = tl.dot(coordinates, back, x, input_precision="tf32x3")
+        tl.store(out_at + row[:, None] * out_row + feature[None, :] * out_feature, corrected, mask=mask)
