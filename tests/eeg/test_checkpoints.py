@@ -2,18 +2,18 @@
 
 import hashlib
 import pickle
+from dataclasses import replace
 
 import pytest
 
-from mgpa.eeg.checkpoints import EEGPT_WEIGHTS, HubFile, load_checkpoint
 from mgpa.eeg.datasets import fetching
+from mgpa.eeg.datasets.fetching import RemoteFile
+from mgpa.eeg.encoders import EEGPT_WEIGHTS, load_checkpoint
 from mgpa.errors import CheckpointError, DownloadError
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("pooch")
 from safetensors.torch import save, save_file  # noqa: E402
-
-REPO, REVISION = "some/model", "abc123"
 
 
 class Net(torch.nn.Module):
@@ -137,46 +137,41 @@ def test_damaged_and_foreign_files_are_named(net, path, tmp_path):
     refused(net, tmp_path / "none.pt", r"No file .*none\.pt.*mgpa data fetch eegpt", error=FileNotFoundError)
 
 
-def put(server, content, repo=REPO):
-    server.files[f"/{repo}/resolve/{REVISION}/model.safetensors"] = content
-    return hashlib.sha256(content).hexdigest()
-
-
-def test_a_hub_file_is_fetched_once_and_loaded(net, trained, server, tmp_path, monkeypatch):
-    monkeypatch.setenv("HF_ENDPOINT", server.url + "/")
-    monkeypatch.setattr("pooch.os_cache", lambda name: tmp_path / name)
+@pytest.fixture
+def weights(server, trained, tmp_path, monkeypatch):
+    """Return weights on the hub, of which the server is a mirror; the user's cache is in a folder."""
+    monkeypatch.setattr(fetching, "RETRIES", 0)
+    monkeypatch.setenv("HF_ENDPOINT", f"{server.url}/")
+    monkeypatch.setattr("pooch.os_cache", lambda name: tmp_path / "cache" / name)
     content = save(trained.state_dict())
-    whole = put(server, content)
-    hub = HubFile(REPO, REVISION, sha256=whole, size=len(content))
+    server.files["/some/model/resolve/abc123/model.safetensors"] = content
+    url = "https://huggingface.co/some/model/resolve/abc123/model.safetensors"
+    checksum = f"sha256:{hashlib.sha256(content).hexdigest()}"
+    return RemoteFile("model.safetensors", url, len(content), checksum)
+
+
+def test_weights_of_the_hub_are_fetched_once_and_loaded(net, trained, server, weights):
     for _ in range(2):
-        record = load_checkpoint(net, hub)
-    assert record["sha256"] == whole
-    assert (record["repo"], record["revision"]) == (REPO, REVISION)
+        record = load_checkpoint(net, weights)
+    assert (record["sha256"], record["url"]) == (weights.sha256, weights.url)
     assert torch.equal(net.first.bias, trained.first.bias)
     assert len(server.requests) == 1
 
 
-@pytest.fixture
-def hub(server, monkeypatch):
-    monkeypatch.setattr(fetching, "RETRIES", 0)
-    monkeypatch.setenv("HF_ENDPOINT", server.url)
-    return server
+def test_weights_with_another_checksum_are_not_kept(net, weights, tmp_path):
+    wrong = replace(weights, checksum=f"sha256:{'0' * 64}")
+    refused(net, wrong, "its checksum differs", error=DownloadError)
+    assert not [p for p in (tmp_path / "cache").rglob("*") if p.is_file()]
 
 
-def test_a_hub_file_with_another_checksum_is_not_kept(trained, hub, tmp_path):
-    put(hub, save(trained.state_dict()))
-    with pytest.raises(DownloadError, match="its checksum differs"):
-        HubFile(REPO, REVISION, sha256="0" * 64).fetch(tmp_path)
-    assert not [p for p in tmp_path.rglob("*") if p.is_file()]
+def test_without_a_connection_the_error_says_how_to_do_without(net, server, weights):
+    server.files.clear()
+    advice = f"fetch {weights.url} on another machine and pass the file's path"
+    refused(net, weights, f"404.*{advice}", error=DownloadError)
+    server.close()
+    refused(net, weights, f"(?i)refused.*{advice}", error=DownloadError)
 
 
-def test_without_a_connection_the_error_says_how_to_do_without(hub, tmp_path):
-    url = f"{hub.url}/{REPO}/resolve/{REVISION}/model.safetensors"
-    advice = f"fetch {url} on another machine and pass the file's path"
-    with pytest.raises(DownloadError, match=f"404.*{advice}"):
-        HubFile(REPO, REVISION).fetch(tmp_path)
-    hub.close()
-    with pytest.raises(DownloadError, match=f"(?i)refused.*{advice}"):
-        HubFile(REPO, REVISION).fetch(tmp_path)
+def test_the_papers_weights_are_pinned():
     assert EEGPT_WEIGHTS.sha256 == "fb34c20609983324679b9534f9d17a2289a232d0276dd2b8b7d5b088f876f621"
-    assert EEGPT_WEIGHTS.remote.url.endswith("/e41cb3ae2ce4fd9eb736862292c91f8128d15618/model.safetensors")
+    assert EEGPT_WEIGHTS.url.endswith("/e41cb3ae2ce4fd9eb736862292c91f8128d15618/model.safetensors")

@@ -307,7 +307,7 @@ def failing():
             record("s1", ["O1"], 128.0),
             {},
             PairingError,
-            r"No event of a participant is on two devices: .*has participants s1 and",
+            r"No event of a participant is on two devices: .*has participant s1 and",
         ),
         (broken, {}, ValueError, r" \(s0\) contains NaN or infinite values in 1 of 20 rows \(first: row 3\)"),
         (coded, {"label": "kind"}, ValueError, r"no column 'kind'\. Metadata columns: none\..*label="),

@@ -6,9 +6,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from mgpa.eeg.encoding import as_trials, encode
 from mgpa.eeg.features import BandPower, TemporalBins
-from mgpa.eeg.trials import Trials
+from mgpa.eeg.trials import Trials, as_trials, encode
 
 SIXTEEN = tuple(f"E{i}" for i in range(16))
 

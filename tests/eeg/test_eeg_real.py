@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from mgpa import audit
-from mgpa.eeg.encoding import encode
 from mgpa.eeg.features import BandPower, TemporalBins
 from mgpa.eeg.transport import calibration_subset, fit_transport, virtual_views
+from mgpa.eeg.trials import encode
 from mgpa.eeg.views import bandpass, measure_views, rereference, resample, scale_table
 from mgpa.tables import assign_roles
 from shared import SHARED

@@ -14,13 +14,16 @@ from mgpa.eeg.simulate import ssvep
 from mgpa.eeg.simulate.brain import (
     CENTRE,
     RADIUS,
+    Device,
     background,
     beneath,
+    draw_people,
     electrode_positions,
     leadfield,
     outward,
+    pink_noise,
+    record,
 )
-from mgpa.eeg.simulate.people import Device, draw_people, pink_noise, record
 from mgpa.eeg.simulate.ssvep import simulate_ssvep
 
 CHANNELS = ("Fz", "Cz", "Pz", "Oz", "O1", "O2", "P7", "T8", "F3", "CP4")
@@ -157,8 +160,8 @@ def test_pink_noise_falls_as_one_over_f():
 
 def test_alpha_peaks_at_a_persons_own_frequency():
     for person in draw_people(["S001", "S002", "S003"], 5):
-        brain = background(person, 60_000, 250.0, person.rng(1))
-        f, power = welch(brain.leadfield(["POz"]) @ brain.moments, 250.0, nperseg=1000)
+        *places, moments = background(person, 60_000, 250.0, person.rng(1))
+        f, power = welch(leadfield(["POz"], *places) @ moments, 250.0, nperseg=1000)
         # Against 1/f, which pulls the peak towards lower frequencies.
         lifted = power[0] * f
         near = (f > 6) & (f < 14)
@@ -196,7 +199,7 @@ def test_the_planted_frequency_is_found_better_with_wet_electrodes_and_not_alway
 
 def test_the_response_begins_after_the_visual_latency():
     person = draw_people(["S001"])[0]
-    [wave] = ssvep.flicker_response(person, [10.25], person.rng(1)).moments[:1]
+    [wave] = ssvep.flicker_response(person, [10.25], person.rng(1))[2][:1]
     since = -0.5 + np.arange(len(wave)) / 500.0
     first = since[np.flatnonzero(wave)[0]]
     assert first == pytest.approx(0.14 + person.latency, abs=0.005)

@@ -11,17 +11,20 @@ import warnings
 import numpy as np
 import pytest
 
-from mgpa.eeg.encoding import encode
-from mgpa.eeg.trials import Trials
+from mgpa.eeg.trials import Trials, encode
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("mne")
 if importlib.util.find_spec("braindecode") is None:
     pytest.skip("braindecode is not installed", allow_module_level=True)
 from mgpa.eeg import torch_encoder  # noqa: E402
-from mgpa.eeg._braindecode import import_braindecode  # noqa: E402
-from mgpa.eeg.checkpoints import CheckpointError  # noqa: E402
-from mgpa.eeg.encoders import EEGPT_WEIGHTS, TorchEncoder, eegpt  # noqa: E402
+from mgpa.eeg.encoders import (  # noqa: E402
+    EEGPT_WEIGHTS,
+    TorchEncoder,
+    eegpt,
+    import_braindecode,
+)
+from mgpa.errors import CheckpointError  # noqa: E402
 
 OCCIPITAL = ["POz", "PO3", "PO4", "PO5", "PO6", "Oz", "O1", "O2"]
 
@@ -291,7 +294,7 @@ def test_a_torchaudio_built_for_another_torch_is_done_without(tmp_path):
         "def fftconvolve(): pass\ndef filtfilt(): pass\ndef lfilter(): pass"
     )
     code = (
-        "from mgpa.eeg import _braindecode\n_braindecode._import_torchaudio()\nimport torchaudio\n"
+        "from mgpa.eeg import encoders\nencoders._import_torchaudio()\nimport torchaudio\n"
         "assert not torchaudio.functional._IS_TORCHAUDIO_EXT_AVAILABLE\n"
         "print('loaded')"
     )

@@ -19,10 +19,10 @@ from server import (
 
 pytest.importorskip("pooch")
 
-from mgpa.eeg.checkpoints import EEGPT_WEIGHTS
 from mgpa.eeg.datasets import fetching, neuroscan_flex
 from mgpa.eeg.datasets.catalogue import DATASETS, dataset_files, verify_dataset
 from mgpa.eeg.datasets.fetching import RemoteFile, fetch_files, listing
+from mgpa.eeg.encoders import EEGPT_WEIGHTS
 from mgpa.errors import DownloadError
 
 
@@ -113,18 +113,11 @@ def test_a_listing_of_other_files_than_the_pinned_ones_is_refused(server, articl
         dataset_files("wearable_ssvep")
 
 
-def test_a_zenodo_record_is_listed(server, monkeypatch):
-    entry = {"key": "a b.mat", "size": 5, "checksum": f"md5:{md5(b'x')}", "links": {"self": "http://a/b"}}
-    server.files["/z/records/9"] = as_json({"files": [entry]})
-    monkeypatch.setenv("MGPA_ZENODO_API", f"{server.url}/z/")
-    assert listing("zenodo:9") == [RemoteFile("a b.mat", "http://a/b", 5, f"md5:{md5(b'x')}")]
-
-
 def test_weights_are_fetched_like_data_and_verified(server, tmp_path, monkeypatch):
     monkeypatch.setenv("HF_ENDPOINT", server.url)
-    small = replace(EEGPT_WEIGHTS, sha256=sha256(b"weights"), size=7)
+    small = replace(EEGPT_WEIGHTS, checksum=f"sha256:{sha256(b'weights')}", size=7)
     monkeypatch.setitem(DATASETS, "eegpt", replace(DATASETS["eegpt"], address=small))
-    server.files[f"/{small.repo}/resolve/{small.revision}/model.safetensors"] = b"weights"
+    server.files[small.url.removeprefix("https://huggingface.co")] = b"weights"
     assert not verify_dataset("eegpt", tmp_path).complete
     assert fetch_files(dataset_files("eegpt"), tmp_path) == 1
     assert verify_dataset("eegpt", tmp_path).complete
@@ -271,34 +264,45 @@ def test_a_killed_fetch_is_run_again(server, article, tmp_path):
 # Repositories that answer oddly
 
 
+@pytest.fixture
+def answer(server, monkeypatch):
+    """Return a function that sets what the repository answers."""
+    monkeypatch.setenv("MGPA_FIGSHARE_API", f"{server.url}/fs/")
+
+    def set_answer(content):
+        server.files["/fs/articles/9/versions/1"] = (
+            content if isinstance(content, bytes) else as_json(content)
+        )
+
+    return set_answer
+
+
+ENTRY = {"name": "a b.mat", "size": 5, "computed_md5": md5(b"x"), "download_url": "http://a/b"}
+
+
+def test_entries_of_a_listing_are_read(answer):
+    answer({"files": [ENTRY]})
+    assert listing("figshare:9.v1") == [RemoteFile("a b.mat", "http://a/b", 5, f"md5:{md5(b'x')}")]
+
+
 @pytest.mark.parametrize(
     "change",
     [
-        *(
-            {"size": -1},
-            {"size": "5"},
-            {"size": 5.0},
-            {"size": True},
-            {"checksum": "md5:xyz"},
-            {"checksum": 3},
-        ),
-        *({"links": {"self": "file:///etc/passwd"}}, {"links": {"self": 3}}, {"links": []}, {"key": 3}),
+        *({"size": -1}, {"size": "5"}, {"size": 5.0}, {"size": True}, {"computed_md5": "xyz"}, {"name": 3}),
+        *({"download_url": "file:///etc/passwd"}, {"download_url": 3}),
     ],
 )
-def test_odd_entries_of_a_listing_are_an_error(server, monkeypatch, change):
-    entry = {"key": "a", "size": 5, "checksum": f"md5:{md5(b'x')}", "links": {"self": "http://a/b"}}
-    server.files["/z/records/9"] = as_json({"files": [entry | change]})
-    monkeypatch.setenv("MGPA_ZENODO_API", f"{server.url}/z")
+def test_odd_entries_of_a_listing_are_an_error(answer, change):
+    answer({"files": [ENTRY | change]})
     with pytest.raises(DownloadError, match=r"unknown form|not a safe file name"):
-        listing("zenodo:9")
+        listing("figshare:9.v1")
 
 
 @pytest.mark.parametrize("content", [b"[" * 100_000, b"\xff\xfe", b"null", b"[]", b'{"files": {"a": 1}}'])
-def test_json_of_another_shape_is_an_error(server, monkeypatch, content):
-    server.files["/z/records/9"] = content
-    monkeypatch.setenv("MGPA_ZENODO_API", f"{server.url}/z")
+def test_json_of_another_shape_is_an_error(answer, content):
+    answer(content)
     with pytest.raises(DownloadError, match="unknown form of the answer"):
-        listing("zenodo:9")
+        listing("figshare:9.v1")
 
 
 def test_lists_that_never_end_are_left(server, monkeypatch):
@@ -312,24 +316,22 @@ def test_lists_that_never_end_are_left(server, monkeypatch):
 
 
 def test_what_is_private_stays_private(monkeypatch):
-    entry = {"key": "a", "size": 5, "links": {"self": "http://a/b"}}
-    monkeypatch.setattr(fetching, "_content", lambda _: as_json({"files": [entry]}))
+    monkeypatch.setattr(fetching, "_received", lambda *_: [as_json({"files": [ENTRY]})])
     with pytest.raises(DownloadError, match="unknown form of its address"):
-        listing("zenodo:9")
+        listing("figshare:9.v1")
 
 
-def test_a_repository_without_the_files_is_explained(server, monkeypatch):
-    monkeypatch.setenv("MGPA_ZENODO_API", f"{server.url}/z")
+def test_a_repository_without_the_files_is_explained(answer):
     with pytest.raises(DownloadError, match="the server answered 404: no such file"):
-        listing("zenodo:9")
-    server.files["/z/records/9"] = as_json({"files": []})
+        listing("figshare:9.v1")
+    answer({"files": []})
     with pytest.raises(DownloadError, match="has no files"):
-        listing("zenodo:9")
+        listing("figshare:9.v1")
 
 
-@pytest.mark.parametrize("address", ["dropbox:1", "osf:A", "figshare:1", "zenodo:x", "https://a.org/x", ""])
+@pytest.mark.parametrize("address", ["dropbox:1", "osf:A", "figshare:1", "https://a.org/x", ""])
 def test_other_addresses_are_told_what_is_expected(address):
-    with pytest.raises(ValueError, match=r"expected osf:abcde, figshare:12345\.v1 or zenodo:12345"):
+    with pytest.raises(ValueError, match=r"expected osf:abcde or figshare:12345\.v1"):
         listing(address)
 
 

@@ -7,9 +7,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from mgpa.eeg.encoding import encode
 from mgpa.eeg.features import BandPower
 from mgpa.eeg.moabb import from_moabb
+from mgpa.eeg.trials import encode
 
 
 class Dataset:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from mgpa.eeg.datasets import neuroscan_flex as dataset
-from mgpa.eeg.datasets.flex_files import CHANNELS, read_behaviour, read_flex, read_neuroscan
+from mgpa.eeg.datasets.raw_files import CHANNELS, read_behaviour, read_flex, read_neuroscan
 from mgpa.eeg.pairing import PairingError
 from mgpa.eeg.simulate import erp
 from mgpa.eeg.simulate.erp import FULL_EVENTS, Defects, recorded_defects, simulate_flex
@@ -157,19 +157,19 @@ N170_HEADER = "trial,eventCode,stimCat,stimOrient,stimElapsedTime\n"
 def test_csv_files_of_faces_and_watches_are_read_by_their_columns(tmp_path, text):
     path = tmp_path / "1013_x.csv"
     path.write_bytes(text.encode())
-    behaviour = read_behaviour(path, "N170")
-    assert behaviour.onset.tolist() == [1.0, 2.5]
-    assert behaviour.label.tolist() == [1, 0]
-    assert behaviour.columns["orientation"].tolist() == ["upright", "inverted"]
-    assert behaviour.columns["event_code"].tolist() == [3, 2]
+    onset, label, facts = read_behaviour(path, "N170")
+    assert onset.tolist() == [1.0, 2.5]
+    assert label.tolist() == [1, 0]
+    assert facts["orientation"].tolist() == ["upright", "inverted"]
+    assert facts["event_code"].tolist() == [3, 2]
 
 
 @pytest.mark.parametrize("task", ["oddball_active", "oddball_passive"])
 def test_csv_files_of_tones_are_read_by_their_columns(tmp_path, task):
     path = tmp_path / "one.csv"
     path.write_text("trial,tone,elapsed_time\n1,3.0,1\n2, 1 ,2\n")
-    behaviour = read_behaviour(path, task)
-    assert (behaviour.onset.tolist(), behaviour.label.tolist()) == ([1.0, 2.0], [1, 0])
+    onset, label, _ = read_behaviour(path, task)
+    assert (onset.tolist(), label.tolist()) == ([1.0, 2.0], [1, 0])
     path.write_text("trial,tone,elapsed_time\n1,3,1\n2,13,2\n")
     with pytest.raises(dataset.RecordingError, match=r"one\.csv, line 3: tone is '13'; expected 1 or 3"):
         read_behaviour(path, task)
@@ -538,7 +538,7 @@ def test_events_closer_than_the_limit_stop_everything(session, monkeypatch):
         dataset.read_neuroscan_flex(session, "N170")
     # A device may have its marker late: the experiment's own times count.
     monkeypatch.setattr(
-        dataset, "MIN_SOA", float(np.diff(read_behaviour(session_file(session, "csv"), "N170").onset).min())
+        dataset, "MIN_SOA", float(np.diff(read_behaviour(session_file(session, "csv"), "N170")[0]).min())
     )
     assert len(dataset.read_neuroscan_flex(session, "N170")[0]) == 2 * N
 

@@ -10,9 +10,8 @@ import numpy as np
 import pytest
 from scipy.io import savemat
 
-from mgpa.eeg.datasets import reader_process
-from mgpa.eeg.datasets.matlab import read_array, read_cell
-from mgpa.eeg.datasets.reader_process import read_apart
+from mgpa.eeg.datasets import raw_files
+from mgpa.eeg.datasets.raw_files import read_apart, read_array, read_cell
 from mgpa.errors import RecordingError
 
 
@@ -38,7 +37,7 @@ def test_a_file_that_ends_its_reader_is_an_error_and_the_next_is_read(path):
 
 def test_a_file_that_stalls_its_reader_is_an_error_and_the_next_is_read(path, monkeypatch):
     read_apart(os.getpid, path)
-    monkeypatch.setattr(reader_process, "SECONDS", 0.5)
+    monkeypatch.setattr(raw_files, "SECONDS", 0.5)
     begun = time.monotonic()
     with pytest.raises(RecordingError, match="was not read within 1 s"):
         read_apart(time.sleep, path, 600)
@@ -49,7 +48,7 @@ def test_a_file_that_stalls_its_reader_is_an_error_and_the_next_is_read(path, mo
 
 def test_scripts_need_no_main_guard(tmp_path):
     savemat(tmp_path / "S001.mat", {"data": np.ones((1, 2))})
-    script = "from mgpa.eeg.datasets.matlab import read_array as r\nfrom pathlib import Path\n"
+    script = "from mgpa.eeg.datasets.raw_files import read_array as r\nfrom pathlib import Path\n"
     (tmp_path / "script.py").write_text(script + "print(r(Path('S001.mat'), 'data', (1, 2)).sum())")
     run = [sys.executable, "script.py"]
     done = subprocess.run(run, cwd=tmp_path, capture_output=True, text=True, check=False)

@@ -5,9 +5,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from mgpa.eeg.encoding import encode
 from mgpa.eeg.features import BandPower
-from mgpa.eeg.trials import Trials
+from mgpa.eeg.trials import Trials, encode
 from mgpa.tables import Table, TableError
 
 EVENTS = np.array([[50 + 100 * i, 0, 1 + i % 2] for i in range(6)])

@@ -53,8 +53,8 @@ def fetch(
     out
         Folder to put the files in.
     from_
-        Another place than the published one: osf:abcde (a project), figshare:12345.v1 (a version of an
-        article) or zenodo:12345 (a record).
+        Another place than the published one: osf:abcde (a project) or figshare:12345.v1 (a version of an
+        article).
     only
         Only files whose names match one of these patterns.
     dry_run

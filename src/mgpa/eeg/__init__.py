@@ -15,12 +15,10 @@ from typing import TYPE_CHECKING
 from .._common.extras import lazy_names
 
 if TYPE_CHECKING:
-    from .checkpoints import EEGPT_WEIGHTS, HubFile, load_checkpoint
     from .datasets.neuroscan_flex import read_neuroscan_flex
     from .datasets.wearable_ssvep import read_wearable_ssvep
     from .devices import align_devices, table_from_epochs
-    from .encoders import eegpt
-    from .encoding import Encoder, as_trials, encode
+    from .encoders import EEGPT_WEIGHTS, eegpt, load_checkpoint
     from .features import BandPower, TemporalBins, WindowedPower
     from .moabb import from_moabb
     from .pairing import PairingReport, TimingLimits, match_events, timing_test
@@ -30,16 +28,14 @@ if TYPE_CHECKING:
     from .simulate.ssvep import simulate_ssvep
     from .torch_encoder import TorchEncoder
     from .transport import Transport, calibration_subset, fit_transport, oriented_pairs, virtual_views
-    from .trials import Trials
+    from .trials import Encoder, Trials, as_trials, encode
     from .views import bandpass, measure_views, rereference, resample, scale_table
 
 _NAMES = {
-    ".checkpoints": "EEGPT_WEIGHTS HubFile load_checkpoint",
     ".datasets.neuroscan_flex": "read_neuroscan_flex",
     ".datasets.wearable_ssvep": "read_wearable_ssvep",
     ".devices": "align_devices table_from_epochs",
-    ".encoders": "eegpt",
-    ".encoding": "Encoder as_trials encode",
+    ".encoders": "EEGPT_WEIGHTS eegpt load_checkpoint",
     ".features": "BandPower TemporalBins WindowedPower",
     ".moabb": "from_moabb",
     ".pairing": "PairingReport TimingLimits match_events timing_test",
@@ -49,7 +45,7 @@ _NAMES = {
     ".simulate.ssvep": "simulate_ssvep",
     ".torch_encoder": "TorchEncoder",
     ".transport": "Transport calibration_subset fit_transport oriented_pairs virtual_views",
-    ".trials": "Trials",
+    ".trials": "Encoder Trials as_trials encode",
     ".views": "bandpass measure_views rereference resample scale_table",
 }
 _MODULES = {module.name: f".{module.name}" for module in iter_modules(__path__) if module.name[0] != "_"}

@@ -9,26 +9,33 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import timedelta
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from .._common.checks import require_finite
 from ..errors import PairingError, UsageError
 from ..tables.columns import ROLES, Columns
 from ..tables.frames import subject_of
 from ..tables.roles import assign_roles
 from ..tables.table import Table
-from .common_samples import DeviceEpochs, about_units, align, common_channels, common_times, some
-from .encoding import Encoder, encode
 from .pairing import PairingReport, SessionPairing, Timing, TimingLimits, timing_test
-from .trials import Trials, warn_of_projectors
-from .views import rereference
+from .trials import Encoder, Trials, eeg_channels, encode, warn_of_projectors
+from .views import rereference, resample
 
 # Recordings of one session begin no further apart.
 ONE_SESSION = timedelta(hours=12)
+# Names of the 10-20 system that later ones replaced.
+_OLD_NAMES = {"t3": "t7", "t4": "t8", "t5": "p7", "t6": "p8"}
+# Volts from peak to peak: no electrode on a head is as quiet for a whole epoch; nothing there is as loud, and
+# whatever is was not stored in volts.
+FLAT, LOUD = 1e-8, 1.0
+# Sample times are sums of rounded numbers; a part of a sample this small is none.
+_WHOLE = 1e-6
 
 
 def table_from_epochs(
@@ -148,21 +155,22 @@ def align_devices(
         for name, several in devices.items()
         for epochs in _listed(several, name)
     ]
-    names, notes = common_channels(parts, channels)
-    grid, words = common_times(parts, sfreq)
-    notes += [*about_units(parts), words]
+    names, notes = _common_channels(parts, channels)
+    grid, words = _common_times(parts, sfreq)
+    notes.append(words)
     shared = [name for name in parts[0].columns if all(name in part.columns for part in parts)]
     others = sorted({name for part in parts for name in part.columns} - set(shared))
     if others:
         notes.append(f"metadata that not all have, and that are left out: {', '.join(others)}")
-    trials = Trials.concatenate(align(part, names, grid, shared) for part in parts)
+    trials = Trials.concatenate(_align(part, names, grid, shared) for part in parts)
     pair_id, sessions, untimed = _pair(trials.columns, tuple(map(str, devices)), by, limits)
     if untimed:
         _require_one_day(parts, limits)
-        notes.append(f"clocks not compared, without onsets or three pairs: {some(untimed)}")
+        notes.append(f"clocks not compared, without onsets or three pairs: {_some(untimed)}")
         warnings.warn(
-            f"Clocks cannot be compared, without onsets or three pairs ({some(untimed)}): that events "
-            f"of one number are the same event rests on {', '.join(by)} alone.",
+            f"Clocks cannot be compared, without onsets or three pairs ({_some(untimed)}): that events "
+            f"of one number are the same event rests on {', '.join(by)} alone. Cut epochs from the recording "
+            "(mne.Epochs keeps when events were), or put their times in a metadata column onset, in seconds.",
             stacklevel=2,
         )
     trials = trials.with_columns(pair_id=pair_id)
@@ -171,42 +179,43 @@ def align_devices(
     return trials, PairingReport(tuple(sessions), tuple(notes))
 
 
-def _require_one_day(parts: Sequence[DeviceEpochs], limits: TimingLimits | None) -> None:
-    """Raise if recordings that nothing else compares were made on different days."""
-    if limits is not None and not np.isfinite(limits).any():
-        return
-    first: dict[tuple[str, ...], tuple[DeviceEpochs, Any]] = {}
-    for part in parts:
-        date, people = part.epochs.info["meas_date"], np.unique(part.columns["participant"].astype(str))
-        if date is None:
-            continue
-        other, day = first.setdefault(tuple(people), (part, date))
-        if abs(date - day) > ONE_SESSION and other.device != part.device:
-            raise PairingError(
-                f"{other} was recorded on {day:%Y-%m-%d} and {part} on {date:%Y-%m-%d}, and their clocks "
-                "cannot be compared: these are not the same events. Devices that did not record at once are "
-                "paired with limits=TimingLimits(inf, inf, inf)."
-            )
+@dataclass(frozen=True)
+class DeviceEpochs:
+    """Epochs of one device, and what is known about each."""
+
+    device: str
+    epochs: Any
+    columns: Columns
+
+    @cached_property
+    def channels(self) -> dict[str, str]:
+        """EEG channels by their plain name."""
+        names: dict[str, str] = {}
+        for name in eeg_channels(self.epochs):
+            if (other := names.setdefault(_plain(name), name)) != name:
+                raise UsageError(
+                    f"{self} has the channels {other!r} and {name!r}, which are one name here. Rename or "
+                    "drop one (Epochs.rename_channels, Epochs.drop_channels)."
+                )
+        return names
+
+    def __str__(self) -> str:
+        return f"{self.device} ({_some(np.unique(self.columns['participant']).tolist())})"
+
+    @property
+    def rate(self) -> float:
+        """Samples per second."""
+        return float(self.epochs.info["sfreq"])
+
+    @property
+    def span(self) -> tuple[float, float]:
+        """Times of the first and the last sample, in seconds after the event."""
+        return float(self.epochs.times[0]), float(self.epochs.times[-1])
 
 
-def _with_roles(trials: Trials, shares: Mapping[str, float] | None, random_state: int) -> Trials:
-    """Return the trials with a role for each participant: theirs, or assigned if there are enough."""
-    if "role" in trials.columns:
-        if shares is not None:
-            raise UsageError("There is a column role already; leave roles out, or rename that column.")
-        return trials
-    people = trials.columns["participant"]
-    if shares is None and len(np.unique(people)) < len(ROLES):
-        warnings.warn(
-            f"{len(np.unique(people))} participants are too few for the roles {', '.join(ROLES)}, so the "
-            "table has none: mgpa.audit.run lets three people or more take turns in them, and a fit is on "
-            "all participants.",
-            stacklevel=3,
-        )
-        return trials
-    return trials.with_columns(
-        role=assign_roles(people, None if shares is None else dict(shares), random_state=random_state)
-    )
+def _plain(name: str) -> str:
+    lower = name.strip().lower()
+    return _OLD_NAMES.get(lower, lower)
 
 
 def _listed(given: Any, device: str) -> list[Any]:
@@ -254,7 +263,7 @@ def _read(device: str, epochs: Any, by: tuple[str, ...], participant: str, label
         columns[column] = metadata.pop(name) if name in metadata else implied[name]
     source = metadata.pop("source", None)
     if source is not None and set(source.tolist()) != {device}:
-        raise UsageError(f"{device}: the metadata have another source, {some(set(source.tolist()))}.")
+        raise UsageError(f"{device}: the metadata have another source, {_some(set(source.tolist()))}.")
     if "pair_id" in metadata:
         raise UsageError(f"{device}: the metadata have a pair_id; pass pair_by='pair_id', or rename it.")
     return DeviceEpochs(device, epochs, columns | metadata)
@@ -269,6 +278,117 @@ def _onsets(epochs: Any) -> NDArray[np.float64]:
     # array, where they were read from a file.
     rate = np.asarray(getattr(epochs, "_raw_sfreq", epochs.info["sfreq"]), dtype=np.float64)
     return np.asarray(samples / rate.item())
+
+
+def _common_channels(
+    parts: list[DeviceEpochs], wanted: Sequence[str] | None
+) -> tuple[tuple[str, ...], list[str]]:
+    """Return the channels to keep, as the first device spells them, and notes about the others."""
+    for part in parts:
+        missing = [name for name in wanted or () if _plain(name) not in part.channels]
+        if missing:
+            raise UsageError(
+                f"{part} has no channel {', '.join(missing)}. Channels: {', '.join(part.channels.values())}. "
+                "Epochs.rename_channels renames channels."
+            )
+    spelled = {_plain(name): name.strip() for name in wanted or parts[0].channels.values()}
+    common = [name for name in spelled if all(name in part.channels for part in parts)]
+    if not common:
+        lists = "; ".join(f"{part.device}: {', '.join(part.channels.values())}" for part in parts)
+        raise UsageError(
+            f"No channel is common to all devices ({lists}). Epochs.rename_channels renames channels."
+        )
+    notes = [f"{len(common)} channels: {' '.join(spelled[name] for name in common)}"]
+    for device in dict.fromkeys(part.device for part in parts):
+        channels = [part.channels for part in parts if part.device == device]
+        others = dict.fromkeys(names[name] for names in channels for name in names if name not in common)
+        if others:
+            notes.append(f"left out of {device}, since not all have them: {' '.join(others)}")
+    return tuple(spelled[name] for name in common), notes + _poor_signals(parts, common)
+
+
+def _poor_signals(parts: list[DeviceEpochs], common: list[str]) -> list[str]:
+    """Return, and warn of, common channels that are bad or flat, and epochs that are not in volts."""
+    poor: dict[str, list[str]] = {}
+    loud = []
+    for part in parts:
+        size = np.ptp(part.epochs.get_data(picks=list(part.channels.values()), copy=False), axis=2)
+        for level, (plain, name) in zip(np.median(size, axis=0), part.channels.items(), strict=True):
+            states = ["bad"] * (name in part.epochs.info["bads"]) + ["flat"] * bool(level < FLAT)
+            if states and plain in common:
+                poor.setdefault(name, []).append(f"{' and '.join(states)} on {part}")
+        if (level := float(np.median(size))) > LOUD:
+            loud.append(f"{part} has signals of {level:.3g} V from peak to peak")
+    used = [f"{name}: {', '.join(places)}" for name, places in poor.items()]
+    if used:
+        warnings.warn(
+            f"{'; '.join(used)}. They are used all the same: interpolate them (Epochs.interpolate_bads), or "
+            "name the channels to use with channels=.",
+            stacklevel=3,
+        )
+    if loud:
+        warnings.warn(
+            f"{_some(loud)}. MNE takes numbers for volts; if they are microvolts, multiply them by 1e-6 "
+            "(apply_function); else the unit looks like an effect of the device.",
+            stacklevel=3,
+        )
+    return used + loud
+
+
+def _common_times(parts: list[DeviceEpochs], sfreq: float | None) -> tuple[tuple[float, float, int], str]:
+    """Return start, rate and samples of the times that all devices cover, at the slowest's; and in words."""
+    slowest = min(parts, key=lambda part: part.rate)
+    rate = slowest.rate if sfreq is None else float(sfreq)
+    first, last = max(part.span[0] for part in parts), min(part.span[1] for part in parts)
+    # The slowest device's own samples: what is not moved is not smoothed either.
+    start = slowest.span[0]
+    start += np.ceil((first - start) * slowest.rate - _WHOLE) / slowest.rate
+    samples = int(np.floor((last - start) * rate + _WHOLE)) + 1
+    if samples < 2:
+        spans = ", ".join("{} {:g} to {:g} s".format(part.device, *part.span) for part in parts)
+        raise UsageError(f"The epochs have no time in common ({spans}); cut all of them around the event.")
+    words = [f"{rate:g} Hz from {start:.4g} to {start + (samples - 1) / rate:.4g} s"]
+    for device in dict.fromkeys(part.device for part in parts):
+        same = [part for part in parts if part.device == device]
+        rates = sorted({part.rate for part in same})
+        if rates != [rate]:
+            words.append(f"{device} resampled from {' and '.join(f'{r:g}' for r in rates)} Hz")
+        moved = max(abs(_offset(part, start, rate)[1]) for part in same)
+        if moved > _WHOLE:
+            words.append(f"{device} interpolated, by {moved:.2f} of a sample")
+    return (start, rate, samples), "; ".join(words)
+
+
+def _offset(part: DeviceEpochs, start: float, rate: float) -> tuple[int, float]:
+    """Return the device's first sample to take, and by which part of a sample the grid lies after it."""
+    before = np.floor((start - part.span[0]) * rate + _WHOLE)
+    position = (start - before / rate - part.span[0]) * part.rate
+    whole = int(np.floor(position + _WHOLE))
+    return whole, float(position - whole)
+
+
+def _align(
+    part: DeviceEpochs, names: tuple[str, ...], grid: tuple[float, float, int], shared: list[str]
+) -> Trials:
+    """Return a device's epochs with the common channels, at the common times."""
+    from scipy.interpolate import CubicSpline
+
+    start, rate, samples = grid
+    picks = [part.channels[_plain(name)] for name in names]
+    signal = part.epochs.get_data(picks=picks).astype(np.float64)
+    require_finite(signal.reshape(len(signal), -1), str(part))
+    whole, share = _offset(part, start, rate)
+    if share > _WHOLE:
+        at = np.arange(whole, signal.shape[2] - 1) + share
+        signal = CubicSpline(np.arange(signal.shape[2]), signal, axis=2)(at)
+    else:
+        signal = signal[:, :, whole:]
+    trials = Trials(signal, names, part.rate, columns={name: part.columns[name] for name in shared})
+    if part.rate != rate:
+        trials = resample(trials, rate)
+    # The first sample taken is a whole number of new samples before the grid.
+    first = round((start - part.span[0] - (whole + share) / part.rate) * rate)
+    return replace(trials, data=trials.data[:, :, first : first + samples], tmin=start)
 
 
 def _pair(
@@ -294,16 +414,22 @@ def _pair(
         dropped = []
         for event, views in events.items():
             if len(views) > 1:
-                _require_one_label(columns["label"], list(views.values()), event, name)
-                pair_id[list(views.values())] = f"{name}/{event}"
+                rows = list(views.values())
+                if len(labels := set(columns["label"][rows].tolist())) > 1:
+                    raise PairingError(
+                        f"{name}: event {event!r} is {_some(labels)}, depending on the device; is it the "
+                        "same event? mgpa.eeg.match_events finds which markers belong together; label= names "
+                        "the column of the task, and for recordings labels_from= the device that knows it."
+                    )
+                pair_id[rows] = f"{name}/{event}"
             if absent := [device for device in devices if device not in views]:
                 dropped.append(f"{by[-1]} {event}: no epoch on {', '.join(absent)}")
         timing = {}
         for device in devices[1:]:
             what = f"{device} against {devices[0]}"
-            rows = [(v[devices[0]], v[device]) for v in events.values() if {devices[0], device} <= v.keys()]
-            onsets = columns["onset"][np.array(rows, dtype=int).reshape(-1, 2)]
-            if len(rows) < 3 or not np.isfinite(onsets).all():
+            both = [(v[devices[0]], v[device]) for v in events.values() if {devices[0], device} <= v.keys()]
+            onsets = columns["onset"][np.array(both, dtype=int).reshape(-1, 2)]
+            if len(both) < 3 or not np.isfinite(onsets).all():
                 untimed.append(f"{what}, {name}")
             else:
                 timing[what] = _compare(onsets[:, 0], onsets[:, 1], f"{name}: {what}", limits)
@@ -311,8 +437,11 @@ def _pair(
         reports.append(SessionPairing(name, len(events), n_pairs, tuple(dropped), timing))
     if not any(report.pairs for report in reports):
         described = "; ".join(
-            f"{device} has participants {some(set(columns['participant'][columns['source'] == device]))} and "
-            f"{by[-1]} {some(set(columns[by[-1]][columns['source'] == device]))}"
+            f"{device} has "
+            + " and ".join(
+                f"{name} {_some(set(columns[name][columns['source'] == device]))}"
+                for name in ("participant", by[-1])
+            )
             for device in devices
         )
         raise PairingError(
@@ -320,16 +449,6 @@ def _pair(
             "participant= and pair_by=; mgpa.eeg.match_events numbers events by their times."
         )
     return pair_id.astype(str), reports, untimed
-
-
-def _require_one_label(label: NDArray[Any], rows: list[int], event: Any, session: str) -> None:
-    values = set(label[rows].tolist())
-    if len(values) > 1:
-        raise PairingError(
-            f"{session}: event {event!r} is {some(values)}, depending on the device; is it the same event? "
-            "mgpa.eeg.match_events finds which markers of two devices belong together; label= names the "
-            "column of the task, and for recordings labels_from= the device that knows it."
-        )
 
 
 def _compare(
@@ -350,3 +469,47 @@ def _compare(
         "them in a metadata column and name it with pair_by=, or stretches between breaks: "
         "pair_by=('stretch', 'event')."
     )
+
+
+def _require_one_day(parts: Sequence[DeviceEpochs], limits: TimingLimits | None) -> None:
+    """Raise if recordings that nothing else compares were made on different days."""
+    if limits is not None and not np.isfinite(limits).any():
+        return
+    first: dict[tuple[str, ...], tuple[DeviceEpochs, Any]] = {}
+    for part in parts:
+        date, people = part.epochs.info["meas_date"], np.unique(part.columns["participant"].astype(str))
+        if date is None:
+            continue
+        other, day = first.setdefault(tuple(people), (part, date))
+        if abs(date - day) > ONE_SESSION and other.device != part.device:
+            raise PairingError(
+                f"{other} was recorded on {day:%Y-%m-%d} and {part} on {date:%Y-%m-%d}, and their clocks "
+                "cannot be compared: these are not the same events. Devices that did not record at once are "
+                "paired with limits=TimingLimits(inf, inf, inf)."
+            )
+
+
+def _with_roles(trials: Trials, shares: Mapping[str, float] | None, random_state: int) -> Trials:
+    """Return the trials with a role for each participant: theirs, or assigned if there are enough."""
+    if "role" in trials.columns:
+        if shares is not None:
+            raise UsageError("There is a column role already; leave roles out, or rename that column.")
+        return trials
+    people = trials.columns["participant"]
+    if shares is None and len(np.unique(people)) < len(ROLES):
+        warnings.warn(
+            f"{len(np.unique(people))} participants are too few for the roles {', '.join(ROLES)}, so the "
+            "table has none: mgpa.audit.run lets three people or more take turns in them, and a fit is on "
+            "all participants.",
+            stacklevel=3,
+        )
+        return trials
+    return trials.with_columns(
+        role=assign_roles(people, None if shares is None else dict(shares), random_state=random_state)
+    )
+
+
+def _some(values: Any, n: int = 4) -> str:
+    """Return the first few of some values for a sentence, and how many more there are."""
+    listed = sorted(values, key=str)
+    return ", ".join(map(str, listed[:n])) + (f" and {len(listed) - n} more" if len(listed) > n else "")

@@ -1,24 +1,36 @@
 """EEGPT, the paper's frozen encoder, by braindecode and with trained weights.
 
+A network whose weights were only partly found would still return embeddings, and they would look like any
+others. So every name and shape must agree before anything is loaded, and what differs by design is named.
 Other networks are wrapped by :class:`~mgpa.eeg.TorchEncoder`.
 """
 
 from __future__ import annotations
 
+import hashlib
 import importlib
+import importlib.util
+import io
 import os
+import sys
+import types
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, Literal
 
-from ._braindecode import import_braindecode, quiet
-from .checkpoints import EEGPT_WEIGHTS, HubFile, load_checkpoint
+from .._common.extras import missing
+from ..errors import CheckpointError, DownloadError, first_few
+from .datasets.fetching import EEGPT_WEIGHTS, RemoteFile, fetch_files, require_pooch
 from .torch_encoder import Scaling, TorchEncoder, check_choice
+from .trials import standard_montage
 
-__all__ = ["EEGPT_WEIGHTS", "HubFile", "TorchEncoder", "eegpt"]
+__all__ = ["EEGPT_WEIGHTS", "eegpt", "import_braindecode", "load_checkpoint"]
 
+SUFFIXES = (".safetensors", ".pt", ".pth", ".ckpt", ".bin")
 ORDER = {"mean": "window", "all": "window, summary"}
-# What the file has and the encoder has no use for.
+# What EEGPT's file has and the encoder has no use for.
 UNUSED = ("predictor.", "reconstructor.", "final_layer.")
 
 
@@ -26,7 +38,7 @@ def eegpt(
     channels: Sequence[str],
     n_times: int,
     *,
-    checkpoint: str | os.PathLike[str] | HubFile | None = None,
+    checkpoint: str | os.PathLike[str] | RemoteFile | None = None,
     sha256: str | None = None,
     weights: Literal["checkpoint", "random"] = "checkpoint",
     random_state: int = 0,
@@ -47,7 +59,7 @@ def eegpt(
         Names among the 62 of the 10-10 system that EEGPT was trained with. Their order does not matter.
     n_times : int
         Samples that EEGPT sees: 500 make 15 windows, 256 make 7.
-    checkpoint : path, HubFile or None
+    checkpoint : path, RemoteFile or None
         Trained weights: a file, or :data:`EEGPT_WEIGHTS` to download the paper's; required.
     sha256 : str or None
         The file's checksum; a file must have the one of the paper's weights unless this says otherwise, and
@@ -74,14 +86,14 @@ def eegpt(
     >>> eegpt(["O1", "Oz", "O2"], 500)
     Traceback (most recent call last):
     ...
-    ValueError: EEGPT needs trained weights: pass checkpoint=, a file or a HubFile to download. ...
+    ValueError: EEGPT needs trained weights: pass checkpoint=, a file or EEGPT_WEIGHTS to download. ...
     """
     check_choice("layout", layout, tuple(ORDER))
     check_choice("weights", weights, ("checkpoint", "random"))
     if (weights == "random") != (checkpoint is None):
         raise ValueError(
-            "EEGPT needs trained weights: pass checkpoint=, a file or a HubFile to download. For tests and "
-            f"simulations, weights='random' makes an untrained network. Got {checkpoint=} and {weights=}."
+            "EEGPT needs trained weights: pass checkpoint=, a file or EEGPT_WEIGHTS to download. For tests "
+            f"and simulations, weights='random' makes an untrained network. Got {checkpoint=} and {weights=}."
         )
     braindecode = import_braindecode()
     import torch
@@ -97,7 +109,7 @@ def eegpt(
         raise ValueError(f"channels name one channel twice: {', '.join(map(str, channels))}.")
     parameters = {"chan_proj_type": "none", "return_encoder_output": True, **(architecture or {})}
     # Building draws random weights; the caller's random numbers must not change by it.
-    with torch.random.fork_rng(devices=[]), quiet():
+    with torch.random.fork_rng(devices=[]), _quiet():
         torch.manual_seed(random_state)
         model = braindecode.models.EEGPT(
             chs_info=_positions(channels), n_times=n_times, sfreq=256.0, **parameters
@@ -109,8 +121,8 @@ def eegpt(
             stacklevel=2,
         )
     else:
-        # What a HubFile should be, it says itself.
-        if sha256 is None and not isinstance(checkpoint, HubFile):
+        # What a RemoteFile should be, it says itself.
+        if sha256 is None and not isinstance(checkpoint, RemoteFile):
             sha256 = EEGPT_WEIGHTS.sha256
         record = load_checkpoint(
             model, checkpoint, sha256=None if sha256 == "any" else sha256, allow_extra=UNUSED
@@ -136,8 +148,175 @@ def _positions(channels: Sequence[str]) -> list[Any]:
     """Return channels as braindecode wants them, with standard 10-05 positions."""
     import mne
 
-    from .trials import standard_montage
-
     info = mne.create_info([str(name) for name in channels], 256.0, "eeg", verbose="error")
     info.set_montage(standard_montage(), match_case=False, on_missing="ignore", verbose="error")
     return list(info["chs"])
+
+
+def load_checkpoint(
+    model: Any,
+    checkpoint: str | os.PathLike[str] | RemoteFile,
+    *,
+    sha256: str | None = None,
+    allow_missing: Sequence[str] = ("chans_id",),
+    allow_extra: Sequence[str] = (),
+) -> dict[str, Any]:
+    """Load trained weights into a torch module: all of them, or none and a CheckpointError.
+
+    Parameters
+    ----------
+    model : torch.nn.Module
+        Left as it is if anything is wrong.
+    checkpoint : path or RemoteFile
+        ``.safetensors``, or a state dict that torch saved, which is read without running code from it. A
+        RemoteFile is downloaded into the user's cache, once.
+    sha256 : str or None
+        Checksum of the file. None accepts any; the returned dict says which it was.
+    allow_missing : sequence of str
+        Names that stay as the model has them, whatever the file says: EEGPT's table of the channels in use.
+    allow_extra : sequence of str
+        What names in the file may begin with that the model has no use for.
+    """
+    origin = {}
+    if isinstance(checkpoint, RemoteFile):
+        path, sha256 = _fetch(checkpoint), sha256 or checkpoint.sha256
+        origin = {"url": checkpoint.url}
+    else:
+        path = Path(checkpoint)
+    # Read once, so that what is checked is what is loaded.
+    content = _read(path, sha256)
+    stored = _tensors(content, path)
+    wanted = {name: value for name, value in model.state_dict().items() if name not in allow_missing}
+    _require_equal(stored, wanted, path, type(model).__name__, (*allow_extra, *allow_missing))
+    # Not strict, because of allow_missing only; everything else has been compared.
+    model.load_state_dict({name: stored[name] for name in wanted}, strict=False)
+    return {"file": path.name, "sha256": hashlib.sha256(content).hexdigest(), "size": len(content)} | origin
+
+
+def _fetch(file: RemoteFile) -> Path:
+    folder = Path(require_pooch().os_cache("mgpa")) / "checkpoints" / str(file.sha256)[:16]
+    try:
+        fetch_files([file], folder, verbose=sys.stderr.isatty())
+    except DownloadError as error:
+        raise DownloadError(
+            f"{error} Without a connection, fetch {file.url} on another machine and pass the file's path "
+            "instead."
+        ) from None
+    return folder / file.name
+
+
+def _read(path: Path, sha256: str | None) -> bytes:
+    """Return a file of weights, or raise and say why it cannot be the one that is meant."""
+    if not path.is_file():
+        raise FileNotFoundError(f"No file {path}. `mgpa data fetch eegpt --out weights` fetches the paper's.")
+    if path.suffix not in SUFFIXES:
+        raise CheckpointError(f"{path} is not a file of weights; expected {', '.join(SUFFIXES)}.")
+    content = path.read_bytes()
+    checksum = hashlib.sha256(content).hexdigest()
+    if sha256 is not None and checksum != sha256.lower():
+        raise CheckpointError(
+            f"{path} is not the expected file: its sha256 is {checksum}, not {sha256}. Download it again, or "
+            "pass its sha256 if it is the file you mean."
+        )
+    return content
+
+
+def _tensors(content: bytes, path: Path) -> dict[str, Any]:
+    """Return the file's tensors by name."""
+    import torch
+    from safetensors.torch import load
+
+    # Damaged files fail in many ways (and torch.load in more than it documents), all of which mean the same.
+    try:
+        if path.suffix == ".safetensors":
+            return dict(load(content))
+        loaded = torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
+    except Exception as error:
+        reason = str(error).strip().split("\n")[0][:200]
+        raise CheckpointError(
+            f"{path} cannot be read as weights ({type(error).__name__}: {reason}). Download it again; a "
+            "pickle of anything but tensors is refused, because opening it would run code from it."
+        ) from None
+    if isinstance(loaded, Mapping) and isinstance(loaded.get("state_dict"), Mapping):
+        loaded = loaded["state_dict"]
+    if not isinstance(loaded, Mapping) or not all(isinstance(t, torch.Tensor) for t in loaded.values()):
+        raise CheckpointError(f"{path} holds a {type(loaded).__name__}; expected tensors by name.")
+    return {str(name): value for name, value in loaded.items()}
+
+
+def _require_equal(
+    stored: Mapping[str, Any], wanted: Mapping[str, Any], path: Path, model: str, allowed: tuple[str, ...]
+) -> None:
+    """Raise, with everything that does not agree."""
+    import torch
+
+    def form(tensor: Any) -> str:
+        return f"{tuple(tensor.shape)} {str(tensor.dtype).removeprefix('torch.')}"
+
+    both = [name for name in wanted if name in stored]
+    problems = {
+        "Missing": [name for name in wanted if name not in stored],
+        "Unknown to the model": [n for n in stored if n not in wanted and not n.startswith(allowed)],
+        "Other shapes or types": [
+            f"{name} is {form(stored[name])} instead of {form(wanted[name])}"
+            for name in both
+            if form(stored[name]) != form(wanted[name])
+        ],
+        "Not finite": [name for name in both if not bool(torch.isfinite(stored[name]).all())],
+    }
+    lines = [f"{title} ({len(names)}): {first_few(names)}." for title, names in problems.items() if names]
+    if lines:
+        raise CheckpointError("\n".join([f"{path} does not fit {model}; nothing was loaded.", *lines]))
+
+
+def import_braindecode() -> Any:
+    """Return the package braindecode, its models imported, or raise an ImportError that says what to do."""
+    if importlib.util.find_spec("braindecode") is None:
+        raise missing("An encoder", "braindecode", "torch")
+    try:
+        with _quiet():
+            _import_torchaudio()
+            importlib.import_module("braindecode.models")
+            return importlib.import_module("braindecode")
+    except (ImportError, OSError) as error:
+        raise ImportError(
+            f"braindecode could not be imported: {error}. If torch, torchaudio or torchvision are at fault, "
+            "install them from one index: pip install torch torchaudio torchvision --force-reinstall "
+            "--index-url https://download.pytorch.org/whl/cpu (or the CUDA index that pytorch.org names).",
+            name="braindecode",
+        ) from error
+
+
+def _import_torchaudio() -> None:
+    """Import torchaudio, if it is installed: whole, or without its compiled part where that does not load.
+
+    braindecode imports torchaudio, whose compiled part loads only beside the torch it was built for: PyPI's
+    fails beside a CPU build of torch. All that braindecode uses of it has a Python form, which torchaudio
+    takes where its compiled part is absent.
+    """
+    if importlib.util.find_spec("torchaudio") is None:
+        return
+    try:
+        importlib.import_module("torchaudio")
+    except (ImportError, OSError) as error:
+        for name in [name for name in sys.modules if name.partition(".")[0] == "torchaudio"]:
+            del sys.modules[name]
+        # As it is where torchaudio was built without a compiled part.
+        absent: Any = types.ModuleType("torchaudio._extension")
+        absent._IS_TORCHAUDIO_EXT_AVAILABLE = absent._IS_ALIGN_AVAILABLE = False
+        absent._load_lib, absent._check_cuda_version = (lambda name: False), (lambda: None)
+        absent.fail_if_no_align = lambda function: function
+        sys.modules["torchaudio._extension"] = absent
+        try:
+            importlib.import_module("torchaudio")
+        except Exception:
+            raise error from None
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Silence what braindecode and its dependencies say about their own future."""
+    with warnings.catch_warnings():
+        for category in (DeprecationWarning, FutureWarning, PendingDeprecationWarning):
+            warnings.simplefilter("ignore", category)
+        yield

@@ -11,7 +11,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from .encoding import as_trials
+from .trials import as_trials
 
 # Sample times are sums of rounded numbers; a sample this close to an edge is on it.
 TIME_TOLERANCE = 1e-8

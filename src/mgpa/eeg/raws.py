@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 from ..errors import PairingError, UsageError
 from ..tables.table import Table
 from .devices import table_from_epochs
-from .encoding import Encoder
 from .pairing import TimingLimits, match_events
+from .trials import Encoder
 
 Markers = tuple[NDArray[Any], dict[str, int]]
 Recordings = dict[str, dict[tuple[str, ...], Any]]

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from .._common.progress import progress
 from ..estimators.staged import torch_device
-from .encoding import as_trials
+from .trials import as_trials
 
 Scaling = float | Literal["zscore"]
 
@@ -86,7 +86,7 @@ class TorchEncoder:
         self.scaling, self.resample = scaling, _check_resample(resample, self.n_times)
         self.batch_size = BATCH.get(self.device.type, BATCH["cpu"]) if batch_size is None else batch_size
         self.precision, self.dtype = precision, np.dtype(dtype)
-        self._tokens, self._said = tokens, dict(identity or {})
+        self._tokens, self._identity = tokens, dict(identity or {})
         check_choice("precision", precision, ("float32", "float16", "bfloat16"))
         check_choice("dtype", dtype, ("float32", "float16"))
         if not (isinstance(self.batch_size, (int, np.integer)) and self.batch_size >= 1):
@@ -94,7 +94,7 @@ class TorchEncoder:
         self.shape = self._measure_shape()
 
     def __repr__(self) -> str:
-        name = self._said.get("name", type(self.module).__name__)
+        name = self._identity.get("name", type(self.module).__name__)
         tokens, width = self.shape
         return (
             f"<{name}: {len(self.channels)} channels x {self.n_times} samples to {tokens} x {width} tokens>"
@@ -105,7 +105,7 @@ class TorchEncoder:
         """What the tokens depend on besides the trials; device and batch size change rounding only."""
         return {
             "name": type(self.module).__name__,
-            **self._said,
+            **self._identity,
             "channels": list(self.channels),
             "n_times": self.n_times,
             "sfreq": self.sfreq,
@@ -169,7 +169,7 @@ class TorchEncoder:
         n_samples = trials.data.shape[2]
         if n_samples == n_times and np.isclose(trials.sfreq, sfreq, rtol=1e-6, atol=0):
             return
-        name = self._said.get("name", "the encoder")
+        name = self._identity.get("name", "the encoder")
         raise ValueError(
             f"The trials have {n_samples} samples at {trials.sfreq:g} Hz; {name} was set up for {n_times} at "
             f"{sfreq:g} Hz. Nothing is resampled unless you ask: set it up with resample=(up, down), as "
@@ -234,6 +234,16 @@ def scaled(batch: Any, scaling: Scaling) -> Any:
     return batch / scaling
 
 
+def arithmetic(device: str, precision: str) -> Any:
+    """Return the context in which a network on a device computes in a precision."""
+    import torch
+
+    if precision != "float32":
+        return torch.autocast(device, dtype=getattr(torch, precision))
+    # Convolutions on CUDA would use TF32, with ten bits of mantissa, unless told otherwise.
+    return torch.backends.cudnn.flags(enabled=torch.backends.cudnn.enabled, allow_tf32=False)
+
+
 def _check_resample(resample: Any, n_times: int) -> tuple[int, int] | None:
     if resample is None:
         return None
@@ -251,16 +261,6 @@ def check_choice(name: str, value: Any, allowed: tuple[str, ...]) -> None:
     """Raise unless a value is one of those allowed."""
     if value not in allowed:
         raise ValueError(f"{name} is {value!r}; expected one of {', '.join(allowed)}.")
-
-
-def arithmetic(device: str, precision: str) -> Any:
-    """Return the context in which a network on a device computes in a precision."""
-    import torch
-
-    if precision != "float32":
-        return torch.autocast(device, dtype=getattr(torch, precision))
-    # Convolutions on CUDA would use TF32, with ten bits of mantissa, unless told otherwise.
-    return torch.backends.cudnn.flags(enabled=torch.backends.cudnn.enabled, allow_tf32=False)
 
 
 def _ahead(function: Callable[[int], Any], steps: Iterable[int]) -> Iterator[Any]:

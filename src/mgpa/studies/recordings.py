@@ -244,7 +244,7 @@ class Recordings:
         return zscore_channels(trials) if plan.zscore else trials
 
     def _embed(self, trials: Any) -> Table:
-        from ..eeg.encoding import encode
+        from ..eeg.trials import encode
 
         section = self.study.encoder
         assert section is not None

@@ -8,11 +8,55 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
+from typing import Any, NamedTuple
 
-from ...errors import DownloadError
-from ..checkpoints import EEGPT_WEIGHTS, HubFile
-from .fetching import RemoteFile, is_fetched, listing
-from .inventory import Inventory
+from ...errors import DownloadError, first_few, printable
+from .fetching import EEGPT_WEIGHTS, RemoteFile, is_fetched, listing
+
+
+class Check(NamedTuple):
+    """Something that was published about a data set, and what these files give."""
+
+    what: str
+    published: Any
+    computed: Any
+
+    @property
+    def passed(self) -> bool:
+        """Whether both agree."""
+        return bool(self.published == self.computed)
+
+    def __str__(self) -> str:
+        beside = "as published" if self.passed else f"not {self.published} as published"
+        return f"{self.what}: {self.computed}, {beside}"
+
+
+@dataclass(frozen=True)
+class Inventory:
+    """The files of a data set, present and missing, by the names in the order in which they are expected.
+
+    ``problems`` has a sentence each about files that are there and cannot be used; ``checks`` compare what
+    they hold with what was published. Simulated files fail these, and are complete.
+    """
+
+    dataset: str
+    folder: Path
+    present: tuple[str, ...] = ()
+    missing: tuple[str, ...] = ()
+    problems: tuple[str, ...] = ()
+    checks: tuple[Check, ...] = ()
+
+    @property
+    def complete(self) -> bool:
+        """Whether everything expected is there and can be used."""
+        return not self.missing and not self.problems
+
+    def __str__(self) -> str:
+        n = len(self.present) + len(self.missing)
+        lines = [f"{self.dataset} in {self.folder}: {len(self.present)} of {n} files."]
+        if self.missing:
+            lines.append(f"Missing ({len(self.missing)}): {first_few(self.missing)}")
+        return "\n".join(map(printable, [*lines, *self.problems, *map(str, self.checks)]))
 
 
 @dataclass(frozen=True)
@@ -28,7 +72,7 @@ class PublicDataset:
     title: str
     doi: str
     home: str
-    address: str | HubFile = ""
+    address: str | RemoteFile = ""
     tasks: tuple[str, ...] = ()
     only: tuple[str, ...] = ()
     pinned: tuple[int, int] | None = None
@@ -83,8 +127,8 @@ def dataset_files(name: str, only: Sequence[str] = (), address: str | None = Non
     source = find_dataset(name)
     if address is not None:
         files, patterns = listing(address), tuple(only)
-    elif isinstance(source.address, HubFile):
-        return [source.address.remote]
+    elif isinstance(source.address, RemoteFile):
+        return [source.address]
     else:
         files, patterns = listing(source.address), tuple(only) or source.only
         listed = len(files), sum(file.size or 0 for file in files)
@@ -120,18 +164,14 @@ def verify_dataset(
         )
     if not folder.is_dir():
         raise FileNotFoundError(f"No folder {folder}.")
-    if isinstance(source.address, HubFile):
-        file, problems = source.address.remote, []
+    if isinstance(source.address, RemoteFile):
+        files = (source.address.name,)
         try:
-            present = is_fetched(file, folder)
+            present = is_fetched(source.address, folder)
         except DownloadError as error:
-            present, problems = True, [str(error)]
-        names = (file.name,)
-        return Inventory(
-            source.name, folder, names if present else (), () if present else names, tuple(problems)
-        )
+            return Inventory(source.name, folder, files, (), (str(error),))
+        return Inventory(source.name, folder, files if present else (), () if present else files)
     reader = importlib.import_module(f"{__package__}.{source.name}")
-    inventory = getattr(reader, f"{source.name}_inventory")
     options = ({"tasks": tasks} if tasks else {}) | ({"check": True} if check else {})
-    result: Inventory = inventory(folder, **options)
+    result: Inventory = getattr(reader, f"{source.name}_inventory")(folder, **options)
     return result

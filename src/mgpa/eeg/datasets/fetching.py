@@ -11,7 +11,7 @@ import os
 import re
 import shutil
 import unicodedata
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -25,10 +25,9 @@ from ...errors import DownloadError
 APIS = {
     "osf": "https://api.osf.io/v2",
     "figshare": "https://api.figshare.com/v2",
-    "zenodo": "https://zenodo.org/api",
 }
-FORMS = "osf:abcde, figshare:12345.v1 or zenodo:12345"
-_NUMBERS = {"osf": r"[0-9a-z]{5,}", "figshare": r"\d+\.v\d+", "zenodo": r"\d+"}
+_NUMBERS = {"osf": r"[0-9a-z]{5,}", "figshare": r"\d+\.v\d+"}
+_HUB = "https://huggingface.co"
 TIMEOUT = 60  # seconds without a byte
 RETRIES = 2
 MAX_PAGES, MAX_LISTING = 10_000, 2**26  # no repository comes near these
@@ -50,21 +49,33 @@ class RemoteFile:
     size: int | None = None
     checksum: str | None = None
 
+    @property
+    def sha256(self) -> str | None:
+        """The checksum, if it is a sha256."""
+        kind, _, value = (self.checksum or "").partition(":")
+        return value if kind == "sha256" else None
+
+
+#: The trained weights of the paper's encoder; HF_ENDPOINT in the environment names a mirror.
+EEGPT_WEIGHTS = RemoteFile(
+    "model.safetensors",
+    f"{_HUB}/braindecode/eegpt-pretrained/resolve/e41cb3ae2ce4fd9eb736862292c91f8128d15618/model.safetensors",
+    101_160_080,
+    "sha256:fb34c20609983324679b9534f9d17a2289a232d0276dd2b8b7d5b088f876f621",
+)
+
 
 def listing(address: str) -> list[RemoteFile]:
     """Return the files behind an address, sorted by name.
 
-    It is ``osf:abcde`` (a project with its components), ``figshare:12345.v1`` (a version of an article) or
-    ``zenodo:12345`` (a record).
+    It is ``osf:abcde`` (a project with its components) or ``figshare:12345.v1`` (a version of an article).
     """
-    readers: dict[str, Callable[[str, str], list[RemoteFile]]]
-    readers = {"osf": _osf, "figshare": _figshare, "zenodo": _zenodo}
     kind, _, number = address.partition(":")
-    if kind not in readers or not re.fullmatch(_NUMBERS[kind], number):
-        raise ValueError(f"{address!r} is not an address of files; expected {FORMS}.")
+    if kind not in APIS or not re.fullmatch(_NUMBERS[kind], number):
+        raise ValueError(f"{address!r} is not an address of files; expected osf:abcde or figshare:12345.v1.")
     base = (os.environ.get(f"MGPA_{kind.upper()}_API") or APIS[kind]).rstrip("/")
     try:
-        files = readers[kind](base, number)
+        files = (_osf if kind == "osf" else _figshare)(base, number)
     except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
         raise DownloadError(f"{address}: unknown form of the answer ({repr(error)[:200]}).") from None
     if not files:
@@ -118,21 +129,10 @@ def _figshare(base: str, article: str) -> list[RemoteFile]:
     ]
 
 
-def _zenodo(base: str, record: str) -> list[RemoteFile]:
-    return [
-        RemoteFile(entry["key"], entry["links"]["self"], entry["size"], entry.get("checksum") or None)
-        for entry in _json(f"{base}/records/{record}")["files"]
-    ]
-
-
 def _json(url: str) -> Any:
-    return json.loads(_content(url))
-
-
-def _content(url: str) -> bytes:
     require_pooch()
     try:
-        return b"".join(_received(url, MAX_LISTING))
+        return json.loads(b"".join(_received(url, MAX_LISTING)))
     except DownloadError:
         raise
     except OSError as error:  # what requests raises
@@ -241,6 +241,7 @@ def _received(url: str, limit: float) -> Iterator[bytes]:
     import requests
 
     n = 0
+    url = url.replace(_HUB, (os.environ.get("HF_ENDPOINT") or _HUB).rstrip("/"), 1)
     with requests.get(url, stream=True, timeout=TIMEOUT) as response:
         response.raise_for_status()
         for step in (*response.history, response):

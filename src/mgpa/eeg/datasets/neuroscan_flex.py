@@ -34,8 +34,8 @@ from ..preprocessing import (
     resample_recording,
 )
 from ..trials import Trials
-from .flex_files import CHANNELS, Recording, missing_companions, read_behaviour, read_flex, read_neuroscan
-from .inventory import Check, Inventory
+from .catalogue import Check, Inventory
+from .raw_files import CHANNELS, Recording, missing_companions, read_behaviour, read_flex, read_neuroscan
 
 # Sources are counted in the order of their labels; the paper counts Neuroscan first.
 SOURCES = ("Neuroscan", "flex")
@@ -211,16 +211,16 @@ def count_checks(trials: Trials) -> tuple[Check, ...]:
 def _read_session(
     person: str, task: str, paths: Mapping[str, Path], artifact: float | None
 ) -> tuple[Trials, SessionPairing]:
-    behaviour = read_behaviour(paths["behaviour"], task)
-    require_soa(behaviour.onset, MIN_SOA, name=f"Events of {paths['behaviour']}")
+    listed, label, facts = read_behaviour(paths["behaviour"], task)
+    require_soa(listed, MIN_SOA, name=f"Events of {paths['behaviour']}")
     devices = (read_neuroscan(paths["neuroscan"]), read_flex(paths["flex"]))
     breaks = [t for t, text in devices[0].notes if BREAK_NOTE in text.lower()]
     markers = devices[0].markers, devices[1].markers
     try:
-        match = match_events(*markers, behaviour.onset, breaks=breaks, names=SOURCES)
+        match = match_events(*markers, listed, breaks=breaks, names=SOURCES)
     except PairingError as error:
-        listed = ", ".join(str(path) for path in paths.values())
-        raise PairingError(f"{person} {task}: {error} The files are {listed}.") from error
+        names = ", ".join(str(path) for path in paths.values())
+        raise PairingError(f"{person} {task}: {error} The files are {names}.") from error
     onsets = [markers[0][match.a], markers[1][match.b]]
     cut = [_epochs(device, onset) for device, onset in zip(devices, onsets, strict=True)]
     spans = np.zeros(len(match.ordinal), dtype=bool)
@@ -240,12 +240,12 @@ def _read_session(
     columns = {
         "participant": np.full(len(twice), person),
         "source": np.tile(SOURCES, len(ordinal)),
-        "label": behaviour.label[twice - 1],
+        "label": label[twice - 1],
         "pair_id": np.array([f"{person}-{TASKS[task]}-{k:04d}" for k in twice]),
         "task": np.full(len(twice), task),
         "ordinal": twice,
         "onset": np.stack([onset[keep] for onset in onsets], axis=1).ravel(),
-        **{name: values[twice - 1] for name, values in behaviour.columns.items()},
+        **{name: values[twice - 1] for name, values in facts.items()},
     }
     if artifact is not None:
         columns["artifact"] = np.repeat(flags, 2)
@@ -253,7 +253,7 @@ def _read_session(
     trials = Trials(data.reshape(-1, *data.shape[2:]), CHANNELS, SFREQ, TMIN, columns, info)
     dropped = (*match.dropped, *outside)
     session = SessionPairing(
-        person, len(behaviour.onset), len(ordinal), dropped, _timing_by_name(match), int(flags.sum())
+        person, len(listed), len(ordinal), dropped, _timing_by_name(match), int(flags.sum())
     )
     return trials, session
 

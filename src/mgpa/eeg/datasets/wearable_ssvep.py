@@ -20,8 +20,8 @@ from numpy.typing import NDArray
 from ..._common.progress import progress
 from ...errors import RecordingError, first_few
 from ..trials import Trials
-from .inventory import Check, Inventory
-from .matlab import read_array, read_cell
+from .catalogue import Check, Inventory
+from .raw_files import read_array, read_cell
 
 CHANNELS = ("POz", "PO3", "PO4", "PO5", "PO6", "Oz", "O1", "O2")
 ELECTRODES = ("dry", "wet")

@@ -16,12 +16,11 @@ from numpy.typing import NDArray
 
 from ..._common.files import write_atomically
 from ..._common.progress import progress
-from ..datasets.flex_files import CHANNELS, FLEX_RATE, MARKER_DELAY
 from ..datasets.neuroscan_flex import KINDS, PARTICIPANTS, RAW, TASKS
+from ..datasets.raw_files import CHANNELS, FLEX_RATE, MARKER_DELAY
 from ..pairing import MIN_SIDE
-from .brain import Sources, background, below
+from .brain import Device, Person, Sources, background, below, draw_people, joined, leadfield, record
 from .files import IMPEDANCE, note_settings, write_curry, write_flex_edf, write_json
-from .people import Device, Person, draw_people, record
 
 Array = NDArray[np.float64]
 
@@ -213,14 +212,16 @@ def _write_session(folder: Path, person: Person, task: str, plan: dict[str, Any]
         file.parent.mkdir(parents=True, exist_ok=True)
     rng = person.rng(list(TASKS).index(task), 1)
     onset, label = np.array(plan["onset"]), np.array(plan["label"])
-    brain = background(person, int(SFREQ * plan["end"]), SFREQ, rng)
-    brain = brain.joined(*_responses(person, task, onset, label, plan["end"]))
+    *places, moments = joined(
+        background(person, int(SFREQ * plan["end"]), SFREQ, rng),
+        *_responses(person, task, onset, label, plan["end"]),
+    )
     volts = {}
     for device in (NEUROSCAN, FLEX):
         clock = plan[device.name]
         worn = replace(device, clock_offset=clock["start"], clock_drift=clock["drift"]).worn(rng)
-        field = brain.leadfield(worn.electrodes, tilt=rng.normal(0.0, 0.03, 3))
-        volts[device.name] = record(brain.moments, field, worn, rng, sfreq=SFREQ)
+        field = leadfield(worn.electrodes, *places, tilt=rng.normal(0.0, 0.03, 3))
+        volts[device.name] = record(moments, field, worn, rng, sfreq=SFREQ)
     clocks = {name: plan[name] for name in ("behaviour", "neuroscan", "flex")}
     times = {name: (onset - clock["start"]) * (1 + clock["drift"]) for name, clock in clocks.items()}
     if crosstalk:
@@ -270,7 +271,7 @@ def _add_crosstalk(volts: Array, times: Array, size: float, person: Person) -> N
 
 def _responses(person: Person, task: str, onset: Array, label: Any, end: float) -> list[Sources]:
     times = np.arange(int(SFREQ * end)) / SFREQ
-    parts = []
+    parts: list[Sources] = []
     for beneath, latency, width, moment in COMPONENTS[task]:
         course = np.zeros(len(times))
         for start, kind in zip(onset, label, strict=True):
@@ -278,7 +279,7 @@ def _responses(person: Person, task: str, onset: Array, label: Any, end: float) 
             near = slice(*np.searchsorted(times, [peak - 5 * width, peak + 5 * width]))
             course[near] += moment[kind] * np.exp(-0.5 * ((times[near] - peak) / width) ** 2)
         at = below(person, beneath)
-        parts.append(Sources(*at, np.tile(person.gain * course, (len(at[0]), 1))))
+        parts.append((*at, np.tile(person.gain * course, (len(at[0]), 1))))
     return parts
 
 

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from ..._common.files import replacing, write_atomically
-from ..datasets.flex_files import FLEX_HEADER_RATE, FLEX_RATE
+from ..datasets.raw_files import FLEX_HEADER_RATE, FLEX_RATE
 from ..trials import standard_montage
 from .brain import electrode_positions
 

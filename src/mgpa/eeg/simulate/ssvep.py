@@ -15,12 +15,10 @@ from numpy.typing import NDArray
 
 from ..._common.files import replacing
 from ..._common.progress import progress
-from ...errors import ParameterError
 from ..datasets import wearable_ssvep as files
 from ..datasets.wearable_ssvep import CHANNELS, ELECTRODES, FREQUENCIES, SAMPLES, SFREQ, TMIN
-from .brain import Sources, background, below
+from .brain import Device, Person, Sources, background, below, draw_people, joined, leadfield, record
 from .files import note_settings, write_json
-from .people import Device, Person, draw_people, record
 
 Array = NDArray[np.float64]
 
@@ -71,9 +69,8 @@ def simulate_ssvep(
     dict
         The content of truth.json: settings, devices, and the traits of every person.
     """
-    for name, value in (("n_people", n_people), ("blocks", blocks)):
-        if value < 1:
-            raise ParameterError(name, value, "an integer, 1 or more")
+    if n_people < 1 or blocks < 1:
+        raise ValueError(f"{n_people=}, {blocks=}; expected integers, 1 or more.")
     folder = Path(folder)
     settings = {"version": VERSION, "n_people": n_people, "random_state": random_state, "blocks": blocks}
     note_settings(folder, settings, "*.mat")
@@ -100,10 +97,12 @@ def simulate_person(person: Person, blocks: int) -> Array:
         device, tilt = worn(person, electrode)
         # Trials in the order of a session: blocks of all targets, one after the other.
         n_samples = blocks * len(FREQUENCIES) * OVERSAMPLING * SAMPLES
-        brain = background(person, n_samples, sfreq, person.rng(e, 1))
-        brain = brain.joined(flicker_response(person, np.tile(FREQUENCIES, blocks), person.rng(e, 2)))
-        field = brain.leadfield(device.electrodes, tilt=tilt)
-        volts = record(brain.moments, field, device, person.rng(e, 3), sfreq=sfreq)
+        *places, moments = joined(
+            background(person, n_samples, sfreq, person.rng(e, 1)),
+            flicker_response(person, np.tile(FREQUENCIES, blocks), person.rng(e, 2)),
+        )
+        field = leadfield(device.electrodes, *places, tilt=tilt)
+        volts = record(moments, field, device, person.rng(e, 3), sfreq=sfreq)
         trials = volts.reshape(len(CHANNELS), blocks, len(FREQUENCIES), SAMPLES)
         data[:, :, e] = trials.transpose(0, 3, 1, 2)
     return data
@@ -136,7 +135,7 @@ def flicker_response(person: Person, frequencies: Any, rng: np.random.Generator)
         # Responses grow weaker towards higher frequencies.
         waves.append(np.exp(0.25 * rng.normal()) * np.sqrt(10.0 / frequency) * envelope * wave)
     moments = RESPONSE * person.gain * balance[:, None] * np.concatenate(waves)
-    return Sources(*below(person, GENERATORS), moments)
+    return *below(person, GENERATORS), moments
 
 
 def _information(people: list[Person]) -> NDArray[Any]:

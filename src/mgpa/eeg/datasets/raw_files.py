@@ -1,14 +1,20 @@
-"""One file of the Neuroscan/Flex data set at a time: events as the experiment lists them, and each device's.
+"""The providers' files, one at a time: MATLAB arrays, the experiment's csv, Curry and EDF recordings.
 
-A file that is missing, cut short or not what its name says is one error that names it.
+A file that is missing, cut short or not what its name says is one error that names it. The libraries that
+read recordings are partly written in C, and a few changed bytes can crash them or keep them busy for ever:
+they run in another process. It is joblib's (loky), which, unlike the standard library's, needs no
+``if __name__ == "__main__"`` in the script that reads.
 """
 
 from __future__ import annotations
 
+import atexit
 import csv
+import io
 import itertools
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import BrokenExecutor
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -16,7 +22,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...errors import RecordingError
-from .reader_process import read_apart
 
 CHANNELS = (
     *("Cz", "Fz", "Fp1", "F3", "FT7", "CP3", "P7", "O1"),
@@ -41,18 +46,9 @@ COLUMNS = {
     "oddball_passive": _ODDBALL,
 }
 LABELS = {"N170": {"watch": 0, "face": 1}, "oddball_active": _TONES, "oddball_passive": _TONES}
-
-
-class Behaviour(NamedTuple):
-    """What the experiment's csv file says about the events of a session.
-
-    ``onset`` is in seconds on the experiment's clock. ``label`` is 1 for faces and deviant tones (code 3),
-    0 for watches and standard tones (code 1). ``columns`` has, of N170, ``orientation`` and ``event_code``.
-    """
-
-    onset: NDArray[np.float64]
-    label: NDArray[np.int64]
-    columns: dict[str, NDArray[Any]]
+# Seconds that any file may take to read, and how much more for each of its bytes.
+SECONDS, SECONDS_PER_BYTE = 120.0, 1e-6
+_pool: Any = None
 
 
 class Recording(NamedTuple):
@@ -68,12 +64,99 @@ class Recording(NamedTuple):
     notes: tuple[tuple[float, str], ...] = ()
 
 
-def read_behaviour(path: str | Path, task: str) -> Behaviour:
+def read_apart(reader: Callable[..., Any], path: Any, *arguments: Any, n_bytes: int | None = None) -> Any:
+    """Return ``reader(*arguments)``, computed in another process; ``path`` is what errors name."""
+    from joblib.externals.loky import ProcessPoolExecutor
+
+    global _pool
+    if _pool is None:
+        _pool = ProcessPoolExecutor(1, timeout=60)
+        atexit.register(_pool.shutdown, kill_workers=True)
+    seconds = SECONDS + SECONDS_PER_BYTE * (Path(path).stat().st_size if n_bytes is None else n_bytes)
+    try:
+        return _pool.submit(reader, *arguments).result(seconds)
+    except BrokenExecutor:
+        problem = "crashed the library that reads it"
+    except TimeoutError:
+        problem = f"was not read within {seconds:.0f} s"
+        _pool.shutdown(wait=True, kill_workers=True)
+    _pool = None
+    raise RecordingError(f"{path} {problem}: it is damaged. Fetch it again.")
+
+
+def read_array(path: Path, variable: str, shape: tuple[int, ...]) -> NDArray[Any]:
+    """Return a real, finite array of this shape, or raise and say what the file holds instead."""
+    array = _load(path, variable)
+    if array.shape != shape or array.dtype.kind not in "fiu":
+        raise RecordingError(
+            f"{path}: {variable} is {array.dtype} of shape {array.shape}; expected real numbers of {shape}."
+        )
+    if not np.isfinite(array).all():
+        where = tuple(int(i) for i in np.argwhere(~np.isfinite(array))[0])
+        raise RecordingError(f"{path}: {variable} has NaN or infinity (first at {where}, counted from 0).")
+    return array
+
+
+def read_cell(path: Path, variable: str) -> list[list[Any]]:
+    """Return the rows of a cell array. Texts are stripped, and whole numbers are integers; empty is ""."""
+    cell = _load(path, variable)
+    if cell.dtype != object or cell.ndim != 2 or len(cell) < 2:
+        raise RecordingError(
+            f"{path}: {variable} is {cell.dtype} of shape {cell.shape}; expected a cell array with a row of "
+            "names and a row for each participant."
+        )
+    return [[_plain(value) for value in row] for row in cell]
+
+
+def _plain(value: Any) -> Any:
+    """Return a text or a number out of whatever MATLAB wrapped it in."""
+    while isinstance(value, np.ndarray):
+        if value.size != 1:
+            return "" if value.size == 0 else value.tolist()
+        value = value.reshape(-1)[0]
+    if isinstance(value, np.generic):
+        value = value.item()
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
+    return value.strip() if isinstance(value, str) else value
+
+
+def _load(path: Path, variable: str) -> NDArray[Any]:
+    if not path.is_file():
+        raise FileNotFoundError(f"No file {path}.")
+    content = path.read_bytes()
+    array: NDArray[Any] = read_apart(_variable, path, content, variable, str(path), n_bytes=len(content))
+    return array
+
+
+def _variable(content: bytes, variable: str, name: str) -> NDArray[Any]:
+    from scipy.io import loadmat
+
+    try:
+        variables = loadmat(io.BytesIO(content))
+    except NotImplementedError:
+        raise RecordingError(
+            f"{name} is a MATLAB 7.3 file, unlike the provider's; store it with save(..., '-v7')."
+        ) from None
+    except Exception as error:  # of zlib, struct and scipy itself, and all of them mean the same
+        raise RecordingError(f"{name} is damaged, or not a MATLAB file: {error}. Fetch it again.") from None
+    if variable not in variables:
+        names = ", ".join(sorted(name for name in variables if not name.startswith("__")))
+        raise RecordingError(f"{name} has no variable {variable!r}. Variables: {names or 'none'}.")
+    return np.asarray(variables[variable])
+
+
+def read_behaviour(
+    path: str | Path, task: str
+) -> tuple[NDArray[np.float64], NDArray[np.int64], dict[str, NDArray[Any]]]:
     """Read when events happened and which they were, from the experiment's csv file.
 
     It has the columns trial (counted from 1), eventCode, stimCat, stimOrient and stimElapsedTime (N170), or
     trial, tone and elapsed_time (oddballs). It is comma separated UTF-8, with or without a byte order mark;
     blanks around names and values do not count, and neither do other columns.
+
+    Returns onsets in seconds on the experiment's clock, labels (1 for faces and deviant tones, code 3; 0 for
+    watches and standard tones, code 1) and, of N170, ``orientation`` and ``event_code``.
     """
     path, labels = Path(path), LABELS[task]
     onset: list[float] = []
@@ -97,7 +180,7 @@ def read_behaviour(path: str | Path, task: str) -> Behaviour:
     if len(falls):
         raise RecordingError(f"{path}: event {falls[0] + 2} is not after event {falls[0] + 1}.")
     columns = {"orientation": np.array(orientation), "event_code": np.array(code)} if code else {}
-    return Behaviour(np.array(onset), np.array(label, dtype=np.int64), columns)
+    return np.array(onset), np.array(label, dtype=np.int64), columns
 
 
 def read_neuroscan(path: str | Path) -> Recording:
