@@ -1,4 +1,4 @@
-"""Variations of a study, and the paper's reuse tables from published participant values."""
+"""Variations of a study, and what stays of its conclusions."""
 
 import csv
 
@@ -8,9 +8,7 @@ pytest.importorskip("pydantic")
 pytest.importorskip("matplotlib")
 
 from mgpa.studies import load_study, presets
-from mgpa.studies.attack import attack_study, attacks
-from mgpa.studies.paper import Runs, filled
-from mgpa.studies.paper_tables import TABLES
+from mgpa.studies.attack import _conclusion, attack_study, attacks
 from small_studies import TINY, written
 
 
@@ -41,10 +39,10 @@ def test_an_attack_lists_what_stays_and_computes_shared_cells_once(tmp_path):
         attack_study(path, tmp_path / "out", names=["gamma"], device="cpu")
 
 
-def test_published_participant_values_give_the_papers_reuse_tables_to_the_digit():
-    runs = Runs.read([], published=True)
-    tables = {table.name: table for table in TABLES}
-    for name in ("3", "10", "11"):
-        for _, cells in filled(tables[name], runs):
-            assert all(run == paper for run, paper in cells), name
-    assert runs.results["p300-reuse"]["heading"] != "Ours"
+@pytest.mark.parametrize(
+    ("sign", "declared", "word"),
+    [(1, 1, "stays"), (0, 0, "stays"), (0, 1, "moves"), (-1, 0, "moves"), (-1, 1, "turns")],
+)
+def test_only_a_clear_difference_of_the_other_sign_turns_a_conclusion(sign, declared, word):
+    assert _conclusion(sign, declared, is_range=False) == word
+    assert _conclusion(sign, 0, is_range=True) == "stays"

@@ -12,8 +12,7 @@ import numpy as np
 import mgpa
 from layout import COLLIDING, OVERFLOWING, measure
 from mgpa.studies import load_study, write_results
-from mgpa.studies.results import SIMULATED, provenance
-from mgpa.studies.rows import contrasts, estimates
+from mgpa.studies.results import SIMULATED, contrasts, estimates, provenance
 from mgpa.tables.files import write_table
 from simulated import simulated_table
 from small_studies import CLOSED_FORM, files_of, run, written
@@ -24,50 +23,58 @@ def read_rows(path):
         return list(csv.DictReader(stream))
 
 
+def ends(row):
+    return row["value"], row["low"], row["high"]
+
+
 def test_rows_are_what_the_audit_says(finished):
     result, folder = finished
     audit = result.audits[""]
     rows = list(estimates(result))
     more = ("L", *(f"{t} {way}" for t in ("T_f", "T_r") for way in audit["identity"].directions))
-    assert {(r.method, r.metric): r.estimate for r in rows} == {
+    expected = {
         (name, metric): audit[name].estimate(metric)
-        for name, found in audit.estimates.items()
-        for metric in (*found, *more)
+        for name, metrics in audit.estimates.items()
+        for metric in (*metrics, *more)
+    }
+    assert {(r["method"], r["metric"]): ends(r) for r in rows} == {
+        key: (e.value, e.low, e.high) for key, e in expected.items()
     }
     differences = list(contrasts(result))
-    assert {(r.method, r.against, r.metric) for r in differences} == {
+    assert {(r["method"], r["against"], r["metric"]) for r in differences} == {
         *(("CF", "identity", metric) for metric in ("S", "T_f", "T_r", "M")),
         *(("CF", "LEACE_50 %", metric) for metric in ("T_f", "worst")),
     }
     for row in differences:
-        assert row.estimate == audit.contrast(row.method, row.against, row.metric)
-    for path, found in (("table.csv", rows), ("contrasts.csv", differences)):
-        written_rows = read_rows(folder / path)
-        assert [float(row["value"]) for row in written_rows] == [row.value for row in found]
-        assert [float(row["low"]) for row in written_rows] == [row.low for row in found]
-        assert [row["method"] for row in written_rows] == [row.method for row in found]
+        e = audit.contrast(row["method"], row["against"], row["metric"])
+        assert ends(row) == (e.value, e.low, e.high)
+    for path, numbers in (("table.csv", rows), ("contrasts.csv", differences)):
+        stored = read_rows(folder / path)
+        assert [(r["method"], float(r["value"]), float(r["low"])) for r in stored] == [
+            (row["method"], row["value"], row["low"]) for row in numbers
+        ]
     content = json.loads((folder / "results.json").read_text("utf-8"))
     assert content["simulated"] is False
-    assert [row["value"] for row in content["estimates"]] == [row.value for row in rows]
+    assert content["estimates"] == rows
     people = {row["participant"] for row in read_rows(folder / "participants.csv")}
     assert people == set(audit["CF"].participants)
 
 
 def test_the_papers_values_stand_beside_ours(finished):
     result, folder = finished
-    rows = {(r.method, r.metric): r for r in estimates(result)}
-    assert {key for key, row in rows.items() if row.paper is not None} == {
+    rows = {(r["method"], r["metric"]): r for r in estimates(result)}
+    assert {key for key, row in rows.items() if row["paper"] is not None} == {
         ("identity", "S"), ("CF", "S"), ("CF", "M"),
     }  # fmt: skip
     row = rows["CF", "M"]
-    assert row.difference == row.value - 0.125
-    assert rows["CF", "T_f"].difference is None
+    assert row["difference"] == row["value"] - 0.125
+    assert rows["CF", "T_f"]["difference"] is None
     first = next(contrasts(result))
-    assert (first.paper, first.paper_low, first.paper_high) == (-0.25, -0.3, -0.2)
-    assert first.difference == first.value + 0.25
-    found = {(r["method"], r["metric"]): r for r in read_rows(folder / "table.csv")}
-    assert float(found["CF", "M"]["difference"]) == row.difference
-    assert found["CF", "T_f"]["paper"] == found["CF", "T_f"]["difference"] == ""
+    assert (first["paper"], first["paper_low"], first["paper_high"]) == (-0.25, -0.3, -0.2)
+    assert first["difference"] == first["value"] + 0.25
+    stored = {(r["method"], r["metric"]): r for r in read_rows(folder / "table.csv")}
+    assert float(stored["CF", "M"]["difference"]) == row["difference"]
+    assert stored["CF", "T_f"]["paper"] == stored["CF", "T_f"]["difference"] == ""
 
 
 def test_the_report_tells_about_the_study_and_loads_nothing(finished):
@@ -92,7 +99,7 @@ def test_the_report_gives_a_line_to_every_contrast_beside_the_papers(finished):
     assert list(lines) == ["CF − Identity", "CF − LEACE_50 %"]
     assert re.findall(r'<th scope="col">(.*?)</th>', differences)[1:] == ["S", "T_f", "T_r", "M", "worst"]
     row = next(contrasts(finished[0]))
-    assert f"{row.value:+.3f}".replace("-0.", "−.") in lines["CF − Identity"]
+    assert f"{row['value']:+.3f}".replace("-0.", "−.") in lines["CF − Identity"]
     assert "◇ −.250 [−.300, −.200]" in lines["CF − Identity"]
     assert "◇" not in lines["CF − LEACE_50 %"]
     assert beside.count("◇ .") == 3  # three values that the paper prints

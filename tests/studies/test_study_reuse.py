@@ -9,8 +9,8 @@ import pytest
 from mgpa.audit.measure import movement_by_group
 from mgpa.studies import StudyError, load_study, plan_study, write_results
 from mgpa.studies.recordings import Recordings
+from mgpa.studies.results import estimates
 from mgpa.studies.reuse import prepare, run_reuse, select_method
-from mgpa.studies.rows import estimates
 from mgpa.tables.files import open_table, write_table
 from mgpa.tables.rows import corrected_rows
 from simulated import simulated_table
@@ -69,7 +69,7 @@ def uneven(tmp_path):
 def test_reuse_selects_once_and_audits_every_task(reused, tmp_path):
     work = tmp_path / "work"
     study = load_study(reused)
-    assert plan_study(study, work)["cells"]["Family"] == 2
+    assert plan_study(study, work)["Family"] == 2
     assert not work.exists()
     result = run(study, work)
     assert list(result.audits) == ["Easy", "Hard"]
@@ -90,6 +90,9 @@ def test_reuse_selects_once_and_audits_every_task(reused, tmp_path):
     text = report.read_text("utf-8")
     assert "Chosen on development participants" in text
     assert 'href="report-Hard.html"' in text
+    for task in ("Easy", "Hard"):  # every task has its figures
+        names = {path.name for path in (tmp_path / "out" / "figures" / task).iterdir()}
+        assert {"worst.pdf", "worst.svg", "worst.png"} <= names
 
 
 def test_reuse_is_measured_in_the_coordinates_that_its_tasks_share(uneven, tmp_path):
@@ -107,10 +110,10 @@ def test_reuse_is_measured_in_the_coordinates_that_its_tasks_share(uneven, tmp_p
 
 def test_reuse_reports_what_lies_behind_the_worst_association(uneven, tmp_path):
     result = run(load_study(uneven), tmp_path / "work")
-    found = {(row.task, row.method, row.metric): row.value for row in estimates(result)}
+    rows = {(row["task"], row["method"], row["metric"]): row["value"] for row in estimates(result)}
     for task, audit in result.audits.items():
         for i, metric in enumerate(("reversed", "independent", "aligned")):
-            assert found[task, "CF", metric] == pytest.approx(audit["CF"].shortcut[..., i].mean())
+            assert rows[task, "CF", metric] == pytest.approx(audit["CF"].shortcut[..., i].mean())
 
 
 def test_those_who_are_judged_are_no_part_of_a_selection(uneven, tmp_path):

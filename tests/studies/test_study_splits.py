@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 import numpy as np
+import pytest
 
 from mgpa.studies import load_study, plan_study
 from mgpa.studies.recordings import Recordings
@@ -28,6 +29,20 @@ def test_a_split_shows_one_view_of_events_and_keeps_full_contrasts_for_the_gate(
     assert sum(map(len, roles.values())) == len(set().union(*roles.values()))
 
 
+@pytest.mark.parametrize("endpoints", [{}, {"association": 0.9}, {"gamma": 0.5}])
+def test_full_contrasts_are_kept_where_rows_are_not_their_own_pairs(endpoints, tmp_path):
+    study = load_study(written(tmp_path, table=paired_table()), endpoints=endpoints)
+    split = make_split(study, Recordings(study, tmp_path), "all", None)
+    fit = split.table.rows("FIT")
+    assert (np.asarray(fit.pair_id) == -1).all() == ("association" in endpoints)
+    if not endpoints:
+        assert split.contrasts is split.endpoints is None
+        return
+    full, weak = (second - first for first, second in (split.contrasts, split.endpoints))
+    np.testing.assert_allclose(weak, endpoints.get("gamma", 1.0) * full, atol=1e-9)
+    assert np.abs(full).max() > 1
+
+
 def test_those_who_are_judged_change_nothing_that_is_fitted(associated, tmp_path):
     before = make_split(associated, Recordings(associated, tmp_path), "all", None)
     raw = open_table(tmp_path / "rows.npz").read()
@@ -45,4 +60,4 @@ def test_rotations_are_splits_and_everybody_is_judged_once(tmp_path):
     assert list(split_names(study)) == [f"rotation {i}" for i in range(5)]
     audit = run(study, tmp_path / "work").audits[""]
     assert sorted(audit["CF"].participants) == sorted(np.unique(paired_table().participant))
-    assert plan_study(study, tmp_path / "work")["cells"] == {"identity": 5, "LEACE_50 %": 5, "CF": 5}
+    assert plan_study(study, tmp_path / "work") == {"identity": 5, "LEACE_50 %": 5, "CF": 5}

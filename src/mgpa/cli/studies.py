@@ -60,10 +60,9 @@ def plan(
     data: Recordings = None,
     checkpoint: Weights = None,
     quick: bool = False,
-    device: str = "auto",
     json_: AsJson = False,
 ) -> None:
-    """Check everything a study needs, and show what it consists of; nothing is computed.
+    """Check everything a study needs, and count its cells; nothing is computed.
 
     Example: mgpa study plan controlled-ssvep --quick --out controlled
 
@@ -71,7 +70,7 @@ def plan(
     ----------
     out
         The folder it is, or will be, run in.
-    quick, device
+    quick
         As in `mgpa study run`.
     """
     from .._common.files import claim
@@ -79,13 +78,8 @@ def plan(
 
     claim(out)
     chosen = load_study(which, recordings=data, checkpoint=checkpoint, quick=quick)
-    planned = plan_study(chosen, out / "work", device=device)
-    lines = [
-        f"table {n or 'of embeddings'}: {'made' if m else 'not made yet'}"
-        for n, m in planned["tables"].items()
-    ]
-    lines += [f"{n:>5} cells  {name}" for name, n in planned["cells"].items()]
-    show(planned, "\n".join(lines), json_)
+    cells = plan_study(chosen, out / "work")
+    show({"cells": cells}, "\n".join(f"{n:>5} cells  {name}" for name, n in cells.items()), json_)
 
 
 @study.command

@@ -6,11 +6,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from .._common.files import claim, csv_lines, write_atomically
 from .config import Study, load_study
+from .results import contrasts
 from .run import StudyResult, run_study
+
+LEFT_OUT = "one participant left out"
 
 
 def attacks(study: Study) -> dict[str, dict[str, Any]]:
@@ -31,17 +32,12 @@ def attacks(study: Study) -> dict[str, dict[str, Any]]:
     if study.endpoints.association is not None:
         changes |= {f"assignment seed {seed}": {"endpoints": {"seed": seed}} for seed in (1, 2)}
     if study.reuse is not None:
-        seeds = {"fit_seed": 1, "development_seed": 2}
-        changes["assignment seeds 1 and 2"] = {"reuse": seeds}
+        changes["assignment seeds 1 and 2"] = {"reuse": {"fit_seed": 1, "development_seed": 2}}
     if study.endpoints.gamma != 1:
-        changes |= {
-            f"gamma {factor:g} times": {"endpoints": {"gamma": factor * study.endpoints.gamma}}
-            for factor in (0.5, 2.0)
-        }
-    if isinstance(study.gate.rank, float):
-        changes |= {f"gate energy {rank:g}": {"gate": {"rank": rank}} for rank in (0.8, 0.95)}
-    else:
-        changes |= {f"gate rank {rank}": {"gate": {"rank": rank}} for rank in (4, 16)}
+        for factor in (0.5, 2.0):
+            changes[f"gamma {factor:g} times"] = {"endpoints": {"gamma": factor * study.endpoints.gamma}}
+    word, ranks = ("energy", (0.8, 0.95)) if isinstance(study.gate.rank, float) else ("rank", (4, 16))
+    changes |= {f"gate {word} {rank:g}": {"gate": {"rank": rank}} for rank in ranks}
     closed = [name for name, m in study.methods.items() if m.method == "closed_form_mgpa"]
     if closed:
         within = {name: {"parameters": {"anchor": "within"}} for name in closed}
@@ -64,53 +60,59 @@ def attack_study(
         raise ValueError(f"No variation {unknown[0]!r}. Variations: {', '.join(changes)}.")
     [path] = claim(out, "attack.csv")
     first = run_study(base, Path(out) / "work", device=device)
-    rows = [*_rows("as declared", first, first), *_left_out(first)]
+    declared = _contrasts(first)
+    rows = [*_rows("as declared", declared, declared, first.heading), *_left_out(first, declared)]
     for name in names or changes:
         varied = run_study(load_study(which, **options, **changes[name]), Path(out) / "work", device=device)
-        rows += _rows(name, varied, first)
+        rows += _rows(name, _contrasts(varied), declared, varied.heading)
         heads = list(rows[0])
         write_atomically(path, csv_lines([heads, *([row[h] for h in heads] for row in rows)]).encode())
     return rows
 
 
-def _contrasts(result: StudyResult) -> dict[tuple[str, ...], Any]:
-    from .rows import contrasts
-
+def _contrasts(result: StudyResult) -> dict[tuple[str, ...], tuple[float, float, float]]:
+    """Return the declared contrasts of a study's outcomes: value, low, high."""
     outcomes = {"worst"} if result.study.reuse is not None else {"S", "T_f"}
-    return {(r.task, r.method, r.against, r.metric): r for r in contrasts(result) if r.metric in outcomes}
+    return {
+        (r["task"], r["method"], r["against"], r["metric"]): (r["value"], r["low"], r["high"])
+        for r in contrasts(result)
+        if r["metric"] in outcomes
+    }
 
 
-def _rows(variation: str, result: StudyResult, base: StudyResult) -> list[dict[str, Any]]:
-    """Return every declared contrast under a variation, and whether its sign and clearness stay."""
-    declared, rows = _contrasts(base), []
-    for key, row in _contrasts(result).items():
-        if key in declared:
-            rows.append(_row(variation, key, row.value, row.low, row.high, declared[key], result.heading))
-    return rows
-
-
-def _left_out(result: StudyResult) -> list[dict[str, Any]]:
+def _left_out(result: StudyResult, declared: dict[Any, Any]) -> list[dict[str, Any]]:
     """Return the range of every contrast when one EVAL participant at a time is left out."""
-    rows = []
-    for key, declared in _contrasts(result).items():
-        task, a, b, metric = key
+    ranges = {}
+    for task, a, b, metric in declared:
         audit = result.audits[task]
         without = audit[a].influence(metric) - audit[b].influence(metric)
-        ends = float(np.min(without)), float(np.max(without))
-        rows.append(
-            _row("one participant left out", key, float(np.mean(without)), *ends, declared, result.heading)
-        )
+        ranges[task, a, b, metric] = float(without.mean()), float(without.min()), float(without.max())
+    return _rows(LEFT_OUT, ranges, declared, result.heading)
+
+
+def _rows(variation: str, varied: Any, declared: Any, heading: str) -> list[dict[str, Any]]:
+    """Return every declared contrast under a variation, and what becomes of its conclusion."""
+    rows = []
+    for key in (key for key in varied if key in declared):
+        value, low, high = varied[key]
+        names = dict(zip(("task", "method", "against", "metric"), key, strict=True))
+        numbers = {"value": value, "low": low, "high": high, "declared": declared[key][0]}
+        word = _conclusion(_sign(varied[key]), _sign(declared[key]), variation == LEFT_OUT)
+        rows.append(names | {"variation": variation} | numbers | {"conclusion": word, "run": heading})
     return rows
 
 
-def _row(
-    variation: str, key: Any, value: float, low: float, high: float, base: Any, heading: str
-) -> dict[str, Any]:
-    clear = low > 0 or high < 0
-    same = value * base.value > 0
-    stays = "stays" if same and clear == (base.low > 0 or base.high < 0) else "moves" if same else "turns"
-    names = dict(zip(("task", "method", "against", "metric"), key, strict=True))
-    return names | {
-        "variation": variation, "value": value, "low": low, "high": high, "declared": base.value,
-        "conclusion": stays, "run": heading,
-    }  # fmt: skip
+def _sign(ends: tuple[float, float, float]) -> int:
+    """Return 1 or -1 for an interval that lies above or below zero, 0 for one that includes it."""
+    return int(ends[1] > 0) - int(ends[2] < 0)
+
+
+def _conclusion(sign: int, declared: int, is_range: bool) -> str:
+    """Return "stays", "moves" (clear in one of them only) or "turns" (clear in both, with opposite signs).
+
+    A range of values without one participant each is narrower than an interval: it can unsettle a clear
+    conclusion, but not make one.
+    """
+    if sign == declared or (is_range and declared == 0):
+        return "stays"
+    return "turns" if sign * declared < 0 else "moves"

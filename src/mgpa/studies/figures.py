@@ -2,23 +2,16 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from textwrap import fill
 from typing import TYPE_CHECKING, Any
 
-from ..audit.plots import save_figures
 from ..audit.plots.drawing import CHANCE, INK, MUTED, PAGE, canvas, plain, rows, style
-from .paper_tables import CONTROLLED, REUSE, TASKS
+from .paper import CONTROLLED, REUSE, TASKS
 
 if TYPE_CHECKING:
     from .paper import Number, Runs
 
 GATES = ("Measurement gate", "PCA gate", "Random gates", "Ungated")
-
-
-def save_study_figure(figure: Any, path: Path) -> Path:
-    """Write one figure as PDF."""
-    return save_figures({path.stem: figure}, path.parent, ("pdf",))[0]
 
 
 def gate_figure(runs: Runs) -> Any:
@@ -36,7 +29,7 @@ def gate_figure(runs: Runs) -> Any:
             _mark(axes[1], number(runs.numbers, name, "T_f", "identity"), y, 100)
             _mark(axes[1], number(runs.paper, name, "T_f", "identity"), y + 0.28, 100, paper=True)
         if identity is not None:
-            axes[0].axvline(identity.value, color=INK, ls="--", lw=0.7)
+            axes[0].axvline(identity[0], color=INK, ls="--", lw=0.7)
         axes[0].axvline(0.5, **CHANCE)
         axes[1].axvline(0, **CHANCE)
         for y, name in enumerate(("Conditional target", "Mean target")):
@@ -69,11 +62,11 @@ def reuse_figure(runs: Runs) -> Any:
                 _mark(ax, runs.numbers.get(key), y, face="white" if aware else INK)
                 _mark(ax, runs.paper.get(key), y + 0.25, paper=True)
                 gain = runs.numbers.get((REUSE, task, name, "LEACE", "worst"))
-                clear = gain is not None and gain.low is not None and gain.low > 0
+                clear = gain is not None and gain[1] is not None and gain[1] > 0
                 labels.append(f"{name} †" if clear else name)
             leace = runs.numbers.get((REUSE, task, "LEACE", "", "worst"))
             if leace is not None:
-                ax.axvline(leace.value, color=INK, ls="--", lw=0.7)
+                ax.axvline(leace[0], color=INK, ls="--", lw=0.7)
             ax.axvline(0.5, **CHANCE)
             _panels((ax, labels, task, "Worst-association AUROC"))
         line = f"● {run['heading']}, 95 % intervals    ◇ the paper    - - LEACE    ┈ guessing"

@@ -1,34 +1,35 @@
 """The paper's tables 1 to 11, figures 3 and 4, and every number it prints beside a run's.
 
 Captions name each run's heading ("Ours", "Simulated", "Quick", "Changed") and list how it differs from the
-packaged study.
+packaged study. Which numbers and words stand where is data: ``paper.toml``.
 """
 
 from __future__ import annotations
 
 import json
 import re
+import tomllib
 from collections.abc import Iterable, Mapping, Sequence
 from html import escape
-from itertools import groupby
+from importlib.resources import files
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from .._common.files import claim, csv_lines, write_atomically
 from ..audit.report.tables import latex_text
 from ..errors import StudyError
 from .config import load_study, presets
-from .paper_tables import CONTROLLED, FACTS, REUSE, TABLES, TASKS, Table, word_tables
 
+CONTROLLED, REUSE = "controlled-ssvep", "p300-reuse"
+TASKS = ("P300", "N170", "MMN")
 NOTHING = "–"
-
-
-class Number(NamedTuple):
-    """A number, and its interval where there is one."""
-
-    value: float
-    low: float | None = None
-    high: float | None = None
+_DATA = tomllib.loads(files(__package__).joinpath("paper.toml").read_text("utf-8"))
+#: A column is [head, study, task, metric, digits]; a row is its labels, then [method, against, task].
+TABLES: list[dict[str, Any]] = _DATA["table"]
+#: Facts that a reproduction has exactly, by study and key of ``results.json``'s protocol: value and source.
+FACTS = {(study, fact): (value, source) for study, fact, value, source in _DATA["facts"]["rows"]}
+#: A value and the ends of its interval, where it has one.
+Number = tuple[float, float | None, float | None]
 
 
 class Runs:
@@ -41,26 +42,30 @@ class Runs:
     """
 
     def __init__(self, results: Sequence[Mapping[str, Any]]) -> None:
-        self.results = {str(one["study"]): one for one in results}
+        self.results = {str(run["study"]): run for run in results}
         if len(self.results) < len(results):
             raise StudyError("Two folders hold the same study; name one of them.")
         self.numbers: dict[tuple[str, ...], Number] = {
-            (study, row["task"], row["method"], row["against"], row["metric"]): Number(
-                row["value"], row["low"], row["high"]
+            (study, *(row[part] for part in ("task", "method", "against", "metric"))): (
+                row["value"], row["low"], row["high"],
             )
-            for study, one in self.results.items()
-            for row in (*one["estimates"], *one["contrasts"])
-        }
+            for study, run in self.results.items()
+            for row in (*run["estimates"], *run["contrasts"])
+        }  # fmt: skip
         self.paper: dict[tuple[str, ...], Number] = {}
         for name in presets():
             study = load_study(name)
-            printed: list[tuple[str, str, str, tuple[float, ...]]]
-            printed = [(m, "", key, (x,)) for m, xs in study.paper.items() for key, x in xs.items()]
-            printed += [(c.a, c.b, key, tuple(xs)) for c in study.contrasts for key, xs in c.paper.items()]
-            for method, against, key, ends in printed:
+            printed: list[tuple[str, str, str, Number]]
+            printed = [
+                (m, "", key, (x, None, None)) for m, xs in study.paper.items() for key, x in xs.items()
+            ]
+            printed += [
+                (c.a, c.b, key, (xs[0], xs[1], xs[2])) for c in study.contrasts for key, xs in c.paper.items()
+            ]
+            for method, against, key, number in printed:
                 task, _, metric = key.partition(" ")
                 task, metric = (task, metric) if task in TASKS else ("", key)
-                self.paper[name, task, method, against, metric] = Number(*ends)
+                self.paper[name, task, method, against, metric] = number
 
     @classmethod
     def read(cls, folders: Iterable[Path], *, published: bool = False) -> Runs:
@@ -77,10 +82,11 @@ class Runs:
             results.append(json.loads(path.read_text("utf-8")))
         return cls(results)
 
-    def caption(self, studies: Iterable[str], methods: Iterable[str] = ()) -> str:
-        """Return what the numbers of some studies are, and how each run differs from the paper's study."""
-        sentences = []
-        for study in studies:
+    def caption(self, table: Mapping[str, Any]) -> str:
+        """Return a table's title, what its numbers are, and how each run differs from the paper's study."""
+        sentences = [f"{table['title']}."]
+        methods = {name for *_, content in table["rows"] for name in content[:2]}
+        for study in studies_of(table):
             run = self.results.get(study)
             if run is None:
                 sentences.append(f"{study}: not run.")
@@ -89,14 +95,18 @@ class Runs:
             sentences.append(
                 f"{study}: {run['heading']} [paper]; {differences} (digest {run['digest'][:12]})."
             )
-            omitted = {name: why for name, why in run["omitted"].items() if name.split(": ")[-1] in methods}
-            sentences += [f"{study}: {name} is left out, {why}." for name, why in omitted.items()]
+            for name, why in run["omitted"].items():
+                if name.split(": ")[-1] in methods:
+                    sentences.append(f"{study}: {name} is left out, {why}.")
         return " ".join(sentences)
 
 
-def write_paper(
-    folders: Iterable[Path], out: Path, *, all_tables: bool = True, published: bool = False
-) -> list[Path]:
+def studies_of(table: Mapping[str, Any]) -> list[str]:
+    """Return the studies that a table's numbers come from; none, if it is a table of words."""
+    return sorted({column[1] for column in table["columns"] if len(column) > 1})
+
+
+def write_paper(folders: Iterable[Path], out: Path, *, published: bool = False) -> list[Path]:
     """Write the paper's tables and figures, with the numbers of runs beside those it prints.
 
     Parameters
@@ -106,8 +116,7 @@ def write_paper(
     out : path
         Folder, new, empty or written by this function, for ``paper.html`` with all tables, ``table_1.tex``
         and ``.csv`` and so on, ``numbers.csv`` (every printed number), ``figure_3.pdf``, ``figure_4.pdf``.
-    all_tables : bool
-        Also tables that no study here has a number for; those show the paper's alone.
+        What no run has a number for shows the paper's alone.
     published : bool
         Compute tables 3, 10 and 11 from the published participant values, without a run of the reuse study.
 
@@ -116,23 +125,58 @@ def write_paper(
     list of path
     """
     runs = Runs.read(folders, published=published)
-    tables = [t for t in TABLES if all_tables or t.studies & set(runs.results)]
-    if all_tables:
-        tables += word_tables(runs.results)
+    tables = [*TABLES, *word_tables(runs.results)]
     texts = {"paper.html": as_html(tables, runs), "numbers.csv": numbers_csv(runs)}
     for table in tables:
-        texts[f"table_{table.name}.tex"] = latex(table, runs)
-        texts[f"table_{table.name}.csv"] = as_csv(table, runs)
+        texts[f"table_{table['name']}.tex"] = latex(table, runs)
+        texts[f"table_{table['name']}.csv"] = as_csv(table, runs)
     paths = [write_atomically(claim(out, name)[0], text.encode()) for name, text in texts.items()]
-    from .figures import gate_figure, reuse_figure, save_study_figure
+    from ..audit.plots import save_figures
+    from .figures import gate_figure, reuse_figure
 
-    for study, name, draw in (
-        (CONTROLLED, "figure_3.pdf", gate_figure),
-        (REUSE, "figure_4.pdf", reuse_figure),
-    ):
+    for study, name, draw in ((CONTROLLED, "figure_3", gate_figure), (REUSE, "figure_4", reuse_figure)):
         if study in runs.results:
-            paths.append(save_study_figure(draw(runs), claim(out, name)[0]))
+            folder = claim(out, f"{name}.pdf")[0].parent
+            paths += save_figures({name: draw(runs)}, folder, ("pdf",))
     return sorted(paths)
+
+
+def word_tables(results: Mapping[str, Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Return tables 4 to 6: the paper's words, and the settings that the runs stored."""
+    rows = [
+        [title, [paper, results[study]["facts"]["protocol"] if study in results else "not run"]]
+        for study, title, paper in _DATA["protocol"]["rows"]
+    ]
+    tables = [("4", "Protocol map", "Study", rows)]
+    for name, title, label, key in (
+        ("5", "Shared MGPA settings", "Component", "settings"),
+        ("6", "Independent source-reader bank", "Input", "readers"),
+    ):
+        rows = [
+            [component, [paper, _what_ran(results, settings)]]
+            for component, paper, settings in _DATA[key]["rows"]
+        ]
+        tables.append((name, title, label, rows))
+    return [
+        {"name": name, "title": title, "labels": [label], "columns": [["Paper"], ["What ran"]], "rows": rows}
+        for name, title, label, rows in tables
+    ]
+
+
+def _what_ran(results: Mapping[str, Mapping[str, Any]], settings: list[str]) -> str:
+    """Return the values of some settings, and where runs differ, whose they are."""
+    ran: dict[str, list[str]] = {}
+    for study, run in results.items():
+        facts = run["facts"]
+        if settings[0] in facts:
+            values = {
+                key.rpartition(".")[2].replace("_", " "): facts[key] for key in settings if key in facts
+            }
+            words = ", ".join(f"{name} {value}" for name, value in values.items())
+            ran.setdefault(words, []).append(study)
+    if len(ran) == 1:
+        return next(iter(ran))
+    return "; ".join(f"{', '.join(names)}: {words}" for words, names in ran.items()) or "not run"
 
 
 def number_text(number: Number | None, digits: int, percent: bool, sign: bool, interval: bool) -> str:
@@ -140,7 +184,7 @@ def number_text(number: Number | None, digits: int, percent: bool, sign: bool, i
 
     Examples
     --------
-    >>> number_text(Number(-0.0413, -0.0647, -0.021), 2, percent=True, sign=True, interval=True)
+    >>> number_text((-0.0413, -0.0647, -0.021), 2, percent=True, sign=True, interval=True)
     '-4.13 [-6.47, -2.10]'
     """
     if number is None:
@@ -152,63 +196,55 @@ def number_text(number: Number | None, digits: int, percent: bool, sign: bool, i
     return f"{value} [{ends[0]}, {ends[1]}]" if interval and None not in ends else str(value)
 
 
-def filled(table: Table, runs: Runs) -> list[tuple[list[str], list[tuple[str, str]]]]:
+def filled(table: Mapping[str, Any], runs: Runs) -> list[tuple[list[str], list[tuple[str, str]]]]:
     """Return a table's rows: labels, and for every column the run's text and the paper's."""
     rows = []
-    for labels, content in table.rows:
-        if not table.studies:
+    for *labels, content in table["rows"]:
+        if not studies_of(table):
             rows.append((labels, [(text, "") for text in content]))
             continue
         (method, against, of_task), cells = content, []
-        for _, study, task, metric, digits in table.columns:
+        for _, study, task, metric, digits in table["columns"]:
             if not any(key[0] == study and key[2] == method for key in runs.paper):
                 cells.append(("N/A", "N/A"))  # a method that this study of the paper does not have
                 continue
             key = (study, of_task or task, method, against, metric)
-            how = (digits, table.percent, bool(against), table.interval)
+            how = (digits, table.get("percent", False), bool(against), table.get("interval", False))
             cells.append((number_text(runs.numbers.get(key), *how), number_text(runs.paper.get(key), *how)))
         rows.append((labels, cells))
     return rows
 
 
-def _caption(table: Table, runs: Runs) -> str:
-    methods = {name for _, content in table.rows for name in content[:2]}
-    return f"{table.title}. {runs.caption(sorted(table.studies), methods)}".strip()
+def _heads(table: Mapping[str, Any]) -> list[str]:
+    over = table.get("over") or [""] * len(table["columns"])
+    return [f"{a}: {c[0]}" if a else c[0] for a, c in zip(over, table["columns"], strict=True)]
 
 
-def _spans(table: Table) -> list[tuple[str, int]]:
-    return [(text, len(list(same))) for text, same in groupby(table.over or ())]
-
-
-def _both(run: str, paper: str) -> str:
-    return run if paper in ("", "N/A") else f"{run} [{paper}]"
-
-
-def latex(table: Table, runs: Runs) -> str:
-    """Return a table as LaTeX, laid out as in the paper, and no wider than the text."""
-    words = not table.studies
-    kinds = "p{.2\\linewidth}" + "p{.36\\linewidth}" * len(table.columns) if words else (
-        "l" * len(table.labels) + "r" * len(table.columns)
-    )  # fmt: skip
-    out = [
-        r"% needs \usepackage{booktabs,graphicx}",
-        r"\begin{table}[t]\centering\small",
-        rf"\caption{{{_tex(_caption(table, runs))}}}",
-        # With the paper's numbers beside the run's, most tables are wider than a page has room for.
-        r"\resizebox{\ifdim\width>\linewidth\linewidth\else\width\fi}{!}{%",
-        rf"\begin{{tabular}}{{@{{}}{kinds}@{{}}}}",
-        r"\toprule",
-    ]
-    if table.over:
-        spans = [rf"\multicolumn{{{n}}}{{c}}{{{_tex(text)}}}" for text, n in _spans(table)]
-        out.append(" & ".join([""] * len(table.labels) + spans) + r" \\")
-    heads = [*table.labels, *(column[0] for column in table.columns)]
-    out += [" & ".join(map(_tex, heads)) + r" \\", r"\midrule"]
-    out += [
-        " & ".join(map(_tex, (*labels, *(_both(*cell) for cell in cells)))) + r" \\"
+def _lines(table: Mapping[str, Any], runs: Runs) -> list[list[str]]:
+    """Return the heads and rows of a table as texts, the paper's number in brackets after the run's."""
+    rows = [
+        [*labels, *(run if paper in ("", "N/A") else f"{run} [{paper}]" for run, paper in cells)]
         for labels, cells in filled(table, runs)
     ]
-    return "\n".join([*out, r"\bottomrule", r"\end{tabular}}", r"\end{table}", ""])
+    return [[*table["labels"], *_heads(table)], *rows]
+
+
+def latex(table: Mapping[str, Any], runs: Runs) -> str:
+    """Return a table as LaTeX, no wider than the text."""
+    labels, columns = len(table["labels"]), len(table["columns"])
+    kinds = "l" * labels + "r" * columns
+    if not studies_of(table):
+        kinds = "p{.2\\linewidth}" + "p{.36\\linewidth}" * columns
+    heads, *rows = (" & ".join(map(_tex, line)) + r" \\" for line in _lines(table, runs))
+    return "\n".join([
+        r"% needs \usepackage{booktabs,graphicx}",
+        r"\begin{table}[t]\centering\small",
+        rf"\caption{{{_tex(runs.caption(table))}}}",
+        # With the paper's numbers beside the run's, most tables are wider than a page has room for.
+        r"\resizebox{\ifdim\width>\linewidth\linewidth\else\width\fi}{!}{%",
+        rf"\begin{{tabular}}{{@{{}}{kinds}@{{}}}}", r"\toprule", heads, r"\midrule", *rows, r"\bottomrule",
+        r"\end{tabular}}", r"\end{table}", "",
+    ])  # fmt: skip
 
 
 def _tex(text: str) -> str:
@@ -220,36 +256,28 @@ def _tex(text: str) -> str:
     return re.sub(r"(^|[\[ ])-(?=\d)", r"\1$-$", written)
 
 
-def as_csv(table: Table, runs: Runs) -> str:
-    """Return a table as CSV: a run's column and the paper's for each column, and what the run was."""
-    words = not table.studies
-    over = table.over or [""] * len(table.columns)
-    names = [f"{a}: {c[0]}" if a else c[0] for a, c in zip(over, table.columns, strict=True)]
-    heads = names if words else [f"{name}{whose}" for name in names for whose in ("", " [paper]")]
-    rows: list[Sequence[Any]] = [[*table.labels, *heads, *([] if words else ["what the numbers are"])]]
-    caption = runs.caption(sorted(table.studies))
+def as_csv(table: Mapping[str, Any], runs: Runs) -> str:
+    """Return a table as CSV: of numbers, the run's and the paper's columns, and what the run was."""
+    if not studies_of(table):
+        return csv_lines(_lines(table, runs))
+    heads = [f"{name}{whose}" for name in _heads(table) for whose in ("", " [paper]")]
+    rows: list[Sequence[Any]] = [[*table["labels"], *heads, "what the numbers are"]]
     for labels, cells in filled(table, runs):
-        flat = [cell[0] for cell in cells] if words else [text for cell in cells for text in cell]
-        texts_shown = ["" if text == NOTHING else text for text in flat]
-        rows.append([*labels, *texts_shown, *([] if words else [caption])])
+        texts = ["" if text == NOTHING else text for cell in cells for text in cell]
+        rows.append([*labels, *texts, runs.caption(table)])
     return csv_lines(rows)
 
 
-def as_html(tables: Sequence[Table], runs: Runs) -> str:
+def as_html(tables: Iterable[Mapping[str, Any]], runs: Runs) -> str:
     """Return all tables as one page."""
     parts = []
     for table in tables:
-        heads = "".join(f"<th>{escape(h)}</th>" for h in (*table.labels, *(c[0] for c in table.columns)))
-        spans = "".join(f'<th colspan="{n}">{escape(text)}</th>' for text, n in _spans(table))
-        top = f'<tr><td colspan="{len(table.labels)}"></td>{spans}</tr>' if spans else ""
-        body = "".join(
-            "<tr>"
-            + "".join(f"<td>{escape(c)}</td>" for c in (*labels, *(_both(*x) for x in cells)))
-            + "</tr>"
-            for labels, cells in filled(table, runs)
+        heads, *rows = (
+            "<tr>" + "".join(f"<{tag}>{escape(text)}</{tag}>" for text in line) + "</tr>"
+            for tag, line in zip(["th"] + ["td"] * len(table["rows"]), _lines(table, runs), strict=True)
         )
-        words = escape(f"Table {table.name}. {_caption(table, runs)}")
-        parts.append(f"<table><caption>{words}</caption><thead>{top}<tr>{heads}</tr></thead>{body}</table>")
+        words = escape(f"Table {table['name']}. {runs.caption(table)}")
+        parts.append(f"<table><caption>{words}</caption><thead>{heads}</thead>{''.join(rows)}</table>")
     style = (
         "body{font:15px/1.45 system-ui,sans-serif;max-width:75em;margin:2em auto;padding:0 1em}"
         "table{border-collapse:collapse;margin:0 0 2.5em;display:block;overflow-x:auto}"
@@ -271,16 +299,17 @@ def numbers_csv(runs: Runs) -> str:
         run, number = runs.results.get(key[0]), runs.numbers.get(key)
         compared: list[Any] = [None] * 7
         if number is not None:
+            (value, low, high), (printed, printed_low, printed_high) = number, paper
             overlap = None
-            if None not in (number.low, number.high, paper.low, paper.high):
-                overlap = number.low <= paper.high and paper.low <= number.high  # type: ignore[operator]
-            sign = number.value * paper.value > 0 if key[3] else None
-            compared = [*number, number.value - paper.value, sign, overlap, None]
+            if low is not None and high is not None and printed_low is not None and printed_high is not None:
+                overlap = low <= printed_high and printed_low <= high
+            sign = value * printed > 0 if key[3] else None
+            compared = [*number, value - printed, sign, overlap, None]
         rows.append([key[0], run and run["heading"], *key[1:], *paper, *compared, "paper's text"])
-    for (study, fact), (value, source) in FACTS.items():
+    for (study, fact), (expected, source) in FACTS.items():
         run = runs.results.get(study)
         ours = None if run is None else run["protocol"].get(fact)
-        equal = None if ours is None else str(ours) == value
-        row = [study, run and run["heading"], "", "", "", fact, value, None, None, ours]
+        equal = None if ours is None else str(ours) == expected
+        row = [study, run and run["heading"], "", "", "", fact, expected, None, None, ours]
         rows.append([*row, None, None, None, None, None, equal, source])
     return csv_lines(rows)

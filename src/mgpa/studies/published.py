@@ -10,7 +10,7 @@ import numpy as np
 
 from ..audit.bootstrap import contrast, estimate
 from .config import load_study
-from .paper_tables import REUSE, TASKS
+from .paper import REUSE, TASKS
 
 _PARTS = ("reversed", "independent", "aligned")
 
@@ -40,16 +40,16 @@ def published_reuse() -> dict[str, Any]:
     def entry(task: str, method: str, against: str, metric: str) -> dict[str, Any]:
         statistic: Any = "worst" if metric == "worst" else "mean"
         first = values(task, method, metric)
-        e = (
-            contrast(first, values(task, against, metric), statistic)
-            if against
-            else estimate(first, statistic)
-        )
+        if against:
+            e = contrast(first, values(task, against, metric), statistic)
+        else:
+            e = estimate(first, statistic)
+        single = [float(estimate(fit[None], statistic, n_draws=1).value) for fit in first]
         names = {"task": task, "method": method, "against": against, "metric": metric}
-        return names | {"value": e.value, "low": e.low, "high": e.high}
+        numbers = {"value": e.value, "low": e.low, "high": e.high}
+        return names | numbers | {"fit_low": min(single), "fit_high": max(single)}
 
-    study = load_study(REUSE)
-    contrasts = [(c.a, c.b, metric) for c in study.contrasts for metric in c.metrics]
+    metrics, declared = ("worst", "control", *_PARTS), load_study(REUSE).contrasts
     return {
         "study": REUSE,
         "heading": "Published participant values",
@@ -58,11 +58,7 @@ def published_reuse() -> dict[str, Any]:
         "settings": {"methods": {}},
         "protocol": {},
         "facts": {"protocol": "published participant values"},
-        "estimates": [
-            entry(task, method, "", metric)
-            for task, method in fits
-            for metric in ("worst", "control", *_PARTS)
-        ],
-        "contrasts": [entry(task, a, b, metric) for task in TASKS for a, b, metric in contrasts],
+        "estimates": [entry(task, method, "", m) for task, method in fits for m in metrics],
+        "contrasts": [entry(task, c.a, c.b, m) for task in TASKS for c in declared for m in c.metrics],
         "omitted": {},
     }

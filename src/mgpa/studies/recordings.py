@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 
-from .._common.files import write_atomically
 from .._common.progress import waiting
 from ..audit.store import installed, key_of, resolve_device, versions
 from ..errors import StudyError, TableError
@@ -22,8 +21,6 @@ from .config import FIXED, EncoderSection, Study
 
 # Raised when the same settings give other tables than before.
 TABLE_VERSION = 2
-# Beside simulated recordings, once they are all there.
-COMPLETE = "complete.json"
 
 
 class Recordings:
@@ -44,7 +41,7 @@ class Recordings:
         data = self.study.data
         if data.folder is not None:
             return data.folder
-        folder = self._simulated_folder()
+        folder = self.workspace / "recordings" / key_of(data.kind, data.simulate, data.tasks)[:12]
         folder.mkdir(parents=True, exist_ok=True)
         try:
             if data.kind == "wearable_ssvep":
@@ -57,34 +54,27 @@ class Recordings:
                 simulate_flex(folder, tasks=data.tasks, verbose=self.verbose, **data.simulate)
         except TypeError as error:
             raise StudyError(f"data.simulate does not fit the simulator: {error}.") from None
-        write_atomically(folder / COMPLETE, b"{}\n")
         return folder
-
-    def _simulated_folder(self) -> Path:
-        data = self.study.data
-        return self.workspace / "recordings" / key_of(data.kind, data.simulate, data.tasks)[:12]
 
     @cached_property
     def checksums(self) -> dict[str, str]:
         """SHA-256 of every input file, by its name below the folder; and of the encoder's weights."""
         if self.study.data.kind == "table":
             path = Path(str(self.study.data.table))
-            files = sorted(p for p in path.rglob("*") if p.is_file()) if path.is_dir() else [path]
             root = path if path.is_dir() else path.parent
+            files = list(path.rglob("*")) if path.is_dir() else [path]
         else:
             root = self.folder
             # Hidden files are what a killed simulation was writing, or a file manager's.
-            files = sorted(
-                p
-                for p in root.rglob("*")
-                if p.is_file()
-                and p.suffix != ".json"
-                and not any(part.startswith(".") for part in p.relative_to(root).parts)
+            visible = (
+                p for p in root.rglob("*") if not any(s.startswith(".") for s in p.relative_to(root).parts)
             )
+            files = [p for p in visible if p.suffix != ".json"]
+        checksums = {str(p.relative_to(root)): _sha256(p) for p in sorted(files) if p.is_file()}
         weights = self.study.encoder.checkpoint if self.study.encoder is not None else None
-        checkpoints = [] if weights in (None, "paper") else [Path(str(weights))]
-        checksums = {str(p.relative_to(root)): _sha256(p) for p in files}
-        return checksums | {f"checkpoint {p.name}": _sha256(p) for p in checkpoints}
+        if weights not in (None, "paper"):
+            checksums[f"checkpoint {Path(str(weights)).name}"] = _sha256(Path(str(weights)))
+        return checksums
 
     @cached_property
     def origin(self) -> str:
@@ -146,48 +136,26 @@ class Recordings:
         return self._key_of("table", task if task in self.study.data.tasks else "")
 
     def _key_of(self, what: str, which: Any) -> str:
-        """Return the name of a table: everything that its numbers come from."""
-        encoder = self.study.encoder
+        """Return the name of a table: everything that its numbers come from, but not where files are."""
         # Networks round differently on different devices.
-        network = encoder is not None and encoder.name not in FIXED
+        network = self.study.encoder is not None and self.study.encoder.name not in FIXED
         device = resolve_device(self.device) if network else None
-        return key_of(
-            what, TABLE_VERSION, versions(), reader_versions(), self.checksums, self._settings("data"),
-            self._settings("views"), self._settings("encoder"), device, which,
-        )  # fmt: skip
+        hidden: Any = {"data": {"folder", "table", "labels"}, "encoder": {"checkpoint"}}
+        settings = self.study.model_dump(mode="json", include={"data", "views", "encoder"}, exclude=hidden)
+        libraries = versions(), reader_versions()
+        return key_of(what, TABLE_VERSION, *libraries, self.checksums, settings, device, which)
 
     def virtual_pairs(self, roles: Mapping[str, str]) -> Table:
         """Return trials of FIT participants paired with their virtual views toward the other source."""
         fit = sorted(person for person, role in roles.items() if role == "FIT")
         return self._kept(self._key_of("virtual", fit), lambda: self._embed_virtual(fit))
 
-    def _settings(self, section: str) -> Any:
-        """Return a section without what does not change a number: where the files are."""
-        part = getattr(self.study, section)
-        if part is None:
-            return None
-        settings: dict[str, Any] = part.model_dump(mode="json", exclude={"folder", "table", "labels"})
-        if settings.get("checkpoint") is not None:
-            settings["checkpoint"] = Path(settings["checkpoint"]).name
-        return settings
-
-    def _path(self, key: str) -> Path:
-        return self.workspace / "tables" / f"{key}.npz"
-
     def _kept(self, key: str, make: Any) -> Table:
-        path = self._path(key)
+        path = self.workspace / "tables" / f"{key}.npz"
         if not path.exists():
             path.parent.mkdir(parents=True, exist_ok=True)
             write_table(make(), path, overwrite=True)
         return open_table(path).read()
-
-    def is_kept(self, task: str = "") -> bool:
-        """Return whether the table of a task is there, without making it (or its recordings)."""
-        if self.study.data.kind == "table":
-            return True
-        if self.study.simulated and not (self._simulated_folder() / COMPLETE).exists():
-            return False
-        return self._path(self._key(task)).exists()
 
     def _labelled(self, table: Table, task: str) -> Table:
         """Return the table with the column that the study calls this task's label."""

@@ -1,29 +1,76 @@
-"""A study's files: tables, figures, reports and provenance."""
+"""A study's numbers, row by row beside the paper's, and its files: tables, figures, reports, provenance."""
 
 from __future__ import annotations
 
 import json
 import platform
-from dataclasses import asdict, fields
+from collections.abc import Iterator
 from html import escape
 from pathlib import Path
 from typing import Any
 
 from .._common.files import claim, csv_cell, csv_lines, write_atomically
-from ..audit import Estimate
+from ..audit import Audit, Estimate
+from ..audit.metrics import METRICS
 from ..audit.report.pieces import bullets, plain_table
 from ..audit.store import key_of, versions
 from ..audit.words import label
-from .config import presets
-from .paper import write_paper
 from .recordings import reader_versions
-from .rows import Row, contrasts, estimates, slug
 from .run import StudyResult
+
+#: One number of a study: of a method, or of a difference between two; ``fit_…`` are the ends of single fits.
+Row = dict[str, Any]
+FIGURES = ("pdf", "svg", "png")
 
 SIMULATED = (
     "These recordings are simulated, and so is every number of this run. The paper's values are of its "
     "recordings and its encoder; they are shown to compare patterns, not as numbers to be reproduced."
 )
+
+
+def estimates(result: StudyResult) -> Iterator[Row]:
+    """Yield every metric of every method, beside the paper's where it has one."""
+    # What lies behind the worst association, where that is the outcome; which readers set S.
+    wholes = ("worst", "S") if result.study.reuse is not None else ("S",)
+    parts = [name for whole in wholes for name, metric in METRICS.items() if metric.part_of == whole]
+    for task, audit in result.audits.items():
+        directions = [f"{t} {way}" for t in ("T_f", "T_r") for way in audit["identity"].directions]
+        for name, values in audit.estimates.items():
+            more = {m: audit[name].estimate(m) for m in (*parts, *directions) if audit[name].has(m)}
+            for metric, e in (values | more).items():
+                paper = result.study.paper.get(name, {}).get(f"{task} {metric}".strip())
+                yield _row((task, name, "", metric), e, (paper, None, None), _fit_range(audit, name, metric))
+
+
+def contrasts(result: StudyResult) -> Iterator[Row]:
+    """Yield every difference that the study declares, beside the paper's where it has one."""
+    for task, audit in result.audits.items():
+        for plan in result.study.contrasts:
+            if not {plan.a, plan.b} <= set(audit.methods):  # one of them was left out
+                continue
+            for metric in plan.metrics:
+                if audit[plan.a].has(metric) and audit[plan.b].has(metric):
+                    e = audit.contrast(plan.a, plan.b, metric)
+                    paper = plan.paper.get(f"{task} {metric}".strip(), (None, None, None))
+                    yield _row((task, plan.a, plan.b, metric), e, paper)
+
+
+def _row(names: tuple[str, ...], e: Estimate, paper: Any, fits: Any = (None, None)) -> Row:
+    row = dict(zip(("task", "method", "against", "metric"), names, strict=True))
+    numbers = (e.value, e.low, e.high, *paper, *fits, None if paper[0] is None else e.value - paper[0])
+    heads = "value low high paper paper_low paper_high fit_low fit_high difference"
+    return row | dict(zip(heads.split(), numbers, strict=True))
+
+
+def _fit_range(audit: Audit, name: str, metric: str) -> tuple[float | None, float | None]:
+    """Return a metric's smallest and largest value among a method's fits; none if it has one fit."""
+    from ..audit.bootstrap import estimate
+
+    statistic, values = audit[name].values(metric)
+    if len(values) < 2:
+        return None, None
+    single = [float(estimate(values[i : i + 1], statistic).value) for i in range(len(values))]
+    return min(single), max(single)
 
 
 def write_results(result: StudyResult, folder: Path, *, command: str = "") -> Path:
@@ -33,10 +80,13 @@ def write_results(result: StudyResult, folder: Path, *, command: str = "") -> Pa
     ----------
     result : StudyResult
     folder : path
-        New, empty or written by an earlier run. Equal results give equal files.
+        New, empty or written by an earlier run. Equal results give equal files. Of several tasks, each has a
+        report and a folder of figures.
     command : str
         How the study was run, for the record.
     """
+    from ..audit.plots import draw_all, save_figures
+
     rows, differences = list(estimates(result)), list(contrasts(result))
     texts = {
         "provenance.json": _json(provenance(result, command)),
@@ -48,13 +98,13 @@ def write_results(result: StudyResult, folder: Path, *, command: str = "") -> Pa
     for name, text in texts.items():
         write_atomically(claim(folder, name)[0], text.encode())
     folder = Path(folder)
-    if result.study.name in presets():
-        write_paper([folder], folder / "paper", all_tables=False)
-    reports = {task: f"report-{slug(task)}.html" if task else "report.html" for task in result.audits}
+    slugs = {task: "".join(c if c.isalnum() else "-" for c in task) for task in result.audits}
+    reports = {task: f"report-{slug}.html" if task else "report.html" for task, slug in slugs.items()}
     paths = dict(zip(reports, claim(folder, *reports.values()), strict=True))
     for task, audit in result.audits.items():
-        if not task:
-            audit.figures(folder / "figures")
+        figures, place = draw_all(audit), f"figures/{slugs[task]}".rstrip("/")
+        claim(folder, *(f"{place}/{name}.{kind}" for name in figures for kind in FIGURES))
+        save_figures(figures, folder / place, FIGURES)
         title = result.study.title + (f": {task}" if task else "")
         audit.report(paths[task], title, sections=_sections(result, task, reports))
     return next(iter(paths.values()))
@@ -71,8 +121,8 @@ def as_json(result: StudyResult, rows: list[Row], differences: list[Row]) -> dic
         "digest": result.digest,
         "protocol": protocol(result),
         "facts": facts_of(result),
-        "estimates": [asdict(row) | {"difference": row.difference} for row in rows],
-        "contrasts": [asdict(row) | {"difference": row.difference} for row in differences],
+        "estimates": rows,
+        "contrasts": differences,
         "selection": result.selection,
         "omitted": result.omitted,
     }
@@ -172,9 +222,9 @@ def provenance(result: StudyResult, command: str) -> dict[str, Any]:
 
 
 def _csv(rows: list[Row], result: StudyResult) -> str:
-    header = [*(field.name for field in fields(Row)), "difference", "run", "deviations"]
+    heads = list(_row(("",) * 4, Estimate(0.0, 0.0, 0.0), (None,) * 3))
     run = result.heading, "; ".join(result.deviations)
-    return csv_lines([header, *([*asdict(row).values(), row.difference, *run] for row in rows)])
+    return csv_lines([[*heads, "run", "deviations"], *([*row.values(), *run] for row in rows)])
 
 
 def _participants(result: StudyResult) -> str:
@@ -207,7 +257,7 @@ def _sections(result: StudyResult, task: str, reports: dict[str, str]) -> list[t
         ("Differences that the study is about", contrasts(result)),
         ("Beside the paper's values", estimates(result)),
     ):
-        compared = [row for row in rows if row.task == task and (row.against or row.paper is not None)]
+        compared = [r for r in rows if r["task"] == task and (r["against"] or r["paper"] is not None)]
         if compared:
             parts.append(_beside(compared, caption, result.heading))
     return [("study", "The study", "\n".join(parts))]
@@ -215,17 +265,18 @@ def _sections(result: StudyResult, task: str, reports: dict[str, str]) -> list[t
 
 def _beside(rows: list[Row], caption: str, whose: str) -> str:
     """Return a line for every method or difference, and a column a metric: the run's, then the paper's."""
-    metrics = list(dict.fromkeys(row.metric for row in rows))
+    metrics = list(dict.fromkeys(row["metric"] for row in rows))
     lines: dict[str, dict[str, str]] = {}
     for row in rows:
-        name = label(row.method) + (f" − {label(row.against)}" if row.against else "")
-        sign = "+" if row.against else ""
-        text = f"{row.estimate:{sign}.3f}"
-        if row.paper is not None:
-            paper = f"{Estimate(row.paper, row.paper_low or 0.0, row.paper_high or 0.0):{sign}.3f}"
-            text += f" ◇ {paper if row.paper_low is not None else paper.partition(' ')[0]}"
-        lines.setdefault(name, {})[row.metric] = text.replace("-", "−")
-    head = ["Difference" if rows[0].against else "Method", *metrics]
+        name = label(row["method"]) + (f" − {label(row['against'])}" if row["against"] else "")
+        sign = "+" if row["against"] else ""
+        text = f"{Estimate(row['value'], row['low'], row['high']):{sign}.3f}"
+        if row["paper"] is not None:
+            printed = Estimate(row["paper"], row["paper_low"] or 0.0, row["paper_high"] or 0.0)
+            paper = f"{printed:{sign}.3f}"
+            text += f" ◇ {paper if row['paper_low'] is not None else paper.partition(' ')[0]}"
+        lines.setdefault(name, {})[row["metric"]] = text.replace("-", "−")
+    head = ["Difference" if rows[0]["against"] else "Method", *metrics]
     caption = f"{caption}: {whose}, with 95 % intervals; after ◇, what the paper prints."
     return plain_table(
         head, [[n, *(line.get(m, "–") for m in metrics)] for n, line in lines.items()], caption

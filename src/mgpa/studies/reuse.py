@@ -39,7 +39,7 @@ from ..tables.table import Table
 from .arms import make_arm, recipes
 from .config import ReuseSection, Study
 from .recordings import Recordings
-from .splits import Split, coordinates_of, pairs_of, roles_of, shortcut, split_names
+from .splits import Split, alone, coordinates_of, pairs_of, roles_of, shortcut, split_names
 
 
 @dataclass(frozen=True)
@@ -85,7 +85,8 @@ def run_reuse(
     recipe, and for every seed the point and what it did to development participants. ``options`` are those
     of :func:`mgpa.audit.run`.
     """
-    plan, splits = _plan(study), split_names(study)
+    assert study.reuse is not None
+    plan, splits = study.reuse, split_names(study)
     audits: dict[str, list[Audit]] = {}
     selection: dict[str, Any] = {}
     for split, rotation in splits.items():
@@ -94,11 +95,15 @@ def run_reuse(
         for name in study.methods:
             recipe, fits, count = select_method(study, material, name, **options)
             chosen[name] = [fit.map for fit in fits]
-            selection[name if len(splits) == 1 else f"{name}, {split}"] = {
-                "recipe": recipe,
-                "fits": [_facts(fit) for fit in fits],
-                "candidates": count,
-            }
+            points = [
+                {"seed": fit.model.get_params().get("random_state")}
+                | ({"n_stages": len(fit.map)} if isinstance(fit.map, SequentialMap) else {})
+                | {"strength": fit.map.strength}
+                | {outcome: float(fit.facts[outcome]) for outcome in ("worst", "movement")}
+                for fit in fits
+            ]
+            key = name if len(splits) == 1 else f"{name}, {split}"
+            selection[key] = {"recipe": recipe, "fits": points, "candidates": count}
         fit = material.tables[material.development].rows("FIT")
         for task in plan.tasks:
             table = material.tables[task]
@@ -121,15 +126,10 @@ def run_reuse(
     return audits, selection
 
 
-def _plan(study: Study) -> ReuseSection:
-    if study.reuse is None:
-        raise StudyError("The study has no [reuse] section.")
-    return study.reuse
-
-
 def prepare(study: Study, recordings: Recordings, rotation: int | None = None) -> Material:
     """Return a reuse study's tables in coordinates of the development task, and what maps are fitted on."""
-    plan = _plan(study)
+    plan = study.reuse
+    assert plan is not None
     raw = {task: recordings.table(task) for task in plan.tasks}
     roles = roles_of(raw[plan.development], study.roles, rotation)
     _require_judges(raw, roles)
@@ -168,7 +168,8 @@ def select_method(
     Each fit is cut to the point that development participants choose; recipes compete by their mean over
     seeds.
     """
-    method, plan, store = study.methods[name], _plan(study), Store(cache)
+    method, plan, store = study.methods[name], study.reuse, Store(cache)
+    assert plan is not None
     split = Split(name, material.bank, material.coordinates, material.pairs)
     data = FittingData(Table.concatenate([material.bank, material.val]), material.pairs)
     # The development task's shortcut and control heads, of original HEAD events.
@@ -211,16 +212,6 @@ def _fit_one(
     return replace(fit, map=m, facts=store.put(key, facts, m))
 
 
-def _facts(fit: Fit) -> dict[str, Any]:
-    m = fit.map
-    return {
-        "seed": fit.model.get_params().get("random_state"),
-        **({"n_stages": len(m)} if isinstance(m, SequentialMap) else {}),
-        "strength": m.strength,
-        **{outcome: float(fit.facts[outcome]) for outcome in ("worst", "movement")},
-    }
-
-
 def _select(
     fitted: CorrectionMap, material: Material, heads: Any, plan: ReuseSection
 ) -> tuple[CorrectionMap, dict[str, Any]]:
@@ -242,15 +233,7 @@ def _select(
         independent.append([float(curve[1]) for curve in curves])
         moved.append(_pair_movement(X0, X1, C0, C1, people))
     best = select_by_development(worst, independent, moved, max_loss=plan.max_loss)
-    facts = {
-        "point": np.array(best),
-        "worst": np.array(worst[best]),
-        "movement": np.array(moved[best]),
-        "independent": np.array(independent[best]),
-        "strength": np.array(points[best].strength),
-        "curve": np.array(worst),
-    }
-    return points[best], facts
+    return points[best], {"worst": np.array(worst[best]), "movement": np.array(moved[best])}
 
 
 def _corrected(m: Any, X: Any, source: Any) -> Any:
@@ -337,9 +320,7 @@ def _one_view(table: Table, seed: int) -> Table:
     if len(labels) != 2:
         raise StudyError(f"Reuse needs two labels; there are {len(labels)}.")
     device = assign_endpoints(label == labels[1], table.participant[views[0]], 1.0, seed)
-    seen = table.take(np.sort(np.where(device == 1, views[1], views[0])))
-    ids = np.asarray(seen.columns["pair_id"])
-    return replace(seen, pair_id=np.full(len(seen), -1 if ids.dtype.kind in "iu" else ""))
+    return alone(table.take(np.sort(np.where(device == 1, views[1], views[0]))))
 
 
 def _views(table: Table) -> tuple[NDArray[np.int64], NDArray[np.int64]]:

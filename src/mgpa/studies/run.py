@@ -15,14 +15,13 @@ import numpy as np
 
 from .._common.files import claim, write_atomically
 from ..audit import Audit, AuditPlan
-from ..audit.store import resolve_device
+from ..audit.store import key_of, resolve_device
 from ..tables.table import Table
 from .arms import make_arms, pairs_by_method, recipes, unfitted
-from .checks import check_study
 from .config import Study
 from .recordings import Recordings
 from .reuse import run_reuse
-from .setup import deviations, effective_settings, heading, settings_digest, weights_of
+from .setup import check_study, deviations, effective_settings, heading
 from .splits import Split, make_split, shortcut, split_names
 
 
@@ -65,12 +64,16 @@ class StudyResult:
     @property
     def weights(self) -> str:
         """SHA-256 of the encoder's weights; "random …" or "none" without."""
-        return weights_of(self.tables)
+        for info in self.tables.values():
+            record = (info.get("encoder") or {}).get("checkpoint")
+            if record is not None:
+                return str(record.get("sha256", record) if isinstance(record, dict) else record)
+        return "none"
 
     @property
     def digest(self) -> str:
         """Checksum of settings, input files and weights."""
-        return settings_digest(self.settings, self.checksums, self.weights)
+        return key_of(self.settings, dict(sorted(self.checksums.items())), self.weights)
 
     @cached_property
     def deviations(self) -> list[str]:
@@ -126,8 +129,7 @@ def run_study(
     check_study(study, recordings)
     settings = json.dumps(effective_settings(study), indent=1, ensure_ascii=False, default=str)
     write_atomically(claim(workspace, "settings.json")[0], f"{settings}\n".encode())
-    options: dict[str, Any] = {"cache": workspace / "cells", "n_jobs": n_jobs, "device": device}
-    options["verbose"] = verbose
+    options = {"cache": workspace / "cells", "n_jobs": n_jobs, "device": device, "verbose": verbose}
     parts: dict[str, list[Audit]] = {}
     selection: dict[str, Any] = {}
     with joblib.parallel_config("dask", client=client) if client is not None else nullcontext():
@@ -135,9 +137,8 @@ def run_study(
             parts, selection = run_reuse(study, recordings, **options)
         else:
             for name, rotation in split_names(study).items():
-                for task, plan in study_plans(
-                    study, make_split(study, recordings, name, rotation), **options
-                ):
+                split = make_split(study, recordings, name, rotation)
+                for task, plan in study_plans(study, split, **options):
                     parts.setdefault(task, []).append(plan.run())
     return StudyResult(
         study,
@@ -151,62 +152,51 @@ def run_study(
     )
 
 
-def tasks_of(study: Study, split: Split) -> dict[str, Table]:
-    """Return the rows of a split for every task whose labels the study names.
+def tasks_of(study: Study, table: Table) -> dict[str, Table]:
+    """Return the rows for every task whose labels the study names; a single task has the empty name.
 
-    HEAD and EVAL have that task's labels. FIT and VAL keep the first task's, so that all tasks share the same
-    fits. A study of one task calls it by the empty text.
+    HEAD and EVAL have that task's labels. FIT and VAL keep the first task's, so that all tasks share fits.
     """
     columns = study.data.labels
     if len(columns) < 2:
-        return {"": split.table}
-    table, first = split.table, next(iter(columns))
+        return {"": table}
     held, label = np.isin(table.role, ("HEAD", "EVAL")), table.columns["label"]
-    return {
-        task: table if task == first else replace(table, label=np.where(held, table.columns[name], label))
-        for task, name in columns.items()
-    }
+    first, *others = columns
+    tables = {task: np.where(held, table.columns[columns[task]], label) for task in others}
+    return {first: table} | {task: replace(table, label=labels) for task, labels in tables.items()}
 
 
 def study_plans(study: Study, split: Split, **options: Any) -> Iterator[tuple[str, AuditPlan]]:
     """Yield the tasks of one split, and how each is audited."""
     budgets = {name: method.budget for name, method in study.methods.items() if method.budget is not None}
-    methods, pairs = make_arms(study, split), pairs_by_method(study, split)
-    for task, table in tasks_of(study, split).items():
-        yield (
-            task,
-            AuditPlan(
-                table,
-                methods,
-                pairs=pairs,
-                seeds=study.seeds,
-                budget=budgets or None,
-                unattained="omit",
-                coordinates=split.coordinates,
-                readers=study.readers.model_dump(),
-                association=shortcut(table),
-                folds=1,
-                floor=study.floor,
-                **options,
-            ),
-        )
+    shared: dict[str, Any] = options | {
+        "pairs": pairs_by_method(study, split),
+        "seeds": study.seeds,
+        "budget": budgets or None,
+        "unattained": "omit",
+        "coordinates": split.coordinates,
+        "readers": study.readers.model_dump(),
+        "folds": 1,
+        "floor": study.floor,
+    }
+    methods = make_arms(study, split)
+    for task, table in tasks_of(study, split.table).items():
+        yield task, AuditPlan(table, methods, association=shortcut(table), **shared)
 
 
-def plan_study(study: Study, workspace: Path, *, device: str = "auto") -> dict[str, dict[str, int | bool]]:
-    """Check a study, and return its tables (made or not) and how many cells each method has; compute nothing.
+def plan_study(study: Study, workspace: Path) -> dict[str, int]:
+    """Check a study, and return how many cells each method has; compute nothing.
 
     Raises
     ------
     StudyError
         What would stop the study later: a line for each missing file, role, weight, or lack of room.
     """
-    recordings = Recordings(study, Path(workspace), device=device)
-    check_study(study, recordings)
-    tasks = recordings.tasks if study.reuse is None else study.reuse.tasks
+    check_study(study, Recordings(study, Path(workspace)))
     splits = len(split_names(study))
     cells = {"identity": splits}
     for name, method in study.methods.items():
         seeded = unfitted(name, method).get_params().get("random_state", 0) is None
         fits = len(recipes(method)) * max(1, len(method.gate_seeds)) * (len(study.seeds) if seeded else 1)
         cells[name] = fits * splits
-    return {"tables": {task: recordings.is_kept(task) for task in tasks}, "cells": dict(cells)}
+    return cells

@@ -1,21 +1,88 @@
-"""What was really run: a study's effective settings, their digest, and how they differ from the preset.
+"""What must be right before a study computes anything, and what was really run.
 
-Only a run without differences is headed "Ours"; every other says "Simulated", "Quick" or "Changed", and lists
-what differs wherever its numbers are shown.
+Only a run without differences from the packaged study is headed "Ours"; every other says "Simulated", "Quick"
+or "Changed", and lists what differs wherever its numbers are shown.
 """
 
 from __future__ import annotations
 
+import os
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from ..audit.store import key_of
-from .arms import recipes, unfitted
+from ..errors import StudyError, TableError, first_few
+from .arms import check_arms, recipes, unfitted
 from .config import FIXED, Study, load_study, presets
+from .recordings import Recordings
+from .splits import split_names
 
-#: What does not change a number, or is compared in another way.
-_IGNORED = ("name", "title", "about", "overlays", "paper", "contrasts", "needs")
+
+def check_study(study: Study, recordings: Recordings) -> None:
+    """Raise one error that lists everything that would stop a study later; nothing is computed."""
+    check_arms(study)
+    problems = [*_files(study, recordings), *_weights(study), *_room(study, recordings.workspace)]
+    if problems:
+        raise StudyError("The study cannot be run:\n" + "\n".join(f"  {line}" for line in problems))
+
+
+def _files(study: Study, recordings: Recordings) -> Iterator[str]:
+    """Yield what is missing in a folder of recordings, and roles of participants who are not there."""
+    data = study.data
+    if data.kind == "table":
+        if not os.path.lexists(str(data.table)) and "://" not in str(data.table):
+            yield f"data.table: {data.table} does not exist"
+        return
+    if data.folder is None:  # simulated when the study runs
+        return
+    if not data.folder.is_dir():
+        yield f"data: the folder {data.folder} does not exist"
+        return
+    people = recordings.participants()
+    if not people:
+        yield f"data: {data.folder} has no recordings of {data.kind} (`mgpa data fetch {data.kind}`)"
+        return
+    for role, listed in study.roles.people.items():
+        absent = sorted(set(listed) - people)
+        if absent:
+            yield f"roles.people: {role} names {first_few(absent)}, of whom {data.folder} has no recordings"
+    if study.roles.rotations:
+        from ..tables.roles import rotated
+
+        strata = recordings.strata(study.roles.stratify)
+        try:
+            for rotation in split_names(study).values():
+                rotated(strata, int(rotation or 0), study.roles.folds, study.roles.seed)
+        except TableError as error:
+            yield f"roles: {error}"
+
+
+def _weights(study: Study) -> Iterator[str]:
+    """Yield a missing checkpoint."""
+    encoder = study.encoder
+    if encoder is None or encoder.name in FIXED or encoder.parameters.get("weights") == "random":
+        return
+    if encoder.checkpoint is None:
+        yield f"encoder: {encoder.name} needs trained weights; pass checkpoint (--checkpoint FILE)"
+    elif encoder.checkpoint != "paper" and not Path(encoder.checkpoint).is_file():
+        yield f"encoder.checkpoint: {encoder.checkpoint} does not exist"
+
+
+def _room(study: Study, workspace: Path) -> Iterator[str]:
+    """Yield too little disk or memory, by what the packaged studies were measured to need."""
+    place = workspace.absolute()
+    while not place.exists():
+        place = place.parent
+    free = shutil.disk_usage(place).free / 1e9
+    if free < study.needs.disk:
+        yield f"disk: {place} has {free:.1f} GB free; the study needs about {study.needs.disk:g} GB"
+    try:
+        memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 1e9
+    except (AttributeError, ValueError, OSError):  # a system that does not tell
+        return
+    if memory < study.needs.memory:
+        yield f"memory: this machine has {memory:.1f} GB; the study needs about {study.needs.memory:g} GB"
 
 
 def effective_settings(study: Study) -> dict[str, Any]:
@@ -33,22 +100,6 @@ def effective_settings(study: Study) -> dict[str, Any]:
     return settings
 
 
-def settings_digest(settings: dict[str, Any], checksums: dict[str, str], weights: str) -> str:
-    """Return one checksum of settings, input files and weights: equal digests, equal study."""
-    return key_of(settings, dict(sorted(checksums.items())), weights)
-
-
-def weights_of(tables: dict[str, dict[str, Any]]) -> str:
-    """Return where the encoder's weights come from: "none", "random …", or their SHA-256."""
-    for info in tables.values():
-        record = (info.get("encoder") or {}).get("checkpoint")
-        if isinstance(record, dict):
-            return str(record.get("sha256", record))
-        if record is not None:
-            return str(record)
-    return "none"
-
-
 def deviations(study: Study, files: str, weights: str, device: str = "cpu") -> list[str]:
     """Return how a run differs from the packaged study of its name, a phrase each.
 
@@ -59,7 +110,7 @@ def deviations(study: Study, files: str, weights: str, device: str = "cpu") -> l
     files : str
         "published", "simulated", or how they differ (``Recordings.origin``).
     weights : str
-        From :func:`weights_of`.
+        Their SHA-256, "random …" or "none".
     device : str
         Where networks and critics were trained.
 
@@ -88,7 +139,7 @@ def deviations(study: Study, files: str, weights: str, device: str = "cpu") -> l
         )
     if "quick" in study.overlays:
         lines.append("quick settings")
-    if ours["encoder.name"] != published["encoder.name"]:  # whose parameters are then others, too
+    if ours.get("encoder.name") != published["encoder.name"]:  # whose parameters are then others, too
         for flat in (ours, published):
             for key in [key for key in flat if key.startswith("encoder.") and key != "encoder.name"]:
                 del flat[key]
@@ -96,15 +147,14 @@ def deviations(study: Study, files: str, weights: str, device: str = "cpu") -> l
     added = [name for name in study.methods if name not in preset.methods]
     lines += [f"left out: {', '.join(absent)}"] if absent else []
     lines += [f"added: {', '.join(added)}"] if added else []
+    named = tuple(f"methods.{name}." for name in absent + added)
     for key in {**published, **ours}:
-        if key.startswith("methods.") and key.split(".", 1)[1].startswith(
-            tuple(f"{n}." for n in absent + added)
-        ):
-            continue
-        if ours.get(key) != published.get(key) and not (
-            key.endswith(".critics") and "lbfgs" in (ours.get(key) or ())
-        ):
-            lines.append(f"{key} is {_short(ours.get(key))} (preset: {_short(published.get(key))})")
+        value, printed = ours.get(key), published.get(key)
+        same_critic = key.endswith(".critics") and "lbfgs" in (
+            value or ()
+        )  # the published one, on any device
+        if value != printed and not key.startswith(named) and not same_critic:
+            lines.append(f"{key} is {_short(value)} (preset: {_short(printed)})")
     return lines
 
 
@@ -120,13 +170,11 @@ def heading(study: Study, files: str, differences: list[str]) -> str:
 
 
 def _flat(study: Study) -> dict[str, Any]:
-    """Return settings by their dotted names; where files are is left out."""
-    settings = study.model_dump(mode="json", exclude=set(_IGNORED))
-    for name in ("folder", "table", "simulate"):
-        del settings["data"][name]
-    if settings["encoder"] is not None:
-        del settings["encoder"]["checkpoint"]  # known by its checksum
-    return dict(_pairs(settings))
+    """Return what changes numbers by dotted names; files and weights are known by their checksums."""
+    unchanging = {"name", "title", "about", "overlays", "paper", "contrasts", "needs"}
+    hidden: Any = dict.fromkeys(unchanging, True)
+    hidden |= {"data": {"folder", "table", "simulate"}, "encoder": {"checkpoint"}}
+    return dict(_pairs(study.model_dump(mode="json", exclude=hidden)))
 
 
 def _pairs(value: Any, start: str = "") -> Iterator[tuple[str, Any]]:

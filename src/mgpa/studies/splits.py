@@ -77,7 +77,7 @@ def make_split(study: Study, recordings: Recordings, name: str, rotation: int | 
         contrasts = pairs_of(in_coordinates(coordinates, raw.rows("FIT")))
         endpoints = pairs_of(in_coordinates(coordinates, evaluated.rows("FIT")))
     if plan.association is not None:
-        observed = _alone(observed)
+        observed = alone(observed)
     table = in_coordinates(coordinates, observed)
     gate = _token_gate(study, contrasts, table) if study.gate.tokens else None
     return Split(name, table, coordinates, contrasts, endpoints, gate)
@@ -104,7 +104,7 @@ def pairs_of(table: Table) -> Pairs:
     return table.X[views[0]], table.X[views[1]]
 
 
-def _alone(table: Table) -> Table:
+def alone(table: Table) -> Table:
     """Return the table with rows of FIT and VAL unpaired: of their events one view is seen."""
     ids = np.asarray(table.columns["pair_id"])
     held = np.isin(table.role, ("HEAD", "EVAL"))
