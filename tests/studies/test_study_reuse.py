@@ -92,7 +92,7 @@ def test_reuse_selects_once_and_audits_every_task(reused, tmp_path):
     assert 'href="report-Hard.html"' in text
     for task in ("Easy", "Hard"):  # every task has its figures
         names = {path.name for path in (tmp_path / "out" / "figures" / task).iterdir()}
-        assert {"worst.pdf", "worst.svg", "worst.png"} <= names
+        assert {"association.pdf", "association.svg", "association.png"} <= names
 
 
 def test_reuse_is_measured_in_the_coordinates_that_its_tasks_share(uneven, tmp_path):

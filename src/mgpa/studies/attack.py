@@ -40,7 +40,7 @@ def attacks(study: Study) -> dict[str, dict[str, Any]]:
     changes |= {f"gate {word} {rank:g}": {"gate": {"rank": rank}} for rank in ranks}
     closed = [name for name, m in study.methods.items() if m.method == "closed_form_mgpa"]
     if closed:
-        within = {name: {"parameters": {"anchor": "within"}} for name in closed}
+        within = {name: {"parameters": {"anchor": "within", "ridge": "auto"}} for name in closed}
         changes["anchor within sources"] = {"methods": within}
     return changes
 
