@@ -13,10 +13,10 @@ pytest.importorskip("pydantic")
 pytest.importorskip("matplotlib")
 
 from mgpa.studies import StudyError, load_study, presets
+from mgpa.studies.config import TASKS
 from mgpa.studies.paper import (
     FACTS,
     TABLES,
-    TASKS,
     Runs,
     as_csv,
     as_html,

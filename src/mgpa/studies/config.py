@@ -22,6 +22,9 @@ from ..errors import StudyError
 __all__ = ["Study", "StudyError", "load_study", "presets"]
 
 OVERLAYS = ("simulated", "quick")
+#: Packaged studies that have figures of their own in the paper, and the tasks of the second.
+CONTROLLED, REUSE = "controlled-ssvep", "p300-reuse"
+TASKS = ("P300", "N170", "MMN")
 #: Encoders without a network, and their classes in :mod:`mgpa.eeg.features`.
 FIXED = {"temporal_bins": "TemporalBins", "band_power": "BandPower", "windowed_power": "WindowedPower"}
 

@@ -6,7 +6,7 @@ from textwrap import fill
 from typing import TYPE_CHECKING, Any
 
 from ..audit.plots.drawing import CHANCE, INK, MUTED, PAGE, canvas, plain, rows, style
-from .paper import CONTROLLED, REUSE, TASKS
+from .config import CONTROLLED, REUSE, TASKS
 
 if TYPE_CHECKING:
     from .paper import Number, Runs

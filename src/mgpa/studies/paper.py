@@ -18,10 +18,8 @@ from typing import Any
 from .._common.files import claim, csv_lines, write_atomically
 from ..audit.report.tables import latex_text
 from ..errors import StudyError
-from .config import load_study, presets
+from .config import CONTROLLED, REUSE, TASKS, load_study, presets
 
-CONTROLLED, REUSE = "controlled-ssvep", "p300-reuse"
-TASKS = ("P300", "N170", "MMN")
 NOTHING = "–"
 _DATA = tomllib.loads(files(__package__).joinpath("paper.toml").read_text("utf-8"))
 #: A column is [head, study, task, metric, digits]; a row is its labels, then [method, against, task].

@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 
 from ..audit.bootstrap import contrast, estimate
-from .config import load_study
-from .paper import REUSE, TASKS
+from .config import REUSE, TASKS, load_study
 
 _PARTS = ("reversed", "independent", "aligned")
 
