@@ -341,7 +341,7 @@ def test_inconsistent_maps_are_refused(changes, message):
     with pytest.raises(MapError, match=message):
         random_projective_map(**changes)
     m = random_projective_map().prefix(3, 0.5).with_strength(2.0)
-    assert "3 projections (last x 0.5) at strength 2 by ReLU-10 networks, 2 sources" in repr(m)
+    assert "3 projections, 0.5 of the last, by networks of 10 units, 2 sources, at strength 2" in repr(m)
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")

@@ -5,24 +5,18 @@
 
 from __future__ import annotations
 
-from .calibration_transfer import EPO, PDS, SST
+from .calibration_transfer import EPO, FEATMAP, PDS, SST
 from .combat import ComBat
 from .coral import CORAL
-from .euclidean_alignment import EuclideanAlignment
-from .featmap import FEATMAP
 from .identity import Identity
 from .igbp import IGBP
 from .inlp import INLP
-from .leace import LEACE
+from .leace import LEACE, SPLINCE, OracleLEACE, QuadraticLEACE
 from .mance import MANCE
-from .monge import CMMN
 from .ncm import NCM
-from .oracle_leace import OracleLEACE
 from .pisco import PISCO
-from .quadratic_leace import QuadraticLEACE
 from .registry import Method, MethodTable, available, make
-from .riemannian_procrustes import RiemannianProcrustes
-from .splince import SPLINCE
+from .signals import CMMN, EuclideanAlignment, RiemannianProcrustes
 
 __all__ = [
     "CMMN",

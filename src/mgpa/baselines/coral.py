@@ -63,11 +63,9 @@ class CORAL(SourceAware):
     """
 
     _parameter_constraints: ClassVar[dict[str, Constraint]] = {
-        "reference": source_label,
-        "ridge": number(0),
-        "moments": one_of("observed", "pairs"),
+        "reference": source_label, "ridge": number(0), "moments": one_of("observed", "pairs"),
         "standardize": flag,
-    }
+    }  # fmt: skip
 
     def __init__(
         self, *, reference: Any = 0, ridge: float = 1.0, moments: str = "observed", standardize: bool = True

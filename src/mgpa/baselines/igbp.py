@@ -73,30 +73,15 @@ class IGBP(SequentialEstimator):
     history_: list[dict[str, Any]]
 
     _parameter_constraints: ClassVar[dict[str, Constraint]] = {
-        "n_stages": whole(),
-        "learning_rate": number(above=0),
-        "batch_size": whole(1),
-        "max_epochs": whole(1),
-        "patience": whole(1),
-        "standardize": flag,
-        "device": text,
-        "random_state": seed,
-        "verbose": flag,
-    }
+        "n_stages": whole(), "learning_rate": number(above=0), "batch_size": whole(1), "max_epochs": whole(1),
+        "patience": whole(1), "standardize": flag, "device": text, "random_state": seed, "verbose": flag,
+    }  # fmt: skip
 
     def __init__(
-        self,
-        *,
-        n_stages: int = 100,
-        learning_rate: float = 2e-4,
-        batch_size: int = 256,
-        max_epochs: int = 50,
-        patience: int = 10,
-        standardize: bool = True,
-        device: str = "auto",
-        random_state: Any = None,
-        verbose: bool = False,
-    ) -> None:
+        self, *, n_stages: int = 100, learning_rate: float = 2e-4, batch_size: int = 256,
+        max_epochs: int = 50, patience: int = 10, standardize: bool = True, device: str = "auto",
+        random_state: Any = None, verbose: bool = False,
+    ) -> None:  # fmt: skip
         self.n_stages = n_stages
         self.learning_rate = learning_rate
         self.batch_size = batch_size

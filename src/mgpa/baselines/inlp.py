@@ -57,10 +57,8 @@ class INLP(CorrectionEstimator):
     tags: ClassVar[MethodTags] = MethodTags(source_blind=True)
 
     _parameter_constraints: ClassVar[dict[str, Constraint]] = {
-        "n_rounds": whole(1),
-        "tolerance": number(),
-        "standardize": flag,
-    }
+        "n_rounds": whole(1), "tolerance": number(), "standardize": flag,
+    }  # fmt: skip
 
     def __init__(self, *, n_rounds: int = 35, tolerance: float = 0.01, standardize: bool = True) -> None:
         self.n_rounds = n_rounds

@@ -1,28 +1,27 @@
-"""LEACE: the least edit after which no linear reader finds the source (Belrose et al. 2023)."""
+"""LEACE, the least edit after which no linear reader finds the source, and its siblings.
+
+Oracle and quadratic LEACE are told the source of each row; SPLINCE leaves a given task untouched.
+"""
 
 from __future__ import annotations
 
-from typing import ClassVar
+import warnings
+from typing import Any, ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
+from .._common.extras import missing
 from .._common.parameters import Constraint, flag, number
 from ..estimators.base import MethodTags
 from ..estimators.streamed import Evidence, MomentEstimator
-from ..maps import AffineMap
-from ..moments import PrincipalAxes, Scatter
-from ._base import blind_map
-
-Floats = NDArray[np.float64]
+from ..maps import AffineMap, RoutedMap
+from ..moments import PrincipalAxes
+from ._base import Floats, SourceAware, blind_map, require_matrices, require_variance, routed_map
 
 # Squared whitened covariance below which a source indicator has no effect: rounding has directions too.
 NO_EFFECT = 1e-15
-
-
-def erasure(covariance: Floats, cross: Floats) -> tuple[Floats, Floats]:
-    """Return :func:`erasure_along` the axes of a covariance matrix (d, d), which may be singular."""
-    return erasure_along(Scatter(covariance).axes(), cross)
+# Singular values below this share of the largest are rounding.
+RELATIVE_RANK = 1e-8
 
 
 def erasure_along(covariance: PrincipalAxes, cross: Floats, ridge: float = 0.0) -> tuple[Floats, Floats]:
@@ -112,3 +111,151 @@ class LEACE(MomentEstimator):
         readout, direction = erasure_along(covariance, cross, float(self.ridge))
         info = self._evidence_info(data)
         return blind_map(standardizer, data.moments.mean, readout, direction, info)
+
+
+class OracleLEACE(SourceAware):
+    """Replace each source's mean by the common mean: given labels, the least edit without linear trace.
+
+    Reference: Belrose et al., NeurIPS 2023 and the EleutherAI note "Oracle LEACE". The regression on source
+    indicators it is defined by is a shift of means, so nothing of the ``concept-erasure`` package is
+    needed; equal to its ``OracleFitter`` (whose cut-off of .01 drops rare sources; this does not).
+
+    Needs source labels, also at application. No pairs, no task.
+
+    What it cannot do: correct a row of an unknown or unseen source. It shifts means only: differences in
+    spread stay, and the authors warn that a nonlinear reader may find the source more easily afterwards.
+    A difference of population between the sources is removed like any other.
+    """
+
+    _parameter_constraints: ClassVar[dict[str, Constraint]] = {}
+
+    def _solve(self, data: Evidence) -> RoutedMap:
+        data.require_sources()
+        standardizer, moments = data.standardizer(True), data.moments
+        shifts = (moments.mean - moments.means) / standardizer.scale
+        unscaled = np.ones(len(standardizer.scale))
+        transports = [(unscaled, np.zeros_like(shift), shift) for shift in shifts]
+        return routed_map(standardizer, transports, self._evidence_info(data))
+
+
+class QuadraticLEACE(SourceAware):
+    """Transport each source to the Wasserstein barycentre of all, which leaves quadratic readers nothing.
+
+    Reference: Quirke & Belrose, "Quadratic erasure", arXiv 2502.02820. Barycentre and transport maps are
+    those of the ``concept-erasure`` package, given our moments. One thing differs on purpose: the common mean
+    is weighted by the number of rows, as the barycentre is; the package takes the plain mean of means.
+
+    Needs source labels, also at application, and many more rows per source than features. No pairs, no task.
+
+    What it cannot do: correct a row of an unknown or unseen source. Higher moments stay, and whatever else
+    differs between the sources' populations is removed along with the device. Under an association of source
+    with task it removes task too.
+
+    Parameters
+    ----------
+    shrinkage : bool
+        Shrink each source's covariance toward a multiple of the identity (the package's default). It is then
+        the shrunk covariances that become equal; those of the fitting rows do so with False.
+    standardize : bool
+        Work in features scaled to unit variance.
+    """
+
+    _parameter_constraints: ClassVar[dict[str, Constraint]] = {"shrinkage": flag, "standardize": flag}
+
+    def __init__(self, *, shrinkage: bool = True, standardize: bool = True) -> None:
+        self.shrinkage = shrinkage
+        self.standardize = standardize
+
+    def _solve(self, data: Evidence) -> RoutedMap:
+        K = data.require_sources()
+        standardizer, moments = data.standardizer(self.standardize), data.moments
+        require_variance(moments)
+        require_matrices(4 * K, moments.n_features, "QuadraticLEACE")
+        scale, varying = standardizer.scale, np.flatnonzero(standardizer.varies)
+        means = (moments.means - standardizer.center) / scale
+        scatters = [part.scatter / np.outer(scale, scale) for part in moments.parts.values()]
+        scatters = [scatter[np.ix_(varying, varying)] for scatter in scatters]
+        maps = barycentre_maps(moments.weights, scatters, bool(self.shrinkage))
+        common, transports = (moments.mean - standardizer.center) / scale, []
+        for mean, part in zip(means, maps, strict=True):
+            A = np.eye(len(scale))
+            A[np.ix_(varying, varying)] = part
+            transports.append((A, mean, common))
+        return routed_map(standardizer, transports, self._evidence_info(data))
+
+
+def barycentre_maps(weights: Floats, scatters: list[Floats], shrinkage: bool) -> Floats:
+    """Return the optimal transport matrix from each source's covariance to the barycentre's (K, d, d)."""
+    try:
+        import torch
+
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)  # its use of torch.jit
+            from concept_erasure import QuadraticFitter
+    except ImportError:
+        raise missing("QuadraticLEACE", "concept-erasure", "torch") from None
+    d: Any = len(scatters[0])
+    fitter = QuadraticFitter(d, len(scatters), dtype=torch.float64, shrinkage=shrinkage)
+    fitter.n = torch.as_tensor(weights)
+    fitter.sigma_xx_ = torch.as_tensor(np.stack(scatters))
+    # A symmetric matrix and its transpose differ by rounding in what comes back.
+    maps = fitter.eraser.ot_maps
+    return np.asarray(((maps + maps.mT) / 2).numpy())
+
+
+class SPLINCE(MomentEstimator):
+    """Remove every linear trace of the source while the covariance with a task label stays exactly the same.
+
+    Reference: Holstege, Ravfogel, Wouters, "Preserving task-relevant information under linear concept
+    removal", NeurIPS 2025 (arXiv 2506.10703). Written here from its derivation.
+
+    Needs source labels and task labels y, in fit only. No pairs. Source-blind at application.
+
+    What it cannot do: preserve a task it was not told, or serve several tasks with one map. The more source
+    and task align, the larger its movement; where they vary along one direction it has no solution and
+    says so. A refitted linear head sees the same as after LEACE: the gain is for frozen or regularised heads.
+    """
+
+    tags: ClassVar[MethodTags] = MethodTags(source_blind=True, needs_task=True)
+
+    _parameter_constraints: ClassVar[dict[str, Constraint]] = {}
+
+    def _solve(self, data: Evidence) -> AffineMap:
+        data.require_sources()
+        labels = [label for label, (weight, _) in data.task.parts.items() if weight]
+        if len(labels) < 2:
+            raise ValueError(f"y has 1 distinct value ({labels[0]!r}); a task needs at least two.")
+        standardizer, mean = data.standardizer(True), data.moments.mean
+        scale = standardizer.scale
+        covariance, source = source_covariance(data, scale)
+        total = data.moments.weights.sum()
+        task = np.stack([w / total * (part - mean) / scale for w, part in data.task.parts.values()], axis=1)
+        readout, direction, _ = oblique_erasure(covariance, source, task[:, 1:])
+        info = self._evidence_info(data)
+        return blind_map(standardizer, mean, readout, direction, info)
+
+
+def oblique_erasure(covariance: PrincipalAxes, source: Floats, task: Floats) -> tuple[Floats, Floats, float]:
+    """Return readout, direction and the sine of the smallest angle between source and task.
+
+    In whitened coordinates, Z the span of source covariances and Y that of task covariances, the least
+    edit with kernel Z that fixes Y is I - B_z (B_z'N B_z)⁻¹ B_z'N with N = I - B_y B_y'.
+    """
+    root = np.sqrt(covariance.values)[:, None]
+    B_z, B_y = _span(covariance.along(source) / root), _span(covariance.along(task) / root)
+    free = B_z - B_y @ (B_y.T @ B_z)
+    inner = B_z.T @ free
+    sine = float(np.sqrt(max(np.linalg.eigvalsh(inner)[0], 0.0))) if inner.size else 1.0
+    if sine < 1e-6:
+        raise ValueError(
+            "SPLINCE has no solution here: in these rows source and task vary along a common direction, so "
+            "no edit can remove the one and keep the other. Use rows in which they are less associated, "
+            "LEACE (which then removes task too), or MGPA, which relies on pairs instead."
+        )
+    direction = np.asarray(np.linalg.solve(inner, B_z.T).T if inner.size else B_z, np.float64)
+    return covariance.back(free / root), covariance.back(direction * root), sine
+
+
+def _span(columns: Floats) -> Floats:
+    U, values, _ = np.linalg.svd(columns, full_matrices=False)
+    return np.asarray(U[:, values > max(RELATIVE_RANK * values.max(initial=0.0), NO_EFFECT**0.5)])

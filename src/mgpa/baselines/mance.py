@@ -27,15 +27,139 @@ CHECK_EVERY, BATCH, PATIENCE, LEARNING_RATE, WEIGHT_DECAY = 200, 512, 4, 1e-3, 1
 MAX_SEED = 2**31 - 1
 
 
-def intrinsic_dimension(rows: Floats) -> float:
-    """Return the TwoNN estimate n / Σ log(r₂ / r₁) from each row's two nearest distances; copies count once.
+class MANCE(SequentialEstimator):
+    """Erase a binary source by small steps inside the local tangent spaces of the data.
 
-    Examples
-    --------
-    >>> rng = np.random.default_rng(0)
-    >>> round(intrinsic_dimension(rng.uniform(size=(1000, 2)) @ rng.normal(size=(2, 10))))
-    2
+    Reference: Avitan, Goldberg, Elazar, "MANCE", 2026, arXiv 2607.03973 (its variant ++); written from a
+    description. Departures: after LEACE the (rounding-noise) direction between class means is not removed;
+    held-out rows, never test rows, stop the rounds; rows are centred; LEACE is without shrinkage.
+
+    Needs source labels (two sources) and torch to fit; no pairs, no task. Source-blind at application.
+
+    What it cannot do: promise anything. Steps stay near the data, but no reader is guaranteed to fail
+    afterwards, and what is associated with the source is removed with it. It is slow, in fitting and in
+    application. And its map stores fitting rows: share it only with those who may have them.
+
+    Parameters
+    ----------
+    n_rounds : int
+        At most this many rounds. They end earlier, after five or more, once a fresh logistic regression and
+        the scorer read the source of held-out rows no better than the majority share plus .01.
+    n_steps, hidden : int
+        Training steps (AdamW, batches of 512) and units of the scorer.
+    reference_size : int or None
+        Keep only a random subset of the fitting rows as the reference; None keeps all.
+    device : {"auto", "cpu", "cuda", ...}
+        Where the scorer is trained; "auto" takes CUDA if torch sees it.
+    random_state : int, RandomState or None
+        The same seed gives the same map.
+
+    Attributes
+    ----------
+    history_ : list of dict
+        Per round: ``scorer`` and, from the fifth, ``logistic``, accuracies on the held-out rows.
     """
+
+    tags: ClassVar[MethodTags] = MethodTags(source_blind=True)
+    map_: ManifoldMap
+
+    _parameter_constraints: ClassVar[dict[str, Constraint]] = {
+        "n_rounds": whole(), "n_steps": whole(1), "hidden": whole(1), "reference_size": whole(1) | nothing,
+        "device": text, "random_state": seed,
+    }  # fmt: skip
+
+    @property
+    def _looks_at_events(self) -> bool:
+        return True  # held-out rows are whole events
+
+    def __init__(
+        self, *, n_rounds: int = 60, n_steps: int = 800, hidden: int = 512, reference_size: int | None = None,
+        device: str = "auto", random_state: Any = None,
+    ) -> None:  # fmt: skip
+        self.n_rounds = n_rounds
+        self.n_steps = n_steps
+        self.hidden = hidden
+        self.reference_size = reference_size
+        self.device = device
+        self.random_state = random_state
+
+    def _fit(self, data: FitData) -> None:
+        if data.sample_weight is not None:
+            raise ValueError("MANCE weighs all rows alike: leave sample_weight out.")
+        if require_several(data.sources) > 2:
+            raise ValueError(
+                f"source has {len(data.sources)} distinct values {data.sources.tolist()[:8]}; MANCE erases a "
+                "binary source. Fit on two of them, or use a method for several sources."
+            )
+        seed, device = read_seed(self.random_state), torch_device(self.device, "MANCE")
+        (X, codes), (X_held, held_codes) = self._split(data, seed)
+        standardizer = Standardizer.from_rows(X, None, True)
+        center, scale, varies = standardizer.center, standardizer.scale, standardizer.varies
+        H, V = (np.where(varies, (rows.astype(np.float64) - center) / scale, 0.0) for rows in (X, X_held))
+        readout, direction, offset = first_erasure(H, codes)
+        direction[~varies] = readout[~varies] = 0.0
+        for rows in (H, V):
+            rows -= (rows @ readout + offset) @ direction.T
+        reference, k = self._reference(H, seed)
+        wide, chance = reference.astype(np.float64), np.bincount(held_codes).max() / len(held_codes) + MARGIN
+        history: list[dict[str, Any]] = []
+        scorers: list[list[Floats]] = []
+        for i in range(self.n_rounds):
+            if i % REFIT_EVERY == 0:
+                last, sizes = scorers[-1] if scorers else None, (self.hidden, self.n_steps)
+                weights, accuracy = fit_scorer((H, codes), (V, held_codes), last, device, seed + i, *sizes)
+                weights[0] *= varies  # what never varied must not steer the map later
+                scorers.append(weights)
+            scorer = tuple(w.astype(np.float64) for w in scorers[-1][:-1])
+            for rows in (H, V):
+                for block in blocks_of(len(rows), wide, k):
+                    offsets = neighbour_offsets(rows[block], wide, k)
+                    rows[block] += tangent_step(rows[block], offsets, scorer, STEP, 1.0)
+            history.append({"round": i, "scorer": accuracy})
+            if i + 1 >= FEWEST_ROUNDS:
+                probe = LogisticRegression(max_iter=2500).fit(H, codes)
+                history[-1]["logistic"] = float(probe.score(V, held_codes))
+            if max(accuracy, history[-1].get("logistic", 1.0)) <= chance:
+                break
+        self.sources_, self.history_, self.n_rounds_ = data.sources, history, len(history)
+        hidden, d = self.hidden, H.shape[1]
+        shapes = ((hidden, d), (hidden,), (hidden, hidden), (hidden,), (hidden,))
+        stacks: dict[str, Any] = {
+            name: np.array([weights[j] for weights in scorers], dtype=np.float32).reshape(-1, *shape)
+            for j, (name, shape) in enumerate(zip(ManifoldMap.scorer_names, shapes, strict=True))
+        }
+        self.map_ = ManifoldMap(
+            center=center, scale=scale, readout=readout, direction=direction, offset=offset,
+            stage=np.concatenate([[ERASURE], np.arange(len(history)) // REFIT_EVERY]).astype(np.float64),
+            reference=reference, **stacks, n_neighbors=float(k), step=STEP, power=1.0,
+            info=self._info(standardizer, random_state=seed, **data.facts),
+        )  # fmt: skip
+
+    def _split(self, data: FitData, seed: int) -> tuple[Rows, Rows]:
+        """Return rows to fit on and held-out rows, each with its codes."""
+        held, held_codes = self._read_held_out(data, "they decide when to stop", every_source=True)
+        if held is not None and held_codes is not None:
+            return (data.X, data.codes), (held, held_codes)
+        if np.bincount(data.codes).min() < 2:
+            raise ValueError("A source has a single row; MANCE holds rows of both out. Add rows or X_val.")
+        train, test = held_out_folds(data.codes, data.groups, data.pair_id, seed)[0][0]
+        return (data.X[train], data.codes[train]), (data.X[test], data.codes[test])
+
+    def _reference(self, H: Floats, seed: int) -> tuple[NDArray[np.float32], int]:
+        """Return the reference rows and the number of neighbours."""
+        reference = H.astype(np.float32)
+        if self.reference_size is not None and self.reference_size < len(H):
+            chosen = np.random.default_rng(seed % MAX_SEED).choice(len(H), self.reference_size, replace=False)
+            reference = reference[np.sort(chosen)]
+        m = len(reference)
+        k = max(FEWEST_NEIGHBORS, math.ceil(intrinsic_dimension(reference) if m > FEWEST_NEIGHBORS else 0))
+        if m <= k:
+            raise ValueError(f"{m} reference rows are too few for {k} neighbours; use at least {k + 1}.")
+        return reference, k
+
+
+def intrinsic_dimension(rows: Floats) -> float:
+    """Return the TwoNN estimate n / Σ log(r₂ / r₁) of each row's two nearest distances; copies count once."""
     rows = np.unique(np.asarray(rows, dtype=np.float64), axis=0)
     if len(rows) < 3:
         return 0.0
@@ -106,154 +230,3 @@ def fit_scorer(
             elif stale >= PATIENCE:
                 break
     return [w.detach().cpu().numpy() for w in best], accuracy
-
-
-class MANCE(SequentialEstimator):
-    """Erase a binary source by small steps inside the local tangent spaces of the data.
-
-    Reference: Avitan, Goldberg, Elazar, "MANCE", 2026, arXiv 2607.03973 (its variant ++); written from a
-    description. Departures: after LEACE the (rounding-noise) direction between class means is not removed;
-    held-out rows, never test rows, stop the rounds; rows are centred; LEACE is without shrinkage.
-
-    Needs source labels (two sources) and torch to fit; no pairs, no task. Source-blind at application.
-
-    What it cannot do: promise anything. Steps stay near the data, but no reader is guaranteed to fail
-    afterwards, and what is associated with the source is removed with it. It is slow, in fitting and in
-    application. And its map stores fitting rows: share it only with those who may have them.
-
-    Parameters
-    ----------
-    n_rounds : int
-        At most this many rounds. They end earlier, after five or more, once a fresh logistic regression and
-        the scorer read the source of held-out rows no better than the majority share plus .01.
-    n_steps, hidden : int
-        Training steps (AdamW, batches of 512) and units of the scorer.
-    reference_size : int or None
-        Keep only a random subset of the fitting rows as the reference; None keeps all.
-    device : {"auto", "cpu", "cuda", ...}
-        Where the scorer is trained; "auto" takes CUDA if torch sees it.
-    random_state : int, RandomState or None
-        The same seed gives the same map.
-
-    Attributes
-    ----------
-    history_ : list of dict
-        Per round: ``scorer`` and, from the fifth, ``logistic``, accuracies on the held-out rows.
-    """
-
-    tags: ClassVar[MethodTags] = MethodTags(source_blind=True)
-    map_: ManifoldMap
-
-    _parameter_constraints: ClassVar[dict[str, Constraint]] = {
-        "n_rounds": whole(),
-        "n_steps": whole(1),
-        "hidden": whole(1),
-        "reference_size": whole(1) | nothing,
-        "device": text,
-        "random_state": seed,
-    }
-
-    def __init__(
-        self,
-        *,
-        n_rounds: int = 60,
-        n_steps: int = 800,
-        hidden: int = 512,
-        reference_size: int | None = None,
-        device: str = "auto",
-        random_state: Any = None,
-    ) -> None:
-        self.n_rounds = n_rounds
-        self.n_steps = n_steps
-        self.hidden = hidden
-        self.reference_size = reference_size
-        self.device = device
-        self.random_state = random_state
-
-    @property
-    def _looks_at_events(self) -> bool:
-        return True  # held-out rows are whole events
-
-    def _fit(self, data: FitData) -> None:
-        if data.sample_weight is not None:
-            raise ValueError("MANCE weighs all rows alike: leave sample_weight out.")
-        if require_several(data.sources) > 2:
-            raise ValueError(
-                f"source has {len(data.sources)} distinct values {data.sources.tolist()[:8]}; MANCE erases a "
-                "binary source. Fit on two of them, or use a method for several sources."
-            )
-        seed, device = read_seed(self.random_state), torch_device(self.device, "MANCE")
-        (X, codes), (X_held, held_codes) = self._split(data, seed)
-        standardizer = Standardizer.from_rows(X, None, True)
-        center, scale, varies = standardizer.center, standardizer.scale, standardizer.varies
-        H, V = (np.where(varies, (rows.astype(np.float64) - center) / scale, 0.0) for rows in (X, X_held))
-        readout, direction, offset = first_erasure(H, codes)
-        direction[~varies] = readout[~varies] = 0.0
-        for rows in (H, V):
-            rows -= (rows @ readout + offset) @ direction.T
-        reference, k = self._reference(H, seed)
-        wide, chance = reference.astype(np.float64), np.bincount(held_codes).max() / len(held_codes) + MARGIN
-        history: list[dict[str, Any]] = []
-        scorers: list[list[Floats]] = []
-        for i in range(self.n_rounds):
-            if i % REFIT_EVERY == 0:
-                last, sizes = scorers[-1] if scorers else None, (self.hidden, self.n_steps)
-                weights, accuracy = fit_scorer((H, codes), (V, held_codes), last, device, seed + i, *sizes)
-                weights[0] *= varies  # what never varied must not steer the map later
-                scorers.append(weights)
-            scorer = tuple(w.astype(np.float64) for w in scorers[-1][:-1])
-            for rows in (H, V):
-                for block in blocks_of(len(rows), wide, k):
-                    offsets = neighbour_offsets(rows[block], wide, k)
-                    rows[block] += tangent_step(rows[block], offsets, scorer, STEP, 1.0)
-            history.append({"round": i, "scorer": accuracy})
-            if i + 1 >= FEWEST_ROUNDS:
-                probe = LogisticRegression(max_iter=2500).fit(H, codes)
-                history[-1]["logistic"] = float(probe.score(V, held_codes))
-            if max(accuracy, history[-1].get("logistic", 1.0)) <= chance:
-                break
-        self.sources_, self.history_, self.n_rounds_ = data.sources, history, len(history)
-        d, hidden = H.shape[1], self.hidden
-        shapes = ((hidden, d), (hidden,), (hidden, hidden), (hidden,), (hidden,))
-        stacks: dict[str, Any] = {
-            name: np.array([weights[j] for weights in scorers], dtype=np.float32).reshape(-1, *shape)
-            for j, (name, shape) in enumerate(zip(ManifoldMap.scorer_names, shapes, strict=True))
-        }
-        self.map_ = ManifoldMap(
-            center=center,
-            scale=scale,
-            stage=np.concatenate([[ERASURE], np.arange(len(history)) // REFIT_EVERY]).astype(np.float64),
-            readout=readout,
-            direction=direction,
-            offset=offset,
-            reference=reference,
-            **stacks,
-            n_neighbors=float(k),
-            step=STEP,
-            power=1.0,
-            info=self._info(standardizer, random_state=seed, **data.facts),
-        )
-
-    def _split(self, data: FitData, seed: int) -> tuple[Rows, Rows]:
-        """Return rows to fit on and held-out rows, each with its codes."""
-        held, held_codes = self._read_held_out(data, "they decide when to stop", every_source=True)
-        if held is not None and held_codes is not None:
-            return (data.X, data.codes), (held, held_codes)
-        if np.bincount(data.codes).min() < 2:
-            raise ValueError(
-                "A source has a single row, and MANCE holds rows of both out. Add rows or X_val."
-            )
-        train, test = held_out_folds(data.codes, data.groups, data.pair_id, seed)[0][0]
-        return (data.X[train], data.codes[train]), (data.X[test], data.codes[test])
-
-    def _reference(self, H: Floats, seed: int) -> tuple[NDArray[np.float32], int]:
-        """Return the reference rows and the number of neighbours."""
-        reference = H.astype(np.float32)
-        if self.reference_size is not None and self.reference_size < len(H):
-            chosen = np.random.default_rng(seed % MAX_SEED).choice(len(H), self.reference_size, replace=False)
-            reference = reference[np.sort(chosen)]
-        m = len(reference)
-        k = max(FEWEST_NEIGHBORS, math.ceil(intrinsic_dimension(reference) if m > FEWEST_NEIGHBORS else 0))
-        if m <= k:
-            raise ValueError(f"{m} reference rows are too few for {k} neighbours; use at least {k + 1}.")
-        return reference, k

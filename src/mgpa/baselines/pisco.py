@@ -42,10 +42,8 @@ class PISCO(MomentEstimator):
     tags: ClassVar[MethodTags] = MethodTags(source_blind=True, needs_pairs=True)
 
     _parameter_constraints: ClassVar[dict[str, Constraint]] = {
-        "penalty": number(0),
-        "keep": number(above=0, most=1),
-        "standardize": flag,
-    }
+        "penalty": number(0), "keep": number(above=0, most=1), "standardize": flag,
+    }  # fmt: skip
 
     def __init__(self, *, penalty: float = 10.0, keep: float = 0.95, standardize: bool = True) -> None:
         self.penalty = penalty

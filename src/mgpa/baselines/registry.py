@@ -11,23 +11,17 @@ from ..closed_form import ClosedFormMGPA
 from ..estimators.streamed import MomentEstimator
 from ..front import MGPA
 from ..iterative import IterativeMGPA
-from .calibration_transfer import EPO, PDS, SST
+from .calibration_transfer import EPO, FEATMAP, PDS, SST
 from .combat import ComBat
 from .coral import CORAL
-from .euclidean_alignment import EuclideanAlignment
-from .featmap import FEATMAP
 from .identity import Identity
 from .igbp import IGBP
 from .inlp import INLP
-from .leace import LEACE
+from .leace import LEACE, SPLINCE, OracleLEACE, QuadraticLEACE
 from .mance import MANCE
-from .monge import CMMN
 from .ncm import NCM
-from .oracle_leace import OracleLEACE
 from .pisco import PISCO
-from .quadratic_leace import QuadraticLEACE
-from .riemannian_procrustes import RiemannianProcrustes
-from .splince import SPLINCE
+from .signals import CMMN, EuclideanAlignment, RiemannianProcrustes
 
 # Name, class, where it comes from, and the extra it needs beyond `pip install mgpa`.
 _METHODS: tuple[tuple[str, Any, str, str], ...] = (

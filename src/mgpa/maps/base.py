@@ -437,7 +437,7 @@ class CorrectionMap:
         raise NotImplementedError
 
     def _at_strength(self) -> str:
-        return "" if self.strength == 1 else f" at strength {self.strength:g}"
+        return "" if self.strength == 1 else f", at strength {self.strength:g}"
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_cache": {}}

@@ -194,7 +194,7 @@ class ProjectiveMap(SequentialMap):
 
     def _describe(self) -> str:
         S, H, K = self.sizes
-        return f"{S} projections{self._last()} by networks of {H} units, {K} sources" if S else "identity"
+        return f"{S} projections{self._last()}, by networks of {H} units, {K} sources" if S else "identity"
 
 
 def project(h: Array, W1: Array, b1: Array, W2: Array, b2: Array, *, fraction: float = 1.0) -> Array:
@@ -310,7 +310,7 @@ class ManifoldMap(SequentialMap):
 
     def _describe(self) -> str:
         rounds, erasure = int((self.stage >= 0).sum()), "an erasure and " if ERASURE in self.stage else ""
-        return f"{erasure}{rounds} rounds{self._last()} along {len(self.reference)} STORED FITTING ROWS"
+        return f"{erasure}{rounds} rounds{self._last()}, along {len(self.reference)} STORED FITTING ROWS"
 
 
 def blocks_of(n: int, reference: Floats, k: int) -> Iterator[slice]:
