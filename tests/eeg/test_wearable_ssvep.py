@@ -135,7 +135,7 @@ def test_the_papers_folds_come_out_of_its_seed(published):
 
 
 def test_rotations_of_the_studies_evaluate_the_published_folds(published):
-    from mgpa.tables.roles import rotated
+    from mgpa.tables.columns import rotated
 
     people = dataset.subjects(published)
     strata = {name: f"{person.first_electrode}|{person.gender}" for name, person in people.items()}

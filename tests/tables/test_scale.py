@@ -32,8 +32,8 @@ from mgpa.tables import (
     open_table,
     write_table,
 )
-from mgpa.tables.correcting import write_corrected
 from mgpa.tables.fitting import draw_rows
+from mgpa.tables.rows import write_corrected
 from mgpa.tables.scale import connect, merge_tree
 
 # Another cluster on this machine has Dask's usual port; ours then takes another one.

@@ -8,7 +8,7 @@ import pytest
 import mgpa
 from mgpa.maps import load_map
 from mgpa.tables import correct, fit_table, write_table
-from mgpa.tables.seen import AT_MOST, OF_NOBODY, PER_PERSON, SeenRows, row_digests, seen_people
+from mgpa.tables.rows import AT_MOST, OF_NOBODY, PER_PERSON, SeenRows, row_digests, seen_people
 from simulated import simulated_table
 
 

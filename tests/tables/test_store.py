@@ -67,7 +67,7 @@ def test_a_table_replaced_while_it_is_read_is_one_version_or_an_error(place):
 
 @pytest.mark.parametrize("suffix", ["parquet", "npz"])
 def test_a_file_replaced_while_it_is_read_is_one_version_or_an_error(tmp_path, monkeypatch, suffix):
-    monkeypatch.setattr("mgpa.tables.files.MAX_CHUNK_ROWS", 2)
+    monkeypatch.setattr("mgpa.tables.layout.MAX_CHUNK_ROWS", 2)
     path = write_table(version(0), tmp_path / f"t.{suffix}")
     file = open_table(path)
     write_table(version(1), path, overwrite=True)
@@ -208,7 +208,7 @@ def m():
 
 def interrupt(monkeypatch, after):
     """Have a correction stop after so many parts."""
-    import mgpa.tables.correcting as correcting
+    import mgpa.tables.rows as correcting
 
     original, done = correcting.write_corrected, []
 
@@ -241,7 +241,7 @@ def test_resuming_keeps_finished_parts_whose_rows_are_the_same(m, tmp_path, monk
 def test_resuming_after_the_input_changed_takes_none_of_the_old_rows(m, tmp_path, monkeypatch, changed):
     """The new input has the size and the times of the old one: only what is in it tells."""
     given, out = write_table(version(1), tmp_path / "t.parquet"), tmp_path / "out"
-    monkeypatch.setattr("mgpa.tables.files.MAX_CHUNK_ROWS", 2)
+    monkeypatch.setattr("mgpa.tables.layout.MAX_CHUNK_ROWS", 2)
     write_table(version(1), given, overwrite=True)
     before = given.stat()
     with monkeypatch.context() as patch:

@@ -107,7 +107,7 @@ def test_an_open_file_tells_what_is_in_it(tmp_path, suffix):
 
 def cut_small(monkeypatch, rows):
     """Make chunks, and thereby row groups and parts, small."""
-    monkeypatch.setattr("mgpa.tables.files.MAX_CHUNK_ROWS", rows)
+    monkeypatch.setattr("mgpa.tables.layout.MAX_CHUNK_ROWS", rows)
 
 
 @pytest.mark.parametrize("suffix", FORMATS)

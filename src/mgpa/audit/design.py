@@ -24,10 +24,8 @@ from numpy.typing import NDArray
 from ..errors import ParameterError, TableError, UsageError, first_few
 from ..maps import CorrectionMap
 from ..pairs import is_paired
-from ..tables.columns import ROLES
-from ..tables.roles import rotated, with_roles
-from ..tables.rows import person_digest
-from ..tables.seen import seen_people
+from ..tables.columns import ROLES, rotated, with_roles
+from ..tables.rows import person_digest, seen_people
 from ..tables.table import Table
 
 # With fewer EVAL units than FEW, the paper's percentile intervals are noticeably too narrow; with fewer than

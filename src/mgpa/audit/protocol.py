@@ -23,8 +23,7 @@ from ..errors import ParameterError, TableError, UsageError, printable
 from ..estimators.staged import torch_device
 from ..maps.io.mapfile import map_digest
 from ..tables.columns import ROLES
-from ..tables.rows import in_coordinates
-from ..tables.seen import row_digests
+from ..tables.rows import in_coordinates, row_digests
 from ..tables.table import Table
 from .design import FEWEST_PEOPLE, duplicates, find_design, fold_tables, require_measurable, seen_by
 from .diagnostics import confounding

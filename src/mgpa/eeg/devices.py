@@ -19,9 +19,8 @@ from numpy.typing import NDArray
 
 from .._common.checks import require_finite
 from ..errors import PairingError, UsageError
-from ..tables.columns import ROLES, Columns
+from ..tables.columns import ROLES, Columns, assign_roles
 from ..tables.frames import subject_of
-from ..tables.roles import assign_roles
 from ..tables.table import Table
 from .pairing import PairingReport, SessionPairing, Timing, TimingLimits, timing_test
 from .trials import Encoder, Trials, eeg_channels, encode, warn_of_projectors

@@ -32,8 +32,8 @@ from ..coordinates import Coordinates
 from ..endpoint import operating_points, select_by_development, select_within_family
 from ..errors import StudyError
 from ..maps import CorrectionMap, SequentialMap
+from ..tables.columns import with_roles
 from ..tables.fitting import fit_table
-from ..tables.roles import with_roles
 from ..tables.rows import in_coordinates
 from ..tables.table import Table
 from .arms import make_arm, recipes

@@ -48,7 +48,7 @@ def _files(study: Study, recordings: Recordings) -> Iterator[str]:
         if absent:
             yield f"roles.people: {role} names {first_few(absent)}, of whom {data.folder} has no recordings"
     if study.roles.rotations:
-        from ..tables.roles import rotated
+        from ..tables.columns import rotated
 
         strata = recordings.strata(study.roles.stratify)
         try:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from ..coordinates import Coordinates, fit_coordinates
 from ..errors import StudyError, TableError
 from ..gate import FixedGate, MeasurementGate
-from ..tables.roles import assign_roles, rotated, with_roles
+from ..tables.columns import assign_roles, rotated, with_roles
 from ..tables.rows import in_coordinates
 from ..tables.table import Table
 from .config import CoordinatesSection, EndpointsSection, RolesSection, Study

@@ -12,27 +12,23 @@ from .._common.extras import lazy_names
 
 if TYPE_CHECKING:
     from ..errors import TableError
-    from .columns import COLUMNS, ROLES, Columns
-    from .correcting import check_table, correct_file
+    from .columns import COLUMNS, ROLES, Columns, assign_roles
     from .files import Part, TableFile, open_table, write_table
     from .fitting import fit_table
-    from .roles import assign_roles
-    from .rows import correct, rows_for
+    from .parquet import TableWriter
+    from .rows import check_table, correct, correct_file, rows_for
     from .simulate import simulate_table
     from .table import Table
-    from .writer import TableWriter
 
 _HOMES: dict[str, tuple[str, ...]] = {
     "..errors": ("TableError",),
-    ".columns": ("COLUMNS", "Columns", "ROLES"),
-    ".correcting": ("check_table", "correct_file"),
+    ".columns": ("COLUMNS", "Columns", "ROLES", "assign_roles"),
     ".files": ("Part", "TableFile", "open_table", "write_table"),
     ".fitting": ("fit_table",),
-    ".roles": ("assign_roles",),
-    ".rows": ("correct", "rows_for"),
+    ".parquet": ("TableWriter",),
+    ".rows": ("check_table", "correct", "correct_file", "rows_for"),
     ".simulate": ("simulate_table",),
     ".table": ("Table",),
-    ".writer": ("TableWriter",),
 }
 
 __all__ = [

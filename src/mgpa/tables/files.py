@@ -13,7 +13,6 @@ import math
 import re
 import zipfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import chain, pairwise
 from pathlib import Path
@@ -22,17 +21,28 @@ from typing import Any
 import numpy as np
 from numpy.lib import format as npy
 
-from .._common.files import lies_there, replacing, require_replaceable, special_kind
-from .._common.remote import Given, Place, RemotePath, as_place, redacted
-from ..errors import OutputExists, TableError
+from .._common.files import lies_there, replacing, special_kind
+from .._common.remote import Given, Place, as_place
+from ..errors import TableError
 from ..pairs import check_pair_id, is_paired
 from . import csv_file
 from .columns import COLUMNS, Columns, check_columns, require_columns
-from .layout import Field, Layout, find_embedding, read_head, require_plausible, write_head
+from .layout import (
+    MAX_CHUNK_ROWS,
+    Field,
+    Layout,
+    block_rows,
+    blocks_of,
+    find_embedding,
+    read_head,
+    reading,
+    require_place,
+    require_plausible,
+    write_head,
+)
 from .table import Table
 
 FORMATS = ".npz, .csv, a .parquet file or a folder of them"
-MAX_CHUNK_ROWS = 2**14
 # The comment of an .npz archive by mgpa: a digest of the names and checksums of its arrays.
 NPZ_SEAL = b"mgpa "
 # How files of other kinds begin, and how tables are made of them.
@@ -42,23 +52,6 @@ OTHERS = {
     b"\x89HDF": "HDF5: make a table of its arrays with mgpa.tables.Table(X, source=…)",
     b"\x1f\x8b": "compressed: unpack it with gunzip first",
 }
-
-
-def block_rows(row_bytes: int) -> int:
-    """Return how many rows are written or read at a time: about 32 MiB of embeddings."""
-    return 4 * min(max(2**23 // max(row_bytes, 1), 1), MAX_CHUNK_ROWS)
-
-
-@dataclass(frozen=True)
-class InMemory:
-    """Columns that were read when the file was opened."""
-
-    columns: Columns
-
-    def scan(self, start: int, stop: int, names: list[str], max_rows: int) -> Iterator[Columns]:
-        """Yield arrays, at most ``max_rows`` rows at a time; no rows are one batch without rows."""
-        for a in range(start, max(stop, start + 1), max_rows):
-            yield {name: self.columns[name][a : min(a + max_rows, stop)] for name in names}
 
 
 @dataclass(frozen=True)
@@ -101,8 +94,8 @@ class TableFile:
     verified : bool
         Whether the file says what mgpa wrote, and that is there. Files by other tools do not: a column or a
         part of them may have been lost without a trace.
-    content : InMemory or Groups
-        What is read from.
+    content : dict of arrays, or Groups
+        What was read when the file was opened, or is read from.
     """
 
     path: Place
@@ -198,6 +191,11 @@ class TableFile:
         """Yield the first row of each batch and its columns, by their name in the table."""
         at = start
         with reading(self.path):
+            if isinstance(self.content, dict):
+                for a in range(start, max(stop, start + 1), max_rows):
+                    batch = {name: self.content[name][a : min(a + max_rows, stop)] for name in names}
+                    yield a, self.layout.columns_of(batch)
+                return
             for raw in self.content.scan(start, stop, names, max_rows):
                 n = len(next(iter(raw.values())))
                 yield at, self.layout.columns_of(raw)
@@ -275,8 +273,12 @@ def open_table(
         return _settle_replicates(open_table(place, **choice), replicates)  # type: ignore[arg-type]
     with reading(place):
         kind = _format_of(place)
-        if kind != "parquet":
-            return _open_npz(place, choice) if kind == "npz" else open_csv(place, **choice)
+        if kind == "npz":
+            return _open_npz(place, choice)
+        if kind == "csv":
+            layout, arrays = csv_file.read_csv(place, **choice)
+            n = len(arrays[layout.embedding[0]])
+            return TableFile(place, layout, layout.info({}), (0, n), False, arrays)
         from .parquet import open_parquet
 
         groups, info, verified = open_parquet(place, choice)
@@ -311,20 +313,7 @@ def _settle_replicates(file: TableFile, how: str) -> TableFile:
         columns["pair_id"] = np.where(is_paired(ids), text, "")
     names = {name: name for name in columns if name != "X"}
     layout = replace(file.layout, embedding=("X",), columns=names, combined={})
-    return replace(file, layout=layout, bounds=(0, len(columns["X"])), content=InMemory(columns))
-
-
-def open_csv(path: Given, **choice: Any) -> TableFile:
-    """Open a CSV file, whatever its name ends in; see :func:`open_table`."""
-    place = as_place(path)
-    if not lies_there(place):
-        raise FileNotFoundError(f"There is no file {place}.")
-    if kind := "a folder" if place.is_dir() else special_kind(place):
-        raise TableError(f"{place} is {kind}, not a file.")
-    with reading(place):
-        layout, columns = csv_file.read_csv(place, **choice)
-    n = len(columns[layout.embedding[0]])
-    return TableFile(place, layout, layout.info({}), (0, n), False, InMemory(columns))
+    return replace(file, layout=layout, bounds=(0, len(columns["X"])), content=columns)
 
 
 def _open_npz(path: Place, choice: dict[str, Any]) -> TableFile:
@@ -355,7 +344,7 @@ def _open_npz(path: Place, choice: dict[str, Any]) -> TableFile:
     n = len(arrays[find_embedding(fields, choice["embedding"])[0]])
     fields = {name: _npz_field(name, array, n) for name, array in arrays.items()}
     layout = Layout.choose(fields.values(), shape=shape, **choice)
-    content = InMemory({name: np.ascontiguousarray(arrays[name]) for name in layout.names})
+    content = {name: np.ascontiguousarray(arrays[name]) for name in layout.names}
     return TableFile(path, layout, layout.info(info), (0, n), sealed, content)
 
 
@@ -403,7 +392,7 @@ def write_table(table: Table | Iterable[Table], path: Given, *, overwrite: bool 
     if first is None:
         raise TableError(f"There are no tables to write to {place}.")
     if kind == "folder":
-        from .writer import TableWriter
+        from .parquet import TableWriter
 
         with TableWriter(place, first, overwrite=overwrite) as writer:
             writer.write(0, chain([first], rest))
@@ -467,74 +456,3 @@ def format_from_name(path: Place) -> str:
             "folder."
         )
     return kinds[path.suffix.lower()]
-
-
-def require_place(path: Place, overwrite: bool, *, folder: bool = False) -> None:
-    """Raise unless a file, or a folder with a table, may be written to ``path``."""
-    if not isinstance(path, RemotePath) and not path.parent.is_dir():
-        raise FileNotFoundError(f"There is no folder {path.parent}; create it, then write {path.name}.")
-    require_replaceable(path)
-    if not lies_there(path):
-        return
-    if path.is_dir() != folder:
-        raise FileExistsError(f"{path} is a {'file' if folder else 'folder'}; name another output.")
-    if folder:
-        from .parquet import INDEX, PART_NAME
-
-        names = [entry.name for entry in path.iterdir()]
-        foreign = sorted(name for name in names if not PART_NAME.fullmatch(name) and name[0] != ".")
-        if INDEX not in names and not foreign:
-            return  # empty, or what an interrupted write left
-        if INDEX not in names:
-            raise FileExistsError(
-                f"The folder {path} holds files that mgpa did not write ({foreign[0]}); name a new one."
-            )
-    if not overwrite:
-        raise OutputExists(path)
-
-
-def blocks_of(tables: Iterable[Table], like: Table) -> Iterator[Columns]:
-    """Yield the rows of tables in blocks of about 32 MiB; all but the last have the same number of rows."""
-    size = block_rows(like.X.itemsize * math.prod(like.X.shape[1:]))
-    waiting = {name: values[:0] for name, values in {"X": like.X, **like.columns}.items()}
-    expected, yielded = _types(waiting), False
-    for i, table in enumerate(tables):
-        columns = {"X": table.X, **table.columns}
-        types = _types(columns)
-        if types != expected:
-            wrong = [name for name in {**expected, **types} if types.get(name) != expected.get(name)]
-            raise TableError(f"Table {i} differs from the first in {', '.join(wrong)}; all must be alike.")
-        if len(waiting["X"]):
-            columns = {name: np.concatenate([waiting[name], columns[name]]) for name in waiting}
-        whole = len(columns["X"]) // size * size
-        for start in range(0, whole, size):
-            yield {name: values[start : start + size] for name, values in columns.items()}
-            yielded = True
-        waiting = {name: values[whole:] for name, values in columns.items()}
-    if len(waiting["X"]) or not yielded:
-        yield waiting
-
-
-def _types(columns: Columns) -> dict[str, Any]:
-    return {n: (v.shape[1:], "U" if v.dtype.kind == "U" else v.dtype) for n, v in columns.items()}
-
-
-@contextmanager
-def reading(path: Place, where: str = "") -> Iterator[None]:
-    """Turn whatever goes wrong with a file into a :class:`TableError` that names it."""
-    try:
-        yield
-    except (ImportError, MemoryError, GeneratorExit):
-        raise
-    # One kind of error for every bad file is the promise, and a file can be bad in many parsers' ways.
-    except Exception as error:
-        if isinstance(error, FileNotFoundError) and not lies_there(path):
-            raise
-        text = str(error).strip()
-        reason = redacted(text if isinstance(error, TableError) else text.partition("\n")[0])
-        if isinstance(error, OSError) and error.strerror:
-            reason = f"cannot be read ({error.strerror})"
-        reason = reason or type(error).__name__
-        named = reason if reason.startswith(str(path)) else f"{path}{where}: {reason}"
-        secret = isinstance(path, RemotePath)  # a store's own errors have addresses in them
-        raise TableError(named) from None if secret or isinstance(error, TableError) else error

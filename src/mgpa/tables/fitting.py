@@ -23,9 +23,8 @@ from ..pairs import is_paired, source_names
 from ..tokens import TokenEstimator, TokenMean, row_estimator
 from .columns import COLUMNS, Columns, check_columns, feature_names, require_columns
 from .files import Part, TableFile, open_table
-from .rows import in_coordinates, people_digests, require_encoder, require_features
+from .rows import SeenRows, in_coordinates, people_digests, require_encoder, require_features
 from .scale import fit_batches, reduce_parts
-from .seen import SeenRows
 from .table import Table
 
 Pairs = LabelledPairs | tuple[Any, Any]

@@ -1,18 +1,21 @@
-"""Which columns of a file or a data frame make the embedding, and which the other columns of a table."""
+"""What all formats share: which columns make a table, what is noted about it, and where it may be written."""
 
 from __future__ import annotations
 
 import json
 import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import TableError, first_few
+from .._common.files import lies_there, require_replaceable
+from .._common.remote import Place, RemotePath, redacted
+from ..errors import OutputExists, TableError, first_few
 from .columns import COLUMNS, RESERVED, Columns
 
 EMBEDDING_NAMES = ("embedding", "X", "tokens")
@@ -21,6 +24,10 @@ HOW_TO_NAME = (
     "'numeric' for all columns of numbers."
 )
 MAX_HEAD_BYTES = 2**24
+MAX_CHUNK_ROWS = 2**14
+# Files of a folder of parts.
+INDEX = "_mgpa_index.json"
+PART_NAME = re.compile(r"part-\d{5,}-[0-9a-f]{16}-[0-9a-f]{16}\.parquet")
 
 
 @dataclass(frozen=True)
@@ -256,3 +263,77 @@ def require_plausible(claimed: int, stored: int) -> None:
             f"claims {claimed} bytes of numbers and text, and has {stored} on disk; it is damaged, or made "
             "to exhaust memory."
         )
+
+
+def require_place(path: Place, overwrite: bool, *, folder: bool = False) -> None:
+    """Raise unless a file, or a folder with a table, may be written to ``path``."""
+    if not isinstance(path, RemotePath) and not path.parent.is_dir():
+        raise FileNotFoundError(f"There is no folder {path.parent}; create it, then write {path.name}.")
+    require_replaceable(path)
+    if not lies_there(path):
+        return
+    if path.is_dir() != folder:
+        raise FileExistsError(f"{path} is a {'file' if folder else 'folder'}; name another output.")
+    if folder:
+        names = [entry.name for entry in path.iterdir()]
+        foreign = sorted(name for name in names if not PART_NAME.fullmatch(name) and name[0] != ".")
+        if INDEX not in names and not foreign:
+            return  # empty, or what an interrupted write left
+        if INDEX not in names:
+            raise FileExistsError(
+                f"The folder {path} holds files that mgpa did not write ({foreign[0]}); name a new one."
+            )
+    if not overwrite:
+        raise OutputExists(path)
+
+
+def block_rows(row_bytes: int) -> int:
+    """Return how many rows are written or read at a time: about 32 MiB of embeddings."""
+    return 4 * min(max(2**23 // max(row_bytes, 1), 1), MAX_CHUNK_ROWS)
+
+
+def blocks_of(tables: Iterable[Any], like: Any) -> Iterator[Columns]:
+    """Yield the rows of tables in blocks of about 32 MiB; all but the last have the same number of rows."""
+    size = block_rows(like.X.itemsize * math.prod(like.X.shape[1:]))
+    waiting = {name: values[:0] for name, values in {"X": like.X, **like.columns}.items()}
+    expected, yielded = _types(waiting), False
+    for i, table in enumerate(tables):
+        columns = {"X": table.X, **table.columns}
+        types = _types(columns)
+        if types != expected:
+            wrong = [name for name in {**expected, **types} if types.get(name) != expected.get(name)]
+            raise TableError(f"Table {i} differs from the first in {', '.join(wrong)}; all must be alike.")
+        if len(waiting["X"]):
+            columns = {name: np.concatenate([waiting[name], columns[name]]) for name in waiting}
+        whole = len(columns["X"]) // size * size
+        for start in range(0, whole, size):
+            yield {name: values[start : start + size] for name, values in columns.items()}
+            yielded = True
+        waiting = {name: values[whole:] for name, values in columns.items()}
+    if len(waiting["X"]) or not yielded:
+        yield waiting
+
+
+def _types(columns: Columns) -> dict[str, Any]:
+    return {n: (v.shape[1:], "U" if v.dtype.kind == "U" else v.dtype) for n, v in columns.items()}
+
+
+@contextmanager
+def reading(path: Place, where: str = "") -> Iterator[None]:
+    """Turn whatever goes wrong with a file into a :class:`TableError` that names it."""
+    try:
+        yield
+    except (ImportError, MemoryError, GeneratorExit):
+        raise
+    # One kind of error for every bad file is the promise, and a file can be bad in many parsers' ways.
+    except Exception as error:
+        if isinstance(error, FileNotFoundError) and not lies_there(path):
+            raise
+        text = str(error).strip()
+        reason = redacted(text if isinstance(error, TableError) else text.partition("\n")[0])
+        if isinstance(error, OSError) and error.strerror:
+            reason = f"cannot be read ({error.strerror})"
+        reason = reason or type(error).__name__
+        named = reason if reason.startswith(str(path)) else f"{path}{where}: {reason}"
+        secret = isinstance(path, RemotePath)  # a store's own errors have addresses in them
+        raise TableError(named) from None if secret or isinstance(error, TableError) else error

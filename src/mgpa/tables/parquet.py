@@ -11,22 +11,33 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import re
 import secrets
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from itertools import groupby
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from .._common.extras import missing
-from .._common.remote import Place, RemotePath
-from ..errors import TableError
+from .._common.files import replacing, write_atomically
+from .._common.remote import Given, Place, RemotePath, as_place
+from ..errors import OutputExists, TableError
 from .columns import Columns
 from .frames import fields_of, read_arrow, to_arrow
-from .layout import Field, Layout, read_head, require_plausible
+from .layout import (
+    INDEX,
+    PART_NAME,
+    Field,
+    Layout,
+    blocks_of,
+    read_head,
+    require_place,
+    require_plausible,
+    write_head,
+)
+from .table import Table
 
 try:
     import pyarrow as pa
@@ -35,11 +46,9 @@ except ImportError as error:
     raise missing("Parquet", "pyarrow") from error
 
 HEAD = b"mgpa"
-INDEX = "_mgpa_index.json"
 # What precedes the footer in a file by mgpa, and then the footer's SHA-256 in hexadecimal.
 SEAL = b"mgpa.footer.sha256="
 SEAL_SIZE = len(SEAL) + 64
-PART_NAME = re.compile(r"part-\d{5,}-[0-9a-f]{16}-[0-9a-f]{16}\.parquet")
 # In a part's own description: a digest of the rows that it was made of.
 MADE_FROM = b"mgpa.made_from"
 # Bytes of one number or of a reference to one text, by Parquet's types.
@@ -49,13 +58,8 @@ WIDTHS = {"BOOLEAN": 1, "INT32": 4, "INT64": 8, "INT96": 12, "FLOAT": 4, "DOUBLE
 BUFFER, BUFFER_REMOTE = 2**20, 2**23
 
 
-@dataclass(frozen=True)
-class IndexedPart:
-    """A part of a folder as its index names it: the file, its rows and the SHA-256 of its footer."""
-
-    name: str
-    rows: int
-    sha256: str
+#: A part of a folder as its index names it: its file's "name", "rows", and "sha256" of the footer.
+IndexedPart = dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -86,13 +90,14 @@ class Groups:
         wanted = set(names)
         types = zip(self.schema.names, self.schema.types, strict=True)
         texts = [name for name, type_ in types if pa.types.is_string(type_) and name in wanted]
+        threads = len(names) < 1000  # of many small columns each costs more than it saves
         inside = range(bisect_right(self.bounds, start) - 1, bisect_left(self.bounds, stop))
         for path, numbers in groupby(inside, key=lambda i: self.groups[i][0]):
             # Text that repeats itself stays what the file has: once, and numbers that stand for it.
             with opened(path, self.footers[path], read_dictionary=texts) as (file, _, _):
                 for i in numbers:
                     at = self.bounds[i]
-                    for batch in file.iter_batches(max_rows, [self.groups[i][1]], names):
+                    for batch in file.iter_batches(max_rows, [self.groups[i][1]], names, use_threads=threads):
                         a, b = max(start, at), min(stop, at + len(batch))
                         if a < b:
                             yield read_arrow(batch.slice(a - at, b - a), self.layout, names, a)
@@ -106,13 +111,13 @@ def open_parquet(path: Place, choice: dict[str, Any]) -> tuple[Groups, dict[str,
     listed = read_index(path) if path.is_dir() else None
     files: Sequence[Place] = [path]
     if path.is_dir():
-        files = _foreign_files(path) if listed is None else [path / part.name for part in listed]
+        files = _foreign_files(path) if listed is None else [path / part["name"] for part in listed]
     groups: list[tuple[Place, int]] = []
     bounds, footers, all_sealed = [0], {}, True
     fields: list[Field] = []
     schema: Any = None
     for i, file in enumerate(files):
-        expected = None if listed is None else listed[i].sha256
+        expected = None if listed is None else listed[i]["sha256"]
         try:
             with opened(file, expected) as (parquet, footer, sealed):
                 metadata, these = parquet.metadata, parquet.schema_arrow
@@ -203,17 +208,16 @@ def read_index(folder: Place) -> list[IndexedPart] | None:
         text = (folder / INDEX).read_bytes()
     except FileNotFoundError:
         return None
-    with suppress(ValueError, TypeError, KeyError, RecursionError):
-        document = json.loads(text)
-        parts = [IndexedPart(str(p["name"]), int(p["rows"]), str(p["sha256"])) for p in document["parts"]]
-        if document == json.loads(index_of(parts)) and all(PART_NAME.fullmatch(p.name) for p in parts):
+    with suppress(ValueError, TypeError, KeyError, AttributeError, RecursionError):
+        parts: list[IndexedPart] = json.loads(text)["parts"]
+        if text == index_of(parts) and all(PART_NAME.fullmatch(part["name"]) for part in parts):
             return parts
     raise TableError(f"damaged: its index {INDEX} is not as it was written.")
 
 
 def index_of(parts: Sequence[IndexedPart]) -> bytes:
     """Return an index as its file holds it."""
-    listed = [asdict(part) for part in parts]
+    listed = list(parts)
     digest = hashlib.sha256(json.dumps(listed).encode()).hexdigest()
     return json.dumps({"format": 1, "parts": listed, "sha256": digest}, indent=1).encode()
 
@@ -299,3 +303,173 @@ def _first_row(file: Any) -> Callable[[str], Any]:
 def _kind(field: Field) -> Field:
     """Return what parts must have alike: names, types, and whether a row is a number or a list."""
     return replace(field, shape=(0,) * len(field.shape), kind="")
+
+
+class TableWriter:
+    """A folder of Parquet files that is written part by part; it is a table when all parts are.
+
+    Parameters
+    ----------
+    path : path or address
+        A folder: new, empty, or with a table by mgpa.
+    like : Table
+        A table with the columns, types and ``info`` of what will be written; its rows do not matter.
+    rows : sequence of int or None
+        Number of rows of every part; None is one part of any number of rows.
+    overwrite : bool
+        Replace the table that is there, when all is written. Other files stay.
+    job : str
+        Whatever determines the corrected rows, such as a checksum of a map: parts that an interrupted writer
+        of the same job left are found again by :meth:`find`. Empty: no such parts.
+
+    Notes
+    -----
+    A writer can be sent to other processes, which write different parts at the same time. One process makes
+    it, collects what :meth:`write` returns there in ``written`` and calls :meth:`finish`.
+
+    Examples
+    --------
+    >>> import tempfile, numpy as np
+    >>> from mgpa.tables import Table, open_table
+    >>> folder = tempfile.TemporaryDirectory()
+    >>> table = Table(np.arange(12.0).reshape(6, 2))
+    >>> with TableWriter(folder.name + "/out", table, rows=[4, 2]) as writer:
+    ...     _ = writer.write(1, table.take(slice(4, 6)))
+    ...     _ = writer.write(0, table.take(slice(0, 4)))
+    >>> bool((open_table(folder.name + "/out").read().X == table.X).all())
+    True
+    >>> folder.cleanup()
+    """
+
+    def __init__(
+        self,
+        path: Given,
+        like: Table,
+        rows: Sequence[int] | None = None,
+        *,
+        overwrite: bool = False,
+        job: str = "",
+    ) -> None:
+        self.path, self.overwrite = as_place(path), overwrite
+        require_place(self.path, overwrite, folder=True)
+        self.like = like.take(slice(0, 0))
+        self.rows = [None] if rows is None else list(rows) or [0]
+        self.head = write_head(like.X.shape[1:], like.info)
+        types = {name: str(values.dtype.kind) for name, values in self.like.columns.items()}
+        plan = json.dumps([self.rows, str(like.X.dtype), types, self.head, job or secrets.token_hex(16)])
+        self.job = hashlib.sha256(plan.encode()).hexdigest()[:16]
+        self.written: dict[int, IndexedPart] = {}
+
+    def find(self, part: int, made_from: Callable[[], str]) -> IndexedPart | None:
+        """Return a part that an interrupted writer of this job left, if it was made of the same rows.
+
+        ``made_from`` returns the digest of the rows; it is called only if there is something to compare.
+        """
+        start = f"part-{part:05d}-{self.job}-"
+        left = [file for file in self._files() if file.name.startswith(start)]
+        digest = made_from().encode() if left else b""
+        for file in left:
+            with suppress(TableError, OSError), opened(file) as (parquet, footer, sealed):
+                rows, made = parquet.metadata.num_rows, (parquet.metadata.metadata or {}).get(MADE_FROM)
+                if sealed and made == digest and rows == self.rows[part]:
+                    return self._note(part, {"name": file.name, "rows": rows, "sha256": footer})
+        return None
+
+    def write(
+        self, part: int, tables: Table | Iterable[Table], made_from: Callable[[], str] | None = None
+    ) -> IndexedPart:
+        """Write one part: a table, or several one after another. It is there when it is complete.
+
+        ``made_from`` returns, after the tables were taken, the digest of the rows that they were made of.
+        """
+        if not 0 <= part < len(self.rows):
+            raise TableError(f"There is no part {part}; rows has {len(self.rows)} of them.")
+        blocks = blocks_of([tables] if isinstance(tables, Table) else tables, self.like)
+        if not isinstance(self.path, RemotePath):
+            self.path.mkdir(exist_ok=True)
+        name = f"part-{part:05d}-{self.job}-{secrets.token_hex(8)}.parquet"
+        try:
+            with replacing(self.path / name, new=True) as temporary:
+                rows, digest = write_parquet(temporary, self._counted(blocks, part), self.head, made_from)
+        except BaseException:
+            with suppress(OSError, AttributeError):
+                self.path.rmdir()  # type: ignore[union-attr]  # if nothing else is in it
+            raise
+        return self._note(part, {"name": name, "rows": rows, "sha256": digest})
+
+    def _files(self) -> list[Place]:
+        """Return the parts that are in the folder, whoever wrote them."""
+        try:
+            return [file for file in self.path.iterdir() if PART_NAME.fullmatch(file.name)]
+        except FileNotFoundError:
+            return []
+
+    def _note(self, part: int, entry: IndexedPart) -> IndexedPart:
+        self.written[part] = entry
+        return entry
+
+    def _counted(self, blocks: Iterable[Columns], part: int) -> Iterator[Columns]:
+        expected, n = self.rows[part], 0
+        for block in blocks:
+            n += len(block["X"])
+            if expected is not None and n > expected:
+                break
+            yield block
+        if expected is not None and n != expected:
+            came = "more" if n > expected else n
+            raise TableError(f"Part {part} must have {expected} rows; {came} came.")
+
+    def finish(self) -> Place:
+        """Write the index, which makes the parts a table; remove all parts that it does not name."""
+        absent = [part for part in range(len(self.rows)) if part not in self.written]
+        for part in [part for part in absent if self.rows[part] == 0]:
+            self.write(part, self.like)
+            absent.remove(part)
+        if absent:
+            raise TableError(
+                f"{len(absent)} of {len(self.rows)} parts are not written yet (first: {absent[0]}). The "
+                f"others stay in {self.path}."
+            )
+        parts = [self.written[part] for part in range(len(self.rows))]
+        keep = {part["name"] for part in parts}
+        with _finishing_alone(self.path):
+            if lost := keep - {file.name for file in self._files()}:
+                raise TableError(
+                    f"{len(lost)} parts of {self.path} are gone: another process wrote a table there. Run it "
+                    "again, or name another output."
+                )
+            try:
+                write_atomically(self.path / INDEX, index_of(parts), new=not self.overwrite)
+            except FileExistsError:
+                keep = {part["name"] for part in read_index(self.path) or ()}
+                raise OutputExists(self.path) from None
+            finally:
+                for file in self._files():
+                    if file.name not in keep:
+                        file.unlink(missing_ok=True)
+        return self.path
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: Any) -> None:
+        # After an error the finished parts stay, for the next attempt.
+        if kind is None:
+            self.finish()
+
+
+@contextmanager
+def _finishing_alone(folder: Place) -> Iterator[None]:
+    """Let one process at a time finish a folder of this machine; a killed one lets go."""
+    if isinstance(folder, RemotePath) or os.name != "posix":
+        yield
+        return
+    import fcntl
+
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        with suppress(OSError):  # a file system without locks
+            fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(handle)

@@ -8,7 +8,7 @@ import numpy as np
 
 from .._common.parameters import number, whole
 from ..errors import ParameterError, UsageError
-from .roles import assign_roles
+from .columns import assign_roles
 from .table import Table
 
 DEVICES = ("dry", "wet", "gel", "pad")

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .._common.checks import as_float_matrix, require_finite
-from .._common.remote import Given
+from .._common.remote import Given, as_place
 from ..errors import TableError, printable
 from ..pairs import matched_rows, to_numpy
 from .columns import (
@@ -233,27 +233,21 @@ class Table:
         return cls.from_columns(made, noted | (info or {}))
 
     @classmethod
-    def from_csv(
-        cls,
-        path: Given,
-        *,
-        embedding: Any = None,
-        tokens: int | None = None,
-        columns: Sequence[str] | None = None,
-        rename: Mapping[str, str] | None = None,
-        info: dict[str, Any] | None = None,
-    ) -> Self:
-        """Make a table from a CSV file, whose ids and codes stay the text that they are.
+    def from_csv(cls, path: Given, *, info: dict[str, Any] | None = None, **choice: Any) -> Self:
+        """Make a table from a CSV file, whatever its name; ids and codes stay the text that they are.
 
         A participant ``007`` is not 7, nor is a source or a session, and no two long ids become one number. A
         pair id that is missing or negative is unpaired. Fields may be separated by commas, semicolons (then
-        numbers may have decimal commas), tabs or bars. Parameters are those of :meth:`from_frame`.
+        numbers may have decimal commas), tabs or bars. ``choice`` is ``embedding``, ``tokens``, ``columns``
+        and ``rename``, as in :meth:`from_frame`.
         """
-        from .files import open_csv
+        from .csv_file import read_csv
+        from .layout import reading
 
-        file = open_csv(path, embedding=embedding, tokens=tokens, columns=columns, rename=rename)
-        table = file.read()
-        return cls.from_columns({"X": table.X, **table.columns}, table.info | (info or {}))
+        place = as_place(path)
+        with reading(place):
+            layout, arrays = read_csv(place, **choice)
+            return cls.from_columns(layout.columns_of(arrays), layout.info(info or {}))
 
     @classmethod
     def from_epochs(
