@@ -165,7 +165,7 @@ def expected_movement(mapping: AffineMap, mean: Floats, covariance: Floats, metr
 
 
 def costs(model: GaussianModel) -> dict[str, Floats]:
-    """Return each target's expected squared movement in every context, in the metric Σ⁻¹: eqs. (7), (9), (10).
+    """Return each target's expected squared movement in every context, in Σ⁻¹: eqs. (7), (9) and (10).
 
     Targets are called as in :class:`~mgpa.IterativeMGPA`; ``completion`` replaces the block by E[z | q].
     """
