@@ -222,6 +222,7 @@ class AuditPlan:
         self.width = rows.X.shape[-1]
         self.settings = self._settings(names, rows.X.shape[1:])
         self.folds: list[AuditPlan] = []
+        self.turn = ""  # which fold this is, for progress
         for fold in rotated:
             plan = copy(self)
             plan.folds, plan.table = [], fold
@@ -335,7 +336,7 @@ class AuditPlan:
         data, ground = self.rows()
         fits, omitted, unattained = self._fit(data, ground)
         cells = self._measure(fits, data, ground)
-        self._say(f"done in {time.monotonic() - started:.0f} s")
+        self._say(f"{self.turn}done in {time.monotonic() - started:.0f} s")
         held, participant = np.isin(self.table.role, ("HEAD", "EVAL")), self.table.participant
         results = {}
         for name in dict.fromkeys(fit.method for fit in fits):
@@ -366,7 +367,7 @@ class AuditPlan:
     def _run_folds(self) -> Audit:
         audits = []
         for i, plan in enumerate(self.folds, start=1):
-            self._say(f"fold {i} of {len(self.folds)}")
+            plan.turn = f"fold {i} of {len(self.folds)}, "
             try:
                 audits.append(replace(plan.run(), paired_rows=None))
             except UsageError as error:
@@ -396,9 +397,7 @@ class AuditPlan:
             key: (first[key].method, partial(fit_one, first[key], data, self.store, key))
             for key in dict.fromkeys(keys)
         }
-        made = self._complete(
-            calls, lambda key: stored_fit(first[key], self.store, key), ground, "fits", "fitted"
-        )
+        made = self._complete(calls, lambda key: stored_fit(first[key], self.store, key), ground, "fits")
         whole = [
             replace(fit, map=made[key].map, facts=made[key].facts)
             for fit, key in zip(self.fits, keys, strict=True)
@@ -451,7 +450,7 @@ class AuditPlan:
             key: (what, partial(_cell, what, measures, ground, rows, readings.get(key), self.store, key))
             for key, (what, rows, measures) in cells.items()
         }
-        done = self._complete(calls, self.store.get, ground, "cells to measure", "measured")
+        done = self._complete(calls, self.store.get, ground, "cells to measure")
         return [(done[key], None if floor is None else done[floor]) for key, floor in keys]
 
     def _read_together(self, rows: dict[str, Callable[[], Rows]], ground: Ground) -> dict[str, SourceReading]:
@@ -466,8 +465,8 @@ class AuditPlan:
             group = cells[start : start + together]
             if all(self.store.get(key) is not None for key in group):
                 continue
-            self._say(f"reading sources after {len(group)} corrections at once")
-            readings |= dict(zip(group, ground.read([rows[key]() for key in group]), strict=True))
+            with waiting(f"audit: {self.turn}reading sources after {len(group)} corrections", self.verbose):
+                readings |= dict(zip(group, ground.read([rows[key]() for key in group]), strict=True))
         return readings
 
     def _complete(
@@ -476,24 +475,24 @@ class AuditPlan:
         stored: Callable[[str], T | None],
         ground: Ground,
         what: str,
-        done: str,
     ) -> dict[str, T]:
         """Return every call's result by its key: stored before, or computed now."""
         results = {key: value for key in calls if (value := stored(key)) is not None}
         missing = [key for key in calls if key not in results]
-        self._say(f"{len(calls)} {what}, {len(results)} of them finished before")
+        if results:
+            self._say(f"{self.turn}{len(calls)} {what}, {len(results)} of them finished before")
         if missing:
             # First: that a head cannot be fitted is better known before the maps are.
-            with waiting("audit: training heads on uncorrected rows", self.verbose):
+            with waiting(f"audit: {self.turn}training heads on uncorrected rows", self.verbose):
                 ground.prepare()
         computed = in_processes((delayed(calls[key][1])() for key in missing), self.options["n_jobs"])
         started = time.monotonic()
-        for i, key in enumerate(missing, start=1):
-            with waiting(f"audit: {i}/{len(missing)} {what}: {calls[key][0]}", self.verbose):
-                results[key] = next(computed)
-            seconds = (time.monotonic() - started) / i * (len(missing) - i)
+        for i, key in enumerate(missing):
+            seconds = (time.monotonic() - started) / max(i, 1) * (len(missing) - i)
             about = f", about {seconds:.0f} s left" if seconds >= 1 else ""
-            self._say(f"{done} {i}/{len(missing)}: {calls[key][0]}{about}")
+            label = f"audit: {self.turn}{i + 1}/{len(missing)} {what}: {calls[key][0]}{about}"
+            with waiting(label, self.verbose):
+                results[key] = next(computed)
         return results
 
     def _say(self, text: str) -> None:
