@@ -88,9 +88,7 @@ def movement(moved: Any, H: Any, varies: Any) -> float:
     """
     size = float(np.linalg.norm(np.asarray(H, dtype=np.float64)[..., varies]))
     if not size > 0:
-        raise ValueError(
-            f"Movement is relative to the rows, and these {len(H)} are empty or all at the fitting mean."
-        )
+        raise ValueError(f"No relative movement: the {len(H)} rows are empty or all at the fitting mean.")
     return float(np.linalg.norm(np.asarray(moved, dtype=np.float64))) / size
 
 

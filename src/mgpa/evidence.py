@@ -189,8 +189,8 @@ def supported_directions(
     Held-out contrasts *vary* along a direction at least twice as much as noise would, in which contrasts are
     like rows of one source. And held-out contrasts have a *mean* along the other contrasts' mean: then the
     leading directions that hold :data:`ENERGY` of what both means share are supported, if they are not more
-    than the means' own clear directions that hold as much; if they are, noise comes before the effects, and those
-    of the means are put in front. Leading directions count up to the first that nothing supports.
+    than the means' own clear directions that hold as much; if they are, noise comes before the effects, and
+    those of the means are put in front. Leading directions count up to the first that nothing supports.
 
     Of three sources and more, two may differ by little of what the others differ by: its energy is nothing
     beside theirs, and readers need no more. So the other directions in which mean contrasts differ are taken

@@ -148,7 +148,7 @@ def check_views(pairs: Any, n_features: int) -> tuple[NDArray[Any], NDArray[Any]
             "Row i of both must be the same event."
         )
     if A.shape[1] != n_features:
-        raise ValueError(f"The pairs have {A.shape[1]} features, and the rows {n_features}.")
+        raise ValueError(f"The pairs have {A.shape[1]} features, but the rows have {n_features}.")
     if not len(A):
         raise ValueError("pairs are empty; at least one pair is needed.")
     require_finite(A, "pairs[0]")
@@ -227,8 +227,8 @@ def whole_numbers(ids: NDArray[Any], name: str) -> NDArray[np.int64]:
     wrong = np.flatnonzero((np.abs(ids) >= least) | (ids != np.rint(ids)))
     if len(wrong):
         raise ValueError(
-            f"{name} is {ids[wrong[0]].item()!r} in row {wrong[0]}; ids are text, or whole numbers below "
-            f"{least:.0f}, from which on {ids.dtype} takes different ones for one. Read ids as text, as "
+            f"{name} is {ids[wrong[0]].item()!r} in row {wrong[0]}; {ids.dtype} holds whole numbers "
+            f"only below {least:.0f}, so different ids would become one. Read ids as text, as "
             "mgpa.tables.Table.from_csv does (in pandas, dtype=str)."
         )
     return ids.astype(np.int64)

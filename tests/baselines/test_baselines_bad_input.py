@@ -107,7 +107,7 @@ PAIRS = {
     "no pairs": ({"pairs": None}, "No pairs: pass pairs=(A, B)"),
     "unpaired": ({"pair_id": np.full(N, -1)}, "No pair"),
     "not aligned": ({"pairs": (A, B[:-1])}, "pairs are not aligned: the first view has shape (20, 6)"),
-    "other width": ({"pairs": (A[:, :3], B[:, :3])}, "The pairs have 3 features, and the rows 6"),
+    "other width": ({"pairs": (A[:, :3], B[:, :3])}, "The pairs have 3 features, but the rows have 6"),
     "one array": ({"pairs": np.stack([A, B])}, "got a single ndarray"),
     "three arrays": ({"pairs": (A, B, B)}, "got 3 of them"),
     "empty": ({"pairs": (A[:0], B[:0])}, "pairs are empty"),
@@ -245,7 +245,7 @@ def test_one_row_has_no_variance(name):
         pytest.skip("needs concept-erasure")
     with refused("Sources ['wet'] have a single row"):
         fit(name, X[:31], task=TASK[:31], source=SOURCE[:31])
-    with refused("no more weight than one", "a weight of 1 is one row"):
+    with refused("so no variance", "a weight of 1 is one row"):
         fit(name, sample_weight=np.full(N, 1 / N))
 
 

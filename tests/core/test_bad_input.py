@@ -201,7 +201,7 @@ BAD_EVIDENCE = {
     "three views": ({"pairs": (A, B, B)}, "got 3 of them"),
     "one pair": ({"pairs": (A[0], B[0])}, "pairs[0] has shape (5,); expected two dimensions"),
     "token pairs": ({"pairs": TOKEN_PAIRS}, "pairs[0] has shape (20, 3, 5); expected two dimensions"),
-    "pair width": ({"pairs": (A[:, :3], B[:, :3])}, "The pairs have 3 features, and the rows 5"),
+    "pair width": ({"pairs": (A[:, :3], B[:, :3])}, "The pairs have 3 features, but the rows have 5"),
     "empty pairs": ({"pairs": (A[:0], B[:0])}, "pairs are empty; at least one pair is needed"),
     "pair nan": ({"pairs": (A, spoilt(B, (3, 1), np.inf))}, "pairs[1] contains NaN or infinite values in 1"),
     "pair half": ({"pairs": (A.astype(np.float16), B)}, "pairs[0] is float16"),

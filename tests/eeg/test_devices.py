@@ -273,7 +273,7 @@ def test_events_that_begin_again_are_told_apart_by_session():
         return [record("s0", ["O1"], rate, session=[k] * EVENTS, event=range(EVENTS)) for k in (1, 2)]
 
     devices = {"a": sessions(128.0), "b": sessions(256.0)}
-    with pytest.raises(PairingError, match=r"event 0 is twice on a.*pair_by=\('session', 'event'\)"):
+    with pytest.raises(PairingError, match=r"event 0 occurs twice on a.*pair_by=\('session', 'event'\)"):
         align_devices(devices)
     trials, report = align_devices(devices, pair_by=("session", "event"))
     assert report.pairs == 2 * EVENTS
@@ -369,7 +369,7 @@ def test_devices_whose_people_mne_has_put_together_are_not_one_person_in_silence
         device: mne.concatenate_epochs([record(p, channels, 128.0) for p in PEOPLE[:2]], verbose="error")
         for device in ("cap", "headset")
     }
-    with pytest.warns(UserWarning, match="All 40 epochs are taken for those of subject 's0'"):
+    with pytest.warns(UserWarning, match="All 40 epochs have the his_id 's0'"):
         align_devices(together)
 
 

@@ -308,7 +308,7 @@ def test_json_of_another_shape_is_an_error(answer, content):
 def test_lists_that_never_end_are_left(server, monkeypatch):
     nodes = {"abcde": ("a", {"x": b"x"}, ["fghij"]), "fghij": ("b", {"y": b"y"}, ["abcde"])}
     monkeypatch.setenv("MGPA_OSF_API", serve_osf_components(server, nodes))
-    with pytest.raises(DownloadError, match="pages without end"):
+    with pytest.raises(DownloadError, match="endless list of pages"):
         listing("osf:abcde")
     monkeypatch.setattr(fetching, "MAX_LISTING", 10)
     with pytest.raises(DownloadError, match="sends more than the 10 bytes"):

@@ -378,7 +378,7 @@ def test_strays_copies_and_people_without_a_role_change_no_bit(session):
     [("N170", "1015"), ("N170", "1017"), ("MMN", "1034"), ("MMN", "1013"), ("P300", "1021")],
 )
 def test_people_without_a_part_in_a_task_are_not_read(folder, task, person):
-    with pytest.raises(ValueError, match=f"{person} have no part in"):
+    with pytest.raises(ValueError, match=f"{person} did not take part in"):
         dataset.read_neuroscan_flex(folder, task, [person])
 
 

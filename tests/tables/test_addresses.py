@@ -205,7 +205,7 @@ def test_a_server_without_ranges_or_without_folders_is_refused(table, web, tmp_p
         open_table(f"{web.address}/parts")
     write_table(table, tmp_path / "web" / "t.parquet")
     web.ranges = False
-    with pytest.raises(TableError, match="the server sends no parts of a file; download it first"):
+    with pytest.raises(TableError, match="the server cannot send parts of a file; download it first"):
         open_table(f"{web.address}/t.parquet")
 
 

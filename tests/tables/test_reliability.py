@@ -73,9 +73,9 @@ def test_what_is_read_is_never_written(table, identity, tmp_path):
     os.link(single, tmp_path / "same.parquet")
     before = content(tmp_path)
     for given, out, message in (
-        (parts, parts, "is what is read"),
-        (parts, tmp_path / "link", "is what is read"),
-        (single, tmp_path / "same.parquet", "is what is read"),
+        (parts, parts, "is also the input"),
+        (parts, tmp_path / "link", "is also the input"),
+        (single, tmp_path / "same.parquet", "is also the input"),
         (parts, tmp_path / "link" / "x.parquet", "lies in"),
         (parts, parts / "new", "lies in"),
         (next(parts.glob("part-00000-*")), parts, "holds"),

@@ -225,11 +225,11 @@ def test_an_error_on_the_way_leaves_what_was_there(tmp_path, monkeypatch, suffix
 def test_parts_that_do_not_fit_the_plan(tmp_path):
     table = full(16)
     writer = TableWriter(tmp_path / "t", table, [8, 8])
-    with pytest.raises(TableError, match="There is no part 2"):
+    with pytest.raises(TableError, match="No part 2"):
         writer.write(2, table)
-    with pytest.raises(TableError, match="Part 1 must have 8 rows; more came"):
+    with pytest.raises(TableError, match="Part 1 must have 8 rows; got more"):
         writer.write(1, table)
-    with pytest.raises(TableError, match="Part 1 must have 8 rows; 3 came"):
+    with pytest.raises(TableError, match="Part 1 must have 8 rows; got 3"):
         writer.write(1, table.take(slice(0, 3)))
     with pytest.raises(TableError, match="Table 0 differs from the first in X"):
         writer.write(1, full(8, dtype="f8"))
@@ -535,7 +535,7 @@ def ragged():
         ({"a": [1.0]}, {"embedding": "f"}, r"No embedding 'f'\. Columns: a \(double\)"),
         ({"a": [1.0]}, {"embedding": ["a", "z"]}, "No embedding 'z'"),
         ({"a": [1.0], "b": ["x"]}, {"embedding": ["a", "b"]}, r"b \(text\) cannot be part of an embedding"),
-        ({"X": [[1.0] * 6]}, {"tokens": 4}, "6 numbers a row do not make 4 tokens"),
+        ({"X": [[1.0] * 6]}, {"tokens": 4}, "6 numbers per row cannot be split into 4"),
         ({"X": [[1.0]]}, {"columns": ["age"]}, r"No column age\. Columns: none"),
         ({"X": [[1.0]], "a": [1]}, {"rename": {"b": "label"}}, r"No column b\. Columns: a \(int64\)"),
         ({"X": [[1.0]], "a": [1], "b": [1]}, {"rename": {"b": "a"}}, "Both a and b would be called a"),
@@ -646,7 +646,7 @@ def test_places_without_tables(tmp_path):
         write_table(full(), tmp_path / "t.tab")
     with pytest.raises(FileNotFoundError, match="There is no folder"):
         write_table(full(), tmp_path / "no" / "t.npz")
-    with pytest.raises(TableError, match="There are no tables to write"):
+    with pytest.raises(TableError, match="No tables to write"):
         write_table([], tmp_path / "t.npz")
 
 

@@ -75,7 +75,7 @@ def require_output(out: Any, X: Floats) -> None:
             f"{X.dtype}: np.empty({X.shape}, '{X.dtype}')."
         )
     if not out.flags.writeable:
-        raise ValueError("out is read-only; pass an array that can be written, or leave it away.")
+        raise ValueError("out is read-only; pass a writable array, or leave out= out.")
     itself = out.ctypes.data == X.ctypes.data and out.strides == X.strides
     if not itself and np.shares_memory(out, X):
         raise ValueError("out overlaps X; pass X itself to correct it in place, or an array of its own.")

@@ -184,11 +184,11 @@ def require_distinct_paths(output: Place, *inputs: Place) -> None:
         if isinstance(place, Path) and isinstance(read, Path) and place.exists() and read.exists():
             same = place.samefile(read)
         if same:
-            raise ValueError(f"{output} is what is read; name another output.")
+            raise ValueError(f"{output} is also the input; name another output.")
         if read in place.parents:
-            raise ValueError(f"{output} lies in {path}, which is read; name another output.")
+            raise ValueError(f"{output} lies inside the input {path}; name another output.")
         if place in read.parents:
-            raise ValueError(f"{output} holds {path}, which is read; name another output.")
+            raise ValueError(f"{output} contains the input {path}; name another output.")
 
 
 def _resolved(path: Place) -> PurePath:

@@ -84,7 +84,7 @@ def as_place(given: Given) -> Place:
     match = _ADDRESS.match(text)
     if match is None:
         if _SHORTENED.match(text) and not isinstance(given, str):
-            raise ValueError(f"{text} is an address that pathlib took a slash from; pass it as text.")
+            raise ValueError(f"pathlib removed a slash from the address {text}; pass it as a string.")
         return Path(given)
     scheme = match["scheme"].lower()
     if scheme == "file":
@@ -174,7 +174,7 @@ class RemotePath:
         """Bytes of the object."""
         info = self._info()
         if info is None:
-            raise FileNotFoundError(f"There is nothing at {self}.")
+            raise FileNotFoundError(f"Nothing found at {self}.")
         return int(info["size"] or 0)
 
     def iterdir(self) -> Iterator[RemotePath]:
@@ -225,7 +225,7 @@ class RemotePath:
     def upload(self, file: Path, *, new: bool = False) -> None:
         """Write the object from a file; large ones go in pieces, which become an object with the last."""
         if new and self.exists():
-            raise FileExistsError(f"There is something at {self} already.")
+            raise FileExistsError(f"{self} already exists.")
         with self._naming():
             self._fs.put_file(str(file), self._path, **({"mode": "create"} if new else {}))
         sent, arrived = file.stat().st_size, self.size
@@ -264,9 +264,9 @@ class RemotePath:
         except (StoreError, ImportError):
             raise
         except FileNotFoundError:
-            raise FileNotFoundError(f"There is nothing at {self}.") from None
+            raise FileNotFoundError(f"Nothing found at {self}.") from None
         except FileExistsError:
-            raise FileExistsError(f"There is something at {self} already.") from None
+            raise FileExistsError(f"{self} already exists.") from None
         except PermissionError as error:
             raise PermissionError(
                 f"{self}: no access ({redacted(str(error))}). Credentials are those that fsspec finds."
@@ -293,7 +293,7 @@ class WebFile(io.RawIOBase):
         with self._get(0, 1) as answer:
             total = answer.headers.get("Content-Range", "").rpartition("/")[2]
             if answer.status_code not in (206, 416) or not total.isdigit():
-                raise StoreError(f"{self.place}: the server sends no parts of a file; download it first.")
+                raise StoreError(f"{self.place}: the server cannot send parts of a file; download it first.")
             return int(total), answer.headers.get("ETag") or answer.headers.get("Last-Modified")
 
     @property

@@ -396,9 +396,8 @@ def require_everyone(present: Any, table: Table, what: str) -> None:
     missing = np.setdiff1d(table.participant, present).tolist()
     if missing:
         raise ValueError(
-            f"EVAL participants have no rows of {what}: {first_few([repr(who) for who in missing])}. A mean "
-            "over the others would be about other people. Complete them, give them the role FIT, which needs "
-            "no labels, or leave them out of the table."
+            f"EVAL participants have no rows of {what}: {first_few([repr(who) for who in missing])}. Add "
+            "such rows, give these participants the role FIT, which needs no labels, or leave them out."
         )
 
 

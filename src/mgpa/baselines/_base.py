@@ -83,7 +83,7 @@ def require_variance(moments: Moments) -> None:
     few = [label for label, part in moments.parts.items() if part.weight <= 1]
     if few:
         raise ValueError(
-            f"Sources {few} have a single row, or no more weight than one, and with it no variance. Use more "
+            f"Sources {few} have one row (or a total weight of 1), so no variance. Use more "
             "rows; if you weight them, a weight of 1 is one row."
         )
 

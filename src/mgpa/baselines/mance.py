@@ -141,7 +141,7 @@ class MANCE(SequentialEstimator):
         if held is not None and held_codes is not None:
             return (data.X, data.codes), (held, held_codes)
         if np.bincount(data.codes).min() < 2:
-            raise ValueError("A source has a single row; MANCE holds rows of both out. Add rows or X_val.")
+            raise ValueError("A source has a single row; MANCE holds out rows of both. Add rows or X_val.")
         train, test = held_out_folds(data.codes, data.groups, data.pair_id, seed)[0][0]
         return (data.X[train], data.codes[train]), (data.X[test], data.codes[test])
 

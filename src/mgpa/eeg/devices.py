@@ -405,8 +405,8 @@ def _pair(
         views = sessions.setdefault("/".join(map(str, session)), {}).setdefault(event, {})
         if views.setdefault(device, row) != row:
             raise PairingError(
-                f"{'/'.join(map(str, session))}: {by[-1]} {event!r} is twice on {device}. Where numbers "
-                f"begin again, say where first: pair_by=('session', {by[-1]!r})."
+                f"{'/'.join(map(str, session))}: {by[-1]} {event!r} occurs twice on {device}. If "
+                f"numbers restart, also name the column that tells where: pair_by=('session', {by[-1]!r})."
             )
     reports, untimed = [], []
     for name, events in sessions.items():

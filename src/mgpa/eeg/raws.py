@@ -156,7 +156,7 @@ def table_from_bids(
             )
         key = (str(path.subject), *(str(getattr(path, name) or "") for name in others))
         if key in recordings.setdefault(str(device), {}):
-            raise UsageError(f"{path.basename} is there twice; keep one of its files.")
+            raise UsageError(f"{path.basename} occurs twice; keep one file.")
         recordings[str(device)][key] = mne_bids.read_raw_bids(path, verbose="error")
     return _join(recordings, others, **settings)
 

@@ -147,7 +147,7 @@ def fit_transport(trials: Trials, prestimulus: int | None = None) -> Transport:
     sources, codes = encode_source(_sources(trials), len(trials))
     if len(sources) != 2:
         names = ", ".join(map(str, sources))
-        raise ValueError(f"The trials have {len(sources)} sources ({names}); a transport is between two.")
+        raise ValueError(f"The trials have {len(sources)} sources ({names}); a transport needs exactly two.")
     others = sorted(set(np.unique(trials.columns.get("role", ["FIT"])).tolist()) - {"FIT"})
     if others:
         raise ValueError(
@@ -225,7 +225,7 @@ def oriented_pairs(recorded: Any, virtual: Any, source: Any) -> tuple[NDArray[An
         )
     sources, codes = encode_source(source, len(recorded))
     if len(sources) != 2:
-        raise ValueError(f"source has {len(sources)} distinct values; a transport is between two.")
+        raise ValueError(f"source has {len(sources)} distinct values; a transport needs exactly two.")
     first = (codes == 0).reshape(-1, *[1] * (recorded.ndim - 1))
     return np.where(first, recorded, virtual), np.where(first, virtual, recorded)
 

@@ -301,7 +301,7 @@ class MomentEstimator(CorrectionEstimator):
         """Add everything another (partially) fitted estimator has seen, for instance on another machine."""
         if type(other) is not type(self):
             raise TypeError(
-                f"Cannot merge {type(other).__name__} into {type(self).__name__}: they keep different things."
+                f"Cannot merge {type(other).__name__} into {type(self).__name__}: they are different methods."
             )
         check_is_fitted(other)
         seen = getattr(self, "_data", Evidence())

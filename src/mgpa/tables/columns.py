@@ -249,7 +249,7 @@ def assign_roles(
     if len(people) < len(roles):
         raise ValueError(
             f"{len(people)} participants cannot fill the {len(roles)} roles {', '.join(roles)}; every role "
-            "needs its own people. Leave roles out: an audit lets three people or more take turns in them."
+            "needs its own people. Leave roles out: an audit then rotates them over folds."
         )
     order = np.random.default_rng(random_state).permutation(len(people))
     if stratify is not None:
@@ -297,7 +297,7 @@ def rotated(strata: Mapping[str, str], rotation: int, n: int = 5, random_state: 
     from sklearn.model_selection import StratifiedKFold
 
     if n < 4 or not 0 <= rotation < n:
-        raise TableError(f"Rotation {rotation} of {n} folds; there must be at least 4, and this one of them.")
+        raise TableError(f"rotation is {rotation} of {n} folds; expected 4 folds or more, and 0 to {n - 1}.")
     people = sorted(strata)
     labels = [strata[person] for person in people]
     if max(labels.count(label) for label in set(labels)) < n:

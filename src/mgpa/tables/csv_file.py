@@ -164,8 +164,8 @@ def _read_rows(
             column.append(row[i].strip())
     if commas and all(map(THOUSANDS.fullmatch, commas)):
         raise TableError(
-            f"an embedding has {commas[0]!r}, a thousand or more, or a little more than one; write numbers "
-            "without commas between thousands, or with decimal points."
+            f"an embedding has {commas[0]!r}: is the comma for decimals or for thousands? Write numbers "
+            "with decimal points and without commas."
         )
     return np.array(X).reshape(len(X), len(inside)), texts, bool(commas)
 

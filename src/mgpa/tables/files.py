@@ -390,7 +390,7 @@ def write_table(table: Table | Iterable[Table], path: Given, *, overwrite: bool 
     rest = iter([table] if isinstance(table, Table) else table)
     first = next(rest, None)
     if first is None:
-        raise TableError(f"There are no tables to write to {place}.")
+        raise TableError(f"No tables to write to {place}; the list is empty.")
     if kind == "folder":
         from .parquet import TableWriter
 

@@ -267,9 +267,9 @@ def subject_of(epochs: Any) -> Any:
         seams = int(np.sum((seconds < 0) | (np.abs(seconds - seam) < 5)))
         if seams:
             warnings.warn(
-                f"All {len(epochs.events)} epochs are taken for those of subject {person!r}, by their "
-                f"his_id; their times look like {seams + 1} recordings put together. Are they of several "
-                "people? Then pass a list of the epochs of each, or name them in a column of metadata.",
+                f"All {len(epochs.events)} epochs have the his_id {person!r}, but their times look like "
+                f"{seams + 1} recordings put together. If they are of several people, pass a list of the "
+                "epochs of each, or name the people in a column of metadata.",
                 stacklevel=4,
             )
     return person

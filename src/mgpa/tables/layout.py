@@ -81,7 +81,7 @@ class Layout:
         width = math.prod(one)
         if tokens is not None:
             if tokens < 1 or width % tokens:
-                raise TableError(f"{width} numbers a row do not make {tokens} tokens of equal size.")
+                raise TableError(f"{width} numbers per row cannot be split into {tokens} equal tokens.")
             one = (tokens, width // tokens)
         elif shape is not None and embedding is None:
             if math.prod(shape) != width:
@@ -198,7 +198,7 @@ def _find_columns(
     unfit = [fields[name] for name in wanted if fields[name].shape or fields[name].dtype is None]
     if unfit:
         raise TableError(
-            f"{describe(unfit)} cannot be a column, which has one number, boolean, text or time a row. "
+            f"{describe(unfit)} cannot be a column: a column has one number, boolean, text or time per row. "
             "Name the columns to keep with columns=."
         )
     stored: dict[str, str] = {}

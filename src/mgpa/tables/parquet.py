@@ -230,9 +230,7 @@ def _foreign_files(folder: Place) -> list[Place]:
         if file.suffix in (".parquet", ".pq") and file.name[0] not in "._" and file.is_file()
     ]
     if any(PART_NAME.fullmatch(file.name) for file in files):
-        raise TableError(
-            f"its index {INDEX} is missing: what writes the table has not finished, or the index was lost."
-        )
+        raise TableError(f"its index {INDEX} is missing: writing has not finished, or the index was lost.")
     return sorted(files, key=lambda file: file.name)
 
 
@@ -383,7 +381,7 @@ class TableWriter:
         ``made_from`` returns, after the tables were taken, the digest of the rows that they were made of.
         """
         if not 0 <= part < len(self.rows):
-            raise TableError(f"There is no part {part}; rows has {len(self.rows)} of them.")
+            raise TableError(f"No part {part}; rows lists {len(self.rows)} parts.")
         blocks = blocks_of([tables] if isinstance(tables, Table) else tables, self.like)
         if not isinstance(self.path, RemotePath):
             self.path.mkdir(exist_ok=True)
@@ -417,7 +415,7 @@ class TableWriter:
             yield block
         if expected is not None and n != expected:
             came = "more" if n > expected else n
-            raise TableError(f"Part {part} must have {expected} rows; {came} came.")
+            raise TableError(f"Part {part} must have {expected} rows; got {came}.")
 
     def finish(self) -> Place:
         """Write the index, which makes the parts a table; remove all parts that it does not name."""

@@ -156,7 +156,7 @@ class Table:
         """Return the rows of several tables in one, with the first one's ``info``."""
         tables = list(tables)
         if not tables:
-            raise TableError("There are no tables to put together.")
+            raise TableError("No tables to concatenate; the list is empty.")
         first = tables[0]
         for i, table in enumerate(tables):
             if table.X.shape[1:] != first.X.shape[1:] or table.columns.keys() != first.columns.keys():

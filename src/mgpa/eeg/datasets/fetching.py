@@ -91,7 +91,7 @@ def _osf(base: str, project: str) -> list[RemoteFile]:
     def entries(page: str | None) -> Iterator[Any]:
         while page:
             if page in seen or len(seen) >= MAX_PAGES:
-                raise ValueError(f"pages without end, at {page}")
+                raise ValueError(f"an endless list of pages, at {page}")
             seen.add(page)
             answer = _json(page)
             yield from answer["data"]
@@ -232,7 +232,7 @@ def is_fetched(file: RemoteFile, folder: Path) -> bool:
         kind, _, value = file.checksum.partition(":")
         right = require_pooch().file_hash(str(path), alg=kind) == value.lower()
     if not right:
-        raise DownloadError(f"{path} is there and is not the published file; move it away, and fetch again.")
+        raise DownloadError(f"{path} differs from the published file; move it away and fetch again.")
     return True
 
 
@@ -250,7 +250,7 @@ def _received(url: str, limit: float) -> Iterator[bytes]:
         for piece in response.iter_content(2**18):
             n += len(piece)
             if n > limit:
-                raise DownloadError(f"{url} sends more than the {limit:.0f} bytes expected; it was left.")
+                raise DownloadError(f"{url} sends more than the expected {limit:.0f} bytes; stopped.")
             yield piece
 
 

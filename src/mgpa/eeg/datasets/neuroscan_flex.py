@@ -150,7 +150,7 @@ def read_neuroscan_flex(
     people = [p for p in USED[task] if (p, task) in files] if participants is None else list(participants)
     if unused := [person for person in people if person not in USED[task]]:
         raise ValueError(
-            f"{', '.join(unused)} have no part in {task}; expected some of {' '.join(USED[task])}."
+            f"{', '.join(unused)} did not take part in {task}; expected some of {' '.join(USED[task])}."
         )
     if not len(people) or len(set(people)) != len(people):
         raise ValueError(f"{folder} has no files of {task}, or a participant was named twice: {people}.")

@@ -187,7 +187,7 @@ def read_neuroscan(path: str | Path) -> Recording:
     """Read the shared channels and the triggers of a Curry recording."""
     path = Path(path)
     if absent := missing_companions(path):
-        raise FileNotFoundError(f"{path} lacks {' and '.join(absent)} beside it, and cannot be read without.")
+        raise FileNotFoundError(f"{path} cannot be read without {' and '.join(absent)} beside it.")
     for suffix in COMPANIONS:
         _text(path.with_suffix(suffix))
     recording: Recording = read_apart(_neuroscan, path, path)

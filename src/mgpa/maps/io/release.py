@@ -216,7 +216,7 @@ def _affine(critic: dict[str, Any], arrays: _Arrays) -> tuple[Floats, Floats]:
 
 def _fields(record: dict[str, Any], kind: str) -> dict[str, Any]:
     if record["__record__"] != kind:
-        raise MapError(f"model.json has another record where a {kind} belongs.")
+        raise MapError(f"model.json has something else where a {kind} is expected.")
     fields: dict[str, Any] = record["fields"]
     return fields
 
